@@ -1,0 +1,66 @@
+# How every target of ddp is compiled, and the two functions that make them: ddp_add_room for a
+# folder of the library, ddp_add_unit_test for a folder of tests.
+
+if(PROJECT_IS_TOP_LEVEL)
+  if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+    set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "Build type" FORCE)
+  endif()
+  set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+  set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+  find_program(DDP_CCACHE ccache)
+  mark_as_advanced(DDP_CCACHE)
+  if(DDP_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+    set(CMAKE_CXX_COMPILER_LAUNCHER ${DDP_CCACHE})
+  endif()
+endif()
+
+# Linked privately by all of ddp's own targets; never exported.
+add_library(ddp_settings INTERFACE)
+add_library(ddp::settings ALIAS ddp_settings)
+target_compile_features(ddp_settings INTERFACE cxx_std_20)
+target_compile_options(ddp_settings INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wconversion
+  $<$<BOOL:${DDP_WARNINGS_AS_ERRORS}>:-Werror>)
+if(DDP_SANITIZE)
+  target_compile_options(ddp_settings INTERFACE
+    -fsanitize=${DDP_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_link_options(ddp_settings INTERFACE -fsanitize=${DDP_SANITIZE})
+endif()
+
+# ddp_add_room(NAME SOURCES file... [LINKS target...]): the object library ddp::NAME.
+function(ddp_add_room name)
+  cmake_parse_arguments(PARSE_ARGV 1 room "" "" "SOURCES;LINKS")
+  add_library(ddp_${name} OBJECT ${room_SOURCES})
+  add_library(ddp::${name} ALIAS ddp_${name})
+  target_include_directories(ddp_${name} PUBLIC
+    ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/runtime ${PROJECT_SOURCE_DIR})
+  target_compile_features(ddp_${name} PUBLIC cxx_std_20)
+  set_target_properties(ddp_${name} PROPERTIES
+    CXX_EXTENSIONS OFF
+    POSITION_INDEPENDENT_CODE ON
+    CXX_VISIBILITY_PRESET hidden
+    VISIBILITY_INLINES_HIDDEN ON)
+  target_link_libraries(ddp_${name} PRIVATE $<BUILD_INTERFACE:ddp_settings> ${room_LINKS})
+endfunction()
+
+# ddp_add_unit_test(NAME SOURCES file... [LINKS target...] [LABELS label...] [TIMEOUT seconds]):
+# one GoogleTest program; each of its tests is a test of ctest, named Suite.Name.
+function(ddp_add_unit_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 test "" "TIMEOUT" "SOURCES;LINKS;LABELS")
+  if(NOT test_LABELS)
+    set(test_LABELS unit)
+  endif()
+  if(NOT test_TIMEOUT)
+    set(test_TIMEOUT 60)
+  endif()
+  add_executable(${name} ${test_SOURCES})
+  target_include_directories(${name} PRIVATE
+    ${PROJECT_SOURCE_DIR}/runtime ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/tests)
+  target_link_libraries(${name} PRIVATE
+    ddp::settings ${test_LINKS} ddp::internal GTest::gtest_main GTest::gmock)
+  set_target_properties(${name} PROPERTIES
+    CXX_EXTENSIONS OFF
+    RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/bin)
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST
+    PROPERTIES LABELS "${test_LABELS}" TIMEOUT ${test_TIMEOUT})
+endfunction()

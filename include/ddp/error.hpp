@@ -1,0 +1,79 @@
+// The exceptions of ddp. Every failure that a program can meet is one of these; the message says
+// what was tried, on what, for how long, and what to look at. Foreseen outcomes are values instead
+// (std::optional from Store::try_get). All are safe to catch by `const ddp::Error&`.
+#pragma once
+
+#include <ddp/export.hpp>
+
+#include <stdexcept>
+#include <string>
+
+namespace ddp {
+
+// The base of all the others.
+class DDP_API Error : public std::runtime_error {
+public:
+    explicit Error(const std::string& message) : std::runtime_error(message) {}
+    ~Error() override;
+};
+
+// The caller did something that can never work: a wrong argument, a wrong environment, ranks that
+// disagree. Repeating it gives the same error.
+class DDP_API UsageError : public Error {
+public:
+    using Error::Error;
+    ~UsageError() override;
+};
+
+// A call to the operating system failed. `code()` is the errno; the message ends with its text.
+class DDP_API SystemError : public Error {
+public:
+    SystemError(const std::string& what_was_tried, int code);
+    ~SystemError() override;
+    int code() const noexcept { return code_; }
+
+private:
+    int code_;
+};
+
+// A deadline passed. The message names the deadline and who was waited for.
+class DDP_API TimeoutError : public Error {
+public:
+    using Error::Error;
+    ~TimeoutError() override;
+};
+
+// Another rank died, left or failed while this one needed it. `rank()` is that rank; a worker that
+// ends because of it leaves with exit code 82, so that the launcher blames the other.
+class DDP_API PeerError : public Error {
+public:
+    PeerError(int rank, const std::string& message) : Error(message), rank_(rank) {}
+    ~PeerError() override;
+    int rank() const noexcept { return rank_; }
+
+private:
+    int rank_;
+};
+
+// A library underneath (NCCL, Gloo, the shared-memory backend) refused or failed.
+class DDP_API BackendError : public Error {
+public:
+    BackendError(std::string library, int code, const std::string& message)
+        : Error(library + ": " + message), library_(std::move(library)), code_(code) {}
+    ~BackendError() override;
+    const std::string& library() const noexcept { return library_; }
+    int code() const noexcept { return code_; }
+
+private:
+    std::string library_;
+    int code_;
+};
+
+// A checkpoint could not be written, read or believed. The file that was there before is intact.
+class DDP_API CheckpointError : public Error {
+public:
+    using Error::Error;
+    ~CheckpointError() override;
+};
+
+}  // namespace ddp
