@@ -1,0 +1,18 @@
+// The body of a worker's main: turns exceptions into the exit codes and the error file that the
+// launcher reads. An offer, not a condition: with a plain main, init_process_group installs a
+// terminate handler that writes the same file (compare torch.distributed.elastic's @record).
+#pragma once
+
+#include <ddp/export.hpp>
+
+#include <functional>
+
+namespace ddp {
+
+// Runs `body` and returns the exit code for main: 0 when it returns; 82 when it ends by PeerError
+// (the launcher then looks for the rank that failed first); 1 for any other exception. Each
+// exception is written as one line on stderr and, when TORCHELASTIC_ERROR_FILE names a file, as
+// JSON there. Call it from the main thread, once.
+DDP_API int run_worker(const std::function<void()>& body);
+
+}  // namespace ddp

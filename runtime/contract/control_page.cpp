@@ -1,0 +1,146 @@
+#include "contract/control_page.hpp"
+
+#include <ddp/error.hpp>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <new>
+#include <utility>
+
+namespace ddp::contract {
+namespace {
+
+std::size_t region_bytes(std::uint32_t local_ranks) {
+    return control_page_bytes * (1 + static_cast<std::size_t>(local_ranks));
+}
+
+std::byte* map_shared(int fd, std::size_t bytes) {
+    void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    return memory == MAP_FAILED ? nullptr : static_cast<std::byte*>(memory);
+}
+
+std::uint64_t random_cookie() {
+    std::uint64_t cookie = 0;
+    if (::getrandom(&cookie, sizeof cookie, 0) != sizeof cookie) {
+        throw SystemError("getrandom for the control region", errno);
+    }
+    return cookie;
+}
+
+std::string to_hex(std::uint64_t value) {
+    char text[17];
+    const auto end = std::to_chars(text, text + sizeof text, value, 16).ptr;
+    return {text, end};
+}
+
+struct Handover {
+    int fd;
+    std::uint64_t cookie;
+};
+
+std::optional<Handover> parse_handover(std::string_view text) {
+    Handover result{-1, 0};
+    const char* const end = text.data() + text.size();
+    const auto fd = std::from_chars(text.data(), end, result.fd);
+    if (fd.ec != std::errc{} || fd.ptr == end || *fd.ptr != ':') return std::nullopt;
+    const auto cookie = std::from_chars(fd.ptr + 1, end, result.cookie, 16);
+    if (cookie.ec != std::errc{} || cookie.ptr != end || result.fd < 3) return std::nullopt;
+    return result;
+}
+
+// Whether the mapping is what its maker says: another program may have reused the descriptor.
+bool believable(const ControlHeader& header, std::uint64_t cookie, std::size_t bytes,
+                int local_rank) {
+    return header.magic == control_magic && header.version == control_version &&
+           header.cookie == cookie && region_bytes(header.local_ranks) == bytes &&
+           local_rank >= 0 && static_cast<std::uint32_t>(local_rank) < header.local_ranks;
+}
+
+}  // namespace
+
+ControlRegion ControlRegion::create(int local_ranks) {
+    ControlRegion region;
+    region.bytes_ = region_bytes(static_cast<std::uint32_t>(local_ranks));
+    region.fd_.reset(::memfd_create("ddp-control", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    if (!region.fd_) throw SystemError("memfd_create for the control region", errno);
+    const int fd = region.fd_.get();
+    // Allocated now, so that a full memory is an error here and not a SIGBUS in a worker.
+    if (const int rc = ::posix_fallocate(fd, 0, static_cast<off_t>(region.bytes_)); rc != 0) {
+        throw SystemError(
+            "allocate " + std::to_string(region.bytes_) + " bytes for the control region", rc);
+    }
+    ::fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);
+    region.memory_ = map_shared(fd, region.bytes_);
+    if (region.memory_ == nullptr) throw SystemError("map the control region", errno);
+    ControlHeader* header = new (region.memory_) ControlHeader{};
+    header->magic = control_magic;
+    header->version = control_version;
+    header->local_ranks = static_cast<std::uint32_t>(local_ranks);
+    header->cookie = random_cookie();
+    region.shared_ = true;
+    return region;
+}
+
+ControlRegion ControlRegion::attach(const std::optional<std::string>& handed_over, int local_rank) {
+    if (const auto given = handed_over ? parse_handover(*handed_over) : std::nullopt) {
+        struct stat status {};
+        if (::fstat(given->fd, &status) == 0 && S_ISREG(status.st_mode) &&
+            status.st_size >= static_cast<off_t>(2 * control_page_bytes)) {
+            ControlRegion region;
+            region.bytes_ = static_cast<std::size_t>(status.st_size);
+            region.memory_ = map_shared(given->fd, region.bytes_);
+            if (region.memory_ != nullptr &&
+                believable(region.header(), given->cookie, region.bytes_, local_rank)) {
+                ::close(given->fd);
+                region.own_ = local_rank;
+                region.shared_ = true;
+                return region;
+            }
+        }
+    }
+    ControlRegion alone = create(1);
+    alone.fd_.reset();
+    alone.shared_ = false;
+    return alone;
+}
+
+ControlRegion::ControlRegion(ControlRegion&& other) noexcept
+    : fd_(std::move(other.fd_)),
+      memory_(std::exchange(other.memory_, nullptr)),
+      bytes_(other.bytes_),
+      own_(other.own_),
+      shared_(other.shared_) {}
+
+ControlRegion& ControlRegion::operator=(ControlRegion&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    std::swap(memory_, other.memory_);
+    std::swap(bytes_, other.bytes_);
+    std::swap(own_, other.own_);
+    std::swap(shared_, other.shared_);
+    return *this;
+}
+
+ControlRegion::~ControlRegion() {
+    if (memory_ != nullptr) ::munmap(memory_, bytes_);
+}
+
+ControlHeader& ControlRegion::header() const {
+    return *std::launder(reinterpret_cast<ControlHeader*>(memory_));
+}
+
+ControlPage& ControlRegion::page(int local_rank) const {
+    const std::size_t offset = control_page_bytes * (1 + static_cast<std::size_t>(local_rank));
+    return *std::launder(reinterpret_cast<ControlPage*>(memory_ + offset));
+}
+
+std::string ControlRegion::handover(int fd_in_child) const {
+    return std::to_string(fd_in_child) + ":" + to_hex(header().cookie);
+}
+
+}  // namespace ddp::contract

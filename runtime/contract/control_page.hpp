@@ -1,0 +1,100 @@
+// The control region: memory that an agent shares with its local workers, so that what they do is
+// visible and a failure aborts them faster. No result depends on it. One nameless memfd a job
+// attempt:
+//
+//   offset 0       header page: ControlHeader
+//   4096 * (1+r)   page of local rank r: ControlPage
+//
+// Made by the agent, handed over as DDP_CONTROL_FD=<fd>:<cookie in hex>. A worker to whom it is not
+// handed, or whose descriptor was closed or reused, makes a private one and goes on.
+// All fields are written with relaxed or release stores and read by the agent at any time.
+#pragma once
+
+#include "base/unique_fd.hpp"
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace ddp::contract {
+
+inline constexpr std::uint64_t control_magic = 0x6464705f6374726c;  // "ddp_ctrl"
+inline constexpr std::uint32_t control_version = 1;
+inline constexpr std::size_t control_page_bytes = 4096;
+
+struct ControlHeader {
+    std::uint64_t magic;
+    std::uint32_t version;
+    std::uint32_t local_ranks;
+    std::uint64_t cookie;
+    // 0: go on. Otherwise 1 + the global rank whose failure ends this attempt; set once, by the
+    // agent.
+    std::atomic<std::uint32_t> abort_word;
+};
+
+enum class Phase : std::uint32_t { starting, joining, running, collective, failed, left };
+
+// What operation a rank is in: the mismatch check and the flight recorder read it.
+struct OperationHeader {
+    std::atomic<std::uint64_t> sequence;  // number of the operation in its group, from 1
+    std::atomic<std::uint64_t> elements;
+    std::atomic<std::uint32_t> group;
+    std::atomic<std::uint8_t> kind;  // a ddp::backends::Collective
+    std::atomic<std::uint8_t> dtype;
+    std::atomic<std::uint8_t> reduce_op;
+    std::atomic<std::uint8_t> reserved;
+    std::atomic<std::int32_t> root;
+    std::atomic<std::uint32_t> reserved2;
+};
+
+inline constexpr std::size_t control_ring_entries = 64;
+
+struct alignas(control_page_bytes) ControlPage {
+    std::atomic<std::int32_t> pid;
+    std::atomic<std::uint32_t> phase;  // a Phase
+    std::atomic<std::int64_t> step;    // published by the training loop
+    std::atomic<double> steps_per_second;
+    std::atomic<std::uint64_t> heartbeat_ns;  // CLOCK_MONOTONIC of the last sign of life
+    OperationHeader current;
+    std::atomic<std::uint64_t>
+        ring_next;  // operations recorded so far; the last ones are in the ring
+    OperationHeader ring[control_ring_entries];
+};
+static_assert(sizeof(ControlPage) == control_page_bytes);
+static_assert(sizeof(ControlHeader) <= control_page_bytes);
+
+// One mapping. Movable; unmaps when it goes.
+class ControlRegion {
+public:
+    // The agent's: a sealed memfd with a random cookie. Throws SystemError.
+    static ControlRegion create(int local_ranks);
+    // A worker's: from the value of DDP_CONTROL_FD; when it is absent or not what it says, a
+    // private region of one page. Never throws for a bad value. Closes the handed-over descriptor.
+    static ControlRegion attach(const std::optional<std::string>& handed_over, int local_rank);
+
+    ControlRegion(ControlRegion&& other) noexcept;
+    ControlRegion& operator=(ControlRegion&& other) noexcept;
+    ~ControlRegion();
+
+    ControlHeader& header() const;
+    ControlPage& page(int local_rank) const;
+    ControlPage& own_page() const { return page(own_); }  // after attach
+    bool shared() const { return shared_; }               // with an agent
+
+    int fd() const { return fd_.get(); }  // after create: to be inherited
+    // "<fd>:<cookie>" for a child in which the region is descriptor `fd_in_child`.
+    std::string handover(int fd_in_child) const;
+
+private:
+    ControlRegion() = default;
+    base::UniqueFd fd_;
+    std::byte* memory_ = nullptr;
+    std::size_t bytes_ = 0;
+    int own_ = 0;
+    bool shared_ = false;
+};
+
+}  // namespace ddp::contract

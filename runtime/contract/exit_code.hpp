@@ -1,0 +1,17 @@
+// Exit codes with a meaning between worker and launcher; launcher/failure.hpp says how the launcher
+// finds from them whose fault it was.
+#pragma once
+
+namespace ddp::contract {
+
+inline constexpr int exit_ok = 0;
+inline constexpr int exit_error = 1;
+inline constexpr int exit_usage = 2;  // the launcher's own command line
+inline constexpr int exit_because_of_peer =
+    82;  // left because of another rank, which the error file names
+inline constexpr int exit_could_not_abort = 83;  // ended by its own watchdog
+inline constexpr int exit_not_executable = 126;
+inline constexpr int exit_not_found = 127;
+inline constexpr int exit_signal_base = 128;  // 128 + signal, as shells
+
+}  // namespace ddp::contract

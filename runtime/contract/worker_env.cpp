@@ -1,0 +1,186 @@
+// One dialect after the other; the first that claims this process wins. Facts about what each
+// launcher sets (and sets misleadingly) are in the fixtures of tests/contract.
+#include <ddp/worker_env.hpp>
+
+#include <ddp/error.hpp>
+
+#include <charconv>
+#include <cstdlib>
+#include <initializer_list>
+#include <limits>
+
+namespace ddp {
+namespace {
+
+class Reader {
+public:
+    explicit Reader(const EnvLookup& lookup) : lookup_(lookup) {}
+
+    bool has(std::string_view name) const { return lookup_(name).has_value(); }
+
+    int number(std::string_view name, int low, int high) const {
+        const std::optional<std::string> text = lookup_(name);
+        if (!text) {
+            throw UsageError("environment: " + std::string(name) +
+                             " is not set, but other variables of its launcher are; set it, or "
+                             "start the program with ddp-launch");
+        }
+        int value = 0;
+        const char* const end = text->data() + text->size();
+        const auto parsed = std::from_chars(text->data(), end, value);
+        if (parsed.ec != std::errc{} || parsed.ptr != end || value < low || value > high) {
+            throw UsageError("environment: " + std::string(name) + "=" + *text +
+                             " is not a number from " + std::to_string(low) + " to " +
+                             std::to_string(high));
+        }
+        return value;
+    }
+    int number_or(std::string_view name, int low, int high, int otherwise) const {
+        return has(name) ? number(name, low, high) : otherwise;
+    }
+    std::optional<std::string> text(std::string_view name) const { return lookup_(name); }
+
+private:
+    const EnvLookup& lookup_;
+};
+
+constexpr int no_limit = std::numeric_limits<int>::max();
+
+// The four names by which a launcher tells a process its place.
+struct Dialect {
+    WorkerEnvSource source;
+    const char* rank;
+    const char* world_size;
+    const char* local_rank;
+    const char* local_world_size;  // nullptr: it does not tell
+};
+
+constexpr Dialect torchrun{WorkerEnvSource::torchrun, "RANK", "WORLD_SIZE", "LOCAL_RANK",
+                           "LOCAL_WORLD_SIZE"};
+constexpr Dialect open_mpi{WorkerEnvSource::open_mpi, "OMPI_COMM_WORLD_RANK",
+                           "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+                           "OMPI_COMM_WORLD_LOCAL_SIZE"};
+constexpr Dialect pmi{WorkerEnvSource::pmi, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID",
+                      "MPI_LOCALNRANKS"};
+constexpr Dialect slurm{WorkerEnvSource::slurm, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS",
+                        "SLURM_LOCALID", nullptr};
+
+int at_least_one(int value) { return value < 1 ? 1 : value; }
+
+WorkerEnv read(const Reader& env, const Dialect& dialect) {
+    WorkerEnv me;
+    me.source = dialect.source;
+    me.world_size = env.number(dialect.world_size, 1, no_limit);
+    me.rank = env.number(dialect.rank, 0, no_limit);
+    if (me.rank >= me.world_size) {
+        throw UsageError("environment: " + std::string(dialect.rank) + "=" +
+                         std::to_string(me.rank) + " is outside the world: " + dialect.world_size +
+                         "=" + std::to_string(me.world_size) + " has ranks 0 to " +
+                         std::to_string(me.world_size - 1));
+    }
+    // Who does not say where its ranks are is taken to have them all on this host.
+    const bool tells_local = env.has(dialect.local_rank);
+    me.local_rank =
+        tells_local ? env.number(dialect.local_rank, 0, at_least_one(me.world_size) - 1) : me.rank;
+    const int otherwise =
+        tells_local && dialect.local_world_size == nullptr ? me.local_rank + 1 : me.world_size;
+    me.local_world_size =
+        dialect.local_world_size == nullptr
+            ? otherwise
+            : env.number_or(dialect.local_world_size, me.local_rank + 1, me.world_size, otherwise);
+    return me;
+}
+
+// "2(x2),1": the tasks of each node of a step in turn; this node's, or nothing when it does not
+// parse.
+std::optional<int> slurm_tasks_on_node(std::string_view list, int node) {
+    while (!list.empty()) {
+        const std::string_view item = list.substr(0, list.find(','));
+        list.remove_prefix(item.size() == list.size() ? item.size() : item.size() + 1);
+        int tasks = 0;
+        int repeat = 1;
+        const char* const end = item.data() + item.size();
+        const auto parsed = std::from_chars(item.data(), end, tasks);
+        if (parsed.ec != std::errc{}) return std::nullopt;
+        if (parsed.ptr != end) {
+            if (end - parsed.ptr < 4 || parsed.ptr[0] != '(' || parsed.ptr[1] != 'x' ||
+                std::from_chars(parsed.ptr + 2, end, repeat).ptr != end - 1) {
+                return std::nullopt;
+            }
+        }
+        if (node < repeat) return tasks;
+        node -= repeat;
+    }
+    return std::nullopt;
+}
+
+WorkerEnv read_slurm(const Reader& env) {
+    WorkerEnv me = read(env, slurm);
+    const std::optional<std::string> list = env.text("SLURM_STEP_TASKS_PER_NODE");
+    const int node = env.number_or("SLURM_NODEID", 0, no_limit, 0);
+    if (const auto tasks = list ? slurm_tasks_on_node(*list, node) : std::nullopt) {
+        me.local_world_size = *tasks;
+    }
+    return me;
+}
+
+const char* launcher_name(WorkerEnvSource source) {
+    switch (source) {
+        case WorkerEnvSource::torchrun:
+            return "the environment (WORLD_SIZE)";
+        case WorkerEnvSource::open_mpi:
+            return "Open MPI's mpirun";
+        case WorkerEnvSource::pmi:
+            return "an MPI launcher (PMI_SIZE)";
+        case WorkerEnvSource::slurm:
+            return "srun";
+        case WorkerEnvSource::none:
+            return "nobody";
+    }
+    return "nobody";
+}
+
+void read_master(const Reader& env, WorkerEnv& me) {
+    const std::optional<std::string> host = env.text("MASTER_ADDR");
+    const bool has_port = env.has("MASTER_PORT");
+    if (host && !host->empty() && has_port) {
+        me.master =
+            MasterAddress{*host, static_cast<std::uint16_t>(env.number("MASTER_PORT", 1, 65535))};
+    } else if (me.world_size > 1) {
+        throw UsageError("environment: " + std::string(launcher_name(me.source)) + " started " +
+                         std::to_string(me.world_size) + " processes, but " +
+                         (host && !host->empty() ? "MASTER_PORT" : "MASTER_ADDR") +
+                         " is not set, so they cannot meet; set MASTER_ADDR to rank 0's host and "
+                         "MASTER_PORT to a free port there, or start the program with ddp-launch");
+    }
+}
+
+}  // namespace
+
+WorkerEnv worker_env(const EnvLookup& lookup) {
+    const Reader env(lookup);
+    WorkerEnv me;
+    if (env.has("RANK") || env.has("WORLD_SIZE")) {
+        me = read(env, torchrun);
+    } else if (env.has(open_mpi.rank)) {
+        me = read(env, open_mpi);
+    } else if (env.has(pmi.rank)) {
+        me = read(env, pmi);
+    } else if (env.has("SLURM_STEP_ID") && env.has(slurm.rank)) {
+        me = read_slurm(env);
+    }
+    read_master(env, me);
+    me.agent_store = env.text("TORCHELASTIC_USE_AGENT_STORE") == "True";
+    me.attempt = env.number_or("TORCHELASTIC_RESTART_COUNT", 0, no_limit, 0);
+    return me;
+}
+
+WorkerEnv worker_env() {
+    return worker_env([](std::string_view name) -> std::optional<std::string> {
+        const char* value = std::getenv(std::string(name).c_str());
+        if (value == nullptr) return std::nullopt;
+        return value;
+    });
+}
+
+}  // namespace ddp

@@ -1,0 +1,112 @@
+// The error file: what torch's launcher would read from us, and what we read from torch's workers.
+#include "contract/error_file.hpp"
+
+#include <ddp/error.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+
+namespace {
+
+using namespace ddp::contract;
+using ::testing::HasSubstr;
+
+class ErrorFile : public ::testing::Test {
+protected:
+    ErrorFile() {
+        std::string pattern = (std::filesystem::temp_directory_path() / "ddp-test-XXXXXX").string();
+        dir_ = ::mkdtemp(pattern.data());
+        path_ = dir_ / "error.json";
+        ::setenv("TORCHELASTIC_ERROR_FILE", path_.c_str(), 1);
+    }
+    ~ErrorFile() override {
+        ::unsetenv("TORCHELASTIC_ERROR_FILE");
+        std::filesystem::remove_all(dir_);
+    }
+    void write(const std::string& text) const { std::ofstream(path_) << text; }
+    std::string text() const {
+        std::ifstream file(path_);
+        return {std::istreambuf_iterator<char>(file), {}};
+    }
+
+    std::filesystem::path dir_;
+    std::filesystem::path path_;
+};
+
+ErrorReport describe_thrown(const auto& error) { return describe(std::make_exception_ptr(error)); }
+
+TEST_F(ErrorFile, ComesBackAsItWasWritten) {
+    write_error_file({"ddp::PeerError: rank 2 is gone", 2});
+    const auto report = read_error_file(path_);
+    ASSERT_TRUE(report);
+    EXPECT_EQ(report->message, "ddp::PeerError: rank 2 is gone");
+    EXPECT_EQ(report->peer, 2);
+}
+
+TEST_F(ErrorFile, HasTheFormOfTorchsRecord) {
+    write_error_file({"text", std::nullopt});
+    EXPECT_THAT(text(), HasSubstr(R"("message":{"extraInfo":{"py_callstack":"","timestamp":")"));
+    EXPECT_THAT(text(), HasSubstr(R"("message":"text"}})"));
+}
+
+TEST_F(ErrorFile, LeavesNoTemporaryFile) {
+    write_error_file({"text", std::nullopt});
+    EXPECT_EQ(std::distance(std::filesystem::directory_iterator(dir_), {}), 1);
+}
+
+TEST_F(ErrorFile, SurvivesBytesThatAreNoText) {
+    write_error_file({"bad \xff\xfe bytes \"quoted\"\n", std::nullopt});
+    ASSERT_TRUE(read_error_file(path_));
+    EXPECT_THAT(read_error_file(path_)->message, HasSubstr("bytes \"quoted\"\n"));
+}
+
+TEST_F(ErrorFile, IsReadInTorchsShortForm) {
+    write(R"({"message": "out of memory", "timestamp": 10})");
+    ASSERT_TRUE(read_error_file(path_));
+    EXPECT_EQ(read_error_file(path_)->message, "out of memory");
+}
+
+TEST_F(ErrorFile, IsNothingWhenAbsentOrDamaged) {
+    EXPECT_FALSE(read_error_file(path_));
+    const std::string deep(200000, '[');
+    for (const std::string& damaged :
+         {std::string(), std::string("{"), std::string("[]"), std::string("{}"),
+          std::string(R"({"message": 5})"), std::string(R"({"message": {"message": []}})"), deep}) {
+        write(damaged);
+        EXPECT_FALSE(read_error_file(path_)) << damaged.substr(0, 40);
+    }
+}
+
+TEST_F(ErrorFile, IsNotWrittenWithoutTheVariable) {
+    ::unsetenv("TORCHELASTIC_ERROR_FILE");
+    write_error_file({"text", std::nullopt});
+    EXPECT_TRUE(std::filesystem::is_empty(dir_));
+}
+
+TEST_F(ErrorFile, IsWrittenByTheTerminateHandler) {
+    EXPECT_EXIT(
+        {
+            install_terminate_handler();
+            // An exception that leaves a thread has nobody to catch it.
+            std::thread([] { throw ddp::PeerError(3, "rank 3 ended"); }).join();
+        },
+        ::testing::KilledBySignal(SIGABRT), "rank 3 ended");
+    const auto report = read_error_file(path_);
+    ASSERT_TRUE(report);
+    EXPECT_EQ(report->peer, 3);
+}
+
+TEST(ErrorReport, NamesTypeTextAndPeer) {
+    EXPECT_EQ(describe_thrown(ddp::UsageError("no")).message, "ddp::UsageError: no");
+    EXPECT_EQ(describe_thrown(ddp::PeerError(4, "gone")).peer, 4);
+    EXPECT_EQ(describe_thrown(std::runtime_error("x")).message, "std::runtime_error: x");
+    EXPECT_FALSE(describe_thrown(5).message.empty());
+}
+
+}  // namespace
