@@ -1,0 +1,75 @@
+// Accepting a connection, and its replies, queued and sent.
+// Invariant: none of this ever blocks or raises SIGPIPE.
+#include "store/server_client.hpp"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+
+namespace ddp::store {
+namespace {
+
+constexpr int drain_milliseconds = 10'000;
+
+void set_option(int fd, int level, int option, int value) {
+    // Best effort: without it the connection still works.
+    ::setsockopt(fd, level, option, &value, sizeof value);
+}
+
+// The raw address is as good as its text for telling hosts apart.
+std::string address_of(const sockaddr_storage& peer) {
+    if (peer.ss_family == AF_INET) {
+        const auto& in = reinterpret_cast<const sockaddr_in&>(peer).sin_addr;
+        return {reinterpret_cast<const char*>(&in), sizeof in};
+    }
+    const auto& in6 = reinterpret_cast<const sockaddr_in6&>(peer).sin6_addr;
+    return {reinterpret_cast<const char*>(&in6), sizeof in6};
+}
+
+}  // namespace
+
+Newcomer accept_newcomer(int listener) {
+    sockaddr_storage peer{};
+    socklen_t length = sizeof peer;
+    base::UniqueFd fd{::accept4(listener, reinterpret_cast<sockaddr*>(&peer), &length,
+                                SOCK_NONBLOCK | SOCK_CLOEXEC)};
+    if (!fd) return {};
+    set_option(fd.get(), IPPROTO_TCP, TCP_NODELAY, 1);
+    set_option(fd.get(), SOL_SOCKET, SO_KEEPALIVE, 1);
+    return {std::move(fd), address_of(peer)};
+}
+
+void ServerClient::limit_drain_time() {
+    set_option(fd(), IPPROTO_TCP, TCP_USER_TIMEOUT, drain_milliseconds);
+}
+
+bool ServerClient::queue(std::string bytes) {
+    if (backlog() > max_backlog_bytes) return false;
+    if (out_.empty()) {
+        out_ = std::move(bytes);
+    } else {
+        out_ += bytes;
+    }
+    return true;
+}
+
+bool ServerClient::flush() {
+    while (backlog() > 0) {
+        const auto count =
+            ::send(fd(), out_.data() + sent_, backlog(), MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (count >= 0) {
+            sent_ += static_cast<std::size_t>(count);
+        } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+            return true;
+        } else if (errno != EINTR) {
+            return false;
+        }
+    }
+    std::string{}.swap(out_);
+    sent_ = 0;
+    return true;
+}
+
+}  // namespace ddp::store

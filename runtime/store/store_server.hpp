@@ -1,0 +1,37 @@
+// StoreServer: the server of TCP stores as a guest in somebody else's loop. It owns one epoll
+// descriptor; when that is readable, run_ready() has something to do. No threads. Invariant:
+// nothing that a client sends or leaves unread blocks it, makes it throw, or makes it hold more
+// memory than protocol.md allows.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "base/unique_fd.hpp"
+
+namespace ddp::store {
+
+class StoreServer {
+public:
+    // A listening TCP socket, as from base::listen_tcp. Throws SystemError when epoll cannot be
+    // had.
+    explicit StoreServer(base::UniqueFd listener);
+    ~StoreServer();
+    StoreServer(StoreServer&& other) noexcept;
+    StoreServer& operator=(StoreServer&& other) noexcept;
+
+    std::uint16_t port() const;
+    // Readable when run_ready() has something to do.
+    int fd() const;
+    // Handles what is ready now, and a bounded amount of it: call again while fd() is readable.
+    void run_ready();
+    // For a new attempt: closes all connections, also those not yet accepted, and empties the map.
+    // Keeps the listener.
+    void clear();
+
+private:
+    class Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ddp::store

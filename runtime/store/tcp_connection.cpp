@@ -1,0 +1,152 @@
+// Connecting with retries, and exact exchanges under a deadline.
+// Invariant: only the hello is ever repeated; a request that changes something is sent once.
+#include "store/tcp_connection.hpp"
+
+#include <ddp/error.hpp>
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <span>
+#include <thread>
+
+#include "base/socket.hpp"
+
+namespace ddp::store {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds first_pause{10};
+constexpr milliseconds longest_pause{1000};
+// A server that accepts but does not answer may be restarting: try anew after this.
+constexpr milliseconds hello_timeout{10'000};
+
+// Trying a free port again and again can end in a connection to oneself (TCP's simultaneous open).
+bool connected_to_itself(int fd) {
+    sockaddr_storage here{};
+    sockaddr_storage there{};
+    socklen_t here_size = sizeof here;
+    socklen_t there_size = sizeof there;
+    return ::getsockname(fd, reinterpret_cast<sockaddr*>(&here), &here_size) == 0 &&
+           ::getpeername(fd, reinterpret_cast<sockaddr*>(&there), &there_size) == 0 &&
+           here_size == there_size && std::memcmp(&here, &there, here_size) == 0;
+}
+
+base::Deadline sooner(const base::Deadline& deadline, milliseconds cap) {
+    return base::Deadline::after(std::min(deadline.left(), cap));
+}
+
+}  // namespace
+
+TcpConnection::TcpConnection(const MasterAddress& server, const base::Deadline& deadline,
+                             Refused refused)
+    : server_(server), where_(server.host + ":" + std::to_string(server.port)) {
+    std::string trouble = "no time to try";
+    for (auto pause = first_pause; !deadline.passed(); pause = std::min(2 * pause, longest_pause)) {
+        const int error = try_hello(sooner(deadline, hello_timeout));
+        if (error == 0) return;
+        if (error == ECONNREFUSED && refused == Refused::give_up) {
+            throw SystemError{"store: the server at " + where_ + " is gone", error};
+        }
+        trouble = ::strerror(error);
+        std::this_thread::sleep_for(std::min(pause, deadline.left()));
+    }
+    throw TimeoutError{"store: no answer from " + where_ + " after " +
+                       base::to_string(deadline.timeout()) + " (" + trouble +
+                       "); is rank 0 running?"};
+}
+
+// 0, or the errno that makes it worth another try; ETIMEDOUT also when the hello is not answered.
+int TcpConnection::try_hello(const base::Deadline& deadline) {
+    int error = 0;
+    fd_ = base::try_connect_tcp(server_.host, server_.port, deadline, error);
+    if (!fd_) return error;
+    if (connected_to_itself(fd_.get())) return ECONNREFUSED;
+    const auto nonce = static_cast<std::uint32_t>(::getpid());
+    try {
+        send_bytes(encode_request({.op = Opcode::validate, .number = validate_magic}, Era::modern) +
+                       encode_request({.op = Opcode::ping, .number = nonce}, Era::modern),
+                   deadline, "hello");
+        if (receive_u32(deadline, "hello") == nonce) return 0;
+    } catch (const SystemError& lost) {
+        return lost.code();
+    } catch (const TimeoutError&) {
+        return ETIMEDOUT;
+    }
+    throw SystemError{"store: what listens at " + where_ + " is neither a ddp nor a PyTorch store",
+                      EPROTO};
+}
+
+void TcpConnection::send(const Request& request, const base::Deadline& deadline,
+                         const std::string& doing) {
+    send_bytes(encode_request(request, Era::modern), deadline, doing);
+}
+
+namespace {
+
+// Runs one transfer and puts the store's words on what goes wrong.
+template <class Transfer>
+void with_store_errors(const std::string& where, const base::Deadline& deadline,
+                       const std::string& doing, Transfer transfer) {
+    try {
+        transfer();
+    } catch (const SystemError& error) {
+        throw SystemError{"store: lost the connection to " + where + " (" + doing + ")",
+                          error.code()};
+    } catch (const TimeoutError&) {
+        throw TimeoutError{"store: no answer from " + where + " after " +
+                           base::to_string(deadline.timeout()) + " (" + doing +
+                           "); is rank 0 running?"};
+    }
+}
+
+}  // namespace
+
+void TcpConnection::send_bytes(const std::string& bytes, const base::Deadline& deadline,
+                               const std::string& doing) {
+    with_store_errors(where_, deadline, doing, [&] {
+        base::send_all(fd_.get(), std::as_bytes(std::span{bytes}), deadline);
+    });
+}
+
+std::string TcpConnection::receive(std::size_t count, const base::Deadline& deadline,
+                                   const std::string& doing) {
+    std::string bytes(count, '\0');
+    with_store_errors(where_, deadline, doing, [&] {
+        base::receive_all(fd_.get(), std::as_writable_bytes(std::span{bytes}), deadline);
+    });
+    return bytes;
+}
+
+std::uint8_t TcpConnection::receive_u8(const base::Deadline& deadline, const std::string& doing) {
+    return static_cast<std::uint8_t>(receive(1, deadline, doing)[0]);
+}
+
+std::uint32_t TcpConnection::receive_u32(const base::Deadline& deadline, const std::string& doing) {
+    return read_u32(receive(sizeof(std::uint32_t), deadline, doing));
+}
+
+std::int64_t TcpConnection::receive_i64(const base::Deadline& deadline, const std::string& doing) {
+    return static_cast<std::int64_t>(read_u64(receive(sizeof(std::uint64_t), deadline, doing)));
+}
+
+std::string TcpConnection::receive_value(const base::Deadline& deadline, const std::string& doing) {
+    const auto length = read_u64(receive(sizeof(std::uint64_t), deadline, doing));
+    // PyTorch's server lets APPEND grow a value beyond what one request may carry.
+    if (length > max_request_bytes) {
+        throw SystemError{"store: " + where_ + " announced a value of " + std::to_string(length) +
+                              " bytes (" + doing + ")",
+                          EPROTO};
+    }
+    return receive(length, deadline, doing);
+}
+
+bool TcpConnection::readable(const base::Deadline& deadline) const {
+    return base::wait_readable(fd_.get(), deadline);
+}
+
+}  // namespace ddp::store

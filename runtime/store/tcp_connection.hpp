@@ -1,0 +1,51 @@
+// TcpConnection: one connection of a store's client, after the hello. It speaks whole requests and
+// replies and turns what the network does into the store's errors. Not thread-safe: one exchange at
+// a time. Invariant: after an exception the connection's state is unknown; its owner drops it.
+#pragma once
+
+#include <ddp/master_address.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "base/deadline.hpp"
+#include "base/unique_fd.hpp"
+#include "store/wire.hpp"
+
+namespace ddp::store {
+
+class TcpConnection {
+public:
+    enum class Refused { try_again, give_up };
+
+    // Connects and says hello, again and again with growing pauses until the deadline. Throws
+    // TimeoutError when nobody answered, SystemError at once when the answer is not a store's
+    // (EPROTO), or when nobody listens and that means that the server is gone (`give_up`).
+    TcpConnection(const MasterAddress& server, const base::Deadline& deadline, Refused refused);
+
+    // `doing` is for the messages: "get of keys [a]". All throw SystemError when the connection is
+    // lost and TimeoutError when the deadline passes.
+    void send(const Request& request, const base::Deadline& deadline, const std::string& doing);
+    std::uint8_t receive_u8(const base::Deadline& deadline, const std::string& doing);
+    std::uint32_t receive_u32(const base::Deadline& deadline, const std::string& doing);
+    std::int64_t receive_i64(const base::Deadline& deadline, const std::string& doing);
+    std::string receive_value(const base::Deadline& deadline, const std::string& doing);
+    // Whether a reply has begun to arrive, or the connection ended, before the deadline.
+    bool readable(const base::Deadline& deadline) const;
+
+    const std::string& where() const { return where_; }  // "host:port"
+
+private:
+    int try_hello(const base::Deadline& deadline);
+    void send_bytes(const std::string& bytes, const base::Deadline& deadline,
+                    const std::string& doing);
+    std::string receive(std::size_t bytes, const base::Deadline& deadline,
+                        const std::string& doing);
+
+    MasterAddress server_;
+    std::string where_;
+    base::UniqueFd fd_;
+};
+
+}  // namespace ddp::store

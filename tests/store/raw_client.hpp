@@ -1,0 +1,112 @@
+// A server that the test itself drives, and clients that send it any bytes: one thread, no sleeps,
+// so that what the server answers to which bytes is exact and repeatable.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <string>
+
+#include "base/deadline.hpp"
+#include "base/socket.hpp"
+#include "store/store_server.hpp"
+
+namespace ddp::store_test {
+
+class DrivenServer {
+public:
+    store::StoreServer server{base::listen_tcp("127.0.0.1", 0)};
+
+    // Lets the server handle what is ready, if something becomes ready soon.
+    void pump(int wait_ms = 0) {
+        pollfd ready{server.fd(), POLLIN, 0};
+        if (::poll(&ready, 1, wait_ms) > 0) server.run_ready();
+    }
+    // Until nothing is ready any more.
+    void settle() {
+        for (pollfd ready{server.fd(), POLLIN, 0}; ::poll(&ready, 1, 0) > 0;) server.run_ready();
+    }
+};
+
+class RawClient {
+public:
+    explicit RawClient(DrivenServer& server) : server_(server) {
+        int error = 0;
+        fd_ = base::try_connect_tcp("127.0.0.1", server.server.port(),
+                                    base::Deadline::after(std::chrono::seconds{10}), error);
+        EXPECT_TRUE(fd_) << "errno " << error;
+        if (fd_) ::fcntl(fd_.get(), F_SETFL, ::fcntl(fd_.get(), F_GETFL) | O_NONBLOCK);
+        server_.settle();
+    }
+
+    int fd() const { return fd_.get(); }
+
+    void send(const std::string& bytes) {
+        std::size_t sent = 0;
+        const auto deadline = base::Deadline::after(std::chrono::seconds{20});
+        while (sent < bytes.size() && !deadline.passed()) {
+            const auto count =
+                ::send(fd_.get(), bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
+            if (count > 0) sent += static_cast<std::size_t>(count);
+            if (count < 0 && errno != EAGAIN) break;  // the server has closed: receive() will tell
+            server_.pump();
+        }
+        server_.settle();
+    }
+
+    // Exactly that many bytes, or fewer when the server closes or 20 s pass.
+    std::string receive(std::size_t count) {
+        std::string bytes;
+        const auto deadline = base::Deadline::after(std::chrono::seconds{20});
+        while (bytes.size() < count && !closed_ && !deadline.passed()) take(bytes, count);
+        return bytes;
+    }
+
+    // Whether the server closes the connection; `rest` is what it sent before.
+    bool closed_by_server(std::string* rest = nullptr) {
+        std::string bytes;
+        const auto deadline = base::Deadline::after(std::chrono::seconds{20});
+        while (!closed_ && !deadline.passed()) take(bytes, std::string::npos);
+        if (rest != nullptr) *rest = bytes;
+        return closed_;
+    }
+
+    // What is there now, after the server has done all that it can.
+    std::string receive_now() {
+        server_.settle();
+        std::string bytes(65536, '\0');
+        const auto count = ::recv(fd_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+        bytes.resize(count > 0 ? static_cast<std::size_t>(count) : 0);
+        return bytes;
+    }
+
+    void half_close() {
+        ::shutdown(fd_.get(), SHUT_WR);
+        server_.settle();
+    }
+    void close() {
+        fd_.reset();
+        server_.settle();
+    }
+
+private:
+    void take(std::string& bytes, std::size_t wanted) {
+        server_.pump();
+        char buffer[65536];
+        const auto count =
+            ::recv(fd_.get(), buffer, std::min(sizeof buffer, wanted - bytes.size()), MSG_DONTWAIT);
+        if (count > 0) bytes.append(buffer, static_cast<std::size_t>(count));
+        if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR)) closed_ = true;
+        if (count < 0) server_.pump(1);
+    }
+
+    DrivenServer& server_;
+    base::UniqueFd fd_;
+    bool closed_ = false;
+};
+
+}  // namespace ddp::store_test

@@ -1,0 +1,200 @@
+// The server under strain: strangers that say nothing, clients that do not read, no descriptors
+// left.
+#include <gtest/gtest.h>
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <vector>
+
+#include "raw_client.hpp"
+#include "wire_bytes.hpp"
+
+namespace ddp::store {
+namespace {
+
+using namespace store_test;
+
+constexpr std::size_t most_silent = 64;
+
+bool is_open(RawClient& client) {
+    client.send(hello + u8(13) + u32(5));
+    return client.receive(4) == u32(5);
+}
+
+TEST(StoreServer, ClosesTheOldestOfTooManySilentConnections) {
+    DrivenServer server;
+    std::vector<RawClient> silent;
+    for (std::size_t i = 0; i < most_silent + 3; ++i) silent.emplace_back(server);
+    for (std::size_t i = 0; i < 3; ++i) EXPECT_TRUE(silent[i].closed_by_server()) << i;
+    EXPECT_TRUE(is_open(silent[3]));
+    EXPECT_TRUE(is_open(silent.back()));
+}
+
+TEST(StoreServer, AClientThatHasSpokenIsNeverTakenForASilentOne) {
+    DrivenServer server;
+    RawClient spoken{server};
+    ASSERT_TRUE(is_open(spoken));
+    std::vector<RawClient> silent;
+    for (std::size_t i = 0; i < 2 * most_silent; ++i) silent.emplace_back(server);
+    spoken.send(u8(7));
+    EXPECT_EQ(spoken.receive(8), i64(0));
+}
+
+TEST(StoreServer, AHalfToldHelloIsStillSilence) {
+    DrivenServer server;
+    RawClient half{server};
+    half.send(hello.substr(0, 4));
+    std::vector<RawClient> silent;
+    for (std::size_t i = 0; i < most_silent; ++i) silent.emplace_back(server);
+    EXPECT_TRUE(half.closed_by_server());
+}
+
+TEST(StoreServer, KeepsTheSilentSecondConnectionsOfOldClients) {
+    DrivenServer server;
+    std::vector<RawClient> speaking;
+    std::vector<RawClient> silent;
+    for (std::size_t i = 0; i < most_silent + 10; ++i) {
+        speaking.emplace_back(server);
+        speaking.back().send(u8(3) + str("init/") + i64(1));
+        ASSERT_EQ(speaking.back().receive(8).size(), 8U);
+        silent.emplace_back(server);
+    }
+    std::vector<RawClient> strangers;
+    for (std::size_t i = 0; i < most_silent; ++i) strangers.emplace_back(server);
+    for (auto& client : silent) {
+        client.send(u8(7) + str("k"));
+        ASSERT_EQ(client.receive(1), u8(3));
+    }
+}
+
+TEST(StoreServer, GoesOnWhenNoDescriptorIsLeft) {
+    DrivenServer server;
+    RawClient old{server};
+    ASSERT_TRUE(is_open(old));
+    // These wait to be accepted; then there is no descriptor to accept them with.
+    std::vector<base::UniqueFd> waiting;
+    for (int i = 0; i < 20; ++i) {
+        int error = 0;
+        waiting.push_back(base::try_connect_tcp("127.0.0.1", server.server.port(),
+                                                base::Deadline::after(std::chrono::seconds{10}),
+                                                error));
+        ASSERT_TRUE(waiting.back());
+    }
+    rlimit before{};
+    ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+    const base::UniqueFd next{::dup(server.server.fd())};
+    rlimit tight = before;
+    tight.rlim_cur = static_cast<rlim_t>(next.get()) + 2;  // room for one connection more
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &tight), 0);
+    int calls = 0;
+    for (pollfd ready{server.server.fd(), POLLIN, 0}; ::poll(&ready, 1, 0) > 0 && calls < 1000;) {
+        server.server.run_ready();
+        ++calls;
+    }
+    EXPECT_LT(calls, 1000) << "it spins";
+    old.send(u8(7));
+    EXPECT_EQ(old.receive(8), i64(0));
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+    RawClient fresh{server};
+    EXPECT_TRUE(is_open(fresh));
+}
+
+// Replies of 8 MiB each to a client that reads none of them: its later requests wait, others do
+// not.
+TEST(StoreServer, AClientThatDoesNotReadDelaysOnlyItself) {
+    DrivenServer server;
+    RawClient other{server};
+    const std::string value(8 << 20, 'v');
+    other.send(hello + u8(1) + str("big") + str(value));
+    RawClient slow{server};
+    std::string requests;
+    for (int i = 0; i < 20; ++i) requests += u8(3) + str("big");
+    slow.send(hello + requests + u8(1) + str("last") + str(""));
+    other.send(u8(5) + u64(1) + str("last"));
+    EXPECT_EQ(other.receive(1), u8(1));  // not yet executed
+    for (int i = 0; i < 20; ++i) ASSERT_EQ(slow.receive(8 + value.size()), str(value)) << i;
+    other.send(u8(6) + u64(1) + str("last"));
+    EXPECT_EQ(other.receive(1), u8(0));
+}
+
+TEST(StoreServer, AWatcherThatNeverReadsIsClosed) {
+    DrivenServer server;
+    RawClient watcher{server};
+    watcher.send(u8(7) + str("k"));
+    RawClient setter{server};
+    for (int i = 0; i < 20; ++i) {
+        setter.send(u8(0) + str("k") + str(std::string(8 << 20, static_cast<char>('a' + i))));
+    }
+    EXPECT_TRUE(watcher.closed_by_server());
+    setter.send(u8(8) + str("k"));
+    EXPECT_EQ(setter.receive(8), i64(1));
+}
+
+TEST(StoreServer, AHalfClosedClientStillGetsItsReplies) {
+    DrivenServer server;
+    RawClient client{server};
+    const std::string value(8 << 20, 'v');
+    client.send(hello + u8(1) + str("big") + str(value) + u8(3) + str("big") + u8(7));
+    client.half_close();
+    std::string rest;
+    EXPECT_TRUE(client.closed_by_server(&rest));
+    EXPECT_EQ(rest.size(), (str(value) + i64(1)).size());
+    EXPECT_TRUE(rest == str(value) + i64(1));
+}
+
+TEST(StoreServer, AFullStoreTakesNoMore) {
+    DrivenServer server;
+    RawClient filler{server};
+    filler.send(hello);
+    const std::string value(8 << 20, 'v');
+    for (int i = 0; i < 31; ++i) filler.send(u8(1) + str("k" + std::to_string(i)) + str(value));
+    filler.send(u8(7));
+    EXPECT_EQ(filler.receive(8), i64(31));
+    filler.send(u8(14) + str("q") + str(value));
+    EXPECT_TRUE(filler.closed_by_server());
+    RawClient fresh{server};
+    fresh.send(hello + u8(8) + str("k0") + u8(14) + str("q") + str(value) + u8(16) + str("q"));
+    EXPECT_EQ(fresh.receive(16), i64(1) + i64(1));
+}
+
+std::size_t resident_bytes() {
+    std::ifstream statm{"/proc/self/statm"};
+    std::size_t pages = 0;
+    std::size_t resident = 0;
+    statm >> pages >> resident;
+    return resident * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+TEST(StoreServer, AnnouncedLengthsCostNoMemory) {
+    DrivenServer server;
+    const auto before = resident_bytes();
+    std::vector<RawClient> clients;
+    for (int i = 0; i < 60; ++i) {
+        clients.emplace_back(server);
+        // Each is within the limits, and none of it ever comes.
+        clients.back().send(hello + u8(11) + u64(131072) + str("k") + u64(8 << 20));
+    }
+    const auto after = resident_bytes();
+    EXPECT_LT(after, before + (std::size_t{16} << 20));
+}
+
+TEST(StoreServer, AThousandStrangersCostNeitherDescriptorsNorMemory) {
+    DrivenServer server;
+    RawClient old{server};
+    ASSERT_TRUE(is_open(old));
+    const auto before = resident_bytes();
+    for (int i = 0; i < 1000; ++i) {
+        RawClient stranger{server};
+        stranger.send(i % 2 == 0 ? std::string{"GET / HTTP/1.0\r\n\r\n"}
+                                 : u8(3) + u64(~std::uint64_t{0}));
+        ASSERT_TRUE(stranger.closed_by_server());
+    }
+    EXPECT_LT(resident_bytes(), before + (std::size_t{16} << 20));
+    old.send(u8(7));
+    EXPECT_EQ(old.receive(8), i64(0));
+}
+
+}  // namespace
+}  // namespace ddp::store

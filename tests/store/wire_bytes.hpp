@@ -1,0 +1,24 @@
+// Bytes of the store's wire format, put together by hand and on purpose without the product's
+// encoder, so that a mistake in one does not hide in the other. Little-endian, as protocol.md says.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace ddp::store_test {
+
+inline std::string number(std::uint64_t value, int bytes) {
+    std::string out;
+    for (int i = 0; i < bytes; ++i) out.push_back(static_cast<char>(value >> (8 * i)));
+    return out;
+}
+inline std::string u8(int value) { return number(static_cast<std::uint64_t>(value), 1); }
+inline std::string u32(std::uint32_t value) { return number(value, 4); }
+inline std::string u64(std::uint64_t value) { return number(value, 8); }
+inline std::string i64(std::int64_t value) { return number(static_cast<std::uint64_t>(value), 8); }
+inline std::string str(const std::string& text) { return u64(text.size()) + text; }
+
+// VALIDATE, which comes first in the newer numbering.
+inline const std::string hello{"\x00\xCE\xF7\x85\x3C", 5};
+
+}  // namespace ddp::store_test
