@@ -1,0 +1,38 @@
+// Work: an asynchronous operation of a process group, as torch.distributed.Work. The memory that it
+// borrows is in flight until it is done, so the destructor waits.
+#pragma once
+
+#include <ddp/export.hpp>
+#include <ddp/stream.hpp>
+
+#include <memory>
+
+namespace ddp {
+
+namespace process_group {
+class Operation;
+}
+
+class [[nodiscard]] DDP_API Work {
+public:
+    Work() noexcept;  // nothing in flight: done
+    explicit Work(std::shared_ptr<process_group::Operation>) noexcept;
+    Work(Work&&) noexcept;
+    Work& operator=(Work&&) noexcept;  // waits for what it held, as the destructor
+    // Waits. An error found here is kept: the group is failed and its next call throws it.
+    ~Work();
+
+    // Blocks until the operation is done; throws what went wrong: PeerError, TimeoutError,
+    // UsageError when the ranks called different operations. A second call returns at once (and
+    // throws again what was thrown).
+    void wait();
+    // Lets `stream` wait instead of the host; for CPU memory the same as wait().
+    void wait(Stream stream);
+    // Whether it has ended, well or not. Never blocks.
+    bool is_completed() const noexcept;
+
+private:
+    std::shared_ptr<process_group::Operation> operation_;
+};
+
+}  // namespace ddp

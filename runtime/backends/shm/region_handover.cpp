@@ -1,0 +1,135 @@
+#include "backends/shm/region_handover.hpp"
+
+#include "base/background_thread.hpp"
+#include "base/socket.hpp"
+
+#include <ddp/error.hpp>
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+
+namespace ddp::shm {
+namespace {
+
+struct AbstractAddress {
+    sockaddr_un address{};
+    socklen_t size = 0;
+};
+
+AbstractAddress abstract_address(const std::string& name) {
+    AbstractAddress result;
+    result.address.sun_family = AF_UNIX;
+    // The leading zero byte is what makes it abstract.
+    std::memcpy(result.address.sun_path + 1, name.data(), name.size());
+    result.size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+    return result;
+}
+
+std::string random_name() {
+    std::uint64_t number = 0;
+    if (::getrandom(&number, sizeof number, 0) != sizeof number) {
+        throw SystemError("shm: getrandom", errno);
+    }
+    return "ddp-region-" + std::to_string(number);
+}
+
+ucred credentials_of_peer(int fd) {
+    ucred peer{-1, static_cast<uid_t>(-1), static_cast<gid_t>(-1)};
+    socklen_t size = sizeof peer;
+    ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size);
+    return peer;
+}
+
+// A message of one byte, since ancillary data does not travel alone, with room for a descriptor.
+struct Message {
+    char byte = 'r';
+    iovec data{&byte, 1};
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+    msghdr header{};
+
+    Message() {
+        header.msg_iov = &data;
+        header.msg_iovlen = 1;
+        header.msg_control = control.data();
+        header.msg_controllen = control.size();
+    }
+};
+
+void send_descriptor(int socket, int descriptor) {
+    Message message;
+    cmsghdr* const ancillary = CMSG_FIRSTHDR(&message.header);
+    ancillary->cmsg_level = SOL_SOCKET;
+    ancillary->cmsg_type = SCM_RIGHTS;
+    ancillary->cmsg_len = CMSG_LEN(sizeof descriptor);
+    std::memcpy(CMSG_DATA(ancillary), &descriptor, sizeof descriptor);
+    ::sendmsg(socket, &message.header, MSG_NOSIGNAL | MSG_DONTWAIT);  // who left needs nothing
+}
+
+}  // namespace
+
+RegionHandover::RegionHandover(int region_fd)
+    : region_fd_(region_fd),
+      name_(random_name()),
+      listener_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)),
+      stop_(::eventfd(0, EFD_CLOEXEC)) {
+    const AbstractAddress where = abstract_address(name_);
+    if (!listener_ || !stop_ ||
+        ::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&where.address), where.size) !=
+            0 ||
+        ::listen(listener_.get(), SOMAXCONN) != 0) {
+        throw SystemError("shm: a socket to hand out the shared region", errno);
+    }
+    thread_ = base::start_background_thread([this] { serve(); });
+}
+
+RegionHandover::~RegionHandover() {
+    ::eventfd_write(stop_.get(), 1);
+    thread_.join();
+}
+
+void RegionHandover::serve() const {
+    for (;;) {
+        pollfd ready[] = {{listener_.get(), POLLIN, 0}, {stop_.get(), POLLIN, 0}};
+        ::poll(ready, 2, -1);  // ends with stop_
+        if (ready[1].revents != 0) return;
+        const base::UniqueFd peer(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+        if (peer && credentials_of_peer(peer.get()).uid == ::geteuid()) {
+            send_descriptor(peer.get(), region_fd_);
+        }
+    }
+}
+
+base::UniqueFd receive_region(const std::string& name, pid_t maker,
+                              const base::Deadline& deadline) {
+    const std::string what = "shm: ask process " + std::to_string(maker) + " for the shared region";
+    const AbstractAddress where = abstract_address(name);
+    const base::UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (!socket || ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&where.address),
+                             where.size) != 0) {
+        throw SystemError(what, errno);
+    }
+    if (credentials_of_peer(socket.get()).pid != maker) {
+        throw UsageError(what + ": another process answered");
+    }
+    if (!base::wait_readable(socket.get(), deadline)) throw SystemError(what, ETIMEDOUT);
+    Message message;
+    const ssize_t got = ::recvmsg(socket.get(), &message.header, MSG_CMSG_CLOEXEC);
+    const cmsghdr* const ancillary = got == 1 ? CMSG_FIRSTHDR(&message.header) : nullptr;
+    if (ancillary == nullptr || ancillary->cmsg_type != SCM_RIGHTS) {
+        throw SystemError(what + ": refused, as this process runs as another user", EACCES);
+    }
+    int descriptor = -1;
+    std::memcpy(&descriptor, CMSG_DATA(ancillary), sizeof descriptor);
+    return base::UniqueFd(descriptor);
+}
+
+}  // namespace ddp::shm

@@ -1,0 +1,145 @@
+// What ends a wait at the barrier. Ranks are threads or forked processes over one region.
+#include "backends/shm/shm_barrier.hpp"
+
+#include <ddp/error.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <functional>
+#include <thread>
+
+namespace {
+
+using namespace std::chrono_literals;
+using namespace ddp::shm;
+using ddp::base::Deadline;
+using ::testing::HasSubstr;
+
+// A region in which every rank is this process, but those that a test replaces.
+std::shared_ptr<SharedRegion> region_of(int ranks) {
+    auto region = SharedRegion::create(ranks, 4096);
+    for (int rank = 0; rank < ranks; ++rank) region->line(rank).pid.store(::getpid());
+    return region;
+}
+
+pid_t start_child(const std::function<void()>& body) {
+    const pid_t pid = ::fork();
+    if (pid == 0) {
+        body();
+        ::_exit(0);
+    }
+    return pid;
+}
+
+TEST(ShmBarrier, LetsNobodyPassBeforeTheLast) {
+    constexpr int ranks = 4;
+    constexpr int rounds = 500;
+    const auto region = region_of(ranks);
+    std::atomic<int> entered{0};
+    std::atomic<int> early{0};
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < ranks; ++rank) {
+        threads.emplace_back([&, rank] {
+            ShmBarrier barrier(*region, rank, nullptr);
+            for (int round = 1; round <= rounds; ++round) {
+                entered.fetch_add(1);
+                barrier.arrive_and_wait(Deadline::after(30s), "test");
+                if (entered.load() < round * ranks) early.fetch_add(1);
+                barrier.arrive_and_wait(Deadline::after(30s), "test");
+            }
+        });
+    }
+    threads.clear();
+    EXPECT_EQ(early.load(), 0);
+    EXPECT_EQ(entered.load(), ranks * rounds);
+}
+
+TEST(ShmBarrier, NamesAPeerThatWasKilled) {
+    const auto region = region_of(2);
+    const pid_t child = start_child([] { ::pause(); });
+    region->line(1).pid.store(child);
+    ShmBarrier barrier(*region, 0, nullptr);
+    ::kill(child, SIGKILL);
+    try {
+        barrier.arrive_and_wait(Deadline::after(30s), "all_reduce of 4 float32 (sum)");
+        FAIL() << "passed without rank 1";
+    } catch (const ddp::PeerError& error) {
+        EXPECT_EQ(error.rank(), 1);
+        EXPECT_THAT(error.what(), HasSubstr("rank 1 (pid " + std::to_string(child) + ")"));
+        EXPECT_THAT(error.what(), HasSubstr("all_reduce of 4 float32"));
+    }
+    ::waitpid(child, nullptr, 0);
+}
+
+TEST(ShmBarrier, NamesAPeerThatWasGoneBeforeTheGroupWasMade) {
+    const auto region = region_of(2);
+    const pid_t child = start_child([] {});
+    ::waitpid(child, nullptr, 0);
+    region->line(1).pid.store(child);
+    ShmBarrier barrier(*region, 0, nullptr);
+    EXPECT_THROW(barrier.arrive_and_wait(Deadline::after(30s), "test"), ddp::PeerError);
+}
+
+TEST(ShmBarrier, PassesWhenTheLastToArriveEndsAtOnce) {
+    const auto region = region_of(2);
+    for (int round = 0; round < 20; ++round) {
+        const pid_t child = start_child(
+            [&] { ShmBarrier(*region, 1, nullptr).arrive_and_wait(Deadline::after(30s), "test"); });
+        region->line(1).pid.store(child);
+        ShmBarrier barrier(*region, 0, nullptr);
+        EXPECT_NO_THROW(barrier.arrive_and_wait(Deadline::after(30s), "test"));
+        ::waitpid(child, nullptr, 0);
+    }
+}
+
+TEST(ShmBarrier, ThrowsAtItsDeadlineAndNamesWhoIsMissing) {
+    const auto region = region_of(3);
+    ShmBarrier barrier(*region, 0, nullptr);
+    try {
+        barrier.arrive_and_wait(Deadline::after(60ms), "barrier, operation 7");
+        FAIL() << "passed alone";
+    } catch (const ddp::TimeoutError& error) {
+        EXPECT_THAT(error.what(), HasSubstr("barrier, operation 7 did not end within 60 ms"));
+        EXPECT_THAT(error.what(), HasSubstr("waiting for rank 1 (pid"));
+        EXPECT_THAT(error.what(), HasSubstr("rank 2 (pid"));
+    }
+}
+
+TEST(ShmBarrier, EndsEveryWaitWhenOneGivesUp) {
+    const auto region = region_of(3);
+    std::jthread peer([&] {
+        ShmBarrier barrier(*region, 1, nullptr);
+        EXPECT_THROW(barrier.arrive_and_wait(Deadline::after(1h), "test"), ddp::TimeoutError);
+    });
+    ShmBarrier barrier(*region, 0, nullptr);
+    EXPECT_THROW(barrier.arrive_and_wait(Deadline::after(60ms), "test"), ddp::TimeoutError);
+}
+
+TEST(ShmBarrier, EndsWhenTheAgentSaysWhoFailed) {
+    const auto region = region_of(2);
+    std::atomic<std::uint32_t> agent_word{0};
+    ShmBarrier barrier(*region, 0, &agent_word);
+    std::jthread agent([&] { agent_word.store(1 + 1); });
+    try {
+        barrier.arrive_and_wait(Deadline::after(1h), "test");
+        FAIL() << "passed alone";
+    } catch (const ddp::PeerError& error) {
+        EXPECT_EQ(error.rank(), 1);
+    }
+}
+
+TEST(ShmBarrier, StaysFailed) {
+    const auto region = region_of(2);
+    ShmBarrier barrier(*region, 0, nullptr);
+    barrier.abort(AbortReason::peer_died, 1);
+    barrier.abort(AbortReason::mismatch, 0);  // too late: the first one is what happened
+    EXPECT_THROW(barrier.arrive_and_wait(Deadline::after(30s), "test"), ddp::PeerError);
+    EXPECT_THROW(barrier.arrive_and_wait(Deadline::after(30s), "test"), ddp::PeerError);
+}
+
+}  // namespace

@@ -1,0 +1,24 @@
+// Inputs of collectives whose sums are exact in every element type, so that results are compared
+// with
+// ==. Rank r's element i is a small integer; products of up to seven of them still fit.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace ddp::testing {
+
+template <class T>
+T exact_value(int rank, std::size_t index) {
+    return static_cast<T>(1 + (static_cast<std::size_t>(rank) * 3 + index * 7) % 4);
+}
+
+template <class T>
+std::vector<T> exact_input(int rank, std::size_t elements, std::size_t first = 0) {
+    std::vector<T> values(elements);
+    for (std::size_t i = 0; i < elements; ++i) values[i] = exact_value<T>(rank, first + i);
+    return values;
+}
+
+}  // namespace ddp::testing
