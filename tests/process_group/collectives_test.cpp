@@ -1,0 +1,194 @@
+// Every collective on every dtype and world size, with inputs whose results are exact. One suite
+// over backends: a new backend joins the list of worlds.
+#include <ddp/testing.hpp>
+
+#include "support/exact_inputs.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <functional>
+#include <vector>
+
+namespace {
+
+using namespace ddp;
+using ddp::testing::exact_input;
+using ddp::testing::exact_value;
+using ddp::testing::run_ranks;
+
+// Nothing; one; a few, unaligned; the small path's end; several chunks with a rest.
+const std::size_t sizes[] = {0, 1, 13, 2048, 4099, 200'001};
+
+template <class T>
+T expected(ReduceOp op, int ranks, std::size_t index) {
+    std::vector<T> values;
+    for (int rank = 0; rank < ranks; ++rank) values.push_back(exact_value<T>(rank, index));
+    T result = values[0];
+    for (std::size_t r = 1; r < values.size(); ++r) {
+        switch (op) {
+            case ReduceOp::sum:
+            case ReduceOp::avg:
+                result = static_cast<T>(result + values[r]);
+                break;
+            case ReduceOp::min:
+                result = std::min(result, values[r]);
+                break;
+            case ReduceOp::max:
+                result = std::max(result, values[r]);
+                break;
+            case ReduceOp::product:
+                result = static_cast<T>(result * values[r]);
+                break;
+        }
+    }
+    return op == ReduceOp::avg ? static_cast<T>(result / static_cast<T>(ranks)) : result;
+}
+
+template <class T>
+std::size_t count_wrong(const std::vector<T>& got, const std::function<T(std::size_t)>& wanted) {
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < got.size(); ++i) wrong += got[i] != wanted(i);
+    return wrong;
+}
+
+template <class T>
+class Collectives : public ::testing::Test {};
+using Elements = ::testing::Types<float, double, std::int32_t, std::int64_t, std::uint8_t>;
+TYPED_TEST_SUITE(Collectives, Elements);
+
+template <class Body>
+void on_every_world(const Body& body) {
+    for (const int ranks : {1, 2, 3, 4, 7}) {
+        SCOPED_TRACE(std::to_string(ranks) + " ranks");
+        run_ranks(ranks, body);
+    }
+}
+
+TYPED_TEST(Collectives, AllReduceGivesEachRankTheReduction) {
+    using T = TypeParam;
+    on_every_world([](ProcessGroup& group) {
+        for (const std::size_t size : sizes) {
+            for (const ReduceOp op :
+                 {ReduceOp::sum, ReduceOp::avg, ReduceOp::min, ReduceOp::max, ReduceOp::product}) {
+                auto in_place = exact_input<T>(group.rank(), size);
+                auto input = in_place;
+                const auto before = input;
+                std::vector<T> output(size, T{99});
+                group.all_reduce(in_place, op).wait();
+                group.all_reduce(input, output, op).wait();
+                const auto wanted = [&](std::size_t i) { return expected<T>(op, group.size(), i); };
+                EXPECT_EQ(count_wrong<T>(in_place, wanted), 0U) << size << to_string(op);
+                EXPECT_EQ(output, in_place) << size << to_string(op);
+                EXPECT_EQ(input, before);
+            }
+        }
+    });
+}
+
+TYPED_TEST(Collectives, BroadcastCopiesTheRoots) {
+    using T = TypeParam;
+    on_every_world([](ProcessGroup& group) {
+        for (const std::size_t size : sizes) {
+            for (int root = 0; root < group.size(); ++root) {
+                auto tensor = exact_input<T>(group.rank(), size);
+                group.broadcast(tensor, Root{root}).wait();
+                EXPECT_EQ(tensor, exact_input<T>(root, size)) << size << " from " << root;
+            }
+        }
+    });
+}
+
+TYPED_TEST(Collectives, AllGatherOrdersByRank) {
+    using T = TypeParam;
+    on_every_world([](ProcessGroup& group) {
+        const auto ranks = static_cast<std::size_t>(group.size());
+        for (const std::size_t size : sizes) {
+            auto input = exact_input<T>(group.rank(), size);
+            std::vector<T> output(size * ranks);
+            group.all_gather(input, output).wait();
+            const auto wanted = [&](std::size_t i) {
+                return exact_value<T>(static_cast<int>(i / size), i % size);
+            };
+            EXPECT_EQ(count_wrong<T>(output, wanted), 0U) << size;
+            std::vector<T> in_place(size * ranks);
+            const auto own =
+                std::span<T>(in_place).subspan(size * static_cast<std::size_t>(group.rank()), size);
+            std::copy(input.begin(), input.end(), own.begin());
+            group.all_gather(own, in_place).wait();
+            EXPECT_EQ(in_place, output) << size << " in place";
+        }
+    });
+}
+
+TYPED_TEST(Collectives, ReduceScatterGivesEachRankItsPart) {
+    using T = TypeParam;
+    on_every_world([](ProcessGroup& group) {
+        const auto ranks = static_cast<std::size_t>(group.size());
+        const auto me = static_cast<std::size_t>(group.rank());
+        for (const std::size_t size : sizes) {
+            auto input = exact_input<T>(group.rank(), size * ranks);
+            std::vector<T> output(size);
+            group.reduce_scatter(input, output, ReduceOp::sum).wait();
+            const auto wanted = [&](std::size_t i) {
+                return expected<T>(ReduceOp::sum, group.size(), me * size + i);
+            };
+            EXPECT_EQ(count_wrong<T>(output, wanted), 0U) << size;
+            const auto own = std::span<T>(input).subspan(me * size, size);
+            group.reduce_scatter(input, own, ReduceOp::sum).wait();
+            EXPECT_EQ(std::vector<T>(own.begin(), own.end()), output) << size << " in place";
+        }
+    });
+}
+
+TEST(ProcessGroup, ReducesOneNumberARank) {
+    run_ranks(3, [](ProcessGroup& group) {
+        EXPECT_EQ(group.all_reduce(group.rank() + 1), 6);
+        EXPECT_EQ(group.all_reduce(static_cast<double>(group.rank()), ReduceOp::avg), 1.0);
+        EXPECT_EQ(group.all_reduce(std::int64_t{group.rank()}, ReduceOp::max), 2);
+    });
+}
+
+TEST(ProcessGroup, GivesTheSameBitsOnEveryRankInEveryRun) {
+    const auto digest = [](ProcessGroup& group) {
+        std::vector<float> values(100'003);
+        for (std::size_t i = 0; i < values.size(); ++i) {
+            values[i] =
+                1.0F / static_cast<float>(1 + i * 7 + static_cast<std::size_t>(group.rank()) * 13);
+        }
+        group.all_reduce(values).wait();
+        std::uint64_t hash = 0xcbf29ce484222325;
+        for (const float value : values) {
+            hash = (hash ^ std::bit_cast<std::uint32_t>(value)) * 0x100000001b3;
+        }
+        return static_cast<std::int64_t>(hash);
+    };
+    run_ranks(7, [&](ProcessGroup& group) {
+        const std::int64_t first = digest(group);
+        EXPECT_EQ(group.all_reduce(first, ReduceOp::min), first);
+        EXPECT_EQ(group.all_reduce(first, ReduceOp::max), first);
+        EXPECT_EQ(digest(group), first);
+    });
+}
+
+TEST(ProcessGroup, WorksOnUnalignedMemory) {
+    run_ranks(2, [](ProcessGroup& group) {
+        std::vector<std::uint8_t> memory(40'001);
+        const auto rank = static_cast<float>(group.rank());
+        for (std::size_t i = 0; i < 10'000; ++i) std::memcpy(&memory[1 + 4 * i], &rank, 4);
+        group.all_reduce(TensorView(memory.data() + 1, Shape{10'000}, DType::float32)).wait();
+        float last = 0;
+        std::memcpy(&last, &memory[39'997], 4);
+        EXPECT_EQ(last, 1.0F);
+    });
+}
+
+TEST(ProcessGroup, RunsMoreRanksThanCores) {
+    run_ranks(16, [](ProcessGroup& group) {
+        for (int i = 0; i < 20; ++i) EXPECT_EQ(group.all_reduce(1), 16);
+    });
+}
+
+}  // namespace

@@ -1,0 +1,137 @@
+// What survivors see: a peer that is killed, stopped or elsewhere ends in an error, never in a hang
+// or a wrong number.
+#include <ddp/testing.hpp>
+
+#include <ddp/error.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <random>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using namespace std::chrono_literals;
+using namespace ddp;
+using ddp::testing::run_ranks;
+using ::testing::HasSubstr;
+
+TEST(ProcessGroup, ThrowsPeerErrorWhenAPeerIsKilled) {
+    run_ranks(3,
+              [](ProcessGroup& group) {
+                  if (group.rank() == 1) ::raise(SIGKILL);
+                  try {
+                      group.barrier().wait();
+                      ADD_FAILURE() << "passed without rank 1";
+                  } catch (const PeerError& error) {
+                      EXPECT_EQ(error.rank(), 1);
+                  }
+              },
+              {.may_die = {1}});
+}
+
+TEST(ProcessGroup, ThrowsPeerErrorWhenAPeerIsKilledAtARandomMoment) {
+    const unsigned seed = std::random_device{}();
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937 random(seed);
+    for (int round = 0; round < 15; ++round) {
+        const auto delay = std::chrono::microseconds(random() % 5000);
+        run_ranks(4,
+                  [&](ProcessGroup& group) {
+                      std::jthread killer;
+                      if (group.rank() == 2) {
+                          killer = std::jthread([&] {
+                              std::this_thread::sleep_for(delay);
+                              ::raise(SIGKILL);
+                          });
+                      }
+                      std::vector<float> values(50'000);
+                      try {
+                          for (;;) {
+                              std::fill(values.begin(), values.end(), 1.0F);
+                              group.all_reduce(values).wait();
+                              ASSERT_EQ(values.front() + values.back(), 8.0F) << "a wrong sum";
+                          }
+                      } catch (const PeerError& error) {
+                          EXPECT_EQ(error.rank(), 2);
+                      }
+                  },
+                  {.may_die = {2}});
+    }
+}
+
+TEST(ProcessGroup, ThrowsTimeoutErrorWhenAPeerIsStopped) {
+    run_ranks(
+        2,
+        [](ProcessGroup& group) {
+            const auto stopped = static_cast<pid_t>(group.all_reduce(
+                group.rank() == 1 ? std::int64_t{::getpid()} : std::int64_t{0}, ReduceOp::max));
+            if (group.rank() == 1) {
+                group.barrier().wait();
+                return;
+            }
+            ::kill(stopped, SIGSTOP);
+            std::vector<float> values(10'000);
+            try {
+                group.barrier().wait();
+                group.all_reduce(values).wait();
+                ADD_FAILURE() << "passed without rank 1";
+            } catch (const TimeoutError& error) {
+                EXPECT_THAT(error.what(), HasSubstr("rank 1 (pid " + std::to_string(stopped)));
+            } catch (const PeerError&) {
+                ADD_FAILURE() << "a stopped process is not a dead one";
+            }
+            ::kill(stopped, SIGKILL);
+        },
+        {.may_die = {1}, .init = {.timeout = 500ms}});
+}
+
+TEST(ProcessGroup, StaysFailedAndEndsWhatIsInFlight) {
+    run_ranks(2,
+              [](ProcessGroup& group) {
+                  if (group.rank() == 1) ::raise(SIGKILL);
+                  std::vector<float> first(10);
+                  std::vector<float> second(10);
+                  Work one = group.all_reduce(first);
+                  Work two = group.all_reduce(second);
+                  EXPECT_THROW(two.wait(), PeerError);
+                  EXPECT_THROW(one.wait(), PeerError);
+                  EXPECT_THROW(static_cast<void>(group.all_reduce(1)), PeerError);
+              },
+              {.may_die = {1}});
+}
+
+TEST(ProcessGroup, TellsEveryRankWhenTheirCallsDiffer) {
+    run_ranks(3, [](ProcessGroup& group) {
+        std::vector<float> values(group.rank() == 1 ? 64 : 128);
+        try {
+            group.all_reduce(values).wait();
+            ADD_FAILURE() << "went on";
+        } catch (const UsageError& error) {
+            EXPECT_THAT(error.what(), HasSubstr("rank 0 called all_reduce of 128 float32 (sum)"));
+            EXPECT_THAT(error.what(), HasSubstr("rank 1 called all_reduce of 64 float32 (sum)"));
+        }
+    });
+}
+
+TEST(ProcessGroup, UnwindsWithoutHangingWhenAnExceptionPassesWorksInFlight) {
+    const auto body = [](ddp::testing::RankReporter&, const std::function<ProcessGroup()>& join) {
+        ProcessGroup group = join();
+        std::vector<float> values(1000);
+        Work work = group.all_reduce(values);
+        if (group.rank() == 0) throw std::runtime_error("in the middle");
+        work.wait();
+    };
+    const auto failures = ddp::testing::fork_ranks(2, body, {});
+    ASSERT_EQ(failures.size(), 1U);
+    EXPECT_EQ(failures[0].rank, 0);
+    EXPECT_THAT(failures[0].message, HasSubstr("in the middle"));
+}
+
+}  // namespace
