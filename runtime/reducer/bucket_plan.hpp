@@ -1,0 +1,43 @@
+// Which gradients travel together: a pure function, so that every rank computes the same plan and
+// the rules are tested as a table. Reverse order of registration, because backward produces the
+// last parameter's gradient first; one bucket holds one dtype on one device.
+#pragma once
+
+#include <ddp/tensor.hpp>
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+namespace ddp::reducer {
+
+struct GradientSpec {
+    std::size_t elements;
+    DType dtype;
+    Device device;
+};
+
+struct BucketCaps {
+    std::size_t first_bytes;  // of the first bucket of each dtype and device
+    std::size_t other_bytes;
+};
+
+// Where one gradient lies in its bucket.
+struct BucketSlice {
+    std::size_t parameter;  // index in registration order
+    std::size_t offset;     // in elements; each slice begins on a 64-byte boundary
+    std::size_t elements;
+};
+
+struct BucketSpec {
+    DType dtype;
+    Device device;
+    std::vector<BucketSlice> slices;
+    std::size_t elements = 0;  // with padding
+};
+
+// In the order in which the buckets are sent. A bucket closes when it has reached its cap, so it
+// may overshoot by one gradient (as PyTorch's).
+std::vector<BucketSpec> plan_buckets(std::span<const GradientSpec> gradients, BucketCaps caps);
+
+}  // namespace ddp::reducer

@@ -1,0 +1,145 @@
+// Each rank describes its parameters as lines of text. The ranks first compare sizes and digests
+// (the usual case: equal, one tiny all-gather); only when these differ is the text itself
+// exchanged.
+#include "reducer/parameter_check.hpp"
+
+#include <ddp/error.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <sstream>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+namespace ddp::reducer {
+namespace {
+
+constexpr char own_mistake = '!';  // begins the text of a rank that must not go on
+
+std::string describe(const Parameter& parameter) {
+    return parameter.name + " " + to_string(parameter.value.shape) + " " +
+           to_string(parameter.value.dtype) + " on " + to_string(parameter.value.device);
+}
+
+// Empty when there is none.
+std::string find_own_mistake(std::span<const Parameter> parameters, const ReducerOptions& options) {
+    if (!(options.bucket_cap_mb > 0) || !(options.first_bucket_mb > 0)) {
+        return "bucket_cap_mb and first_bucket_mb must be greater than 0";
+    }
+    std::unordered_set<std::string> names;
+    for (const Parameter& parameter : parameters) {
+        if (parameter.name.empty()) return "a parameter has no name";
+        if (parameter.name.find('\n') != std::string::npos) {
+            return "a parameter's name holds a line break";
+        }
+        if (!names.insert(parameter.name).second) {
+            return "the parameter name " + parameter.name + " is used twice";
+        }
+        if (parameter.grad.numel() != parameter.value.numel() ||
+            parameter.grad.dtype != parameter.value.dtype ||
+            parameter.grad.device != parameter.value.device) {
+            return "the gradient of " + describe(parameter) + " is " +
+                   to_string(parameter.grad.shape) + " " + to_string(parameter.grad.dtype) +
+                   " on " + to_string(parameter.grad.device);
+        }
+    }
+    return {};
+}
+
+std::string describe_all(std::span<const Parameter> parameters, const ReducerOptions& options) {
+    std::ostringstream text;
+    if (const std::string mistake = find_own_mistake(parameters, options); !mistake.empty()) {
+        text << own_mistake << mistake << '\n';
+        return text.str();
+    }
+    text << "options: bucket_cap_mb " << options.bucket_cap_mb << ", first_bucket_mb "
+         << options.first_bucket_mb << '\n';
+    for (const Parameter& parameter : parameters) text << describe(parameter) << '\n';
+    return text.str();
+}
+
+// FNV-1a, 64 bits.
+std::uint64_t digest(const std::string& text) {
+    std::uint64_t hash = 0xcbf29ce484222325;
+    for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+    return hash;
+}
+
+std::vector<std::string> gather_texts(const std::string& mine, std::span<const std::int64_t> sizes,
+                                      ProcessGroup& group) {
+    const auto longest = static_cast<std::size_t>(*std::max_element(sizes.begin(), sizes.end()));
+    std::vector<std::uint8_t> padded(longest);
+    std::copy(mine.begin(), mine.end(), padded.begin());
+    std::vector<std::uint8_t> all(longest * static_cast<std::size_t>(group.size()));
+    group.all_gather(padded, all).wait();
+    std::vector<std::string> texts;
+    for (std::size_t rank = 0; rank < sizes.size(); ++rank) {
+        const auto begin = all.begin() + static_cast<std::ptrdiff_t>(rank * longest);
+        texts.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(sizes[rank]));
+    }
+    return texts;
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+    std::vector<std::string> lines;
+    std::istringstream stream(text);
+    for (std::string line; std::getline(stream, line);) lines.push_back(line);
+    return lines;
+}
+
+std::string difference(const std::string& first_text, const std::string& other_text, int other) {
+    const std::vector<std::string> first = lines_of(first_text);
+    const std::vector<std::string> theirs = lines_of(other_text);
+    const std::string rank = "rank " + std::to_string(other);
+    std::string counts;
+    if (first.size() != theirs.size()) {
+        counts = " (rank 0 has " + std::to_string(first.size() - 1) + " parameters, " + rank +
+                 " has " + std::to_string(theirs.size() - 1) + ")";
+    }
+    for (std::size_t i = 0; i < std::max(first.size(), theirs.size()); ++i) {
+        const std::string here = i < first.size() ? first[i] : "none";
+        const std::string there = i < theirs.size() ? theirs[i] : "none";
+        if (here == there) continue;
+        const std::string what = i == 0 ? "" : "parameter " + std::to_string(i - 1) + ": ";
+        return what + "rank 0 has " + here + ", " + rank + " has " + there + counts;
+    }
+    return "rank 0 and " + rank + " differ";
+}
+
+[[noreturn]] void throw_difference(const std::vector<std::string>& texts) {
+    for (std::size_t rank = 0; rank < texts.size(); ++rank) {
+        if (texts[rank].starts_with(own_mistake)) {
+            throw UsageError("reducer: on rank " + std::to_string(rank) + ", " +
+                             lines_of(texts[rank]).front().substr(1));
+        }
+    }
+    for (std::size_t rank = 1; rank < texts.size(); ++rank) {
+        if (texts[rank] == texts[0]) continue;
+        throw UsageError("reducer: the ranks hold different models; " +
+                         difference(texts[0], texts[rank], static_cast<int>(rank)));
+    }
+    throw UsageError("reducer: the ranks' parameters differ");
+}
+
+}  // namespace
+
+void check_parameters(std::span<const Parameter> parameters, ProcessGroup& group,
+                      const ReducerOptions& options) {
+    const std::string mine = describe_all(parameters, options);
+    std::array<std::int64_t, 2> summary{static_cast<std::int64_t>(mine.size()),
+                                        static_cast<std::int64_t>(digest(mine))};
+    std::vector<std::int64_t> all(summary.size() * static_cast<std::size_t>(group.size()));
+    group.all_gather(summary, all).wait();
+    std::vector<std::int64_t> sizes;
+    bool same = true;  // as rank 0's: what every rank sees alike
+    for (std::size_t i = 0; i < all.size(); i += summary.size()) {
+        sizes.push_back(all[i]);
+        same = same && all[i] == all[0] && all[i + 1] == all[1];
+    }
+    if (same && !mine.starts_with(own_mistake)) return;
+    throw_difference(gather_texts(mine, sizes, group));
+}
+
+}  // namespace ddp::reducer

@@ -1,0 +1,81 @@
+// The bucket plan as a table: sizes in, buckets out.
+#include "reducer/bucket_plan.hpp"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace {
+
+using namespace ddp;
+using namespace ddp::reducer;
+
+std::vector<std::vector<std::size_t>> parameters_of(const std::vector<BucketSpec>& plan) {
+    std::vector<std::vector<std::size_t>> result;
+    for (const BucketSpec& bucket : plan) {
+        auto& parameters = result.emplace_back();
+        for (const BucketSlice& slice : bucket.slices) parameters.push_back(slice.parameter);
+    }
+    return result;
+}
+
+GradientSpec floats(std::size_t elements) { return {elements, DType::float32, {}}; }
+
+TEST(BucketPlan, GoesFromTheLastParameterToTheFirst) {
+    const std::vector<GradientSpec> gradients{floats(16), floats(16), floats(16)};
+    EXPECT_EQ(parameters_of(plan_buckets(gradients, {1 << 20, 1 << 20})),
+              (std::vector<std::vector<std::size_t>>{{2, 1, 0}}));
+}
+
+TEST(BucketPlan, ClosesTheFirstBucketEarlierThanTheOthers) {
+    const std::vector<GradientSpec> gradients(7, floats(16));  // 64 bytes each
+    EXPECT_EQ(parameters_of(plan_buckets(gradients, {64, 192})),
+              (std::vector<std::vector<std::size_t>>{{6}, {5, 4, 3}, {2, 1, 0}}));
+}
+
+TEST(BucketPlan, MayOvershootByOneGradient) {
+    const std::vector<GradientSpec> gradients{floats(16), floats(1000), floats(16)};
+    EXPECT_EQ(parameters_of(plan_buckets(gradients, {128, 128})),
+              (std::vector<std::vector<std::size_t>>{{2, 1}, {0}}));
+}
+
+TEST(BucketPlan, KeepsDtypesAndDevicesApart) {
+    const std::vector<GradientSpec> gradients{floats(16),
+                                              {16, DType::float64, {}},
+                                              floats(16),
+                                              {16, DType::float32, {DeviceType::cuda, 1}}};
+    EXPECT_EQ(parameters_of(plan_buckets(gradients, {1 << 20, 1 << 20})),
+              (std::vector<std::vector<std::size_t>>{{3}, {2, 0}, {1}}));
+}
+
+TEST(BucketPlan, BeginsEachSliceOnACacheLine) {
+    const std::vector<GradientSpec> gradients{floats(3), floats(17), {1, DType::uint8, {}}};
+    const auto plan = plan_buckets(gradients, {1 << 20, 1 << 20});
+    ASSERT_EQ(plan.size(), 2U);
+    EXPECT_EQ(plan[0].elements, 64U);
+    ASSERT_EQ(plan[1].slices.size(), 2U);
+    EXPECT_EQ(plan[1].slices[1].offset, 32U);
+    EXPECT_EQ(plan[1].elements, 48U);
+}
+
+TEST(BucketPlan, HoldsEachParameterOnceHoweverTheCaps) {
+    for (std::size_t cap = 1; cap < 5000; cap = cap * 3 + 1) {
+        std::vector<GradientSpec> gradients;
+        for (std::size_t i = 0; i < 60; ++i) {
+            gradients.push_back({(i * 37) % 50, i % 3 == 0 ? DType::int64 : DType::float32, {}});
+        }
+        std::vector<int> seen(gradients.size());
+        for (const BucketSpec& bucket : plan_buckets(gradients, {cap, 2 * cap})) {
+            EXPECT_FALSE(bucket.slices.empty());
+            for (const BucketSlice& slice : bucket.slices) {
+                ++seen[slice.parameter];
+                EXPECT_LE(slice.offset + slice.elements, bucket.elements);
+            }
+        }
+        EXPECT_EQ(seen, std::vector<int>(gradients.size(), 1)) << "cap " << cap;
+    }
+}
+
+TEST(BucketPlan, IsEmptyForNoParameters) { EXPECT_TRUE(plan_buckets({}, {1, 1}).empty()); }
+
+}  // namespace

@@ -1,0 +1,182 @@
+// The reducer over raw parameters: averages, both memory modes, accumulation, misuse.
+#include <ddp/reducer.hpp>
+
+#include "support/toy_net.hpp"
+
+#include <ddp/error.hpp>
+#include <ddp/testing.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace {
+
+using namespace ddp;
+using ddp::testing::run_ranks;
+using ddp::testing::ToyNet;
+using ::testing::HasSubstr;
+
+// One bucket, several, and gradients that are exactly averaged over 1, 2 and 4 ranks.
+const std::vector<std::int64_t> layers{3, 1000, 0, 17, 50'000};
+
+std::string usage_error_of(const auto& call) {
+    try {
+        call();
+        return "no error";
+    } catch (const UsageError& error) {
+        return error.what();
+    }
+}
+
+void train_by_hand(ToyNet& net, Reducer& reducer, float amount) {
+    net.on_gradient_ready(
+        [&](std::size_t index, Stream stream) { reducer.mark_ready(index, stream); });
+    net.backward(amount);
+    reducer.wait();
+}
+
+TEST(Reducer, AveragesOverRanks) {
+    for (const int ranks : {1, 2, 4}) {
+        for (const bool views : {true, false}) {
+            for (const double cap_mb : {0.001, 0.1, 25.0}) {
+                run_ranks(ranks, [&](ProcessGroup& group) {
+                    ToyNet net(layers);
+                    Reducer reducer(net.parameters(), group,
+                                    {.bucket_cap_mb = cap_mb,
+                                     .first_bucket_mb = 0.001,
+                                     .gradient_as_bucket_view = views});
+                    for (int step = 0; step < 3; ++step) {
+                        net.zero_grad();
+                        train_by_hand(net, reducer, static_cast<float>(2 * group.rank() + step));
+                        const float average = static_cast<float>(group.size() - 1 + step);
+                        EXPECT_TRUE(net.gradients_are(average)) << "step " << step;
+                    }
+                });
+            }
+        }
+    }
+}
+
+TEST(Reducer, SplitsIntoBuckets) {
+    run_ranks(1, [](ProcessGroup& group) {
+        ToyNet net({1000, 1000, 1000});
+        Reducer one(net.parameters(), group);
+        EXPECT_EQ(one.num_buckets(), 1U);
+    });
+    run_ranks(1, [](ProcessGroup& group) {
+        ToyNet net({1000, 1000, 1000});
+        Reducer three(net.parameters(), group, {.bucket_cap_mb = 0.001, .first_bucket_mb = 0.001});
+        EXPECT_EQ(three.num_buckets(), 3U);
+    });
+}
+
+TEST(Reducer, StartsABucketBeforeTheLastGradientIsThere) {
+    run_ranks(2, [](ProcessGroup& group) {
+        ToyNet net({1000, 1000});
+        Reducer reducer(net.parameters(), group,
+                        {.bucket_cap_mb = 0.001, .first_bucket_mb = 0.001});
+        auto parameters = net.parameters();
+        for (float& grad : parameters[1].grad.as<float>()) grad = static_cast<float>(group.rank());
+        reducer.mark_ready(1);
+        // Only an all-reduce that runs now can make this rank's gradient the average.
+        const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+        const volatile float& last = parameters[1].grad.as<float>()[999];
+        while (last != 0.5F && std::chrono::steady_clock::now() < end) {
+        }
+        EXPECT_EQ(last, 0.5F);
+        reducer.mark_ready(0);
+        reducer.wait();
+    });
+}
+
+TEST(Reducer, CopiesRankZerosValuesToAll) {
+    run_ranks(3, [](ProcessGroup& group) {
+        ToyNet net(layers, static_cast<float>(100 * group.rank()));
+        Reducer reducer(net.parameters(), group);
+        EXPECT_EQ(net.parameters()[1].value.as<float>()[999], 1.0F);
+        EXPECT_EQ(net.parameters()[4].value.as<float>()[0], 4.0F);
+    });
+}
+
+TEST(Reducer, KeepsGradientsWhenItMovesThem) {
+    run_ranks(1, [](ProcessGroup& group) {
+        ToyNet net(layers);
+        net.backward(7);
+        const void* before = net.parameters()[1].grad.data;
+        {
+            Reducer reducer(net.parameters(), group);
+            EXPECT_NE(net.parameters()[1].grad.data, before);
+            EXPECT_TRUE(net.gradients_are(7));
+            net.backward(1);
+        }
+        EXPECT_EQ(net.parameters()[1].grad.data, before);
+        EXPECT_EQ(net.own_gradient(1)[999], 7.0F + 1 + 1 + 1);
+    });
+}
+
+TEST(Reducer, LeavesMemoryInPlaceWhenAsked) {
+    run_ranks(1, [](ProcessGroup& group) {
+        ToyNet net(layers);
+        const void* before = net.parameters()[1].grad.data;
+        Reducer reducer(net.parameters(), group, {.gradient_as_bucket_view = false});
+        EXPECT_EQ(net.parameters()[1].grad.data, before);
+    });
+}
+
+TEST(Reducer, SendsTheSumOfWhatAccumulatedUnderNoSync) {
+    for (const bool views : {true, false}) {
+        run_ranks(2, [&](ProcessGroup& group) {
+            ToyNet net({10});
+            Reducer reducer(net.parameters(), group, {.gradient_as_bucket_view = views});
+            const auto mine = static_cast<float>(group.rank());
+            {
+                const auto guard = reducer.no_sync();
+                train_by_hand(net, reducer, 10 + mine);
+                EXPECT_TRUE(net.gradients_are(10 + mine)) << "synchronised under no_sync";
+            }
+            train_by_hand(net, reducer, 20 + mine);
+            EXPECT_TRUE(net.gradients_are(31));  // 30 + 2 * rank, averaged
+        });
+    }
+}
+
+TEST(Reducer, NamesAGradientMarkedTwice) {
+    run_ranks(1, [](ProcessGroup& group) {
+        ToyNet net({4, 4});
+        Reducer reducer(net.parameters(), group);
+        reducer.mark_ready(1);
+        EXPECT_THAT(usage_error_of([&] { reducer.mark_ready(1); }),
+                    HasSubstr("layer1 was marked ready twice in one backward"));
+        EXPECT_THAT(usage_error_of([&] { reducer.mark_ready(2); }),
+                    HasSubstr("parameter 2 was marked ready; there are 2"));
+    });
+}
+
+TEST(Reducer, NamesGradientsThatNeverCame) {
+    run_ranks(1, [](ProcessGroup& group) {
+        ToyNet net({4, 4, 4});
+        Reducer reducer(net.parameters(), group);
+        reducer.mark_ready(1);
+        EXPECT_THAT(usage_error_of([&] { reducer.wait(); }),
+                    HasSubstr("without a gradient for layer0, layer2"));
+    });
+}
+
+TEST(Reducer, RefusesASecondNoSyncAndOneInTheMiddleOfABackward) {
+    run_ranks(1, [](ProcessGroup& group) {
+        ToyNet net({4, 4});
+        Reducer reducer(net.parameters(), group);
+        {
+            const auto guard = reducer.no_sync();
+            EXPECT_THAT(usage_error_of([&] { static_cast<void>(reducer.no_sync()); }),
+                        HasSubstr("another no_sync() guard lives"));
+        }
+        reducer.mark_ready(1);
+        EXPECT_THAT(usage_error_of([&] { static_cast<void>(reducer.no_sync()); }),
+                    HasSubstr("in the middle of a backward"));
+    });
+}
+
+}  // namespace
