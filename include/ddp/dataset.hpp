@@ -1,0 +1,55 @@
+// Dataset and Sampler: what a DataLoader asks of the two things it is made from. Any type that has
+// these members will do; nothing to derive from. Source: torch.utils.data's Dataset and Sampler.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <ranges>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+namespace ddp {
+
+// A data set that makes whole batches: batch(indices) returns whatever the training loop wants.
+template <class T>
+concept BatchDataset = requires(const T& data, std::span<const std::size_t> indices) {
+    { data.size() } -> std::convertible_to<std::size_t>;
+    { data.batch(indices) } -> std::movable;
+};
+// A data set of single samples: a batch is then a std::vector of them.
+template <class T>
+concept SampleDataset = requires(const T& data, std::size_t index) {
+    { data.size() } -> std::convertible_to<std::size_t>;
+    std::remove_cvref_t<decltype(data[index])>(data[index]);  // can be copied into a batch
+};
+// Either; batch() is taken when there are both. These const members are called from the loader's
+// threads: while the training loop runs, and with more than one worker also several at once.
+template <class T>
+concept Dataset = BatchDataset<T> || SampleDataset<T>;
+
+// Gives the indices of an epoch, such as DistributedSampler. size() stays the same.
+template <class T>
+concept Sampler = std::ranges::input_range<const T> && requires(const T& sampler) {
+    { sampler.size() } -> std::convertible_to<std::size_t>;
+    { *sampler.begin() } -> std::convertible_to<std::size_t>;
+};
+
+namespace data {
+
+// One batch: what batch(indices) makes of it, or the samples themselves.
+template <Dataset Data>
+auto make_batch(const Data& data, std::span<const std::size_t> indices) {
+    if constexpr (BatchDataset<Data>) {
+        return data.batch(indices);
+    } else {
+        std::vector<std::remove_cvref_t<decltype(data[std::size_t{}])>> samples;
+        samples.reserve(indices.size());
+        for (const std::size_t index : indices) samples.push_back(data[index]);
+        return samples;
+    }
+}
+
+}  // namespace data
+
+}  // namespace ddp

@@ -1,0 +1,51 @@
+// DistributedSampler: which samples this rank sees in this epoch. Bit-exact with
+// torch.utils.data.DistributedSampler (the algorithm of PyTorch 1.13 to 2.x for fewer than
+// 214,748,364 samples; larger data sets follow torch < 2.6).
+#pragma once
+
+#include <ddp/export.hpp>
+#include <ddp/shard.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace ddp {
+
+struct DistributedSamplerOptions {
+    bool shuffle = true;
+    std::int64_t seed = 0;  // the same on every rank; only the low 32 bits of seed + epoch count
+    bool drop_last =
+        false;  // true: cut the tail so that all ranks get as many; false: repeat the head
+};
+
+// A range of indices below `dataset_size`. The ranks' ranges are interleaved (rank r takes r, r +
+// count, ...), equally long and, but for repeated ones, disjoint. Not for several threads at once.
+class DDP_API DistributedSampler {
+public:
+    // Throws UsageError when shard.index >= shard.count.
+    DistributedSampler(std::size_t dataset_size, Shard shard,
+                       const DistributedSamplerOptions& options = {});
+
+    // Another permutation for each epoch; call it before each, with the same number on every rank.
+    void set_epoch(std::int64_t epoch);
+    std::int64_t epoch() const noexcept { return epoch_; }
+
+    std::size_t size() const noexcept { return num_samples_; }  // samples a rank
+    // This rank's indices of the current epoch, in order. Computed at the first call after
+    // set_epoch; valid until the next.
+    const std::vector<std::size_t>& indices() const;
+    auto begin() const { return indices().begin(); }
+    auto end() const { return indices().end(); }
+
+private:
+    std::size_t dataset_size_;
+    Shard shard_;
+    DistributedSamplerOptions options_;
+    std::int64_t epoch_ = 0;
+    std::size_t num_samples_ = 0;
+    mutable std::vector<std::size_t> indices_;
+    mutable bool indices_valid_ = false;
+};
+
+}  // namespace ddp

@@ -1,0 +1,60 @@
+// A ring of slots under one mutex. Two conditions, so that a delivery wakes only the loop and a
+// take only one preparing thread.
+#include "data/batch_queue.hpp"
+
+#include <utility>
+
+namespace ddp::data {
+
+BatchQueue::BatchQueue(std::size_t num_batches, std::size_t window)
+    : num_batches_(num_batches), slots_(window) {}
+
+std::optional<std::size_t> BatchQueue::claim() {
+    std::unique_lock lock(mutex_);
+    room_.wait(lock, [this] {
+        return claims_closed_ || claimed_ == num_batches_ || claimed_ < taken_ + slots_.size();
+    });
+    if (claims_closed_ || claimed_ == num_batches_) return std::nullopt;
+    return claimed_++;
+}
+
+void BatchQueue::deliver(std::size_t number, Item item) {
+    const bool failed = item.error != nullptr;
+    {
+        const std::lock_guard lock(mutex_);
+        if (failed) claims_closed_ = true;
+        slots_[number % slots_.size()] = std::move(item);
+    }
+    ready_.notify_one();
+    if (failed) room_.notify_all();
+}
+
+std::shared_ptr<void> BatchQueue::take() {
+    Item item;
+    {
+        std::unique_lock lock(mutex_);
+        auto& slot = slots_[taken_ % slots_.size()];
+        ready_.wait(lock,
+                    [&] { return slot.has_value() || takes_closed_ || taken_ == num_batches_; });
+        if (takes_closed_ || taken_ == num_batches_) return nullptr;
+        item = std::move(*slot);
+        slot.reset();
+        ++taken_;
+        if (item.error) takes_closed_ = true;
+    }
+    room_.notify_all();
+    if (item.error) std::rethrow_exception(item.error);
+    return std::move(item.batch);
+}
+
+void BatchQueue::close() {
+    {
+        const std::lock_guard lock(mutex_);
+        claims_closed_ = true;
+        takes_closed_ = true;
+    }
+    room_.notify_all();
+    ready_.notify_all();
+}
+
+}  // namespace ddp::data

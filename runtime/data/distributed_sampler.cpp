@@ -1,0 +1,56 @@
+// The arithmetic of torch.utils.data.DistributedSampler. The padded list of indices that torch
+// makes is never built: its element k is `order[k % n]`, and this rank wants every count-th one.
+#include <ddp/distributed_sampler.hpp>
+#include <ddp/error.hpp>
+
+#include "data/random_permutation.hpp"
+
+#include <string>
+
+namespace ddp {
+
+namespace {
+
+std::size_t samples_a_rank(std::size_t dataset_size, std::size_t ranks, bool drop_last) {
+    const std::size_t whole = dataset_size / ranks;
+    return drop_last || dataset_size % ranks == 0 ? whole : whole + 1;
+}
+
+}  // namespace
+
+DistributedSampler::DistributedSampler(std::size_t dataset_size, Shard shard,
+                                       const DistributedSamplerOptions& options)
+    : dataset_size_(dataset_size), shard_(shard), options_(options) {
+    if (shard.index >= shard.count) {
+        throw UsageError("distributed sampler: shard " + std::to_string(shard.index) + " of " +
+                         std::to_string(shard.count) +
+                         " does not exist; pass group.shard(), or an index below the count");
+    }
+    num_samples_ = samples_a_rank(dataset_size, shard.count, options.drop_last);
+}
+
+void DistributedSampler::set_epoch(std::int64_t epoch) {
+    if (epoch == epoch_) return;
+    epoch_ = epoch;
+    indices_valid_ = indices_valid_ && !options_.shuffle;  // the sequential order has no epochs
+}
+
+const std::vector<std::size_t>& DistributedSampler::indices() const {
+    if (indices_valid_) return indices_;
+    indices_.resize(num_samples_);
+    for (std::size_t i = 0; i < num_samples_; ++i) {
+        indices_[i] = (shard_.index + i * shard_.count) % dataset_size_;
+    }
+    if (options_.shuffle) {
+        // Unsigned: seed + epoch may pass the end of int64, where torch counts on in Python's
+        // integers.
+        const auto seed =
+            static_cast<std::uint64_t>(options_.seed) + static_cast<std::uint64_t>(epoch_);
+        const auto order = data::random_permutation(dataset_size_, seed);
+        for (std::size_t& index : indices_) index = order[index];
+    }
+    indices_valid_ = true;
+    return indices_;
+}
+
+}  // namespace ddp

@@ -1,0 +1,83 @@
+// What holds for every shard, whatever torch gives: each sample once, equal lengths, epochs that
+// differ. The golden shards are in golden_shards_test.cpp.
+#include <ddp/distributed_sampler.hpp>
+#include <ddp/error.hpp>
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+namespace {
+
+using Indices = std::vector<std::size_t>;
+
+// How often each sample is seen by all ranks together.
+std::vector<int> counts(std::size_t n, std::size_t world,
+                        const ddp::DistributedSamplerOptions& options) {
+    std::vector<int> seen(n, 0);
+    for (std::size_t rank = 0; rank < world; ++rank) {
+        const ddp::DistributedSampler sampler{n, {rank, world}, options};
+        for (const std::size_t index : sampler) ++seen.at(index);
+    }
+    return seen;
+}
+
+}  // namespace
+
+TEST(DistributedSampler, ShowsEachSampleOnceWhenTheRanksDivideTheData) {
+    for (const std::size_t world : {1U, 2U, 3U, 4U, 6U}) {
+        EXPECT_EQ(counts(36, world, {.seed = 5}), std::vector<int>(36, 1)) << world << " ranks";
+    }
+}
+
+TEST(DistributedSampler, RepeatsTheHeadWithoutDropLast) {
+    const auto seen = counts(10, 4, {.seed = 5});
+    EXPECT_EQ(std::count(seen.begin(), seen.end(), 1), 8);
+    EXPECT_EQ(std::count(seen.begin(), seen.end(), 2), 2);
+}
+
+TEST(DistributedSampler, LeavesOutTheTailWithDropLast) {
+    const auto seen = counts(10, 4, {.seed = 5, .drop_last = true});
+    EXPECT_EQ(std::count(seen.begin(), seen.end(), 1), 8);
+    EXPECT_EQ(std::count(seen.begin(), seen.end(), 0), 2);
+}
+
+TEST(DistributedSampler, TakesEveryCountthSampleInOrderWithoutShuffle) {
+    const ddp::DistributedSampler sampler{7, {1, 3}, {.shuffle = false}};
+    EXPECT_EQ(sampler.indices(), (Indices{1, 4, 0}));
+}
+
+TEST(DistributedSampler, GivesAnotherOrderInAnotherEpochAndTheSameAgain) {
+    ddp::DistributedSampler sampler{100, {0, 2}};
+    const Indices first = sampler.indices();
+    sampler.set_epoch(1);
+    EXPECT_EQ(sampler.epoch(), 1);
+    EXPECT_NE(sampler.indices(), first);
+    sampler.set_epoch(0);
+    EXPECT_EQ(sampler.indices(), first);
+}
+
+TEST(DistributedSampler, AddsTheEpochToTheSeed) {
+    ddp::DistributedSampler sampler{100, {0, 2}, {.seed = 3}};
+    sampler.set_epoch(4);
+    const ddp::DistributedSampler other{100, {0, 2}, {.seed = 7}};
+    EXPECT_EQ(sampler.indices(), other.indices());
+}
+
+TEST(DistributedSampler, GivesNothingForNoSamples) {
+    const ddp::DistributedSampler sampler{0, {1, 3}};
+    EXPECT_EQ(sampler.size(), 0U);
+    EXPECT_TRUE(sampler.indices().empty());
+}
+
+TEST(DistributedSampler, RefusesAShardThatDoesNotExist) {
+    try {
+        const ddp::DistributedSampler sampler{10, {3, 3}};
+        FAIL() << "no exception";
+    } catch (const ddp::UsageError& error) {
+        EXPECT_NE(std::string(error.what()).find("shard 3 of 3"), std::string::npos);
+    }
+    EXPECT_THROW((ddp::DistributedSampler{10, {0, 0}}), ddp::UsageError);
+}

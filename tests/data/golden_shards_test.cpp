@@ -1,0 +1,105 @@
+// DistributedSampler and randperm against what real PyTorch gave: golden_shards.txt, written by
+// make_golden_shards.py. Each line is one case; a wrong one is shown as it stands in the file.
+#include <ddp/distributed_sampler.hpp>
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "data/random_permutation.hpp"
+
+namespace {
+
+using Indices = std::vector<std::size_t>;
+
+std::uint64_t digest(const Indices& indices) {
+    std::uint64_t value = 0xCBF29CE484222325;
+    for (const std::uint64_t index : indices) {
+        for (int byte = 0; byte < 8; ++byte) {
+            value = (value ^ ((index >> (8 * byte)) & 0xFF)) * 0x100000001B3;
+        }
+    }
+    return value;
+}
+
+Indices ends_of(const Indices& indices) {
+    Indices ends(indices.begin(), indices.begin() + 4);
+    ends.insert(ends.end(), indices.end() - 4, indices.end());
+    return ends;
+}
+
+Indices read_numbers(std::istream& in) {
+    Indices numbers;
+    for (std::size_t number = 0; in >> number;) numbers.push_back(number);
+    return numbers;
+}
+
+// `in` stands behind the case's own fields: length, then the indices or their digest.
+void expect_indices(std::istream& in, const Indices& actual) {
+    std::size_t length = 0;
+    std::string form;
+    ASSERT_TRUE(in >> length >> form);
+    ASSERT_EQ(actual.size(), length);
+    if (form == "all") {
+        EXPECT_EQ(actual, read_numbers(in));
+        return;
+    }
+    std::uint64_t expected = 0;
+    std::string word;
+    ASSERT_EQ(form, "digest");
+    ASSERT_TRUE(in >> std::hex >> expected >> std::dec >> word);
+    EXPECT_EQ(ends_of(actual), read_numbers(in));
+    EXPECT_EQ(digest(actual), expected);
+}
+
+void check_shard(std::istream& in) {
+    std::size_t n = 0;
+    ddp::Shard shard;
+    ddp::DistributedSamplerOptions options;
+    std::int64_t epoch = 0;
+    ASSERT_TRUE(in >> n >> shard.count >> shard.index >> options.seed >> epoch >> options.shuffle >>
+                options.drop_last);
+    ddp::DistributedSampler sampler{n, shard, options};
+    sampler.set_epoch(epoch);
+    EXPECT_EQ(sampler.size(), sampler.indices().size());
+    expect_indices(in, sampler.indices());
+}
+
+void check_permutation(std::istream& in) {
+    std::size_t n = 0;
+    std::int64_t seed = 0;
+    ASSERT_TRUE(in >> n >> seed);
+    expect_indices(in, ddp::data::random_permutation(n, static_cast<std::uint64_t>(seed)));
+}
+
+// Runs `check` on each line of that kind; the number of them.
+template <class Check>
+int for_each_case(const std::string& wanted_kind, const Check& check) {
+    std::ifstream file{DDP_GOLDEN_SHARDS};
+    EXPECT_TRUE(file) << DDP_GOLDEN_SHARDS;
+    int cases = 0;
+    for (std::string line; std::getline(file, line);) {
+        SCOPED_TRACE(line);
+        std::istringstream in{line};
+        std::string kind;
+        in >> kind;
+        if (kind != wanted_kind) continue;
+        check(in);
+        ++cases;
+    }
+    return cases;
+}
+
+}  // namespace
+
+TEST(DistributedSampler, GivesTheShardsOfRealTorch) {
+    EXPECT_GE(for_each_case("shard", check_shard), 100);
+}
+
+TEST(RandomPermutation, IsTorchsRandperm) {
+    EXPECT_GE(for_each_case("randperm", check_permutation), 24);
+}
