@@ -1,0 +1,24 @@
+// All of ddp's runtime in one include. The reading order for a newcomer is the order below.
+#pragma once
+
+#include <ddp/version.hpp>
+// First: how a worker starts.
+#include <ddp/process_group.hpp>
+#include <ddp/run_worker.hpp>
+// Then: how it trains.
+#include <ddp/checkpoint.hpp>
+#include <ddp/data_loader.hpp>
+#include <ddp/distributed_data_parallel.hpp>
+#include <ddp/distributed_sampler.hpp>
+// Underneath.
+#include <ddp/backend.hpp>
+#include <ddp/error.hpp>
+#include <ddp/parameter.hpp>
+#include <ddp/reduce_op.hpp>
+#include <ddp/reducer.hpp>
+#include <ddp/shard.hpp>
+#include <ddp/store.hpp>
+#include <ddp/stream.hpp>
+#include <ddp/tensor.hpp>
+#include <ddp/work.hpp>
+#include <ddp/worker_env.hpp>

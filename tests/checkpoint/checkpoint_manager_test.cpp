@@ -1,0 +1,149 @@
+// CheckpointManager on several ranks: all get rank 0's state, and all throw when rank 0 cannot. The
+// file itself is tested in checkpoint_file_test.cpp.
+#include <ddp/checkpoint.hpp>
+#include <ddp/error.hpp>
+#include <ddp/testing.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace {
+
+namespace fs = std::filesystem;
+using ddp::testing::run_ranks;
+using testing::HasSubstr;
+
+struct Net {
+    explicit Net(float first) : values{first, first + 1, first + 2} {}
+    std::span<ddp::Parameter> parameters() { return list; }
+
+    std::vector<float> values;
+    std::vector<float> grads = std::vector<float>(3);
+    std::vector<ddp::Parameter> list{{"w", values, grads}};
+};
+
+struct Optimizer {
+    explicit Optimizer(double value) : momentum{value, -value} {}
+    std::vector<ddp::NamedTensor> state_dict() {
+        return {{"momentum.w", momentum}, {"nothing", empty}};
+    }
+
+    std::vector<double> momentum;
+    std::vector<std::int64_t> empty;
+};
+
+class CheckpointManager : public testing::Test {
+protected:
+    void SetUp() override {
+        std::string name = (fs::temp_directory_path() / "ddp-manager-XXXXXX").string();
+        ASSERT_NE(::mkdtemp(name.data()), nullptr);
+        dir_ = name;
+    }
+    void TearDown() override { fs::remove_all(dir_); }
+
+    // Only rank 0's folder may matter: the others have one that is never there.
+    fs::path dir_of(const ddp::ProcessGroup& group) const {
+        return group.rank() == 0 ? dir_ / "run" : dir_ / "of-no-use";
+    }
+
+    fs::path dir_;
+};
+
+template <class Call>
+std::string checkpoint_error_of(const Call& call) {
+    try {
+        call();
+    } catch (const ddp::CheckpointError& error) {
+        return error.what();
+    }
+    return "no error";
+}
+
+}  // namespace
+
+TEST_F(CheckpointManager, GivesAllRanksWhatRank0Saved) {
+    run_ranks(3, [&](ddp::ProcessGroup& group) {
+        ddp::CheckpointManager manager{dir_of(group), group};
+        const auto mine = static_cast<float>(group.rank());
+        Net net{100 * mine};
+        Optimizer optimizer{mine + 7};
+        EXPECT_EQ(manager.load_latest(net, optimizer), 0);
+        EXPECT_EQ(net.values[0], 100 * mine);
+        manager.save(4, net, optimizer);
+
+        Net loaded{-1};
+        Optimizer momentum{-1};
+        EXPECT_EQ(manager.load_latest(loaded, momentum), 4);
+        EXPECT_THAT(loaded.values, testing::ElementsAre(0, 1, 2));
+        EXPECT_THAT(momentum.momentum, testing::ElementsAre(7, -7));
+    });
+    EXPECT_TRUE(fs::exists(dir_ / "run/checkpoint.safetensors"));
+    EXPECT_FALSE(fs::exists(dir_ / "of-no-use"));
+}
+
+TEST_F(CheckpointManager, NamesTensorsAfterModelAndOptimizer) {
+    run_ranks(1, [&](ddp::ProcessGroup& group) {
+        ddp::CheckpointManager manager{dir_of(group), group};
+        Net net{0};
+        Optimizer optimizer{0};
+        manager.save(1, net, optimizer);
+    });
+    std::ifstream in{dir_ / "run/checkpoint.safetensors", std::ios::binary};
+    const std::string bytes{std::istreambuf_iterator<char>(in), {}};
+    EXPECT_THAT(bytes, HasSubstr(R"("model.w":)"));
+    EXPECT_THAT(bytes, HasSubstr(R"("optimizer.momentum.w":)"));
+}
+
+TEST_F(CheckpointManager, ThrowsOnEveryRankWhenRank0CannotSave) {
+    std::ofstream{dir_ / "run"} << "a file where the folder should be";
+    run_ranks(3, [&](ddp::ProcessGroup& group) {
+        ddp::CheckpointManager manager{dir_of(group), group};
+        Net net{0};
+        Optimizer optimizer{0};
+        EXPECT_THAT(checkpoint_error_of([&] { manager.save(1, net, optimizer); }),
+                    HasSubstr("cannot create the folder " + (dir_ / "run").string()));
+        EXPECT_EQ(group.all_reduce(1), 3);  // the group goes on
+    });
+}
+
+TEST_F(CheckpointManager, ThrowsOnEveryRankAndChangesNothingWhenTheFileIsDamaged) {
+    fs::create_directory(dir_ / "run");
+    std::ofstream{dir_ / "run/checkpoint.safetensors"} << "not a checkpoint";
+    run_ranks(3, [&](ddp::ProcessGroup& group) {
+        ddp::CheckpointManager manager{dir_of(group), group};
+        Net net{5};
+        Optimizer optimizer{5};
+        EXPECT_THAT(checkpoint_error_of([&] { manager.load_latest(net, optimizer); }),
+                    HasSubstr((dir_ / "run/checkpoint.safetensors").string() + " cannot be used"));
+        EXPECT_THAT(net.values, testing::ElementsAre(5, 6, 7));
+        EXPECT_THAT(optimizer.momentum, testing::ElementsAre(5, -5));
+    });
+}
+
+TEST_F(CheckpointManager, DoesNothingWithoutAFolder) {
+    run_ranks(2, [](ddp::ProcessGroup& group) {
+        ddp::CheckpointManager manager{"", group};
+        Net net{3};
+        Optimizer optimizer{3};
+        manager.save(9, net, optimizer);
+        EXPECT_EQ(manager.load_latest(net, optimizer), 0);
+        EXPECT_EQ(net.values[0], 3);
+    });
+}
+
+TEST_F(CheckpointManager, RefusesANegativeEpoch) {
+    run_ranks(1, [&](ddp::ProcessGroup& group) {
+        ddp::CheckpointManager manager{dir_of(group), group};
+        Net net{0};
+        Optimizer optimizer{0};
+        EXPECT_THROW(manager.save(-1, net, optimizer), ddp::UsageError);
+    });
+}
