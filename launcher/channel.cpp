@@ -1,0 +1,144 @@
+#include "launcher/channel.hpp"
+
+#include <ddp/error.hpp>
+
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+
+namespace ddp::launcher {
+namespace {
+
+// One byte before each message: its place in the variant.
+struct Encoder {
+    base::PayloadWriter out;
+
+    void operator()(const StopMessage& m) {
+        out.u32(static_cast<std::uint32_t>(m.signal)).i64(m.grace.count());
+    }
+    void operator()(const KillMessage&) {}
+    void operator()(const SignalMessage& m) { out.u32(static_cast<std::uint32_t>(m.signal)); }
+    void operator()(const LineMessage& m) {
+        out.u8(static_cast<std::uint8_t>(m.stream));
+        out.u32(static_cast<std::uint32_t>(m.local_rank)).str(m.text);
+    }
+    void operator()(const StateMessage& m) {
+        out.u8(static_cast<std::uint8_t>(m.state));
+        out.u32(static_cast<std::uint32_t>(m.local_rank)).u32(static_cast<std::uint32_t>(m.pid));
+    }
+    void operator()(const FailureMessage& m) { out.str(m.text); }
+    void operator()(const DoneMessage& m) { out.u32(static_cast<std::uint32_t>(m.exit_code)); }
+};
+
+int take_int(base::PayloadReader& in) { return static_cast<int>(in.u32()); }
+
+template <class Enum>
+Enum take_one_of_two(base::PayloadReader& in, Enum last) {
+    const std::uint8_t value = in.u8();
+    if (value > static_cast<std::uint8_t>(last)) throw UsageError("channel: damaged message");
+    return static_cast<Enum>(value);
+}
+
+Message take_message(base::PayloadReader& in) {
+    switch (in.u8()) {
+        case 0: {
+            const int signal = take_int(in);
+            return StopMessage{signal, std::chrono::milliseconds(in.i64())};
+        }
+        case 1:
+            return KillMessage{};
+        case 2:
+            return SignalMessage{take_int(in)};
+        case 3: {
+            const Stream stream = take_one_of_two(in, Stream::err);
+            const int local_rank = take_int(in);
+            return LineMessage{stream, local_rank, in.str()};
+        }
+        case 4: {
+            const WorkerState state = take_one_of_two(in, WorkerState::ended);
+            const int local_rank = take_int(in);
+            return StateMessage{state, local_rank, take_int(in)};
+        }
+        case 5:
+            return FailureMessage{in.str()};
+        case 6:
+            return DoneMessage{take_int(in)};
+    }
+    throw UsageError("channel: unknown message");
+}
+
+}  // namespace
+
+std::string encode(const Message& message) {
+    Encoder encoder;
+    encoder.out.u8(static_cast<std::uint8_t>(message.index()));
+    std::visit(encoder, message);
+    return encoder.out.take();
+}
+
+Message decode(std::string_view payload) {
+    base::PayloadReader in(payload);
+    Message message = take_message(in);
+    if (!in.at_end()) throw UsageError("channel: message is too long");
+    return message;
+}
+
+Channel::Channel(base::UniqueFd socket) : socket_(std::move(socket)) {}
+
+void Channel::send(const Message& message) {
+    if (!open_) return;
+    base::append_frame(out_, encode(message));
+    flush();
+}
+
+void Channel::flush() {
+    while (open_ && sent_ < out_.size()) {
+        const ssize_t sent = ::send(socket_.get(), out_.data() + sent_, out_.size() - sent_,
+                                    MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent >= 0) {
+            sent_ += static_cast<std::size_t>(sent);
+        } else if (errno == EAGAIN) {
+            break;
+        } else if (errno != EINTR) {
+            open_ = false;
+        }
+    }
+    if (sent_ == out_.size() || !open_) {
+        out_.clear();
+        sent_ = 0;
+    } else if (sent_ > high_water_bytes) {
+        out_.erase(0, sent_);
+        sent_ = 0;
+    }
+}
+
+void Channel::receive() {
+    std::array<char, 64 * 1024> bytes;
+    for (int round = 0; round < 4 && open_; ++round) {
+        const ssize_t got = ::recv(socket_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+        if (got > 0) {
+            reader_.feed({bytes.data(), static_cast<std::size_t>(got)});
+        } else if (got == 0 || (errno != EAGAIN && errno != EINTR)) {
+            open_ = false;
+        } else if (errno == EAGAIN) {
+            return;
+        }
+    }
+}
+
+std::optional<Message> Channel::next() {
+    const auto payload = reader_.next();
+    if (!payload) return std::nullopt;
+    return decode(*payload);
+}
+
+ChannelSockets make_channel_sockets() {
+    std::array<int, 2> ends{};
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
+        throw SystemError("socketpair between launcher and agent", errno);
+    }
+    return {base::UniqueFd(ends[0]), base::UniqueFd(ends[1])};
+}
+
+}  // namespace ddp::launcher

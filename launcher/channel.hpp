@@ -1,0 +1,103 @@
+// What front and agent say to each other, and the socket between them. Down: stop, kill, signal.
+// Up: line, state, failure, done. Nothing else is shared. End of file is the leash: each side takes
+// it as the death of the other. Neither side ever blocks in send().
+#pragma once
+
+#include "base/frame.hpp"
+#include "base/unique_fd.hpp"
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+
+namespace ddp::launcher {
+
+// Down: ask the workers to stop with this signal; SIGKILL after the grace.
+struct StopMessage {
+    int signal;
+    std::chrono::milliseconds grace;
+};
+// Down: SIGKILL now.
+struct KillMessage {};
+// Down: pass a signal on to the workers, nothing more.
+struct SignalMessage {
+    int signal;
+};
+
+enum class Stream : std::uint8_t { out, err };
+enum class WorkerState : std::uint8_t { started, ended };
+
+// Up: whole lines that a worker wrote, each with its newline.
+struct LineMessage {
+    Stream stream;
+    int local_rank;
+    std::string text;
+};
+// Up: a worker began or ended.
+struct StateMessage {
+    WorkerState state;
+    int local_rank;
+    pid_t pid;
+};
+// Up: something for the user to read, one or more lines without the program's name before them.
+struct FailureMessage {
+    std::string text;
+};
+// Up, last: no worker and no descendant is left; this is the job's exit code.
+struct DoneMessage {
+    int exit_code;
+};
+
+using Message = std::variant<StopMessage, KillMessage, SignalMessage, LineMessage, StateMessage,
+                             FailureMessage, DoneMessage>;
+
+// The bytes of a message, without the frame around them. decode() throws UsageError on anything
+// that encode() does not make.
+std::string encode(const Message& message);
+Message decode(std::string_view payload);
+
+// One end of the socket. Single-threaded.
+class Channel {
+public:
+    // Larger than the longest piece of a line that is sent.
+    static constexpr std::size_t max_message_bytes = std::size_t{4} << 20;
+    // More than this waiting to be sent means: stop making more.
+    static constexpr std::size_t high_water_bytes = std::size_t{1} << 20;
+
+    explicit Channel(base::UniqueFd socket);
+
+    int fd() const { return socket_.get(); }
+    // False once the other side is gone. Messages that came before that are still handed out.
+    bool open() const { return open_; }
+
+    // Queues the message and sends what the socket takes now.
+    void send(const Message& message);
+    void flush();
+    std::size_t queued_bytes() const { return out_.size() - sent_; }
+    bool congested() const { return queued_bytes() > high_water_bytes; }
+
+    // Takes in what has arrived, a bounded amount a call.
+    void receive();
+    std::optional<Message> next();
+
+private:
+    base::UniqueFd socket_;
+    base::FrameReader reader_{max_message_bytes};
+    std::string out_;
+    std::size_t sent_ = 0;
+    bool open_ = true;
+};
+
+// A connected pair: for the front and for the agent. Close-on-exec. Throws SystemError.
+struct ChannelSockets {
+    base::UniqueFd front;
+    base::UniqueFd agent;
+};
+ChannelSockets make_channel_sockets();
+
+}  // namespace ddp::launcher

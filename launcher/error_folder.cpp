@@ -1,0 +1,34 @@
+#include "launcher/error_folder.hpp"
+
+#include "launcher/worker_variables.hpp"
+
+#include <ddp/error.hpp>
+
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+
+namespace ddp::launcher {
+
+ErrorFolder::ErrorFolder() {
+    const char* given = std::getenv("TMPDIR");
+    const std::string parent = given != nullptr && *given != '\0' ? given : "/tmp";
+    path_ = parent + "/ddp-launch-" + make_run_id();
+}
+
+ErrorFolder::~ErrorFolder() {
+    std::error_code ignored;  // what is gone already is what was wanted
+    std::filesystem::remove_all(path_, ignored);
+}
+
+void make_error_folder(const std::string& path) {
+    if (::mkdir(path.c_str(), S_IRWXU) != 0) {
+        throw SystemError(
+            "cannot make the folder for error files " + path + " (TMPDIR may name another place)",
+            errno);
+    }
+}
+
+}  // namespace ddp::launcher

@@ -1,0 +1,290 @@
+#include "launcher/front.hpp"
+
+#include "base/deadline.hpp"
+#include "contract/exit_code.hpp"
+#include "launcher/agent.hpp"
+#include "launcher/channel.hpp"
+#include "launcher/error_folder.hpp"
+#include "launcher/exit_status.hpp"
+#include "launcher/output.hpp"
+#include "launcher/process_sweep.hpp"
+#include "launcher/rendezvous.hpp"
+#include "launcher/signals.hpp"
+#include "launcher/worker.hpp"
+
+#include <ddp/error.hpp>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <vector>
+
+namespace ddp::launcher {
+namespace {
+
+using Clock = Output::Clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds sweep_time{5000};
+// Once a stop was asked for, how long a reader of our output may take nothing before we go on
+// without it.
+constexpr milliseconds stuck_time{2000};
+// After the grace, how long the agent may take to end before the front ends it.
+constexpr milliseconds agent_time{15000};
+constexpr std::size_t output_high_water = std::size_t{1} << 20;
+
+struct AgentHandle {
+    pid_t pid;
+    base::UniqueFd pidfd;
+    Channel channel;
+    OutputPipe messages;  // the agent's stderr
+};
+
+class Front {
+public:
+    Front(AgentHandle agent, SignalReader& signals, milliseconds grace, std::vector<pid_t> spared)
+        : agent_(std::move(agent)), signals_(signals), grace_(grace), spared_(std::move(spared)) {}
+    int run();
+
+private:
+    bool finished() const;
+    void wait_and_handle();
+    int wait_time() const;
+    void handle_signals();
+    void handle_messages();
+    void handle(const Message& message);
+    void handle_agent_end();
+    void ask_to_stop(int signal);
+    void end_hanging_agent();
+    void give_up_stuck_outputs();
+    void say(const std::string& text);
+    bool outputs_full() const;
+    int exit_code_without_done() const;
+
+    AgentHandle agent_;
+    SignalReader& signals_;
+    milliseconds grace_;
+    std::vector<pid_t> spared_;
+    Output out_{STDOUT_FILENO};
+    Output err_{STDERR_FILENO};
+    std::optional<ExitStatus> agent_end_;
+    std::optional<int> done_;
+    std::optional<Clock::time_point> stop_asked_at_;
+    Clock::time_point agent_must_end_by_;  // once a stop was asked for
+    int interrupts_ = 0;
+    int workers_running_ = 0;
+    bool channel_drained_ = false;
+};
+
+int Front::run() {
+    while (!finished()) wait_and_handle();
+    return done_ ? *done_ : exit_code_without_done();
+}
+
+bool Front::finished() const {
+    return agent_end_ && channel_drained_ && out_.queued_bytes() == 0 && err_.queued_bytes() == 0;
+}
+
+bool Front::outputs_full() const {
+    return std::max(out_.queued_bytes(), err_.queued_bytes()) > output_high_water;
+}
+
+int Front::wait_time() const {
+    constexpr int look_again_ms = 60'000;
+    constexpr int look_while_stopping_ms = 100;
+    return stop_asked_at_ ? look_while_stopping_ms : look_again_ms;
+}
+
+void Front::wait_and_handle() {
+    const bool read_channel = !channel_drained_ && !outputs_full();
+    const auto if_wanted = [](bool wanted, int fd) { return wanted ? fd : -1; };
+    std::array<pollfd, 6> events{{
+        {signals_.fd(), POLLIN, 0},
+        {if_wanted(!agent_end_, agent_.pidfd.get()), POLLIN, 0},
+        {if_wanted(read_channel, agent_.channel.fd()), POLLIN, 0},
+        {if_wanted(agent_.messages.open(), agent_.messages.fd()), POLLIN, 0},
+        {if_wanted(out_.queued_bytes() > 0, out_.fd()), POLLOUT, 0},
+        {if_wanted(err_.queued_bytes() > 0, err_.fd()), POLLOUT, 0},
+    }};
+    if (::poll(events.data(), events.size(), wait_time()) < 0 && errno != EINTR) {
+        throw SystemError("poll", errno);
+    }
+    out_.pump();
+    err_.pump();
+    if (events[0].revents != 0) handle_signals();
+    if (events[1].revents != 0) handle_agent_end();
+    if (events[3].revents != 0) err_.write(agent_.messages.read().lines);
+    if (read_channel && (events[2].revents != 0 || agent_end_)) handle_messages();
+    end_hanging_agent();
+    give_up_stuck_outputs();
+}
+
+void Front::handle_signals() {
+    while (const auto signal = signals_.next()) {
+        if (!is_stop_signal(*signal)) {
+            agent_.channel.send(SignalMessage{*signal});
+            continue;
+        }
+        ask_to_stop(*signal);
+    }
+}
+
+// Once is a request, twice means now, and a third Ctrl-C does not even trust the agent.
+void Front::ask_to_stop(int signal) {
+    const auto now = Clock::now();
+    if (!stop_asked_at_) {
+        stop_asked_at_ = now;
+        agent_must_end_by_ = now + grace_ + agent_time;
+    }
+    if (signal == SIGINT) ++interrupts_;
+    if (signal != SIGINT || interrupts_ == 1) {
+        agent_.channel.send(StopMessage{signal, grace_});
+    } else if (interrupts_ == 2) {
+        agent_.channel.send(KillMessage{});
+        agent_must_end_by_ = std::min(agent_must_end_by_, now + agent_time);
+    } else {
+        agent_must_end_by_ = now;
+    }
+}
+
+// An agent that hangs is ended as if it had been killed by somebody else: we inherit its children.
+void Front::end_hanging_agent() {
+    if (stop_asked_at_ && !agent_end_ && Clock::now() >= agent_must_end_by_) {
+        ::syscall(SYS_pidfd_send_signal, agent_.pidfd.get(), SIGKILL, nullptr, 0);
+    }
+}
+
+void Front::handle_messages() {
+    Channel& channel = agent_.channel;
+    channel.receive();
+    while (const auto message = channel.next()) handle(*message);
+    // The dead send nothing more: what there is, is there. End of file would say the same, but for
+    // a descriptor that somebody unkillable still has.
+    if (!channel.open()) {
+        channel_drained_ = agent_end_.has_value();
+    } else if (agent_end_) {
+        pollfd entry{channel.fd(), POLLIN, 0};
+        channel_drained_ = ::poll(&entry, 1, 0) == 0;
+    }
+    if (channel_drained_ && !done_) {
+        const ExitStatus end = *agent_end_;
+        say("the agent (pid " + std::to_string(agent_.pid) + ") " +
+            (end.signal != 0 ? "was killed by " + signal_name(end.signal)
+                             : "ended early with " + to_string(end)) +
+            (workers_running_ > 0 ? "; its workers were stopped" : "; no worker was running"));
+    }
+}
+
+void Front::handle(const Message& message) {
+    if (const auto* line = std::get_if<LineMessage>(&message)) {
+        (line->stream == Stream::out ? out_ : err_).write(line->text);
+    } else if (const auto* failure = std::get_if<FailureMessage>(&message)) {
+        say(failure->text);
+    } else if (const auto* done = std::get_if<DoneMessage>(&message)) {
+        done_ = done->exit_code;
+    } else if (const auto* state = std::get_if<StateMessage>(&message)) {
+        workers_running_ += state->state == WorkerState::started ? 1 : -1;
+    }
+}
+
+// Sweeps first and speaks later: a second of a lost job's workers costs more than a late line.
+void Front::handle_agent_end() {
+    siginfo_t info{};
+    const auto handle = static_cast<id_t>(agent_.pidfd.get());
+    if (::waitid(P_PIDFD, handle, &info, WEXITED | WNOHANG) != 0 || info.si_pid == 0) return;
+    agent_end_ = exit_status_of(info);
+    const SweepResult sweep = sweep_descendants(base::Deadline::after(sweep_time), spared_);
+    if (!sweep.complete) say("could not be killed: " + describe_survivors(sweep));
+}
+
+int Front::exit_code_without_done() const {
+    return agent_end_->ok() ? contract::exit_error : agent_end_->exit_code();
+}
+
+void Front::give_up_stuck_outputs() {
+    for (Output* output : {&out_, &err_}) {
+        if (const int problem = output->take_problem(); problem != 0 && output == &out_) {
+            say(std::string("cannot write to stdout: ") + std::strerror(problem) +
+                "; what workers write there is lost from now on");
+        }
+        if (!stop_asked_at_ || output->queued_bytes() == 0) continue;
+        if (Clock::now() > std::max(*stop_asked_at_, output->stuck_since()) + stuck_time) {
+            output->give_up();
+        }
+    }
+}
+
+void Front::say(const std::string& text) {
+    std::string lines = "ddp-launch: ";
+    for (const char c : text) {
+        lines += c;
+        if (c == '\n') lines += "ddp-launch: ";
+    }
+    err_.write(lines + "\n");
+}
+
+struct MessagePipe {
+    base::UniqueFd read_end;
+    base::UniqueFd write_end;
+};
+
+MessagePipe make_message_pipe() {
+    std::array<int, 2> ends{};
+    if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw SystemError("pipe for the agent", errno);
+    MessagePipe pipe{base::UniqueFd(ends[0]), base::UniqueFd(ends[1])};
+    if (::fcntl(ends[0], F_SETFL, O_NONBLOCK) != 0) throw SystemError("fcntl of a pipe", errno);
+    return pipe;
+}
+
+AgentHandle hold_agent(pid_t pid, base::UniqueFd socket, base::UniqueFd messages) {
+    base::UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+    if (!pidfd) throw SystemError("pidfd_open for the agent", errno);
+    return {pid, std::move(pidfd), Channel(std::move(socket)), OutputPipe(std::move(messages))};
+}
+
+}  // namespace
+
+int run_front(const Options& options, const std::string& program) {
+    prepare_signals();
+    // Who was here before us (a shell that exec'ed us may leave children behind) is not ours to
+    // kill.
+    std::vector<pid_t> spared = children_of(::getpid());
+    Rendezvous rendezvous = make_rendezvous(options);
+    const ErrorFolder error_folder;
+    AgentJob job{.program = program,
+                 .command = options.command,
+                 .workers = options.nproc_per_node,
+                 .agent_store = options.agent_store == AgentStore::on,
+                 .grace = options.shutdown_timeout,
+                 .rendezvous = std::move(rendezvous),
+                 .error_folder = error_folder.path()};
+    ChannelSockets sockets = make_channel_sockets();
+    MessagePipe messages = make_message_pipe();
+    become_subreaper();
+    // Before the fork: a signal that comes now waits for the front's loop.
+    SignalReader signals{SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+    const pid_t pid = ::fork();
+    if (pid < 0) throw SystemError("fork the agent", errno);
+    if (pid == 0) {
+        sockets.front.reset();
+        messages.read_end.reset();
+        become_agent(std::move(messages.write_end));
+        return run_agent(std::move(job), std::move(sockets.agent));
+    }
+    sockets.agent.reset();
+    messages.write_end.reset();
+    job.rendezvous = {};  // the agent's
+    Front front(hold_agent(pid, std::move(sockets.front), std::move(messages.read_end)), signals,
+                options.shutdown_timeout, std::move(spared));
+    return front.run();
+}
+
+}  // namespace ddp::launcher

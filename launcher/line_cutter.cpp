@@ -1,0 +1,30 @@
+#include "launcher/line_cutter.hpp"
+
+#include <utility>
+
+namespace ddp::launcher {
+
+std::string LineCutter::feed(std::string_view bytes) {
+    const std::size_t last = bytes.rfind('\n');
+    std::string complete;
+    if (last != bytes.npos) {
+        complete = std::exchange(rest_, {});
+        complete.append(bytes.substr(0, last + 1));
+        bytes.remove_prefix(last + 1);
+        in_line_ = false;
+    }
+    rest_.append(bytes);
+    if (rest_.size() >= limit_) {
+        complete.append(std::exchange(rest_, {}));
+        in_line_ = true;
+    }
+    return complete;
+}
+
+std::string LineCutter::finish() {
+    std::string last = std::exchange(rest_, {});
+    if (!last.empty() || std::exchange(in_line_, false)) last.push_back('\n');
+    return last;
+}
+
+}  // namespace ddp::launcher

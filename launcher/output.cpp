@@ -1,0 +1,70 @@
+#include "launcher/output.hpp"
+
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+
+namespace ddp::launcher {
+namespace {
+
+// The most that one write() may carry without waiting, once poll() said that it is writable.
+std::size_t chunk_for(int fd) {
+    constexpr std::size_t for_file = 1 << 20;   // a file never makes us wait
+    constexpr std::size_t for_terminal = 256;   // n_tty: writable means that so much fits
+    constexpr std::size_t for_pipe = PIPE_BUF;  // pipe(7): writable means that so much fits
+    struct stat status {};
+    if (::fstat(fd, &status) != 0) return for_pipe;
+    if (S_ISREG(status.st_mode)) return for_file;
+    return S_ISCHR(status.st_mode) && ::isatty(fd) != 0 ? for_terminal : for_pipe;
+}
+
+}  // namespace
+
+Output::Output(int fd) : fd_(fd), chunk_(chunk_for(fd)) {}
+
+bool Output::ready() const {
+    pollfd entry{fd_, POLLOUT, 0};
+    return ::poll(&entry, 1, 0) > 0;
+}
+
+void Output::write(std::string_view text) {
+    if (gone_ || text.empty()) return;
+    if (queued_bytes() == 0) last_progress_ = Clock::now();
+    queue_.append(text);
+    pump();
+}
+
+void Output::pump() {
+    while (!gone_ && done_ < queue_.size() && ready()) {
+        const std::size_t count = std::min(chunk_, queue_.size() - done_);
+        const ssize_t written = ::write(fd_, queue_.data() + done_, count);
+        if (written > 0) {
+            done_ += static_cast<std::size_t>(written);
+            last_progress_ = Clock::now();
+        } else if (written < 0 && errno == EAGAIN) {
+            break;
+        } else if (written < 0 && errno != EINTR) {
+            problem_ = errno == EPIPE ? 0 : errno;
+            give_up();
+        }
+    }
+    if (done_ == queue_.size()) {
+        queue_.clear();
+        done_ = 0;
+    } else if (done_ > (std::size_t{1} << 20)) {
+        queue_.erase(0, done_);
+        done_ = 0;
+    }
+}
+
+void Output::give_up() {
+    gone_ = true;
+    queue_.clear();
+    done_ = 0;
+}
+
+}  // namespace ddp::launcher

@@ -1,0 +1,46 @@
+// The front's stdout or stderr: a queue in front of a descriptor that others may share, so that a
+// reader who stops reading never stops the front from hearing signals. The descriptor's flags are
+// left alone (they belong to the open file, not to us); instead nothing is written that would wait.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace ddp::launcher {
+
+class Output {
+public:
+    using Clock = std::chrono::steady_clock;
+
+    explicit Output(int fd);
+
+    int fd() const { return fd_; }
+    void write(std::string_view text);
+    // Writes as much as goes without waiting. A reader that is gone (EPIPE) ends this output: it
+    // swallows what is left and all that follows.
+    void pump();
+    void give_up();  // as if the reader were gone
+
+    bool gone() const { return gone_; }
+    // Why it is gone, when not by EPIPE: an errno (a full disk), once; 0 otherwise.
+    int take_problem() { return std::exchange(problem_, 0); }
+    std::size_t queued_bytes() const { return queue_.size() - done_; }
+    // Since when nothing could be written; only while bytes are queued.
+    Clock::time_point stuck_since() const { return last_progress_; }
+
+private:
+    bool ready() const;
+
+    int fd_;
+    std::size_t chunk_;
+    std::string queue_;
+    std::size_t done_ = 0;
+    bool gone_ = false;
+    int problem_ = 0;
+    Clock::time_point last_progress_ = Clock::now();
+};
+
+}  // namespace ddp::launcher

@@ -1,0 +1,46 @@
+#include "launcher/signals.hpp"
+
+#include <ddp/error.hpp>
+
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace ddp::launcher {
+
+SignalReader::SignalReader(std::initializer_list<int> signals) {
+    sigset_t set;
+    sigemptyset(&set);
+    for (const int signal : signals) {
+        struct sigaction action {};
+        ::sigaction(signal, nullptr, &action);
+        if (action.sa_handler != SIG_IGN) sigaddset(&set, signal);
+    }
+    if (::sigprocmask(SIG_BLOCK, &set, nullptr) != 0) throw SystemError("block signals", errno);
+    fd_.reset(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+    if (!fd_) throw SystemError("signalfd", errno);
+}
+
+std::optional<int> SignalReader::next() {
+    signalfd_siginfo info{};
+    if (::read(fd_.get(), &info, sizeof info) != sizeof info) return std::nullopt;
+    return static_cast<int>(info.ssi_signo);
+}
+
+void prepare_signals() {
+    std::signal(SIGPIPE, SIG_IGN);
+    for (const int signal : {SIGCHLD, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2})
+        std::signal(signal, SIG_DFL);
+}
+
+void reset_signals() {
+    struct sigaction fresh {};
+    fresh.sa_handler = SIG_DFL;
+    for (int signal = 1; signal <= SIGRTMAX; ++signal) ::sigaction(signal, &fresh, nullptr);
+    sigset_t none;
+    sigemptyset(&none);
+    ::sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
+}  // namespace ddp::launcher

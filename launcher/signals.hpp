@@ -1,0 +1,40 @@
+// Signals as readable events: blocked for the whole process and read from a descriptor, so that no
+// handler ever runs and a loop sees them in its turn. Used by front and agent; a worker gets
+// everything back as it is for a fresh program.
+#pragma once
+
+#include "base/unique_fd.hpp"
+
+#include <csignal>
+#include <initializer_list>
+#include <optional>
+
+namespace ddp::launcher {
+
+// The signals that ask a job to stop.
+constexpr bool is_stop_signal(int signal) {
+    return signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT;
+}
+
+class SignalReader {
+public:
+    // Blocks the signals from now on, but for those that are ignored: they stay so (blocked, they
+    // would come through). Throws SystemError.
+    explicit SignalReader(std::initializer_list<int> signals);
+    int fd() const { return fd_.get(); }
+    std::optional<int> next();  // nothing when no signal is waiting
+
+private:
+    base::UniqueFd fd_;
+};
+
+// What front and agent want: no death by SIGPIPE, children that can be waited for, and signals that
+// work whatever the caller ignores, a shell's `&` for example. A SIGHUP that the caller ignores
+// stays ignored: that is what nohup asks for.
+void prepare_signals();
+
+// For a child between fork and exec: every disposition and the mask as in a fresh program.
+// Async-signal-safe.
+void reset_signals();
+
+}  // namespace ddp::launcher

@@ -1,0 +1,58 @@
+#include "launcher/worker.hpp"
+
+#include <ddp/error.hpp>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+
+namespace ddp::launcher {
+namespace {
+
+struct Pipe {
+    base::UniqueFd read_end;
+    base::UniqueFd write_end;
+};
+
+Pipe make_pipe(int local_rank) {
+    std::array<int, 2> ends{};
+    if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
+        throw SystemError("pipe for the output of local rank " + std::to_string(local_rank) +
+                              (errno == EMFILE ? " (see ulimit -n)" : ""),
+                          errno);
+    }
+    Pipe pipe{base::UniqueFd(ends[0]), base::UniqueFd(ends[1])};
+    // Our end alone: the flag belongs to the end, and the worker's must block as any pipe does.
+    if (::fcntl(ends[0], F_SETFL, O_NONBLOCK) != 0) throw SystemError("fcntl of a pipe", errno);
+    return pipe;
+}
+
+}  // namespace
+
+OutputPipe::Read OutputPipe::read() {
+    std::array<char, 64 * 1024> bytes;
+    const ssize_t got = ::read(fd_.get(), bytes.data(), bytes.size());
+    if (got > 0) {
+        return {State::more, cutter_.feed({bytes.data(), static_cast<std::size_t>(got)})};
+    }
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return {State::empty, {}};
+    return {State::ended, close()};
+}
+
+std::string OutputPipe::close() {
+    fd_.reset();
+    return cutter_.finish();
+}
+
+Worker start_worker(WorkerStart start, int local_rank) {
+    Pipe out = make_pipe(local_rank);
+    Pipe err = make_pipe(local_rank);
+    start.descriptors.out = out.write_end.get();
+    start.descriptors.err = err.write_end.get();
+    return {local_rank, WorkerProcess::start(start), OutputPipe(std::move(out.read_end)),
+            OutputPipe(std::move(err.read_end)), std::nullopt};
+}
+
+}  // namespace ddp::launcher

@@ -1,0 +1,178 @@
+// Boost.Process v2 of Boost 1.81, used for fork, exec and the report of a failed exec. Each of its
+// quirks that matters here is met where it arises.
+#include "launcher/worker_process.hpp"
+
+#include "contract/exit_code.hpp"
+#include "launcher/signals.hpp"
+
+// With std::filesystem (no boost_filesystem to link) its headers need these before them.
+#include <algorithm>
+#include <memory>
+
+#include <boost/optional.hpp>
+#include <boost/type_traits.hpp>
+#define BOOST_PROCESS_USE_STD_FS 1
+#include <boost/asio/io_context.hpp>
+#include <boost/process/v2/posix/default_launcher.hpp>
+#include <boost/process/v2/process.hpp>
+
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <concepts>
+
+namespace ddp::launcher {
+namespace {
+
+namespace process = boost::process::v2;
+using Launcher = process::posix::default_launcher;
+using Path = process::filesystem::path;
+using ErrorCode = process::error_code;
+
+constexpr int first_other_fd = 3;
+
+// What the child does between fork and exec: only async-signal-safe calls.
+class ChildSetup {
+public:
+    explicit ChildSetup(const ChildDescriptors& descriptors)
+        : descriptors_(descriptors), agent_(::getpid()) {}
+
+    // In the parent. The launcher closes all descriptors above the largest of this list.
+    ErrorCode on_setup(Launcher& launcher, const Path&, const char* const*) {
+        if (descriptors_.inherited >= 0) launcher.fd_whitelist.push_back(descriptors_.inherited);
+        return {};
+    }
+
+    ErrorCode on_exec_setup(Launcher&, const Path&, const char* const*) {
+        if (::setsid() < 0) return last_error();
+        if (::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0) return last_error();
+        // An agent that died before the prctl() would never be missed.
+        if (::getppid() != agent_) ::_exit(contract::exit_error);
+        reset_signals();
+        if (::dup2(descriptors_.in, STDIN_FILENO) < 0) return last_error();
+        if (::dup2(descriptors_.out, STDOUT_FILENO) < 0) return last_error();
+        if (::dup2(descriptors_.err, STDERR_FILENO) < 0) return last_error();
+        // The launcher's own closing leaves low descriptors open. Marked, not closed: its error
+        // pipe is among them.
+        if (::syscall(SYS_close_range, first_other_fd, ~0U, CLOSE_RANGE_CLOEXEC) != 0) {
+            return last_error();
+        }
+        if (descriptors_.inherited >= 0 && ::fcntl(descriptors_.inherited, F_SETFD, 0) != 0) {
+            return last_error();
+        }
+        return {};
+    }
+
+    // In the child. The launcher would call exit(), and with it the agent's exit handlers. It looks
+    // for one list of arguments and calls with another, so any list must do.
+    template <class... Arguments>
+    [[noreturn]] void on_exec_error(Arguments&&...) {
+        ::_exit(contract::exit_not_found);
+    }
+
+private:
+    // An error whose number is 0 would be taken for success.
+    static ErrorCode last_error() {
+        if (errno == 0) errno = EINVAL;
+        return {errno, process::system_category()};
+    }
+
+    ChildDescriptors descriptors_;
+    pid_t agent_;
+};
+
+// An initialiser with a signature that is slightly off is skipped without a word.
+template <class Setup>
+concept Initialiser = requires(Setup setup, Launcher& launcher, const Path& path,
+                               const char* const* arguments, const ErrorCode& error) {
+    { setup.on_setup(launcher, path, arguments) } -> std::same_as<ErrorCode>;
+    { setup.on_exec_setup(launcher, path, arguments) } -> std::same_as<ErrorCode>;
+    setup.on_exec_error(launcher, error, path, arguments, error);
+    setup.on_exec_error(launcher, path, arguments, error);
+};
+static_assert(Initialiser<ChildSetup>);
+
+std::vector<const char*> pointers_to(const std::vector<std::string>& words) {
+    std::vector<const char*> pointers;
+    for (const std::string& word : words) pointers.push_back(word.c_str());
+    pointers.push_back(nullptr);
+    return pointers;
+}
+
+void kill_and_reap(pid_t pid) {
+    ::kill(pid, SIGKILL);
+    while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+    }
+}
+
+const char* hint_for(int code) {
+    if (code == ENOEXEC) return " (no #! line, or made for another machine?)";
+    if (code == ENOENT) return " (is what its #! line names there?)";
+    return "";
+}
+
+// Returns the pid of a child that runs the program.
+pid_t spawn(const WorkerStart& start) {
+    std::vector<const char*> arguments = pointers_to(start.arguments);
+    const std::vector<const char*> environment = pointers_to(start.environment);
+    boost::asio::io_context context;
+    Launcher launcher;
+    launcher.env = environment.data();  // instead of process_environment, which needs a source more
+    ErrorCode error;
+    try {
+        auto child = launcher(context.get_executor(), error, Path(start.path), arguments.data(),
+                              ChildSetup(start.descriptors));
+        child.detach();  // otherwise its destructor kills
+    } catch (...) {      // no pidfd to be had: the child exists all the same
+        if (launcher.pid > 0) kill_and_reap(launcher.pid);
+        throw;
+    }
+    if (error) {
+        // The failed child was never waited for.
+        if (launcher.pid > 0) kill_and_reap(launcher.pid);
+        throw SpawnError("cannot run " + start.path + hint_for(error.value()), error.value());
+    }
+    return launcher.pid;
+}
+
+}  // namespace
+
+SpawnError::SpawnError(const std::string& what_was_tried, int code)
+    : SystemError(what_was_tried, code) {}
+
+int SpawnError::exit_code() const {
+    return code() == ENOENT ? contract::exit_not_found : contract::exit_not_executable;
+}
+
+WorkerProcess WorkerProcess::start(const WorkerStart& start) {
+    const pid_t pid = spawn(start);
+    base::UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+    if (!pidfd) {
+        const int code = errno;
+        kill_and_reap(pid);
+        throw SystemError("pidfd_open for " + start.path, code);
+    }
+    return {pid, std::move(pidfd)};
+}
+
+std::optional<ExitStatus> WorkerProcess::reap() {
+    siginfo_t info{};
+    const auto handle = static_cast<id_t>(pidfd_.get());
+    if (::waitid(P_PIDFD, handle, &info, WEXITED | WNOHANG) != 0 || info.si_pid == 0) {
+        return std::nullopt;
+    }
+    return exit_status_of(info);
+}
+
+void WorkerProcess::signal(int signal) const {
+    ::syscall(SYS_pidfd_send_signal, pidfd_.get(), signal, nullptr, 0);
+}
+
+void WorkerProcess::signal_group(int signal) const { ::kill(-pid_, signal); }
+
+}  // namespace ddp::launcher

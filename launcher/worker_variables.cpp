@@ -1,0 +1,96 @@
+#include "launcher/worker_variables.hpp"
+
+#include <ddp/error.hpp>
+
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <map>
+#include <string_view>
+
+namespace ddp::launcher {
+namespace {
+
+std::string_view name_of(std::string_view entry) { return entry.substr(0, entry.find('=')); }
+
+using Table = std::map<std::string, std::string, std::less<>>;
+
+Table job_table(const JobVariables& job, int local_rank) {
+    const std::string rank = std::to_string(local_rank);
+    const std::string size = std::to_string(job.workers);
+    return {
+        {"RANK", rank},
+        {"WORLD_SIZE", size},
+        {"LOCAL_RANK", rank},
+        {"LOCAL_WORLD_SIZE", size},
+        {"GROUP_RANK", "0"},
+        {"GROUP_WORLD_SIZE", "1"},
+        {"ROLE_RANK", rank},
+        {"ROLE_WORLD_SIZE", size},
+        {"ROLE_NAME", "default"},
+        {"MASTER_ADDR", job.master_addr},
+        {"MASTER_PORT", std::to_string(job.master_port)},
+        {"TORCHELASTIC_RESTART_COUNT", "0"},
+        {"TORCHELASTIC_MAX_RESTARTS", "0"},
+        {"TORCHELASTIC_RUN_ID", job.run_id},
+        {"TORCHELASTIC_USE_AGENT_STORE", job.agent_store ? "True" : "False"},
+        {"TORCHELASTIC_ERROR_FILE", error_file_path(job.error_folder, local_rank)},
+        {"DDP_CONTROL_FD", job.control},
+    };
+}
+
+bool is_set(std::span<const std::string> environment, std::string_view name) {
+    for (const std::string& entry : environment) {
+        if (name_of(entry) == name) return true;
+    }
+    return false;
+}
+
+}  // namespace
+
+std::vector<std::string> worker_environment(const JobVariables& job, int local_rank,
+                                            std::span<const std::string> inherited) {
+    Table table = job_table(job, local_rank);
+    if (!is_set(inherited, "TORCH_NCCL_ASYNC_ERROR_HANDLING")) {
+        table["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "1";
+    }
+    if (job.workers > 1 && !is_set(inherited, "OMP_NUM_THREADS")) table["OMP_NUM_THREADS"] = "1";
+    std::vector<std::string> environment;
+    for (const std::string& entry : inherited) {
+        if (!table.contains(name_of(entry))) environment.push_back(entry);
+    }
+    for (const auto& [name, value] : table) environment.push_back(name + "=" + value);
+    return environment;
+}
+
+std::string make_run_id() {
+    std::array<std::uint64_t, 2> words{};
+    if (::getrandom(words.data(), sizeof words, 0) != sizeof words) {
+        throw SystemError("getrandom for the job's id", errno);
+    }
+    std::string id;
+    for (const std::uint64_t word : words) {
+        std::array<char, 16> text;
+        char* const end = text.data() + text.size();
+        char* const stop = std::to_chars(text.data(), end, word, 16).ptr;
+        id.append(static_cast<std::size_t>(end - stop), '0').append(text.data(), stop);
+    }
+    return id;
+}
+
+std::string error_file_path(const std::string& folder, int local_rank) {
+    return folder + "/rank_" + std::to_string(local_rank) + ".json";
+}
+
+std::vector<std::string> own_environment() {
+    std::vector<std::string> environment;
+    for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+        environment.emplace_back(*entry);
+    }
+    return environment;
+}
+
+}  // namespace ddp::launcher

@@ -1,0 +1,47 @@
+// The environment of a worker: torchrun's table, so that programs written for it run unchanged.
+// Pure: from the job and the launcher's own environment to the list that is handed to exec.
+//
+//   RANK LOCAL_RANK ROLE_RANK                      the worker's number, 0 <= it < N
+//   WORLD_SIZE LOCAL_WORLD_SIZE ROLE_WORLD_SIZE    N
+//   GROUP_RANK GROUP_WORLD_SIZE ROLE_NAME          0, 1, default: one host
+//   MASTER_ADDR MASTER_PORT                        where the store is
+//   TORCHELASTIC_RESTART_COUNT, _MAX_RESTARTS      0, 0
+//   TORCHELASTIC_RUN_ID                            random hex digits, new for each job
+//   TORCHELASTIC_USE_AGENT_STORE                   True: all ranks are clients; False: rank 0
+//   serves TORCHELASTIC_ERROR_FILE                        where the worker says why it failed
+//   TORCH_NCCL_ASYNC_ERROR_HANDLING                the launcher's, else 1
+//   OMP_NUM_THREADS                                the launcher's, else 1 when N > 1
+//   DDP_CONTROL_FD                                 see contract/control_page.hpp
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace ddp::launcher {
+
+struct JobVariables {
+    int workers = 1;
+    std::string master_addr;
+    std::uint16_t master_port = 0;
+    bool agent_store = true;
+    std::string run_id;
+    std::string error_folder;
+    std::string control;  // the value of DDP_CONTROL_FD
+};
+
+// The job's variables take the place of the inherited ones of the same name; all others pass.
+std::vector<std::string> worker_environment(const JobVariables& job, int local_rank,
+                                            std::span<const std::string> inherited);
+
+// 32 random hex digits. Throws SystemError.
+std::string make_run_id();
+
+// <folder>/rank_<local rank>.json
+std::string error_file_path(const std::string& folder, int local_rank);
+
+// This process's environment, "NAME=value".
+std::vector<std::string> own_environment();
+
+}  // namespace ddp::launcher

@@ -1,0 +1,121 @@
+#include "launcher/channel.hpp"
+
+#include <ddp/error.hpp>
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <vector>
+
+namespace ddp::launcher {
+namespace {
+
+using std::chrono::milliseconds;
+
+std::vector<Message> one_of_each() {
+    return {StopMessage{15, milliseconds{30000}},
+            KillMessage{},
+            SignalMessage{10},
+            LineMessage{Stream::err, 3, std::string("a\0b\nlast\n", 9)},
+            StateMessage{WorkerState::ended, 2, 4711},
+            FailureMessage{"rank 1 failed\nbadly"},
+            DoneMessage{139}};
+}
+
+std::vector<std::string> encoded(const std::vector<Message>& messages) {
+    std::vector<std::string> result;
+    for (const Message& message : messages) result.push_back(encode(message));
+    return result;
+}
+
+TEST(Channel, EveryMessageSurvivesTheTrip) {
+    for (const Message& message : one_of_each()) {
+        const Message copy = decode(encode(message));
+        EXPECT_EQ(copy.index(), message.index());
+        EXPECT_EQ(encode(copy), encode(message));
+    }
+    const auto line = std::get<LineMessage>(decode(encode(one_of_each()[3])));
+    EXPECT_EQ(line.stream, Stream::err);
+    EXPECT_EQ(line.local_rank, 3);
+    EXPECT_EQ(line.text, std::string("a\0b\nlast\n", 9));
+    const auto stop = std::get<StopMessage>(decode(encode(one_of_each()[0])));
+    EXPECT_EQ(stop.signal, 15);
+    EXPECT_EQ(stop.grace, milliseconds{30000});
+    const auto state = std::get<StateMessage>(decode(encode(one_of_each()[4])));
+    EXPECT_EQ(state.state, WorkerState::ended);
+    EXPECT_EQ(state.local_rank, 2);
+    EXPECT_EQ(state.pid, 4711);
+}
+
+TEST(Channel, MessagesArriveWholeWhereverTheStreamIsCut) {
+    std::string bytes;
+    for (const Message& message : one_of_each()) base::append_frame(bytes, encode(message));
+    for (std::size_t cut = 0; cut <= bytes.size(); ++cut) {
+        ChannelSockets sockets = make_channel_sockets();
+        Channel receiver(std::move(sockets.agent));
+        std::vector<Message> got;
+        for (const std::string& part : {bytes.substr(0, cut), bytes.substr(cut)}) {
+            ASSERT_EQ(::send(sockets.front.get(), part.data(), part.size(), 0),
+                      static_cast<ssize_t>(part.size()));
+            receiver.receive();
+            while (const auto message = receiver.next()) got.push_back(*message);
+        }
+        EXPECT_EQ(encoded(got), encoded(one_of_each())) << "cut at byte " << cut;
+    }
+}
+
+TEST(Channel, ADamagedMessageIsRefused) {
+    for (const Message& message : one_of_each()) {
+        const std::string whole = encode(message);
+        for (std::size_t size = 0; size < whole.size(); ++size) {
+            EXPECT_THROW(decode(whole.substr(0, size)), UsageError);
+        }
+        EXPECT_THROW(decode(whole + "x"), UsageError);
+    }
+    EXPECT_THROW(decode("\x07"), UsageError);
+    EXPECT_THROW(decode("\x03\x02"), UsageError);  // no such stream
+}
+
+TEST(Channel, SendNeverBlocksAndLosesNothing) {
+    ChannelSockets sockets = make_channel_sockets();
+    Channel sender(std::move(sockets.agent));
+    Channel receiver(std::move(sockets.front));
+    const std::string text(100'000, 'x');
+    int sent = 0;
+    while (!sender.congested()) {
+        sender.send(LineMessage{Stream::out, sent++, text});
+        ASSERT_LT(sent, 1000);
+    }
+    EXPECT_GT(sender.queued_bytes(), Channel::high_water_bytes);
+    int received = 0;
+    while (received < sent) {
+        receiver.receive();
+        sender.flush();
+        while (const auto message = receiver.next()) {
+            EXPECT_EQ(std::get<LineMessage>(*message).local_rank, received++);
+            EXPECT_EQ(std::get<LineMessage>(*message).text, text);
+        }
+        ASSERT_TRUE(receiver.open());
+    }
+    EXPECT_EQ(sender.queued_bytes(), 0U);
+}
+
+TEST(Channel, EndOfFileClosesItAfterTheLastMessage) {
+    ChannelSockets sockets = make_channel_sockets();
+    Channel receiver(std::move(sockets.front));
+    {
+        Channel sender(std::move(sockets.agent));
+        sender.send(DoneMessage{5});
+    }
+    receiver.receive();
+    EXPECT_FALSE(receiver.open());
+    const auto last = receiver.next();
+    ASSERT_TRUE(last);
+    EXPECT_EQ(std::get<DoneMessage>(*last).exit_code, 5);
+    EXPECT_FALSE(receiver.next());
+    receiver.send(KillMessage{});  // nobody is there: no signal, no error
+    EXPECT_EQ(receiver.queued_bytes(), 0U);
+}
+
+}  // namespace
+}  // namespace ddp::launcher

@@ -1,0 +1,234 @@
+#include "launcher/launch_fixture.hpp"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <sstream>
+#include <stdexcept>
+
+namespace ddp::launcher::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using std::chrono::milliseconds;
+
+struct Pipe {
+    base::UniqueFd read_end;
+    base::UniqueFd write_end;
+};
+
+Pipe make_pipe() {
+    std::array<int, 2> ends{};
+    if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw std::runtime_error("pipe2");
+    ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    return {base::UniqueFd(ends[0]), base::UniqueFd(ends[1])};
+}
+
+std::vector<char*> pointers_to(std::vector<std::string>& words) {
+    std::vector<char*> pointers;
+    for (std::string& word : words) pointers.push_back(word.data());
+    pointers.push_back(nullptr);
+    return pointers;
+}
+
+std::vector<std::string> environment_of(const TemporaryFolder& folder,
+                                        const std::vector<std::string>& more) {
+    std::vector<std::string> result = more;
+    const auto is_given = [&](const std::string& name) {
+        return std::any_of(result.begin(), result.end(),
+                           [&](const auto& given) { return given.starts_with(name); });
+    };
+    if (!is_given("TMPDIR=")) result.push_back("TMPDIR=" + folder.path());
+    for (char** entry = environ; *entry != nullptr; ++entry) {
+        const std::string inherited = *entry;
+        if (!is_given(inherited.substr(0, inherited.find('=') + 1))) result.push_back(inherited);
+    }
+    return result;
+}
+
+void read_into(base::UniqueFd& fd, std::string& text) {
+    std::array<char, 65536> bytes;
+    for (;;) {
+        const ssize_t got = ::read(fd.get(), bytes.data(), bytes.size());
+        if (got > 0) {
+            text.append(bytes.data(), static_cast<std::size_t>(got));
+        } else {
+            if (got == 0) fd.reset();
+            return;
+        }
+    }
+}
+
+int count_of(const std::string& text, const std::string& part) {
+    int found = 0;
+    for (std::size_t at = text.find(part); at != std::string::npos;
+         at = text.find(part, at + part.size())) {
+        ++found;
+    }
+    return found;
+}
+
+}  // namespace
+
+TemporaryFolder::TemporaryFolder() : path_(::testing::TempDir() + "ddp-test-XXXXXX") {
+    if (::mkdtemp(path_.data()) == nullptr) throw std::runtime_error("mkdtemp " + path_);
+}
+
+TemporaryFolder::~TemporaryFolder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+}
+
+std::vector<std::string> TemporaryFolder::names() const {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(path_)) {
+        names.push_back(entry.path().filename());
+    }
+    return names;
+}
+
+Launch::Launch(const TemporaryFolder& folder, const Words& arguments, LaunchSettings settings)
+    : settings_(std::move(settings)) {
+    Words words{DDP_LAUNCH};
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    std::vector<std::string> environment = environment_of(folder, settings_.environment);
+    const std::vector<char*> argv = pointers_to(words);
+    const std::vector<char*> envp = pointers_to(environment);
+    Pipe out = make_pipe();
+    Pipe err = make_pipe();
+    pid_ = ::fork();
+    if (pid_ == 0) {
+        if (::chdir(folder.path().c_str()) != 0) ::_exit(96);
+        ::dup2(out.write_end.get(), STDOUT_FILENO);
+        ::dup2(err.write_end.get(), STDERR_FILENO);
+        ::dup2(STDERR_FILENO, 9);  // a stray descriptor, which workers must not get
+        if (settings_.ignore_hangup) std::signal(SIGHUP, SIG_IGN);
+        ::execve(argv[0], argv.data(), envp.data());
+        ::_exit(95);
+    }
+    if (pid_ < 0) throw std::runtime_error("fork");
+    pidfd_.reset(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
+    out_ = std::move(out.read_end);
+    err_ = std::move(err.read_end);
+}
+
+Launch::~Launch() {
+    if (ended_) return;
+    ::kill(pid_, SIGKILL);
+    while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+    }
+}
+
+void Launch::signal(int signal) const { ::kill(pid_, signal); }
+
+std::optional<pid_t> Launch::wait_for_agent() const {
+    const auto deadline = base::Deadline::after(patience);
+    while (!deadline.passed()) {
+        if (const auto children = children_now(pid_); !children.empty()) return children.front();
+        pollfd entry{pidfd_.get(), POLLIN, 0};
+        if (::poll(&entry, 1, 0) > 0) break;
+    }
+    return std::nullopt;
+}
+
+// Until something happens: output, or the end of the front.
+void Launch::collect(milliseconds at_most) {
+    const bool read = settings_.read_output;
+    std::array<pollfd, 3> entries{{{ended_ ? -1 : pidfd_.get(), POLLIN, 0},
+                                   {read ? out_.get() : -1, POLLIN, 0},
+                                   {read ? err_.get() : -1, POLLIN, 0}}};
+    ::poll(entries.data(), entries.size(), static_cast<int>(at_most.count()));
+    if (entries[0].revents != 0) {
+        siginfo_t info{};
+        ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED);
+        ended_ = true;
+        result_.exit_code = info.si_code == CLD_EXITED ? info.si_status : 128 + info.si_status;
+        result_.time = std::chrono::ceil<milliseconds>(base::Deadline::Clock::now() - started_);
+    }
+    if (entries[1].revents != 0) read_into(out_, result_.out);
+    if (entries[2].revents != 0) read_into(err_, result_.err);
+}
+
+bool Launch::wait_for_output(const std::string& text, int times) {
+    const auto deadline = base::Deadline::after(patience);
+    while (count_of(result_.out, text) < times) {
+        if (deadline.passed() || (ended_ && !out_)) return false;
+        collect(deadline.left());
+    }
+    return true;
+}
+
+bool Launch::wait_for_full_stdout() const {
+    constexpr int nearly_all = 60'000;  // of 64 KiB: the last write may not have fitted in
+    const auto deadline = base::Deadline::after(patience);
+    int waiting = 0;
+    while (!deadline.passed() && waiting < nearly_all) {
+        if (::ioctl(out_.get(), FIONREAD, &waiting) != 0) return false;
+        ::poll(nullptr, 0, 1);
+    }
+    return waiting >= nearly_all;
+}
+
+LaunchResult Launch::wait(milliseconds at_most) {
+    const auto deadline = base::Deadline::after(at_most);
+    while (!ended_ && !deadline.passed()) collect(deadline.left());
+    if (ended_) {  // what it wrote last
+        if (out_) read_into(out_, result_.out);
+        if (err_) read_into(err_, result_.err);
+    }
+    return result_;
+}
+
+LaunchResult LaunchTest::launch(const Launch::Words& arguments, LaunchSettings settings) {
+    Launch launch(folder_, arguments, std::move(settings));
+    return launch.wait();
+}
+
+Launch::Words LaunchTest::plain(Launch::Words options, const Launch::Words& worker) {
+    options.emplace_back(DDP_TEST_WORKER);
+    options.insert(options.end(), worker.begin(), worker.end());
+    return options;
+}
+
+std::vector<pid_t> children_now(pid_t pid) {
+    const std::string task = "/proc/" + std::to_string(pid) + "/task/" + std::to_string(pid);
+    std::ifstream file(task + "/children");
+    return {std::istream_iterator<pid_t>(file), {}};
+}
+
+std::vector<pid_t> processes_with(const std::string& environment_entry) {
+    std::vector<pid_t> found;
+    const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc"), &::closedir);
+    while (const dirent* entry = ::readdir(folder.get())) {
+        const pid_t pid = std::atoi(entry->d_name);
+        if (pid == 0) continue;
+        std::ifstream file(std::string("/proc/") + entry->d_name + "/environ", std::ios::binary);
+        const std::string text{std::istreambuf_iterator<char>(file), {}};
+        const std::string wanted = '\0' + environment_entry + '\0';
+        if (('\0' + text + '\0').find(wanted) != std::string::npos) found.push_back(pid);
+    }
+    return found;
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+    std::vector<std::string> lines;
+    std::istringstream stream(text);
+    for (std::string line; std::getline(stream, line);) lines.push_back(line);
+    return lines;
+}
+
+}  // namespace ddp::launcher::testing

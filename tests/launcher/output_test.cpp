@@ -1,0 +1,103 @@
+#include "launcher/output.hpp"
+
+#include "base/unique_fd.hpp"
+#include "launcher/launch_fixture.hpp"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <fstream>
+#include <iterator>
+
+namespace ddp::launcher {
+namespace {
+
+struct Pipe {
+    base::UniqueFd read_end;
+    base::UniqueFd write_end;
+
+    Pipe() {
+        std::array<int, 2> ends{};
+        EXPECT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
+        read_end.reset(ends[0]);
+        write_end.reset(ends[1]);
+    }
+    std::string read_some() const {
+        std::array<char, 65536> bytes;
+        const ssize_t got = ::read(read_end.get(), bytes.data(), bytes.size());
+        return {bytes.data(), got > 0 ? static_cast<std::size_t>(got) : 0};
+    }
+};
+
+std::string numbered_lines(int count) {
+    std::string text;
+    for (int i = 0; i < count; ++i) text += "line " + std::to_string(i) + "\n";
+    return text;
+}
+
+TEST(Output, AFullPipeIsNotWaitedForAndNothingIsLost) {
+    const Pipe pipe;
+    Output output(pipe.write_end.get());
+    const std::string text = numbered_lines(100'000);
+    output.write(text);  // returns although nobody reads; the pipe's descriptor is a blocking one
+    EXPECT_GT(output.queued_bytes(), 0U);
+    EXPECT_EQ(::fcntl(pipe.write_end.get(), F_GETFL) & O_NONBLOCK, 0);
+    std::string got;
+    while (got.size() < text.size()) {
+        got += pipe.read_some();
+        output.pump();
+    }
+    EXPECT_EQ(got, text);
+    EXPECT_EQ(output.queued_bytes(), 0U);
+}
+
+TEST(Output, AReaderThatIsGoneSwallowsTheRestQuietly) {
+    std::signal(SIGPIPE, SIG_IGN);
+    Pipe pipe;
+    Output output(pipe.write_end.get());
+    pipe.read_end.reset();
+    output.write("lost\n");
+    EXPECT_TRUE(output.gone());
+    EXPECT_EQ(output.queued_bytes(), 0U);
+    EXPECT_EQ(output.take_problem(), 0);
+    output.write("lost too\n");
+    EXPECT_EQ(output.queued_bytes(), 0U);
+}
+
+TEST(Output, AFullDiskIsAProblemThatIsToldOnce) {
+    const base::UniqueFd full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
+    ASSERT_TRUE(full);
+    Output output(full.get());
+    output.write("x\n");
+    EXPECT_TRUE(output.gone());
+    EXPECT_EQ(output.take_problem(), ENOSPC);
+    EXPECT_EQ(output.take_problem(), 0);
+}
+
+TEST(Output, GivingUpDropsWhatWaits) {
+    const Pipe pipe;
+    Output output(pipe.write_end.get());
+    output.write(numbered_lines(100'000));
+    output.give_up();
+    EXPECT_EQ(output.queued_bytes(), 0U);
+    EXPECT_TRUE(output.gone());
+}
+
+TEST(Output, AFileIsWrittenWhereItsDescriptorStands) {
+    const testing::TemporaryFolder folder;
+    const std::string path = folder.path() + "/log";
+    const base::UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+    ASSERT_EQ(::write(file.get(), "before\n", 7), 7);
+    Output output(file.get());
+    output.write("after\n");
+    EXPECT_EQ(output.queued_bytes(), 0U);
+    std::ifstream text(path);
+    EXPECT_EQ((std::string{std::istreambuf_iterator<char>(text), {}}), "before\nafter\n");
+}
+
+}  // namespace
+}  // namespace ddp::launcher

@@ -1,0 +1,94 @@
+#include "launcher/worker_variables.hpp"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <vector>
+
+namespace ddp::launcher {
+namespace {
+
+using Table = std::map<std::string, std::string>;
+
+const JobVariables job{.workers = 3,
+                       .master_addr = "127.0.0.1",
+                       .master_port = 29400,
+                       .agent_store = true,
+                       .run_id = "cafe",
+                       .error_folder = "/tmp/errors",
+                       .control = "5:abc"};
+
+Table table_of(const JobVariables& variables, int local_rank,
+               const std::vector<std::string>& inherited) {
+    Table table;
+    for (const std::string& entry : worker_environment(variables, local_rank, inherited)) {
+        const std::size_t equals = entry.find('=');
+        const bool is_new = table.emplace(entry.substr(0, equals), entry.substr(equals + 1)).second;
+        EXPECT_TRUE(is_new) << "twice: " << entry;
+    }
+    return table;
+}
+
+TEST(WorkerVariables, TheTableIsTorchruns) {
+    const Table expected{{"RANK", "2"},
+                         {"WORLD_SIZE", "3"},
+                         {"LOCAL_RANK", "2"},
+                         {"LOCAL_WORLD_SIZE", "3"},
+                         {"GROUP_RANK", "0"},
+                         {"GROUP_WORLD_SIZE", "1"},
+                         {"ROLE_RANK", "2"},
+                         {"ROLE_WORLD_SIZE", "3"},
+                         {"ROLE_NAME", "default"},
+                         {"MASTER_ADDR", "127.0.0.1"},
+                         {"MASTER_PORT", "29400"},
+                         {"TORCHELASTIC_RESTART_COUNT", "0"},
+                         {"TORCHELASTIC_MAX_RESTARTS", "0"},
+                         {"TORCHELASTIC_RUN_ID", "cafe"},
+                         {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+                         {"TORCHELASTIC_ERROR_FILE", "/tmp/errors/rank_2.json"},
+                         {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
+                         {"OMP_NUM_THREADS", "1"},
+                         {"DDP_CONTROL_FD", "5:abc"}};
+    EXPECT_EQ(table_of(job, 2, {}), expected);
+}
+
+TEST(WorkerVariables, InheritedVariablesPassAndOursWin) {
+    const Table table = table_of(job, 0,
+                                 {"HOME=/root", "RANK=17", "EMPTY=", "OMPI_COMM_WORLD_RANK=4",
+                                  "DDP_CONTROL_FD=9:outer", "TEXT=a=b"});
+    EXPECT_EQ(table.at("HOME"), "/root");
+    EXPECT_EQ(table.at("EMPTY"), "");
+    EXPECT_EQ(table.at("TEXT"), "a=b");
+    EXPECT_EQ(table.at("OMPI_COMM_WORLD_RANK"), "4");
+    EXPECT_EQ(table.at("RANK"), "0");
+    EXPECT_EQ(table.at("DDP_CONTROL_FD"), "5:abc");
+}
+
+TEST(WorkerVariables, TheLaunchersThreadsAndNcclSettingsAreKept) {
+    const Table table =
+        table_of(job, 0, {"OMP_NUM_THREADS=8", "TORCH_NCCL_ASYNC_ERROR_HANDLING=3"});
+    EXPECT_EQ(table.at("OMP_NUM_THREADS"), "8");
+    EXPECT_EQ(table.at("TORCH_NCCL_ASYNC_ERROR_HANDLING"), "3");
+}
+
+TEST(WorkerVariables, ASingleWorkerMayUseAllThreads) {
+    JobVariables alone = job;
+    alone.workers = 1;
+    EXPECT_FALSE(table_of(alone, 0, {}).contains("OMP_NUM_THREADS"));
+}
+
+TEST(WorkerVariables, WithoutTheAgentsStoreRankZeroServes) {
+    JobVariables own_store = job;
+    own_store.agent_store = false;
+    EXPECT_EQ(table_of(own_store, 0, {}).at("TORCHELASTIC_USE_AGENT_STORE"), "False");
+}
+
+TEST(WorkerVariables, RunIdsAreHexDigitsAndDiffer) {
+    const std::string id = make_run_id();
+    EXPECT_EQ(id.size(), 32U);
+    EXPECT_EQ(id.find_first_not_of("0123456789abcdef"), std::string::npos);
+    EXPECT_NE(id, make_run_id());
+}
+
+}  // namespace
+}  // namespace ddp::launcher
