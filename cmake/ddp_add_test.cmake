@@ -1,0 +1,32 @@
+# ddp_add_test(NAME <name> NPROC <n> COMMAND <program> [args...] [TIMEOUT <seconds>] [LABELS <label>...])
+#
+# A test of ctest that runs `program` under `ddp-launch --nproc_per_node=<n>`: it passes when every
+# rank exits with 0. `program` may be a target. Needs ddp-launch: ddp built with DDP_BUILD_LAUNCHER.
+function(ddp_add_test)
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;NPROC;TIMEOUT" "COMMAND;LABELS")
+  foreach(required NAME NPROC COMMAND)
+    if(NOT arg_${required})
+      message(FATAL_ERROR "ddp_add_test: ${required} is missing")
+    endif()
+  endforeach()
+  if(arg_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "ddp_add_test: what is ${arg_UNPARSED_ARGUMENTS}?")
+  endif()
+  if(NOT arg_NPROC MATCHES "^[1-9][0-9]*$")
+    message(FATAL_ERROR "ddp_add_test: NPROC ${arg_NPROC} is not a number of processes")
+  endif()
+  if(NOT TARGET ddp::ddp-launch)
+    message(FATAL_ERROR "ddp_add_test: this ddp was built without ddp-launch (DDP_BUILD_LAUNCHER)")
+  endif()
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 120)
+  endif()
+  list(POP_FRONT arg_COMMAND program)
+  if(TARGET ${program})
+    set(program $<TARGET_FILE:${program}>)
+  endif()
+  add_test(NAME ${arg_NAME}
+    COMMAND $<TARGET_FILE:ddp::ddp-launch> --nproc_per_node=${arg_NPROC} -- ${program} ${arg_COMMAND})
+  set_tests_properties(${arg_NAME} PROPERTIES
+    TIMEOUT ${arg_TIMEOUT} PROCESSORS ${arg_NPROC} LABELS "multiprocess;${arg_LABELS}")
+endfunction()

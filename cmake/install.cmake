@@ -1,0 +1,30 @@
+# What `cmake --install` copies: the library, its headers, ddp-launch, the CMake package `ddp` and
+# ddp.pc. A user needs none of ddp's own dependencies.
+include(CMakePackageConfigHelpers)
+
+set(ddp_cmake_dir ${CMAKE_INSTALL_LIBDIR}/cmake/ddp)
+
+install(TARGETS ddp_runtime EXPORT ddp-targets
+  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+if(DDP_BUILD_LAUNCHER)
+  install(TARGETS ddp-launch EXPORT ddp-targets RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/ddp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+
+install(EXPORT ddp-targets NAMESPACE ddp:: DESTINATION ${ddp_cmake_dir})
+configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/ddp-config.cmake.in
+  ${PROJECT_BINARY_DIR}/ddp-config.cmake INSTALL_DESTINATION ${ddp_cmake_dir})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/ddp-config-version.cmake
+  COMPATIBILITY SameMinorVersion)
+install(FILES
+  ${PROJECT_BINARY_DIR}/ddp-config.cmake
+  ${PROJECT_BINARY_DIR}/ddp-config-version.cmake
+  ${PROJECT_SOURCE_DIR}/cmake/ddp_add_test.cmake
+  DESTINATION ${ddp_cmake_dir})
+
+file(RELATIVE_PATH ddp_pc_to_prefix
+  /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
+configure_file(${PROJECT_SOURCE_DIR}/cmake/ddp.pc.in ${PROJECT_BINARY_DIR}/ddp.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/ddp.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

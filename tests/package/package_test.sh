@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# package_test.sh CASE SOURCE_DIR BUILD_DIR: uses ddp from outside, in a folder that is removed.
+set -euo pipefail
+case_name=$1 source_dir=$2 build_dir=$3
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+prefix=$work/prefix
+
+fail() { echo "FAILED: $*" >&2; exit 1; }
+install_ddp() { cmake --install "$build_dir" --prefix "$prefix" >"$work/install.log"; }
+package_config() { find "$prefix" -name ddp.pc -printf '%h'; }
+
+FindPackageBuildsAndTestsTheConsumer() {
+    install_ddp
+    cmake -S "$source_dir/examples/consumer" -B "$work/build" -DCMAKE_PREFIX_PATH="$prefix" \
+        -DCMAKE_CXX_FLAGS="-Wall -Wextra -Werror" >"$work/configure.log"
+    cmake --build "$work/build" -j2
+    ctest --test-dir "$work/build" --output-on-failure --no-tests=error
+    "$work/build/sum_ranks" 0
+    ! "$work/build/sum_ranks" 7 || fail "a wrong sum was accepted"
+}
+
+PkgConfigBuildsAProgram() {
+    install_ddp
+    export PKG_CONFIG_PATH
+    PKG_CONFIG_PATH=$(package_config)
+    # shellcheck disable=SC2046
+    c++ -std=c++20 "$source_dir/examples/consumer/sum_ranks.cpp" $(pkg-config --cflags --libs ddp) \
+        -o "$work/sum_ranks"
+    "$prefix/bin/ddp-launch" --nproc_per_node=2 "$work/sum_ranks" 1
+}
+
+# The consumer brings functions of spdlog's names with other layouts and results.
+LinksBesideAnotherSpdlog() {
+    install_ddp
+    export PKG_CONFIG_PATH
+    PKG_CONFIG_PATH=$(package_config)
+    # shellcheck disable=SC2046
+    c++ -std=c++20 "$source_dir/tests/package/other_spdlog.cpp" \
+        $(pkg-config --cflags --libs ddp) -o "$work/other_spdlog"
+    DDP_LOG_LEVEL=debug "$work/other_spdlog" 2>"$work/stderr"
+    grep -q 'backends] shm for 1 ranks' "$work/stderr" || fail "ddp's own log line is missing"
+    local library
+    library=$(find "$prefix" -name libddp.a)
+    ! nm -C "$library" | grep -E ' (spdlog|fmt::v[0-9]+::.*spdlog)::' ||
+        fail "libddp.a defines or wants symbols of spdlog"
+}
+
+AddSubdirectoryBuildsSharedWithoutLauncherAndBoost() {
+    cat >"$work/CMakeLists.txt" <<EOF
+cmake_minimum_required(VERSION 3.22)
+project(outside LANGUAGES CXX)
+set(BUILD_SHARED_LIBS ON)
+set(DDP_BUILD_LAUNCHER OFF)
+add_subdirectory($source_dir ddp)
+add_executable(sum_ranks $source_dir/examples/consumer/sum_ranks.cpp)
+target_link_libraries(sum_ranks PRIVATE ddp::runtime)
+EOF
+    local ccache=()
+    if command -v ccache >/dev/null; then ccache=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
+    cmake -S "$work" -B "$work/build" -DCMAKE_DISABLE_FIND_PACKAGE_Boost=ON "${ccache[@]}" \
+        >"$work/configure.log"
+    cmake --build "$work/build" -j2 --target sum_ranks
+    "$work/build/sum_ranks" 0
+    ! ldd "$work/build/sum_ranks" | grep -E 'boost|spdlog|fmt' || fail "a foreign library is linked"
+    ldd "$work/build/sum_ranks" | grep 'libddp\.so\.' >/dev/null || fail "libddp.so is not linked"
+    ! nm -DC --defined-only "$work"/build/ddp/runtime/libddp.so | grep -E ' (nlohmann|ddp::shm)::' ||
+        fail "libddp.so exports what is not ddp's interface"
+}
+
+"$case_name"
