@@ -1,0 +1,163 @@
+// The house rules that a compiler does not check, read off the sources: a room includes only rooms
+// on lower floors, public headers show no foreign type, and files stay small.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <string>
+#include <vector>
+
+namespace {
+
+namespace fs = std::filesystem;
+const fs::path root = DDP_SOURCE_DIR;
+
+const std::map<std::string, int> floors = {
+    {"base", 0},       {"contract", 1},      {"store", 1},         {"tensor", 1},
+    {"backends", 2},   {"data", 2},          {"process_group", 3}, {"reducer", 4},
+    {"checkpoint", 4}, {"data_parallel", 4}, {"testing", 5},       {"launcher", 2},
+};
+// The room that owns each public header: including it counts as including the room.
+const std::map<std::string, std::string> owners = {
+    {"error.hpp", "base"},
+    {"export.hpp", "base"},
+    {"master_address.hpp", "base"},
+    {"version.hpp", "base"},
+    {"shard.hpp", "base"},
+    {"stream.hpp", "base"},
+    {"worker_env.hpp", "contract"},
+    {"run_worker.hpp", "contract"},
+    {"store.hpp", "store"},
+    {"tensor.hpp", "tensor"},
+    {"parameter.hpp", "tensor"},
+    {"data_loader.hpp", "data"},
+    {"dataset.hpp", "data"},
+    {"distributed_sampler.hpp", "data"},
+    {"backend.hpp", "backends"},
+    {"reduce_op.hpp", "backends"},
+    {"work.hpp", "process_group"},
+    {"process_group.hpp", "process_group"},
+    {"reducer.hpp", "reducer"},
+    {"distributed_data_parallel.hpp", "reducer"},
+    {"checkpoint.hpp", "checkpoint"},
+    {"testing.hpp", "testing"},
+    {"testing_ranks.hpp", "testing"},
+    {"ddp.hpp", "testing"},
+};
+std::vector<fs::path> sources_below(const fs::path& folder) {
+    std::vector<fs::path> files;
+    for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
+        const std::string extension = entry.path().extension();
+        if (extension == ".hpp" || extension == ".cpp") files.push_back(entry.path());
+    }
+    std::sort(files.begin(), files.end());
+    return files;
+}
+
+std::vector<std::string> lines_of(const fs::path& file) {
+    std::ifstream stream(file);
+    std::vector<std::string> lines;
+    for (std::string line; std::getline(stream, line);) lines.push_back(line);
+    return lines;
+}
+
+// The rooms that a file's include lines name.
+std::vector<std::string> included_rooms(const fs::path& file) {
+    static const std::regex internal(R"(^#include "([a-z_]+)/.*")");
+    static const std::regex own_public(R"(^#include <ddp/([a-z_]+\.hpp)>)");
+    std::vector<std::string> rooms;
+    for (const std::string& line : lines_of(file)) {
+        std::smatch match;
+        if (std::regex_search(line, match, internal)) rooms.push_back(match[1]);
+        if (std::regex_search(line, match, own_public)) {
+            const auto owner = owners.find(match[1]);
+            EXPECT_NE(owner, owners.end()) << file << ": no room owns " << match[1];
+            if (owner != owners.end()) rooms.push_back(owner->second);
+        }
+    }
+    return rooms;
+}
+
+std::string room_of(const fs::path& file) {
+    const fs::path relative = fs::relative(file, root);
+    auto part = relative.begin();
+    if (*part == "launcher") return "launcher";
+    if (*part == "include") {
+        const auto owner = owners.find(relative.filename());
+        return owner == owners.end() ? "(none)" : owner->second;
+    }
+    return *++part;
+}
+
+TEST(Floors, ARoomIncludesOnlyRoomsOnLowerFloors) {
+    std::size_t checked = 0;
+    for (const char* folder : {"include", "runtime", "launcher"}) {
+        for (const fs::path& file : sources_below(folder)) {
+            const std::string room = room_of(file);
+            ASSERT_TRUE(floors.contains(room)) << file << ": unknown room " << room;
+            for (const std::string& included : included_rooms(file)) {
+                ++checked;
+                if (included == room) continue;
+                ASSERT_TRUE(floors.contains(included)) << file << " includes " << included;
+                EXPECT_LT(floors.at(included), floors.at(room))
+                    << fs::relative(file, root) << " includes " << included;
+            }
+        }
+    }
+    EXPECT_GT(checked, 100U) << "the include lines were not found";
+}
+
+TEST(Floors, TheLauncherUsesContractStoreAndBaseOnly) {
+    for (const fs::path& file : sources_below("launcher")) {
+        for (const std::string& included : included_rooms(file)) {
+            const bool allowed = included == "launcher" || included == "contract" ||
+                                 included == "store" || included == "base";
+            EXPECT_TRUE(allowed) << fs::relative(file, root) << " includes " << included;
+        }
+    }
+}
+
+TEST(Floors, PublicHeadersShowNoForeignType) {
+    const std::regex foreign(R"(#include [<"](spdlog|fmt|nlohmann|boost|nccl|cuda))");
+    for (const fs::path& file : sources_below("include")) {
+        for (const std::string& line : lines_of(file)) {
+            EXPECT_FALSE(std::regex_search(line, foreign)) << file << ": " << line;
+            const bool gtest = line.find("gtest/") != std::string::npos;
+            EXPECT_TRUE(!gtest || file.filename() == "testing.hpp") << file;
+        }
+    }
+}
+
+TEST(Floors, OnlyTheLogUsesSpdlogAndOneFileStartsProcesses) {
+    for (const char* folder : {"include", "runtime", "launcher"}) {
+        for (const fs::path& file : sources_below(folder)) {
+            for (const std::string& line : lines_of(file)) {
+                if (line.starts_with("#include <spdlog/")) {
+                    EXPECT_EQ(fs::relative(file, root), "runtime/base/log.cpp");
+                }
+                if (line.starts_with("#include <boost/process/")) {
+                    EXPECT_EQ(file.filename().string().find("worker_process"), 0U) << file;
+                }
+            }
+        }
+    }
+}
+
+TEST(Floors, FilesStaySmall) {
+    for (const char* folder : {"include", "runtime", "launcher", "examples"}) {
+        for (const fs::path& file : sources_below(folder)) {
+            const auto lines = lines_of(file);
+            const std::size_t limit = file.extension() == ".hpp" ? 150 : 400;
+            EXPECT_LE(lines.size(), limit) << fs::relative(file, root);
+            for (const std::string& line : lines) EXPECT_LE(line.size(), 100U) << file << line;
+            EXPECT_TRUE(file.extension() == ".cpp" || lines.size() < 3 ||
+                        std::find(lines.begin(), lines.end(), "#pragma once") != lines.end())
+                << file;
+        }
+    }
+}
+
+}  // namespace
