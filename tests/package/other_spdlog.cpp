@@ -1,5 +1,6 @@
-// A program that has its own spdlog: the names of the real one, other layouts, other results. If ddp's copy shared
-// these symbols, the linker would merge them and one of the two would run the other's code.
+// A program that has its own spdlog: the names of the real one, other layouts, other results. If
+// ddp's copy shared these symbols, the linker would merge them and one of the two would run the
+// other's code.
 #include <ddp/ddp.hpp>
 
 #include <cstdio>
