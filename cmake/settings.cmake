@@ -23,7 +23,9 @@ target_compile_options(ddp_settings INTERFACE
   $<$<BOOL:${DDP_WARNINGS_AS_ERRORS}>:-Werror>)
 if(DDP_SANITIZE)
   target_compile_options(ddp_settings INTERFACE
-    -fsanitize=${DDP_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+    -fsanitize=${DDP_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer
+    # GCC 12 sees uninitialised members inside libstdc++ once it instruments.
+    -Wno-maybe-uninitialized)
   target_link_options(ddp_settings INTERFACE -fsanitize=${DDP_SANITIZE})
 endif()
 

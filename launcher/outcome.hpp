@@ -25,7 +25,4 @@ struct JobEnd {
 
 Outcome judge(const JobEnd& end);
 
-// Of a worker that has ended; without what its error file says.
-WorkerEnd end_of(const Worker& worker);
-
 }  // namespace ddp::launcher
