@@ -1,38 +1,28 @@
+// Reads error files only now, when no worker is left that could be writing one.
 #include "launcher/outcome.hpp"
 
 #include "contract/exit_code.hpp"
 #include "launcher/worker_variables.hpp"
 
-#include <sys/stat.h>
-
 namespace ddp::launcher {
 namespace {
 
-// Looks before it reads: a worker may have put anything there, a pipe too.
-std::optional<contract::ErrorReport> error_of(const std::string& folder, int local_rank) {
-    const std::string path = error_file_path(folder, local_rank);
-    struct stat status {};
-    if (::lstat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return std::nullopt;
-    return contract::read_error_file(path);
-}
-
-}  // namespace
-
 // One host, so that a local rank is a rank.
-WorkerEnd end_of(const Worker& worker) {
+WorkerEnd end_of(const Worker& worker, const std::string& error_folder) {
     return {.rank = worker.local_rank,
             .local_rank = worker.local_rank,
             .pid = worker.process.pid(),
             .status = worker.ended.value(),
             .stopped_with = worker.stopped_with,
-            .error = std::nullopt};
+            .error = contract::read_error_file(error_file_path(error_folder, worker.local_rank))};
 }
+
+}  // namespace
 
 Outcome judge(const JobEnd& end) {
     std::vector<WorkerEnd> ends;
     for (const std::size_t index : end.order) {
-        ends.push_back(end_of(end.workers[index]));
-        ends.back().error = error_of(end.error_folder, end.workers[index].local_rank);
+        ends.push_back(end_of(end.workers[index], end.error_folder));
     }
     if (end.user_signal != 0) {
         return {contract::exit_signal_base + end.user_signal, describe_stop(end.user_signal, ends)};

@@ -1,15 +1,19 @@
 #include "contract/error_file.hpp"
 
+#include "base/unique_fd.hpp"
+
 #include <ddp/error.hpp>
 
 #include <nlohmann/json.hpp>
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
-#include <fstream>
 #include <mutex>
 #include <typeinfo>
 
@@ -20,7 +24,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::streamsize max_error_file_bytes = 1 << 20;
+constexpr std::size_t max_error_file_bytes = std::size_t{1} << 20;
 
 std::string type_name(const std::exception& error) {
     int status = 0;
@@ -52,6 +56,24 @@ bool write_whole(const std::string& path, std::string_view text) {
         text.remove_prefix(static_cast<std::size_t>(written));
     }
     return ::close(fd) == 0 && text.empty();
+}
+
+// The first max_error_file_bytes. The worker chose what lies there: a pipe must not hold us up, a
+// link must not lead us elsewhere.
+std::optional<std::string> read_regular_file(const std::string& path) {
+    const base::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));
+    struct stat status {};
+    if (!fd || ::fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode)) return std::nullopt;
+    std::string text(std::min(static_cast<std::size_t>(status.st_size), max_error_file_bytes), 0);
+    std::size_t filled = 0;
+    while (filled < text.size()) {
+        const ssize_t got = ::read(fd.get(), text.data() + filled, text.size() - filled);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) break;
+        filled += static_cast<std::size_t>(got);
+    }
+    text.resize(filled);
+    return text;
 }
 
 std::terminate_handler previous_handler = nullptr;
@@ -91,11 +113,9 @@ void write_error_file(const ErrorReport& report) noexcept {
 }
 
 std::optional<ErrorReport> read_error_file(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    std::string text(static_cast<std::size_t>(max_error_file_bytes), '\0');
-    if (!file.read(text.data(), max_error_file_bytes) && file.gcount() == 0) return std::nullopt;
-    text.resize(static_cast<std::size_t>(file.gcount()));
-    const json parsed = json::parse(text, nullptr, false);
+    const std::optional<std::string> text = read_regular_file(path);
+    if (!text) return std::nullopt;
+    const json parsed = json::parse(*text, nullptr, false);
     if (!parsed.is_object() || !parsed.contains("message")) return std::nullopt;
     const json& message = parsed["message"];
     if (message.is_string()) return ErrorReport{message.get<std::string>(), std::nullopt};

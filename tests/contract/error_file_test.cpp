@@ -6,6 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/stat.h>
+
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -81,6 +83,17 @@ TEST_F(ErrorFile, IsNothingWhenAbsentOrDamaged) {
         write(damaged);
         EXPECT_FALSE(read_error_file(path_)) << damaged.substr(0, 40);
     }
+}
+
+TEST_F(ErrorFile, IsNothingWhenItIsNoRegularFile) {
+    ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
+    EXPECT_FALSE(read_error_file(path_)) << "and does not wait for a writer";
+    const auto other = dir_ / "other.json";
+    std::ofstream(other) << R"({"message": "text"})";
+    std::filesystem::remove(path_);
+    std::filesystem::create_symlink(other, path_);
+    EXPECT_FALSE(read_error_file(path_));
+    EXPECT_TRUE(read_error_file(other));
 }
 
 TEST_F(ErrorFile, IsNotWrittenWithoutTheVariable) {
