@@ -1,3 +1,5 @@
+// One loop over one epoll set; everything that happens is an event in it. The order of events
+// matters in one place: workers' pidfds, whose order says who failed first.
 #include "launcher/agent.hpp"
 
 #include "base/deadline.hpp"

@@ -1,3 +1,5 @@
+// The bytes of the messages and the two directions of the socket. A payload is one byte, the
+// message's place in the variant, and its fields in order.
 #include "launcher/channel.hpp"
 
 #include <ddp/error.hpp>

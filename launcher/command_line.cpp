@@ -1,3 +1,5 @@
+// What ddp-launch does before there is a job. Its one line on stderr is written here, by hand: no
+// logger, no prefix but the program's name.
 #include "launcher/command_line.hpp"
 
 #include "contract/exit_code.hpp"

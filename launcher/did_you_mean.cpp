@@ -1,3 +1,4 @@
+// Optimal string alignment: Damerau's edit distance without editing one place twice.
 #include "launcher/did_you_mean.hpp"
 
 #include <algorithm>

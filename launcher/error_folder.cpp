@@ -1,3 +1,5 @@
+// A path is chosen with 128 random bits, so that mkdir() fails rather than share it with a
+// stranger.
 #include "launcher/error_folder.hpp"
 
 #include "launcher/worker_variables.hpp"

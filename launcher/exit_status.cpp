@@ -1,3 +1,4 @@
+// Names of signals are the C library's; numbers are added, since people search for both.
 #include "launcher/exit_status.hpp"
 
 #include "contract/exit_code.hpp"

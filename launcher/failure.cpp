@@ -1,3 +1,5 @@
+// The rule is in find_root(); the rest is words for it. Nothing here asks the system anything, so
+// that every case is a row of a table in the test.
 #include "launcher/failure.hpp"
 
 #include "contract/exit_code.hpp"

@@ -1,3 +1,5 @@
+// One loop over poll(): signals, the agent's end, its messages, and our two outputs. poll() and not
+// epoll, because stdout may be a file, which epoll refuses.
 #include "launcher/front.hpp"
 
 #include "base/deadline.hpp"

@@ -1,3 +1,4 @@
+// Only the last, unfinished line is kept; whatever ends in a newline goes out as it came.
 #include "launcher/line_cutter.hpp"
 
 #include <utility>

@@ -1,3 +1,6 @@
+// The option table is the one source: splitting, parsing and the help text all read it.
+// Program_options sees the launcher's part alone, since it would reject or eat words of the
+// worker's.
 #include "launcher/options.hpp"
 
 #include "launcher/did_you_mean.hpp"

@@ -1,3 +1,5 @@
+// Asks poll() before each write and writes no more than then fits for sure: a blocking descriptor
+// that never blocks.
 #include "launcher/output.hpp"
 
 #include <poll.h>

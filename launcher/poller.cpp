@@ -1,3 +1,4 @@
+// A thin cover over epoll: one vector of tags a wait.
 #include "launcher/poller.hpp"
 
 #include <ddp/error.hpp>

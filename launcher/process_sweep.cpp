@@ -1,3 +1,5 @@
+// Reads /proc/<pid>/task/*/children from our own children downwards, kills, reaps, and begins
+// again: a process that forked in between is found in the next round, below us or as our own child.
 #include "launcher/process_sweep.hpp"
 
 #include "base/unique_fd.hpp"

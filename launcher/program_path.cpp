@@ -1,3 +1,5 @@
+// Looks as execvp() would, but says what is wrong and what was probably meant. What happens between
+// this look and the exec is caught at the exec.
 #include "launcher/program_path.hpp"
 
 #include "contract/exit_code.hpp"

@@ -1,3 +1,4 @@
+// Reads one buffer a pipe and event, so that a worker that talks much does not starve the others.
 #include "launcher/relay.hpp"
 
 #include <poll.h>

@@ -1,3 +1,4 @@
+// Binds before anything is forked. Only a listening or a held socket leaves this file.
 #include "launcher/rendezvous.hpp"
 
 #include "base/socket.hpp"

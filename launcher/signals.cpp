@@ -1,3 +1,5 @@
+// Signals arrive by signalfd. Blocked ones are inherited through fork and exec, which is why a
+// child has to undo all of this.
 #include "launcher/signals.hpp"
 
 #include <ddp/error.hpp>

@@ -1,3 +1,4 @@
+// Three moments: signal, kill, hopeless. Each is there or not, and only ever moves earlier.
 #include "launcher/stop_sequence.hpp"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// The pipes of a worker. Our ends do not block; the worker's are plain, as programs expect.
 #include "launcher/worker.hpp"
 
 #include <ddp/error.hpp>

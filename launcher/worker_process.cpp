@@ -128,9 +128,12 @@ pid_t spawn(const WorkerStart& start) {
         auto child = launcher(context.get_executor(), error, Path(start.path), arguments.data(),
                               ChildSetup(start.descriptors));
         child.detach();  // otherwise its destructor kills
-    } catch (...) {      // no pidfd to be had: the child exists all the same
+    } catch (const boost::system::system_error& failed) {
+        // When only the last step failed, a pidfd, the child exists all the same.
         if (launcher.pid > 0) kill_and_reap(launcher.pid);
-        throw;
+        const int code = failed.code().value();
+        throw SystemError("cannot start " + start.path + (code == EMFILE ? " (see ulimit -n)" : ""),
+                          code);
     }
     if (error) {
         // The failed child was never waited for.

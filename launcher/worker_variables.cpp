@@ -1,3 +1,4 @@
+// The table itself. A name that both the job and the inherited environment have appears once.
 #include "launcher/worker_variables.hpp"
 
 #include <ddp/error.hpp>

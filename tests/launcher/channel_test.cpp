@@ -1,3 +1,4 @@
+// Every message, whole and damaged, and a stream cut at every byte.
 #include "launcher/channel.hpp"
 
 #include <ddp/error.hpp>

@@ -1,3 +1,4 @@
+// Near words are found, far ones are not.
 #include "launcher/did_you_mean.hpp"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// Ends of real children as values and as words.
 #include "launcher/exit_status.hpp"
 
 #include <gtest/gtest.h>

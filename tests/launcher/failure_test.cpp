@@ -1,3 +1,4 @@
+// The whose-fault rule as a table: ends in order of detection, and who is to blame.
 #include "launcher/failure.hpp"
 
 #include <gmock/gmock.h>

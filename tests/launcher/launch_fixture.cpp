@@ -1,3 +1,4 @@
+// One child, three descriptors, one poll(): the pidfd says when it ended, the pipes what it wrote.
 #include "launcher/launch_fixture.hpp"
 
 #include <dirent.h>

@@ -1,3 +1,4 @@
+// Whole lines from a stream cut anywhere, and the two exceptions.
 #include "launcher/line_cutter.hpp"
 
 #include <gtest/gtest.h>

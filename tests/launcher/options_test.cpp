@@ -1,3 +1,4 @@
+// The command line as a table: what is taken, and a row for each input that is refused.
 #include "launcher/options.hpp"
 
 #include <ddp/error.hpp>

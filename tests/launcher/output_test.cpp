@@ -1,3 +1,4 @@
+// A queue in front of descriptors that are full, gone or broken.
 #include "launcher/output.hpp"
 
 #include "base/unique_fd.hpp"

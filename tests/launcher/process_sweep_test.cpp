@@ -1,3 +1,4 @@
+// Families that try to get away. Each test sweeps in a child of its own.
 #include "launcher/process_sweep.hpp"
 
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// Programs that are there, not there, and not executable.
 #include "launcher/program_path.hpp"
 
 #include "launcher/launch_fixture.hpp"

@@ -1,3 +1,4 @@
+// Ports: free, held, given and taken.
 #include "launcher/rendezvous.hpp"
 
 #include "base/socket.hpp"

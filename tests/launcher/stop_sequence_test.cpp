@@ -1,3 +1,4 @@
+// The schedule of a stop, with the time handed in.
 #include "launcher/stop_sequence.hpp"
 
 #include <gtest/gtest.h>

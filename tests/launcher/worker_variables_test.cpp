@@ -1,3 +1,4 @@
+// torchrun's table, and what wins over what.
 #include "launcher/worker_variables.hpp"
 
 #include <gtest/gtest.h>
