@@ -7,6 +7,7 @@
 #include <ddp/error.hpp>
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -146,8 +147,11 @@ void StoreServer::Impl::accept_some() {
     }
 }
 
-// No descriptor is left for the connection that waits. Returns whether to try again.
+// No descriptor is left for a newcomer, if there is one: accept fails that way also when nobody
+// waits. Returns whether to try again.
 bool StoreServer::Impl::make_room_for_newcomer() {
+    pollfd waiting{listener_.get(), POLLIN, 0};
+    if (::poll(&waiting, 1, 0) <= 0) return false;
     if (const auto oldest = silent_.oldest()) {
         doom(*find(*oldest), "no descriptor left");
         settle();

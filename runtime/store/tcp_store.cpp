@@ -203,14 +203,16 @@ bool TcpStore::wait_on(TcpConnection& connection, const StoreKeys& keys,
     connection.send({.op = Opcode::wait, .keys = on_wire(keys)}, plain, doing);
     const bool answered = connection.readable(deadline);
     const auto last = exchange_deadline(milliseconds{0});
-    if (answered) {
-        connection.receive_u8(last, doing);
-        return true;
-    }
-    connection.send({.op = Opcode::cancel_wait}, last, doing);
+    const auto expect = [&](std::uint8_t got, WaitReply wanted) {
+        if (got == static_cast<std::uint8_t>(wanted)) return;
+        throw SystemError{"store: " + where_ + " answered out of turn (" + doing + ")", EPROTO};
+    };
+    if (!answered) connection.send({.op = Opcode::cancel_wait}, last, doing);
     const auto reply = connection.receive_u8(last, doing);
-    if (reply == static_cast<std::uint8_t>(WaitReply::wait_canceled)) return false;
-    connection.receive_u8(last, doing);  // the keys came first; this one answers CANCEL_WAIT
+    if (!answered && reply == static_cast<std::uint8_t>(WaitReply::wait_canceled)) return false;
+    expect(reply, WaitReply::stop_waiting);
+    // The keys came while the wait was being cancelled: one reply more.
+    if (!answered) expect(connection.receive_u8(last, doing), WaitReply::wait_canceled);
     return true;
 }
 

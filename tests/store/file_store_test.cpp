@@ -59,7 +59,9 @@ TEST(FileStore, AHalfWrittenRecordIsIgnoredAndThenCutOff) {
         ASSERT_EQ(store->get("kept"), "1") << length;
         store->append("kept", "3");
         ASSERT_EQ(make_file_store(path)->get("kept"), "13") << length;
-        ASSERT_EQ(read_file(path).substr(0, kept.size()), kept) << length;
+        const auto repaired = read_file(path);
+        ASSERT_EQ(repaired.substr(0, kept.size()), kept) << length;
+        ASSERT_EQ(repaired.substr(kept.size() + 8), u8(2) + str("kept") + str("3")) << length;
     }
 }
 
@@ -150,6 +152,25 @@ TEST(FileStore, ManyLargeValuesAreReadBack) {
         EXPECT_TRUE(reader->get(std::to_string(i)) ==
                     std::string(3 << 20, static_cast<char>('a' + i)));
     }
+}
+
+TEST(FileStore, AForkedChildIsToldToOpenItAnew) {
+    const TempDir dir;
+    const auto store = make_file_store(dir.file("store"), 30s);
+    const auto child = ::fork();
+    if (child == 0) {
+        try {
+            store->set("from", "child");
+        } catch (const UsageError&) {
+            ::_exit(42);
+        }
+        ::_exit(1);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFEXITED(status));
+    EXPECT_EQ(WEXITSTATUS(status), 42);
+    EXPECT_FALSE(store->check({"from"}));
 }
 
 // Runs `body` in a child that ends without the parent's clean-up.

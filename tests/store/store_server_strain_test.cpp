@@ -69,36 +69,59 @@ TEST(StoreServer, KeepsTheSilentSecondConnectionsOfOldClients) {
     }
 }
 
-TEST(StoreServer, GoesOnWhenNoDescriptorIsLeft) {
+// Newcomers that wait to be accepted, while the process may open only `room` descriptors more.
+class NoDescriptorLeft : public testing::Test {
+protected:
+    void connect_newcomers(int count) {
+        for (int i = 0; i < count; ++i) {
+            int error = 0;
+            const auto deadline = base::Deadline::after(std::chrono::seconds{10});
+            newcomers.push_back(
+                base::try_connect_tcp("127.0.0.1", server.server.port(), deadline, error));
+            ASSERT_TRUE(newcomers.back());
+        }
+    }
+    void run_server_with_room_for(int room) {
+        rlimit before{};
+        ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+        rlimit tight = before;
+        const int lowest_free = base::UniqueFd{::dup(server.server.fd())}.get();
+        tight.rlim_cur = static_cast<rlim_t>(lowest_free + room);
+        ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &tight), 0);
+        int calls = 0;
+        pollfd ready{server.server.fd(), POLLIN, 0};
+        for (; ::poll(&ready, 1, 0) > 0 && calls < 1000; ++calls) server.server.run_ready();
+        ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+        EXPECT_LT(calls, 1000) << "it spins";
+    }
+    static bool closed_by_server(const base::UniqueFd& fd) {
+        char byte = 0;
+        return ::recv(fd.get(), &byte, 1, MSG_DONTWAIT) == 0;
+    }
+
     DrivenServer server;
+    std::vector<base::UniqueFd> newcomers;
+};
+
+TEST_F(NoDescriptorLeft, NewcomersAreTurnedAwayAndOthersServed) {
     RawClient old{server};
     ASSERT_TRUE(is_open(old));
-    // These wait to be accepted; then there is no descriptor to accept them with.
-    std::vector<base::UniqueFd> waiting;
-    for (int i = 0; i < 20; ++i) {
-        int error = 0;
-        waiting.push_back(base::try_connect_tcp("127.0.0.1", server.server.port(),
-                                                base::Deadline::after(std::chrono::seconds{10}),
-                                                error));
-        ASSERT_TRUE(waiting.back());
-    }
-    rlimit before{};
-    ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
-    const base::UniqueFd next{::dup(server.server.fd())};
-    rlimit tight = before;
-    tight.rlim_cur = static_cast<rlim_t>(next.get()) + 2;  // room for one connection more
-    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &tight), 0);
-    int calls = 0;
-    for (pollfd ready{server.server.fd(), POLLIN, 0}; ::poll(&ready, 1, 0) > 0 && calls < 1000;) {
-        server.server.run_ready();
-        ++calls;
-    }
-    EXPECT_LT(calls, 1000) << "it spins";
+    connect_newcomers(20);
+    run_server_with_room_for(0);
+    for (const auto& newcomer : newcomers) EXPECT_TRUE(closed_by_server(newcomer));
     old.send(u8(7));
     EXPECT_EQ(old.receive(8), i64(0));
-    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
     RawClient fresh{server};
     EXPECT_TRUE(is_open(fresh));
+}
+
+TEST_F(NoDescriptorLeft, TheOldestSilentConnectionMakesRoom) {
+    connect_newcomers(20);
+    run_server_with_room_for(2);
+    EXPECT_TRUE(closed_by_server(newcomers[0]));
+    EXPECT_TRUE(closed_by_server(newcomers[17]));
+    EXPECT_FALSE(closed_by_server(newcomers[18]));
+    EXPECT_FALSE(closed_by_server(newcomers[19]));
 }
 
 // Replies of 8 MiB each to a client that reads none of them: its later requests wait, others do
