@@ -1,18 +1,16 @@
-// ddp::TcpStoreServer: a StoreServer on a thread of its own, for rank 0 and for tests. The thread
-// blocks all signals, so that the program's handlers run in the program's threads. Invariant: the
-// thread ends before the server does.
+// ddp::TcpStoreServer: a StoreServer on a thread of its own, for rank 0 and for tests. Invariant:
+// the thread ends before the server does.
 #include <ddp/error.hpp>
 #include <ddp/store.hpp>
 
 #include <poll.h>
-#include <pthread.h>
 #include <sys/eventfd.h>
 
 #include <array>
 #include <cerrno>
-#include <csignal>
 #include <thread>
 
+#include "base/background_thread.hpp"
 #include "base/socket.hpp"
 #include "store/store_server.hpp"
 
@@ -25,16 +23,6 @@ base::UniqueFd make_stop_signal() {
     return fd;
 }
 
-std::thread start_without_signals(auto body) {
-    sigset_t all;
-    sigset_t before;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);
-    std::thread thread{body};
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    return thread;
-}
-
 }  // namespace
 
 struct TcpStoreServer::Impl {
@@ -42,7 +30,7 @@ struct TcpStoreServer::Impl {
         : server(base::listen_tcp(listen_on.host, listen_on.port)),
           stop(make_stop_signal()),
           port(server.port()),
-          thread(start_without_signals([this] { serve(); })) {}
+          thread(base::start_background_thread([this] { serve(); })) {}
 
     Impl(const Impl&) = delete;
     Impl& operator=(const Impl&) = delete;
