@@ -29,9 +29,12 @@ struct RankFailure {
 class DDP_API RankReporter {
 public:
     explicit RankReporter(int fd) : fd_(fd) {}
-    void failure(const std::string& message);
+    void failure(const std::string& message) { send('F', message); }
+    // The body has been left in the regular way; a rank that ends without it has failed.
+    void finished() { send('E', {}); }
 
 private:
+    void send(char kind, const std::string& message);
     int fd_;
 };
 

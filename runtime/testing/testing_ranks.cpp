@@ -15,6 +15,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,6 +23,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 
 namespace ddp::testing {
 namespace {
@@ -37,6 +39,7 @@ pid_t fork_child(const Child& child) {
     if (pid < 0) throw SystemError("run_ranks: fork", errno);
     if (pid == 0) {
         ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+        ::setpgid(0, 0);
         if (::getppid() == parent) child();
         std::fflush(nullptr);
         ::_exit(0);
@@ -53,16 +56,20 @@ pid_t fork_child(const Child& child) {
     }
 }
 
+// With whatever it has forked itself: each child leads a process group.
 void end(pid_t pid) {
-    ::kill(pid, SIGKILL);
+    ::kill(-pid, SIGKILL);
+    ::kill(pid, SIGKILL);  // it may not have its group yet
     while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
     }
 }
 
 struct Rank {
     pid_t pid = -1;
+    base::UniqueFd pidfd;
     base::UniqueFd reports;
     base::FrameReader reader{max_report_bytes};
+    bool finished = false;  // its body
 };
 
 // Owns the processes: none is left however the call ends.
@@ -109,48 +116,87 @@ void run_body(int rank, int ranks, std::uint16_t port, int report_fd, const Rank
     } catch (...) {
         reporter.failure("an exception that is no std::exception left the body");
     }
+    reporter.finished();
 }
 
-// Reads what has come; false at the end of file.
-bool read_reports(Rank& rank) {
+// Takes what has come without waiting for more; false at the end of file.
+bool read_reports(Rank& rank, int number, std::vector<RankFailure>& failures) {
     char buffer[65536];
-    const ssize_t got = ::read(rank.reports.get(), buffer, sizeof buffer);
-    if (got > 0) rank.reader.feed({buffer, static_cast<std::size_t>(got)});
-    return got > 0 || (got < 0 && (errno == EINTR || errno == EAGAIN));
+    ssize_t got = 0;
+    while ((got = ::read(rank.reports.get(), buffer, sizeof buffer)) > 0) {
+        rank.reader.feed({buffer, static_cast<std::size_t>(got)});
+    }
+    const bool open = got < 0 && (errno == EINTR || errno == EAGAIN);
+    while (const auto report = rank.reader.next()) {
+        if (report->starts_with('F')) failures.push_back({number, report->substr(1)});
+        rank.finished = rank.finished || report->starts_with('E');
+    }
+    return open;
 }
 
+// Until all ranks have ended, whoever else holds their pipes.
 void collect_reports(std::vector<Rank>& ranks, const base::Deadline& deadline,
                      std::vector<RankFailure>& failures) {
-    std::vector<pollfd> open;
-    for (const Rank& rank : ranks) open.push_back({rank.reports.get(), POLLIN, 0});
-    const auto still_open = [](const pollfd& entry) { return entry.fd >= 0; };
-    while (std::any_of(open.begin(), open.end(), still_open) && !deadline.passed()) {
-        ::poll(open.data(), open.size(), deadline.poll_timeout());
-        for (std::size_t i = 0; i < open.size(); ++i) {
-            if (open[i].fd < 0 || open[i].revents == 0) continue;
-            if (!read_reports(ranks[i])) open[i].fd = -1;
-            while (const auto report = ranks[i].reader.next()) {
-                failures.push_back({static_cast<int>(i), *report});
+    std::vector<pollfd> events;
+    for (const Rank& rank : ranks) {
+        events.push_back({rank.reports.get(), POLLIN, 0});
+        events.push_back({rank.pidfd.get(), POLLIN, 0});
+    }
+    std::size_t running = ranks.size();
+    while (running > 0 && !deadline.passed()) {
+        ::poll(events.data(), events.size(), deadline.poll_timeout());
+        for (std::size_t i = 0; i < ranks.size(); ++i) {
+            pollfd& reports = events[2 * i];
+            pollfd& process = events[2 * i + 1];
+            const bool ended = process.fd >= 0 && process.revents != 0;
+            if (reports.fd >= 0 && (ended || reports.revents != 0) &&
+                !read_reports(ranks[i], static_cast<int>(i), failures)) {
+                reports.fd = -1;
             }
+            if (!ended) continue;
+            process.fd = -1;
+            reports.fd = -1;
+            --running;
         }
     }
 }
 
-// The end of its pipe comes a moment before a process can be reaped, so wait for that too.
-bool reap_before(pid_t pid, const base::Deadline& deadline, int& status) {
-    for (;;) {
-        const pid_t got = ::waitpid(pid, &status, WNOHANG);
-        if (got == pid) return true;
-        if (deadline.passed()) return false;
-        ::poll(nullptr, 0, 1);
+// False while it runs. What it has forked itself goes before its number is free for others.
+bool reap_if_ended(pid_t pid, int& status) {
+    siginfo_t info{};
+    const auto id = static_cast<id_t>(pid);
+    if (::waitid(P_PID, id, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) {
+        return false;
     }
+    ::kill(-pid, SIGKILL);
+    return ::waitpid(pid, &status, 0) == pid;
+}
+
+void open_reports(Rank& rank, int read_end) {
+    rank.reports.reset(read_end);
+    if (::fcntl(read_end, F_SETFL, O_NONBLOCK) != 0) {
+        throw SystemError("run_ranks: fcntl of a pipe", errno);
+    }
+}
+
+void open_pidfd(Rank& rank) {
+    rank.pidfd.reset(static_cast<int>(::syscall(SYS_pidfd_open, rank.pid, 0)));
+    if (!rank.pidfd) throw SystemError("run_ranks: pidfd_open", errno);
+}
+
+// What the way in which a rank ended adds to what it reported.
+std::optional<std::string> describe_wrong_end(const Rank& rank, int status, bool may_die) {
+    if (WIFSIGNALED(status) && may_die) return std::nullopt;
+    if (status != 0) return describe_end(status);
+    if (!rank.finished) return "left with exit code 0 before its body was finished";
+    return std::nullopt;
 }
 
 }  // namespace
 
-void RankReporter::failure(const std::string& message) {
+void RankReporter::send(char kind, const std::string& message) {
     std::string frame;
-    base::append_frame(frame, message.substr(0, max_report_bytes));
+    base::append_frame(frame, kind + message.substr(0, max_report_bytes - 1));
     for (std::string_view rest = frame; !rest.empty();) {
         const ssize_t written = ::write(fd_, rest.data(), rest.size());
         if (written < 0 && errno != EINTR) return;  // the parent is gone, and this process with it
@@ -169,27 +215,28 @@ std::vector<RankFailure> fork_ranks(int ranks, const RankBody& body,
     for (int r = 0; r < ranks; ++r) {
         int ends[2];
         if (::pipe2(ends, O_CLOEXEC) != 0) throw SystemError("run_ranks: pipe", errno);
+        const base::UniqueFd write_end(ends[1]);
         Rank& rank = processes.ranks.emplace_back();
-        rank.reports.reset(ends[0]);
-        base::UniqueFd write_end(ends[1]);
+        open_reports(rank, ends[0]);
         rank.pid = fork_child([&] { run_body(r, ranks, port, write_end.get(), body, options); });
+        open_pidfd(rank);
     }
-    const base::Deadline deadline = base::Deadline::after(options.timeout);
     std::vector<RankFailure> failures;
-    collect_reports(processes.ranks, deadline, failures);
+    collect_reports(processes.ranks, base::Deadline::after(options.timeout), failures);
     for (int r = 0; r < ranks; ++r) {
-        pid_t& pid = processes.ranks[static_cast<std::size_t>(r)].pid;
+        Rank& rank = processes.ranks[static_cast<std::size_t>(r)];
         int status = 0;
-        if (!reap_before(pid, deadline, status)) {
+        if (!reap_if_ended(rank.pid, status)) {
             failures.push_back(
                 {r, "still ran after " + base::to_string(options.timeout) + " and was killed"});
             continue;  // by the destructor
         }
-        pid = -1;
-        const auto& may_die = options.may_die;
-        const bool foreseen =
-            WIFSIGNALED(status) && std::find(may_die.begin(), may_die.end(), r) != may_die.end();
-        if (status != 0 && !foreseen) failures.push_back({r, describe_end(status)});
+        rank.pid = -1;
+        const bool may_die =
+            std::find(options.may_die.begin(), options.may_die.end(), r) != options.may_die.end();
+        if (const auto wrong = describe_wrong_end(rank, status, may_die)) {
+            failures.push_back({r, *wrong});
+        }
     }
     std::stable_sort(failures.begin(), failures.end(),
                      [](const RankFailure& a, const RankFailure& b) { return a.rank < b.rank; });

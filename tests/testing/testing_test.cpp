@@ -5,6 +5,8 @@
 #include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
 
+#include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -84,6 +86,29 @@ TEST(RunRanks, ReportsAnExitInTheMiddle) {
         if (group.rank() == 0) ::_exit(3);
     };
     EXPECT_NONFATAL_FAILURE(run_ranks(2, body), "rank 0: ended with exit code 3");
+}
+
+TEST(RunRanks, ReportsARankThatLeavesBeforeItsBodyIsFinished) {
+    const auto body = [](ProcessGroup& group) {
+        if (group.rank() == 1) ::_exit(0);  // and with it every assertion that was to come
+    };
+    EXPECT_NONFATAL_FAILURE(run_ranks(2, body), "rank 1: left with exit code 0 before its body");
+}
+
+TEST(RunRanks, EndsWithItsRanksAndLeavesNoneOfTheirChildren) {
+    int alive[2];
+    ASSERT_EQ(::pipe2(alive, O_CLOEXEC), 0);
+    const auto start = std::chrono::steady_clock::now();
+    run_ranks(2, [](ProcessGroup&) {
+        if (::fork() == 0) {
+            for (;;) ::pause();  // holds the rank's report pipe, and ours
+        }
+    });
+    EXPECT_LT(std::chrono::steady_clock::now() - start, 30s) << "waited for the whole timeout";
+    ::close(alive[1]);
+    pollfd gone{alive[0], POLLIN, 0};
+    EXPECT_EQ(::poll(&gone, 1, 30'000), 1) << "a rank's child still lives";
+    ::close(alive[0]);
 }
 
 TEST(RunRanks, KillsARankThatDoesNotEnd) {
