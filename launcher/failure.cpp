@@ -5,6 +5,7 @@
 #include "contract/exit_code.hpp"
 
 #include <algorithm>
+#include <csignal>
 #include <map>
 #include <vector>
 
@@ -13,8 +14,11 @@ namespace {
 
 constexpr std::size_t max_message_bytes = 4000;
 
+// By the exit code of run_worker, or, with a plain main, by the abort() that follows when the
+// terminate handler has written down which peer it was.
 bool left_because_of_peer(const WorkerEnd& end) {
-    return end.status.signal == 0 && end.status.code == contract::exit_because_of_peer;
+    const bool aborted = end.status.signal == SIGABRT && end.error && end.error->peer;
+    return aborted || (end.status.signal == 0 && end.status.code == contract::exit_because_of_peer);
 }
 
 bool failed_by_itself(const WorkerEnd& end) { return !end.status.ok() && end.stopped_with == 0; }

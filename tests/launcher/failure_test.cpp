@@ -27,6 +27,11 @@ WorkerEnd because_of(int rank, int peer) {
     end.error = contract::ErrorReport{"PeerError: gone", peer};
     return end;
 }
+WorkerEnd aborted_because_of(int rank, int peer) {
+    WorkerEnd end = killed(rank, SIGABRT);
+    end.error = contract::ErrorReport{"PeerError: gone", peer};
+    return end;
+}
 WorkerEnd stopped(WorkerEnd end, int signal) {
     end.stopped_with = signal;
     return end;
@@ -55,6 +60,11 @@ std::vector<Case> table() {
          82},
         {"all left: whom they name", {because_of(0, 2), because_of(2, 1), because_of(1, 2)}, 2, 82},
         {"all left: the one that left with 0 too early", {exited(0, 0), because_of(1, 0)}, 0, 82},
+        {"a plain main that aborts because of a peer",
+         {aborted_because_of(0, 1), exited(1, 3)},
+         1,
+         3},
+        {"an abort of its own", {killed(0, SIGABRT), because_of(1, 0)}, 0, 134},
         {"all left, nobody is named", {exited(1, 82), exited(0, 82)}, 1, 82},
         {"all left, a stranger is named", {because_of(1, 9), because_of(0, 9)}, 1, 82},
         {"SIGTERM from elsewhere is a failure", {killed(0, SIGTERM)}, 0, 143},
