@@ -28,6 +28,8 @@ struct ReducerOptions {
 };
 
 class DDP_API Reducer {
+    class Impl;
+
 public:
     // Collective. Checks on every rank that all ranks hold the same parameters (count, names,
     // shapes, dtypes, devices), then copies rank 0's values to all. Borrows the parameters and the
@@ -61,15 +63,14 @@ public:
 
     private:
         friend class Reducer;
-        explicit NoSync(Reducer& reducer);
-        Reducer& reducer_;
+        explicit NoSync(Impl& impl);
+        Impl& impl_;
     };
-    NoSync no_sync() { return NoSync{*this}; }  // UsageError when one lives already
+    NoSync no_sync() { return NoSync{*impl_}; }  // UsageError when one lives already
 
     std::size_t num_buckets() const noexcept;
 
 private:
-    class Impl;
     std::unique_ptr<Impl> impl_;
 };
 

@@ -241,7 +241,7 @@ void Reducer::mark_ready(std::size_t parameter, Stream stream) {
 void Reducer::wait(Stream stream) { impl_->wait(stream); }
 std::size_t Reducer::num_buckets() const noexcept { return impl_->num_buckets(); }
 
-Reducer::NoSync::NoSync(Reducer& reducer) : reducer_(reducer) { reducer_.impl_->set_no_sync(true); }
-Reducer::NoSync::~NoSync() { reducer_.impl_->set_no_sync(false); }
+Reducer::NoSync::NoSync(Impl& impl) : impl_(impl) { impl_.set_no_sync(true); }
+Reducer::NoSync::~NoSync() { impl_.set_no_sync(false); }
 
 }  // namespace ddp
