@@ -7,6 +7,7 @@
 
 namespace ddp::base {
 
+// Throws SystemError when there can be no more threads.
 std::thread start_background_thread(std::function<void()> body);
 
 }  // namespace ddp::base

@@ -1,5 +1,7 @@
 #include "contract/control_page.hpp"
 
+#include "base/allocate.hpp"
+
 #include <ddp/error.hpp>
 
 #include <fcntl.h>
@@ -70,8 +72,7 @@ ControlRegion ControlRegion::create(int local_ranks) {
     region.fd_.reset(::memfd_create("ddp-control", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (!region.fd_) throw SystemError("memfd_create for the control region", errno);
     const int fd = region.fd_.get();
-    // Allocated now, so that a full memory is an error here and not a SIGBUS in a worker.
-    if (const int rc = ::posix_fallocate(fd, 0, static_cast<off_t>(region.bytes_)); rc != 0) {
+    if (const int rc = base::allocate(fd, region.bytes_); rc != 0) {
         throw SystemError(
             "allocate " + std::to_string(region.bytes_) + " bytes for the control region", rc);
     }

@@ -1,5 +1,7 @@
 #include "backends/shm/shared_region.hpp"
 
+#include "base/allocate.hpp"
+
 #include <ddp/error.hpp>
 
 #include <fcntl.h>
@@ -61,8 +63,7 @@ std::shared_ptr<SharedRegion> SharedRegion::create(int ranks, std::size_t slot_b
     }
     base::UniqueFd fd(::memfd_create("ddp-shm", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (!fd) throw SystemError(what, errno);
-    // Allocated now, so that a full memory is an error here and not a SIGBUS in a collective.
-    if (const int rc = ::posix_fallocate(fd.get(), 0, static_cast<off_t>(bytes)); rc != 0) {
+    if (const int rc = base::allocate(fd.get(), bytes); rc != 0) {
         throw SystemError(what, rc);
     }
     ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);
