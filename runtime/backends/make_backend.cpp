@@ -19,6 +19,8 @@ namespace {
 constexpr int lowest_rank = 0;
 const std::string region_key = "shm/region";
 
+// Set by each rank when it comes, and when it knows what it can have.
+std::string here_key(int rank) { return "backend/here/" + std::to_string(rank); }
 std::string rank_key(int rank) { return "backend/rank/" + std::to_string(rank); }
 
 std::string host_name() {
@@ -66,7 +68,7 @@ std::shared_ptr<shm::SharedRegion> meet_in_region(const GroupContext& group,
         try {
             region = shm::SharedRegion::create(group.me.world_size, shm::default_slot_bytes);
             address = region->address();
-        } catch (const SystemError& error) {
+        } catch (const std::exception&) {
             group.store->set(region_key, host_id() + "\n");
             throw;
         }
@@ -89,18 +91,41 @@ std::string why_not(const std::exception& error) {
     return reason;
 }
 
-[[noreturn]] void throw_missing(const GroupContext& group, const base::Deadline& deadline) {
+// Looks without waiting: the deadline has passed already.
+bool is_here(const GroupContext& group, int rank) {
+    try {
+        group.store->get(here_key(rank), std::chrono::milliseconds{0});
+        return true;
+    } catch (const TimeoutError&) {
+        return false;
+    }
+}
+
+std::string list_missing(const GroupContext& group) {
+    if (!is_here(group, group.me.rank)) throw Error("the store has lost its keys");
     std::string missing;
     int count = 0;
     for (int rank = 0; rank < group.me.world_size; ++rank) {
-        if (group.store->check({rank_key(rank)})) continue;
+        if (is_here(group, rank)) continue;
         missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
         ++count;
     }
-    throw TimeoutError("init_process_group: rank" + std::string(count == 1 ? " " : "s ") + missing +
-                       " of " + std::to_string(group.me.world_size) + " did not come within " +
+    if (count == 0) return "a rank came, but then said no more";
+    return (count == 1 ? "rank " : "ranks ") + missing + " of " +
+           std::to_string(group.me.world_size) + " did not come";
+}
+
+[[noreturn]] void throw_missing(const GroupContext& group, const base::Deadline& deadline) {
+    std::string who;
+    try {
+        who = list_missing(group);
+    } catch (const Error&) {
+        who = "the store stopped answering (is who serves it stopped: the launcher, or rank 0?)";
+    }
+    throw TimeoutError("init_process_group: " + who + " within " +
                        base::to_string(deadline.timeout()) + " (seen from rank " +
-                       std::to_string(group.me.rank) + "); did all workers start?");
+                       std::to_string(group.me.rank) + " of " +
+                       std::to_string(group.me.world_size) + "); did all workers start?");
 }
 
 std::vector<Standing> exchange(const GroupContext& group, const Standing& mine,
@@ -158,6 +183,7 @@ std::string refusal_of_build(ddp::Backend wanted) {
 }  // namespace
 
 std::unique_ptr<Backend> make_backend(const GroupContext& group, const base::Deadline& deadline) {
+    if (group.me.world_size > 1) group.store->set(here_key(group.me.rank), "");
     Standing mine{group.wanted, host_id(), refusal_of_build(group.wanted)};
     std::shared_ptr<shm::SharedRegion> region;
     if (group.me.world_size == 1) {

@@ -51,11 +51,12 @@ std::shared_ptr<Operation> OperationQueue::start(const backends::Call& call,
                                                  std::chrono::milliseconds timeout) {
     const std::lock_guard lock(mutex_);
     if (failure_) std::rethrow_exception(failure_);
-    auto operation = std::make_shared<Operation>(shared_from_this(), call, ++sequence_,
-                                                 base::Deadline::after(timeout));
+    // First of all, since it may fail: no other rank has counted an operation then.
     if (!thread_.joinable()) {
         thread_ = base::start_background_thread([this] { progress(); });
     }
+    auto operation = std::make_shared<Operation>(shared_from_this(), call, ++sequence_,
+                                                 base::Deadline::after(timeout));
     queue_.push_back(operation);
     changed_.notify_all();
     return operation;

@@ -11,16 +11,14 @@
 
 #include <chrono>
 #include <memory>
-#include <optional>
 
 namespace ddp {
 
 class ProcessGroup::Impl {
 public:
-    Impl(WorkerEnv me_, std::optional<TcpStoreServer> server_, std::shared_ptr<Store> store_,
-         contract::ControlRegion control_, std::chrono::milliseconds timeout_)
+    Impl(WorkerEnv me_, std::shared_ptr<Store> store_, contract::ControlRegion control_,
+         std::chrono::milliseconds timeout_)
         : me(std::move(me_)),
-          server(std::move(server_)),
           store(std::move(store_)),
           control(std::move(control_)),
           timeout(timeout_) {}
@@ -33,7 +31,6 @@ public:
     Work start(const backends::Call& call) { return Work(queue->start(call, timeout)); }
 
     WorkerEnv me;
-    std::optional<TcpStoreServer> server;  // where this rank serves
     std::shared_ptr<Store> store;
     contract::ControlRegion control;
     std::chrono::milliseconds timeout;

@@ -42,6 +42,20 @@ std::vector<ddp::testing::RankFailure> failures_of(int ranks, const auto& option
     return failures;
 }
 
+// That nobody listens on at this moment.
+std::uint16_t free_port() {
+    const auto listener = base::listen_tcp("127.0.0.1", 0);
+    return base::local_port(listener.get());
+}
+
+// The environment of a job whose rank 0 serves the store.
+void set_environment(int rank, int ranks, std::uint16_t port) {
+    ::setenv("RANK", std::to_string(rank).c_str(), 1);
+    ::setenv("WORLD_SIZE", std::to_string(ranks).c_str(), 1);
+    ::setenv("MASTER_ADDR", "127.0.0.1", 1);
+    ::setenv("MASTER_PORT", std::to_string(port).c_str(), 1);
+}
+
 TEST(InitProcessGroup, MakesAWorldOfOneWithoutAnEnvironment) {
     for (const char* name : {"RANK", "WORLD_SIZE", "PMI_RANK", "OMPI_COMM_WORLD_RANK"}) {
         ::unsetenv(name);
@@ -56,21 +70,42 @@ TEST(InitProcessGroup, MakesAWorldOfOneWithoutAnEnvironment) {
 }
 
 TEST(InitProcessGroup, LetsRankZeroServeWhenNoAgentDoes) {
-    std::uint16_t port = 0;
-    {
-        const auto listener = base::listen_tcp("127.0.0.1", 0);
-        port = base::local_port(listener.get());
-    }
+    const std::uint16_t port = free_port();
     const auto body = [&](RankReporter& reporter, const std::function<ProcessGroup()>& join) {
-        const int rank = join().rank();  // only to learn it
-        ::setenv("RANK", std::to_string(rank).c_str(), 1);
-        ::setenv("WORLD_SIZE", "3", 1);
-        ::setenv("MASTER_ADDR", "127.0.0.1", 1);
-        ::setenv("MASTER_PORT", std::to_string(port).c_str(), 1);
+        set_environment(join().rank(), 3, port);  // joins only to learn its rank
         ProcessGroup group = init_process_group();
         if (group.all_reduce(group.rank()) != 3) reporter.failure("wrong sum");
     };
     EXPECT_TRUE(fork_ranks(3, body, {}).empty());
+}
+
+TEST(InitProcessGroup, MakesOneGroupAfterTheOtherAndTwoAtOnce) {
+    const std::uint16_t port = free_port();
+    const auto body = [&](RankReporter& reporter, const std::function<ProcessGroup()>& join) {
+        set_environment(join().rank(), 3, port);
+        for (int i = 0; i < 10; ++i) {
+            ProcessGroup first = init_process_group({.timeout = 20s});
+            ProcessGroup second = init_process_group({.timeout = 20s});
+            if (first.all_reduce(1) + second.all_reduce(2) != 9) reporter.failure("wrong sum");
+        }
+    };
+    for (const auto& failure : fork_ranks(3, body, {})) {
+        ADD_FAILURE() << failure.rank << ": " << failure.message;
+    }
+}
+
+TEST(InitProcessGroup, NamesRankZeroAloneWhenOnlyRankZeroIsMissing) {
+    const auto failures = failures_of(3, [](int rank) {
+        if (rank == 0) throw UsageError("does not join");
+        return InitOptions{.timeout = 300ms};
+    });
+    ASSERT_EQ(failures.size(), 3U);
+    int named = 0;
+    for (const auto& failure : failures) {
+        named +=
+            failure.message.find("rank 0 of 3 did not come within 300 ms") != std::string::npos;
+    }
+    EXPECT_EQ(named, 2) << failures[0].message << failures[1].message << failures[2].message;
 }
 
 TEST(InitProcessGroup, NamesRanksThatDidNotCome) {
