@@ -7,6 +7,7 @@
 #include "contract/control_page.hpp"
 #include "contract/exit_code.hpp"
 #include "launcher/channel.hpp"
+#include "launcher/descriptor_limit.hpp"
 #include "launcher/outcome.hpp"
 #include "launcher/poller.hpp"
 #include "launcher/process_sweep.hpp"
@@ -133,6 +134,8 @@ std::optional<Outcome> Agent::supervise() {
 }
 
 void Agent::start_workers() {
+    const rlimit users_limit = raise_descriptor_limit();
+    require_descriptors_for(job_.workers);
     make_error_folder(job_.error_folder);
     const base::UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
     if (!null) throw SystemError("open /dev/null", errno);
@@ -151,7 +154,8 @@ void Agent::start_workers() {
         WorkerStart start{job_.program,
                           job_.command,
                           worker_environment(variables, rank, inherited),
-                          {.in = null.get(), .out = -1, .err = -1, .inherited = control_.fd()}};
+                          {.in = null.get(), .out = -1, .err = -1, .inherited = control_.fd()},
+                          users_limit};
         const std::size_t index = workers_.size();
         Worker& worker = workers_.emplace_back(start_worker(std::move(start), rank));
         events_.add(worker.process.pidfd(), EPOLLIN, tag_of(Source::worker, index));

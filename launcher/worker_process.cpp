@@ -39,8 +39,8 @@ constexpr int first_other_fd = 3;
 // What the child does between fork and exec: only async-signal-safe calls.
 class ChildSetup {
 public:
-    explicit ChildSetup(const ChildDescriptors& descriptors)
-        : descriptors_(descriptors), agent_(::getpid()) {}
+    explicit ChildSetup(const WorkerStart& start)
+        : descriptors_(start.descriptors), limit_(start.descriptor_limit), agent_(::getpid()) {}
 
     // In the parent. The launcher closes all descriptors above the largest of this list.
     ErrorCode on_setup(Launcher& launcher, const Path&, const char* const*) {
@@ -54,6 +54,7 @@ public:
         // An agent that died before the prctl() would never be missed.
         if (::getppid() != agent_) ::_exit(contract::exit_error);
         reset_signals();
+        if (::setrlimit(RLIMIT_NOFILE, &limit_) != 0) return last_error();
         if (::dup2(descriptors_.in, STDIN_FILENO) < 0) return last_error();
         if (::dup2(descriptors_.out, STDOUT_FILENO) < 0) return last_error();
         if (::dup2(descriptors_.err, STDERR_FILENO) < 0) return last_error();
@@ -83,6 +84,7 @@ private:
     }
 
     ChildDescriptors descriptors_;
+    rlimit limit_;
     pid_t agent_;
 };
 
@@ -126,7 +128,7 @@ pid_t spawn(const WorkerStart& start) {
     ErrorCode error;
     try {
         auto child = launcher(context.get_executor(), error, Path(start.path), arguments.data(),
-                              ChildSetup(start.descriptors));
+                              ChildSetup(start));
         child.detach();  // otherwise its destructor kills
     } catch (const boost::system::system_error& failed) {
         // When only the last step failed, a pidfd, the child exists all the same.

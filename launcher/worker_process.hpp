@@ -8,6 +8,7 @@
 
 #include <ddp/error.hpp>
 
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include <optional>
@@ -36,6 +37,7 @@ struct WorkerStart {
     std::vector<std::string> arguments;    // from argv[0] on
     std::vector<std::string> environment;  // "NAME=value", all of it
     ChildDescriptors descriptors;
+    rlimit descriptor_limit{};  // RLIMIT_NOFILE as the user set it; the agent's own is higher
 };
 
 class WorkerProcess {

@@ -121,6 +121,23 @@ TEST_F(LaunchEnd, ManyWorkersEndWell) {
     EXPECT_EQ(lines_of(result.out).size(), 32U);
 }
 
+TEST_F(LaunchEnd, ASoftDescriptorLimitDoesNotBindTheLauncherAndIsTheWorkers) {
+    const LaunchResult result =
+        launch({"bash", "-c", "ulimit -Sn 40; exec \"$0\" --nproc-per-node=16 bash -c 'ulimit -Sn'",
+                DDP_LAUNCH});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(lines_of(result.out), std::vector<std::string>(16, "40"));
+}
+
+TEST_F(LaunchEnd, ADescriptorLimitThatIsTooLowIsSaidBeforeAnythingStarts) {
+    const LaunchResult result = launch(
+        {"bash", "-c", "ulimit -n 44; exec \"$0\" --nproc-per-node=8 echo started", DDP_LAUNCH});
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_EQ(result.out, "");
+    EXPECT_THAT(result.err, HasSubstr("8 workers need 60 file descriptors in the launcher, and "
+                                      "the limit is 44"));
+}
+
 TEST_F(LaunchEnd, TwoJobsAtOnceBothRun) {
     Launch first(folder_, plain({"--nproc-per-node=2"}, {"wait_forever"}));
     ASSERT_TRUE(first.wait_for_output("ready", 2));
