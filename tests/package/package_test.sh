@@ -13,7 +13,7 @@ package_config() { find "$prefix" -name ddp.pc -printf '%h'; }
 
 FindPackageBuildsAndTestsTheConsumer() {
     install_ddp
-    cmake -S "$source_dir/examples/consumer" -B "$work/build" -DCMAKE_PREFIX_PATH="$prefix" \
+    cmake -G Ninja -S "$source_dir/examples/consumer" -B "$work/build" -DCMAKE_PREFIX_PATH="$prefix" \
         -DCMAKE_CXX_FLAGS="-Wall -Wextra -Werror" >"$work/configure.log"
     cmake --build "$work/build" -j2
     ctest --test-dir "$work/build" --output-on-failure --no-tests=error
@@ -59,7 +59,7 @@ target_link_libraries(sum_ranks PRIVATE ddp::runtime)
 EOF
     local ccache=()
     if command -v ccache >/dev/null; then ccache=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
-    cmake -S "$work" -B "$work/build" -DCMAKE_DISABLE_FIND_PACKAGE_Boost=ON "${ccache[@]}" \
+    cmake -G Ninja -S "$work" -B "$work/build" -DCMAKE_DISABLE_FIND_PACKAGE_Boost=ON "${ccache[@]}" \
         >"$work/configure.log"
     cmake --build "$work/build" -j2 --target sum_ranks
     "$work/build/sum_ranks" 0
