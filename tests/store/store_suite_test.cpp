@@ -73,6 +73,7 @@ struct NamedKind {
     const char* name;
     std::unique_ptr<Kind> (*make)();
 };
+void PrintTo(const NamedKind& kind, std::ostream* out) { *out << kind.name; }
 
 // One instance of the suite is compiled for all kinds.
 class StoreSuite : public testing::TestWithParam<NamedKind> {
