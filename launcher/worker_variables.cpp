@@ -1,13 +1,11 @@
 // The table itself. A name that both the job and the inherited environment have appears once.
 #include "launcher/worker_variables.hpp"
 
-#include <ddp/error.hpp>
+#include "base/random.hpp"
 
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <array>
-#include <cerrno>
 #include <charconv>
 #include <map>
 #include <string_view>
@@ -68,15 +66,11 @@ std::vector<std::string> worker_environment(const JobVariables& job, int local_r
 }
 
 std::string make_run_id() {
-    std::array<std::uint64_t, 2> words{};
-    if (::getrandom(words.data(), sizeof words, 0) != sizeof words) {
-        throw SystemError("getrandom for the job's id", errno);
-    }
     std::string id;
-    for (const std::uint64_t word : words) {
+    for (int word = 0; word < 2; ++word) {
         std::array<char, 16> text;
         char* const end = text.data() + text.size();
-        char* const stop = std::to_chars(text.data(), end, word, 16).ptr;
+        char* const stop = std::to_chars(text.data(), end, base::random_bits(), 16).ptr;
         id.append(static_cast<std::size_t>(end - stop), '0').append(text.data(), stop);
     }
     return id;

@@ -1,12 +1,12 @@
 #include "contract/control_page.hpp"
 
 #include "base/allocate.hpp"
+#include "base/random.hpp"
 
 #include <ddp/error.hpp>
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -25,14 +25,6 @@ std::size_t region_bytes(std::uint32_t local_ranks) {
 std::byte* map_shared(int fd, std::size_t bytes) {
     void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     return memory == MAP_FAILED ? nullptr : static_cast<std::byte*>(memory);
-}
-
-std::uint64_t random_cookie() {
-    std::uint64_t cookie = 0;
-    if (::getrandom(&cookie, sizeof cookie, 0) != sizeof cookie) {
-        throw SystemError("getrandom for the control region", errno);
-    }
-    return cookie;
 }
 
 std::string to_hex(std::uint64_t value) {
@@ -83,7 +75,7 @@ ControlRegion ControlRegion::create(int local_ranks) {
     header->magic = control_magic;
     header->version = control_version;
     header->local_ranks = static_cast<std::uint32_t>(local_ranks);
-    header->cookie = random_cookie();
+    header->cookie = base::random_bits();
     region.shared_ = true;
     return region;
 }

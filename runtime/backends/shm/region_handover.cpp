@@ -1,13 +1,13 @@
 #include "backends/shm/region_handover.hpp"
 
 #include "base/background_thread.hpp"
+#include "base/random.hpp"
 #include "base/socket.hpp"
 
 #include <ddp/error.hpp>
 
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -32,14 +32,6 @@ AbstractAddress abstract_address(const std::string& name) {
     std::memcpy(result.address.sun_path + 1, name.data(), name.size());
     result.size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
     return result;
-}
-
-std::string random_name() {
-    std::uint64_t number = 0;
-    if (::getrandom(&number, sizeof number, 0) != sizeof number) {
-        throw SystemError("shm: getrandom", errno);
-    }
-    return "ddp-region-" + std::to_string(number);
 }
 
 ucred credentials_of_peer(int fd) {
@@ -78,7 +70,7 @@ void send_descriptor(int socket, int descriptor) {
 
 RegionHandover::RegionHandover(int region_fd)
     : region_fd_(region_fd),
-      name_(random_name()),
+      name_("ddp-region-" + std::to_string(base::random_bits())),
       listener_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)),
       stop_(::eventfd(0, EFD_CLOEXEC)) {
     const AbstractAddress where = abstract_address(name_);

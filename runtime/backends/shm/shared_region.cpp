@@ -1,12 +1,12 @@
 #include "backends/shm/shared_region.hpp"
 
 #include "base/allocate.hpp"
+#include "base/random.hpp"
 
 #include <ddp/error.hpp>
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -43,14 +43,6 @@ std::byte* map(int fd, std::size_t bytes) {
     return static_cast<std::byte*>(memory);
 }
 
-std::uint64_t random_cookie() {
-    std::uint64_t cookie = 0;
-    if (::getrandom(&cookie, sizeof cookie, 0) != sizeof cookie) {
-        throw SystemError("shm: getrandom", errno);
-    }
-    return cookie;
-}
-
 }  // namespace
 
 std::shared_ptr<SharedRegion> SharedRegion::create(int ranks, std::size_t slot_bytes) {
@@ -72,7 +64,7 @@ std::shared_ptr<SharedRegion> SharedRegion::create(int ranks, std::size_t slot_b
     header->magic = region_magic;
     header->version = region_version;
     header->ranks = static_cast<std::uint32_t>(ranks);
-    header->cookie = random_cookie();
+    header->cookie = base::random_bits();
     header->slot_bytes = slot_bytes;
     auto region = std::shared_ptr<SharedRegion>(new SharedRegion(std::move(fd), memory, bytes));
     if (ranks > 1) region->handover_ = std::make_unique<RegionHandover>(region->fd_.get());
