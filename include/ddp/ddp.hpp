@@ -12,7 +12,10 @@
 #include <ddp/distributed_sampler.hpp>
 // Underneath.
 #include <ddp/backend.hpp>
+#include <ddp/collective_options.hpp>
+#include <ddp/dtype.hpp>
 #include <ddp/error.hpp>
+#include <ddp/half.hpp>
 #include <ddp/parameter.hpp>
 #include <ddp/reduce_op.hpp>
 #include <ddp/reducer.hpp>

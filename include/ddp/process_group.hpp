@@ -5,8 +5,9 @@
 // in the same order; a mismatch is an error on every rank. Operations of one group run one after
 // another.
 //
-// Same bits: every reduction adds in one fixed order, the balanced binary tree over ranks,
-// ((0+1)+(2+3))+..., so that each run gives each rank the same bits.
+// Same bits: every reduction on shm adds in one fixed order, the balanced binary tree over ranks,
+// ((0+1)+(2+3))+..., whatever the size, path and timing; half types are added in float32 and
+// rounded once. So each run gives each rank the same bits.
 //
 // Failure: a rank that dies, a deadline that passes or a mismatch fails the group: the operation
 // throws, all others in flight end with an error, and so does each later call. A failed group is
@@ -14,6 +15,7 @@
 #pragma once
 
 #include <ddp/backend.hpp>
+#include <ddp/collective_options.hpp>
 #include <ddp/export.hpp>
 #include <ddp/reduce_op.hpp>
 #include <ddp/shard.hpp>
@@ -24,21 +26,13 @@
 #include <ddp/worker_env.hpp>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 
 namespace ddp {
-
-// The rank that data comes from.
-struct Root {
-    int rank = 0;
-};
-
-struct InitOptions {
-    Backend backend = Backend::automatic;
-    // The deadline of init and of each collective: from its start on a rank to its end there.
-    std::chrono::milliseconds timeout = std::chrono::minutes{10};
-};
 
 class DDP_API ProcessGroup {
 public:
@@ -69,17 +63,52 @@ public:
         all_reduce(TensorView{&value, Shape{}, dtype_of<T>()}, op).wait();
         return value;
     }
+    // Many tensors in one operation, in place: for small ones, whose latencies would add up.
+    Work all_reduce_coalesced(std::span<const TensorView> tensors, ReduceOp op = ReduceOp::sum,
+                              Stream stream = {});
+    // The reduction for root alone; `output` (may be the input) is used on root only.
+    Work reduce(TensorView input, TensorView output, Root root = {}, ReduceOp op = ReduceOp::sum,
+                Stream stream = {});
     // Copies root's `tensor` to all ranks.
     Work broadcast(TensorView tensor, Root root = {}, Stream stream = {});
+    Work broadcast_coalesced(std::span<const TensorView> tensors, Root root = {},
+                             Stream stream = {});
     // `output` holds size() times the elements of `input`: rank r's at position r. `input` may be
     // this rank's part of `output`.
     Work all_gather(TensorView input, TensorView output, Stream stream = {});
+    // Uneven: rank r gives counts[r] elements (0 is fine), one after the other in `output`.
+    Work all_gather(TensorView input, TensorView output, std::span<const std::size_t> counts,
+                    Stream stream = {});
+    // As all_gather, but for root alone; `output` is used on root only.
+    Work gather(TensorView input, TensorView output, Root root = {}, Stream stream = {});
+    // The reverse: rank r gets part r of root's `input`, which is used on root only.
+    Work scatter(TensorView input, TensorView output, Root root = {}, Stream stream = {});
     // `input` holds size() times the elements of `output`; rank r gets the reduction of part r.
     // `output` may be this rank's part of `input`.
     Work reduce_scatter(TensorView input, TensorView output, ReduceOp op = ReduceOp::sum,
                         Stream stream = {});
+    // Part r of `input` goes to rank r, and part r of `output` comes from it. Distinct memory.
+    Work all_to_all(TensorView input, TensorView output, Stream stream = {});
+    Work all_to_all(TensorView input, TensorView output, const SplitSizes& sizes,
+                    Stream stream = {});
     // Done when all ranks have started it.
     Work barrier();
+
+    // Point to point, beside the collectives and without order to them. The n-th send to a rank
+    // meets its n-th recv from this one, of the same bytes. A batch is done when all of it is.
+    Work send(TensorView tensor, Peer to, Stream stream = {});
+    Work recv(TensorView tensor, Peer from, Stream stream = {});
+    Work batch_send_recv(std::span<const P2POp> transfers, Stream stream = {});
+
+    // Zeroed memory that collectives of this group need not copy (on shm: shared between the
+    // ranks). Collective; blocks; the same shape and dtype on all ranks. It may outlive the group.
+    // Throws SystemError, on every rank, when there is not enough.
+    Tensor allocate(const Shape& shape, DType dtype);
+
+    // Groups of some of the ranks, with the same backend. Collective over this group; they block.
+    ProcessGroup split(const SplitOptions& options);
+    // The ranks in the order given, the same on all; nothing for a rank that is not among them.
+    std::optional<ProcessGroup> new_group(std::span<const int> ranks);
 
     class Impl;
     explicit ProcessGroup(std::unique_ptr<Impl>) noexcept;  // made by init_process_group

@@ -2,37 +2,21 @@
 // collectives and the reducer work on. It owns nothing: the memory must outlive every Work on it.
 #pragma once
 
+#include <ddp/dtype.hpp>
 #include <ddp/export.hpp>
 
 #include <array>
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <ranges>
 #include <span>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 namespace ddp {
-
-enum class DType : std::uint8_t { float32, float64, int32, int64, uint8 };
-
-DDP_API std::size_t size_of(DType) noexcept;    // bytes of one element
-DDP_API const char* to_string(DType) noexcept;  // "float32"
-
-template <class T>
-concept TensorElement = std::same_as<T, float> || std::same_as<T, double> ||
-    std::same_as<T, std::int32_t> || std::same_as<T, std::int64_t> || std::same_as<T, std::uint8_t>;
-
-template <TensorElement T>
-constexpr DType dtype_of() noexcept {
-    if constexpr (std::same_as<T, float>) return DType::float32;
-    if constexpr (std::same_as<T, double>) return DType::float64;
-    if constexpr (std::same_as<T, std::int32_t>) return DType::int32;
-    if constexpr (std::same_as<T, std::int64_t>) return DType::int64;
-    if constexpr (std::same_as<T, std::uint8_t>) return DType::uint8;
-}
 
 enum class DeviceType : std::uint8_t { cpu, cuda };
 
@@ -99,6 +83,30 @@ struct TensorView {
 
 private:
     DDP_API void require_dtype(DType) const;
+};
+
+// Owns its memory, shared between copies of the handle. Made by ProcessGroup::allocate.
+class Tensor {
+public:
+    Tensor() = default;
+    Tensor(const TensorView& view, std::shared_ptr<void> memory)
+        : view_(view), memory_(std::move(memory)) {}
+
+    const TensorView& view() const noexcept { return view_; }
+    operator TensorView() const noexcept { return view_; }  // NOLINT: a tensor is viewed at will
+    void* data() const noexcept { return view_.data; }
+    const Shape& shape() const noexcept { return view_.shape; }
+    DType dtype() const noexcept { return view_.dtype; }
+    std::size_t numel() const noexcept { return view_.numel(); }
+    std::size_t bytes() const noexcept { return view_.bytes(); }
+    template <TensorElement T>
+    std::span<T> as() const {
+        return view_.as<T>();
+    }
+
+private:
+    TensorView view_;
+    std::shared_ptr<void> memory_;
 };
 
 // A tensor and what it is called: a parameter's value, an optimiser's momentum.

@@ -17,7 +17,7 @@ const char* to_string(Backend backend) noexcept {
 }
 
 const char* to_string(ReduceOp op) noexcept {
-    switch (op) {
+    switch (op.kind) {
         case ReduceOp::sum:
             return "sum";
         case ReduceOp::avg:
@@ -28,8 +28,35 @@ const char* to_string(ReduceOp op) noexcept {
             return "max";
         case ReduceOp::product:
             return "product";
+        case ReduceOp::bit_and:
+            return "bit_and";
+        case ReduceOp::bit_or:
+            return "bit_or";
+        case ReduceOp::bit_xor:
+            return "bit_xor";
+        case ReduceOp::premul_sum:
+            return "premul_sum";
     }
     return "unknown";
+}
+
+bool is_defined(ReduceOp op, DType dtype) noexcept {
+    switch (op.kind) {
+        case ReduceOp::sum:
+        case ReduceOp::min:
+        case ReduceOp::max:
+        case ReduceOp::product:
+            return true;
+        case ReduceOp::avg:
+            return dtype != DType::boolean;
+        case ReduceOp::bit_and:
+        case ReduceOp::bit_or:
+        case ReduceOp::bit_xor:
+            return !is_floating_point(dtype);
+        case ReduceOp::premul_sum:
+            return is_floating_point(dtype);
+    }
+    return false;
 }
 
 }  // namespace ddp
@@ -48,6 +75,16 @@ const char* to_string(Collective kind) noexcept {
             return "reduce_scatter";
         case Collective::barrier:
             return "barrier";
+        case Collective::reduce:
+            return "reduce";
+        case Collective::gather:
+            return "gather";
+        case Collective::scatter:
+            return "scatter";
+        case Collective::all_to_all:
+            return "all_to_all";
+        case Collective::allocate:
+            return "allocate";
     }
     return "unknown";
 }
@@ -56,11 +93,31 @@ std::string describe(const Call& call) {
     std::string text = to_string(call.kind);
     if (call.kind == Collective::barrier) return text;
     text += " of " + std::to_string(call.elements) + " " + ddp::to_string(call.dtype);
-    if (call.kind == Collective::all_reduce || call.kind == Collective::reduce_scatter) {
-        text += std::string(" (") + ddp::to_string(call.op) + ")";
+    switch (call.kind) {
+        case Collective::all_reduce:
+        case Collective::reduce_scatter:
+        case Collective::reduce:
+            text += std::string(" (") + ddp::to_string(call.op) + ")";
+            break;
+        case Collective::broadcast:
+        case Collective::all_gather:
+        case Collective::gather:
+        case Collective::scatter:
+        case Collective::all_to_all:
+        case Collective::allocate:
+        case Collective::barrier:
+            break;
     }
-    if (call.kind == Collective::broadcast) text += " from rank " + std::to_string(call.root);
+    const bool from = call.kind == Collective::broadcast || call.kind == Collective::scatter;
+    const bool to = call.kind == Collective::reduce || call.kind == Collective::gather;
+    if (from || to) text += (from ? " from rank " : " to rank ") + std::to_string(call.root);
     return text;
+}
+
+std::string describe(const Transfer& transfer) {
+    const bool send = transfer.direction == Direction::send;
+    return std::string(send ? "send of " : "recv of ") + std::to_string(transfer.bytes) +
+           (send ? " bytes to rank " : " bytes from rank ") + std::to_string(transfer.peer);
 }
 
 }  // namespace ddp::backends

@@ -1,6 +1,6 @@
 // The seam between process groups and what moves the bytes. A backend runs one collective at a
-// time, to its end, on the caller's thread; order, threads and futures are the process group's
-// business.
+// time, to its end, on the caller's thread, and any number of point-to-point transfers beside it;
+// order, threads and futures are the process group's business.
 #pragma once
 
 #include "base/deadline.hpp"
@@ -11,29 +11,87 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <vector>
 
 namespace ddp::backends {
 
-enum class Collective : std::uint8_t { all_reduce, broadcast, all_gather, reduce_scatter, barrier };
+enum class Collective : std::uint8_t {
+    all_reduce,
+    broadcast,
+    all_gather,
+    reduce_scatter,
+    barrier,
+    reduce,
+    gather,
+    scatter,
+    all_to_all,
+    allocate,  // ProcessGroup::allocate: Backend::allocate, not run
+};
 const char* to_string(Collective) noexcept;
 
-// One collective as one rank calls it. Nothing but the two pointers differs between ranks.
+// The parts of an uneven all_gather or all_to_all, in elements.
+struct Parts {
+    // all_gather: what each rank gives (the same on all ranks). all_to_all: what this rank sends
+    // to each rank.
+    std::vector<std::size_t> send;
+    std::vector<std::size_t> receive;  // all_to_all: what this rank gets from each rank
+};
+
+// One collective as one rank calls it. Between ranks only the pointers differ, op.factor, and the
+// Parts of all_to_all.
 struct Call {
     Collective kind = Collective::barrier;
     DType dtype = DType::uint8;
     ReduceOp op = ReduceOp::sum;
-    int root = 0;
-    // all_reduce, broadcast: of the tensor. all_gather: of the input. reduce_scatter: of the
-    // output.
+    int root = 0;  // of broadcast, reduce, gather, scatter
+    // all_reduce, broadcast, reduce: of the tensor. all_gather, gather, all_to_all: of the part of
+    // one rank. reduce_scatter, scatter: likewise, so of the output. 0 with `parts`.
     std::size_t elements = 0;
-    const void* input = nullptr;  // may equal output (or this rank's part of it)
+    // The two may be the same memory (all_gather, reduce_scatter, gather, scatter: the smaller may
+    // be this rank's part of the larger; all_to_all: distinct). Null where a rank has none: the
+    // output of reduce and gather off the root, the input of scatter off the root.
+    const void* input = nullptr;
     void* output = nullptr;
+    std::shared_ptr<const Parts> parts = nullptr;  // null: even
 
     std::size_t bytes() const { return elements * size_of(dtype); }
 };
 // "all_reduce of 128 float32 (sum)": for messages.
 std::string describe(const Call&);
+
+enum class Direction : std::uint8_t { send, receive };
+
+// One point-to-point transfer as one of its two ranks sees it. Matched in the order in which they
+// were started, for each ordered pair of ranks.
+struct Transfer {
+    Direction direction = Direction::send;
+    int peer = 0;  // not this rank
+    void* data = nullptr;
+    std::size_t bytes = 0;
+};
+// "send of 128 bytes to rank 1": for messages.
+std::string describe(const Transfer&);
+
+// A transfer under way; made by start_transfer.
+class PendingTransfer {
+public:
+    virtual ~PendingTransfer() = default;
+    // Moves what can be moved now, without blocking; true once all is done and the memory free.
+    // One thread at a time, over all pending transfers of a backend. Throws PeerError, UsageError
+    // (the two sides' sizes differ).
+    virtual bool advance() = 0;
+    // Blocks for a short while (at most about 20 ms), at best until there is something to move for
+    // this one. Throws PeerError. Beside the other transfers' calls.
+    virtual void wait_a_little(const base::Deadline& deadline) = 0;
+};
+
+// Memory of a group's allocate: this rank's part.
+struct Allocation {
+    std::shared_ptr<void> memory;  // aligned to 4096 bytes, zero
+    bool shared = false;           // whether peers can reach it
+};
 
 class Backend {
 public:
@@ -44,6 +102,12 @@ public:
     // calls from 1. One thread at a time. Throws PeerError, TimeoutError, UsageError (the ranks'
     // calls differ); afterwards the backend is failed on all ranks and is not called again.
     virtual void run(const Call& call, std::uint64_t sequence, const base::Deadline& deadline) = 0;
+    // Collective, in the order of `run` and under its rules: the same bytes on every rank. Throws
+    // SystemError on every rank when there is no memory on one; the backend stays usable then.
+    virtual Allocation allocate(std::size_t bytes, std::uint64_t sequence,
+                                const base::Deadline& deadline) = 0;
+    // Never blocks. Any thread.
+    virtual std::unique_ptr<PendingTransfer> start_transfer(const Transfer& transfer) = 0;
 };
 
 }  // namespace ddp::backends

@@ -1,4 +1,4 @@
-#include "backends/shm/reduce.hpp"
+#include "backends/reduce.hpp"
 
 #include <algorithm>
 #include <array>
@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <cstring>
 
-namespace ddp::shm {
+namespace ddp::backends {
 namespace {
 
 // Elements reduced at a time: the intermediate sums of a block stay in the first-level cache.
@@ -105,7 +105,7 @@ void reduce_typed(std::span<const std::byte* const> inputs, std::byte* output, s
                   ReduceOp op) {
     using Wrapped = typename Wrapping<T>::Type;
     const auto keep = [](auto value) { return value; };
-    switch (op) {
+    switch (op.kind) {
         case ReduceOp::sum:
             return reduce_blocks<Wrapped, Sum>(inputs, output, elements, keep);
         case ReduceOp::avg: {
@@ -120,25 +120,52 @@ void reduce_typed(std::span<const std::byte* const> inputs, std::byte* output, s
             return reduce_blocks<T, Max>(inputs, output, elements, keep);
         case ReduceOp::product:
             return reduce_blocks<Wrapped, Product>(inputs, output, elements, keep);
+        case ReduceOp::bit_and:
+        case ReduceOp::bit_or:
+        case ReduceOp::bit_xor:
+        case ReduceOp::premul_sum:
+            return;
     }
 }
 
 }  // namespace
 
-void reduce(std::span<const std::byte* const> inputs, std::byte* output, std::size_t elements,
-            DType dtype, ReduceOp op) {
-    switch (dtype) {
+void reduce(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
+            std::size_t elements, const Reduction& how, Store) {
+    std::byte* const output = outputs[0];
+    const ReduceOp op = how.op;
+    switch (how.dtype) {
         case DType::float32:
-            return reduce_typed<float>(inputs, output, elements, op);
+            reduce_typed<float>(inputs, output, elements, op);
+            break;
         case DType::float64:
-            return reduce_typed<double>(inputs, output, elements, op);
+            reduce_typed<double>(inputs, output, elements, op);
+            break;
         case DType::int32:
-            return reduce_typed<std::int32_t>(inputs, output, elements, op);
+            reduce_typed<std::int32_t>(inputs, output, elements, op);
+            break;
         case DType::int64:
-            return reduce_typed<std::int64_t>(inputs, output, elements, op);
+            reduce_typed<std::int64_t>(inputs, output, elements, op);
+            break;
         case DType::uint8:
-            return reduce_typed<std::uint8_t>(inputs, output, elements, op);
+            reduce_typed<std::uint8_t>(inputs, output, elements, op);
+            break;
+        case DType::float16:
+        case DType::bfloat16:
+        case DType::int8:
+        case DType::int16:
+        case DType::boolean:
+            break;
+    }
+    for (std::byte* const other : outputs.subspan(1)) {
+        copy(other, output, elements * size_of(how.dtype));
     }
 }
 
-}  // namespace ddp::shm
+void copy(void* to, const void* from, std::size_t bytes, Store) {
+    if (bytes > 0 && to != from) std::memmove(to, from, bytes);
+}
+
+bool use_kernels(Kernels kernels) noexcept { return kernels == Kernels::automatic; }
+
+}  // namespace ddp::backends
