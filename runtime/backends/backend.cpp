@@ -1,5 +1,12 @@
 #include "backends/backend.hpp"
 
+#include <ddp/error.hpp>
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+
 namespace ddp {
 
 const char* to_string(Backend backend) noexcept {
@@ -118,6 +125,15 @@ std::string describe(const Transfer& transfer) {
     const bool send = transfer.direction == Direction::send;
     return std::string(send ? "send of " : "recv of ") + std::to_string(transfer.bytes) +
            (send ? " bytes to rank " : " bytes from rank ") + std::to_string(transfer.peer);
+}
+
+Allocation allocate_private(std::size_t bytes) {
+    const std::size_t mapped = std::max(bytes, std::size_t{1});
+    void* const memory =
+        ::mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        throw SystemError("allocate " + std::to_string(bytes) + " bytes", errno);
+    return {{memory, [mapped](void* data) { ::munmap(data, mapped); }}, false};
 }
 
 }  // namespace ddp::backends

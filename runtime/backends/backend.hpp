@@ -78,13 +78,17 @@ std::string describe(const Transfer&);
 class PendingTransfer {
 public:
     virtual ~PendingTransfer() = default;
-    // Moves what can be moved now, without blocking; true once all is done and the memory free.
-    // One thread at a time, over all pending transfers of a backend. Throws PeerError, UsageError
-    // (the two sides' sizes differ).
+    // Moves what can be moved now, without blocking; whether that was anything. One thread at a
+    // time, over all pending transfers of a backend. Throws PeerError, UsageError (the two sides'
+    // sizes differ).
     virtual bool advance() = 0;
-    // Blocks for a short while (at most about 20 ms), at best until there is something to move for
-    // this one. Throws PeerError. Beside the other transfers' calls.
+    // All is moved and the memory free.
+    virtual bool is_done() const = 0;
+    // Blocks for a short while (at most about 20 ms), at best until there is something to move.
+    // Throws PeerError. The thread that advances.
     virtual void wait_a_little(const base::Deadline& deadline) = 0;
+    // The deadline has passed: fails the backend on all ranks and throws TimeoutError.
+    [[noreturn]] virtual void give_up(const base::Deadline& deadline) = 0;
 };
 
 // Memory of a group's allocate: this rank's part.
@@ -92,6 +96,9 @@ struct Allocation {
     std::shared_ptr<void> memory;  // aligned to 4096 bytes, zero
     bool shared = false;           // whether peers can reach it
 };
+
+// Of this rank alone. Throws SystemError.
+Allocation allocate_private(std::size_t bytes);
 
 class Backend {
 public:

@@ -10,7 +10,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
+#include <thread>
 #include <vector>
 
 namespace ddp::backends {
@@ -59,6 +61,14 @@ std::string shm_refusal_of_foreign_host(const std::string& their_host) {
     return "is on another host than rank 0's (" + their_host.substr(0, their_host.find('/')) + ")";
 }
 
+// The cores that this process may use, and DDP_SHM_TUNING.
+shm::Tuning tuning_for(const GroupContext& group) {
+    const char* const overrides = std::getenv("DDP_SHM_TUNING");
+    return shm::make_tuning(group.me.world_size,
+                            static_cast<int>(std::thread::hardware_concurrency()),
+                            overrides != nullptr ? overrides : "");
+}
+
 // Rank 0 makes the region, the others open it. Throws when that fails.
 std::shared_ptr<shm::SharedRegion> meet_in_region(const GroupContext& group,
                                                   const base::Deadline& deadline) {
@@ -66,7 +76,7 @@ std::shared_ptr<shm::SharedRegion> meet_in_region(const GroupContext& group,
         std::shared_ptr<shm::SharedRegion> region;
         std::string address;
         try {
-            region = shm::SharedRegion::create(group.me.world_size, shm::default_slot_bytes);
+            region = shm::SharedRegion::create(group.me.world_size, tuning_for(group));
             address = region->address();
         } catch (const std::exception&) {
             group.store->set(region_key, host_id() + "\n");
@@ -188,11 +198,11 @@ std::unique_ptr<Backend> make_backend(const GroupContext& group, const base::Dea
     std::shared_ptr<shm::SharedRegion> region;
     if (group.me.world_size == 1) {
         require_agreement({mine});
-        region = shm::SharedRegion::create(1, shm::default_slot_bytes);
+        region = shm::SharedRegion::create(1, tuning_for(group));
     } else if (mine.refusal.empty()) {
         try {
             region = meet_in_region(group, deadline);
-            region->line(group.me.rank).pid.store(::getpid(), std::memory_order_release);
+            region->block(group.me.rank).pid.store(::getpid(), std::memory_order_release);
         } catch (const TimeoutError&) {
             throw_missing(group, deadline);
         } catch (const Error& error) {
@@ -205,7 +215,8 @@ std::unique_ptr<Backend> make_backend(const GroupContext& group, const base::Dea
     if (base::log_enabled(base::LogLevel::debug)) {
         base::log_debug("backends", "shm for " + std::to_string(group.me.world_size) + " ranks");
     }
-    return std::make_unique<shm::ShmBackend>(std::move(region), group.me.rank, group.agent_abort);
+    return std::make_unique<shm::ShmBackend>(std::move(region), group.me.rank, group.agent_abort,
+                                             group.job_ranks);
 }
 
 }  // namespace ddp::backends

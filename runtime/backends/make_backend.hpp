@@ -11,6 +11,7 @@
 
 #include <atomic>
 #include <memory>
+#include <span>
 
 namespace ddp::backends {
 
@@ -20,6 +21,8 @@ struct GroupContext {
     ddp::Backend wanted;
     // The control region's abort word, or null.
     const std::atomic<std::uint32_t>* agent_abort;
+    // Each rank's number in the job, for messages; empty: the same.
+    std::span<const int> job_ranks = {};
 };
 
 // Collective. Throws UsageError that names each rank, host and reason that stand in the way (the

@@ -158,7 +158,7 @@ void reduce(std::span<const std::byte* const> inputs, std::span<std::byte* const
             break;
     }
     for (std::byte* const other : outputs.subspan(1)) {
-        copy(other, output, elements * size_of(how.dtype));
+        backends::copy(other, output, elements * size_of(how.dtype));
     }
 }
 

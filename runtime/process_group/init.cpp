@@ -27,22 +27,18 @@ ProcessGroup join(WorkerEnv me, std::shared_ptr<Store> store, const InitOptions&
                   const base::Deadline& deadline) {
     contract::install_terminate_handler();
     base::set_log_name("r" + std::to_string(me.rank));
-    contract::ControlRegion control =
-        contract::ControlRegion::attach(environment("DDP_CONTROL_FD"), me.local_rank);
-    contract::ControlPage& page = control.own_page();
+    auto impl = std::make_unique<ProcessGroup::Impl>();
+    impl->control = std::make_shared<contract::ControlRegion>(
+        contract::ControlRegion::attach(environment("DDP_CONTROL_FD"), me.local_rank));
+    contract::ControlPage& page = impl->control->own_page();
     page.pid.store(::getpid(), std::memory_order_relaxed);
     page.phase.store(static_cast<std::uint32_t>(contract::Phase::joining),
                      std::memory_order_relaxed);
-    auto impl = std::make_unique<ProcessGroup::Impl>(std::move(me), std::move(store),
-                                                     std::move(control), options.timeout);
-    auto backend = backends::make_backend({.me = impl->me,
-                                           .store = impl->store.get(),
-                                           .wanted = options.backend,
-                                           .agent_abort = &impl->control.header().abort_word},
-                                          deadline);
-    impl->queue = std::make_shared<process_group::OperationQueue>(std::move(backend), page);
-    // After it no rank needs the store for this group any more: rank 0 may end and take it along.
-    Work(impl->queue->start({.kind = backends::Collective::barrier}, deadline.left())).wait();
+    impl->me = std::move(me);
+    impl->store = std::move(store);
+    impl->number = next_group_number();
+    impl->timeout = options.timeout;
+    impl->join(options.backend, deadline);
     return ProcessGroup(std::move(impl));
 }
 
@@ -63,6 +59,24 @@ std::string next_group_prefix(int attempt) {
 }
 
 }  // namespace
+
+std::uint32_t next_group_number() {
+    static std::atomic<std::uint32_t> groups{0};
+    return groups++;
+}
+
+void ProcessGroup::Impl::join(Backend wanted, const base::Deadline& deadline) {
+    backend = backends::make_backend({.me = me,
+                                      .store = store.get(),
+                                      .wanted = wanted,
+                                      .agent_abort = &control->header().abort_word,
+                                      .job_ranks = job_ranks},
+                                     deadline);
+    collectives =
+        std::make_shared<process_group::CollectiveQueue>(backend, control->own_page(), number);
+    transfers = std::make_shared<process_group::TransferQueue>(backend);
+    Work(collectives->start({.kind = backends::Collective::barrier}, deadline.left())).wait();
+}
 
 ProcessGroup init_process_group(const InitOptions& options) {
     const base::Deadline deadline = base::Deadline::after(options.timeout);

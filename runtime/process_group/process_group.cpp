@@ -3,6 +3,9 @@
 
 #include <ddp/error.hpp>
 
+#include <cstring>
+#include <numeric>
+
 namespace ddp {
 namespace {
 
@@ -12,7 +15,7 @@ using backends::Collective;
 void require_cpu(const TensorView& tensor, const char* operation) {
     if (tensor.device.type == DeviceType::cpu) return;
     throw UsageError(std::string(operation) + ": the tensor is on " + to_string(tensor.device) +
-                     ", but this group's backend shm moves CPU memory only");
+                     ", but this group's backend moves CPU memory only");
 }
 
 void require_same_dtype(const TensorView& input, const TensorView& output, const char* operation) {
@@ -31,6 +34,44 @@ void require_parts(const TensorView& whole, const TensorView& part, int parts,
                      " elements, not " + std::to_string(whole.numel()));
 }
 
+void require_pair(const TensorView& input, const TensorView& output, const char* operation) {
+    require_cpu(input, operation);
+    require_cpu(output, operation);
+    require_same_dtype(input, output, operation);
+}
+
+void require_root(Root root, int ranks, const char* operation) {
+    if (root.rank >= 0 && root.rank < ranks) return;
+    throw UsageError(std::string(operation) + ": root " + std::to_string(root.rank) +
+                     " is not a rank of a group of " + std::to_string(ranks));
+}
+
+void require_defined(ReduceOp op, const TensorView& tensor, const char* operation) {
+    if (is_defined(op, tensor.dtype)) return;
+    throw UsageError(std::string(operation) + ": " + to_string(op) + " is not defined on " +
+                     to_string(tensor.dtype));
+}
+
+void require_counts(std::span<const std::size_t> counts, const TensorView& tensor, int ranks,
+                    const char* operation, const char* which) {
+    const std::size_t sum = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
+    if (counts.size() == static_cast<std::size_t>(ranks) && sum == tensor.numel()) return;
+    throw UsageError(std::string(operation) + ": " + std::to_string(counts.size()) + " counts of " +
+                     std::to_string(sum) + " elements together for an " + which + " of " +
+                     std::to_string(tensor.numel()) + " elements and " + std::to_string(ranks) +
+                     " ranks");
+}
+
+Call call_of(Collective kind, const TensorView& input, const TensorView& output,
+             std::size_t elements, ReduceOp op = ReduceOp::sum) {
+    return {.kind = kind,
+            .dtype = input.dtype,
+            .op = op,
+            .elements = elements,
+            .input = input.data,
+            .output = output.data};
+}
+
 }  // namespace
 
 ProcessGroup::ProcessGroup(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
@@ -46,7 +87,7 @@ Shard ProcessGroup::shard() const noexcept {
     return {static_cast<std::size_t>(rank()), static_cast<std::size_t>(size())};
 }
 Device ProcessGroup::device() const noexcept { return {}; }
-Backend ProcessGroup::backend() const noexcept { return impl_->queue->backend_kind(); }
+Backend ProcessGroup::backend() const noexcept { return impl_->backend->kind(); }
 std::chrono::milliseconds ProcessGroup::timeout() const noexcept { return impl_->timeout; }
 
 Work ProcessGroup::all_reduce(TensorView tensor, ReduceOp op, Stream stream) {
@@ -54,57 +95,129 @@ Work ProcessGroup::all_reduce(TensorView tensor, ReduceOp op, Stream stream) {
 }
 
 Work ProcessGroup::all_reduce(TensorView input, TensorView output, ReduceOp op, Stream) {
-    require_cpu(input, "all_reduce");
-    require_cpu(output, "all_reduce");
-    require_same_dtype(input, output, "all_reduce");
+    require_pair(input, output, "all_reduce");
     require_parts(output, input, 1, "all_reduce");
-    return impl_->start({.kind = Collective::all_reduce,
-                         .dtype = input.dtype,
-                         .op = op,
-                         .elements = input.numel(),
-                         .input = input.data,
-                         .output = output.data});
+    require_defined(op, input, "all_reduce");
+    return impl_->start(call_of(Collective::all_reduce, input, output, input.numel(), op));
+}
+
+Work ProcessGroup::reduce(TensorView input, TensorView output, Root root, ReduceOp op, Stream) {
+    require_root(root, size(), "reduce");
+    if (rank() == root.rank) {
+        require_pair(input, output, "reduce");
+        require_parts(output, input, 1, "reduce");
+    }
+    require_cpu(input, "reduce");
+    require_defined(op, input, "reduce");
+    Call call = call_of(Collective::reduce, input, output, input.numel(), op);
+    call.root = root.rank;
+    return impl_->start(call);
 }
 
 Work ProcessGroup::broadcast(TensorView tensor, Root root, Stream) {
     require_cpu(tensor, "broadcast");
-    if (root.rank < 0 || root.rank >= size()) {
-        throw UsageError("broadcast: root " + std::to_string(root.rank) +
-                         " is not a rank of a group of " + std::to_string(size()));
-    }
-    return impl_->start({.kind = Collective::broadcast,
-                         .dtype = tensor.dtype,
-                         .root = root.rank,
-                         .elements = tensor.numel(),
-                         .input = tensor.data,
-                         .output = tensor.data});
+    require_root(root, size(), "broadcast");
+    Call call = call_of(Collective::broadcast, tensor, tensor, tensor.numel());
+    call.root = root.rank;
+    return impl_->start(call);
 }
 
 Work ProcessGroup::all_gather(TensorView input, TensorView output, Stream) {
-    require_cpu(input, "all_gather");
-    require_cpu(output, "all_gather");
-    require_same_dtype(input, output, "all_gather");
+    require_pair(input, output, "all_gather");
     require_parts(output, input, size(), "all_gather");
-    return impl_->start({.kind = Collective::all_gather,
-                         .dtype = input.dtype,
-                         .elements = input.numel(),
-                         .input = input.data,
-                         .output = output.data});
+    return impl_->start(call_of(Collective::all_gather, input, output, input.numel()));
+}
+
+Work ProcessGroup::all_gather(TensorView input, TensorView output,
+                              std::span<const std::size_t> counts, Stream) {
+    require_pair(input, output, "all_gather");
+    require_counts(counts, output, size(), "all_gather", "output");
+    if (counts[static_cast<std::size_t>(rank())] != input.numel()) {
+        throw UsageError("all_gather: this rank gives " + std::to_string(input.numel()) +
+                         " elements, but counts[" + std::to_string(rank()) + "] is " +
+                         std::to_string(counts[static_cast<std::size_t>(rank())]));
+    }
+    Call call = call_of(Collective::all_gather, input, output, 0);
+    call.parts =
+        std::make_shared<backends::Parts>(backends::Parts{{counts.begin(), counts.end()}, {}});
+    return impl_->start(call);
+}
+
+Work ProcessGroup::gather(TensorView input, TensorView output, Root root, Stream) {
+    require_root(root, size(), "gather");
+    if (rank() == root.rank) {
+        require_pair(input, output, "gather");
+        require_parts(output, input, size(), "gather");
+    }
+    require_cpu(input, "gather");
+    Call call = call_of(Collective::gather, input, output, input.numel());
+    call.root = root.rank;
+    return impl_->start(call);
+}
+
+Work ProcessGroup::scatter(TensorView input, TensorView output, Root root, Stream) {
+    require_root(root, size(), "scatter");
+    if (rank() == root.rank) {
+        require_pair(input, output, "scatter");
+        require_parts(input, output, size(), "scatter");
+    }
+    require_cpu(output, "scatter");
+    Call call = call_of(Collective::scatter, input, output, output.numel());
+    call.dtype = output.dtype;
+    call.root = root.rank;
+    return impl_->start(call);
 }
 
 Work ProcessGroup::reduce_scatter(TensorView input, TensorView output, ReduceOp op, Stream) {
-    require_cpu(input, "reduce_scatter");
-    require_cpu(output, "reduce_scatter");
-    require_same_dtype(input, output, "reduce_scatter");
+    require_pair(input, output, "reduce_scatter");
     require_parts(input, output, size(), "reduce_scatter");
-    return impl_->start({.kind = Collective::reduce_scatter,
-                         .dtype = input.dtype,
-                         .op = op,
-                         .elements = output.numel(),
-                         .input = input.data,
-                         .output = output.data});
+    require_defined(op, input, "reduce_scatter");
+    return impl_->start(call_of(Collective::reduce_scatter, input, output, output.numel(), op));
+}
+
+Work ProcessGroup::all_to_all(TensorView input, TensorView output, Stream) {
+    require_pair(input, output, "all_to_all");
+    const std::size_t part = input.numel() / static_cast<std::size_t>(size());
+    if (part * static_cast<std::size_t>(size()) != input.numel()) {
+        throw UsageError("all_to_all: " + std::to_string(input.numel()) +
+                         " elements cannot be cut into " + std::to_string(size()) +
+                         " equal parts; give SplitSizes");
+    }
+    require_parts(output, input, 1, "all_to_all");
+    return impl_->start(call_of(Collective::all_to_all, input, output, part));
+}
+
+Work ProcessGroup::all_to_all(TensorView input, TensorView output, const SplitSizes& sizes,
+                              Stream) {
+    require_pair(input, output, "all_to_all");
+    require_counts(sizes.input, input, size(), "all_to_all", "input");
+    require_counts(sizes.output, output, size(), "all_to_all", "output");
+    Call call = call_of(Collective::all_to_all, input, output, 0);
+    call.parts = std::make_shared<backends::Parts>(backends::Parts{
+        {sizes.input.begin(), sizes.input.end()}, {sizes.output.begin(), sizes.output.end()}});
+    return impl_->start(call);
 }
 
 Work ProcessGroup::barrier() { return impl_->start({.kind = Collective::barrier}); }
+
+Tensor ProcessGroup::allocate(const Shape& shape, DType dtype) {
+    const TensorView wanted(nullptr, shape, dtype);
+    const Call shown{.kind = Collective::allocate, .dtype = dtype, .elements = shape.numel()};
+    backends::Allocation allocation;
+    std::exception_ptr refused;  // the group goes on when there is no memory
+    impl_
+        ->start(shown,
+                [&](backends::Backend& backend, std::uint64_t sequence,
+                    const base::Deadline& deadline) {
+                    try {
+                        allocation = backend.allocate(wanted.bytes(), sequence, deadline);
+                    } catch (const SystemError&) {
+                        refused = std::current_exception();
+                    }
+                })
+        .wait();
+    if (refused) std::rethrow_exception(refused);
+    return {TensorView(allocation.memory.get(), shape, dtype), allocation.memory};
+}
 
 }  // namespace ddp

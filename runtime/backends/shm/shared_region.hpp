@@ -1,18 +1,10 @@
-// The memory that the ranks of one group share: a nameless, sealed memfd, so that nothing is left
-// in /dev/shm whatever dies. Made by the group's lowest rank, opened by the others through
-// /proc/<pid>/fd.
-//
-//   offset 0            RegionHeader: who we are, the barrier's words, the abort word
-//   one line a rank     RankLine: its pid, how far it is, what it calls
-//   two slots a rank    staging for its input, used in turn
-//   two result slots    what the ranks reduced together, used in turn
+// What the ranks of one group share, as protocol.md lays it out: who they are, how far each is,
+// what it calls, and the slots through which data moves.
 #pragma once
 
-#include "backends/shm/region_handover.hpp"
+#include "backends/shm/shared_memory.hpp"
+#include "backends/shm/tuning.hpp"
 #include "base/deadline.hpp"
-#include "base/unique_fd.hpp"
-
-#include <sys/types.h>
 
 #include <atomic>
 #include <cstddef>
@@ -23,69 +15,105 @@
 namespace ddp::shm {
 
 inline constexpr std::size_t cache_line = 64;
-
-// The signature of a call as its rank published it; compared by the others.
-struct CallHeader {
-    std::uint64_t sequence;
-    std::uint64_t elements;
-    std::int32_t root;
-    std::uint8_t kind;
-    std::uint8_t dtype;
-    std::uint8_t op;
-    std::uint8_t reserved;
-    friend bool operator==(const CallHeader&, const CallHeader&) = default;
-};
+inline constexpr std::size_t slots_a_rank = 4;
+inline constexpr std::size_t inline_bytes = 32;
+inline constexpr std::size_t channel_slots = 4;
 
 struct RegionHeader {
-    std::uint64_t magic;
-    std::uint32_t version;
-    std::uint32_t ranks;
-    std::uint64_t cookie;
-    std::uint64_t slot_bytes;
-    alignas(cache_line) std::atomic<std::uint32_t> arrived;     // at the current barrier
-    alignas(cache_line) std::atomic<std::uint32_t> generation;  // barriers passed; the futex word
-    std::atomic<std::uint32_t> sleepers;                        // in futex(generation)
+    std::uint64_t ranks;
+    Tuning tuning;
+    alignas(cache_line) std::atomic<std::uint32_t> wake;  // the futex word: bumped for sleepers
+    std::atomic<std::uint32_t> sleepers;                  // in futex(wake), or on their way there
     alignas(cache_line) std::atomic<std::uint32_t> abort_word;  // 0, or why and because of whom
 };
 
-struct alignas(2 * cache_line) RankLine {
+// What one rank calls, as the others compare it.
+struct Signature {
+    std::uint64_t elements;
+    std::uint32_t sequence;
+    std::uint32_t parts;  // 0: even; else a digest of the counts that all must agree on
+    std::uint16_t root;
+    std::uint8_t kind;
+    std::uint8_t dtype;
+    std::uint8_t op;
+    std::uint8_t memory;  // a MemoryKind; not compared
+    std::uint8_t reserved[2];
+};
+
+// What peers would touch of this rank's memory in this call.
+enum class MemoryKind : std::uint8_t { none, shared, ordinary };
+
+// Where in the group's allocations some memory lies. Allocation 0: in none.
+struct Location {
+    std::uint32_t allocation;
+    std::uint64_t offset;
+};
+
+struct alignas(cache_line) PhaseLine {
+    std::atomic<std::uint32_t> arrived;  // the last phase of this parity
+    std::uint32_t reserved;
+    Signature signature;
+    std::byte data[inline_bytes];
+};
+static_assert(sizeof(PhaseLine) == cache_line);
+
+// Read only where the signature says that it matters.
+struct alignas(cache_line) CallDetails {
+    Location input;
+    Location output;
+    double factor;  // of premul_sum
+};
+
+// A pair of cache lines, as processors fetch them; the second is seldom read.
+struct alignas(2 * cache_line) Announcement {
+    PhaseLine line;
+    CallDetails details;
+};
+
+struct alignas(2 * cache_line) RankBlock {
+    Announcement announcements[2];  // by the parity of the phase
     std::atomic<std::int32_t> pid;
-    std::atomic<std::uint32_t> arrivals;  // barriers this rank has reached: names who is missing
-    CallHeader calls[2];                  // by the parity of the sequence number
+};
+
+struct alignas(2 * cache_line) Channel {
+    alignas(cache_line) std::atomic<std::uint64_t> written;  // chunks, by the sender
+    alignas(cache_line) std::atomic<std::uint64_t> read;     // by the receiver
 };
 
 class SharedRegion {
 public:
     // Throws SystemError that names the bytes when there is no memory for it.
-    static std::shared_ptr<SharedRegion> create(int ranks, std::size_t slot_bytes);
-
-    // How another process finds it: "<pid> <fd> <cookie> <socket>". Valid until close_descriptor.
-    std::string address() const;
-    // Through /proc/<pid>/fd, else through the socket. Throws SystemError when the maker cannot be
-    // reached, UsageError when what is found there is not the region.
+    static std::shared_ptr<SharedRegion> create(int ranks, const Tuning& tuning);
+    // As SharedMemory's.
     static std::shared_ptr<SharedRegion> open(const std::string& address,
                                               const base::Deadline& deadline);
-    void close_descriptor();
+    std::string address() const { return memory_->address(); }
+    void close_descriptor() { memory_->close_descriptor(); }
 
-    ~SharedRegion();
-    SharedRegion(const SharedRegion&) = delete;
-    SharedRegion& operator=(const SharedRegion&) = delete;
-
-    int ranks() const { return static_cast<int>(header().ranks); }
-    std::size_t slot_bytes() const { return header().slot_bytes; }
+    int ranks() const { return static_cast<int>(layout_.ranks); }
     RegionHeader& header() const;
-    RankLine& line(int rank) const;
-    std::byte* slot(int rank, std::uint32_t parity) const;
-    std::byte* result(std::uint32_t parity) const;
+    RankBlock& block(int rank) const { return blocks_[rank]; }
+    // 2 * ranks() counts of an uneven all_to_all: sent, then received.
+    std::uint64_t* parts(int rank, std::uint64_t parity) const;
+    Channel& channel(int from, int to) const;
+    std::byte* channel_slot(int from, int to, std::uint64_t chunk) const;
+    std::size_t channel_slot_bytes() const { return layout_.channel_slot_bytes; }
+    std::byte* slot(int rank, std::uint64_t chunk) const;
+    std::byte* result(std::uint64_t chunk) const;
+    std::size_t slot_bytes() const { return layout_.slot_bytes; }
 
 private:
-    SharedRegion(base::UniqueFd fd, std::byte* memory, std::size_t bytes)
-        : fd_(std::move(fd)), memory_(memory), bytes_(bytes) {}
+    // Offsets of the region's parts.
+    struct Layout {
+        Layout(std::size_t ranks, std::size_t slot_bytes);
+        std::size_t ranks, slot_bytes, channel_slot_bytes, parts_bytes;
+        std::size_t blocks, parts, channels, channel_slots, slots, end;
+    };
+    SharedRegion(std::shared_ptr<SharedMemory> memory, const Layout& layout);
 
-    base::UniqueFd fd_;
-    std::unique_ptr<RegionHandover> handover_;  // the maker's, until close_descriptor
-    std::byte* memory_;
-    std::size_t bytes_;
+    std::shared_ptr<SharedMemory> memory_;
+    Layout layout_;
+    RankBlock* blocks_;
 };
 
 }  // namespace ddp::shm

@@ -1,11 +1,11 @@
 #include "backends/shm/shm_backend.hpp"
 
-#include "backends/shm/reduce.hpp"
+#include "backends/shm/shm_running.hpp"
 
 #include <ddp/error.hpp>
 
-#include <algorithm>
 #include <cstring>
+#include <numeric>
 
 namespace ddp::shm {
 namespace {
@@ -13,188 +13,211 @@ namespace {
 using backends::Call;
 using backends::Collective;
 
-// Below this one barrier is dearer than each rank reducing everything by itself.
-constexpr std::size_t small_bytes = 16 * 1024;
-
-CallHeader header_of(const Call& call, std::uint64_t sequence) {
-    CallHeader header{};
-    header.sequence = sequence;
-    header.kind = static_cast<std::uint8_t>(call.kind);
-    header.elements = call.elements;
-    header.dtype = static_cast<std::uint8_t>(call.dtype);
-    header.op = static_cast<std::uint8_t>(call.op);
-    header.root = call.root;
-    return header;
+// A digest of the counts of an uneven all_gather, which all ranks must give alike; never 0.
+std::uint32_t digest(const std::vector<std::size_t>& counts) {
+    std::uint64_t hash = 0xcbf29ce484222325;
+    for (const std::size_t count : counts) hash = (hash ^ count) * 0x100000001b3;
+    return static_cast<std::uint32_t>(hash >> 32) | 1;
 }
 
-std::string describe(const CallHeader& header) {
+Signature signature_of(const Call& call, std::uint64_t sequence, MemoryKind memory) {
+    Signature signature{};
+    signature.elements = call.elements;
+    signature.sequence = static_cast<std::uint32_t>(sequence);
+    if (call.parts)
+        signature.parts =
+            digest(call.parts->receive.empty() ? call.parts->send : std::vector<std::size_t>{});
+    signature.root = static_cast<std::uint16_t>(call.root);
+    signature.kind = static_cast<std::uint8_t>(call.kind);
+    signature.dtype = static_cast<std::uint8_t>(call.dtype);
+    signature.op = static_cast<std::uint8_t>(call.op.kind);
+    signature.memory = static_cast<std::uint8_t>(memory);
+    return signature;
+}
+
+bool same_call(const Signature& a, const Signature& b) {
+    return a.elements == b.elements && a.sequence == b.sequence && a.parts == b.parts &&
+           a.root == b.root && a.kind == b.kind && a.dtype == b.dtype && a.op == b.op;
+}
+
+std::string describe(const Signature& signature) {
     Call call;
-    call.kind = static_cast<Collective>(header.kind);
-    call.dtype = static_cast<DType>(header.dtype);
-    call.op = static_cast<ReduceOp>(header.op);
-    call.root = header.root;
-    call.elements = header.elements;
-    return backends::describe(call);
-}
-
-void copy_bytes(void* to, const void* from, std::size_t bytes) {
-    if (bytes > 0 && to != from) std::memmove(to, from, bytes);
+    call.kind = static_cast<Collective>(signature.kind);
+    call.dtype = static_cast<DType>(signature.dtype);
+    call.op = static_cast<ReduceOp::Kind>(signature.op);
+    call.root = signature.root;
+    call.elements = signature.elements;
+    return backends::describe(call) + (signature.parts != 0 ? " with counts of its own" : "");
 }
 
 }  // namespace
 
-struct ShmBackend::Step {
-    const Call& call;
-    std::uint64_t sequence;
-    const base::Deadline& deadline;
-    std::string what;  // for messages
-    bool compared = false;
-
-    const std::byte* input() const { return static_cast<const std::byte*>(call.input); }
-    std::byte* output() const { return static_cast<std::byte*>(call.output); }
-    std::size_t element_bytes() const { return size_of(call.dtype); }
-};
-
 ShmBackend::ShmBackend(std::shared_ptr<SharedRegion> region, int rank,
-                       const std::atomic<std::uint32_t>* agent_abort)
+                       const std::atomic<std::uint32_t>* agent_abort,
+                       std::span<const int> job_ranks)
     : region_(std::move(region)),
-      rank_(rank),
+      rank_(static_cast<std::size_t>(rank)),
       ranks_(static_cast<std::size_t>(region_->ranks())),
-      barrier_(*region_, rank, agent_abort),
-      inputs_(ranks_) {}
+      tuning_(region_->header().tuning),
+      waiter_(*region_, rank, agent_abort, job_ranks),
+      barrier_(*region_, rank, waiter_),
+      allocations_(rank, region_->ranks()),
+      transfers_(*region_, rank, waiter_),
+      inputs_(ranks_),
+      outputs_(ranks_),
+      factors_(ranks_) {}
 
 void ShmBackend::run(const Call& call, std::uint64_t sequence, const base::Deadline& deadline) {
-    Step step{call, sequence, deadline,
-              backends::describe(call) + ", operation " + std::to_string(sequence)};
-    region_->line(rank_).calls[sequence % 2] = header_of(call, sequence);
+    if (ranks_ == 1) return run_alone(call);
+    const bool large = call.bytes() >= tuning_.streaming_bytes;
+    Running running{call, sequence, deadline, size_of(call.dtype),
+                    large ? backends::Store::streaming : backends::Store::cached};
     switch (call.kind) {
         case Collective::all_reduce:
-            return call.bytes() <= std::min(small_bytes, region_->slot_bytes())
-                       ? all_reduce_small(step)
-                       : all_reduce(step);
+            return all_reduce(running);
         case Collective::broadcast:
-            return broadcast(step);
+            return broadcast(running);
         case Collective::all_gather:
-            return all_gather(step);
+            return gather(running, true);
         case Collective::reduce_scatter:
-            return reduce_scatter(step);
+            return reduce_scatter(running);
         case Collective::barrier:
-            return meet(step);
+            announce(running, MemoryKind::none);
+            return begin(running);
+        case Collective::reduce:
+            return reduce(running);
+        case Collective::gather:
+            return gather(running, false);
+        case Collective::scatter:
+            return scatter(running);
+        case Collective::all_to_all:
+            return all_to_all(running);
+        case Collective::allocate:
+            break;
+    }
+    throw Error("shm: cannot run " + running());
+}
+
+void ShmBackend::run_alone(const Call& call) {
+    const bool reduces = call.kind == Collective::all_reduce || call.kind == Collective::reduce ||
+                         call.kind == Collective::reduce_scatter;
+    const std::size_t elements = call.parts ? call.parts->send[0] : call.elements;
+    if (!reduces) return backends::copy(call.output, call.input, elements * size_of(call.dtype));
+    const auto* const input = static_cast<const std::byte*>(call.input);
+    auto* const output = static_cast<std::byte*>(call.output);
+    const bool scaled = call.op.kind == ReduceOp::premul_sum;
+    const std::span<const double> factors(&call.op.factor, scaled ? 1 : 0);
+    backends::reduce({&input, 1}, {&output, 1}, elements, {call.dtype, call.op.kind, factors});
+}
+
+// Fills in this rank's announcement of the call; begin() publishes it.
+void ShmBackend::announce(Running& running, MemoryKind memory) {
+    Announcement& mine = barrier_.next_announcement();
+    mine.line.signature = signature_of(running.call, running.sequence, memory);
+    if (running.call.op.kind == ReduceOp::premul_sum) mine.details.factor = running.call.op.factor;
+    if (running.call.parts && !running.call.parts->receive.empty()) {
+        std::uint64_t* const table = region_->parts(static_cast<int>(rank_), running.sequence);
+        std::copy_n(running.call.parts->send.data(), ranks_, table);
+        std::copy_n(running.call.parts->receive.data(), ranks_, table + ranks_);
     }
 }
 
-// Every call begins with one barrier on every rank, whatever it is; that is where the ranks' ideas
-// of it are compared, before any rank reads a byte.
-void ShmBackend::meet(Step& step) {
-    barrier_.arrive_and_wait(step.deadline, step.what);
-    if (step.compared) return;
-    compare_calls(step);
-    step.compared = true;
+// Every call begins with one phase, whatever it is; that is where the ranks' ideas of it are
+// compared, before any rank reads a byte.
+void ShmBackend::begin(Running& running) {
+    running.first_phase = barrier_.arrive();
+    barrier_.wait(running.first_phase, running.deadline, running);
+    compare_calls(running);
 }
 
-void ShmBackend::compare_calls(const Step& step) {
-    const std::size_t parity = step.sequence % 2;
-    const CallHeader& first = region_->line(0).calls[parity];
-    for (int peer = 1; peer < region_->ranks(); ++peer) {
-        const CallHeader& other = region_->line(peer).calls[parity];
-        if (other == first) continue;
-        barrier_.abort(AbortReason::mismatch, peer);
-        throw UsageError("operation " + std::to_string(step.sequence) +
-                         " of the group differs between ranks: rank 0 called " + describe(first) +
-                         ", rank " + std::to_string(peer) + " called " + describe(other) +
+void ShmBackend::compare_calls(const Running& running) {
+    const auto signature = [&](std::size_t rank) -> const Signature& {
+        return barrier_.announcement(static_cast<int>(rank), running.first_phase).line.signature;
+    };
+    for (std::size_t peer = 1; peer < ranks_; ++peer) {
+        if (same_call(signature(0), signature(peer))) continue;
+        waiter_.abort(AbortReason::mismatch, static_cast<int>(peer));
+        const auto called = [&](std::size_t rank) {
+            return "rank " + std::to_string(waiter_.job_rank(static_cast<int>(rank))) + " called " +
+                   describe(signature(rank));
+        };
+        throw UsageError("operation " + std::to_string(running.sequence) +
+                         " of the group differs between ranks: " + called(0) + ", " + called(peer) +
                          "; all ranks must call the same operations in the same order");
     }
+    if (running.call.parts && !running.call.parts->receive.empty()) compare_parts(running);
 }
 
-void ShmBackend::all_reduce_small(Step& step) {
-    const std::size_t bytes = step.call.bytes();
-    copy_bytes(region_->slot(rank_, parity_), step.input(), bytes);
-    meet(step);
-    for (std::size_t r = 0; r < ranks_; ++r)
-        inputs_[r] = region_->slot(static_cast<int>(r), parity_);
-    reduce(inputs_, step.output(), step.call.elements, step.call.dtype, step.call.op);
-    parity_ ^= 1;
-}
-
-// Each chunk: all publish theirs, each rank reduces its share of it, all copy the result.
-void ShmBackend::all_reduce(Step& step) {
-    const std::size_t size = step.element_bytes();
-    const std::size_t chunk = region_->slot_bytes() / size;
-    for (std::size_t first = 0; first < step.call.elements; first += chunk) {
-        const std::size_t count = std::min(chunk, step.call.elements - first);
-        copy_bytes(region_->slot(rank_, parity_), step.input() + first * size, count * size);
-        meet(step);
-        // Shares begin on cache lines, so that two ranks never write the same one.
-        const std::size_t per_line = cache_line / size;
-        const std::size_t lines = (count + per_line - 1) / per_line;
-        const auto me = static_cast<std::size_t>(rank_);
-        const std::size_t begin = std::min(lines * me / ranks_ * per_line, count);
-        const std::size_t end = std::min(lines * (me + 1) / ranks_ * per_line, count);
-        for (std::size_t r = 0; r < ranks_; ++r) {
-            inputs_[r] = region_->slot(static_cast<int>(r), parity_) + begin * size;
+// All ranks look at all counts, so that all of them throw.
+void ShmBackend::compare_parts(const Running& running) {
+    for (std::size_t from = 0; from < ranks_; ++from) {
+        const std::uint64_t* const sent = region_->parts(static_cast<int>(from), running.sequence);
+        for (std::size_t to = 0; to < ranks_; ++to) {
+            const std::uint64_t* const received =
+                region_->parts(static_cast<int>(to), running.sequence) + ranks_;
+            if (sent[to] == received[from]) continue;
+            waiter_.abort(AbortReason::mismatch, static_cast<int>(to));
+            throw UsageError("all_to_all, operation " + std::to_string(running.sequence) + ": " +
+                             waiter_.name(static_cast<int>(from)) + " sends " +
+                             std::to_string(sent[to]) + " elements to " +
+                             waiter_.name(static_cast<int>(to)) + ", which expects " +
+                             std::to_string(received[from]));
         }
-        std::byte* const result = region_->result(parity_);
-        reduce(inputs_, result + begin * size, end - begin, step.call.dtype, step.call.op);
-        meet(step);
-        copy_bytes(step.output() + first * size, result, count * size);
-        parity_ ^= 1;
     }
 }
 
-void ShmBackend::broadcast(Step& step) {
-    const std::size_t bytes = step.call.bytes();
-    const std::size_t chunk = region_->slot_bytes();
-    const int root = step.call.root;
-    std::size_t first = 0;
-    do {
-        const std::size_t count = std::min(chunk, bytes - first);
-        if (rank_ == root) copy_bytes(region_->slot(root, parity_), step.input() + first, count);
-        meet(step);
-        if (rank_ != root) copy_bytes(step.output() + first, region_->slot(root, parity_), count);
-        parity_ ^= 1;
-        first += count;
-    } while (first < bytes);
-    if (rank_ == root) copy_bytes(step.output(), step.input(), bytes);
+// Announces where the input lies; whether peers can read it there.
+MemoryKind ShmBackend::memory_of_input(Running& running) {
+    const std::size_t parts = running.call.kind == Collective::all_to_all ||
+                                      running.call.kind == Collective::scatter ||
+                                      running.call.kind == Collective::reduce_scatter
+                                  ? ranks_
+                                  : 1;
+    std::size_t bytes = parts * running.call.bytes();
+    if (running.call.parts) {
+        const auto& sent = running.call.parts->send;
+        const bool one = running.call.kind == Collective::all_gather;
+        bytes = running.element_bytes *
+                (one ? sent[rank_] : std::accumulate(sent.begin(), sent.end(), std::size_t{0}));
+    }
+    if (bytes <= tuning_.one_phase_bytes) return MemoryKind::ordinary;
+    const Location location = allocations_.locate(running.call.input, bytes);
+    barrier_.next_announcement().details.input = location;
+    return location.allocation != 0 ? MemoryKind::shared : MemoryKind::ordinary;
 }
 
-void ShmBackend::all_gather(Step& step) {
-    const std::size_t bytes = step.call.bytes();
-    const std::size_t chunk = region_->slot_bytes();
-    std::size_t first = 0;
-    do {
-        const std::size_t count = std::min(chunk, bytes - first);
-        copy_bytes(region_->slot(rank_, parity_), step.input() + first, count);
-        meet(step);
-        for (std::size_t r = 0; r < ranks_; ++r) {
-            copy_bytes(step.output() + r * bytes + first,
-                       region_->slot(static_cast<int>(r), parity_), count);
-        }
-        parity_ ^= 1;
-        first += count;
-    } while (first < bytes);
+// Whether peers' memory can be used in place; all ranks find the same.
+bool ShmBackend::all_shared(Running& running) {
+    bool shared = true;
+    for (std::size_t peer = 0; peer < ranks_; ++peer) {
+        const auto& line = barrier_.announcement(static_cast<int>(peer), running.first_phase).line;
+        shared = shared && static_cast<MemoryKind>(line.signature.memory) != MemoryKind::ordinary;
+    }
+    running.direct = shared;
+    return shared;
 }
 
-// A slot holds one piece for each rank; rank r reduces the r-th pieces of all slots.
-void ShmBackend::reduce_scatter(Step& step) {
-    const std::size_t size = step.element_bytes();
-    const std::size_t part = step.call.bytes();
-    const std::size_t piece = region_->slot_bytes() / ranks_ / cache_line * cache_line;
-    std::size_t first = 0;
-    do {
-        const std::size_t count = std::min(piece, part - first);
-        std::byte* const slot = region_->slot(rank_, parity_);
-        for (std::size_t r = 0; r < ranks_; ++r) {
-            copy_bytes(slot + r * piece, step.input() + r * part + first, count);
-        }
-        meet(step);
-        for (std::size_t r = 0; r < ranks_; ++r) {
-            inputs_[r] = region_->slot(static_cast<int>(r), parity_) +
-                         static_cast<std::size_t>(rank_) * piece;
-        }
-        reduce(inputs_, step.output() + first, count / size, step.call.dtype, step.call.op);
-        parity_ ^= 1;
-        first += count;
-    } while (first < part);
+bool ShmBackend::some_shared(const Running& running) const {
+    for (std::size_t peer = 0; peer < ranks_; ++peer) {
+        const auto& line = barrier_.announcement(static_cast<int>(peer), running.first_phase).line;
+        if (static_cast<MemoryKind>(line.signature.memory) == MemoryKind::shared) return true;
+    }
+    return false;
+}
+
+backends::Reduction ShmBackend::reduction(const Running& running) {
+    const Call& call = running.call;
+    if (call.op.kind != ReduceOp::premul_sum) return {call.dtype, call.op.kind, {}};
+    for (std::size_t peer = 0; peer < ranks_; ++peer) {
+        const auto& announced = barrier_.announcement(static_cast<int>(peer), running.first_phase);
+        factors_[peer] = announced.details.factor;
+    }
+    return {call.dtype, call.op.kind, factors_};
+}
+
+std::unique_ptr<backends::PendingTransfer> ShmBackend::start_transfer(
+    const backends::Transfer& transfer) {
+    return transfers_.start(transfer);
 }
 
 }  // namespace ddp::shm

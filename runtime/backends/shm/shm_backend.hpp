@@ -1,46 +1,90 @@
-// Collectives of the ranks of one host through a SharedRegion. Data moves in chunks through each
-// rank's two slots, used in turn: what is read after one barrier is not overwritten before the next
-// but one, so most collectives need a single barrier a chunk.
+// Collectives of the ranks of one host through a SharedRegion; protocol.md tells how.
 #pragma once
 
 #include "backends/backend.hpp"
+#include "backends/reduce.hpp"
+#include "backends/shm/shared_allocations.hpp"
 #include "backends/shm/shared_region.hpp"
 #include "backends/shm/shm_barrier.hpp"
+#include "backends/shm/shm_transfer.hpp"
+#include "backends/shm/waiter.hpp"
 
 #include <atomic>
 #include <memory>
+#include <span>
 #include <vector>
 
 namespace ddp::shm {
 
-inline constexpr std::size_t default_slot_bytes = 256 * 1024;
-
 class ShmBackend : public backends::Backend {
 public:
-    // All ranks have written their pids into the region. Throws SystemError.
+    // All ranks have written their pids into the region. `job_ranks`: each rank's number in the
+    // job, for messages; empty: the same. Throws SystemError.
     ShmBackend(std::shared_ptr<SharedRegion> region, int rank,
-               const std::atomic<std::uint32_t>* agent_abort = nullptr);
+               const std::atomic<std::uint32_t>* agent_abort = nullptr,
+               std::span<const int> job_ranks = {});
 
     ddp::Backend kind() const override { return ddp::Backend::shm; }
     void run(const backends::Call& call, std::uint64_t sequence,
              const base::Deadline& deadline) override;
+    backends::Allocation allocate(std::size_t bytes, std::uint64_t sequence,
+                                  const base::Deadline& deadline) override;
+    std::unique_ptr<backends::PendingTransfer> start_transfer(
+        const backends::Transfer& transfer) override;
 
 private:
-    struct Step;  // what a running call needs in each chunk
-    void meet(Step& step);
-    void compare_calls(const Step& step);
-    void all_reduce(Step& step);
-    void all_reduce_small(Step& step);
-    void broadcast(Step& step);
-    void all_gather(Step& step);
-    void reduce_scatter(Step& step);
+    struct Running;  // the call under way
+    struct Window;   // what one chunk moves
+    struct Range {
+        std::size_t begin, end;
+    };
+
+    void run_alone(const backends::Call& call);
+    void announce(Running& running, MemoryKind memory);
+    MemoryKind memory_of_input(Running& running);
+    void begin(Running& running);
+    void compare_calls(const Running& running);
+    void compare_parts(const Running& running);
+    bool all_shared(Running& running);
+    bool some_shared(const Running& running) const;
+    backends::Reduction reduction(const Running& running);
+
+    // shm_all_reduce.cpp
+    void all_reduce(Running& running);
+    void all_reduce_in_one_phase(Running& running);
+    void all_reduce_direct(Running& running);
+    void all_reduce_staged(Running& running);
+    void stage_shares(const Running& running, std::size_t chunk);
+    void reduce_share(const Running& running, std::size_t chunk);
+    void copy_shares(const Running& running, std::size_t chunk);
+    Range share(std::size_t elements, std::size_t element_bytes, std::size_t rank) const;
+
+    // shm_exchange.cpp
+    template <class Stage, class Take, class Chunks>
+    void exchange(Running& running, MemoryKind memory, const Chunks& chunks, const Stage& stage,
+                  const Take& take);
+    const std::byte* source(const Running& running, std::size_t peer, const Window& window,
+                            std::size_t in_slot, std::size_t in_memory) const;
+    void broadcast(Running& running);
+    void gather(Running& running, bool everywhere);
+    void scatter(Running& running);
+    void all_to_all(Running& running);
+    void reduce_scatter(Running& running);
+    void reduce(Running& running);
 
     std::shared_ptr<SharedRegion> region_;
-    int rank_;
+    std::size_t rank_;
     std::size_t ranks_;
+    Tuning tuning_;
+    Waiter waiter_;
     ShmBarrier barrier_;
-    std::uint32_t parity_ = 0;  // which slot of the two the next chunk uses; the same on all ranks
-    std::vector<const std::byte*> inputs_;  // scratch of the reductions: one pointer a rank
+    SharedAllocations allocations_;
+    TransferState transfers_;
+    std::uint64_t chunk_ = 0;  // number of the next chunk; the same on all ranks
+    // Scratch of the reductions: one entry a rank.
+    std::vector<const std::byte*> inputs_;
+    std::vector<std::byte*> outputs_;
+    std::vector<double> factors_;
 };
 
 }  // namespace ddp::shm

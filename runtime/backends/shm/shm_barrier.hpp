@@ -1,47 +1,73 @@
-// The barrier of one group, and everything that can end a wait: all arrived, a peer died, somebody
-// aborted, the deadline passed. Waiting: pauses, then sched_yield for up to 1 ms, then futex in
-// slices of 20 ms; at the end of each slice the peers' pidfds and the abort words are looked at.
+// The phases of a group (protocol.md): a barrier in two halves, so that a rank can work between its
+// own arrival and the others'. What a rank wrote before it arrives, others may read after they
+// waited.
 #pragma once
 
 #include "backends/shm/shared_region.hpp"
+#include "backends/shm/waiter.hpp"
 #include "base/deadline.hpp"
-#include "base/unique_fd.hpp"
 
-#include <atomic>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 namespace ddp::shm {
 
-enum class AbortReason : std::uint32_t { none, peer_died, peer_timed_out, mismatch };
-
 class ShmBarrier {
 public:
-    // Opens a pidfd for each rank named in the region; all ranks must have written their pids.
-    // `agent_abort`: the control region's abort word (1 + the rank to blame), or null.
-    ShmBarrier(SharedRegion& region, int rank, const std::atomic<std::uint32_t>* agent_abort);
+    ShmBarrier(SharedRegion& region, int rank, Waiter& waiter)
+        : region_(region), waiter_(waiter), rank_(rank) {}
 
-    // `what` describes the operation for messages. Throws PeerError, TimeoutError; then every other
-    // rank throws too.
-    void arrive_and_wait(const base::Deadline& deadline, const std::string& what);
-
-    // Ends every wait on every rank. The first call wins.
-    void abort(AbortReason reason, int culprit);
+    // This rank's announcement of its next phase: to be filled before arrive().
+    Announcement& next_announcement() { return announcement(rank_, phase_ + 1); }
+    // What `rank` announced with its phase of that number; after waiting for it.
+    Announcement& announcement(int rank, std::uint32_t phase) const {
+        return region_.block(rank).announcements[phase % 2];
+    }
+    // At the next phase, whose number it returns.
+    std::uint32_t arrive() {
+        ++phase_;
+        announcement(rank_, phase_).line.arrived.store(phase_, std::memory_order_seq_cst);
+        waiter_.wake();
+        return phase_;
+    }
+    // Until all ranks have arrived at this phase. `what()` describes the operation, only in need.
+    // Throws as Waiter::wait.
+    template <class What>
+    void wait(std::uint32_t phase, const base::Deadline& deadline, const What& what) {
+        waiter_.throw_if_aborted(what);
+        int peer = 0;
+        const auto all_there = [&] {
+            while (peer < region_.ranks() && has_arrived(peer, phase)) ++peer;
+            return peer == region_.ranks();
+        };
+        waiter_.wait(all_there, deadline, [&] {
+            return Waiter::Awaited{std::cref(what), [&] { return missing(phase); }};
+        });
+    }
+    template <class What>
+    void arrive_and_wait(const base::Deadline& deadline, const What& what) {
+        wait(arrive(), deadline, what);
+    }
 
 private:
-    bool opened(std::uint32_t generation) const;
-    void wait_until_open(std::uint32_t generation, const base::Deadline&, const std::string& what);
-    void look_for_trouble(std::uint32_t generation, const std::string& what);
-    void throw_if_aborted(const std::string& what) const;
-    [[noreturn]] void give_up(const base::Deadline&, const std::string& what);
-    int dead_peer() const;  // -1: all live
+    bool has_arrived(int rank, std::uint32_t phase) const {
+        const std::uint32_t arrived =
+            announcement(rank, phase).line.arrived.load(std::memory_order_seq_cst);
+        return static_cast<std::int32_t>(arrived - phase) >= 0;
+    }
+    std::vector<int> missing(std::uint32_t phase) const {
+        std::vector<int> ranks;
+        for (int rank = 0; rank < region_.ranks(); ++rank) {
+            if (!has_arrived(rank, phase)) ranks.push_back(rank);
+        }
+        return ranks;
+    }
 
     SharedRegion& region_;
+    Waiter& waiter_;
     int rank_;
-    const std::atomic<std::uint32_t>* agent_abort_;
-    std::vector<base::UniqueFd> pidfds_;  // by rank; none for this one
-    std::vector<bool> gone_;              // had already died when we looked
+    std::uint32_t phase_ = 0;  // the last that this rank arrived at
 };
 
 }  // namespace ddp::shm

@@ -1,0 +1,107 @@
+#include "backends/shm/shared_memory.hpp"
+
+#include "base/allocate.hpp"
+#include "base/random.hpp"
+
+#include <ddp/error.hpp>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <new>
+#include <sstream>
+
+namespace ddp::shm {
+namespace {
+
+constexpr std::size_t page_bytes = 4096;
+
+// What the first page says. The version is that of everything laid out in such memory.
+struct Label {
+    std::uint64_t magic;
+    std::uint64_t version;
+    std::uint64_t cookie;
+    std::atomic<std::uint32_t> released;
+};
+constexpr std::uint64_t label_magic = 0x6464705f73686d32;  // "ddp_shm2"
+constexpr std::uint64_t label_version = 2;
+
+Label& label_of(std::byte* mapping) { return *std::launder(reinterpret_cast<Label*>(mapping)); }
+
+// Page tables are filled here rather than fault by fault in the first collective.
+std::byte* map(int fd, std::size_t bytes) {
+    void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+    if (memory == MAP_FAILED) {
+        throw SystemError("shm: map " + std::to_string(bytes) + " bytes of shared memory", errno);
+    }
+    return static_cast<std::byte*>(memory);
+}
+
+}  // namespace
+
+std::shared_ptr<SharedMemory> SharedMemory::create(std::size_t bytes, const std::string& what) {
+    const std::size_t data_pages = bytes / page_bytes + (bytes % page_bytes != 0 ? 1 : 0);
+    // A memfd has no size limit of its own: the kernel would hand out pages until it must kill.
+    if (data_pages >= static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES))) {
+        throw SystemError(what, ENOMEM);
+    }
+    const std::size_t mapped = (1 + data_pages) * page_bytes;
+    base::UniqueFd fd(::memfd_create("ddp-shm", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    if (!fd) throw SystemError(what, errno);
+    if (const int rc = base::allocate(fd.get(), mapped); rc != 0) throw SystemError(what, rc);
+    ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);
+    std::byte* const mapping = map(fd.get(), mapped);
+    new (mapping) Label{label_magic, label_version, base::random_bits(), 0};
+    auto memory = std::shared_ptr<SharedMemory>(new SharedMemory(std::move(fd), mapping, mapped));
+    memory->handover_ = std::make_unique<RegionHandover>(memory->fd_.get());
+    return memory;
+}
+
+void SharedMemory::close_descriptor() {
+    handover_.reset();
+    fd_.reset();
+}
+
+std::string SharedMemory::address() const {
+    return std::to_string(::getpid()) + " " + std::to_string(fd_.get()) + " " +
+           std::to_string(label_of(mapping_).cookie) + " " + (handover_ ? handover_->name() : "-");
+}
+
+std::shared_ptr<SharedMemory> SharedMemory::open(const std::string& address,
+                                                 const base::Deadline& deadline) {
+    std::istringstream fields(address);
+    pid_t pid = 0;
+    int remote_fd = -1;
+    std::uint64_t cookie = 0;
+    std::string socket;
+    if (!(fields >> pid >> remote_fd >> cookie >> socket)) {
+        throw UsageError("shm: '" + address + "' is not the address of shared memory");
+    }
+    const std::string path = "/proc/" + std::to_string(pid) + "/fd/" + std::to_string(remote_fd);
+    base::UniqueFd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+    if (!fd) fd = receive_region(socket, pid, deadline);
+    struct stat status {};
+    if (::fstat(fd.get(), &status) != 0) throw SystemError("shm: stat " + path, errno);
+    const auto mapped = static_cast<std::size_t>(status.st_size);
+    const std::string refusal = "shm: " + path + " is not the shared memory of this group";
+    if (!S_ISREG(status.st_mode) || mapped < page_bytes) throw UsageError(refusal);
+    std::byte* const mapping = map(fd.get(), mapped);
+    auto memory = std::shared_ptr<SharedMemory>(new SharedMemory({}, mapping, mapped));
+    const Label& label = label_of(mapping);
+    if (label.magic != label_magic || label.version != label_version || label.cookie != cookie) {
+        throw UsageError(refusal);
+    }
+    return memory;
+}
+
+SharedMemory::~SharedMemory() { ::munmap(mapping_, mapped_); }
+
+std::byte* SharedMemory::data() const { return mapping_ + page_bytes; }
+std::size_t SharedMemory::bytes() const { return mapped_ - page_bytes; }
+std::atomic<std::uint32_t>& SharedMemory::released() const { return label_of(mapping_).released; }
+
+}  // namespace ddp::shm

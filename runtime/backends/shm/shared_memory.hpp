@@ -1,0 +1,50 @@
+// Memory that several processes of one user share: a nameless, sealed memfd, so that nothing is
+// left in /dev/shm whatever dies. One process makes it, others open it by its address, and once all
+// have it the descriptor is closed and nobody else can.
+#pragma once
+
+#include "backends/shm/region_handover.hpp"
+#include "base/deadline.hpp"
+#include "base/unique_fd.hpp"
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace ddp::shm {
+
+class SharedMemory {
+public:
+    // Zeroed, all of it there. Throws SystemError that begins with `what` when there is no memory.
+    static std::shared_ptr<SharedMemory> create(std::size_t bytes, const std::string& what);
+
+    // How another process finds it: "<pid> <fd> <cookie> <socket>". Valid until close_descriptor.
+    std::string address() const;
+    // Through /proc/<pid>/fd, else through the socket. Throws SystemError when the maker cannot be
+    // reached, UsageError when what is found there is not the memory.
+    static std::shared_ptr<SharedMemory> open(const std::string& address,
+                                              const base::Deadline& deadline);
+    void close_descriptor();
+
+    ~SharedMemory();
+    SharedMemory(const SharedMemory&) = delete;
+    SharedMemory& operator=(const SharedMemory&) = delete;
+
+    std::byte* data() const;  // aligned to a page
+    std::size_t bytes() const;
+    // How many processes have said that they need it no more.
+    std::atomic<std::uint32_t>& released() const;
+
+private:
+    SharedMemory(base::UniqueFd fd, std::byte* mapping, std::size_t mapped)
+        : fd_(std::move(fd)), mapping_(mapping), mapped_(mapped) {}
+
+    base::UniqueFd fd_;
+    std::unique_ptr<RegionHandover> handover_;  // the maker's, until close_descriptor
+    std::byte* mapping_;                        // a page that says what it is, then the data
+    std::size_t mapped_;
+};
+
+}  // namespace ddp::shm

@@ -1,0 +1,139 @@
+// The paths of all_reduce: one phase, zero copy, staged.
+#include "backends/shm/shm_running.hpp"
+
+#include <cstring>
+
+namespace ddp::shm {
+
+void ShmBackend::all_reduce(Running& running) {
+    const std::size_t bytes = running.call.bytes();
+    if (bytes <= tuning_.one_phase_bytes) return all_reduce_in_one_phase(running);
+    MemoryKind memory = memory_of_input(running);
+    if (memory == MemoryKind::shared) {
+        const Location output = allocations_.locate(running.call.output, bytes);
+        barrier_.next_announcement().details.output = output;
+        if (output.allocation == 0) memory = MemoryKind::ordinary;
+    }
+    announce(running, memory);
+    if (memory == MemoryKind::ordinary) stage_shares(running, 0);
+    begin(running);
+    if (all_shared(running)) return all_reduce_direct(running);
+    if (some_shared(running)) {
+        if (memory == MemoryKind::shared) stage_shares(running, 0);
+        barrier_.arrive_and_wait(running.deadline, running);
+    }
+    all_reduce_staged(running);
+}
+
+void ShmBackend::all_reduce_in_one_phase(Running& running) {
+    const std::size_t bytes = running.call.bytes();
+    announce(running, MemoryKind::none);
+    const bool in_line = bytes <= inline_bytes;
+    std::byte* const mine = in_line ? barrier_.next_announcement().line.data
+                                    : region_->slot(static_cast<int>(rank_), chunk_);
+    if (bytes > 0) std::memcpy(mine, running.input(), bytes);
+    begin(running);
+    for (std::size_t peer = 0; peer < ranks_; ++peer) {
+        const int rank = static_cast<int>(peer);
+        inputs_[peer] = in_line ? barrier_.announcement(rank, running.first_phase).line.data
+                                : region_->slot(rank, chunk_);
+    }
+    std::byte* const output = running.output();
+    backends::reduce(inputs_, {&output, 1}, running.call.elements, reduction(running));
+    ++chunk_;
+}
+
+// Each rank reduces its share of the elements where they lie and writes it to all ranks.
+void ShmBackend::all_reduce_direct(Running& running) {
+    const Range mine = share(running.call.elements, running.element_bytes, rank_);
+    const std::size_t first = mine.begin * running.element_bytes;
+    for (std::size_t peer = 0; peer < ranks_; ++peer) {
+        const int rank = static_cast<int>(peer);
+        const CallDetails& details = barrier_.announcement(rank, running.first_phase).details;
+        inputs_[peer] = allocations_.address(rank, details.input) + first;
+        outputs_[peer] = allocations_.address(rank, details.output) + first;
+    }
+    backends::reduce(inputs_, outputs_, mine.end - mine.begin, reduction(running));
+    barrier_.arrive_and_wait(running.deadline, running);
+}
+
+// Chunk 0 has been staged and its phase waited for. Each next chunk is staged before the results of
+// this one are copied, so that nobody waits for who copies.
+void ShmBackend::all_reduce_staged(Running& running) {
+    const std::size_t chunk_elements = tuning_.chunk_bytes / running.element_bytes;
+    const std::size_t chunks = (running.call.elements + chunk_elements - 1) / chunk_elements;
+    std::uint32_t staged = running.first_phase;
+    for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
+        if (chunk > 0) barrier_.wait(staged, running.deadline, running);
+        reduce_share(running, chunk);
+        const std::uint32_t reduced = barrier_.arrive();
+        if (chunk + 1 < chunks) {
+            stage_shares(running, chunk + 1);
+            staged = barrier_.arrive();
+        }
+        barrier_.wait(reduced, running.deadline, running);
+        copy_shares(running, chunk);
+    }
+    chunk_ += chunks;
+}
+
+// Rank r's part of so many elements. Parts begin on cache lines, so that two ranks never write the
+// same one.
+ShmBackend::Range ShmBackend::share(std::size_t elements, std::size_t element_bytes,
+                                    std::size_t rank) const {
+    const std::size_t per_line = cache_line / element_bytes;
+    const std::size_t lines = (elements + per_line - 1) / per_line;
+    return {std::min(lines * rank / ranks_ * per_line, elements),
+            std::min(lines * (rank + 1) / ranks_ * per_line, elements)};
+}
+
+namespace {
+
+// A chunk of the tensor, in elements.
+struct Chunk {
+    std::size_t first, count;
+};
+Chunk chunk_of(std::size_t elements, std::size_t chunk_elements, std::size_t index) {
+    const std::size_t first = index * chunk_elements;
+    return {first, std::min(chunk_elements, elements - first)};
+}
+
+}  // namespace
+
+// What the others reduce; a rank's own share never leaves its memory.
+void ShmBackend::stage_shares(const Running& running, std::size_t index) {
+    const std::size_t size = running.element_bytes;
+    const Chunk chunk = chunk_of(running.call.elements, tuning_.chunk_bytes / size, index);
+    const Range mine = share(chunk.count, size, rank_);
+    const std::byte* const from = running.input() + chunk.first * size;
+    std::byte* const slot = region_->slot(static_cast<int>(rank_), chunk_ + index);
+    backends::copy(slot, from, mine.begin * size, running.staging);
+    backends::copy(slot + mine.end * size, from + mine.end * size, (chunk.count - mine.end) * size,
+                   running.staging);
+}
+
+void ShmBackend::reduce_share(const Running& running, std::size_t index) {
+    const std::size_t size = running.element_bytes;
+    const Chunk chunk = chunk_of(running.call.elements, tuning_.chunk_bytes / size, index);
+    const Range mine = share(chunk.count, size, rank_);
+    const std::size_t in_memory = (chunk.first + mine.begin) * size;
+    for (std::size_t peer = 0; peer < ranks_; ++peer) {
+        inputs_[peer] = region_->slot(static_cast<int>(peer), chunk_ + index) + mine.begin * size;
+    }
+    inputs_[rank_] = running.input() + in_memory;
+    std::byte* const outputs[] = {running.output() + in_memory,
+                                  region_->result(chunk_ + index) + mine.begin * size};
+    backends::reduce(inputs_, outputs, mine.end - mine.begin, reduction(running), running.staging);
+}
+
+void ShmBackend::copy_shares(const Running& running, std::size_t index) {
+    const std::size_t size = running.element_bytes;
+    const Chunk chunk = chunk_of(running.call.elements, tuning_.chunk_bytes / size, index);
+    const Range mine = share(chunk.count, size, rank_);
+    std::byte* const to = running.output() + chunk.first * size;
+    const std::byte* const result = region_->result(chunk_ + index);
+    backends::copy(to, result, mine.begin * size);
+    backends::copy(to + mine.end * size, result + mine.end * size, (chunk.count - mine.end) * size);
+}
+
+}  // namespace ddp::shm

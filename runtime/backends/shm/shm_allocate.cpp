@@ -1,0 +1,92 @@
+// ProcessGroup::allocate on shm: the lowest rank makes the memory, the others open it, and all of
+// them have it or none.
+#include "backends/shm/shm_running.hpp"
+
+#include <ddp/error.hpp>
+
+#include <cstring>
+
+namespace ddp::shm {
+namespace {
+
+constexpr std::size_t page_bytes = 4096;
+
+// What a rank tells the others through its slot: an address, or an errno and what failed.
+struct Report {
+    std::int32_t code = 0;  // 0: fine
+    char text[1024] = {};
+
+    static Report of(const std::string& text) {
+        Report report;
+        std::strncpy(report.text, text.c_str(), sizeof report.text - 1);
+        return report;
+    }
+};
+
+// Runs `make`, whose result is the report's text, and reports what it throws.
+template <class Make>
+Report report_of(const Make& make) {
+    try {
+        return Report::of(make());
+    } catch (const SystemError& error) {
+        Report report = Report::of(error.what());
+        report.code = error.code();
+        return report;
+    } catch (const Error& error) {
+        Report report = Report::of(error.what());
+        report.code = EIO;
+        return report;
+    }
+}
+
+}  // namespace
+
+backends::Allocation ShmBackend::allocate(std::size_t bytes, std::uint64_t sequence,
+                                          const base::Deadline& deadline) {
+    if (ranks_ == 1) return backends::allocate_private(bytes);
+    const backends::Call call{.kind = backends::Collective::allocate, .elements = bytes};
+    Running running{call, sequence, deadline, 1, backends::Store::cached};
+    const std::size_t stride = std::max(bytes, std::size_t{1}) / page_bytes * page_bytes +
+                               (bytes % page_bytes != 0 || bytes == 0 ? page_bytes : 0);
+    std::shared_ptr<SharedMemory> memory;
+    Report mine;
+    const auto slot = [&](std::size_t rank) {
+        return region_->slot(static_cast<int>(rank), chunk_);
+    };
+
+    announce(running, MemoryKind::none);
+    begin(running);
+    if (rank_ == 0) {
+        mine = report_of([&] {
+            memory = SharedMemory::create(
+                ranks_ * stride, "shm: allocate " + std::to_string(bytes) + " bytes on each of " +
+                                     std::to_string(ranks_) + " ranks");
+            return memory->address();
+        });
+        std::memcpy(slot(0), &mine, sizeof mine);
+    }
+    barrier_.arrive_and_wait(deadline, running);
+    if (rank_ != 0) {
+        Report made;
+        std::memcpy(&made, slot(0), sizeof made);
+        if (made.code == 0) {
+            mine = report_of([&] {
+                memory = SharedMemory::open(made.text, deadline);
+                return std::string();
+            });
+        }
+        std::memcpy(slot(rank_), &mine, sizeof mine);
+    }
+    barrier_.arrive_and_wait(deadline, running);
+    for (std::size_t rank = 0; rank < ranks_; ++rank) {
+        std::memcpy(&mine, slot(rank), sizeof mine);
+        if (mine.code != 0) break;
+    }
+    ++chunk_;
+    if (mine.code != 0) throw SystemError(mine.text, mine.code);
+    // Every rank has it open by now; without the descriptor nobody else can.
+    memory->close_descriptor();
+    return {allocations_.add(std::move(memory), stride), true};
+}
+
+}  // namespace ddp::shm

@@ -1,0 +1,43 @@
+// The call that a ShmBackend is running: what its sources share, private to them.
+#pragma once
+
+#include "backends/shm/shm_backend.hpp"
+
+#include <algorithm>
+#include <string>
+
+namespace ddp::shm {
+
+struct ShmBackend::Running {
+    const backends::Call& call;
+    std::uint64_t sequence;
+    const base::Deadline& deadline;
+    std::size_t element_bytes;
+    backends::Store staging;  // how bytes go into slots
+    std::uint32_t first_phase = 0;
+    bool direct = false;  // zero copy
+
+    const std::byte* input() const { return static_cast<const std::byte*>(call.input); }
+    std::byte* output() const { return static_cast<std::byte*>(call.output); }
+    std::size_t root() const { return static_cast<std::size_t>(call.root); }
+    std::string operator()() const {  // for messages
+        return backends::describe(call) + ", operation " + std::to_string(sequence);
+    }
+};
+
+// Bytes first to first + count of a block, moved as chunk `index` of the call; all of it in zero
+// copy.
+struct ShmBackend::Window {
+    std::size_t index;
+    std::size_t first;
+    std::size_t count;
+
+    static Window of(const Running& running, std::size_t index, std::size_t total,
+                     std::size_t piece) {
+        if (running.direct) return {0, 0, total};
+        const std::size_t first = std::min(index * piece, total);
+        return {index, first, std::min(piece, total - first)};
+    }
+};
+
+}  // namespace ddp::shm

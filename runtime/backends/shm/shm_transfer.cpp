@@ -1,0 +1,124 @@
+#include "backends/shm/shm_transfer.hpp"
+
+#include "backends/reduce.hpp"
+
+#include <ddp/error.hpp>
+
+#include <algorithm>
+#include <cstring>
+
+namespace ddp::shm {
+
+using backends::Direction;
+using backends::Transfer;
+
+namespace {
+
+// At the start of each chunk in a channel.
+struct ChunkHead {
+    std::uint64_t message_bytes;
+};
+constexpr std::size_t head_bytes = cache_line;
+
+}  // namespace
+
+class ShmTransfer : public backends::PendingTransfer {
+public:
+    ShmTransfer(TransferState& state, const Transfer& transfer, TransferState::End& end)
+        : state_(state), transfer_(transfer), end_(end), ticket_(end.started++) {}
+
+    // A few chunks at a time, so that the others get their turn.
+    bool advance() override {
+        bool moved = false;
+        for (std::size_t i = 0; i < channel_slots && !done_ && ready(); ++i) {
+            move_chunk();
+            moved = true;
+        }
+        return moved;
+    }
+    bool is_done() const override { return done_; }
+
+    void wait_a_little(const base::Deadline&) override {
+        state_.waiter_.nap([this] { return done_ || ready(); },
+                           {[this] { return describe(); }, {}});
+    }
+
+    void give_up(const base::Deadline& deadline) override {
+        state_.waiter_.give_up(deadline, {[this] { return describe(); },
+                                          [this] { return std::vector<int>{transfer_.peer}; }});
+    }
+
+private:
+    bool sends() const { return transfer_.direction == Direction::send; }
+    int from() const { return sends() ? state_.rank_ : transfer_.peer; }
+    int to() const { return sends() ? transfer_.peer : state_.rank_; }
+    Channel& channel() const { return state_.region_.channel(from(), to()); }
+    std::string describe() const { return backends::describe(transfer_); }
+
+    // Whether it is this transfer's turn and there is room, or something, in the channel.
+    bool ready() const {
+        if (end_.finished.load(std::memory_order_acquire) != ticket_) return false;
+        if (sends()) {
+            return end_.chunks - channel().read.load(std::memory_order_seq_cst) < channel_slots;
+        }
+        return channel().written.load(std::memory_order_seq_cst) > end_.chunks;
+    }
+
+    void move_chunk() {
+        std::byte* const slot = state_.region_.channel_slot(from(), to(), end_.chunks);
+        const std::size_t room = state_.region_.channel_slot_bytes() - head_bytes;
+        const std::size_t count = std::min(room, transfer_.bytes - moved_);
+        std::byte* const mine = static_cast<std::byte*>(transfer_.data) + moved_;
+        if (sends()) {
+            const ChunkHead head{transfer_.bytes};
+            std::memcpy(slot, &head, sizeof head);
+            backends::copy(slot + head_bytes, mine, count);
+        } else {
+            ChunkHead head{};
+            std::memcpy(&head, slot, sizeof head);
+            if (head.message_bytes != transfer_.bytes) throw_mismatch(head.message_bytes);
+            backends::copy(mine, slot + head_bytes, count);
+        }
+        moved_ += count;
+        ++end_.chunks;
+        auto& counter = sends() ? channel().written : channel().read;
+        counter.store(end_.chunks, std::memory_order_seq_cst);
+        state_.waiter_.wake();
+        if (moved_ < transfer_.bytes) return;
+        done_ = true;
+        end_.finished.store(ticket_ + 1, std::memory_order_release);
+    }
+
+    [[noreturn]] void throw_mismatch(std::uint64_t sent) const {
+        state_.waiter_.abort(AbortReason::mismatch, transfer_.peer);
+        throw UsageError("shm: " + describe() + ", but " + state_.waiter_.name(transfer_.peer) +
+                         " sent " + std::to_string(sent) +
+                         " bytes; sends and recvs of a pair of ranks meet in order, and must agree "
+                         "in size");
+    }
+
+    TransferState& state_;
+    Transfer transfer_;
+    TransferState::End& end_;
+    std::uint64_t ticket_;  // its place among the transfers of its channel
+    std::size_t moved_ = 0;
+    bool done_ = false;
+};
+
+TransferState::TransferState(SharedRegion& region, int rank, Waiter& waiter)
+    : region_(region),
+      rank_(rank),
+      waiter_(waiter),
+      sends_(static_cast<std::size_t>(region.ranks())),
+      receives_(static_cast<std::size_t>(region.ranks())) {}
+
+TransferState::End& TransferState::end(const Transfer& transfer) {
+    const auto peer = static_cast<std::size_t>(transfer.peer);
+    return transfer.direction == Direction::send ? sends_[peer] : receives_[peer];
+}
+
+std::unique_ptr<backends::PendingTransfer> TransferState::start(const Transfer& transfer) {
+    return std::make_unique<ShmTransfer>(*this, transfer, end(transfer));
+}
+
+}  // namespace ddp::shm

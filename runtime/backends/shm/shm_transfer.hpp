@@ -1,0 +1,38 @@
+// Point-to-point transfers through the channels of a SharedRegion (protocol.md).
+#pragma once
+
+#include "backends/backend.hpp"
+#include "backends/shm/shared_region.hpp"
+#include "backends/shm/waiter.hpp"
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace ddp::shm {
+
+// This rank's ends of its channels: the transfers of each go one after another.
+class TransferState {
+public:
+    TransferState(SharedRegion& region, int rank, Waiter& waiter);
+
+    std::unique_ptr<backends::PendingTransfer> start(const backends::Transfer& transfer);
+
+private:
+    friend class ShmTransfer;
+    struct End {
+        std::atomic<std::uint64_t> started{0};   // transfers
+        std::atomic<std::uint64_t> finished{0};  // of them
+        std::uint64_t chunks = 0;                // moved; by who advances
+    };
+    End& end(const backends::Transfer& transfer);
+
+    SharedRegion& region_;
+    int rank_;
+    Waiter& waiter_;
+    std::vector<End> sends_;  // by peer
+    std::vector<End> receives_;
+};
+
+}  // namespace ddp::shm

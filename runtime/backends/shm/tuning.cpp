@@ -1,0 +1,83 @@
+#include "backends/shm/tuning.hpp"
+
+#include <ddp/error.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <string>
+
+namespace ddp::shm {
+namespace {
+
+constexpr std::uint64_t KiB = 1024;
+constexpr std::uint64_t MiB = 1024 * KiB;
+
+struct Row {
+    bool oversubscribed;  // more ranks than cores
+    int ranks;            // up to
+    Tuning tuning;
+};
+// The first row that fits. Measured with ddp-bench; see docs/benchmarks.md.
+constexpr Row table[] = {
+    {false, 2, {16 * KiB, 128 * KiB, 1024 * MiB, 200}},
+    {false, 1 << 20, {8 * KiB, 128 * KiB, 1024 * MiB, 200}},
+    {true, 1 << 20, {4 * KiB, 128 * KiB, 1024 * MiB, 10}},
+};
+
+constexpr std::uint64_t least_chunk = 4 * KiB;
+constexpr std::uint64_t most_chunk = 64 * MiB;
+
+[[noreturn]] void refuse(std::string_view what, const std::string& why) {
+    throw UsageError("DDP_SHM_TUNING: '" + std::string(what) + "' " + why);
+}
+
+std::uint64_t number(std::string_view entry, std::string_view text) {
+    std::uint64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    const std::string_view unit(end, static_cast<std::size_t>(text.data() + text.size() - end));
+    if (error == std::errc{} && unit.empty()) return value;
+    const bool fits = error == std::errc{} && value < (std::uint64_t{1} << 32);
+    if (fits && (unit == "K" || unit == "k")) return value * KiB;
+    if (fits && (unit == "M" || unit == "m")) return value * MiB;
+    refuse(entry, "needs a number of bytes, such as 4096, 64K or 1M");
+}
+
+void apply(Tuning& tuning, std::string_view entry) {
+    const std::size_t equals = entry.find('=');
+    const std::string_view name = entry.substr(0, equals);
+    std::uint64_t* field = nullptr;
+    if (name == "one_phase_bytes") field = &tuning.one_phase_bytes;
+    if (name == "chunk_bytes") field = &tuning.chunk_bytes;
+    if (name == "streaming_bytes") field = &tuning.streaming_bytes;
+    if (name == "spins") field = &tuning.spins;
+    if (field == nullptr || equals == std::string_view::npos) {
+        refuse(entry,
+               "is not one of one_phase_bytes=, chunk_bytes=, streaming_bytes=, spins= "
+               "(separated by commas)");
+    }
+    *field = number(entry, entry.substr(equals + 1));
+    if (tuning.chunk_bytes < least_chunk || tuning.chunk_bytes > most_chunk) {
+        refuse(entry, "is outside 4K to 64M");
+    }
+}
+
+}  // namespace
+
+Tuning make_tuning(int ranks, int cores, std::string_view overrides) {
+    const bool oversubscribed = ranks > cores;
+    const Row* row = table;
+    while (row->oversubscribed != oversubscribed || row->ranks < ranks) ++row;
+    Tuning tuning = row->tuning;
+    while (!overrides.empty()) {
+        const std::size_t comma = overrides.find(',');
+        apply(tuning, overrides.substr(0, comma));
+        overrides.remove_prefix(comma == std::string_view::npos ? overrides.size() : comma + 1);
+    }
+    // Slots begin on pages, and hold whole cache lines of each rank's share.
+    const std::uint64_t least = static_cast<std::uint64_t>(ranks) * 64;
+    tuning.chunk_bytes = (std::max(tuning.chunk_bytes, least) + 4095) / 4096 * 4096;
+    if (tuning.one_phase_bytes > tuning.chunk_bytes) tuning.one_phase_bytes = tuning.chunk_bytes;
+    return tuning;
+}
+
+}  // namespace ddp::shm

@@ -1,0 +1,27 @@
+// The numbers that choose the path of an shm collective: one small table by ranks and cores, which
+// DDP_SHM_TUNING overrides ("chunk_bytes=64K,streaming_bytes=4M"). They change the way of the data,
+// never the order of a sum. The maker of a region writes them there, so all its ranks agree.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace ddp::shm {
+
+struct Tuning {
+    // Up to here each rank publishes everything and reduces everything, in one phase.
+    std::uint64_t one_phase_bytes;
+    // What moves at a time through the slots, at most; also the size of a slot.
+    std::uint64_t chunk_bytes;
+    // From here on the bytes staged for others go past the caches.
+    std::uint64_t streaming_bytes;
+    // Polls with a pause before a waiting rank begins to yield its core.
+    std::uint64_t spins;
+    friend bool operator==(const Tuning&, const Tuning&) = default;
+};
+
+// For so many ranks on so many cores, with `overrides` (the variable's value, may be empty)
+// applied. Throws UsageError for an unknown name or a bad number.
+Tuning make_tuning(int ranks, int cores, std::string_view overrides);
+
+}  // namespace ddp::shm

@@ -1,0 +1,169 @@
+#include "backends/shm/waiter.hpp"
+
+#include <ddp/error.hpp>
+
+#include <linux/futex.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <ctime>
+
+namespace ddp::shm {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto yield_time = 1ms;
+constexpr auto futex_slice = 20ms;
+
+// Not FUTEX_PRIVATE: the word is shared between processes.
+void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t expected,
+                std::chrono::nanoseconds timeout) {
+    const timespec time{0, static_cast<long>(timeout.count())};
+    ::syscall(SYS_futex, &word, FUTEX_WAIT, expected, &time, nullptr, 0);
+}
+
+void futex_wake_all(std::atomic<std::uint32_t>& word) {
+    ::syscall(SYS_futex, &word, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
+}
+
+constexpr std::uint32_t encode(AbortReason reason, int culprit) {
+    return static_cast<std::uint32_t>(reason) << 24 | static_cast<std::uint32_t>(culprit);
+}
+constexpr AbortReason reason_of(std::uint32_t word) { return static_cast<AbortReason>(word >> 24); }
+constexpr int culprit_of(std::uint32_t word) { return static_cast<int>(word & 0xffffff); }
+
+}  // namespace
+
+Waiter::Waiter(SharedRegion& region, int rank, const std::atomic<std::uint32_t>* agent_abort,
+               std::span<const int> job_ranks)
+    : region_(region),
+      header_(region.header()),
+      spins_(header_.tuning.spins),
+      rank_(rank),
+      agent_abort_(agent_abort),
+      job_ranks_(job_ranks.begin(), job_ranks.end()),
+      pidfds_(static_cast<std::size_t>(region.ranks())),
+      gone_(static_cast<std::size_t>(region.ranks()), false) {
+    for (int peer = 0; peer < region.ranks(); ++peer) {
+        if (peer == rank) continue;
+        const pid_t pid = region.block(peer).pid.load(std::memory_order_acquire);
+        const auto index = static_cast<std::size_t>(peer);
+        pidfds_[index].reset(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+        if (pidfds_[index]) continue;
+        if (errno != ESRCH) throw SystemError("shm: pidfd_open of " + std::to_string(pid), errno);
+        gone_[index] = true;
+    }
+}
+
+int Waiter::job_rank(int rank) const {
+    return job_ranks_.empty() ? rank : job_ranks_[static_cast<std::size_t>(rank)];
+}
+
+std::string Waiter::name(int rank) const {
+    return "rank " + std::to_string(job_rank(rank)) + " (pid " +
+           std::to_string(region_.block(rank).pid.load(std::memory_order_relaxed)) + ")";
+}
+
+void Waiter::wait_long(const std::function<bool()>& ready, const base::Deadline& deadline,
+                       const std::function<Awaited()>& awaited) {
+    const auto yield_end = base::Deadline::Clock::now() + yield_time;
+    do {
+        ::sched_yield();
+        if (ready()) return;
+    } while (base::Deadline::Clock::now() < yield_end);
+
+    const Awaited for_messages = awaited();
+    while (!ready()) {
+        nap(ready, for_messages);
+        if (deadline.passed() && !ready()) give_up(deadline, for_messages);
+    }
+}
+
+void Waiter::nap(const std::function<bool()>& ready, const Awaited& awaited) {
+    header_.sleepers.fetch_add(1, std::memory_order_seq_cst);
+    const std::uint32_t seen = header_.wake.load(std::memory_order_seq_cst);
+    if (!ready() && header_.abort_word.load(std::memory_order_seq_cst) == 0) {
+        futex_wait(header_.wake, seen, futex_slice);
+    }
+    header_.sleepers.fetch_sub(1, std::memory_order_seq_cst);
+    if (!ready()) look_for_trouble(ready, awaited);
+}
+
+void Waiter::wake_sleepers() {
+    header_.wake.fetch_add(1, std::memory_order_seq_cst);
+    futex_wake_all(header_.wake);
+}
+
+void Waiter::look_for_trouble(const std::function<bool()>& ready, const Awaited& awaited) {
+    const int dead = dead_peer();
+    // It may have published what we wait for and then ended: its part is done, and so is ours.
+    if (ready()) return;
+    if (dead >= 0) abort(AbortReason::peer_died, dead);
+    if (const int blamed = blamed_by_agent(); blamed >= 0) abort(AbortReason::peer_died, blamed);
+    throw_if_aborted(awaited.what);
+}
+
+int Waiter::dead_peer() const {
+    for (std::size_t peer = 0; peer < pidfds_.size(); ++peer) {
+        if (gone_[peer]) return static_cast<int>(peer);
+        if (!pidfds_[peer]) continue;
+        pollfd entry{pidfds_[peer].get(), POLLIN, 0};
+        if (::poll(&entry, 1, 0) == 1) return static_cast<int>(peer);
+    }
+    return -1;
+}
+
+int Waiter::blamed_by_agent() const {
+    if (agent_abort_ == nullptr) return -1;
+    const std::uint32_t word = agent_abort_->load(std::memory_order_acquire);
+    if (word == 0) return -1;
+    const int blamed = static_cast<int>(word) - 1;
+    if (job_ranks_.empty()) return blamed;
+    const auto found = std::find(job_ranks_.begin(), job_ranks_.end(), blamed);
+    // Somebody of the job outside this group: its end is for others to report.
+    return found == job_ranks_.end() ? -1 : static_cast<int>(found - job_ranks_.begin());
+}
+
+void Waiter::abort(AbortReason reason, int culprit) {
+    std::uint32_t none = 0;
+    header_.abort_word.compare_exchange_strong(none, encode(reason, culprit),
+                                               std::memory_order_seq_cst);
+    wake_sleepers();
+}
+
+void Waiter::throw_abort(const std::string& what) const {
+    const std::uint32_t word = header_.abort_word.load(std::memory_order_acquire);
+    const int culprit = culprit_of(word);
+    switch (reason_of(word)) {
+        case AbortReason::none:
+            break;
+        case AbortReason::peer_died:
+            throw PeerError(job_rank(culprit), "shm: " + name(culprit) + " ended during " + what);
+        case AbortReason::peer_timed_out:
+            throw TimeoutError("shm: " + name(culprit) + " did not come to " + what +
+                               " in time, as another rank found");
+        case AbortReason::mismatch:
+            throw UsageError("shm: the ranks called different operations; " + name(culprit) +
+                             " differs from rank " + std::to_string(job_rank(0)) + " (at " + what +
+                             ")");
+    }
+    throw Error("shm: aborted for no known reason during " + what);
+}
+
+void Waiter::give_up(const base::Deadline& deadline, const Awaited& awaited) {
+    std::string missing;
+    const std::vector<int> ranks = awaited.missing();
+    for (const int rank : ranks) missing += (missing.empty() ? "" : ", ") + name(rank);
+    abort(AbortReason::peer_timed_out, ranks.empty() ? rank_ : ranks.front());
+    throw TimeoutError("shm: " + awaited.what() + " did not end within " +
+                       base::to_string(deadline.timeout()) + "; " + name(rank_) +
+                       " is waiting for " + (missing.empty() ? "nobody" : missing) +
+                       "; is it stopped, or in other code?");
+}
+
+}  // namespace ddp::shm

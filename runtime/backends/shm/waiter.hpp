@@ -1,0 +1,102 @@
+// How a rank waits for what another publishes in the region, and everything that can end a wait: it
+// came, a peer died, somebody aborted, the deadline passed. First pauses, then sched_yield for up
+// to 1 ms, then futex in slices of 20 ms, after each of which the peers' pidfds and the abort words
+// are looked at. Any number of threads of a rank may wait.
+#pragma once
+
+#include "backends/shm/shared_region.hpp"
+#include "base/deadline.hpp"
+#include "base/unique_fd.hpp"
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace ddp::shm {
+
+enum class AbortReason : std::uint32_t { none, peer_died, peer_timed_out, mismatch };
+
+inline void pause_cpu() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
+class Waiter {
+public:
+    // What is awaited, for when it does not come.
+    struct Awaited {
+        std::function<std::string()> what;            // "all_reduce of ..., operation 7"
+        std::function<std::vector<int>()> missing{};  // the ranks that have not come
+    };
+
+    // Opens a pidfd for each rank named in the region; all ranks must have written their pids.
+    // `agent_abort`: the control region's abort word (1 + the job's rank to blame), or null.
+    // `job_ranks`: each rank's number in the job, for messages; empty: the same.
+    Waiter(SharedRegion& region, int rank, const std::atomic<std::uint32_t>* agent_abort,
+           std::span<const int> job_ranks);
+
+    // Blocks until `ready()`, which reads what peers publish with sequentially consistent loads.
+    // `awaited()` makes the Awaited, only in need. Throws PeerError, TimeoutError; then every other
+    // rank throws too.
+    template <class Ready, class MakeAwaited>
+    void wait(const Ready& ready, const base::Deadline& deadline, const MakeAwaited& awaited) {
+        if (poll(ready)) return;
+        wait_long(std::cref(ready), deadline, std::cref(awaited));
+    }
+    // Sleeps until a peer publishes something, or 20 ms. Throws as wait.
+    void nap(const std::function<bool()>& ready, const Awaited& awaited);
+
+    // The deadline has passed: aborts and throws TimeoutError.
+    [[noreturn]] void give_up(const base::Deadline& deadline, const Awaited& awaited);
+
+    // After a sequentially consistent store of what others may wait for.
+    void wake() {
+        if (header_.sleepers.load(std::memory_order_seq_cst) > 0) wake_sleepers();
+    }
+
+    // Ends every wait on every rank. The first call wins.
+    void abort(AbortReason reason, int culprit);
+    template <class What>
+    void throw_if_aborted(const What& what) const {
+        if (header_.abort_word.load(std::memory_order_acquire) != 0) throw_abort(what());
+    }
+
+    int job_rank(int rank) const;
+    std::string name(int rank) const;  // "rank 1 (pid 77)"
+
+private:
+    template <class Ready>
+    bool poll(const Ready& ready) const {
+        constexpr int eager = 16;
+        for (int i = 0; i < eager; ++i) {
+            if (ready()) return true;
+        }
+        for (std::uint64_t i = 0; i < spins_; ++i) {
+            pause_cpu();
+            if (ready()) return true;
+        }
+        return false;
+    }
+    void wait_long(const std::function<bool()>& ready, const base::Deadline& deadline,
+                   const std::function<Awaited()>& awaited);
+    void wake_sleepers();
+    void look_for_trouble(const std::function<bool()>& ready, const Awaited& awaited);
+    [[noreturn]] void throw_abort(const std::string& what) const;
+    int dead_peer() const;        // -1: all live
+    int blamed_by_agent() const;  // a rank of this group, -1: nobody
+
+    SharedRegion& region_;
+    RegionHeader& header_;
+    std::uint64_t spins_;
+    int rank_;
+    const std::atomic<std::uint32_t>* agent_abort_;
+    std::vector<int> job_ranks_;
+    std::vector<base::UniqueFd> pidfds_;  // by rank; none for this one
+    std::vector<bool> gone_;              // had already died when we looked
+};
+
+}  // namespace ddp::shm

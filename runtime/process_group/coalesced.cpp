@@ -1,0 +1,93 @@
+// Many tensors in one operation: packed into one piece of memory while the operation runs.
+#include "process_group/process_group_impl.hpp"
+
+#include <ddp/error.hpp>
+
+#include <cstring>
+#include <memory>
+#include <numeric>
+
+namespace ddp {
+namespace {
+
+using backends::Call;
+using backends::Collective;
+
+std::size_t total_bytes(std::span<const TensorView> tensors) {
+    return std::accumulate(
+        tensors.begin(), tensors.end(), std::size_t{0},
+        [](std::size_t sum, const TensorView& tensor) { return sum + tensor.bytes(); });
+}
+
+void require_cpu(std::span<const TensorView> tensors, const char* operation) {
+    for (const TensorView& tensor : tensors) {
+        if (tensor.device.type == DeviceType::cpu) continue;
+        throw UsageError(std::string(operation) + ": a tensor is on " + to_string(tensor.device) +
+                         ", but this group's backend moves CPU memory only");
+    }
+}
+
+void pack(std::span<const TensorView> tensors, std::byte* to) {
+    for (const TensorView& tensor : tensors) {
+        if (tensor.bytes() > 0) std::memcpy(to, tensor.data, tensor.bytes());
+        to += tensor.bytes();
+    }
+}
+
+void unpack(std::span<const TensorView> tensors, const std::byte* from) {
+    for (const TensorView& tensor : tensors) {
+        if (tensor.bytes() > 0) std::memcpy(tensor.data, from, tensor.bytes());
+        from += tensor.bytes();
+    }
+}
+
+// Runs `call` in place on all of the tensors as one.
+process_group::CollectiveOperation::Body on_all(std::span<const TensorView> tensors,
+                                                const Call& call) {
+    return [list = std::vector<TensorView>(tensors.begin(), tensors.end()), call](
+               backends::Backend& backend, std::uint64_t sequence, const base::Deadline& deadline) {
+        const auto memory = std::make_unique_for_overwrite<std::byte[]>(call.bytes());
+        pack(list, memory.get());
+        Call packed = call;
+        packed.input = packed.output = memory.get();
+        backend.run(packed, sequence, deadline);
+        unpack(list, memory.get());
+    };
+}
+
+}  // namespace
+
+Work ProcessGroup::all_reduce_coalesced(std::span<const TensorView> tensors, ReduceOp op, Stream) {
+    require_cpu(tensors, "all_reduce_coalesced");
+    const DType dtype = tensors.empty() ? DType::float32 : tensors[0].dtype;
+    for (const TensorView& tensor : tensors) {
+        if (tensor.dtype == dtype) continue;
+        throw UsageError(std::string("all_reduce_coalesced: the first tensor holds ") +
+                         to_string(dtype) + ", another " + to_string(tensor.dtype) +
+                         "; one call takes one dtype");
+    }
+    if (!is_defined(op, dtype)) {
+        throw UsageError(std::string("all_reduce_coalesced: ") + to_string(op) +
+                         " is not defined on " + to_string(dtype));
+    }
+    const Call call{.kind = Collective::all_reduce,
+                    .dtype = dtype,
+                    .op = op,
+                    .elements = total_bytes(tensors) / size_of(dtype)};
+    return impl_->start(call, on_all(tensors, call));
+}
+
+Work ProcessGroup::broadcast_coalesced(std::span<const TensorView> tensors, Root root, Stream) {
+    require_cpu(tensors, "broadcast_coalesced");
+    if (root.rank < 0 || root.rank >= size()) {
+        throw UsageError("broadcast_coalesced: root " + std::to_string(root.rank) +
+                         " is not a rank of a group of " + std::to_string(size()));
+    }
+    const Call call{.kind = Collective::broadcast,
+                    .dtype = DType::uint8,
+                    .root = root.rank,
+                    .elements = total_bytes(tensors)};
+    return impl_->start(call, on_all(tensors, call));
+}
+
+}  // namespace ddp

@@ -1,0 +1,137 @@
+#include "process_group/collective_queue.hpp"
+
+#include <ctime>
+
+namespace ddp::process_group {
+namespace {
+
+using namespace std::chrono_literals;
+
+// How long an operation waits for its caller to come and run it. Small ones are mostly waited for
+// at once, and a thread that looks in after each of them would cost more than they do.
+constexpr std::size_t small_bytes = 64 * 1024;
+constexpr auto small_delay = 200us;
+constexpr auto large_delay = 50us;
+
+std::uint64_t monotonic_ns() {
+    timespec now{};
+    ::clock_gettime(CLOCK_MONOTONIC, &now);
+    return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000U +
+           static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+void store_header(contract::OperationHeader& header, const backends::Call& call,
+                  std::uint64_t sequence, std::uint32_t group) {
+    constexpr auto relaxed = std::memory_order_relaxed;
+    header.elements.store(call.elements, relaxed);
+    header.group.store(group, relaxed);
+    header.kind.store(static_cast<std::uint8_t>(call.kind), relaxed);
+    header.dtype.store(static_cast<std::uint8_t>(call.dtype), relaxed);
+    header.reduce_op.store(static_cast<std::uint8_t>(call.op.kind), relaxed);
+    header.root.store(call.root, relaxed);
+    header.sequence.store(sequence, std::memory_order_release);
+}
+
+}  // namespace
+
+void CollectiveOperation::wait() {
+    wait_quietly();
+    if (error_) std::rethrow_exception(error_);
+}
+
+void CollectiveOperation::wait_quietly() noexcept {
+    if (!is_completed()) queue_->complete(*this);
+}
+
+CollectiveQueue::CollectiveQueue(std::shared_ptr<backends::Backend> backend,
+                                 contract::ControlPage& page, std::uint32_t number)
+    : backend_(std::move(backend)), page_(page), number_(number) {}
+
+CollectiveQueue::~CollectiveQueue() { stop(); }
+
+std::shared_ptr<CollectiveOperation> CollectiveQueue::start(const backends::Call& call,
+                                                            std::chrono::milliseconds timeout,
+                                                            CollectiveOperation::Body body) {
+    const std::lock_guard lock(mutex_);
+    if (failure_) std::rethrow_exception(failure_);
+    // First of all, since it may fail: no other rank has counted an operation then.
+    if (!thread_) thread_ = std::make_unique<DelayedThread>([this] { run_all(); });
+    auto operation = std::make_shared<CollectiveOperation>(
+        shared_from_this(), call, std::move(body), sequence_ + 1, base::Deadline::after(timeout));
+    queue_.push_back(operation);
+    ++sequence_;
+    thread_->arm(call.bytes() < small_bytes ? small_delay : large_delay);
+    return operation;
+}
+
+void CollectiveQueue::complete(CollectiveOperation& wanted) noexcept {
+    std::unique_lock lock(mutex_);
+    while (!wanted.is_completed()) {
+        if (!running_ && !queue_.empty()) {
+            run_front(lock);
+        } else {
+            changed_.wait(lock);
+        }
+    }
+    if (!queue_.empty()) thread_->arm(large_delay);
+}
+
+void CollectiveQueue::run_all() noexcept {
+    std::unique_lock lock(mutex_);
+    while (!queue_.empty()) {
+        if (running_) {
+            changed_.wait(lock);
+        } else {
+            run_front(lock);
+        }
+    }
+}
+
+void CollectiveQueue::run_front(std::unique_lock<std::mutex>& lock) noexcept {
+    const std::shared_ptr<CollectiveOperation> operation = std::move(queue_.front());
+    queue_.pop_front();
+    std::exception_ptr error = failure_;
+    if (!error) {
+        running_ = true;
+        lock.unlock();
+        try {
+            publish(*operation);
+            if (operation->body_) {
+                operation->body_(*backend_, operation->sequence_, operation->deadline_);
+            } else {
+                backend_->run(operation->call_, operation->sequence_, operation->deadline_);
+            }
+            page_.phase.store(static_cast<std::uint32_t>(contract::Phase::running),
+                              std::memory_order_relaxed);
+        } catch (...) {
+            error = std::current_exception();
+            page_.phase.store(static_cast<std::uint32_t>(contract::Phase::failed),
+                              std::memory_order_relaxed);
+        }
+        operation->body_ = {};  // what it holds of the caller's ends here
+        lock.lock();
+        running_ = false;
+    }
+    failure_ = error;
+    operation->error_ = error;
+    operation->completed_.store(true, std::memory_order_release);
+    changed_.notify_all();
+}
+
+void CollectiveQueue::publish(const CollectiveOperation& operation) {
+    constexpr auto relaxed = std::memory_order_relaxed;
+    store_header(page_.current, operation.call_, operation.sequence_, number_);
+    const std::uint64_t entry = page_.ring_next.fetch_add(1, std::memory_order_acq_rel);
+    store_header(page_.ring[entry % contract::control_ring_entries], operation.call_,
+                 operation.sequence_, number_);
+    page_.heartbeat_ns.store(monotonic_ns(), relaxed);
+    page_.phase.store(static_cast<std::uint32_t>(contract::Phase::collective), relaxed);
+}
+
+void CollectiveQueue::stop() noexcept {
+    run_all();
+    // Outside the lock, which the thread takes; nothing more is started by now.
+    if (thread_) thread_->stop();
+}
+
+}  // namespace ddp::process_group

@@ -1,0 +1,46 @@
+#include "process_group/delayed_thread.hpp"
+
+#include "base/background_thread.hpp"
+
+#include <ddp/error.hpp>
+
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+
+namespace ddp::process_group {
+
+DelayedThread::DelayedThread(std::function<void()> work)
+    : work_(std::move(work)), timer_(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC)) {
+    if (!timer_) throw SystemError("process group: a timer for its thread", errno);
+    thread_ = base::start_background_thread([this] { loop(); });
+}
+
+DelayedThread::~DelayedThread() { stop(); }
+
+void DelayedThread::set_timer(std::chrono::nanoseconds delay) noexcept {
+    itimerspec when{};
+    when.it_value.tv_nsec = static_cast<long>(delay.count());
+    ::timerfd_settime(timer_.get(), 0, &when, nullptr);
+}
+
+void DelayedThread::loop() noexcept {
+    for (;;) {
+        std::uint64_t expirations = 0;
+        if (::read(timer_.get(), &expirations, sizeof expirations) < 0) continue;
+        if (stopping_.load(std::memory_order_acquire)) return;
+        // Before the work: what is asked for while it runs makes it run again.
+        armed_.store(false, std::memory_order_release);
+        work_();
+    }
+}
+
+void DelayedThread::stop() noexcept {
+    stopping_.store(true, std::memory_order_release);
+    set_timer(std::chrono::nanoseconds{1});
+    if (thread_.joinable()) thread_.join();
+}
+
+}  // namespace ddp::process_group

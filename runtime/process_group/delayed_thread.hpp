@@ -1,0 +1,42 @@
+// A thread that does a queue's work when nobody else does: it wakes a moment after it was armed. A
+// caller that waits at once has done the work by then, and has paid neither for waking a thread nor
+// for sharing its core with one.
+#pragma once
+
+#include "base/unique_fd.hpp"
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <thread>
+
+namespace ddp::process_group {
+
+class DelayedThread {
+public:
+    // `work` runs on the thread each time it wakes. Throws SystemError.
+    explicit DelayedThread(std::function<void()> work);
+    ~DelayedThread();  // stop()
+    DelayedThread(const DelayedThread&) = delete;
+    DelayedThread& operator=(const DelayedThread&) = delete;
+
+    // Lets it wake after `delay`, unless it is to wake anyway. Any thread; costs a system call only
+    // when it had nothing before it.
+    void arm(std::chrono::nanoseconds delay) noexcept {
+        if (!armed_.exchange(true, std::memory_order_acq_rel)) set_timer(delay);
+    }
+    // After the work at hand, if any. Not from `work`.
+    void stop() noexcept;
+
+private:
+    void set_timer(std::chrono::nanoseconds delay) noexcept;
+    void loop() noexcept;
+
+    std::function<void()> work_;
+    base::UniqueFd timer_;
+    std::atomic<bool> armed_{false};
+    std::atomic<bool> stopping_{false};
+    std::thread thread_;
+};
+
+}  // namespace ddp::process_group
