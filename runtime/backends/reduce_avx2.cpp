@@ -1,0 +1,38 @@
+// The kernels for x86-64 processors with AVX2 and F16C; compiled with -mavx2 -mf16c, and without
+// -mfma, so that it rounds where the others do. See reduce_kernel_set.hpp for what it may not do.
+#include "backends/reduce_avx2.hpp"
+
+#include <immintrin.h>
+
+namespace ddp::backends {
+namespace {
+
+struct Machine {
+    static constexpr std::size_t vector_bytes = 32;
+    static void stream(std::byte* aligned, const std::byte* from) {
+        _mm256_stream_si256(reinterpret_cast<__m256i*>(aligned),
+                            _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+    }
+    static void finish_streams() { _mm_sfence(); }
+};
+
+using Floats [[gnu::vector_size(Machine::vector_bytes)]] = float;
+
+Floats widen_half(const std::byte* from) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+}
+void narrow_half(std::byte* to, Floats value) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to),
+                     _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+
+}  // namespace
+}  // namespace ddp::backends
+
+#include "backends/reduce_kernels.hpp"
+
+namespace ddp::backends {
+
+constexpr KernelSet avx2_kernel_set{.reduce = reduce_job, .stream = stream_all};
+
+}  // namespace ddp::backends

@@ -1,0 +1,32 @@
+// The kernels for every x86-64 processor. They have no instructions for float16, so integer
+// arithmetic converts them.
+#include "backends/reduce_kernel_set.hpp"
+
+#include <emmintrin.h>
+
+namespace ddp::backends {
+namespace {
+
+struct Machine {
+    static constexpr std::size_t vector_bytes = 16;
+    static void stream(std::byte* aligned, const std::byte* from) {
+        _mm_stream_si128(reinterpret_cast<__m128i*>(aligned),
+                         _mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+    }
+    static void finish_streams() { _mm_sfence(); }
+};
+
+}  // namespace
+}  // namespace ddp::backends
+
+#include "backends/reduce_half_bits.hpp"
+#include "backends/reduce_kernels.hpp"
+
+namespace ddp::backends {
+
+const KernelSet& baseline_kernels() noexcept {
+    static constexpr KernelSet set{.reduce = reduce_job, .stream = stream_all};
+    return set;
+}
+
+}  // namespace ddp::backends
