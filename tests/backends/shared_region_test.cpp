@@ -9,20 +9,27 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <span>
 #include <sstream>
 #include <string>
+#include <vector>
 
 namespace {
 
 using namespace std::chrono_literals;
 using ddp::shm::SharedRegion;
 
+// With slots of 4 KiB.
+std::shared_ptr<SharedRegion> create(int ranks) {
+    return SharedRegion::create(ranks, ddp::shm::make_tuning(ranks, 2, "chunk_bytes=4K"));
+}
+
 std::shared_ptr<SharedRegion> open_at(const std::string& address) {
     return SharedRegion::open(address, ddp::base::Deadline::after(10s));
 }
 
 TEST(SharedRegion, IsTheSameMemoryForWhoOpensIt) {
-    const auto made = SharedRegion::create(3, 4096);
+    const auto made = create(3);
     const auto opened = open_at(made->address());
     made->slot(2, 1)[5] = std::byte{42};
     EXPECT_EQ(opened->slot(2, 1)[5], std::byte{42});
@@ -30,24 +37,46 @@ TEST(SharedRegion, IsTheSameMemoryForWhoOpensIt) {
     EXPECT_EQ(opened->slot_bytes(), 4096U);
 }
 
-TEST(SharedRegion, KeepsSlotsApart) {
-    const auto region = SharedRegion::create(2, 4096);
-    for (int rank = 0; rank < 2; ++rank) {
-        for (std::uint32_t parity = 0; parity < 2; ++parity) {
-            std::fill_n(region->slot(rank, parity), 4096, std::byte(10 * rank + int(parity) + 1));
+// Fills everything there is, each part with a number of its own, then looks whether all are whole.
+TEST(SharedRegion, KeepsItsPartsApart) {
+    constexpr int ranks = 3;
+    const auto region = create(ranks);
+    std::vector<std::span<std::byte>> parts;
+    for (int rank = 0; rank < ranks; ++rank) {
+        for (std::uint64_t chunk = 0; chunk < ddp::shm::slots_a_rank; ++chunk) {
+            parts.push_back({region->slot(rank, chunk), 4096});
+        }
+        for (const std::uint64_t parity : {0U, 1U}) {
+            auto* const counts = reinterpret_cast<std::byte*>(region->parts(rank, parity));
+            parts.push_back({counts, 2 * ranks * sizeof(std::uint64_t)});
+        }
+        auto* const block = reinterpret_cast<std::byte*>(&region->block(rank));
+        parts.push_back({block, sizeof(ddp::shm::RankBlock)});
+        for (int to = 0; to < ranks; ++to) {
+            auto* const channel = reinterpret_cast<std::byte*>(&region->channel(rank, to));
+            parts.push_back({channel, sizeof(ddp::shm::Channel)});
+            for (std::uint64_t chunk = 0; chunk < ddp::shm::channel_slots; ++chunk) {
+                parts.push_back(
+                    {region->channel_slot(rank, to, chunk), region->channel_slot_bytes()});
+            }
         }
     }
-    std::fill_n(region->result(0), 4096, std::byte{77});
-    std::fill_n(region->result(1), 4096, std::byte{88});
-    EXPECT_EQ(region->slot(0, 0)[4095], std::byte{1});
-    EXPECT_EQ(region->slot(0, 1)[0], std::byte{2});
-    EXPECT_EQ(region->slot(1, 0)[4095], std::byte{11});
-    EXPECT_EQ(region->slot(1, 1)[4095], std::byte{12});
-    EXPECT_EQ(region->result(0)[4095], std::byte{77});
+    for (std::uint64_t chunk = 0; chunk < ddp::shm::slots_a_rank; ++chunk) {
+        parts.push_back({region->result(chunk), 4096});
+    }
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+        std::fill(parts[i].begin(), parts[i].end(), std::byte(1 + i % 251));
+    }
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+        EXPECT_EQ(std::count(parts[i].begin(), parts[i].end(), std::byte(1 + i % 251)),
+                  static_cast<std::ptrdiff_t>(parts[i].size()))
+            << "part " << i;
+    }
+    EXPECT_EQ(region->slot(1, 5), region->slot(1, 1)) << "four slots, used in turn";
 }
 
 TEST(SharedRegion, CannotBeOpenedOnceItsDescriptorIsClosed) {
-    const auto region = SharedRegion::create(1, 4096);
+    const auto region = create(1);
     const std::string address = region->address();
     region->close_descriptor();
     EXPECT_THROW(open_at(address), ddp::Error);
@@ -55,7 +84,7 @@ TEST(SharedRegion, CannotBeOpenedOnceItsDescriptorIsClosed) {
 
 // Where /proc/<pid>/fd leads nowhere, as in a process that is not dumpable, the socket remains.
 TEST(SharedRegion, IsHandedOverWhereProcIsClosed) {
-    const auto made = SharedRegion::create(2, 4096);
+    const auto made = create(2);
     std::istringstream fields(made->address());
     std::string pid;
     std::string fd;
@@ -70,8 +99,8 @@ TEST(SharedRegion, IsHandedOverWhereProcIsClosed) {
 }
 
 TEST(SharedRegion, RefusesWhatIsNotTheRegion) {
-    const auto region = SharedRegion::create(1, 4096);
-    const auto other = SharedRegion::create(1, 4096);
+    const auto region = create(1);
+    const auto other = create(1);
     std::istringstream fields(region->address());
     std::string pid;
     std::string fd;
@@ -84,7 +113,7 @@ TEST(SharedRegion, RefusesWhatIsNotTheRegion) {
 
 TEST(SharedRegion, NamesTheBytesThatItCannotHave) {
     try {
-        SharedRegion::create(4096, std::size_t{1} << 36);
+        SharedRegion::create(4096, ddp::shm::Tuning{0, std::uint64_t{1} << 36, 0, 0});
         FAIL() << "512 TiB were allocated";
     } catch (const ddp::SystemError& error) {
         EXPECT_NE(std::string(error.what()).find("bytes of shared memory for 4096 ranks"),
@@ -94,7 +123,7 @@ TEST(SharedRegion, NamesTheBytesThatItCannotHave) {
 }
 
 TEST(SharedRegion, HasNoNameInTheFileSystem) {
-    const auto region = SharedRegion::create(2, 4096);
+    const auto region = create(2);
     for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
         EXPECT_EQ(entry.path().filename().string().find("ddp"), std::string::npos);
     }

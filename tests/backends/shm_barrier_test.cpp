@@ -1,5 +1,6 @@
 // What ends a wait at the barrier. Ranks are threads or forked processes over one region.
 #include "backends/shm/shm_barrier.hpp"
+#include "backends/shm/waiter.hpp"
 
 #include <ddp/error.hpp>
 
@@ -22,10 +23,22 @@ using ::testing::HasSubstr;
 
 // A region in which every rank is this process, but those that a test replaces.
 std::shared_ptr<SharedRegion> region_of(int ranks) {
-    auto region = SharedRegion::create(ranks, 4096);
-    for (int rank = 0; rank < ranks; ++rank) region->line(rank).pid.store(::getpid());
+    auto region = SharedRegion::create(ranks, make_tuning(ranks, 2, "chunk_bytes=4K"));
+    for (int rank = 0; rank < ranks; ++rank) region->block(rank).pid.store(::getpid());
     return region;
 }
+
+// One rank's side: the waiter and the barrier on it.
+struct Side {
+    Side(SharedRegion& region, int rank, const std::atomic<std::uint32_t>* agent_abort,
+         std::span<const int> job_ranks = {})
+        : waiter(region, rank, agent_abort, job_ranks), barrier(region, rank, waiter) {}
+    void arrive_and_wait(const Deadline& deadline, const std::string& what) {
+        barrier.arrive_and_wait(deadline, [&] { return what; });
+    }
+    Waiter waiter;
+    ShmBarrier barrier;
+};
 
 pid_t start_child(const std::function<void()>& body) {
     const pid_t pid = ::fork();
@@ -45,7 +58,7 @@ TEST(ShmBarrier, LetsNobodyPassBeforeTheLast) {
     std::vector<std::jthread> threads;
     for (int rank = 0; rank < ranks; ++rank) {
         threads.emplace_back([&, rank] {
-            ShmBarrier barrier(*region, rank, nullptr);
+            Side barrier(*region, rank, nullptr);
             for (int round = 1; round <= rounds; ++round) {
                 entered.fetch_add(1);
                 barrier.arrive_and_wait(Deadline::after(30s), "test");
@@ -62,8 +75,8 @@ TEST(ShmBarrier, LetsNobodyPassBeforeTheLast) {
 TEST(ShmBarrier, NamesAPeerThatWasKilled) {
     const auto region = region_of(2);
     const pid_t child = start_child([] { ::pause(); });
-    region->line(1).pid.store(child);
-    ShmBarrier barrier(*region, 0, nullptr);
+    region->block(1).pid.store(child);
+    Side barrier(*region, 0, nullptr);
     ::kill(child, SIGKILL);
     try {
         barrier.arrive_and_wait(Deadline::after(30s), "all_reduce of 4 float32 (sum)");
@@ -80,8 +93,8 @@ TEST(ShmBarrier, NamesAPeerThatWasGoneBeforeTheGroupWasMade) {
     const auto region = region_of(2);
     const pid_t child = start_child([] {});
     ::waitpid(child, nullptr, 0);
-    region->line(1).pid.store(child);
-    ShmBarrier barrier(*region, 0, nullptr);
+    region->block(1).pid.store(child);
+    Side barrier(*region, 0, nullptr);
     EXPECT_THROW(barrier.arrive_and_wait(Deadline::after(30s), "test"), ddp::PeerError);
 }
 
@@ -89,9 +102,9 @@ TEST(ShmBarrier, PassesWhenTheLastToArriveEndsAtOnce) {
     const auto region = region_of(2);
     for (int round = 0; round < 20; ++round) {
         const pid_t child = start_child(
-            [&] { ShmBarrier(*region, 1, nullptr).arrive_and_wait(Deadline::after(30s), "test"); });
-        region->line(1).pid.store(child);
-        ShmBarrier barrier(*region, 0, nullptr);
+            [&] { Side(*region, 1, nullptr).arrive_and_wait(Deadline::after(30s), "test"); });
+        region->block(1).pid.store(child);
+        Side barrier(*region, 0, nullptr);
         EXPECT_NO_THROW(barrier.arrive_and_wait(Deadline::after(30s), "test"));
         ::waitpid(child, nullptr, 0);
     }
@@ -99,7 +112,7 @@ TEST(ShmBarrier, PassesWhenTheLastToArriveEndsAtOnce) {
 
 TEST(ShmBarrier, ThrowsAtItsDeadlineAndNamesWhoIsMissing) {
     const auto region = region_of(3);
-    ShmBarrier barrier(*region, 0, nullptr);
+    Side barrier(*region, 0, nullptr);
     try {
         barrier.arrive_and_wait(Deadline::after(60ms), "barrier, operation 7");
         FAIL() << "passed alone";
@@ -113,17 +126,17 @@ TEST(ShmBarrier, ThrowsAtItsDeadlineAndNamesWhoIsMissing) {
 TEST(ShmBarrier, EndsEveryWaitWhenOneGivesUp) {
     const auto region = region_of(3);
     std::jthread peer([&] {
-        ShmBarrier barrier(*region, 1, nullptr);
+        Side barrier(*region, 1, nullptr);
         EXPECT_THROW(barrier.arrive_and_wait(Deadline::after(1h), "test"), ddp::TimeoutError);
     });
-    ShmBarrier barrier(*region, 0, nullptr);
+    Side barrier(*region, 0, nullptr);
     EXPECT_THROW(barrier.arrive_and_wait(Deadline::after(60ms), "test"), ddp::TimeoutError);
 }
 
 TEST(ShmBarrier, EndsWhenTheAgentSaysWhoFailed) {
     const auto region = region_of(2);
     std::atomic<std::uint32_t> agent_word{0};
-    ShmBarrier barrier(*region, 0, &agent_word);
+    Side barrier(*region, 0, &agent_word);
     std::jthread agent([&] { agent_word.store(1 + 1); });
     try {
         barrier.arrive_and_wait(Deadline::after(1h), "test");
@@ -135,11 +148,40 @@ TEST(ShmBarrier, EndsWhenTheAgentSaysWhoFailed) {
 
 TEST(ShmBarrier, StaysFailed) {
     const auto region = region_of(2);
-    ShmBarrier barrier(*region, 0, nullptr);
-    barrier.abort(AbortReason::peer_died, 1);
-    barrier.abort(AbortReason::mismatch, 0);  // too late: the first one is what happened
+    Side barrier(*region, 0, nullptr);
+    barrier.waiter.abort(AbortReason::peer_died, 1);
+    barrier.waiter.abort(AbortReason::mismatch, 0);  // too late: the first one is what happened
     EXPECT_THROW(barrier.arrive_and_wait(Deadline::after(30s), "test"), ddp::PeerError);
     EXPECT_THROW(barrier.arrive_and_wait(Deadline::after(30s), "test"), ddp::PeerError);
+}
+
+// A barrier in two halves: what is done between arriving and waiting holds nobody up.
+TEST(ShmBarrier, CanBeArrivedAtBeforeItIsWaitedFor) {
+    const auto region = region_of(2);
+    Side first(*region, 0, nullptr);
+    Side second(*region, 1, nullptr);
+    const auto deadline = Deadline::after(30s);
+    const auto what = [] { return std::string("test"); };
+    const std::uint32_t one = first.barrier.arrive();
+    second.barrier.wait(second.barrier.arrive(), deadline, what);
+    const std::uint32_t two = first.barrier.arrive();
+    first.barrier.wait(one, deadline, what);
+    second.barrier.wait(second.barrier.arrive(), deadline, what);
+    first.barrier.wait(two, deadline, what);
+}
+
+TEST(ShmBarrier, NamesRanksOfTheJobInASubGroup) {
+    const auto region = region_of(2);
+    const std::vector<int> job_ranks{3, 5};
+    Side barrier(*region, 0, nullptr, job_ranks);
+    barrier.waiter.abort(AbortReason::peer_died, 1);
+    try {
+        barrier.arrive_and_wait(Deadline::after(30s), "test");
+        FAIL() << "passed";
+    } catch (const ddp::PeerError& error) {
+        EXPECT_EQ(error.rank(), 5);
+        EXPECT_THAT(error.what(), HasSubstr("rank 5 (pid"));
+    }
 }
 
 }  // namespace

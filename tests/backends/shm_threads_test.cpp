@@ -28,8 +28,9 @@ using ddp::testing::exact_value;
 // Runs `body(rank, backend)` on a thread a rank.
 template <class Body>
 void run_threads(int ranks, std::size_t slot_bytes, const Body& body) {
-    const auto region = ddp::shm::SharedRegion::create(ranks, slot_bytes);
-    for (int rank = 0; rank < ranks; ++rank) region->line(rank).pid.store(::getpid());
+    const auto region = ddp::shm::SharedRegion::create(
+        ranks, ddp::shm::make_tuning(ranks, 2, "chunk_bytes=" + std::to_string(slot_bytes)));
+    for (int rank = 0; rank < ranks; ++rank) region->block(rank).pid.store(::getpid());
     std::vector<std::jthread> threads;
     for (int rank = 0; rank < ranks; ++rank) {
         threads.emplace_back([&, rank] {
@@ -91,6 +92,11 @@ std::size_t wrong_after(const Plan& plan, std::uint64_t sequence, int rank, int 
                 expected = sum_over_ranks(ranks, static_cast<std::size_t>(rank) * n + i);
                 break;
             case Collective::barrier:
+            case Collective::reduce:
+            case Collective::gather:
+            case Collective::scatter:
+            case Collective::all_to_all:
+            case Collective::allocate:
                 break;
         }
         wrong += output[i] != expected;

@@ -27,7 +27,7 @@ std::vector<std::size_t> sizes() {
 
 template <class T>
 T combine(ReduceOp op, T a, T b) {
-    switch (op) {
+    switch (op.kind) {
         case ReduceOp::sum:
         case ReduceOp::avg:
             return static_cast<T>(a + b);
@@ -37,6 +37,11 @@ T combine(ReduceOp op, T a, T b) {
             return std::max(a, b);
         case ReduceOp::product:
             return static_cast<T>(a * b);
+        case ReduceOp::bit_and:
+        case ReduceOp::bit_or:
+        case ReduceOp::bit_xor:
+        case ReduceOp::premul_sum:
+            break;
     }
     return a;
 }

@@ -99,6 +99,7 @@ void ShmBackend::run(const Call& call, std::uint64_t sequence, const base::Deadl
 }
 
 void ShmBackend::run_alone(const Call& call) {
+    if (call.kind == Collective::barrier) return;
     const bool reduces = call.kind == Collective::all_reduce || call.kind == Collective::reduce ||
                          call.kind == Collective::reduce_scatter;
     const std::size_t elements = call.parts ? call.parts->send[0] : call.elements;
