@@ -17,6 +17,18 @@ struct Machine {
 };
 
 using Floats [[gnu::vector_size(Machine::vector_bytes)]] = float;
+using Words [[gnu::vector_size(Machine::vector_bytes)]] = std::uint32_t;
+
+Words load_words(const std::byte* from) {
+    const __m128i shorts = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+    return __builtin_bit_cast(Words, _mm256_cvtepu16_epi32(shorts));
+}
+void store_words(std::byte* to, Words words) {
+    const auto all = __builtin_bit_cast(__m256i, words);
+    const __m128i shorts =
+        _mm_packus_epi32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), shorts);
+}
 
 Floats widen_half(const std::byte* from) {
     return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));

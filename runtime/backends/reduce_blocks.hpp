@@ -11,6 +11,8 @@ namespace {
 
 constexpr std::size_t line_bytes = 64;     // of the caches
 constexpr std::size_t block_bytes = 2048;  // a few of them stay in the first-level cache
+// So few that the processor reads on while the last results are still being written to memory.
+constexpr std::size_t stream_bytes = 512;
 
 std::size_t misalignment(const std::byte* at, std::size_t alignment) {
     return reinterpret_cast<std::uintptr_t>(at) & (alignment - 1);
@@ -43,10 +45,13 @@ public:
 
     void run() {
         const bool whole = in_registers_ && job_.store == Store::cached && job_.output_count == 1;
+        const std::size_t block =
+            (in_registers_ && job_.store == Store::streaming ? stream_bytes : block_bytes) /
+            sizeof(Work);
         for (std::size_t first = 0, count = 0; first < job_.elements; first += count) {
             // Ends where a line of the first output does.
-            count = block_ - misalignment(job_.outputs[0] + first * Format::bytes, line_bytes) /
-                                 Format::bytes;
+            count = block - misalignment(job_.outputs[0] + first * Format::bytes, line_bytes) /
+                                Format::bytes;
             if (whole || count > job_.elements - first) count = job_.elements - first;
             write_block(first, count);
         }
@@ -56,7 +61,6 @@ public:
 private:
     using Work = typename Format::Work;
     using Scratch = Plain<Work>;
-    static constexpr std::size_t block_ = block_bytes / sizeof(Work);
     static constexpr std::size_t few_ =
         finishing == Finishing::premultiply ? 1 : at_once<Format, Op>;
     static constexpr std::size_t max_depth_ = 12;
@@ -96,8 +100,8 @@ private:
     }
 
     // The inputs low <= r < high, into `out`; the scratch from `depth` on is free.
-    void subtree(std::size_t low, std::size_t high, std::size_t first, std::size_t count,
-                 std::byte* out, std::size_t depth) {
+    [[gnu::noinline]] void subtree(std::size_t low, std::size_t high, std::size_t first,
+                                   std::size_t count, std::byte* out, std::size_t depth) {
         if (high - low <= few_) {
             constexpr auto partial = finishing == Finishing::average ? Finishing::keep : finishing;
             combine_few<Format, Scratch, Op, partial, few_>(job_, low, high, first, out, count);

@@ -17,24 +17,50 @@ constexpr std::size_t middle_of(std::size_t count) {
 
 template <class Format, class Op, std::size_t low, std::size_t high>
 [[gnu::always_inline]] inline Vector<typename Format::Work> in_registers(
-    const std::byte* const* inputs, std::size_t offset, std::size_t count) {
+    const std::byte* const* inputs, std::size_t offset) {
     if constexpr (high - low == 1) {
-        return load<Format>(inputs[low] + offset, count);
+        return Format::load(inputs[low] + offset);
     } else {
         constexpr std::size_t middle = low + middle_of(high - low);
         return Op::template apply<typename Format::Work>(
-            in_registers<Format, Op, low, middle>(inputs, offset, count),
-            in_registers<Format, Op, middle, high>(inputs, offset, count));
+            in_registers<Format, Op, low, middle>(inputs, offset),
+            in_registers<Format, Op, middle, high>(inputs, offset));
+    }
+}
+
+// What is left of the inputs, one vector at a time; the last may be a part of one.
+template <class From, class To, class Op, std::size_t n, class Finish>
+[[gnu::always_inline]] inline void combine_rest(const std::byte* const* inputs, std::byte* out,
+                                                std::size_t elements, Finish finish) {
+    using Work = typename From::Work;
+    constexpr std::size_t step = lanes<From>;
+    std::byte padded[n][step * From::bytes];
+    std::byte padded_out[step * To::bytes];
+    for (std::size_t i = 0; i < elements; i += step) {
+        const std::size_t count = elements - i;
+        const bool whole = count >= step;
+        const std::byte* in[n];
+        for (std::size_t r = 0; r < n; ++r) {
+            in[r] = inputs[r] + i * From::bytes;
+            if (whole) continue;
+            std::memset(padded[r], 0, sizeof padded[r]);
+            std::memcpy(padded[r], in[r], count * From::bytes);
+            in[r] = padded[r];
+        }
+        std::byte* const to = out + i * To::bytes;
+        To::store(whole ? to : padded_out,
+                  finish.template apply<Work>(in_registers<From, Op, 0, n>(in, 0)));
+        if (!whole) std::memcpy(to, padded_out, count * To::bytes);
     }
 }
 
 // out = finish(op over inputs[0], ... inputs[n - 1]), each from its element `first` on.
 template <class From, class To, class Op, std::size_t n, class Finish>
-void combine(const std::byte* const* inputs, std::size_t first, std::byte* out,
-             std::size_t elements, Finish finish) {
+[[gnu::noinline]] void combine(const std::byte* const* inputs, std::size_t first, std::byte* out,
+                               std::size_t elements, Finish finish) {
     using Work = typename From::Work;
-    constexpr std::size_t step = lanes<From>;
     constexpr std::size_t unrolled = n <= 2 ? 4 : 2;
+    constexpr std::size_t step = lanes<From>;
     const std::byte* in[n];
     for (std::size_t r = 0; r < n; ++r) in[r] = inputs[r] + first * From::bytes;
     std::size_t i = 0;
@@ -44,19 +70,15 @@ void combine(const std::byte* const* inputs, std::size_t first, std::byte* out,
 #pragma GCC unroll 4
         for (std::size_t u = 0; u < unrolled; ++u) {
             results[u] = finish.template apply<Work>(
-                in_registers<From, Op, 0, n>(in, (i + u * step) * From::bytes, step));
+                in_registers<From, Op, 0, n>(in, (i + u * step) * From::bytes));
         }
 #pragma GCC unroll 4
         for (std::size_t u = 0; u < unrolled; ++u) {
             To::store(out + (i + u * step) * To::bytes, results[u]);
         }
     }
-    for (; i < elements; i += step) {
-        const std::size_t count = elements - i < step ? elements - i : step;
-        store<To>(
-            out + i * To::bytes, count,
-            finish.template apply<Work>(in_registers<From, Op, 0, n>(in, i * From::bytes, count)));
-    }
+    for (const std::byte*& from : in) from += i * From::bytes;
+    combine_rest<From, To, Op, n>(in, out + i * To::bytes, elements - i, finish);
 }
 
 // How many inputs are combined in registers: the frequent case is worth its code.

@@ -1,6 +1,6 @@
 // Vectors of the width that a Machine has (GCC's vector extension), and how the element types are
-// loaded into them and stored. Included by each source of kernels, after its Machine, widen_half
-// and narrow_half.
+// loaded into them and stored. Included by each source of kernels, after its Machine and
+// the conversions of 16-bit elements: load_words, store_words, widen_half, narrow_half.
 #pragma once
 
 #include <cstddef>
@@ -48,44 +48,21 @@ struct Half {
 struct Brain {
     using Work = float;
     using Words = Vector<std::uint32_t>;
-    using Shorts [[gnu::vector_size(Machine::vector_bytes / 2)]] = std::uint16_t;
     static constexpr std::size_t bytes = 2;
 
     [[gnu::always_inline]] static Vector<float> load(const std::byte* from) {
-        Shorts shorts;
-        std::memcpy(&shorts, from, sizeof shorts);
-        return __builtin_bit_cast(Vector<float>, __builtin_convertvector(shorts, Words) << 16);
+        return __builtin_bit_cast(Vector<float>, load_words(from) << 16);
     }
     [[gnu::always_inline]] static void store(std::byte* to, Vector<float> value) {
         const Words word = __builtin_bit_cast(Words, value);
         const Words upper = word >> 16;
         const Words rounded = (word + 0x7fffU + (upper & 1U)) >> 16;
-        const Words result = value == value ? rounded : upper | 0x40U;
-        const Shorts shorts = __builtin_convertvector(result, Shorts);
-        std::memcpy(to, &shorts, sizeof shorts);
+        store_words(to, value == value ? rounded : upper | 0x40U);
     }
 };
 
 template <class Format>
 constexpr std::size_t lanes = Machine::vector_bytes / sizeof(typename Format::Work);
-
-// With `count` lanes a whole vector; less for the end of a buffer.
-template <class Format>
-[[gnu::always_inline]] inline Vector<typename Format::Work> load(const std::byte* from,
-                                                                 std::size_t count) {
-    if (count == lanes<Format>) return Format::load(from);
-    std::byte padded[lanes<Format> * Format::bytes] = {};
-    std::memcpy(padded, from, count * Format::bytes);
-    return Format::load(padded);
-}
-template <class Format>
-[[gnu::always_inline]] inline void store(std::byte* to, std::size_t count,
-                                         Vector<typename Format::Work> value) {
-    if (count == lanes<Format>) return Format::store(to, value);
-    std::byte padded[lanes<Format> * Format::bytes];
-    Format::store(padded, value);
-    std::memcpy(to, padded, count * Format::bytes);
-}
 
 }  // namespace
 }  // namespace ddp::backends
