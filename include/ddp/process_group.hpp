@@ -53,10 +53,11 @@ public:
     // Replaces `tensor` on every rank by the element-wise reduction over all ranks, in place.
     // All ranks pass the same number of elements, dtype and op. Returns at once; the memory is
     // borrowed until the Work is done. Other collectives likewise.
-    Work all_reduce(TensorView tensor, ReduceOp op = ReduceOp::sum, Stream stream = {});
+    Work all_reduce(const TensorView& tensor, ReduceOp op = ReduceOp::sum, Stream stream = {});
     // Out of place: reads `input`, writes `output` (same elements and dtype; may be the same
     // memory).
-    Work all_reduce(TensorView input, TensorView output, ReduceOp op, Stream stream = {});
+    Work all_reduce(const TensorView& input, const TensorView& output, ReduceOp op,
+                    Stream stream = {});
     // One number a rank; blocks and returns the reduction. For losses and counts.
     template <TensorElement T>
     T all_reduce(T value, ReduceOp op = ReduceOp::sum) {
@@ -67,37 +68,39 @@ public:
     Work all_reduce_coalesced(std::span<const TensorView> tensors, ReduceOp op = ReduceOp::sum,
                               Stream stream = {});
     // The reduction for root alone; `output` (may be the input) is used on root only.
-    Work reduce(TensorView input, TensorView output, Root root = {}, ReduceOp op = ReduceOp::sum,
-                Stream stream = {});
+    Work reduce(const TensorView& input, const TensorView& output, Root root = {},
+                ReduceOp op = ReduceOp::sum, Stream stream = {});
     // Copies root's `tensor` to all ranks.
-    Work broadcast(TensorView tensor, Root root = {}, Stream stream = {});
+    Work broadcast(const TensorView& tensor, Root root = {}, Stream stream = {});
     Work broadcast_coalesced(std::span<const TensorView> tensors, Root root = {},
                              Stream stream = {});
     // `output` holds size() times the elements of `input`: rank r's at position r. `input` may be
     // this rank's part of `output`.
-    Work all_gather(TensorView input, TensorView output, Stream stream = {});
+    Work all_gather(const TensorView& input, const TensorView& output, Stream stream = {});
     // Uneven: rank r gives counts[r] elements (0 is fine), one after the other in `output`.
-    Work all_gather(TensorView input, TensorView output, std::span<const std::size_t> counts,
-                    Stream stream = {});
+    Work all_gather(const TensorView& input, const TensorView& output,
+                    std::span<const std::size_t> counts, Stream stream = {});
     // As all_gather, but for root alone; `output` is used on root only.
-    Work gather(TensorView input, TensorView output, Root root = {}, Stream stream = {});
+    Work gather(const TensorView& input, const TensorView& output, Root root = {},
+                Stream stream = {});
     // The reverse: rank r gets part r of root's `input`, which is used on root only.
-    Work scatter(TensorView input, TensorView output, Root root = {}, Stream stream = {});
+    Work scatter(const TensorView& input, const TensorView& output, Root root = {},
+                 Stream stream = {});
     // `input` holds size() times the elements of `output`; rank r gets the reduction of part r.
     // `output` may be this rank's part of `input`.
-    Work reduce_scatter(TensorView input, TensorView output, ReduceOp op = ReduceOp::sum,
-                        Stream stream = {});
+    Work reduce_scatter(const TensorView& input, const TensorView& output,
+                        ReduceOp op = ReduceOp::sum, Stream stream = {});
     // Part r of `input` goes to rank r, and part r of `output` comes from it. Distinct memory.
-    Work all_to_all(TensorView input, TensorView output, Stream stream = {});
-    Work all_to_all(TensorView input, TensorView output, const SplitSizes& sizes,
+    Work all_to_all(const TensorView& input, const TensorView& output, Stream stream = {});
+    Work all_to_all(const TensorView& input, const TensorView& output, const SplitSizes& sizes,
                     Stream stream = {});
     // Done when all ranks have started it.
     Work barrier();
 
     // Point to point, beside the collectives and without order to them. The n-th send to a rank
     // meets its n-th recv from this one, of the same bytes. A batch is done when all of it is.
-    Work send(TensorView tensor, Peer to, Stream stream = {});
-    Work recv(TensorView tensor, Peer from, Stream stream = {});
+    Work send(const TensorView& tensor, Peer to, Stream stream = {});
+    Work recv(const TensorView& tensor, Peer from, Stream stream = {});
     Work batch_send_recv(std::span<const P2POp> transfers, Stream stream = {});
 
     // Zeroed memory that collectives of this group need not copy (on shm: shared between the

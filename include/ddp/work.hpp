@@ -16,7 +16,7 @@ class Operation;
 class [[nodiscard]] DDP_API Work {
 public:
     Work() noexcept;  // nothing in flight: done
-    explicit Work(std::shared_ptr<process_group::Operation>) noexcept;
+    explicit Work(std::unique_ptr<process_group::Operation>) noexcept;
     Work(Work&&) noexcept;
     Work& operator=(Work&&) noexcept;  // waits for what it held, as the destructor
     // Waits. An error found here is kept: the group is failed and its next call throws it.
@@ -32,7 +32,7 @@ public:
     bool is_completed() const noexcept;
 
 private:
-    std::shared_ptr<process_group::Operation> operation_;
+    std::unique_ptr<process_group::Operation> operation_;
 };
 
 }  // namespace ddp

@@ -25,15 +25,18 @@ public:
     int poll_timeout(Milliseconds cap = std::chrono::hours{1}) const {
         return static_cast<int>(std::min(left(), cap).count());
     }
+    Clock::time_point start() const { return start_; }
     Clock::time_point end() const { return end_; }
 
 private:
     Deadline(Clock::time_point start, Milliseconds timeout)
         : timeout_(timeout),
+          start_(start),
           // A timeout as long as the clock's range means "never"; a year is close enough.
           end_(start + std::min<Milliseconds>(timeout, std::chrono::hours{24 * 365})) {}
 
     Milliseconds timeout_;
+    Clock::time_point start_;
     Clock::time_point end_;
 };
 

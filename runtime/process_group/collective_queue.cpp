@@ -1,7 +1,5 @@
 #include "process_group/collective_queue.hpp"
 
-#include <ctime>
-
 namespace ddp::process_group {
 namespace {
 
@@ -13,11 +11,11 @@ constexpr std::size_t small_bytes = 64 * 1024;
 constexpr auto small_delay = 200us;
 constexpr auto large_delay = 50us;
 
-std::uint64_t monotonic_ns() {
-    timespec now{};
-    ::clock_gettime(CLOCK_MONOTONIC, &now);
-    return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000U +
-           static_cast<std::uint64_t>(now.tv_nsec);
+// Since CLOCK_MONOTONIC's zero, which is steady_clock's.
+std::uint64_t nanoseconds(base::Deadline::Clock::time_point time) {
+    const auto since =
+        std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch());
+    return static_cast<std::uint64_t>(since.count());
 }
 
 void store_header(contract::OperationHeader& header, const backends::Call& call,
@@ -40,55 +38,66 @@ void CollectiveOperation::wait() {
 }
 
 void CollectiveOperation::wait_quietly() noexcept {
-    if (!is_completed()) queue_->complete(*this);
+    if (!is_completed()) queue_.complete(*this);
 }
 
 CollectiveQueue::CollectiveQueue(std::shared_ptr<backends::Backend> backend,
                                  contract::ControlPage& page, std::uint32_t number)
     : backend_(std::move(backend)), page_(page), number_(number) {}
 
-CollectiveQueue::~CollectiveQueue() { stop(); }
+CollectiveQueue::~CollectiveQueue() {
+    run_all();
+    {
+        std::unique_lock lock(lock_);
+        while (waiting_ > 0) sleep(lock);
+    }
+    // Outside the lock, which the thread takes; nothing more is started by now.
+    if (thread_) thread_->stop();
+}
 
-std::shared_ptr<CollectiveOperation> CollectiveQueue::start(const backends::Call& call,
+std::unique_ptr<CollectiveOperation> CollectiveQueue::start(const backends::Call& call,
                                                             std::chrono::milliseconds timeout,
                                                             CollectiveOperation::Body body) {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(lock_);
     if (failure_) std::rethrow_exception(failure_);
     // First of all, since it may fail: no other rank has counted an operation then.
     if (!thread_) thread_ = std::make_unique<DelayedThread>([this] { run_all(); });
-    auto operation = std::make_shared<CollectiveOperation>(
-        shared_from_this(), call, std::move(body), sequence_ + 1, base::Deadline::after(timeout));
-    queue_.push_back(operation);
+    auto operation = std::make_unique<CollectiveOperation>(
+        *this, call, std::move(body), sequence_ + 1, base::Deadline::after(timeout));
+    queue_.push_back(operation.get());
     ++sequence_;
     thread_->arm(call.bytes() < small_bytes ? small_delay : large_delay);
     return operation;
 }
 
 void CollectiveQueue::complete(CollectiveOperation& wanted) noexcept {
-    std::unique_lock lock(mutex_);
+    std::unique_lock lock(lock_);
+    ++waiting_;
     while (!wanted.is_completed()) {
         if (!running_ && !queue_.empty()) {
             run_front(lock);
         } else {
-            changed_.wait(lock);
+            sleep(lock);
         }
     }
     if (!queue_.empty()) thread_->arm(large_delay);
+    --waiting_;
+    wake_sleepers();
 }
 
 void CollectiveQueue::run_all() noexcept {
-    std::unique_lock lock(mutex_);
+    std::unique_lock lock(lock_);
     while (!queue_.empty()) {
         if (running_) {
-            changed_.wait(lock);
+            sleep(lock);
         } else {
             run_front(lock);
         }
     }
 }
 
-void CollectiveQueue::run_front(std::unique_lock<std::mutex>& lock) noexcept {
-    const std::shared_ptr<CollectiveOperation> operation = std::move(queue_.front());
+void CollectiveQueue::run_front(std::unique_lock<QueueLock>& lock) noexcept {
+    CollectiveOperation* const operation = queue_.front();
     queue_.pop_front();
     std::exception_ptr error = failure_;
     if (!error) {
@@ -115,7 +124,18 @@ void CollectiveQueue::run_front(std::unique_lock<std::mutex>& lock) noexcept {
     failure_ = error;
     operation->error_ = error;
     operation->completed_.store(true, std::memory_order_release);
-    changed_.notify_all();
+    // From here on its owner may have destroyed it.
+    wake_sleepers();
+}
+
+void CollectiveQueue::sleep(std::unique_lock<QueueLock>& lock) {
+    ++sleeping_;
+    changed_.wait(lock);
+    --sleeping_;
+}
+
+void CollectiveQueue::wake_sleepers() {
+    if (sleeping_ > 0) changed_.notify_all();
 }
 
 void CollectiveQueue::publish(const CollectiveOperation& operation) {
@@ -124,14 +144,8 @@ void CollectiveQueue::publish(const CollectiveOperation& operation) {
     const std::uint64_t entry = page_.ring_next.fetch_add(1, std::memory_order_acq_rel);
     store_header(page_.ring[entry % contract::control_ring_entries], operation.call_,
                  operation.sequence_, number_);
-    page_.heartbeat_ns.store(monotonic_ns(), relaxed);
+    page_.heartbeat_ns.store(nanoseconds(operation.deadline_.start()), relaxed);
     page_.phase.store(static_cast<std::uint32_t>(contract::Phase::collective), relaxed);
-}
-
-void CollectiveQueue::stop() noexcept {
-    run_all();
-    // Outside the lock, which the thread takes; nothing more is started by now.
-    if (thread_) thread_->stop();
 }
 
 }  // namespace ddp::process_group

@@ -7,6 +7,7 @@
 #include "contract/control_page.hpp"
 #include "process_group/delayed_thread.hpp"
 #include "process_group/operation.hpp"
+#include "process_group/queue_lock.hpp"
 
 #include <atomic>
 #include <chrono>
@@ -21,15 +22,17 @@ namespace ddp::process_group {
 
 class CollectiveQueue;
 
+// Owned by its Work, which does not let go of it before it is completed; so the queue needs no
+// share in it, and it needs none in the queue.
 class CollectiveOperation : public Operation {
 public:
     // What runs instead of backend.run(call, ...), for operations that are more than one call.
     using Body =
         std::function<void(backends::Backend&, std::uint64_t sequence, const base::Deadline&)>;
 
-    CollectiveOperation(std::shared_ptr<CollectiveQueue> queue, const backends::Call& call,
-                        Body body, std::uint64_t sequence, const base::Deadline& deadline)
-        : queue_(std::move(queue)),
+    CollectiveOperation(CollectiveQueue& queue, const backends::Call& call, Body body,
+                        std::uint64_t sequence, const base::Deadline& deadline)
+        : queue_(queue),
           call_(call),
           body_(std::move(body)),
           sequence_(sequence),
@@ -43,7 +46,7 @@ public:
 
 private:
     friend class CollectiveQueue;
-    std::shared_ptr<CollectiveQueue> queue_;
+    CollectiveQueue& queue_;  // gone, maybe, once completed
     backends::Call call_;
     Body body_;
     std::uint64_t sequence_;
@@ -52,37 +55,39 @@ private:
     std::atomic<bool> completed_{false};
 };
 
-class CollectiveQueue : public std::enable_shared_from_this<CollectiveQueue> {
+class CollectiveQueue {
 public:
-    // Publishes each running operation on `page`, which must outlive stop(), as of group `number`.
+    // Publishes each running operation on `page`, which must outlive this, as of group `number`.
     CollectiveQueue(std::shared_ptr<backends::Backend> backend, contract::ControlPage& page,
                     std::uint32_t number);
+    // Runs what is still queued. Operations may outlive it.
     ~CollectiveQueue();
 
     // Throws the group's error once it has failed. `call` is what is shown of an operation with a
     // body of its own.
-    std::shared_ptr<CollectiveOperation> start(const backends::Call& call,
+    std::unique_ptr<CollectiveOperation> start(const backends::Call& call,
                                                std::chrono::milliseconds timeout,
                                                CollectiveOperation::Body body = {});
-    // Runs what is still queued, then ends the thread. Called by the group's destructor, not by the
-    // operations' (they may outlive the group).
-    void stop() noexcept;
 
 private:
     friend class CollectiveOperation;
     void complete(CollectiveOperation& wanted) noexcept;  // blocks until it is
-    void run_front(std::unique_lock<std::mutex>& lock) noexcept;
+    void run_front(std::unique_lock<QueueLock>& lock) noexcept;
     void run_all() noexcept;  // the thread's work
+    void sleep(std::unique_lock<QueueLock>& lock);
+    void wake_sleepers();
     void publish(const CollectiveOperation& operation);
 
     std::shared_ptr<backends::Backend> backend_;
     contract::ControlPage& page_;
     std::uint32_t number_;
-    std::mutex mutex_;
-    std::condition_variable changed_;
-    std::deque<std::shared_ptr<CollectiveOperation>> queue_;
+    QueueLock lock_;
+    std::condition_variable_any changed_;
+    int sleeping_ = 0;  // threads in changed_
+    std::deque<CollectiveOperation*> queue_;
     std::uint64_t sequence_ = 0;
     bool running_ = false;  // some thread is inside the backend
+    int waiting_ = 0;       // threads in complete()
     std::exception_ptr failure_;
     std::unique_ptr<DelayedThread> thread_;  // made with the first operation
 };

@@ -23,6 +23,7 @@ public:
     // Lets it wake after `delay`, unless it is to wake anyway. Any thread; costs a system call only
     // when it had nothing before it.
     void arm(std::chrono::nanoseconds delay) noexcept {
+        if (armed_.load(std::memory_order_acquire)) return;
         if (!armed_.exchange(true, std::memory_order_acq_rel)) set_timer(delay);
     }
     // After the work at hand, if any. Not from `work`.

@@ -73,7 +73,7 @@ void ProcessGroup::Impl::join(Backend wanted, const base::Deadline& deadline) {
                                       .job_ranks = job_ranks},
                                      deadline);
     collectives =
-        std::make_shared<process_group::CollectiveQueue>(backend, control->own_page(), number);
+        std::make_unique<process_group::CollectiveQueue>(backend, control->own_page(), number);
     transfers = std::make_shared<process_group::TransferQueue>(backend);
     Work(collectives->start({.kind = backends::Collective::barrier}, deadline.left())).wait();
 }

@@ -5,12 +5,12 @@
 
 namespace ddp {
 
-Work ProcessGroup::send(TensorView tensor, Peer to, Stream stream) {
+Work ProcessGroup::send(const TensorView& tensor, Peer to, Stream stream) {
     const P2POp op{P2POp::send, tensor, to};
     return batch_send_recv({&op, 1}, stream);
 }
 
-Work ProcessGroup::recv(TensorView tensor, Peer from, Stream stream) {
+Work ProcessGroup::recv(const TensorView& tensor, Peer from, Stream stream) {
     const P2POp op{P2POp::recv, tensor, from};
     return batch_send_recv({&op, 1}, stream);
 }

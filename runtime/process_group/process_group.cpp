@@ -90,18 +90,20 @@ Device ProcessGroup::device() const noexcept { return {}; }
 Backend ProcessGroup::backend() const noexcept { return impl_->backend->kind(); }
 std::chrono::milliseconds ProcessGroup::timeout() const noexcept { return impl_->timeout; }
 
-Work ProcessGroup::all_reduce(TensorView tensor, ReduceOp op, Stream stream) {
+Work ProcessGroup::all_reduce(const TensorView& tensor, ReduceOp op, Stream stream) {
     return all_reduce(tensor, tensor, op, stream);
 }
 
-Work ProcessGroup::all_reduce(TensorView input, TensorView output, ReduceOp op, Stream) {
+Work ProcessGroup::all_reduce(const TensorView& input, const TensorView& output, ReduceOp op,
+                              Stream) {
     require_pair(input, output, "all_reduce");
     require_parts(output, input, 1, "all_reduce");
     require_defined(op, input, "all_reduce");
     return impl_->start(call_of(Collective::all_reduce, input, output, input.numel(), op));
 }
 
-Work ProcessGroup::reduce(TensorView input, TensorView output, Root root, ReduceOp op, Stream) {
+Work ProcessGroup::reduce(const TensorView& input, const TensorView& output, Root root, ReduceOp op,
+                          Stream) {
     require_root(root, size(), "reduce");
     if (rank() == root.rank) {
         require_pair(input, output, "reduce");
@@ -114,7 +116,7 @@ Work ProcessGroup::reduce(TensorView input, TensorView output, Root root, Reduce
     return impl_->start(call);
 }
 
-Work ProcessGroup::broadcast(TensorView tensor, Root root, Stream) {
+Work ProcessGroup::broadcast(const TensorView& tensor, Root root, Stream) {
     require_cpu(tensor, "broadcast");
     require_root(root, size(), "broadcast");
     Call call = call_of(Collective::broadcast, tensor, tensor, tensor.numel());
@@ -122,13 +124,13 @@ Work ProcessGroup::broadcast(TensorView tensor, Root root, Stream) {
     return impl_->start(call);
 }
 
-Work ProcessGroup::all_gather(TensorView input, TensorView output, Stream) {
+Work ProcessGroup::all_gather(const TensorView& input, const TensorView& output, Stream) {
     require_pair(input, output, "all_gather");
     require_parts(output, input, size(), "all_gather");
     return impl_->start(call_of(Collective::all_gather, input, output, input.numel()));
 }
 
-Work ProcessGroup::all_gather(TensorView input, TensorView output,
+Work ProcessGroup::all_gather(const TensorView& input, const TensorView& output,
                               std::span<const std::size_t> counts, Stream) {
     require_pair(input, output, "all_gather");
     require_counts(counts, output, size(), "all_gather", "output");
@@ -143,7 +145,7 @@ Work ProcessGroup::all_gather(TensorView input, TensorView output,
     return impl_->start(call);
 }
 
-Work ProcessGroup::gather(TensorView input, TensorView output, Root root, Stream) {
+Work ProcessGroup::gather(const TensorView& input, const TensorView& output, Root root, Stream) {
     require_root(root, size(), "gather");
     if (rank() == root.rank) {
         require_pair(input, output, "gather");
@@ -155,7 +157,7 @@ Work ProcessGroup::gather(TensorView input, TensorView output, Root root, Stream
     return impl_->start(call);
 }
 
-Work ProcessGroup::scatter(TensorView input, TensorView output, Root root, Stream) {
+Work ProcessGroup::scatter(const TensorView& input, const TensorView& output, Root root, Stream) {
     require_root(root, size(), "scatter");
     if (rank() == root.rank) {
         require_pair(input, output, "scatter");
@@ -168,14 +170,15 @@ Work ProcessGroup::scatter(TensorView input, TensorView output, Root root, Strea
     return impl_->start(call);
 }
 
-Work ProcessGroup::reduce_scatter(TensorView input, TensorView output, ReduceOp op, Stream) {
+Work ProcessGroup::reduce_scatter(const TensorView& input, const TensorView& output, ReduceOp op,
+                                  Stream) {
     require_pair(input, output, "reduce_scatter");
     require_parts(input, output, size(), "reduce_scatter");
     require_defined(op, input, "reduce_scatter");
     return impl_->start(call_of(Collective::reduce_scatter, input, output, output.numel(), op));
 }
 
-Work ProcessGroup::all_to_all(TensorView input, TensorView output, Stream) {
+Work ProcessGroup::all_to_all(const TensorView& input, const TensorView& output, Stream) {
     require_pair(input, output, "all_to_all");
     const std::size_t part = input.numel() / static_cast<std::size_t>(size());
     if (part * static_cast<std::size_t>(size()) != input.numel()) {
@@ -187,8 +190,8 @@ Work ProcessGroup::all_to_all(TensorView input, TensorView output, Stream) {
     return impl_->start(call_of(Collective::all_to_all, input, output, part));
 }
 
-Work ProcessGroup::all_to_all(TensorView input, TensorView output, const SplitSizes& sizes,
-                              Stream) {
+Work ProcessGroup::all_to_all(const TensorView& input, const TensorView& output,
+                              const SplitSizes& sizes, Stream) {
     require_pair(input, output, "all_to_all");
     require_counts(sizes.input, input, size(), "all_to_all", "input");
     require_counts(sizes.output, output, size(), "all_to_all", "output");

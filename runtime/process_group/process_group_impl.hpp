@@ -21,7 +21,6 @@ class ProcessGroup::Impl {
 public:
     ~Impl() {
         if (transfers) transfers->stop();
-        if (collectives) collectives->stop();
     }
     Impl() = default;
     Impl(const Impl&) = delete;
@@ -43,7 +42,7 @@ public:
     std::vector<int> job_ranks;  // each rank's number in the job; empty: the same
     int sub_groups = 0;          // made so far; the same on all ranks
     std::shared_ptr<backends::Backend> backend;
-    std::shared_ptr<process_group::CollectiveQueue> collectives;
+    std::unique_ptr<process_group::CollectiveQueue> collectives;
     std::shared_ptr<process_group::TransferQueue> transfers;
 };
 

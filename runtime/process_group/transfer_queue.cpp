@@ -14,11 +14,11 @@ constexpr auto yield_time = 1ms;
 
 void TransferOperation::wait() {
     wait_quietly();
-    if (error_) std::rethrow_exception(error_);
+    if (batch_->error) std::rethrow_exception(batch_->error);
 }
 
 void TransferOperation::wait_quietly() noexcept {
-    if (!is_completed()) queue_->complete(this);
+    if (!is_completed()) queue_->complete(batch_.get());
 }
 
 TransferQueue::TransferQueue(std::shared_ptr<backends::Backend> backend)
@@ -26,24 +26,23 @@ TransferQueue::TransferQueue(std::shared_ptr<backends::Backend> backend)
 
 TransferQueue::~TransferQueue() { stop(); }
 
-std::shared_ptr<TransferOperation> TransferQueue::start(
+std::unique_ptr<TransferOperation> TransferQueue::start(
     std::span<const backends::Transfer> transfers, std::chrono::milliseconds timeout) {
     const std::lock_guard lock(mutex_);
     if (failure_) std::rethrow_exception(failure_);
     if (!thread_) thread_ = std::make_unique<DelayedThread>([this] { complete(nullptr); });
-    auto operation =
-        std::make_shared<TransferOperation>(shared_from_this(), base::Deadline::after(timeout));
+    auto batch = std::make_shared<TransferBatch>(base::Deadline::after(timeout));
     for (const backends::Transfer& transfer : transfers) {
-        operation->pending_.push_back(backend_->start_transfer(transfer));
+        batch->pending.push_back(backend_->start_transfer(transfer));
     }
-    operations_.push_back(operation);
+    batches_.push_back(batch);
     thread_->arm(delay);
-    return operation;
+    return std::make_unique<TransferOperation>(shared_from_this(), std::move(batch));
 }
 
-void TransferQueue::complete(TransferOperation* wanted) noexcept {
+void TransferQueue::complete(const TransferBatch* wanted) noexcept {
     std::unique_lock lock(mutex_);
-    const auto done = [&] { return wanted ? wanted->is_completed() : operations_.empty(); };
+    const auto done = [&] { return wanted ? wanted->is_completed() : batches_.empty(); };
     while (!done()) {
         if (driven_) {
             changed_.wait(lock);
@@ -51,26 +50,26 @@ void TransferQueue::complete(TransferOperation* wanted) noexcept {
             drive(lock, wanted);
         }
     }
-    if (!operations_.empty()) thread_->arm(delay);
+    if (!batches_.empty()) thread_->arm(delay);
 }
 
 // Moves all transfers on until the wanted one is done, or, without one, all of them.
 void TransferQueue::drive(std::unique_lock<std::mutex>& lock,
-                          const TransferOperation* wanted) noexcept {
+                          const TransferBatch* wanted) noexcept {
     driven_ = true;
     auto idle_since = base::Deadline::Clock::now();
-    while (wanted ? !wanted->is_completed() : !operations_.empty()) {
-        const Operations round = operations_;
+    while (wanted ? !wanted->is_completed() : !batches_.empty()) {
+        const Batches round = batches_;
         lock.unlock();
         bool moved = false;
-        for (const auto& operation : round) {
+        for (const auto& batch : round) {
             std::exception_ptr error;
             try {
-                moved = advance(*operation) || moved;
+                moved = advance(*batch) || moved;
             } catch (...) {
                 error = std::current_exception();
             }
-            if (error || operation->pending_.empty()) finish(operation, error);
+            if (error || batch->pending.empty()) finish(batch, error);
         }
         const auto now = base::Deadline::Clock::now();
         if (moved) idle_since = now;
@@ -79,7 +78,7 @@ void TransferQueue::drive(std::unique_lock<std::mutex>& lock,
             if (!moved) ::sched_yield();
         } else {
             try {
-                first->pending_.front()->wait_a_little(first->deadline_);
+                first->pending.front()->wait_a_little(first->deadline);
             } catch (...) {
                 finish(first, std::current_exception());
             }
@@ -91,26 +90,25 @@ void TransferQueue::drive(std::unique_lock<std::mutex>& lock,
 }
 
 // Whether anything moved. Transfers that are done are let go.
-bool TransferQueue::advance(TransferOperation& operation) {
-    if (operation.is_completed()) return false;
+bool TransferQueue::advance(TransferBatch& batch) {
+    if (batch.is_completed()) return false;
     bool moved = false;
-    for (auto& pending : operation.pending_) moved = pending->advance() || moved;
-    std::erase_if(operation.pending_, [](const auto& pending) { return pending->is_done(); });
-    if (!operation.pending_.empty() && operation.deadline_.passed()) {
-        operation.pending_.front()->give_up(operation.deadline_);
+    for (auto& pending : batch.pending) moved = pending->advance() || moved;
+    std::erase_if(batch.pending, [](const auto& pending) { return pending->is_done(); });
+    if (!batch.pending.empty() && batch.deadline.passed()) {
+        batch.pending.front()->give_up(batch.deadline);
     }
     return moved;
 }
 
-void TransferQueue::finish(const std::shared_ptr<TransferOperation>& operation,
-                           std::exception_ptr error) {
+void TransferQueue::finish(const std::shared_ptr<TransferBatch>& batch, std::exception_ptr error) {
     const std::lock_guard lock(mutex_);
-    if (operation->is_completed()) return;
+    if (batch->is_completed()) return;
     if (error) failure_ = error;
-    operations_.remove(operation);
-    operation->pending_.clear();
-    operation->error_ = error;
-    operation->completed_.store(true, std::memory_order_release);
+    batches_.remove(batch);
+    batch->pending.clear();
+    batch->error = error;
+    batch->completed.store(true, std::memory_order_release);
     changed_.notify_all();
 }
 

@@ -22,24 +22,28 @@ namespace ddp::process_group {
 class TransferQueue;
 
 // A batch of transfers; done when all of them are.
+struct TransferBatch {
+    explicit TransferBatch(const base::Deadline& deadline_) : deadline(deadline_) {}
+    bool is_completed() const noexcept { return completed.load(std::memory_order_acquire); }
+
+    base::Deadline deadline;
+    std::vector<std::unique_ptr<backends::PendingTransfer>> pending;
+    std::exception_ptr error;  // written before completed
+    std::atomic<bool> completed{false};
+};
+
 class TransferOperation : public Operation {
 public:
-    TransferOperation(std::shared_ptr<TransferQueue> queue, const base::Deadline& deadline)
-        : queue_(std::move(queue)), deadline_(deadline) {}
+    TransferOperation(std::shared_ptr<TransferQueue> queue, std::shared_ptr<TransferBatch> batch)
+        : queue_(std::move(queue)), batch_(std::move(batch)) {}
 
     void wait() override;
     void wait_quietly() noexcept override;
-    bool is_completed() const noexcept override {
-        return completed_.load(std::memory_order_acquire);
-    }
+    bool is_completed() const noexcept override { return batch_->is_completed(); }
 
 private:
-    friend class TransferQueue;
     std::shared_ptr<TransferQueue> queue_;
-    base::Deadline deadline_;
-    std::vector<std::unique_ptr<backends::PendingTransfer>> pending_;
-    std::exception_ptr error_;  // written before completed_
-    std::atomic<bool> completed_{false};
+    std::shared_ptr<TransferBatch> batch_;
 };
 
 class TransferQueue : public std::enable_shared_from_this<TransferQueue> {
@@ -48,25 +52,26 @@ public:
     ~TransferQueue();
 
     // Throws the error of an earlier transfer once one has failed.
-    std::shared_ptr<TransferOperation> start(std::span<const backends::Transfer> transfers,
+    std::unique_ptr<TransferOperation> start(std::span<const backends::Transfer> transfers,
                                              std::chrono::milliseconds timeout);
-    // Ends what is under way, then the thread. As CollectiveQueue's.
+    // Ends what is under way, then the thread. Called by the group's destructor, not by the
+    // operations' (they may outlive the group).
     void stop() noexcept;
 
 private:
     friend class TransferOperation;
-    using Operations = std::list<std::shared_ptr<TransferOperation>>;
+    using Batches = std::list<std::shared_ptr<TransferBatch>>;
 
-    void complete(TransferOperation* wanted) noexcept;  // null: all of them
-    void drive(std::unique_lock<std::mutex>& lock, const TransferOperation* wanted) noexcept;
-    static bool advance(TransferOperation& operation);
-    void finish(const std::shared_ptr<TransferOperation>& operation, std::exception_ptr error);
+    void complete(const TransferBatch* wanted) noexcept;  // null: all of them
+    void drive(std::unique_lock<std::mutex>& lock, const TransferBatch* wanted) noexcept;
+    static bool advance(TransferBatch& batch);
+    void finish(const std::shared_ptr<TransferBatch>& batch, std::exception_ptr error);
 
     std::shared_ptr<backends::Backend> backend_;
     std::mutex mutex_;
     std::condition_variable changed_;
-    Operations operations_;  // under way
-    bool driven_ = false;    // some thread moves them on
+    Batches batches_;      // under way
+    bool driven_ = false;  // some thread moves them on
     std::exception_ptr failure_;
     std::unique_ptr<DelayedThread> thread_;  // made with the first transfer
 };

@@ -5,7 +5,7 @@
 namespace ddp {
 
 Work::Work() noexcept = default;
-Work::Work(std::shared_ptr<process_group::Operation> operation) noexcept
+Work::Work(std::unique_ptr<process_group::Operation> operation) noexcept
     : operation_(std::move(operation)) {}
 Work::Work(Work&&) noexcept = default;
 

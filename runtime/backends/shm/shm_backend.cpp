@@ -126,8 +126,7 @@ void ShmBackend::announce(Running& running, MemoryKind memory) {
 // Every call begins with one phase, whatever it is; that is where the ranks' ideas of it are
 // compared, before any rank reads a byte.
 void ShmBackend::begin(Running& running) {
-    running.first_phase = barrier_.arrive();
-    barrier_.wait(running.first_phase, running.deadline, running);
+    running.first_phase = barrier_.arrive_and_wait(running.deadline, running);
     compare_calls(running);
 }
 

@@ -36,21 +36,32 @@ public:
     template <class What>
     void wait(std::uint32_t phase, const base::Deadline& deadline, const What& what) {
         waiter_.throw_if_aborted(what);
-        int peer = 0;
-        const auto all_there = [&] {
-            while (peer < region_.ranks() && has_arrived(peer, phase)) ++peer;
-            return peer == region_.ranks();
-        };
-        waiter_.wait(all_there, deadline, [&] {
+        waiter_.wait(AllThere{*this, phase}, deadline, [&] {
             return Waiter::Awaited{std::cref(what), [&] { return missing(phase); }};
         });
     }
+    // Both, a memory barrier cheaper: it overlaps with the wait. Returns the phase.
     template <class What>
-    void arrive_and_wait(const base::Deadline& deadline, const What& what) {
-        wait(arrive(), deadline, what);
+    std::uint32_t arrive_and_wait(const base::Deadline& deadline, const What& what) {
+        ++phase_;
+        announcement(rank_, phase_).line.arrived.store(phase_, std::memory_order_release);
+        const bool all_there = waiter_.poll_eagerly(AllThere{*this, phase_});
+        waiter_.wake_after_fence();
+        if (!all_there) wait(phase_, deadline, what);
+        return phase_;
     }
 
 private:
+    // Whether all have arrived at a phase; remembers who has.
+    struct AllThere {
+        const ShmBarrier& barrier;
+        std::uint32_t phase;
+        mutable int peer = 0;
+        bool operator()() const {
+            while (peer < barrier.region_.ranks() && barrier.has_arrived(peer, phase)) ++peer;
+            return peer == barrier.region_.ranks();
+        }
+    };
     bool has_arrived(int rank, std::uint32_t phase) const {
         const std::uint32_t arrived =
             announcement(rank, phase).line.arrived.load(std::memory_order_seq_cst);

@@ -32,7 +32,8 @@ void ShmBackend::exchange(Running& running, MemoryKind memory, const Chunks& chu
     if (some_shared(running)) {
         if (all_shared(running)) {
             take(0);
-            return barrier_.arrive_and_wait(running.deadline, running);
+            barrier_.arrive_and_wait(running.deadline, running);
+            return;
         }
         if (memory == MemoryKind::shared) stage(0);
         barrier_.arrive_and_wait(running.deadline, running);

@@ -44,7 +44,7 @@ public:
     // rank throws too.
     template <class Ready, class MakeAwaited>
     void wait(const Ready& ready, const base::Deadline& deadline, const MakeAwaited& awaited) {
-        if (poll(ready)) return;
+        if (poll_eagerly(ready) || poll(ready)) return;
         wait_long(std::cref(ready), deadline, std::cref(awaited));
     }
     // Sleeps until a peer publishes something, or 20 ms. Throws as wait.
@@ -53,6 +53,19 @@ public:
     // The deadline has passed: aborts and throws TimeoutError.
     [[noreturn]] void give_up(const base::Deadline& deadline, const Awaited& awaited);
 
+    // A few looks, back to back.
+    template <class Ready>
+    static bool poll_eagerly(const Ready& ready) {
+        for (int i = 0; i < 16; ++i) {
+            if (ready()) return true;
+        }
+        return false;
+    }
+    // After a store of what others may wait for, which needs to be no more than a release.
+    void wake_after_fence() {
+        std::atomic_thread_fence(std::memory_order_seq_cst);
+        wake();
+    }
     // After a sequentially consistent store of what others may wait for.
     void wake() {
         if (header_.sleepers.load(std::memory_order_seq_cst) > 0) wake_sleepers();
@@ -71,10 +84,6 @@ public:
 private:
     template <class Ready>
     bool poll(const Ready& ready) const {
-        constexpr int eager = 16;
-        for (int i = 0; i < eager; ++i) {
-            if (ready()) return true;
-        }
         for (std::uint64_t i = 0; i < spins_; ++i) {
             pause_cpu();
             if (ready()) return true;
