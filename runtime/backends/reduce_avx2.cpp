@@ -9,10 +9,12 @@ namespace {
 
 struct Machine {
     static constexpr std::size_t vector_bytes = 32;
+    static constexpr bool combines_into_several = true;
     static void stream(std::byte* aligned, const std::byte* from) {
         _mm256_stream_si256(reinterpret_cast<__m256i*>(aligned),
                             _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
     }
+    static void prefetch_to_write(std::byte* at) { __builtin_prefetch(at, 1); }
     static void finish_streams() { _mm_sfence(); }
 };
 

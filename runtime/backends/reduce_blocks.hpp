@@ -44,6 +44,12 @@ public:
     explicit Blocks(const Job& job) : job_(job) {}
 
     void run() {
+        if constexpr (Machine::combines_into_several) {
+            const bool several = job_.store == Store::cached && job_.output_count > 1;
+            if (several && in_registers_ && combine_few_into<Format, Op, finishing, few_>(job_)) {
+                return;
+            }
+        }
         const bool whole = in_registers_ && job_.store == Store::cached && job_.output_count == 1;
         const std::size_t block =
             (in_registers_ && job_.store == Store::streaming ? stream_bytes : block_bytes) /

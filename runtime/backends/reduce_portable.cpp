@@ -9,9 +9,11 @@ namespace {
 
 struct Machine {
     static constexpr std::size_t vector_bytes = 16;
+    static constexpr bool combines_into_several = false;
     static void stream(std::byte* aligned, const std::byte* from) {
         std::memcpy(aligned, from, vector_bytes);
     }
+    static void prefetch_to_write(std::byte* at) { __builtin_prefetch(at, 1); }
     static void finish_streams() {}
 };
 

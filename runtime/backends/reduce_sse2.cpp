@@ -9,10 +9,12 @@ namespace {
 
 struct Machine {
     static constexpr std::size_t vector_bytes = 16;
+    static constexpr bool combines_into_several = false;
     static void stream(std::byte* aligned, const std::byte* from) {
         _mm_stream_si128(reinterpret_cast<__m128i*>(aligned),
                          _mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
     }
+    static void prefetch_to_write(std::byte* at) { __builtin_prefetch(at, 1); }
     static void finish_streams() { _mm_sfence(); }
 };
 
