@@ -128,6 +128,15 @@ void ShmBackend::announce(Running& running, MemoryKind memory) {
 void ShmBackend::begin(Running& running) {
     running.first_phase = barrier_.arrive_and_wait(running.deadline, running);
     compare_calls(running);
+    if (running.call.op.kind == ReduceOp::premul_sum) read_factors(running);
+}
+
+// At once: a peer that is done may announce its next call while this rank takes its last chunk.
+void ShmBackend::read_factors(const Running& running) {
+    for (std::size_t peer = 0; peer < ranks_; ++peer) {
+        const auto& announced = barrier_.announcement(static_cast<int>(peer), running.first_phase);
+        factors_[peer] = announced.details.factor;
+    }
 }
 
 void ShmBackend::compare_calls(const Running& running) {
@@ -205,14 +214,10 @@ bool ShmBackend::some_shared(const Running& running) const {
     return false;
 }
 
-backends::Reduction ShmBackend::reduction(const Running& running) {
-    const Call& call = running.call;
-    if (call.op.kind != ReduceOp::premul_sum) return {call.dtype, call.op.kind, {}};
-    for (std::size_t peer = 0; peer < ranks_; ++peer) {
-        const auto& announced = barrier_.announcement(static_cast<int>(peer), running.first_phase);
-        factors_[peer] = announced.details.factor;
-    }
-    return {call.dtype, call.op.kind, factors_};
+backends::Reduction ShmBackend::reduction(const Running& running) const {
+    const bool scaled = running.call.op.kind == ReduceOp::premul_sum;
+    return {running.call.dtype, running.call.op.kind,
+            scaled ? std::span<const double>(factors_) : std::span<const double>()};
 }
 
 std::unique_ptr<backends::PendingTransfer> ShmBackend::start_transfer(

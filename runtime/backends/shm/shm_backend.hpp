@@ -47,7 +47,8 @@ private:
     void compare_parts(const Running& running);
     bool all_shared(Running& running);
     bool some_shared(const Running& running) const;
-    backends::Reduction reduction(const Running& running);
+    void read_factors(const Running& running);
+    backends::Reduction reduction(const Running& running) const;
 
     // shm_all_reduce.cpp
     void all_reduce(Running& running);
