@@ -1,9 +1,11 @@
 // The shm protocol with ranks as threads of one process over one region: the form in which
-// ThreadSanitizer can see all of it. Random sequences of collectives with every slot size that
-// makes chunks odd, against a serial model.
+// ThreadSanitizer can see all of it (but for memory of `allocate`, which each rank maps for
+// itself). Random sequences of collectives on every path and with every slot size that makes
+// chunks odd, against a serial model, in part with point-to-point transfers beside them.
 #include "backends/shm/shm_backend.hpp"
 
-#include "support/exact_inputs.hpp"
+#include "store/seed.hpp"
+#include "support/collective_model.hpp"
 
 #include <ddp/error.hpp>
 
@@ -12,6 +14,8 @@
 
 #include <unistd.h>
 
+#include <atomic>
+#include <cstring>
 #include <random>
 #include <thread>
 #include <vector>
@@ -19,105 +23,150 @@
 namespace {
 
 using namespace std::chrono_literals;
+using namespace ddp::testing;
 using ddp::backends::Call;
 using ddp::backends::Collective;
+using ddp::backends::Direction;
 using ddp::base::Deadline;
-using ddp::testing::exact_input;
-using ddp::testing::exact_value;
+using ddp::shm::ShmBackend;
+using Sequence = std::vector<CollectivePlan>;
+
+// Sequences altogether. Sanitizers slow each of them down tenfold and more.
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr std::size_t all_sequences = 1'500;
+#else
+constexpr std::size_t all_sequences = 10'000;
+#endif
+constexpr std::size_t max_elements = 2'500;
 
 // Runs `body(rank, backend)` on a thread a rank.
 template <class Body>
-void run_threads(int ranks, std::size_t slot_bytes, const Body& body) {
-    const auto region = ddp::shm::SharedRegion::create(
-        ranks, ddp::shm::make_tuning(ranks, 2, "chunk_bytes=" + std::to_string(slot_bytes)));
+void run_threads(int ranks, const std::string& tuning, const Body& body) {
+    const auto region =
+        ddp::shm::SharedRegion::create(ranks, ddp::shm::make_tuning(ranks, 2, tuning));
     for (int rank = 0; rank < ranks; ++rank) region->block(rank).pid.store(::getpid());
     std::vector<std::jthread> threads;
     for (int rank = 0; rank < ranks; ++rank) {
         threads.emplace_back([&, rank] {
-            ddp::shm::ShmBackend backend(region, rank);
-            body(rank, backend);
+            ShmBackend backend(region, rank);
+            try {
+                body(rank, backend);
+            } catch (const std::exception& error) {
+                ADD_FAILURE() << "rank " << rank << ": " << error.what();
+            }
         });
     }
 }
 
-struct Plan {
-    Collective kind;
-    std::size_t elements;
-    int root;
+std::vector<std::string> tunings() {
+    std::vector<std::string> all;
+    for (const char* const chunk : {"4K", "20K"}) {
+        for (const char* const one_phase : {"0", "64", "4K"}) {
+            for (const char* const streaming : {"0", "1000M"}) {
+                all.push_back(std::string("chunk_bytes=") + chunk +
+                              ",one_phase_bytes=" + one_phase + ",streaming_bytes=" + streaming);
+            }
+        }
+    }
+    return all;
+}
+
+std::vector<Sequence> random_sequences(std::mt19937& random, int ranks, std::size_t count) {
+    std::vector<Sequence> sequences(count);
+    for (Sequence& sequence : sequences) {
+        const std::size_t length = 1 + random() % 4;
+        while (sequence.size() < length) {
+            sequence.push_back(random_collective(random, ranks, max_elements));
+        }
+    }
+    return sequences;
+}
+
+// One rank of a group that runs all of them, with memory that is used again and again.
+void run_sequences(const std::vector<Sequence>& sequences, int rank, int ranks,
+                   ShmBackend& backend) {
+    std::uint64_t number = 0;
+    const std::size_t bytes = 2 * largest_buffer(ranks, max_elements);
+    std::vector<std::byte> ordinary(bytes);
+    const auto shared = backend.allocate(bytes, ++number, Deadline::after(60s));
+    const Arena arena{ordinary, {static_cast<std::byte*>(shared.memory.get()), bytes}};
+    for (const Sequence& sequence : sequences) {
+        for (const CollectivePlan& plan : sequence) {
+            const PlannedCollective planned(plan, rank, arena);
+            backend.run(planned.call(), ++number, Deadline::after(60s));
+            const std::string wrong = planned.wrong();
+            if (!wrong.empty()) ADD_FAILURE() << wrong << " (operation " << number << ")";
+        }
+    }
+}
+
+// In round i each rank sends to the one `distance` after it.
+struct Round {
+    int distance;
+    std::size_t bytes;
+    std::uint8_t first;  // of the bytes, which count upwards
 };
 
-std::vector<Plan> random_plan(std::mt19937& random, int ranks, int length) {
-    std::vector<Plan> plan;
-    for (int i = 0; i < length; ++i) {
-        plan.push_back({static_cast<Collective>(random() % 5), random() % 5000,
-                        static_cast<int>(random() % static_cast<unsigned>(ranks))});
+std::vector<Round> random_rounds(std::mt19937& random, int ranks) {
+    std::vector<Round> rounds(ranks == 1 ? 0 : 100);
+    for (Round& round : rounds) {
+        const std::size_t most = random() % 10 == 0 ? 500'000 : 2'000;
+        round = {1 + static_cast<int>(random() % static_cast<unsigned>(ranks - 1)),
+                 random() % 4 == 0 ? random() % 3 : random() % most,
+                 static_cast<std::uint8_t>(random())};
     }
-    return plan;
+    return rounds;
 }
 
-std::int64_t sum_over_ranks(int ranks, std::size_t index) {
-    std::int64_t sum = 0;
-    for (int rank = 0; rank < ranks; ++rank) sum += exact_value<std::int64_t>(rank, index);
-    return sum;
-}
-
-// Runs one collective on this rank and counts the wrong elements.
-std::size_t wrong_after(const Plan& plan, std::uint64_t sequence, int rank, int ranks,
-                        ddp::shm::ShmBackend& backend) {
-    const std::size_t n = plan.elements;
-    const auto world = static_cast<std::size_t>(ranks);
-    const bool gather = plan.kind == Collective::all_gather;
-    const bool scatter = plan.kind == Collective::reduce_scatter;
-    const auto input = exact_input<std::int64_t>(rank, scatter ? n * world : n);
-    std::vector<std::int64_t> output(gather ? n * world : n, -1);
-    const bool broadcast = plan.kind == Collective::broadcast;
-    const void* from = broadcast && rank != plan.root ? output.data() : input.data();
-    backend.run(
-        {plan.kind, ddp::DType::int64, ddp::ReduceOp::sum, plan.root, n, from, output.data()},
-        sequence, Deadline::after(60s));
-    std::size_t wrong = 0;
-    for (std::size_t i = 0; i < output.size(); ++i) {
-        std::int64_t expected = -1;
-        switch (plan.kind) {
-            case Collective::all_reduce:
-                expected = sum_over_ranks(ranks, i);
-                break;
-            case Collective::broadcast:
-                expected = exact_value<std::int64_t>(plan.root, i);
-                break;
-            case Collective::all_gather:
-                expected = exact_value<std::int64_t>(static_cast<int>(i / n), i % n);
-                break;
-            case Collective::reduce_scatter:
-                expected = sum_over_ranks(ranks, static_cast<std::size_t>(rank) * n + i);
-                break;
-            case Collective::barrier:
-            case Collective::reduce:
-            case Collective::gather:
-            case Collective::scatter:
-            case Collective::all_to_all:
-            case Collective::allocate:
-                break;
+// Four rounds at a time are under way.
+void run_transfers(const std::vector<Round>& rounds, int rank, int ranks, ShmBackend& backend) {
+    constexpr std::size_t at_once = 4;
+    for (std::size_t first = 0; first < rounds.size(); first += at_once) {
+        const std::size_t count = std::min(at_once, rounds.size() - first);
+        std::vector<std::vector<std::uint8_t>> sent(count), got(count);
+        std::vector<std::unique_ptr<ddp::backends::PendingTransfer>> pending;
+        for (std::size_t i = 0; i < count; ++i) {
+            const Round& round = rounds[first + i];
+            for (std::size_t k = 0; k < round.bytes; ++k) {
+                sent[i].push_back(static_cast<std::uint8_t>(round.first + k));
+            }
+            got[i].resize(round.bytes);
+            const int to = (rank + round.distance) % ranks;
+            const int from = (rank + ranks - round.distance) % ranks;
+            pending.push_back(
+                backend.start_transfer({Direction::send, to, sent[i].data(), round.bytes}));
+            pending.push_back(
+                backend.start_transfer({Direction::receive, from, got[i].data(), round.bytes}));
         }
-        wrong += output[i] != expected;
+        while (!pending.empty()) {
+            bool moved = false;
+            for (const auto& transfer : pending) moved = transfer->advance() || moved;
+            std::erase_if(pending, [](const auto& transfer) { return transfer->is_done(); });
+            if (!moved && !pending.empty()) pending.front()->wait_a_little(Deadline::after(60s));
+        }
+        for (std::size_t i = 0; i < count; ++i) {
+            EXPECT_TRUE(got[i] == sent[i]) << "round " << first + i << " on rank " << rank;
+        }
     }
-    return wrong;
 }
 
 TEST(ShmBackendThreads, AgreeWithASerialModelInRandomSequences) {
-    const unsigned seed = std::random_device{}();
-    SCOPED_TRACE("seed " + std::to_string(seed));
-    std::mt19937 random(seed);
-    for (const int ranks : {1, 2, 3, 4, 7}) {
-        for (const std::size_t slot_bytes : {std::size_t{4096}, std::size_t{20480}}) {
-            const std::vector<Plan> plan = random_plan(random, ranks, 40);
-            std::atomic<std::size_t> wrong{0};
-            run_threads(ranks, slot_bytes, [&](int rank, ddp::shm::ShmBackend& backend) {
-                for (std::size_t i = 0; i < plan.size(); ++i) {
-                    wrong += wrong_after(plan[i], i + 1, rank, ranks, backend);
-                }
+    std::mt19937 random(ddp::store_test::random_seed());
+    const std::vector<int> worlds{1, 2, 3, 4, 5, 7};
+    const auto all_tunings = tunings();
+    const std::size_t groups = worlds.size() * all_tunings.size();
+    std::size_t group = 0;
+    for (const int ranks : worlds) {
+        for (const std::string& tuning : all_tunings) {
+            SCOPED_TRACE(std::to_string(ranks) + " ranks, " + tuning);
+            const auto sequences =
+                random_sequences(random, ranks, (all_sequences + groups - 1) / groups);
+            const auto rounds = random_rounds(random, ++group % 3 == 0 ? ranks : 1);
+            run_threads(ranks, tuning, [&](int rank, ShmBackend& backend) {
+                std::jthread other([&] { run_transfers(rounds, rank, ranks, backend); });
+                run_sequences(sequences, rank, ranks, backend);
             });
-            EXPECT_EQ(wrong.load(), 0U) << ranks << " ranks, slots of " << slot_bytes;
+            ASSERT_FALSE(::testing::Test::HasFailure());
         }
     }
 }
@@ -128,7 +177,7 @@ TEST(ShmBackendThreads, AllSeeBothSignaturesWhenTheirCallsDiffer) {
         if (rank == 2) call.kind = Collective::barrier;
         return call;
     };
-    run_threads(3, 4096, [&](int rank, ddp::shm::ShmBackend& backend) {
+    run_threads(3, "chunk_bytes=4K", [&](int rank, ShmBackend& backend) {
         try {
             backend.run(different(rank), 1, Deadline::after(60s));
             ADD_FAILURE() << "rank " << rank << " went on";
