@@ -35,8 +35,10 @@ public:
     // Throws as Waiter::wait.
     template <class What>
     void wait(std::uint32_t phase, const base::Deadline& deadline, const What& what) {
-        waiter_.throw_if_aborted(what);
-        waiter_.wait(AllThere{*this, phase}, deadline, [&] {
+        const AllThere all_there{*this, phase};
+        // Who finds that the calls differ aborts; the others are to find it themselves.
+        if (waiter_.is_aborted() && !all_there()) waiter_.throw_abort(what());
+        waiter_.wait(all_there, deadline, [&] {
             return Waiter::Awaited{std::cref(what), [&] { return missing(phase); }};
         });
     }

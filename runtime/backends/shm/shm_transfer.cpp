@@ -39,8 +39,9 @@ public:
     bool is_done() const override { return done_; }
 
     void wait_a_little(const base::Deadline&) override {
+        // Ranks that have nothing to do with it may have done their part and left.
         state_.waiter_.nap([this] { return done_ || ready(); },
-                           {[this] { return describe(); }, {}});
+                           {.what = [this] { return describe(); }, .only = transfer_.peer});
     }
 
     void give_up(const base::Deadline& deadline) override {

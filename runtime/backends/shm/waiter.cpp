@@ -100,16 +100,18 @@ void Waiter::wake_sleepers() {
 }
 
 void Waiter::look_for_trouble(const std::function<bool()>& ready, const Awaited& awaited) {
-    const int dead = dead_peer();
+    const int dead = dead_peer(awaited.only);
     // It may have published what we wait for and then ended: its part is done, and so is ours.
     if (ready()) return;
     if (dead >= 0) abort(AbortReason::peer_died, dead);
     if (const int blamed = blamed_by_agent(); blamed >= 0) abort(AbortReason::peer_died, blamed);
-    throw_if_aborted(awaited.what);
+    // Whoever aborted may have published before what we wait for.
+    if (is_aborted() && !ready()) throw_abort(awaited.what());
 }
 
-int Waiter::dead_peer() const {
+int Waiter::dead_peer(int only) const {
     for (std::size_t peer = 0; peer < pidfds_.size(); ++peer) {
+        if (only >= 0 && peer != static_cast<std::size_t>(only)) continue;
         if (gone_[peer]) return static_cast<int>(peer);
         if (!pidfds_[peer]) continue;
         pollfd entry{pidfds_[peer].get(), POLLIN, 0};

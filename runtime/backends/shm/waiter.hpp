@@ -31,6 +31,7 @@ public:
     struct Awaited {
         std::function<std::string()> what;            // "all_reduce of ..., operation 7"
         std::function<std::vector<int>()> missing{};  // the ranks that have not come
+        int only = -1;  // the one rank whose end matters; -1: each rank's does
     };
 
     // Opens a pidfd for each rank named in the region; all ranks must have written their pids.
@@ -73,10 +74,8 @@ public:
 
     // Ends every wait on every rank. The first call wins.
     void abort(AbortReason reason, int culprit);
-    template <class What>
-    void throw_if_aborted(const What& what) const {
-        if (header_.abort_word.load(std::memory_order_acquire) != 0) throw_abort(what());
-    }
+    bool is_aborted() const { return header_.abort_word.load(std::memory_order_acquire) != 0; }
+    [[noreturn]] void throw_abort(const std::string& what) const;  // after is_aborted()
 
     int job_rank(int rank) const;
     std::string name(int rank) const;  // "rank 1 (pid 77)"
@@ -94,9 +93,8 @@ private:
                    const std::function<Awaited()>& awaited);
     void wake_sleepers();
     void look_for_trouble(const std::function<bool()>& ready, const Awaited& awaited);
-    [[noreturn]] void throw_abort(const std::string& what) const;
-    int dead_peer() const;        // -1: all live
-    int blamed_by_agent() const;  // a rank of this group, -1: nobody
+    int dead_peer(int only) const;  // -1: none
+    int blamed_by_agent() const;    // a rank of this group, -1: nobody
 
     SharedRegion& region_;
     RegionHeader& header_;
