@@ -46,8 +46,10 @@ backends::Allocation ShmBackend::allocate(std::size_t bytes, std::uint64_t seque
     if (ranks_ == 1) return backends::allocate_private(bytes);
     const backends::Call call{.kind = backends::Collective::allocate, .elements = bytes};
     Running running{call, sequence, deadline, 1, backends::Store::cached};
-    const std::size_t stride = std::max(bytes, std::size_t{1}) / page_bytes * page_bytes +
-                               (bytes % page_bytes != 0 || bytes == 0 ? page_bytes : 0);
+    const std::size_t stride =
+        (bytes / page_bytes + (bytes % page_bytes != 0 || bytes == 0)) * page_bytes;
+    const std::string what = "shm: allocate " + std::to_string(bytes) + " bytes on each of " +
+                             std::to_string(ranks_) + " ranks";
     std::shared_ptr<SharedMemory> memory;
     Report mine;
     const auto slot = [&](std::size_t rank) {
@@ -58,9 +60,9 @@ backends::Allocation ShmBackend::allocate(std::size_t bytes, std::uint64_t seque
     begin(running);
     if (rank_ == 0) {
         mine = report_of([&] {
-            memory = SharedMemory::create(
-                ranks_ * stride, "shm: allocate " + std::to_string(bytes) + " bytes on each of " +
-                                     std::to_string(ranks_) + " ranks");
+            // No product of two numbers tells that it is too large.
+            if (stride < bytes || stride > SIZE_MAX / ranks_) throw SystemError(what, ENOMEM);
+            memory = SharedMemory::create(ranks_ * stride, what);
             return memory->address();
         });
         std::memcpy(slot(0), &mine, sizeof mine);

@@ -23,10 +23,15 @@ std::uint32_t digest(const std::vector<std::size_t>& counts) {
 Signature signature_of(const Call& call, std::uint64_t sequence, MemoryKind memory) {
     Signature signature{};
     signature.elements = call.elements;
+    const bool one_list = call.parts && call.parts->receive.empty();
+    if (one_list) {
+        const auto& counts = call.parts->send;
+        signature.elements = std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
+    }
     signature.sequence = static_cast<std::uint32_t>(sequence);
-    if (call.parts)
-        signature.parts =
-            digest(call.parts->receive.empty() ? call.parts->send : std::vector<std::size_t>{});
+    if (call.parts) {
+        signature.parts = digest(one_list ? call.parts->send : std::vector<std::size_t>{});
+    }
     signature.root = static_cast<std::uint16_t>(call.root);
     signature.kind = static_cast<std::uint8_t>(call.kind);
     signature.dtype = static_cast<std::uint8_t>(call.dtype);
@@ -47,7 +52,7 @@ std::string describe(const Signature& signature) {
     call.op = static_cast<ReduceOp::Kind>(signature.op);
     call.root = signature.root;
     call.elements = signature.elements;
-    return backends::describe(call) + (signature.parts != 0 ? " with counts of its own" : "");
+    return backends::describe(call) + (signature.parts != 0 ? " in uneven parts" : "");
 }
 
 }  // namespace
@@ -103,6 +108,11 @@ void ShmBackend::run_alone(const Call& call) {
     const bool reduces = call.kind == Collective::all_reduce || call.kind == Collective::reduce ||
                          call.kind == Collective::reduce_scatter;
     const std::size_t elements = call.parts ? call.parts->send[0] : call.elements;
+    if (call.parts && !call.parts->receive.empty() && call.parts->receive[0] != elements) {
+        throw UsageError("all_to_all: this rank sends " + std::to_string(elements) +
+                         " elements to itself, but expects " +
+                         std::to_string(call.parts->receive[0]));
+    }
     if (!reduces) return backends::copy(call.output, call.input, elements * size_of(call.dtype));
     const auto* const input = static_cast<const std::byte*>(call.input);
     auto* const output = static_cast<std::byte*>(call.output);
@@ -152,6 +162,7 @@ void ShmBackend::compare_calls(const Running& running) {
         };
         throw UsageError("operation " + std::to_string(running.sequence) +
                          " of the group differs between ranks: " + called(0) + ", " + called(peer) +
+                         (signature(0).parts != signature(peer).parts ? " (other counts)" : "") +
                          "; all ranks must call the same operations in the same order");
     }
     if (running.call.parts && !running.call.parts->receive.empty()) compare_parts(running);
