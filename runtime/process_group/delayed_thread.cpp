@@ -7,6 +7,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 
@@ -21,9 +22,17 @@ DelayedThread::DelayedThread(std::function<void()> work)
 DelayedThread::~DelayedThread() { stop(); }
 
 void DelayedThread::set_timer(std::chrono::nanoseconds delay) noexcept {
+    const auto at_least = std::max(delay, std::chrono::nanoseconds{1});  // 0 would disarm it
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(at_least);
     itimerspec when{};
-    when.it_value.tv_nsec = static_cast<long>(delay.count());
+    when.it_value.tv_sec = seconds.count();
+    when.it_value.tv_nsec = static_cast<long>((at_least - seconds).count());
     ::timerfd_settime(timer_.get(), 0, &when, nullptr);
+    // Who arms may have put off the end that stop() had set.
+    const itimerspec now{{}, {0, 1}};
+    if (stopping_.load(std::memory_order_acquire)) {
+        ::timerfd_settime(timer_.get(), 0, &now, nullptr);
+    }
 }
 
 void DelayedThread::loop() noexcept {
