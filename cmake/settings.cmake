@@ -47,10 +47,11 @@ function(ddp_add_room name)
   target_link_libraries(ddp_${name} PRIVATE $<BUILD_INTERFACE:ddp_settings> ${room_LINKS})
 endfunction()
 
-# ddp_add_unit_test(NAME SOURCES file... [LINKS target...] [LABELS label...] [TIMEOUT seconds]):
-# one GoogleTest program; each of its tests is a test of ctest, named Suite.Name.
+# ddp_add_unit_test(NAME SOURCES file... [LINKS target...] [LABELS label...] [TIMEOUT seconds]
+# [SERIAL]): one GoogleTest program; each of its tests is a test of ctest, named Suite.Name. SERIAL:
+# none of them beside another test.
 function(ddp_add_unit_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 test "" "TIMEOUT" "SOURCES;LINKS;LABELS")
+  cmake_parse_arguments(PARSE_ARGV 1 test "SERIAL" "TIMEOUT" "SOURCES;LINKS;LABELS")
   if(NOT test_LABELS)
     set(test_LABELS unit)
   endif()
@@ -66,5 +67,5 @@ function(ddp_add_unit_test name)
     CXX_EXTENSIONS OFF
     RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/bin)
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST
-    PROPERTIES LABELS "${test_LABELS}" TIMEOUT ${test_TIMEOUT})
+    PROPERTIES LABELS "${test_LABELS}" TIMEOUT ${test_TIMEOUT} RUN_SERIAL "${test_SERIAL}")
 endfunction()

@@ -1,0 +1,87 @@
+// The thread that does what nobody else did: it wakes once armed, again when armed again, and stops
+// at once whatever is going on.
+#include "process_group/delayed_thread.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using namespace std::chrono_literals;
+using ddp::process_group::DelayedThread;
+
+template <class Condition>
+bool comes_true(const Condition& condition) {
+    const auto end = std::chrono::steady_clock::now() + 30s;
+    while (!condition() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+    return condition();
+}
+
+TEST(DelayedThread, WakesEachTimeItIsArmed) {
+    std::atomic<int> runs{0};
+    DelayedThread thread([&] { ++runs; });
+    for (int i = 1; i <= 100; ++i) {
+        thread.arm(10us);
+        ASSERT_TRUE(comes_true([&] { return runs >= i; })) << i;
+    }
+}
+
+TEST(DelayedThread, WakesWithoutADelayToo) {
+    std::atomic<int> runs{0};
+    DelayedThread thread([&] { ++runs; });
+    thread.arm(0us);
+    EXPECT_TRUE(comes_true([&] { return runs == 1; }));
+}
+
+TEST(DelayedThread, RunsAgainForWhatIsAskedWhileItRuns) {
+    std::atomic<int> runs{0};
+    std::atomic<bool> go_on{false};
+    DelayedThread thread([&] {
+        ++runs;
+        while (!go_on) std::this_thread::yield();
+    });
+    thread.arm(1us);
+    ASSERT_TRUE(comes_true([&] { return runs == 1; }));
+    thread.arm(1us);
+    go_on = true;
+    EXPECT_TRUE(comes_true([&] { return runs == 2; }));
+}
+
+// Each adds what it wants done and arms, from several threads; all of it is done in the end.
+TEST(DelayedThread, MissesNothingHoweverManyArmIt) {
+    std::atomic<int> wanted{0};
+    std::atomic<int> done{0};
+    DelayedThread thread([&] { done += wanted.exchange(0); });
+    constexpr int each = 20'000;
+    {
+        std::vector<std::jthread> others;
+        for (int i = 0; i < 3; ++i) {
+            others.emplace_back([&] {
+                for (int k = 0; k < each; ++k) {
+                    ++wanted;
+                    thread.arm(1us);
+                }
+            });
+        }
+    }
+    EXPECT_TRUE(comes_true([&] { return done == 3 * each; })) << done;
+}
+
+TEST(DelayedThread, StopsWhileOthersArmIt) {
+    for (int round = 0; round < 200; ++round) {
+        std::atomic<int> runs{0};
+        DelayedThread thread([&] { ++runs; });
+        std::jthread other([&] {
+            for (int i = 0; i < 20; ++i) thread.arm(1h);
+            for (int i = 0; i < 20; ++i) thread.arm(1us);
+        });
+        if (round % 2 == 0) thread.arm(1us);
+        thread.stop();
+        thread.stop();
+    }
+}
+
+}  // namespace

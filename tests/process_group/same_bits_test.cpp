@@ -1,0 +1,121 @@
+// The promise that every reduction adds in the order of the balanced tree over ranks: the bits of
+// each path, in each kind of memory and with each tuning, are those of a tree computed here, on
+// inputs whose rounding depends on the order.
+#include "backends/reduce_model.hpp"
+#include "process_group/worlds.hpp"
+
+#include <stdlib.h>
+
+#include <cstring>
+#include <vector>
+
+namespace {
+
+using namespace ddp;
+using namespace ddp::testing;
+
+constexpr std::size_t elements = 10'007;
+
+template <class T>
+T input_at(int rank, std::size_t index) {
+    const std::size_t mixed = (index + 1) * 0x9e3779b97f4a7c15 >> 40;
+    const float sign = (mixed + static_cast<std::size_t>(rank)) % 3 == 0 ? -1.0F : 1.0F;
+    return T(sign * (1.0F + static_cast<float>(mixed % 10'000)) / static_cast<float>(3 + rank * 7));
+}
+
+double factor_of(int rank) { return 1.0 / (3 + rank); }
+
+template <class T>
+std::vector<T> tree(ReduceOp::Kind op, int ranks) {
+    std::vector<double> factors;
+    for (int rank = 0; rank < ranks; ++rank) factors.push_back(factor_of(rank));
+    std::vector<T> result(elements);
+    std::vector<T> column(static_cast<std::size_t>(ranks));
+    for (std::size_t i = 0; i < elements; ++i) {
+        for (int rank = 0; rank < ranks; ++rank) {
+            column[static_cast<std::size_t>(rank)] = input_at<T>(rank, i);
+        }
+        result[i] = reduce_test::reduced(op, column, factors);
+    }
+    return result;
+}
+
+// Where the input and the output of a rank lie.
+template <class T>
+struct Memory {
+    std::span<T> input, output;
+};
+
+template <class T>
+void fill(ProcessGroup& group, const Memory<T>& memory) {
+    for (std::size_t i = 0; i < elements; ++i) memory.input[i] = input_at<T>(group.rank(), i);
+}
+
+template <class T>
+std::size_t count_other_bits(std::span<const T> got, const T* wanted) {
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < got.size(); ++i) {
+        count += std::memcmp(&got[i], &wanted[i], sizeof(T)) != 0;
+    }
+    return count;
+}
+
+template <class T>
+void check(ProcessGroup& group, ReduceOp op, const Memory<T>& memory) {
+    const std::vector<T> wanted = tree<T>(op.kind, group.size());
+    const auto expect = [&](std::span<const T> got, std::size_t first, const char* what) {
+        EXPECT_EQ(count_other_bits(got, wanted.data() + first), 0U) << what << to_string(op);
+    };
+    fill(group, memory);
+    group.all_reduce(memory.input, memory.output, op).wait();
+    expect(memory.output, 0, "all_reduce ");
+    const Root root{group.size() - 1};
+    group.reduce(memory.input, memory.output, root, op).wait();
+    if (group.rank() == root.rank) expect(memory.output, 0, "reduce ");
+    const std::size_t part = elements / static_cast<std::size_t>(group.size());
+    const std::size_t own = part * static_cast<std::size_t>(group.rank());
+    const auto whole = memory.input.subspan(0, part * static_cast<std::size_t>(group.size()));
+    const auto mine = memory.output.subspan(0, part);
+    group.reduce_scatter(whole, mine, op).wait();
+    expect(mine, own, "reduce_scatter ");
+    const std::size_t few = 7;  // of them in one phase
+    group.all_reduce(memory.input.subspan(0, few), op).wait();
+    expect(memory.input.subspan(0, few), 0, "all_reduce of few ");
+}
+
+template <class T>
+void check_all(ProcessGroup& group) {
+    std::vector<T> input(elements), output(elements);
+    const Tensor shared_input =
+        group.allocate(Shape{static_cast<std::int64_t>(elements)}, dtype_of<T>());
+    const Tensor shared_output =
+        group.allocate(Shape{static_cast<std::int64_t>(elements)}, dtype_of<T>());
+    const Memory<T> user{input, output};
+    const Memory<T> shared{shared_input.as<T>(), shared_output.as<T>()};
+    const ReduceOp premul = ReduceOp::make_premul_sum(factor_of(group.rank()));
+    for (const ReduceOp op : {ReduceOp(ReduceOp::sum), ReduceOp(ReduceOp::avg), premul}) {
+        check(group, op, user);
+        check(group, op, shared);
+        check(group, op, group.rank() % 2 == 0 ? user : shared);
+    }
+}
+
+template <class T>
+class SameBits : public ::testing::Test {
+protected:
+    void TearDown() override { ::unsetenv("DDP_SHM_TUNING"); }
+};
+using Elements = ::testing::Types<float, double, float16, bfloat16>;
+TYPED_TEST_SUITE(SameBits, Elements);
+
+TYPED_TEST(SameBits, OnEveryPathWithEveryTuning) {
+    for (const char* const tuning :
+         {"", "one_phase_bytes=0,chunk_bytes=4K", "one_phase_bytes=1M,chunk_bytes=1M",
+          "streaming_bytes=0,chunk_bytes=12K", "one_phase_bytes=4K,chunk_bytes=20K"}) {
+        SCOPED_TRACE(tuning);
+        ::setenv("DDP_SHM_TUNING", tuning, 1);
+        on_worlds({2, 3, 4, 7}, [](ProcessGroup& group) { check_all<TypeParam>(group); });
+    }
+}
+
+}  // namespace
