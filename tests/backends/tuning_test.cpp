@@ -1,0 +1,73 @@
+// The table that chooses paths: what it gives, what the environment changes, what is refused.
+#include "backends/shm/tuning.hpp"
+
+#include <ddp/error.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace {
+
+using ddp::shm::make_tuning;
+using ::testing::HasSubstr;
+
+TEST(Tuning, HasARowForAnyRanksAndCores) {
+    for (const int cores : {1, 2, 64, 1'000}) {
+        for (int ranks = 1; ranks <= 65'536; ranks = ranks * 2 + ranks % 3) {
+            const auto tuning = make_tuning(ranks, cores, "");
+            EXPECT_EQ(tuning.chunk_bytes % 4'096, 0U);
+            EXPECT_GE(tuning.chunk_bytes, static_cast<std::uint64_t>(ranks) * 64)
+                << "a line of each rank's share";
+            EXPECT_LE(tuning.one_phase_bytes, tuning.chunk_bytes) << "it goes through one slot";
+        }
+    }
+}
+
+TEST(Tuning, SpinsLessWhereRanksOutnumberCores) {
+    EXPECT_LT(make_tuning(3, 2, "").spins, make_tuning(2, 2, "").spins);
+    EXPECT_LT(make_tuning(2, 1, "").spins, make_tuning(2, 2, "").spins);
+}
+
+TEST(Tuning, IsOverriddenFieldByField) {
+    const auto table = make_tuning(2, 2, "");
+    auto expected = table;
+    expected.spins = 7;
+    EXPECT_EQ(make_tuning(2, 2, "spins=7"), expected);
+    const auto all =
+        make_tuning(2, 2, "streaming_bytes=1M,chunk_bytes=8K,one_phase_bytes=64,spins=0");
+    EXPECT_EQ(all, (ddp::shm::Tuning{64, 8'192, 1'048'576, 0}));
+    EXPECT_EQ(make_tuning(2, 2, "chunk_bytes=8K,chunk_bytes=16k").chunk_bytes, 16'384U)
+        << "the last one counts";
+    EXPECT_EQ(make_tuning(2, 2, "spins=7,"), expected);
+}
+
+TEST(Tuning, KeepsWhatTheLayoutNeeds) {
+    EXPECT_EQ(make_tuning(2, 2, "chunk_bytes=5000").chunk_bytes, 8'192U) << "whole pages";
+    EXPECT_EQ(make_tuning(200, 2, "chunk_bytes=4K").chunk_bytes, 16'384U) << "a line a rank";
+    EXPECT_EQ(make_tuning(2, 2, "one_phase_bytes=1M,chunk_bytes=4K").one_phase_bytes, 4'096U);
+}
+
+TEST(Tuning, RefusesWhatItDoesNotKnow) {
+    for (const char* const wrong :
+         {"chunk=4K", "spins", "spins=", "spins=-1", "spins=1G", "spins=7x", "spins= 7", ",",
+          "chunk_bytes=4K;spins=1", "chunk_bytes=100", "chunk_bytes=65M", "chunk_bytes=0",
+          "spins=99999999999999999999", "streaming_bytes=99999999999M", "=4K", " spins=1"}) {
+        try {
+            make_tuning(2, 2, wrong);
+            ADD_FAILURE() << "took " << wrong;
+        } catch (const ddp::UsageError& error) {
+            EXPECT_THAT(error.what(), HasSubstr("DDP_SHM_TUNING: '")) << wrong;
+        }
+    }
+}
+
+TEST(Tuning, NamesTheEntryThatIsWrong) {
+    try {
+        make_tuning(2, 2, "spins=7,chunk_bytes=lots");
+        FAIL() << "took it";
+    } catch (const ddp::UsageError& error) {
+        EXPECT_THAT(error.what(), HasSubstr("'chunk_bytes=lots' needs a number of bytes"));
+    }
+}
+
+}  // namespace
