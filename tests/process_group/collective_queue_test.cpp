@@ -1,0 +1,168 @@
+// The queue of collectives on a backend that only takes notes: who runs an operation, in what
+// order, one at a time, and what an error does to the others.
+#include "process_group/collective_queue.hpp"
+
+#include <ddp/error.hpp>
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using namespace std::chrono_literals;
+using ddp::backends::Call;
+using ddp::process_group::CollectiveOperation;
+using ddp::process_group::CollectiveQueue;
+using Operation = std::shared_ptr<CollectiveOperation>;
+
+struct Notes : ddp::backends::Backend {
+    ddp::Backend kind() const override { return ddp::Backend::shm; }
+    void run(const Call&, std::uint64_t sequence, const ddp::base::Deadline&) override {
+        EXPECT_EQ(inside.fetch_add(1), 0) << "two at once";
+        if (on_run) on_run(sequence);
+        {
+            const std::lock_guard lock(mutex);
+            order.push_back(sequence);
+            thread = std::this_thread::get_id();
+        }
+        inside.fetch_sub(1);
+        if (sequence == fails) throw ddp::PeerError(1, "it failed");
+    }
+    ddp::backends::Allocation allocate(std::size_t, std::uint64_t,
+                                       const ddp::base::Deadline&) override {
+        return {};
+    }
+    std::unique_ptr<ddp::backends::PendingTransfer> start_transfer(
+        const ddp::backends::Transfer&) override {
+        return nullptr;
+    }
+
+    std::function<void(std::uint64_t)> on_run;
+    std::uint64_t fails = 0;
+    std::atomic<int> inside{0};
+    std::mutex mutex;
+    std::vector<std::uint64_t> order;
+    std::thread::id thread;  // of the last
+};
+
+class CollectiveQueueTest : public ::testing::Test {
+protected:
+    ~CollectiveQueueTest() override { queue->stop(); }
+    Operation start() { return queue->start(Call{}, 1h); }
+    std::vector<std::uint64_t> first(std::size_t count) {
+        std::vector<std::uint64_t> numbers(count);
+        for (std::size_t i = 0; i < count; ++i) numbers[i] = i + 1;
+        return numbers;
+    }
+
+    std::shared_ptr<Notes> notes = std::make_shared<Notes>();
+    std::unique_ptr<ddp::contract::ControlPage> page =
+        std::make_unique<ddp::contract::ControlPage>();
+    std::shared_ptr<CollectiveQueue> queue = std::make_shared<CollectiveQueue>(notes, *page, 0);
+};
+
+template <class Condition>
+bool comes_true(const Condition& condition) {
+    const auto end = std::chrono::steady_clock::now() + 30s;
+    while (!condition() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+    return condition();
+}
+
+// Unless the scheduler lets the other thread come first, which it may, but not a thousand times.
+TEST_F(CollectiveQueueTest, RunsOnTheThreadThatWaitsAtOnce) {
+    bool own = false;
+    for (int i = 0; i < 1'000 && !own; ++i) {
+        start()->wait();
+        own = notes->thread == std::this_thread::get_id();
+    }
+    EXPECT_TRUE(own);
+}
+
+TEST_F(CollectiveQueueTest, RunsWithoutAnybodyWaiting) {
+    for (int i = 0; i < 20; ++i) {
+        const Operation operation = start();
+        EXPECT_TRUE(comes_true([&] { return operation->is_completed(); })) << i;
+        EXPECT_NE(notes->thread, std::this_thread::get_id());
+    }
+}
+
+TEST_F(CollectiveQueueTest, RunsInOrderWhoeverWaitsForWhat) {
+    constexpr std::size_t count = 300;
+    std::vector<Operation> operations;
+    for (std::size_t i = 0; i < count; ++i) operations.push_back(start());
+    {
+        std::vector<std::jthread> waiters;
+        for (std::size_t k = 0; k < 3; ++k) {
+            waiters.emplace_back([&, k] {
+                for (std::size_t i = count; i-- > 0;) {
+                    if (i % 3 == k) operations[i]->wait();
+                }
+            });
+        }
+    }
+    EXPECT_EQ(notes->order, first(count));
+}
+
+TEST_F(CollectiveQueueTest, LeavesTheRestToItsThreadWhenAWaitIsOver) {
+    const Operation one = start();
+    const Operation two = start();
+    one->wait();
+    EXPECT_TRUE(comes_true([&] { return two->is_completed(); }));
+}
+
+TEST_F(CollectiveQueueTest, EndsEverythingWithTheFirstError) {
+    notes->fails = 2;
+    const Operation operations[] = {start(), start(), start()};
+    EXPECT_THROW(operations[2]->wait(), ddp::PeerError);
+    EXPECT_NO_THROW(operations[0]->wait());
+    EXPECT_THROW(operations[1]->wait(), ddp::PeerError);
+    EXPECT_THROW(operations[1]->wait(), ddp::PeerError) << "again";
+    EXPECT_THROW(start(), ddp::PeerError);
+    EXPECT_EQ(notes->order, first(2)) << "the third never ran";
+}
+
+TEST_F(CollectiveQueueTest, RunsWhatIsQueuedBeforeItStops) {
+    std::vector<Operation> operations;
+    for (int i = 0; i < 50; ++i) operations.push_back(start());
+    queue->stop();
+    for (const Operation& operation : operations) EXPECT_TRUE(operation->is_completed());
+    EXPECT_EQ(notes->order, first(50));
+}
+
+TEST_F(CollectiveQueueTest, WaitsForWhatAnotherThreadRuns) {
+    std::atomic<bool> entered{false};
+    std::atomic<bool> go_on{false};
+    notes->on_run = [&](std::uint64_t sequence) {
+        if (sequence != 1) return;
+        entered = true;
+        while (!go_on) std::this_thread::yield();
+    };
+    const Operation one = start();
+    const Operation two = start();
+    EXPECT_TRUE(comes_true([&] { return entered.load(); })) << "the queue's thread runs it";
+    std::jthread waiter([&] { two->wait(); });
+    EXPECT_FALSE(one->is_completed() || two->is_completed());
+    go_on = true;
+    one->wait();
+    waiter.join();
+    EXPECT_TRUE(two->is_completed());
+}
+
+TEST_F(CollectiveQueueTest, RunsABodyInsteadOfTheCallAndLetsGoOfIt) {
+    const auto held = std::make_shared<int>(0);
+    const Operation operation =
+        queue->start(Call{}, 1h,
+                     [held](ddp::backends::Backend&, std::uint64_t sequence,
+                            const ddp::base::Deadline&) { *held = static_cast<int>(sequence); });
+    operation->wait();
+    EXPECT_EQ(*held, 1);
+    EXPECT_EQ(held.use_count(), 1);
+    EXPECT_TRUE(notes->order.empty());
+}
+
+}  // namespace
