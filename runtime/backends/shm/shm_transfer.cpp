@@ -40,8 +40,10 @@ public:
 
     void wait_a_little(const base::Deadline&) override {
         // Ranks that have nothing to do with it may have done their part and left.
-        state_.waiter_.nap([this] { return done_ || ready(); },
-                           {.what = [this] { return describe(); }, .only = transfer_.peer});
+        const auto awake = [this] {
+            return done_ || ready() || (!state_.waiter_.is_aborted() && state_.any_ready());
+        };
+        state_.waiter_.nap(awake, {.what = [this] { return describe(); }, .only = transfer_.peer});
     }
 
     void give_up(const base::Deadline& deadline) override {
@@ -59,10 +61,8 @@ private:
     // Whether it is this transfer's turn and there is room, or something, in the channel.
     bool ready() const {
         if (end_.finished.load(std::memory_order_acquire) != ticket_) return false;
-        if (sends()) {
-            return end_.chunks - channel().read.load(std::memory_order_seq_cst) < channel_slots;
-        }
-        return channel().written.load(std::memory_order_seq_cst) > end_.chunks;
+        return sends() ? state_.can_send(end_, transfer_.peer)
+                       : state_.can_receive(end_, transfer_.peer);
     }
 
     void move_chunk() {
@@ -118,8 +118,32 @@ TransferState::End& TransferState::end(const Transfer& transfer) {
     return transfer.direction == Direction::send ? sends_[peer] : receives_[peer];
 }
 
+bool TransferState::can_send(const End& end, int peer) const {
+    const auto& read = region_.channel(rank_, peer).read;
+    return end.chunks - read.load(std::memory_order_seq_cst) < channel_slots;
+}
+
+bool TransferState::can_receive(const End& end, int peer) const {
+    return region_.channel(peer, rank_).written.load(std::memory_order_seq_cst) > end.chunks;
+}
+
+bool TransferState::any_ready() const {
+    const auto is_open = [](const End& end) {
+        return end.started.load(std::memory_order_seq_cst) >
+               end.finished.load(std::memory_order_acquire);
+    };
+    for (int peer = 0; peer < region_.ranks(); ++peer) {
+        const auto index = static_cast<std::size_t>(peer);
+        if (is_open(sends_[index]) && can_send(sends_[index], peer)) return true;
+        if (is_open(receives_[index]) && can_receive(receives_[index], peer)) return true;
+    }
+    return false;
+}
+
 std::unique_ptr<backends::PendingTransfer> TransferState::start(const Transfer& transfer) {
-    return std::make_unique<ShmTransfer>(*this, transfer, end(transfer));
+    auto started = std::make_unique<ShmTransfer>(*this, transfer, end(transfer));
+    waiter_.wake();  // this rank's own thread, which may sleep beside other transfers
+    return started;
 }
 
 }  // namespace ddp::shm

@@ -27,6 +27,10 @@ private:
         std::uint64_t chunks = 0;                // moved; by who advances
     };
     End& end(const backends::Transfer& transfer);
+    // Whether any transfer that has been started could move. The thread that advances.
+    bool any_ready() const;
+    bool can_send(const End& end, int peer) const;  // there is room in the channel
+    bool can_receive(const End& end, int peer) const;
 
     SharedRegion& region_;
     int rank_;

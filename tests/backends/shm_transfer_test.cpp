@@ -1,0 +1,94 @@
+// Transfers beside each other: whoever sleeps because nothing moves must notice a transfer that is
+// started meanwhile, not wait for the end of its sleep.
+#include "backends/shm/shm_backend.hpp"
+
+#include <ddp/error.hpp>
+
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <atomic>
+#include <memory>
+#include <thread>
+
+namespace {
+
+using namespace std::chrono_literals;
+using ddp::backends::Direction;
+using ddp::base::Deadline;
+using Clock = std::chrono::steady_clock;
+
+// Two ranks of this process.
+class ShmTransfers : public ::testing::Test {
+protected:
+    static std::shared_ptr<ddp::shm::SharedRegion> make_region() {
+        auto region = ddp::shm::SharedRegion::create(2, ddp::shm::make_tuning(2, 2, ""));
+        for (const int rank : {0, 1}) region->block(rank).pid.store(::getpid());
+        return region;
+    }
+    std::shared_ptr<ddp::shm::SharedRegion> region = make_region();
+    ddp::shm::ShmBackend first{region, 0}, second{region, 1};
+    char byte = 0;
+};
+
+// Whatever can move keeps one awake that has nothing to move itself.
+TEST_F(ShmTransfers, DoNotSleepBesideOneThatCanMove) {
+    const auto open = first.start_transfer({Direction::receive, 1, &byte, 1});
+    EXPECT_FALSE(open->advance());
+    const auto begin = Clock::now();
+    for (int i = 0; i < 100; ++i) {
+        const auto send = first.start_transfer({Direction::send, 1, &byte, 1});
+        open->wait_a_little(Deadline::after(1h));
+        EXPECT_TRUE(send->advance());
+        const auto receive = second.start_transfer({Direction::receive, 0, &byte, 1});
+        EXPECT_TRUE(receive->advance());
+    }
+    EXPECT_LT(Clock::now() - begin, 200ms) << "100 sleeps of 20 ms";
+}
+
+TEST_F(ShmTransfers, WakeWhenAnotherIsStarted) {
+    const auto open = first.start_transfer({Direction::receive, 1, &byte, 1});
+    EXPECT_FALSE(open->advance());
+    constexpr int rounds = 60;
+    std::atomic<ddp::backends::PendingTransfer*> started{nullptr};
+    std::atomic<int> moved{0};
+    int long_naps = 0;
+    std::jthread sleeper([&] {
+        while (moved < rounds) {
+            const auto begin = Clock::now();
+            open->wait_a_little(Deadline::after(1h));
+            if (Clock::now() - begin >= 20ms) ++long_naps;
+            auto* const one = started.exchange(nullptr);
+            if (one != nullptr && one->advance()) ++moved;
+        }
+    });
+    for (int i = 0; i < rounds; ++i) {
+        while (region->header().sleepers.load() == 0) std::this_thread::yield();
+        const auto send = first.start_transfer({Direction::send, 1, &byte, 1});
+        started = send.get();
+        while (moved == i) std::this_thread::yield();
+        EXPECT_TRUE(second.start_transfer({Direction::receive, 0, &byte, 1})->advance());
+    }
+    sleeper.join();
+    EXPECT_LT(long_naps, rounds / 2) << "each slept its 20 ms to the end";
+}
+
+TEST_F(ShmTransfers, GoOneAfterAnotherInAChannel) {
+    int sent[] = {1, 2, 3}, got[] = {0, 0, 0};
+    std::vector<std::unique_ptr<ddp::backends::PendingTransfer>> pending;
+    for (int i = 0; i < 3; ++i) {
+        pending.push_back(second.start_transfer({Direction::send, 0, &sent[i], sizeof(int)}));
+    }
+    for (int i = 0; i < 3; ++i) {
+        pending.push_back(first.start_transfer({Direction::receive, 1, &got[i], sizeof(int)}));
+    }
+    EXPECT_FALSE(pending[2]->advance()) << "the first comes first";
+    for (const auto& one : pending) {
+        EXPECT_TRUE(one->advance());
+        EXPECT_TRUE(one->is_done());
+    }
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(got[i], sent[i]);
+}
+
+}  // namespace
