@@ -170,6 +170,21 @@ TEST(ShmBarrier, CanBeArrivedAtBeforeItIsWaitedFor) {
     first.barrier.wait(two, deadline, what);
 }
 
+// Who is late at a comparison of the calls is to find the difference itself, as those did that
+// aborted because of it.
+TEST(ShmBarrier, PassesWhereAllHaveArrivedThoughSomebodyHasAborted) {
+    const auto region = region_of(2);
+    Side first(*region, 0, nullptr);
+    Side second(*region, 1, nullptr);
+    const auto deadline = Deadline::after(30s);
+    const auto what = [] { return std::string("test"); };
+    const std::uint32_t phase = first.barrier.arrive();
+    second.barrier.wait(second.barrier.arrive(), deadline, what);
+    second.waiter.abort(AbortReason::mismatch, 1);
+    EXPECT_NO_THROW(first.barrier.wait(phase, deadline, what));
+    EXPECT_THROW(first.barrier.arrive_and_wait(deadline, what), ddp::UsageError);
+}
+
 TEST(ShmBarrier, NamesRanksOfTheJobInASubGroup) {
     const auto region = region_of(2);
     const std::vector<int> job_ranks{3, 5};
