@@ -146,4 +146,19 @@ TEST(SubGroups, NameTheRanksOfTheJobWhenTheirCallsDiffer) {
     });
 }
 
+TEST(SubGroups, NameTheRanksOfTheJobWhenATransfersSidesDiffer) {
+    run_ranks(4, [](ProcessGroup& group) {
+        ProcessGroup odd = group.split({.color = group.rank() % 2});
+        std::vector<float> values(group.rank() == 3 ? 5 : 4);
+        if (group.rank() == 3) odd.send(values, Peer{0}).wait();
+        if (group.rank() != 1) return;
+        try {
+            odd.recv(values, Peer{1}).wait();
+            ADD_FAILURE() << "took it";
+        } catch (const UsageError& error) {
+            EXPECT_THAT(error.what(), HasSubstr("recv of 16 bytes from rank 3, but rank 3 (pid "));
+        }
+    });
+}
+
 }  // namespace

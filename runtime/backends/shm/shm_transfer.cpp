@@ -56,7 +56,11 @@ private:
     int from() const { return sends() ? state_.rank_ : transfer_.peer; }
     int to() const { return sends() ? transfer_.peer : state_.rank_; }
     Channel& channel() const { return state_.region_.channel(from(), to()); }
-    std::string describe() const { return backends::describe(transfer_); }
+    std::string describe() const {  // with the peer's rank in the job, as name() gives it
+        Transfer shown = transfer_;
+        shown.peer = state_.waiter_.job_rank(transfer_.peer);
+        return backends::describe(shown);
+    }
 
     // Whether it is this transfer's turn and there is room, or something, in the channel.
     bool ready() const {
