@@ -11,7 +11,7 @@ set -euo pipefail
 packages=(
     g++ cmake ninja-build pkg-config ccache git ca-certificates
     libboost1.81-dev libboost-program-options1.81-dev libspdlog-dev nlohmann-json3-dev
-    zlib1g-dev libssl-dev
+    zlib1g-dev libssl-dev libgloo-dev
     libgtest-dev libgmock-dev libbenchmark-dev
 )
 interop_packages=(python3-torch openmpi-bin mpich)

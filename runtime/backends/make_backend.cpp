@@ -1,5 +1,6 @@
 #include "backends/make_backend.hpp"
 
+#include "backends/gloo/make_gloo.hpp"
 #include "backends/shm/shared_region.hpp"
 #include "backends/shm/shm_backend.hpp"
 #include "base/log.hpp"
@@ -23,7 +24,8 @@ const std::string region_key = "shm/region";
 
 // Set by each rank when it comes, and when it knows what it can have.
 std::string here_key(int rank) { return "backend/here/" + std::to_string(rank); }
-std::string rank_key(int rank) { return "backend/rank/" + std::to_string(rank); }
+const std::string wants_prefix = "backend/rank/";
+const std::string gloo_prefix = "backend/gloo/";
 
 std::string host_name() {
     char name[256] = {};
@@ -44,16 +46,20 @@ std::string host_id() { return host_name() + "/" + boot_id(); }
 struct Standing {
     ddp::Backend wanted;
     std::string host;
-    std::string refusal;
+    std::string shm_refusal;
+    std::string other_refusal;  // of gloo, or of nccl where that is wanted
 
     std::string encode() const {
-        return std::to_string(static_cast<int>(wanted)) + "\n" + host + "\n" + refusal;
+        return std::to_string(static_cast<int>(wanted)) + "\n" + host + "\n" + shm_refusal + "\n" +
+               other_refusal;
     }
     static Standing decode(const std::string& text) {
         const std::size_t first = text.find('\n');
         const std::size_t second = text.find('\n', first + 1);
+        const std::size_t third = text.find('\n', second + 1);
         return {static_cast<ddp::Backend>(std::stoi(text.substr(0, first))),
-                text.substr(first + 1, second - first - 1), text.substr(second + 1)};
+                text.substr(first + 1, second - first - 1),
+                text.substr(second + 1, third - second - 1), text.substr(third + 1)};
     }
 };
 
@@ -138,23 +144,31 @@ std::string list_missing(const GroupContext& group) {
                        std::to_string(group.me.world_size) + "); did all workers start?");
 }
 
-std::vector<Standing> exchange(const GroupContext& group, const Standing& mine,
-                               const base::Deadline& deadline) {
-    group.store->set(rank_key(group.me.rank), mine.encode());
+StoreValues exchange(const GroupContext& group, const std::string& prefix, const std::string& mine,
+                     const base::Deadline& deadline) {
+    group.store->set(prefix + std::to_string(group.me.rank), mine);
     StoreKeys keys;
-    for (int rank = 0; rank < group.me.world_size; ++rank) keys.push_back(rank_key(rank));
+    for (int rank = 0; rank < group.me.world_size; ++rank) {
+        keys.push_back(prefix + std::to_string(rank));
+    }
     try {
-        std::vector<Standing> all;
-        for (const std::string& text : group.store->multi_get(keys, deadline.left())) {
-            all.push_back(Standing::decode(text));
-        }
-        return all;
+        return group.store->multi_get(keys, deadline.left());
     } catch (const TimeoutError&) {
         throw_missing(group, deadline);
     }
 }
 
-void require_agreement(const std::vector<Standing>& all) {
+std::vector<Standing> exchange(const GroupContext& group, const Standing& mine,
+                               const base::Deadline& deadline) {
+    if (group.me.world_size == 1) return {mine};
+    std::vector<Standing> all;
+    for (const std::string& text : exchange(group, wants_prefix, mine.encode(), deadline)) {
+        all.push_back(Standing::decode(text));
+    }
+    return all;
+}
+
+void require_same_wish(const std::vector<Standing>& all) {
     for (std::size_t rank = 1; rank < all.size(); ++rank) {
         if (all[rank].wanted == all[0].wanted) continue;
         throw UsageError("init_process_group: rank 0 asks for backend " +
@@ -162,61 +176,135 @@ void require_agreement(const std::vector<Standing>& all) {
                          std::to_string(rank) + " for " + ddp::to_string(all[rank].wanted) +
                          "; all ranks must ask for the same");
     }
-    std::string refusals;
-    for (std::size_t rank = 0; rank < all.size(); ++rank) {
-        if (all[rank].refusal.empty()) continue;
-        const std::string host = all[rank].host.substr(0, all[rank].host.find('/'));
-        refusals += (refusals.empty() ? "" : "; ") + std::string("rank ") + std::to_string(rank) +
-                    " on host " + host + ": " + all[rank].refusal;
-    }
-    if (refusals.empty()) return;
-    const bool automatic = all[0].wanted == ddp::Backend::automatic;
-    throw UsageError("init_process_group: backend " +
-                     std::string(ddp::to_string(automatic ? ddp::Backend::shm : all[0].wanted)) +
-                     " cannot be had: " + refusals +
-                     (automatic ? "; this build has no other backend for CPU memory" : ""));
 }
 
-// Nothing when this build has it.
+std::string short_host(const Standing& one) { return one.host.substr(0, one.host.find('/')); }
+
+// "rank 1 on host b: why"; empty when no rank has one.
+std::string list_refusals(const std::vector<Standing>& all, std::string Standing::*refusal) {
+    std::string refusals;
+    for (std::size_t rank = 0; rank < all.size(); ++rank) {
+        if ((all[rank].*refusal).empty()) continue;
+        refusals += (refusals.empty() ? "" : "; ") + std::string("rank ") + std::to_string(rank) +
+                    " on host " + short_host(all[rank]) + ": " + all[rank].*refusal;
+    }
+    return refusals;
+}
+
+[[noreturn]] void throw_refused(ddp::Backend backend, const std::string& refusals,
+                                const std::string& shm_refusals) {
+    throw UsageError("init_process_group: backend " + std::string(ddp::to_string(backend)) +
+                     " cannot be had: " + refusals +
+                     (shm_refusals.empty() ? "" : "; nor shm: " + shm_refusals));
+}
+
+std::string list_built() { return gloo::refusal_of_build().empty() ? "shm, gloo" : "shm"; }
+
+// Nothing when this build has what may be needed beside shm.
 std::string refusal_of_build(ddp::Backend wanted) {
     switch (wanted) {
-        case ddp::Backend::automatic:
         case ddp::Backend::shm:
             return {};
+        case ddp::Backend::automatic:
         case ddp::Backend::gloo:
+            return gloo::refusal_of_build();
         case ddp::Backend::nccl:
-            return "ddp " + std::string(version()) + " is built without it (it has: shm)";
+            return "ddp " + std::string(version()) +
+                   " is built without it (it has: " + list_built() + ")";
     }
     return {};
+}
+
+bool may_be_shm(ddp::Backend wanted) {
+    return wanted == ddp::Backend::automatic || wanted == ddp::Backend::shm;
+}
+
+// Null, and the reason in `refusal`, when this rank cannot have it.
+std::shared_ptr<shm::SharedRegion> try_region(const GroupContext& group, std::string& refusal,
+                                              const base::Deadline& deadline) {
+    if (group.me.world_size == 1) return shm::SharedRegion::create(1, tuning_for(group));
+    try {
+        auto region = meet_in_region(group, deadline);
+        region->block(group.me.rank).pid.store(::getpid(), std::memory_order_release);
+        return region;
+    } catch (const TimeoutError&) {
+        throw_missing(group, deadline);
+    } catch (const Error& error) {
+        refusal = why_not(error);
+        return nullptr;
+    }
+}
+
+std::unique_ptr<Backend> make_shm(const GroupContext& group,
+                                  std::shared_ptr<shm::SharedRegion> region) {
+    // Every rank has it open by now; without the descriptor nobody else can.
+    region->close_descriptor();
+    return std::make_unique<shm::ShmBackend>(std::move(region), group.me.rank, group.agent_abort,
+                                             group.job_ranks);
+}
+
+// All have it built in; whether they reach each other shows now.
+std::unique_ptr<Backend> make_gloo(const GroupContext& group, std::vector<Standing> all,
+                                   const base::Deadline& deadline) {
+    const bool on_one_host = std::all_of(
+        all.begin(), all.end(), [&](const Standing& one) { return one.host == all[0].host; });
+    std::unique_ptr<Backend> backend;
+    std::string refusal;
+    try {
+        backend = gloo::make_backend({.rank = group.me.rank,
+                                      .ranks = group.me.world_size,
+                                      .store = group.store,
+                                      .on_one_host = on_one_host,
+                                      .master = group.me.master,
+                                      .job_ranks = group.job_ranks,
+                                      .agent_abort = group.agent_abort},
+                                     deadline);
+    } catch (const Error& error) {
+        refusal = why_not(error);
+    }
+    if (group.me.world_size == 1) return backend;
+    const StoreValues refusals = exchange(group, gloo_prefix, refusal, deadline);
+    for (std::size_t rank = 0; rank < all.size(); ++rank) {
+        all[rank].other_refusal = refusals[rank];
+    }
+    const std::string listed = list_refusals(all, &Standing::other_refusal);
+    if (!listed.empty()) {
+        throw_refused(ddp::Backend::gloo, listed, list_refusals(all, &Standing::shm_refusal));
+    }
+    return backend;
+}
+
+std::unique_ptr<Backend> choose(const GroupContext& group, const base::Deadline& deadline) {
+    Standing mine{group.wanted, host_id(), {}, refusal_of_build(group.wanted)};
+    std::shared_ptr<shm::SharedRegion> region;
+    if (may_be_shm(group.wanted)) {
+        region = try_region(group, mine.shm_refusal, deadline);
+    } else if (group.me.world_size > 1 && group.me.rank == lowest_rank) {
+        group.store->set(region_key, host_id() + "\n");  // for ranks that want something else
+    }
+    const std::vector<Standing> all = exchange(group, mine, deadline);
+    require_same_wish(all);
+    const std::string no_shm = list_refusals(all, &Standing::shm_refusal);
+    if (region && no_shm.empty()) return make_shm(group, std::move(region));
+    if (group.wanted == ddp::Backend::shm) throw_refused(group.wanted, no_shm, {});
+    const ddp::Backend wanted =
+        group.wanted == ddp::Backend::automatic ? ddp::Backend::gloo : group.wanted;
+    const std::string no_other = list_refusals(all, &Standing::other_refusal);
+    if (!no_other.empty()) throw_refused(wanted, no_other, no_shm);
+    region.reset();
+    return make_gloo(group, all, deadline);
 }
 
 }  // namespace
 
 std::unique_ptr<Backend> make_backend(const GroupContext& group, const base::Deadline& deadline) {
     if (group.me.world_size > 1) group.store->set(here_key(group.me.rank), "");
-    Standing mine{group.wanted, host_id(), refusal_of_build(group.wanted)};
-    std::shared_ptr<shm::SharedRegion> region;
-    if (group.me.world_size == 1) {
-        require_agreement({mine});
-        region = shm::SharedRegion::create(1, tuning_for(group));
-    } else if (mine.refusal.empty()) {
-        try {
-            region = meet_in_region(group, deadline);
-            region->block(group.me.rank).pid.store(::getpid(), std::memory_order_release);
-        } catch (const TimeoutError&) {
-            throw_missing(group, deadline);
-        } catch (const Error& error) {
-            mine.refusal = why_not(error);
-        }
-    }
-    if (group.me.world_size > 1) require_agreement(exchange(group, mine, deadline));
-    // Every rank has it open by now; without the descriptor nobody else can.
-    region->close_descriptor();
+    auto backend = choose(group, deadline);
     if (base::log_enabled(base::LogLevel::debug)) {
-        base::log_debug("backends", "shm for " + std::to_string(group.me.world_size) + " ranks");
+        base::log_debug("backends", std::string(ddp::to_string(backend->kind())) + " for " +
+                                        std::to_string(group.me.world_size) + " ranks");
     }
-    return std::make_unique<shm::ShmBackend>(std::move(region), group.me.rank, group.agent_abort,
-                                             group.job_ranks);
+    return backend;
 }
 
 }  // namespace ddp::backends

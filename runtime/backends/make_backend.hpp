@@ -17,16 +17,18 @@ namespace ddp::backends {
 
 struct GroupContext {
     const WorkerEnv& me;
-    Store* store;  // empty of other groups' keys; not used in a world of one
+    ddp::Store* store;  // empty of other groups' keys; not used in a world of one
     ddp::Backend wanted;
     // The control region's abort word, or null.
     const std::atomic<std::uint32_t>* agent_abort;
-    // Each rank's number in the job, for messages; empty: the same.
+    // By rank in the group: its rank in the job, which errors and the abort word name. Empty: the
+    // same.
     std::span<const int> job_ranks = {};
 };
 
-// Collective. Throws UsageError that names each rank, host and reason that stand in the way (the
-// same on every rank), TimeoutError that names the ranks that did not come.
+// `automatic` is shm on one host and gloo between hosts. Collective. Throws UsageError that names
+// each rank, host and reason that stand in the way (the same on every rank), TimeoutError that
+// names the ranks that did not come.
 std::unique_ptr<Backend> make_backend(const GroupContext& group, const base::Deadline& deadline);
 
 }  // namespace ddp::backends

@@ -1,0 +1,69 @@
+#include "backends/call_header.hpp"
+
+#include <numeric>
+
+namespace ddp::backends {
+namespace {
+
+// What all ranks must agree on: all of an all_gather's counts, but only the presence of an
+// all_to_all's, which belong to each rank.
+std::uint64_t digest(const Call& call) {
+    if (!call.parts) return 0;
+    if (call.kind == Collective::all_to_all) return 1;
+    std::uint64_t hash = 0xcbf29ce484222325;
+    for (const std::size_t count : call.parts->send) hash = (hash ^ count) * 0x100000001b3;
+    return hash | 1;  // never "even"
+}
+
+std::uint64_t elements_of(const Call& call) {
+    if (!call.parts || call.kind == Collective::all_to_all) return call.elements;
+    return std::accumulate(call.parts->send.begin(), call.parts->send.end(), std::uint64_t{0});
+}
+
+}  // namespace
+
+CallHeader header_of(const Call& call, std::uint64_t sequence) {
+    CallHeader header{};
+    header.sequence = sequence;
+    header.elements = elements_of(call);
+    header.parts = digest(call);
+    header.factor = call.op.factor;
+    header.root = call.root;
+    header.kind = static_cast<std::uint8_t>(call.kind);
+    header.dtype = static_cast<std::uint8_t>(call.dtype);
+    header.op = static_cast<std::uint8_t>(call.op.kind);
+    return header;
+}
+
+std::string describe(const CallHeader& header) {
+    Call call;
+    call.kind = static_cast<Collective>(header.kind);
+    call.dtype = static_cast<DType>(header.dtype);
+    call.op = static_cast<ReduceOp::Kind>(header.op);
+    call.root = header.root;
+    call.elements = header.elements;
+    return describe(call) + (header.parts != 0 ? " with counts of its own" : "");
+}
+
+bool is_same_call(const CallHeader& a, const CallHeader& b) {
+    return a.sequence == b.sequence && a.elements == b.elements && a.parts == b.parts &&
+           a.root == b.root && a.kind == b.kind && a.dtype == b.dtype && a.op == b.op;
+}
+
+int find_different_call(std::span<const CallHeader> headers) {
+    for (std::size_t rank = 1; rank < headers.size(); ++rank) {
+        if (!is_same_call(headers[rank], headers[0])) return static_cast<int>(rank);
+    }
+    return -1;
+}
+
+std::string describe_difference(const NamedCall& first, const NamedCall& other) {
+    const auto called = [](const NamedCall& call) {
+        return "rank " + std::to_string(call.rank) + " called " + describe(call.header);
+    };
+    return "operation " + std::to_string(first.header.sequence) +
+           " of the group differs between ranks: " + called(first) + ", " + called(other) +
+           "; all ranks must call the same operations in the same order";
+}
+
+}  // namespace ddp::backends

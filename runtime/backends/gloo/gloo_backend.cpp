@@ -1,0 +1,135 @@
+#include "backends/gloo/gloo_backend.hpp"
+
+#include "backends/gloo/schedule.hpp"
+#include "backends/gloo/slots.hpp"
+
+#include <ddp/error.hpp>
+
+#include <cstring>
+#include <new>
+
+namespace ddp::gloo {
+namespace {
+
+using backends::Call;
+using backends::Collective;
+
+}  // namespace
+
+GlooBackend::GlooBackend(std::shared_ptr<Mesh> mesh)
+    : mesh_(std::move(mesh)),
+      rank_(mesh_ ? static_cast<std::size_t>(mesh_->rank()) : 0),
+      ranks_(mesh_ ? static_cast<std::size_t>(mesh_->ranks()) : 1),
+      headers_(ranks_) {}
+
+template <class T>
+void GlooBackend::exchange_all(const T* own, std::size_t count, std::vector<T>& all,
+                               const Errand& errand) {
+    const std::size_t bytes = count * sizeof(T);
+    all.resize(ranks_ * count);
+    std::memcpy(&all[rank_ * count], own, bytes);
+    std::vector<Message> messages;
+    for (std::size_t peer = 0; peer < ranks_; ++peer) {
+        if (peer == rank_) continue;
+        const int to = static_cast<int>(peer);
+        messages.push_back({Way::receive, to, collective_slot, &all[peer * count], bytes});
+        messages.push_back({Way::send, to, collective_slot, &all[rank_ * count], bytes});
+    }
+    if (mesh_) mesh_->exchange(messages, errand);
+}
+
+void GlooBackend::compare_calls(const backends::CallHeader& own, const Errand& errand) {
+    exchange_all(&own, 1, headers_, errand);
+    const int other = backends::find_different_call(headers_);
+    if (other < 0) return;
+    const auto call_of = [&](int rank) {
+        const auto& header = headers_[static_cast<std::size_t>(rank)];
+        return backends::NamedCall{mesh_->job_rank(rank), header};
+    };
+    mesh_->fail(
+        {Reason::misused, other, backends::describe_difference(call_of(0), call_of(other))});
+}
+
+// Of an uneven all_to_all: all ranks see all counts, so all find the same fault.
+void GlooBackend::compare_parts(const backends::Parts& parts, const Errand& errand) {
+    std::vector<std::uint64_t> own;
+    for (const auto* counts : {&parts.send, &parts.receive}) {
+        for (std::size_t peer = 0; peer < ranks_; ++peer) own.push_back((*counts)[peer]);
+    }
+    const auto name = [&](std::size_t rank) {
+        const int number = static_cast<int>(rank);
+        return std::to_string(mesh_ ? mesh_->job_rank(number) : number);
+    };
+    std::vector<std::uint64_t> all;
+    exchange_all(own.data(), own.size(), all, errand);
+    for (std::size_t from = 0; from < ranks_; ++from) {
+        for (std::size_t to = 0; to < ranks_; ++to) {
+            const std::uint64_t sent = all[from * 2 * ranks_ + to];
+            const std::uint64_t received = all[to * 2 * ranks_ + ranks_ + from];
+            if (sent == received) continue;
+            const std::string what = errand.what + ": rank " + name(from) + " sends " +
+                                     std::to_string(sent) + " elements to rank " + name(to) +
+                                     ", which receives " + std::to_string(received);
+            if (!mesh_) throw UsageError(what);
+            mesh_->fail({Reason::misused, static_cast<int>(from), what});
+        }
+    }
+}
+
+void GlooBackend::run(const Call& call, std::uint64_t sequence, const base::Deadline& deadline) {
+    const backends::CallHeader own = backends::header_of(call, sequence);
+    const Errand errand{backends::describe(own) + ", operation " + std::to_string(sequence),
+                        &deadline};
+    compare_calls(own, errand);
+    if (call.kind == Collective::all_to_all && call.parts) compare_parts(*call.parts, errand);
+    std::vector<double> factors;
+    if (call.op.kind == ReduceOp::premul_sum) {
+        for (const backends::CallHeader& header : headers_) factors.push_back(header.factor);
+    }
+    try {
+        Schedule(mesh_.get(), call, factors, errand, staging_).run();
+    } catch (const std::bad_alloc&) {  // or the others would wait for this rank
+        if (!mesh_) throw;
+        mesh_->fail({Reason::broken, mesh_->rank(),
+                     errand.what + ": no memory for staging on " + mesh_->name_of(mesh_->rank())});
+    }
+}
+
+backends::Allocation GlooBackend::allocate(std::size_t bytes, std::uint64_t sequence,
+                                           const base::Deadline& deadline) {
+    const Call call{.kind = Collective::allocate, .elements = bytes};
+    const Errand errand{backends::describe(call) + ", operation " + std::to_string(sequence),
+                        &deadline};
+    compare_calls(backends::header_of(call, sequence), errand);
+    backends::Allocation memory;
+    std::uint64_t errno_of_own = 0;
+    try {
+        memory = backends::allocate_private(bytes);
+    } catch (const SystemError& error) {
+        errno_of_own = static_cast<std::uint64_t>(error.code());
+    }
+    std::vector<std::uint64_t> all;
+    exchange_all(&errno_of_own, 1, all, errand);
+    for (std::size_t rank = 0; rank < ranks_; ++rank) {
+        if (all[rank] == 0) continue;
+        const int failed = static_cast<int>(rank);
+        throw SystemError("gloo: " + backends::describe(call) + " on rank " +
+                              std::to_string(mesh_ ? mesh_->job_rank(failed) : failed),
+                          static_cast<int>(all[rank]));
+    }
+    return memory;
+}
+
+std::unique_ptr<backends::PendingTransfer> GlooBackend::start_transfer(
+    const backends::Transfer& transfer) {
+    if (!mesh_) throw UsageError(backends::describe(transfer) + ": the group has one rank");
+    auto shared = std::make_shared<LaneTransfer>(transfer, lane_news_);
+    const std::lock_guard lock(lanes_mutex_);
+    std::unique_ptr<Lane>& lane = lanes_[{transfer.direction, transfer.peer}];
+    if (!lane) lane = std::make_unique<Lane>(*mesh_);
+    auto pending = std::make_unique<PendingLaneTransfer>(mesh_, shared);
+    lane->start(std::move(shared));
+    return pending;
+}
+
+}  // namespace ddp::gloo

@@ -1,0 +1,54 @@
+// Collectives and transfers between hosts, over TCP. Gloo moves the messages; who sends what to
+// whom is ours: its own algorithms add in the order of their rings and keep half types in halves,
+// while here every reduction goes through backends::reduce and so gives the bits that shm gives.
+// Each rank exchanges with each other one directly: the bytes of a ring, in two steps instead of
+// 2(N-1).
+//
+// Each call begins with an exchange of CallHeaders between all ranks, which is also the barrier.
+#pragma once
+
+#include "backends/backend.hpp"
+#include "backends/call_header.hpp"
+#include "backends/gloo/lane.hpp"
+#include "backends/gloo/mesh.hpp"
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace ddp::gloo {
+
+class GlooBackend : public backends::Backend {
+public:
+    // A world of one has no mesh.
+    explicit GlooBackend(std::shared_ptr<Mesh> mesh);
+
+    ddp::Backend kind() const override { return ddp::Backend::gloo; }
+    void run(const backends::Call& call, std::uint64_t sequence,
+             const base::Deadline& deadline) override;
+    backends::Allocation allocate(std::size_t bytes, std::uint64_t sequence,
+                                  const base::Deadline& deadline) override;
+    std::unique_ptr<backends::PendingTransfer> start_transfer(
+        const backends::Transfer& transfer) override;
+
+private:
+    using LaneKey = std::pair<backends::Direction, int>;  // and the peer
+    void compare_calls(const backends::CallHeader& own, const Errand& errand);
+    void compare_parts(const backends::Parts& parts, const Errand& errand);
+    // Every rank's `own`, by rank.
+    template <class T>
+    void exchange_all(const T* own, std::size_t count, std::vector<T>& all, const Errand& errand);
+
+    std::shared_ptr<Mesh> mesh_;
+    std::size_t rank_;
+    std::size_t ranks_;
+    std::vector<backends::CallHeader> headers_;  // of the current call, by rank
+    std::vector<std::byte> staging_;             // of the schedules
+    std::shared_ptr<LaneNews> lane_news_ = std::make_shared<LaneNews>();
+    std::mutex lanes_mutex_;
+    std::map<LaneKey, std::unique_ptr<Lane>> lanes_;
+};
+
+}  // namespace ddp::gloo

@@ -1,0 +1,135 @@
+#include "backends/gloo/pairs.hpp"
+
+#include <ddp/error.hpp>
+
+#include <gloo/common/error.h>
+#include <gloo/transport/tcp/device.h>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+
+namespace ddp::gloo {
+namespace {
+
+using namespace std::chrono_literals;
+
+sigset_t only_pipe_signal() {
+    sigset_t set;
+    ::sigemptyset(&set);
+    ::sigaddset(&set, SIGPIPE);
+    return set;
+}
+
+std::string host_name() {
+    char name[256] = {};
+    return ::gethostname(name, sizeof name - 1) == 0 ? name : "unknown host";
+}
+
+// Gloo's thread takes none of the program's signals.
+std::shared_ptr<::gloo::transport::Device> open_device(const std::string& address) {
+    sigset_t all;
+    sigset_t before;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);
+    std::shared_ptr<::gloo::transport::Device> device;
+    std::string error;
+    try {
+        ::gloo::transport::tcp::attr attributes;
+        attributes.hostname = address;
+        device = ::gloo::transport::tcp::CreateDevice(attributes);
+    } catch (const std::exception& problem) {
+        error = problem.what();
+    }
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    if (!device) throw BackendError("gloo", 0, "cannot use the address " + address + ": " + error);
+    return device;
+}
+
+std::string address_key(int from, int to) {
+    return "gloo/address/" + std::to_string(from) + "/" + std::to_string(to);
+}
+
+// "pid\nhost\naddress": the last is binary.
+std::string encode(const std::vector<char>& address) {
+    return std::to_string(::getpid()) + "\n" + host_name() + "\n" +
+           std::string(address.begin(), address.end());
+}
+
+std::vector<char> decode(const std::string& text, PeerProcess& process) {
+    const std::size_t first = text.find('\n');
+    const std::size_t second = text.find('\n', first + 1);
+    process.pid = static_cast<pid_t>(std::stol(text.substr(0, first)));
+    process.host = text.substr(first + 1, second - first - 1);
+    return {text.begin() + static_cast<std::ptrdiff_t>(second) + 1, text.end()};
+}
+
+}  // namespace
+
+PipeSignalBlock::PipeSignalBlock() noexcept {
+    sigset_t pending;
+    ::sigpending(&pending);
+    was_pending_ = ::sigismember(&pending, SIGPIPE) == 1;
+    const sigset_t set = only_pipe_signal();
+    ::pthread_sigmask(SIG_BLOCK, &set, &before_);
+}
+
+PipeSignalBlock::~PipeSignalBlock() {
+    if (!was_pending_) {
+        const sigset_t set = only_pipe_signal();
+        const timespec now{};
+        while (::sigtimedwait(&set, nullptr, &now) == SIGPIPE) {
+        }
+    }
+    ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
+
+Pairs::Pairs(int own_rank, int ranks, const std::string& address)
+    : ::gloo::Context(own_rank, ranks), processes_(static_cast<std::size_t>(ranks)) {
+    device_ = open_device(address);
+    transportContext_ = device_->createContext(own_rank, ranks);
+}
+
+void Pairs::connect(ddp::Store& store, const base::Deadline& deadline) {
+    // A pair waits five times its timeout for its connection; zero would be for ever.
+    transportContext_->setTimeout(std::max(deadline.left() / 5, 1ms));
+    StoreKeys own_keys;
+    StoreKeys their_keys;
+    StoreValues addresses;
+    std::vector<int> peers;
+    for (int peer = 0; peer < size; ++peer) {
+        if (peer == rank) continue;
+        peers.push_back(peer);
+        own_keys.push_back(address_key(rank, peer));
+        their_keys.push_back(address_key(peer, rank));
+        addresses.push_back(encode(transportContext_->createPair(peer)->address().bytes()));
+    }
+    store.multi_set(own_keys, addresses);
+    const StoreValues theirs = store.multi_get(their_keys, deadline.left());
+    for (std::size_t i = 0; i < peers.size(); ++i) {
+        PeerProcess& process = processes_[static_cast<std::size_t>(peers[i])];
+        const std::vector<char> address = decode(theirs[i], process);
+        try {
+            transportContext_->getPair(peers[i])->connect(address);
+        } catch (const ::gloo::Exception& error) {
+            throw BackendError("gloo", 0,
+                               "cannot connect to rank " + std::to_string(peers[i]) + " on host " +
+                                   process.host + ": " + error.what());
+        }
+    }
+    processes_[static_cast<std::size_t>(rank)] = {::getpid(), host_name()};
+}
+
+void Pairs::close_all() noexcept {
+    // A wait that ends by its timeout makes Gloo close every pair of the context: its only way to
+    // do so that sends what has been written and that other threads may be in the way of.
+    try {
+        char nothing = 0;
+        buffer(&nothing, 1)->waitRecv(1ms);
+    } catch (const std::exception&) {
+    }
+}
+
+}  // namespace ddp::gloo

@@ -1,0 +1,61 @@
+// Gloo's connections: one pair for each two ranks, made through ddp's own store rather than by
+// gloo::rendezvous, so that each rank reads only what is meant for it and an error names the rank.
+// Everything above speaks in unbound buffers.
+#pragma once
+
+#include "base/deadline.hpp"
+
+#include <ddp/store.hpp>
+
+#include <gloo/context.h>
+#include <gloo/transport/device.h>
+#include <gloo/transport/unbound_buffer.h>
+
+#include <signal.h>
+#include <sys/types.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace ddp::gloo {
+
+using Buffer = std::unique_ptr<::gloo::transport::UnboundBuffer>;
+
+// While it lives this thread gets EPIPE instead of SIGPIPE from Gloo's writes.
+class PipeSignalBlock {
+public:
+    PipeSignalBlock() noexcept;
+    ~PipeSignalBlock();
+    PipeSignalBlock(const PipeSignalBlock&) = delete;
+    PipeSignalBlock& operator=(const PipeSignalBlock&) = delete;
+
+private:
+    sigset_t before_{};
+    bool was_pending_ = false;
+};
+
+struct PeerProcess {
+    pid_t pid = 0;
+    std::string host;
+};
+
+class Pairs : public ::gloo::Context {
+public:
+    // Listens at the address (numeric), on a port a peer. Throws BackendError.
+    Pairs(int rank, int ranks, const std::string& address);
+
+    // Collective. Throws BackendError that names the rank, TimeoutError.
+    void connect(ddp::Store& store, const base::Deadline& deadline);
+
+    const PeerProcess& process(int of) const { return processes_[static_cast<std::size_t>(of)]; }
+    Buffer buffer(void* data, std::size_t bytes) { return createUnboundBuffer(data, bytes); }
+    // Closes all connections; what has been written still arrives. Pending operations end with an
+    // error, except those that are half done: whoever waits for them must be told. Any thread.
+    void close_all() noexcept;
+
+private:
+    std::vector<PeerProcess> processes_;
+};
+
+}  // namespace ddp::gloo

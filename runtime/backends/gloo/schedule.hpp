@@ -1,0 +1,73 @@
+// Who sends what to whom in a collective. Two steps do most of it: each rank reduces its share of
+// the elements from everybody's, and the shares are gathered. Large calls go in chunks, so that
+// what others send for reduction needs a few MiB of staging, whatever the size.
+#pragma once
+
+#include "backends/backend.hpp"
+#include "backends/gloo/mesh.hpp"
+#include "backends/reduce.hpp"
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+namespace ddp::gloo {
+
+class Schedule {
+public:
+    // All ranks' calls have been found the same. `mesh` is null in a world of one; `staging` is
+    // kept between calls and grows as needed.
+    Schedule(Mesh* mesh, const backends::Call& call, std::span<const double> factors,
+             const Errand& errand, std::vector<std::byte>& staging);
+
+    void run();
+
+private:
+    // Elements of a buffer that belong to one rank.
+    struct Share {
+        std::size_t first;
+        std::size_t count;
+    };
+    using Shares = std::vector<Share>;  // by rank
+
+    void all_reduce();
+    void all_reduce_small();
+    void reduce();
+    void broadcast();
+    void all_gather();
+    void gather();
+    void scatter();
+    void reduce_scatter();
+    void all_to_all();
+
+    void reduce_shares(const Shares& shares, std::byte* output);
+    void send_share_to_root(const Shares& shares, std::byte* own);
+    void gather_shares(std::byte* buffer, const Shares& shares);
+    void reduce_inputs(std::byte* output, std::size_t elements);
+
+    Shares split(std::size_t first, std::size_t count) const;  // among the ranks
+    Shares even_parts() const;
+    Shares parts_of(const std::vector<std::size_t>& counts) const;
+    std::size_t bytes(std::size_t elements) const { return elements * size_of(call_.dtype); }
+    std::byte* stage(std::size_t wanted_bytes);
+
+    // Collected, then exchanged at once. Ranks other than this one.
+    void send(std::size_t peer, const std::byte* data, std::size_t size);
+    void receive(std::size_t peer, std::byte* data, std::size_t size);
+    void flush();
+
+    Mesh* mesh_;
+    const backends::Call& call_;
+    std::span<const double> factors_;
+    const Errand& errand_;
+    std::vector<std::byte>& staging_;
+    std::size_t ranks_;
+    std::size_t me_;
+    std::size_t root_;
+    const std::byte* input_;
+    std::byte* output_;
+    std::vector<Message> messages_;
+    std::vector<const std::byte*> inputs_;  // of a reduction, by rank
+};
+
+}  // namespace ddp::gloo
