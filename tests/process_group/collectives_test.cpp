@@ -2,6 +2,7 @@
 // over backends: a new backend joins the list of worlds.
 #include <ddp/testing.hpp>
 
+#include "backends/gloo/make_gloo.hpp"
 #include "support/exact_inputs.hpp"
 
 #include <gtest/gtest.h>
@@ -67,11 +68,24 @@ class Collectives : public ::testing::Test {};
 using Elements = ::testing::Types<float, double, std::int32_t, std::int64_t, std::uint8_t>;
 TYPED_TEST_SUITE(Collectives, Elements);
 
+struct World {
+    Backend backend;
+    int ranks;
+};
+
+std::vector<World> worlds() {
+    std::vector<World> all;
+    for (const int ranks : {1, 2, 3, 4, 7}) all.push_back({Backend::shm, ranks});
+    if (!gloo::refusal_of_build().empty()) return all;
+    for (const int ranks : {1, 2, 3, 4}) all.push_back({Backend::gloo, ranks});
+    return all;
+}
+
 template <class Body>
 void on_every_world(const Body& body) {
-    for (const int ranks : {1, 2, 3, 4, 7}) {
-        SCOPED_TRACE(std::to_string(ranks) + " ranks");
-        run_ranks(ranks, body);
+    for (const World& world : worlds()) {
+        SCOPED_TRACE(std::to_string(world.ranks) + " ranks over " + to_string(world.backend));
+        run_ranks(world.ranks, body, {.init = {.backend = world.backend}});
     }
 }
 

@@ -126,12 +126,12 @@ TEST(InitProcessGroup, NamesRanksThatDidNotCome) {
 
 TEST(InitProcessGroup, TellsEveryRankWhichBackendCannotBeHadAndWhy) {
     const auto failures =
-        failures_of(2, [](int) { return InitOptions{.backend = Backend::gloo, .timeout = 10s}; });
+        failures_of(2, [](int) { return InitOptions{.backend = Backend::nccl, .timeout = 10s}; });
     ASSERT_EQ(failures.size(), 2U);
     for (const auto& failure : failures) {
-        EXPECT_THAT(failure.message, HasSubstr("backend gloo cannot be had: rank 0 on host "));
+        EXPECT_THAT(failure.message, HasSubstr("backend nccl cannot be had: rank 0 on host "));
         EXPECT_THAT(failure.message, HasSubstr("rank 1 on host "));
-        EXPECT_THAT(failure.message, HasSubstr("is built without it (it has: shm)"));
+        EXPECT_THAT(failure.message, HasSubstr("is built without it (it has: shm"));
     }
 }
 
@@ -142,6 +142,16 @@ TEST(InitProcessGroup, TellsEveryRankWhenTheyAskForDifferentBackends) {
     ASSERT_EQ(failures.size(), 2U);
     for (const auto& failure : failures) {
         EXPECT_THAT(failure.message, HasSubstr("rank 0 asks for backend shm, rank 1 for nccl"));
+    }
+}
+
+TEST(InitProcessGroup, TellsEveryRankSoWhenRankZeroMakesNoRegion) {
+    const auto failures = failures_of(2, [](int rank) {
+        return InitOptions{.backend = rank == 0 ? Backend::nccl : Backend::shm, .timeout = 10s};
+    });
+    ASSERT_EQ(failures.size(), 2U);
+    for (const auto& failure : failures) {
+        EXPECT_THAT(failure.message, HasSubstr("rank 0 asks for backend nccl, rank 1 for shm"));
     }
 }
 
