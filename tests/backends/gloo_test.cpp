@@ -248,40 +248,47 @@ TEST(GlooBackend, TellsRanksThatDoNotWaitForTheKilledOne) {
               {.may_die = {2}, .init = over_gloo});
 }
 
+// The process of rank 1, on every rank.
+pid_t process_of_rank_1(ProcessGroup& group) {
+    const std::int64_t mine = group.rank() == 1 ? ::getpid() : 0;
+    return static_cast<pid_t>(group.all_reduce(mine, ReduceOp::max));
+}
+
 TEST(GlooBackend, ThrowsTimeoutErrorWhenAPeerIsStopped) {
-    run_ranks(
-        3,
-        [](ProcessGroup& group) {
-            const auto stopped = static_cast<pid_t>(group.all_reduce(
-                group.rank() == 1 ? std::int64_t{::getpid()} : std::int64_t{0}, ReduceOp::max));
-            group.barrier().wait();
-            if (group.rank() == 0) ::kill(stopped, SIGSTOP);
-            std::vector<float> values(1'000'000);
-            try {
-                for (;;) group.all_reduce(values).wait();
-            } catch (const TimeoutError& error) {
-                EXPECT_NE(group.rank(), 1);
-                EXPECT_THAT(error.what(),
-                            HasSubstr("waiting for rank 1 (pid " + std::to_string(stopped)));
-            }
-            if (group.rank() == 0) ::kill(stopped, SIGKILL);
-        },
-        {.may_die = {1}, .init = {.backend = Backend::gloo, .timeout = 700ms}});
+    run_ranks(3,
+              [](ProcessGroup& group) {
+                  const pid_t stopped = process_of_rank_1(group);
+                  std::vector<float> values(1'000'000);
+                  try {
+                      group.barrier().wait();
+                      if (group.rank() == 0) ::kill(stopped, SIGSTOP);
+                      for (;;) group.all_reduce(values).wait();
+                  } catch (const TimeoutError& error) {
+                      EXPECT_NE(group.rank(), 1);
+                      EXPECT_THAT(error.what(),
+                                  HasSubstr("waiting for rank 1 (pid " + std::to_string(stopped)));
+                  }
+                  if (group.rank() == 0) ::kill(stopped, SIGKILL);
+              },
+              {.may_die = {1}, .init = {.backend = Backend::gloo, .timeout = 1500ms}});
 }
 
 TEST(GlooBackend, ThrowsTimeoutErrorWhenATransferIsNotMet) {
     run_ranks(2,
               [](ProcessGroup& group) {
+                  const pid_t idle = process_of_rank_1(group);
+                  if (group.rank() == 1) ::pause();
                   std::vector<float> values(10);
                   try {
-                      if (group.rank() == 0) group.recv(values, Peer{1}).wait();
-                      group.barrier().wait();
-                      ADD_FAILURE() << "went on";
+                      group.recv(values, Peer{1}).wait();
+                      ADD_FAILURE() << "received";
                   } catch (const TimeoutError& error) {
-                      EXPECT_THAT(error.what(), HasSubstr("recv of 40 bytes from rank 1"));
+                      EXPECT_THAT(error.what(), HasSubstr("recv of 40 bytes from rank 1 did not "
+                                                          "end within 1.5 s"));
                   }
+                  ::kill(idle, SIGKILL);
               },
-              {.init = {.backend = Backend::gloo, .timeout = 700ms}});
+              {.may_die = {1}, .init = {.backend = Backend::gloo, .timeout = 1500ms}});
 }
 
 TEST(GlooBackend, LetsRanksLeaveAtDifferentTimes) {

@@ -12,8 +12,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// How long a rank that fails waits for its words to be written, and one that reads them for the
-// rest of what has begun to come.
+// How long a rank that fails waits for its words to be written, and one that listens for them to
+// come.
 constexpr auto grace = 300ms;
 
 }  // namespace
@@ -77,6 +77,16 @@ std::vector<Health::Gone> Health::list_gone(int suspect) {
         if (peer.gone) gone.push_back({peer.rank, peer.said});
     }
     return gone;
+}
+
+std::optional<Verdict> Health::hear(int rank) noexcept {
+    const std::lock_guard lock(mutex_);
+    for (Peer& peer : peers_) {
+        if (peer.rank != rank) continue;
+        if (!peer.gone) bury(peer);
+        return peer.said;
+    }
+    return std::nullopt;
 }
 
 void Health::say_last_words(const Verdict& verdict) noexcept {

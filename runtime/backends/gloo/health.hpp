@@ -28,6 +28,9 @@ public:
     // All that are gone. `suspect`: its connection gave an error just now (-1: none).
     std::vector<Gone> list_gone(int suspect);
 
+    // What a peer that is still there says within a short while; closes all connections if nothing.
+    std::optional<Verdict> hear(int rank) noexcept;
+
     // To all that are still there; waits a short while until the words are on their way.
     void say_last_words(const Verdict& verdict) noexcept;
 

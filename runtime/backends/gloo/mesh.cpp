@@ -96,9 +96,7 @@ void Mesh::exchange(std::span<const Message> messages, const Errand& errand) {
 // went without a word; who left though needed. `suspect` is who was waited for.
 Verdict Mesh::judge(int suspect, const Errand& errand, const std::string& gloo_says) {
     const std::vector<Health::Gone> gone = health_->list_gone(gloo_says.empty() ? -1 : suspect);
-    for (const Health::Gone& one : gone) {
-        if (one.last_words && one.last_words->reason != Reason::left) return *one.last_words;
-    }
+    if (const auto words = find_words(gone, suspect, errand)) return *words;
     if (const int blamed = rank_that_agent_blames(); blamed >= 0) {
         return {Reason::peer_died, blamed,
                 "gloo: " + name_of(blamed) + " ended during " + errand.what};
@@ -119,6 +117,26 @@ Verdict Mesh::judge(int suspect, const Errand& errand, const std::string& gloo_s
                 "; waiting for " + name_of(suspect) + "; is it stopped, or in other code?"};
 }
 
+// Of several ranks that gave up waiting, the one that waited for none of the others is right.
+std::optional<Verdict> Mesh::find_words(const std::vector<Health::Gone>& gone, int suspect,
+                                        const Errand& errand) const {
+    std::optional<Verdict> best;
+    for (const Health::Gone& one : gone) {
+        if (!one.last_words || one.last_words->reason == Reason::left) continue;
+        Verdict words = *one.last_words;
+        if (words.reason == Reason::timed_out && words.culprit == rank() && suspect >= 0) {
+            words = {Reason::timed_out, suspect,
+                     "gloo: " + errand.what + " was given up by " + name_of(one.rank) + ", while " +
+                         name_of(rank()) + " waits for " + name_of(suspect)};
+        }
+        const bool follows = std::any_of(gone.begin(), gone.end(), [&](const Health::Gone& other) {
+            return other.last_words && other.rank == words.culprit;
+        });
+        if (!best || !follows) best = words;
+    }
+    return best;
+}
+
 Verdict Mesh::judge_gone(const std::vector<Health::Gone>& gone, const std::string& what) const {
     for (const Health::Gone& one : gone) {
         if (one.last_words) continue;
@@ -137,7 +155,18 @@ void Mesh::end(const Verdict& verdict) noexcept {
     if (verdict_->reason == Reason::left) verdict_->reason = Reason::peer_died;
     ended_ = true;
     health_->say_last_words(*verdict_);
+    follow_suspicion();
     pairs_.close_all();
+}
+
+// Deadlines pass on all ranks at about the same time. If the one that this rank waited for has just
+// given up too, it knows better whom all are waiting for.
+void Mesh::follow_suspicion() {
+    for (int hops = 0; hops < ranks() && verdict_->reason == Reason::timed_out; ++hops) {
+        const auto heard = health_->hear(verdict_->culprit);
+        if (!heard || heard->reason == Reason::left || heard->culprit == rank()) return;
+        verdict_ = heard;
+    }
 }
 
 void Mesh::fail(const Verdict& verdict) {

@@ -64,7 +64,10 @@ private:
     int rank_that_agent_blames() const;  // -1: none
     void post(const Message& message, Flight& flight);
     Verdict judge(int suspect, const Errand& errand, const std::string& gloo_says);
+    std::optional<Verdict> find_words(const std::vector<Health::Gone>& gone, int suspect,
+                                      const Errand& errand) const;
     Verdict judge_gone(const std::vector<Health::Gone>& gone, const std::string& what) const;
+    void follow_suspicion();
     [[noreturn]] void raise();
 
     std::vector<int> job_ranks_;
