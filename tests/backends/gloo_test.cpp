@@ -3,6 +3,7 @@
 #include <ddp/testing.hpp>
 
 #include "backends/gloo/network_address.hpp"
+#include "backends/reduce.hpp"
 #include "support/exact_inputs.hpp"
 
 #include <ddp/error.hpp>
@@ -14,6 +15,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <random>
 #include <string>
@@ -116,6 +118,176 @@ TEST(GlooBackend, AddsInTheOrderOfTheTree) {
                   }
               },
               {.init = over_gloo});
+}
+
+TensorView view(std::vector<std::uint8_t>& bytes, DType dtype) {
+    const auto elements = static_cast<std::int64_t>(bytes.size() / size_of(dtype));
+    return {bytes.data(), Shape{elements}, dtype};
+}
+
+std::vector<std::uint8_t> random_bytes(std::mt19937& random, std::size_t elements, DType dtype) {
+    std::vector<std::uint8_t> bytes(elements * size_of(dtype));
+    for (auto& byte : bytes) {
+        byte = static_cast<std::uint8_t>(dtype == DType::boolean ? random() % 2 : random());
+    }
+    return bytes;
+}
+
+// Every rank's `mine`, reduced here.
+std::vector<std::uint8_t> reduced_here(ProcessGroup& group, std::vector<std::uint8_t>& mine,
+                                       DType dtype, ReduceOp op) {
+    const auto ranks = static_cast<std::size_t>(group.size());
+    std::vector<std::uint8_t> all(ranks * mine.size());
+    group.all_gather(view(mine, DType::uint8), view(all, DType::uint8)).wait();
+    std::vector<const std::byte*> inputs;
+    std::vector<double> factors;
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+        inputs.push_back(reinterpret_cast<const std::byte*>(all.data() + rank * mine.size()));
+        if (op.kind == ReduceOp::premul_sum) factors.push_back(0.5 * static_cast<double>(rank + 1));
+    }
+    std::vector<std::uint8_t> result(mine.size());
+    std::byte* const output = reinterpret_cast<std::byte*>(result.data());
+    backends::reduce(inputs, {&output, 1}, mine.size() / size_of(dtype), {dtype, op.kind, factors});
+    return result;
+}
+
+void check_reductions(ProcessGroup& group, std::mt19937& random, DType dtype, ReduceOp op,
+                      std::size_t part) {
+    const auto ranks = static_cast<std::size_t>(group.size());
+    const auto me = static_cast<std::size_t>(group.rank());
+    if (op.kind == ReduceOp::premul_sum) op.factor = 0.5 * static_cast<double>(me + 1);
+    auto mine = random_bytes(random, part * ranks, dtype);
+    const auto wanted = reduced_here(group, mine, dtype, op);
+    const std::string what = std::string(to_string(op)) + " of " + to_string(dtype);
+
+    auto all_reduced = mine;
+    group.all_reduce(view(all_reduced, dtype), op).wait();
+    EXPECT_TRUE(all_reduced == wanted) << "all_reduce " << what;
+
+    std::vector<std::uint8_t> own(mine.size() / ranks);
+    group.reduce_scatter(view(mine, dtype), view(own, dtype), op).wait();
+    const auto first = wanted.begin() + static_cast<std::ptrdiff_t>(me * own.size());
+    EXPECT_TRUE(std::equal(own.begin(), own.end(), first)) << "reduce_scatter " << what;
+
+    std::vector<std::uint8_t> at_root(mine.size());
+    group.reduce(view(mine, dtype), view(at_root, dtype), Root{1}, op).wait();
+    EXPECT_TRUE(me != 1 || at_root == wanted) << "reduce " << what;
+}
+
+TEST(GlooBackend, ReducesEveryTypeToTheBitsOfTheKernels) {
+    const unsigned seed = std::random_device{}();
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    run_ranks(3,
+              [seed](ProcessGroup& group) {
+                  std::mt19937 random(seed + static_cast<unsigned>(group.rank()));
+                  for (int dtype = 0; dtype <= static_cast<int>(DType::boolean); ++dtype) {
+                      for (int op = 0; op <= ReduceOp::premul_sum; ++op) {
+                          const auto type = static_cast<DType>(dtype);
+                          const ReduceOp reduction = static_cast<ReduceOp::Kind>(op);
+                          if (!is_defined(reduction, type)) continue;
+                          for (const std::size_t part : {0, 1, 333, 20'000}) {
+                              check_reductions(group, random, type, reduction, part);
+                          }
+                      }
+                  }
+                  // More than a chunk.
+                  check_reductions(group, random, DType::bfloat16, ReduceOp::avg, 3'000'001);
+              },
+              {.init = over_gloo});
+}
+
+// Rank r's value for rank q at index i.
+int parcel(int from, int to, std::size_t index) {
+    return from * 1'000'000 + to * 100'000 + static_cast<int>(index);
+}
+
+TEST(GlooBackend, MovesUnevenParts) {
+    run_ranks(4,
+              [](ProcessGroup& group) {
+                  const int me = group.rank();
+                  const auto count = [](int from, int to) {
+                      return static_cast<std::size_t>((from * 7 + to * 3) % 5) * 10'000;
+                  };
+                  std::vector<std::size_t> out;
+                  std::vector<std::size_t> in;
+                  std::vector<int> input;
+                  std::vector<int> wanted;
+                  for (int peer = 0; peer < 4; ++peer) {
+                      out.push_back(count(me, peer));
+                      in.push_back(count(peer, me));
+                      for (std::size_t i = 0; i < out.back(); ++i) {
+                          input.push_back(parcel(me, peer, i));
+                      }
+                      for (std::size_t i = 0; i < in.back(); ++i) {
+                          wanted.push_back(parcel(peer, me, i));
+                      }
+                  }
+                  std::vector<int> output(wanted.size());
+                  group.all_to_all(input, output, SplitSizes{out, in}).wait();
+                  EXPECT_TRUE(output == wanted);
+
+                  std::vector<std::size_t> counts;
+                  std::vector<int> all;
+                  for (int peer = 0; peer < 4; ++peer) {
+                      counts.push_back(count(peer, 2));
+                      for (std::size_t i = 0; i < counts.back(); ++i) {
+                          all.push_back(parcel(peer, 2, i));
+                      }
+                  }
+                  std::vector<int> mine;
+                  for (std::size_t i = 0; i < count(me, 2); ++i) mine.push_back(parcel(me, 2, i));
+                  std::vector<int> gathered(all.size());
+                  group.all_gather(mine, gathered, counts).wait();
+                  EXPECT_TRUE(gathered == all);
+              },
+              {.init = over_gloo});
+}
+
+TEST(GlooBackend, GathersAndScattersInPlaceAndNot) {
+    run_ranks(
+        3,
+        [](ProcessGroup& group) {
+            const int me = group.rank();
+            for (const std::size_t part : {std::size_t{0}, std::size_t{5}, std::size_t{70'001}}) {
+                const auto whole = exact_input<int>(9, 3 * part);
+                const auto own_first = static_cast<std::ptrdiff_t>(part) * me;
+                const std::vector<int> own(
+                    whole.begin() + own_first,
+                    whole.begin() + own_first + static_cast<std::ptrdiff_t>(part));
+                auto input = whole;
+                std::vector<int> output(part);
+                group.scatter(input, output, Root{2}).wait();
+                EXPECT_TRUE(output == own);
+                std::vector<int> gathered(3 * part);
+                group.gather(output, gathered, Root{1}).wait();
+                EXPECT_TRUE(me != 1 || gathered == whole);
+                std::vector<int> swapped(3 * part);
+                group.all_to_all(input, swapped).wait();
+                for (std::size_t i = 0; i < 3 * part; ++i) {
+                    ASSERT_EQ(swapped[i], own[i % part]) << i;
+                }
+                const auto in_place =
+                    std::span<int>(input).subspan(static_cast<std::size_t>(own_first), part);
+                group.gather(in_place, input, Root{1}).wait();
+                EXPECT_TRUE(input == whole);
+            }
+        },
+        {.init = over_gloo});
+}
+
+TEST(GlooBackend, AllocatesZeroedPagesOnAWorldOfOneAndOfThree) {
+    for (const int ranks : {1, 3}) {
+        run_ranks(ranks,
+                  [](ProcessGroup& group) {
+                      Tensor tensor = group.allocate(Shape{1000}, DType::float32);
+                      const auto values = tensor.as<float>();
+                      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(values.data()) % 4096, 0U);
+                      EXPECT_EQ(std::count(values.begin(), values.end(), 0.0F), 1000);
+                      EXPECT_EQ(group.all_reduce(1), group.size());
+                      EXPECT_EQ(group.backend(), Backend::gloo);
+                  },
+                  {.init = over_gloo});
+    }
 }
 
 TEST(GlooBackend, SendsBothDirectionsAtOnceInOrder) {
