@@ -61,7 +61,8 @@ TEST(GlooAddress, IsLoopbackOnOneHost) {
 
 TEST(GlooAddress, IsNeverLoopbackBetweenHosts) {
     const MasterAddress here{"127.0.1.1", 1};
-    const std::vector<Interface> one_network(two_networks.begin(), two_networks.begin() + 2);
+    const std::vector<Interface> one_network{
+        {"lo", "127.0.0.1", true}, {"eth0", "10.0.0.5", false}, {"eth0", "fd00::5", false}};
     EXPECT_EQ(choose_address({std::nullopt, false, here}, one_network), "10.0.0.5");
     EXPECT_THAT(refusal({std::nullopt, false, here}, two_networks),
                 HasSubstr("MASTER_ADDR 127.0.1.1 is loopback here; set DDP_SOCKET_IFNAME to one "

@@ -93,8 +93,11 @@ std::string choose_address(const AddressChoice& choice, const std::vector<Interf
     }
     if (choice.on_one_host) return "127.0.0.1";
     std::vector<Interface> outward;
-    for (const Interface& one : interfaces) {
-        if (!one.loopback) outward.push_back(one);
+    for (const Interface& one : interfaces) {  // of an interface with several, the first address
+        const bool seen = std::any_of(outward.begin(), outward.end(), [&](const Interface& other) {
+            return other.name == one.name;
+        });
+        if (!one.loopback && !seen) outward.push_back(one);
     }
     const std::string route = choice.master ? address_towards(*choice.master) : std::string();
     if (!route.empty() && !is_loopback(route)) return route;
