@@ -1,5 +1,5 @@
-# What `cmake --install` copies: the library, its headers, ddp-launch, the CMake package `ddp` and
-# ddp.pc. A user needs none of ddp's own dependencies but libgloo, where this build has it.
+# What `cmake --install` copies: the library, its headers, ddp-launch, ddp-bench, the CMake package
+# `ddp` and ddp.pc. A user needs none of ddp's own dependencies but libgloo, where this build has it.
 include(CMakePackageConfigHelpers)
 
 set(ddp_cmake_dir ${CMAKE_INSTALL_LIBDIR}/cmake/ddp)
@@ -9,6 +9,9 @@ install(TARGETS ddp_runtime EXPORT ddp-targets
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 if(DDP_BUILD_LAUNCHER)
   install(TARGETS ddp-launch EXPORT ddp-targets RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+if(DDP_BUILD_TOOLS)
+  install(TARGETS ddp-bench RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/ddp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
