@@ -177,9 +177,10 @@ double measure_hand_over_us(ProcessGroup& group) {
             std::chrono::steady_clock::now() - start;
         batch = time.count() / (2 * rounds);
     }
-    double median = quantile(batches, 0.5);
-    group.broadcast(std::span<double>{&median, 1}).wait();
-    return median;
+    // The best: it is a floor.
+    double best = *std::min_element(batches.begin(), batches.end());
+    group.broadcast(std::span<double>{&best, 1}).wait();
+    return best;
 }
 
 double gigabytes_per_second(std::size_t bytes, double us) {
