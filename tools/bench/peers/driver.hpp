@@ -1,6 +1,7 @@
 // What the peers' drivers share: their command line, float32 buffers, the check and the line of
 // JSON that ddp-bench --json writes too.
-//   DRIVER COLLECTIVE --bytes A,B,... [--iters N|auto] [--budget SECONDS] [--label NAME]
+//   DRIVER COLLECTIVE --bytes A,B,... [--iters N|auto] [--warmup N] [--budget SECONDS]
+//          [--label NAME]
 #pragma once
 
 #include "bench/layout.hpp"
@@ -41,6 +42,7 @@ inline DriverOptions parse_driver_options(int argc, char** argv, const char* lab
             }
         }
         if (name == "--iters") options.plan.iterations = value == "auto" ? 0 : std::stoi(value);
+        if (name == "--warmup") options.plan.warmup = std::stoi(value);
         if (name == "--budget") options.plan.budget_s = std::stod(value);
         if (name == "--label") options.label = value;
     }

@@ -1,7 +1,7 @@
 """The PyTorch peer of ddp-bench: torch.distributed's Gloo backend, timed as bench/method.hpp says.
 Started as ranks by ddp-launch; prints the same lines of JSON as the other drivers.
 
-    torch_bench.py COLLECTIVE --bytes A,B,... [--iters N|auto] [--budget SECONDS]
+    torch_bench.py COLLECTIVE --bytes A,B,... [--iters N|auto] [--warmup N] [--budget SECONDS]
 """
 import argparse
 import json
@@ -30,7 +30,7 @@ def calls(kind, elements, rank, ranks):
     raise SystemExit(f"torch_bench: {kind} is not measured with PyTorch")
 
 
-def measure(kind, size, iters, budget, rank, ranks):
+def measure(kind, size, iters, warmup, budget, rank, ranks):
     data, elements, call = calls(kind, size // 4, rank, ranks)
     pattern = torch.tensor([1.0 + (7 * i + 3 * rank) % 4 for i in range(4099)])
     source = pattern.repeat(data.numel() // 4099 + 1)[: data.numel()]
@@ -42,7 +42,7 @@ def measure(kind, size, iters, budget, rank, ranks):
         call()
         return 1e6 * (time.perf_counter() - start)
 
-    for _ in range(5 if size < LARGE else 2):
+    for _ in range(warmup or (5 if size < LARGE else 2)):
         start = time.perf_counter()
         once()
         each = time.perf_counter() - start
@@ -67,6 +67,7 @@ def main():
     parser.add_argument("collective")
     parser.add_argument("--bytes", required=True)
     parser.add_argument("--iters", default="auto")
+    parser.add_argument("--warmup", type=int, default=0)
     parser.add_argument("--budget", type=float, default=0.3)
     parser.add_argument("--label", default="torch")
     options = parser.parse_args()
@@ -76,7 +77,7 @@ def main():
     iters = 0 if options.iters == "auto" else int(options.iters)
     for size in map(int, options.bytes.split(",")):
         size, median, p99, wrong, count = measure(
-            options.collective, size, iters, options.budget, rank, ranks)
+            options.collective, size, iters, options.warmup, options.budget, rank, ranks)
         algbw = size / median / 1e3
         factor = {"all_reduce": 2 * (ranks - 1) / ranks, "all_gather": (ranks - 1) / ranks}
         if rank == 0:

@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# Measures ddp-bench against Open MPI, MPICH, Gloo and, where it is installed, PyTorch: all on this host, one after
+# the other in fresh processes, in rounds. Writes docs/benchmarks.md and docs/benchmarks.svg.
+#
+#   tools/bench/peers.sh [--rounds N] [--quick] [--build DIR] [--docs DIR] [--limit SECONDS] [--prefix COMMAND]
+#
+#   --rounds N         how often everything runs; medians over rounds are shown (default 5)
+#   --quick            one round of a few sizes, to see whether all works; docs go to DIR of --build
+#   --build DIR        where ddp is built, with bin/ddp-launch and bin/ddp-bench (default build)
+#   --docs DIR         where the two files go (default docs)
+#   --limit SECONDS    of one run; one that takes longer is counted and left out (default 60)
+#   --prefix COMMAND   put before each run, such as "flock /tmp/quiet"
+#
+# The peers: tools/install-deps.sh --interop. How calls are timed: tools/bench/method.hpp.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+here=tools/bench
+
+usage() { sed -n '2,14s/^# \{0,1\}//p' "$here/peers.sh"; }
+command="tools/bench/peers.sh${*:+ $*}"
+rounds=5 build=build docs= limit=60 prefix= quick=()
+while [ $# -gt 0 ]; do
+    case $1 in
+        --quick) quick=(--quick); rounds=1; shift; continue ;;
+        -h | --help) usage; exit ;;
+        --rounds | --build | --docs | --limit | --prefix) ;;
+        *) echo "peers.sh: unknown option $1; --help lists the options" >&2; exit 2 ;;
+    esac
+    [ $# -ge 2 ] || { echo "peers.sh: $1 needs a value" >&2; exit 2; }
+    declare "${1#--}=$2"
+    shift 2
+done
+drivers=$build/peers
+[ -n "$docs" ] || { docs=docs; [ ${#quick[@]} -eq 0 ] || docs=$drivers; }
+
+for program in ddp-launch ddp-bench; do
+    [ -x "$build/bin/$program" ] || {
+        echo "peers.sh: $build/bin/$program is missing; build ddp first, or say --build DIR" >&2
+        exit 2
+    }
+done
+missing=()
+for package in libopenmpi-dev openmpi-bin libmpich-dev mpich libgloo-dev; do
+    status=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)
+    [ "$status" = installed ] || missing+=("$package")
+done
+[ ${#missing[@]} -eq 0 ] || {
+    echo "peers.sh: missing: ${missing[*]}; tools/install-deps.sh --interop installs them" >&2
+    exit 2
+}
+
+mkdir -p "$drivers" "$docs"
+# build_driver NAME COMPILER SOURCE [LIBRARIES...]
+build_driver() {
+    local name=$1 compiler=$2 source=$3
+    shift 3
+    "$compiler" -std=c++20 -O2 -w -Itools "$here/peers/$source" -o "$drivers/${name}_bench" "$@"
+}
+build_driver openmpi mpicxx.openmpi mpi_bench.cpp
+build_driver mpich mpicxx.mpich mpi_bench.cpp
+build_driver gloo g++ gloo_bench.cpp -lgloo -lpthread
+torch=
+for python in /usr/bin/python3 python3; do
+    if "$python" -c 'import torch.distributed' 2>/dev/null; then
+        torch=$python
+        break
+    fi
+done
+
+python3 "$here/peers/run.py" --bin "$build/bin" --drivers "$drivers" --out "$drivers/rows.jsonl" \
+    --rounds "$rounds" --limit "$limit" --prefix "$prefix" --torch "$torch" --command "$command" "${quick[@]}"
+python3 "$here/peers/report.py" "$drivers/rows.jsonl" "$docs"

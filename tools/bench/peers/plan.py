@@ -1,0 +1,127 @@
+"""What peers.sh runs: the contestants, and the rows in groups of one fresh process a contestant."""
+
+from dataclasses import dataclass, field
+
+K, M = 1 << 10, 1 << 20
+
+# What keeps malloc from giving large blocks back to the kernel after each call.
+MALLOC = {"MALLOC_MMAP_THRESHOLD_": "4294967296", "MALLOC_TRIM_THRESHOLD_": "8589934592"}
+OPEN_MPI_AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+# Larger eager and fragment sizes of Open MPI's shared-memory transport.
+VADER = ["--mca", "btl_vader_eager_limit", "32768", "--mca", "btl_vader_max_send_size", "262144",
+         "--mca", "btl_vader_free_list_num", "64"]
+
+
+@dataclass
+class Group:
+    """Rows that one process measures."""
+    collective: str
+    ranks: int
+    sizes: list
+    iters: str = "auto"
+    warmup: int = 0
+    budget: float = 0.1
+    dtype: str = "float32"
+    contestants: list = field(default_factory=list)
+
+
+@dataclass
+class Contestant:
+    label: str
+    command: list
+    environment: dict = field(default_factory=dict)
+    ours: bool = False
+
+
+def contestant(label, tools, group, cores):
+    """How `label` is started for a group; the driver's own options follow."""
+    crowded = group.ranks > cores
+    open_mpi = ["mpirun.openmpi", "-np", str(group.ranks)]
+    open_mpi += ["--oversubscribe", "--bind-to", "none"] if crowded else ["--bind-to", "core"]
+    yields = ["--mca", "mpi_yield_when_idle", "1"] if crowded else []
+    mpich = ["mpiexec.hydra"] + ([] if crowded else ["-bind-to", "core"]) + ["-n", str(group.ranks)]
+    launch = [tools["ddp-launch"], f"--nproc-per-node={group.ranks}"]
+    root = OPEN_MPI_AS_ROOT
+    table = {
+        "ddp user": (launch + [tools["ddp-bench"]], {}),
+        "ddp shared": (launch + [tools["ddp-bench"]], {}),
+        "Open MPI": (open_mpi + [tools["openmpi"]], root),
+        "Open MPI, malloc": (open_mpi + yields + [tools["openmpi"]], root | MALLOC),
+        "Open MPI, vader": (open_mpi + yields + VADER + [tools["openmpi"]], root | MALLOC),
+        "MPICH": (mpich + [tools["mpich"]], {}),
+        "MPICH, malloc": (mpich + [tools["mpich"]], MALLOC),
+        "Gloo": (launch + [tools["gloo"]], {}),
+        "PyTorch": (launch + [tools["python"], tools["torch"]], {"OMP_NUM_THREADS": "1"}),
+    }
+    command, environment = table[label]
+    return Contestant(label, command, environment, label.startswith("ddp "))
+
+
+def driver_options(label, group, json_file):
+    """The words after the driver."""
+    words = [group.collective, "--iters", group.iters, "--budget", str(group.budget)]
+    if group.warmup:
+        words += ["--warmup", str(group.warmup)]
+    if not label.startswith("ddp "):
+        return words + ["--bytes", ",".join(map(str, group.sizes)), "--label", label]
+    # One geometric series a group; ddp-bench takes its ends and its factor.
+    factor = group.sizes[1] // group.sizes[0] if len(group.sizes) > 1 else 2
+    words += ["--min-bytes", str(group.sizes[0]), "--max-bytes", str(group.sizes[-1]), "--factor",
+              str(factor), "--path", label.split()[1], "--backend", "shm", "--dtype", group.dtype,
+              "--json", json_file]
+    if label == "ddp shared" and group.dtype == "float32" and group.sizes[0] >= M:
+        words.append("--floor")
+    return words
+
+
+MPI = ["Open MPI", "Open MPI, malloc", "MPICH", "MPICH, malloc"]
+OURS = ["ddp user", "ddp shared"]
+OTHERS = ["reduce", "broadcast", "all_gather", "gather", "scatter", "reduce_scatter", "all_to_all",
+          "send_recv"]
+
+
+def powers(first, last, factor=4):
+    sizes = []
+    while first <= last:
+        sizes.append(first)
+        first *= factor
+    return sizes
+
+
+def make_groups(quick, with_torch, first_round):
+    """One round. PyTorch, which is slow, runs in the first only."""
+    two = OURS + ["Open MPI", "Open MPI, malloc", "Open MPI, vader", "MPICH", "MPICH, malloc",
+                  "Gloo"]
+    torch = ["PyTorch"] if with_torch and first_round else []
+    if quick:
+        return [
+            Group("all_reduce", 2, powers(4, 64 * K, 128), contestants=two, budget=0.03),
+            Group("all_reduce", 2, [M, 16 * M], contestants=two, budget=0.03),
+            Group("all_reduce", 4, [M], contestants=OURS + MPI + ["Gloo"], budget=0.03),
+            Group("broadcast", 2, [K, M], contestants=OURS + MPI + ["Gloo"], budget=0.03),
+            Group("all_reduce", 2, [16 * M], dtype="float16", contestants=OURS, budget=0.03),
+        ]
+    groups = [
+        Group("all_reduce", 2, powers(4, 256 * K), contestants=two),
+        Group("all_reduce", 2, powers(M, 16 * M), contestants=two),
+        Group("all_reduce", 2, [64 * M, 256 * M], contestants=two),
+    ]
+    if torch:
+        groups.append(Group("all_reduce", 2, [4, K, 32 * K, M, 64 * M], contestants=torch))
+    for ranks in (4, 8):
+        crowd = OURS + MPI + ["Gloo"]
+        groups += [
+            Group("all_reduce", ranks, [4], contestants=crowd),
+            Group("all_reduce", ranks, [K, 32 * K], contestants=crowd),
+            Group("all_reduce", ranks, [M], contestants=crowd),
+            Group("all_reduce", ranks, [64 * M, 256 * M], iters="3", warmup=1, contestants=crowd),
+        ]
+    for collective in OTHERS:
+        groups += [
+            Group(collective, 2, [K], contestants=OURS + MPI + ["Gloo"]),
+            Group(collective, 2, [M, 64 * M], contestants=OURS + MPI + ["Gloo"]),
+        ]
+    groups.append(Group("barrier", 2, [0], contestants=["ddp user"] + MPI + ["Gloo"]))
+    for dtype in ("float16", "bfloat16"):
+        groups.append(Group("all_reduce", 2, [64 * M], dtype=dtype, contestants=OURS))
+    return groups

@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+"""Runs ddp-bench and the peers' drivers alternately, each in fresh processes, and writes one JSON
+object a row, with its round and contestant. A run that exceeds its limit is recorded as such, and
+nothing of it is left; called by peers.sh."""
+import argparse
+import collections
+import datetime
+import json
+import os
+import platform
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import plan
+
+MARK = "DDP_PEERS_RUN"
+
+
+def processes_of(mark):
+    """Those that carry the mark in their environment, wherever they went."""
+    wanted = f"{MARK}={mark}".encode()
+    found = []
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit() or int(entry) == os.getpid():
+            continue
+        try:
+            with open(f"/proc/{entry}/environ", "rb") as file:
+                if wanted in file.read().split(b"\0"):
+                    found.append(int(entry))
+        except OSError:
+            pass  # gone, or not ours
+    return found
+
+
+def kill_all(mark):
+    while left := processes_of(mark):
+        for pid in left:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        time.sleep(0.05)
+
+
+def run_limited(command, environment, limit_s):
+    """Standard output, or None and why. Leaves no process behind."""
+    mark = f"{os.getpid()}-{time.monotonic_ns()}"
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True,
+            env={**os.environ, **environment, MARK: mark})
+        try:
+            code = process.wait(limit_s)
+            problem = f"exit code {code}" if code != 0 else None
+        except subprocess.TimeoutExpired:
+            problem = "time-out"
+        kill_all(mark)
+        process.wait()
+        out.seek(0)
+        err.seek(0)
+        if problem and problem != "time-out":
+            problem += ": " + " ".join(err.read()[-300:].split())
+        return out.read(), problem
+
+
+def run_one(args, tools, group, label, cores):
+    """The rows that one contestant measures for one group, and what went wrong."""
+    with tempfile.TemporaryDirectory(prefix="ddp-peers-") as folder:
+        json_file = os.path.join(folder, "rows.json")
+        entry = plan.contestant(label, tools, group, cores)
+        command = shlex.split(args.prefix) + entry.command
+        command += plan.driver_options(label, group, json_file)
+        environment = {**entry.environment, "DDP_BENCH_MEETING": folder}
+        out, problem = run_limited(command, environment, args.limit)
+        if entry.ours:
+            out = open(json_file).read() if os.path.exists(json_file) else ""
+    rows = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    wanted = len(group.sizes)
+    if not problem and len(rows) != wanted:
+        problem = f"{len(rows)} rows instead of {wanted}"
+    return rows, problem
+
+
+def output_of(command):
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=20).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+
+
+def package_version(name):
+    return output_of(["dpkg-query", "-W", "-f", "${Version}", name]).strip() or "?"
+
+
+def cpu_model():
+    with open("/proc/cpuinfo") as file:
+        for line in file:
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or "unknown"
+
+
+def facts(args, tools):
+    versions = {"Open MPI": package_version("libopenmpi-dev"),
+                "MPICH": package_version("libmpich-dev"), "Gloo": package_version("libgloo-dev")}
+    if args.torch:
+        versions["PyTorch"] = package_version("python3-torch")
+    return {
+        "facts": True, "command": args.command, "rounds": args.rounds, "limit_s": args.limit,
+        "date": datetime.date.today().isoformat(), "cpu": cpu_model(),
+        "cores": len(os.sched_getaffinity(0)), "kernel": platform.release(),
+        "memory_gib": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30),
+        "compiler": output_of(["g++", "-dumpfullversion"]).strip(),
+        "ddp": output_of([tools["ddp-bench"], "--version"]).split()[-1], "versions": versions,
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--bin", required=True, help="where ddp-launch and ddp-bench are")
+    parser.add_argument("--drivers", required=True, help="where the peers' drivers are")
+    parser.add_argument("--out", required=True)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--limit", type=float, default=60, help="seconds of one run")
+    parser.add_argument("--prefix", default="", help="words before each command")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--torch", default="", help="the python3 that has PyTorch")
+    parser.add_argument("--command", default="tools/bench/peers.sh")
+    args = parser.parse_args()
+    tools = {name: os.path.join(args.bin, name) for name in ("ddp-launch", "ddp-bench")}
+    tools |= {name: os.path.join(args.drivers, name + "_bench")
+              for name in ("openmpi", "mpich", "gloo")}
+    here = os.path.dirname(os.path.abspath(__file__))
+    tools |= {"python": args.torch, "torch": os.path.join(here, "torch_bench.py")}
+    for name in ("mpirun.openmpi", "mpiexec.hydra"):
+        if not shutil.which(name):
+            sys.exit(f"peers: {name} is missing; tools/install-deps.sh --interop installs it")
+    cores = len(os.sched_getaffinity(0))
+    problems = collections.Counter()
+    begin = time.monotonic()
+    with open(args.out, "w") as out:
+        print(json.dumps(facts(args, tools)), file=out, flush=True)
+        for number in range(args.rounds):
+            for group in plan.make_groups(args.quick, bool(args.torch), number == 0):
+                # Another one begins each round.
+                turn = number % len(group.contestants)
+                for label in group.contestants[turn:] + group.contestants[:turn]:
+                    rows, problem = run_one(args, tools, group, label, cores)
+                    for row in rows:
+                        print(json.dumps(row | {"round": number, "contestant": label}), file=out)
+                    if problem:
+                        problems[label, problem[:60]] += 1
+                        print(json.dumps({"problem": problem, "round": number, "contestant": label,
+                                          "collective": group.collective, "ranks": group.ranks,
+                                          "sizes": group.sizes}), file=out)
+                    out.flush()
+            print(f"peers: round {number + 1} of {args.rounds} after "
+                  f"{time.monotonic() - begin:.0f} s", file=sys.stderr, flush=True)
+    for (label, problem), count in problems.items():
+        print(f"peers: {label}: {count} x {problem}", file=sys.stderr)
+
+
+main()
