@@ -2,7 +2,7 @@
 # Installs what ddp is built and tested with, as Debian 12 packages; does nothing when all is there.
 #
 #   tools/install-deps.sh              to build and test ddp
-#   tools/install-deps.sh --interop    also the peers that the interop tests run: PyTorch, Open MPI, MPICH
+#   tools/install-deps.sh --interop    also the peers of the interop tests and of peers.sh: PyTorch, Open MPI, MPICH, Gloo
 #   tools/install-deps.sh --torch DIR  only the newest PyTorch, by pip into the virtual environment DIR (large)
 #
 # Works as root or through sudo. Never removes a package.
@@ -14,7 +14,7 @@ packages=(
     zlib1g-dev libssl-dev libgloo-dev
     libgtest-dev libgmock-dev libbenchmark-dev
 )
-interop_packages=(python3-torch openmpi-bin mpich)
+interop_packages=(python3-torch openmpi-bin mpich libopenmpi-dev libmpich-dev libgloo-dev)
 
 usage() { sed -n '2,8s/^# \{0,1\}//p' "$0"; }
 

@@ -2,14 +2,14 @@
 # Measures ddp-bench against Open MPI, MPICH, Gloo and, where it is installed, PyTorch: all on this host, one after
 # the other in fresh processes, in rounds. Writes docs/benchmarks.md and docs/benchmarks.svg.
 #
-#   tools/bench/peers.sh [--rounds N] [--quick] [--build DIR] [--docs DIR] [--limit SECONDS] [--prefix COMMAND]
+#   tools/bench/peers.sh [--rounds N] [--quick] [--build DIR] [--docs DIR] [--limit SECONDS] [--lock FILE]
 #
 #   --rounds N         how often everything runs; medians over rounds are shown (default 5)
 #   --quick            one round of a few sizes, to see whether all works; docs go to DIR of --build
 #   --build DIR        where ddp is built, with bin/ddp-launch and bin/ddp-bench (default build)
 #   --docs DIR         where the two files go (default docs)
 #   --limit SECONDS    of one run; one that takes longer is counted and left out (default 60)
-#   --prefix COMMAND   put before each run, such as "flock /tmp/quiet"
+#   --lock FILE        locked during each run, for hosts where other jobs take the same lock
 #
 # The peers: tools/install-deps.sh --interop. How calls are timed: tools/bench/method.hpp.
 set -euo pipefail
@@ -17,13 +17,12 @@ cd "$(dirname "$0")/../.."
 here=tools/bench
 
 usage() { sed -n '2,14s/^# \{0,1\}//p' "$here/peers.sh"; }
-command="tools/bench/peers.sh${*:+ $*}"
-rounds=5 build=build docs= limit=60 prefix= quick=()
+rounds=5 build=build docs= limit=60 lock= quick=()
 while [ $# -gt 0 ]; do
     case $1 in
         --quick) quick=(--quick); rounds=1; shift; continue ;;
         -h | --help) usage; exit ;;
-        --rounds | --build | --docs | --limit | --prefix) ;;
+        --rounds | --build | --docs | --limit | --lock) ;;
         *) echo "peers.sh: unknown option $1; --help lists the options" >&2; exit 2 ;;
     esac
     [ $# -ge 2 ] || { echo "peers.sh: $1 needs a value" >&2; exit 2; }
@@ -67,6 +66,8 @@ for python in /usr/bin/python3 python3; do
     fi
 done
 
+# Without the paths of this host.
+command="tools/bench/peers.sh --rounds $rounds${quick[*]:+ --quick}"
 python3 "$here/peers/run.py" --bin "$build/bin" --drivers "$drivers" --out "$drivers/rows.jsonl" \
-    --rounds "$rounds" --limit "$limit" --prefix "$prefix" --torch "$torch" --command "$command" "${quick[@]}"
+    --rounds "$rounds" --limit "$limit" --lock "$lock" --torch "$torch" --command "$command" "${quick[@]}"
 python3 "$here/peers/report.py" "$drivers/rows.jsonl" "$docs"

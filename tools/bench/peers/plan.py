@@ -7,9 +7,11 @@ K, M = 1 << 10, 1 << 20
 # What keeps malloc from giving large blocks back to the kernel after each call.
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": "4294967296", "MALLOC_TRIM_THRESHOLD_": "8589934592"}
 OPEN_MPI_AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-# Larger eager and fragment sizes of Open MPI's shared-memory transport.
-VADER = ["--mca", "btl_vader_eager_limit", "32768", "--mca", "btl_vader_max_send_size", "262144",
-         "--mca", "btl_vader_free_list_num", "64"]
+# Open MPI's shared-memory transport, tuned: through shared fragments instead of process_vm_readv,
+# and for large rows with larger fragments.
+VADER = ["--mca", "btl_vader_single_copy_mechanism", "none", "--mca", "btl_vader_eager_limit",
+         "32768"]
+VADER_LARGE = ["--mca", "btl_vader_max_send_size", "262144"]
 
 
 @dataclass
@@ -42,12 +44,13 @@ def contestant(label, tools, group, cores):
     mpich = ["mpiexec.hydra"] + ([] if crowded else ["-bind-to", "core"]) + ["-n", str(group.ranks)]
     launch = [tools["ddp-launch"], f"--nproc-per-node={group.ranks}"]
     root = OPEN_MPI_AS_ROOT
+    vader = VADER_LARGE if group.sizes[0] >= 64 * M else VADER
     table = {
         "ddp user": (launch + [tools["ddp-bench"]], {}),
         "ddp shared": (launch + [tools["ddp-bench"]], {}),
         "Open MPI": (open_mpi + [tools["openmpi"]], root),
         "Open MPI, malloc": (open_mpi + yields + [tools["openmpi"]], root | MALLOC),
-        "Open MPI, vader": (open_mpi + yields + VADER + [tools["openmpi"]], root | MALLOC),
+        "Open MPI, vader": (open_mpi + yields + vader + [tools["openmpi"]], root | MALLOC),
         "MPICH": (mpich + [tools["mpich"]], {}),
         "MPICH, malloc": (mpich + [tools["mpich"]], MALLOC),
         "Gloo": (launch + [tools["gloo"]], {}),

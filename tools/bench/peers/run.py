@@ -4,11 +4,12 @@ object a row, with its round and contestant. A run that exceeds its limit is rec
 nothing of it is left; called by peers.sh."""
 import argparse
 import collections
+import contextlib
 import datetime
+import fcntl
 import json
 import os
 import platform
-import shlex
 import shutil
 import signal
 import subprocess
@@ -47,6 +48,17 @@ def kill_all(mark):
         time.sleep(0.05)
 
 
+@contextlib.contextmanager
+def quiet(lock):
+    """Holds the file's lock; waiting for it does not count against a run's limit."""
+    if not lock:
+        yield
+        return
+    with open(lock, "a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def run_limited(command, environment, limit_s):
     """Standard output, or None and why. Leaves no process behind."""
     mark = f"{os.getpid()}-{time.monotonic_ns()}"
@@ -73,10 +85,10 @@ def run_one(args, tools, group, label, cores):
     with tempfile.TemporaryDirectory(prefix="ddp-peers-") as folder:
         json_file = os.path.join(folder, "rows.json")
         entry = plan.contestant(label, tools, group, cores)
-        command = shlex.split(args.prefix) + entry.command
-        command += plan.driver_options(label, group, json_file)
+        command = entry.command + plan.driver_options(label, group, json_file)
         environment = {**entry.environment, "DDP_BENCH_MEETING": folder}
-        out, problem = run_limited(command, environment, args.limit)
+        with quiet(args.lock):
+            out, problem = run_limited(command, environment, args.limit)
         if entry.ours:
             out = open(json_file).read() if os.path.exists(json_file) else ""
     rows = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
@@ -127,7 +139,7 @@ def main():
     parser.add_argument("--out", required=True)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--limit", type=float, default=60, help="seconds of one run")
-    parser.add_argument("--prefix", default="", help="words before each command")
+    parser.add_argument("--lock", default="", help="a file to lock during each run")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--torch", default="", help="the python3 that has PyTorch")
     parser.add_argument("--command", default="tools/bench/peers.sh")

@@ -1,0 +1,230 @@
+// ddp-bench as users run it: every collective is right on 2 and 3 ranks, its table, JSON and SVG
+// can be read, and a wrong command line gives one clear line.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <sstream>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "examples/run_program.hpp"
+
+namespace {
+
+using namespace ddp::tests;
+using nlohmann::json;
+
+class Folder {
+public:
+    Folder() {
+        std::string name = std::filesystem::temp_directory_path() / "ddp-bench-XXXXXX";
+        if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp");
+        path_ = name;
+    }
+    ~Folder() { std::filesystem::remove_all(path_); }
+    std::string file(const std::string& name) const { return path_ / name; }
+
+private:
+    std::filesystem::path path_;
+};
+
+ProgramResult bench(int ranks, std::vector<std::string> words) {
+    words.insert(words.begin(), DDP_BENCH);
+    return run_ranks_of(ranks, words);
+}
+
+std::string text_of(const std::string& file) {
+    std::ifstream stream(file);
+    std::ostringstream text;
+    text << stream.rdbuf();
+    return text.str();
+}
+
+std::vector<json> rows_of(const std::string& file) {
+    std::vector<json> rows;
+    for (const std::string& line : lines_of(text_of(file))) rows.push_back(json::parse(line));
+    return rows;
+}
+
+// The elements open at the end, or what is wrong; empty for well-formed text.
+std::string what_is_wrong_with_xml(const std::string& text) {
+    static const std::regex tag(R"(<(/?)([a-z]+)((?: [a-z0-9:-]+="[^"<]*")*)(/?)>)");
+    std::vector<std::string> open;
+    std::size_t tags = 0;
+    for (std::sregex_iterator at(text.begin(), text.end(), tag), end; at != end; ++at, ++tags) {
+        if ((*at)[1].length() == 0 && (*at)[4].length() == 0) open.push_back((*at)[2]);
+        if ((*at)[1].length() == 0) continue;
+        if (open.empty() || open.back() != (*at)[2].str()) return "</" + (*at)[2].str() + ">";
+        open.pop_back();
+    }
+    if (tags != static_cast<std::size_t>(std::count(text.begin(), text.end(), '<'))) {
+        return "a < that begins no tag";
+    }
+    return open.empty() ? "" : "<" + open.back() + "> is not closed";
+}
+
+class EveryCollective : public testing::TestWithParam<std::tuple<std::string, int, std::string>> {};
+
+TEST_P(EveryCollective, IsRightAndWritesItsRows) {
+    const auto& [name, ranks, path] = GetParam();
+    const Folder folder;
+    const auto result =
+        bench(ranks, {name, "--backend", "shm", "--path", path, "--min_bytes=4", "--max-bytes",
+                      "64K", "--factor", "64", "--iters", "3", "--check", "--root", "1", "--json",
+                      folder.file("rows.json")});
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.out, testing::HasSubstr("# Out of bounds values : 0 OK"));
+    EXPECT_THAT(result.out, testing::HasSubstr("# Avg bus bandwidth    : "));
+    const auto rows = rows_of(folder.file("rows.json"));
+    ASSERT_EQ(rows.size(), name == "barrier" ? 1U : 3U);
+    for (const json& row : rows) {
+        EXPECT_EQ(row.at("collective"), name);
+        EXPECT_EQ(row.at("backend"), "shm");
+        EXPECT_EQ(row.at("ranks"), ranks);
+        EXPECT_EQ(row.at("path"), path);
+        EXPECT_EQ(row.at("dtype"), "float32");
+        EXPECT_EQ(row.at("op"), name.find("reduce") != name.npos ? "sum" : "none");
+        EXPECT_EQ(row.at("wrong"), 0);
+        EXPECT_EQ(row.at("bytes").get<int>() % 4, 0);
+        EXPECT_GT(row.at("time_us"), 0.0);
+        EXPECT_GE(row.at("p99_us"), row.at("time_us").get<double>());
+        EXPECT_GE(row.at("algbw_gbs"), 0.0);
+        EXPECT_GE(row.at("busbw_gbs"), 0.0);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Bench, EveryCollective,
+                         testing::Combine(testing::Values("all_reduce", "reduce", "broadcast",
+                                                          "all_gather", "gather", "scatter",
+                                                          "reduce_scatter", "all_to_all",
+                                                          "send_recv", "barrier"),
+                                          testing::Values(2, 3), testing::Values("user", "shared")),
+                         [](const auto& info) {
+                             return std::get<0>(info.param) + "_on_" +
+                                    std::to_string(std::get<1>(info.param)) + "_" +
+                                    std::get<2>(info.param);
+                         });
+
+class EveryElement : public testing::TestWithParam<std::pair<const char*, const char*>> {};
+
+TEST_P(EveryElement, IsReducedRight) {
+    const auto& [dtype, op] = GetParam();
+    const auto result = bench(3, {"all_reduce", "--dtype", dtype, "--op", op, "--max-bytes", "100K",
+                                  "--factor", "100", "--iters", "2"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.out, testing::HasSubstr("# Out of bounds values : 0 OK"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Bench, EveryElement,
+                         testing::Values(std::pair{"float64", "avg"}, std::pair{"float16", "sum"},
+                                         std::pair{"float16", "avg"}, std::pair{"bfloat16", "max"},
+                                         std::pair{"bfloat16", "premul_sum"},
+                                         std::pair{"int8", "product"}, std::pair{"int16", "min"},
+                                         std::pair{"int32", "bit_xor"}, std::pair{"int64", "avg"},
+                                         std::pair{"uint8", "bit_and"}, std::pair{"bool", "sum"}),
+                         [](const auto& info) {
+                             return std::string(info.param.first) + "_" + info.param.second;
+                         });
+
+TEST(Bench, PrintsTheTableOfNcclTests) {
+    const auto result = bench(2, {"all_gather", "--max-bytes", "64", "--iters", "2", "--no-check"});
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    const auto lines = lines_of(result.out);
+    ASSERT_GE(lines.size(), 6U) << result.out;
+    EXPECT_THAT(lines[0], testing::MatchesRegex("# ddp-bench [0-9.]+: all_gather, 2 ranks, "
+                                                "backend shm, path user"));
+    EXPECT_THAT(lines[3], testing::MatchesRegex("# +size\\(B\\) +count +type +redop +root +"
+                                                "time\\(us\\) +p99\\(us\\) +algbw\\(GB/s\\) +"
+                                                "busbw\\(GB/s\\) +#wrong"));
+    EXPECT_THAT(lines[4], testing::MatchesRegex(" +8 +1 +float32 +none +-1 +[0-9.]+ +[0-9.]+ +"
+                                                "[0-9.]+ +[0-9.]+ +N/A"));
+}
+
+TEST(Bench, PrintsEachRowAsAShareOfTheFloor) {
+    const Folder folder;
+    const auto result =
+        bench(2, {"all_reduce", "--min-bytes", "4", "--max-bytes", "256K", "--factor", "256",
+                  "--budget", "0.01", "--floor", "--json", folder.file("rows.json")});
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.out, testing::HasSubstr("cache line hand-over"));
+    EXPECT_THAT(result.out, testing::ContainsRegex("[0-9.]+ +[0-9.]+%"));
+    for (const json& row : rows_of(folder.file("rows.json"))) {
+        EXPECT_GT(row.at("floor_us"), 0.0);
+        EXPECT_GT(row.at("floor_share"), 0.0);
+    }
+}
+
+TEST(Bench, DrawsAWellFormedImage) {
+    const Folder folder;
+    const auto result = bench(
+        2, {"all_reduce", "--max-bytes", "4K", "--iters", "3", "--plot", folder.file("plot.svg")});
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    const std::string svg = text_of(folder.file("plot.svg"));
+    EXPECT_EQ(what_is_wrong_with_xml(svg), "");
+    EXPECT_THAT(svg, testing::HasSubstr("all_reduce, 2 ranks"));
+    EXPECT_THAT(svg, testing::HasSubstr("bus bandwidth"));
+}
+
+TEST(Bench, AloneIsAWorldOfOne) {
+    const auto result = run_program({DDP_BENCH, "all_reduce", "--max-bytes", "4K", "--iters", "3"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.out, testing::HasSubstr("1 ranks"));
+}
+
+class WrongCommandLine : public testing::TestWithParam<std::vector<std::string>> {};
+
+TEST_P(WrongCommandLine, GivesOneClearLine) {
+    auto words = GetParam();
+    const std::string reason = words.back();
+    words.back() = DDP_BENCH;
+    std::rotate(words.begin(), words.end() - 1, words.end());
+    const auto result = run_program(words);
+    EXPECT_NE(result.exit_code, 0);
+    EXPECT_EQ(result.out, "");
+    const auto lines = lines_of(result.err);
+    ASSERT_EQ(lines.size(), 1U) << result.err;
+    EXPECT_THAT(lines[0], testing::HasSubstr(reason));
+}
+
+// The words, then a part of the line.
+INSTANTIATE_TEST_SUITE_P(
+    Bench, WrongCommandLine,
+    testing::Values(std::vector<std::string>{"no collective given"},
+                    std::vector<std::string>{"all_reuce", "\"all_reuce\" is not a collective"},
+                    std::vector<std::string>{"all_reduce", "--bogus", "--bogus"},
+                    std::vector<std::string>{"all_reduce", "--op", "--op"},
+                    std::vector<std::string>{"all_reduce", "--op", "mean", "--op: \"mean\""},
+                    std::vector<std::string>{"all_reduce", "--dtype", "float8", "--dtype"},
+                    std::vector<std::string>{"all_reduce", "--min-bytes", "4X", "--min-bytes"},
+                    std::vector<std::string>{"all_reduce", "--factor", "1", "--factor"},
+                    std::vector<std::string>{"all_reduce", "--min-bytes", "2M", "--max-bytes", "1M",
+                                             "--min-bytes is more than --max-bytes"},
+                    std::vector<std::string>{"all_reduce", "--op", "bit_or",
+                                             "bit_or is not defined on float32"},
+                    std::vector<std::string>{"reduce", "--root", "3", "--root: 3 is not a rank"},
+                    std::vector<std::string>{"send_recv", "send_recv needs two ranks"}));
+
+TEST(Bench, OneRankSpeaksForAll) {
+    const auto result = bench(2, {"all_reduce", "--bogus"});
+    EXPECT_NE(result.exit_code, 0);
+    std::size_t said = 0;
+    for (const std::string& line : lines_of(result.err)) said += line.starts_with("ddp-bench: ");
+    EXPECT_EQ(said, 1U) << result.err;
+}
+
+TEST(Bench, ShowsItsHelpOnce) {
+    const auto result = bench(2, {"--help"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    const auto usage = result.out.find("usage: ");
+    EXPECT_NE(usage, std::string::npos);
+    EXPECT_EQ(result.out.find("usage: ", usage + 1), std::string::npos);
+}
+
+}  // namespace

@@ -1,0 +1,140 @@
+#!/usr/bin/env python3
+"""report.py ROWS DOCS: writes DOCS/benchmarks.md and DOCS/benchmarks.svg from what run.py wrote.
+Every number and every verdict is computed from the rows."""
+import collections
+import os
+import sys
+
+from chart import write_chart
+from measures import OTHERS, make_measures, name_of
+from results import MPI, Results
+
+
+def number(value, digits=3):
+    if value is None:
+        return "-"
+    if value >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.{digits}g}"
+
+
+def factor(value):
+    return "-" if value is None else f"{value:.2f}x"
+
+
+def table(head, rows):
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    return lines + ["| " + " | ".join(row) + " |" for row in rows]
+
+
+def head_of(results, facts):
+    versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
+    return [
+        "# Benchmarks: the collectives against Open MPI, MPICH and Gloo", "",
+        f"Written by `{facts['command']}` on {facts['date']}; nothing here is written by hand. "
+        f"Rounds: {facts['rounds']}.", "",
+        f"- Host: {facts['cpu']}, {facts['cores']} cores, {facts['memory_gib']} GiB, "
+        f"Linux {facts['kernel']}, GCC {facts['compiler']}",
+        f"- ddp {facts['ddp']}, backend shm; {versions} (Debian packages)",
+        "- Every rank rewrites its input before each call and meets the others in a barrier of the "
+        "library; the call blocks until its result may be used. A time is the mean over ranks, the "
+        "median over iterations and then over rounds, each round in fresh processes. A ratio is "
+        "the median of the rounds' ratios.",
+        "- *user*: any memory of the caller's. *shared*: memory of `group.allocate()`.",
+        "- *best MPI*: in each round the fastest of Open MPI and MPICH, both by default and with "
+        "a malloc that keeps its memory, and (2 ranks) Open MPI with its shared-memory transport tuned. With more "
+        "ranks than cores Open MPI runs with `--oversubscribe`, so it yields.",
+        "- *floor*: the traffic that no algorithm avoids, at the memory rate that the same process "
+        "measured (tools/bench/floor.hpp).",
+        f"- Wrong elements, over all rows of all contestants: {results.wrong}.", "",
+        "![bus bandwidth](benchmarks.svg)", "",
+    ]
+
+
+def measures_of(results):
+    rows = []
+    for measure in make_measures(results):
+        verdict = "met" if measure.met else f"**missed** in {measure.missed} of {measure.rows}"
+        if measure.worst is None:
+            verdict = "not measured"
+        rows.append([measure.text, measure.wanted, factor(measure.worst) + f" ({measure.where})",
+                     verdict])
+    return ["## Measures", "", *table(["what", "wanted", "worst", "verdict"], rows), ""]
+
+
+def reduce_tables(results):
+    lines = []
+    for ranks in sorted({key[1] for key in results.cells if key[0] == "all_reduce"}):
+        lines += [f"## all_reduce, {ranks} ranks, float32 sum", ""]
+        rows = []
+        for size in results.sizes("all_reduce", ranks):
+            key = ("all_reduce", ranks, "float32", size)
+            rows.append([
+                name_of(size), *(number(results.time(key, name)) for name in
+                                 ("ddp user", "ddp shared", MPI, "Gloo", "PyTorch")),
+                *(factor(results.ratio(key, MPI, ours)) for ours in ("ddp user", "ddp shared")),
+                *(factor(results.ratio(key, "Gloo", ours)) for ours in ("ddp user", "ddp shared")),
+                number(results.floor(key)), factor(results.over_floor(key, "ddp user")),
+                factor(results.over_floor(key))])
+        lines += table(["bytes", "user us", "shared us", "best MPI us", "Gloo us", "PyTorch us",
+                        "MPI / user", "MPI / shared", "Gloo / user", "Gloo / shared", "floor us",
+                        "user / floor", "shared / floor"], rows)
+        lines += ["", "Variants of MPI, us:", ""]
+        rows = [[name_of(size), *(number(results.time(("all_reduce", ranks, "float32", size), name))
+                                  for name in MPI)] for size in results.sizes("all_reduce", ranks)]
+        lines += table(["bytes", *MPI], rows) + [""]
+    return lines
+
+
+def other_tables(results):
+    rows = []
+    for kind in [*OTHERS, "send_recv", "barrier"]:
+        for size in results.sizes(kind, 2):
+            key = (kind, 2, "float32", size)
+            rows.append([
+                kind, name_of(size), *(number(results.time(key, name)) for name in
+                                       ("ddp user", "ddp shared", MPI, "Gloo")),
+                factor(results.ratio(key, MPI, "ddp user")),
+                factor(results.ratio(key, MPI, "ddp shared")),
+                factor(results.ratio(key, "Gloo", "ddp user"))])
+    lines = ["## The other collectives, 2 ranks, float32", ""]
+    lines += table(["collective", "bytes", "user us", "shared us", "best MPI us", "Gloo us",
+                    "MPI / user", "MPI / shared", "Gloo / user"], rows)
+    rows = []
+    for dtype in ("float16", "bfloat16"):
+        for size in results.sizes("all_reduce", 2, dtype):
+            for ours in ("ddp user", "ddp shared"):
+                rows.append([dtype, name_of(size), ours.split()[1],
+                             number(results.time(("all_reduce", 2, dtype, size), ours)),
+                             factor(results.element_rate(dtype, size, ours))])
+    lines += ["", "## Half types, all_reduce, 2 ranks", "",
+              *table(["type", "bytes", "path", "us", "elements/s over float32's"], rows), ""]
+    return lines
+
+
+def problems_of(results):
+    lines = ["## Runs that were left out", ""]
+    if not results.problems:
+        return lines + ["None: every run ended within its limit."]
+    counts = collections.Counter(
+        (row["contestant"], row["collective"], row["ranks"], row["problem"].split(":")[0])
+        for row in results.problems)
+    return lines + table(["contestant", "collective", "ranks", "what", "runs"],
+                         [[*map(str, what), str(count)] for what, count in counts.items()])
+
+
+def main():
+    rows, docs = sys.argv[1:]
+    results = Results(rows)
+    lines = head_of(results, results.facts) + measures_of(results) + reduce_tables(results)
+    lines += other_tables(results) + problems_of(results)
+    with open(os.path.join(docs, "benchmarks.md"), "w") as file:
+        file.write("\n".join(lines) + "\n")
+    write_chart(results, os.path.join(docs, "benchmarks.svg"))
+    for measure in make_measures(results):
+        verdict = "-" if measure.worst is None else "met" if measure.met else "MISSED"
+        print(f"{verdict:6}", measure.text, measure.wanted + ":",
+              factor(measure.worst), f"({measure.where})")
+
+
+main()

@@ -1,0 +1,69 @@
+"""The rows of run.py, and the medians and ratios over its rounds."""
+import collections
+import json
+from statistics import median
+
+MPI = ["Open MPI", "Open MPI, malloc", "Open MPI, vader", "MPICH", "MPICH, malloc"]
+
+
+class Results:
+    def __init__(self, path):
+        self.facts = {}
+        self.problems = []
+        self.wrong = 0
+        # (collective, ranks, dtype, bytes) -> contestant -> round -> row
+        self.cells = collections.defaultdict(lambda: collections.defaultdict(dict))
+        with open(path) as file:
+            for line in file:
+                row = json.loads(line)
+                if "facts" in row:
+                    self.facts = row
+                elif "problem" in row:
+                    self.problems.append(row)
+                else:
+                    self.wrong += row["wrong"] or 0
+                    key = (row["collective"], row["ranks"], row["dtype"], row["bytes"])
+                    self.cells[key][row["contestant"]][row["round"]] = row
+
+    def sizes(self, collective, ranks, dtype="float32"):
+        return sorted(key[3] for key in self.cells if key[:3] == (collective, ranks, dtype))
+
+    def times(self, key, contestant):
+        """Round -> microseconds; `contestant` may be a list, of which the best of a round counts."""
+        names = contestant if isinstance(contestant, list) else [contestant]
+        best = {}
+        for name in names:
+            for number, row in self.cells.get(key, {}).get(name, {}).items():
+                best[number] = min(row["time_us"], best.get(number, row["time_us"]))
+        return best
+
+    def time(self, key, contestant):
+        times = self.times(key, contestant)
+        return median(times.values()) if times else None
+
+    def ratio(self, key, peer, ours):
+        """How many times as long the peer takes: the median of the rounds' ratios."""
+        a, b = self.times(key, peer), self.times(key, ours)
+        ratios = [a[number] / b[number] for number in a.keys() & b.keys()]
+        return median(ratios) if ratios else None
+
+    def over_floor(self, key, ours="ddp shared"):
+        """Our time over the floor that the same run measured."""
+        rows = self.cells.get(key, {}).get("ddp shared", {})
+        times = self.times(key, ours)
+        ratios = [times[number] / row["floor_us"] for number, row in rows.items()
+                  if "floor_us" in row and number in times]
+        return median(ratios) if ratios else None
+
+    def floor(self, key):
+        rows = self.cells.get(key, {}).get("ddp shared", {}).values()
+        floors = [row["floor_us"] for row in rows if "floor_us" in row]
+        return median(floors) if floors else None
+
+    def element_rate(self, dtype, size, ours):
+        """Elements a second, over those of float32."""
+        half = self.times(("all_reduce", 2, dtype, size), ours)
+        plain = self.times(("all_reduce", 2, "float32", size), ours)
+        # A half type has twice the elements in as many bytes.
+        rates = [2 * plain[number] / half[number] for number in half.keys() & plain.keys()]
+        return median(rates) if rates else None
