@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -12,6 +13,7 @@
 #include <sstream>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "examples/run_program.hpp"
@@ -106,13 +108,15 @@ INSTANTIATE_TEST_SUITE_P(Bench, EveryCollective,
                                                           "reduce_scatter", "all_to_all",
                                                           "send_recv", "barrier"),
                                           testing::Values(2, 3), testing::Values("user", "shared")),
-                         [](const auto& info) {
-                             return std::get<0>(info.param) + "_on_" +
-                                    std::to_string(std::get<1>(info.param)) + "_" +
-                                    std::get<2>(info.param);
+                         [](const auto& test) {
+                             return std::get<0>(test.param) + "_on_" +
+                                    std::to_string(std::get<1>(test.param)) + "_" +
+                                    std::get<2>(test.param);
                          });
 
-class EveryElement : public testing::TestWithParam<std::pair<const char*, const char*>> {};
+using Names = std::pair<std::string, std::string>;  // of a dtype and an op
+
+class EveryElement : public testing::TestWithParam<Names> {};
 
 TEST_P(EveryElement, IsReducedRight) {
     const auto& [dtype, op] = GetParam();
@@ -122,16 +126,13 @@ TEST_P(EveryElement, IsReducedRight) {
     EXPECT_THAT(result.out, testing::HasSubstr("# Out of bounds values : 0 OK"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Bench, EveryElement,
-                         testing::Values(std::pair{"float64", "avg"}, std::pair{"float16", "sum"},
-                                         std::pair{"float16", "avg"}, std::pair{"bfloat16", "max"},
-                                         std::pair{"bfloat16", "premul_sum"},
-                                         std::pair{"int8", "product"}, std::pair{"int16", "min"},
-                                         std::pair{"int32", "bit_xor"}, std::pair{"int64", "avg"},
-                                         std::pair{"uint8", "bit_and"}, std::pair{"bool", "sum"}),
-                         [](const auto& info) {
-                             return std::string(info.param.first) + "_" + info.param.second;
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Bench, EveryElement,
+    testing::Values(Names{"float64", "avg"}, Names{"float16", "sum"}, Names{"float16", "avg"},
+                    Names{"bfloat16", "max"}, Names{"bfloat16", "premul_sum"},
+                    Names{"int8", "product"}, Names{"int16", "min"}, Names{"int32", "bit_xor"},
+                    Names{"int64", "avg"}, Names{"uint8", "bit_and"}, Names{"bool", "sum"}),
+    [](const auto& test) { return test.param.first + "_" + test.param.second; });
 
 TEST(Bench, PrintsTheTableOfNcclTests) {
     const auto result = bench(2, {"all_gather", "--max-bytes", "64", "--iters", "2", "--no-check"});

@@ -42,8 +42,8 @@ def head_of(results, facts):
         "the median of the rounds' ratios.",
         "- *user*: any memory of the caller's. *shared*: memory of `group.allocate()`.",
         "- *best MPI*: in each round the fastest of Open MPI and MPICH, both by default and with "
-        "a malloc that keeps its memory, and (2 ranks) Open MPI with its shared-memory transport tuned. With more "
-        "ranks than cores Open MPI runs with `--oversubscribe`, so it yields.",
+        "a malloc that keeps its memory, and (2 ranks) Open MPI with its shared-memory transport "
+        "tuned. With more ranks than cores Open MPI runs with `--oversubscribe`, so it yields.",
         "- *floor*: the traffic that no algorithm avoids, at the memory rate that the same process "
         "measured (tools/bench/floor.hpp).",
         f"- Wrong elements, over all rows of all contestants: {results.wrong}.", "",
