@@ -67,7 +67,7 @@ def write_chart(results, path):
         series = {name: points_of(results, ranks, name) for name, _, _ in SERIES}
         if any(series.values()):
             panels.append((ranks, series))
-    width = 20 + len(panels) * (WIDTH + LEFT + 20)
+    width = max(820, 20 + len(panels) * (WIDTH + LEFT + 20))
     lines = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{TOP + HEIGHT + GAP}" '
              'font-family="sans-serif" font-size="12">',
              '<rect width="100%" height="100%" fill="white"/>',
