@@ -71,8 +71,9 @@ def run_limited(command, environment, limit_s):
             problem = f"exit code {code}" if code != 0 else None
         except subprocess.TimeoutExpired:
             problem = "time-out"
-        kill_all(mark)
-        process.wait()
+        finally:  # also when we are interrupted
+            kill_all(mark)
+            process.wait()
         out.seek(0)
         err.seek(0)
         if problem and problem != "time-out":
