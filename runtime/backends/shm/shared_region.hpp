@@ -22,8 +22,6 @@ inline constexpr std::size_t channel_slots = 4;
 struct RegionHeader {
     std::uint64_t ranks;
     Tuning tuning;
-    alignas(cache_line) std::atomic<std::uint32_t> wake;  // the futex word: bumped for sleepers
-    std::atomic<std::uint32_t> sleepers;                  // in futex(wake), or on their way there
     alignas(cache_line) std::atomic<std::uint32_t> abort_word;  // 0, or why and because of whom
 };
 
@@ -70,8 +68,16 @@ struct alignas(2 * cache_line) Announcement {
     CallDetails details;
 };
 
+// Where ranks sleep until somebody has published something.
+struct alignas(cache_line) Bell {
+    std::atomic<std::uint32_t> rings;     // the futex word
+    std::atomic<std::uint32_t> sleepers;  // in futex(rings), or on their way there
+};
+
 struct alignas(2 * cache_line) RankBlock {
     Announcement announcements[2];  // by the parity of the phase
+    Bell arrivals;                  // rung by this rank, for those who wait for it at a phase
+    Bell inbox;                     // rung by the others, for this rank's transfers
     std::atomic<std::int32_t> pid;
 };
 

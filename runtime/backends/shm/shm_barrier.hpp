@@ -7,6 +7,8 @@
 #include "backends/shm/waiter.hpp"
 #include "base/deadline.hpp"
 
+#include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -28,7 +30,7 @@ public:
     std::uint32_t arrive() {
         ++phase_;
         announcement(rank_, phase_).line.arrived.store(phase_, std::memory_order_seq_cst);
-        waiter_.wake();
+        Waiter::ring(region_.block(rank_).arrivals);
         return phase_;
     }
     // Until all ranks have arrived at this phase. `what()` describes the operation, only in need.
@@ -38,7 +40,9 @@ public:
         const AllThere all_there{*this, phase};
         // Who finds that the calls differ aborts; the others are to find it themselves.
         if (waiter_.is_aborted() && !all_there()) waiter_.throw_abort(what());
-        waiter_.wait(all_there, deadline, [&] {
+        // At the bell of one that is missing: its arrival wakes no more than those who need it.
+        const auto bell = [&]() -> Bell& { return region_.block(all_there.missing()).arrivals; };
+        waiter_.wait(all_there, bell, deadline, [&] {
             return Waiter::Awaited{std::cref(what), [&] { return missing(phase); }};
         });
     }
@@ -48,7 +52,8 @@ public:
         ++phase_;
         announcement(rank_, phase_).line.arrived.store(phase_, std::memory_order_release);
         const bool all_there = waiter_.poll_eagerly(AllThere{*this, phase_});
-        waiter_.wake_after_fence();
+        std::atomic_thread_fence(std::memory_order_seq_cst);
+        Waiter::ring(region_.block(rank_).arrivals);
         if (!all_there) wait(phase_, deadline, what);
         return phase_;
     }
@@ -63,6 +68,7 @@ private:
             while (peer < barrier.region_.ranks() && barrier.has_arrived(peer, phase)) ++peer;
             return peer == barrier.region_.ranks();
         }
+        int missing() const { return std::min(peer, barrier.region_.ranks() - 1); }
     };
     bool has_arrived(int rank, std::uint32_t phase) const {
         const std::uint32_t arrived =

@@ -43,7 +43,9 @@ public:
         const auto awake = [this] {
             return done_ || ready() || (!state_.waiter_.is_aborted() && state_.any_ready());
         };
-        state_.waiter_.nap(awake, {.what = [this] { return describe(); }, .only = transfer_.peer});
+        const auto inbox = [this]() -> Bell& { return state_.region_.block(state_.rank_).inbox; };
+        state_.waiter_.nap(inbox, awake,
+                           {.what = [this] { return describe(); }, .only = transfer_.peer});
     }
 
     void give_up(const base::Deadline& deadline) override {
@@ -88,7 +90,7 @@ private:
         ++end_.chunks;
         auto& counter = sends() ? channel().written : channel().read;
         counter.store(end_.chunks, std::memory_order_seq_cst);
-        state_.waiter_.wake();
+        Waiter::ring(state_.region_.block(transfer_.peer).inbox);
         if (moved_ < transfer_.bytes) return;
         done_ = true;
         end_.finished.store(ticket_ + 1, std::memory_order_release);
@@ -146,7 +148,8 @@ bool TransferState::any_ready() const {
 
 std::unique_ptr<backends::PendingTransfer> TransferState::start(const Transfer& transfer) {
     auto started = std::make_unique<ShmTransfer>(*this, transfer, end(transfer));
-    waiter_.wake();  // this rank's own thread, which may sleep beside other transfers
+    Waiter::ring(region_.block(rank_)
+                     .inbox);  // this rank's own thread, which may sleep beside other transfers
     return started;
 }
 

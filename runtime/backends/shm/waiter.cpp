@@ -69,8 +69,8 @@ std::string Waiter::name(int rank) const {
            std::to_string(region_.block(rank).pid.load(std::memory_order_relaxed)) + ")";
 }
 
-void Waiter::wait_long(const std::function<bool()>& ready, const base::Deadline& deadline,
-                       const std::function<Awaited()>& awaited) {
+void Waiter::wait_long(const std::function<bool()>& ready, const std::function<Bell&()>& bell,
+                       const base::Deadline& deadline, const std::function<Awaited()>& awaited) {
     const auto yield_end = base::Deadline::Clock::now() + yield_time;
     do {
         ::sched_yield();
@@ -79,24 +79,25 @@ void Waiter::wait_long(const std::function<bool()>& ready, const base::Deadline&
 
     const Awaited for_messages = awaited();
     while (!ready()) {
-        nap(ready, for_messages);
+        nap(bell, ready, for_messages);
         if (deadline.passed() && !ready()) give_up(deadline, for_messages);
     }
 }
 
-void Waiter::nap(const std::function<bool()>& ready, const Awaited& awaited) {
-    header_.sleepers.fetch_add(1, std::memory_order_seq_cst);
-    const std::uint32_t seen = header_.wake.load(std::memory_order_seq_cst);
-    if (!ready() && header_.abort_word.load(std::memory_order_seq_cst) == 0) {
-        futex_wait(header_.wake, seen, futex_slice);
-    }
-    header_.sleepers.fetch_sub(1, std::memory_order_seq_cst);
+void Waiter::nap(const std::function<Bell&()>& bell, const std::function<bool()>& ready,
+                 const Awaited& awaited) {
+    Bell& here = bell();
+    here.sleepers.fetch_add(1, std::memory_order_seq_cst);
+    const std::uint32_t seen = here.rings.load(std::memory_order_seq_cst);
+    // The look may have found that it is another bell by now that will ring.
+    if (!ready() && &bell() == &here && !is_aborted()) futex_wait(here.rings, seen, futex_slice);
+    here.sleepers.fetch_sub(1, std::memory_order_seq_cst);
     if (!ready()) look_for_trouble(ready, awaited);
 }
 
-void Waiter::wake_sleepers() {
-    header_.wake.fetch_add(1, std::memory_order_seq_cst);
-    futex_wake_all(header_.wake);
+void Waiter::wake_sleepers(Bell& bell) {
+    bell.rings.fetch_add(1, std::memory_order_seq_cst);
+    futex_wake_all(bell.rings);
 }
 
 void Waiter::look_for_trouble(const std::function<bool()>& ready, const Awaited& awaited) {
@@ -135,7 +136,10 @@ void Waiter::abort(AbortReason reason, int culprit) {
     std::uint32_t none = 0;
     header_.abort_word.compare_exchange_strong(none, encode(reason, culprit),
                                                std::memory_order_seq_cst);
-    wake_sleepers();
+    for (int rank = 0; rank < region_.ranks(); ++rank) {
+        wake_sleepers(region_.block(rank).arrivals);
+        wake_sleepers(region_.block(rank).inbox);
+    }
 }
 
 void Waiter::throw_abort(const std::string& what) const {

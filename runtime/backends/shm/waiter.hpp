@@ -41,15 +41,17 @@ public:
            std::span<const int> job_ranks);
 
     // Blocks until `ready()`, which reads what peers publish with sequentially consistent loads.
-    // `awaited()` makes the Awaited, only in need. Throws PeerError, TimeoutError; then every other
-    // rank throws too.
-    template <class Ready, class MakeAwaited>
-    void wait(const Ready& ready, const base::Deadline& deadline, const MakeAwaited& awaited) {
+    // `bell()` is where to sleep meanwhile, `awaited()` makes the Awaited, only in need. Throws
+    // PeerError, TimeoutError; then every other rank throws too.
+    template <class Ready, class GetBell, class MakeAwaited>
+    void wait(const Ready& ready, const GetBell& bell, const base::Deadline& deadline,
+              const MakeAwaited& awaited) {
         if (poll_eagerly(ready) || poll(ready)) return;
-        wait_long(std::cref(ready), deadline, std::cref(awaited));
+        wait_long(std::cref(ready), std::cref(bell), deadline, std::cref(awaited));
     }
-    // Sleeps until a peer publishes something, or 20 ms. Throws as wait.
-    void nap(const std::function<bool()>& ready, const Awaited& awaited);
+    // Sleeps until the bell rings, or 20 ms. Throws as wait.
+    void nap(const std::function<Bell&()>& bell, const std::function<bool()>& ready,
+             const Awaited& awaited);
 
     // The deadline has passed: aborts and throws TimeoutError.
     [[noreturn]] void give_up(const base::Deadline& deadline, const Awaited& awaited);
@@ -62,19 +64,14 @@ public:
         }
         return false;
     }
-    // After a store of what others may wait for, which needs to be no more than a release.
-    void wake_after_fence() {
-        std::atomic_thread_fence(std::memory_order_seq_cst);
-        wake();
-    }
-    // After a sequentially consistent store of what others may wait for.
-    void wake() {
-        if (header_.sleepers.load(std::memory_order_seq_cst) > 0) wake_sleepers();
+    // After a sequentially consistent store of what others may wait for at this bell.
+    static void ring(Bell& bell) {
+        if (bell.sleepers.load(std::memory_order_seq_cst) > 0) wake_sleepers(bell);
     }
 
     // Ends every wait on every rank. The first call wins.
     void abort(AbortReason reason, int culprit);
-    bool is_aborted() const { return header_.abort_word.load(std::memory_order_acquire) != 0; }
+    bool is_aborted() const { return header_.abort_word.load(std::memory_order_seq_cst) != 0; }
     [[noreturn]] void throw_abort(const std::string& what) const;  // after is_aborted()
 
     int job_rank(int rank) const;
@@ -89,9 +86,9 @@ private:
         }
         return false;
     }
-    void wait_long(const std::function<bool()>& ready, const base::Deadline& deadline,
-                   const std::function<Awaited()>& awaited);
-    void wake_sleepers();
+    void wait_long(const std::function<bool()>& ready, const std::function<Bell&()>& bell,
+                   const base::Deadline& deadline, const std::function<Awaited()>& awaited);
+    static void wake_sleepers(Bell& bell);
     void look_for_trouble(const std::function<bool()>& ready, const Awaited& awaited);
     int dead_peer(int only) const;  // -1: none
     int blamed_by_agent() const;    // a rank of this group, -1: nobody
