@@ -83,7 +83,11 @@ void reduce(std::span<const std::byte* const> inputs, std::span<std::byte* const
 void copy(void* to, const void* from, std::size_t bytes, Store store) {
     if (bytes == 0 || to == from) return;
     if (store == Store::cached) {
-        std::memmove(to, from, bytes);
+        if (bytes < 2048) {
+            std::memmove(to, from, bytes);
+        } else {
+            kernels().copy(static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes);
+        }
     } else {
         kernels().stream(static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes);
     }

@@ -47,6 +47,6 @@ void narrow_half(std::byte* to, Floats value) {
 
 namespace ddp::backends {
 
-constexpr KernelSet avx2_kernel_set{.reduce = reduce_job, .stream = stream_all};
+constexpr KernelSet avx2_kernel_set{.reduce = reduce_job, .stream = stream_all, .copy = copy_all};
 
 }  // namespace ddp::backends

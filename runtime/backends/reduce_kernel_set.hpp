@@ -27,6 +27,7 @@ inline constexpr std::size_t max_inputs = 4096;
 struct KernelSet {
     void (*reduce)(const Job&);
     void (*stream)(std::byte* to, const std::byte* from, std::size_t bytes);
+    void (*copy)(std::byte* to, const std::byte* from, std::size_t bytes);  // no overlap
 };
 
 const KernelSet& baseline_kernels() noexcept;
