@@ -3,6 +3,7 @@
 // kernels, after its Machine.
 #pragma once
 
+#include "backends/reduce_into.hpp"
 #include "backends/reduce_kernel_set.hpp"
 #include "backends/reduce_tree.hpp"
 

@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
-#include <new>
 #include <string>
 #include <vector>
 
@@ -18,18 +17,6 @@ namespace ddp {
 namespace {
 
 constexpr std::size_t mib = 1024 * 1024;
-constexpr std::align_val_t bucket_alignment{64};
-
-struct AlignedDelete {
-    void operator()(std::byte* memory) const { ::operator delete(memory, bucket_alignment); }
-};
-using AlignedBytes = std::unique_ptr<std::byte, AlignedDelete>;
-
-AlignedBytes allocate_zeroed(std::size_t bytes) {
-    AlignedBytes memory(static_cast<std::byte*>(::operator new(bytes, bucket_alignment)));
-    std::memset(memory.get(), 0, bytes);
-    return memory;
-}
 
 void copy(void* to, const void* from, std::size_t bytes) {
     if (bytes > 0) std::memcpy(to, from, bytes);
@@ -37,15 +24,12 @@ void copy(void* to, const void* from, std::size_t bytes) {
 
 struct Bucket {
     reducer::BucketSpec spec;
-    AlignedBytes memory;
+    Tensor memory;            // the group's, so that an all-reduce need not copy it
     std::size_t missing = 0;  // gradients not yet ready in this backward
     Work work;
 
-    TensorView flat() const {
-        return {memory.get(), Shape{static_cast<std::int64_t>(spec.elements)}, spec.dtype};
-    }
     std::byte* at(const reducer::BucketSlice& slice) const {
-        return memory.get() + slice.offset * size_of(spec.dtype);
+        return static_cast<std::byte*>(memory.data()) + slice.offset * size_of(spec.dtype);
     }
 };
 
@@ -131,7 +115,8 @@ void Reducer::Impl::make_buckets(const ReducerOptions& options) {
         for (std::size_t slice = 0; slice < spec.slices.size(); ++slice) {
             places_[spec.slices[slice].parameter] = {buckets_.size(), slice};
         }
-        AlignedBytes memory = allocate_zeroed(spec.elements * size_of(spec.dtype));
+        Tensor memory =
+            group_.allocate(Shape{static_cast<std::int64_t>(spec.elements)}, spec.dtype);
         buckets_.push_back({std::move(spec), std::move(memory), 0, Work()});
     }
 }
@@ -187,7 +172,7 @@ void Reducer::Impl::mark_ready(std::size_t parameter, Stream stream) {
 void Reducer::Impl::send_complete_buckets(Stream stream) {
     while (next_bucket_ < buckets_.size() && buckets_[next_bucket_].missing == 0) {
         Bucket& bucket = buckets_[next_bucket_];
-        bucket.work = group_.all_reduce(bucket.flat(), ReduceOp::avg, stream);
+        bucket.work = group_.all_reduce(bucket.memory, ReduceOp::avg, stream);
         ++next_bucket_;
     }
 }

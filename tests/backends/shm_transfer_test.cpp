@@ -44,7 +44,7 @@ TEST_F(ShmTransfers, DoNotSleepBesideOneThatCanMove) {
         const auto receive = second.start_transfer({Direction::receive, 0, &byte, 1});
         EXPECT_TRUE(receive->advance());
     }
-    EXPECT_LT(Clock::now() - begin, 200ms) << "100 sleeps of 20 ms";
+    EXPECT_LT(Clock::now() - begin, 1s) << "100 sleeps of 20 ms";
 }
 
 TEST_F(ShmTransfers, WakeWhenAnotherIsStarted) {
@@ -64,7 +64,7 @@ TEST_F(ShmTransfers, WakeWhenAnotherIsStarted) {
         }
     });
     for (int i = 0; i < rounds; ++i) {
-        while (region->header().sleepers.load() == 0) std::this_thread::yield();
+        while (region->block(0).inbox.sleepers.load() == 0) std::this_thread::yield();
         const auto send = first.start_transfer({Direction::send, 1, &byte, 1});
         started = send.get();
         while (moved == i) std::this_thread::yield();

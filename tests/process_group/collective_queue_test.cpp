@@ -18,7 +18,7 @@ using namespace std::chrono_literals;
 using ddp::backends::Call;
 using ddp::process_group::CollectiveOperation;
 using ddp::process_group::CollectiveQueue;
-using Operation = std::shared_ptr<CollectiveOperation>;
+using Operation = std::unique_ptr<ddp::process_group::CollectiveOperation>;
 
 struct Notes : ddp::backends::Backend {
     ddp::Backend kind() const override { return ddp::Backend::shm; }
@@ -52,7 +52,6 @@ struct Notes : ddp::backends::Backend {
 
 class CollectiveQueueTest : public ::testing::Test {
 protected:
-    ~CollectiveQueueTest() override { queue->stop(); }
     Operation start() { return queue->start(Call{}, 1h); }
     std::vector<std::uint64_t> first(std::size_t count) {
         std::vector<std::uint64_t> numbers(count);
@@ -63,7 +62,7 @@ protected:
     std::shared_ptr<Notes> notes = std::make_shared<Notes>();
     std::unique_ptr<ddp::contract::ControlPage> page =
         std::make_unique<ddp::contract::ControlPage>();
-    std::shared_ptr<CollectiveQueue> queue = std::make_shared<CollectiveQueue>(notes, *page, 0);
+    std::unique_ptr<CollectiveQueue> queue = std::make_unique<CollectiveQueue>(notes, *page, 0);
 };
 
 template <class Condition>
@@ -129,7 +128,7 @@ TEST_F(CollectiveQueueTest, EndsEverythingWithTheFirstError) {
 TEST_F(CollectiveQueueTest, RunsWhatIsQueuedBeforeItStops) {
     std::vector<Operation> operations;
     for (int i = 0; i < 50; ++i) operations.push_back(start());
-    queue->stop();
+    queue.reset();
     for (const Operation& operation : operations) EXPECT_TRUE(operation->is_completed());
     EXPECT_EQ(notes->order, first(50));
 }
