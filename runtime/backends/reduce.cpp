@@ -57,7 +57,8 @@ void reduce(std::span<const std::byte* const> inputs, std::span<std::byte* const
     assert(!inputs.empty() && inputs.size() <= max_inputs && !outputs.empty());
     assert(is_defined(how.op, how.dtype));
     assert(how.factors.size() == (how.op == ReduceOp::premul_sum ? inputs.size() : 0));
-    if (inputs.size() == 1 && how.op != ReduceOp::premul_sum) {
+    const bool copies = inputs.size() == 1 && how.op != ReduceOp::premul_sum;
+    if (copies && !(outputs.size() == 2 && store == Store::cached)) {
         for (std::byte* const to : outputs) {
             copy(to, inputs[0], elements * size_of(how.dtype), store);
         }

@@ -16,7 +16,7 @@ namespace ddp::shm {
 
 inline constexpr std::size_t cache_line = 64;
 inline constexpr std::size_t slots_a_rank = 4;
-inline constexpr std::size_t inline_bytes = 32;
+inline constexpr std::size_t inline_bytes = 96;
 inline constexpr std::size_t channel_slots = 4;
 
 struct RegionHeader {
@@ -47,13 +47,15 @@ struct Location {
     std::uint64_t offset;
 };
 
-struct alignas(cache_line) PhaseLine {
+// A pair of cache lines, as processors fetch them; small data has its first part in the line that
+// is polled.
+struct alignas(2 * cache_line) PhaseLine {
     std::atomic<std::uint32_t> arrived;  // the last phase of this parity
     std::uint32_t reserved;
     Signature signature;
     std::byte data[inline_bytes];
 };
-static_assert(sizeof(PhaseLine) == cache_line);
+static_assert(sizeof(PhaseLine) == 2 * cache_line);
 
 // Read only where the signature says that it matters.
 struct alignas(cache_line) CallDetails {
@@ -62,7 +64,6 @@ struct alignas(cache_line) CallDetails {
     double factor;  // of premul_sum
 };
 
-// A pair of cache lines, as processors fetch them; the second is seldom read.
 struct alignas(2 * cache_line) Announcement {
     PhaseLine line;
     CallDetails details;

@@ -44,6 +44,7 @@ Report report_of(const Make& make) {
 backends::Allocation ShmBackend::allocate(std::size_t bytes, std::uint64_t sequence,
                                           const base::Deadline& deadline) {
     if (ranks_ == 1) return backends::allocate_private(bytes);
+    settle(deadline);
     const backends::Call call{.kind = backends::Collective::allocate, .elements = bytes};
     Running running{call, sequence, deadline, 1, backends::Store::cached};
     const std::size_t stride =

@@ -6,6 +6,7 @@
 
 #include <cstring>
 #include <numeric>
+#include <utility>
 
 namespace ddp::shm {
 namespace {
@@ -74,6 +75,7 @@ ShmBackend::ShmBackend(std::shared_ptr<SharedRegion> region, int rank,
 
 void ShmBackend::run(const Call& call, std::uint64_t sequence, const base::Deadline& deadline) {
     if (ranks_ == 1) return run_alone(call);
+    settle(deadline);
     const bool large = call.bytes() >= tuning_.streaming_bytes;
     Running running{call, sequence, deadline, size_of(call.dtype),
                     large ? backends::Store::streaming : backends::Store::cached};
@@ -119,6 +121,20 @@ void ShmBackend::run_alone(const Call& call) {
     const bool scaled = call.op.kind == ReduceOp::premul_sum;
     const std::span<const double> factors(&call.op.factor, scaled ? 1 : 0);
     backends::reduce({&input, 1}, {&output, 1}, elements, {call.dtype, call.op.kind, factors});
+}
+
+void ShmBackend::leave_unsettled(Running& running) {
+    unsettled_ = Unsettled{running.call, running.sequence, barrier_.arrive()};
+}
+
+void ShmBackend::settle(const base::Deadline& deadline) {
+    if (!unsettled_) return;
+    const Unsettled left = *std::exchange(unsettled_, std::nullopt);
+    Running running{left.call, left.sequence, deadline, size_of(left.call.dtype),
+                    backends::Store::cached};
+    running.first_phase = left.phase;
+    barrier_.wait(left.phase, deadline, running);
+    compare_calls(running);
 }
 
 // Fills in this rank's announcement of the call; begin() publishes it.
@@ -200,7 +216,8 @@ MemoryKind ShmBackend::memory_of_input(Running& running) {
         bytes = running.element_bytes *
                 (one ? sent[rank_] : std::accumulate(sent.begin(), sent.end(), std::size_t{0}));
     }
-    if (bytes <= tuning_.one_phase_bytes) return MemoryKind::ordinary;
+    running.is_small = bytes <= tuning_.one_phase_bytes;
+    if (running.is_small) return MemoryKind::ordinary;
     const Location location = allocations_.locate(running.call.input, bytes);
     barrier_.next_announcement().details.input = location;
     return location.allocation != 0 ? MemoryKind::shared : MemoryKind::ordinary;

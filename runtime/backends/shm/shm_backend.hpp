@@ -11,6 +11,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -61,9 +62,12 @@ private:
     Range share(std::size_t elements, std::size_t element_bytes, std::size_t rank) const;
 
     // shm_exchange.cpp
+    enum class Role { gives, takes, both };
     template <class Stage, class Take, class Chunks>
-    void exchange(Running& running, MemoryKind memory, const Chunks& chunks, const Stage& stage,
+    void exchange(Running& running, Role role, const Chunks& chunks, const Stage& stage,
                   const Take& take);
+    void leave_unsettled(Running& running);
+    void settle(const base::Deadline& deadline);
     const std::byte* source(const Running& running, std::size_t peer, const Window& window,
                             std::size_t in_slot, std::size_t in_memory) const;
     void broadcast(Running& running);
@@ -81,6 +85,14 @@ private:
     ShmBarrier barrier_;
     SharedAllocations allocations_;
     TransferState transfers_;
+    // A call that this rank left after giving its part, before the others had come: what it calls
+    // has still to be compared, and its phase to be waited for.
+    struct Unsettled {
+        backends::Call call;
+        std::uint64_t sequence;
+        std::uint32_t phase;
+    };
+    std::optional<Unsettled> unsettled_;
     std::uint64_t chunk_ = 0;  // number of the next chunk; the same on all ranks
     // Scratch of the reductions: one entry a rank.
     std::vector<const std::byte*> inputs_;

@@ -11,7 +11,18 @@ std::size_t round_down(std::size_t value, std::size_t multiple) {
     return value / multiple * multiple;
 }
 
+using backends::Store;
+
+// Two copies for one reading.
+void copy_twice(std::byte* first, std::byte* second, const std::byte* from, std::size_t bytes) {
+    std::byte* const outputs[] = {first, second};
+    backends::reduce({&from, 1}, outputs, bytes, {DType::uint8, ReduceOp::bit_or, {}});
+}
+
 std::size_t chunks_of(std::size_t bytes, std::size_t piece) { return (bytes + piece - 1) / piece; }
+
+// Which of the pieces in `from`'s slot is for `to`: there is none for itself.
+std::size_t place(std::size_t from, std::size_t to) { return to < from ? to : to - 1; }
 
 std::vector<std::size_t> offsets_of(const std::vector<std::size_t>& counts) {
     std::vector<std::size_t> offsets(counts.size());
@@ -24,9 +35,16 @@ std::vector<std::size_t> offsets_of(const std::vector<std::size_t>& counts) {
 // `stage(i)` puts chunk i of what this rank gives into its slot, `take(i)` gets what it wants of
 // chunk i; `chunks()` is their number, the same on all ranks, known once the calls are compared.
 template <class Stage, class Take, class Chunks>
-void ShmBackend::exchange(Running& running, MemoryKind memory, const Chunks& chunks,
-                          const Stage& stage, const Take& take) {
+void ShmBackend::exchange(Running& running, Role role, const Chunks& chunks, const Stage& stage,
+                          const Take& take) {
+    const MemoryKind memory = role == Role::takes ? MemoryKind::none : memory_of_input(running);
     announce(running, memory);
+    if (role == Role::gives && running.is_small) {
+        stage(0);
+        take(0);  // what it gives to itself
+        ++chunk_;
+        return leave_unsettled(running);
+    }
     if (memory == MemoryKind::ordinary) stage(0);
     begin(running);
     if (some_shared(running)) {
@@ -78,8 +96,8 @@ void ShmBackend::broadcast(Running& running) {
                        source(running, running.root(), window, 0, 0), window.count);
     };
     exchange(
-        running, gives ? memory_of_input(running) : MemoryKind::none,
-        [&] { return chunks_of(bytes, piece); }, stage, take);
+        running, gives ? Role::gives : Role::takes, [&] { return chunks_of(bytes, piece); }, stage,
+        take);
     if (gives) backends::copy(running.output(), running.input(), bytes);
 }
 
@@ -94,16 +112,25 @@ void ShmBackend::gather(Running& running, bool everywhere) {
     const std::vector<std::size_t> offsets = offsets_of(bytes);
     const bool takes = everywhere || rank_ == running.root();
     const bool gives = everywhere || rank_ != running.root();
+    // This rank's part of the output is written while its input is read for the others.
+    std::byte* const own = takes ? running.output() + offsets[rank_] : nullptr;
+    const bool own_is_in_place = own == running.input() || !takes;
     const auto stage = [&](std::size_t chunk) {
         if (!gives) return;
         const Window window = Window::of(running, chunk, bytes[rank_], piece);
-        backends::copy(region_->slot(static_cast<int>(rank_), chunk_ + chunk),
-                       running.input() + window.first, window.count, running.staging);
+        std::byte* const slot = region_->slot(static_cast<int>(rank_), chunk_ + chunk);
+        if (running.staging == Store::cached && !own_is_in_place) {
+            copy_twice(slot, own + window.first, running.input() + window.first, window.count);
+        } else {
+            backends::copy(slot, running.input() + window.first, window.count, running.staging);
+        }
     };
     const auto take = [&](std::size_t chunk) {
         if (!takes) return;
         for (std::size_t peer = 0; peer < ranks_; ++peer) {
             const Window window = Window::of(running, chunk, bytes[peer], piece);
+            const bool staged = gives && !running.direct && running.staging == Store::cached;
+            if (peer == rank_ && staged) continue;  // written with the slot
             const std::byte* const from = peer == rank_ ? running.input() + window.first
                                                         : source(running, peer, window, 0, 0);
             backends::copy(running.output() + offsets[peer] + window.first, from, window.count);
@@ -111,14 +138,17 @@ void ShmBackend::gather(Running& running, bool everywhere) {
     };
     const std::size_t most = *std::max_element(bytes.begin(), bytes.end());
     exchange(
-        running, gives ? memory_of_input(running) : MemoryKind::none,
+        running,
+        everywhere ? Role::both
+        : takes    ? Role::takes
+                   : Role::gives,
         [&] { return chunks_of(most, piece); }, stage, take);
 }
 
-// The root's slot holds one piece for each rank.
+// The root's slot holds one piece for each other rank.
 void ShmBackend::scatter(Running& running) {
     const std::size_t bytes = running.call.bytes();
-    const std::size_t piece = round_down(tuning_.chunk_bytes / ranks_, cache_line);
+    const std::size_t piece = round_down(tuning_.chunk_bytes / (ranks_ - 1), cache_line);
     const bool gives = rank_ == running.root();
     const auto stage = [&](std::size_t chunk) {
         if (!gives) return;
@@ -126,26 +156,28 @@ void ShmBackend::scatter(Running& running) {
         std::byte* const slot = region_->slot(static_cast<int>(rank_), chunk_ + chunk);
         for (std::size_t peer = 0; peer < ranks_; ++peer) {
             if (peer == rank_) continue;
-            backends::copy(slot + peer * piece, running.input() + peer * bytes + window.first,
-                           window.count, running.staging);
+            backends::copy(slot + place(rank_, peer) * piece,
+                           running.input() + peer * bytes + window.first, window.count,
+                           running.staging);
         }
     };
     const auto take = [&](std::size_t chunk) {
         const Window window = Window::of(running, chunk, bytes, piece);
         const std::byte* const from =
             gives ? running.input() + rank_ * bytes + window.first
-                  : source(running, running.root(), window, rank_ * piece, rank_ * bytes);
+                  : source(running, running.root(), window, place(running.root(), rank_) * piece,
+                           rank_ * bytes);
         backends::copy(running.output() + window.first, from, window.count);
     };
     exchange(
-        running, gives ? memory_of_input(running) : MemoryKind::none,
-        [&] { return chunks_of(bytes, piece); }, stage, take);
+        running, gives ? Role::gives : Role::takes, [&] { return chunks_of(bytes, piece); }, stage,
+        take);
 }
 
-// Even or not. Each rank's slot holds one piece for each rank.
+// Even or not. Each rank's slot holds one piece for each other rank.
 void ShmBackend::all_to_all(Running& running) {
     const std::size_t size = running.element_bytes;
-    const std::size_t piece = round_down(tuning_.chunk_bytes / ranks_, cache_line);
+    const std::size_t piece = round_down(tuning_.chunk_bytes / (ranks_ - 1), cache_line);
     std::vector<std::size_t> sent(ranks_, running.call.bytes());
     std::vector<std::size_t> received = sent;
     if (running.call.parts) {
@@ -161,8 +193,9 @@ void ShmBackend::all_to_all(Running& running) {
         for (std::size_t peer = 0; peer < ranks_; ++peer) {
             if (peer == rank_) continue;
             const Window window = Window::of(running, chunk, sent[peer], piece);
-            backends::copy(slot + peer * piece, running.input() + from_offsets[peer] + window.first,
-                           window.count, running.staging);
+            backends::copy(slot + place(rank_, peer) * piece,
+                           running.input() + from_offsets[peer] + window.first, window.count,
+                           running.staging);
         }
     };
     // Where in the peer's input this rank's part begins.
@@ -175,10 +208,10 @@ void ShmBackend::all_to_all(Running& running) {
     const auto take = [&](std::size_t chunk) {
         for (std::size_t peer = 0; peer < ranks_; ++peer) {
             const Window window = Window::of(running, chunk, received[peer], piece);
-            const std::byte* const from = peer == rank_
-                                              ? running.input() + from_offsets[peer] + window.first
-                                              : source(running, peer, window, rank_ * piece,
-                                                       running.direct ? offset_at(peer) : 0);
+            const std::byte* const from =
+                peer == rank_ ? running.input() + from_offsets[peer] + window.first
+                              : source(running, peer, window, place(peer, rank_) * piece,
+                                       running.direct ? offset_at(peer) : 0);
             backends::copy(running.output() + to_offsets[peer] + window.first, from, window.count);
         }
     };
@@ -191,34 +224,35 @@ void ShmBackend::all_to_all(Running& running) {
         }
         return chunks_of(most * size, piece);
     };
-    exchange(running, memory_of_input(running), chunks, stage, take);
+    exchange(running, Role::both, chunks, stage, take);
 }
 
 void ShmBackend::reduce_scatter(Running& running) {
     const std::size_t bytes = running.call.bytes();
-    const std::size_t piece = round_down(tuning_.chunk_bytes / ranks_, cache_line);
+    const std::size_t piece = round_down(tuning_.chunk_bytes / (ranks_ - 1), cache_line);
     const auto stage = [&](std::size_t chunk) {
         const Window window = Window::of(running, chunk, bytes, piece);
         std::byte* const slot = region_->slot(static_cast<int>(rank_), chunk_ + chunk);
         for (std::size_t peer = 0; peer < ranks_; ++peer) {
             if (peer == rank_) continue;
-            backends::copy(slot + peer * piece, running.input() + peer * bytes + window.first,
-                           window.count, running.staging);
+            backends::copy(slot + place(rank_, peer) * piece,
+                           running.input() + peer * bytes + window.first, window.count,
+                           running.staging);
         }
     };
     const auto take = [&](std::size_t chunk) {
         const Window window = Window::of(running, chunk, bytes, piece);
         for (std::size_t peer = 0; peer < ranks_; ++peer) {
-            inputs_[peer] = peer == rank_
-                                ? running.input() + rank_ * bytes + window.first
-                                : source(running, peer, window, rank_ * piece, rank_ * bytes);
+            inputs_[peer] = peer == rank_ ? running.input() + rank_ * bytes + window.first
+                                          : source(running, peer, window,
+                                                   place(peer, rank_) * piece, rank_ * bytes);
         }
         std::byte* const output = running.output() + window.first;
         backends::reduce(inputs_, {&output, 1}, window.count / running.element_bytes,
                          reduction(running));
     };
     exchange(
-        running, memory_of_input(running), [&] { return chunks_of(bytes, piece); }, stage, take);
+        running, Role::both, [&] { return chunks_of(bytes, piece); }, stage, take);
 }
 
 void ShmBackend::reduce(Running& running) {
@@ -243,8 +277,8 @@ void ShmBackend::reduce(Running& running) {
                          reduction(running));
     };
     exchange(
-        running, takes ? MemoryKind::none : memory_of_input(running),
-        [&] { return chunks_of(bytes, piece); }, stage, take);
+        running, takes ? Role::takes : Role::gives, [&] { return chunks_of(bytes, piece); }, stage,
+        take);
 }
 
 }  // namespace ddp::shm

@@ -15,7 +15,8 @@ struct ShmBackend::Running {
     std::size_t element_bytes;
     backends::Store staging;  // how bytes go into slots
     std::uint32_t first_phase = 0;
-    bool direct = false;  // zero copy
+    bool direct = false;    // zero copy
+    bool is_small = false;  // what this rank gives goes in one phase
 
     const std::byte* input() const { return static_cast<const std::byte*>(call.input); }
     std::byte* output() const { return static_cast<std::byte*>(call.output); }
