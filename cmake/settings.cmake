@@ -26,6 +26,8 @@ if(DDP_SANITIZE)
     -fsanitize=${DDP_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer
     # This check opens a pipe, and some tests leave no descriptor for one.
     -fno-sanitize=vptr
+    # ThreadSanitizer knows no fences; ours order futexes, not data.
+    -Wno-tsan
     # GCC 12 sees uninitialised members inside libstdc++ once it instruments.
     -Wno-maybe-uninitialized)
   target_link_options(ddp_settings INTERFACE -fsanitize=${DDP_SANITIZE})
