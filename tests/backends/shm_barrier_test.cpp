@@ -199,4 +199,12 @@ TEST(ShmBarrier, NamesRanksOfTheJobInASubGroup) {
     }
 }
 
+// A world of its own inside a larger job: the agent may name a rank that is not here.
+TEST(ShmBarrier, IgnoresAnAgentThatBlamesARankOutsideTheGroup) {
+    const auto region = region_of(2);
+    const std::atomic<std::uint32_t> agent_word{1 + 5};
+    Side barrier(*region, 0, &agent_word);
+    EXPECT_THROW(barrier.arrive_and_wait(Deadline::after(60ms), "test"), ddp::TimeoutError);
+}
+
 }  // namespace

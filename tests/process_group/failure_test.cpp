@@ -134,4 +134,48 @@ TEST(ProcessGroup, UnwindsWithoutHangingWhenAnExceptionPassesWorksInFlight) {
     EXPECT_THAT(failures[0].message, HasSubstr("in the middle"));
 }
 
+// Who gives its part to a small call may be gone before the others come.
+TEST(ProcessGroup, LetsARankLeaveThatHasGivenItsPart) {
+    const auto late = [](const ProcessGroup& group, int rank) {
+        // Longer than a survivor sleeps before it looks who has ended.
+        if (group.rank() == rank) std::this_thread::sleep_for(200ms);
+    };
+    run_ranks(3, [&](ProcessGroup& group) {
+        late(group, 2);
+        EXPECT_EQ(group.rank() == 0 ? 6 : 0, [&] {
+            std::int32_t mine = group.rank() + 1;
+            std::int32_t sum = 0;
+            group
+                .reduce(TensorView(&mine, Shape{1}, DType::int32),
+                        TensorView(&sum, Shape{1}, DType::int32))
+                .wait();
+            return sum;
+        }());
+    });
+    run_ranks(3, [&](ProcessGroup& group) {
+        late(group, 2);
+        std::vector<std::int32_t> values(10, group.rank() == 0 ? 7 : 0);
+        group.broadcast(values).wait();
+        EXPECT_EQ(values[9], 7);
+    });
+}
+
+// Pieces that are rounded down to cache lines can make two chunks of what would fit into one.
+TEST(ProcessGroup, ScattersMoreThanASlotHasRoomForInPieces) {
+    ::setenv("DDP_SHM_TUNING", "chunk_bytes=4K,one_phase_bytes=4K", 1);
+    run_ranks(12, [](ProcessGroup& group) {
+        constexpr std::size_t part = 84;
+        std::vector<float> input(group.rank() == 0 ? 12 * part : 0);
+        for (std::size_t i = 0; i < input.size(); ++i) input[i] = static_cast<float>(i);
+        for (int round = 0; round < 5; ++round) {
+            std::vector<float> output(part, -1.0F);
+            group.scatter(input, output).wait();
+            const auto first = static_cast<float>(static_cast<std::size_t>(group.rank()) * part);
+            EXPECT_EQ(output[0], first);
+            EXPECT_EQ(output[part - 1], first + static_cast<float>(part - 1));
+        }
+    });
+    ::unsetenv("DDP_SHM_TUNING");
+}
+
 }  // namespace

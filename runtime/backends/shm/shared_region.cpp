@@ -65,11 +65,12 @@ std::shared_ptr<SharedRegion> SharedRegion::open(const std::string& address,
                                                  const base::Deadline& deadline) {
     auto memory = SharedMemory::open(address, deadline);
     const auto& header = at<RegionHeader>(memory->data());
-    const bool fits = memory->bytes() >= sizeof(RegionHeader) && header.ranks < (1U << 16);
-    const Layout layout(fits ? header.ranks : 0, header.tuning.chunk_bytes);
-    if (!fits || round_up(layout.end, page_bytes) != memory->bytes()) {
-        throw UsageError("shm: the memory at '" + address + "' is not a region of ranks");
-    }
+    const std::string refusal = "shm: the memory at '" + address + "' is not a region of ranks";
+    const bool fits =
+        memory->bytes() >= sizeof(RegionHeader) && header.ranks > 0 && header.ranks < (1U << 16);
+    if (!fits) throw UsageError(refusal);
+    const Layout layout(header.ranks, header.tuning.chunk_bytes);
+    if (round_up(layout.end, page_bytes) != memory->bytes()) throw UsageError(refusal);
     return std::shared_ptr<SharedRegion>(new SharedRegion(std::move(memory), layout));
 }
 

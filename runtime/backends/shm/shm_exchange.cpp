@@ -39,7 +39,7 @@ void ShmBackend::exchange(Running& running, Role role, const Chunks& chunks, con
                           const Take& take) {
     const MemoryKind memory = role == Role::takes ? MemoryKind::none : memory_of_input(running);
     announce(running, memory);
-    if (role == Role::gives && running.is_small) {
+    if (role == Role::gives && running.is_small && chunks() <= 1) {
         stage(0);
         take(0);  // what it gives to itself
         ++chunk_;

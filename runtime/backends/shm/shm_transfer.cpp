@@ -44,16 +44,17 @@ public:
             return done_ || ready() || (!state_.waiter_.is_aborted() && state_.any_ready());
         };
         const auto inbox = [this]() -> Bell& { return state_.region_.block(state_.rank_).inbox; };
-        state_.waiter_.nap(inbox, awake,
-                           {.what = [this] { return describe(); }, .only = transfer_.peer});
+        state_.waiter_.nap(inbox, awake, awaited());
     }
 
     void give_up(const base::Deadline& deadline) override {
-        state_.waiter_.give_up(deadline, {[this] { return describe(); },
-                                          [this] { return std::vector<int>{transfer_.peer}; }});
+        state_.waiter_.give_up(deadline, awaited());
     }
 
 private:
+    Waiter::Awaited awaited() const {
+        return {[this] { return describe(); }, [this] { return std::vector<int>{transfer_.peer}; }};
+    }
     bool sends() const { return transfer_.direction == Direction::send; }
     int from() const { return sends() ? state_.rank_ : transfer_.peer; }
     int to() const { return sends() ? transfer_.peer : state_.rank_; }

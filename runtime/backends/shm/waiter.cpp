@@ -101,24 +101,28 @@ void Waiter::wake_sleepers(Bell& bell) {
 }
 
 void Waiter::look_for_trouble(const std::function<bool()>& ready, const Awaited& awaited) {
-    const int dead = dead_peer(awaited.only);
-    // It may have published what we wait for and then ended: its part is done, and so is ours.
+    const std::vector<int> dead = dead_peers();
+    // Looked at after the deaths: who has died has published its part by now, or never will.
     if (ready()) return;
-    if (dead >= 0) abort(AbortReason::peer_died, dead);
+    if (!dead.empty()) {
+        for (const int rank : awaited.missing()) {  // others may have done theirs and left
+            const bool is_dead = std::find(dead.begin(), dead.end(), rank) != dead.end();
+            if (is_dead) abort(AbortReason::peer_died, rank);
+        }
+    }
     if (const int blamed = blamed_by_agent(); blamed >= 0) abort(AbortReason::peer_died, blamed);
     // Whoever aborted may have published before what we wait for.
     if (is_aborted() && !ready()) throw_abort(awaited.what());
 }
 
-int Waiter::dead_peer(int only) const {
+std::vector<int> Waiter::dead_peers() const {
+    std::vector<int> dead;
     for (std::size_t peer = 0; peer < pidfds_.size(); ++peer) {
-        if (only >= 0 && peer != static_cast<std::size_t>(only)) continue;
-        if (gone_[peer]) return static_cast<int>(peer);
-        if (!pidfds_[peer]) continue;
         pollfd entry{pidfds_[peer].get(), POLLIN, 0};
-        if (::poll(&entry, 1, 0) == 1) return static_cast<int>(peer);
+        const bool ended = pidfds_[peer] && ::poll(&entry, 1, 0) == 1;
+        if (gone_[peer] || ended) dead.push_back(static_cast<int>(peer));
     }
-    return -1;
+    return dead;
 }
 
 int Waiter::blamed_by_agent() const {
@@ -126,7 +130,7 @@ int Waiter::blamed_by_agent() const {
     const std::uint32_t word = agent_abort_->load(std::memory_order_acquire);
     if (word == 0) return -1;
     const int blamed = static_cast<int>(word) - 1;
-    if (job_ranks_.empty()) return blamed;
+    if (job_ranks_.empty()) return blamed < region_.ranks() ? blamed : -1;
     const auto found = std::find(job_ranks_.begin(), job_ranks_.end(), blamed);
     // Somebody of the job outside this group: its end is for others to report.
     return found == job_ranks_.end() ? -1 : static_cast<int>(found - job_ranks_.begin());
@@ -154,9 +158,12 @@ void Waiter::throw_abort(const std::string& what) const {
             throw TimeoutError("shm: " + name(culprit) + " did not come to " + what +
                                " in time, as another rank found");
         case AbortReason::mismatch:
-            throw UsageError("shm: the ranks called different operations; " + name(culprit) +
-                             " differs from rank " + std::to_string(job_rank(0)) + " (at " + what +
-                             ")");
+            throw UsageError("shm: what " + name(culprit) +
+                             " called does not fit what another rank called, as that one found "
+                             "(at " +
+                             what + ")");
+        case AbortReason::peer_failed:
+            throw PeerError(job_rank(culprit), "shm: " + name(culprit) + " failed during " + what);
     }
     throw Error("shm: aborted for no known reason during " + what);
 }

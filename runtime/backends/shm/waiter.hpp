@@ -17,7 +17,7 @@
 
 namespace ddp::shm {
 
-enum class AbortReason : std::uint32_t { none, peer_died, peer_timed_out, mismatch };
+enum class AbortReason : std::uint32_t { none, peer_died, peer_timed_out, mismatch, peer_failed };
 
 inline void pause_cpu() {
 #if defined(__x86_64__)
@@ -29,9 +29,8 @@ class Waiter {
 public:
     // What is awaited, for when it does not come.
     struct Awaited {
-        std::function<std::string()> what;            // "all_reduce of ..., operation 7"
-        std::function<std::vector<int>()> missing{};  // the ranks that have not come
-        int only = -1;  // the one rank whose end matters; -1: each rank's does
+        std::function<std::string()> what;          // "all_reduce of ..., operation 7"
+        std::function<std::vector<int>()> missing;  // the ranks that have not come
     };
 
     // Opens a pidfd for each rank named in the region; all ranks must have written their pids.
@@ -90,8 +89,8 @@ private:
                    const base::Deadline& deadline, const std::function<Awaited()>& awaited);
     static void wake_sleepers(Bell& bell);
     void look_for_trouble(const std::function<bool()>& ready, const Awaited& awaited);
-    int dead_peer(int only) const;  // -1: none
-    int blamed_by_agent() const;    // a rank of this group, -1: nobody
+    std::vector<int> dead_peers() const;
+    int blamed_by_agent() const;  // a rank of this group, -1: nobody
 
     SharedRegion& region_;
     RegionHeader& header_;
