@@ -5,9 +5,12 @@
 // in the same order; a mismatch is an error on every rank. Operations of one group run one after
 // another.
 //
-// Same bits: every reduction on shm adds in one fixed order, the balanced binary tree over ranks,
-// ((0+1)+(2+3))+..., whatever the size, path and timing; half types are added in float32 and
-// rounded once. So each run gives each rank the same bits.
+// Done means that this rank's memory is free. Where a rank only gives (the root of a broadcast),
+// the others may not have come yet: what goes wrong with them shows at its next collective, if any.
+//
+// Same bits: every reduction adds in one fixed order, the balanced binary tree over ranks,
+// ((0+1)+(2+3))+..., whatever the backend, size, path and timing (NCCL: its own); half types are
+// added in float32 and rounded once. So each run gives each rank the same bits.
 //
 // Failure: a rank that dies, a deadline that passes or a mismatch fails the group: the operation
 // throws, all others in flight end with an error, and so does each later call. A failed group is
@@ -38,7 +41,8 @@ class DDP_API ProcessGroup {
 public:
     ProcessGroup(ProcessGroup&&) noexcept;
     ProcessGroup& operator=(ProcessGroup&&) noexcept;
-    // Waits for what is in flight. Not collective: ranks may leave at different times.
+    // Waits for what is in flight. Not collective: ranks may leave at different times. No other
+    // thread may be in wait() of one of its Works, or come to it, meanwhile.
     ~ProcessGroup();
 
     int rank() const noexcept;

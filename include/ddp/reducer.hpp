@@ -35,7 +35,7 @@ public:
     // shapes, dtypes, devices), then copies rank 0's values to all. Borrows the parameters and the
     // group: both must outlive the reducer. Throws UsageError, on every rank, that names the first
     // differing parameter with both ranks' descriptions; UsageError for an empty name, a name used
-    // twice, a gradient unlike its value.
+    // twice, a gradient unlike its value; SystemError, on every rank, without memory for buckets.
     Reducer(std::span<Parameter> parameters, ProcessGroup& group,
             const ReducerOptions& options = {});
     // Waits for what is in flight. In views mode the gradients' memory goes with it:

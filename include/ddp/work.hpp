@@ -22,9 +22,9 @@ public:
     // Waits. An error found here is kept: the group is failed and its next call throws it.
     ~Work();
 
-    // Blocks until the operation is done; throws what went wrong: PeerError, TimeoutError,
-    // UsageError when the ranks called different operations. A second call returns at once (and
-    // throws again what was thrown).
+    // Blocks until the operation is done on this rank; throws what went wrong: PeerError,
+    // TimeoutError, UsageError when the ranks called different operations. A second call returns at
+    // once (and throws again what was thrown).
     void wait();
     // Lets `stream` wait instead of the host; for CPU memory the same as wait().
     void wait(Stream stream);

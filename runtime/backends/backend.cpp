@@ -127,13 +127,13 @@ std::string describe(const Transfer& transfer) {
            (send ? " bytes to rank " : " bytes from rank ") + std::to_string(transfer.peer);
 }
 
-Allocation allocate_private(std::size_t bytes) {
+std::shared_ptr<void> allocate_private(std::size_t bytes) {
     const std::size_t mapped = std::max(bytes, std::size_t{1});
     void* const memory =
         ::mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
         throw SystemError("allocate " + std::to_string(bytes) + " bytes", errno);
-    return {{memory, [mapped](void* data) { ::munmap(data, mapped); }}, false};
+    return {memory, [mapped](void* data) { ::munmap(data, mapped); }};
 }
 
 }  // namespace ddp::backends

@@ -91,14 +91,8 @@ public:
     [[noreturn]] virtual void give_up(const base::Deadline& deadline) = 0;
 };
 
-// Memory of a group's allocate: this rank's part.
-struct Allocation {
-    std::shared_ptr<void> memory;  // aligned to 4096 bytes, zero
-    bool shared = false;           // whether peers can reach it
-};
-
 // Of this rank alone. Throws SystemError.
-Allocation allocate_private(std::size_t bytes);
+std::shared_ptr<void> allocate_private(std::size_t bytes);
 
 class Backend {
 public:
@@ -111,8 +105,12 @@ public:
     virtual void run(const Call& call, std::uint64_t sequence, const base::Deadline& deadline) = 0;
     // Collective, in the order of `run` and under its rules: the same bytes on every rank. Throws
     // SystemError on every rank when there is no memory on one; the backend stays usable then.
-    virtual Allocation allocate(std::size_t bytes, std::uint64_t sequence,
-                                const base::Deadline& deadline) = 0;
+    // This rank's part: aligned to 4096 bytes, zero.
+    virtual std::shared_ptr<void> allocate(std::size_t bytes, std::uint64_t sequence,
+                                           const base::Deadline& deadline) = 0;
+    // Something other than its own verdicts ended an operation on this rank: the others are told,
+    // unless they have been told of something before.
+    virtual void fail() noexcept {}
     // Never blocks. Any thread.
     virtual std::unique_ptr<PendingTransfer> start_transfer(const Transfer& transfer) = 0;
 };

@@ -12,7 +12,7 @@ std::uint64_t digest(const Call& call) {
     if (call.kind == Collective::all_to_all) return 1;
     std::uint64_t hash = 0xcbf29ce484222325;
     for (const std::size_t count : call.parts->send) hash = (hash ^ count) * 0x100000001b3;
-    return hash | 1;  // never "even"
+    return hash | 1;  // never 0: "even"
 }
 
 std::uint64_t elements_of(const Call& call) {
@@ -42,7 +42,7 @@ std::string describe(const CallHeader& header) {
     call.op = static_cast<ReduceOp::Kind>(header.op);
     call.root = header.root;
     call.elements = header.elements;
-    return describe(call) + (header.parts != 0 ? " with counts of its own" : "");
+    return describe(call) + (header.parts != 0 ? " in uneven parts" : "");
 }
 
 bool is_same_call(const CallHeader& a, const CallHeader& b) {
@@ -63,6 +63,7 @@ std::string describe_difference(const NamedCall& first, const NamedCall& other) 
     };
     return "operation " + std::to_string(first.header.sequence) +
            " of the group differs between ranks: " + called(first) + ", " + called(other) +
+           (first.header.parts != other.header.parts ? " (other counts)" : "") +
            "; all ranks must call the same operations in the same order";
 }
 

@@ -10,7 +10,7 @@
 
 namespace ddp::backends {
 
-// Plain bytes: it lies in shared memory and travels between hosts of one byte order.
+// Plain bytes: it travels between hosts of one byte order.
 struct CallHeader {
     std::uint64_t sequence;
     std::uint64_t elements;  // of an uneven all_gather: of all ranks together

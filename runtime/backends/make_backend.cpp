@@ -259,7 +259,7 @@ std::unique_ptr<Backend> make_gloo(const GroupContext& group, std::vector<Standi
                                       .job_ranks = group.job_ranks,
                                       .agent_abort = group.agent_abort},
                                      deadline);
-    } catch (const Error& error) {
+    } catch (const std::exception& error) {  // Gloo's own too: the others must hear of it
         refusal = why_not(error);
     }
     if (group.me.world_size == 1) return backend;
@@ -278,6 +278,8 @@ std::unique_ptr<Backend> choose(const GroupContext& group, const base::Deadline&
     Standing mine{group.wanted, host_id(), {}, refusal_of_build(group.wanted)};
     std::shared_ptr<shm::SharedRegion> region;
     if (may_be_shm(group.wanted)) {
+        static_cast<void>(
+            tuning_for(group));  // a wrong variable is an error, not a reason for Gloo
         region = try_region(group, mine.shm_refusal, deadline);
     } else if (group.me.world_size > 1 && group.me.rank == lowest_rank) {
         group.store->set(region_key, host_id() + "\n");  // for ranks that want something else
@@ -292,6 +294,9 @@ std::unique_ptr<Backend> choose(const GroupContext& group, const base::Deadline&
     const std::string no_other = list_refusals(all, &Standing::other_refusal);
     if (!no_other.empty()) throw_refused(wanted, no_other, no_shm);
     region.reset();
+    const bool fell_back = group.wanted == ddp::Backend::automatic &&
+                           group.me.rank == lowest_rank && all.front().host == all.back().host;
+    if (fell_back) base::log_warn("backends", "gloo on one host, as shm cannot be had: " + no_shm);
     return make_gloo(group, all, deadline);
 }
 

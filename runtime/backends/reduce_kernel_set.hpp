@@ -16,7 +16,7 @@ struct Job {
     ReduceOp::Kind op;  // bit operations: on uint8 only
     Store store;
     const std::byte* const* inputs;
-    std::size_t input_count;  // at most max_inputs; one only for premul_sum
+    std::size_t input_count;  // at most max_inputs
     std::byte* const* outputs;
     std::size_t output_count;
     std::size_t elements;

@@ -19,14 +19,6 @@ std::size_t total_bytes(std::span<const TensorView> tensors) {
         [](std::size_t sum, const TensorView& tensor) { return sum + tensor.bytes(); });
 }
 
-void require_cpu(std::span<const TensorView> tensors, const char* operation) {
-    for (const TensorView& tensor : tensors) {
-        if (tensor.device.type == DeviceType::cpu) continue;
-        throw UsageError(std::string(operation) + ": a tensor is on " + to_string(tensor.device) +
-                         ", but this group's backend moves CPU memory only");
-    }
-}
-
 void pack(std::span<const TensorView> tensors, std::byte* to) {
     for (const TensorView& tensor : tensors) {
         if (tensor.bytes() > 0) std::memcpy(to, tensor.data, tensor.bytes());
@@ -58,7 +50,7 @@ process_group::CollectiveOperation::Body on_all(std::span<const TensorView> tens
 }  // namespace
 
 Work ProcessGroup::all_reduce_coalesced(std::span<const TensorView> tensors, ReduceOp op, Stream) {
-    require_cpu(tensors, "all_reduce_coalesced");
+    for (const TensorView& tensor : tensors) require_cpu(tensor, "all_reduce_coalesced");
     const DType dtype = tensors.empty() ? DType::float32 : tensors[0].dtype;
     for (const TensorView& tensor : tensors) {
         if (tensor.dtype == dtype) continue;
@@ -78,7 +70,7 @@ Work ProcessGroup::all_reduce_coalesced(std::span<const TensorView> tensors, Red
 }
 
 Work ProcessGroup::broadcast_coalesced(std::span<const TensorView> tensors, Root root, Stream) {
-    require_cpu(tensors, "broadcast_coalesced");
+    for (const TensorView& tensor : tensors) require_cpu(tensor, "broadcast_coalesced");
     if (root.rank < 0 || root.rank >= size()) {
         throw UsageError("broadcast_coalesced: root " + std::to_string(root.rank) +
                          " is not a rank of a group of " + std::to_string(size()));

@@ -114,6 +114,7 @@ void CollectiveQueue::run_front(std::unique_lock<QueueLock>& lock) noexcept {
                               std::memory_order_relaxed);
         } catch (...) {
             error = std::current_exception();
+            backend_->fail();
             page_.phase.store(static_cast<std::uint32_t>(contract::Phase::failed),
                               std::memory_order_relaxed);
         }

@@ -24,11 +24,7 @@ Work ProcessGroup::batch_send_recv(std::span<const P2POp> transfers, Stream) {
                              ": not another rank of a group of " + std::to_string(size()) +
                              " (this is rank " + std::to_string(rank()) + ")");
         }
-        if (op.tensor.device.type != DeviceType::cpu) {
-            throw UsageError(what + " rank " + std::to_string(op.peer.rank) +
-                             ": the tensor is on " + to_string(op.tensor.device) +
-                             ", but this group's backend moves CPU memory only");
-        }
+        require_cpu(op.tensor, what + " rank " + std::to_string(op.peer.rank));
         const bool sends = op.kind == P2POp::send;
         calls.push_back({sends ? backends::Direction::send : backends::Direction::receive,
                          op.peer.rank, op.tensor.data, op.tensor.bytes()});

@@ -3,20 +3,21 @@
 
 #include <ddp/error.hpp>
 
-#include <cstring>
+#include <limits>
 #include <numeric>
 
 namespace ddp {
+
+void require_cpu(const TensorView& tensor, const std::string& operation) {
+    if (tensor.device.type == DeviceType::cpu) return;
+    throw UsageError(operation + ": the tensor is on " + to_string(tensor.device) +
+                     ", but this group's backend moves CPU memory only");
+}
+
 namespace {
 
 using backends::Call;
 using backends::Collective;
-
-void require_cpu(const TensorView& tensor, const char* operation) {
-    if (tensor.device.type == DeviceType::cpu) return;
-    throw UsageError(std::string(operation) + ": the tensor is on " + to_string(tensor.device) +
-                     ", but this group's backend moves CPU memory only");
-}
 
 void require_same_dtype(const TensorView& input, const TensorView& output, const char* operation) {
     if (input.dtype == output.dtype) return;
@@ -203,24 +204,40 @@ Work ProcessGroup::all_to_all(const TensorView& input, const TensorView& output,
 
 Work ProcessGroup::barrier() { return impl_->start({.kind = Collective::barrier}); }
 
+namespace {
+
+// More than there can be, when the product is: every rank's backend refuses it then.
+std::size_t bytes_of(const Shape& shape, DType dtype) {
+    std::size_t bytes = size_of(dtype);
+    bool fits = true;
+    for (const std::int64_t extent : shape.extents()) {
+        if (extent == 0) return 0;
+        const auto count = static_cast<std::size_t>(extent);
+        fits = !__builtin_mul_overflow(bytes, count, &bytes) && fits;
+    }
+    return fits ? bytes : std::numeric_limits<std::size_t>::max();
+}
+
+}  // namespace
+
 Tensor ProcessGroup::allocate(const Shape& shape, DType dtype) {
-    const TensorView wanted(nullptr, shape, dtype);
+    const std::size_t bytes = bytes_of(shape, dtype);
     const Call shown{.kind = Collective::allocate, .dtype = dtype, .elements = shape.numel()};
-    backends::Allocation allocation;
+    std::shared_ptr<void> memory;
     std::exception_ptr refused;  // the group goes on when there is no memory
     impl_
         ->start(shown,
                 [&](backends::Backend& backend, std::uint64_t sequence,
                     const base::Deadline& deadline) {
                     try {
-                        allocation = backend.allocate(wanted.bytes(), sequence, deadline);
+                        memory = backend.allocate(bytes, sequence, deadline);
                     } catch (const SystemError&) {
                         refused = std::current_exception();
                     }
                 })
         .wait();
     if (refused) std::rethrow_exception(refused);
-    return {TensorView(allocation.memory.get(), shape, dtype), allocation.memory};
+    return {TensorView(memory.get(), shape, dtype), memory};
 }
 
 }  // namespace ddp

@@ -13,6 +13,7 @@
 
 #include <chrono>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace ddp {
@@ -45,6 +46,9 @@ public:
     std::unique_ptr<process_group::CollectiveQueue> collectives;
     std::shared_ptr<process_group::TransferQueue> transfers;
 };
+
+// Throws UsageError that begins with `operation` for memory that is not the CPU's.
+void require_cpu(const TensorView& tensor, const std::string& operation);
 
 // A number for the next group of this process.
 std::uint32_t next_group_number();

@@ -86,6 +86,16 @@ TEST(Allocate, IsRefusedOnEveryRankWhenThereIsNotEnough) {
     }
 }
 
+TEST(Allocate, RefusesAShapeWhoseBytesOverflow) {
+    on_worlds({1, 2}, [](ProcessGroup& group) {
+        const Shape huge{std::int64_t{1} << 62};
+        EXPECT_THROW(static_cast<void>(group.allocate(huge, DType::float64)), SystemError);
+        const Shape square{std::int64_t{1} << 33, std::int64_t{1} << 33};
+        EXPECT_THROW(static_cast<void>(group.allocate(square, DType::uint8)), SystemError);
+        EXPECT_EQ(group.all_reduce(1), group.size()) << "the group goes on";
+    });
+}
+
 TEST(Allocate, TellsEveryRankWhenTheirSizesDiffer) {
     run_ranks(2, [](ProcessGroup& group) {
         try {

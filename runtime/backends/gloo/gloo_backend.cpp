@@ -6,7 +6,6 @@
 #include <ddp/error.hpp>
 
 #include <cstring>
-#include <new>
 
 namespace ddp::gloo {
 namespace {
@@ -86,22 +85,25 @@ void GlooBackend::run(const Call& call, std::uint64_t sequence, const base::Dead
     if (call.op.kind == ReduceOp::premul_sum) {
         for (const backends::CallHeader& header : headers_) factors.push_back(header.factor);
     }
+    Schedule(mesh_.get(), call, factors, errand, staging_).run();
+}
+
+void GlooBackend::fail() noexcept {
+    if (!mesh_) return;
     try {
-        Schedule(mesh_.get(), call, factors, errand, staging_).run();
-    } catch (const std::bad_alloc&) {  // or the others would wait for this rank
-        if (!mesh_) throw;
-        mesh_->fail({Reason::broken, mesh_->rank(),
-                     errand.what + ": no memory for staging on " + mesh_->name_of(mesh_->rank())});
+        mesh_->end({Reason::peer_died, mesh_->rank(),
+                    "gloo: " + mesh_->name_of(mesh_->rank()) + " failed in an operation"});
+    } catch (...) {  // no memory for words: the others find it dead, or at their deadline
     }
 }
 
-backends::Allocation GlooBackend::allocate(std::size_t bytes, std::uint64_t sequence,
-                                           const base::Deadline& deadline) {
+std::shared_ptr<void> GlooBackend::allocate(std::size_t bytes, std::uint64_t sequence,
+                                            const base::Deadline& deadline) {
     const Call call{.kind = Collective::allocate, .elements = bytes};
     const Errand errand{backends::describe(call) + ", operation " + std::to_string(sequence),
                         &deadline};
     compare_calls(backends::header_of(call, sequence), errand);
-    backends::Allocation memory;
+    std::shared_ptr<void> memory;
     std::uint64_t errno_of_own = 0;
     try {
         memory = backends::allocate_private(bytes);

@@ -28,8 +28,9 @@ public:
     ddp::Backend kind() const override { return ddp::Backend::gloo; }
     void run(const backends::Call& call, std::uint64_t sequence,
              const base::Deadline& deadline) override;
-    backends::Allocation allocate(std::size_t bytes, std::uint64_t sequence,
-                                  const base::Deadline& deadline) override;
+    std::shared_ptr<void> allocate(std::size_t bytes, std::uint64_t sequence,
+                                   const base::Deadline& deadline) override;
+    void fail() noexcept override;
     std::unique_ptr<backends::PendingTransfer> start_transfer(
         const backends::Transfer& transfer) override;
 

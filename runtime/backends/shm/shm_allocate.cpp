@@ -29,7 +29,10 @@ Report report_of(const Make& make) {
     try {
         return Report::of(make());
     } catch (const SystemError& error) {
-        Report report = Report::of(error.what());
+        std::string text = error.what();
+        // Who throws it again on the other side appends the errno's text as the first has.
+        text.resize(text.size() - std::strlen(": ") - std::strlen(::strerror(error.code())));
+        Report report = Report::of(text);
         report.code = error.code();
         return report;
     } catch (const Error& error) {
@@ -41,8 +44,8 @@ Report report_of(const Make& make) {
 
 }  // namespace
 
-backends::Allocation ShmBackend::allocate(std::size_t bytes, std::uint64_t sequence,
-                                          const base::Deadline& deadline) {
+std::shared_ptr<void> ShmBackend::allocate(std::size_t bytes, std::uint64_t sequence,
+                                           const base::Deadline& deadline) {
     if (ranks_ == 1) return backends::allocate_private(bytes);
     settle(deadline);
     const backends::Call call{.kind = backends::Collective::allocate, .elements = bytes};
@@ -89,7 +92,7 @@ backends::Allocation ShmBackend::allocate(std::size_t bytes, std::uint64_t seque
     if (mine.code != 0) throw SystemError(mine.text, mine.code);
     // Every rank has it open by now; without the descriptor nobody else can.
     memory->close_descriptor();
-    return {allocations_.add(std::move(memory), stride), true};
+    return allocations_.add(std::move(memory), stride);
 }
 
 }  // namespace ddp::shm

@@ -1,10 +1,10 @@
 #include "backends/shm/shm_backend.hpp"
 
+#include "backends/call_header.hpp"
 #include "backends/shm/shm_running.hpp"
 
 #include <ddp/error.hpp>
 
-#include <cstring>
 #include <numeric>
 #include <utility>
 
@@ -14,46 +14,36 @@ namespace {
 using backends::Call;
 using backends::Collective;
 
-// A digest of the counts of an uneven all_gather, which all ranks must give alike; never 0.
-std::uint32_t digest(const std::vector<std::size_t>& counts) {
-    std::uint64_t hash = 0xcbf29ce484222325;
-    for (const std::size_t count : counts) hash = (hash ^ count) * 0x100000001b3;
-    return static_cast<std::uint32_t>(hash >> 32) | 1;
-}
-
 Signature signature_of(const Call& call, std::uint64_t sequence, MemoryKind memory) {
+    const backends::CallHeader header = backends::header_of(call, sequence);
     Signature signature{};
-    signature.elements = call.elements;
-    const bool one_list = call.parts && call.parts->receive.empty();
-    if (one_list) {
-        const auto& counts = call.parts->send;
-        signature.elements = std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
-    }
+    signature.elements = header.elements;
     signature.sequence = static_cast<std::uint32_t>(sequence);
-    if (call.parts) {
-        signature.parts = digest(one_list ? call.parts->send : std::vector<std::size_t>{});
-    }
-    signature.root = static_cast<std::uint16_t>(call.root);
-    signature.kind = static_cast<std::uint8_t>(call.kind);
-    signature.dtype = static_cast<std::uint8_t>(call.dtype);
-    signature.op = static_cast<std::uint8_t>(call.op.kind);
+    signature.parts = static_cast<std::uint32_t>(header.parts >> 32 ^ header.parts);
+    if (header.parts != 0) signature.parts |= 1;  // never "even"
+    signature.root = static_cast<std::uint16_t>(header.root);
+    signature.kind = header.kind;
+    signature.dtype = header.dtype;
+    signature.op = header.op;
     signature.memory = static_cast<std::uint8_t>(memory);
     return signature;
+}
+
+backends::CallHeader header_of(const Signature& signature) {
+    backends::CallHeader header{};
+    header.sequence = signature.sequence;
+    header.elements = signature.elements;
+    header.parts = signature.parts;
+    header.root = signature.root;
+    header.kind = signature.kind;
+    header.dtype = signature.dtype;
+    header.op = signature.op;
+    return header;
 }
 
 bool same_call(const Signature& a, const Signature& b) {
     return a.elements == b.elements && a.sequence == b.sequence && a.parts == b.parts &&
            a.root == b.root && a.kind == b.kind && a.dtype == b.dtype && a.op == b.op;
-}
-
-std::string describe(const Signature& signature) {
-    Call call;
-    call.kind = static_cast<Collective>(signature.kind);
-    call.dtype = static_cast<DType>(signature.dtype);
-    call.op = static_cast<ReduceOp::Kind>(signature.op);
-    call.root = signature.root;
-    call.elements = signature.elements;
-    return backends::describe(call) + (signature.parts != 0 ? " in uneven parts" : "");
 }
 
 }  // namespace
@@ -172,14 +162,11 @@ void ShmBackend::compare_calls(const Running& running) {
     for (std::size_t peer = 1; peer < ranks_; ++peer) {
         if (same_call(signature(0), signature(peer))) continue;
         waiter_.abort(AbortReason::mismatch, static_cast<int>(peer));
-        const auto called = [&](std::size_t rank) {
-            return "rank " + std::to_string(waiter_.job_rank(static_cast<int>(rank))) + " called " +
-                   describe(signature(rank));
-        };
-        throw UsageError("operation " + std::to_string(running.sequence) +
-                         " of the group differs between ranks: " + called(0) + ", " + called(peer) +
-                         (signature(0).parts != signature(peer).parts ? " (other counts)" : "") +
-                         "; all ranks must call the same operations in the same order");
+        backends::CallHeader first = header_of(signature(0));
+        first.sequence = running.sequence;
+        const backends::CallHeader other = header_of(signature(peer));
+        throw UsageError(backends::describe_difference(
+            {waiter_.job_rank(0), first}, {waiter_.job_rank(static_cast<int>(peer)), other}));
     }
     if (running.call.parts && !running.call.parts->receive.empty()) compare_parts(running);
 }
