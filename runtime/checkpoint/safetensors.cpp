@@ -27,11 +27,11 @@ struct DTypeName {
     const char* name;
 };
 constexpr std::array dtype_names{
-    DTypeName{DType::float32, "F32"}, DTypeName{DType::float64, "F64"},
-    DTypeName{DType::int32, "I32"},   DTypeName{DType::int64, "I64"},
-    DTypeName{DType::uint8, "U8"},    DTypeName{DType::float16, "F16"},
+    DTypeName{DType::float32, "F32"},   DTypeName{DType::float64, "F64"},
+    DTypeName{DType::int32, "I32"},     DTypeName{DType::int64, "I64"},
+    DTypeName{DType::uint8, "U8"},      DTypeName{DType::float16, "F16"},
     DTypeName{DType::bfloat16, "BF16"}, DTypeName{DType::int8, "I8"},
-    DTypeName{DType::int16, "I16"},   DTypeName{DType::boolean, "BOOL"},
+    DTypeName{DType::int16, "I16"},     DTypeName{DType::boolean, "BOOL"},
 };
 
 [[noreturn]] void refuse(const std::string& what) { throw CheckpointError(what); }
