@@ -298,7 +298,7 @@ TEST(RequestParser, FindsTheSameRequestsInRandomBytesHoweverTheyAreCut) {
         ASSERT_EQ(count_requests(at_once), taken);
         found += taken;
     }
-    EXPECT_GT(found, 100U) << "the bytes are too random to test anything";
+    EXPECT_GT(found, 20U) << "the bytes are too random to test anything";
 }
 
 TEST(EncodeRequest, RefusesAnOperationThatTheNumberingLacks) {
