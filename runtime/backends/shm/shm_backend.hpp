@@ -73,6 +73,7 @@ private:
     void settle(const base::Deadline& deadline);
     const std::byte* source(const Running& running, std::size_t peer, const Window& window,
                             std::size_t in_slot, std::size_t in_memory) const;
+    void stage_parts(const Running& running, const Window& window, std::size_t piece);
     void broadcast(Running& running);
     void gather(Running& running, bool everywhere);
     void scatter(Running& running);

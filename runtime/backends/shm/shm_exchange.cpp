@@ -145,21 +145,24 @@ void ShmBackend::gather(Running& running, bool everywhere) {
         [&] { return chunks_of(most, piece); }, stage, take);
 }
 
+// The window of each other rank's part of the input, as a piece of this rank's slot.
+void ShmBackend::stage_parts(const Running& running, const Window& window, std::size_t piece) {
+    std::byte* const slot = region_->slot(static_cast<int>(rank_), chunk_ + window.index);
+    for (std::size_t peer = 0; peer < ranks_; ++peer) {
+        if (peer == rank_) continue;
+        backends::copy(slot + place(rank_, peer) * piece,
+                       running.input() + peer * running.call.bytes() + window.first, window.count,
+                       running.staging);
+    }
+}
+
 // The root's slot holds one piece for each other rank.
 void ShmBackend::scatter(Running& running) {
     const std::size_t bytes = running.call.bytes();
     const std::size_t piece = round_down(tuning_.chunk_bytes / (ranks_ - 1), cache_line);
     const bool gives = rank_ == running.root();
     const auto stage = [&](std::size_t chunk) {
-        if (!gives) return;
-        const Window window = Window::of(running, chunk, bytes, piece);
-        std::byte* const slot = region_->slot(static_cast<int>(rank_), chunk_ + chunk);
-        for (std::size_t peer = 0; peer < ranks_; ++peer) {
-            if (peer == rank_) continue;
-            backends::copy(slot + place(rank_, peer) * piece,
-                           running.input() + peer * bytes + window.first, window.count,
-                           running.staging);
-        }
+        if (gives) stage_parts(running, Window::of(running, chunk, bytes, piece), piece);
     };
     const auto take = [&](std::size_t chunk) {
         const Window window = Window::of(running, chunk, bytes, piece);
@@ -231,14 +234,7 @@ void ShmBackend::reduce_scatter(Running& running) {
     const std::size_t bytes = running.call.bytes();
     const std::size_t piece = round_down(tuning_.chunk_bytes / (ranks_ - 1), cache_line);
     const auto stage = [&](std::size_t chunk) {
-        const Window window = Window::of(running, chunk, bytes, piece);
-        std::byte* const slot = region_->slot(static_cast<int>(rank_), chunk_ + chunk);
-        for (std::size_t peer = 0; peer < ranks_; ++peer) {
-            if (peer == rank_) continue;
-            backends::copy(slot + place(rank_, peer) * piece,
-                           running.input() + peer * bytes + window.first, window.count,
-                           running.staging);
-        }
+        stage_parts(running, Window::of(running, chunk, bytes, piece), piece);
     };
     const auto take = [&](std::size_t chunk) {
         const Window window = Window::of(running, chunk, bytes, piece);
