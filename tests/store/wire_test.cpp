@@ -277,7 +277,7 @@ std::size_t count_requests(RequestParser& parser) {
 TEST(RequestParser, FindsTheSameRequestsInRandomBytesHoweverTheyAreCut) {
     std::mt19937 random{random_seed()};
     std::size_t found = 0;
-    for (int round = 0; round < 2000; ++round) {
+    for (int round = 0; round < 6000; ++round) {
         RequestParser in_pieces;
         std::string all = random() % 2 == 0 ? hello : "";
         in_pieces.feed(all);
@@ -298,7 +298,7 @@ TEST(RequestParser, FindsTheSameRequestsInRandomBytesHoweverTheyAreCut) {
         ASSERT_EQ(count_requests(at_once), taken);
         found += taken;
     }
-    EXPECT_GT(found, 20U) << "the bytes are too random to test anything";
+    EXPECT_GT(found, 100U) << "the bytes are too random to test anything";
 }
 
 TEST(EncodeRequest, RefusesAnOperationThatTheNumberingLacks) {
