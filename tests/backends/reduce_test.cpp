@@ -3,7 +3,7 @@
 #include "backends/reduce.hpp"
 
 #include "backends/reduce_model.hpp"
-#include "store/seed.hpp"
+#include "support/seed.hpp"
 
 #include <gtest/gtest.h>
 

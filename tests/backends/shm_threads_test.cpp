@@ -4,8 +4,8 @@
 // chunks odd, against a serial model, in part with point-to-point transfers beside them.
 #include "backends/shm/shm_backend.hpp"
 
-#include "store/seed.hpp"
 #include "support/collective_model.hpp"
+#include "support/seed.hpp"
 
 #include <ddp/error.hpp>
 

@@ -3,8 +3,8 @@
 // what is refused because the ranks disagree.
 #include "backends/reduce_model.hpp"
 #include "process_group/worlds.hpp"
-#include "store/seed.hpp"
 #include "support/collective_model.hpp"
+#include "support/seed.hpp"
 
 #include <ddp/error.hpp>
 

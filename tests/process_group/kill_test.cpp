@@ -1,7 +1,7 @@
 // A rank is killed at a random moment inside any collective, on both paths: the others throw
 // PeerError that names it, and soon; nothing is left in /dev/shm, which none of this needs.
 #include "process_group/worlds.hpp"
-#include "store/seed.hpp"
+#include "support/seed.hpp"
 
 #include <ddp/error.hpp>
 

@@ -16,7 +16,7 @@
 #include <random>
 
 #include "base/unique_fd.hpp"
-#include "seed.hpp"
+#include "support/seed.hpp"
 #include "temp_dir.hpp"
 #include "wire_bytes.hpp"
 

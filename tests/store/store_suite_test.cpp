@@ -13,7 +13,7 @@
 #include <set>
 #include <thread>
 
-#include "seed.hpp"
+#include "support/seed.hpp"
 #include "temp_dir.hpp"
 
 namespace ddp {

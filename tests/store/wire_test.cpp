@@ -10,7 +10,7 @@
 #include <random>
 #include <vector>
 
-#include "seed.hpp"
+#include "support/seed.hpp"
 #include "wire_bytes.hpp"
 
 namespace ddp::store {

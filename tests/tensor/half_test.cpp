@@ -1,7 +1,7 @@
 // The two half types' conversions, against arithmetic in double that knows nothing of their bits.
 #include <ddp/half.hpp>
 
-#include "store/seed.hpp"
+#include "support/seed.hpp"
 
 #include <gtest/gtest.h>
 
