@@ -8,6 +8,7 @@
 #include "contract/exit_code.hpp"
 #include "launcher/channel.hpp"
 #include "launcher/descriptor_limit.hpp"
+#include "launcher/error_folder.hpp"
 #include "launcher/outcome.hpp"
 #include "launcher/poller.hpp"
 #include "launcher/process_sweep.hpp"
@@ -71,6 +72,7 @@ private:
     void update_channel_events();
 
     AgentJob job_;
+    milliseconds grace_;  // between the signal that asks and SIGKILL
     Channel channel_;
     SignalReader signals_{SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT};
     contract::ControlRegion control_;
@@ -86,6 +88,7 @@ private:
 
 Agent::Agent(AgentJob job, base::UniqueFd channel)
     : job_(std::move(job)),
+      grace_(job_.options.shutdown_timeout),
       channel_(std::move(channel)),
       control_(contract::ControlRegion::create(job_.workers)) {
     events_.add(channel_.fd(), EPOLLIN, tag_of(Source::channel));
@@ -144,7 +147,7 @@ void Agent::start_workers() {
         .workers = job_.workers,
         .master_addr = job_.rendezvous.address,
         .master_port = job_.rendezvous.port,
-        .agent_store = job_.agent_store,
+        .agent_store = job_.options.agent_store == AgentStore::on,
         .run_id = make_run_id(),
         .error_folder = job_.error_folder,
         .control = control_.handover(control_.fd()),
@@ -207,7 +210,7 @@ void Agent::handle_messages() {
 // Not the way to stop a job, but what a service manager does that signals every process.
 void Agent::handle_signals() {
     while (const auto signal = signals_.next()) {
-        if (is_stop_signal(*signal)) request_stop(*signal, job_.grace);
+        if (is_stop_signal(*signal)) request_stop(*signal, grace_);
     }
     reap_orphans();
 }
@@ -250,10 +253,9 @@ void Agent::start_failure_stop(const Worker& failed) {
     if (all_ended()) return;
     const auto rank = static_cast<std::uint32_t>(failed.local_rank);
     control_.header().abort_word.store(1 + rank, std::memory_order_release);
-    stop_.on_failure(Clock::now(), job_.grace);
+    stop_.on_failure(Clock::now(), grace_);
     notice_ = "rank " + std::to_string(failed.local_rank) +
-              " failed; stopping the others: SIGTERM now, SIGKILL after " +
-              base::to_string(job_.grace);
+              " failed; stopping the others: SIGTERM now, SIGKILL after " + base::to_string(grace_);
 }
 
 // Daemons and other orphans that ended: zombies of ours. A worker among them is left to its pidfd,

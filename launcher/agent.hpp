@@ -5,21 +5,19 @@
 #pragma once
 
 #include "base/unique_fd.hpp"
-#include "launcher/error_folder.hpp"
+#include "launcher/options.hpp"
 #include "launcher/rendezvous.hpp"
 
-#include <chrono>
 #include <string>
 #include <vector>
 
 namespace ddp::launcher {
 
 struct AgentJob {
-    std::string program;               // its path
-    std::vector<std::string> command;  // argv
+    Options options;
     int workers = 1;
-    bool agent_store = true;
-    std::chrono::milliseconds grace{0};  // between SIGTERM after a failure and SIGKILL
+    std::string program;               // the path of what a worker executes
+    std::vector<std::string> command;  // its argv
     Rendezvous rendezvous;
     std::string error_folder;
 };

@@ -69,6 +69,8 @@ int run_command_line(std::span<char* const> arguments) {
             case Action::version:
                 return print(std::string("ddp-launch ") + version() + "\n");
             case Action::run:
+            case Action::dry_run:
+            case Action::print_config:
                 return run_job(options);
         }
     } catch (const UsageError& error) {

@@ -261,11 +261,10 @@ int run_front(const Options& options, const std::string& program) {
     std::vector<pid_t> spared = children_of(::getpid());
     Rendezvous rendezvous = make_rendezvous(options);
     const ErrorFolder error_folder;
-    AgentJob job{.program = program,
+    AgentJob job{.options = options,
+                 .workers = options.nproc_per_node.number,
+                 .program = program,
                  .command = options.command,
-                 .workers = options.nproc_per_node,
-                 .agent_store = options.agent_store == AgentStore::on,
-                 .grace = options.shutdown_timeout,
                  .rendezvous = std::move(rendezvous),
                  .error_folder = error_folder.path()};
     ChannelSockets sockets = make_channel_sockets();

@@ -105,7 +105,8 @@ po::options_description describe_options() {
 // The last one of repeated options counts, as in torchrun.
 void apply(Options& options, const std::string& name, const std::string& value) {
     if (name == "nproc-per-node") {
-        options.nproc_per_node = parse_int("--nproc-per-node", value, 1, max_workers);
+        options.nproc_per_node = {CountOf::number,
+                                  parse_int("--nproc-per-node", value, 1, max_workers)};
     } else if (name == "standalone") {
         options.standalone = true;
     } else if (name == "master-addr") {

@@ -4,8 +4,10 @@
 #pragma once
 
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,7 +16,7 @@
 
 namespace ddp::launcher {
 
-enum class Action { run, help, version };
+enum class Action { run, help, version, dry_run, print_config };
 
 // Who serves MASTER_ADDR:MASTER_PORT.
 enum class AgentStore {
@@ -22,15 +24,89 @@ enum class AgentStore {
     off,  // the program (rank 0); the port is left to it
 };
 
+// --nproc-per-node: a number, or what is to be counted on this host.
+enum class CountOf { number, cpus, gpus, gpus_else_cpus };
+struct WorkerCount {
+    CountOf what = CountOf::number;
+    int number = 1;
+};
+
+// How the program is started.
+enum class ProgramKind {
+    automatic,   // Python for a name that ends in .py, else itself
+    executable,  // --no-python: itself, whatever its name
+    module,      // --module: python -m
+};
+
+// A set of a worker's output streams, as torchrun numbers them.
+enum class Streams : std::uint8_t { none = 0, out = 1, err = 2, both = 3 };
+
+// A value for each local rank: the same for all, or listed ("0:3,12:1"; none where not listed).
+struct StreamsOfRanks {
+    Streams all = Streams::none;
+    std::map<int, Streams> listed;
+
+    Streams of(int local_rank) const {
+        const auto found = listed.find(local_rank);
+        return found != listed.end() ? found->second : all;
+    }
+};
+
+// --wrap=RANKS:COMMAND: these local ranks run under the command.
+struct Wrap {
+    std::vector<int> local_ranks;
+    std::vector<std::string> command;
+};
+
+enum class Containment {
+    base,   // sessions, subreapers, parent death signals
+    pidns,  // and a PID namespace, whose PID 1 is the agent
+};
+
+enum class ExitCode {
+    root_cause,  // the culprit's; 128 + signal
+    torchrun,    // 1 for whatever failed
+};
+
+enum class StatusLine { automatic, off };  // automatic: on a terminal
+
 struct Options {
     Action action = Action::run;
-    int nproc_per_node = 1;
+    WorkerCount nproc_per_node;
     bool standalone = false;
     std::string master_addr = "127.0.0.1";
-    std::uint16_t master_port = 0;              // 0: a free one is found and held
-    std::chrono::seconds shutdown_timeout{30};  // between the signal that asks and SIGKILL
+    std::uint16_t master_port = 0;  // 0: a free one is found and held
     AgentStore agent_store = AgentStore::on;
-    std::vector<std::string> command;  // the program and its arguments; not empty for Action::run
+    std::string role = "default";
+    std::string run_id;  // empty: a random one
+
+    ProgramKind program_kind = ProgramKind::automatic;
+    bool virtual_local_rank = false;  // LOCAL_RANK=0 and one visible GPU for each worker
+    bool pass_local_rank = false;     // --local_rank=N after the worker's arguments
+    std::vector<Wrap> wraps;
+
+    int max_restarts = 0;
+    std::chrono::milliseconds restart_delay{0};  // before the first restart; doubles each time
+    // A restart is not worth it when the same rank fails the same way again so soon; 0: always.
+    std::chrono::seconds same_failure_window{0};
+    std::chrono::seconds shutdown_timeout{30};  // between the signal that asks and SIGKILL
+    std::vector<int> signals_to_handle{SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+    Containment contain = Containment::base;
+    ExitCode exit_code = ExitCode::root_cause;
+
+    std::string log_dir;  // empty: no log files
+    StreamsOfRanks redirects;
+    StreamsOfRanks tee;
+    std::optional<std::vector<int>> local_ranks_filter;  // who is shown; nothing: all
+    std::string log_line_prefix_template;                // empty: "[rank] "
+    StatusLine status = StatusLine::automatic;
+
+    bool tty = false;               // each worker gets a pseudo-terminal
+    std::optional<int> stdin_rank;  // the local rank that gets the launcher's input
+    bool break_on_failure = false;
+
+    // The program and its arguments as given; not empty where the action needs one.
+    std::vector<std::string> command;
 };
 
 // Reads a variable; nothing when it is not set.

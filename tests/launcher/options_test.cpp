@@ -43,7 +43,7 @@ std::string error_of(const Words& words, const Environment& environment = {}) {
 TEST(Options, DefaultsAreThoseOfASingleWorker) {
     const Options options = parse({"./train"});
     EXPECT_EQ(options.action, Action::run);
-    EXPECT_EQ(options.nproc_per_node, 1);
+    EXPECT_EQ(options.nproc_per_node.number, 1);
     EXPECT_EQ(options.master_addr, "127.0.0.1");
     EXPECT_EQ(options.master_port, 0);
     EXPECT_EQ(options.shutdown_timeout, std::chrono::seconds{30});
@@ -59,7 +59,7 @@ TEST(Options, UnderscoresAndDashesAndEqualsSignsAreTheSame) {
                                        {"--nproc-per-node", "4", "--", "x"},
                                        {"--nproc-per_node", "4", "x"}};
     for (const Words& words : spellings) {
-        EXPECT_EQ(parse(words).nproc_per_node, 4);
+        EXPECT_EQ(parse(words).nproc_per_node.number, 4);
         EXPECT_THAT(parse(words).command, ElementsAre("x"));
     }
 }
@@ -74,14 +74,14 @@ TEST(Options, ValuesArriveWhereTheyBelong) {
 }
 
 TEST(Options, TheLastOfRepeatedOptionsCounts) {
-    EXPECT_EQ(parse({"--nproc-per-node=2", "--nproc_per_node", "3", "x"}).nproc_per_node, 3);
+    EXPECT_EQ(parse({"--nproc-per-node=2", "--nproc_per_node", "3", "x"}).nproc_per_node.number, 3);
 }
 
 TEST(Options, TheWorkersWordsPassUntouched) {
     const Options options = parse({"--nproc-per-node=2", "./train", "--lr", "0.1", "--", "--help",
                                    "--nproc_per_node=9", "", "-x"});
     EXPECT_EQ(options.action, Action::run);
-    EXPECT_EQ(options.nproc_per_node, 2);
+    EXPECT_EQ(options.nproc_per_node.number, 2);
     EXPECT_THAT(options.command, ElementsAre("./train", "--lr", "0.1", "--", "--help",
                                              "--nproc_per_node=9", "", "-x"));
 }
