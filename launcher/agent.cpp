@@ -1,22 +1,17 @@
-// One loop over one epoll set; everything that happens is an event in it. The order of events
-// matters in one place: workers' pidfds, whose order says who failed first.
+// One loop over one epoll set; everything that happens is an event in it.
 #include "launcher/agent.hpp"
 
-#include "base/deadline.hpp"
 #include "base/log.hpp"
-#include "contract/control_page.hpp"
 #include "contract/exit_code.hpp"
+#include "launcher/attempt.hpp"
 #include "launcher/channel.hpp"
 #include "launcher/descriptor_limit.hpp"
 #include "launcher/error_folder.hpp"
-#include "launcher/outcome.hpp"
+#include "launcher/exit_status.hpp"
 #include "launcher/poller.hpp"
 #include "launcher/process_sweep.hpp"
-#include "launcher/relay.hpp"
+#include "launcher/restart_policy.hpp"
 #include "launcher/signals.hpp"
-#include "launcher/stop_sequence.hpp"
-#include "launcher/worker.hpp"
-#include "launcher/worker_variables.hpp"
 #include "store/store_server.hpp"
 
 #include <ddp/error.hpp>
@@ -24,10 +19,8 @@
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <optional>
 #include <utility>
@@ -37,8 +30,6 @@ namespace {
 
 using Clock = StopSequence::Clock;
 using std::chrono::milliseconds;
-
-constexpr milliseconds sweep_time{5000};
 
 enum class Source : std::uint32_t { channel, signals, store, pipes, worker };
 
@@ -55,45 +46,39 @@ public:
 
 private:
     bool leash_held() const { return channel_.open(); }
-    bool all_ended() const { return order_.size() == workers_.size(); }
 
-    std::optional<Outcome> supervise();
-    void start_workers();
-    void watch();
+    Outcome run_attempts();
+    Outcome run_attempt(int number);
+    std::optional<Outcome> supervise(Attempt& attempt);
+    bool restart_after(Outcome& outcome, Clock::time_point started);
+    void pause(milliseconds time);
+    void handle_events(std::optional<Clock::time_point> wake_at);
     void handle(Poller::Tag tag);
     void handle_messages();
     void handle_signals();
     void request_stop(int signal, milliseconds grace);
-    void apply_stop_sequence();
-    void note_end(std::size_t index);
-    void start_failure_stop(const Worker& failed);
-    void send_to_living(int signal);
-    void reap_orphans();
-    void update_channel_events();
+    void update_events();
 
     AgentJob job_;
-    milliseconds grace_;  // between the signal that asks and SIGKILL
     Channel channel_;
-    SignalReader signals_{SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT};
-    contract::ControlRegion control_;
+    SignalReader signals_;
     std::optional<store::StoreServer> store_;
     Poller events_;
-    std::vector<Worker> workers_;
-    Relay relay_{channel_, workers_};
-    std::vector<std::size_t> order_;  // of their ends, by index
-    StopSequence stop_;
-    std::string notice_;   // to be sent if a failure makes us stop somebody
-    int user_signal_ = 0;  // the first that asked a healthy job to stop
+    RestartPolicy restarts_;
+    rlimit users_descriptor_limit_ = raise_descriptor_limit();
+    Attempt* attempt_ = nullptr;          // the one that runs; null between two
+    std::optional<int> stopped_by_user_;  // the first signal that asked the job to end
 };
 
 Agent::Agent(AgentJob job, base::UniqueFd channel)
     : job_(std::move(job)),
-      grace_(job_.options.shutdown_timeout),
       channel_(std::move(channel)),
-      control_(contract::ControlRegion::create(job_.workers)) {
+      signals_({SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT}),
+      restarts_({.max_restarts = job_.options.max_restarts,
+                 .delay = job_.options.restart_delay,
+                 .same_failure_window = job_.options.same_failure_window}) {
     events_.add(channel_.fd(), EPOLLIN, tag_of(Source::channel));
     events_.add(signals_.fd(), EPOLLIN, tag_of(Source::signals));
-    events_.add(relay_.fd(), EPOLLIN, tag_of(Source::pipes));
     if (job_.rendezvous.listener) {
         store_.emplace(std::move(job_.rendezvous.listener));
         events_.add(store_->fd(), EPOLLIN, tag_of(Source::store));
@@ -101,33 +86,46 @@ Agent::Agent(AgentJob job, base::UniqueFd channel)
 }
 
 int Agent::run() {
-    const std::optional<Outcome> failed_start = supervise();
-    if (!leash_held()) {
-        for (const Worker& worker : workers_) {
-            if (!worker.ended) worker.process.signal_group(SIGKILL);
-        }
-    }
-    const SweepResult sweep = sweep_descendants(base::Deadline::after(sweep_time));
-    relay_.drain();
-    Outcome outcome =
-        failed_start ? *failed_start : judge({workers_, order_, user_signal_, job_.error_folder});
-    if (!sweep.complete) {
-        outcome.text += (outcome.text.empty() ? "" : "\n") + std::string("could not be killed: ") +
-                        describe_survivors(sweep);
-        if (outcome.exit_code == contract::exit_ok) outcome.exit_code = contract::exit_error;
-    }
+    const Outcome outcome = run_attempts();
     if (!outcome.text.empty()) channel_.send(FailureMessage{outcome.text});
     channel_.send(DoneMessage{outcome.exit_code});
-    relay_.flush_channel(0);
+    channel_.flush_down_to(0);
     return outcome.exit_code;
 }
 
-// Until all workers have ended or the front is gone. What it returns is why the job did not start,
-// or could not go on.
-std::optional<Outcome> Agent::supervise() {
+Outcome Agent::run_attempts() {
     try {
-        start_workers();
-        watch();
+        finish_containment(job_.agent);
+    } catch (const std::exception& error) {
+        return {contract::exit_error, error.what()};
+    }
+    for (;;) {
+        const auto started = Clock::now();
+        Outcome outcome = run_attempt(restarts_.restarts());
+        if (!restart_after(outcome, started)) return outcome;
+    }
+}
+
+Outcome Agent::run_attempt(int number) {
+    Attempt attempt(job_, number, channel_, events_,
+                    {.pipes = tag_of(Source::pipes),
+                     .worker = [](std::size_t index) { return tag_of(Source::worker, index); }});
+    attempt_ = &attempt;
+    std::optional<Outcome> failed_start = supervise(attempt);
+    attempt_ = nullptr;
+    if (!leash_held()) attempt.kill_now();
+    return failed_start ? attempt.finish(*std::move(failed_start)) : attempt.finish();
+}
+
+// Until all workers have ended or the front is gone. What it returns is why the attempt did not
+// start, or could not go on.
+std::optional<Outcome> Agent::supervise(Attempt& attempt) {
+    try {
+        attempt.start_workers(users_descriptor_limit_);
+        while (leash_held() && !attempt.all_ended() && !attempt.hopeless(Clock::now())) {
+            handle_events(attempt.wakes_at());
+            attempt.apply_stop_sequence();
+        }
     } catch (const SpawnError& error) {
         return Outcome{error.exit_code(), error.what()};
     } catch (const std::exception& error) {
@@ -136,44 +134,36 @@ std::optional<Outcome> Agent::supervise() {
     return std::nullopt;
 }
 
-void Agent::start_workers() {
-    const rlimit users_limit = raise_descriptor_limit();
-    require_descriptors_for(job_.workers);
-    make_error_folder(job_.error_folder);
-    const base::UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-    if (!null) throw SystemError("open /dev/null", errno);
-    const std::vector<std::string> inherited = own_environment();
-    const JobVariables variables{
-        .workers = job_.workers,
-        .master_addr = job_.rendezvous.address,
-        .master_port = job_.rendezvous.port,
-        .agent_store = job_.options.agent_store == AgentStore::on,
-        .run_id = make_run_id(),
-        .error_folder = job_.error_folder,
-        .control = control_.handover(control_.fd()),
-    };
-    workers_.reserve(static_cast<std::size_t>(job_.workers));
-    for (int rank = 0; rank < job_.workers; ++rank) {
-        WorkerStart start{job_.program,
-                          job_.command,
-                          worker_environment(variables, rank, inherited),
-                          {.in = null.get(), .out = -1, .err = -1, .inherited = control_.fd()},
-                          users_limit};
-        const std::size_t index = workers_.size();
-        Worker& worker = workers_.emplace_back(start_worker(std::move(start), rank));
-        events_.add(worker.process.pidfd(), EPOLLIN, tag_of(Source::worker, index));
-        relay_.add_pipes_of(index);
-        channel_.send(StateMessage{WorkerState::started, rank, worker.process.pid()});
+// Tells the user what happened and what follows. What a new attempt finds is as new as it is: an
+// empty store without connections, an empty folder for error files.
+bool Agent::restart_after(Outcome& outcome, Clock::time_point started) {
+    if (!outcome.failed_rank || stopped_by_user_ || !leash_held()) return false;
+    const auto lasted = std::chrono::duration_cast<milliseconds>(Clock::now() - started);
+    const RestartPolicy::Decision decision = restarts_.decide(
+        {.rank = *outcome.failed_rank, .exit_code = outcome.exit_code, .lasted = lasted});
+    if (!decision.text.empty()) outcome.text += "\n" + decision.text;
+    if (!decision.restart) return false;
+    channel_.send(FailureMessage{std::exchange(outcome.text, {})});
+    pause(decision.delay);
+    if (!leash_held()) return false;
+    if (stopped_by_user_) {
+        outcome.exit_code = contract::exit_signal_base + *stopped_by_user_;
+        outcome.text = "stopped by " + signal_name(*stopped_by_user_) + " before the restart";
+        return false;
     }
+    remove_error_folder(job_.error_folder);
+    if (store_) store_->clear();
+    return true;
 }
 
-void Agent::watch() {
-    while (leash_held() && !all_ended()) {
-        update_channel_events();
-        for (const Poller::Tag tag : events_.wait(stop_.next())) handle(tag);
-        apply_stop_sequence();
-        if (stop_.hopeless(Clock::now())) return;
-    }
+void Agent::pause(milliseconds time) {
+    const auto end = Clock::now() + time;
+    while (leash_held() && !stopped_by_user_ && Clock::now() < end) handle_events(end);
+}
+
+void Agent::handle_events(std::optional<Clock::time_point> wake_at) {
+    update_events();
+    for (const Poller::Tag tag : events_.wait(wake_at)) handle(tag);
 }
 
 void Agent::handle(Poller::Tag tag) {
@@ -185,9 +175,9 @@ void Agent::handle(Poller::Tag tag) {
         case Source::store:
             return store_->run_ready();
         case Source::pipes:
-            return relay_.relay_ready();
+            return attempt_->relay_ready();
         case Source::worker:
-            return note_end(index_of(tag));
+            return attempt_->note_end(index_of(tag));
     }
 }
 
@@ -198,11 +188,9 @@ void Agent::handle_messages() {
         if (const auto* stop = std::get_if<StopMessage>(&*message)) {
             request_stop(stop->signal, stop->grace);
         } else if (std::holds_alternative<KillMessage>(*message)) {
-            stop_.kill_now(Clock::now());
+            if (attempt_ != nullptr) attempt_->kill_soon();
         } else if (const auto* pass_on = std::get_if<SignalMessage>(&*message)) {
-            for (const Worker& worker : workers_) {
-                if (!worker.ended) worker.process.signal(pass_on->signal);
-            }
+            if (attempt_ != nullptr) attempt_->signal_workers(pass_on->signal);
         }
     }
 }
@@ -210,72 +198,20 @@ void Agent::handle_messages() {
 // Not the way to stop a job, but what a service manager does that signals every process.
 void Agent::handle_signals() {
     while (const auto signal = signals_.next()) {
-        if (is_stop_signal(*signal)) request_stop(*signal, grace_);
+        if (is_stop_signal(*signal)) request_stop(*signal, job_.options.shutdown_timeout);
     }
-    reap_orphans();
+    if (attempt_ != nullptr) attempt_->reap_orphans();
 }
 
 void Agent::request_stop(int signal, milliseconds grace) {
-    if (!stop_.active()) user_signal_ = signal;
-    stop_.on_signal(signal, Clock::now(), grace);
+    if (!stopped_by_user_) stopped_by_user_ = signal;
+    if (attempt_ != nullptr) attempt_->request_stop(signal, grace);
 }
 
-void Agent::apply_stop_sequence() {
-    while (const auto signal = stop_.due(Clock::now())) send_to_living(*signal);
-}
-
-void Agent::send_to_living(int signal) {
-    // Who has ended already must not be counted among those that we stopped.
-    for (std::size_t i = 0; i < workers_.size(); ++i) note_end(i);
-    for (Worker& worker : workers_) {
-        if (worker.ended) continue;
-        if (!notice_.empty()) channel_.send(FailureMessage{std::exchange(notice_, {})});
-        worker.stopped_with = signal;
-        worker.process.signal_group(signal);
-        // A stopped process sees no other signal than SIGKILL.
-        if (signal != SIGKILL) worker.process.signal_group(SIGCONT);
-    }
-}
-
-void Agent::note_end(std::size_t index) {
-    Worker& worker = workers_[index];
-    if (worker.ended) return;
-    worker.ended = worker.process.reap();
-    if (!worker.ended) return;
-    order_.push_back(index);
-    events_.remove(worker.process.pidfd());
-    channel_.send(StateMessage{WorkerState::ended, worker.local_rank, worker.process.pid()});
-    if (!worker.ended->ok() && !stop_.active()) start_failure_stop(worker);
-    reap_orphans();
-}
-
-void Agent::start_failure_stop(const Worker& failed) {
-    if (all_ended()) return;
-    const auto rank = static_cast<std::uint32_t>(failed.local_rank);
-    control_.header().abort_word.store(1 + rank, std::memory_order_release);
-    stop_.on_failure(Clock::now(), grace_);
-    notice_ = "rank " + std::to_string(failed.local_rank) +
-              " failed; stopping the others: SIGTERM now, SIGKILL after " + base::to_string(grace_);
-}
-
-// Daemons and other orphans that ended: zombies of ours. A worker among them is left to its pidfd,
-// which knows the order.
-void Agent::reap_orphans() {
-    for (;;) {
-        siginfo_t info{};
-        if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return;
-        const bool is_worker = std::any_of(workers_.begin(), workers_.end(), [&](const Worker& w) {
-            return !w.ended && w.process.pid() == info.si_pid;
-        });
-        if (is_worker) return;
-        ::waitid(P_PID, static_cast<id_t>(info.si_pid), &info, WEXITED | WNOHANG);
-    }
-}
-
-void Agent::update_channel_events() {
+void Agent::update_events() {
     const bool waiting = channel_.queued_bytes() > 0;
     events_.change(channel_.fd(), waiting ? EPOLLIN | EPOLLOUT : EPOLLIN, tag_of(Source::channel));
-    events_.change(relay_.fd(), relay_.paused() ? 0U : EPOLLIN, tag_of(Source::pipes));
+    if (attempt_ != nullptr) attempt_->update_events();
 }
 
 }  // namespace

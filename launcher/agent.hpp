@@ -1,26 +1,14 @@
 // The agent: the half of the launcher that owns the workers. It starts them, relays what they
-// write, serves their store, stops all when one fails, and ends only when no descendant is left. It
-// speaks to the front alone: it never writes to the terminal and never calls exit(). When the front
-// is gone (end of file on the channel), it kills everything at once.
+// write, serves their store, stops all when one fails, starts all anew while restarts are left, and
+// ends only when no descendant is left. It speaks to the front alone: it never writes to the
+// terminal and never calls exit(). When the front is gone (end of file on the channel), it kills
+// everything at once.
 #pragma once
 
 #include "base/unique_fd.hpp"
-#include "launcher/options.hpp"
-#include "launcher/rendezvous.hpp"
-
-#include <string>
-#include <vector>
+#include "launcher/agent_job.hpp"
 
 namespace ddp::launcher {
-
-struct AgentJob {
-    Options options;
-    int workers = 1;
-    std::string program;               // the path of what a worker executes
-    std::vector<std::string> command;  // its argv
-    Rendezvous rendezvous;
-    std::string error_folder;
-};
 
 // What standard descriptors the agent gets: nothing to read, nobody to write to but `err`.
 void become_agent(base::UniqueFd err);

@@ -78,6 +78,8 @@ public:
     // Queues the message and sends what the socket takes now.
     void send(const Message& message);
     void flush();
+    // Waits until no more than this is queued, or the other side is gone: that is its deadline.
+    void flush_down_to(std::size_t bytes);
     std::size_t queued_bytes() const { return out_.size() - sent_; }
     bool congested() const { return queued_bytes() > high_water_bytes; }
 

@@ -20,9 +20,11 @@ ErrorFolder::ErrorFolder() {
     path_ = parent + "/ddp-launch-" + make_run_id();
 }
 
-ErrorFolder::~ErrorFolder() {
+ErrorFolder::~ErrorFolder() { remove_error_folder(path_); }
+
+void remove_error_folder(const std::string& path) noexcept {
     std::error_code ignored;  // what is gone already is what was wanted
-    std::filesystem::remove_all(path_, ignored);
+    std::filesystem::remove_all(path, ignored);
 }
 
 void make_error_folder(const std::string& path) {

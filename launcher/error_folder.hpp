@@ -22,5 +22,7 @@ private:
 
 // Throws SystemError that names it; also when there is something of that name already.
 void make_error_folder(const std::string& path);
+// With all in it, if it is there.
+void remove_error_folder(const std::string& path) noexcept;
 
 }  // namespace ddp::launcher

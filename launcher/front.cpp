@@ -6,6 +6,7 @@
 #include "contract/exit_code.hpp"
 #include "launcher/agent.hpp"
 #include "launcher/channel.hpp"
+#include "launcher/containment.hpp"
 #include "launcher/error_folder.hpp"
 #include "launcher/exit_status.hpp"
 #include "launcher/output.hpp"
@@ -13,6 +14,7 @@
 #include "launcher/rendezvous.hpp"
 #include "launcher/signals.hpp"
 #include "launcher/worker.hpp"
+#include "launcher/worker_variables.hpp"
 
 #include <ddp/error.hpp>
 
@@ -52,8 +54,13 @@ struct AgentHandle {
 
 class Front {
 public:
-    Front(AgentHandle agent, SignalReader& signals, milliseconds grace, std::vector<pid_t> spared)
-        : agent_(std::move(agent)), signals_(signals), grace_(grace), spared_(std::move(spared)) {}
+    Front(AgentHandle agent, SignalReader& signals, const Options& options,
+          std::vector<pid_t> spared)
+        : agent_(std::move(agent)),
+          signals_(signals),
+          stop_signals_(options.signals_to_handle),
+          grace_(options.shutdown_timeout),
+          spared_(std::move(spared)) {}
     int run();
 
 private:
@@ -73,6 +80,7 @@ private:
 
     AgentHandle agent_;
     SignalReader& signals_;
+    std::vector<int> stop_signals_;
     milliseconds grace_;
     std::vector<pid_t> spared_;
     Output out_{STDOUT_FILENO};
@@ -131,11 +139,13 @@ void Front::wait_and_handle() {
 
 void Front::handle_signals() {
     while (const auto signal = signals_.next()) {
-        if (!is_stop_signal(*signal)) {
+        const bool stops =
+            std::find(stop_signals_.begin(), stop_signals_.end(), *signal) != stop_signals_.end();
+        if (stops) {
+            ask_to_stop(*signal);
+        } else {
             agent_.channel.send(SignalMessage{*signal});
-            continue;
         }
-        ask_to_stop(*signal);
     }
 }
 
@@ -252,6 +262,13 @@ AgentHandle hold_agent(pid_t pid, base::UniqueFd socket, base::UniqueFd messages
     return {pid, std::move(pidfd), Channel(std::move(socket)), OutputPipe(std::move(messages))};
 }
 
+// Those that ask the job to stop, and those that are passed on.
+std::vector<int> signals_of(const Options& options) {
+    std::vector<int> signals = options.signals_to_handle;
+    signals.insert(signals.end(), {SIGUSR1, SIGUSR2});
+    return signals;
+}
+
 }  // namespace
 
 int run_front(const Options& options, const std::string& program) {
@@ -263,6 +280,7 @@ int run_front(const Options& options, const std::string& program) {
     const ErrorFolder error_folder;
     AgentJob job{.options = options,
                  .workers = options.nproc_per_node.number,
+                 .run_id = options.run_id.empty() ? make_run_id() : options.run_id,
                  .program = program,
                  .command = options.command,
                  .rendezvous = std::move(rendezvous),
@@ -271,10 +289,9 @@ int run_front(const Options& options, const std::string& program) {
     MessagePipe messages = make_message_pipe();
     become_subreaper();
     // Before the fork: a signal that comes now waits for the front's loop.
-    SignalReader signals{SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
-    const pid_t pid = ::fork();
-    if (pid < 0) throw SystemError("fork the agent", errno);
-    if (pid == 0) {
+    SignalReader signals(signals_of(options));
+    job.agent = fork_agent(options.contain);
+    if (job.agent.pid == 0) {
         sockets.front.reset();
         messages.read_end.reset();
         become_agent(std::move(messages.write_end));
@@ -283,8 +300,8 @@ int run_front(const Options& options, const std::string& program) {
     sockets.agent.reset();
     messages.write_end.reset();
     job.rendezvous = {};  // the agent's
-    Front front(hold_agent(pid, std::move(sockets.front), std::move(messages.read_end)), signals,
-                options.shutdown_timeout, std::move(spared));
+    Front front(hold_agent(job.agent.pid, std::move(sockets.front), std::move(messages.read_end)),
+                signals, options, std::move(spared));
     return front.run();
 }
 

@@ -39,6 +39,14 @@ constexpr std::array option_table{
                "$TORCH_ELASTIC_SHUTDOWN_TIMEOUT, else 30)"},
     OptionSpec{"agent-store", "on|off",
                "on: the launcher serves the workers' store; off: rank 0 does (default on)"},
+    OptionSpec{"max-restarts", "N", "times to restart all workers after a failure (default 0)"},
+    OptionSpec{"restart-delay", "SECONDS",
+               "pause before the first restart, doubled each time (default 0)"},
+    OptionSpec{"same-failure-window", "SECONDS",
+               "no restart when the same rank fails the same way again within so long (default 0: "
+               "always restart)"},
+    OptionSpec{"contain", "base|pidns",
+               "pidns: the agent is PID 1 of a PID namespace (default base)"},
     OptionSpec{"help", nullptr, "show this text"},
     OptionSpec{"version", nullptr, "show the version"},
 };
@@ -117,6 +125,16 @@ void apply(Options& options, const std::string& name, const std::string& value) 
     } else if (name == "shutdown-timeout") {
         options.shutdown_timeout =
             std::chrono::seconds(parse_int("--shutdown-timeout", value, 0, max_shutdown_timeout_s));
+    } else if (name == "max-restarts") {
+        options.max_restarts = parse_int("--max-restarts", value, 0, 1'000'000);
+    } else if (name == "restart-delay") {
+        options.restart_delay = std::chrono::seconds(parse_int("--restart-delay", value, 0, 300));
+    } else if (name == "same-failure-window") {
+        options.same_failure_window = std::chrono::seconds(
+            parse_int("--same-failure-window", value, 0, max_shutdown_timeout_s));
+    } else if (name == "contain") {
+        if (value != "base" && value != "pidns") fail_value("--contain", value, "base or pidns");
+        options.contain = value == "base" ? Containment::base : Containment::pidns;
     } else if (name == "agent-store") {
         options.agent_store = parse_agent_store(value);
     } else if (name == "version") {

@@ -28,7 +28,7 @@ Outcome judge(const JobEnd& end) {
         return {contract::exit_signal_base + end.user_signal, describe_stop(end.user_signal, ends)};
     }
     const auto verdict = whose_fault(ends);
-    if (verdict) return {verdict->exit_code, verdict->report};
+    if (verdict) return {verdict->exit_code, verdict->report, verdict->rank};
     if (ends.size() == end.workers.size()) return {};
     return {contract::exit_error, "workers did not end"};
 }

@@ -5,6 +5,7 @@
 #include "launcher/failure.hpp"
 #include "launcher/worker.hpp"
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,7 +14,8 @@ namespace ddp::launcher {
 
 struct Outcome {
     int exit_code = 0;
-    std::string text;  // for the user; empty when all went well
+    std::string text;                // for the user; empty when all went well
+    std::optional<int> failed_rank{};  // whose failure ended it: what another attempt may mend
 };
 
 struct JobEnd {

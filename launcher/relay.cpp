@@ -1,7 +1,6 @@
 // Reads one buffer a pipe and event, so that a worker that talks much does not starve the others.
 #include "launcher/relay.hpp"
 
-#include <poll.h>
 #include <sys/epoll.h>
 
 #include <utility>
@@ -35,22 +34,12 @@ void Relay::drain() {
         for (const Stream stream : {Stream::out, Stream::err}) {
             OutputPipe& pipe = worker.pipe(stream);
             while (channel_.open() && pipe.open() && relay(worker, stream)) {
-                flush_channel(Channel::high_water_bytes);
+                channel_.flush_down_to(Channel::high_water_bytes);
             }
             if (!pipe.open()) continue;
             const std::string rest = pipe.close();
             if (!rest.empty()) channel_.send(LineMessage{stream, worker.local_rank, rest});
         }
-    }
-}
-
-void Relay::flush_channel(std::size_t down_to) {
-    constexpr int look_again_ms = 1000;
-    channel_.flush();
-    while (channel_.open() && channel_.queued_bytes() > down_to) {
-        pollfd entry{channel_.fd(), POLLOUT, 0};
-        ::poll(&entry, 1, look_again_ms);
-        channel_.flush();
     }
 }
 

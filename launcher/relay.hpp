@@ -26,8 +26,6 @@ public:
     // When no descendant is left that could write: an empty pipe stays empty. Relays the rest and
     // closes the pipes. Waits only for the front, as long as that lives.
     void drain();
-    // Waits until no more than this is queued, or the front is gone: the leash is its deadline.
-    void flush_channel(std::size_t down_to);
 
 private:
     bool relay(Worker& worker, Stream stream);

@@ -11,7 +11,7 @@
 
 namespace ddp::launcher {
 
-SignalReader::SignalReader(std::initializer_list<int> signals) {
+SignalReader::SignalReader(std::span<const int> signals) {
     sigset_t set;
     sigemptyset(&set);
     for (const int signal : signals) {

@@ -8,6 +8,7 @@
 #include <csignal>
 #include <initializer_list>
 #include <optional>
+#include <span>
 
 namespace ddp::launcher {
 
@@ -20,7 +21,9 @@ class SignalReader {
 public:
     // Blocks the signals from now on, but for those that are ignored: they stay so (blocked, they
     // would come through). Throws SystemError.
-    explicit SignalReader(std::initializer_list<int> signals);
+    explicit SignalReader(std::span<const int> signals);
+    SignalReader(std::initializer_list<int> signals)
+        : SignalReader(std::span(signals.begin(), signals.size())) {}
     int fd() const { return fd_.get(); }
     std::optional<int> next();  // nothing when no signal is waiting
 

@@ -5,7 +5,7 @@
 //   WORLD_SIZE LOCAL_WORLD_SIZE ROLE_WORLD_SIZE    N
 //   GROUP_RANK GROUP_WORLD_SIZE ROLE_NAME          0, 1, default: one host
 //   MASTER_ADDR MASTER_PORT                        where the store is
-//   TORCHELASTIC_RESTART_COUNT, _MAX_RESTARTS      0, 0
+//   TORCHELASTIC_RESTART_COUNT, _MAX_RESTARTS      restarts so far, at most
 //   TORCHELASTIC_RUN_ID                            random hex digits, new for each job
 //   TORCHELASTIC_USE_AGENT_STORE                   True: all ranks are clients; False: rank 0
 //   serves TORCHELASTIC_ERROR_FILE                        where the worker says why it failed
@@ -23,6 +23,8 @@ namespace ddp::launcher {
 
 struct JobVariables {
     int workers = 1;
+    int restart_count = 0;
+    int max_restarts = 0;
     std::string master_addr;
     std::uint16_t master_port = 0;
     bool agent_store = true;

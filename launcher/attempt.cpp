@@ -1,0 +1,183 @@
+// The order of events matters in one place: workers' pidfds, whose order says who failed first.
+#include "launcher/attempt.hpp"
+
+#include "base/deadline.hpp"
+#include "contract/exit_code.hpp"
+#include "launcher/descriptor_limit.hpp"
+#include "launcher/error_folder.hpp"
+#include "launcher/process_sweep.hpp"
+#include "launcher/worker_variables.hpp"
+
+#include <ddp/error.hpp>
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <utility>
+
+namespace ddp::launcher {
+namespace {
+
+using Clock = StopSequence::Clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds sweep_time{5000};
+
+}  // namespace
+
+Attempt::Attempt(const AgentJob& job, int number, Channel& channel, Poller& events, Tags tags)
+    : job_(job),
+      number_(number),
+      channel_(channel),
+      events_(events),
+      tags_(std::move(tags)),
+      grace_(job.options.shutdown_timeout),
+      control_(contract::ControlRegion::create(job.workers)) {
+    events_.add(relay_.fd(), EPOLLIN, tags_.pipes);
+}
+
+Attempt::~Attempt() {
+    events_.remove(relay_.fd());
+    for (const Worker& worker : workers_) {
+        if (!worker.ended) events_.remove(worker.process.pidfd());
+    }
+}
+
+void Attempt::start_workers(const rlimit& users_descriptor_limit) {
+    require_descriptors_for(job_.workers);
+    make_error_folder(job_.error_folder);
+    const base::UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    if (!null) throw SystemError("open /dev/null", errno);
+    const std::vector<std::string> inherited = own_environment();
+    const JobVariables variables{
+        .workers = job_.workers,
+        .restart_count = number_,
+        .max_restarts = job_.options.max_restarts,
+        .master_addr = job_.rendezvous.address,
+        .master_port = job_.rendezvous.port,
+        .agent_store = job_.options.agent_store == AgentStore::on,
+        .run_id = job_.run_id,
+        .error_folder = job_.error_folder,
+        .control = control_.handover(control_.fd()),
+    };
+    workers_.reserve(static_cast<std::size_t>(job_.workers));
+    for (int rank = 0; rank < job_.workers; ++rank) {
+        WorkerStart start{job_.program,
+                          job_.command,
+                          worker_environment(variables, rank, inherited),
+                          {.in = null.get(), .out = -1, .err = -1, .inherited = control_.fd()},
+                          users_descriptor_limit};
+        const std::size_t index = workers_.size();
+        Worker& worker = workers_.emplace_back(start_worker(std::move(start), rank));
+        events_.add(worker.process.pidfd(), EPOLLIN, tags_.worker(index));
+        relay_.add_pipes_of(index);
+        channel_.send(StateMessage{WorkerState::started, rank, worker.process.pid()});
+    }
+}
+
+void Attempt::request_stop(int signal, milliseconds grace) {
+    if (!stop_.active()) user_signal_ = signal;
+    stop_.on_signal(signal, Clock::now(), grace);
+}
+
+void Attempt::kill_soon() { stop_.kill_now(Clock::now()); }
+
+void Attempt::kill_now() const {
+    for (const Worker& worker : workers_) {
+        if (!worker.ended) worker.process.signal_group(SIGKILL);
+    }
+}
+
+void Attempt::signal_workers(int signal) const {
+    for (const Worker& worker : workers_) {
+        if (!worker.ended) worker.process.signal(signal);
+    }
+}
+
+void Attempt::apply_stop_sequence() {
+    while (const auto signal = stop_.due(Clock::now())) send_to_living(*signal);
+}
+
+void Attempt::send_to_living(int signal) {
+    // Who has ended already must not be counted among those that we stopped.
+    for (std::size_t i = 0; i < workers_.size(); ++i) note_end(i);
+    for (Worker& worker : workers_) {
+        if (worker.ended) continue;
+        if (!notice_.empty()) channel_.send(FailureMessage{std::exchange(notice_, {})});
+        worker.stopped_with = signal;
+        worker.process.signal_group(signal);
+        // A stopped process sees no other signal than SIGKILL.
+        if (signal != SIGKILL) worker.process.signal_group(SIGCONT);
+    }
+}
+
+void Attempt::note_end(std::size_t index) {
+    Worker& worker = workers_[index];
+    if (worker.ended) return;
+    worker.ended = worker.process.reap();
+    if (!worker.ended) return;
+    order_.push_back(index);
+    events_.remove(worker.process.pidfd());
+    channel_.send(StateMessage{WorkerState::ended, worker.local_rank, worker.process.pid()});
+    if (!worker.ended->ok() && !stop_.active()) start_failure_stop(worker);
+    reap_orphans();
+}
+
+void Attempt::start_failure_stop(const Worker& failed) {
+    if (all_ended()) return;
+    const auto rank = static_cast<std::uint32_t>(failed.local_rank);
+    control_.header().abort_word.store(1 + rank, std::memory_order_release);
+    stop_.on_failure(Clock::now(), grace_);
+    notice_ = "rank " + std::to_string(failed.local_rank) +
+              " failed; stopping the others: SIGTERM now, SIGKILL after " + base::to_string(grace_);
+}
+
+// Daemons and other orphans that ended. A worker among them is left to its pidfd, which knows the
+// order.
+void Attempt::reap_orphans() const {
+    for (;;) {
+        siginfo_t info{};
+        if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return;
+        const bool is_worker = std::any_of(workers_.begin(), workers_.end(), [&](const Worker& w) {
+            return !w.ended && w.process.pid() == info.si_pid;
+        });
+        if (is_worker) return;
+        ::waitid(P_PID, static_cast<id_t>(info.si_pid), &info, WEXITED | WNOHANG);
+    }
+}
+
+void Attempt::update_events() {
+    events_.change(relay_.fd(), relay_.paused() ? 0U : EPOLLIN, tags_.pipes);
+}
+
+Outcome Attempt::finish() {
+    return sweep_and_drain([this] {
+        return judge({workers_, order_, user_signal_, job_.error_folder});
+    });
+}
+
+Outcome Attempt::finish(Outcome failed_start) {
+    return sweep_and_drain([&] { return std::move(failed_start); });
+}
+
+// What the workers leave behind may still write, also into the error files that tell whose fault
+// it was.
+Outcome Attempt::sweep_and_drain(const std::function<Outcome()>& judged) {
+    const SweepResult sweep = sweep_descendants(base::Deadline::after(sweep_time));
+    relay_.drain();
+    Outcome outcome = judged();
+    if (!sweep.complete) {
+        outcome.text += (outcome.text.empty() ? "" : "\n") + std::string("could not be killed: ") +
+                        describe_survivors(sweep);
+        if (outcome.exit_code == contract::exit_ok) outcome.exit_code = contract::exit_error;
+        outcome.failed_rank.reset();  // not a state to start anew from
+    }
+    return outcome;
+}
+
+}  // namespace ddp::launcher

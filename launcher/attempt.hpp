@@ -1,0 +1,89 @@
+// One attempt at the job: its workers, from their start until the last has ended and nothing that
+// they left behind lives. The agent makes one, and another for each restart; what belongs to the
+// attempt alone (control region, pipes, the schedule by which it is stopped) goes with it.
+#pragma once
+
+#include "contract/control_page.hpp"
+#include "launcher/agent_job.hpp"
+#include "launcher/channel.hpp"
+#include "launcher/outcome.hpp"
+#include "launcher/poller.hpp"
+#include "launcher/relay.hpp"
+#include "launcher/stop_sequence.hpp"
+#include "launcher/worker.hpp"
+
+#include <sys/resource.h>
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ddp::launcher {
+
+class Attempt {
+public:
+    using Time = StopSequence::Time;
+
+    // Tags of the events that the attempt adds to the agent's poller.
+    struct Tags {
+        Poller::Tag pipes;
+        std::function<Poller::Tag(std::size_t worker)> worker;
+    };
+
+    // Everything is borrowed and outlives the attempt. `number`: 0, 1, ...
+    Attempt(const AgentJob& job, int number, Channel& channel, Poller& events, Tags tags);
+    ~Attempt();
+    Attempt(const Attempt&) = delete;
+    Attempt& operator=(const Attempt&) = delete;
+
+    // Throws SpawnError, SystemError, UsageError; then some of the workers may run.
+    void start_workers(const rlimit& users_descriptor_limit);
+
+    bool all_ended() const { return order_.size() == workers_.size(); }
+    // Waiting longer for who was killed makes no sense.
+    bool hopeless(Time now) const { return stop_.hopeless(now); }
+    std::optional<Time> wakes_at() const { return stop_.next(); }
+
+    void request_stop(int signal, std::chrono::milliseconds grace);
+    void kill_soon();                       // by the schedule: those who ended are noted first
+    void kill_now() const;                  // without a word
+    void signal_workers(int signal) const;  // nothing more
+    void apply_stop_sequence();
+
+    // A worker's pidfd is readable.
+    void note_end(std::size_t worker);
+    void relay_ready() { relay_.relay_ready(); }
+    // Pauses or resumes reading from workers, by how much the front has still to take.
+    void update_events();
+    // Reaps orphans of the workers that ended as zombies of ours.
+    void reap_orphans() const;
+
+    // Kills whatever is left, relays its last words, and says what it all means.
+    Outcome finish();
+    // When it did not even start: the same, with the reason.
+    Outcome finish(Outcome failed_start);
+
+private:
+    void send_to_living(int signal);
+    void start_failure_stop(const Worker& failed);
+    Outcome sweep_and_drain(const std::function<Outcome()>& outcome);
+
+    const AgentJob& job_;
+    int number_;
+    Channel& channel_;
+    Poller& events_;
+    Tags tags_;
+    std::chrono::milliseconds grace_;  // between the signal that asks and SIGKILL
+    contract::ControlRegion control_;
+    std::vector<Worker> workers_;
+    Relay relay_{channel_, workers_};
+    std::vector<std::size_t> order_;  // of their ends, by index
+    StopSequence stop_;
+    std::string notice_;   // to be sent if a failure makes us stop somebody
+    int user_signal_ = 0;  // the first that asked a healthy attempt to stop
+};
+
+}  // namespace ddp::launcher
