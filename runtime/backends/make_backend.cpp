@@ -225,7 +225,7 @@ std::shared_ptr<shm::SharedRegion> try_region(const GroupContext& group, std::st
     if (group.me.world_size == 1) return shm::SharedRegion::create(1, tuning_for(group));
     try {
         auto region = meet_in_region(group, deadline);
-        region->block(group.me.rank).pid.store(::getpid(), std::memory_order_release);
+        region->introduce(group.me.rank);
         return region;
     } catch (const TimeoutError&) {
         throw_missing(group, deadline);

@@ -24,7 +24,7 @@ using ::testing::HasSubstr;
 // A region in which every rank is this process, but those that a test replaces.
 std::shared_ptr<SharedRegion> region_of(int ranks) {
     auto region = SharedRegion::create(ranks, make_tuning(ranks, 2, "chunk_bytes=4K"));
-    for (int rank = 0; rank < ranks; ++rank) region->block(rank).pid.store(::getpid());
+    for (int rank = 0; rank < ranks; ++rank) region->introduce(rank);
     return region;
 }
 

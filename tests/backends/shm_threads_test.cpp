@@ -44,7 +44,7 @@ template <class Body>
 void run_threads(int ranks, const std::string& tuning, const Body& body) {
     const auto region =
         ddp::shm::SharedRegion::create(ranks, ddp::shm::make_tuning(ranks, 2, tuning));
-    for (int rank = 0; rank < ranks; ++rank) region->block(rank).pid.store(::getpid());
+    for (int rank = 0; rank < ranks; ++rank) region->introduce(rank);
     std::vector<std::jthread> threads;
     for (int rank = 0; rank < ranks; ++rank) {
         threads.emplace_back([&, rank] {
@@ -62,9 +62,11 @@ std::vector<std::string> tunings() {
     std::vector<std::string> all;
     for (const char* const chunk : {"4K", "20K"}) {
         for (const char* const one_phase : {"0", "64", "4K"}) {
-            for (const char* const streaming : {"0", "1000M"}) {
+            for (const char* const rest : {"streaming_bytes=0", "streaming_bytes=1000M",
+                                           "direct_read_bytes_min=1,direct_read_bytes_max=1000M",
+                                           "direct_read_bytes_min=1K,direct_read_bytes_max=5K"}) {
                 all.push_back(std::string("chunk_bytes=") + chunk +
-                              ",one_phase_bytes=" + one_phase + ",streaming_bytes=" + streaming);
+                              ",one_phase_bytes=" + one_phase + "," + rest);
             }
         }
     }

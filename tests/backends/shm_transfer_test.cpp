@@ -24,7 +24,7 @@ class ShmTransfers : public ::testing::Test {
 protected:
     static std::shared_ptr<ddp::shm::SharedRegion> make_region() {
         auto region = ddp::shm::SharedRegion::create(2, ddp::shm::make_tuning(2, 2, ""));
-        for (const int rank : {0, 1}) region->block(rank).pid.store(::getpid());
+        for (const int rank : {0, 1}) region->introduce(rank);
         return region;
     }
     std::shared_ptr<ddp::shm::SharedRegion> region = make_region();

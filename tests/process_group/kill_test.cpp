@@ -1,4 +1,4 @@
-// A rank is killed at a random moment inside any collective, on both paths: the others throw
+// A rank is killed at a random moment inside any collective, on every path: the others throw
 // PeerError that names it, and soon; nothing is left in /dev/shm, which none of this needs.
 #include "process_group/worlds.hpp"
 #include "support/seed.hpp"
@@ -7,6 +7,7 @@
 
 #include <sched.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/statfs.h>
@@ -115,10 +116,21 @@ std::set<std::string> names_in_dev_shm() {
     return names;
 }
 
-class Kill : public ::testing::TestWithParam<bool> {};  // whether the memory is shared
-INSTANTIATE_TEST_SUITE_P(Paths, Kill, ::testing::Bool(), [](const auto& path) {
-    return path.param ? std::string("Shared") : std::string("User");
-});
+struct Path {
+    const char* name;
+    bool shared;  // the memory
+    const char* tuning;
+};
+class Kill : public ::testing::TestWithParam<Path> {
+protected:
+    void SetUp() override { ::setenv("DDP_SHM_TUNING", GetParam().tuning, 1); }
+    void TearDown() override { ::unsetenv("DDP_SHM_TUNING"); }
+};
+INSTANTIATE_TEST_SUITE_P(
+    Paths, Kill,
+    ::testing::Values(Path{"Shared", true, ""}, Path{"Staged", false, "direct_read_bytes_max=0"},
+                      Path{"Read", false, "direct_read_bytes_min=1,direct_read_bytes_max=1024M"}),
+    [](const auto& path) { return std::string(path.param.name); });
 
 TEST_P(Kill, EndsEveryCollectiveSoonOnTheOthers) {
     std::mt19937 random(store_test::random_seed());
@@ -132,7 +144,7 @@ TEST_P(Kill, EndsEveryCollectiveSoonOnTheOthers) {
             const std::chrono::microseconds delay(random() % 4'000);
             run_ranks(ranks,
                       [&](ProcessGroup& group) {
-                          loop_until_it_throws(group, collective, GetParam(), delay, *times);
+                          loop_until_it_throws(group, collective, GetParam().shared, delay, *times);
                       },
                       {.may_die = {victim}});
             for (int rank = 0; rank < ranks; ++rank) {

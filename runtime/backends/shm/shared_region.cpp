@@ -2,8 +2,11 @@
 
 #include <ddp/error.hpp>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <new>
+#include <random>
 
 namespace ddp::shm {
 namespace {
@@ -23,6 +26,11 @@ std::size_t channel_slot_bytes_of(std::size_t ranks) {
 }
 
 std::size_t index_of(int number) { return static_cast<std::size_t>(number); }
+
+std::uint64_t random_number() {
+    std::random_device random;
+    return std::uint64_t{random()} << 32 | random();
+}
 
 template <class T>
 T& at(std::byte* place) {
@@ -48,7 +56,8 @@ SharedRegion::Layout::Layout(std::size_t ranks_, std::size_t slot_bytes_)
 SharedRegion::SharedRegion(std::shared_ptr<SharedMemory> memory, const Layout& layout)
     : memory_(std::move(memory)),
       layout_(layout),
-      blocks_(&at<RankBlock>(memory_->data() + layout_.blocks)) {}
+      blocks_(&at<RankBlock>(memory_->data() + layout_.blocks)),
+      token_(random_number()) {}
 
 std::shared_ptr<SharedRegion> SharedRegion::create(int ranks, const Tuning& tuning) {
     const Layout layout(index_of(ranks), tuning.chunk_bytes);
@@ -75,6 +84,13 @@ std::shared_ptr<SharedRegion> SharedRegion::open(const std::string& address,
 }
 
 RegionHeader& SharedRegion::header() const { return at<RegionHeader>(memory_->data()); }
+
+void SharedRegion::introduce(int rank) const {
+    RankBlock& mine = block(rank);
+    mine.token_address = reinterpret_cast<std::uintptr_t>(&token_);
+    mine.token = token_;
+    mine.pid.store(::getpid(), std::memory_order_release);
+}
 
 std::uint64_t* SharedRegion::parts(int rank, std::uint64_t parity) const {
     const std::size_t index = 2 * index_of(rank) + parity % 2;

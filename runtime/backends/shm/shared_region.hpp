@@ -38,10 +38,12 @@ struct Signature {
     std::uint8_t reserved[2];
 };
 
-// What peers would touch of this rank's memory in this call.
-enum class MemoryKind : std::uint8_t { none, shared, ordinary };
+// What peers would touch of this rank's memory in this call: nothing, memory that they have mapped,
+// memory that they may read by its address, or what must be staged for them.
+enum class MemoryKind : std::uint8_t { none, shared, readable, ordinary };
 
-// Where in the group's allocations some memory lies. Allocation 0: in none.
+// Where in the group's allocations some memory lies. Allocation 0: in none; then the offset is its
+// address in the rank's process.
 struct Location {
     std::uint32_t allocation;
     std::uint64_t offset;
@@ -79,6 +81,10 @@ struct alignas(2 * cache_line) RankBlock {
     Announcement announcements[2];  // by the parity of the phase
     Bell arrivals;                  // rung by this rank, for those who wait for it at a phase
     Bell inbox;                     // rung by the others, for this rank's transfers
+    // Who reads peers' memory by address finds this number there.
+    std::uint64_t token_address;
+    std::uint64_t token;
+    std::atomic<std::uint32_t> reads_peers;  // 1: this rank has found all tokens
     std::atomic<std::int32_t> pid;
 };
 
@@ -100,6 +106,8 @@ public:
     int ranks() const { return static_cast<int>(layout_.ranks); }
     RegionHeader& header() const;
     RankBlock& block(int rank) const { return blocks_[rank]; }
+    // Writes down who this rank is: before any rank makes a backend of the region.
+    void introduce(int rank) const;
     // 2 * ranks() counts of an uneven all_to_all: sent, then received.
     std::uint64_t* parts(int rank, std::uint64_t parity) const;
     Channel& channel(int from, int to) const;
@@ -121,6 +129,7 @@ private:
     std::shared_ptr<SharedMemory> memory_;
     Layout layout_;
     RankBlock* blocks_;
+    std::uint64_t token_;  // of this process, for its peers to find
 };
 
 }  // namespace ddp::shm

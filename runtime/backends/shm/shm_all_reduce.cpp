@@ -17,8 +17,9 @@ void ShmBackend::all_reduce(Running& running) {
     announce(running, memory);
     if (memory == MemoryKind::ordinary) stage_shares(running, 0);
     begin(running);
-    if (all_shared(running)) return all_reduce_direct(running);
-    if (some_shared(running)) {
+    const Path path = path_of(running);
+    if (path == Path::mapped) return all_reduce_direct(running);
+    if (path == Path::staged_after_all) {
         if (memory == MemoryKind::shared) stage_shares(running, 0);
         barrier_.arrive_and_wait(running.deadline, running);
     }

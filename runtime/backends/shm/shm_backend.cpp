@@ -57,8 +57,9 @@ ShmBackend::ShmBackend(std::shared_ptr<SharedRegion> region, int rank,
       tuning_(region_->header().tuning),
       waiter_(*region_, rank, agent_abort, job_ranks),
       barrier_(*region_, rank, waiter_),
+      reader_(*region_, rank, waiter_),
       allocations_(rank, region_->ranks()),
-      transfers_(*region_, rank, waiter_),
+      transfers_(*region_, rank, waiter_, reader_),
       inputs_(ranks_),
       outputs_(ranks_),
       factors_(ranks_) {}
@@ -205,28 +206,37 @@ MemoryKind ShmBackend::memory_of_input(Running& running) {
     }
     running.is_small = bytes <= tuning_.one_phase_bytes;
     if (running.is_small) return MemoryKind::ordinary;
-    const Location location = allocations_.locate(running.call.input, bytes);
-    barrier_.next_announcement().details.input = location;
-    return location.allocation != 0 ? MemoryKind::shared : MemoryKind::ordinary;
+    Location& location = barrier_.next_announcement().details.input;
+    location = allocations_.locate(running.call.input, bytes);
+    if (location.allocation != 0) return MemoryKind::shared;
+    const std::span<const std::byte> input(running.input(), bytes);
+    if (!may_be_read(running.call, bytes / parts) || !PeerReader::can_be_read(input)) {
+        return MemoryKind::ordinary;
+    }
+    location.offset = address_of(running.input());
+    return MemoryKind::readable;
 }
 
-// Whether peers' memory can be used in place; all ranks find the same.
-bool ShmBackend::all_shared(Running& running) {
-    bool shared = true;
-    for (std::size_t peer = 0; peer < ranks_; ++peer) {
-        const auto& line = barrier_.announcement(static_cast<int>(peer), running.first_phase).line;
-        shared = shared && static_cast<MemoryKind>(line.signature.memory) != MemoryKind::ordinary;
-    }
-    running.direct = shared;
-    return shared;
+// Whether a call of that size is for reading each other's memory, and this group can.
+bool ShmBackend::may_be_read(const Call& call, std::size_t bytes) {
+    const bool reduces = call.kind == Collective::all_reduce || call.kind == Collective::reduce ||
+                         call.kind == Collective::reduce_scatter;
+    return !reduces && bytes >= tuning_.direct_read_bytes_min &&
+           bytes <= tuning_.direct_read_bytes_max && barrier_.has_met() && reader_.all_read();
 }
 
-bool ShmBackend::some_shared(const Running& running) const {
+ShmBackend::Path ShmBackend::path_of(const Running& running) const {
+    bool shared = false, readable = false, ordinary = false;
     for (std::size_t peer = 0; peer < ranks_; ++peer) {
         const auto& line = barrier_.announcement(static_cast<int>(peer), running.first_phase).line;
-        if (static_cast<MemoryKind>(line.signature.memory) == MemoryKind::shared) return true;
+        const auto memory = static_cast<MemoryKind>(line.signature.memory);
+        shared = shared || memory == MemoryKind::shared;
+        readable = readable || memory == MemoryKind::readable;
+        ordinary = ordinary || memory == MemoryKind::ordinary;
     }
-    return false;
+    if (!shared && !readable) return Path::staged;
+    if (ordinary) return Path::staged_after_all;
+    return readable ? Path::read : Path::mapped;
 }
 
 backends::Reduction ShmBackend::reduction(const Running& running) const {

@@ -3,6 +3,7 @@
 
 #include "backends/backend.hpp"
 #include "backends/reduce.hpp"
+#include "backends/shm/peer_reader.hpp"
 #include "backends/shm/shared_allocations.hpp"
 #include "backends/shm/shared_region.hpp"
 #include "backends/shm/shm_barrier.hpp"
@@ -49,8 +50,15 @@ private:
     void begin(Running& running);
     void compare_calls(const Running& running);
     void compare_parts(const Running& running);
-    bool all_shared(Running& running);
-    bool some_shared(const Running& running) const;
+    bool may_be_read(const backends::Call& call, std::size_t bytes);
+    // What the announcements make of a call; all ranks find the same.
+    enum class Path {
+        staged,
+        staged_after_all,  // some had hoped not to: they stage now
+        mapped,            // zero copy
+        read               // where not mapped
+    };
+    Path path_of(const Running& running) const;
     void read_factors(const Running& running);
     backends::Reduction reduction(const Running& running) const;
 
@@ -73,6 +81,8 @@ private:
     void settle(const base::Deadline& deadline);
     const std::byte* source(const Running& running, std::size_t peer, const Window& window,
                             std::size_t in_slot, std::size_t in_memory) const;
+    void take_from(const Running& running, std::size_t peer, const Window& window,
+                   std::size_t in_slot, std::size_t in_memory, std::byte* to);
     void stage_parts(const Running& running, const Window& window, std::size_t piece);
     void broadcast(Running& running);
     void gather(Running& running, bool everywhere);
@@ -87,6 +97,7 @@ private:
     Tuning tuning_;
     Waiter waiter_;
     ShmBarrier barrier_;
+    PeerReader reader_;
     SharedAllocations allocations_;
     TransferState transfers_;
     // A call that this rank left after giving its part, before the others had come: what it calls

@@ -22,6 +22,7 @@ public:
 
     // This rank's announcement of its next phase: to be filled before arrive().
     Announcement& next_announcement() { return announcement(rank_, phase_ + 1); }
+    bool has_met() const { return phase_ > 0; }
     // What `rank` announced with its phase of that number; after waiting for it.
     Announcement& announcement(int rank, std::uint32_t phase) const {
         return region_.block(rank).announcements[phase % 2];

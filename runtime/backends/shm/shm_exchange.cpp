@@ -1,5 +1,5 @@
 // Collectives other than all_reduce: one phase a chunk. Who gives stages; who takes copies or
-// reduces, from slots or, in zero copy, from the givers' memory.
+// reduces, from slots or, where no rank stages, from the givers' memory.
 #include "backends/shm/shm_running.hpp"
 
 #include <numeric>
@@ -47,14 +47,19 @@ void ShmBackend::exchange(Running& running, Role role, const Chunks& chunks, con
     }
     if (memory == MemoryKind::ordinary) stage(0);
     begin(running);
-    if (some_shared(running)) {
-        if (all_shared(running)) {
+    switch (path_of(running)) {
+        case Path::mapped:
+        case Path::read:
+            running.direct = true;
             take(0);
             barrier_.arrive_and_wait(running.deadline, running);
             return;
-        }
-        if (memory == MemoryKind::shared) stage(0);
-        barrier_.arrive_and_wait(running.deadline, running);
+        case Path::staged_after_all:
+            if (memory == MemoryKind::shared || memory == MemoryKind::readable) stage(0);
+            barrier_.arrive_and_wait(running.deadline, running);
+            break;
+        case Path::staged:
+            break;
     }
     const std::size_t count = std::max<std::size_t>(chunks(), 1);
     std::uint32_t staged = running.first_phase;
@@ -70,13 +75,25 @@ void ShmBackend::exchange(Running& running, Role role, const Chunks& chunks, con
 }
 
 // Where this rank finds the window of a peer's block: at `in_slot` of its slot, or at `in_memory`
-// of its input.
+// of its input, which is mapped here.
 const std::byte* ShmBackend::source(const Running& running, std::size_t peer, const Window& window,
                                     std::size_t in_slot, std::size_t in_memory) const {
     const int rank = static_cast<int>(peer);
     if (!running.direct) return region_->slot(rank, chunk_ + window.index) + in_slot;
     const CallDetails& details = barrier_.announcement(rank, running.first_phase).details;
     return allocations_.address(rank, details.input) + in_memory + window.first;
+}
+
+// Copies that window, also where the peer's input is not mapped here.
+void ShmBackend::take_from(const Running& running, std::size_t peer, const Window& window,
+                           std::size_t in_slot, std::size_t in_memory, std::byte* to) {
+    const int rank = static_cast<int>(peer);
+    const Location input = barrier_.announcement(rank, running.first_phase).details.input;
+    if (running.direct && input.allocation == 0) {
+        const std::uint64_t address = input.offset + in_memory + window.first;
+        return reader_.read(rank, address, to, window.count, running);
+    }
+    backends::copy(to, source(running, peer, window, in_slot, in_memory), window.count);
 }
 
 void ShmBackend::broadcast(Running& running) {
@@ -92,8 +109,7 @@ void ShmBackend::broadcast(Running& running) {
     const auto take = [&](std::size_t chunk) {
         if (gives) return;
         const Window window = Window::of(running, chunk, bytes, piece);
-        backends::copy(running.output() + window.first,
-                       source(running, running.root(), window, 0, 0), window.count);
+        take_from(running, running.root(), window, 0, 0, running.output() + window.first);
     };
     exchange(
         running, gives ? Role::gives : Role::takes, [&] { return chunks_of(bytes, piece); }, stage,
@@ -131,9 +147,12 @@ void ShmBackend::gather(Running& running, bool everywhere) {
             const Window window = Window::of(running, chunk, bytes[peer], piece);
             const bool staged = gives && !running.direct && running.staging == Store::cached;
             if (peer == rank_ && staged) continue;  // written with the slot
-            const std::byte* const from = peer == rank_ ? running.input() + window.first
-                                                        : source(running, peer, window, 0, 0);
-            backends::copy(running.output() + offsets[peer] + window.first, from, window.count);
+            std::byte* const to = running.output() + offsets[peer] + window.first;
+            if (peer == rank_) {
+                backends::copy(to, running.input() + window.first, window.count);
+            } else {
+                take_from(running, peer, window, 0, 0, to);
+            }
         }
     };
     const std::size_t most = *std::max_element(bytes.begin(), bytes.end());
@@ -166,11 +185,13 @@ void ShmBackend::scatter(Running& running) {
     };
     const auto take = [&](std::size_t chunk) {
         const Window window = Window::of(running, chunk, bytes, piece);
-        const std::byte* const from =
-            gives ? running.input() + rank_ * bytes + window.first
-                  : source(running, running.root(), window, place(running.root(), rank_) * piece,
-                           rank_ * bytes);
-        backends::copy(running.output() + window.first, from, window.count);
+        std::byte* const to = running.output() + window.first;
+        if (gives) {
+            backends::copy(to, running.input() + rank_ * bytes + window.first, window.count);
+        } else {
+            take_from(running, running.root(), window, place(running.root(), rank_) * piece,
+                      rank_ * bytes, to);
+        }
     };
     exchange(
         running, gives ? Role::gives : Role::takes, [&] { return chunks_of(bytes, piece); }, stage,
@@ -211,11 +232,14 @@ void ShmBackend::all_to_all(Running& running) {
     const auto take = [&](std::size_t chunk) {
         for (std::size_t peer = 0; peer < ranks_; ++peer) {
             const Window window = Window::of(running, chunk, received[peer], piece);
-            const std::byte* const from =
-                peer == rank_ ? running.input() + from_offsets[peer] + window.first
-                              : source(running, peer, window, place(peer, rank_) * piece,
-                                       running.direct ? offset_at(peer) : 0);
-            backends::copy(running.output() + to_offsets[peer] + window.first, from, window.count);
+            std::byte* const to = running.output() + to_offsets[peer] + window.first;
+            if (peer == rank_) {
+                backends::copy(to, running.input() + from_offsets[peer] + window.first,
+                               window.count);
+            } else {
+                take_from(running, peer, window, place(peer, rank_) * piece,
+                          running.direct ? offset_at(peer) : 0, to);
+            }
         }
     };
     const auto chunks = [&] {

@@ -15,7 +15,7 @@ struct ShmBackend::Running {
     std::size_t element_bytes;
     backends::Store staging;  // how bytes go into slots
     std::uint32_t first_phase = 0;
-    bool direct = false;    // zero copy
+    bool direct = false;    // no slots: peers' memory in place, or read
     bool is_small = false;  // what this rank gives goes in one phase
 
     const std::byte* input() const { return static_cast<const std::byte*>(call.input); }
@@ -26,8 +26,8 @@ struct ShmBackend::Running {
     }
 };
 
-// Bytes first to first + count of a block, moved as chunk `index` of the call; all of it in zero
-// copy.
+// Bytes first to first + count of a block, moved as chunk `index` of the call; all of it where
+// no slots are used.
 struct ShmBackend::Window {
     std::size_t index;
     std::size_t first;

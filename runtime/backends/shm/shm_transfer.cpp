@@ -17,8 +17,12 @@ namespace {
 // At the start of each chunk in a channel.
 struct ChunkHead {
     std::uint64_t message_bytes;
+    std::uint64_t address;  // of the message in the sender's memory; 0: it follows in chunks
 };
 constexpr std::size_t head_bytes = cache_line;
+
+// What is read at a time, so that other transfers get their turn.
+constexpr std::size_t read_at_once = std::size_t{1} << 20;
 
 }  // namespace
 
@@ -73,26 +77,64 @@ private:
     }
 
     void move_chunk() {
+        if (offered_) return finish();  // ready: the peer has read it
         std::byte* const slot = state_.region_.channel_slot(from(), to(), end_.chunks);
-        const std::size_t room = state_.region_.channel_slot_bytes() - head_bytes;
-        const std::size_t count = std::min(room, transfer_.bytes - moved_);
-        std::byte* const mine = static_cast<std::byte*>(transfer_.data) + moved_;
         if (sends()) {
-            const ChunkHead head{transfer_.bytes};
-            std::memcpy(slot, &head, sizeof head);
-            backends::copy(slot + head_bytes, mine, count);
-        } else {
-            ChunkHead head{};
-            std::memcpy(&head, slot, sizeof head);
-            if (head.message_bytes != transfer_.bytes) throw_mismatch(head.message_bytes);
-            backends::copy(mine, slot + head_bytes, count);
+            fill(slot);
+        } else if (!take(slot)) {
+            return;
         }
-        moved_ += count;
         ++end_.chunks;
+        if (offered_) end_.until_read = end_.chunks;
         auto& counter = sends() ? channel().written : channel().read;
         counter.store(end_.chunks, std::memory_order_seq_cst);
         Waiter::ring(state_.region_.block(transfer_.peer).inbox);
-        if (moved_ < transfer_.bytes) return;
+        if (moved_ == transfer_.bytes && !offered_) finish();
+    }
+
+    std::size_t room() const { return state_.region_.channel_slot_bytes() - head_bytes; }
+    std::byte* rest() const { return static_cast<std::byte*>(transfer_.data) + moved_; }
+
+    void fill(std::byte* slot) {
+        offered_ = moved_ == 0 && can_be_read();
+        const ChunkHead head{transfer_.bytes, offered_ ? address_of(transfer_.data) : 0};
+        std::memcpy(slot, &head, sizeof head);
+        if (offered_) return;
+        const std::size_t count = std::min(room(), transfer_.bytes - moved_);
+        backends::copy(slot + head_bytes, rest(), count);
+        moved_ += count;
+    }
+
+    // Whether that was all of the chunk, or of what it offers.
+    bool take(const std::byte* slot) {
+        ChunkHead head{};
+        std::memcpy(&head, slot, sizeof head);
+        if (head.message_bytes != transfer_.bytes) throw_mismatch(head.message_bytes);
+        const bool reads = head.address != 0;
+        const std::size_t count = std::min(reads ? read_at_once : room(), transfer_.bytes - moved_);
+        if (reads) {
+            state_.reader_.read(transfer_.peer, head.address + moved_, rest(), count,
+                                [this] { return describe(); });
+        } else {
+            backends::copy(rest(), slot + head_bytes, count);
+        }
+        moved_ += count;
+        return !reads || moved_ == transfer_.bytes;
+    }
+
+    // Not what a channel holds whole: such a send ends before the receiver comes.
+    bool can_be_read() const {
+        const Tuning& tuning = state_.region_.header().tuning;
+        const std::size_t bytes = transfer_.bytes;
+        if (bytes < tuning.direct_read_bytes_min || bytes > tuning.direct_read_bytes_max ||
+            bytes <= channel_slots * room() || !state_.reader_.reads(transfer_.peer)) {
+            return false;
+        }
+        const std::span memory(static_cast<const std::byte*>(transfer_.data), bytes);
+        return PeerReader::can_be_read(memory);
+    }
+
+    void finish() {
         done_ = true;
         end_.finished.store(ticket_ + 1, std::memory_order_release);
     }
@@ -110,13 +152,15 @@ private:
     TransferState::End& end_;
     std::uint64_t ticket_;  // its place among the transfers of its channel
     std::size_t moved_ = 0;
+    bool offered_ = false;  // a send that the peer reads from this rank's memory
     bool done_ = false;
 };
 
-TransferState::TransferState(SharedRegion& region, int rank, Waiter& waiter)
+TransferState::TransferState(SharedRegion& region, int rank, Waiter& waiter, PeerReader& reader)
     : region_(region),
       rank_(rank),
       waiter_(waiter),
+      reader_(reader),
       sends_(static_cast<std::size_t>(region.ranks())),
       receives_(static_cast<std::size_t>(region.ranks())) {}
 
@@ -126,8 +170,8 @@ TransferState::End& TransferState::end(const Transfer& transfer) {
 }
 
 bool TransferState::can_send(const End& end, int peer) const {
-    const auto& read = region_.channel(rank_, peer).read;
-    return end.chunks - read.load(std::memory_order_seq_cst) < channel_slots;
+    const std::uint64_t read = region_.channel(rank_, peer).read.load(std::memory_order_seq_cst);
+    return read >= end.until_read && end.chunks - read < channel_slots;
 }
 
 bool TransferState::can_receive(const End& end, int peer) const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backends/backend.hpp"
+#include "backends/shm/peer_reader.hpp"
 #include "backends/shm/shared_region.hpp"
 #include "backends/shm/waiter.hpp"
 
@@ -15,7 +16,7 @@ namespace ddp::shm {
 // This rank's ends of its channels: the transfers of each go one after another.
 class TransferState {
 public:
-    TransferState(SharedRegion& region, int rank, Waiter& waiter);
+    TransferState(SharedRegion& region, int rank, Waiter& waiter, PeerReader& reader);
 
     std::unique_ptr<backends::PendingTransfer> start(const backends::Transfer& transfer);
 
@@ -25,16 +26,20 @@ private:
         std::atomic<std::uint64_t> started{0};   // transfers
         std::atomic<std::uint64_t> finished{0};  // of them
         std::uint64_t chunks = 0;                // moved; by who advances
+        // So many chunks the peer must have read before the next: it reads memory of this rank's.
+        std::uint64_t until_read = 0;
     };
     End& end(const backends::Transfer& transfer);
     // Whether any transfer that has been started could move. The thread that advances.
     bool any_ready() const;
-    bool can_send(const End& end, int peer) const;  // there is room in the channel
+    // There is room in the channel, and nothing that the peer still reads.
+    bool can_send(const End& end, int peer) const;
     bool can_receive(const End& end, int peer) const;
 
     SharedRegion& region_;
     int rank_;
     Waiter& waiter_;
+    PeerReader& reader_;
     std::vector<End> sends_;  // by peer
     std::vector<End> receives_;
 };

@@ -19,10 +19,10 @@ struct Row {
 };
 // The first row that fits. Measured with ddp-bench; see docs/benchmarks.md.
 constexpr Row table[] = {
-    {false, 1 << 20, {8 * KiB, 128 * KiB, 1024 * MiB, 200}},
-    {true, 4, {16 * KiB, 128 * KiB, 1024 * MiB, 0}},
-    {true, 16, {16 * KiB, 256 * KiB, 1024 * MiB, 0}},
-    {true, 1 << 20, {16 * KiB, 128 * KiB, 1024 * MiB, 0}},
+    {false, 1 << 20, {8 * KiB, 128 * KiB, 1024 * MiB, 256 * KiB, 1 * MiB, 200}},
+    {true, 4, {16 * KiB, 128 * KiB, 1024 * MiB, 256 * KiB, 1 * MiB, 0}},
+    {true, 16, {16 * KiB, 256 * KiB, 1024 * MiB, 256 * KiB, 1 * MiB, 0}},
+    {true, 1 << 20, {16 * KiB, 128 * KiB, 1024 * MiB, 256 * KiB, 1 * MiB, 0}},
 };
 
 // Where two cores may have no cache in common, lines that one has just written come to the other
@@ -56,18 +56,30 @@ std::uint64_t number(std::string_view entry, std::string_view text) {
     refuse(entry, "needs a number of bytes, such as 4096, 64K or 1M");
 }
 
+struct Field {
+    std::string_view name;
+    std::uint64_t Tuning::*place;
+};
+constexpr Field fields[] = {
+    {"one_phase_bytes", &Tuning::one_phase_bytes},
+    {"chunk_bytes", &Tuning::chunk_bytes},
+    {"streaming_bytes", &Tuning::streaming_bytes},
+    {"direct_read_bytes_min", &Tuning::direct_read_bytes_min},
+    {"direct_read_bytes_max", &Tuning::direct_read_bytes_max},
+    {"spins", &Tuning::spins},
+};
+
 void apply(Tuning& tuning, std::string_view entry) {
     const std::size_t equals = entry.find('=');
     const std::string_view name = entry.substr(0, equals);
     std::uint64_t* field = nullptr;
-    if (name == "one_phase_bytes") field = &tuning.one_phase_bytes;
-    if (name == "chunk_bytes") field = &tuning.chunk_bytes;
-    if (name == "streaming_bytes") field = &tuning.streaming_bytes;
-    if (name == "spins") field = &tuning.spins;
+    std::string names;
+    for (const Field& one : fields) {
+        if (name == one.name) field = &(tuning.*one.place);
+        names += (names.empty() ? "" : ", ") + std::string(one.name) + "=";
+    }
     if (field == nullptr || equals == std::string_view::npos) {
-        refuse(entry,
-               "is not one of one_phase_bytes=, chunk_bytes=, streaming_bytes=, spins= "
-               "(separated by commas)");
+        refuse(entry, "is not one of " + names + " (separated by commas)");
     }
     *field = number(entry, entry.substr(equals + 1));
     if (tuning.chunk_bytes < least_chunk || tuning.chunk_bytes > most_chunk) {

@@ -117,12 +117,16 @@ void Waiter::look_for_trouble(const std::function<bool()>& ready, const Awaited&
 
 std::vector<int> Waiter::dead_peers() const {
     std::vector<int> dead;
-    for (std::size_t peer = 0; peer < pidfds_.size(); ++peer) {
-        pollfd entry{pidfds_[peer].get(), POLLIN, 0};
-        const bool ended = pidfds_[peer] && ::poll(&entry, 1, 0) == 1;
-        if (gone_[peer] || ended) dead.push_back(static_cast<int>(peer));
+    for (int peer = 0; peer < region_.ranks(); ++peer) {
+        if (is_dead(peer)) dead.push_back(peer);
     }
     return dead;
+}
+
+bool Waiter::is_dead(int rank) const {
+    const auto peer = static_cast<std::size_t>(rank);
+    pollfd entry{pidfds_[peer].get(), POLLIN, 0};
+    return gone_[peer] || (pidfds_[peer] && ::poll(&entry, 1, 0) == 1);
 }
 
 int Waiter::blamed_by_agent() const {

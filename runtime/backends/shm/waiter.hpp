@@ -73,6 +73,7 @@ public:
     bool is_aborted() const { return header_.abort_word.load(std::memory_order_seq_cst) != 0; }
     [[noreturn]] void throw_abort(const std::string& what) const;  // after is_aborted()
 
+    bool is_dead(int rank) const;
     int job_rank(int rank) const;
     std::string name(int rank) const;  // "rank 1 (pid 77)"
 

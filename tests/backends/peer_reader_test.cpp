@@ -1,0 +1,306 @@
+// Reading peers' memory by its address: who may, what happens to memory that cannot be read, and to
+// calls where only some can. Ranks are threads of one process, which takes the same way.
+#include "backends/shm/shm_backend.hpp"
+
+#include <ddp/error.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using namespace std::chrono_literals;
+using ddp::backends::Call;
+using ddp::backends::Collective;
+using ddp::backends::Direction;
+using ddp::base::Deadline;
+using ddp::shm::PeerReader;
+using ddp::shm::SharedRegion;
+using ddp::shm::ShmBackend;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr const char* always =
+    "one_phase_bytes=0,chunk_bytes=4K,direct_read_bytes_min=1,direct_read_bytes_max=1024M";
+constexpr std::size_t page = 4096;
+
+std::shared_ptr<SharedRegion> make_region(int ranks, const char* tuning = always) {
+    auto region = SharedRegion::create(ranks, ddp::shm::make_tuning(ranks, 2, tuning));
+    for (int rank = 0; rank < ranks; ++rank) region->introduce(rank);
+    return region;
+}
+
+// A rank as one of the test's threads, past its first call.
+template <class Body>
+void run_threads(const std::shared_ptr<SharedRegion>& region, const Body& body) {
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < region->ranks(); ++rank) {
+        threads.emplace_back([&region, &body, rank] {
+            ShmBackend backend(region, rank);
+            try {
+                backend.run({.kind = Collective::barrier}, 1, Deadline::after(60s));
+                body(rank, backend);
+            } catch (const std::exception& error) {
+                ADD_FAILURE() << "rank " << rank << ": " << error.what();
+            }
+        });
+    }
+}
+
+// Pages of this process, `hole` of them without access; 0: none.
+class Pages {
+public:
+    explicit Pages(std::size_t count, std::size_t hole = 0) : bytes_(count * page) {
+        data_ = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (hole != 0) ::mprotect(data() + hole * page, page, PROT_NONE);
+    }
+    ~Pages() { ::munmap(data_, bytes_); }
+    Pages(const Pages&) = delete;
+    Pages& operator=(const Pages&) = delete;
+    std::byte* data() const { return static_cast<std::byte*>(data_); }
+    std::size_t bytes() const { return bytes_; }
+
+private:
+    std::size_t bytes_;
+    void* data_;
+};
+
+template <class Error, class Body>
+std::string message_of(const Body& body) {
+    try {
+        body();
+    } catch (const Error& error) {
+        return error.what();
+    }
+    ADD_FAILURE() << "threw nothing";
+    return {};
+}
+
+TEST(PeerReader, IsOfUseWhereAllFindTheTokens) {
+    const auto region = make_region(3);
+    const ShmBackend first(region, 0), second(region, 1);
+    EXPECT_EQ(region->block(0).reads_peers, 1U);
+    EXPECT_EQ(region->block(1).reads_peers, 1U);
+    EXPECT_EQ(region->block(2).reads_peers, 0U) << "has not said so";
+}
+
+TEST(PeerReader, IsNotUsedWhereAPidMeansAnotherProcess) {
+    const auto region = make_region(2);
+    region->block(1).token ^= 1;  // as if somebody else had the pid
+    run_threads(region, [&](int rank, ShmBackend& backend) {
+        EXPECT_EQ(region->block(rank).reads_peers, rank == 0 ? 0U : 1U);
+        const std::vector<int> input(5'000, rank);
+        std::vector<int> output(10'000);
+        backend.run({.kind = Collective::all_gather,
+                     .dtype = ddp::DType::int32,
+                     .elements = input.size(),
+                     .input = input.data(),
+                     .output = output.data()},
+                    2, Deadline::after(60s));
+        EXPECT_EQ(std::count(output.begin() + 5'000, output.end(), 1), 5'000);
+    });
+}
+
+TEST(PeerReader, TriesNothingWhereTheTuningNeverReads) {
+    const auto region = make_region(2, "direct_read_bytes_max=0");
+    const ShmBackend first(region, 0);
+    EXPECT_EQ(region->block(0).reads_peers, 0U);
+}
+
+TEST(PeerReader, TellsMemoryThatPeersCannotRead) {
+    const Pages pages(3), last(3, 2);
+    EXPECT_TRUE(PeerReader::can_be_read({pages.data(), 1}));
+    EXPECT_TRUE(PeerReader::can_be_read({pages.data(), pages.bytes()}));
+    EXPECT_TRUE(PeerReader::can_be_read({last.data(), 2 * page}));
+    EXPECT_FALSE(PeerReader::can_be_read({last.data(), last.bytes()}));
+}
+
+TEST(PeerReader, BlamesAPeerThatHasEnded) {
+    const auto region = make_region(2);
+    const pid_t child = ::fork();
+    if (child == 0) ::_exit(0);
+    ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+    region->block(1).pid.store(child);
+    ddp::shm::Waiter waiter(*region, 0, nullptr, {});
+    PeerReader reader(*region, 0, waiter);
+    EXPECT_FALSE(reader.all_read());
+    int number = 0;
+    const auto message = message_of<ddp::PeerError>([&] {
+        reader.read(1, ddp::shm::address_of(&number), &number, sizeof number,
+                    [] { return std::string("the test"); });
+    });
+    EXPECT_THAT(message, AllOf(HasSubstr("rank 1"), HasSubstr("ended during the test")));
+}
+
+Call broadcast(void* data, std::size_t bytes) {
+    return {.kind = Collective::broadcast,
+            .dtype = ddp::DType::uint8,
+            .elements = bytes,
+            .input = data,
+            .output = data};
+}
+
+TEST(PeerReader, FailsACallOnAllRanksWhenMemoryCannotBeRead) {
+    const auto region = make_region(3);
+    run_threads(region, [&](int rank, ShmBackend& backend) {
+        const Pages pages(9, rank == 0 ? 5 : 0);
+        const auto call = [&] {
+            backend.run(broadcast(pages.data(), pages.bytes()), 2, Deadline::after(60s));
+        };
+        // Who reads first tells the others.
+        EXPECT_THAT(message_of<ddp::Error>(call),
+                    HasSubstr("broadcast of 36864 uint8 from rank 0, operation 2"));
+    });
+}
+
+TEST(PeerReader, NamesWhoseMemoryCannotBeRead) {
+    const auto region = make_region(2);
+    run_threads(region, [&](int rank, ShmBackend& backend) {
+        const Pages pages(9, rank == 0 ? 5 : 0);
+        const auto call = [&] {
+            backend.run(broadcast(pages.data(), pages.bytes()), 2, Deadline::after(60s));
+        };
+        if (rank == 0) {
+            EXPECT_THAT(message_of<ddp::PeerError>(call), HasSubstr("rank 1"));
+        } else {
+            EXPECT_THAT(message_of<ddp::SystemError>(call),
+                        AllOf(HasSubstr("cannot read 36864 bytes in the memory of rank 0"),
+                              HasSubstr("Bad address")));
+        }
+    });
+}
+
+// Memory that its owner alone can read, as the kernel sees it: a device's is such too.
+class SecretMemory {
+public:
+    explicit SecretMemory(std::size_t bytes) : bytes_(bytes) {
+        const int fd = static_cast<int>(::syscall(SYS_memfd_secret, 0));
+        if (fd < 0) return;
+        if (::ftruncate(fd, static_cast<off_t>(bytes)) == 0) {
+            void* const data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+            if (data != MAP_FAILED) data_ = static_cast<std::byte*>(data);
+        }
+        ::close(fd);
+    }
+    ~SecretMemory() {
+        if (data_ != nullptr) ::munmap(data_, bytes_);
+    }
+    SecretMemory(const SecretMemory&) = delete;
+    SecretMemory& operator=(const SecretMemory&) = delete;
+    std::byte* data() const { return data_; }
+
+private:
+    std::size_t bytes_;
+    std::byte* data_ = nullptr;
+};
+
+// Rank 0's memory is mapped by all, rank 1's can be read by all, rank 2's by nobody if `secret`.
+void gather_mixed(bool secret) {
+    constexpr std::size_t bytes = 10'000;
+    run_threads(make_region(3), [&](int rank, ShmBackend& backend) {
+        const auto shared = backend.allocate(bytes, 2, Deadline::after(60s));
+        std::vector<std::byte> own(bytes);
+        const SecretMemory hidden(bytes);
+        std::byte* const memories[] = {static_cast<std::byte*>(shared.get()), own.data(),
+                                       secret ? hidden.data() : own.data()};
+        std::byte* const input = memories[rank];
+        std::fill_n(input, bytes, static_cast<std::byte>(rank + 1));
+        std::vector<std::byte> output(3 * bytes);
+        const Call call{.kind = Collective::all_gather,
+                        .dtype = ddp::DType::uint8,
+                        .elements = bytes,
+                        .input = input,
+                        .output = output.data()};
+        for (std::uint64_t number = 3; number < 8; ++number) {
+            std::fill(output.begin(), output.end(), std::byte{0});
+            backend.run(call, number, Deadline::after(60s));
+            for (std::size_t i = 0; i < output.size(); ++i) {
+                ASSERT_EQ(output[i], static_cast<std::byte>(i / bytes + 1)) << i;
+            }
+        }
+    });
+}
+
+TEST(PeerReader, ReadsBesideMemoryThatIsMapped) { gather_mixed(false); }
+
+TEST(PeerReader, IsNotUsedWhereOneRanksMemoryCannotBeRead) {
+    const SecretMemory probe(page);
+    if (probe.data() == nullptr) GTEST_SKIP() << "this kernel has no memfd_secret";
+    EXPECT_FALSE(PeerReader::can_be_read({probe.data(), page}));
+    gather_mixed(true);
+}
+
+// More than a channel holds.
+constexpr std::size_t large = std::size_t{1} << 20;
+
+TEST(PeerReader, EndsASendOnlyWhenItsMemoryHasBeenRead) {
+    const auto region = make_region(2);
+    ShmBackend first(region, 0), second(region, 1);
+    std::vector<std::byte> sent(3 * large, std::byte{7}), got(3 * large);
+    const auto send = first.start_transfer({Direction::send, 1, sent.data(), sent.size()});
+    EXPECT_TRUE(send->advance());
+    EXPECT_FALSE(send->advance()) << "nothing to do until it is read";
+    EXPECT_FALSE(send->is_done());
+    const auto receive = second.start_transfer({Direction::receive, 0, got.data(), got.size()});
+    EXPECT_TRUE(receive->advance());
+    EXPECT_TRUE(receive->is_done());
+    EXPECT_EQ(got, sent);
+    EXPECT_FALSE(send->is_done());
+    EXPECT_TRUE(send->advance());
+    EXPECT_TRUE(send->is_done());
+}
+
+TEST(PeerReader, KeepsTheOrderOfSmallAndLargeTransfers) {
+    const auto region = make_region(2);
+    ShmBackend first(region, 0), second(region, 1);
+    std::vector<std::byte> sent(large, std::byte{7}), got(large);
+    std::byte small_sent{1}, small_got{0};
+    const auto large_send = first.start_transfer({Direction::send, 1, sent.data(), large});
+    const auto small_send = first.start_transfer({Direction::send, 1, &small_sent, 1});
+    const auto large_receive = second.start_transfer({Direction::receive, 0, got.data(), large});
+    const auto small_receive = second.start_transfer({Direction::receive, 0, &small_got, 1});
+    EXPECT_TRUE(large_send->advance());
+    EXPECT_FALSE(small_send->advance());
+    EXPECT_TRUE(large_receive->advance());
+    EXPECT_TRUE(large_send->advance());
+    EXPECT_TRUE(small_send->advance());
+    EXPECT_TRUE(small_receive->advance());
+    EXPECT_EQ(got, sent);
+    EXPECT_EQ(small_got, small_sent);
+}
+
+TEST(PeerReader, FailsATransferOnBothRanksWhenTheMemoryCannotBeRead) {
+    const auto region = make_region(2);
+    ShmBackend first(region, 0), second(region, 1);
+    const Pages sent(256, 5), got(256);
+    const auto send = first.start_transfer({Direction::send, 1, sent.data(), sent.bytes()});
+    const auto receive = second.start_transfer({Direction::receive, 0, got.data(), got.bytes()});
+    EXPECT_TRUE(send->advance());
+    EXPECT_THAT(message_of<ddp::SystemError>([&] { receive->advance(); }),
+                AllOf(HasSubstr("in the memory of rank 0"), HasSubstr("Bad address")));
+    EXPECT_THAT(message_of<ddp::PeerError>([&] { send->wait_a_little(Deadline::after(60s)); }),
+                HasSubstr("rank 1"));
+}
+
+TEST(PeerReader, RefusesALargeTransferOfAnotherSize) {
+    const auto region = make_region(2);
+    ShmBackend first(region, 0), second(region, 1);
+    std::vector<std::byte> sent(large), got(large);
+    const auto send = first.start_transfer({Direction::send, 1, sent.data(), large});
+    const auto receive = second.start_transfer({Direction::receive, 0, got.data(), large - 1});
+    EXPECT_TRUE(send->advance());
+    EXPECT_THROW(receive->advance(), ddp::UsageError);
+    EXPECT_THROW(send->wait_a_little(Deadline::after(60s)), ddp::UsageError);
+}
+
+}  // namespace
