@@ -75,6 +75,21 @@ private:
     void* data_;
 };
 
+Call all_to_all(const void* input, void* output, std::size_t part_bytes) {
+    return {.kind = Collective::all_to_all,
+            .dtype = ddp::DType::uint8,
+            .elements = part_bytes,
+            .input = input,
+            .output = output};
+}
+
+// From rank 0.
+Call scatter(const void* input, void* output, std::size_t part_bytes) {
+    Call call = all_to_all(input, output, part_bytes);
+    call.kind = Collective::scatter;
+    return call;
+}
+
 template <class Error, class Body>
 std::string message_of(const Body& body) {
     try {
@@ -99,15 +114,10 @@ TEST(PeerReader, IsNotUsedWhereAPidMeansAnotherProcess) {
     region->block(1).token ^= 1;  // as if somebody else had the pid
     run_threads(region, [&](int rank, ShmBackend& backend) {
         EXPECT_EQ(region->block(rank).reads_peers, rank == 0 ? 0U : 1U);
-        const std::vector<int> input(5'000, rank);
-        std::vector<int> output(10'000);
-        backend.run({.kind = Collective::all_gather,
-                     .dtype = ddp::DType::int32,
-                     .elements = input.size(),
-                     .input = input.data(),
-                     .output = output.data()},
-                    2, Deadline::after(60s));
-        EXPECT_EQ(std::count(output.begin() + 5'000, output.end(), 1), 5'000);
+        const std::vector<std::byte> input(10'000, static_cast<std::byte>(rank));
+        std::vector<std::byte> output(10'000, std::byte{9});
+        backend.run(all_to_all(input.data(), output.data(), 5'000), 2, Deadline::after(60s));
+        EXPECT_EQ(std::count(output.begin() + 5'000, output.end(), std::byte{1}), 5'000);
     });
 }
 
@@ -142,40 +152,20 @@ TEST(PeerReader, BlamesAPeerThatHasEnded) {
     EXPECT_THAT(message, AllOf(HasSubstr("rank 1"), HasSubstr("ended during the test")));
 }
 
-Call broadcast(void* data, std::size_t bytes) {
-    return {.kind = Collective::broadcast,
-            .dtype = ddp::DType::uint8,
-            .elements = bytes,
-            .input = data,
-            .output = data};
-}
-
+// The page in the middle belongs to rank 1's part.
 TEST(PeerReader, FailsACallOnAllRanksWhenMemoryCannotBeRead) {
-    const auto region = make_region(3);
-    run_threads(region, [&](int rank, ShmBackend& backend) {
-        const Pages pages(9, rank == 0 ? 5 : 0);
+    run_threads(make_region(3), [&](int rank, ShmBackend& backend) {
+        const Pages input(30, rank == 0 ? 15 : 0), output(10);
+        const std::size_t part = output.bytes();
         const auto call = [&] {
-            backend.run(broadcast(pages.data(), pages.bytes()), 2, Deadline::after(60s));
+            backend.run(scatter(input.data(), output.data(), part), 2, Deadline::after(60s));
         };
-        // Who reads first tells the others.
-        EXPECT_THAT(message_of<ddp::Error>(call),
-                    HasSubstr("broadcast of 36864 uint8 from rank 0, operation 2"));
-    });
-}
-
-TEST(PeerReader, NamesWhoseMemoryCannotBeRead) {
-    const auto region = make_region(2);
-    run_threads(region, [&](int rank, ShmBackend& backend) {
-        const Pages pages(9, rank == 0 ? 5 : 0);
-        const auto call = [&] {
-            backend.run(broadcast(pages.data(), pages.bytes()), 2, Deadline::after(60s));
-        };
-        if (rank == 0) {
-            EXPECT_THAT(message_of<ddp::PeerError>(call), HasSubstr("rank 1"));
-        } else {
-            EXPECT_THAT(message_of<ddp::SystemError>(call),
-                        AllOf(HasSubstr("cannot read 36864 bytes in the memory of rank 0"),
-                              HasSubstr("Bad address")));
+        const std::string message = message_of<ddp::Error>(call);
+        EXPECT_THAT(message, HasSubstr("rank 1"));
+        EXPECT_THAT(message, HasSubstr("scatter of 40960 uint8 from rank 0, operation 2"));
+        if (rank == 1) {
+            EXPECT_THAT(message, AllOf(HasSubstr("cannot read 40960 bytes in the memory of rank 0"),
+                                       HasSubstr("Bad address")));
         }
     });
 }
@@ -205,8 +195,8 @@ private:
 };
 
 // Rank 0's memory is mapped by all, rank 1's can be read by all, rank 2's by nobody if `secret`.
-void gather_mixed(bool secret) {
-    constexpr std::size_t bytes = 10'000;
+void exchange_mixed(bool secret) {
+    constexpr std::size_t part = 10'000, bytes = 3 * part;
     run_threads(make_region(3), [&](int rank, ShmBackend& backend) {
         const auto shared = backend.allocate(bytes, 2, Deadline::after(60s));
         std::vector<std::byte> own(bytes);
@@ -215,29 +205,24 @@ void gather_mixed(bool secret) {
                                        secret ? hidden.data() : own.data()};
         std::byte* const input = memories[rank];
         std::fill_n(input, bytes, static_cast<std::byte>(rank + 1));
-        std::vector<std::byte> output(3 * bytes);
-        const Call call{.kind = Collective::all_gather,
-                        .dtype = ddp::DType::uint8,
-                        .elements = bytes,
-                        .input = input,
-                        .output = output.data()};
+        std::vector<std::byte> output(bytes);
         for (std::uint64_t number = 3; number < 8; ++number) {
             std::fill(output.begin(), output.end(), std::byte{0});
-            backend.run(call, number, Deadline::after(60s));
-            for (std::size_t i = 0; i < output.size(); ++i) {
-                ASSERT_EQ(output[i], static_cast<std::byte>(i / bytes + 1)) << i;
+            backend.run(all_to_all(input, output.data(), part), number, Deadline::after(60s));
+            for (std::size_t i = 0; i < bytes; ++i) {
+                ASSERT_EQ(output[i], static_cast<std::byte>(i / part + 1)) << i;
             }
         }
     });
 }
 
-TEST(PeerReader, ReadsBesideMemoryThatIsMapped) { gather_mixed(false); }
+TEST(PeerReader, ReadsBesideMemoryThatIsMapped) { exchange_mixed(false); }
 
 TEST(PeerReader, IsNotUsedWhereOneRanksMemoryCannotBeRead) {
     const SecretMemory probe(page);
     if (probe.data() == nullptr) GTEST_SKIP() << "this kernel has no memfd_secret";
     EXPECT_FALSE(PeerReader::can_be_read({probe.data(), page}));
-    gather_mixed(true);
+    exchange_mixed(true);
 }
 
 // More than a channel holds.

@@ -7,8 +7,6 @@
 
 #include <gtest/gtest.h>
 
-#include <stdlib.h>
-
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -73,16 +71,11 @@ TYPED_TEST_SUITE(Collectives, Elements);
 struct World {
     Backend backend;
     int ranks;
-    const char* tuning = "";  // of shm
 };
 
 std::vector<World> worlds() {
     std::vector<World> all;
     for (const int ranks : {1, 2, 3, 4, 7}) all.push_back({Backend::shm, ranks});
-    for (const int ranks : {2, 3, 4}) {
-        all.push_back({Backend::shm, ranks,
-                       "one_phase_bytes=0,direct_read_bytes_min=1,direct_read_bytes_max=1024M"});
-    }
     if (!gloo::refusal_of_build().empty()) return all;
     for (const int ranks : {1, 2, 3, 4}) all.push_back({Backend::gloo, ranks});
     return all;
@@ -91,11 +84,8 @@ std::vector<World> worlds() {
 template <class Body>
 void on_every_world(const Body& body) {
     for (const World& world : worlds()) {
-        SCOPED_TRACE(std::to_string(world.ranks) + " ranks over " + to_string(world.backend) + " " +
-                     world.tuning);
-        ::setenv("DDP_SHM_TUNING", world.tuning, 1);
+        SCOPED_TRACE(std::to_string(world.ranks) + " ranks over " + to_string(world.backend));
         run_ranks(world.ranks, body, {.init = {.backend = world.backend}});
-        ::unsetenv("DDP_SHM_TUNING");
     }
 }
 

@@ -217,11 +217,11 @@ MemoryKind ShmBackend::memory_of_input(Running& running) {
     return MemoryKind::readable;
 }
 
-// Whether a call of that size is for reading each other's memory, and this group can.
+// Whether a call with parts of that size is for reading each other's memory, and this group can.
+// Where all want the same bytes, or one wants all of them, slots are faster: who gives works too.
 bool ShmBackend::may_be_read(const Call& call, std::size_t bytes) {
-    const bool reduces = call.kind == Collective::all_reduce || call.kind == Collective::reduce ||
-                         call.kind == Collective::reduce_scatter;
-    return !reduces && bytes >= tuning_.direct_read_bytes_min &&
+    const bool parts = call.kind == Collective::scatter || call.kind == Collective::all_to_all;
+    return parts && bytes >= tuning_.direct_read_bytes_min &&
            bytes <= tuning_.direct_read_bytes_max && barrier_.has_met() && reader_.all_read();
 }
 

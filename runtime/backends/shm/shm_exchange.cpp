@@ -109,7 +109,8 @@ void ShmBackend::broadcast(Running& running) {
     const auto take = [&](std::size_t chunk) {
         if (gives) return;
         const Window window = Window::of(running, chunk, bytes, piece);
-        take_from(running, running.root(), window, 0, 0, running.output() + window.first);
+        backends::copy(running.output() + window.first,
+                       source(running, running.root(), window, 0, 0), window.count);
     };
     exchange(
         running, gives ? Role::gives : Role::takes, [&] { return chunks_of(bytes, piece); }, stage,
@@ -147,12 +148,9 @@ void ShmBackend::gather(Running& running, bool everywhere) {
             const Window window = Window::of(running, chunk, bytes[peer], piece);
             const bool staged = gives && !running.direct && running.staging == Store::cached;
             if (peer == rank_ && staged) continue;  // written with the slot
-            std::byte* const to = running.output() + offsets[peer] + window.first;
-            if (peer == rank_) {
-                backends::copy(to, running.input() + window.first, window.count);
-            } else {
-                take_from(running, peer, window, 0, 0, to);
-            }
+            const std::byte* const from = peer == rank_ ? running.input() + window.first
+                                                        : source(running, peer, window, 0, 0);
+            backends::copy(running.output() + offsets[peer] + window.first, from, window.count);
         }
     };
     const std::size_t most = *std::max_element(bytes.begin(), bytes.end());

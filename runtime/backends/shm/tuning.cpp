@@ -21,8 +21,8 @@ struct Row {
 constexpr Row table[] = {
     {false, 1 << 20, {8 * KiB, 128 * KiB, 1024 * MiB, 256 * KiB, 1 * MiB, 200}},
     {true, 4, {16 * KiB, 128 * KiB, 1024 * MiB, 256 * KiB, 1 * MiB, 0}},
-    {true, 16, {16 * KiB, 256 * KiB, 1024 * MiB, 256 * KiB, 1 * MiB, 0}},
-    {true, 1 << 20, {16 * KiB, 128 * KiB, 1024 * MiB, 256 * KiB, 1 * MiB, 0}},
+    {true, 16, {16 * KiB, 256 * KiB, 1024 * MiB, 128 * KiB, 4 * MiB, 0}},
+    {true, 1 << 20, {16 * KiB, 128 * KiB, 1024 * MiB, 128 * KiB, 4 * MiB, 0}},
 };
 
 // Where two cores may have no cache in common, lines that one has just written come to the other

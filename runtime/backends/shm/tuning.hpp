@@ -15,8 +15,8 @@ struct Tuning {
     std::uint64_t chunk_bytes;
     // From here on the bytes staged for others go past the caches.
     std::uint64_t streaming_bytes;
-    // Peers read ordinary memory by its address, with no slot between, in where one rank copies so
-    // many bytes of another.
+    // In scatter, all_to_all and transfers peers read ordinary memory by its address, with no slot
+    // between, where one rank wants so many bytes of another.
     std::uint64_t direct_read_bytes_min;
     std::uint64_t direct_read_bytes_max;  // 0: never
     // Polls with a pause before a waiting rank begins to yield its core.
