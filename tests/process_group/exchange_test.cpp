@@ -111,6 +111,17 @@ TEST(Exchange, AgreesWithASerialModelInRandomSequences) {
               [&](ProcessGroup& group) { check_random_plans(group, seed, 100, 20'000); });
 }
 
+TEST(Exchange, AgreesWithASerialModelWherePeersReadDirectly) {
+    const ScopedTuning tuning(read_directly);
+    const unsigned seed = store_test::random_seed();
+    on_worlds({2, 3, 4, 7},
+              [&](ProcessGroup& group) { check_random_plans(group, seed, 100, 20'000); });
+    run_ranks(4, [&](ProcessGroup& group) {
+        ProcessGroup half = group.split({.color = group.rank() % 2, .key = -group.rank()});
+        check_random_plans(half, seed, 20, 20'000);
+    });
+}
+
 TEST(Exchange, AgreesWithASerialModelForEveryKindAndType) {
     constexpr std::size_t max_elements = 5'000;
     const unsigned seed = store_test::random_seed();

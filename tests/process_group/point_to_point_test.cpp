@@ -21,7 +21,17 @@ using namespace ddp;
 using namespace ddp::testing;
 using ::testing::HasSubstr;
 
-TEST(PointToPoint, PassesRoundARing) {
+// Through channels, and read from the sender's memory.
+class PointToPointPaths : public ::testing::TestWithParam<const char*> {
+    ScopedTuning tuning_{GetParam()};
+};
+INSTANTIATE_TEST_SUITE_P(Paths, PointToPointPaths,
+                         ::testing::Values("direct_read_bytes_max=0", read_directly),
+                         [](const auto& path) {
+                             return std::string(path.index == 0 ? "Channels" : "Direct");
+                         });
+
+TEST_P(PointToPointPaths, PassRoundARing) {
     on_worlds({2, 3, 4, 7}, [](ProcessGroup& group) {
         const Peer next{(group.rank() + 1) % group.size()};
         const Peer last{(group.rank() + group.size() - 1) % group.size()};
@@ -37,7 +47,7 @@ TEST(PointToPoint, PassesRoundARing) {
 }
 
 // More than a channel holds, so that neither side may wait for the other to be finished.
-TEST(PointToPoint, MovesBothWaysAtOnce) {
+TEST_P(PointToPointPaths, MoveBothWaysAtOnce) {
     run_ranks(2, [](ProcessGroup& group) {
         const Peer other{1 - group.rank()};
         constexpr std::size_t size = 3'000'000;

@@ -5,10 +5,24 @@
 
 #include <gtest/gtest.h>
 
+#include <stdlib.h>
+
 #include <initializer_list>
 #include <string>
 
 namespace ddp::testing {
+
+// DDP_SHM_TUNING of the worlds that are made meanwhile.
+class ScopedTuning {
+public:
+    explicit ScopedTuning(const char* tuning) { ::setenv("DDP_SHM_TUNING", tuning, 1); }
+    ~ScopedTuning() { ::unsetenv("DDP_SHM_TUNING"); }
+    ScopedTuning(const ScopedTuning&) = delete;
+    ScopedTuning& operator=(const ScopedTuning&) = delete;
+};
+// Peers' memory is read by its address wherever there is a way.
+inline constexpr const char* read_directly =
+    "one_phase_bytes=0,direct_read_bytes_min=1,direct_read_bytes_max=1024M";
 
 template <class Body>
 void on_worlds(std::initializer_list<int> worlds, const Body& body) {
