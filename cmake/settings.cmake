@@ -50,10 +50,11 @@ function(ddp_add_room name)
 endfunction()
 
 # ddp_add_unit_test(NAME SOURCES file... [LINKS target...] [LABELS label...] [TIMEOUT seconds]
-# [SERIAL]): one GoogleTest program; each of its tests is a test of ctest, named Suite.Name. SERIAL:
-# none of them beside another test.
+# [SERIAL] [SOAK]): one GoogleTest program; each of its tests is a test of ctest, named Suite.Name.
+# SERIAL: none of them beside another test. SOAK: it has tests named Suite.Soak..., which run long
+# and only when asked for (ctest -L soak).
 function(ddp_add_unit_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 test "SERIAL" "TIMEOUT" "SOURCES;LINKS;LABELS")
+  cmake_parse_arguments(PARSE_ARGV 1 test "SERIAL;SOAK" "TIMEOUT" "SOURCES;LINKS;LABELS")
   if(NOT test_LABELS)
     set(test_LABELS unit)
   endif()
@@ -68,6 +69,11 @@ function(ddp_add_unit_test name)
   set_target_properties(${name} PROPERTIES
     CXX_EXTENSIONS OFF
     RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/bin)
-  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST TEST_FILTER "-*.Soak*"
     PROPERTIES LABELS "${test_LABELS}" TIMEOUT ${test_TIMEOUT} RUN_SERIAL "${test_SERIAL}")
+  if(test_SOAK)
+    gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST TEST_FILTER "*.Soak*"
+      TEST_LIST ${name}_soak
+      PROPERTIES LABELS soak TIMEOUT 3600 RUN_SERIAL TRUE)
+  endif()
 endfunction()

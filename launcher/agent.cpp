@@ -152,7 +152,7 @@ bool Agent::restart_after(Outcome& outcome, Clock::time_point started) {
         return false;
     }
     remove_error_folder(job_.error_folder);
-    if (store_) store_->clear();
+    if (store_) store_->start_attempt(static_cast<std::uint32_t>(restarts_.restarts()));
     return true;
 }
 

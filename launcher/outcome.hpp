@@ -14,7 +14,7 @@ namespace ddp::launcher {
 
 struct Outcome {
     int exit_code = 0;
-    std::string text;                // for the user; empty when all went well
+    std::string text;                  // for the user; empty when all went well
     std::optional<int> failed_rank{};  // whose failure ended it: what another attempt may mend
 };
 

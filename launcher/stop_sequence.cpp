@@ -10,7 +10,7 @@ namespace ddp::launcher {
 void StopSequence::on_failure(Time now, Milliseconds grace) {
     if (std::exchange(active_, true)) return;
     signal_ = SIGTERM;
-    signal_at_ = now + time_to_leave;
+    signal_at_ = now + std::min(time_to_leave, grace);
     kill_at_ = *signal_at_ + grace;
 }
 

@@ -14,7 +14,8 @@ public:
     using Time = Clock::time_point;
     using Milliseconds = std::chrono::milliseconds;
 
-    // From the first failure: time for the others to see the abort word, raise, dump and leave.
+    // From the first failure: time for the others to see the abort word, raise, dump and leave; no
+    // more than the grace, as a grace of 0 asks for no delay at all.
     static constexpr Milliseconds time_to_leave{250};
     // From SIGKILL: whoever is still there after it cannot be killed.
     static constexpr Milliseconds time_to_die{5000};

@@ -20,7 +20,7 @@ using Table = std::map<std::string, std::string, std::less<>>;
 Table job_table(const JobVariables& job, int local_rank) {
     const std::string rank = std::to_string(local_rank);
     const std::string size = std::to_string(job.workers);
-    return {
+    Table table{
         {"RANK", rank},
         {"WORLD_SIZE", size},
         {"LOCAL_RANK", rank},
@@ -39,6 +39,10 @@ Table job_table(const JobVariables& job, int local_rank) {
         {"TORCHELASTIC_ERROR_FILE", error_file_path(job.error_folder, local_rank)},
         {"DDP_CONTROL_FD", job.control},
     };
+    if (job.agent_store) {
+        table["DDP_AGENT_STORE"] = job.master_addr + ":" + std::to_string(job.master_port);
+    }
+    return table;
 }
 
 bool is_set(std::span<const std::string> environment, std::string_view name) {

@@ -11,7 +11,8 @@
 //   serves TORCHELASTIC_ERROR_FILE                        where the worker says why it failed
 //   TORCH_NCCL_ASYNC_ERROR_HANDLING                the launcher's, else 1
 //   OMP_NUM_THREADS                                the launcher's, else 1 when N > 1
-//   DDP_CONTROL_FD                                 see contract/control_page.hpp
+//   DDP_AGENT_STORE                                MASTER_ADDR:MASTER_PORT, when the agent serves
+//   it DDP_CONTROL_FD                                 see contract/control_page.hpp
 #pragma once
 
 #include <cstdint>

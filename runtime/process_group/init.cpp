@@ -4,6 +4,7 @@
 #include "backends/make_backend.hpp"
 #include "base/log.hpp"
 #include "contract/error_file.hpp"
+#include "store/job_store.hpp"
 
 #include <ddp/error.hpp>
 
@@ -52,6 +53,13 @@ void serve_store(const MasterAddress& master) {
     if (!servers.contains(key)) servers.emplace(key, TcpStoreServer(master));
 }
 
+std::shared_ptr<Store> connect(const WorkerEnv& me, Store::Timeout timeout) {
+    const std::string where = me.master->host + ":" + std::to_string(me.master->port);
+    const bool launchers = me.agent_store && environment("DDP_AGENT_STORE") == where;
+    return launchers ? store::connect_job_store(*me.master, me.attempt, timeout)
+                     : connect_tcp_store(*me.master, timeout);
+}
+
 // Keys of its own for each group of the process; the ranks make theirs in the same order.
 std::string next_group_prefix(int attempt) {
     static std::atomic<int> groups{0};
@@ -84,8 +92,7 @@ ProcessGroup init_process_group(const InitOptions& options) {
     std::shared_ptr<Store> store;
     if (me.world_size > 1) {
         if (me.rank == 0 && !me.agent_store) serve_store(*me.master);
-        store = make_prefix_store(next_group_prefix(me.attempt),
-                                  connect_tcp_store(*me.master, deadline.left()));
+        store = make_prefix_store(next_group_prefix(me.attempt), connect(me, deadline.left()));
     }
     return join(std::move(me), std::move(store), options, deadline);
 }

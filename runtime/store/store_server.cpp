@@ -45,7 +45,7 @@ public:
     std::uint16_t port() const { return base::local_port(listener_.get()); }
     int fd() const { return epoll_.get(); }
     void run_ready();
-    void clear();
+    void start_attempt(std::uint32_t attempt);
 
 private:
     void handle(const epoll_event& event);
@@ -102,11 +102,11 @@ void StoreServer::Impl::run_ready() {
     }
 }
 
-void StoreServer::Impl::clear() {
+void StoreServer::Impl::start_attempt(std::uint32_t attempt) {
     clients_.clear();
     silent_.clear();
     touched_.clear();
-    data_.clear();
+    data_.start_attempt(attempt);
     // What still waits to be accepted belongs to the old attempt too, with all that it has already
     // sent.
     while (base::UniqueFd{::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC)}) {
@@ -314,6 +314,6 @@ StoreServer& StoreServer::operator=(StoreServer&& other) noexcept = default;
 std::uint16_t StoreServer::port() const { return impl_->port(); }
 int StoreServer::fd() const { return impl_->fd(); }
 void StoreServer::run_ready() { impl_->run_ready(); }
-void StoreServer::clear() { impl_->clear(); }
+void StoreServer::start_attempt(std::uint32_t attempt) { impl_->start_attempt(attempt); }
 
 }  // namespace ddp::store

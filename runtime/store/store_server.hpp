@@ -25,9 +25,9 @@ public:
     int fd() const;
     // Handles what is ready now, and a bounded amount of it: call again while fd() is readable.
     void run_ready();
-    // For a new attempt: closes all connections, also those not yet accepted, and empties the map.
-    // Keeps the listener.
-    void clear();
+    // Closes all connections, also those not yet accepted, and empties the map. Keeps the listener.
+    // Clients that name another attempt are told so; the first is 0.
+    void start_attempt(std::uint32_t attempt);
 
 private:
     class Impl;

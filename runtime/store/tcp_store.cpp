@@ -11,6 +11,7 @@
 #include <mutex>
 
 #include "base/deadline.hpp"
+#include "store/job_store.hpp"
 #include "store/limits.hpp"
 #include "store/tcp_connection.hpp"
 
@@ -30,6 +31,7 @@ constexpr std::size_t most_keys_asked_after = 64;
 class TcpStore final : public Store {
 public:
     TcpStore(const MasterAddress& server, Timeout timeout);
+    void require_attempt(int attempt);
 
     using Store::get;
     using Store::multi_get;
@@ -50,7 +52,7 @@ public:
     Timeout timeout() const override { return timeout_; }
 
 private:
-    enum class ReplyKind { none, byte, number, value, values };
+    enum class ReplyKind { none, byte, number, value, values, attempt };
     struct Answer {
         std::uint8_t byte = 0;
         std::int64_t number = 0;
@@ -104,6 +106,15 @@ TcpStore::TcpStore(const MasterAddress& server, Timeout timeout)
     exchange({.op = Opcode::add, .keys = {"init/"}, .number = 1}, ReplyKind::number, "hello");
 }
 
+void TcpStore::require_attempt(int attempt) {
+    const Answer answer =
+        exchange({.op = Opcode::attempt, .number = attempt}, ReplyKind::attempt, "attempt");
+    if (static_cast<AttemptReply>(answer.byte) == AttemptReply::same) return;
+    throw UsageError{"store: this process belongs to attempt " + std::to_string(attempt) +
+                     " of the job, but " + where_ + " serves attempt " +
+                     std::to_string(answer.number) + "; it was left behind by a restart"};
+}
+
 // One request and its reply on the shared connection.
 TcpStore::Answer TcpStore::exchange(const Request& request, ReplyKind kind, const std::string& what,
                                     Timeout timeout) {
@@ -137,6 +148,10 @@ TcpStore::Answer TcpStore::exchange(const Request& request, ReplyKind kind, cons
                 for (std::size_t i = 0; i < request.keys.size(); ++i) {
                     answer.values.push_back(connection_->receive_value(deadline, doing));
                 }
+                break;
+            case ReplyKind::attempt:
+                answer.byte = connection_->receive_u8(deadline, doing);
+                answer.number = connection_->receive_u32(deadline, doing);
                 break;
         }
     } catch (...) {
@@ -284,6 +299,13 @@ std::int64_t TcpStore::num_keys() {
 
 }  // namespace
 }  // namespace store
+
+std::shared_ptr<Store> store::connect_job_store(const MasterAddress& master, int attempt,
+                                                Store::Timeout timeout) {
+    auto client = std::make_shared<store::TcpStore>(master, timeout);
+    client->require_attempt(attempt);
+    return client;
+}
 
 std::shared_ptr<Store> connect_tcp_store(const MasterAddress& master, Store::Timeout timeout) {
     return std::make_shared<store::TcpStore>(master, timeout);

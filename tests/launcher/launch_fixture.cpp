@@ -173,6 +173,15 @@ bool Launch::wait_for_output(const std::string& text, int times) {
     return true;
 }
 
+bool Launch::wait_for_error(const std::string& text) {
+    const auto deadline = base::Deadline::after(patience);
+    while (count_of(result_.err, text) == 0) {
+        if (deadline.passed() || (ended_ && !err_)) return false;
+        collect(deadline.left());
+    }
+    return true;
+}
+
 bool Launch::wait_for_full_stdout() const {
     constexpr int nearly_all = 60'000;  // of 64 KiB: the last write may not have fitted in
     const auto deadline = base::Deadline::after(patience);

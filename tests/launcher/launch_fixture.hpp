@@ -64,6 +64,7 @@ public:
 
     // Until stdout holds `text` so many times. False: it never came.
     bool wait_for_output(const std::string& text, int times = 1);
+    bool wait_for_error(const std::string& text);  // the same on stderr
     const std::string& out() const { return result_.out; }
     // Until the pipe of stdout, which nobody reads, takes no more.
     bool wait_for_full_stdout() const;

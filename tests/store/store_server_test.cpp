@@ -71,6 +71,8 @@ std::vector<Exchange> modern_exchanges() {
         {"queue_is_no_key", m, u8(14) + set_k, u8(7), i64(0)},
         {"list_keys", m, set, u8(17), i64(1) + str("k")},
         {"barrier_of_one", m, "", u8(18) + str("k") + i64(1), u8(0)},
+        {"attempt_same", m, "", u8(64) + u32(0), u8(0) + u32(0)},
+        {"attempt_another", m, "", u8(64) + u32(3), u8(1) + u32(0)},
         {"barrier_counts_in_the_map", m, u8(18) + str("k") + i64(1), u8(3) + str("k"), str("1")},
     };
 }
@@ -107,7 +109,7 @@ TEST_P(StoreServerTable, AnswersARequestCutAtAnyByte) {
     const auto& c = GetParam();
     DrivenServer server;
     for (std::size_t cut = 0; cut < c.request.size(); ++cut) {
-        server.server.clear();
+        server.server.start_attempt(0);
         RawClient client{server};
         const auto opening = c.numbering == Numbering::modern ? hello : "";
         client.send(opening + c.before);
@@ -307,7 +309,7 @@ TEST(StoreServer, BothNumberingsSeeOneMap) {
     EXPECT_EQ(modern.receive(9), str("v"));
 }
 
-TEST(StoreServer, ClearClosesEveryConnectionAndEmptiesTheMap) {
+TEST(StoreServer, ANewAttemptClosesEveryConnectionAndEmptiesTheMap) {
     DrivenServer server;
     RawClient client{server};
     client.send(hello + u8(1) + set_k);
@@ -319,7 +321,7 @@ TEST(StoreServer, ClearClosesEveryConnectionAndEmptiesTheMap) {
     const auto old_set = hello + u8(1) + str("old") + str("1");
     ASSERT_EQ(::send(late.get(), old_set.data(), old_set.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(old_set.size()));
-    server.server.clear();
+    server.server.start_attempt(0);
     EXPECT_TRUE(client.closed_by_server());
     EXPECT_EQ(server.server.port(), port);
     RawClient fresh{server};

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "scripted_server.hpp"
+#include "store/job_store.hpp"
 #include "store/tcp_connection.hpp"
 
 namespace ddp {
@@ -99,6 +100,20 @@ TEST(TcpStore, ATimeoutNamesKeysTimeAndServer) {
     } catch (const TimeoutError& error) {
         EXPECT_EQ(error.what(),
                   "store: keys [a, b] were not set within 50 ms at " + address(server.port()));
+    }
+}
+
+TEST(TcpStore, ALeftoverOfAnEarlierAttemptIsRefused) {
+    const TcpStoreServer server{{"127.0.0.1", 0}};  // serves attempt 0
+    const MasterAddress where{"127.0.0.1", server.port()};
+    store::connect_job_store(where, 0, patient)->set("k", "v");
+    try {
+        store::connect_job_store(where, 1, patient);
+        FAIL() << "the store took a client of another attempt";
+    } catch (const UsageError& error) {
+        EXPECT_EQ(error.what(), "store: this process belongs to attempt 1 of the job, but " +
+                                    address(server.port()) +
+                                    " serves attempt 0; it was left behind by a restart");
     }
 }
 
