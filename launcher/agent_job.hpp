@@ -4,6 +4,7 @@
 #include "launcher/containment.hpp"
 #include "launcher/options.hpp"
 #include "launcher/rendezvous.hpp"
+#include "launcher/worker_command.hpp"
 
 #include <string>
 #include <vector>
@@ -13,9 +14,8 @@ namespace ddp::launcher {
 struct AgentJob {
     Options options;
     int workers = 1;
-    std::string run_id;
-    std::string program;               // the path of what a worker executes
-    std::vector<std::string> command;  // its argv
+    std::vector<WorkerCommand> commands;    // by local rank
+    std::vector<std::string> one_gpu_each;  // with --virtual-local-rank
     Rendezvous rendezvous;
     std::string error_folder;
     ForkedAgent agent{};

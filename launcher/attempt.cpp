@@ -56,19 +56,23 @@ void Attempt::start_workers(const rlimit& users_descriptor_limit) {
     const std::vector<std::string> inherited = own_environment();
     const JobVariables variables{
         .workers = job_.workers,
-        .restart_count = number_,
-        .max_restarts = job_.options.max_restarts,
         .master_addr = job_.rendezvous.address,
         .master_port = job_.rendezvous.port,
         .agent_store = job_.options.agent_store == AgentStore::on,
-        .run_id = job_.run_id,
+        .run_id = job_.options.run_id,
         .error_folder = job_.error_folder,
         .control = control_.handover(control_.fd()),
+        .role = job_.options.role,
+        .restart_count = number_,
+        .max_restarts = job_.options.max_restarts,
+        .signals_to_handle = names_of(job_.options.signals_to_handle),
+        .one_gpu_each = job_.one_gpu_each,
     };
     workers_.reserve(static_cast<std::size_t>(job_.workers));
     for (int rank = 0; rank < job_.workers; ++rank) {
-        WorkerStart start{job_.program,
-                          job_.command,
+        const WorkerCommand& command = job_.commands[static_cast<std::size_t>(rank)];
+        WorkerStart start{command.path,
+                          command.arguments,
                           worker_environment(variables, rank, inherited),
                           {.in = null.get(), .out = -1, .err = -1, .inherited = control_.fd()},
                           users_descriptor_limit};

@@ -4,8 +4,9 @@
 
 #include "contract/exit_code.hpp"
 #include "launcher/front.hpp"
+#include "launcher/job_plan.hpp"
 #include "launcher/options.hpp"
-#include "launcher/program_path.hpp"
+#include "launcher/worker_variables.hpp"
 
 #include <ddp/error.hpp>
 #include <ddp/version.hpp>
@@ -50,11 +51,14 @@ void open_missing_standard_descriptors() {
     }
 }
 
-int run_job(const Options& options) {
-    const Program program =
-        find_program(options.command.front(), from_environment("PATH").value_or("/usr/bin:/bin"));
-    if (!program.problem.empty()) return complain(program.problem, program.exit_code);
-    return run_front(options, program.path);
+int run_job(Options options) {
+    const JobPlan plan = plan_job(options, from_environment);
+    if (!plan.missing.problem.empty()) {
+        return complain(plan.missing.problem, plan.missing.exit_code);
+    }
+    if (options.action == Action::dry_run) return print(describe_plan(options, plan));
+    if (options.run_id.empty()) options.run_id = make_run_id();
+    return run_front(options, plan);
 }
 
 }  // namespace
@@ -70,8 +74,9 @@ int run_command_line(std::span<char* const> arguments) {
                 return print(std::string("ddp-launch ") + version() + "\n");
             case Action::run:
             case Action::dry_run:
-            case Action::print_config:
                 return run_job(options);
+            case Action::print_config:
+                return print(config_text(arguments, from_environment));
         }
     } catch (const UsageError& error) {
         return complain(error.what(), contract::exit_usage);

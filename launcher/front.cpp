@@ -62,6 +62,7 @@ public:
           grace_(options.shutdown_timeout),
           spared_(std::move(spared)) {}
     int run();
+    void say(const std::string& text);
 
 private:
     bool finished() const;
@@ -74,7 +75,6 @@ private:
     void ask_to_stop(int signal);
     void end_hanging_agent();
     void give_up_stuck_outputs();
-    void say(const std::string& text);
     bool outputs_full() const;
     int exit_code_without_done() const;
 
@@ -271,7 +271,7 @@ std::vector<int> signals_of(const Options& options) {
 
 }  // namespace
 
-int run_front(const Options& options, const std::string& program) {
+int run_front(const Options& options, const JobPlan& plan) {
     prepare_signals();
     // Who was here before us (a shell that exec'ed us may leave children behind) is not ours to
     // kill.
@@ -279,10 +279,9 @@ int run_front(const Options& options, const std::string& program) {
     Rendezvous rendezvous = make_rendezvous(options);
     const ErrorFolder error_folder;
     AgentJob job{.options = options,
-                 .workers = options.nproc_per_node.number,
-                 .run_id = options.run_id.empty() ? make_run_id() : options.run_id,
-                 .program = program,
-                 .command = options.command,
+                 .workers = plan.workers(),
+                 .commands = plan.commands,
+                 .one_gpu_each = plan.one_gpu_each,
                  .rendezvous = std::move(rendezvous),
                  .error_folder = error_folder.path()};
     ChannelSockets sockets = make_channel_sockets();
@@ -302,6 +301,7 @@ int run_front(const Options& options, const std::string& program) {
     job.rendezvous = {};  // the agent's
     Front front(hold_agent(job.agent.pid, std::move(sockets.front), std::move(messages.read_end)),
                 signals, options, std::move(spared));
+    for (const std::string& notice : plan.notices) front.say(notice);
     return front.run();
 }
 

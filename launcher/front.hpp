@@ -3,15 +3,14 @@
 // inherits all that the agent had started, kills it and says so.
 #pragma once
 
+#include "launcher/job_plan.hpp"
 #include "launcher/options.hpp"
-
-#include <string>
 
 namespace ddp::launcher {
 
 // Runs the job; returns the exit code for main, in the front and in the forked agent alike.
-// `program` is the path of options.command[0]. Throws UsageError (port in use), SystemError, both
+// Throws UsageError (port in use), SystemError, both
 // before anything is forked. Call it single-threaded.
-int run_front(const Options& options, const std::string& program);
+int run_front(const Options& options, const JobPlan& plan);
 
 }  // namespace ddp::launcher

@@ -1,17 +1,15 @@
-// The option table is the one source: splitting, parsing and the help text all read it.
-// Program_options sees the launcher's part alone, since it would reject or eat words of the
-// worker's.
+// From words and variables to Options. Program_options sees the launcher's part alone, since it
+// would reject or eat words of the worker's; all that is special about an option is in the table.
 #include "launcher/options.hpp"
 
-#include "launcher/did_you_mean.hpp"
+#include "launcher/endpoint.hpp"
+#include "launcher/option_table.hpp"
 
 #include <ddp/error.hpp>
 
 #include <boost/program_options.hpp>
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <sstream>
 
 namespace ddp::launcher {
@@ -19,212 +17,154 @@ namespace {
 
 namespace po = boost::program_options;
 
-struct OptionSpec {
-    const char* name;   // in dashes
-    const char* value;  // what the help calls its value; null: a flag
-    const char* description;
+// A value that somebody gave, in order of precedence: a later one of the same option wins.
+struct Setting {
+    const OptionSpec* spec;
+    std::string label;  // where it was found
+    std::string text;
 };
 
-constexpr int max_workers = 4096;
-constexpr int max_shutdown_timeout_s = 1'000'000;
-constexpr const char* shutdown_timeout_variable = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT";
+std::string long_name(const OptionSpec& spec) { return std::string("--") + spec.name; }
 
-constexpr std::array option_table{
-    OptionSpec{"nproc-per-node", "N", "workers to start, 1 or more (default 1)"},
-    OptionSpec{"standalone", nullptr, "a job of this host alone: any free port, whatever is given"},
-    OptionSpec{"master-addr", "HOST", "MASTER_ADDR of the workers (default 127.0.0.1)"},
-    OptionSpec{"master-port", "PORT", "MASTER_PORT of the workers (default: a free one, held)"},
-    OptionSpec{"shutdown-timeout", "SECONDS",
-               "time between the signal that asks workers to stop and SIGKILL (default: "
-               "$TORCH_ELASTIC_SHUTDOWN_TIMEOUT, else 30)"},
-    OptionSpec{"agent-store", "on|off",
-               "on: the launcher serves the workers' store; off: rank 0 does (default on)"},
-    OptionSpec{"max-restarts", "N", "times to restart all workers after a failure (default 0)"},
-    OptionSpec{"restart-delay", "SECONDS",
-               "pause before the first restart, doubled each time (default 0)"},
-    OptionSpec{"same-failure-window", "SECONDS",
-               "no restart when the same rank fails the same way again within so long (default 0: "
-               "always restart)"},
-    OptionSpec{"contain", "base|pidns",
-               "pidns: the agent is PID 1 of a PID namespace (default base)"},
-    OptionSpec{"help", nullptr, "show this text"},
-    OptionSpec{"version", nullptr, "show the version"},
-};
-
-std::string with_dashes(std::string_view name) {
-    std::string result(name);
-    std::replace(result.begin(), result.end(), '_', '-');
-    return result;
-}
-
-[[noreturn]] void fail_unknown(std::string_view token) {
-    std::vector<std::string> names;
-    for (const OptionSpec& spec : option_table) names.emplace_back(std::string("--") + spec.name);
-    const auto near = did_you_mean(with_dashes(token), names);
-    throw UsageError("unknown option " + std::string(token) +
-                     (near ? "; did you mean " + *near + "?" : "; --help lists the options"));
-}
-
-const OptionSpec& find_spec(std::string_view token, std::string_view name) {
-    const std::string dashed = with_dashes(name);
-    const auto found = std::find_if(option_table.begin(), option_table.end(),
-                                    [&](const OptionSpec& spec) { return spec.name == dashed; });
-    if (found == option_table.end()) fail_unknown(token);
-    return *found;
-}
-
-[[noreturn]] void fail_value(std::string_view option, std::string_view value,
-                             std::string_view allowed) {
-    throw UsageError(std::string(option) + ": \"" + std::string(value) + "\" is not " +
-                     std::string(allowed));
-}
-
-int parse_int(std::string_view option, const std::string& value, int low, int high) {
-    int number = 0;
-    const char* const end = value.data() + value.size();
-    const auto [stop, error] = std::from_chars(value.data(), end, number);
-    if (error != std::errc{} || stop != end || number < low || number > high) {
-        fail_value(option, value,
-                   "a whole number from " + std::to_string(low) + " to " + std::to_string(high));
-    }
-    return number;
-}
-
-AgentStore parse_agent_store(const std::string& value) {
-    if (value == "on") return AgentStore::on;
-    if (value == "off") return AgentStore::off;
-    fail_value("--agent-store", value, "on or off");
-}
-
-po::options_description describe_options() {
-    po::options_description description("options", 100);
-    for (const OptionSpec& spec : option_table) {
-        if (spec.value != nullptr) {
+po::options_description describe_options(OptionGroup group) {
+    po::options_description description(title_of(group), 100);
+    for (const OptionSpec& spec : option_table()) {
+        if (spec.group != group) continue;
+        const bool has_default =
+            !spec.is_flag() && *spec.initial != '\0' && spec.initial != std::string_view("none");
+        const std::string text =
+            (spec.apply == nullptr ? "refused: " : "") + std::string(spec.description) +
+            (has_default ? std::string(" (default ") + spec.initial + ")" : "");
+        const std::string name =
+            spec.name + (*spec.letter != '\0' ? "," + std::string(spec.letter) : "");
+        if (spec.is_flag()) {
+            description.add_options()(name.c_str(), text.c_str());
+        } else {
             auto* semantic = po::value<std::string>();
             semantic->value_name(spec.value);
-            description.add_options()(spec.name, semantic, spec.description);
-        } else {
-            description.add_options()(spec.name, spec.description);
+            description.add_options()(name.c_str(), semantic, text.c_str());
         }
     }
     return description;
 }
 
-// The last one of repeated options counts, as in torchrun.
-void apply(Options& options, const std::string& name, const std::string& value) {
-    if (name == "nproc-per-node") {
-        options.nproc_per_node = {CountOf::number,
-                                  parse_int("--nproc-per-node", value, 1, max_workers)};
-    } else if (name == "standalone") {
-        options.standalone = true;
-    } else if (name == "master-addr") {
-        options.master_addr = value;
-    } else if (name == "master-port") {
-        options.master_port =
-            static_cast<std::uint16_t>(parse_int("--master-port", value, 0, 65535));
-    } else if (name == "shutdown-timeout") {
-        options.shutdown_timeout =
-            std::chrono::seconds(parse_int("--shutdown-timeout", value, 0, max_shutdown_timeout_s));
-    } else if (name == "max-restarts") {
-        options.max_restarts = parse_int("--max-restarts", value, 0, 1'000'000);
-    } else if (name == "restart-delay") {
-        options.restart_delay = std::chrono::seconds(parse_int("--restart-delay", value, 0, 300));
-    } else if (name == "same-failure-window") {
-        options.same_failure_window = std::chrono::seconds(
-            parse_int("--same-failure-window", value, 0, max_shutdown_timeout_s));
-    } else if (name == "contain") {
-        if (value != "base" && value != "pidns") fail_value("--contain", value, "base or pidns");
-        options.contain = value == "base" ? Containment::base : Containment::pidns;
-    } else if (name == "agent-store") {
-        options.agent_store = parse_agent_store(value);
-    } else if (name == "version") {
-        if (options.action == Action::run) options.action = Action::version;
-    } else if (name == "help") {
-        options.action = Action::help;
+po::options_description describe_options() {
+    po::options_description all;
+    for (int group = 0; group <= static_cast<int>(last_group); ++group) {
+        all.add(describe_options(static_cast<OptionGroup>(group)));
     }
+    return all;
 }
 
-void check(Options& options) {
-    if (options.action != Action::run) return;
-    if (options.command.empty()) {
-        throw UsageError(
-            "no program to run; use ddp-launch [options] [--] program [args...], "
-            "--help lists the options");
-    }
-    if (options.standalone) {
-        options.master_addr = "127.0.0.1";
-        options.master_port = 0;
-    }
-    if (options.agent_store == AgentStore::on && options.master_addr != "127.0.0.1" &&
-        options.master_addr != "localhost") {
-        throw UsageError("--master-addr: \"" + options.master_addr +
-                         "\": the launcher's store serves 127.0.0.1 only; leave the option out, "
-                         "or use --agent-store=off if rank 0 serves there");
-    }
-}
-
-}  // namespace
-
-SplitArguments split_arguments(std::span<char* const> arguments) {
-    SplitArguments split;
-    std::size_t next = 0;
-    while (next < arguments.size()) {
-        const std::string_view token = arguments[next];
-        if (token == "--") {
-            ++next;
-            break;
-        }
-        if (token.size() < 2 || token.front() != '-') break;  // the program
-        ++next;
-        if (token == "-h") {
-            split.options.emplace_back("--help");
-            continue;
-        }
-        if (token[1] != '-') fail_unknown(token);
-        const std::size_t equals = token.find('=');
-        const std::string_view name = token.substr(0, equals).substr(2);
-        const OptionSpec& spec = find_spec(token.substr(0, equals), name);
-        const std::string option = std::string("--") + spec.name;
-        if (spec.value == nullptr) {
-            if (equals != token.npos) throw UsageError(option + " takes no value");
-            split.options.push_back(option);
-            continue;
-        }
-        if (equals == token.npos && next == arguments.size()) {
-            throw UsageError(option + " needs a value: " + spec.value);
-        }
-        const std::string value(equals == token.npos ? std::string_view(arguments[next++])
-                                                     : token.substr(equals + 1));
-        if (value.empty()) throw UsageError(option + ": \"\" is no value; it needs " + spec.value);
-        split.options.push_back(option + "=" + value);
-    }
-    split.command.assign(arguments.begin() + static_cast<std::ptrdiff_t>(next), arguments.end());
-    return split;
-}
-
-Options parse_options(std::span<char* const> arguments, const EnvLookup& environment) {
-    SplitArguments split = split_arguments(arguments);
-    Options options;
-    if (const auto timeout = environment(shutdown_timeout_variable); timeout && !timeout->empty()) {
-        options.shutdown_timeout = std::chrono::seconds(parse_int(
-            std::string("$") + shutdown_timeout_variable, *timeout, 0, max_shutdown_timeout_s));
-    }
+std::vector<Setting> settings_of_command_line(const std::vector<std::string>& options) {
+    std::vector<Setting> settings;
+    if (options.empty()) return settings;
     try {
         const po::options_description description = describe_options();
         using Style = po::command_line_style::style_t;
-        const auto parsed = po::command_line_parser(split.options)
+        const auto parsed = po::command_line_parser(options)
                                 .options(description)
                                 .style(Style::allow_long | Style::long_allow_adjacent)
                                 .run();
         for (const auto& option : parsed.options) {
-            apply(options, option.string_key, option.value.empty() ? "" : option.value.front());
+            const OptionSpec& spec = find_option(option.string_key, option.string_key);
+            settings.push_back(
+                {&spec, long_name(spec), option.value.empty() ? "1" : option.value.front()});
         }
     } catch (const po::error& error) {
         throw UsageError(error.what());
     }
+    return settings;
+}
+
+std::vector<Setting> settings_of_environment(const EnvLookup& environment) {
+    std::vector<Setting> settings;
+    for (const OptionSpec& spec : option_table()) {
+        for (const std::string& variable : {std::string(spec.variable), spec.pet_variable()}) {
+            if (variable.empty()) continue;
+            const auto text = environment(variable);
+            if (text && !text->empty()) settings.push_back({&spec, "$" + variable, *text});
+        }
+    }
+    return settings;
+}
+
+void apply(Options& options, const Setting& setting) {
+    const OptionSpec& spec = *setting.spec;
+    if (spec.apply != nullptr) return spec.apply(options, {setting.label, setting.text});
+    if (spec.is_flag() && setting.text == "0") return;
+    const std::string value = spec.is_flag() ? " is" : ": \"" + setting.text + "\" is";
+    throw UsageError(setting.label + value + " not supported: " + spec.description);
+}
+
+void check(Options& options) {
+    if (options.action != Action::print_config && options.command.empty()) {
+        throw UsageError(
+            "no program to run; use ddp-launch [options] [--] program [args...], "
+            "--help lists the options");
+    }
+    settle_endpoint(options);
+    const WorkerCount& count = options.nproc_per_node;
+    if (count.what == CountOf::number || count.what == CountOf::not_given) {
+        check_local_ranks(options, count.number);
+    }
+}
+
+bool asks_for(const std::vector<Setting>& settings, std::string_view name) {
+    return std::any_of(settings.begin(), settings.end(),
+                       [&](const Setting& setting) { return setting.spec->name == name; });
+}
+
+std::string source_of(const Setting& setting) {
+    return setting.label.starts_with('$') ? setting.label : "command line";
+}
+
+std::string config_line(const OptionSpec& spec, const std::string& text,
+                        const std::string& source) {
+    constexpr std::size_t name_width = 28;
+    constexpr std::size_t value_width = 32;
+    std::string line = long_name(spec);
+    line.resize(std::max(line.size() + 1, name_width), ' ');
+    line += spec.is_flag() && text == "1" ? "on" : spec.is_flag() && text == "0" ? "off" : text;
+    line.resize(std::max(line.size() + 1, name_width + value_width), ' ');
+    return line + source + "\n";
+}
+
+}  // namespace
+
+Options parse_options(std::span<char* const> arguments, const EnvLookup& environment) {
+    SplitArguments split = split_arguments(arguments);
+    const std::vector<Setting> given = settings_of_command_line(split.options);
+    Options options;
     options.command = std::move(split.command);
+    for (const auto& [name, action] :
+         {std::pair{"help", Action::help}, {"version", Action::version}}) {
+        if (!asks_for(given, name)) continue;
+        options.action = action;
+        return options;
+    }
+    for (const Setting& setting : settings_of_environment(environment)) apply(options, setting);
+    for (const Setting& setting : given) apply(options, setting);
     check(options);
     return options;
+}
+
+void check_local_ranks(const Options& options, int workers) {
+    const auto check = [&](const char* option, int rank) {
+        if (rank < workers) return;
+        throw UsageError(std::string(option) + ": " + std::to_string(rank) +
+                         " is no local rank of this job; they go from 0 to " +
+                         std::to_string(workers - 1));
+    };
+    for (const auto& [rank, streams] : options.redirects.listed) check("--redirects", rank);
+    for (const auto& [rank, streams] : options.tee.listed) check("--tee", rank);
+    for (const int rank : options.local_ranks_filter.value_or(std::vector<int>{})) {
+        check("--local-ranks-filter", rank);
+    }
+    for (const Wrap& wrap : options.wraps) {
+        for (const int rank : wrap.local_ranks) check("--wrap", rank);
+    }
+    if (options.stdin_rank) check("--stdin", *options.stdin_rank);
 }
 
 std::string help_text() {
@@ -233,15 +173,43 @@ std::string help_text() {
             "fails.\n"
             "\n"
             "usage: ddp-launch [options] [--] program [args...]\n"
-            "\n"
          << describe_options()
          << "\n"
-            "Underscores do for dashes in option names (--nproc_per_node=2). All words after the\n"
-            "program are the program's. Exit code: that of the rank that failed first (128 + "
-            "signal\n"
-            "for a signal), 2 for a wrong command line, 126 and 127 for a program that cannot "
-            "run.\n";
+            "Option names may be written with underscores (--nproc_per_node=2) and shortened as "
+            "long\n"
+            "as one option begins so. PET_NPROC_PER_NODE=2 is a default for that option; "
+            "torchrun's\n"
+            "other options have such variables too. A program that ends in .py is run by "
+            "$PYTHON_EXEC,\n"
+            "else python3. All words after the program are the program's; ${local_rank} in them "
+            "becomes\n"
+            "the local rank, $$ a $. Exit code: that of the rank that failed first (128 + signal "
+            "for a\n"
+            "signal), 2 for a wrong command line, 126 and 127 for a program that cannot run.\n";
     return text.str();
+}
+
+std::string config_text(std::span<char* const> arguments, const EnvLookup& environment) {
+    std::vector<Setting> settings = settings_of_environment(environment);
+    const SplitArguments split = split_arguments(arguments);
+    for (Setting& setting : settings_of_command_line(split.options)) {
+        settings.push_back(std::move(setting));
+    }
+    std::string text;
+    for (const OptionSpec& spec : option_table()) {
+        if (spec.apply == nullptr || spec.group == OptionGroup::other) continue;
+        std::vector<const Setting*> found;
+        for (const Setting& setting : settings) {
+            if (setting.spec == &spec) found.push_back(&setting);
+        }
+        const bool all_count = spec.name == std::string_view("wrap");
+        if (found.empty()) text += config_line(spec, spec.initial, "default");
+        if (!all_count && found.size() > 1) found.erase(found.begin(), found.end() - 1);
+        for (const Setting* setting : found) {
+            text += config_line(spec, setting->text, source_of(*setting));
+        }
+    }
+    return text;
 }
 
 }  // namespace ddp::launcher

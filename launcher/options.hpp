@@ -25,11 +25,12 @@ enum class AgentStore {
 };
 
 // --nproc-per-node: a number, or what is to be counted on this host.
-enum class CountOf { number, cpus, gpus, gpus_else_cpus };
+enum class CountOf { not_given, number, cpus, gpus, gpus_else_cpus };
 struct WorkerCount {
-    CountOf what = CountOf::number;
-    int number = 1;
+    CountOf what = CountOf::not_given;
+    int number = 1;  // of not_given and number; count_workers() finds the others
 };
+inline constexpr int max_workers = 4096;
 
 // How the program is started.
 enum class ProgramKind {
@@ -54,7 +55,7 @@ struct StreamsOfRanks {
 
 // --wrap=RANKS:COMMAND: these local ranks run under the command.
 struct Wrap {
-    std::vector<int> local_ranks;
+    std::vector<int> local_ranks;  // empty: all
     std::vector<std::string> command;
 };
 
@@ -68,6 +69,12 @@ enum class ExitCode {
     torchrun,    // 1 for whatever failed
 };
 
+// torchrun's --rdzv-backend, as far as it has a meaning on one host.
+enum class RendezvousBackend {
+    fixed,  // "static": at the master's address
+    c10d,   // at the endpoint's
+};
+
 enum class StatusLine { automatic, off };  // automatic: on a terminal
 
 struct Options {
@@ -77,12 +84,14 @@ struct Options {
     std::string master_addr = "127.0.0.1";
     std::uint16_t master_port = 0;  // 0: a free one is found and held
     AgentStore agent_store = AgentStore::on;
+    RendezvousBackend rdzv_backend = RendezvousBackend::fixed;
+    std::string rdzv_endpoint;  // takes the place of the master's address and port
     std::string role = "default";
-    std::string run_id;  // empty: a random one
+    std::string run_id;  // empty until the job starts: a random one then
 
     ProgramKind program_kind = ProgramKind::automatic;
     bool virtual_local_rank = false;  // LOCAL_RANK=0 and one visible GPU for each worker
-    bool pass_local_rank = false;     // --local_rank=N after the worker's arguments
+    bool pass_local_rank = false;     // --local_rank=N before the worker's arguments
     std::vector<Wrap> wraps;
 
     int max_restarts = 0;
@@ -112,11 +121,19 @@ struct Options {
 // Reads a variable; nothing when it is not set.
 using EnvLookup = std::function<std::optional<std::string>(std::string_view name)>;
 
-// Throws UsageError whose text is the one line to show: the option, the value, what is allowed.
+// Throws UsageError whose text is the one line to show: the option or variable, the value, what is
+// allowed. A command line that asks for help or the version is not read any further.
 Options parse_options(std::span<char* const> arguments, const EnvLookup& environment);
+
+// Throws UsageError when an option names a local rank that is not below this number.
+// parse_options() does it for a number; who counts workers later does it then.
+void check_local_ranks(const Options& options, int workers);
 
 // What --help prints.
 std::string help_text();
+
+// What --print-config prints: each option, its value, where that comes from.
+std::string config_text(std::span<char* const> arguments, const EnvLookup& environment);
 
 // The two parts of a command line. The launcher's options come with their names in dashes and as
 // "--name=value", ready to be parsed; the command is copied word for word.

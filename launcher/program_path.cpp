@@ -54,6 +54,16 @@ void add_names(std::vector<std::string>& names, const std::string& folder,
     }
 }
 
+void add_scripts(std::vector<std::string>& names, const std::string& folder) {
+    std::error_code failed;
+    const std::string where = folder.empty() ? "." : folder;
+    for (fs::directory_iterator entry(where, failed), end; !failed && entry != end;
+         entry.increment(failed)) {
+        const std::string name = entry->path().filename().string();
+        if (name.ends_with(".py")) names.push_back(folder + name);
+    }
+}
+
 std::optional<std::string> suggestion(const std::string& name, const std::string& search_path) {
     const std::size_t slash = name.rfind('/');
     std::vector<std::string> names;
@@ -112,6 +122,21 @@ Program find_program(const std::string& name, const std::string& search_path) {
     return {"",
             "program \"" + name + "\" not found" + (as_is ? "" : " in PATH") +
                 (near ? "; did you mean " + *near + "?" : ""),
+            contract::exit_not_found};
+}
+
+Program find_script(const std::string& name) {
+    if (::access(name.c_str(), R_OK) == 0) return {name, "", contract::exit_ok};
+    if (kind_of(name) != Kind::absent) {
+        return {name, "script " + name + " cannot be read; look at its permissions",
+                contract::exit_not_executable};
+    }
+    std::vector<std::string> names;
+    const std::size_t slash = name.rfind('/');
+    const std::string folder = slash == name.npos ? "" : name.substr(0, slash + 1);
+    add_scripts(names, folder);
+    const auto near = did_you_mean(name, names);
+    return {"", "script \"" + name + "\" not found" + (near ? "; did you mean " + *near + "?" : ""),
             contract::exit_not_found};
 }
 

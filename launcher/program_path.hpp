@@ -15,4 +15,7 @@ struct Program {
 
 Program find_program(const std::string& name, const std::string& search_path);
 
+// A script for an interpreter: as it is named, and it need not be executable.
+Program find_script(const std::string& name);
+
 }  // namespace ddp::launcher

@@ -2,6 +2,9 @@
 #include "launcher/worker_variables.hpp"
 
 #include "base/random.hpp"
+#include "launcher/exit_status.hpp"
+
+#include <ddp/error.hpp>
 
 #include <unistd.h>
 
@@ -29,7 +32,7 @@ Table job_table(const JobVariables& job, int local_rank) {
         {"GROUP_WORLD_SIZE", "1"},
         {"ROLE_RANK", rank},
         {"ROLE_WORLD_SIZE", size},
-        {"ROLE_NAME", "default"},
+        {"ROLE_NAME", job.role},
         {"MASTER_ADDR", job.master_addr},
         {"MASTER_PORT", std::to_string(job.master_port)},
         {"TORCHELASTIC_RESTART_COUNT", std::to_string(job.restart_count)},
@@ -37,10 +40,15 @@ Table job_table(const JobVariables& job, int local_rank) {
         {"TORCHELASTIC_RUN_ID", job.run_id},
         {"TORCHELASTIC_USE_AGENT_STORE", job.agent_store ? "True" : "False"},
         {"TORCHELASTIC_ERROR_FILE", error_file_path(job.error_folder, local_rank)},
+        {"TORCHELASTIC_SIGNALS_TO_HANDLE", job.signals_to_handle},
         {"DDP_CONTROL_FD", job.control},
     };
     if (job.agent_store) {
         table["DDP_AGENT_STORE"] = job.master_addr + ":" + std::to_string(job.master_port);
+    }
+    if (!job.one_gpu_each.empty()) {
+        table["LOCAL_RANK"] = "0";
+        table["CUDA_VISIBLE_DEVICES"] = job.one_gpu_each.at(static_cast<std::size_t>(local_rank));
     }
     return table;
 }
@@ -60,13 +68,40 @@ std::vector<std::string> worker_environment(const JobVariables& job, int local_r
     if (!is_set(inherited, "TORCH_NCCL_ASYNC_ERROR_HANDLING")) {
         table["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "1";
     }
-    if (job.workers > 1 && !is_set(inherited, "OMP_NUM_THREADS")) table["OMP_NUM_THREADS"] = "1";
+    if (limits_threads(job.workers, inherited)) table["OMP_NUM_THREADS"] = "1";
     std::vector<std::string> environment;
     for (const std::string& entry : inherited) {
         if (!table.contains(name_of(entry))) environment.push_back(entry);
     }
     for (const auto& [name, value] : table) environment.push_back(name + "=" + value);
     return environment;
+}
+
+bool limits_threads(int workers, std::span<const std::string> inherited) {
+    return workers > 1 && !is_set(inherited, "OMP_NUM_THREADS");
+}
+
+std::vector<std::string> one_gpu_each(std::vector<std::string> visible, int workers,
+                                      const EnvLookup& environment) {
+    const auto given = environment("CUDA_VISIBLE_DEVICES");
+    if (visible.empty() && !given) {
+        for (int rank = 0; rank < workers; ++rank) visible.push_back(std::to_string(rank));
+    }
+    const auto wanted = static_cast<std::size_t>(workers);
+    if (visible.size() < wanted) {
+        throw UsageError("--virtual-local-rank: " + std::to_string(workers) +
+                         " workers need as many visible GPUs, and there are " +
+                         std::to_string(visible.size()) +
+                         (given ? " (CUDA_VISIBLE_DEVICES=" + *given + ")" : ""));
+    }
+    visible.resize(wanted);
+    return visible;
+}
+
+std::string names_of(std::span<const int> signals) {
+    std::string names;
+    for (const int signal : signals) names += (names.empty() ? "" : ",") + signal_name(signal);
+    return names;
 }
 
 std::string make_run_id() {

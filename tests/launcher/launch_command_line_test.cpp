@@ -41,7 +41,7 @@ TEST_F(LaunchCommandLine, AWrongOptionIsOneLineAndExitCode2) {
     expect_refusal({"--nproc_per_node=0", DDP_TEST_WORKER}, 2, "\"0\"");
     expect_refusal({"--nproc_per_node=-1", DDP_TEST_WORKER}, 2, "\"-1\"");
     expect_refusal({"--nproc_per_node=two", DDP_TEST_WORKER}, 2, "\"two\"");
-    expect_refusal({"--nproc_per_nod=2", DDP_TEST_WORKER}, 2, "did you mean --nproc-per-node?");
+    expect_refusal({"--nproc_per_noed=2", DDP_TEST_WORKER}, 2, "did you mean --nproc-per-node?");
     expect_refusal({"--master-addr=192.0.2.1", DDP_TEST_WORKER}, 2, "--agent-store=off");
 }
 

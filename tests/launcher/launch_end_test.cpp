@@ -84,7 +84,7 @@ TEST_F(LaunchEnd, ARankThatLeftBecauseOfAPeerIsNotBlamed) {
     const std::string script =
         "ulimit -c 0; cd " + flags.path() +
         "; if [ $RANK = 0 ]; then until [ -e up ]; do :; done; touch gone; exit 82; fi; "
-        "touch up; until [ -e gone ]; do :; done; kill -SEGV $$";
+        "touch up; until [ -e gone ]; do :; done; kill -SEGV $BASHPID";
     const LaunchResult result = launch({"--nproc-per-node=2", "bash", "-c", script});
     EXPECT_EQ(result.exit_code, 139);
     EXPECT_THAT(result.err, HasSubstr("rank 1 "));

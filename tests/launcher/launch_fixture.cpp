@@ -54,6 +54,8 @@ std::vector<std::string> environment_of(const TemporaryFolder& folder,
                            [&](const auto& given) { return given.starts_with(name); });
     };
     if (!is_given("TMPDIR=")) result.push_back("TMPDIR=" + folder.path());
+    // What a test says about stderr is not about the notice that threads are limited.
+    if (!is_given("OMP_NUM_THREADS=")) result.push_back("OMP_NUM_THREADS=1");
     for (char** entry = environ; *entry != nullptr; ++entry) {
         const std::string inherited = *entry;
         if (!is_given(inherited.substr(0, inherited.find('=') + 1))) result.push_back(inherited);

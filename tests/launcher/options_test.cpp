@@ -1,44 +1,26 @@
-// The command line as a table: what is taken, and a row for each input that is refused.
+// The command line: what is taken, and where it arrives.
 #include "launcher/options.hpp"
 
-#include <ddp/error.hpp>
+#include "launcher/bad_command_lines.hpp"
+#include "launcher/option_table.hpp"
+#include "launcher/parse_words.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <map>
-#include <vector>
+#include <csignal>
 
 namespace ddp::launcher {
 namespace {
 
 using ::testing::ElementsAre;
+using testing::Environment;
+using testing::error_of;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using Words = std::vector<std::string>;
-using Environment = std::map<std::string, std::string, std::less<>>;
-
-std::vector<char*> pointers_to(Words& words) {
-    std::vector<char*> pointers;
-    for (std::string& word : words) pointers.push_back(word.data());
-    return pointers;
-}
-
-Options parse(Words words, const Environment& environment = {}) {
-    return parse_options(pointers_to(words), [&](std::string_view name) {
-        const auto found = environment.find(name);
-        return found != environment.end() ? std::optional(found->second) : std::nullopt;
-    });
-}
-
-std::string error_of(const Words& words, const Environment& environment = {}) {
-    try {
-        parse(words, environment);
-    } catch (const UsageError& error) {
-        return error.what();
-    }
-    return "no error";
-}
+using testing::parse;
+using testing::pointers_to;
+using testing::Words;
 
 TEST(Options, DefaultsAreThoseOfASingleWorker) {
     const Options options = parse({"./train"});
@@ -105,17 +87,6 @@ TEST(Options, StandaloneIgnoresAddressAndPort) {
     EXPECT_EQ(options.master_addr, "127.0.0.1");
 }
 
-TEST(Options, TheShutdownTimeoutHasADefaultInTheEnvironment) {
-    const Environment environment{{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "5"}};
-    EXPECT_EQ(parse({"x"}, environment).shutdown_timeout, std::chrono::seconds{5});
-    EXPECT_EQ(parse({"--shutdown-timeout=6", "x"}, environment).shutdown_timeout,
-              std::chrono::seconds{6});
-    EXPECT_EQ(parse({"x"}, {{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", ""}}).shutdown_timeout,
-              std::chrono::seconds{30});
-    EXPECT_THAT(error_of({"x"}, {{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "soon"}}),
-                HasSubstr("$TORCH_ELASTIC_SHUTDOWN_TIMEOUT: \"soon\""));
-}
-
 TEST(Options, HelpAndVersionNeedNoProgram) {
     EXPECT_EQ(parse({"--help"}).action, Action::help);
     EXPECT_EQ(parse({"-h"}).action, Action::help);
@@ -124,56 +95,130 @@ TEST(Options, HelpAndVersionNeedNoProgram) {
 }
 
 TEST(Options, HelpNamesEveryOption) {
-    for (const char* name : {"--nproc-per-node", "--standalone", "--master-addr", "--master-port",
-                             "--shutdown-timeout", "--agent-store", "--help", "--version"}) {
-        EXPECT_THAT(help_text(), HasSubstr(name));
+    const std::string help = help_text();
+    for (const OptionSpec& spec : option_table()) {
+        EXPECT_THAT(help, HasSubstr(std::string("--") + spec.name));
     }
+    EXPECT_EQ(help.find("boost"), std::string::npos);
 }
 
-struct BadInput {
-    Words words;
-    std::vector<const char*> message;  // all of them are in the one line
-};
-
-std::vector<BadInput> bad_inputs() {
-    return {
-        {{}, {"no program to run", "--help"}},
-        {{"--standalone"}, {"no program to run"}},
-        {{"--"}, {"no program to run"}},
-        {{"--nproc_per_node=two", "x"}, {"--nproc-per-node", "\"two\"", "from 1 to"}},
-        {{"--nproc_per_node=0", "x"}, {"--nproc-per-node", "\"0\""}},
-        {{"--nproc_per_node=-1", "x"}, {"--nproc-per-node", "\"-1\""}},
-        {{"--nproc_per_node", "-1", "x"}, {"--nproc-per-node", "\"-1\""}},
-        {{"--nproc_per_node=", "x"}, {"--nproc-per-node", "\"\""}},
-        {{"--nproc_per_node=1.5", "x"}, {"\"1.5\""}},
-        {{"--nproc_per_node= 2", "x"}, {"\" 2\""}},
-        {{"--nproc_per_node=99999999999", "x"}, {"\"99999999999\""}},
-        {{"--nproc_per_node=4097", "x"}, {"\"4097\"", "4096"}},
-        {{"--nproc_per_node"}, {"--nproc-per-node needs a value"}},
-        {{"--master-port=65536", "x"}, {"--master-port", "65535"}},
-        {{"--master-port=-1", "x"}, {"--master-port", "\"-1\""}},
-        {{"--master-port", "http", "x"}, {"--master-port", "\"http\""}},
-        {{"--master-addr=", "x"}, {"--master-addr"}},
-        {{"--master-addr=10.0.0.1", "x"}, {"--master-addr", "10.0.0.1", "--agent-store=off"}},
-        {{"--shutdown-timeout=-1", "x"}, {"--shutdown-timeout", "\"-1\""}},
-        {{"--shutdown-timeout=1s", "x"}, {"--shutdown-timeout", "\"1s\""}},
-        {{"--agent-store=yes", "x"}, {"--agent-store", "\"yes\"", "on or off"}},
-        {{"--standalone=1", "x"}, {"--standalone takes no value"}},
-        {{"--nproc-per-nod=2", "x"}, {"unknown option --nproc-per-nod", "--nproc-per-node?"}},
-        {{"--nproc", "2", "x"}, {"unknown option --nproc", "did you mean --nproc-per-node?"}},
-        {{"--Standalone", "x"}, {"unknown option --Standalone", "did you mean --standalone?"}},
-        {{"--quantum", "x"}, {"unknown option --quantum", "--help lists"}},
-        {{"-x", "x"}, {"unknown option -x"}},
-        {{"--=3", "x"}, {"unknown option --"}},
-    };
+TEST(Options, HelpIsAnsweredWhateverElseIsWrong) {
+    const Environment broken{{"PET_NPROC_PER_NODE", "many"}};
+    EXPECT_EQ(parse({"--help", "--nproc-per-node=many"}, broken).action, Action::help);
+    EXPECT_EQ(parse({"--version", "-n", "0"}, broken).action, Action::version);
 }
 
-TEST(Options, EveryBadInputIsOneLineThatNamesOptionAndValue) {
-    for (const BadInput& row : bad_inputs()) {
+TEST(Options, EveryBadCommandLineIsOneLineThatNamesOptionAndValue) {
+    EXPECT_GE(testing::bad_command_lines().size(), 60U);
+    for (const testing::BadCommandLine& row : testing::bad_command_lines()) {
         const std::string error = error_of(row.words);
-        for (const char* part : row.message) EXPECT_THAT(error, HasSubstr(part));
+        for (const std::string& part : row.message) EXPECT_THAT(error, HasSubstr(part));
         EXPECT_EQ(error.find('\n'), std::string::npos) << error;
     }
+}
+
+TEST(Options, ABeginningIsEnoughWhereOnlyOneOptionHasIt) {
+    EXPECT_EQ(parse({"--nproc", "2", "x"}).nproc_per_node.number, 2);
+    EXPECT_EQ(parse({"--nproc_per=2", "x"}).nproc_per_node.number, 2);
+    EXPECT_EQ(parse({"--redirect=3", "x"}).redirects.all, Streams::both);
+    EXPECT_EQ(parse({"--max=3", "x"}).max_restarts, 3);
+    EXPECT_TRUE(parse({"--standa", "x"}).standalone);
+    EXPECT_EQ(parse({"--role=a", "x"}).role, "a");
+    // A whole name wins over a longer one that begins so.
+    EXPECT_EQ(parse({"--np=2", "x"}).nproc_per_node.number, 2);
+    EXPECT_THAT(error_of({"--no=1", "x"}),
+                HasSubstr("ambiguous: it may be --no-python, --node-rank"));
+}
+
+TEST(Options, ShortOptionsTakeTheirValueAsInArgparse) {
+    for (const Words& words : std::vector<Words>{{"-r3", "x"}, {"-r", "3", "x"}, {"-r=3", "x"}}) {
+        EXPECT_EQ(parse(words).redirects.all, Streams::both);
+        EXPECT_THAT(parse(words).command, ElementsAre("x"));
+    }
+    for (const Words& words : std::vector<Words>{{"-n", "4", "x"},
+                                                 {"-n4", "x"},
+                                                 {"-np", "4", "x"},
+                                                 {"-np=4", "x"},
+                                                 {"--np", "4", "x"}}) {
+        EXPECT_EQ(parse(words).nproc_per_node.number, 4);
+        EXPECT_THAT(parse(words).command, ElementsAre("x"));
+    }
+    EXPECT_EQ(parse({"-t", "1", "x"}).tee.all, Streams::out);
+    EXPECT_EQ(parse({"-m", "pkg.train", "--lr", "1"}).program_kind, ProgramKind::module);
+    EXPECT_THAT(parse({"-m", "pkg.train", "-m"}).command, ElementsAre("pkg.train", "-m"));
+}
+
+TEST(Options, CountsMayBeWords) {
+    EXPECT_EQ(parse({"x"}).nproc_per_node.what, CountOf::not_given);
+    EXPECT_EQ(parse({"-n1", "x"}).nproc_per_node.what, CountOf::number);
+    EXPECT_EQ(parse({"-n", "cpu", "x"}).nproc_per_node.what, CountOf::cpus);
+    EXPECT_EQ(parse({"-n", "gpu", "x"}).nproc_per_node.what, CountOf::gpus);
+    EXPECT_EQ(parse({"-n", "auto", "x"}).nproc_per_node.what, CountOf::gpus_else_cpus);
+}
+
+TEST(Options, WhatTorchrunAcceptsForOneHostIsAccepted) {
+    const Options options =
+        parse({"--nnodes=1:1", "--node_rank=0", "--rdzv_backend=c10d",
+               "--rdzv_endpoint=localhost:0", "--rdzv_id=job7", "--rdzv_conf=timeout=60,is_host=1",
+               "--monitor_interval=0.5", "--local_addr=node7", "--no_python", "--use_env", "x"});
+    EXPECT_EQ(options.run_id, "job7");
+    EXPECT_EQ(options.master_addr, "127.0.0.1");
+    EXPECT_EQ(options.master_port, 0);
+    EXPECT_EQ(options.program_kind, ProgramKind::executable);
+    EXPECT_FALSE(options.pass_local_rank);
+    EXPECT_EQ(parse({"--rdzv_endpoint=", "--rdzv_conf", "", "x"}).master_addr, "127.0.0.1");
+}
+
+TEST(Options, TheRestArrivesWhereItBelongs) {
+    const Options options = parse({"-n",
+                                   "16",
+                                   "--max-restarts=3",
+                                   "--restart-delay=0.25",
+                                   "--same-failure-window=60",
+                                   "--signals-to-handle=SIGTERM,USR1,SIGTERM",
+                                   "--exit-code=torchrun",
+                                   "--contain=pidns",
+                                   "--log-dir=logs",
+                                   "-r",
+                                   "0:3,12:1",
+                                   "-t3",
+                                   "--local-ranks-filter=0,2-4",
+                                   "--log-line-prefix-template=[${rank}] ",
+                                   "--status=off",
+                                   "--stdin=15",
+                                   "--tty",
+                                   "--break-on-failure",
+                                   "--role=trainer",
+                                   "--virtual-local-rank",
+                                   "--pass-local-rank",
+                                   "x"});
+    EXPECT_EQ(options.max_restarts, 3);
+    EXPECT_EQ(options.restart_delay, std::chrono::milliseconds{250});
+    EXPECT_EQ(options.same_failure_window, std::chrono::seconds{60});
+    EXPECT_THAT(options.signals_to_handle, ElementsAre(SIGTERM, SIGUSR1));
+    EXPECT_EQ(options.exit_code, ExitCode::torchrun);
+    EXPECT_EQ(options.contain, Containment::pidns);
+    EXPECT_EQ(options.log_dir, "logs");
+    EXPECT_EQ(options.redirects.of(0), Streams::both);
+    EXPECT_EQ(options.redirects.of(1), Streams::none);
+    EXPECT_EQ(options.redirects.of(12), Streams::out);
+    EXPECT_EQ(options.tee.of(5), Streams::both);
+    EXPECT_THAT(options.local_ranks_filter.value(), ElementsAre(0, 2, 3, 4));
+    EXPECT_EQ(options.log_line_prefix_template, "[${rank}] ");
+    EXPECT_EQ(options.status, StatusLine::off);
+    EXPECT_EQ(options.stdin_rank, 15);
+    EXPECT_TRUE(options.tty);
+    EXPECT_TRUE(options.break_on_failure);
+    EXPECT_EQ(options.role, "trainer");
+    EXPECT_TRUE(options.virtual_local_rank);
+    EXPECT_TRUE(options.pass_local_rank);
+}
+
+TEST(Options, DryRunNeedsAProgramAndPrintConfigDoesNot) {
+    EXPECT_EQ(parse({"--dry-run", "x"}).action, Action::dry_run);
+    EXPECT_THAT(error_of({"--dry-run"}), HasSubstr("no program to run"));
+    EXPECT_EQ(parse({"--print-config"}).action, Action::print_config);
+    EXPECT_THAT(error_of({"--print-config", "-n0"}), HasSubstr("--nproc-per-node"));
 }
 
 TEST(Options, AForeignAddressIsFineWhenRankZeroServes) {

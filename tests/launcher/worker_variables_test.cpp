@@ -1,8 +1,11 @@
 // torchrun's table, and what wins over what.
 #include "launcher/worker_variables.hpp"
 
+#include <ddp/error.hpp>
+
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <map>
 #include <vector>
 
@@ -47,8 +50,10 @@ TEST(WorkerVariables, TheTableIsTorchruns) {
                          {"TORCHELASTIC_RUN_ID", "cafe"},
                          {"TORCHELASTIC_USE_AGENT_STORE", "True"},
                          {"TORCHELASTIC_ERROR_FILE", "/tmp/errors/rank_2.json"},
+                         {"TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT"},
                          {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
                          {"OMP_NUM_THREADS", "1"},
+                         {"DDP_AGENT_STORE", "127.0.0.1:29400"},
                          {"DDP_CONTROL_FD", "5:abc"}};
     EXPECT_EQ(table_of(job, 2, {}), expected);
 }
@@ -76,6 +81,47 @@ TEST(WorkerVariables, ASingleWorkerMayUseAllThreads) {
     JobVariables alone = job;
     alone.workers = 1;
     EXPECT_FALSE(table_of(alone, 0, {}).contains("OMP_NUM_THREADS"));
+}
+
+TEST(WorkerVariables, RoleRestartsAndSignalsAreTheJobs) {
+    JobVariables third = job;
+    third.role = "trainer";
+    third.restart_count = 2;
+    third.max_restarts = 5;
+    third.signals_to_handle = names_of(std::vector<int>{SIGTERM, SIGUSR1});
+    const Table table = table_of(third, 1, {"ROLE_NAME=outer"});
+    EXPECT_EQ(table.at("ROLE_NAME"), "trainer");
+    EXPECT_EQ(table.at("TORCHELASTIC_RESTART_COUNT"), "2");
+    EXPECT_EQ(table.at("TORCHELASTIC_MAX_RESTARTS"), "5");
+    EXPECT_EQ(table.at("TORCHELASTIC_SIGNALS_TO_HANDLE"), "SIGTERM,SIGUSR1");
+}
+
+TEST(WorkerVariables, VisibleDevicesAreTheParentsWordForWord) {
+    EXPECT_EQ(table_of(job, 1, {"CUDA_VISIBLE_DEVICES=1, 3"}).at("CUDA_VISIBLE_DEVICES"), "1, 3");
+    EXPECT_EQ(table_of(job, 1, {"CUDA_VISIBLE_DEVICES="}).at("CUDA_VISIBLE_DEVICES"), "");
+    EXPECT_FALSE(table_of(job, 1, {}).contains("CUDA_VISIBLE_DEVICES"));
+}
+
+TEST(WorkerVariables, AVirtualLocalRankIsZeroWithOneDevice) {
+    JobVariables apart = job;
+    apart.one_gpu_each = {"1", "3", "GPU-a"};
+    const Table table = table_of(apart, 2, {"CUDA_VISIBLE_DEVICES=1,3,GPU-a"});
+    EXPECT_EQ(table.at("LOCAL_RANK"), "0");
+    EXPECT_EQ(table.at("RANK"), "2");
+    EXPECT_EQ(table.at("LOCAL_WORLD_SIZE"), "3");
+    EXPECT_EQ(table.at("CUDA_VISIBLE_DEVICES"), "GPU-a");
+}
+
+TEST(WorkerVariables, OneGpuEachTakesTheFirstAndRefusesTooFew) {
+    using List = std::vector<std::string>;
+    const auto none = [](std::string_view) { return std::nullopt; };
+    const auto given = [](std::string_view) { return std::optional<std::string>("1,3"); };
+    EXPECT_EQ(one_gpu_each({"1", "3"}, 2, given), (List{"1", "3"}));
+    EXPECT_EQ(one_gpu_each({"0", "1", "2"}, 2, none), (List{"0", "1"}));
+    EXPECT_EQ(one_gpu_each({}, 2, none), (List{"0", "1"}));
+    EXPECT_THROW(one_gpu_each({"1", "3"}, 3, given), UsageError);
+    EXPECT_THROW(one_gpu_each({"0"}, 2, none), UsageError);
+    EXPECT_THROW(one_gpu_each({}, 1, given), UsageError);
 }
 
 TEST(WorkerVariables, WithoutTheAgentsStoreRankZeroServes) {

@@ -1,0 +1,56 @@
+// From the text of an option's value to the value. Each function throws UsageError: one line with
+// the option or variable, the text, and what is allowed there.
+#pragma once
+
+#include "launcher/option_table.hpp"
+
+#include <chrono>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ddp::launcher {
+
+[[noreturn]] void fail_value(const GivenValue& given, std::string_view allowed);
+
+struct Limits {
+    int low;
+    int high;
+};
+int parse_int(const GivenValue& given, Limits limits);
+// "2", "0.25"
+std::chrono::milliseconds parse_seconds(const GivenValue& given);
+bool parse_flag(const GivenValue& given);
+WorkerCount parse_worker_count(const GivenValue& given);
+// "1" or "1:1"; more than one host follows later, and this says so.
+void check_nodes(const GivenValue& given);
+void check_node_rank(const GivenValue& given);
+std::string parse_name(const GivenValue& given);  // becomes part of a path: no slash
+
+// "0".."3", or "0:3,12:1"
+StreamsOfRanks parse_streams(const GivenValue& given);
+// "0,3", "2-5", "0,4-6"; sorted, each once
+std::vector<int> parse_ranks(const GivenValue& given);
+std::vector<int> parse_signals(const GivenValue& given);
+// "1:gdb --args"
+Wrap parse_wrap(const GivenValue& given);
+// Splits as a shell does: blanks, quotes, backslashes; no expansion.
+std::vector<std::string> split_words(const GivenValue& given, std::string_view text);
+
+// "join_timeout=60,is_host=1": one host has no use for them, but a typo is told.
+void check_rendezvous_settings(const GivenValue& given);
+
+// One of a few words.
+template <class Value>
+Value parse_choice(const GivenValue& given,
+                   std::initializer_list<std::pair<const char*, Value>> choices) {
+    std::string allowed;
+    for (const auto& [word, value] : choices) {
+        if (given.text == word) return value;
+        allowed += (allowed.empty() ? "" : " or ") + std::string(word);
+    }
+    fail_value(given, allowed);
+}
+
+}  // namespace ddp::launcher

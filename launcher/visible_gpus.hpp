@@ -1,0 +1,31 @@
+// Which GPUs this job may see, by CUDA's rules and without CUDA: its driver is never opened, so no
+// context is made and no broken driver can stop a start.
+#pragma once
+
+#include "launcher/options.hpp"
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ddp::launcher {
+
+// The entries of CUDA_VISIBLE_DEVICES that CUDA takes: "1", "GPU-<uuid>", "MIG-<uuid>". It stops at
+// the first that is none: -1, or an index that is not below the number of devices, where that is
+// known. An entry that comes twice makes the whole list void.
+std::vector<std::string> parse_visible_devices(std::string_view text,
+                                               std::optional<std::size_t> devices);
+
+// Files nvidia0, nvidia1, ... in a folder: /dev.
+std::size_t count_device_files(const std::string& folder);
+
+// Of this host: the variable where it is set, else all devices.
+std::vector<std::string> visible_gpus(const EnvLookup& environment);
+
+// "cuda:0 = GPU 1": what a local rank finds at its index. Empty when there is none.
+std::string gpu_of(const Options& options, std::span<const std::string> gpus, int local_rank);
+
+}  // namespace ddp::launcher
