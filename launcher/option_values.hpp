@@ -5,9 +5,10 @@
 #include "launcher/option_table.hpp"
 
 #include <chrono>
-#include <map>
+#include <initializer_list>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace ddp::launcher {
