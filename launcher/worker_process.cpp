@@ -1,4 +1,4 @@
-// Boost.Process v2 of Boost 1.81, used for fork, exec and the report of a failed exec. Each of its
+// Boost.Process v2 of Boost 1.81, used for vfork, exec and the report of a failed exec. Each of its
 // quirks that matters here is met where it arises.
 #include "launcher/worker_process.hpp"
 
@@ -12,8 +12,11 @@
 #include <boost/optional.hpp>
 #include <boost/type_traits.hpp>
 #define BOOST_PROCESS_USE_STD_FS 1
+// A context a worker is made and thrown away: without epoll it costs one descriptor and not three.
+#define BOOST_ASIO_DISABLE_EPOLL 1
 #include <boost/asio/io_context.hpp>
 #include <boost/process/v2/posix/default_launcher.hpp>
+#include <boost/process/v2/posix/vfork_launcher.hpp>
 #include <boost/process/v2/process.hpp>
 
 #include <fcntl.h>
@@ -30,13 +33,21 @@ namespace ddp::launcher {
 namespace {
 
 namespace process = boost::process::v2;
+// vfork() lends the child our memory until it executes: nothing is copied, and the error of a
+// failed exec is a value that both see. ThreadSanitizer makes a fork() of it, which needs the other
+// launcher's pipe.
+#ifdef __SANITIZE_THREAD__
 using Launcher = process::posix::default_launcher;
+#else
+using Launcher = process::posix::vfork_launcher;
+#endif
 using Path = process::filesystem::path;
 using ErrorCode = process::error_code;
 
 constexpr int first_other_fd = 3;
 
-// What the child does between fork and exec: only async-signal-safe calls.
+// What the child does between vfork and exec: only async-signal-safe calls, and no change of our
+// memory.
 class ChildSetup {
 public:
     explicit ChildSetup(const WorkerStart& start)
