@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Measures ddp-bench against Open MPI, MPICH, Gloo and, where it is installed, PyTorch: all on this host, one after
-# the other in fresh processes, in rounds. Writes docs/benchmarks.md and docs/benchmarks.svg.
+# the other in fresh processes, in rounds. Writes its section of docs/benchmarks.md, and
+# docs/benchmarks.svg; tools/bench/start.sh writes the other section.
 #
 #   tools/bench/peers.sh [--rounds N] [--quick] [--build DIR] [--docs DIR] [--limit SECONDS] [--lock FILE]
 #
@@ -16,7 +17,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 here=tools/bench
 
-usage() { sed -n '2,14s/^# \{0,1\}//p' "$here/peers.sh"; }
+usage() { sed -n '2,15s/^# \{0,1\}//p' "$here/peers.sh"; }
 rounds=5 build=build docs= limit=60 lock= quick=()
 while [ $# -gt 0 ]; do
     case $1 in
@@ -66,6 +67,7 @@ for python in /usr/bin/python3 python3; do
     fi
 done
 
+export PYTHONPATH=$here PYTHONDONTWRITEBYTECODE=1
 # Without the paths of this host.
 command="tools/bench/peers.sh --rounds $rounds${quick[*]:+ --quick}"
 python3 "$here/peers/run.py" --bin "$build/bin" --drivers "$drivers" --out "$drivers/rows.jsonl" \

@@ -1,22 +1,10 @@
 """What the CPU collectives must reach against the peers, each judged from the results alone."""
 
-from dataclasses import dataclass
-
+from reporting import judge
 from results import MPI
 
 K, M = 1 << 10, 1 << 20
 OTHERS = ["reduce", "broadcast", "all_gather", "gather", "scatter", "reduce_scatter", "all_to_all"]
-
-
-@dataclass
-class Measure:
-    text: str
-    wanted: str
-    worst: float  # None: nothing was measured
-    where: str
-    met: bool
-    rows: int
-    missed: int
 
 
 def name_of(size):
@@ -24,26 +12,6 @@ def name_of(size):
         if size >= unit:
             return f"{size / unit:g} {name}"
     return f"{size} B"
-
-
-def judge(text, values, at_least=None, at_most=None, strictly=False):
-    """values: {where: number or None}."""
-    known = {where: value for where, value in values.items() if value is not None}
-    wanted = f">= {at_least:g}" if at_least is not None else f"<= {at_most:g}"
-    if strictly:
-        wanted = f"> {at_least:g}"
-    if not known:
-        return Measure(text, wanted, None, "not measured", False, 0, 0)
-
-    def good(value):
-        if at_most is not None:
-            return value <= at_most
-        return value > at_least if strictly else value >= at_least
-
-    pick = max if at_most is not None else min
-    where = pick(known, key=known.get)
-    missed = sum(not good(value) for value in known.values())
-    return Measure(text, wanted, known[where], where, missed == 0, len(known), missed)
 
 
 def make_measures(results):

@@ -1,40 +1,24 @@
 #!/usr/bin/env python3
-"""report.py ROWS DOCS: writes DOCS/benchmarks.md and DOCS/benchmarks.svg from what run.py wrote.
-Every number and every verdict is computed from the rows."""
+"""report.py ROWS DOCS: writes DOCS/benchmarks.svg and its section of DOCS/benchmarks.md from what
+run.py wrote. Every number and every verdict is computed from the rows."""
 import collections
 import os
 import sys
 
 from chart import write_chart
+from host import describe_host
 from measures import OTHERS, make_measures, name_of
+from reporting import factor, measures_table, number, print_measures, table, write_section
 from results import MPI, Results
-
-
-def number(value, digits=3):
-    if value is None:
-        return "-"
-    if value >= 1000:
-        return f"{value:,.0f}"
-    return f"{value:.{digits}g}"
-
-
-def factor(value):
-    return "-" if value is None else f"{value:.2f}x"
-
-
-def table(head, rows):
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    return lines + ["| " + " | ".join(row) + " |" for row in rows]
 
 
 def head_of(results, facts):
     versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
     return [
-        "# Benchmarks: the collectives against Open MPI, MPICH and Gloo", "",
+        "## The collectives against Open MPI, MPICH and Gloo", "",
         f"Written by `{facts['command']}` on {facts['date']}; nothing here is written by hand. "
         f"Rounds: {facts['rounds']}.", "",
-        f"- Host: {facts['cpu']}, {facts['cores']} cores, {facts['memory_gib']} GiB, "
-        f"Linux {facts['kernel']}, GCC {facts['compiler']}",
+        f"- Host: {describe_host(facts)}",
         f"- ddp {facts['ddp']}, backend shm; {versions} (Debian packages)",
         "- Every rank rewrites its input before each call and meets the others in a barrier of the "
         "library; the call blocks until its result may be used. A time is the mean over ranks, the "
@@ -51,21 +35,10 @@ def head_of(results, facts):
     ]
 
 
-def measures_of(results):
-    rows = []
-    for measure in make_measures(results):
-        verdict = "met" if measure.met else f"**missed** in {measure.missed} of {measure.rows}"
-        if measure.worst is None:
-            verdict = "not measured"
-        rows.append([measure.text, measure.wanted, factor(measure.worst) + f" ({measure.where})",
-                     verdict])
-    return ["## Measures", "", *table(["what", "wanted", "worst", "verdict"], rows), ""]
-
-
 def reduce_tables(results):
     lines = []
     for ranks in sorted({key[1] for key in results.cells if key[0] == "all_reduce"}):
-        lines += [f"## all_reduce, {ranks} ranks, float32 sum", ""]
+        lines += [f"### all_reduce, {ranks} ranks, float32 sum", ""]
         rows = []
         for size in results.sizes("all_reduce", ranks):
             key = ("all_reduce", ranks, "float32", size)
@@ -97,7 +70,7 @@ def other_tables(results):
                 factor(results.ratio(key, MPI, "ddp user")),
                 factor(results.ratio(key, MPI, "ddp shared")),
                 factor(results.ratio(key, "Gloo", "ddp user"))])
-    lines = ["## The other collectives, 2 ranks, float32", ""]
+    lines = ["### The other collectives, 2 ranks, float32", ""]
     lines += table(["collective", "bytes", "user us", "shared us", "best MPI us", "Gloo us",
                     "MPI / user", "MPI / shared", "Gloo / user"], rows)
     rows = []
@@ -107,13 +80,13 @@ def other_tables(results):
                 rows.append([dtype, name_of(size), ours.split()[1],
                              number(results.time(("all_reduce", 2, dtype, size), ours)),
                              factor(results.element_rate(dtype, size, ours))])
-    lines += ["", "## Half types, all_reduce, 2 ranks", "",
+    lines += ["", "### Half types, all_reduce, 2 ranks", "",
               *table(["type", "bytes", "path", "us", "elements/s over float32's"], rows), ""]
     return lines
 
 
 def problems_of(results):
-    lines = ["## Runs that were left out", ""]
+    lines = ["### Runs that were left out", ""]
     if not results.problems:
         return lines + ["None: every run ended within its limit."]
     counts = collections.Counter(
@@ -126,15 +99,12 @@ def problems_of(results):
 def main():
     rows, docs = sys.argv[1:]
     results = Results(rows)
-    lines = head_of(results, results.facts) + measures_of(results) + reduce_tables(results)
-    lines += other_tables(results) + problems_of(results)
-    with open(os.path.join(docs, "benchmarks.md"), "w") as file:
-        file.write("\n".join(lines) + "\n")
+    measures = make_measures(results)
+    lines = head_of(results, results.facts) + ["### Measures", "", *measures_table(measures), ""]
+    lines += reduce_tables(results) + other_tables(results) + problems_of(results)
+    write_section(os.path.join(docs, "benchmarks.md"), "collectives", lines)
     write_chart(results, os.path.join(docs, "benchmarks.svg"))
-    for measure in make_measures(results):
-        verdict = "-" if measure.worst is None else "met" if measure.met else "MISSED"
-        print(f"{verdict:6}", measure.text, measure.wanted + ":",
-              factor(measure.worst), f"({measure.where})")
+    print_measures(measures)
 
 
 main()

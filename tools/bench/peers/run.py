@@ -5,47 +5,17 @@ nothing of it is left; called by peers.sh."""
 import argparse
 import collections
 import contextlib
-import datetime
 import fcntl
 import json
 import os
-import platform
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import time
 
 import plan
-
-MARK = "DDP_PEERS_RUN"
-
-
-def processes_of(mark):
-    """Those that carry the mark in their environment, wherever they went."""
-    wanted = f"{MARK}={mark}".encode()
-    found = []
-    for entry in os.listdir("/proc"):
-        if not entry.isdigit() or int(entry) == os.getpid():
-            continue
-        try:
-            with open(f"/proc/{entry}/environ", "rb") as file:
-                if wanted in file.read().split(b"\0"):
-                    found.append(int(entry))
-        except OSError:
-            pass  # gone, or not ours
-    return found
-
-
-def kill_all(mark):
-    while left := processes_of(mark):
-        for pid in left:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-        time.sleep(0.05)
+from host import MARK, host_facts, kill_all, output_of, package_version
 
 
 @contextlib.contextmanager
@@ -99,36 +69,14 @@ def run_one(args, tools, group, label, cores):
     return rows, problem
 
 
-def output_of(command):
-    try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=20).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-
-
-def package_version(name):
-    return output_of(["dpkg-query", "-W", "-f", "${Version}", name]).strip() or "?"
-
-
-def cpu_model():
-    with open("/proc/cpuinfo") as file:
-        for line in file:
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or "unknown"
-
-
 def facts(args, tools):
     versions = {"Open MPI": package_version("libopenmpi-dev"),
                 "MPICH": package_version("libmpich-dev"), "Gloo": package_version("libgloo-dev")}
     if args.torch:
         versions["PyTorch"] = package_version("python3-torch")
     return {
-        "facts": True, "command": args.command, "rounds": args.rounds, "limit_s": args.limit,
-        "date": datetime.date.today().isoformat(), "cpu": cpu_model(),
-        "cores": len(os.sched_getaffinity(0)), "kernel": platform.release(),
-        "memory_gib": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30),
-        "compiler": output_of(["g++", "-dumpfullversion"]).strip(),
+        "facts": True, **host_facts(), "command": args.command, "rounds": args.rounds,
+        "limit_s": args.limit,
         "ddp": output_of([tools["ddp-bench"], "--version"]).split()[-1], "versions": versions,
     }
 
