@@ -4,6 +4,8 @@
 
 #include <ddp/error.hpp>
 
+#include <sys/mman.h>
+
 #include <cstring>
 
 namespace ddp::shm {
@@ -40,6 +42,11 @@ Report report_of(const Make& make) {
         report.code = EIO;
         return report;
     }
+}
+
+// Here rather than fault by fault in the first collective; a kernel before 5.14 does the latter.
+void fill_page_tables(const SharedMemory& memory) {
+    ::madvise(memory.data(), memory.bytes(), MADV_POPULATE_WRITE);
 }
 
 }  // namespace
@@ -92,6 +99,7 @@ std::shared_ptr<void> ShmBackend::allocate(std::size_t bytes, std::uint64_t sequ
     if (mine.code != 0) throw SystemError(mine.text, mine.code);
     // Every rank has it open by now; without the descriptor nobody else can.
     memory->close_descriptor();
+    fill_page_tables(*memory);
     return allocations_.add(std::move(memory), stride);
 }
 
