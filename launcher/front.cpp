@@ -119,7 +119,7 @@ void Front::wait_and_handle() {
     std::array<pollfd, 6> events{{
         {signals_.fd(), POLLIN, 0},
         {if_wanted(!agent_end_, agent_.pidfd.get()), POLLIN, 0},
-        {if_wanted(read_channel, agent_.channel.fd()), POLLIN, 0},
+        {if_wanted(read_channel && agent_.channel.open(), agent_.channel.fd()), POLLIN, 0},
         {if_wanted(agent_.messages.open(), agent_.messages.fd()), POLLIN, 0},
         {if_wanted(out_.queued_bytes() > 0, out_.fd()), POLLOUT, 0},
         {if_wanted(err_.queued_bytes() > 0, err_.fd()), POLLOUT, 0},

@@ -36,10 +36,23 @@ void prepare_signals() {
         std::signal(signal, SIG_DFL);
 }
 
-void reset_signals() {
+sigset_t ignored_signals() {
+    sigset_t ignored;
+    sigemptyset(&ignored);
+    for (int signal = 1; signal <= SIGRTMAX; ++signal) {
+        struct sigaction action {};
+        const bool known = ::sigaction(signal, nullptr, &action) == 0;
+        if (known && action.sa_handler == SIG_IGN) sigaddset(&ignored, signal);
+    }
+    return ignored;
+}
+
+void reset_signals(const sigset_t& ignored) {
     struct sigaction fresh {};
     fresh.sa_handler = SIG_DFL;
-    for (int signal = 1; signal <= SIGRTMAX; ++signal) ::sigaction(signal, &fresh, nullptr);
+    for (int signal = 1; signal <= SIGRTMAX; ++signal) {
+        if (sigismember(&ignored, signal) == 1) ::sigaction(signal, &fresh, nullptr);
+    }
     sigset_t none;
     sigemptyset(&none);
     ::sigprocmask(SIG_SETMASK, &none, nullptr);

@@ -36,8 +36,11 @@ private:
 // stays ignored: that is what nohup asks for.
 void prepare_signals();
 
-// For a child between fork and exec: every disposition and the mask as in a fresh program.
-// Async-signal-safe.
-void reset_signals();
+// Those that this process ignores.
+sigset_t ignored_signals();
+
+// In a child that is about to execute: default actions, nothing blocked. The exec itself resets
+// handlers, so that only what was ignored takes a call each. Async-signal-safe.
+void reset_signals(const sigset_t& ignored);
 
 }  // namespace ddp::launcher
