@@ -13,6 +13,12 @@ namespace ddp {
 // (the launcher then looks for the rank that failed first); 1 for any other exception. Each
 // exception is written as one line on stderr and, when TORCHELASTIC_ERROR_FILE names a file, as
 // JSON there. Call it from the main thread, once.
+//
+// With DDP_BREAK_ON_FAILURE=1 (`ddp-launch --break-on-failure`) an exception other than PeerError,
+// SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGABRT stop the process where it failed, its error file
+// written, for `gdb -p PID`; the launcher prints the pid and leaves the other ranks alone. After
+// `kill -CONT PID` it dies: by SIGABRT for an exception. A plain main gets the same from
+// init_process_group; a signal handler of the program's own is left in place.
 DDP_API int run_worker(const std::function<void()>& body);
 
 }  // namespace ddp

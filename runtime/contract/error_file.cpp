@@ -1,6 +1,8 @@
 #include "contract/error_file.hpp"
 
+#include "base/replace_file.hpp"
 #include "base/unique_fd.hpp"
+#include "contract/break_on_failure.hpp"
 
 #include <ddp/error.hpp>
 
@@ -12,10 +14,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <mutex>
 #include <typeinfo>
+#include <utility>
 
 #include <cxxabi.h>
 
@@ -34,28 +39,18 @@ std::string type_name(const std::exception& error) {
     return result;
 }
 
-std::string to_json(const ErrorReport& report) {
+json to_json(const ErrorReport& report) {
     const auto now = std::chrono::system_clock::now().time_since_epoch();
-    json extra = {{"py_callstack", ""},
-                  {"timestamp",
-                   std::to_string(std::chrono::duration_cast<std::chrono::seconds>(now).count())}};
+    const std::int64_t time =
+        report.timestamp.value_or(std::chrono::duration_cast<std::chrono::seconds>(now).count());
+    json extra = {{"py_callstack", report.callstack}, {"timestamp", std::to_string(time)}};
     if (report.peer) extra["peer"] = *report.peer;
-    const json file = {{"message", {{"message", report.message}, {"extraInfo", extra}}}};
-    // An exception's text may be any bytes; JSON is UTF-8.
-    return file.dump(-1, ' ', false, json::error_handler_t::replace);
+    return {{"message", {{"message", report.message}, {"extraInfo", extra}}}};
 }
 
-bool write_whole(const std::string& path, std::string_view text) {
-    const int fd =
-        ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0) return false;
-    while (!text.empty()) {
-        const ssize_t written = ::write(fd, text.data(), text.size());
-        if (written < 0 && errno == EINTR) continue;
-        if (written <= 0) break;
-        text.remove_prefix(static_cast<std::size_t>(written));
-    }
-    return ::close(fd) == 0 && text.empty();
+// An exception's text may be any bytes; JSON is UTF-8.
+std::string text_of(const json& file) {
+    return file.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
 // The first max_error_file_bytes. The worker chose what lies there: a pipe must not hold us up, a
@@ -76,11 +71,80 @@ std::optional<std::string> read_regular_file(const std::string& path) {
     return text;
 }
 
+std::optional<json> read_json(const std::string& path) {
+    const std::optional<std::string> text = read_regular_file(path);
+    if (!text) return std::nullopt;
+    json parsed = json::parse(*text, nullptr, false);
+    if (!parsed.is_object() || !parsed.contains("message")) return std::nullopt;
+    return std::optional<json>(std::in_place, std::move(parsed));
+}
+
+std::optional<std::int64_t> as_number(const json& value) {
+    if (value.is_number_integer()) return value.get<std::int64_t>();
+    if (value.is_number_float() && std::abs(value.get<double>()) < 1e15) {
+        return static_cast<std::int64_t>(value.get<double>());
+    }
+    if (!value.is_string()) return std::nullopt;
+    const auto& text = value.get_ref<const std::string&>();
+    std::int64_t number = 0;
+    const auto result = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (text.empty() || result.ec != std::errc{}) return std::nullopt;
+    return number;
+}
+
+void take_extra(const json& object, ErrorReport& report) {
+    const auto find = [&](const char* name) { return object.value(name, json{}); };
+    if (const json stack = find("py_callstack"); stack.is_string() && report.callstack.empty()) {
+        report.callstack = stack.get<std::string>();
+    }
+    if (const auto time = as_number(find("timestamp"))) report.timestamp = time;
+    if (const json peer = find("peer"); peer.is_number_integer()) report.peer = peer.get<int>();
+}
+
+// {"message": "text"}, {"message": {"message": "text", "extraInfo": {...}}}, and so on inwards.
+std::optional<ErrorReport> report_of(const json& file) {
+    constexpr int max_depth = 8;
+    ErrorReport report;
+    const json* object = &file;
+    for (int depth = 0; depth < max_depth; ++depth) {
+        take_extra(*object, report);
+        if (const auto extra = object->find("extraInfo");
+            extra != object->end() && extra->is_object()) {
+            take_extra(*extra, report);
+        }
+        const auto message = object->find("message");
+        if (message == object->end()) return std::nullopt;
+        if (message->is_string()) {
+            report.message = message->get<std::string>();
+            if (report.message.empty()) return std::nullopt;
+            return report;
+        }
+        if (!message->is_object()) return std::nullopt;
+        object = &*message;
+    }
+    return std::nullopt;
+}
+
 std::terminate_handler previous_handler = nullptr;
 
+bool left_because_of_peer(const std::exception_ptr& error) {
+    try {
+        std::rethrow_exception(error);
+    } catch (const PeerError&) {
+        return true;
+    } catch (...) {
+        return false;
+    }
+}
+
+// A rank that leaves because of another is not the one to look into.
 [[noreturn]] void on_terminate() {
-    if (const std::exception_ptr pending = std::current_exception()) {
-        write_error_file(describe(pending));
+    const std::exception_ptr pending = std::current_exception();
+    if (pending) write_error_file(describe(pending));
+    if (pending && left_because_of_peer(pending)) {
+        do_not_hold();
+    } else {
+        hold_for_debugger();
     }
     if (previous_handler != nullptr) previous_handler();
     std::abort();
@@ -104,33 +168,32 @@ void write_error_file(const ErrorReport& report) noexcept {
     const char* path = std::getenv("TORCHELASTIC_ERROR_FILE");
     if (path == nullptr || *path == '\0') return;
     try {
-        const std::string temporary = std::string(path) + ".tmp" + std::to_string(::getpid());
-        if (!write_whole(temporary, to_json(report)) || ::rename(temporary.c_str(), path) != 0) {
-            ::unlink(temporary.c_str());
-        }
+        base::replace_file(path, text_of(to_json(report)));
     } catch (...) {  // NOLINT(bugprone-empty-catch): promised: the first error is what matters
     }
 }
 
 std::optional<ErrorReport> read_error_file(const std::string& path) {
-    const std::optional<std::string> text = read_regular_file(path);
-    if (!text) return std::nullopt;
-    const json parsed = json::parse(*text, nullptr, false);
-    if (!parsed.is_object() || !parsed.contains("message")) return std::nullopt;
-    const json& message = parsed["message"];
-    if (message.is_string()) return ErrorReport{message.get<std::string>(), std::nullopt};
-    if (!message.is_object() || !message.value("message", json{}).is_string()) return std::nullopt;
-    ErrorReport report{message["message"].get<std::string>(), std::nullopt};
-    const json extra = message.value("extraInfo", json{});
-    if (extra.is_object() && extra.value("peer", json{}).is_number_integer()) {
-        report.peer = extra["peer"].get<int>();
-    }
-    return report;
+    const std::optional<json> file = read_json(path);
+    return file ? report_of(*file) : std::nullopt;
+}
+
+int copy_error_file(const std::string& from, const std::string& to, int error_code,
+                    const ErrorReport& otherwise) {
+    std::optional<json> file = read_json(from);
+    if (!file || !report_of(*file)) file.emplace(to_json(otherwise));
+    // The short form has no place for a code beside its text.
+    if ((*file)["message"].is_string()) file.emplace(to_json(*report_of(*file)));
+    (*file)["message"]["errorCode"] = error_code;
+    return base::replace_file(to, text_of(*file));
 }
 
 void install_terminate_handler() {
     static std::once_flag once;
-    std::call_once(once, [] { previous_handler = std::set_terminate(&on_terminate); });
+    std::call_once(once, [] {
+        previous_handler = std::set_terminate(&on_terminate);
+        hold_on_fatal_signals();
+    });
 }
 
 }  // namespace ddp::contract

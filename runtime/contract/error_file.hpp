@@ -5,6 +5,7 @@
 // TORCHELASTIC_ERROR_FILE.
 #pragma once
 
+#include <cstdint>
 #include <exception>
 #include <optional>
 #include <string>
@@ -12,8 +13,10 @@
 namespace ddp::contract {
 
 struct ErrorReport {
-    std::string message;      // one line or more; never empty
-    std::optional<int> peer;  // the rank that this one left because of
+    std::string message;                         // one line or more; never empty
+    std::optional<int> peer = {};                // the rank that this one left because of
+    std::string callstack = {};                  // a Python worker's, with newlines; may be empty
+    std::optional<std::int64_t> timestamp = {};  // seconds since 1970; of the write when not set
 };
 
 // What to say about an exception: its type's name for ddp's own errors and its text.
@@ -24,12 +27,21 @@ ErrorReport describe(std::exception_ptr error);
 // dropped.
 void write_error_file(const ErrorReport& report) noexcept;
 
-// Reads a worker's error file, ours or torch's (also its form {"message": "text"}). Nothing when
-// there is none or it is damaged. At most 1 MiB is believed.
+// Reads a worker's error file, ours or torch's (also its form {"message": "text", "timestamp":
+// 10}, and messages inside messages). Nothing when there is none or it is damaged. At most 1 MiB is
+// believed.
 std::optional<ErrorReport> read_error_file(const std::string& path);
 
+// As torch's agent does with the root cause's file when it has one of its own to write: the content
+// of `from` goes to `to`, with "errorCode" (an exit code, or minus a signal) beside the message;
+// what was in `to` is replaced. Without a readable `from` it is made from `otherwise`. Returns 0 or
+// an errno.
+int copy_error_file(const std::string& from, const std::string& to, int error_code,
+                    const ErrorReport& otherwise);
+
 // Installs, once a process, a terminate handler that writes the pending exception to the error file
-// and then calls the handler that was there before.
+// and then calls the handler that was there before. With DDP_BREAK_ON_FAILURE=1 it holds the
+// process for a debugger in between (break_on_failure.hpp).
 void install_terminate_handler();
 
 }  // namespace ddp::contract

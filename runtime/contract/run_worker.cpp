@@ -1,5 +1,6 @@
 #include <ddp/run_worker.hpp>
 
+#include "contract/break_on_failure.hpp"
 #include "contract/error_file.hpp"
 #include "contract/exit_code.hpp"
 
@@ -8,17 +9,38 @@
 #include <cstdio>
 
 namespace ddp {
+namespace {
+
+// For the exception that is being handled.
+int report_failure() {
+    const contract::ErrorReport report = contract::describe(std::current_exception());
+    contract::write_error_file(report);
+    std::fflush(stdout);
+    std::fprintf(stderr, "%s\n", report.message.c_str());
+    return report.peer ? contract::exit_because_of_peer : contract::exit_error;
+}
+
+// An exception that nobody catches leaves the stack as it was where it was thrown: the terminate
+// handler holds the process there.
+int run_and_break(const std::function<void()>& body) {
+    contract::install_terminate_handler();
+    try {
+        body();
+        return contract::exit_ok;
+    } catch (const PeerError&) {
+        return report_failure();
+    }
+}
+
+}  // namespace
 
 int run_worker(const std::function<void()>& body) {
+    if (contract::breaks_on_failure()) return run_and_break(body);
     try {
         body();
         return contract::exit_ok;
     } catch (...) {
-        const contract::ErrorReport report = contract::describe(std::current_exception());
-        contract::write_error_file(report);
-        std::fflush(stdout);
-        std::fprintf(stderr, "%s\n", report.message.c_str());
-        return report.peer ? contract::exit_because_of_peer : contract::exit_error;
+        return report_failure();
     }
 }
 

@@ -8,6 +8,7 @@
 
 #include <sys/stat.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -74,12 +75,71 @@ TEST_F(ErrorFile, IsReadInTorchsShortForm) {
     EXPECT_EQ(read_error_file(path_)->message, "out of memory");
 }
 
+TEST_F(ErrorFile, KeepsTheCallstackAndTheTimeOfTorchs) {
+    write(
+        R"({"message": {"message": "ValueError: bad", "extraInfo": {"py_callstack": "File a\nValueError: bad\n", "timestamp": "1700000001"}}})");
+    const auto report = read_error_file(path_);
+    ASSERT_TRUE(report);
+    EXPECT_EQ(report->message, "ValueError: bad");
+    EXPECT_EQ(report->callstack, "File a\nValueError: bad\n");
+    EXPECT_EQ(report->timestamp, 1700000001);
+}
+
+TEST_F(ErrorFile, IsReadWithOddContentAroundTheMessage) {
+    for (const std::string& odd : {
+             std::string(R"({"message": {"message": "x", "extraInfo": null}})"),
+             std::string(R"({"message": {"message": "x", "extraInfo": [1]}, "more": {}})"),
+             std::string(R"({"message": {"message": {"message": "x"}, "errorCode": 3}})"),
+             std::string(R"({"message": {"message": "x", "extraInfo": {"timestamp": true}}})"),
+             std::string(R"({"message": {"message": "x", "extraInfo": {"timestamp": 1e300}}})"),
+             std::string(R"({"message": {"message": "x", "extraInfo": {"py_callstack": 5}}})"),
+         }) {
+        write(odd);
+        const auto report = read_error_file(path_);
+        ASSERT_TRUE(report) << odd;
+        EXPECT_EQ(report->message, "x") << odd;
+        EXPECT_FALSE(report->timestamp) << odd;
+    }
+}
+
+TEST_F(ErrorFile, OfMoreThanAMebibyteIsNotBelieved) {
+    write(R"({"message": ")" + std::string(std::size_t{1} << 20, 'x') + R"("})");
+    EXPECT_FALSE(read_error_file(path_));
+}
+
+TEST_F(ErrorFile, IsCopiedWithTheErrorCodeInPlaceOfWhatWasThere) {
+    const std::string to = dir_ / "ours.json";
+    std::ofstream(to) << "old";
+    write(R"({"message": {"message": "x", "extraInfo": {"py_callstack": "y"}, "errorCode": 1}})");
+    EXPECT_EQ(copy_error_file(path_, to, -9, {"unused"}), 0);
+    std::ifstream file(to);
+    const std::string copy{std::istreambuf_iterator<char>(file), {}};
+    EXPECT_EQ(copy,
+              R"({"message":{"errorCode":-9,"extraInfo":{"py_callstack":"y"},"message":"x"}})");
+    EXPECT_EQ(std::distance(std::filesystem::directory_iterator(dir_), {}), 2);
+}
+
+TEST_F(ErrorFile, IsCopiedFromTheShortFormAndMadeWhenThereIsNone) {
+    const std::string to = dir_ / "ours.json";
+    write(R"({"message": "short", "timestamp": 10})");
+    EXPECT_EQ(copy_error_file(path_, to, 3, {"unused"}), 0);
+    ASSERT_TRUE(read_error_file(to));
+    EXPECT_EQ(read_error_file(to)->message, "short");
+    EXPECT_EQ(read_error_file(to)->timestamp, 10);
+    write("damaged");
+    EXPECT_EQ(copy_error_file(path_, to, 3, {"rank 1 failed"}), 0);
+    EXPECT_EQ(read_error_file(to)->message, "rank 1 failed");
+    EXPECT_EQ(copy_error_file(path_, dir_ / "no folder" / "ours.json", 3, {"x"}), ENOENT);
+}
+
 TEST_F(ErrorFile, IsNothingWhenAbsentOrDamaged) {
     EXPECT_FALSE(read_error_file(path_));
     const std::string deep(200000, '[');
     for (const std::string& damaged :
          {std::string(), std::string("{"), std::string("[]"), std::string("{}"),
-          std::string(R"({"message": 5})"), std::string(R"({"message": {"message": []}})"), deep}) {
+          std::string(R"({"message": 5})"), std::string(R"({"message": {"message": []}})"), deep,
+          std::string(R"({"message": )") + deep + std::string(200000, ']') + "}",
+          std::string(R"({"message": {}})"), std::string(R"({"message": ""})")}) {
         write(damaged);
         EXPECT_FALSE(read_error_file(path_)) << damaged.substr(0, 40);
     }

@@ -1,0 +1,40 @@
+// No fsync: who reads these files runs on the same host at the same time.
+#include "base/replace_file.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+
+namespace ddp::base {
+namespace {
+
+int write_whole(const std::string& path, std::string_view text) {
+    const int fd =
+        ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0) return errno;
+    int problem = 0;
+    while (!text.empty() && problem == 0) {
+        const ssize_t written = ::write(fd, text.data(), text.size());
+        if (written > 0) {
+            text.remove_prefix(static_cast<std::size_t>(written));
+        } else if (errno != EINTR) {
+            problem = written == 0 ? ENOSPC : errno;
+        }
+    }
+    if (::close(fd) != 0 && problem == 0) problem = errno;
+    return problem;
+}
+
+}  // namespace
+
+int replace_file(const std::string& path, std::string_view text) {
+    const std::string temporary = path + ".tmp" + std::to_string(::getpid());
+    int problem = write_whole(temporary, text);
+    if (problem == 0 && std::rename(temporary.c_str(), path.c_str()) != 0) problem = errno;
+    if (problem != 0) ::unlink(temporary.c_str());
+    return problem;
+}
+
+}  // namespace ddp::base

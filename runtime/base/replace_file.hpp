@@ -1,0 +1,13 @@
+// A small file that readers see whole or not at all: written beside its place, then renamed.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace ddp::base {
+
+// The new file has mode 0600; one of that name is replaced, not followed if it is a link. Returns 0
+// or an errno; the old file is untouched then and nothing is left beside it.
+int replace_file(const std::string& path, std::string_view text);
+
+}  // namespace ddp::base
