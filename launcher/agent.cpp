@@ -45,11 +45,15 @@ public:
     int run();
 
 private:
+    struct Problem {
+        int exit_code;
+        std::string text;
+    };
     bool leash_held() const { return channel_.open(); }
 
     Outcome run_attempts();
     Outcome run_attempt(int number);
-    std::optional<Outcome> supervise(Attempt& attempt);
+    std::optional<Problem> supervise(Attempt& attempt);
     bool restart_after(Outcome& outcome, Clock::time_point started);
     void pause(milliseconds time);
     void handle_events(std::optional<Clock::time_point> wake_at);
@@ -86,7 +90,8 @@ Agent::Agent(AgentJob job, base::UniqueFd channel)
 }
 
 int Agent::run() {
-    const Outcome outcome = run_attempts();
+    Outcome outcome = run_attempts();
+    publish(outcome, job_.report_file());
     if (!outcome.text.empty()) channel_.send(FailureMessage{outcome.text});
     channel_.send(DoneMessage{outcome.exit_code});
     channel_.flush_down_to(0);
@@ -111,15 +116,15 @@ Outcome Agent::run_attempt(int number) {
                     {.pipes = tag_of(Source::pipes),
                      .worker = [](std::size_t index) { return tag_of(Source::worker, index); }});
     attempt_ = &attempt;
-    std::optional<Outcome> failed_start = supervise(attempt);
+    const std::optional<Problem> problem = supervise(attempt);
     attempt_ = nullptr;
     if (!leash_held()) attempt.kill_now();
-    return failed_start ? attempt.finish(*std::move(failed_start)) : attempt.finish();
+    return problem ? attempt.finish(problem->exit_code, problem->text) : attempt.finish();
 }
 
 // Until all workers have ended or the front is gone. What it returns is why the attempt did not
 // start, or could not go on.
-std::optional<Outcome> Agent::supervise(Attempt& attempt) {
+std::optional<Agent::Problem> Agent::supervise(Attempt& attempt) {
     try {
         attempt.start_workers(users_descriptor_limit_);
         while (leash_held() && !attempt.all_ended() && !attempt.hopeless(Clock::now())) {
@@ -127,9 +132,9 @@ std::optional<Outcome> Agent::supervise(Attempt& attempt) {
             attempt.apply_stop_sequence();
         }
     } catch (const SpawnError& error) {
-        return Outcome{error.exit_code(), error.what()};
+        return Problem{error.exit_code(), error.what()};
     } catch (const std::exception& error) {
-        return Outcome{contract::exit_error, error.what()};
+        return Problem{contract::exit_error, error.what()};
     }
     return std::nullopt;
 }
@@ -200,7 +205,7 @@ void Agent::handle_signals() {
     while (const auto signal = signals_.next()) {
         if (is_stop_signal(*signal)) request_stop(*signal, job_.options.shutdown_timeout);
     }
-    if (attempt_ != nullptr) attempt_->reap_orphans();
+    if (attempt_ != nullptr) attempt_->note_children();
 }
 
 void Agent::request_stop(int signal, milliseconds grace) {

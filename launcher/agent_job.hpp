@@ -2,6 +2,7 @@
 #pragma once
 
 #include "launcher/containment.hpp"
+#include "launcher/handed_descriptors.hpp"
 #include "launcher/options.hpp"
 #include "launcher/rendezvous.hpp"
 #include "launcher/worker_command.hpp"
@@ -18,7 +19,13 @@ struct AgentJob {
     std::vector<std::string> one_gpu_each;  // with --virtual-local-rank
     Rendezvous rendezvous;
     std::string error_folder;
+    HandedDescriptors handed = {};
     ForkedAgent agent{};
+
+    // Empty: none is wanted.
+    std::string report_file() const {
+        return options.log_dir.empty() ? "" : options.log_dir + "/report.json";
+    }
 };
 
 }  // namespace ddp::launcher

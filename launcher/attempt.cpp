@@ -5,7 +5,9 @@
 #include "contract/exit_code.hpp"
 #include "launcher/descriptor_limit.hpp"
 #include "launcher/error_folder.hpp"
+#include "launcher/held_workers.hpp"
 #include "launcher/process_sweep.hpp"
+#include "launcher/visible_gpus.hpp"
 #include "launcher/worker_variables.hpp"
 
 #include <ddp/error.hpp>
@@ -18,6 +20,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <utility>
 
 namespace ddp::launcher {
@@ -53,6 +56,7 @@ void Attempt::start_workers(const rlimit& users_descriptor_limit) {
     make_error_folder(job_.error_folder);
     const base::UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
     if (!null) throw SystemError("open /dev/null", errno);
+    if (job_.options.break_on_failure) ::setenv("DDP_BREAK_ON_FAILURE", "1", 1);
     const std::vector<std::string> inherited = own_environment();
     const JobVariables variables{
         .workers = job_.workers,
@@ -71,17 +75,16 @@ void Attempt::start_workers(const rlimit& users_descriptor_limit) {
     workers_.reserve(static_cast<std::size_t>(job_.workers));
     for (int rank = 0; rank < job_.workers; ++rank) {
         const WorkerCommand& command = job_.commands[static_cast<std::size_t>(rank)];
-        WorkerStart start{command.path,
-                          command.arguments,
-                          worker_environment(variables, rank, inherited),
-                          {.in = null.get(), .out = -1, .err = -1, .inherited = control_.fd()},
-                          users_descriptor_limit};
+        WorkerStart start{
+            command.path, command.arguments, worker_environment(variables, rank, inherited),
+            job_.handed.for_worker(rank, null.get(), control_.fd()), users_descriptor_limit};
         const std::size_t index = workers_.size();
         Worker& worker = workers_.emplace_back(start_worker(std::move(start), rank));
         events_.add(worker.process.pidfd(), EPOLLIN, tags_.worker(index));
         relay_.add_pipes_of(index);
         channel_.send(StateMessage{WorkerState::started, rank, worker.process.pid()});
     }
+    oom_before_ = read_oom_counts();  // now, while the workers get ready
 }
 
 void Attempt::request_stop(int signal, milliseconds grace) {
@@ -113,6 +116,7 @@ void Attempt::send_to_living(int signal) {
     for (Worker& worker : workers_) {
         if (worker.ended) continue;
         if (!notice_.empty()) channel_.send(FailureMessage{std::exchange(notice_, {})});
+        if (worker.stopped_with == 0) worker.asked_to_stop_at = Clock::now();
         worker.stopped_with = signal;
         worker.process.signal_group(signal);
         // A stopped process sees no other signal than SIGKILL.
@@ -125,11 +129,12 @@ void Attempt::note_end(std::size_t index) {
     if (worker.ended) return;
     worker.ended = worker.process.reap();
     if (!worker.ended) return;
+    worker.ended_at = Clock::now();
     order_.push_back(index);
     events_.remove(worker.process.pidfd());
     channel_.send(StateMessage{WorkerState::ended, worker.local_rank, worker.process.pid()});
     if (!worker.ended->ok() && !stop_.active()) start_failure_stop(worker);
-    reap_orphans();
+    note_children();
 }
 
 void Attempt::start_failure_stop(const Worker& failed) {
@@ -141,9 +146,13 @@ void Attempt::start_failure_stop(const Worker& failed) {
               " failed; stopping the others: SIGTERM now, SIGKILL after " + base::to_string(grace_);
 }
 
-// Daemons and other orphans that ended. A worker among them is left to its pidfd, which knows the
-// order.
-void Attempt::reap_orphans() const {
+// Daemons and other orphans that ended are zombies of ours. A worker among them is left to its
+// pidfd, which knows the order.
+void Attempt::note_children() {
+    if (job_.options.break_on_failure) {
+        const std::string held = describe_newly_held(workers_, job_.error_folder);
+        if (!held.empty()) channel_.send(FailureMessage{held});
+    }
     for (;;) {
         siginfo_t info{};
         if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return;
@@ -160,13 +169,26 @@ void Attempt::update_events() {
 }
 
 Outcome Attempt::finish() {
-    return sweep_and_drain([this] {
-        return judge({workers_, order_, user_signal_, job_.error_folder});
-    });
+    return sweep_and_drain([this] { return judge(end()); });
 }
 
-Outcome Attempt::finish(Outcome failed_start) {
-    return sweep_and_drain([&] { return std::move(failed_start); });
+Outcome Attempt::finish(int exit_code, const std::string& why) {
+    return sweep_and_drain([&] { return not_started(exit_code, why, end()); });
+}
+
+JobEnd Attempt::end() const {
+    return {.workers = workers_,
+            .order = order_,
+            .user_signal = user_signal_,
+            .error_folder = job_.error_folder,
+            .exit_code = job_.options.exit_code,
+            .report_file = job_.report_file(),
+            .attempt = 1 + number_,
+            .attempts = 1 + job_.options.max_restarts,
+            .oom_before = oom_before_,
+            .gpu_of = [this](int rank) {
+                return gpu_of(job_.options, visible_gpus(from_environment), rank);
+            }};
 }
 
 // What the workers leave behind may still write, also into the error files that tell whose fault

@@ -58,17 +58,18 @@ public:
     void relay_ready() { relay_.relay_ready(); }
     // Pauses or resumes reading from workers, by how much the front has still to take.
     void update_events();
-    // Reaps orphans of the workers that ended as zombies of ours.
-    void reap_orphans() const;
+    // At SIGCHLD: orphans of the workers that ended, and workers that hold themselves.
+    void note_children();
 
     // Kills whatever is left, relays its last words, and says what it all means.
     Outcome finish();
-    // When it did not even start: the same, with the reason.
-    Outcome finish(Outcome failed_start);
+    // When it could not start or go on: the same, with the reason.
+    Outcome finish(int exit_code, const std::string& why);
 
 private:
     void send_to_living(int signal);
     void start_failure_stop(const Worker& failed);
+    JobEnd end() const;
     Outcome sweep_and_drain(const std::function<Outcome()>& outcome);
 
     const AgentJob& job_;
@@ -82,6 +83,7 @@ private:
     Relay relay_{channel_, workers_};
     std::vector<std::size_t> order_;  // of their ends, by index
     StopSequence stop_;
+    OomCounts oom_before_;
     std::string notice_;   // to be sent if a failure makes us stop somebody
     int user_signal_ = 0;  // the first that asked a healthy attempt to stop
 };

@@ -22,11 +22,6 @@
 namespace ddp::launcher {
 namespace {
 
-std::optional<std::string> from_environment(std::string_view name) {
-    const char* value = std::getenv(std::string(name).c_str());
-    return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
-}
-
 int complain(const std::string& message, int exit_code) {
     const std::string line = "ddp-launch: " + message + "\n";
     std::fwrite(line.data(), 1, line.size(), stderr);

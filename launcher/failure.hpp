@@ -1,8 +1,6 @@
-// Whose fault: from how the workers ended to the one that is to blame, the exit code and the text
-// that says so. Pure. The root cause is the first failure in order of detection that is not exit
-// code 82
-// ("left because of a peer") and not our own doing; when all left because of a peer, it is the rank
-// that they name.
+// Whose fault: from how the workers ended to the one that is to blame and the exit code. Pure. The
+// root cause is the first failure in order of detection that is not exit code 82 ("left because of
+// a peer") and not our own doing; when all left because of a peer, it is the rank that they name.
 #pragma once
 
 #include "contract/error_file.hpp"
@@ -10,10 +8,11 @@
 
 #include <sys/types.h>
 
+#include <chrono>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 
 namespace ddp::launcher {
 
@@ -23,22 +22,32 @@ struct WorkerEnd {
     pid_t pid = 0;
     ExitStatus status;
     int stopped_with = 0;  // the last signal that we had sent before it ended; 0: none
-    std::optional<contract::ErrorReport> error;  // from its error file
+    std::chrono::milliseconds ran_for{0};
+    std::chrono::milliseconds stop_took{0};           // from our first signal to its end
+    std::optional<contract::ErrorReport> error = {};  // from its error file
+    std::string gpu;                                  // "cuda:0 = GPU 1"; empty: nothing to say
+    std::string last_stderr;                          // its last lines there; may be empty
+};
+
+// What became of one worker, in relation to the failure.
+enum class Part : std::uint8_t {
+    root_cause,
+    failed,   // by itself, later than the root cause
+    left,     // because of a peer
+    stopped,  // by us
+    fine,
 };
 
 struct Verdict {
-    int rank = 0;        // who is to blame
-    int exit_code = 1;   // never 0
-    std::string report;  // a few lines
+    int rank = 0;                 // who is to blame
+    std::size_t root = 0;         // its place in `ended`
+    bool named_by_peers = false;  // it did not fail first, or not at all
+    int exit_code = 1;            // never 0
 };
 
 // `ended`: in order of detection. Nothing when nobody failed.
 std::optional<Verdict> whose_fault(std::span<const WorkerEnd> ended);
 
-// What to say when the user stopped the job: the signal and how each worker took it.
-std::string describe_stop(int signal, std::span<const WorkerEnd> ended);
-
-// "rank 1 (local rank 1, pid 4711) failed: exit code 7"
-std::string describe_failure(const WorkerEnd& end);
+Part part_of(const WorkerEnd& end, bool is_root);
 
 }  // namespace ddp::launcher

@@ -283,7 +283,9 @@ int run_front(const Options& options, const JobPlan& plan) {
                  .commands = plan.commands,
                  .one_gpu_each = plan.one_gpu_each,
                  .rendezvous = std::move(rendezvous),
-                 .error_folder = error_folder.path()};
+                 .error_folder = error_folder.path(),
+                 .handed = hand_descriptors(options, plan.workers())};
+    const TerminalModes modes(job.handed.in.get());
     ChannelSockets sockets = make_channel_sockets();
     MessagePipe messages = make_message_pipe();
     become_subreaper();
@@ -299,6 +301,7 @@ int run_front(const Options& options, const JobPlan& plan) {
     sockets.agent.reset();
     messages.write_end.reset();
     job.rendezvous = {};  // the agent's
+    job.handed = {};
     Front front(hold_agent(job.agent.pid, std::move(sockets.front), std::move(messages.read_end)),
                 signals, options, std::move(spared));
     for (const std::string& notice : plan.notices) front.say(notice);

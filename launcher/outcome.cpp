@@ -2,35 +2,155 @@
 #include "launcher/outcome.hpp"
 
 #include "contract/exit_code.hpp"
+#include "launcher/failure_report.hpp"
+#include "launcher/hints.hpp"
+#include "launcher/report_file.hpp"
 #include "launcher/worker_variables.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <cstring>
 
 namespace ddp::launcher {
 namespace {
 
+using std::chrono::milliseconds;
+
+milliseconds between(Worker::Clock::time_point start, Worker::Clock::time_point end) {
+    return std::chrono::duration_cast<milliseconds>(end - start);
+}
+
 // One host, so that a local rank is a rank.
-WorkerEnd end_of(const Worker& worker, const std::string& error_folder) {
-    return {.rank = worker.local_rank,
-            .local_rank = worker.local_rank,
+WorkerEnd end_of(const Worker& worker, const JobEnd& job) {
+    const int rank = worker.local_rank;
+    return {.rank = rank,
+            .local_rank = rank,
             .pid = worker.process.pid(),
             .status = worker.ended.value(),
             .stopped_with = worker.stopped_with,
-            .error = contract::read_error_file(error_file_path(error_folder, worker.local_rank))};
+            .ran_for = between(worker.started_at, worker.ended_at),
+            .stop_took = worker.stopped_with != 0
+                             ? between(worker.asked_to_stop_at, worker.ended_at)
+                             : milliseconds{0},
+            .error = contract::read_error_file(error_file_path(job.error_folder, rank)),
+            .gpu = job.gpu_of ? job.gpu_of(rank) : "",
+            .last_stderr = ""};
+}
+
+std::string host_name() {
+    std::array<char, 256> name{};
+    return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
+}
+
+JobFacts facts_of(const JobEnd& job) {
+    return {.host = host_name(),
+            .attempt = job.attempt,
+            .attempts = job.attempts,
+            .hints = {},
+            .report_file = job.report_file};
+}
+
+milliseconds time_of(const JobEnd& job) {
+    milliseconds longest{0};
+    for (const std::size_t index : job.order) {
+        const Worker& worker = job.workers[index];
+        longest = std::max(longest, between(worker.started_at, worker.ended_at));
+    }
+    return longest;
+}
+
+std::vector<std::string> hints_for_root(const WorkerEnd& root, const JobEnd& job) {
+    HintFacts facts{.status = root.status, .text = root.last_stderr};
+    if (root.error) facts.text += "\n" + root.error->message + "\n" + root.error->callstack;
+    // Our own SIGKILL needs no explanation.
+    if (root.stopped_with != 0) facts.status = {};
+    if (facts.status.signal == SIGKILL) {
+        facts.oom = compare(job.oom_before, read_oom_counts());
+    }
+    return hints_for(facts);
+}
+
+int exit_code_for(int code, ExitCode rule) {
+    return rule == ExitCode::torchrun && code != contract::exit_ok ? contract::exit_error : code;
+}
+
+RootError root_error(const WorkerEnd& root, const Verdict& verdict, const JobEnd& job) {
+    const ExitStatus& status = root.status;
+    const int code = status.ok() ? verdict.exit_code : status.code;
+    return {.error_file = error_file_path(job.error_folder, root.local_rank),
+            .error_code = status.signal != 0 ? -status.signal : code,
+            .otherwise = {headline(root, verdict)}};
+}
+
+Outcome with_json(Outcome outcome, JobReport report, const JobEnd& job) {
+    if (job.report_file.empty()) return outcome;
+    report.exit_code = outcome.exit_code;
+    report.message = outcome.text;
+    report.ran_for = time_of(job);
+    outcome.json = to_json(report);
+    return outcome;
+}
+
+Outcome failed(std::span<const WorkerEnd> ends, const Verdict& verdict, const JobEnd& job) {
+    JobFacts facts = facts_of(job);
+    facts.hints = hints_for_root(ends[verdict.root], job);
+    Outcome outcome{exit_code_for(verdict.exit_code, job.exit_code),
+                    failure_text(ends, verdict, facts)};
+    outcome.root = root_error(ends[verdict.root], verdict, job);
+    outcome.failed_rank = verdict.rank;
+    return with_json(
+        std::move(outcome),
+        {.outcome = "failed", .facts = std::move(facts), .verdict = verdict, .ended = ends}, job);
 }
 
 }  // namespace
 
-Outcome judge(const JobEnd& end) {
+Outcome judge(const JobEnd& job) {
     std::vector<WorkerEnd> ends;
-    for (const std::size_t index : end.order) {
-        ends.push_back(end_of(end.workers[index], end.error_folder));
+    for (const std::size_t index : job.order) ends.push_back(end_of(job.workers[index], job));
+    if (job.user_signal != 0) {
+        return with_json(
+            {contract::exit_signal_base + job.user_signal, stop_text(job.user_signal, ends)},
+            {.outcome = "stopped",
+             .signal = job.user_signal,
+             .facts = facts_of(job),
+             .ended = ends},
+            job);
     }
-    if (end.user_signal != 0) {
-        return {contract::exit_signal_base + end.user_signal, describe_stop(end.user_signal, ends)};
+    if (const auto verdict = whose_fault(ends)) return failed(ends, *verdict, job);
+    if (ends.size() != job.workers.size()) {
+        return with_json({contract::exit_error, "workers did not end"},
+                         {.outcome = "failed", .facts = facts_of(job), .ended = ends}, job);
     }
-    const auto verdict = whose_fault(ends);
-    if (verdict) return {verdict->exit_code, verdict->report, verdict->rank};
-    if (ends.size() == end.workers.size()) return {};
-    return {contract::exit_error, "workers did not end"};
+    return with_json({}, {.outcome = "succeeded", .facts = facts_of(job), .ended = ends}, job);
+}
+
+Outcome not_started(int exit_code, const std::string& why, const JobEnd& job) {
+    Outcome outcome{exit_code_for(exit_code, job.exit_code), why};
+    outcome.root = RootError{"", exit_code, {why}};
+    return with_json(std::move(outcome), {.outcome = "not_started", .facts = facts_of(job)}, job);
+}
+
+void publish(Outcome& outcome, const std::string& report_file) {
+    const auto also_say = [&](const std::string& problem) {
+        outcome.text += (outcome.text.empty() ? "" : "\n") + problem;
+    };
+    if (!outcome.json.empty()) {
+        const std::string problem = write_report_file(report_file, outcome.json);
+        if (!problem.empty()) also_say(problem);
+    }
+    const char* own = std::getenv("TORCHELASTIC_ERROR_FILE");
+    if (!outcome.root || own == nullptr || *own == '\0') return;
+    const RootError& root = *outcome.root;
+    const int problem =
+        contract::copy_error_file(root.error_file, own, root.error_code, root.otherwise);
+    if (problem != 0) {
+        also_say("cannot write TORCHELASTIC_ERROR_FILE " + std::string(own) + ": " +
+                 std::strerror(problem));
+    }
 }
 
 }  // namespace ddp::launcher

@@ -8,8 +8,9 @@
 namespace ddp::launcher {
 
 void Relay::add_pipes_of(std::size_t worker) {
-    pipes_.add(workers_[worker].out.fd(), EPOLLIN, worker * 2);
-    pipes_.add(workers_[worker].err.fd(), EPOLLIN, worker * 2 + 1);
+    const Worker& added = workers_[worker];
+    if (added.out.open()) pipes_.add(added.out.fd(), EPOLLIN, worker * 2);
+    if (added.err.open()) pipes_.add(added.err.fd(), EPOLLIN, worker * 2 + 1);
 }
 
 void Relay::relay_ready() {

@@ -19,7 +19,7 @@ public:
     int fd() const { return pipes_.fd(); }
     bool paused() const { return channel_.congested(); }
 
-    void add_pipes_of(std::size_t worker);
+    void add_pipes_of(std::size_t worker);  // those that it has
     // Relays what is there now, a bounded amount.
     void relay_ready();
 

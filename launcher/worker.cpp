@@ -48,10 +48,10 @@ std::string OutputPipe::close() {
 }
 
 Worker start_worker(WorkerStart start, int local_rank) {
-    Pipe out = make_pipe(local_rank);
-    Pipe err = make_pipe(local_rank);
-    start.descriptors.out = out.write_end.get();
-    start.descriptors.err = err.write_end.get();
+    Pipe out = start.descriptors.out < 0 ? make_pipe(local_rank) : Pipe{};
+    Pipe err = start.descriptors.err < 0 ? make_pipe(local_rank) : Pipe{};
+    if (out.write_end) start.descriptors.out = out.write_end.get();
+    if (err.write_end) start.descriptors.err = err.write_end.get();
     return {local_rank, WorkerProcess::start(start), OutputPipe(std::move(out.read_end)),
             OutputPipe(std::move(err.read_end)), std::nullopt};
 }

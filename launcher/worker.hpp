@@ -8,6 +8,7 @@
 #include "launcher/line_cutter.hpp"
 #include "launcher/worker_process.hpp"
 
+#include <chrono>
 #include <optional>
 #include <string>
 
@@ -37,18 +38,24 @@ private:
 };
 
 struct Worker {
+    using Clock = std::chrono::steady_clock;
+
     int local_rank;
     WorkerProcess process;
     OutputPipe out;
     OutputPipe err;
     std::optional<ExitStatus> ended;
     int stopped_with = 0;  // the last signal that we sent to stop it
+    bool held = false;     // it has stopped itself for a debugger
+    Clock::time_point started_at = Clock::now();
+    Clock::time_point asked_to_stop_at{};  // our first signal to stop it
+    Clock::time_point ended_at{};
 
     OutputPipe& pipe(Stream stream) { return stream == Stream::out ? out : err; }
 };
 
-// Starts a program with stdin from `start.descriptors.in` and pipes for the rest. Throws
-// SpawnError, SystemError.
+// Starts a program with stdin from `start.descriptors.in`, and pipes for those of the other two
+// that are not given (-1). Throws SpawnError, SystemError.
 Worker start_worker(WorkerStart start, int local_rank);
 
 }  // namespace ddp::launcher

@@ -10,6 +10,7 @@
 
 #include <array>
 #include <charconv>
+#include <cstdlib>
 #include <map>
 #include <string_view>
 
@@ -125,6 +126,11 @@ std::vector<std::string> own_environment() {
         environment.emplace_back(*entry);
     }
     return environment;
+}
+
+std::optional<std::string> from_environment(std::string_view name) {
+    const char* value = std::getenv(std::string(name).c_str());
+    return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
 }
 
 }  // namespace ddp::launcher

@@ -65,7 +65,8 @@ std::string make_run_id();
 // <folder>/rank_<local rank>.json
 std::string error_file_path(const std::string& folder, int local_rank);
 
-// This process's environment, "NAME=value".
+// This process's environment, "NAME=value"; and one variable of it.
 std::vector<std::string> own_environment();
+std::optional<std::string> from_environment(std::string_view name);
 
 }  // namespace ddp::launcher

@@ -1,7 +1,8 @@
 // The whose-fault rule as a table: ends in order of detection, and who is to blame.
 #include "launcher/failure.hpp"
 
-#include <gmock/gmock.h>
+#include "launcher/worker_ends.hpp"
+
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -9,33 +10,11 @@
 namespace ddp::launcher {
 namespace {
 
-using ::testing::HasSubstr;
-using ::testing::Not;
-
-WorkerEnd ended(int rank, ExitStatus status) {
-    WorkerEnd end;
-    end.rank = rank;
-    end.local_rank = rank;
-    end.pid = 100 + rank;
-    end.status = status;
-    return end;
-}
-WorkerEnd exited(int rank, int code) { return ended(rank, {.code = code}); }
-WorkerEnd killed(int rank, int signal) { return ended(rank, {.signal = signal}); }
-WorkerEnd because_of(int rank, int peer) {
-    WorkerEnd end = exited(rank, 82);
-    end.error = contract::ErrorReport{"PeerError: gone", peer};
-    return end;
-}
-WorkerEnd aborted_because_of(int rank, int peer) {
-    WorkerEnd end = killed(rank, SIGABRT);
-    end.error = contract::ErrorReport{"PeerError: gone", peer};
-    return end;
-}
-WorkerEnd stopped(WorkerEnd end, int signal) {
-    end.stopped_with = signal;
-    return end;
-}
+using testing::aborted_because_of;
+using testing::because_of;
+using testing::exited;
+using testing::killed;
+using testing::stopped;
 
 struct Case {
     const char* name;
@@ -79,47 +58,24 @@ TEST(WhoseFault, TheRootCauseIsTheFirstFailureThatIsNotBecauseOfAPeer) {
     }
 }
 
-TEST(WhoseFault, TheReportNamesRankPidAndHowItEnded) {
-    const auto verdict = whose_fault(std::vector{exited(0, 0), killed(1, SIGSEGV)});
-    ASSERT_TRUE(verdict);
-    EXPECT_EQ(verdict->report, "rank 1 (local rank 1, pid 101) failed: SIGSEGV (signal 11)");
+TEST(WhoseFault, TheRootIsPointedAtAndWhetherItsPeersNamedIt) {
+    const std::vector own{exited(0, 0), killed(1, SIGSEGV)};
+    EXPECT_EQ(whose_fault(own)->root, 1U);
+    EXPECT_FALSE(whose_fault(own)->named_by_peers);
+    const std::vector named{because_of(0, 2), because_of(1, 2), stopped(killed(2, 9), 9)};
+    EXPECT_EQ(whose_fault(named)->root, 2U);
+    EXPECT_TRUE(whose_fault(named)->named_by_peers);
 }
 
-TEST(WhoseFault, TheReportHasTheMessageOfTheErrorFile) {
-    WorkerEnd root = exited(1, 1);
-    root.error = contract::ErrorReport{"UsageError: no data\nin ./data\n", std::nullopt};
-    const auto verdict = whose_fault(std::vector{root});
-    ASSERT_TRUE(verdict);
-    EXPECT_THAT(verdict->report, HasSubstr("exit code 1\n  UsageError: no data\n  in ./data"));
-    EXPECT_NE(verdict->report.back(), '\n');
-}
-
-TEST(WhoseFault, ALongMessageIsCut) {
-    WorkerEnd root = exited(0, 1);
-    root.error = contract::ErrorReport{std::string(1 << 20, 'x'), std::nullopt};
-    const auto verdict = whose_fault(std::vector{root});
-    ASSERT_TRUE(verdict);
-    EXPECT_LT(verdict->report.size(), 5000U);
-}
-
-TEST(WhoseFault, TheReportSaysWhatBecameOfTheOthers) {
-    const auto verdict = whose_fault(std::vector{exited(4, 0), exited(1, 7), because_of(3, 1),
-                                                 stopped(killed(2, SIGKILL), SIGKILL),
-                                                 stopped(exited(0, 0), SIGTERM)});
-    ASSERT_TRUE(verdict);
-    EXPECT_THAT(
-        verdict->report,
-        HasSubstr("then: rank 0 ended with exit code 0 after SIGTERM, rank 2 was stopped by "
-                  "SIGKILL, rank 3 left with exit code 82"));
-    EXPECT_THAT(verdict->report, Not(HasSubstr("rank 4")));
-}
-
-TEST(WhoseFault, AStopByTheUserNamesTheSignalAndHowWorkersTookIt) {
-    EXPECT_EQ(
-        describe_stop(
-            SIGINT, std::vector{stopped(killed(1, SIGINT), SIGINT), stopped(exited(0, 3), SIGINT)}),
-        "stopped by SIGINT; rank 0 ended with exit code 3 after SIGINT, rank 1 was stopped by "
-        "SIGINT");
+TEST(PartOfAWorker, IsToldFromItsEnd) {
+    EXPECT_EQ(part_of(exited(0, 3), true), Part::root_cause);
+    EXPECT_EQ(part_of(exited(0, 3), false), Part::failed);
+    EXPECT_EQ(part_of(killed(0, SIGTERM), false), Part::failed);
+    EXPECT_EQ(part_of(because_of(0, 1), false), Part::left);
+    EXPECT_EQ(part_of(aborted_because_of(0, 1), false), Part::left);
+    EXPECT_EQ(part_of(stopped(exited(0, 0), SIGTERM), false), Part::stopped);
+    EXPECT_EQ(part_of(stopped(because_of(0, 1), SIGTERM), false), Part::stopped);
+    EXPECT_EQ(part_of(exited(0, 0), false), Part::fine);
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ TEST_F(LaunchSignal, AStopSignalReachesEveryWorkerAndGivesItsExitCode) {
         const LaunchResult result = job.wait();
         EXPECT_EQ(result.exit_code, 128 + signal);
         EXPECT_THAT(result.err, HasSubstr("ddp-launch: stopped by " + signal_name(signal)));
-        EXPECT_THAT(result.err, HasSubstr("rank 2 ended with exit code 0 after"));
+        EXPECT_THAT(result.err, HasSubstr("rank 0-2 (exit code 0 after "));
     }
 }
 
@@ -58,7 +58,7 @@ TEST_F(LaunchSignal, WhoIgnoresTheSignalIsKilledAfterTheGrace) {
     EXPECT_EQ(job.wait(milliseconds{300}).exit_code, -1) << "the grace is not over";
     const LaunchResult result = job.wait();
     EXPECT_EQ(result.exit_code, 143);
-    EXPECT_THAT(result.err, HasSubstr("rank 0 was stopped by SIGKILL"));
+    EXPECT_THAT(result.err, HasSubstr("stopped  rank 0, 1 (SIGKILL, "));
 }
 
 TEST_F(LaunchSignal, ASecondInterruptKillsAtOnce) {
@@ -70,7 +70,7 @@ TEST_F(LaunchSignal, ASecondInterruptKillsAtOnce) {
     job.signal(SIGINT);
     const LaunchResult result = job.wait();
     EXPECT_EQ(result.exit_code, 130);
-    EXPECT_THAT(result.err, HasSubstr("rank 1 was stopped by SIGKILL"));
+    EXPECT_THAT(result.err, HasSubstr("stopped  rank 0, 1 (SIGKILL, "));
 }
 
 TEST_F(LaunchSignal, AThirdInterruptDoesNotWaitForAnAgentThatHangs) {

@@ -1,0 +1,37 @@
+// A stop is an event of its own for waitid(): asking for stops alone leaves a worker's end to be
+// reaped in its order.
+#include "launcher/held_workers.hpp"
+
+#include "contract/error_file.hpp"
+#include "launcher/worker_variables.hpp"
+
+#include <sys/wait.h>
+
+namespace ddp::launcher {
+namespace {
+
+bool has_stopped(const Worker& worker) {
+    siginfo_t info{};
+    const auto handle = static_cast<id_t>(worker.process.pidfd());
+    return ::waitid(P_PIDFD, handle, &info, WSTOPPED | WNOHANG) == 0 && info.si_pid != 0;
+}
+
+}  // namespace
+
+std::string describe_newly_held(std::span<Worker> workers, const std::string& error_folder) {
+    std::string text;
+    for (Worker& worker : workers) {
+        if (worker.ended || worker.held || !has_stopped(worker)) continue;
+        const auto report =
+            contract::read_error_file(error_file_path(error_folder, worker.local_rank));
+        if (!report) continue;
+        worker.held = true;
+        const std::string pid = std::to_string(worker.process.pid());
+        text += (text.empty() ? "rank " : "\nrank ") + std::to_string(worker.local_rank) +
+                " (pid " + pid + ") is held for a debugger: gdb -p " + pid + "; kill -CONT " + pid +
+                " lets it die\n  " + report->message.substr(0, report->message.find('\n'));
+    }
+    return text;
+}
+
+}  // namespace ddp::launcher

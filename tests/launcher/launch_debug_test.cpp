@@ -1,0 +1,101 @@
+// --break-on-failure and --stdin with real workers.
+#include "launcher/launch_fixture.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <csignal>
+
+namespace ddp::launcher::testing {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class BreakOnFailure : public LaunchTest {
+protected:
+    Launch::Words failing(const char* verb) const {
+        return {"--nproc-per-node=2", "--break-on-failure", DDP_TEST_FAILING_WORKER, verb};
+    }
+    // The pid in "rank 1 (pid 123) is held", once the launcher has said it.
+    static pid_t wait_until_held(Launch& job) {
+        const std::string before = "ddp-launch: rank 1 (pid ";
+        const auto deadline = base::Deadline::after(patience);
+        std::string said;
+        while (said.find(" is held") == said.npos && !deadline.passed()) {
+            said = job.wait(milliseconds{20}).err;
+        }
+        EXPECT_THAT(said, HasSubstr(before));
+        const std::size_t found = said.find(before);
+        return found == said.npos ? -1 : std::stoi(said.substr(found + before.size()));
+    }
+};
+
+TEST_F(BreakOnFailure, ARankThatThrowsIsHeldAndTheOthersGoOn) {
+    Launch job(folder_, failing("throw"));
+    ASSERT_TRUE(job.wait_for_output("ready"));
+    const pid_t pid = wait_until_held(job);
+    ASSERT_GT(pid, 0);
+    const std::string number = std::to_string(pid);
+    const LaunchResult while_held = job.wait(milliseconds{500});
+    EXPECT_EQ(while_held.exit_code, -1);
+    EXPECT_EQ(while_held.err, "ddp-launch: rank 1 (pid " + number +
+                                  ") is held for a debugger: gdb -p " + number + "; kill -CONT " +
+                                  number +
+                                  " lets it die\n"
+                                  "ddp-launch:   ddp::UsageError: there is no data\n");
+    ASSERT_EQ(::kill(pid, SIGCONT), 0);
+    const LaunchResult result = job.wait();
+    EXPECT_EQ(result.exit_code, 128 + SIGABRT);
+    EXPECT_THAT(result.err, HasSubstr("error    ddp::UsageError: there is no data\n"));
+    EXPECT_THAT(result.err, HasSubstr("stopped  rank 0 (SIGTERM, "));
+}
+
+TEST_F(BreakOnFailure, ARankThatAbortsIsHeldAndAStopEndsIt) {
+    Launch job(folder_, failing("abort"));
+    ASSERT_TRUE(job.wait_for_output("ready"));
+    ASSERT_GT(wait_until_held(job), 0);
+    job.signal(SIGINT);
+    EXPECT_EQ(job.wait().exit_code, 130);
+}
+
+TEST_F(BreakOnFailure, AStopFromElsewhereIsNoFailure) {
+    Launch job(folder_, plain({"--break-on-failure"}, {"wait_forever"}));
+    ASSERT_TRUE(job.wait_for_output("ready "));
+    const pid_t worker = std::stoi(job.out().substr(job.out().find(' ')));
+    ASSERT_EQ(::kill(worker, SIGSTOP), 0);
+    EXPECT_THAT(job.wait(milliseconds{300}).err, Not(HasSubstr("is held")));
+    job.signal(SIGTERM);
+    EXPECT_EQ(job.wait().exit_code, 143);
+}
+
+TEST_F(BreakOnFailure, WithoutItNobodyIsHeld) {
+    const LaunchResult result = launch({"--nproc-per-node=2", DDP_TEST_FAILING_WORKER, "throw"});
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_THAT(result.err, Not(HasSubstr("is held")));
+}
+
+class LaunchStdin : public LaunchTest {
+protected:
+    // A launcher whose input is a pipe, inside another one.
+    LaunchResult feed(const std::string& options, const std::string& worker) {
+        return launch({"bash", "-c",
+                       "printf 'one\\ntwo\\n' | " + std::string(DDP_LAUNCH) + " " + options +
+                           " bash -c '" + worker + "'"});
+    }
+};
+
+TEST_F(LaunchStdin, GoesToTheRankThatIsNamedAndToNoOther) {
+    const LaunchResult result = feed("--nproc-per-node=3 --stdin=1", "echo $RANK $(wc -l) | cat");
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    std::vector<std::string> lines = lines_of(result.out);
+    std::sort(lines.begin(), lines.end());
+    EXPECT_EQ(lines, (std::vector<std::string>{"0 0", "1 2", "2 0"}));
+}
+
+TEST_F(LaunchStdin, IsNobodysUnlessAskedFor) { EXPECT_EQ(feed("", "wc -l").out, "0\n"); }
+
+}  // namespace
+}  // namespace ddp::launcher::testing
