@@ -183,7 +183,7 @@ std::string help_text() {
             "$PYTHON_EXEC,\n"
             "else python3. All words after the program are the program's; ${local_rank} in them "
             "becomes\n"
-            "the local rank, $$ a $. Exit code: that of the rank that failed first (128 + signal "
+            "the local rank. Exit code: that of the rank that failed first (128 + signal "
             "for a\n"
             "signal), 2 for a wrong command line, 126 and 127 for a program that cannot run.\n";
     return text.str();

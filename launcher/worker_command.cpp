@@ -61,6 +61,13 @@ private:
     Program missing_;
 };
 
+// An argument that does not name the local rank is not ours to touch: a shell's $$ stays.
+std::string expand(const std::string& argument, int local_rank) {
+    const bool named = argument.find("$local_rank") != argument.npos ||
+                       argument.find("${local_rank}") != argument.npos;
+    return named ? substitute_local_rank(argument, local_rank) : argument;
+}
+
 // The words before the worker's own arguments.
 std::vector<std::string> start_of_command(const Options& options, const ProgramSearch& search,
                                           int local_rank) {
@@ -68,7 +75,7 @@ std::vector<std::string> start_of_command(const Options& options, const ProgramS
     if (!runs_under_python(options)) return {program};
     std::vector<std::string> words{search.python, "-u"};
     if (options.program_kind == ProgramKind::module) words.emplace_back("-m");
-    words.push_back(substitute_local_rank(program, local_rank));
+    words.push_back(expand(program, local_rank));
     return words;
 }
 
@@ -115,7 +122,7 @@ WorkerCommands worker_commands(const Options& options, int workers, const Progra
         }
         if (options.pass_local_rank) words.push_back("--local_rank=" + std::to_string(rank));
         for (std::size_t at = 1; at < options.command.size(); ++at) {
-            words.push_back(substitute_local_rank(options.command[at], rank));
+            words.push_back(expand(options.command[at], rank));
         }
         // The last given is the innermost: nearest to the program, as the words stand.
         for (auto wrap = options.wraps.rbegin(); wrap != options.wraps.rend(); ++wrap) {

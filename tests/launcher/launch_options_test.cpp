@@ -87,7 +87,7 @@ TEST_F(LaunchOptions, AWrapRunsItsRanksUnderACommand) {
 
 TEST_F(LaunchOptions, ArgumentsAreExpandedForEachWorker) {
     const LaunchResult result =
-        launch({"-n2", "bash", "-c", "echo $0 $1", "log${local_rank}", "a$$b"});
+        launch({"-n2", "bash", "-c", "echo $0 $1", "log${local_rank}", "a$b"});
     EXPECT_THAT(lines_of(result.out), UnorderedElementsAre("log0 a$b", "log1 a$b")) << result.err;
 }
 

@@ -69,8 +69,8 @@ TEST(WorkerCommand, TheLocalRankIsPassedAfterTheProgram) {
 }
 
 TEST(WorkerCommand, ArgumentsAreTemplates) {
-    EXPECT_THAT(command_of({"echo", "${local_rank}", "a$$b"}).arguments,
-                ElementsAre("echo", "1", "a$b"));
+    EXPECT_THAT(command_of({"echo", "${local_rank}", "a$$b$local_rank", "a$$b"}).arguments,
+                ElementsAre("echo", "1", "a$b1", "a$$b"));
     EXPECT_THAT(command_of({"rank${local_rank}.py"}).arguments,
                 ElementsAre("python3", "-u", "rank1.py"));
     // A program's own name is no argument.
