@@ -54,6 +54,10 @@ public:
     Backend backend() const noexcept;
     std::chrono::milliseconds timeout() const noexcept;
 
+    // Tells ddp-launch how far this rank is, for its status line: two stores into memory that they
+    // share, so call it each step. Without ddp-launch it does nothing. A rate of 0: not known.
+    void publish_progress(std::int64_t step, double steps_per_second = 0) noexcept;
+
     // Replaces `tensor` on every rank by the element-wise reduction over all ranks, in place.
     // All ranks pass the same number of elements, dtype and op. Returns at once; the memory is
     // borrowed until the Work is done. Other collectives likewise.

@@ -91,6 +91,12 @@ Device ProcessGroup::device() const noexcept { return {}; }
 Backend ProcessGroup::backend() const noexcept { return impl_->backend->kind(); }
 std::chrono::milliseconds ProcessGroup::timeout() const noexcept { return impl_->timeout; }
 
+void ProcessGroup::publish_progress(std::int64_t step, double steps_per_second) noexcept {
+    contract::ControlPage& page = impl_->control->own_page();
+    page.step.store(step, std::memory_order_relaxed);
+    page.steps_per_second.store(steps_per_second, std::memory_order_relaxed);
+}
+
 Work ProcessGroup::all_reduce(const TensorView& tensor, ReduceOp op, Stream stream) {
     return all_reduce(tensor, tensor, op, stream);
 }

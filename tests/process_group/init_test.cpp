@@ -2,6 +2,7 @@
 #include <ddp/testing.hpp>
 
 #include "base/socket.hpp"
+#include "contract/control_page.hpp"
 
 #include <ddp/error.hpp>
 
@@ -54,6 +55,20 @@ void set_environment(int rank, int ranks, std::uint16_t port) {
     ::setenv("WORLD_SIZE", std::to_string(ranks).c_str(), 1);
     ::setenv("MASTER_ADDR", "127.0.0.1", 1);
     ::setenv("MASTER_PORT", std::to_string(port).c_str(), 1);
+}
+
+TEST(InitProcessGroup, PublishedProgressIsInThePageThatTheLauncherReads) {
+    const auto region = contract::ControlRegion::create(1);
+    const int handed_over = ::dup(region.fd());  // closed by the group
+    ::setenv("DDP_CONTROL_FD", region.handover(handed_over).c_str(), 1);
+    ProcessGroup group = init_process_group();
+    ::unsetenv("DDP_CONTROL_FD");
+    group.publish_progress(12, 3.5);
+    EXPECT_EQ(region.page(0).step.load(), 12);
+    EXPECT_EQ(region.page(0).steps_per_second.load(), 3.5);
+    group.publish_progress(13);
+    EXPECT_EQ(region.page(0).step.load(), 13);
+    EXPECT_EQ(region.page(0).steps_per_second.load(), 0);
 }
 
 TEST(InitProcessGroup, MakesAWorldOfOneWithoutAnEnvironment) {
