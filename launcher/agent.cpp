@@ -31,6 +31,8 @@ namespace {
 using Clock = StopSequence::Clock;
 using std::chrono::milliseconds;
 
+constexpr milliseconds time_for_last_words{500};
+
 enum class Source : std::uint32_t { channel, signals, store, pipes, worker };
 
 constexpr Poller::Tag tag_of(Source source, std::size_t index = 0) {
@@ -51,10 +53,12 @@ private:
     };
     bool leash_held() const { return channel_.open(); }
 
-    Outcome run_attempts();
-    Outcome run_attempt(int number);
+    int run_attempts();
+    std::optional<int> run_attempt(int number);
     std::optional<Problem> supervise(Attempt& attempt);
-    bool restart_after(Outcome& outcome, Clock::time_point started);
+    void relay_rest(std::optional<Clock::time_point> until);
+    std::optional<milliseconds> decide(Outcome& outcome, Clock::duration lasted);
+    std::optional<int> prepare_restart(milliseconds delay);
     void pause(milliseconds time);
     void handle_events(std::optional<Clock::time_point> wake_at);
     void handle(Poller::Tag tag);
@@ -68,6 +72,7 @@ private:
     SignalReader signals_;
     std::optional<store::StoreServer> store_;
     Poller events_;
+    LogTree logs_{job_.options.log_dir, job_.options.run_id};
     RestartPolicy restarts_;
     rlimit users_descriptor_limit_ = raise_descriptor_limit();
     Attempt* attempt_ = nullptr;          // the one that runs; null between two
@@ -90,36 +95,45 @@ Agent::Agent(AgentJob job, base::UniqueFd channel)
 }
 
 int Agent::run() {
-    Outcome outcome = run_attempts();
-    publish(outcome, job_.report_file());
-    if (!outcome.text.empty()) channel_.send(FailureMessage{outcome.text});
-    channel_.send(DoneMessage{outcome.exit_code});
-    channel_.flush_down_to(0);
-    return outcome.exit_code;
+    const int exit_code = run_attempts();
+    channel_.send(DoneMessage{exit_code});
+    while (leash_held() && channel_.queued_bytes() > 0) handle_events(std::nullopt);
+    return exit_code;
 }
 
-Outcome Agent::run_attempts() {
+int Agent::run_attempts() {
     try {
         finish_containment(job_.agent);
     } catch (const std::exception& error) {
-        return {contract::exit_error, error.what()};
+        channel_.send(FailureMessage{error.what()});
+        return contract::exit_error;
     }
     for (;;) {
-        const auto started = Clock::now();
-        Outcome outcome = run_attempt(restarts_.restarts());
-        if (!restart_after(outcome, started)) return outcome;
+        if (const auto exit_code = run_attempt(restarts_.restarts())) return *exit_code;
     }
 }
 
-Outcome Agent::run_attempt(int number) {
-    Attempt attempt(job_, number, channel_, events_,
+// The job's exit code, or nothing when another attempt is to follow.
+std::optional<int> Agent::run_attempt(int number) {
+    const auto started = Clock::now();
+    Attempt attempt(job_, number, logs_, channel_, events_,
                     {.pipes = tag_of(Source::pipes),
                      .worker = [](std::size_t index) { return tag_of(Source::worker, index); }});
     attempt_ = &attempt;
     const std::optional<Problem> problem = supervise(attempt);
-    attempt_ = nullptr;
     if (!leash_held()) attempt.kill_now();
-    return problem ? attempt.finish(problem->exit_code, problem->text) : attempt.finish();
+    attempt.sweep();
+    // The report comes after the last words, but does not wait for a reader that takes nothing.
+    relay_rest(Clock::now() + time_for_last_words);
+    Outcome outcome =
+        problem ? attempt.outcome(problem->exit_code, problem->text) : attempt.outcome();
+    const auto restart = decide(outcome, Clock::now() - started);
+    if (!restart) publish(outcome, logs_.report_file());
+    if (!outcome.text.empty()) channel_.send(FailureMessage{std::move(outcome.text)});
+    relay_rest(std::nullopt);
+    attempt_ = nullptr;
+    if (!restart) return outcome.exit_code;
+    return prepare_restart(*restart);
 }
 
 // Until all workers have ended or the front is gone. What it returns is why the attempt did not
@@ -129,6 +143,7 @@ std::optional<Agent::Problem> Agent::supervise(Attempt& attempt) {
         attempt.start_workers(users_descriptor_limit_);
         while (leash_held() && !attempt.all_ended() && !attempt.hopeless(Clock::now())) {
             handle_events(attempt.wakes_at());
+            attempt.look_at_progress();
             attempt.apply_stop_sequence();
         }
     } catch (const SpawnError& error) {
@@ -139,26 +154,38 @@ std::optional<Agent::Problem> Agent::supervise(Attempt& attempt) {
     return std::nullopt;
 }
 
-// Tells the user what happened and what follows. What a new attempt finds is as new as it is: an
-// empty store without connections, an empty folder for error files.
-bool Agent::restart_after(Outcome& outcome, Clock::time_point started) {
-    if (!outcome.failed_rank || stopped_by_user_ || !leash_held()) return false;
-    const auto lasted = std::chrono::duration_cast<milliseconds>(Clock::now() - started);
-    const RestartPolicy::Decision decision = restarts_.decide(
-        {.rank = *outcome.failed_rank, .exit_code = outcome.exit_code, .lasted = lasted});
+// Until the front has all that workers wrote, or the time is over.
+void Agent::relay_rest(std::optional<Clock::time_point> until) {
+    while (!attempt_->drain() && leash_held()) {
+        if (until && Clock::now() >= *until) return;
+        handle_events(until);
+    }
+}
+
+// The pause before another attempt, if there is to be one; the outcome's text then says so.
+std::optional<milliseconds> Agent::decide(Outcome& outcome, Clock::duration lasted) {
+    if (!outcome.failed_rank || stopped_by_user_ || !leash_held()) return std::nullopt;
+    const RestartPolicy::Decision decision =
+        restarts_.decide({.rank = *outcome.failed_rank,
+                          .exit_code = outcome.exit_code,
+                          .lasted = std::chrono::duration_cast<milliseconds>(lasted)});
     if (!decision.text.empty()) outcome.text += "\n" + decision.text;
-    if (!decision.restart) return false;
-    channel_.send(FailureMessage{std::exchange(outcome.text, {})});
-    pause(decision.delay);
-    if (!leash_held()) return false;
+    return decision.restart ? std::optional(decision.delay) : std::nullopt;
+}
+
+// What a new attempt finds is as new as it is: an empty store without connections, an empty folder
+// for error files. Returns an exit code if the user has stopped the job meanwhile.
+std::optional<int> Agent::prepare_restart(milliseconds delay) {
+    pause(delay);
+    if (!leash_held()) return contract::exit_error;
     if (stopped_by_user_) {
-        outcome.exit_code = contract::exit_signal_base + *stopped_by_user_;
-        outcome.text = "stopped by " + signal_name(*stopped_by_user_) + " before the restart";
-        return false;
+        channel_.send(
+            FailureMessage{"stopped by " + signal_name(*stopped_by_user_) + " before the restart"});
+        return contract::exit_signal_base + *stopped_by_user_;
     }
     remove_error_folder(job_.error_folder);
     if (store_) store_->start_attempt(static_cast<std::uint32_t>(restarts_.restarts()));
-    return true;
+    return std::nullopt;
 }
 
 void Agent::pause(milliseconds time) {
@@ -196,6 +223,8 @@ void Agent::handle_messages() {
             if (attempt_ != nullptr) attempt_->kill_soon();
         } else if (const auto* pass_on = std::get_if<SignalMessage>(&*message)) {
             if (attempt_ != nullptr) attempt_->signal_workers(pass_on->signal);
+        } else if (const auto* shown = std::get_if<ShownMessage>(&*message)) {
+            if (attempt_ != nullptr) attempt_->on_shown(*shown);
         }
     }
 }
@@ -216,7 +245,6 @@ void Agent::request_stop(int signal, milliseconds grace) {
 void Agent::update_events() {
     const bool waiting = channel_.queued_bytes() > 0;
     events_.change(channel_.fd(), waiting ? EPOLLIN | EPOLLOUT : EPOLLIN, tag_of(Source::channel));
-    if (attempt_ != nullptr) attempt_->update_events();
 }
 
 }  // namespace

@@ -4,9 +4,13 @@
 #include "launcher/containment.hpp"
 #include "launcher/handed_descriptors.hpp"
 #include "launcher/options.hpp"
+#include "launcher/progress_watch.hpp"
 #include "launcher/rendezvous.hpp"
 #include "launcher/worker_command.hpp"
 
+#include <sys/ioctl.h>
+
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,13 +23,10 @@ struct AgentJob {
     std::vector<std::string> one_gpu_each;  // with --virtual-local-rank
     Rendezvous rendezvous;
     std::string error_folder;
+    std::optional<winsize> terminal = {};  // --tty
+    Watching progress = Watching::off;     // for a status line
     HandedDescriptors handed = {};
     ForkedAgent agent{};
-
-    // Empty: none is wanted.
-    std::string report_file() const {
-        return options.log_dir.empty() ? "" : options.log_dir + "/report.json";
-    }
 };
 
 }  // namespace ddp::launcher

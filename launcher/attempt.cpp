@@ -6,7 +6,6 @@
 #include "launcher/descriptor_limit.hpp"
 #include "launcher/error_folder.hpp"
 #include "launcher/held_workers.hpp"
-#include "launcher/process_sweep.hpp"
 #include "launcher/visible_gpus.hpp"
 #include "launcher/worker_variables.hpp"
 
@@ -33,15 +32,19 @@ constexpr milliseconds sweep_time{5000};
 
 }  // namespace
 
-Attempt::Attempt(const AgentJob& job, int number, Channel& channel, Poller& events, Tags tags)
+Attempt::Attempt(const AgentJob& job, int number, const LogTree& logs, Channel& channel,
+                 Poller& events, Tags tags)
     : job_(job),
       number_(number),
+      logs_(logs),
+      error_files_(logs.wanted() ? logs.error_files(number) : error_files_in(job.error_folder)),
       channel_(channel),
       events_(events),
       tags_(std::move(tags)),
       grace_(job.options.shutdown_timeout),
       control_(contract::ControlRegion::create(job.workers)) {
     events_.add(relay_.fd(), EPOLLIN, tags_.pipes);
+    progress_.set_restarts(number);
 }
 
 Attempt::~Attempt() {
@@ -53,7 +56,8 @@ Attempt::~Attempt() {
 
 void Attempt::start_workers(const rlimit& users_descriptor_limit) {
     require_descriptors_for(job_.workers);
-    make_error_folder(job_.error_folder);
+    if (!logs_.wanted()) make_error_folder(job_.error_folder);
+    relay_.begin_attempt(job_.workers, number_);
     const base::UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
     if (!null) throw SystemError("open /dev/null", errno);
     if (job_.options.break_on_failure) ::setenv("DDP_BREAK_ON_FAILURE", "1", 1);
@@ -64,7 +68,7 @@ void Attempt::start_workers(const rlimit& users_descriptor_limit) {
         .master_port = job_.rendezvous.port,
         .agent_store = job_.options.agent_store == AgentStore::on,
         .run_id = job_.options.run_id,
-        .error_folder = job_.error_folder,
+        .error_files = error_files_,
         .control = control_.handover(control_.fd()),
         .role = job_.options.role,
         .restart_count = number_,
@@ -79,7 +83,7 @@ void Attempt::start_workers(const rlimit& users_descriptor_limit) {
             command.path, command.arguments, worker_environment(variables, rank, inherited),
             job_.handed.for_worker(rank, null.get(), control_.fd()), users_descriptor_limit};
         const std::size_t index = workers_.size();
-        Worker& worker = workers_.emplace_back(start_worker(std::move(start), rank));
+        Worker& worker = workers_.emplace_back(start_worker(std::move(start), rank, job_.terminal));
         events_.add(worker.process.pidfd(), EPOLLIN, tags_.worker(index));
         relay_.add_pipes_of(index);
         channel_.send(StateMessage{WorkerState::started, rank, worker.process.pid()});
@@ -150,7 +154,7 @@ void Attempt::start_failure_stop(const Worker& failed) {
 // pidfd, which knows the order.
 void Attempt::note_children() {
     if (job_.options.break_on_failure) {
-        const std::string held = describe_newly_held(workers_, job_.error_folder);
+        const std::string held = describe_newly_held(workers_, error_files_);
         if (!held.empty()) channel_.send(FailureMessage{held});
     }
     for (;;) {
@@ -164,46 +168,49 @@ void Attempt::note_children() {
     }
 }
 
-void Attempt::update_events() {
-    events_.change(relay_.fd(), relay_.paused() ? 0U : EPOLLIN, tags_.pipes);
+void Attempt::look_at_progress() {
+    if (const auto news = progress_.look(Clock::now(), control_)) channel_.send(*news);
 }
 
-Outcome Attempt::finish() {
-    return sweep_and_drain([this] { return judge(end()); });
+std::optional<Attempt::Time> Attempt::wakes_at() const {
+    const auto stop = stop_.next();
+    const auto progress = progress_.next();
+    if (!stop || !progress) return stop ? stop : progress;
+    return std::min(*stop, *progress);
 }
 
-Outcome Attempt::finish(int exit_code, const std::string& why) {
-    return sweep_and_drain([&] { return not_started(exit_code, why, end()); });
+// What the workers leave behind may still write, also into the error files that tell whose fault
+// it was.
+void Attempt::sweep() { swept_ = sweep_descendants(base::Deadline::after(sweep_time)); }
+
+Outcome Attempt::outcome() const { return with_survivors(judge(end())); }
+
+Outcome Attempt::outcome(int exit_code, const std::string& why) const {
+    return with_survivors(not_started(exit_code, why, end()));
+}
+
+Outcome Attempt::with_survivors(Outcome outcome) const {
+    if (swept_.complete) return outcome;
+    outcome.text += (outcome.text.empty() ? "" : "\n") + std::string("could not be killed: ") +
+                    describe_survivors(swept_);
+    if (outcome.exit_code == contract::exit_ok) outcome.exit_code = contract::exit_error;
+    outcome.failed_rank.reset();  // not a state to start anew from
+    return outcome;
 }
 
 JobEnd Attempt::end() const {
     return {.workers = workers_,
             .order = order_,
             .user_signal = user_signal_,
-            .error_folder = job_.error_folder,
+            .error_files = error_files_,
             .exit_code = job_.options.exit_code,
-            .report_file = job_.report_file(),
+            .report_file = logs_.report_file(),
             .attempt = 1 + number_,
             .attempts = 1 + job_.options.max_restarts,
             .oom_before = oom_before_,
             .gpu_of = [this](int rank) {
                 return gpu_of(job_.options, visible_gpus(from_environment), rank);
             }};
-}
-
-// What the workers leave behind may still write, also into the error files that tell whose fault
-// it was.
-Outcome Attempt::sweep_and_drain(const std::function<Outcome()>& judged) {
-    const SweepResult sweep = sweep_descendants(base::Deadline::after(sweep_time));
-    relay_.drain();
-    Outcome outcome = judged();
-    if (!sweep.complete) {
-        outcome.text += (outcome.text.empty() ? "" : "\n") + std::string("could not be killed: ") +
-                        describe_survivors(sweep);
-        if (outcome.exit_code == contract::exit_ok) outcome.exit_code = contract::exit_error;
-        outcome.failed_rank.reset();  // not a state to start anew from
-    }
-    return outcome;
 }
 
 }  // namespace ddp::launcher

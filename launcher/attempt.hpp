@@ -6,8 +6,11 @@
 #include "contract/control_page.hpp"
 #include "launcher/agent_job.hpp"
 #include "launcher/channel.hpp"
+#include "launcher/log_files.hpp"
 #include "launcher/outcome.hpp"
 #include "launcher/poller.hpp"
+#include "launcher/process_sweep.hpp"
+#include "launcher/progress_watch.hpp"
 #include "launcher/relay.hpp"
 #include "launcher/stop_sequence.hpp"
 #include "launcher/worker.hpp"
@@ -34,7 +37,8 @@ public:
     };
 
     // Everything is borrowed and outlives the attempt. `number`: 0, 1, ...
-    Attempt(const AgentJob& job, int number, Channel& channel, Poller& events, Tags tags);
+    Attempt(const AgentJob& job, int number, const LogTree& logs, Channel& channel, Poller& events,
+            Tags tags);
     ~Attempt();
     Attempt(const Attempt&) = delete;
     Attempt& operator=(const Attempt&) = delete;
@@ -45,44 +49,52 @@ public:
     bool all_ended() const { return order_.size() == workers_.size(); }
     // Waiting longer for who was killed makes no sense.
     bool hopeless(Time now) const { return stop_.hopeless(now); }
-    std::optional<Time> wakes_at() const { return stop_.next(); }
+    // When apply_stop_sequence() or look_at_progress() has something to do.
+    std::optional<Time> wakes_at() const;
 
     void request_stop(int signal, std::chrono::milliseconds grace);
     void kill_soon();                       // by the schedule: those who ended are noted first
     void kill_now() const;                  // without a word
     void signal_workers(int signal) const;  // nothing more
     void apply_stop_sequence();
+    void look_at_progress();
 
     // A worker's pidfd is readable.
     void note_end(std::size_t worker);
     void relay_ready() { relay_.relay_ready(); }
-    // Pauses or resumes reading from workers, by how much the front has still to take.
-    void update_events();
+    void on_shown(const ShownMessage& message) { relay_.on_shown(message); }
     // At SIGCHLD: orphans of the workers that ended, and workers that hold themselves.
     void note_children();
 
-    // Kills whatever is left, relays its last words, and says what it all means.
-    Outcome finish();
+    // Then, in this order: kills whatever is left; relays the last words (again and again, as the
+    // front has room for them, until it says that all are); says what it all means.
+    void sweep();
+    bool drain() { return relay_.drain(); }
+    Outcome outcome() const;
     // When it could not start or go on: the same, with the reason.
-    Outcome finish(int exit_code, const std::string& why);
+    Outcome outcome(int exit_code, const std::string& why) const;
 
 private:
     void send_to_living(int signal);
     void start_failure_stop(const Worker& failed);
     JobEnd end() const;
-    Outcome sweep_and_drain(const std::function<Outcome()>& outcome);
+    Outcome with_survivors(Outcome outcome) const;
 
     const AgentJob& job_;
     int number_;
+    const LogTree& logs_;
+    ErrorFiles error_files_;
     Channel& channel_;
     Poller& events_;
     Tags tags_;
     std::chrono::milliseconds grace_;  // between the signal that asks and SIGKILL
     contract::ControlRegion control_;
     std::vector<Worker> workers_;
-    Relay relay_{channel_, workers_};
+    Relay relay_{channel_, workers_, job_.options, logs_};
+    ProgressWatch progress_{job_.progress};
     std::vector<std::size_t> order_;  // of their ends, by index
     StopSequence stop_;
+    SweepResult swept_;
     OomCounts oom_before_;
     std::string notice_;   // to be sent if a failure makes us stop somebody
     int user_signal_ = 0;  // the first that asked a healthy attempt to stop

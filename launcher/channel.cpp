@@ -8,10 +8,14 @@
 #include <sys/socket.h>
 
 #include <array>
+#include <bit>
 #include <cerrno>
 
 namespace ddp::launcher {
 namespace {
+
+// What is sent already may stay in front of the queue up to this size.
+constexpr std::size_t max_unused_bytes = std::size_t{1} << 20;
 
 // One byte before each message: its place in the variant.
 struct Encoder {
@@ -22,9 +26,9 @@ struct Encoder {
     }
     void operator()(const KillMessage&) {}
     void operator()(const SignalMessage& m) { out.u32(static_cast<std::uint32_t>(m.signal)); }
-    void operator()(const LineMessage& m) {
+    void operator()(const OutputMessage& m) {
         out.u8(static_cast<std::uint8_t>(m.stream));
-        out.u32(static_cast<std::uint32_t>(m.local_rank)).str(m.text);
+        out.u32(static_cast<std::uint32_t>(m.local_rank)).str(m.bytes);
     }
     void operator()(const StateMessage& m) {
         out.u8(static_cast<std::uint8_t>(m.state));
@@ -32,6 +36,14 @@ struct Encoder {
     }
     void operator()(const FailureMessage& m) { out.str(m.text); }
     void operator()(const DoneMessage& m) { out.u32(static_cast<std::uint32_t>(m.exit_code)); }
+    void operator()(const ShownMessage& m) {
+        out.u8(static_cast<std::uint8_t>(m.stream));
+        out.u32(static_cast<std::uint32_t>(m.local_rank)).u32(m.bytes);
+    }
+    void operator()(const StatusMessage& m) {
+        out.u32(static_cast<std::uint32_t>(m.restarts)).i64(m.step);
+        out.i64(std::bit_cast<std::int64_t>(m.steps_per_second));
+    }
 };
 
 int take_int(base::PayloadReader& in) { return static_cast<int>(in.u32()); }
@@ -56,7 +68,7 @@ Message take_message(base::PayloadReader& in) {
         case 3: {
             const Stream stream = take_one_of_two(in, Stream::err);
             const int local_rank = take_int(in);
-            return LineMessage{stream, local_rank, in.str()};
+            return OutputMessage{stream, local_rank, in.str()};
         }
         case 4: {
             const WorkerState state = take_one_of_two(in, WorkerState::ended);
@@ -67,6 +79,16 @@ Message take_message(base::PayloadReader& in) {
             return FailureMessage{in.str()};
         case 6:
             return DoneMessage{take_int(in)};
+        case 7: {
+            const Stream stream = take_one_of_two(in, Stream::err);
+            const int local_rank = take_int(in);
+            return ShownMessage{stream, local_rank, in.u32()};
+        }
+        case 8: {
+            const int restarts = take_int(in);
+            const std::int64_t step = in.i64();
+            return StatusMessage{restarts, step, std::bit_cast<double>(in.i64())};
+        }
     }
     throw UsageError("channel: unknown message");
 }
@@ -90,13 +112,13 @@ Message decode(std::string_view payload) {
 Channel::Channel(base::UniqueFd socket) : socket_(std::move(socket)) {}
 
 void Channel::send(const Message& message) {
-    if (!open_) return;
+    if (!open_ || unheard_) return;
     base::append_frame(out_, encode(message));
     flush();
 }
 
 void Channel::flush() {
-    while (open_ && sent_ < out_.size()) {
+    while (open_ && !unheard_ && sent_ < out_.size()) {
         const ssize_t sent = ::send(socket_.get(), out_.data() + sent_, out_.size() - sent_,
                                     MSG_NOSIGNAL | MSG_DONTWAIT);
         if (sent >= 0) {
@@ -104,13 +126,13 @@ void Channel::flush() {
         } else if (errno == EAGAIN) {
             break;
         } else if (errno != EINTR) {
-            open_ = false;
+            unheard_ = true;
         }
     }
-    if (sent_ == out_.size() || !open_) {
+    if (sent_ == out_.size() || !open_ || unheard_) {
         out_.clear();
         sent_ = 0;
-    } else if (sent_ > high_water_bytes) {
+    } else if (sent_ > max_unused_bytes) {
         out_.erase(0, sent_);
         sent_ = 0;
     }

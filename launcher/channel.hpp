@@ -1,6 +1,6 @@
-// What front and agent say to each other, and the socket between them. Down: stop, kill, signal.
-// Up: line, state, failure, done. Nothing else is shared. End of file is the leash: each side takes
-// it as the death of the other. Neither side ever blocks in send().
+// What front and agent say to each other, and the socket between them. Down: stop, kill, signal,
+// shown. Up: output, state, failure, done, status. Nothing else is shared. End of file is the
+// leash: each side takes it as the death of the other. Neither side ever blocks in send().
 #pragma once
 
 #include "base/frame.hpp"
@@ -32,11 +32,11 @@ struct SignalMessage {
 enum class Stream : std::uint8_t { out, err };
 enum class WorkerState : std::uint8_t { started, ended };
 
-// Up: whole lines that a worker wrote, each with its newline.
-struct LineMessage {
+// Up: what a worker wrote, in the pieces in which it came. No bytes: the stream has ended.
+struct OutputMessage {
     Stream stream;
     int local_rank;
-    std::string text;
+    std::string bytes;
 };
 // Up: a worker began or ended.
 struct StateMessage {
@@ -53,8 +53,23 @@ struct DoneMessage {
     int exit_code;
 };
 
-using Message = std::variant<StopMessage, KillMessage, SignalMessage, LineMessage, StateMessage,
-                             FailureMessage, DoneMessage>;
+// Down: so many more bytes of a stream's output need no memory any more.
+struct ShownMessage {
+    Stream stream;
+    int local_rank;
+    std::uint32_t bytes;
+};
+// Up: for the status line.
+struct StatusMessage {
+    int restarts;
+    std::int64_t step;  // the smallest of all ranks
+    double steps_per_second;
+
+    bool operator==(const StatusMessage&) const = default;
+};
+
+using Message = std::variant<StopMessage, KillMessage, SignalMessage, OutputMessage, StateMessage,
+                             FailureMessage, DoneMessage, ShownMessage, StatusMessage>;
 
 // The bytes of a message, without the frame around them. decode() throws UsageError on anything
 // that encode() does not make.
@@ -64,10 +79,7 @@ Message decode(std::string_view payload);
 // One end of the socket. Single-threaded.
 class Channel {
 public:
-    // Larger than the longest piece of a line that is sent.
     static constexpr std::size_t max_message_bytes = std::size_t{4} << 20;
-    // More than this waiting to be sent means: stop making more.
-    static constexpr std::size_t high_water_bytes = std::size_t{1} << 20;
 
     explicit Channel(base::UniqueFd socket);
 
@@ -81,7 +93,6 @@ public:
     // Waits until no more than this is queued, or the other side is gone: that is its deadline.
     void flush_down_to(std::size_t bytes);
     std::size_t queued_bytes() const { return out_.size() - sent_; }
-    bool congested() const { return queued_bytes() > high_water_bytes; }
 
     // Takes in what has arrived, a bounded amount a call.
     void receive();
@@ -93,6 +104,7 @@ private:
     std::string out_;
     std::size_t sent_ = 0;
     bool open_ = true;
+    bool unheard_ = false;  // what we send has no reader; what was sent to us may still be there
 };
 
 // A connected pair: for the front and for the agent. Close-on-exec. Throws SystemError.

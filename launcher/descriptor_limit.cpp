@@ -9,7 +9,7 @@ namespace ddp::launcher {
 namespace {
 
 constexpr rlim_t for_the_agent = 20;
-constexpr rlim_t for_each_worker = 5;
+constexpr rlim_t for_each_worker = 7;
 
 rlimit descriptor_limit() {
     rlimit limit{};

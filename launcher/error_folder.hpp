@@ -20,6 +20,19 @@ private:
     std::string path_;
 };
 
+// Where the workers of an attempt leave their error files.
+struct ErrorFiles {
+    std::string before_rank;
+    std::string after_rank;
+
+    std::string of(int local_rank) const {
+        return before_rank + std::to_string(local_rank) + after_rank;
+    }
+};
+
+// <folder>/rank_<local rank>.json
+inline ErrorFiles error_files_in(const std::string& folder) { return {folder + "/rank_", ".json"}; }
+
 // Throws SystemError that names it; also when there is something of that name already.
 void make_error_folder(const std::string& path);
 // With all in it, if it is there.

@@ -6,15 +6,16 @@
 #include "contract/exit_code.hpp"
 #include "launcher/agent.hpp"
 #include "launcher/channel.hpp"
+#include "launcher/console.hpp"
 #include "launcher/containment.hpp"
 #include "launcher/error_folder.hpp"
 #include "launcher/exit_status.hpp"
-#include "launcher/output.hpp"
+#include "launcher/line_cutter.hpp"
 #include "launcher/process_sweep.hpp"
 #include "launcher/rendezvous.hpp"
 #include "launcher/signals.hpp"
 #include "launcher/worker.hpp"
-#include "launcher/worker_variables.hpp"
+#include "launcher/worker_terminal.hpp"
 
 #include <ddp/error.hpp>
 
@@ -27,42 +28,39 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstring>
 #include <optional>
 #include <vector>
 
 namespace ddp::launcher {
 namespace {
 
-using Clock = Output::Clock;
+using Clock = Console::Clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds sweep_time{5000};
-// Once a stop was asked for, how long a reader of our output may take nothing before we go on
-// without it.
-constexpr milliseconds stuck_time{2000};
 // After the grace, how long the agent may take to end before the front ends it.
 constexpr milliseconds agent_time{15000};
-constexpr std::size_t output_high_water = std::size_t{1} << 20;
 
 struct AgentHandle {
     pid_t pid;
     base::UniqueFd pidfd;
     Channel channel;
     OutputPipe messages;  // the agent's stderr
+    LineCutter message_lines{};
 };
 
 class Front {
 public:
     Front(AgentHandle agent, SignalReader& signals, const Options& options,
-          std::vector<pid_t> spared)
+          std::vector<pid_t> spared, ConsoleSettings console)
         : agent_(std::move(agent)),
           signals_(signals),
           stop_signals_(options.signals_to_handle),
           grace_(options.shutdown_timeout),
-          spared_(std::move(spared)) {}
+          spared_(std::move(spared)),
+          console_(std::move(console), STDOUT_FILENO, STDERR_FILENO) {}
     int run();
-    void say(const std::string& text);
+    void say(const std::string& text) { console_.say(text); }
 
 private:
     bool finished() const;
@@ -74,8 +72,8 @@ private:
     void handle_agent_end();
     void ask_to_stop(int signal);
     void end_hanging_agent();
-    void give_up_stuck_outputs();
-    bool outputs_full() const;
+    void handle_agents_log();
+    void run_console();
     int exit_code_without_done() const;
 
     AgentHandle agent_;
@@ -83,8 +81,7 @@ private:
     std::vector<int> stop_signals_;
     milliseconds grace_;
     std::vector<pid_t> spared_;
-    Output out_{STDOUT_FILENO};
-    Output err_{STDERR_FILENO};
+    Console console_;
     std::optional<ExitStatus> agent_end_;
     std::optional<int> done_;
     std::optional<Clock::time_point> stop_asked_at_;
@@ -99,42 +96,39 @@ int Front::run() {
     return done_ ? *done_ : exit_code_without_done();
 }
 
-bool Front::finished() const {
-    return agent_end_ && channel_drained_ && out_.queued_bytes() == 0 && err_.queued_bytes() == 0;
-}
-
-bool Front::outputs_full() const {
-    return std::max(out_.queued_bytes(), err_.queued_bytes()) > output_high_water;
-}
+bool Front::finished() const { return agent_end_ && channel_drained_ && console_.idle(); }
 
 int Front::wait_time() const {
     constexpr int look_again_ms = 60'000;
     constexpr int look_while_stopping_ms = 100;
-    return stop_asked_at_ ? look_while_stopping_ms : look_again_ms;
+    int wait = stop_asked_at_ ? look_while_stopping_ms : look_again_ms;
+    if (const auto due = console_.next_due()) {
+        const auto left = std::chrono::ceil<milliseconds>(*due - Clock::now());
+        wait = static_cast<int>(std::clamp<milliseconds::rep>(left.count(), 0, wait));
+    }
+    return wait;
 }
 
 void Front::wait_and_handle() {
-    const bool read_channel = !channel_drained_ && !outputs_full();
+    const std::array<pollfd, 2> outputs = console_.wanted();
     const auto if_wanted = [](bool wanted, int fd) { return wanted ? fd : -1; };
     std::array<pollfd, 6> events{{
         {signals_.fd(), POLLIN, 0},
         {if_wanted(!agent_end_, agent_.pidfd.get()), POLLIN, 0},
-        {if_wanted(read_channel && agent_.channel.open(), agent_.channel.fd()), POLLIN, 0},
+        {if_wanted(!channel_drained_ && agent_.channel.open(), agent_.channel.fd()), POLLIN, 0},
         {if_wanted(agent_.messages.open(), agent_.messages.fd()), POLLIN, 0},
-        {if_wanted(out_.queued_bytes() > 0, out_.fd()), POLLOUT, 0},
-        {if_wanted(err_.queued_bytes() > 0, err_.fd()), POLLOUT, 0},
+        outputs[0],
+        outputs[1],
     }};
     if (::poll(events.data(), events.size(), wait_time()) < 0 && errno != EINTR) {
         throw SystemError("poll", errno);
     }
-    out_.pump();
-    err_.pump();
     if (events[0].revents != 0) handle_signals();
     if (events[1].revents != 0) handle_agent_end();
-    if (events[3].revents != 0) err_.write(agent_.messages.read().lines);
-    if (read_channel && (events[2].revents != 0 || agent_end_)) handle_messages();
+    if (events[3].revents != 0) handle_agents_log();
+    if (!channel_drained_ && (events[2].revents != 0 || agent_end_)) handle_messages();
     end_hanging_agent();
-    give_up_stuck_outputs();
+    run_console();
 }
 
 void Front::handle_signals() {
@@ -186,9 +180,12 @@ void Front::handle_messages() {
         pollfd entry{channel.fd(), POLLIN, 0};
         channel_drained_ = ::poll(&entry, 1, 0) == 0;
     }
-    if (channel_drained_ && !done_) {
+    if (!channel_drained_) return;
+    console_.finish();
+    if (!done_) {
         const ExitStatus end = *agent_end_;
-        say("the agent (pid " + std::to_string(agent_.pid) + ") " +
+        console_.say(
+            "the agent (pid " + std::to_string(agent_.pid) + ") " +
             (end.signal != 0 ? "was killed by " + signal_name(end.signal)
                              : "ended early with " + to_string(end)) +
             (workers_running_ > 0 ? "; its workers were stopped" : "; no worker was running"));
@@ -196,14 +193,17 @@ void Front::handle_messages() {
 }
 
 void Front::handle(const Message& message) {
-    if (const auto* line = std::get_if<LineMessage>(&message)) {
-        (line->stream == Stream::out ? out_ : err_).write(line->text);
+    if (const auto* output = std::get_if<OutputMessage>(&message)) {
+        console_.take(*output);
     } else if (const auto* failure = std::get_if<FailureMessage>(&message)) {
-        say(failure->text);
+        console_.say(failure->text);
     } else if (const auto* done = std::get_if<DoneMessage>(&message)) {
         done_ = done->exit_code;
     } else if (const auto* state = std::get_if<StateMessage>(&message)) {
         workers_running_ += state->state == WorkerState::started ? 1 : -1;
+        console_.take(*state);
+    } else if (const auto* status = std::get_if<StatusMessage>(&message)) {
+        console_.take(*status);
     }
 }
 
@@ -214,33 +214,24 @@ void Front::handle_agent_end() {
     if (::waitid(P_PIDFD, handle, &info, WEXITED | WNOHANG) != 0 || info.si_pid == 0) return;
     agent_end_ = exit_status_of(info);
     const SweepResult sweep = sweep_descendants(base::Deadline::after(sweep_time), spared_);
-    if (!sweep.complete) say("could not be killed: " + describe_survivors(sweep));
+    if (!sweep.complete) console_.say("could not be killed: " + describe_survivors(sweep));
 }
 
 int Front::exit_code_without_done() const {
     return agent_end_->ok() ? contract::exit_error : agent_end_->exit_code();
 }
 
-void Front::give_up_stuck_outputs() {
-    for (Output* output : {&out_, &err_}) {
-        if (const int problem = output->take_problem(); problem != 0 && output == &out_) {
-            say(std::string("cannot write to stdout: ") + std::strerror(problem) +
-                "; what workers write there is lost from now on");
-        }
-        if (!stop_asked_at_ || output->queued_bytes() == 0) continue;
-        if (Clock::now() > std::max(*stop_asked_at_, output->stuck_since()) + stuck_time) {
-            output->give_up();
-        }
-    }
+void Front::handle_agents_log() {
+    const OutputPipe::Read read = agent_.messages.read();
+    std::string lines = agent_.message_lines.feed(read.bytes);
+    if (read.state == OutputPipe::State::ended) lines += agent_.message_lines.finish();
+    console_.pass_on(lines);
 }
 
-void Front::say(const std::string& text) {
-    std::string lines = "ddp-launch: ";
-    for (const char c : text) {
-        lines += c;
-        if (c == '\n') lines += "ddp-launch: ";
-    }
-    err_.write(lines + "\n");
+void Front::run_console() {
+    console_.run(Clock::now(), stop_asked_at_);
+    for (const ShownMessage& shown : console_.take_shown()) agent_.channel.send(shown);
+    if (agent_.channel.queued_bytes() > 0) agent_.channel.flush();
 }
 
 struct MessagePipe {
@@ -259,7 +250,8 @@ MessagePipe make_message_pipe() {
 AgentHandle hold_agent(pid_t pid, base::UniqueFd socket, base::UniqueFd messages) {
     base::UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
     if (!pidfd) throw SystemError("pidfd_open for the agent", errno);
-    return {pid, std::move(pidfd), Channel(std::move(socket)), OutputPipe(std::move(messages))};
+    return {pid, std::move(pidfd), Channel(std::move(socket)), OutputPipe(std::move(messages)),
+            LineCutter()};
 }
 
 // Those that ask the job to stop, and those that are passed on.
@@ -284,8 +276,13 @@ int run_front(const Options& options, const JobPlan& plan) {
                  .one_gpu_each = plan.one_gpu_each,
                  .rendezvous = std::move(rendezvous),
                  .error_folder = error_folder.path(),
+                 .terminal = options.tty ? std::optional(window_of_terminal()) : std::nullopt,
                  .handed = hand_descriptors(options, plan.workers())};
     const TerminalModes modes(job.handed.in.get());
+    ConsoleSettings console = console_settings(options, job.workers);
+    const bool lent = job.handed.out || job.handed.err;  // nobody else may draw there
+    if (lent) console.status = StatusLine::off;
+    if (wants_status_line(console)) job.progress = Watching::on;
     ChannelSockets sockets = make_channel_sockets();
     MessagePipe messages = make_message_pipe();
     become_subreaper();
@@ -303,7 +300,7 @@ int run_front(const Options& options, const JobPlan& plan) {
     job.rendezvous = {};  // the agent's
     job.handed = {};
     Front front(hold_agent(job.agent.pid, std::move(sockets.front), std::move(messages.read_end)),
-                signals, options, std::move(spared));
+                signals, options, std::move(spared), std::move(console));
     for (const std::string& notice : plan.notices) front.say(notice);
     return front.run();
 }

@@ -3,7 +3,6 @@
 #include "launcher/held_workers.hpp"
 
 #include "contract/error_file.hpp"
-#include "launcher/worker_variables.hpp"
 
 #include <sys/wait.h>
 
@@ -18,12 +17,11 @@ bool has_stopped(const Worker& worker) {
 
 }  // namespace
 
-std::string describe_newly_held(std::span<Worker> workers, const std::string& error_folder) {
+std::string describe_newly_held(std::span<Worker> workers, const ErrorFiles& error_files) {
     std::string text;
     for (Worker& worker : workers) {
         if (worker.ended || worker.held || !has_stopped(worker)) continue;
-        const auto report =
-            contract::read_error_file(error_file_path(error_folder, worker.local_rank));
+        const auto report = contract::read_error_file(error_files.of(worker.local_rank));
         if (!report) continue;
         worker.held = true;
         const std::string pid = std::to_string(worker.process.pid());

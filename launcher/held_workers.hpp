@@ -2,6 +2,7 @@
 // (contract/break_on_failure.hpp), told from those that somebody else stopped by their error file.
 #pragma once
 
+#include "launcher/error_folder.hpp"
 #include "launcher/worker.hpp"
 
 #include <span>
@@ -11,6 +12,6 @@ namespace ddp::launcher {
 
 // Takes note of workers that have stopped since the last call. Returns what to tell the user, a
 // line a worker; empty when there is nothing new.
-std::string describe_newly_held(std::span<Worker> workers, const std::string& error_folder);
+std::string describe_newly_held(std::span<Worker> workers, const ErrorFiles& error_files);
 
 }  // namespace ddp::launcher

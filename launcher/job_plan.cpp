@@ -53,7 +53,8 @@ JobVariables variables_for_show(const Options& options, const JobPlan& plan) {
             .master_port = options.master_port,
             .agent_store = options.agent_store == AgentStore::on,
             .run_id = options.run_id.empty() ? "<random>" : options.run_id,
-            .error_folder = options.log_dir.empty() ? "<temporary>" : options.log_dir + "/<run>",
+            .error_files = error_files_in(options.log_dir.empty() ? "<temporary>"
+                                                                  : options.log_dir + "/<run>"),
             .control = "<descriptor>",
             .role = options.role,
             .max_restarts = options.max_restarts,

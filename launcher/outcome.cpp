@@ -5,7 +5,6 @@
 #include "launcher/failure_report.hpp"
 #include "launcher/hints.hpp"
 #include "launcher/report_file.hpp"
-#include "launcher/worker_variables.hpp"
 
 #include <unistd.h>
 
@@ -35,9 +34,9 @@ WorkerEnd end_of(const Worker& worker, const JobEnd& job) {
             .stop_took = worker.stopped_with != 0
                              ? between(worker.asked_to_stop_at, worker.ended_at)
                              : milliseconds{0},
-            .error = contract::read_error_file(error_file_path(job.error_folder, rank)),
+            .error = contract::read_error_file(job.error_files.of(rank)),
             .gpu = job.gpu_of ? job.gpu_of(rank) : "",
-            .last_stderr = ""};
+            .last_stderr = worker.last_lines.text()};
 }
 
 std::string host_name() {
@@ -80,7 +79,7 @@ int exit_code_for(int code, ExitCode rule) {
 RootError root_error(const WorkerEnd& root, const Verdict& verdict, const JobEnd& job) {
     const ExitStatus& status = root.status;
     const int code = status.ok() ? verdict.exit_code : status.code;
-    return {.error_file = error_file_path(job.error_folder, root.local_rank),
+    return {.error_file = job.error_files.of(root.local_rank),
             .error_code = status.signal != 0 ? -status.signal : code,
             .otherwise = {headline(root, verdict)}};
 }

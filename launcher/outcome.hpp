@@ -4,6 +4,7 @@
 #pragma once
 
 #include "contract/error_file.hpp"
+#include "launcher/error_folder.hpp"
 #include "launcher/oom_watch.hpp"
 #include "launcher/options.hpp"
 #include "launcher/worker.hpp"
@@ -35,7 +36,7 @@ struct JobEnd {
     std::span<const Worker> workers = {};
     std::span<const std::size_t> order = {};  // of their ends, by index; may lack some
     int user_signal = 0;                      // the one that asked a healthy job to stop, or 0
-    std::string error_folder = {};
+    ErrorFiles error_files = {};
     ExitCode exit_code = ExitCode::root_cause;
     std::string report_file = {};  // empty: none
     int attempt = 1;

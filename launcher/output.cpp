@@ -14,19 +14,19 @@ namespace ddp::launcher {
 namespace {
 
 // The most that one write() may carry without waiting, once poll() said that it is writable.
-std::size_t chunk_for(int fd) {
+std::size_t chunk_for(int fd, bool terminal) {
     constexpr std::size_t for_file = 1 << 20;   // a file never makes us wait
     constexpr std::size_t for_terminal = 256;   // n_tty: writable means that so much fits
     constexpr std::size_t for_pipe = PIPE_BUF;  // pipe(7): writable means that so much fits
     struct stat status {};
     if (::fstat(fd, &status) != 0) return for_pipe;
     if (S_ISREG(status.st_mode)) return for_file;
-    return S_ISCHR(status.st_mode) && ::isatty(fd) != 0 ? for_terminal : for_pipe;
+    return terminal ? for_terminal : for_pipe;
 }
 
 }  // namespace
 
-Output::Output(int fd) : fd_(fd), chunk_(chunk_for(fd)) {}
+Output::Output(int fd) : fd_(fd), terminal_(::isatty(fd) != 0), chunk_(chunk_for(fd, terminal_)) {}
 
 bool Output::ready() const {
     pollfd entry{fd_, POLLOUT, 0};
@@ -37,6 +37,7 @@ void Output::write(std::string_view text) {
     if (gone_ || text.empty()) return;
     if (queued_bytes() == 0) last_progress_ = Clock::now();
     queue_.append(text);
+    accepted_ += text.size();
     pump();
 }
 
@@ -61,6 +62,11 @@ void Output::pump() {
         queue_.erase(0, done_);
         done_ = 0;
     }
+}
+
+std::size_t Output::queued_lines() const {
+    const auto begin = queue_.begin() + static_cast<std::ptrdiff_t>(done_);
+    return static_cast<std::size_t>(std::count(begin, queue_.end(), '\n'));
 }
 
 void Output::give_up() {

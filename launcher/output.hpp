@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -18,16 +19,22 @@ public:
     explicit Output(int fd);
 
     int fd() const { return fd_; }
+    bool is_terminal() const { return terminal_; }
     void write(std::string_view text);
     // Writes as much as goes without waiting. A reader that is gone (EPIPE) ends this output: it
     // swallows what is left and all that follows.
     void pump();
     void give_up();  // as if the reader were gone
+    // The newlines that wait in the queue.
+    std::size_t queued_lines() const;
 
     bool gone() const { return gone_; }
     // Why it is gone, when not by EPIPE: an errno (a full disk), once; 0 otherwise.
     int take_problem() { return std::exchange(problem_, 0); }
     std::size_t queued_bytes() const { return queue_.size() - done_; }
+    // How many bytes came in so far, and how many of them have left the queue, written or dropped.
+    std::uint64_t accepted() const { return accepted_; }
+    std::uint64_t settled() const { return accepted_ - queued_bytes(); }
     // Since when nothing could be written; only while bytes are queued.
     Clock::time_point stuck_since() const { return last_progress_; }
 
@@ -35,8 +42,10 @@ private:
     bool ready() const;
 
     int fd_;
+    bool terminal_;
     std::size_t chunk_;
     std::string queue_;
+    std::uint64_t accepted_ = 0;
     std::size_t done_ = 0;
     bool gone_ = false;
     int problem_ = 0;

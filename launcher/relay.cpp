@@ -1,47 +1,123 @@
 // Reads one buffer a pipe and event, so that a worker that talks much does not starve the others.
 #include "launcher/relay.hpp"
 
+#include "launcher/output_rules.hpp"
+
 #include <sys/epoll.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace ddp::launcher {
+namespace {
+
+// What may be on its way to the console: 1 MiB a rank, both streams together, and less when there
+// are many, so that it stays bounded for all.
+std::size_t most_in_flight(std::size_t workers) {
+    constexpr std::size_t of_all = std::size_t{16} << 20;
+    constexpr std::size_t least = std::size_t{64} << 10;
+    constexpr std::size_t most = std::size_t{512} << 10;
+    return std::clamp(of_all / (2 * workers), least, most);
+}
+
+constexpr std::size_t tag_index(Stream stream) { return stream == Stream::out ? 0 : 1; }
+
+}  // namespace
+
+Relay::Relay(Channel& channel, std::vector<Worker>& workers, const Options& options,
+             const LogTree& logs)
+    : channel_(channel), workers_(workers), options_(options), logs_(logs) {}
+
+void Relay::begin_attempt(int workers, int attempt) {
+    routes_.clear();
+    routes_.resize(static_cast<std::size_t>(workers));
+    for (int rank = 0; rank < workers; ++rank) {
+        if (logs_.wanted()) logs_.make_folder(attempt, rank);
+        for (const Stream stream : {Stream::out, Stream::err}) {
+            Route& to = route(static_cast<std::size_t>(rank), stream);
+            to.shown = is_shown(options_, rank, stream);
+            if (logs_.wanted()) to.file = logs_.open(attempt, rank, stream);
+        }
+    }
+}
 
 void Relay::add_pipes_of(std::size_t worker) {
-    const Worker& added = workers_[worker];
-    if (added.out.open()) pipes_.add(added.out.fd(), EPOLLIN, worker * 2);
-    if (added.err.open()) pipes_.add(added.err.fd(), EPOLLIN, worker * 2 + 1);
+    for (const Stream stream : {Stream::out, Stream::err}) {
+        if (workers_[worker].pipe(stream).open()) watch(worker, stream);
+    }
+}
+
+void Relay::watch(std::size_t worker, Stream stream) {
+    pipes_.add(workers_[worker].pipe(stream).fd(), EPOLLIN, worker * 2 + tag_index(stream));
 }
 
 void Relay::relay_ready() {
     for (const Poller::Tag tag : pipes_.wait(Poller::Clock::now())) {
-        if (paused()) return;
-        relay(workers_[tag / 2], tag % 2 == 0 ? Stream::out : Stream::err);
+        relay(tag / 2, tag % 2 == 0 ? Stream::out : Stream::err);
     }
 }
 
-// Whether there may be more to read. A pipe that ends is closed and so leaves the poller by itself:
-// nobody else has this end of it.
-bool Relay::relay(Worker& worker, Stream stream) {
+// A pipe that ends is closed and so leaves the poller by itself: nobody else has this end of it.
+OutputPipe::State Relay::relay(std::size_t index, Stream stream) {
+    Worker& worker = workers_[index];
     OutputPipe::Read read = worker.pipe(stream).read();
-    if (!read.lines.empty()) {
-        channel_.send(LineMessage{stream, worker.local_rank, std::move(read.lines)});
+    if (!read.bytes.empty()) {
+        Route& to = route(index, stream);
+        to.file.write(read.bytes);
+        if (std::string problem = to.file.take_problem(); !problem.empty()) {
+            channel_.send(FailureMessage{std::move(problem)});
+        }
+        // Without a pipe of its own stderr is the terminal that stdout is.
+        if (stream == Stream::err || !worker.has_err) worker.last_lines.feed(read.bytes);
+        send(index, stream, std::move(read.bytes));
     }
-    return read.state == OutputPipe::State::more;
+    if (read.state == OutputPipe::State::ended) send(index, stream, {});
+    return read.state;
 }
 
-void Relay::drain() {
-    for (Worker& worker : workers_) {
-        for (const Stream stream : {Stream::out, Stream::err}) {
-            OutputPipe& pipe = worker.pipe(stream);
-            while (channel_.open() && pipe.open() && relay(worker, stream)) {
-                channel_.flush_down_to(Channel::high_water_bytes);
-            }
-            if (!pipe.open()) continue;
-            const std::string rest = pipe.close();
-            if (!rest.empty()) channel_.send(LineMessage{stream, worker.local_rank, rest});
+void Relay::send(std::size_t index, Stream stream, std::string bytes) {
+    Route& from = route(index, stream);
+    if (!from.shown || !channel_.open()) return;
+    from.in_flight += bytes.size();
+    channel_.send(OutputMessage{stream, workers_[index].local_rank, std::move(bytes)});
+    OutputPipe& pipe = workers_[index].pipe(stream);
+    if (pipe.open() && !from.waiting && from.in_flight > most_in_flight(workers_.size())) {
+        from.waiting = true;
+        pipes_.remove(pipe.fd());
+    }
+}
+
+void Relay::on_shown(const ShownMessage& message) {
+    for (std::size_t index = 0; index < workers_.size(); ++index) {
+        if (workers_[index].local_rank != message.local_rank) continue;
+        Route& from = route(index, message.stream);
+        from.in_flight -= std::min<std::size_t>(from.in_flight, message.bytes);
+        if (!from.waiting || from.in_flight > most_in_flight(workers_.size())) return;
+        from.waiting = false;
+        if (workers_[index].pipe(message.stream).open()) watch(index, message.stream);
+        return;
+    }
+}
+
+bool Relay::drain() {
+    bool all = true;
+    for (const Stream stream : {Stream::err, Stream::out}) {
+        for (std::size_t index = 0; index < workers_.size(); ++index) {
+            all = drain(index, stream) && all;
         }
     }
+    return all;
+}
+
+bool Relay::drain(std::size_t index, Stream stream) {
+    OutputPipe& pipe = workers_[index].pipe(stream);
+    while (pipe.open()) {
+        if (route(index, stream).waiting && channel_.open()) return false;
+        if (relay(index, stream) != OutputPipe::State::empty) continue;
+        pipe.close();
+        send(index, stream, {});
+    }
+    return true;
 }
 
 }  // namespace ddp::launcher

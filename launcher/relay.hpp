@@ -1,37 +1,64 @@
-// Carries what workers write to the channel, whole line by whole line, and never loses one: when
-// the front cannot keep up, the pipes are left full, and workers wait in write() as with any pipe.
+// Carries what workers write to where it belongs: every byte to the log files, the last lines of
+// stderr to the worker's LastLines, and what is to be shown to the front. It never loses a byte: of
+// each stream only so much is on its way to the console; beyond that its pipe is left full, and the
+// worker waits in write() as with any pipe. Messages of other kinds never queue behind it.
 #pragma once
 
 #include "launcher/channel.hpp"
+#include "launcher/log_files.hpp"
+#include "launcher/options.hpp"
 #include "launcher/poller.hpp"
 #include "launcher/worker.hpp"
 
+#include <array>
 #include <vector>
 
 namespace ddp::launcher {
 
 class Relay {
 public:
-    // Both are borrowed and outlive the relay. The workers may still grow.
-    Relay(Channel& channel, std::vector<Worker>& workers) : channel_(channel), workers_(workers) {}
+    // All are borrowed and outlive the relay. The workers may still grow.
+    Relay(Channel& channel, std::vector<Worker>& workers, const Options& options,
+          const LogTree& logs);
 
-    // Readable when some pipe is. Not to be looked at while paused().
+    // Readable when some pipe is.
     int fd() const { return pipes_.fd(); }
-    bool paused() const { return channel_.congested(); }
 
-    void add_pipes_of(std::size_t worker);  // those that it has
+    // Before the workers of an attempt start: forgets those of the last one and opens the log
+    // files. Throws SystemError.
+    void begin_attempt(int workers, int attempt);
+    void add_pipes_of(std::size_t worker);
     // Relays what is there now, a bounded amount.
     void relay_ready();
+    // The front has shown it.
+    void on_shown(const ShownMessage& message);
 
-    // When no descendant is left that could write: an empty pipe stays empty. Relays the rest and
-    // closes the pipes. Waits only for the front, as long as that lives.
-    void drain();
+    // When no descendant is left that could write: an empty pipe stays empty. Relays what the front
+    // has room for, stderr first, and closes the pipes that are empty. Whether all are; if not,
+    // call it again after on_shown(). Without a front all goes to the files.
+    bool drain();
 
 private:
-    bool relay(Worker& worker, Stream stream);
+    struct Route {
+        bool shown = true;
+        LogFile file;
+        std::size_t in_flight = 0;  // bytes that the front has not shown yet
+        bool waiting = false;       // not in the poller until it has
+    };
+
+    Route& route(std::size_t worker, Stream stream) {
+        return routes_[worker][stream == Stream::out ? 0 : 1];
+    }
+    OutputPipe::State relay(std::size_t worker, Stream stream);
+    void send(std::size_t worker, Stream stream, std::string bytes);
+    bool drain(std::size_t worker, Stream stream);
+    void watch(std::size_t worker, Stream stream);
 
     Channel& channel_;
     std::vector<Worker>& workers_;
+    const Options& options_;
+    const LogTree& logs_;
+    std::vector<std::array<Route, 2>> routes_;  // by worker
     Poller pipes_;
 };
 

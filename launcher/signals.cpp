@@ -31,7 +31,7 @@ std::optional<int> SignalReader::next() {
 }
 
 void prepare_signals() {
-    std::signal(SIGPIPE, SIG_IGN);
+    for (const int signal : {SIGPIPE, SIGXFSZ}) std::signal(signal, SIG_IGN);
     for (const int signal : {SIGCHLD, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2})
         std::signal(signal, SIG_DFL);
 }

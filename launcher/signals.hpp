@@ -31,9 +31,9 @@ private:
     base::UniqueFd fd_;
 };
 
-// What front and agent want: no death by SIGPIPE, children that can be waited for, and signals that
-// work whatever the caller ignores, a shell's `&` for example. A SIGHUP that the caller ignores
-// stays ignored: that is what nohup asks for.
+// What front and agent want: no death by SIGPIPE or SIGXFSZ, children that can be waited for, and
+// signals that work whatever the caller ignores, a shell's `&` for example. A SIGHUP that the
+// caller ignores stays ignored: that is what nohup asks for.
 void prepare_signals();
 
 // Those that this process ignores.

@@ -1,6 +1,8 @@
 // The pipes of a worker. Our ends do not block; the worker's are plain, as programs expect.
 #include "launcher/worker.hpp"
 
+#include "launcher/worker_terminal.hpp"
+
 #include <ddp/error.hpp>
 
 #include <fcntl.h>
@@ -35,19 +37,23 @@ Pipe make_pipe(int local_rank) {
 OutputPipe::Read OutputPipe::read() {
     std::array<char, 64 * 1024> bytes;
     const ssize_t got = ::read(fd_.get(), bytes.data(), bytes.size());
-    if (got > 0) {
-        return {State::more, cutter_.feed({bytes.data(), static_cast<std::size_t>(got)})};
-    }
+    if (got > 0) return {State::more, std::string(bytes.data(), static_cast<std::size_t>(got))};
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return {State::empty, {}};
-    return {State::ended, close()};
+    close();  // EIO, too: nobody has the other end of the terminal any more
+    return {State::ended, {}};
 }
 
-std::string OutputPipe::close() {
-    fd_.reset();
-    return cutter_.finish();
-}
-
-Worker start_worker(WorkerStart start, int local_rank) {
+Worker start_worker(WorkerStart start, int local_rank, const std::optional<winsize>& terminal) {
+    if (terminal) {
+        WorkerTerminal ends = make_worker_terminal(*terminal);
+        start.descriptors.out = ends.workers.get();
+        start.descriptors.err = ends.workers.get();
+        start.descriptors.out_is_terminal = true;
+        Worker worker{local_rank, WorkerProcess::start(start), OutputPipe(std::move(ends.ours)),
+                      OutputPipe(base::UniqueFd()), std::nullopt};
+        worker.has_err = false;
+        return worker;
+    }
     Pipe out = start.descriptors.out < 0 ? make_pipe(local_rank) : Pipe{};
     Pipe err = start.descriptors.err < 0 ? make_pipe(local_rank) : Pipe{};
     if (out.write_end) start.descriptors.out = out.write_end.get();

@@ -1,12 +1,14 @@
-// A worker as the agent sees it: the process, the two pipes that carry its output, and how it
-// ended.
+// A worker as the agent sees it: the process, the two pipes (or the one terminal) that carry its
+// output, the last lines of it, and how it ended.
 #pragma once
 
 #include "base/unique_fd.hpp"
 #include "launcher/channel.hpp"
 #include "launcher/exit_status.hpp"
-#include "launcher/line_cutter.hpp"
+#include "launcher/last_lines.hpp"
 #include "launcher/worker_process.hpp"
+
+#include <sys/ioctl.h>
 
 #include <chrono>
 #include <optional>
@@ -20,21 +22,18 @@ public:
     enum class State { more, empty, ended };
     struct Read {
         State state;
-        std::string lines;  // whole ones, maybe none
+        std::string bytes;
     };
 
     explicit OutputPipe(base::UniqueFd fd) : fd_(std::move(fd)) {}
     bool open() const { return static_cast<bool>(fd_); }
     int fd() const { return fd_.get(); }
 
-    // One read. At end of file the pipe is closed, and the lines are the unterminated rest.
-    Read read();
-    // The rest, when nobody is left who could write more.
-    std::string close();
+    Read read();  // one read(); at end of file the pipe is closed
+    void close() { fd_.reset(); }
 
 private:
     base::UniqueFd fd_;
-    LineCutter cutter_;
 };
 
 struct Worker {
@@ -45,8 +44,10 @@ struct Worker {
     OutputPipe out;
     OutputPipe err;
     std::optional<ExitStatus> ended;
-    int stopped_with = 0;  // the last signal that we sent to stop it
-    bool held = false;     // it has stopped itself for a debugger
+    int stopped_with = 0;       // the last signal that we sent to stop it
+    LastLines last_lines = {};  // of its stderr, or of its terminal
+    bool has_err = true;        // a pipe of its own for stderr
+    bool held = false;          // it has stopped itself for a debugger
     Clock::time_point started_at = Clock::now();
     Clock::time_point asked_to_stop_at{};  // our first signal to stop it
     Clock::time_point ended_at{};
@@ -55,7 +56,8 @@ struct Worker {
 };
 
 // Starts a program with stdin from `start.descriptors.in`, and pipes for those of the other two
-// that are not given (-1). Throws SpawnError, SystemError.
-Worker start_worker(WorkerStart start, int local_rank);
+// that are not given (-1), or one terminal of this size for both. Throws SpawnError, SystemError.
+Worker start_worker(WorkerStart start, int local_rank,
+                    const std::optional<winsize>& terminal = std::nullopt);
 
 }  // namespace ddp::launcher

@@ -21,6 +21,7 @@
 
 #include <fcntl.h>
 #include <linux/close_range.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -72,6 +73,9 @@ public:
         if (::dup2(descriptors_.in, STDIN_FILENO) < 0) return last_error();
         if (::dup2(descriptors_.out, STDOUT_FILENO) < 0) return last_error();
         if (::dup2(descriptors_.err, STDERR_FILENO) < 0) return last_error();
+        if (descriptors_.out_is_terminal && ::ioctl(STDOUT_FILENO, TIOCSCTTY, 0) != 0) {
+            return last_error();
+        }
         // The launcher's own closing leaves low descriptors open. Marked, not closed: its error
         // pipe is among them.
         if (::syscall(SYS_close_range, first_other_fd, ~0U, CLOSE_RANGE_CLOEXEC) != 0) {

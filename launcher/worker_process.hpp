@@ -30,6 +30,7 @@ struct ChildDescriptors {
     int out;
     int err;
     int inherited;
+    bool out_is_terminal = false;  // and becomes the child's controlling one
 };
 
 struct WorkerStart {

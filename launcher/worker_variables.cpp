@@ -40,7 +40,7 @@ Table job_table(const JobVariables& job, int local_rank) {
         {"TORCHELASTIC_MAX_RESTARTS", std::to_string(job.max_restarts)},
         {"TORCHELASTIC_RUN_ID", job.run_id},
         {"TORCHELASTIC_USE_AGENT_STORE", job.agent_store ? "True" : "False"},
-        {"TORCHELASTIC_ERROR_FILE", error_file_path(job.error_folder, local_rank)},
+        {"TORCHELASTIC_ERROR_FILE", job.error_files.of(local_rank)},
         {"TORCHELASTIC_SIGNALS_TO_HANDLE", job.signals_to_handle},
         {"DDP_CONTROL_FD", job.control},
     };
@@ -114,10 +114,6 @@ std::string make_run_id() {
         id.append(static_cast<std::size_t>(end - stop), '0').append(text.data(), stop);
     }
     return id;
-}
-
-std::string error_file_path(const std::string& folder, int local_rank) {
-    return folder + "/rank_" + std::to_string(local_rank) + ".json";
 }
 
 std::vector<std::string> own_environment() {

@@ -20,6 +20,7 @@
 // With --virtual-local-rank LOCAL_RANK is 0 and CUDA_VISIBLE_DEVICES the worker's own GPU alone.
 #pragma once
 
+#include "launcher/error_folder.hpp"
 #include "launcher/options.hpp"
 
 #include <cstdint>
@@ -35,7 +36,7 @@ struct JobVariables {
     std::uint16_t master_port = 0;
     bool agent_store = true;
     std::string run_id;
-    std::string error_folder;
+    ErrorFiles error_files;
     std::string control;  // the value of DDP_CONTROL_FD
     std::string role = "default";
     int restart_count = 0;
@@ -61,9 +62,6 @@ std::string names_of(std::span<const int> signals);
 
 // 32 random hex digits. Throws SystemError.
 std::string make_run_id();
-
-// <folder>/rank_<local rank>.json
-std::string error_file_path(const std::string& folder, int local_rank);
 
 // This process's environment, "NAME=value"; and one variable of it.
 std::vector<std::string> own_environment();

@@ -17,10 +17,12 @@ std::vector<Message> one_of_each() {
     return {StopMessage{15, milliseconds{30000}},
             KillMessage{},
             SignalMessage{10},
-            LineMessage{Stream::err, 3, std::string("a\0b\nlast\n", 9)},
+            OutputMessage{Stream::err, 3, std::string("a\0b\nlast\n", 9)},
             StateMessage{WorkerState::ended, 2, 4711},
             FailureMessage{"rank 1 failed\nbadly"},
-            DoneMessage{139}};
+            DoneMessage{139},
+            ShownMessage{Stream::err, 3, 70000},
+            StatusMessage{2, 1'000'000'000'000, 12.5}};
 }
 
 std::vector<std::string> encoded(const std::vector<Message>& messages) {
@@ -35,10 +37,10 @@ TEST(Channel, EveryMessageSurvivesTheTrip) {
         EXPECT_EQ(copy.index(), message.index());
         EXPECT_EQ(encode(copy), encode(message));
     }
-    const auto line = std::get<LineMessage>(decode(encode(one_of_each()[3])));
+    const auto line = std::get<OutputMessage>(decode(encode(one_of_each()[3])));
     EXPECT_EQ(line.stream, Stream::err);
     EXPECT_EQ(line.local_rank, 3);
-    EXPECT_EQ(line.text, std::string("a\0b\nlast\n", 9));
+    EXPECT_EQ(line.bytes, std::string("a\0b\nlast\n", 9));
     const auto stop = std::get<StopMessage>(decode(encode(one_of_each()[0])));
     EXPECT_EQ(stop.signal, 15);
     EXPECT_EQ(stop.grace, milliseconds{30000});
@@ -73,8 +75,25 @@ TEST(Channel, ADamagedMessageIsRefused) {
         }
         EXPECT_THROW(decode(whole + "x"), UsageError);
     }
-    EXPECT_THROW(decode("\x07"), UsageError);
+    EXPECT_THROW(decode("\x09"), UsageError);
     EXPECT_THROW(decode("\x03\x02"), UsageError);  // no such stream
+}
+
+TEST(Channel, WhatWasSentBeforeTheEndArrivesThoughAnAnswerCannot) {
+    ChannelSockets sockets = make_channel_sockets();
+    std::optional<Channel> sender(std::move(sockets.agent));
+    Channel receiver(std::move(sockets.front));
+    receiver.send(KillMessage{});  // never read
+    sender->send(DoneMessage{3});
+    sender.reset();
+    receiver.send(KillMessage{});
+    EXPECT_TRUE(receiver.open());
+    receiver.receive();
+    const auto last = receiver.next();
+    ASSERT_TRUE(last);
+    EXPECT_EQ(std::get<DoneMessage>(*last).exit_code, 3);
+    receiver.receive();
+    EXPECT_FALSE(receiver.open());
 }
 
 TEST(Channel, SendNeverBlocksAndLosesNothing) {
@@ -83,18 +102,18 @@ TEST(Channel, SendNeverBlocksAndLosesNothing) {
     Channel receiver(std::move(sockets.front));
     const std::string text(100'000, 'x');
     int sent = 0;
-    while (!sender.congested()) {
-        sender.send(LineMessage{Stream::out, sent++, text});
+    constexpr std::size_t much = std::size_t{1} << 20;
+    while (sender.queued_bytes() <= much) {
+        sender.send(OutputMessage{Stream::out, sent++, text});
         ASSERT_LT(sent, 1000);
     }
-    EXPECT_GT(sender.queued_bytes(), Channel::high_water_bytes);
     int received = 0;
     while (received < sent) {
         receiver.receive();
         sender.flush();
         while (const auto message = receiver.next()) {
-            EXPECT_EQ(std::get<LineMessage>(*message).local_rank, received++);
-            EXPECT_EQ(std::get<LineMessage>(*message).text, text);
+            EXPECT_EQ(std::get<OutputMessage>(*message).local_rank, received++);
+            EXPECT_EQ(std::get<OutputMessage>(*message).bytes, text);
         }
         ASSERT_TRUE(receiver.open());
     }

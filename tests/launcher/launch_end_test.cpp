@@ -109,7 +109,7 @@ TEST_F(LaunchEnd, ADescriptorLimitThatIsTooLowIsSaidBeforeAnythingStarts) {
         {"bash", "-c", "ulimit -n 44; exec \"$0\" --nproc-per-node=8 echo started", DDP_LAUNCH});
     EXPECT_EQ(result.exit_code, 1);
     EXPECT_EQ(result.out, "");
-    EXPECT_THAT(result.err, HasSubstr("8 workers need 60 file descriptors in the launcher, and "
+    EXPECT_THAT(result.err, HasSubstr("8 workers need 76 file descriptors in the launcher, and "
                                       "the limit is 44"));
 }
 

@@ -118,6 +118,10 @@ Launch::Launch(const TemporaryFolder& folder, const Words& arguments, LaunchSett
         if (::chdir(folder.path().c_str()) != 0) ::_exit(96);
         ::dup2(out.write_end.get(), STDOUT_FILENO);
         ::dup2(err.write_end.get(), STDERR_FILENO);
+        if (settings_.terminal >= 0) {
+            ::dup2(settings_.terminal, STDOUT_FILENO);
+            ::dup2(settings_.terminal, STDERR_FILENO);
+        }
         ::dup2(STDERR_FILENO, 9);  // a stray descriptor, which workers must not get
         if (settings_.ignore_hangup) std::signal(SIGHUP, SIG_IGN);
         ::execve(argv[0], argv.data(), envp.data());

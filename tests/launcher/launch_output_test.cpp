@@ -50,7 +50,7 @@ TEST_F(LaunchOutput, AnUnterminatedLastLineGetsItsNewline) {
 
 TEST_F(LaunchOutput, AVeryLongLineArrivesComplete) {
     const LaunchResult result = launch(plain({}, {"print_bytes", "5000000"}));
-    EXPECT_EQ(result.exit_code, 0);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
     EXPECT_EQ(result.out, std::string(5'000'000, 'x') + "\n");
 }
 
@@ -79,7 +79,7 @@ TEST_F(LaunchOutput, AReaderThatPausesLosesNothing) {
     EXPECT_EQ(job.wait(std::chrono::milliseconds{300}).exit_code, -1) << "nobody reads";
     job.start_reading();
     const LaunchResult result = job.wait();
-    EXPECT_EQ(result.exit_code, 0);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
     expect_lines(result.out, 2, 200000);
 }
 

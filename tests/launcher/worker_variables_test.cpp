@@ -19,7 +19,7 @@ const JobVariables job{.workers = 3,
                        .master_port = 29400,
                        .agent_store = true,
                        .run_id = "cafe",
-                       .error_folder = "/tmp/errors",
+                       .error_files = error_files_in("/tmp/errors"),
                        .control = "5:abc"};
 
 Table table_of(const JobVariables& variables, int local_rank,

@@ -2,9 +2,11 @@
 // word chooses; "rank=R" before it makes only that rank do so, the others wait to be stopped.
 #include <dirent.h>
 #include <sched.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -135,6 +137,32 @@ int wait_for_abort(const Words&) {
     return 82;
 }
 
+// Shows a step and a rate as the runtime does: at bytes 8 and 16 of its page.
+int publish_progress(const Words& words) {
+    const int fd = std::atoi(env("DDP_CONTROL_FD").c_str());
+    const off_t page = 4096 * (1 + static_cast<off_t>(std::stoi(env("LOCAL_RANK"))));
+    void* const memory = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, page);
+    if (memory == MAP_FAILED) return 97;
+    const std::int64_t step = word_as_int(words, 0);
+    const double rate = word_as_int(words, 1);
+    std::memcpy(static_cast<char*>(memory) + 8, &step, sizeof step);
+    std::memcpy(static_cast<char*>(memory) + 16, &rate, sizeof rate);
+    say_ready();
+    for (;;) ::pause();
+}
+
+// What kind of terminal there is.
+int show_terminal(const Words&) {
+    winsize size{};
+    ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size);
+    std::printf("terminals %d%d%d, %d x %d, controlling %s\n", ::isatty(0), ::isatty(1),
+                ::isatty(2), size.ws_col, size.ws_row,
+                ::tcgetsid(STDOUT_FILENO) == ::getpid() ? "yes" : "no");
+    std::fflush(stdout);
+    std::fprintf(stderr, "on stderr\n");
+    return 0;
+}
+
 int write_error_file(const Words& words) {
     std::FILE* file = std::fopen(env("TORCHELASTIC_ERROR_FILE").c_str(), "w");
     if (file == nullptr) return 99;
@@ -172,6 +200,8 @@ int main(int argc, char** argv) {
         {"show_surroundings", show_surroundings},
         {"print_signals", print_signals},
         {"wait_for_abort", wait_for_abort},
+        {"publish_progress", publish_progress},
+        {"show_terminal", show_terminal},
         {"write_error_file", write_error_file},
         {"leave_child", leave_child},
         {"wait_forever", wait_forever},

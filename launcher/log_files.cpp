@@ -1,0 +1,80 @@
+#include "launcher/log_files.hpp"
+
+#include "launcher/worker_variables.hpp"
+
+#include <ddp/error.hpp>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+namespace ddp::launcher {
+namespace {
+
+constexpr mode_t file_mode = 0644;  // less what umask takes
+constexpr std::size_t random_digits = 8;
+
+// A run id is any text; in a path it is one name.
+std::string as_name(std::string text) {
+    std::replace(text.begin(), text.end(), '/', '_');
+    return text.empty() ? "none" : text;
+}
+
+}  // namespace
+
+LogFile::LogFile(std::string path)
+    : path_(std::move(path)),
+      fd_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, file_mode)) {
+    if (!fd_) throw SystemError("cannot open the log file " + path_ + " (see --log-dir)", errno);
+}
+
+void LogFile::write(std::string_view bytes) {
+    while (fd_ && !bytes.empty()) {
+        const ssize_t written = ::write(fd_.get(), bytes.data(), bytes.size());
+        if (written > 0) {
+            bytes.remove_prefix(static_cast<std::size_t>(written));
+        } else if (written == 0 || errno != EINTR) {
+            if (!std::exchange(failed_, true)) {
+                problem_ = "cannot write " + path_ + ": " + std::strerror(errno) +
+                           "; lines are missing there from now on";
+            }
+            return;
+        }
+    }
+}
+
+std::string LogFile::take_problem() { return std::exchange(problem_, {}); }
+
+LogTree::LogTree(const std::string& log_dir, const std::string& run_id) {
+    if (log_dir.empty() || log_dir == "/dev/null") return;
+    root_ = log_dir + "/" + as_name(run_id) + "_" + make_run_id().substr(0, random_digits);
+}
+
+std::string LogTree::folder(int attempt, int local_rank) const {
+    return root_ + "/attempt_" + std::to_string(attempt) + "/" + std::to_string(local_rank);
+}
+
+void LogTree::make_folder(int attempt, int local_rank) const {
+    const std::string path = folder(attempt, local_rank);
+    std::error_code error;
+    std::filesystem::create_directories(path, error);
+    if (error) {
+        throw SystemError("cannot make the log folder " + path + " (see --log-dir)", error.value());
+    }
+}
+
+LogFile LogTree::open(int attempt, int local_rank, Stream stream) const {
+    const char* name = stream == Stream::out ? "/stdout.log" : "/stderr.log";
+    return LogFile(folder(attempt, local_rank) + name);
+}
+
+ErrorFiles LogTree::error_files(int attempt) const {
+    return {root_ + "/attempt_" + std::to_string(attempt) + "/", "/error.json"};
+}
+
+}  // namespace ddp::launcher

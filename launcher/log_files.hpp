@@ -1,0 +1,57 @@
+// The log files of --log-dir, in torchrun's layout:
+//
+//   <log_dir>/<run_id>_<random>/attempt_<restart>/<local_rank>/{stdout.log, stderr.log, error.json}
+//
+// A file gets every byte that its worker wrote, as it was written, whatever the console does.
+#pragma once
+
+#include "base/unique_fd.hpp"
+#include "launcher/channel.hpp"
+#include "launcher/error_folder.hpp"
+
+#include <string>
+#include <string_view>
+
+namespace ddp::launcher {
+
+// One stream of one worker. An object without a file takes everything and keeps nothing.
+class LogFile {
+public:
+    LogFile() = default;
+    explicit LogFile(std::string path);  // appends; throws SystemError
+
+    void write(std::string_view bytes);
+    // What went wrong since this was asked last, as a line for the user: said once a file. Later
+    // bytes are still tried: a disk may have room again.
+    std::string take_problem();
+
+private:
+    std::string path_;
+    base::UniqueFd fd_;
+    std::string problem_;
+    bool failed_ = false;
+};
+
+class LogTree {
+public:
+    // No tree for an empty log_dir, nor for /dev/null (torchrun's way to say so). Makes nothing
+    // yet; an empty run id is "none" in the path.
+    LogTree(const std::string& log_dir, const std::string& run_id);
+
+    bool wanted() const { return !root_.empty(); }
+    const std::string& root() const { return root_; }
+    // Makes the folder of a worker in an attempt. Throws SystemError.
+    void make_folder(int attempt, int local_rank) const;
+    LogFile open(int attempt, int local_rank, Stream stream) const;
+    // Where workers say why they failed. Only when wanted().
+    ErrorFiles error_files(int attempt) const;
+    // The end of the job for machines; empty when no tree is wanted.
+    std::string report_file() const { return wanted() ? root_ + "/report.json" : ""; }
+
+private:
+    std::string folder(int attempt, int local_rank) const;
+
+    std::string root_;
+};
+
+}  // namespace ddp::launcher

@@ -1,0 +1,49 @@
+#include "launcher/output_rules.hpp"
+
+#include "launcher/line_prefix.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace ddp::launcher {
+namespace {
+
+constexpr const char* template_variable = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE";
+
+bool has(Streams set, Stream stream) {
+    const auto bit = static_cast<unsigned>(stream == Stream::out ? Streams::out : Streams::err);
+    return (static_cast<unsigned>(set) & bit) != 0;
+}
+
+}  // namespace
+
+bool is_shown(const Options& options, int local_rank, Stream stream) {
+    if (const auto& filter = options.local_ranks_filter) {
+        if (std::find(filter->begin(), filter->end(), local_rank) == filter->end()) return false;
+    }
+    return !has(options.redirects.of(local_rank), stream) ||
+           has(options.tee.of(local_rank), stream);
+}
+
+ConsoleSettings console_settings(const Options& options, int workers) {
+    std::string prefix_template = options.log_line_prefix_template;
+    const char* inherited = std::getenv(template_variable);
+    if (prefix_template.empty() && inherited != nullptr) prefix_template = inherited;
+    return {workers, options.role, prefix_template, options.tee, options.status};
+}
+
+std::string_view prefix_template_for(const ConsoleSettings& settings, int local_rank, Stream stream,
+                                     Place place) {
+    if (!settings.prefix_template.empty()) return settings.prefix_template;
+    if (place == Place::terminal) return settings.workers > 1 ? terminal_prefix_template : "";
+    return has(settings.tee.of(local_rank), stream) ? torchrun_prefix_template : "";
+}
+
+bool wants_status_line(const ConsoleSettings& settings) {
+    return settings.status == StatusLine::automatic && settings.workers > 1 &&
+           ::isatty(STDERR_FILENO) != 0 && terminal_can_redraw();
+}
+
+}  // namespace ddp::launcher
