@@ -53,7 +53,28 @@ try:
 except RuntimeError:
     pass
 
+assert (base.host, base.port) == (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+inner = PrefixStore(mine, store)
+assert inner.underlying_store.get("late") == b"value"
+inner.set_timeout(datetime.timedelta(seconds=60))
+inner.set("k", "v")
+assert base.get(f"interop/{mine}/k") == store.get(f"{mine}/k") == inner.get("k") == b"v"
+assert inner.compare_set("k", "v", "w") == b"w"
+assert inner.compare_set("absent", "lie", "w") == b"lie"
+assert inner.add("n", -7) == -7 and inner.add("n", 2**40) == 2**40 - 7
+inner.wait(["k", "n"])
+inner.wait(["k"], datetime.timedelta(seconds=60))
+before = inner.num_keys()
+assert inner.delete_key("k") and before > 0
+inner.set("empty", "")
+assert inner.get("empty") == b""
+
 other = connect()
+try:
+    connect().wait(["never", "neither"], datetime.timedelta(milliseconds=100))
+    raise SystemExit("keys that nobody set were found")
+except RuntimeError:
+    pass
 threading.Timer(0.05, lambda: other.set(f"woken{rank}", b"x")).start()
 base.wait([f"woken{rank}"], datetime.timedelta(seconds=60))
 print(f"rank {rank}: torch {torch.__version__} store ok", flush=True)
