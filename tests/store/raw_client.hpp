@@ -75,6 +75,13 @@ public:
         return closed_;
     }
 
+    // Whether it has closed the connection by now, and sent nothing before.
+    bool closed_now() {
+        server_.settle();
+        char byte = 0;
+        return ::recv(fd_.get(), &byte, 1, MSG_DONTWAIT) == 0;
+    }
+
     // What is there now, after the server has done all that it can.
     std::string receive_now() {
         server_.settle();

@@ -21,4 +21,14 @@ inline std::string str(const std::string& text) { return u64(text.size()) + text
 // VALIDATE, which comes first in the newer numbering.
 inline const std::string hello{"\x00\xCE\xF7\x85\x3C", 5};
 
+// What both numberings have, as protocol.md lists it.
+struct Opcodes {
+    std::string name;
+    std::string opening;
+    int set, compare_set, get, add, check, wait, num_keys, delete_key, append, multi_get, multi_set,
+        cancel;
+};
+inline const Opcodes modern{"Modern", hello, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+inline const Opcodes legacy{"Legacy", "", 0, 1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12};
+
 }  // namespace ddp::store_test
