@@ -24,6 +24,8 @@ constexpr milliseconds first_pause{10};
 constexpr milliseconds longest_pause{1000};
 // A server that accepts but does not answer may be restarting: try anew after this.
 constexpr milliseconds hello_timeout{10'000};
+// A server that restarts may close one; PyTorch's before 2.2 closes each.
+constexpr int hellos_before_older_one = 2;
 
 // Trying a free port again and again can end in a connection to oneself (TCP's simultaneous open).
 bool connected_to_itself(int fd) {
@@ -43,15 +45,19 @@ base::Deadline sooner(const base::Deadline& deadline, milliseconds cap) {
 }  // namespace
 
 TcpConnection::TcpConnection(const MasterAddress& server, const base::Deadline& deadline,
-                             Refused refused)
-    : server_(server), where_(server.host + ":" + std::to_string(server.port)) {
+                             Refused refused, Era expected)
+    : server_(server), where_(server.host + ":" + std::to_string(server.port)), era_(expected) {
     std::string trouble = "no time to try";
+    int closed_hellos = 0;
     for (auto pause = first_pause; !deadline.passed(); pause = std::min(2 * pause, longest_pause)) {
         const int error = try_hello(sooner(deadline, hello_timeout));
         if (error == 0) return;
         if (error == ECONNREFUSED && refused == Refused::give_up) {
             throw SystemError{"store: the server at " + where_ + " is gone", error};
         }
+        const bool closed = era_ == Era::modern && (error == ECONNRESET || error == EPIPE);
+        closed_hellos = closed ? closed_hellos + 1 : 0;
+        era_ = closed_hellos == hellos_before_older_one ? Era::legacy : Era::modern;
         trouble = ::strerror(error);
         std::this_thread::sleep_for(std::min(pause, deadline.left()));
     }
@@ -66,12 +72,8 @@ int TcpConnection::try_hello(const base::Deadline& deadline) {
     fd_ = base::try_connect_tcp(server_.host, server_.port, deadline, error);
     if (!fd_) return error;
     if (connected_to_itself(fd_.get())) return ECONNREFUSED;
-    const auto nonce = static_cast<std::uint32_t>(::getpid());
     try {
-        send_bytes(encode_request({.op = Opcode::validate, .number = validate_magic}, Era::modern) +
-                       encode_request({.op = Opcode::ping, .number = nonce}, Era::modern),
-                   deadline, "hello");
-        if (receive_u32(deadline, "hello") == nonce) return 0;
+        if (answers_hello(deadline)) return 0;
     } catch (const SystemError& lost) {
         return lost.code();
     } catch (const TimeoutError&) {
@@ -81,9 +83,25 @@ int TcpConnection::try_hello(const base::Deadline& deadline) {
                       EPROTO};
 }
 
+// The older numbering has no hello; whether no keys are there is a question without effect.
+bool TcpConnection::answers_hello(const base::Deadline& deadline) {
+    if (era_ == Era::legacy) {
+        send({.op = Opcode::check}, deadline, "hello");
+        return receive_u8(deadline, "hello") == static_cast<std::uint8_t>(CheckReply::ready);
+    }
+    // An older server takes all this for the length of a key. The bit, beyond any pid, makes the
+    // length one that cannot be allocated, whatever the machine promises.
+    constexpr std::uint32_t impossible_length = 1U << 23;
+    const auto nonce = static_cast<std::uint32_t>(::getpid()) | impossible_length;
+    send_bytes(encode_request({.op = Opcode::validate, .number = validate_magic}, era_) +
+                   encode_request({.op = Opcode::ping, .number = nonce}, era_),
+               deadline, "hello");
+    return receive_u32(deadline, "hello") == nonce;
+}
+
 void TcpConnection::send(const Request& request, const base::Deadline& deadline,
                          const std::string& doing) {
-    send_bytes(encode_request(request, Era::modern), deadline, doing);
+    send_bytes(encode_request(request, era_), deadline, doing);
 }
 
 namespace {

@@ -1,6 +1,7 @@
-// TcpConnection: one connection of a store's client, after the hello. It speaks whole requests and
-// replies and turns what the network does into the store's errors. Not thread-safe: one exchange at
-// a time. Invariant: after an exception the connection's state is unknown; its owner drops it.
+// TcpConnection: one connection of a store's client, after the hello, which finds out the server's
+// numbering. It speaks whole requests and replies and turns what the network does into the store's
+// errors. Not thread-safe: one exchange at a time. Invariant: after an exception the connection's
+// state is unknown; its owner drops it.
 #pragma once
 
 #include <ddp/master_address.hpp>
@@ -22,7 +23,9 @@ public:
     // Connects and says hello, again and again with growing pauses until the deadline. Throws
     // TimeoutError when nobody answered, SystemError at once when the answer is not a store's
     // (EPROTO), or when nobody listens and that means that the server is gone (`give_up`).
-    TcpConnection(const MasterAddress& server, const base::Deadline& deadline, Refused refused);
+    // `expected`: the numbering that is tried first.
+    TcpConnection(const MasterAddress& server, const base::Deadline& deadline, Refused refused,
+                  Era expected = Era::modern);
 
     // `doing` is for the messages: "get of keys [a]". All throw SystemError when the connection is
     // lost and TimeoutError when the deadline passes.
@@ -35,9 +38,11 @@ public:
     bool readable(const base::Deadline& deadline) const;
 
     const std::string& where() const { return where_; }  // "host:port"
+    Era era() const { return era_; }
 
 private:
     int try_hello(const base::Deadline& deadline);
+    bool answers_hello(const base::Deadline& deadline);
     void send_bytes(const std::string& bytes, const base::Deadline& deadline,
                     const std::string& doing);
     std::string receive(std::size_t bytes, const base::Deadline& deadline,
@@ -45,6 +50,7 @@ private:
 
     MasterAddress server_;
     std::string where_;
+    Era era_;
     base::UniqueFd fd_;
 };
 

@@ -67,6 +67,7 @@ private:
     void wait_elsewhere(const StoreKeys& keys, const Deadline& deadline);
     bool wait_on(TcpConnection& connection, const StoreKeys& keys, const Deadline& deadline) const;
     StoreKeys still_missing(const StoreKeys& keys);
+    bool can_cancel() const { return era_ == Era::modern; }
     TcpConnection borrow_connection(const Deadline& deadline);
     void give_back(TcpConnection connection);
     Deadline exchange_deadline(Timeout timeout) const {
@@ -79,6 +80,8 @@ private:
     std::mutex mutex_;                         // of connection_; held for one exchange
     std::optional<TcpConnection> connection_;  // nothing: it was lost
     std::string where_;
+    // Of the server. PyTorch's of 1.13 knows the older numbering's operations up to delete_key.
+    Era era_ = Era::modern;
     std::mutex idle_mutex_;
     std::vector<TcpConnection> idle_;  // for waits to come
 };
@@ -102,6 +105,7 @@ TcpStore::TcpStore(const MasterAddress& server, Timeout timeout)
     const auto deadline = Deadline::after(timeout);
     auto& connection = connection_.emplace(server, deadline, TcpConnection::Refused::try_again);
     where_ = connection.where();
+    era_ = connection.era();
     // PyTorch's rank 0 counts these to know that all workers have come.
     exchange({.op = Opcode::add, .keys = {"init/"}, .number = 1}, ReplyKind::number, "hello");
 }
@@ -202,7 +206,7 @@ void TcpStore::wait_elsewhere(const StoreKeys& keys, const Deadline& deadline) {
     if (!deadline.passed()) {
         auto connection = borrow_connection(deadline);
         const bool came = wait_on(connection, keys, deadline);
-        give_back(std::move(connection));
+        if (came || can_cancel()) give_back(std::move(connection));
         if (came) return;
     }
     const auto missing = still_missing(keys);
@@ -222,6 +226,7 @@ bool TcpStore::wait_on(TcpConnection& connection, const StoreKeys& keys,
         if (got == static_cast<std::uint8_t>(wanted)) return;
         throw SystemError{"store: " + where_ + " answered out of turn (" + doing + ")", EPROTO};
     };
+    if (!answered && !can_cancel()) return false;  // the wait ends with the connection
     if (!answered) connection.send({.op = Opcode::cancel_wait}, last, doing);
     const auto reply = connection.receive_u8(last, doing);
     if (!answered && reply == static_cast<std::uint8_t>(WaitReply::wait_canceled)) return false;
@@ -250,7 +255,7 @@ TcpConnection TcpStore::borrow_connection(const Deadline& deadline) {
         }
     }
     return TcpConnection{server_, exchange_deadline(deadline.left()),
-                         TcpConnection::Refused::give_up};
+                         TcpConnection::Refused::give_up, era_};
 }
 
 void TcpStore::give_back(TcpConnection connection) {
@@ -275,6 +280,11 @@ bool TcpStore::delete_key(const std::string& key) {
 
 void TcpStore::append(const std::string& key, const std::string& value) {
     check_value_bytes(key, value.size());
+    if (era_ == Era::legacy) {
+        throw SystemError{"store: PyTorch's server at " + where_ +
+                              " is older than 2.2, and append is not known there; use set",
+                          EOPNOTSUPP};
+    }
     exchange({.op = Opcode::append, .keys = {on_wire(key)}, .values = {value}}, ReplyKind::none,
              "append");
 }
@@ -282,6 +292,15 @@ void TcpStore::append(const std::string& key, const std::string& value) {
 StoreValues TcpStore::multi_get(const StoreKeys& keys, Timeout timeout) {
     const auto deadline = Deadline::after(timeout);
     wait(keys, timeout);
+    if (era_ == Era::legacy) {
+        StoreValues values;
+        for (const auto& key : on_wire(keys)) {
+            values.push_back(exchange({.op = Opcode::get, .keys = {key}}, ReplyKind::value, "get",
+                                      deadline.left())
+                                 .values.front());
+        }
+        return values;
+    }
     const Request request{.op = keys.size() == 1 ? Opcode::get : Opcode::multi_get,
                           .keys = on_wire(keys)};
     return exchange(request, ReplyKind::values, "get", deadline.left()).values;
@@ -289,6 +308,10 @@ StoreValues TcpStore::multi_get(const StoreKeys& keys, Timeout timeout) {
 
 void TcpStore::multi_set(const StoreKeys& keys, const StoreValues& values) {
     check_pairs(keys, values);
+    if (era_ == Era::legacy) {
+        for (std::size_t i = 0; i < keys.size(); ++i) set(keys[i], values[i]);
+        return;
+    }
     exchange({.op = Opcode::multi_set, .keys = on_wire(keys), .values = values}, ReplyKind::none,
              "multi_set");
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# interop_test.sh CASE BIN_DIR: one case of ddp beside a peer. Exit code 77: the peer is not installed.
+# interop_test.sh CASE BUILD_DIR: one case of ddp beside a peer. Exit code 77: the peer is not installed.
 set -euo pipefail
-case_name=$1 bin=$2
+case_name=$1 build=$2 bin=$2/bin
 here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -110,6 +110,11 @@ TorchTrainsWithoutTheAgentsStore() {
 TorchsStoreClientIsServed() {
     need_torch
     under_launch --nproc_per_node=2 -- "$python" -u "$here/torch_store.py"
+}
+
+OurStoreClientIsServedByTorch() {
+    need_torch
+    timeout 150 "$python" -u "$here/torch_store_server.py" "$build/tests/bin/ddp_test_store_client"
 }
 
 "$case_name"
