@@ -293,7 +293,7 @@ TEST_F(DropIn, AFailureIsNotMaskedByTheStopThatFollows) {
                     "exit 5; fi; trap 'exit 77' TERM; touch $0/up; while true; do sleep 0.01; done",
                 files_.path()});
     EXPECT_EQ(result.exit_code, 5);
-    EXPECT_THAT(result.err, HasSubstr("then: rank 0 ended with exit code 77 after SIGTERM"));
+    EXPECT_THAT(result.err, HasSubstr("rank 0 (exit code 77 after SIGTERM"));
 }
 
 const std::string with_a_child = "sleep 999 & echo ready; wait";
