@@ -1,10 +1,10 @@
 #include "launcher/console.hpp"
 
+#include "base/socket.hpp"
 #include "launcher/line_prefix.hpp"
 #include "launcher/status_line.hpp"
 
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -23,11 +23,6 @@ bool same_file(int a, int b) {
            first.st_ino == second.st_ino;
 }
 
-std::string own_hostname() {
-    std::array<char, 256> name{};
-    return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
-}
-
 void make_earlier(std::optional<Console::Time>& time, Console::Time other) {
     time = time ? std::min(*time, other) : other;
 }
@@ -37,7 +32,7 @@ void make_earlier(std::optional<Console::Time>& time, Console::Time other) {
 Console::Console(ConsoleSettings settings, int out_fd, int err_fd)
     : settings_(std::move(settings)),
       status_wanted_(wants_status_line(settings_)),
-      hostname_(own_hostname()) {
+      hostname_(base::host_name()) {
     sinks_.push_back({.writer = std::make_unique<LineWriter>(out_fd)});
     if (same_file(out_fd, err_fd)) return;
     sinks_.push_back({.writer = std::make_unique<LineWriter>(err_fd)});

@@ -1,6 +1,7 @@
 // Names are compared, never resolved: a name server that is slow must not slow a start.
 #include "launcher/endpoint.hpp"
 
+#include "base/socket.hpp"
 #include "launcher/option_values.hpp"
 
 #include <ddp/error.hpp>
@@ -8,7 +9,6 @@
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <netinet/in.h>
-#include <unistd.h>
 
 #include <array>
 
@@ -17,11 +17,6 @@ namespace {
 
 constexpr const char* loopback = "127.0.0.1";
 constexpr std::uint16_t c10d_port = 29400;  // torchrun's, for an endpoint without one
-
-std::string own_name() {
-    std::array<char, 256> name{};
-    return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
-}
 
 std::string text_of(const sockaddr* address) {
     std::array<char, INET6_ADDRSTRLEN> text{};
@@ -72,7 +67,7 @@ Endpoint parse_endpoint(const GivenValue& given) {
 bool is_this_host(const std::string& host) {
     if (host.empty()) return false;
     if (host == "localhost" || host == "::1" || host.starts_with("127.")) return true;
-    const std::string own = own_name();
+    const std::string own = base::host_name();
     const bool named =
         !own.empty() && (host == own || host.starts_with(own + ".") || own.starts_with(host + "."));
     return named || is_interface_address(host);

@@ -1,15 +1,13 @@
 // Reads error files only now, when no worker is left that could be writing one.
 #include "launcher/outcome.hpp"
 
+#include "base/socket.hpp"
 #include "contract/exit_code.hpp"
 #include "launcher/failure_report.hpp"
 #include "launcher/hints.hpp"
 #include "launcher/report_file.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <cstring>
 
@@ -39,13 +37,8 @@ WorkerEnd end_of(const Worker& worker, const JobEnd& job) {
             .last_stderr = worker.last_lines.text()};
 }
 
-std::string host_name() {
-    std::array<char, 256> name{};
-    return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
-}
-
 JobFacts facts_of(const JobEnd& job) {
-    return {.host = host_name(),
+    return {.host = base::host_name(),
             .attempt = job.attempt,
             .attempts = job.attempts,
             .hints = {},

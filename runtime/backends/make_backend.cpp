@@ -4,11 +4,10 @@
 #include "backends/shm/shared_region.hpp"
 #include "backends/shm/shm_backend.hpp"
 #include "base/log.hpp"
+#include "base/socket.hpp"
 
 #include <ddp/error.hpp>
 #include <ddp/version.hpp>
-
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -27,11 +26,6 @@ std::string here_key(int rank) { return "backend/here/" + std::to_string(rank); 
 const std::string wants_prefix = "backend/rank/";
 const std::string gloo_prefix = "backend/gloo/";
 
-std::string host_name() {
-    char name[256] = {};
-    return ::gethostname(name, sizeof name - 1) == 0 ? name : "unknown host";
-}
-
 // Tells two machines apart that have the same name.
 std::string boot_id() {
     std::ifstream file("/proc/sys/kernel/random/boot_id");
@@ -40,7 +34,7 @@ std::string boot_id() {
     return id;
 }
 
-std::string host_id() { return host_name() + "/" + boot_id(); }
+std::string host_id() { return base::host_name() + "/" + boot_id(); }
 
 // What one rank publishes: what it wants, and why it cannot have it (empty: it can).
 struct Standing {

@@ -7,6 +7,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <memory>
@@ -140,6 +141,11 @@ bool wait_readable(int fd, const Deadline& deadline) {
         if (rc < 0 && errno != EINTR) throw SystemError("poll", errno);
         if (deadline.passed()) return false;
     }
+}
+
+std::string host_name() {
+    char name[256] = {};
+    return ::gethostname(name, sizeof name - 1) == 0 ? name : "unknown host";
 }
 
 }  // namespace ddp::base

@@ -32,4 +32,7 @@ void receive_all(int fd, std::span<std::byte> bytes, const Deadline& deadline);
 // Whether the descriptor is readable (or closed by the other side) before the deadline.
 bool wait_readable(int fd, const Deadline& deadline);
 
+// This host's name as it calls itself; "unknown host" when it does not.
+std::string host_name();
+
 }  // namespace ddp::base

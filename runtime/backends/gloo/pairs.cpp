@@ -1,5 +1,7 @@
 #include "backends/gloo/pairs.hpp"
 
+#include "base/socket.hpp"
+
 #include <ddp/error.hpp>
 
 #include <gloo/common/error.h>
@@ -21,11 +23,6 @@ sigset_t only_pipe_signal() {
     ::sigemptyset(&set);
     ::sigaddset(&set, SIGPIPE);
     return set;
-}
-
-std::string host_name() {
-    char name[256] = {};
-    return ::gethostname(name, sizeof name - 1) == 0 ? name : "unknown host";
 }
 
 // Gloo's thread takes none of the program's signals.
@@ -54,7 +51,7 @@ std::string address_key(int from, int to) {
 
 // "pid\nhost\naddress": the last is binary.
 std::string encode(const std::vector<char>& address) {
-    return std::to_string(::getpid()) + "\n" + host_name() + "\n" +
+    return std::to_string(::getpid()) + "\n" + base::host_name() + "\n" +
            std::string(address.begin(), address.end());
 }
 
@@ -119,7 +116,7 @@ void Pairs::connect(ddp::Store& store, const base::Deadline& deadline) {
                                    process.host + ": " + error.what());
         }
     }
-    processes_[static_cast<std::size_t>(rank)] = {::getpid(), host_name()};
+    processes_[static_cast<std::size_t>(rank)] = {::getpid(), base::host_name()};
 }
 
 void Pairs::close_all() noexcept {
