@@ -2,6 +2,7 @@
 // that never blocks.
 #include "launcher/output.hpp"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -14,19 +15,30 @@ namespace ddp::launcher {
 namespace {
 
 // The most that one write() may carry without waiting, once poll() said that it is writable.
-std::size_t chunk_for(int fd, bool terminal) {
+std::size_t chunk_for(int fd, bool blocking_terminal) {
     constexpr std::size_t for_file = 1 << 20;   // a file never makes us wait
-    constexpr std::size_t for_terminal = 256;   // n_tty: writable means that so much fits
     constexpr std::size_t for_pipe = PIPE_BUF;  // pipe(7): writable means that so much fits
+    // A writable terminal has room for some byte, and a newline takes two or a buffer of its own.
+    constexpr std::size_t for_blocking_terminal = 1;
     struct stat status {};
     if (::fstat(fd, &status) != 0) return for_pipe;
     if (S_ISREG(status.st_mode)) return for_file;
-    return terminal ? for_terminal : for_pipe;
+    return blocking_terminal ? for_blocking_terminal : for_pipe;
+}
+
+// Fails without /proc, and for a user whom the terminal does not belong to (su).
+base::UniqueFd open_again(int terminal) {
+    const std::string path = "/proc/self/fd/" + std::to_string(terminal);
+    return base::UniqueFd(::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
 }
 
 }  // namespace
 
-Output::Output(int fd) : fd_(fd), terminal_(::isatty(fd) != 0), chunk_(chunk_for(fd, terminal_)) {}
+Output::Output(int fd)
+    : fd_(fd),
+      terminal_(::isatty(fd) != 0),
+      own_(terminal_ ? open_again(fd) : base::UniqueFd()),
+      chunk_(chunk_for(fd, terminal_ && !own_)) {}
 
 bool Output::ready() const {
     pollfd entry{fd_, POLLOUT, 0};
@@ -44,7 +56,7 @@ void Output::write(std::string_view text) {
 void Output::pump() {
     while (!gone_ && done_ < queue_.size() && ready()) {
         const std::size_t count = std::min(chunk_, queue_.size() - done_);
-        const ssize_t written = ::write(fd_, queue_.data() + done_, count);
+        const ssize_t written = ::write(own_ ? own_.get() : fd_, queue_.data() + done_, count);
         if (written > 0) {
             done_ += static_cast<std::size_t>(written);
             last_progress_ = Clock::now();

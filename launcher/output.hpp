@@ -1,7 +1,10 @@
 // The front's stdout or stderr: a queue in front of a descriptor that others may share, so that a
 // reader who stops reading never stops the front from hearing signals. The descriptor's flags are
-// left alone (they belong to the open file, not to us); instead nothing is written that would wait.
+// left alone (they belong to the open file, not to us); instead nothing is written that would wait,
+// and a terminal is opened a second time for us alone.
 #pragma once
+
+#include "base/unique_fd.hpp"
 
 #include <chrono>
 #include <cstddef>
@@ -43,6 +46,7 @@ private:
 
     int fd_;
     bool terminal_;
+    base::UniqueFd own_;  // the terminal again, not blocking; empty: not to be had
     std::size_t chunk_;
     std::string queue_;
     std::uint64_t accepted_ = 0;

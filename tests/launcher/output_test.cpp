@@ -3,9 +3,12 @@
 
 #include "base/unique_fd.hpp"
 #include "launcher/launch_fixture.hpp"
+#include "launcher/pseudo_terminal.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <array>
@@ -54,6 +57,36 @@ TEST(Output, AFullPipeIsNotWaitedForAndNothingIsLost) {
     }
     EXPECT_EQ(got, text);
     EXPECT_EQ(output.queued_bytes(), 0U);
+}
+
+// As terminals are, with "\r\n" for a newline: what fits is not known from poll() alone.
+void write_to_a_full_terminal(int fd) {
+    constexpr unsigned patience_s = 20;
+    ::alarm(patience_s);  // a write that waits would wait for good
+    termios modes{};
+    ::tcgetattr(fd, &modes);
+    modes.c_oflag |= ONLCR;
+    ::tcsetattr(fd, TCSANOW, &modes);
+    Output output(fd);
+    output.write(numbered_lines(100'000));
+    ::_exit(output.queued_bytes() > 0 ? 0 : 1);
+}
+
+TEST(Output, AFullTerminalIsNotWaitedFor) {
+    testing::PseudoTerminal terminal;
+    EXPECT_EXIT(write_to_a_full_terminal(terminal.theirs()), ::testing::ExitedWithCode(0), "");
+}
+
+// Somebody else's, who cannot open it: after su, for example.
+TEST(Output, NorIsOneThatCannotBeOpenedAgain) {
+    testing::PseudoTerminal terminal;
+    ASSERT_EQ(::fchmod(terminal.theirs(), 0), 0);
+    const auto write_as_nobody = [&] {
+        constexpr uid_t nobody = 65534;
+        if (::geteuid() == 0 && ::setuid(nobody) != 0) ::_exit(2);
+        write_to_a_full_terminal(terminal.theirs());
+    };
+    EXPECT_EXIT(write_as_nobody(), ::testing::ExitedWithCode(0), "");
 }
 
 TEST(Output, AReaderThatIsGoneSwallowsTheRestQuietly) {
