@@ -162,9 +162,13 @@ pid_t spawn(const WorkerStart& start) {
         throw SystemError("cannot start " + start.path + (code == EMFILE ? " (see ulimit -n)" : ""),
                           code);
     }
+    if (error && launcher.pid <= 0) {
+        throw SystemError(
+            "cannot fork for " + start.path + (error.value() == EAGAIN ? " (see ulimit -u)" : ""),
+            error.value());
+    }
     if (error) {
-        // The failed child was never waited for.
-        if (launcher.pid > 0) kill_and_reap(launcher.pid);
+        kill_and_reap(launcher.pid);  // it was never waited for
         throw SpawnError("cannot run " + start.path + hint_for(error.value()), error.value());
     }
     return launcher.pid;
