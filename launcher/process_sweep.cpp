@@ -166,7 +166,7 @@ std::string describe_survivors(const SweepResult& result) {
     for (const pid_t pid : result.survivors) {
         text += (text.empty() ? "pid " : ", pid ") + std::to_string(pid);
     }
-    return text;
+    return text.empty() ? "processes that cannot be seen (is /proc mounted?)" : text;
 }
 
 }  // namespace ddp::launcher

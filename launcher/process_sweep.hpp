@@ -28,7 +28,7 @@ struct SweepResult {
 // alone with all below them.
 SweepResult sweep_descendants(const base::Deadline& deadline, std::span<const pid_t> spared = {});
 
-// For a message: "pid 12, pid 13".
+// For a message: "pid 12, pid 13". Without /proc the kernel says that there is somebody, not who.
 std::string describe_survivors(const SweepResult& result);
 
 }  // namespace ddp::launcher

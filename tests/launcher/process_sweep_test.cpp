@@ -136,6 +136,7 @@ TEST(ProcessSweep, ChildrenAreListedZombiesToo) {
 
 TEST(ProcessSweep, SurvivorsAreNamedByPid) {
     EXPECT_EQ(describe_survivors({false, {12, 13}}), "pid 12, pid 13");
+    EXPECT_NE(describe_survivors({false, {}}), "");
 }
 
 }  // namespace
