@@ -183,8 +183,9 @@ std::optional<int> Agent::prepare_restart(milliseconds delay) {
             FailureMessage{"stopped by " + signal_name(*stopped_by_user_) + " before the restart"});
         return contract::exit_signal_base + *stopped_by_user_;
     }
-    remove_error_folder(job_.error_folder);
+    // First, since connections may have taken all descriptors.
     if (store_) store_->start_attempt(static_cast<std::uint32_t>(restarts_.restarts()));
+    remove_error_folder(job_.error_folder);
     return std::nullopt;
 }
 

@@ -1,4 +1,5 @@
 // --max-restarts: after a failure all workers start anew, with nothing of the attempt before.
+#include "base/socket.hpp"
 #include "launcher/launch_fixture.hpp"
 
 #include <ddp/store.hpp>
@@ -6,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -148,6 +150,29 @@ TEST_F(LaunchRestart, AStopInThePauseEndsTheJob) {
     EXPECT_EQ(result.exit_code, 130);
     EXPECT_EQ(result.out, "up\n");
     EXPECT_THAT(result.err, HasSubstr("stopped by SIGINT before the restart"));
+}
+
+// Strangers at the store's port, in the pause, more than the agent has descriptors for.
+TEST_F(LaunchRestart, ComesWhenConnectionsHaveTakenAllDescriptors) {
+    // The agent raises its limit as far as it may: a hard one, set between two launchers.
+    Launch job(folder_,
+               {"bash", "-c",
+                std::string("ulimit -n 48; exec ") + DDP_LAUNCH +
+                    " --max-restarts=1 --restart-delay=2 bash -c \"$1\"",
+                "bash", "echo port $MASTER_PORT; exit $((TORCHELASTIC_RESTART_COUNT ? 0 : 3))"});
+    ASSERT_TRUE(job.wait_for_error("restart 1 of 1 in"));
+    ASSERT_TRUE(job.wait_for_output("\n"));
+    const auto port = static_cast<std::uint16_t>(std::stoi(job.out().substr(5)));
+    const auto deadline = base::Deadline::after(patience);
+    const auto now = base::Deadline::after(std::chrono::milliseconds{0});
+    int error = 0;
+    std::vector<base::UniqueFd> strangers;
+    do {
+        ASSERT_FALSE(deadline.passed()) << "none was turned away";
+        strangers.push_back(base::try_connect_tcp("127.0.0.1", port, deadline, error));
+    } while (!base::wait_readable(strangers.front().get(), now));
+    const LaunchResult result = job.wait();
+    EXPECT_EQ(result.exit_code, 0) << result.err;
 }
 
 TEST_F(LaunchRestart, TheSameFailureAgainAndSoonEndsIt) {
