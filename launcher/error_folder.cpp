@@ -1,5 +1,5 @@
 // A path is chosen with 128 random bits, so that mkdir() fails rather than share it with a
-// stranger.
+// stranger. It is absolute, since workers may go elsewhere before they use it.
 #include "launcher/error_folder.hpp"
 
 #include "launcher/worker_variables.hpp"
@@ -17,7 +17,9 @@ namespace ddp::launcher {
 ErrorFolder::ErrorFolder() {
     const char* given = std::getenv("TMPDIR");
     const std::string parent = given != nullptr && *given != '\0' ? given : "/tmp";
-    path_ = parent + "/ddp-launch-" + make_run_id();
+    std::error_code ignored;
+    const std::string folder = std::filesystem::absolute(parent, ignored).string();
+    path_ = (ignored ? parent : folder) + "/ddp-launch-" + make_run_id();
 }
 
 ErrorFolder::~ErrorFolder() { remove_error_folder(path_); }

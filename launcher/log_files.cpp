@@ -52,7 +52,11 @@ std::string LogFile::take_problem() { return std::exchange(problem_, {}); }
 
 LogTree::LogTree(const std::string& log_dir, const std::string& run_id) {
     if (log_dir.empty() || log_dir == "/dev/null") return;
-    root_ = log_dir + "/" + as_name(run_id) + "_" + make_run_id().substr(0, random_digits);
+    // Workers get paths in it and may go elsewhere before they use them.
+    std::error_code ignored;
+    const std::string folder = std::filesystem::absolute(log_dir, ignored).string();
+    root_ = (ignored ? log_dir : folder) + "/" + as_name(run_id) + "_" +
+            make_run_id().substr(0, random_digits);
 }
 
 std::string LogTree::folder(int attempt, int local_rank) const {

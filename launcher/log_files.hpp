@@ -39,7 +39,7 @@ public:
     LogTree(const std::string& log_dir, const std::string& run_id);
 
     bool wanted() const { return !root_.empty(); }
-    const std::string& root() const { return root_; }
+    const std::string& root() const { return root_; }  // absolute
     // Makes the folder of a worker in an attempt. Throws SystemError.
     void make_folder(int attempt, int local_rank) const;
     LogFile open(int attempt, int local_rank, Stream stream) const;

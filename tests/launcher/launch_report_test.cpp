@@ -42,6 +42,20 @@ protected:
     TemporaryFolder kept_;
 };
 
+// Relative folders are meant from where the launcher was started.
+TEST_F(LaunchReport, KnowsTheErrorOfAWorkerThatWentToAnotherFolder) {
+    const std::string in_root = std::string("cd /; exec ") + DDP_TEST_WORKER +
+                                " write_error_file 3 'UsageError: there is no data'";
+    const std::string logs =
+        std::filesystem::relative(kept_.path(), folder_.path()).string() + "/logs";
+    for (const std::string& option : {"--log-dir=" + logs, std::string("--max-restarts=0")}) {
+        const LaunchResult result =
+            launch({option, "bash", "-c", in_root}, {.environment = {"TMPDIR=."}});
+        EXPECT_EQ(result.exit_code, 3);
+        EXPECT_THAT(result.err, HasSubstr("error    UsageError: there is no data")) << option;
+    }
+}
+
 TEST_F(LaunchReport, IsKeptForMachinesInTheLogFolder) {
     const LaunchResult result =
         launch(plain({"--nproc-per-node=2", log_option()},
