@@ -58,7 +58,7 @@ private:
     std::optional<Problem> supervise(Attempt& attempt);
     void relay_rest(std::optional<Clock::time_point> until);
     std::optional<milliseconds> decide(Outcome& outcome, Clock::duration lasted);
-    std::optional<int> prepare_restart(milliseconds delay);
+    std::optional<int> prepare_restart(const Attempt& failed, milliseconds delay);
     void pause(milliseconds time);
     void handle_events(std::optional<Clock::time_point> wake_at);
     void handle(Poller::Tag tag);
@@ -133,7 +133,7 @@ std::optional<int> Agent::run_attempt(int number) {
     relay_rest(std::nullopt);
     attempt_ = nullptr;
     if (!restart) return outcome.exit_code;
-    return prepare_restart(*restart);
+    return prepare_restart(attempt, *restart);
 }
 
 // Until all workers have ended or the front is gone. What it returns is why the attempt did not
@@ -175,13 +175,14 @@ std::optional<milliseconds> Agent::decide(Outcome& outcome, Clock::duration last
 
 // What a new attempt finds is as new as it is: an empty store without connections, an empty folder
 // for error files. Returns an exit code if the user has stopped the job meanwhile.
-std::optional<int> Agent::prepare_restart(milliseconds delay) {
+std::optional<int> Agent::prepare_restart(const Attempt& failed, milliseconds delay) {
     pause(delay);
     if (!leash_held()) return contract::exit_error;
     if (stopped_by_user_) {
-        channel_.send(
-            FailureMessage{"stopped by " + signal_name(*stopped_by_user_) + " before the restart"});
-        return contract::exit_signal_base + *stopped_by_user_;
+        Outcome outcome = failed.outcome_when_stopped(*stopped_by_user_);
+        publish(outcome, logs_.report_file());
+        channel_.send(FailureMessage{std::move(outcome.text)});
+        return outcome.exit_code;
     }
     // First, since connections may have taken all descriptors.
     if (store_) store_->start_attempt(static_cast<std::uint32_t>(restarts_.restarts()));

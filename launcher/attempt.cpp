@@ -189,6 +189,10 @@ Outcome Attempt::outcome(int exit_code, const std::string& why) const {
     return with_survivors(not_started(exit_code, why, end()));
 }
 
+Outcome Attempt::outcome_when_stopped(int signal) const {
+    return stopped_before_restart(signal, end());
+}
+
 Outcome Attempt::with_survivors(Outcome outcome) const {
     if (swept_.complete) return outcome;
     outcome.text += (outcome.text.empty() ? "" : "\n") + std::string("could not be killed: ") +

@@ -73,6 +73,8 @@ public:
     Outcome outcome() const;
     // When it could not start or go on: the same, with the reason.
     Outcome outcome(int exit_code, const std::string& why) const;
+    // When the user stopped the job in the pause after it.
+    Outcome outcome_when_stopped(int signal) const;
 
 private:
     void send_to_living(int signal);

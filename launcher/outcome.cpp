@@ -37,6 +37,12 @@ WorkerEnd end_of(const Worker& worker, const JobEnd& job) {
             .last_stderr = worker.last_lines.text()};
 }
 
+std::vector<WorkerEnd> ends_of(const JobEnd& job) {
+    std::vector<WorkerEnd> ends;
+    for (const std::size_t index : job.order) ends.push_back(end_of(job.workers[index], job));
+    return ends;
+}
+
 JobFacts facts_of(const JobEnd& job) {
     return {.host = base::host_name(),
             .attempt = job.attempt,
@@ -101,8 +107,7 @@ Outcome failed(std::span<const WorkerEnd> ends, const Verdict& verdict, const Jo
 }  // namespace
 
 Outcome judge(const JobEnd& job) {
-    std::vector<WorkerEnd> ends;
-    for (const std::size_t index : job.order) ends.push_back(end_of(job.workers[index], job));
+    const std::vector<WorkerEnd> ends = ends_of(job);
     if (job.user_signal != 0) {
         return with_json(
             {contract::exit_signal_base + job.user_signal, stop_text(job.user_signal, ends)},
@@ -124,6 +129,18 @@ Outcome not_started(int exit_code, const std::string& why, const JobEnd& job) {
     Outcome outcome{exit_code_for(exit_code, job.exit_code), why};
     outcome.root = RootError{"", exit_code, {why}};
     return with_json(std::move(outcome), {.outcome = "not_started", .facts = facts_of(job)}, job);
+}
+
+Outcome stopped_before_restart(int signal, const JobEnd& job) {
+    const std::vector<WorkerEnd> ends = ends_of(job);
+    return with_json({contract::exit_signal_base + signal,
+                      "stopped by " + signal_name(signal) + " before the restart"},
+                     {.outcome = "stopped",
+                      .signal = signal,
+                      .facts = facts_of(job),
+                      .verdict = whose_fault(ends),
+                      .ended = ends},
+                     job);
 }
 
 void publish(Outcome& outcome, const std::string& report_file) {

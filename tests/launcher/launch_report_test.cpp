@@ -42,6 +42,19 @@ protected:
     TemporaryFolder kept_;
 };
 
+TEST_F(LaunchReport, IsMadeWhenTheUserStopsTheJobBeforeARestartToo) {
+    Launch job(folder_,
+               {"--max-restarts=5", "--restart-delay=60", log_option(), "bash", "-c", "exit 3"});
+    ASSERT_TRUE(job.wait_for_error("restart 1 of 5 in"));
+    job.signal(SIGINT);
+    EXPECT_EQ(job.wait().exit_code, 130);
+    const json file = report();
+    EXPECT_EQ(file["outcome"], "stopped");
+    EXPECT_EQ(file["exit_code"], 130);
+    EXPECT_EQ(file["root_rank"], 0);
+    EXPECT_EQ(file["workers"][0]["exit_code"], 3);
+}
+
 // Relative folders are meant from where the launcher was started.
 TEST_F(LaunchReport, KnowsTheErrorOfAWorkerThatWentToAnotherFolder) {
     const std::string in_root = std::string("cd /; exec ") + DDP_TEST_WORKER +
