@@ -92,7 +92,7 @@ void Attempt::start_workers(const rlimit& users_descriptor_limit) {
 }
 
 void Attempt::request_stop(int signal, milliseconds grace) {
-    if (!stop_.active()) user_signal_ = signal;
+    if (!stop_.active() && !swept_.complete) user_signal_ = signal;
     stop_.on_signal(signal, Clock::now(), grace);
 }
 

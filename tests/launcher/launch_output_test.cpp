@@ -93,6 +93,19 @@ TEST_F(LaunchOutput, AReaderThatIsGoneDoesNotEndTheJob) {
     EXPECT_EQ(result.out, "rank 0 line 0\n");
 }
 
+// What is left of the job then is its last words on their way to a slow reader.
+TEST_F(LaunchOutput, AStopAfterTheLastWorkerChangesNothingOfHowTheJobEnded) {
+    // As a rule more than may be on its way, always less than that and a pipe.
+    Launch job(folder_, {"bash", "-c", "head -c 620000 /dev/zero; exit 3"}, {.read_output = false});
+    const auto agent = job.wait_for_agent();
+    ASSERT_TRUE(agent);
+    ASSERT_TRUE(job.wait_for_full_stdout());
+    const auto deadline = base::Deadline::after(patience);
+    while (!children_now(*agent).empty() && !deadline.passed()) ::usleep(5'000);
+    job.signal(SIGINT);
+    EXPECT_EQ(job.wait().exit_code, 3);
+}
+
 TEST_F(LaunchOutput, AStopIsNotHeldUpByAReaderThatTakesNothing) {
     Launch job(
         folder_,
