@@ -1,5 +1,6 @@
 # What `cmake --install` copies: the library, its headers, ddp-launch, ddp-bench, the CMake package
-# `ddp` and ddp.pc. A user needs none of ddp's own dependencies but libgloo, where this build has it.
+# `ddp` and ddp.pc. A user needs none of ddp's own dependencies, and libgloo only to
+# run backend gloo.
 include(CMakePackageConfigHelpers)
 
 set(ddp_cmake_dir ${CMAKE_INSTALL_LIBDIR}/cmake/ddp)
@@ -16,11 +17,6 @@ endif()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/ddp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
-if(BUILD_SHARED_LIBS)
-  set(DDP_IS_SHARED ON)
-else()
-  set(DDP_IS_SHARED OFF)
-endif()
 install(EXPORT ddp-targets NAMESPACE ddp:: DESTINATION ${ddp_cmake_dir})
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/ddp-config.cmake.in
   ${PROJECT_BINARY_DIR}/ddp-config.cmake INSTALL_DESTINATION ${ddp_cmake_dir})
@@ -30,14 +26,13 @@ install(FILES
   ${PROJECT_BINARY_DIR}/ddp-config.cmake
   ${PROJECT_BINARY_DIR}/ddp-config-version.cmake
   ${PROJECT_SOURCE_DIR}/cmake/ddp_add_test.cmake
-  ${PROJECT_SOURCE_DIR}/cmake/ddp_find_gloo.cmake
   DESTINATION ${ddp_cmake_dir})
 
 file(RELATIVE_PATH ddp_pc_to_prefix
   /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
 set(ddp_pc_libs "")
-if(DDP_HAS_GLOO AND NOT BUILD_SHARED_LIBS)
-  set(ddp_pc_libs "-lgloo ")
+if(CMAKE_DL_LIBS AND NOT BUILD_SHARED_LIBS)
+  set(ddp_pc_libs "-l${CMAKE_DL_LIBS} ")
 endif()
 configure_file(${PROJECT_SOURCE_DIR}/cmake/ddp.pc.in ${PROJECT_BINARY_DIR}/ddp.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/ddp.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -2,6 +2,7 @@
 // transfers, and how each kind of end reaches every rank.
 #include <ddp/testing.hpp>
 
+#include "backends/gloo/gloo_library.hpp"
 #include "backends/gloo/network_address.hpp"
 #include "backends/reduce.hpp"
 #include "support/exact_inputs.hpp"
@@ -17,6 +18,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <random>
 #include <string>
 #include <thread>
@@ -28,6 +31,7 @@ using namespace std::chrono_literals;
 using namespace ddp;
 using ddp::gloo::AddressChoice;
 using ddp::gloo::choose_address;
+using ddp::gloo::GlooLibrary;
 using ddp::gloo::Interface;
 using ddp::testing::exact_input;
 using ddp::testing::run_ranks;
@@ -72,10 +76,38 @@ TEST(GlooAddress, IsNeverLoopbackBetweenHosts) {
 }
 
 TEST(GlooAddress, FindsThisHostsInterfaces) {
-    const auto interfaces = gloo::list_interfaces();
+    const auto interfaces = ddp::gloo::list_interfaces();
     EXPECT_TRUE(std::any_of(interfaces.begin(), interfaces.end(), [](const Interface& one) {
         return one.loopback && one.address == "127.0.0.1";
     }));
+}
+
+TEST(GlooLibrary, SaysWhatIsMissingAndWhatToDo) {
+    const std::vector<std::string> names{"libddp-none.so.0", "/nowhere/libddp-none.so",
+                                         "libc.so.6"};
+    try {
+        GlooLibrary::load(names);
+        FAIL() << "loaded";
+    } catch (const BackendError& error) {
+        EXPECT_THAT(error.what(), HasSubstr("libddp-none.so.0: cannot open"));
+        EXPECT_THAT(error.what(), HasSubstr("/nowhere/libddp-none.so: cannot open"));
+        EXPECT_THAT(error.what(), HasSubstr("libc.so.6: undefined symbol"));
+        EXPECT_THAT(error.what(), HasSubstr("install it on this host"));
+    }
+}
+
+// It is loaded by the first group that needs it, and by nothing else.
+TEST(GlooLibrary, IsNotLoadedByGroupsOfShm) {
+    const auto is_loaded = [] {
+        std::ifstream maps("/proc/self/maps");
+        const std::string text{std::istreambuf_iterator<char>(maps), {}};
+        return text.find("libgloo") != std::string::npos;
+    };
+    const auto body = [&](ProcessGroup& group) {
+        EXPECT_EQ(is_loaded(), group.backend() == Backend::gloo);
+    };
+    run_ranks(2, body);
+    run_ranks(2, body, {.init = over_gloo});
 }
 
 TEST(GlooBackend, TellsEveryRankWhichRankHasNoSuchInterface) {

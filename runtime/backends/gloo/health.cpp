@@ -18,10 +18,10 @@ constexpr auto grace = 300ms;
 
 }  // namespace
 
-Health::Health(Pairs& pairs) : pairs_(pairs), peers_(static_cast<std::size_t>(pairs.size - 1)) {
+Health::Health(Pairs& pairs) : pairs_(pairs), peers_(static_cast<std::size_t>(pairs.size() - 1)) {
     int rank = 0;
     for (Peer& peer : peers_) {
-        if (rank == pairs_.rank) ++rank;
+        if (rank == pairs_.rank()) ++rank;
         peer.rank = rank++;
         peer.pulse = pairs_.buffer(&peer.nothing, sizeof peer.nothing);
         peer.words_buffer = pairs_.buffer(&peer.words, sizeof peer.words);

@@ -42,8 +42,8 @@ public:
     Mesh(const Mesh&) = delete;
     Mesh& operator=(const Mesh&) = delete;
 
-    int rank() const { return pairs_.rank; }
-    int ranks() const { return pairs_.size; }
+    int rank() const { return pairs_.rank(); }
+    int ranks() const { return pairs_.size(); }
 
     // All at once; returns when all are done and their memory is free. Throws the verdict. Any
     // thread; two threads use different slots.

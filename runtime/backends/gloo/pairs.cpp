@@ -1,11 +1,12 @@
 #include "backends/gloo/pairs.hpp"
 
+#include "backends/gloo/gloo_library.hpp"
 #include "base/socket.hpp"
 
 #include <ddp/error.hpp>
 
 #include <gloo/common/error.h>
-#include <gloo/transport/tcp/device.h>
+#include <gloo/transport/tcp/attr.h>
 
 #include <unistd.h>
 
@@ -27,6 +28,7 @@ sigset_t only_pipe_signal() {
 
 // Gloo's thread takes none of the program's signals.
 std::shared_ptr<::gloo::transport::Device> open_device(const std::string& address) {
+    const GlooLibrary& library = GlooLibrary::load();
     sigset_t all;
     sigset_t before;
     ::sigfillset(&all);
@@ -36,7 +38,7 @@ std::shared_ptr<::gloo::transport::Device> open_device(const std::string& addres
     try {
         ::gloo::transport::tcp::attr attributes;
         attributes.hostname = address;
-        device = ::gloo::transport::tcp::CreateDevice(attributes);
+        device = library.create_device(attributes);
     } catch (const std::exception& problem) {
         error = problem.what();
     }
@@ -84,24 +86,24 @@ PipeSignalBlock::~PipeSignalBlock() {
 }
 
 Pairs::Pairs(int own_rank, int ranks, const std::string& address)
-    : ::gloo::Context(own_rank, ranks), processes_(static_cast<std::size_t>(ranks)) {
-    device_ = open_device(address);
-    transportContext_ = device_->createContext(own_rank, ranks);
-}
+    : rank_(own_rank),
+      processes_(static_cast<std::size_t>(ranks)),
+      device_(open_device(address)),
+      context_(device_->createContext(own_rank, ranks)) {}
 
 void Pairs::connect(ddp::Store& store, const base::Deadline& deadline) {
     // A pair waits five times its timeout for its connection; zero would be for ever.
-    transportContext_->setTimeout(std::max(deadline.left() / 5, 1ms));
+    context_->setTimeout(std::max(deadline.left() / 5, 1ms));
     StoreKeys own_keys;
     StoreKeys their_keys;
     StoreValues addresses;
     std::vector<int> peers;
-    for (int peer = 0; peer < size; ++peer) {
-        if (peer == rank) continue;
+    for (int peer = 0; peer < size(); ++peer) {
+        if (peer == rank_) continue;
         peers.push_back(peer);
-        own_keys.push_back(address_key(rank, peer));
-        their_keys.push_back(address_key(peer, rank));
-        addresses.push_back(encode(transportContext_->createPair(peer)->address().bytes()));
+        own_keys.push_back(address_key(rank_, peer));
+        their_keys.push_back(address_key(peer, rank_));
+        addresses.push_back(encode(context_->createPair(peer)->address().bytes()));
     }
     store.multi_set(own_keys, addresses);
     const StoreValues theirs = store.multi_get(their_keys, deadline.left());
@@ -109,14 +111,14 @@ void Pairs::connect(ddp::Store& store, const base::Deadline& deadline) {
         PeerProcess& process = processes_[static_cast<std::size_t>(peers[i])];
         const std::vector<char> address = decode(theirs[i], process);
         try {
-            transportContext_->getPair(peers[i])->connect(address);
+            context_->getPair(peers[i])->connect(address);
         } catch (const ::gloo::Exception& error) {
             throw BackendError("gloo", 0,
                                "cannot connect to rank " + std::to_string(peers[i]) + " on host " +
                                    process.host + ": " + error.what());
         }
     }
-    processes_[static_cast<std::size_t>(rank)] = {::getpid(), base::host_name()};
+    processes_[static_cast<std::size_t>(rank_)] = {::getpid(), base::host_name()};
 }
 
 void Pairs::close_all() noexcept {

@@ -7,7 +7,7 @@
 
 #include <ddp/store.hpp>
 
-#include <gloo/context.h>
+#include <gloo/transport/context.h>
 #include <gloo/transport/device.h>
 #include <gloo/transport/unbound_buffer.h>
 
@@ -40,7 +40,7 @@ struct PeerProcess {
     std::string host;
 };
 
-class Pairs : public ::gloo::Context {
+class Pairs {
 public:
     // Listens at the address (numeric), on a port a peer. Throws BackendError.
     Pairs(int rank, int ranks, const std::string& address);
@@ -48,14 +48,21 @@ public:
     // Collective. Throws BackendError that names the rank, TimeoutError.
     void connect(ddp::Store& store, const base::Deadline& deadline);
 
+    int rank() const { return rank_; }
+    int size() const { return static_cast<int>(processes_.size()); }
     const PeerProcess& process(int of) const { return processes_[static_cast<std::size_t>(of)]; }
-    Buffer buffer(void* data, std::size_t bytes) { return createUnboundBuffer(data, bytes); }
+    Buffer buffer(void* data, std::size_t bytes) {
+        return context_->createUnboundBuffer(data, bytes);
+    }
     // Closes all connections; what has been written still arrives. Pending operations end with an
     // error, except those that are half done: whoever waits for them must be told. Any thread.
     void close_all() noexcept;
 
 private:
-    std::vector<PeerProcess> processes_;
+    int rank_;
+    std::vector<PeerProcess> processes_;  // by rank
+    std::shared_ptr<::gloo::transport::Device> device_;
+    std::shared_ptr<::gloo::transport::Context> context_;
 };
 
 }  // namespace ddp::gloo

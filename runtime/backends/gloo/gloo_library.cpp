@@ -1,0 +1,44 @@
+#include "backends/gloo/gloo_library.hpp"
+
+#include <ddp/error.hpp>
+
+#include <dlfcn.h>
+
+#include <array>
+
+namespace ddp::gloo {
+namespace {
+
+// gloo::transport::tcp::CreateDevice(const attr&)
+constexpr const char* create_device_symbol = "_ZN4gloo9transport3tcp12CreateDeviceERKNS1_4attrE";
+
+std::string last_trouble() {
+    const char* text = ::dlerror();
+    return text != nullptr ? text : "no reason given";
+}
+
+}  // namespace
+
+GlooLibrary GlooLibrary::load(std::span<const std::string> names) {
+    std::string troubles;
+    for (const std::string& name : names) {
+        // Never unloaded: what it threw, and its threads, may outlive any group.
+        void* library = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+        void* symbol = library != nullptr ? ::dlsym(library, create_device_symbol) : nullptr;
+        if (symbol != nullptr) return {reinterpret_cast<CreateDevice>(symbol)};
+        troubles += (troubles.empty() ? "" : "; ") + last_trouble();
+        if (library != nullptr) ::dlclose(library);
+    }
+    throw BackendError("gloo", 0,
+                       "cannot load libgloo: " + troubles +
+                           "; install it on this host (Debian: libgloo0), or name its folder in "
+                           "LD_LIBRARY_PATH");
+}
+
+const GlooLibrary& GlooLibrary::load() {
+    static const GlooLibrary library =
+        load(std::array<std::string, 2>{DDP_GLOO_SONAME, DDP_GLOO_PATH});
+    return library;
+}
+
+}  // namespace ddp::gloo
