@@ -18,6 +18,9 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto yield_time = 1ms;
+// The first waits of a group are for ranks that are still starting, and need the cores for it.
+constexpr int first_waits = 2;
+constexpr auto first_yield_time = 50us;
 constexpr auto futex_slice = 20ms;
 
 // Not FUTEX_PRIVATE: the word is shared between processes.
@@ -71,7 +74,10 @@ std::string Waiter::name(int rank) const {
 
 void Waiter::wait_long(const std::function<bool()>& ready, const std::function<Bell&()>& bell,
                        const base::Deadline& deadline, const std::function<Awaited()>& awaited) {
-    const auto yield_end = base::Deadline::Clock::now() + yield_time;
+    const bool is_first = long_waits_.load(std::memory_order_relaxed) < first_waits &&
+                          long_waits_.fetch_add(1, std::memory_order_relaxed) < first_waits;
+    const auto yield_end =
+        base::Deadline::Clock::now() + (is_first ? first_yield_time : yield_time);
     do {
         ::sched_yield();
         if (ready()) return;

@@ -1,7 +1,7 @@
 // How a rank waits for what another publishes in the region, and everything that can end a wait: it
 // came, a peer died, somebody aborted, the deadline passed. First pauses, then sched_yield for up
-// to 1 ms, then futex in slices of 20 ms, after each of which the peers' pidfds and the abort words
-// are looked at. Any number of threads of a rank may wait.
+// to 1 ms (less in a group's first waits), then futex in slices of 20 ms, after each of which the
+// peers' pidfds and the abort words are looked at. Any number of threads of a rank may wait.
 #pragma once
 
 #include "backends/shm/shared_region.hpp"
@@ -99,6 +99,7 @@ private:
     int rank_;
     const std::atomic<std::uint32_t>* agent_abort_;
     std::vector<int> job_ranks_;
+    std::atomic<int> long_waits_ = 0;     // counted no further than needed
     std::vector<base::UniqueFd> pidfds_;  // by rank; none for this one
     std::vector<bool> gone_;              // had already died when we looked
 };
