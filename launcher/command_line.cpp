@@ -3,6 +3,7 @@
 #include "launcher/command_line.hpp"
 
 #include "contract/exit_code.hpp"
+#include "contract/host_link.hpp"
 #include "launcher/front.hpp"
 #include "launcher/job_plan.hpp"
 #include "launcher/options.hpp"
@@ -22,7 +23,11 @@
 namespace ddp::launcher {
 namespace {
 
-int complain(const std::string& message, int exit_code) {
+using Kind = contract::LaunchEnd::Kind;
+
+int complain(const std::string& message, int exit_code, const contract::HostLink& host,
+             Kind kind = Kind::ended) {
+    host.send({.kind = kind, .exit_code = exit_code, .report = message});
     const std::string line = "ddp-launch: " + message + "\n";
     std::fwrite(line.data(), 1, line.size(), stderr);
     return exit_code;
@@ -46,19 +51,20 @@ void open_missing_standard_descriptors() {
     }
 }
 
-int run_job(Options options) {
+int run_job(Options options, contract::HostLink& host) {
     const JobPlan plan = plan_job(options, from_environment);
     if (!plan.missing.problem.empty()) {
-        return complain(plan.missing.problem, plan.missing.exit_code);
+        return complain(plan.missing.problem, plan.missing.exit_code, host);
     }
     if (options.action == Action::dry_run) return print(describe_plan(options, plan));
     if (options.run_id.empty()) options.run_id = make_run_id();
-    return run_front(options, plan);
+    return run_front(options, plan, host);
 }
 
 }  // namespace
 
 int run_command_line(std::span<char* const> arguments) {
+    contract::HostLink host = contract::HostLink::take();
     open_missing_standard_descriptors();
     try {
         const Options options = parse_options(arguments, from_environment);
@@ -69,14 +75,14 @@ int run_command_line(std::span<char* const> arguments) {
                 return print(std::string("ddp-launch ") + version() + "\n");
             case Action::run:
             case Action::dry_run:
-                return run_job(options);
+                return run_job(options, host);
             case Action::print_config:
                 return print(config_text(arguments, from_environment));
         }
     } catch (const UsageError& error) {
-        return complain(error.what(), contract::exit_usage);
+        return complain(error.what(), contract::exit_usage, host, Kind::wrong_command_line);
     } catch (const std::exception& error) {
-        return complain(error.what(), contract::exit_error);
+        return complain(error.what(), contract::exit_error, host);
     }
     return contract::exit_error;
 }

@@ -1,30 +1,13 @@
-// How a process ended, as a value: an exit code or a signal. A worker's death is data to the
-// launcher, so this is what travels through it, to the report and to its own exit code.
+// How a process ended, in the launcher's own words.
 #pragma once
 
-#include <csignal>
-#include <string>
+#include "contract/exit_status.hpp"
 
 namespace ddp::launcher {
 
-struct ExitStatus {
-    int code = 0;    // when signal is 0
-    int signal = 0;  // that ended it
-    bool core_dumped = false;
-
-    bool ok() const { return code == 0 && signal == 0; }
-    // As shells say it: the code, or 128 + the signal.
-    int exit_code() const;
-    bool operator==(const ExitStatus&) const = default;
-};
-
-// From what waitid() filled in.
-ExitStatus exit_status_of(const siginfo_t& info);
-
-// "exit code 7", "SIGSEGV (signal 11), core dumped".
-std::string to_string(const ExitStatus& status);
-
-// "SIGTERM"; "signal 40" for one without a name.
-std::string signal_name(int signal);
+using contract::exit_status_of;
+using contract::ExitStatus;
+using contract::signal_name;
+using contract::to_string;
 
 }  // namespace ddp::launcher

@@ -52,21 +52,25 @@ struct AgentHandle {
 class Front {
 public:
     Front(AgentHandle agent, SignalReader& signals, const Options& options,
-          std::vector<pid_t> spared, ConsoleSettings console)
+          std::vector<pid_t> spared, ConsoleSettings console, int leash)
         : agent_(std::move(agent)),
           signals_(signals),
+          leash_(leash),
           stop_signals_(options.signals_to_handle),
           grace_(options.shutdown_timeout),
           spared_(std::move(spared)),
           console_(std::move(console), STDOUT_FILENO, STDERR_FILENO) {}
     int run();
     void say(const std::string& text) { console_.say(text); }
+    const std::string& report() const { return report_; }  // the last one
 
 private:
     bool finished() const;
     void wait_and_handle();
     int wait_time() const;
     void handle_signals();
+    void handle_end_of_host();
+    void report(std::string text);
     void handle_messages();
     void handle(const Message& message);
     void handle_agent_end();
@@ -78,6 +82,8 @@ private:
 
     AgentHandle agent_;
     SignalReader& signals_;
+    int leash_;  // -1 when there is no host, or no more
+    std::string report_;
     std::vector<int> stop_signals_;
     milliseconds grace_;
     std::vector<pid_t> spared_;
@@ -112,18 +118,20 @@ int Front::wait_time() const {
 void Front::wait_and_handle() {
     const std::array<pollfd, 2> outputs = console_.wanted();
     const auto if_wanted = [](bool wanted, int fd) { return wanted ? fd : -1; };
-    std::array<pollfd, 6> events{{
+    std::array<pollfd, 7> events{{
         {signals_.fd(), POLLIN, 0},
         {if_wanted(!agent_end_, agent_.pidfd.get()), POLLIN, 0},
         {if_wanted(!channel_drained_ && agent_.channel.open(), agent_.channel.fd()), POLLIN, 0},
         {if_wanted(agent_.messages.open(), agent_.messages.fd()), POLLIN, 0},
         outputs[0],
         outputs[1],
+        {if_wanted(!agent_end_, leash_), POLLIN, 0},
     }};
     if (::poll(events.data(), events.size(), wait_time()) < 0 && errno != EINTR) {
         throw SystemError("poll", errno);
     }
     if (events[0].revents != 0) handle_signals();
+    if (events[6].revents != 0) handle_end_of_host();
     if (events[1].revents != 0) handle_agent_end();
     if (events[3].revents != 0) handle_agents_log();
     if (!channel_drained_ && (events[2].revents != 0 || agent_end_)) handle_messages();
@@ -141,6 +149,23 @@ void Front::handle_signals() {
             agent_.channel.send(SignalMessage{*signal});
         }
     }
+}
+
+// A host that dies takes its job along. The one exception: a Ctrl-C that ended the host has asked
+// the job to stop as well, and it may take its time for that.
+void Front::handle_end_of_host() {
+    leash_ = -1;
+    handle_signals();  // one that came to both came before this end
+    if (stop_asked_at_) return;
+    console_.say("the program that launched this job has ended; its workers are killed");
+    stop_asked_at_ = Clock::now();
+    agent_must_end_by_ = *stop_asked_at_ + agent_time;
+    agent_.channel.send(KillMessage{});
+}
+
+void Front::report(std::string text) {
+    console_.say(text);
+    report_ = std::move(text);
 }
 
 // Once is a request, twice means now, and a third Ctrl-C does not even trust the agent.
@@ -184,11 +209,10 @@ void Front::handle_messages() {
     console_.finish();
     if (!done_) {
         const ExitStatus end = *agent_end_;
-        console_.say(
-            "the agent (pid " + std::to_string(agent_.pid) + ") " +
-            (end.signal != 0 ? "was killed by " + signal_name(end.signal)
-                             : "ended early with " + to_string(end)) +
-            (workers_running_ > 0 ? "; its workers were stopped" : "; no worker was running"));
+        report("the agent (pid " + std::to_string(agent_.pid) + ") " +
+               (end.signal != 0 ? "was killed by " + signal_name(end.signal)
+                                : "ended early with " + to_string(end)) +
+               (workers_running_ > 0 ? "; its workers were stopped" : "; no worker was running"));
     }
 }
 
@@ -196,7 +220,7 @@ void Front::handle(const Message& message) {
     if (const auto* output = std::get_if<OutputMessage>(&message)) {
         console_.take(*output);
     } else if (const auto* failure = std::get_if<FailureMessage>(&message)) {
-        console_.say(failure->text);
+        report(failure->text);
     } else if (const auto* done = std::get_if<DoneMessage>(&message)) {
         done_ = done->exit_code;
     } else if (const auto* state = std::get_if<StateMessage>(&message)) {
@@ -263,7 +287,7 @@ std::vector<int> signals_of(const Options& options) {
 
 }  // namespace
 
-int run_front(const Options& options, const JobPlan& plan) {
+int run_front(const Options& options, const JobPlan& plan, contract::HostLink& host) {
     prepare_signals();
     // Who was here before us (a shell that exec'ed us may leave children behind) is not ours to
     // kill.
@@ -292,6 +316,7 @@ int run_front(const Options& options, const JobPlan& plan) {
     if (job.agent.pid == 0) {
         sockets.front.reset();
         messages.read_end.reset();
+        host.close();
         become_agent(std::move(messages.write_end));
         return run_agent(std::move(job), std::move(sockets.agent));
     }
@@ -300,9 +325,12 @@ int run_front(const Options& options, const JobPlan& plan) {
     job.rendezvous = {};  // the agent's
     job.handed = {};
     Front front(hold_agent(job.agent.pid, std::move(sockets.front), std::move(messages.read_end)),
-                signals, options, std::move(spared), std::move(console));
+                signals, options, std::move(spared), std::move(console), host.leash());
     for (const std::string& notice : plan.notices) front.say(notice);
-    return front.run();
+    const int exit_code = front.run();
+    host.send(
+        {.exit_code = exit_code, .report = exit_code != contract::exit_ok ? front.report() : ""});
+    return exit_code;
 }
 
 }  // namespace ddp::launcher

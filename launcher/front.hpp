@@ -3,6 +3,7 @@
 // inherits all that the agent had started, kills it and says so.
 #pragma once
 
+#include "contract/host_link.hpp"
 #include "launcher/job_plan.hpp"
 #include "launcher/options.hpp"
 
@@ -10,7 +11,8 @@ namespace ddp::launcher {
 
 // Runs the job; returns the exit code for main, in the front and in the forked agent alike.
 // Throws UsageError (port in use), SystemError, both
-// before anything is forked. Call it single-threaded.
-int run_front(const Options& options, const JobPlan& plan);
+// before anything is forked. Call it single-threaded. A host, a program that has launched this job,
+// gets the result over its link; the job is killed when it ends.
+int run_front(const Options& options, const JobPlan& plan, contract::HostLink& host);
 
 }  // namespace ddp::launcher

@@ -10,6 +10,8 @@
 #include <ddp/data_loader.hpp>
 #include <ddp/distributed_data_parallel.hpp>
 #include <ddp/distributed_sampler.hpp>
+// Where it is started from a program of its own.
+#include <ddp/launch.hpp>
 // Underneath.
 #include <ddp/backend.hpp>
 #include <ddp/collective_options.hpp>

@@ -106,7 +106,7 @@ std::vector<std::string> TemporaryFolder::names() const {
 
 Launch::Launch(const TemporaryFolder& folder, const Words& arguments, LaunchSettings settings)
     : settings_(std::move(settings)) {
-    Words words{DDP_LAUNCH};
+    Words words{settings_.program.empty() ? DDP_LAUNCH : settings_.program};
     words.insert(words.end(), arguments.begin(), arguments.end());
     std::vector<std::string> environment = environment_of(folder, settings_.environment);
     const std::vector<char*> argv = pointers_to(words);

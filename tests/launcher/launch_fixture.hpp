@@ -45,6 +45,7 @@ struct LaunchSettings {
     std::vector<std::string> environment = {};  // "NAME=value", beside the test's own
     bool read_output = true;                    // otherwise the pipes fill up until start_reading()
     bool ignore_hangup = false;                 // as nohup does
+    std::string program = {};                   // instead of ddp-launch
     int terminal = -1;                          // borrowed; its stdout and stderr instead of pipes
 };
 

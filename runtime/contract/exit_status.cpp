@@ -1,5 +1,5 @@
 // Names of signals are the C library's; numbers are added, since people search for both.
-#include "launcher/exit_status.hpp"
+#include "contract/exit_status.hpp"
 
 #include "contract/exit_code.hpp"
 
@@ -7,10 +7,10 @@
 
 #include <cstring>
 
-namespace ddp::launcher {
+namespace ddp::contract {
 
 int ExitStatus::exit_code() const {
-    return signal != 0 ? contract::exit_signal_base + signal : code;
+    return signal != 0 ? exit_signal_base + signal : code;
 }
 
 ExitStatus exit_status_of(const siginfo_t& info) {
@@ -31,4 +31,4 @@ std::string to_string(const ExitStatus& status) {
            (status.core_dumped ? ", core dumped" : "");
 }
 
-}  // namespace ddp::launcher
+}  // namespace ddp::contract

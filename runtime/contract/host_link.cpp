@@ -1,0 +1,75 @@
+#include "contract/host_link.hpp"
+
+#include "base/frame.hpp"
+
+#include <ddp/error.hpp>
+
+#include <fcntl.h>
+#include <sys/socket.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+namespace ddp::contract {
+namespace {
+
+bool keep_from_children(int fd) { return fd > 2 && ::fcntl(fd, F_SETFD, FD_CLOEXEC) == 0; }
+
+bool is_socket(int fd) {
+    int type = 0;
+    socklen_t length = sizeof type;
+    return ::getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &length) == 0;
+}
+
+}  // namespace
+
+std::string to_payload(const LaunchEnd& end) {
+    base::PayloadWriter writer;
+    writer.u8(static_cast<std::uint8_t>(end.kind));
+    writer.i64(end.exit_code);
+    writer.str(std::string_view(end.report).substr(0, max_report_bytes));
+    return writer.take();
+}
+
+LaunchEnd parse_launch_end(std::string_view payload) {
+    base::PayloadReader reader(payload);
+    const std::uint8_t kind = reader.u8();
+    if (kind > static_cast<std::uint8_t>(LaunchEnd::Kind::wrong_command_line)) {
+        throw UsageError("launch: ddp-launch sent a result of an unknown kind; is it of this ddp?");
+    }
+    LaunchEnd end;
+    end.kind = static_cast<LaunchEnd::Kind>(kind);
+    end.exit_code = static_cast<int>(reader.i64());
+    end.report = reader.str();
+    return end;
+}
+
+HostLink HostLink::take() {
+    HostLink link;
+    const char* value = std::getenv(host_link_variable);
+    int leash = -1;
+    int results = -1;
+    if (value != nullptr && std::sscanf(value, "%d:%d", &leash, &results) == 2 &&
+        is_socket(results) && keep_from_children(leash) && keep_from_children(results)) {
+        link.leash_.reset(leash);
+        link.results_.reset(results);
+    }
+    ::unsetenv(host_link_variable);
+    return link;
+}
+
+void HostLink::send(const LaunchEnd& end) const {
+    if (!results_) return;
+    std::string frame;
+    base::append_frame(frame, to_payload(end));
+    // A socket's buffer has room for this one frame.
+    static_cast<void>(
+        ::send(results_.get(), frame.data(), frame.size(), MSG_NOSIGNAL | MSG_DONTWAIT));
+}
+
+void HostLink::close() {
+    leash_.reset();
+    results_.reset();
+}
+
+}  // namespace ddp::contract

@@ -1,0 +1,50 @@
+// What ddp::launch() hands to the ddp-launch that it starts, as DDP_LAUNCH_HOST=<leash>:<results>:
+// two descriptors. The leash is a pidfd of the host: it becomes readable when the host has ended,
+// whoever else holds a copy. Results is a socket on which ddp-launch sends one frame before it
+// ends: the host may be unable to learn its exit code (a SIGCHLD handler that reaps everything).
+//
+// Frame: u8 kind, i64 exit code, str report (base/frame).
+#pragma once
+
+#include "base/unique_fd.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace ddp::contract {
+
+inline constexpr const char* host_link_variable = "DDP_LAUNCH_HOST";
+inline constexpr std::size_t max_report_bytes = 64 * 1024;  // of a report; the rest is cut
+inline constexpr std::size_t max_launch_end_bytes = max_report_bytes + 64;
+
+struct LaunchEnd {
+    enum class Kind : std::uint8_t { ended, wrong_command_line };
+    Kind kind = Kind::ended;
+    int exit_code = 0;
+    std::string report = {};
+};
+
+// A frame's payload. parse_launch_end throws UsageError for one that is none.
+std::string to_payload(const LaunchEnd& end);
+LaunchEnd parse_launch_end(std::string_view payload);
+
+// ddp-launch's side.
+class HostLink {
+public:
+    HostLink() = default;  // no host
+    // From the environment, where nobody below finds it again. Descriptors that are none count as
+    // no host. Call it single-threaded.
+    static HostLink take();
+
+    int leash() const { return leash_.get(); }  // -1: no host
+    void send(const LaunchEnd& end) const;      // never waits; errors are dropped
+    void close();
+
+private:
+    base::UniqueFd leash_;
+    base::UniqueFd results_;
+};
+
+}  // namespace ddp::contract

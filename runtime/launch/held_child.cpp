@@ -1,0 +1,51 @@
+#include "launch/held_child.hpp"
+
+#include <ddp/error.hpp>
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace ddp::launching {
+
+HeldChild::HeldChild(pid_t pid)
+    : pid_(pid), pidfd_(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))) {
+    if (pidfd_ || errno == ESRCH) return;
+    const int code = errno;
+    ::kill(pid, SIGKILL);
+    while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+    }
+    throw SystemError("pidfd_open for child " + std::to_string(pid), code);
+}
+
+bool HeldChild::wait(const base::Deadline& deadline) const {
+    if (!pidfd_) return true;
+    for (;;) {
+        pollfd end{pidfd_.get(), POLLIN, 0};
+        if (::poll(&end, 1, deadline.poll_timeout()) > 0) return true;
+        if (deadline.passed()) return false;
+    }
+}
+
+void HeldChild::signal(int signal) const {
+    if (pidfd_) ::syscall(SYS_pidfd_send_signal, pidfd_.get(), signal, nullptr, 0);
+}
+
+std::optional<contract::ExitStatus> HeldChild::reap() {
+    const base::UniqueFd pidfd = std::move(pidfd_);
+    pid_ = -1;
+    if (!pidfd) return std::nullopt;
+    siginfo_t info{};
+    int result = 0;
+    do {
+        result = ::waitid(P_PIDFD, static_cast<id_t>(pidfd.get()), &info, WEXITED);
+    } while (result != 0 && errno == EINTR);
+    if (result != 0) return std::nullopt;
+    return contract::exit_status_of(info);
+}
+
+}  // namespace ddp::launching

@@ -1,0 +1,21 @@
+// The ddp-launch that a call of launch() starts, from its start to its result.
+#pragma once
+
+#include <ddp/launch.hpp>
+
+#include <string>
+#include <vector>
+
+namespace ddp::launching {
+
+struct LauncherCommand {
+    std::string path;                      // of ddp-launch
+    std::vector<std::string> arguments;    // without its name
+    std::vector<std::string> environment;  // "NAME=value", over this process's
+};
+
+// Blocks until it has ended. Throws SystemError when it cannot be started, UsageError when it
+// refuses its arguments.
+LaunchResult run_launcher(const LauncherCommand& command, const LaunchOptions& options);
+
+}  // namespace ddp::launching
