@@ -1,11 +1,15 @@
 // Forks ranks and one process that serves their store, so that any rank may be killed without
 // taking the meeting place along. The parent only watches: pipes for reports, pidfds for ends.
+//
+// It forks, where ddp::launch() of a function runs the program anew, because a body uses what its
+// test has made before: pipes, shared memory, random numbers, the names of files.
 #include <ddp/testing_ranks.hpp>
 
 #include "base/deadline.hpp"
 #include "base/frame.hpp"
 #include "base/socket.hpp"
 #include "base/unique_fd.hpp"
+#include "launch/held_child.hpp"
 #include "store/store_server.hpp"
 
 #include <ddp/error.hpp>
@@ -15,24 +19,24 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <optional>
 
 namespace ddp::testing {
 namespace {
 
+using launching::HeldChild;
+
 constexpr std::size_t max_report_bytes = 16 << 20;
+constexpr std::chrono::seconds time_to_die{60};  // after SIGKILL
 
 // Calls `child` in a new process, which never returns from here and dies with this one.
 template <class Child>
-pid_t fork_child(const Child& child) {
+HeldChild fork_child(const Child& child) {
     std::fflush(nullptr);  // or both would print what is buffered
     const pid_t parent = ::getpid();
     const pid_t pid = ::fork();
@@ -44,7 +48,7 @@ pid_t fork_child(const Child& child) {
         std::fflush(nullptr);
         ::_exit(0);
     }
-    return pid;
+    return HeldChild(pid);
 }
 
 [[noreturn]] void serve(base::UniqueFd listener) {
@@ -57,16 +61,15 @@ pid_t fork_child(const Child& child) {
 }
 
 // With whatever it has forked itself: each child leads a process group.
-void end(pid_t pid) {
-    ::kill(-pid, SIGKILL);
-    ::kill(pid, SIGKILL);  // it may not have its group yet
-    while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
-    }
+void end(HeldChild& child) {
+    if (child.pid() < 0) return;  // it was reaped before
+    ::kill(-child.pid(), SIGKILL);
+    child.signal(SIGKILL);  // it may not have its group yet
+    if (child.wait(base::Deadline::after(time_to_die))) child.reap();
 }
 
 struct Rank {
-    pid_t pid = -1;
-    base::UniqueFd pidfd;
+    HeldChild process;
     base::UniqueFd reports;
     base::FrameReader reader{max_report_bytes};
     bool finished = false;  // its body
@@ -76,27 +79,16 @@ struct Rank {
 class Processes {
 public:
     ~Processes() {
-        for (const Rank& rank : ranks) {
-            if (rank.pid > 0) end(rank.pid);
-        }
-        if (store > 0) end(store);
+        for (Rank& rank : ranks) end(rank.process);
+        end(store);
     }
     Processes() = default;
     Processes(const Processes&) = delete;
     Processes& operator=(const Processes&) = delete;
 
-    pid_t store = -1;
+    HeldChild store;
     std::vector<Rank> ranks;
 };
-
-std::string describe_end(int status) {
-    if (WIFSIGNALED(status)) {
-        const char* name = ::sigabbrev_np(WTERMSIG(status));
-        return std::string("ended by SIG") + (name != nullptr ? name : "?") + " (signal " +
-               std::to_string(WTERMSIG(status)) + ")";
-    }
-    return "ended with exit code " + std::to_string(WEXITSTATUS(status));
-}
 
 void run_body(int rank, int ranks, std::uint16_t port, int report_fd, const RankBody& body,
               const RunRanksOptions& options) {
@@ -140,9 +132,10 @@ void collect_reports(std::vector<Rank>& ranks, const base::Deadline& deadline,
     std::vector<pollfd> events;
     for (const Rank& rank : ranks) {
         events.push_back({rank.reports.get(), POLLIN, 0});
-        events.push_back({rank.pidfd.get(), POLLIN, 0});
+        events.push_back({rank.process.fd(), POLLIN, 0});
     }
-    std::size_t running = ranks.size();
+    auto running = std::count_if(ranks.begin(), ranks.end(),
+                                 [](const Rank& rank) { return rank.process.fd() >= 0; });
     while (running > 0 && !deadline.passed()) {
         ::poll(events.data(), events.size(), deadline.poll_timeout());
         for (std::size_t i = 0; i < ranks.size(); ++i) {
@@ -161,17 +154,6 @@ void collect_reports(std::vector<Rank>& ranks, const base::Deadline& deadline,
     }
 }
 
-// False while it runs. What it has forked itself goes before its number is free for others.
-bool reap_if_ended(pid_t pid, int& status) {
-    siginfo_t info{};
-    const auto id = static_cast<id_t>(pid);
-    if (::waitid(P_PID, id, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) {
-        return false;
-    }
-    ::kill(-pid, SIGKILL);
-    return ::waitpid(pid, &status, 0) == pid;
-}
-
 void open_reports(Rank& rank, int read_end) {
     rank.reports.reset(read_end);
     if (::fcntl(read_end, F_SETFL, O_NONBLOCK) != 0) {
@@ -179,15 +161,13 @@ void open_reports(Rank& rank, int read_end) {
     }
 }
 
-void open_pidfd(Rank& rank) {
-    rank.pidfd.reset(static_cast<int>(::syscall(SYS_pidfd_open, rank.pid, 0)));
-    if (!rank.pidfd) throw SystemError("run_ranks: pidfd_open", errno);
-}
-
 // What the way in which a rank ended adds to what it reported.
-std::optional<std::string> describe_wrong_end(const Rank& rank, int status, bool may_die) {
-    if (WIFSIGNALED(status) && may_die) return std::nullopt;
-    if (status != 0) return describe_end(status);
+std::optional<std::string> describe_wrong_end(const Rank& rank, const contract::ExitStatus& status,
+                                              bool may_die) {
+    if (status.signal != 0 && may_die) return std::nullopt;
+    if (!status.ok()) {
+        return (status.signal != 0 ? "ended by " : "ended with ") + contract::to_string(status);
+    }
     if (!rank.finished) return "left with exit code 0 before its body was finished";
     return std::nullopt;
 }
@@ -218,20 +198,20 @@ std::vector<RankFailure> fork_ranks(int ranks, const RankBody& body,
         const base::UniqueFd write_end(ends[1]);
         Rank& rank = processes.ranks.emplace_back();
         open_reports(rank, ends[0]);
-        rank.pid = fork_child([&] { run_body(r, ranks, port, write_end.get(), body, options); });
-        open_pidfd(rank);
+        rank.process =
+            fork_child([&] { run_body(r, ranks, port, write_end.get(), body, options); });
     }
     std::vector<RankFailure> failures;
     collect_reports(processes.ranks, base::Deadline::after(options.timeout), failures);
     for (int r = 0; r < ranks; ++r) {
         Rank& rank = processes.ranks[static_cast<std::size_t>(r)];
-        int status = 0;
-        if (!reap_if_ended(rank.pid, status)) {
+        if (!rank.process.wait(base::Deadline::after(std::chrono::milliseconds{0}))) {
             failures.push_back(
                 {r, "still ran after " + base::to_string(options.timeout) + " and was killed"});
             continue;  // by the destructor
         }
-        rank.pid = -1;
+        ::kill(-rank.process.pid(), SIGKILL);  // before its number is free for others
+        const auto status = rank.process.reap().value_or(contract::ExitStatus{});
         const bool may_die =
             std::find(options.may_die.begin(), options.may_die.end(), r) != options.may_die.end();
         if (const auto wrong = describe_wrong_end(rank, status, may_die)) {
