@@ -45,13 +45,23 @@ std::vector<std::string> arguments_for(const LaunchOptions& options,
     return words;
 }
 
+// ddp-launch fills in the local rank where a word names it; this program had the word as it is.
+std::string escaped(const std::string& word) {
+    if (word.find("$local_rank") == word.npos && word.find("${local_rank}") == word.npos) {
+        return word;
+    }
+    std::string result;
+    for (const char c : word) result += c == '$' ? std::string("$$") : std::string(1, c);
+    return result;
+}
+
 // This program's words, the first one the file that is run now.
 std::vector<std::string> own_command() {
     std::string program = launching::own_program();
     if (program.ends_with(" (deleted)")) program = "/proc/" + std::to_string(::getpid()) + "/exe";
     std::ifstream file("/proc/self/cmdline", std::ios::binary);
     std::vector<std::string> words;
-    for (std::string word; std::getline(file, word, '\0');) words.push_back(std::move(word));
+    for (std::string word; std::getline(file, word, '\0');) words.push_back(escaped(word));
     if (words.empty()) words.emplace_back();
     words.front() = std::move(program);
     return words;

@@ -1,5 +1,5 @@
-// 01_hello_ranks and 02_all_reduce print what their first lines promise, by ddp-launch, started by
-// hand and alone.
+// 01_hello_ranks, 02_all_reduce and 04_launch_from_code print what their first lines promise, by
+// ddp-launch, started by hand and alone.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -43,6 +43,16 @@ TEST(HelloRanks, IsAWorldOfOneWhenStartedAlone) {
     const auto result = run_program({example("01_hello_ranks")});
     EXPECT_EQ(result.exit_code, 0) << result.err;
     EXPECT_THAT(result.out, testing::StartsWith("rank 0 of 1, local rank 0 of 1, pid "));
+}
+
+TEST(LaunchFromCodeExample, PrintsWhatItsHeadPromises) {
+    if (std::string(DDP_LAUNCH).empty()) GTEST_SKIP() << "ddp-launch is not built";
+    const auto result = run_program({example("04_launch_from_code"), "3"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    const std::string rest = " of 3: the ranks' numbers add up to 3";
+    EXPECT_THAT(lines_of(result.out),
+                testing::UnorderedElementsAre("rank 0" + rest, "rank 1" + rest, "rank 2" + rest,
+                                              "all 3 workers ended well"));
 }
 
 TEST(AllReduceExample, PrintsWhatItsHeadPromises) {

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 
 namespace {
 
@@ -37,12 +38,13 @@ protected:
 };
 
 TEST_F(LaunchFunction, RunsTheFunctionOnEachRankWithTheSameArguments) {
-    const auto result = run({"sum", "two words $HOME"});
-    EXPECT_EQ(result.exit_code, 0) << result.err;
-    EXPECT_THAT(lines_of(result.out),
-                UnorderedElementsAre("rank 0 sum 3 word two words $HOME",
-                                     "rank 1 sum 3 word two words $HOME",
-                                     "rank 2 sum 3 word two words $HOME", "exit code 0, report: "));
+    for (const std::string word : {"two words $$", "${local_rank} $$", ""}) {
+        const auto result = run({"sum", word});
+        EXPECT_EQ(result.exit_code, 0) << result.err;
+        EXPECT_THAT(lines_of(result.out),
+                    UnorderedElementsAre("rank 0 sum 3 word " + word, "rank 1 sum 3 word " + word,
+                                         "rank 2 sum 3 word " + word, "exit code 0, report: "));
+    }
 }
 
 TEST_F(LaunchFunction, ReportsTheExceptionOfTheRankToBlame) {
@@ -118,6 +120,30 @@ TEST_F(LaunchFunction, NobodyOutlivesAKilledProgram) {
     EXPECT_TRUE(processes_with(cookie).empty());
     EXPECT_THAT(host.wait().err, HasSubstr("the program that launched this job has ended"));
     EXPECT_EQ(folder_.names(), std::vector<std::string>{});
+}
+
+// A Ctrl-C at the terminal goes to the whole group and ends the program; its workers still get
+// their time.
+TEST_F(LaunchFunction, WorkersMayTidyUpAfterACtrlCThatEndedTheProgram) {
+    const std::string cookie = "DDP_TEST_COOKIE=" + folder_.path();
+    Host host(folder_, {"tidies_up"}, {cookie});
+    ASSERT_TRUE(host.wait_for_output("ready", 2));
+    ASSERT_EQ(::kill(-host.pid(), SIGINT), 0);
+    EXPECT_TRUE(host.wait_for_output("tidied up", 2));
+    EXPECT_EQ(host.wait().exit_code, 128 + SIGINT);
+    const auto deadline = ddp::base::Deadline::after(patience);
+    while (!processes_with(cookie).empty() && !deadline.passed()) ::poll(nullptr, 0, 2);
+    EXPECT_TRUE(processes_with(cookie).empty());
+}
+
+TEST_F(LaunchFunction, RunsTheOldFileOfAProgramThatWasReplaced) {
+    const std::string copy = folder_.path() + "/program";
+    std::filesystem::copy_file(DDP_LAUNCHING_HOST, copy);
+    Launch host(folder_, {"replaced", copy}, {.program = copy});
+    const LaunchResult result = host.wait();
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(lines_of(result.out), UnorderedElementsAre("the old one", "exit code 0, report: "));
+    std::filesystem::remove(copy);
 }
 
 }  // namespace

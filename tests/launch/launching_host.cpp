@@ -10,6 +10,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <stdexcept>
@@ -125,6 +126,27 @@ int waits(const std::string&) {
     }));
 }
 
+volatile sig_atomic_t interrupted = 0;
+
+int tidies_up(const std::string&) {
+    if (!in_worker()) ::setpgid(0, 0);  // as a shell starts it
+    return show(ddp::launch({.nproc_per_node = 2}, [] {
+        ::signal(SIGINT, [](int) { interrupted = 1; });
+        say("ready");
+        while (interrupted == 0) ::usleep(1000);
+        ::usleep(300'000);
+        say("tidied up");
+    }));
+}
+
+int replaced(const std::string& own_file) {
+    if (!in_worker()) {
+        std::filesystem::remove(own_file);
+        std::filesystem::copy_file("/bin/false", own_file);
+    }
+    return show(ddp::launch({}, [] { say("the old one"); }));
+}
+
 int dies_in_body(const std::string&) {
     const rlimit no_core{0, 0};
     ::setrlimit(RLIMIT_CORE, &no_core);
@@ -148,6 +170,8 @@ int main(int argc, char** argv) {
         {"threads", threads},
         {"reaped_by_others", reaped_by_others},
         {"waits", waits},
+        {"tidies_up", tidies_up},
+        {"replaced", replaced},
         {"dies_in_body", dies_in_body},
     };
     return verbs.at(argc > 1 ? argv[1] : "")(argc > 2 ? argv[2] : "");
