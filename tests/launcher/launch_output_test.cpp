@@ -7,6 +7,7 @@
 
 #include <csignal>
 #include <cstdio>
+#include <fstream>
 #include <map>
 
 namespace ddp::launcher::testing {
@@ -95,11 +96,15 @@ TEST_F(LaunchOutput, AReaderThatIsGoneDoesNotEndTheJob) {
 
 // What is left of the job then is its last words on their way to a slow reader.
 TEST_F(LaunchOutput, AStopAfterTheLastWorkerChangesNothingOfHowTheJobEnded) {
-    // As a rule more than may be on its way, always less than that and a pipe.
-    Launch job(folder_, {"bash", "-c", "head -c 620000 /dev/zero; exit 3"}, {.read_output = false});
+    const TemporaryFolder sign;
+    Launch job(
+        folder_,
+        {"bash", "-c", "yes & until [ -e " + sign.path() + "/full ]; do sleep 0.02; done; exit 3"},
+        {.read_output = false});
     const auto agent = job.wait_for_agent();
     ASSERT_TRUE(agent);
     ASSERT_TRUE(job.wait_for_full_stdout());
+    std::ofstream(sign.path() + "/full").put('\n');
     const auto deadline = base::Deadline::after(patience);
     while (!children_now(*agent).empty() && !deadline.passed()) ::usleep(5'000);
     job.signal(SIGINT);
