@@ -39,8 +39,8 @@ struct LaunchOptions {
     // Further options of ddp-launch, such as "--tee=3" (`ddp-launch --help`); they win over those
     // above.
     std::vector<std::string> arguments = {};
-    // The file of ddp-launch. DDP_LAUNCH in the environment has precedence; where neither names one
-    // that is there, the folder of this program is looked in, then PATH.
+    // The file of ddp-launch, unless DDP_LAUNCH in the environment names another one. Where there
+    // is none, it is looked for beside this program, then along PATH.
     std::string launcher = DDP_LAUNCH_PATH;
 };
 
@@ -53,8 +53,9 @@ struct LaunchResult {
     bool ok() const { return exit_code == 0; }
 };
 
-// Both forms block until the job is over and no process of it is left. The workers' output and
-// ddp-launch's messages go to this process's stdout and stderr; workers read from /dev/null.
+// Both forms block until the job is over and, unless somebody kills ddp-launch itself, no process
+// of it is left. The workers' output and ddp-launch's messages go to this process's stdout and
+// stderr; workers read from /dev/null.
 //
 // Throws UsageError when ddp-launch is not found or refuses an option, SystemError when it cannot
 // be started. That workers fail is no exception but a result.

@@ -131,6 +131,25 @@ TEST(LaunchCommand, SeveralThreadsAtTheSameTime) {
     EXPECT_EQ(codes, (std::vector<int>{0, 1, 2, 3}));
 }
 
+TEST(LaunchCommand, SignalsThatAThreadBlocksAreNotBlockedForTheJob) {
+    const TemporaryFolder folder;
+    std::jthread([&] {
+        sigset_t alarm;
+        sigemptyset(&alarm);
+        sigaddset(&alarm, SIGALRM);
+        ::pthread_sigmask(SIG_BLOCK, &alarm, nullptr);
+        EXPECT_TRUE(launch({}, shell("read -r _ _ _ front _ < /proc/$PPID/stat; grep SigBlk "
+                                     "/proc/$front/status > " +
+                                     folder.path() + "/blocked"))
+                        .ok());
+    }).join();
+    std::ifstream file(folder.path() + "/blocked");
+    std::string word;
+    file >> word >> word;
+    ASSERT_FALSE(word.empty());
+    EXPECT_EQ(std::stoull(word, nullptr, 16) >> (SIGALRM - 1) & 1U, 0U) << word;
+}
+
 TEST(LaunchCommand, ToldWhenTheLauncherItselfIsKilled) {
     const auto result =
         launch({}, shell("read -r _ _ _ front _ < /proc/$PPID/stat; kill -KILL $front; sleep 60"));
