@@ -34,6 +34,13 @@ private:
     std::string path_;
 };
 
+// AddressSanitizer keeps what was freed.
+#ifdef __SANITIZE_ADDRESS__
+inline constexpr bool memory_is_measured = false;
+#else
+inline constexpr bool memory_is_measured = true;
+#endif
+
 struct LaunchResult {
     int exit_code = -1;  // 128 + signal when a signal ended the front; -1: it did not end
     std::string out;

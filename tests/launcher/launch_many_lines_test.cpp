@@ -74,7 +74,9 @@ void LaunchManyLines::write_into_files(int lines_a_rank) {
     }
     EXPECT_EQ(result.exit_code, 0) << result.err;
     EXPECT_GT(peak, 0);
-    EXPECT_LE(peak, most_kib);
+    if (memory_is_measured) {
+        EXPECT_LE(peak, most_kib);
+    }
     for (int rank = 0; rank < ranks; ++rank) expect_all_lines(file_of(rank), rank, lines_a_rank);
 }
 
