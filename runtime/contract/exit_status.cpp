@@ -9,9 +9,7 @@
 
 namespace ddp::contract {
 
-int ExitStatus::exit_code() const {
-    return signal != 0 ? exit_signal_base + signal : code;
-}
+int ExitStatus::exit_code() const { return signal != 0 ? exit_signal_base + signal : code; }
 
 ExitStatus exit_status_of(const siginfo_t& info) {
     if (info.si_code == CLD_EXITED) return {.code = info.si_status};

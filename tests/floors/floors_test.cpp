@@ -16,9 +16,9 @@ namespace fs = std::filesystem;
 const fs::path root = DDP_SOURCE_DIR;
 
 const std::map<std::string, int> floors = {
-    {"base", 0},       {"contract", 1},      {"store", 1},         {"tensor", 1},
-    {"launch", 2},     {"backends", 2},      {"data", 2},          {"process_group", 3}, {"reducer", 4},
-    {"checkpoint", 4}, {"data_parallel", 4}, {"testing", 5},       {"launcher", 2},
+    {"base", 0},          {"contract", 1}, {"store", 1},         {"tensor", 1},  {"launch", 2},
+    {"backends", 2},      {"data", 2},     {"process_group", 3}, {"reducer", 4}, {"checkpoint", 4},
+    {"data_parallel", 4}, {"testing", 5},  {"launcher", 2},
 };
 // The room that owns each public header: including it counts as including the room.
 const std::map<std::string, std::string> owners = {
