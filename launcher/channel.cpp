@@ -4,7 +4,6 @@
 
 #include <ddp/error.hpp>
 
-#include <poll.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -135,16 +134,6 @@ void Channel::flush() {
     } else if (sent_ > max_unused_bytes) {
         out_.erase(0, sent_);
         sent_ = 0;
-    }
-}
-
-void Channel::flush_down_to(std::size_t bytes) {
-    constexpr int look_again_ms = 1000;
-    flush();
-    while (open_ && queued_bytes() > bytes) {
-        pollfd entry{socket_.get(), POLLOUT, 0};
-        ::poll(&entry, 1, look_again_ms);
-        flush();
     }
 }
 

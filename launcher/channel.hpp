@@ -90,8 +90,6 @@ public:
     // Queues the message and sends what the socket takes now.
     void send(const Message& message);
     void flush();
-    // Waits until no more than this is queued, or the other side is gone: that is its deadline.
-    void flush_down_to(std::size_t bytes);
     std::size_t queued_bytes() const { return out_.size() - sent_; }
 
     // Takes in what has arrived, a bounded amount a call.

@@ -5,12 +5,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 
 namespace ddp::launcher {
 namespace {
-
-constexpr const char* template_variable = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE";
 
 bool has(Streams set, Stream stream) {
     const auto bit = static_cast<unsigned>(stream == Stream::out ? Streams::out : Streams::err);
@@ -28,10 +25,7 @@ bool is_shown(const Options& options, int local_rank, Stream stream) {
 }
 
 ConsoleSettings console_settings(const Options& options, int workers) {
-    std::string prefix_template = options.log_line_prefix_template;
-    const char* inherited = std::getenv(template_variable);
-    if (prefix_template.empty() && inherited != nullptr) prefix_template = inherited;
-    return {workers, options.role, prefix_template, options.tee, options.status};
+    return {workers, options.role, options.log_line_prefix_template, options.tee, options.status};
 }
 
 std::string_view prefix_template_for(const ConsoleSettings& settings, int local_rank, Stream stream,

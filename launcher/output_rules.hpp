@@ -21,7 +21,6 @@ struct ConsoleSettings {
     StatusLine status = StatusLine::automatic;
 };
 
-// From the options and, for the template, TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE.
 ConsoleSettings console_settings(const Options& options, int workers);
 
 enum class Place { terminal, elsewhere };

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <ctime>
 #include <filesystem>
 #include <functional>
@@ -219,9 +220,11 @@ TEST_F(RandomKill, SoakNobodySurvivesAThousandKills) { kill_often(1000); }
 
 constexpr const char* with_pidns = "--contain=pidns";
 
+// Asked of another program, so that a launcher that cannot do it fails instead of being skipped.
 bool pid_namespaces_are_allowed() {
-    TemporaryFolder folder;
-    return Launch(folder, {with_pidns, "true"}).wait().exit_code == 0;
+    const auto works = [](const char* command) { return std::system(command) == 0; };
+    return works("unshare --pid --fork --mount-proc true 2>/dev/null") ||
+           works("unshare --user --pid --fork --mount-proc true 2>/dev/null");
 }
 
 class DoubleKill : public RandomKill {
