@@ -8,8 +8,10 @@
 
 #include <concepts>
 #include <cstddef>
+#include <functional>
 #include <span>
 #include <utility>
+#include <vector>
 
 namespace ddp {
 
@@ -21,6 +23,20 @@ concept Trainable = requires(Net net, GradientReady hook) {
     { net.parameters() } -> std::convertible_to<std::span<Parameter>>;
     net.on_gradient_ready(hook);
 };
+// Optional members of a net: state beside parameters (the same tensors at each call)...
+template <class Net>
+concept HasBuffers = requires(Net net) {
+    { net.buffers() } -> std::convertible_to<std::vector<NamedTensor>>;
+};
+template <class Net>
+concept HasRandomState = requires(Net net) {
+    { net.random_state() } -> std::convertible_to<std::vector<NamedTensor>>;
+};
+// ... and, for find_unused_parameters, the parameters that the last forward did not use.
+template <class Net>
+concept ReportsUnusedParameters = requires(Net net) {
+    { net.unused_parameters() } -> std::convertible_to<std::vector<std::size_t>>;
+};
 
 // Borrows net and group; both must outlive it. One wrapper a net. What the constructor checks and
 // throws is the Reducer's. Gradients accumulate over backwards until the optimiser zeroes them.
@@ -28,7 +44,9 @@ template <Trainable Net>
 class DistributedDataParallel {
 public:
     DistributedDataParallel(Net& net, ProcessGroup& group, const ReducerOptions& options = {})
-        : net_(net), reducer_(std::span<Parameter>(net.parameters()), group, options) {
+        : net_(net),
+          finds_unused_(options.find_unused_parameters),
+          reducer_(std::span<Parameter>(net.parameters()), group, options, state_of(net)) {
         net_.on_gradient_ready([this](std::size_t parameter, Stream stream) {
             reducer_.mark_ready(parameter, stream);
         });
@@ -37,25 +55,52 @@ public:
     DistributedDataParallel(const DistributedDataParallel&) = delete;
     DistributedDataParallel& operator=(const DistributedDataParallel&) = delete;
 
+    // Buffers are rank 0's first (collective, if the net has any): see Reducer::start_forward.
     template <class... Args>
     decltype(auto) forward(Args&&... args) {
+        reducer_.start_forward();
         return net_.forward(std::forward<Args>(args)...);
     }
-    // Runs the net's backward, then waits until the gradients are averages.
+    // Runs the net's backward, then waits until the gradients are averages. Returns whether they
+    // are: time for the optimiser. Not under no_sync, nor before the last logical rank of this
+    // rank had its turn.
     template <class... Args>
-    void backward(Args&&... args) {
+    bool backward(Args&&... args) {
+        start_backward();
         net_.backward(std::forward<Args>(args)...);
-        reducer_.wait();
+        return reducer_.wait();
     }
 
     // Gradients stay on this rank while the returned guard lives: see Reducer::no_sync.
     Reducer::NoSync no_sync() { return reducer_.no_sync(); }
+    // Ranks with different numbers of batches: see Reducer::join and Reducer::check_batches.
+    void join(const std::function<void()>& train, const JoinOptions& options = {}) {
+        reducer_.join(train, options);
+    }
+    void check_batches(std::size_t batches) { reducer_.check_batches(batches); }
+
+    // The net's own, so that state saved through the wrapper has the net's names.
+    std::span<Parameter> parameters() { return net_.parameters(); }
 
     Net& module() noexcept { return net_; }
     Reducer& reducer() noexcept { return reducer_; }
 
 private:
+    static RankState state_of(Net& net) {
+        RankState state;
+        if constexpr (HasBuffers<Net>) state.buffers = net.buffers();
+        if constexpr (HasRandomState<Net>) state.random_state = net.random_state();
+        return state;
+    }
+    void start_backward() {
+        if constexpr (ReportsUnusedParameters<Net>) {
+            if (finds_unused_) return reducer_.start_backward(net_.unused_parameters());
+        }
+        reducer_.start_backward();
+    }
+
     Net& net_;
+    bool finds_unused_;
     Reducer reducer_;
 };
 

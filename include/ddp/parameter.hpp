@@ -17,6 +17,7 @@ struct Parameter {
     std::string name;
     TensorView value;
     TensorView grad;
+    const void* reducer = nullptr;  // the one that averages `grad`; set and cleared by it
 };
 
 // Called during backward, once a parameter, when its gradient is complete: with the index of the

@@ -1,30 +1,39 @@
 // Reducer: averages gradients over ranks while backward still computes others. For a training loop
 // of your own: raw pointers, no module. Source: PyTorch's c10d::Reducer (arXiv 2006.15704).
 //
-// Gradients are grouped into flat buckets in reverse order of registration; a bucket whose
-// gradients are all ready starts its all-reduce, always in bucket order, so that ranks never
-// disagree.
+// Gradients are grouped into flat buckets, at first in reverse order of registration, after the
+// first backward in the order in which rank 0's gradients came; a bucket whose gradients are all
+// ready starts its all-reduce, always in bucket order, so that ranks never disagree.
+//
+// A mistake in a backward (a gradient that never came or came twice) is found by wait(), and every
+// rank then throws the same UsageError, which names rank and parameter. The reducer can be used on.
 #pragma once
 
 #include <ddp/export.hpp>
 #include <ddp/parameter.hpp>
 #include <ddp/process_group.hpp>
+#include <ddp/reducer_options.hpp>
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
+#include <string>
+#include <vector>
 
 namespace ddp {
 
-struct ReducerOptions {
-    // A bucket closes when it holds at least so many MiB; must be > 0. The first one, which is
-    // ready first, closes at first_bucket_mb so that communication starts early.
-    double bucket_cap_mb = 25;
-    double first_bucket_mb = 1;
-    // Gradients live in the buckets: construction moves Parameter::grad there (values are kept) and
-    // nothing is copied afterwards. False for memory that cannot move: gradients are copied in and
-    // out.
-    bool gradient_as_bucket_view = true;
+// What a rank holds beside parameters. Borrowed.
+struct RankState {
+    std::vector<NamedTensor> buffers;       // such as running means: rank 0's may be copied to all
+    std::vector<NamedTensor> random_state;  // each (logical) rank's own
+};
+
+struct JoinOptions {
+    // Averages are over all ranks of the group; false: over those that still have input.
+    bool divide_by_initial_world_size = true;
+    // All ranks throw a UsageError when the first runs out of input.
+    bool throw_on_early_termination = false;
 };
 
 class DDP_API Reducer {
@@ -35,26 +44,36 @@ public:
     // shapes, dtypes, devices), then copies rank 0's values to all. Borrows the parameters and the
     // group: both must outlive the reducer. Throws UsageError, on every rank, that names the first
     // differing parameter with both ranks' descriptions; UsageError for an empty name, a name used
-    // twice, a gradient unlike its value; SystemError, on every rank, without memory for buckets.
+    // twice, a gradient unlike its value, a parameter that another reducer has; SystemError, on
+    // every rank, without memory for buckets.
     Reducer(std::span<Parameter> parameters, ProcessGroup& group,
-            const ReducerOptions& options = {});
+            const ReducerOptions& options = {}, RankState state = {});
     // Waits for what is in flight. In views mode the gradients' memory goes with it:
     // Parameter::grad is pointed back at where it was before, values copied there.
     ~Reducer();
     Reducer(Reducer&&) noexcept;
     Reducer& operator=(Reducer&&) noexcept;
 
+    // A forward begins: with broadcast_buffers and such a state rank 0's buffers go to all ranks
+    // (collective then); with logical ranks the state becomes that of the one whose turn it is.
+    void start_forward();
+    // A backward begins: no gradient of it has been added yet. Needed with find_unused_parameters
+    // and with logical ranks, harmless otherwise. `unused`: the parameters that this backward will
+    // not mark ready on this rank (find_unused_parameters only). They count as they are: where
+    // another rank has used one, it gets the average; where none has, its gradient stays untouched.
+    void start_backward(std::span<const std::size_t> unused = {});
     // The gradient of this parameter is complete for this backward. Starts the all-reduce of each
-    // bucket that is now complete, after the work already on `stream`. Never blocks. Throws
-    // UsageError for an index out of range, and for the second call in one backward.
+    // bucket that is now complete, after the work already on `stream`. Never blocks (a comm_hook
+    // may). Throws UsageError for an index out of range.
     void mark_ready(std::size_t parameter, Stream stream = {});
-    // Ends the backward: afterwards (on `stream`) each gradient is the average over ranks. Blocks
-    // for CPU memory. Throws UsageError that names the parameters whose gradient never came, and
-    // what collectives throw.
-    void wait(Stream stream = {});
+    // Ends the backward. True: afterwards (on `stream`) each gradient is the average over ranks.
+    // False: nothing was sent, because of no_sync or because a logical rank's turn is still to
+    // come. Blocks for CPU memory. The first time it may move the gradients into other buckets.
+    // Throws UsageError on every rank for a mistake on one, and what collectives throw.
+    bool wait(Stream stream = {});
 
-    // While it lives, mark_ready and wait do nothing: gradients accumulate on this rank only. The
-    // first backward after it sends the sum. All ranks must do the same.
+    // While it lives, nothing is sent: gradients accumulate on this rank only. The first backward
+    // after it sends the sum. All ranks must do the same.
     class [[nodiscard]] DDP_API NoSync {
     public:
         ~NoSync();
@@ -68,7 +87,23 @@ public:
     };
     NoSync no_sync() { return NoSync{*impl_}; }  // UsageError when one lives already
 
+    // For ranks with different numbers of batches: runs `train`, a loop in which each step calls
+    // start_forward; a rank that is through with its loop takes part in the others' steps with
+    // zeros (its gradients and optimiser are not used any more), and in the end gets values and
+    // buffers from the last rank that still trained. Collective; not with logical ranks.
+    void join(const std::function<void()>& train, const JoinOptions& options = {});
+    // Collective: all ranks throw a UsageError that names the rank with the fewest batches, when
+    // they are not equally many. For the start of an epoch without join().
+    void check_batches(std::size_t batches);
+
+    // Whose turn it is: {rank, size}, or with logical ranks the one that the next backward works
+    // for. Seeds of random numbers belong to it, not to the rank.
+    Shard logical_rank() const noexcept;
+
     std::size_t num_buckets() const noexcept;
+    // One line a bucket: its gradients in order, its bytes. The order of arrival once it is known.
+    std::string describe() const;
+    const StepStatistics& statistics() const noexcept;
 
 private:
     std::unique_ptr<Impl> impl_;

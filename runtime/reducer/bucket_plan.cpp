@@ -1,6 +1,7 @@
 #include "reducer/bucket_plan.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 namespace ddp::reducer {
 namespace {
@@ -21,11 +22,12 @@ void append(BucketSpec& bucket, std::size_t parameter, const GradientSpec& gradi
 
 }  // namespace
 
-std::vector<BucketSpec> plan_buckets(std::span<const GradientSpec> gradients, BucketCaps caps) {
+std::vector<BucketSpec> plan_buckets(std::span<const GradientSpec> gradients,
+                                     std::span<const std::size_t> order, BucketCaps caps) {
     std::vector<BucketSpec> plan;
     std::vector<OpenBucket> open;
-    for (std::size_t left = gradients.size(); left > 0; --left) {
-        const GradientSpec& gradient = gradients[left - 1];
+    for (const std::size_t parameter : order) {
+        const GradientSpec& gradient = gradients[parameter];
         auto found = std::find_if(open.begin(), open.end(), [&](const OpenBucket& candidate) {
             return candidate.bucket.dtype == gradient.dtype &&
                    candidate.bucket.device == gradient.device;
@@ -34,7 +36,7 @@ std::vector<BucketSpec> plan_buckets(std::span<const GradientSpec> gradients, Bu
             open.push_back({BucketSpec{gradient.dtype, gradient.device, {}, 0}});
             found = open.end() - 1;
         }
-        append(found->bucket, left - 1, gradient);
+        append(found->bucket, parameter, gradient);
         const std::size_t cap = found->first ? caps.first_bytes : caps.other_bytes;
         if (found->bucket.elements * size_of(gradient.dtype) >= cap) {
             plan.push_back(std::move(found->bucket));
@@ -45,6 +47,12 @@ std::vector<BucketSpec> plan_buckets(std::span<const GradientSpec> gradients, Bu
         if (!rest.bucket.slices.empty()) plan.push_back(std::move(rest.bucket));
     }
     return plan;
+}
+
+std::vector<std::size_t> reverse_order(std::size_t parameters) {
+    std::vector<std::size_t> order(parameters);
+    std::iota(order.rbegin(), order.rend(), std::size_t{0});
+    return order;
 }
 
 }  // namespace ddp::reducer

@@ -1,6 +1,5 @@
 // Which gradients travel together: a pure function, so that every rank computes the same plan and
-// the rules are tested as a table. Reverse order of registration, because backward produces the
-// last parameter's gradient first; one bucket holds one dtype on one device.
+// the rules are tested as a table. One bucket holds one dtype on one device.
 #pragma once
 
 #include <ddp/tensor.hpp>
@@ -36,8 +35,12 @@ struct BucketSpec {
     std::size_t elements = 0;  // with padding
 };
 
-// In the order in which the buckets are sent. A bucket closes when it has reached its cap, so it
+// `order`: of the parameters, as their gradients become ready. The result is in the order in which
+// the buckets are sent. A bucket closes when it has reached its cap, so it
 // may overshoot by one gradient (as PyTorch's).
-std::vector<BucketSpec> plan_buckets(std::span<const GradientSpec> gradients, BucketCaps caps);
+std::vector<BucketSpec> plan_buckets(std::span<const GradientSpec> gradients,
+                                     std::span<const std::size_t> order, BucketCaps caps);
+// The order before any backward: the last parameter first.
+std::vector<std::size_t> reverse_order(std::size_t parameters);
 
 }  // namespace ddp::reducer

@@ -3,6 +3,9 @@
 // exchanged.
 #include "reducer/parameter_check.hpp"
 
+#include "reducer/agreement.hpp"
+#include "reducer/logical_sum.hpp"
+
 #include <ddp/error.hpp>
 
 #include <algorithm>
@@ -24,7 +27,15 @@ std::string describe(const Parameter& parameter) {
 }
 
 // Empty when there is none.
-std::string find_own_mistake(std::span<const Parameter> parameters, const ReducerOptions& options) {
+std::string find_own_mistake(std::span<const Parameter> parameters, const ReducerOptions& options,
+                             std::size_t ranks) {
+    if (const std::string why = refuse_logical_ranks(options.logical_ranks, ranks); !why.empty()) {
+        return why;
+    }
+    if (options.find_unused_parameters && options.static_graph) {
+        return "find_unused_parameters and static_graph exclude each other; the latter finds the "
+               "unused ones in the first backward";
+    }
     if (!(options.bucket_cap_mb > 0) || !(options.first_bucket_mb > 0)) {
         return "bucket_cap_mb and first_bucket_mb must be greater than 0";
     }
@@ -37,6 +48,14 @@ std::string find_own_mistake(std::span<const Parameter> parameters, const Reduce
         if (!names.insert(parameter.name).second) {
             return "the parameter name " + parameter.name + " is used twice";
         }
+        if (parameter.reducer != nullptr) {
+            return "the parameter " + parameter.name +
+                   " already belongs to another reducer (or DistributedDataParallel); a net takes "
+                   "one at a time: destroy the first";
+        }
+        if (!is_defined(ReduceOp::avg, parameter.grad.dtype)) {
+            return "the gradient of " + describe(parameter) + " has no average";
+        }
         if (parameter.grad.numel() != parameter.value.numel() ||
             parameter.grad.dtype != parameter.value.dtype ||
             parameter.grad.device != parameter.value.device) {
@@ -48,14 +67,20 @@ std::string find_own_mistake(std::span<const Parameter> parameters, const Reduce
     return {};
 }
 
-std::string describe_all(std::span<const Parameter> parameters, const ReducerOptions& options) {
+std::string describe_all(std::span<const Parameter> parameters, const ReducerOptions& options,
+                         std::size_t ranks) {
     std::ostringstream text;
-    if (const std::string mistake = find_own_mistake(parameters, options); !mistake.empty()) {
+    if (const std::string mistake = find_own_mistake(parameters, options, ranks);
+        !mistake.empty()) {
         text << own_mistake << mistake << '\n';
         return text.str();
     }
     text << "options: bucket_cap_mb " << options.bucket_cap_mb << ", first_bucket_mb "
-         << options.first_bucket_mb << '\n';
+         << options.first_bucket_mb << ", find_unused_parameters " << options.find_unused_parameters
+         << ", static_graph " << options.static_graph << ", broadcast_buffers "
+         << options.broadcast_buffers << ", logical_ranks " << options.logical_ranks
+         << ", checksum_steps " << options.checksum_steps << ", comm_hook "
+         << (options.comm_hook ? "yes" : "no") << '\n';
     for (const Parameter& parameter : parameters) text << describe(parameter) << '\n';
     return text.str();
 }
@@ -65,21 +90,6 @@ std::uint64_t digest(const std::string& text) {
     std::uint64_t hash = 0xcbf29ce484222325;
     for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
     return hash;
-}
-
-std::vector<std::string> gather_texts(const std::string& mine, std::span<const std::int64_t> sizes,
-                                      ProcessGroup& group) {
-    const auto longest = static_cast<std::size_t>(*std::max_element(sizes.begin(), sizes.end()));
-    std::vector<std::uint8_t> padded(longest);
-    std::copy(mine.begin(), mine.end(), padded.begin());
-    std::vector<std::uint8_t> all(longest * static_cast<std::size_t>(group.size()));
-    group.all_gather(padded, all).wait();
-    std::vector<std::string> texts;
-    for (std::size_t rank = 0; rank < sizes.size(); ++rank) {
-        const auto begin = all.begin() + static_cast<std::ptrdiff_t>(rank * longest);
-        texts.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(sizes[rank]));
-    }
-    return texts;
 }
 
 std::vector<std::string> lines_of(const std::string& text) {
@@ -127,19 +137,18 @@ std::string difference(const std::string& first_text, const std::string& other_t
 
 void check_parameters(std::span<const Parameter> parameters, ProcessGroup& group,
                       const ReducerOptions& options) {
-    const std::string mine = describe_all(parameters, options);
+    const std::string mine =
+        describe_all(parameters, options, static_cast<std::size_t>(group.size()));
     std::array<std::int64_t, 2> summary{static_cast<std::int64_t>(mine.size()),
                                         static_cast<std::int64_t>(digest(mine))};
     std::vector<std::int64_t> all(summary.size() * static_cast<std::size_t>(group.size()));
     group.all_gather(summary, all).wait();
-    std::vector<std::int64_t> sizes;
     bool same = true;  // as rank 0's: what every rank sees alike
     for (std::size_t i = 0; i < all.size(); i += summary.size()) {
-        sizes.push_back(all[i]);
         same = same && all[i] == all[0] && all[i + 1] == all[1];
     }
     if (same && !mine.starts_with(own_mistake)) return;
-    throw_difference(gather_texts(mine, sizes, group));
+    throw_difference(gather_texts(mine, group));
 }
 
 }  // namespace ddp::reducer

@@ -1,230 +1,179 @@
-// The reducer: one flat buffer a bucket, a count of gradients still missing in each, and the rule
-// that bucket i is sent only after bucket i - 1.
-#include <ddp/reducer.hpp>
+// Construction, the public face, and what surrounds a backward: forwards, turns of logical ranks,
+// no_sync. The backward itself is in backward.cpp.
+#include "reducer/reducer_impl.hpp"
 
-#include "reducer/bucket_plan.hpp"
+#include "reducer/logical_sum.hpp"
 #include "reducer/parameter_check.hpp"
 
 #include <ddp/error.hpp>
 
 #include <algorithm>
-#include <cstring>
-#include <memory>
-#include <string>
-#include <vector>
+#include <array>
+#include <utility>
 
 namespace ddp {
 namespace {
 
-constexpr std::size_t mib = 1024 * 1024;
+using reducer::BucketCaps;
+using reducer::BucketMemory;
+using reducer::BucketSlice;
 
-void copy(void* to, const void* from, std::size_t bytes) {
-    if (bytes > 0) std::memcpy(to, from, bytes);
+std::size_t bytes_of(double mebibytes) { return static_cast<std::size_t>(mebibytes * 1024 * 1024); }
+
+ReducerOptions with_logical_ranks(ReducerOptions options, const ProcessGroup& group) {
+    if (options.logical_ranks == 0) {
+        options.logical_ranks = static_cast<std::size_t>(group.size());
+    }
+    return options;
 }
 
-struct Bucket {
-    reducer::BucketSpec spec;
-    Tensor memory;            // the group's, so that an all-reduce need not copy it
-    std::size_t missing = 0;  // gradients not yet ready in this backward
-    Work work;
-
-    std::byte* at(const reducer::BucketSlice& slice) const {
-        return static_cast<std::byte*>(memory.data()) + slice.offset * size_of(spec.dtype);
-    }
-};
-
-std::string list_names(const std::vector<std::string>& names) {
-    constexpr std::size_t shown = 8;
-    std::string text;
-    for (std::size_t i = 0; i < std::min(names.size(), shown); ++i) {
-        text += (i == 0 ? "" : ", ") + names[i];
-    }
-    if (names.size() > shown) text += " and " + std::to_string(names.size() - shown) + " more";
-    return text;
-}
-
-}  // namespace
-
-class Reducer::Impl {
-public:
-    Impl(std::span<Parameter> parameters, ProcessGroup& group, const ReducerOptions& options)
-        : parameters_(parameters), group_(group), views_(options.gradient_as_bucket_view) {
-        reducer::check_parameters(parameters, group, options);
-        broadcast_values();
-        make_buckets(options);
-        if (views_) move_gradients_into_buckets();
-        start_backward();
-    }
-    ~Impl() {
-        for (Bucket& bucket : buckets_) bucket.work = Work();
-        if (views_) move_gradients_back();
-    }
-    Impl(const Impl&) = delete;
-    Impl& operator=(const Impl&) = delete;
-
-    void mark_ready(std::size_t parameter, Stream stream);
-    void wait(Stream stream);
-    void set_no_sync(bool on);
-    std::size_t num_buckets() const { return buckets_.size(); }
-
-private:
-    void broadcast_values();
-    void make_buckets(const ReducerOptions& options);
-    void move_gradients_into_buckets();
-    void move_gradients_back();
-    void start_backward();
-    void send_complete_buckets(Stream stream);
-    void throw_missing() const;
-
-    struct Place {
-        std::size_t bucket;
-        std::size_t slice;
-    };
-
-    std::span<Parameter> parameters_;
-    ProcessGroup& group_;
-    bool views_;
-    bool no_sync_ = false;
-    std::vector<Bucket> buckets_;
-    std::vector<Place> places_;          // by parameter
-    std::vector<void*> original_grads_;  // by parameter, in views mode
-    std::vector<bool> ready_;            // by parameter, in this backward
-    std::size_t next_bucket_ = 0;        // the first one not yet sent
-};
-
-void Reducer::Impl::broadcast_values() {
+void broadcast_values(std::span<const Parameter> parameters, ProcessGroup& group) {
     std::vector<Work> works;
-    works.reserve(parameters_.size());
-    for (const Parameter& parameter : parameters_) {
-        works.push_back(group_.broadcast(parameter.value, Root{0}));
+    works.reserve(parameters.size());
+    for (const Parameter& parameter : parameters) {
+        works.push_back(group.broadcast(parameter.value, Root{0}));
     }
     for (Work& work : works) work.wait();
 }
 
-void Reducer::Impl::make_buckets(const ReducerOptions& options) {
-    std::vector<reducer::GradientSpec> gradients;
-    for (const Parameter& parameter : parameters_) {
-        gradients.push_back({parameter.grad.numel(), parameter.grad.dtype, parameter.grad.device});
-    }
-    const auto bytes = [](double mebibytes) {
-        return static_cast<std::size_t>(mebibytes * static_cast<double>(mib));
-    };
-    places_.resize(parameters_.size());
-    for (auto& spec : reducer::plan_buckets(
-             gradients, {bytes(options.first_bucket_mb), bytes(options.bucket_cap_mb)})) {
-        for (std::size_t slice = 0; slice < spec.slices.size(); ++slice) {
-            places_[spec.slices[slice].parameter] = {buckets_.size(), slice};
-        }
-        Tensor memory =
-            group_.allocate(Shape{static_cast<std::int64_t>(spec.elements)}, spec.dtype);
-        buckets_.push_back({std::move(spec), std::move(memory), 0, Work()});
-    }
+}  // namespace
+
+Reducer::Impl::Impl(std::span<Parameter> parameters, ProcessGroup& group, ReducerOptions options,
+                    RankState state)
+    : parameters_(parameters),
+      group_(group),
+      options_(with_logical_ranks(std::move(options), group)),
+      turns_(options_.logical_ranks / static_cast<std::size_t>(group.size())),
+      state_(std::move(state), turns_),
+      marks_(parameters, options_.static_graph),
+      sender_(group, options_.comm_hook, options_.logical_ranks, turns_) {
+    reducer::check_parameters(parameters, group, options_);
+    broadcast_values(parameters, group);
+    const BucketCaps caps{bytes_of(options_.first_bucket_mb), bytes_of(options_.bucket_cap_mb)};
+    memory_.emplace(parameters, group,
+                    reducer::GradientMemoryOptions{options_.gradient_as_bucket_view, turns_, caps});
+    own_parameters(this);
+    used_here_.resize(parameters_.size());
+    reset_backward();
 }
 
-void Reducer::Impl::move_gradients_into_buckets() {
-    original_grads_.resize(parameters_.size());
-    for (const Bucket& bucket : buckets_) {
-        for (const reducer::BucketSlice& slice : bucket.spec.slices) {
-            TensorView& grad = parameters_[slice.parameter].grad;
-            original_grads_[slice.parameter] = grad.data;
-            copy(bucket.at(slice), grad.data, grad.bytes());
-            grad.data = bucket.at(slice);
-        }
-    }
+Reducer::Impl::~Impl() {
+    progress_.clear();  // waits for what is in flight
+    used_work_ = Work();
+    own_parameters(nullptr);
 }
 
-void Reducer::Impl::move_gradients_back() {
-    for (std::size_t i = 0; i < original_grads_.size(); ++i) {
-        TensorView& grad = parameters_[i].grad;
-        copy(original_grads_[i], grad.data, grad.bytes());
-        grad.data = original_grads_[i];
-    }
+void Reducer::Impl::own_parameters(const void* owner) {
+    for (Parameter& parameter : parameters_) parameter.reducer = owner;
 }
 
-void Reducer::Impl::start_backward() {
-    ready_.assign(parameters_.size(), false);
-    for (Bucket& bucket : buckets_) bucket.missing = bucket.spec.slices.size();
-    next_bucket_ = 0;
-}
-
-void Reducer::Impl::mark_ready(std::size_t parameter, Stream stream) {
-    if (parameter >= parameters_.size()) {
-        throw UsageError("reducer: parameter " + std::to_string(parameter) +
-                         " was marked ready; there are " + std::to_string(parameters_.size()));
-    }
+void Reducer::Impl::start_forward() {
+    forward_start_ = Clock::now();
     if (no_sync_) return;
-    if (ready_[parameter]) {
-        throw UsageError("reducer: the gradient of " + parameters_[parameter].name +
-                         " was marked ready twice in one backward; mark it once, when it is "
-                         "complete, and call wait() after each backward");
+    if (join_) note_active(true);
+    if (!fresh_ || turn_ != 0 || !options_.broadcast_buffers) return;
+    const std::vector<TensorView> buffers = state_.buffers();
+    if (buffers.empty()) return;
+    int root = 0;
+    if (join_) {
+        while (join_->active[static_cast<std::size_t>(root)] == 0) ++root;
     }
-    ready_[parameter] = true;
-    Bucket& bucket = buckets_[places_[parameter].bucket];
-    if (!views_) {
-        const TensorView& grad = parameters_[parameter].grad;
-        copy(bucket.at(bucket.spec.slices[places_[parameter].slice]), grad.data, grad.bytes());
-    }
-    --bucket.missing;
-    send_complete_buckets(stream);
+    if (group_.size() > 1) group_.broadcast_coalesced(buffers, Root{root}).wait();
+    state_.share_buffers();
 }
 
-// In bucket order, so that all ranks start the same all-reduces in the same order.
-void Reducer::Impl::send_complete_buckets(Stream stream) {
-    while (next_bucket_ < buckets_.size() && buckets_[next_bucket_].missing == 0) {
-        Bucket& bucket = buckets_[next_bucket_];
-        bucket.work = group_.all_reduce(bucket.memory, ReduceOp::avg, stream);
-        ++next_bucket_;
-    }
-}
-
-void Reducer::Impl::wait(Stream stream) {
-    if (no_sync_) return;
-    if (next_bucket_ < buckets_.size()) throw_missing();
-    for (Bucket& bucket : buckets_) {
-        bucket.work.wait(stream);
-        bucket.work = Work();
-        if (views_) continue;
-        for (const reducer::BucketSlice& slice : bucket.spec.slices) {
-            const TensorView& grad = parameters_[slice.parameter].grad;
-            copy(grad.data, bucket.at(slice), grad.bytes());
-        }
-    }
-    start_backward();
-}
-
-void Reducer::Impl::throw_missing() const {
-    std::vector<std::string> names;
-    for (std::size_t i = 0; i < ready_.size(); ++i) {
-        if (!ready_[i]) names.push_back(parameters_[i].name);
-    }
-    throw UsageError("reducer: backward ended on rank " + std::to_string(group_.rank()) +
-                     " without a gradient for " + list_names(names) +
-                     "; every parameter must be marked ready in each backward");
+Shard Reducer::Impl::logical_rank() const {
+    return {static_cast<std::size_t>(group_.rank()) * turns_ + turn_, options_.logical_ranks};
 }
 
 void Reducer::Impl::set_no_sync(bool on) {
     if (on && no_sync_) {
         throw UsageError("reducer: no_sync() while another no_sync() guard lives; one is enough");
     }
-    const bool in_backward = std::find(ready_.begin(), ready_.end(), true) != ready_.end();
-    if (on && in_backward) {
+    if (on && marks_.any()) {
         throw UsageError("reducer: no_sync() in the middle of a backward; call wait() first");
     }
     no_sync_ = on;
 }
 
+void Reducer::Impl::end_turn() {
+    marks_.start_backward();
+    begun_ = false;
+    if (turns_ == 1) return;
+    const std::size_t next = (turn_ + 1) % turns_;
+    memory_->save_turn(turn_);
+    memory_->load_turn(next);
+    state_.change_turn(turn_, next);
+    turn_ = next;
+}
+
+void Reducer::Impl::reset_backward() {
+    const auto buckets = memory_->buckets();
+    progress_.clear();
+    progress_.resize(buckets.size());
+    for (std::size_t b = 0; b < buckets.size(); ++b) {
+        progress_[b].missing = buckets[b].spec.slices.size();
+    }
+    next_bucket_ = 0;
+    sent_before_last_ = 0;
+    complete_.assign(parameters_.size(), false);
+    marks_.start_backward();
+    std::ranges::fill(used_here_, std::uint8_t{0});
+    kept_.assign(parameters_.size(), {});
+    used_work_ = Work();
+    state_.change_turn(turn_, 0);
+    turn_ = 0;
+    fresh_ = true;
+    begun_ = false;
+}
+
+// Rank 0's order is everyone's: gradients may come in another order on other ranks.
+void Reducer::Impl::rebuild_in_order_of_arrival() {
+    if (rebuilt_ || options_.find_unused_parameters) return;
+    rebuilt_ = true;
+    std::vector<std::int64_t> agreed;
+    for (const std::size_t parameter : marks_.order()) {
+        agreed.push_back(static_cast<std::int64_t>(parameter));
+    }
+    if (group_.size() > 1) group_.broadcast(agreed, Root{0}).wait();
+    const std::vector<std::size_t> order(agreed.begin(), agreed.end());
+    if (order != reducer::reverse_order(order.size())) memory_->rebuild(order);
+}
+
+void Reducer::Impl::check_batches(std::size_t batches) {
+    const std::array<std::int64_t, 1> mine{static_cast<std::int64_t>(batches)};
+    std::array<std::int64_t, 1> sent = mine;
+    std::vector<std::int64_t> all(static_cast<std::size_t>(group_.size()));
+    group_.all_gather(sent, all).wait();
+    const auto [least, most] = std::ranges::minmax_element(all);
+    if (*least == *most) return;
+    throw UsageError("reducer: rank " + std::to_string(least - all.begin()) + " has " +
+                     std::to_string(*least) + " batches in this epoch, rank " +
+                     std::to_string(most - all.begin()) + " has " + std::to_string(*most) +
+                     "; give all ranks as many (drop_last), or train in join()");
+}
+
 Reducer::Reducer(std::span<Parameter> parameters, ProcessGroup& group,
-                 const ReducerOptions& options)
-    : impl_(std::make_unique<Impl>(parameters, group, options)) {}
+                 const ReducerOptions& options, RankState state)
+    : impl_(std::make_unique<Impl>(parameters, group, options, std::move(state))) {}
 Reducer::~Reducer() = default;
 Reducer::Reducer(Reducer&&) noexcept = default;
 Reducer& Reducer::operator=(Reducer&&) noexcept = default;
 
+void Reducer::start_forward() { impl_->start_forward(); }
+void Reducer::start_backward(std::span<const std::size_t> unused) { impl_->start_backward(unused); }
 void Reducer::mark_ready(std::size_t parameter, Stream stream) {
     impl_->mark_ready(parameter, stream);
 }
-void Reducer::wait(Stream stream) { impl_->wait(stream); }
+bool Reducer::wait(Stream stream) { return impl_->wait(stream); }
+void Reducer::join(const std::function<void()>& train, const JoinOptions& options) {
+    impl_->join(train, options);
+}
+void Reducer::check_batches(std::size_t batches) { impl_->check_batches(batches); }
+Shard Reducer::logical_rank() const noexcept { return impl_->logical_rank(); }
 std::size_t Reducer::num_buckets() const noexcept { return impl_->num_buckets(); }
+std::string Reducer::describe() const { return impl_->describe(); }
+const StepStatistics& Reducer::statistics() const noexcept { return impl_->statistics(); }
 
 Reducer::NoSync::NoSync(Impl& impl) : impl_(impl) { impl_.set_no_sync(true); }
 Reducer::NoSync::~NoSync() { impl_.set_no_sync(false); }

@@ -19,23 +19,27 @@ std::vector<std::vector<std::size_t>> parameters_of(const std::vector<BucketSpec
     return result;
 }
 
+std::vector<BucketSpec> plan_reversed(const std::vector<GradientSpec>& gradients, BucketCaps caps) {
+    return plan_buckets(gradients, reverse_order(gradients.size()), caps);
+}
+
 GradientSpec floats(std::size_t elements) { return {elements, DType::float32, {}}; }
 
 TEST(BucketPlan, GoesFromTheLastParameterToTheFirst) {
     const std::vector<GradientSpec> gradients{floats(16), floats(16), floats(16)};
-    EXPECT_EQ(parameters_of(plan_buckets(gradients, {1 << 20, 1 << 20})),
+    EXPECT_EQ(parameters_of(plan_reversed(gradients, {1 << 20, 1 << 20})),
               (std::vector<std::vector<std::size_t>>{{2, 1, 0}}));
 }
 
 TEST(BucketPlan, ClosesTheFirstBucketEarlierThanTheOthers) {
     const std::vector<GradientSpec> gradients(7, floats(16));  // 64 bytes each
-    EXPECT_EQ(parameters_of(plan_buckets(gradients, {64, 192})),
+    EXPECT_EQ(parameters_of(plan_reversed(gradients, {64, 192})),
               (std::vector<std::vector<std::size_t>>{{6}, {5, 4, 3}, {2, 1, 0}}));
 }
 
 TEST(BucketPlan, MayOvershootByOneGradient) {
     const std::vector<GradientSpec> gradients{floats(16), floats(1000), floats(16)};
-    EXPECT_EQ(parameters_of(plan_buckets(gradients, {128, 128})),
+    EXPECT_EQ(parameters_of(plan_reversed(gradients, {128, 128})),
               (std::vector<std::vector<std::size_t>>{{2, 1}, {0}}));
 }
 
@@ -44,13 +48,13 @@ TEST(BucketPlan, KeepsDtypesAndDevicesApart) {
                                               {16, DType::float64, {}},
                                               floats(16),
                                               {16, DType::float32, {DeviceType::cuda, 1}}};
-    EXPECT_EQ(parameters_of(plan_buckets(gradients, {1 << 20, 1 << 20})),
+    EXPECT_EQ(parameters_of(plan_reversed(gradients, {1 << 20, 1 << 20})),
               (std::vector<std::vector<std::size_t>>{{3}, {2, 0}, {1}}));
 }
 
 TEST(BucketPlan, BeginsEachSliceOnACacheLine) {
     const std::vector<GradientSpec> gradients{floats(3), floats(17), {1, DType::uint8, {}}};
-    const auto plan = plan_buckets(gradients, {1 << 20, 1 << 20});
+    const auto plan = plan_reversed(gradients, {1 << 20, 1 << 20});
     ASSERT_EQ(plan.size(), 2U);
     EXPECT_EQ(plan[0].elements, 64U);
     ASSERT_EQ(plan[1].slices.size(), 2U);
@@ -65,7 +69,7 @@ TEST(BucketPlan, HoldsEachParameterOnceHoweverTheCaps) {
             gradients.push_back({(i * 37) % 50, i % 3 == 0 ? DType::int64 : DType::float32, {}});
         }
         std::vector<int> seen(gradients.size());
-        for (const BucketSpec& bucket : plan_buckets(gradients, {cap, 2 * cap})) {
+        for (const BucketSpec& bucket : plan_reversed(gradients, {cap, 2 * cap})) {
             EXPECT_FALSE(bucket.slices.empty());
             for (const BucketSlice& slice : bucket.slices) {
                 ++seen[slice.parameter];
@@ -76,6 +80,13 @@ TEST(BucketPlan, HoldsEachParameterOnceHoweverTheCaps) {
     }
 }
 
-TEST(BucketPlan, IsEmptyForNoParameters) { EXPECT_TRUE(plan_buckets({}, {1, 1}).empty()); }
+TEST(BucketPlan, FollowsTheOrderOfArrival) {
+    const std::vector<GradientSpec> gradients(4, floats(16));
+    EXPECT_EQ(
+        parameters_of(plan_buckets(gradients, std::vector<std::size_t>{1, 3, 0, 2}, {64, 128})),
+        (std::vector<std::vector<std::size_t>>{{1}, {3, 0}, {2}}));
+}
+
+TEST(BucketPlan, IsEmptyForNoParameters) { EXPECT_TRUE(plan_reversed({}, {1, 1}).empty()); }
 
 }  // namespace

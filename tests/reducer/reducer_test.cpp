@@ -9,6 +9,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <string>
 #include <vector>
 
 namespace {
@@ -142,25 +144,47 @@ TEST(Reducer, SendsTheSumOfWhatAccumulatedUnderNoSync) {
     }
 }
 
-TEST(Reducer, NamesAGradientMarkedTwice) {
-    run_ranks(1, [](ProcessGroup& group) {
-        ToyNet net({4, 4});
-        Reducer reducer(net.parameters(), group);
-        reducer.mark_ready(1);
-        EXPECT_THAT(usage_error_of([&] { reducer.mark_ready(1); }),
-                    HasSubstr("layer1 was marked ready twice in one backward"));
-        EXPECT_THAT(usage_error_of([&] { reducer.mark_ready(2); }),
-                    HasSubstr("parameter 2 was marked ready; there are 2"));
+// What a mistake on rank 1 makes every rank throw; afterwards the reducer still works.
+void expect_mistake_on_every_rank(const std::string& part,
+                                  const std::function<void(Reducer&)>& backward_of_rank_1,
+                                  const ReducerOptions& options = {}) {
+    run_ranks(3, [&](ProcessGroup& group) {
+        ToyNet net({4, 4, 4});
+        Reducer reducer(net.parameters(), group, options);
+        if (group.rank() == 1) {
+            backward_of_rank_1(reducer);
+        } else {
+            for (const std::size_t parameter : {2, 1, 0}) reducer.mark_ready(parameter);
+        }
+        EXPECT_THAT(usage_error_of([&] { reducer.wait(); }), HasSubstr("on rank 1, " + part));
+        net.zero_grad();
+        train_by_hand(net, reducer, static_cast<float>(group.rank()));
+        EXPECT_TRUE(net.gradients_are(1));
     });
 }
 
-TEST(Reducer, NamesGradientsThatNeverCame) {
+TEST(Reducer, NamesAGradientMarkedTwiceOnEveryRank) {
+    expect_mistake_on_every_rank("the gradient of layer1 was marked ready twice in one backward",
+                                 [](Reducer& reducer) {
+                                     for (const std::size_t parameter : {2, 1, 1, 0}) {
+                                         reducer.mark_ready(parameter);
+                                     }
+                                 });
+}
+
+TEST(Reducer, NamesGradientsThatNeverCameOnEveryRank) {
+    expect_mistake_on_every_rank("backward ended without a gradient for layer0, layer2",
+                                 [](Reducer& reducer) { reducer.mark_ready(1); });
+    expect_mistake_on_every_rank("backward ended without a gradient for layer0, layer1, layer2",
+                                 [](Reducer&) {});
+}
+
+TEST(Reducer, RefusesAParameterThatThereIsNot) {
     run_ranks(1, [](ProcessGroup& group) {
-        ToyNet net({4, 4, 4});
+        ToyNet net({4, 4});
         Reducer reducer(net.parameters(), group);
-        reducer.mark_ready(1);
-        EXPECT_THAT(usage_error_of([&] { reducer.wait(); }),
-                    HasSubstr("without a gradient for layer0, layer2"));
+        EXPECT_THAT(usage_error_of([&] { reducer.mark_ready(2); }),
+                    HasSubstr("parameter 2 was marked ready; there are 2"));
     });
 }
 

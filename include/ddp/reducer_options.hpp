@@ -1,0 +1,60 @@
+// How a Reducer works, and what it measures. The names and defaults are those of PyTorch's
+// DistributedDataParallel where it has them.
+#pragma once
+
+#include <ddp/comm_hook.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace ddp {
+
+// All ranks pass the same, but for comm_hook, which is not compared.
+struct ReducerOptions {
+    // A bucket closes when it holds at least so many MiB; must be > 0. The first one, which is
+    // ready first, closes at first_bucket_mb so that communication starts early.
+    double bucket_cap_mb = 25;
+    double first_bucket_mb = 1;
+    // Gradients live in the buckets: construction moves Parameter::grad there (values are kept) and
+    // nothing is copied afterwards. False for memory that cannot move: gradients are copied in and
+    // out.
+    bool gradient_as_bucket_view = true;
+    // Backwards that do not reach every parameter: each tells what it leaves out (see
+    // Reducer::start_backward). Buckets are then not put into order of arrival.
+    bool find_unused_parameters = false;
+    // Every backward is like the first: the same parameters, each marked ready as often as there
+    // (a parameter used twice). The first one sends nothing before wait().
+    bool static_graph = false;
+    // DistributedDataParallel::forward copies rank 0's buffers to all ranks, unless the forward
+    // before it was under no_sync.
+    bool broadcast_buffers = true;
+    // The run is that of so many ranks, whatever the size of the group: each rank does the share of
+    // several, one backward after the other, and only the last of these sends. The same bits for
+    // every size. A multiple of the size by a power of two; 0: the size.
+    std::size_t logical_ranks = 0;
+    // Instead of the all-reduce.
+    CommHook comm_hook = {};
+    // Every so many steps, compare a checksum of all gradients and values over ranks, and throw a
+    // UsageError that names the first parameter that differs. 0: never.
+    std::size_t checksum_steps = 0;
+};
+
+// What the last step that sent gradients took on this rank.
+struct StepStatistics {
+    std::uint64_t step = 0;                    // counted from 1
+    std::chrono::nanoseconds forward{};        // 0 without DistributedDataParallel
+    std::chrono::nanoseconds backward{};       // from start_backward, without `exposed`
+    std::chrono::nanoseconds communication{};  // of all buckets, while it ran; 0 with a comm_hook
+    std::chrono::nanoseconds exposed{};        // of it, the part that wait() waited for
+    double overlap = 0;                        // 1 - exposed / communication, between 0 and 1
+    std::size_t buckets = 0;                   // sent
+    std::size_t buckets_before_last_gradient = 0;  // sent while backward still computed
+    std::size_t bytes = 0;                         // in them
+};
+
+// One line: {"step": 3, "forward_ns": ..., ...}.
+DDP_API std::string to_json(const StepStatistics&);
+
+}  // namespace ddp

@@ -1,0 +1,214 @@
+// One backward of a Reducer: from the first mark to the averages.
+#include "reducer/reducer_impl.hpp"
+
+#include "process_group/process_group_impl.hpp"
+#include "reducer/agreement.hpp"
+
+#include <ddp/error.hpp>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace ddp {
+
+using reducer::BucketMemory;
+using reducer::BucketSlice;
+
+void Reducer::Impl::start_backward(std::span<const std::size_t> unused) {
+    if (begun_ && marks_.any()) {
+        throw UsageError(
+            "reducer: start_backward() in the middle of a backward; call wait() first");
+    }
+    for (const std::size_t parameter : unused) {
+        if (parameter < parameters_.size()) continue;
+        throw UsageError("reducer: parameter " + std::to_string(parameter) +
+                         " was said to be unused; there are " + std::to_string(parameters_.size()));
+    }
+    if (!unused.empty() && !options_.find_unused_parameters) {
+        throw UsageError(
+            "reducer: start_backward() was told of unused parameters; set "
+            "find_unused_parameters in the options, on all ranks");
+    }
+    backward_start_ = Clock::now();
+    begun_ = true;
+    if (turns_ > 1 && fresh_ && turn_ == 0) memory_->start_turns();
+    fresh_ = false;
+    if (options_.find_unused_parameters) exchange_used(unused);
+    if (!sends()) return;
+    for (const std::size_t parameter : unused) {
+        if (marks_.mark_unused(parameter)) complete(parameter);
+    }
+    for (std::size_t p = 0; options_.static_graph && p < parameters_.size(); ++p) {
+        if (marks_.is_never_used(p)) complete(p);
+    }
+    send_complete_buckets({}, Blocking::no);
+}
+
+// A parameter used in any backward since the last averages has a gradient to send.
+void Reducer::Impl::exchange_used(std::span<const std::size_t> unused) {
+    std::vector<bool> is_unused(parameters_.size(), false);
+    for (const std::size_t parameter : unused) is_unused[parameter] = true;
+    for (std::size_t p = 0; p < parameters_.size(); ++p) {
+        if (!is_unused[p] && !shadow_) used_here_[p] = 1;
+    }
+    if (!sends()) return;
+    used_ = used_here_;
+    used_work_ = group_.all_reduce(used_, ReduceOp::max);
+}
+
+void Reducer::Impl::require_start(const char* call) {
+    if (begun_) return;
+    if (turns_ > 1) {
+        throw UsageError(std::string("reducer: ") + call +
+                         " without start_backward(); with logical_ranks it is needed before each "
+                         "backward");
+    }
+    start_backward({});
+}
+
+void Reducer::Impl::mark_ready(std::size_t parameter, Stream stream) {
+    if (parameter >= parameters_.size()) {
+        throw UsageError("reducer: parameter " + std::to_string(parameter) +
+                         " was marked ready; there are " + std::to_string(parameters_.size()));
+    }
+    require_start("mark_ready()");
+    if (!sends()) return;
+    sent_before_last_ = next_bucket_;
+    if (!memory_->is_in_place(parameter)) {
+        marks_.add_mistake("the gradient of " + parameters_[parameter].name +
+                           " is no longer where the reducer has put it, or of another size: " +
+                           to_string(parameters_[parameter].grad.shape) +
+                           "; use Parameter::grad as it is, or set gradient_as_bucket_view to "
+                           "false for memory that cannot move");
+    }
+    if (!marks_.mark_ready(parameter)) return;
+    complete(parameter);
+    send_complete_buckets(stream, Blocking::no);
+}
+
+void Reducer::Impl::complete(std::size_t parameter) {
+    complete_[parameter] = true;
+    if (!shadow_ && memory_->is_in_place(parameter)) memory_->copy_in(parameter);
+    const bool used = options_.find_unused_parameters ? used_here_[parameter] != 0
+                                                      : !marks_.is_never_used(parameter);
+    if (!used) {
+        const std::byte* const part = memory_->bucket_part(parameter);
+        kept_[parameter].assign(part, part + parameters_[parameter].grad.bytes());
+    }
+    --progress_[memory_->bucket_of(parameter)].missing;
+}
+
+void Reducer::Impl::complete_the_rest(Stream stream) {
+    for (std::size_t p = 0; p < parameters_.size(); ++p) {
+        if (!complete_[p]) complete(p);
+    }
+    send_complete_buckets(stream, Blocking::yes);
+}
+
+bool Reducer::Impl::is_unused_here(const BucketMemory& bucket) const {
+    return options_.find_unused_parameters &&
+           std::ranges::all_of(bucket.spec.slices, [&](const BucketSlice& slice) {
+               return used_here_[slice.parameter] == 0;
+           });
+}
+
+bool Reducer::Impl::is_unused_everywhere(const BucketMemory& bucket) const {
+    return std::ranges::all_of(
+        bucket.spec.slices, [&](const BucketSlice& slice) { return used_[slice.parameter] == 0; });
+}
+
+// In bucket order, so that all ranks start the same all-reduces in the same order. A bucket that is
+// unused here may be so everywhere, and is then not sent: all ranks see that in the same used_.
+void Reducer::Impl::send_complete_buckets(Stream stream, Blocking blocking) {
+    const auto buckets = memory_->buckets();
+    for (; next_bucket_ < buckets.size() && progress_[next_bucket_].missing == 0; ++next_bucket_) {
+        if (is_unused_here(buckets[next_bucket_])) {
+            if (blocking == Blocking::no && !used_work_.is_completed()) return;
+            used_work_.wait();
+            progress_[next_bucket_].skipped = is_unused_everywhere(buckets[next_bucket_]);
+        }
+        if (!progress_[next_bucket_].skipped) send(next_bucket_, stream);
+    }
+}
+
+// An exception (of a hook) ends the group, as an operation that fails: the others cannot go on.
+void Reducer::Impl::send(std::size_t bucket, Stream stream) {
+    const auto buckets = memory_->buckets();
+    try {
+        progress_[bucket].sent =
+            sender_.send(buckets[bucket], bucket, bucket + 1 == buckets.size(), stream);
+    } catch (...) {
+        progress_[bucket].sent.started.work =
+            group_.impl().start({}, [error = std::current_exception()](
+                                        backends::Backend&, std::uint64_t, const base::Deadline&) {
+                std::rethrow_exception(error);
+            });
+    }
+}
+
+bool Reducer::Impl::wait(Stream stream) {
+    require_start("wait()");
+    if (!sends()) {
+        end_turn();
+        return false;
+    }
+    try {
+        synchronise(stream);
+    } catch (...) {
+        reset_backward();
+        throw;
+    }
+    rebuild_in_order_of_arrival();
+    reset_backward();
+    compare_checksums();
+    return true;
+}
+
+void Reducer::Impl::synchronise(Stream stream) {
+    const auto backward_end = Clock::now();
+    const bool learns = options_.static_graph && used_.empty();
+    marks_.end_backward();
+    if (learns) learn_static_graph();
+    complete_the_rest(stream);
+    for (std::size_t b = 0; b < progress_.size(); ++b) finish_bucket(b, stream);
+    used_work_.wait();
+    measure(backward_end, Clock::now());
+    throw_mistakes();
+}
+
+// Which parameters the graph never reaches, on any rank.
+void Reducer::Impl::learn_static_graph() {
+    for (std::size_t p = 0; p < parameters_.size(); ++p) {
+        used_here_[p] = marks_.is_never_used(p) || shadow_ ? 0 : 1;
+    }
+    used_ = used_here_;
+    if (group_.size() > 1) group_.all_reduce(used_, ReduceOp::max).wait();
+}
+
+void Reducer::Impl::finish_bucket(std::size_t bucket, Stream stream) {
+    Progress& progress = progress_[bucket];
+    if (!progress.skipped) {
+        BucketWork& started = progress.sent.started;
+        started.work.wait(stream);
+        if (started.then) started.then();
+    }
+    used_work_.wait();
+    for (const BucketSlice& slice : memory_->buckets()[bucket].spec.slices) {
+        const std::size_t p = slice.parameter;
+        if (!memory_->is_in_place(p)) continue;
+        if (!kept_[p].empty() && used_[p] == 0) {
+            std::memcpy(memory_->bucket_part(p), kept_[p].data(), kept_[p].size());
+        }
+        memory_->copy_out(p);
+    }
+}
+
+void Reducer::Impl::throw_mistakes() {
+    if (group_.size() > 1) return reducer::throw_if_any(marks_.mistake(), group_);
+    if (!marks_.mistake().empty()) {
+        throw UsageError("reducer: on rank 0, " + marks_.mistake());
+    }
+}
+
+}  // namespace ddp

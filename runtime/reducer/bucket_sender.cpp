@@ -1,0 +1,56 @@
+#include "reducer/bucket_sender.hpp"
+
+#include "process_group/process_group_impl.hpp"
+#include "reducer/logical_sum.hpp"
+
+#include <utility>
+#include <vector>
+
+namespace ddp::reducer {
+
+// As ProcessGroup::all_reduce, but tells how long the operation ran.
+SentBucket BucketSender::all_reduce(const TensorView& tensor, ReduceOp op) {
+    const backends::Call call{.kind = backends::Collective::all_reduce,
+                              .dtype = tensor.dtype,
+                              .op = op,
+                              .elements = tensor.numel(),
+                              .input = tensor.data,
+                              .output = tensor.data};
+    auto took = std::make_unique<std::chrono::nanoseconds>();
+    auto run = [call, took = took.get()](backends::Backend& backend, std::uint64_t sequence,
+                                         const base::Deadline& deadline) {
+        const auto start = std::chrono::steady_clock::now();
+        backend.run(call, sequence, deadline);
+        *took = std::chrono::steady_clock::now() - start;
+    };
+    return {{group_.impl().start(call, std::move(run)), {}}, std::move(took)};
+}
+
+SentBucket BucketSender::send(const BucketMemory& bucket, std::size_t index, bool is_last,
+                              Stream stream) {
+    if (hook_) return {send_by_hook(bucket, index, is_last, stream), nullptr};
+    if (turns_ > 1 && group_.size() == 1) {
+        average_turns(bucket);
+        return {};
+    }
+    const TensorView sum = turns_ > 1 ? sum_turns(bucket) : bucket.tensor.view();
+    if (divisor_ == static_cast<std::size_t>(group_.size())) {
+        return all_reduce(sum, ReduceOp::avg);
+    }
+    SentBucket sent = all_reduce(sum, ReduceOp::sum);
+    sent.started.then = [sum, average = bucket.tensor.view(), divisor = divisor_] {
+        divide(sum, average, divisor);
+    };
+    return sent;
+}
+
+BucketWork BucketSender::send_by_hook(const BucketMemory& bucket, std::size_t index, bool is_last,
+                                      Stream stream) {
+    if (turns_ > 1) sum_turns_in_place(bucket);
+    std::vector<std::size_t> parameters;
+    for (const BucketSlice& slice : bucket.spec.slices) parameters.push_back(slice.parameter);
+    GradBucket seen{bucket.tensor, index, is_last, parameters, divisor_};
+    return hook_(seen, group_, stream);
+}
+
+}  // namespace ddp::reducer

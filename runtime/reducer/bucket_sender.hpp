@@ -1,0 +1,46 @@
+// Brings one bucket to its average over ranks: which operation that is, starting it, and what is
+// left to do when it is done.
+#pragma once
+
+#include "reducer/gradient_memory.hpp"
+
+#include <ddp/comm_hook.hpp>
+#include <ddp/process_group.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+
+namespace ddp::reducer {
+
+// Under way. Must not outlive the memory of its bucket.
+struct SentBucket {
+    BucketWork started;
+    // Of the operation while it ran; written by whoever runs it, before the work is done. Null for
+    // a hook's.
+    std::unique_ptr<std::chrono::nanoseconds> took;
+};
+
+class BucketSender {
+public:
+    // `logical_ranks`: of the group; `turns`: of this rank.
+    BucketSender(ProcessGroup& group, CommHook hook, std::size_t logical_ranks, std::size_t turns)
+        : group_(group), hook_(std::move(hook)), divisor_(logical_ranks), turns_(turns) {}
+
+    // What sums are divided by from now on; set by join().
+    void set_divisor(std::size_t divisor) { divisor_ = divisor; }
+
+    SentBucket send(const BucketMemory& bucket, std::size_t index, bool is_last, Stream stream);
+
+private:
+    BucketWork send_by_hook(const BucketMemory& bucket, std::size_t index, bool is_last,
+                            Stream stream);
+    SentBucket all_reduce(const TensorView& tensor, ReduceOp op);
+
+    ProcessGroup& group_;
+    CommHook hook_;
+    std::size_t divisor_;
+    std::size_t turns_;
+};
+
+}  // namespace ddp::reducer

@@ -1,0 +1,121 @@
+#include "reducer/gradient_memory.hpp"
+
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
+namespace ddp::reducer {
+namespace {
+
+void copy(void* to, const void* from, std::size_t bytes) {
+    if (bytes > 0) std::memcpy(to, from, bytes);
+}
+
+bool is_half(DType dtype) { return dtype == DType::float16 || dtype == DType::bfloat16; }
+
+}  // namespace
+
+GradientMemory::GradientMemory(std::span<Parameter> parameters, ProcessGroup& group,
+                               const GradientMemoryOptions& options)
+    : parameters_(parameters), group_(group), options_(options), places_(parameters.size()) {
+    if (options_.views) {
+        for (const Parameter& parameter : parameters_) {
+            original_grads_.push_back(parameter.grad.data);
+        }
+    }
+    take(allocate(reverse_order(parameters_.size())));
+}
+
+GradientMemory::~GradientMemory() {
+    for (std::size_t p = 0; p < original_grads_.size(); ++p) {
+        TensorView& grad = parameters_[p].grad;
+        if (!is_in_place(p)) continue;  // its owner has taken it elsewhere
+        copy(original_grads_[p], grad.data, grad.bytes());
+        grad.data = original_grads_[p];
+    }
+}
+
+void GradientMemory::rebuild(std::span<const std::size_t> order) { take(allocate(order)); }
+
+std::vector<BucketMemory> GradientMemory::allocate(std::span<const std::size_t> order) const {
+    std::vector<GradientSpec> gradients;
+    for (const Parameter& parameter : parameters_) {
+        gradients.push_back({parameter.grad.numel(), parameter.grad.dtype, parameter.grad.device});
+    }
+    std::vector<BucketMemory> buckets;
+    for (BucketSpec& spec : plan_buckets(gradients, order, options_.caps)) {
+        const Shape shape{static_cast<std::int64_t>(spec.elements)};
+        BucketMemory bucket{std::move(spec), group_.allocate(shape, spec.dtype), {}, {}};
+        if (options_.turns > 1) {
+            for (std::size_t turn = 0; turn < options_.turns; ++turn) {
+                bucket.turns.push_back(std::make_unique<std::byte[]>(bucket.bytes()));
+            }
+            if (is_half(bucket.spec.dtype) && group_.size() > 1) {
+                bucket.wide = group_.allocate(shape, DType::float32);
+            }
+        }
+        buckets.push_back(std::move(bucket));
+    }
+    return buckets;
+}
+
+// The old buckets, which the gradients may still lie in, go at the end.
+void GradientMemory::take(std::vector<BucketMemory> buckets) {
+    buckets_.swap(buckets);
+    for (std::size_t b = 0; b < buckets_.size(); ++b) {
+        const BucketSpec& spec = buckets_[b].spec;
+        for (std::size_t s = 0; s < spec.slices.size(); ++s) {
+            places_[spec.slices[s].parameter] = {b, s};
+            if (!options_.views) continue;
+            TensorView& grad = parameters_[spec.slices[s].parameter].grad;
+            std::byte* const place = buckets_[b].at(spec.slices[s]);
+            copy(place, grad.data, grad.bytes());
+            grad.data = place;
+        }
+    }
+}
+
+bool GradientMemory::is_in_place(std::size_t parameter) const {
+    const TensorView& grad = parameters_[parameter].grad;
+    return grad.numel() == slice_of(parameter).elements &&
+           (!options_.views || grad.data == bucket_part(parameter));
+}
+
+std::byte* GradientMemory::bucket_part(std::size_t parameter) const {
+    return buckets_[places_[parameter].bucket].at(slice_of(parameter));
+}
+
+void GradientMemory::copy_in(std::size_t parameter) const {
+    if (options_.views) return;
+    const TensorView& grad = parameters_[parameter].grad;
+    copy(bucket_part(parameter), grad.data, grad.bytes());
+}
+
+void GradientMemory::copy_out(std::size_t parameter) const {
+    if (options_.views) return;
+    const TensorView& grad = parameters_[parameter].grad;
+    copy(grad.data, bucket_part(parameter), grad.bytes());
+}
+
+void GradientMemory::start_turns() const {
+    for (std::size_t turn = 1; turn < options_.turns; ++turn) save_turn(turn);
+}
+void GradientMemory::save_turn(std::size_t turn) const { swap_turn(turn, true); }
+void GradientMemory::load_turn(std::size_t turn) const { swap_turn(turn, false); }
+
+void GradientMemory::swap_turn(std::size_t turn, bool save) const {
+    for (const BucketMemory& bucket : buckets_) {
+        for (const BucketSlice& slice : bucket.spec.slices) {
+            const TensorView& grad = parameters_[slice.parameter].grad;
+            std::byte* const kept =
+                bucket.turns[turn].get() + slice.offset * size_of(bucket.spec.dtype);
+            if (save) {
+                copy(kept, grad.data, grad.bytes());
+            } else {
+                copy(grad.data, kept, grad.bytes());
+            }
+        }
+    }
+}
+
+}  // namespace ddp::reducer

@@ -1,0 +1,86 @@
+// Where gradients lie: one flat piece of memory a bucket, from the group, so that an all-reduce
+// need not copy it; and with logical ranks a copy of each bucket for every logical rank of this
+// rank, from which its gradients are taken when its turn comes.
+#pragma once
+
+#include "reducer/bucket_plan.hpp"
+
+#include <ddp/parameter.hpp>
+#include <ddp/process_group.hpp>
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace ddp::reducer {
+
+struct BucketMemory {
+    BucketSpec spec;
+    Tensor tensor;  // of the group
+    // Logical ranks only. The gradients of turn t, but for the turn under way.
+    std::vector<std::unique_ptr<std::byte[]>> turns;
+    Tensor wide;  // of half types, when there are other ranks: the turns' sum in float32
+
+    std::size_t bytes() const { return tensor.bytes(); }
+    std::byte* at(const BucketSlice& slice) const {
+        return static_cast<std::byte*>(tensor.data()) + slice.offset * size_of(spec.dtype);
+    }
+};
+
+struct GradientMemoryOptions {
+    bool views;
+    std::size_t turns;  // logical ranks of this rank
+    BucketCaps caps;
+};
+
+class GradientMemory {
+public:
+    // Collective. In views mode the gradients move here, with their values.
+    GradientMemory(std::span<Parameter> parameters, ProcessGroup& group,
+                   const GradientMemoryOptions& options);
+    // In views mode: back to where they were.
+    ~GradientMemory();
+    GradientMemory(const GradientMemory&) = delete;
+    GradientMemory& operator=(const GradientMemory&) = delete;
+
+    // Collective. Other buckets, for gradients that come in this order; their values are kept,
+    // those of the turns are not.
+    void rebuild(std::span<const std::size_t> order);
+
+    std::span<const BucketMemory> buckets() const noexcept { return buckets_; }
+    std::size_t bucket_of(std::size_t parameter) const { return places_[parameter].bucket; }
+    // Whether Parameter::grad is where, and as long as, it should be.
+    bool is_in_place(std::size_t parameter) const;
+    std::byte* bucket_part(std::size_t parameter) const;
+
+    // Copy mode; in views mode there is nothing to copy.
+    void copy_in(std::size_t parameter) const;
+    void copy_out(std::size_t parameter) const;
+
+    // All later turns begin with the gradients of now.
+    void start_turns() const;
+    void save_turn(std::size_t turn) const;
+    void load_turn(std::size_t turn) const;
+
+private:
+    std::vector<BucketMemory> allocate(std::span<const std::size_t> order) const;
+    void take(std::vector<BucketMemory> buckets);
+    void swap_turn(std::size_t turn, bool save) const;
+    const BucketSlice& slice_of(std::size_t parameter) const {
+        return buckets_[places_[parameter].bucket].spec.slices[places_[parameter].slice];
+    }
+
+    struct Place {
+        std::size_t bucket;
+        std::size_t slice;
+    };
+    std::span<Parameter> parameters_;
+    ProcessGroup& group_;
+    GradientMemoryOptions options_;
+    std::vector<BucketMemory> buckets_;
+    std::vector<Place> places_;          // by parameter
+    std::vector<void*> original_grads_;  // by parameter, in views mode
+};
+
+}  // namespace ddp::reducer

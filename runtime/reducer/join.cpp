@@ -1,0 +1,89 @@
+// Training with different numbers of batches: a rank that is through takes part in the others'
+// steps. Source: torch.distributed.algorithms.join.
+#include "reducer/reducer_impl.hpp"
+
+#include <ddp/error.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <numeric>
+
+namespace ddp {
+
+void Reducer::Impl::join(const std::function<void()>& train, const JoinOptions& options) {
+    if (turns_ > 1) {
+        throw UsageError(
+            "reducer: join() with logical_ranks; their numbers of batches must be the same "
+            "(drop_last), so that the result does not depend on the number of ranks");
+    }
+    if (join_) throw UsageError("reducer: join() within join()");
+    join_.emplace(Join{options, {}});
+    const std::size_t initial = options_.logical_ranks;
+    try {
+        train();
+        while (note_active(false)) shadow_step();
+        // The last that trained, the largest rank if several: its optimiser went on to the end.
+        const auto& active = join_->active;
+        const auto last = std::find(active.rbegin(), active.rend(), std::uint8_t{1});
+        if (last != active.rend()) take_model_from(static_cast<int>(active.rend() - last) - 1);
+    } catch (...) {
+        join_.reset();
+        shadow_ = false;
+        sender_.set_divisor(initial);
+        throw;
+    }
+    join_.reset();
+    sender_.set_divisor(initial);
+}
+
+bool Reducer::Impl::note_active(bool active) {
+    std::array<std::uint8_t, 1> mine{active ? std::uint8_t{1} : std::uint8_t{0}};
+    std::vector<std::uint8_t> all(static_cast<std::size_t>(group_.size()));
+    group_.all_gather(mine, all).wait();
+    const auto count = std::accumulate(all.begin(), all.end(), std::size_t{0});
+    if (count == 0) return false;
+    if (count < all.size() && join_->options.throw_on_early_termination) {
+        const auto first = std::ranges::find(all, std::uint8_t{0}) - all.begin();
+        throw UsageError("reducer: rank " + std::to_string(first) +
+                         " has no more input, but others have (join() with "
+                         "throw_on_early_termination)");
+    }
+    if (!join_->options.divide_by_initial_world_size) sender_.set_divisor(count);
+    join_->active = std::move(all);
+    return true;
+}
+
+// What the others do in a step, with nothing to give.
+void Reducer::Impl::shadow_step() {
+    shadow_ = true;
+    if (options_.broadcast_buffers && !state_.buffers().empty()) {
+        const auto root = std::ranges::find(join_->active, std::uint8_t{1});
+        const Root first{static_cast<int>(root - join_->active.begin())};
+        group_.broadcast_coalesced(state_.buffers(), first).wait();
+    }
+    for (const reducer::BucketMemory& bucket : memory_->buckets()) {
+        if (bucket.bytes() > 0) std::memset(bucket.tensor.data(), 0, bucket.bytes());
+    }
+    fresh_ = true;
+    begun_ = false;
+    marks_.start_backward();
+    std::ranges::fill(used_here_, std::uint8_t{0});
+    std::vector<std::size_t> unused;
+    if (options_.find_unused_parameters) {
+        unused.resize(parameters_.size());
+        std::iota(unused.begin(), unused.end(), std::size_t{0});
+    }
+    start_backward(unused);
+    marks_.mark_all();
+    wait({});
+    shadow_ = false;
+}
+
+void Reducer::Impl::take_model_from(int rank) {
+    std::vector<TensorView> model = state_.buffers();
+    for (const Parameter& parameter : parameters_) model.push_back(parameter.value);
+    for (const TensorView& tensor : model) group_.broadcast(tensor, Root{rank}).wait();
+}
+
+}  // namespace ddp

@@ -1,0 +1,118 @@
+// What a Reducer holds: the state of the backward under way, and what stays from step to step.
+// Invariant: ranks start the same collectives in the same order, whatever happens in their
+// backwards; so a mistake waits until all buckets are through.
+#pragma once
+
+#include "reducer/backward_marks.hpp"
+#include "reducer/bucket_sender.hpp"
+#include "reducer/gradient_memory.hpp"
+#include "reducer/turn_state.hpp"
+
+#include <ddp/reducer.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace ddp {
+
+class Reducer::Impl {
+public:
+    Impl(std::span<Parameter> parameters, ProcessGroup& group, ReducerOptions options,
+         RankState state);
+    ~Impl();
+    Impl(const Impl&) = delete;
+    Impl& operator=(const Impl&) = delete;
+
+    void start_forward();
+    void start_backward(std::span<const std::size_t> unused);
+    void mark_ready(std::size_t parameter, Stream stream);
+    bool wait(Stream stream);
+    void set_no_sync(bool on);
+    void join(const std::function<void()>& train, const JoinOptions& options);
+    void check_batches(std::size_t batches);
+
+    Shard logical_rank() const;
+    std::size_t num_buckets() const { return memory_->buckets().size(); }
+    std::string describe() const;
+    const StepStatistics& statistics() const { return statistics_; }
+
+private:
+    using Clock = std::chrono::steady_clock;
+
+    struct Progress {             // of a bucket in this backward
+        std::size_t missing = 0;  // gradients
+        bool skipped = false;     // no rank has used any of its parameters
+        reducer::SentBucket sent;
+    };
+    struct Join {
+        JoinOptions options;
+        std::vector<std::uint8_t> active;  // by rank, in the last step in which any was
+    };
+
+    void own_parameters(const void* owner);
+    bool sends() const { return !no_sync_ && turn_ + 1 == turns_; }
+
+    void require_start(const char* call);
+    void exchange_used(std::span<const std::size_t> unused);
+    void complete(std::size_t parameter);
+    void complete_the_rest(Stream stream);
+    enum class Blocking { no, yes };
+    void send_complete_buckets(Stream stream, Blocking blocking);
+    bool is_unused_here(const reducer::BucketMemory& bucket) const;
+    bool is_unused_everywhere(const reducer::BucketMemory& bucket) const;
+    void send(std::size_t bucket, Stream stream);
+
+    void end_turn();
+    void synchronise(Stream stream);
+    void learn_static_graph();
+    void finish_bucket(std::size_t bucket, Stream stream);
+    void throw_mistakes();
+    void rebuild_in_order_of_arrival();
+    void compare_checksums();
+    void reset_backward();
+    void measure(Clock::time_point backward_end, Clock::time_point done);
+
+    bool note_active(bool active);  // whether any rank is
+    void shadow_step();
+    void take_model_from(int rank);
+
+    std::span<Parameter> parameters_;
+    ProcessGroup& group_;
+    ReducerOptions options_;
+    std::size_t turns_;  // logical ranks of this rank
+    reducer::TurnState state_;
+    std::optional<reducer::GradientMemory> memory_;
+    reducer::BackwardMarks marks_;
+    reducer::BucketSender sender_;
+
+    bool no_sync_ = false;
+    std::size_t turn_ = 0;
+    bool fresh_ = true;   // no backward yet since gradients were last averaged
+    bool begun_ = false;  // start_backward has been called
+    bool rebuilt_ = false;
+    std::optional<Join> join_;
+    bool shadow_ = false;  // this step is only the others'
+
+    std::vector<Progress> progress_;  // by bucket
+    std::size_t next_bucket_ = 0;     // the first one not yet sent
+    std::vector<bool> complete_;      // by parameter
+    // By parameter, 0 or 1, since gradients were last averaged; then of all ranks.
+    std::vector<std::uint8_t> used_here_;
+    std::vector<std::uint8_t> used_;  // empty: all are
+    Work used_work_;
+    std::vector<std::vector<std::byte>> kept_;  // by parameter: unused here, and what it was
+
+    Clock::time_point forward_start_{};
+    Clock::time_point backward_start_{};
+    std::size_t sent_before_last_ = 0;  // buckets, when the last gradient came
+    StepStatistics statistics_;
+};
+
+}  // namespace ddp

@@ -1,0 +1,28 @@
+// Buffers and random state of the logical ranks of this rank: the model has one place for them, in
+// which the state of the one whose turn it is lies; the others' are kept here.
+#pragma once
+
+#include <ddp/reducer.hpp>
+
+#include <cstddef>
+#include <vector>
+
+namespace ddp::reducer {
+
+class TurnState {
+public:
+    TurnState(RankState state, std::size_t turns);
+
+    std::vector<TensorView> buffers() const;
+    // All turns get the buffers that the model has now.
+    void share_buffers();
+    // Keeps the state of one turn and loads that of another.
+    void change_turn(std::size_t from, std::size_t to);
+
+private:
+    std::vector<NamedTensor> tensors_;  // the buffers first
+    std::size_t buffers_;
+    std::vector<std::vector<std::vector<std::byte>>> turns_;  // empty for one turn
+};
+
+}  // namespace ddp::reducer
