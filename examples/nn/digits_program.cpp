@@ -23,6 +23,9 @@ constexpr const char* help =
     "  --data DIR         folder of digits.csv.gz (default: data/ beside this program)\n"
     "  --epochs N         passes over the training data (default: 30)\n"
     "  --global-batch N   samples in a step of all ranks together (default: 64 a rank)\n"
+    "  --logical-ranks N  train as N ranks do, on any number of ranks that N is 1, 2, 4, ... "
+    "times\n"
+    "                     of: the same bits on each (default: the number of ranks)\n"
     "  --checkpoint DIR   save after each epoch and go on from there (default: no checkpoints)\n"
     "  --help             this text\n";
 
@@ -49,13 +52,16 @@ void set_option(TrainOptions& options, std::string_view option, std::string_view
         options.epochs = parse_count<int>(option, value);
     } else if (option == "--global-batch") {
         options.global_batch = parse_count<std::size_t>(option, value);
+    } else if (option == "--logical-ranks") {
+        options.logical_ranks = parse_count<std::size_t>(option, value);
     } else {
         options.checkpoint_dir = value;
     }
 }
 
 bool is_known(std::string_view option) {
-    for (const char* known : {"--data", "--epochs", "--global-batch", "--checkpoint"}) {
+    for (const char* known :
+         {"--data", "--epochs", "--global-batch", "--logical-ranks", "--checkpoint"}) {
         if (option == known) return true;
     }
     return false;
@@ -69,7 +75,7 @@ std::string rank_of_size(const ddp::ProcessGroup& group) {
 
 std::size_t TrainOptions::batch_size(const ddp::ProcessGroup& group) const {
     if (global_batch == 0) return default_batch;
-    const auto ranks = static_cast<std::size_t>(group.size());
+    const auto ranks = logical_ranks > 0 ? logical_ranks : static_cast<std::size_t>(group.size());
     if (global_batch % ranks != 0) {
         refuse("--global-batch " + std::to_string(global_batch) + " cannot be divided among " +
                std::to_string(ranks) + " ranks");

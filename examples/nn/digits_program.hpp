@@ -13,10 +13,12 @@ namespace nn {
 struct TrainOptions {
     std::filesystem::path data;  // the folder of digits.csv.gz
     int epochs = 30;
-    std::size_t global_batch = 0;          // samples in a step of all ranks; 0: 64 a rank
+    std::size_t global_batch = 0;          // samples in a step of all ranks; 0: 64 a (logical) rank
+    std::size_t logical_ranks = 0;         // 0: as many as ranks
     std::filesystem::path checkpoint_dir;  // empty: no checkpoints
 
-    // Samples in a step of this rank. Throws ddp::UsageError when the ranks cannot share equally.
+    // Samples in a step of one (logical) rank. Throws ddp::UsageError when they cannot share
+    // equally.
     std::size_t batch_size(const ddp::ProcessGroup& group) const;
 };
 

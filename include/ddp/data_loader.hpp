@@ -17,7 +17,8 @@
 namespace ddp {
 
 struct DataLoaderOptions {
-    // Samples in a batch of THIS RANK; a step of all ranks sees world size times as many.
+    // Samples in a batch of THIS RANK; a step of all ranks sees world size times as many. With
+    // logical ranks: of each of them, one batch after the other.
     std::size_t batch_size = 1;
     bool drop_last = false;  // true: leave out the last batch when it is short
     // Only without a sampler: another order each epoch, torch.randperm of seed + epoch.
@@ -53,7 +54,8 @@ public:
 protected:
     struct Source {
         std::size_t dataset_size;
-        std::size_t num_samples;                          // an epoch
+        std::size_t num_samples;  // an epoch
+        std::size_t parts;        // of the order, equally long: batches come from each in turn
         std::function<std::vector<std::size_t>()> order;  // the sampler's; empty: no sampler
     };
     using Prepare = std::function<std::shared_ptr<void>(std::span<const std::size_t> indices)>;
@@ -84,14 +86,16 @@ public:
     // have.
     template <Sampler S>
     DataLoader(const Data& dataset, const S& sampler, const DataLoaderOptions& options = {})
-        : LoaderBase({static_cast<std::size_t>(dataset.size()),
-                      static_cast<std::size_t>(sampler.size()), order_of(sampler)},
-                     options),
+        : LoaderBase(
+              {static_cast<std::size_t>(dataset.size()), static_cast<std::size_t>(sampler.size()),
+               parts_of(sampler), order_of(sampler)},
+              options),
           dataset_(&dataset) {}
     // All samples: 0, 1, 2, ..., or shuffled.
     explicit DataLoader(const Data& dataset, const DataLoaderOptions& options = {})
         : LoaderBase({static_cast<std::size_t>(dataset.size()),
                       static_cast<std::size_t>(dataset.size()),
+                      1,
                       {}},
                      options),
           dataset_(&dataset) {}
@@ -113,6 +117,12 @@ private:
     template <class S>
     static auto order_of(const S& sampler) {
         return [&sampler] { return std::vector<std::size_t>(sampler.begin(), sampler.end()); };
+    }
+
+    template <class S>
+    static std::size_t parts_of(const S& sampler) {
+        if constexpr (requires { sampler.parts(); }) return sampler.parts();
+        return 1;
     }
 
     const Data* dataset_;

@@ -17,13 +17,18 @@ struct DistributedSamplerOptions {
     std::int64_t seed = 0;  // the same on every rank; only the low 32 bits of seed + epoch count
     bool drop_last =
         false;  // true: cut the tail so that all ranks get as many; false: repeat the head
+    // The samples are cut for so many ranks, and this one gets the parts of several: see
+    // ReducerOptions::logical_ranks. A multiple of the shard's count; 0: the count.
+    std::size_t logical_ranks = 0;
 };
 
 // A range of indices below `dataset_size`. The ranks' ranges are interleaved (rank r takes r, r +
-// count, ...), equally long and, but for repeated ones, disjoint. Not for several threads at once.
+// count, ...), equally long and, but for repeated ones, disjoint. With logical ranks a range is
+// made of equally long parts, one after the other; a DataLoader takes batches from them in turn.
+// Not for several threads at once.
 class DDP_API DistributedSampler {
 public:
-    // Throws UsageError when shard.index >= shard.count.
+    // Throws UsageError when shard.index >= shard.count, and when logical_ranks is no multiple.
     DistributedSampler(std::size_t dataset_size, Shard shard,
                        const DistributedSamplerOptions& options = {});
 
@@ -31,7 +36,8 @@ public:
     void set_epoch(std::int64_t epoch);
     std::int64_t epoch() const noexcept { return epoch_; }
 
-    std::size_t size() const noexcept { return num_samples_; }  // samples a rank
+    std::size_t size() const noexcept { return parts_ * num_samples_; }  // samples of this rank
+    std::size_t parts() const noexcept { return parts_; }  // logical ranks of this rank
     // This rank's indices of the current epoch, in order. Computed at the first call after
     // set_epoch; valid until the next.
     const std::vector<std::size_t>& indices() const;
@@ -43,7 +49,8 @@ private:
     Shard shard_;
     DistributedSamplerOptions options_;
     std::int64_t epoch_ = 0;
-    std::size_t num_samples_ = 0;
+    std::size_t parts_ = 1;
+    std::size_t num_samples_ = 0;  // of a part
     mutable std::vector<std::size_t> indices_;
     mutable bool indices_valid_ = false;
 };

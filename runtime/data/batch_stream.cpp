@@ -17,8 +17,10 @@
 namespace ddp::data {
 
 std::span<const std::size_t> BatchPlan::batch(std::size_t number) const {
-    const std::size_t first = number * batch_size;
-    return std::span(order).subspan(first, std::min(batch_size, order.size() - first));
+    const std::size_t part_size = order.size() / parts;
+    const auto part = std::span(order).subspan(number % parts * part_size, part_size);
+    const std::size_t first = number / parts * batch_size;
+    return part.subspan(first, std::min(batch_size, part_size - first));
 }
 
 BatchStream::Impl::Impl(BatchPlan plan, const DataLoaderOptions& options, PrepareBatch prepare)
@@ -89,9 +91,10 @@ LoaderBase::LoaderBase(Source source, const DataLoaderOptions& options)
             "data loader: shuffle and a sampler exclude each other; set .shuffle in the sampler's "
             "options instead");
     }
-    const std::size_t samples = source_.num_samples;
+    const std::size_t samples = source_.num_samples / source_.parts;
     const bool short_batch = samples % options.batch_size != 0;
-    num_batches_ = samples / options.batch_size + (short_batch && !options.drop_last ? 1 : 0);
+    num_batches_ = source_.parts *
+                   (samples / options.batch_size + (short_batch && !options.drop_last ? 1 : 0));
     if (num_batches_ == 0 && samples > 0) {
         throw UsageError("data loader: batch_size " + std::to_string(options.batch_size) +
                          " with drop_last leaves no batch of " + std::to_string(samples) +
@@ -128,7 +131,7 @@ BatchStream LoaderBase::stream(Prepare prepare) const {
                          " samples; was the sampler made for another one?");
     }
     return BatchStream(std::make_unique<BatchStream::Impl>(
-        BatchPlan{std::move(order), options_.batch_size, num_batches_}, options_,
+        BatchPlan{std::move(order), source_.parts, options_.batch_size, num_batches_}, options_,
         std::move(prepare)));
 }
 

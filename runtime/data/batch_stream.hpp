@@ -17,9 +17,11 @@ namespace ddp::data {
 
 using PrepareBatch = std::function<std::shared_ptr<void>(std::span<const std::size_t> indices)>;
 
-// What a pass goes through: all batches but the last have batch_size samples.
+// What a pass goes through: a batch of each part in turn, in which all but the last have batch_size
+// samples.
 struct BatchPlan {
     std::vector<std::size_t> order;
+    std::size_t parts;
     std::size_t batch_size;
     std::size_t num_batches;
 

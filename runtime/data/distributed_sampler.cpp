@@ -26,7 +26,14 @@ DistributedSampler::DistributedSampler(std::size_t dataset_size, Shard shard,
                          std::to_string(shard.count) +
                          " does not exist; pass group.shard(), or an index below the count");
     }
-    num_samples_ = samples_a_rank(dataset_size, shard.count, options.drop_last);
+    if (options_.logical_ranks == 0) options_.logical_ranks = shard.count;
+    if (options_.logical_ranks % shard.count != 0) {
+        throw UsageError("distributed sampler: " + std::to_string(options_.logical_ranks) +
+                         " logical ranks cannot be shared by " + std::to_string(shard.count) +
+                         " ranks; make it a multiple");
+    }
+    parts_ = options_.logical_ranks / shard.count;
+    num_samples_ = samples_a_rank(dataset_size, options_.logical_ranks, options.drop_last);
 }
 
 void DistributedSampler::set_epoch(std::int64_t epoch) {
@@ -37,9 +44,12 @@ void DistributedSampler::set_epoch(std::int64_t epoch) {
 
 const std::vector<std::size_t>& DistributedSampler::indices() const {
     if (indices_valid_) return indices_;
-    indices_.resize(num_samples_);
-    for (std::size_t i = 0; i < num_samples_; ++i) {
-        indices_[i] = (shard_.index + i * shard_.count) % dataset_size_;
+    indices_.clear();
+    for (std::size_t part = 0; part < parts_; ++part) {
+        const std::size_t first = shard_.index * parts_ + part;
+        for (std::size_t i = 0; i < num_samples_; ++i) {
+            indices_.push_back((first + i * options_.logical_ranks) % dataset_size_);
+        }
     }
     if (options_.shuffle) {
         // Unsigned: seed + epoch may pass the end of int64, where torch counts on in Python's

@@ -141,11 +141,11 @@ void Reducer::Impl::rebuild_in_order_of_arrival() {
 }
 
 void Reducer::Impl::check_batches(std::size_t batches) {
-    const std::array<std::int64_t, 1> mine{static_cast<std::int64_t>(batches)};
-    std::array<std::int64_t, 1> sent = mine;
+    std::array<std::int64_t, 1> mine{static_cast<std::int64_t>(batches)};
     std::vector<std::int64_t> all(static_cast<std::size_t>(group_.size()));
-    group_.all_gather(sent, all).wait();
-    const auto [least, most] = std::ranges::minmax_element(all);
+    group_.all_gather(mine, all).wait();
+    const auto least = std::ranges::min_element(all);
+    const auto most = std::ranges::max_element(all);
     if (*least == *most) return;
     throw UsageError("reducer: rank " + std::to_string(least - all.begin()) + " has " +
                      std::to_string(*least) + " batches in this epoch, rank " +

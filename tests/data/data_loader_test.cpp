@@ -90,6 +90,19 @@ TEST_P(DataLoaderWorkers, GivesTheSamplersOrderInBatches) {
     }
 }
 
+// Ten samples for four logical ranks, three each, of which this rank works for two.
+TEST_P(DataLoaderWorkers, TakesBatchesOfLogicalRanksInTurn) {
+    const CountingDataset dataset{10};
+    const ddp::DistributedSampler sampler{
+        dataset.size(), {1, 2}, {.shuffle = false, .logical_ranks = 4}};
+    const ddp::DataLoader loader{dataset, sampler, {.batch_size = 2, .workers = GetParam()}};
+    EXPECT_EQ(loader.size(), 4U);
+    EXPECT_EQ(batches_of(loader), (std::vector<Indices>{{2, 6}, {3, 7}, {0}, {1}}));
+    const ddp::DataLoader whole{
+        dataset, sampler, {.batch_size = 2, .drop_last = true, .workers = GetParam()}};
+    EXPECT_EQ(batches_of(whole), (std::vector<Indices>{{2, 6}, {3, 7}}));
+}
+
 TEST_P(DataLoaderWorkers, LeavesOutTheShortBatchWithDropLast) {
     const CountingDataset dataset{10};
     const ddp::DataLoader loader{dataset,

@@ -81,3 +81,33 @@ TEST(DistributedSampler, RefusesAShardThatDoesNotExist) {
     }
     EXPECT_THROW((ddp::DistributedSampler{10, {0, 0}}), ddp::UsageError);
 }
+
+TEST(DistributedSampler, GivesARankThePartsOfItsLogicalRanks) {
+    for (const std::size_t ranks : {1U, 2U, 4U, 8U}) {
+        Indices together;
+        Indices logical;
+        for (std::size_t rank = 0; rank < ranks; ++rank) {
+            const ddp::DistributedSampler sampler{
+                101, {rank, ranks}, {.seed = 3, .logical_ranks = 8}};
+            EXPECT_EQ(sampler.parts(), 8 / ranks);
+            EXPECT_EQ(sampler.size(), sampler.parts() * 13);
+            together.insert(together.end(), sampler.begin(), sampler.end());
+        }
+        for (std::size_t rank = 0; rank < 8; ++rank) {
+            const ddp::DistributedSampler sampler{101, {rank, 8}, {.seed = 3}};
+            logical.insert(logical.end(), sampler.begin(), sampler.end());
+        }
+        EXPECT_EQ(together, logical) << ranks << " ranks";
+    }
+}
+
+TEST(DistributedSampler, RefusesLogicalRanksThatCannotBeShared) {
+    try {
+        const ddp::DistributedSampler sampler{10, {0, 4}, {.logical_ranks = 6}};
+        FAIL() << "no exception";
+    } catch (const ddp::UsageError& error) {
+        EXPECT_STREQ(error.what(),
+                     "distributed sampler: 6 logical ranks cannot be shared by 4 ranks; make it a "
+                     "multiple");
+    }
+}

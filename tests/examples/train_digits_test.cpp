@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <random>
 #include <set>
 #include <string>
 #include <utility>
@@ -123,6 +124,69 @@ TEST_F(TrainDigits, GivesTheSameBitsInEachRun) {
     EXPECT_EQ(first.losses, second.losses);
 }
 
+TEST_F(TrainDigits, GivesTheSameBitsForEveryNumberOfRanksWithLogicalRanks) {
+    const Command options{"--epochs", "5", "--logical-ranks", "8", "--global-batch", "64"};
+    const Training eight = train(8, options);
+    for (const int ranks : {1, 2, 4}) {
+        EXPECT_EQ(train(ranks, options).weights, eight.weights) << ranks << " ranks";
+    }
+}
+
+TEST_F(TrainDigits, ResumesAtAnotherNumberOfRanksWithTheSameBits) {
+    const auto options = [&](const char* epochs) {
+        return Command{"--epochs",       epochs, "--logical-ranks", "8",
+                       "--global-batch", "64",   "--checkpoint",    folder("run")};
+    };
+    train(2, options("1"));
+    train(8, options("2"));
+    train(1, options("4"));
+    const Training last = train(4, options("5"));
+    const Training whole =
+        train(2, {"--epochs", "5", "--logical-ranks", "8", "--global-batch", "64"});
+    EXPECT_EQ(last.weights, whole.weights);
+}
+
+// Killed at random, launcher and all, and resumed at another number of ranks.
+TEST_F(TrainDigits, SoakKilledRunsGiveTheBitsOfOneThatWasNot) {
+    if (std::string(DDP_LAUNCH).empty()) GTEST_SKIP() << "ddp-launch is not built";
+    const Command options{"--epochs", "30", "--logical-ranks", "8", "--global-batch", "64"};
+    const Training whole = train(2, options);
+    std::mt19937 random(std::random_device{}());
+    for (int run = 0; run < 20; ++run) {
+        const std::string checkpoint = folder("run" + std::to_string(run));
+        const int ranks = 1 << random() % 4;
+        const double seconds = 0.05 + 0.001 * static_cast<double>(random() % 800);
+        run_program({"timeout", "-s", "KILL", std::to_string(seconds), DDP_LAUNCH,
+                     "--nproc-per-node=" + std::to_string(ranks), example("03_train_digits"),
+                     "--checkpoint", checkpoint, "--epochs", "30", "--logical-ranks", "8",
+                     "--global-batch", "64"});
+        Command resumed = options;
+        resumed.insert(resumed.end(), {"--checkpoint", checkpoint});
+        const int others = ranks == 8 ? 1 : 2 * ranks;
+        EXPECT_EQ(train(others, resumed).weights, whole.weights)
+            << ranks << " ranks killed after " << seconds << " s, " << others << " resumed";
+    }
+}
+
+TEST_F(TrainDigits, RefusesLogicalRanksThatTheRanksCannotShare) {
+    const auto result = start_training(2, {"--logical-ranks", "3"});
+    EXPECT_NE(result.exit_code, 0);
+    EXPECT_THAT(result.err, HasSubstr("3 logical ranks cannot be shared by 2 ranks"));
+}
+
+// A wider net than the example's: ten million parameters, twenty steps.
+TEST(WideMlp, GivesTheSameBitsForEveryNumberOfRanksWithLogicalRanks) {
+    std::set<std::string> digests;
+    for (const int ranks : {1, 2, 4, 8}) {
+        const auto result = run_ranks_of(ranks, {WIDE_MLP});
+        EXPECT_EQ(result.exit_code, 0) << result.err;
+        const auto lines = lines_of(result.out);
+        EXPECT_EQ(lines.size(), static_cast<std::size_t>(ranks)) << result.out;
+        digests.insert(lines.begin(), lines.end());
+    }
+    EXPECT_EQ(digests.size(), 1U) << *digests.begin() << " and others";
+}
+
 TEST_F(TrainDigits, ResumesWithTheBitsOfAnUninterruptedRun) {
     const Training whole = train(2, {"--epochs", "6"});
     const Training first = train(2, {"--epochs", "2", "--checkpoint", folder("run")});
@@ -210,7 +274,8 @@ TEST_F(TrainDigits, RefusesWhatItDoesNotUnderstandInOneLine) {
 TEST_F(TrainDigits, ListsItsOptions) {
     const auto result = run_program({example("03_train_digits"), "--help"});
     EXPECT_EQ(result.exit_code, 0);
-    for (const char* option : {"--data", "--epochs", "--global-batch", "--checkpoint"}) {
+    for (const char* option :
+         {"--data", "--epochs", "--global-batch", "--logical-ranks", "--checkpoint"}) {
         EXPECT_THAT(result.out, HasSubstr(option));
     }
 }

@@ -1,6 +1,7 @@
 // The reducer over raw parameters: averages, both memory modes, accumulation, misuse.
 #include <ddp/reducer.hpp>
 
+#include "support/gradients.hpp"
 #include "support/toy_net.hpp"
 
 #include <ddp/error.hpp>
@@ -18,19 +19,11 @@ namespace {
 using namespace ddp;
 using ddp::testing::run_ranks;
 using ddp::testing::ToyNet;
+using ddp::testing::usage_error_of;
 using ::testing::HasSubstr;
 
 // One bucket, several, and gradients that are exactly averaged over 1, 2 and 4 ranks.
 const std::vector<std::int64_t> layers{3, 1000, 0, 17, 50'000};
-
-std::string usage_error_of(const auto& call) {
-    try {
-        call();
-        return "no error";
-    } catch (const UsageError& error) {
-        return error.what();
-    }
-}
 
 void train_by_hand(ToyNet& net, Reducer& reducer, float amount) {
     net.on_gradient_ready(

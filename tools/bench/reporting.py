@@ -3,8 +3,8 @@
 import os
 from dataclasses import dataclass
 
-# docs/benchmarks.md, in this order; each is written by one script and kept by the other.
-SECTIONS = ["collectives", "start"]
+# docs/benchmarks.md, in this order; each is written by one script and kept by the others.
+SECTIONS = ["collectives", "start", "step"]
 
 
 @dataclass

@@ -1,0 +1,124 @@
+// Hooks: what a bucket looks like to them, and what becomes of what they throw.
+#include <ddp/reducer.hpp>
+
+#include "support/gradients.hpp"
+#include "support/toy_net.hpp"
+
+#include <ddp/error.hpp>
+#include <ddp/testing.hpp>
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <stdexcept>
+#include <vector>
+
+namespace {
+
+using namespace ddp;
+using ddp::testing::add_gradient;
+using ddp::testing::gradient_is;
+using ddp::testing::run_ranks;
+using ddp::testing::ToyNet;
+
+void run_backward(ToyNet& net, Reducer& reducer, float amount) {
+    for (std::size_t left = net.parameters().size(); left > 0; --left) {
+        add_gradient(net.parameters(), left - 1, amount);
+        reducer.mark_ready(left - 1);
+    }
+}
+
+TEST(CommHook, SeesEachBucketInOrder) {
+    run_ranks(2, [](ProcessGroup& group) {
+        ToyNet net({40, 40, 40});
+        std::vector<std::size_t> seen;
+        const CommHook hook = [&](GradBucket& bucket, ProcessGroup& of, Stream stream) {
+            EXPECT_EQ(bucket.index, seen.size());
+            EXPECT_EQ(bucket.is_last, bucket.index == 2);
+            EXPECT_EQ(bucket.divisor, 2U);
+            EXPECT_EQ(bucket.buffer.as<float>()[0], static_cast<float>(of.rank()));
+            EXPECT_EQ(bucket.parameters.size(), 1U);
+            seen.push_back(bucket.parameters[0]);
+            return BucketWork{of.all_reduce(bucket.buffer, ReduceOp::sum, stream), {}};
+        };
+        Reducer reducer(net.parameters(), group,
+                        {.bucket_cap_mb = 0.0001, .first_bucket_mb = 0.0001, .comm_hook = hook});
+        run_backward(net, reducer, static_cast<float>(group.rank()));
+        reducer.wait();
+        EXPECT_EQ(seen, (std::vector<std::size_t>{2, 1, 0}));
+        // Nothing but the hook has divided.
+        EXPECT_TRUE(gradient_is(net.parameters(), 0, 1));
+    });
+}
+
+TEST(CommHook, EndsWithWhatIsLeftToDo) {
+    run_ranks(2, [](ProcessGroup& group) {
+        ToyNet net({40});
+        const CommHook hook = [](GradBucket& bucket, ProcessGroup& of, Stream stream) {
+            return BucketWork{of.all_reduce(bucket.buffer, ReduceOp::sum, stream),
+                              [buffer = bucket.buffer] {
+                                  for (float& value : buffer.as<float>()) value += 100;
+                              }};
+        };
+        Reducer reducer(net.parameters(), group, {.comm_hook = hook});
+        run_backward(net, reducer, 1);
+        reducer.wait();
+        EXPECT_TRUE(gradient_is(net.parameters(), 0, 102));
+    });
+}
+
+TEST(CommHook, ThatThrowsEndsTheGroupForAll) {
+    for (const bool at_the_end : {false, true}) {
+        run_ranks(3, [&](ProcessGroup& group) {
+            ToyNet net({40, 40});
+            const CommHook hook = [&](GradBucket& bucket, ProcessGroup& of, Stream stream) {
+                const bool bad = of.rank() == 1 && bucket.index == 1;
+                if (bad && !at_the_end) throw std::runtime_error("no bandwidth today");
+                return BucketWork{of.all_reduce(bucket.buffer, ReduceOp::sum, stream), [bad] {
+                                      if (bad) throw std::runtime_error("no bandwidth today");
+                                  }};
+            };
+            Reducer reducer(
+                net.parameters(), group,
+                {.bucket_cap_mb = 0.0001, .first_bucket_mb = 0.0001, .comm_hook = hook});
+            try {
+                run_backward(net, reducer, 1);
+                reducer.wait();
+                ADD_FAILURE() << "rank " << group.rank() << " saw nothing";
+            } catch (const PeerError&) {
+                EXPECT_NE(group.rank(), 1);
+            } catch (const std::runtime_error& error) {
+                EXPECT_EQ(group.rank(), 1);
+                EXPECT_STREQ(error.what(), "no bandwidth today");
+            }
+        });
+    }
+}
+
+TEST(CommHook, CompressionRoundsToHalves) {
+    for (const bool bfloat : {false, true}) {
+        run_ranks(2, [&](ProcessGroup& group) {
+            std::vector<double> values(100);
+            std::vector<double> grads(100);
+            std::vector<std::int32_t> counts(7);
+            std::vector<std::int32_t> count_grads(7, 2 * group.rank());
+            std::vector<Parameter> parameters{{"weights", values, grads},
+                                              {"counts", counts, count_grads}};
+            Reducer reducer(parameters, group,
+                            {.comm_hook = bfloat ? bf16_compress_hook() : fp16_compress_hook()});
+            for (double& grad : parameters[0].grad.as<double>()) grad = 1.0 + group.rank() * 0.1;
+            for (const std::size_t p : {0, 1}) reducer.mark_ready(p);
+            reducer.wait();
+            const double precision = bfloat ? 0x1p-8 : 0x1p-11;
+            for (const double grad : parameters[0].grad.as<double>()) {
+                EXPECT_NEAR(grad, 1.05, 1.05 * 2 * precision);
+                EXPECT_NE(grad, 1.05);
+            }
+            for (const std::int32_t grad : parameters[1].grad.as<std::int32_t>()) {
+                EXPECT_EQ(grad, 1) << "integers go uncompressed";
+            }
+        });
+    }
+}
+
+}  // namespace
