@@ -79,6 +79,8 @@ public:
     }
     void check_batches(std::size_t batches) { reducer_.check_batches(batches); }
 
+    // For a checkpoint, beside the net's: see Reducer::state_dict.
+    std::vector<NamedTensor> state_dict() { return reducer_.state_dict(); }
     // The net's own, so that state saved through the wrapper has the net's names.
     std::span<Parameter> parameters() { return net_.parameters(); }
 

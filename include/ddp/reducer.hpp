@@ -101,6 +101,14 @@ public:
     Shard logical_rank() const noexcept;
 
     std::size_t num_buckets() const noexcept;
+    // In use now; with `autotune`, the one chosen once is_tuned(). Where the order of additions
+    // depends on the size of buckets (not on shm and Gloo), a run that goes on from a checkpoint
+    // needs the same: state_dict() carries it there.
+    double bucket_cap_mb() const noexcept;
+    bool is_tuned() const noexcept;
+    // The choice of `autotune`, 0 before it is made; loading another ends the search at the next
+    // step. Empty without `autotune`.
+    std::vector<NamedTensor> state_dict();
     // One line a bucket: its gradients in order, its bytes. The order of arrival once it is known.
     std::string describe() const;
     const StepStatistics& statistics() const noexcept;

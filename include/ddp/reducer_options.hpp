@@ -11,10 +11,14 @@
 
 namespace ddp {
 
+// For bucket_cap_mb: a few sizes are tried in the first steps, and the one with the shortest steps
+// is kept (see Reducer::bucket_cap_mb).
+inline constexpr double autotune = -1;
+
 // All ranks pass the same, but for comm_hook, which is not compared.
 struct ReducerOptions {
-    // A bucket closes when it holds at least so many MiB; must be > 0. The first one, which is
-    // ready first, closes at first_bucket_mb so that communication starts early.
+    // A bucket closes when it holds at least so many MiB; > 0, or `autotune`. The first one, which
+    // is ready first, closes at first_bucket_mb so that communication starts early.
     double bucket_cap_mb = 25;
     double first_bucket_mb = 1;
     // Gradients live in the buckets: construction moves Parameter::grad there (values are kept) and

@@ -54,7 +54,7 @@ void Reducer::Impl::exchange_used(std::span<const std::size_t> unused) {
     }
     if (!sends()) return;
     used_ = used_here_;
-    used_work_ = group_.all_reduce(used_, ReduceOp::max);
+    if (group_.size() > 1) used_work_ = group_.all_reduce(used_, ReduceOp::max);
 }
 
 void Reducer::Impl::require_start(const char* call) {
@@ -160,6 +160,7 @@ bool Reducer::Impl::wait(Stream stream) {
         throw;
     }
     rebuild_in_order_of_arrival();
+    search_cap();
     reset_backward();
     compare_checksums();
     return true;

@@ -29,8 +29,8 @@ SentBucket BucketSender::all_reduce(const TensorView& tensor, ReduceOp op) {
 SentBucket BucketSender::send(const BucketMemory& bucket, std::size_t index, bool is_last,
                               Stream stream) {
     if (hook_) return {send_by_hook(bucket, index, is_last, stream), nullptr};
-    if (turns_ > 1 && group_.size() == 1) {
-        average_turns(bucket);
+    if (group_.size() == 1) {
+        if (turns_ > 1) average_turns(bucket);
         return {};
     }
     const TensorView sum = turns_ > 1 ? sum_turns(bucket) : bucket.tensor.view();

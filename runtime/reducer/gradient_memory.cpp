@@ -1,5 +1,8 @@
 #include "reducer/gradient_memory.hpp"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <cstdint>
 #include <cstring>
 #include <utility>
@@ -24,6 +27,7 @@ GradientMemory::GradientMemory(std::span<Parameter> parameters, ProcessGroup& gr
         }
     }
     take(allocate(reverse_order(parameters_.size())));
+    release_original_memory();
 }
 
 GradientMemory::~GradientMemory() {
@@ -35,7 +39,23 @@ GradientMemory::~GradientMemory() {
     }
 }
 
-void GradientMemory::rebuild(std::span<const std::size_t> order) { take(allocate(order)); }
+// Nobody reads them before the destructor has written them again. A refusal (locked memory) only
+// means that they stay.
+void GradientMemory::release_original_memory() const {
+    const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+    for (std::size_t p = 0; p < original_grads_.size(); ++p) {
+        const auto begin = reinterpret_cast<std::uintptr_t>(original_grads_[p]);
+        const std::uintptr_t first = (begin + page - 1) / page * page;
+        const std::uintptr_t last = (begin + parameters_[p].grad.bytes()) / page * page;
+        if (first >= last) continue;
+        ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+    }
+}
+
+void GradientMemory::rebuild(std::span<const std::size_t> order, BucketCaps caps) {
+    options_.caps = caps;
+    take(allocate(order));
+}
 
 std::vector<BucketMemory> GradientMemory::allocate(std::span<const std::size_t> order) const {
     std::vector<GradientSpec> gradients;

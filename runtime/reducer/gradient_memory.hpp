@@ -36,17 +36,18 @@ struct GradientMemoryOptions {
 
 class GradientMemory {
 public:
-    // Collective. In views mode the gradients move here, with their values.
+    // Collective. In views mode the gradients move here, with their values, and the pages that they
+    // were in are given back to the system until then.
     GradientMemory(std::span<Parameter> parameters, ProcessGroup& group,
                    const GradientMemoryOptions& options);
-    // In views mode: back to where they were.
+    // In views mode: the gradients go back to where they were.
     ~GradientMemory();
     GradientMemory(const GradientMemory&) = delete;
     GradientMemory& operator=(const GradientMemory&) = delete;
 
     // Collective. Other buckets, for gradients that come in this order; their values are kept,
     // those of the turns are not.
-    void rebuild(std::span<const std::size_t> order);
+    void rebuild(std::span<const std::size_t> order, BucketCaps caps);
 
     std::span<const BucketMemory> buckets() const noexcept { return buckets_; }
     std::size_t bucket_of(std::size_t parameter) const { return places_[parameter].bucket; }
@@ -66,6 +67,7 @@ public:
 private:
     std::vector<BucketMemory> allocate(std::span<const std::size_t> order) const;
     void take(std::vector<BucketMemory> buckets);
+    void release_original_memory() const;
     void swap_turn(std::size_t turn, bool save) const;
     const BucketSlice& slice_of(std::size_t parameter) const {
         return buckets_[places_[parameter].bucket].spec.slices[places_[parameter].slice];

@@ -36,8 +36,10 @@ std::string find_own_mistake(std::span<const Parameter> parameters, const Reduce
         return "find_unused_parameters and static_graph exclude each other; the latter finds the "
                "unused ones in the first backward";
     }
-    if (!(options.bucket_cap_mb > 0) || !(options.first_bucket_mb > 0)) {
-        return "bucket_cap_mb and first_bucket_mb must be greater than 0";
+    const bool cap_is_right = options.bucket_cap_mb > 0 || options.bucket_cap_mb == autotune;
+    if (!cap_is_right || !(options.first_bucket_mb > 0)) {
+        return "bucket_cap_mb and first_bucket_mb must be greater than 0 (or bucket_cap_mb "
+               "ddp::autotune)";
     }
     std::unordered_set<std::string> names;
     for (const Parameter& parameter : parameters) {

@@ -2,6 +2,7 @@
 // no_sync. The backward itself is in backward.cpp.
 #include "reducer/reducer_impl.hpp"
 
+#include "base/log.hpp"
 #include "reducer/logical_sum.hpp"
 #include "reducer/parameter_check.hpp"
 
@@ -15,8 +16,6 @@ namespace ddp {
 namespace {
 
 using reducer::BucketCaps;
-using reducer::BucketMemory;
-using reducer::BucketSlice;
 
 std::size_t bytes_of(double mebibytes) { return static_cast<std::size_t>(mebibytes * 1024 * 1024); }
 
@@ -45,10 +44,12 @@ Reducer::Impl::Impl(std::span<Parameter> parameters, ProcessGroup& group, Reduce
       options_(with_logical_ranks(std::move(options), group)),
       turns_(options_.logical_ranks / static_cast<std::size_t>(group.size())),
       state_(std::move(state), turns_),
+      order_(reducer::reverse_order(parameters.size())),
       marks_(parameters, options_.static_graph),
       sender_(group, options_.comm_hook, options_.logical_ranks, turns_) {
     reducer::check_parameters(parameters, group, options_);
     broadcast_values(parameters, group);
+    if (options_.bucket_cap_mb == autotune) start_search();
     const BucketCaps caps{bytes_of(options_.first_bucket_mb), bytes_of(options_.bucket_cap_mb)};
     memory_.emplace(parameters, group,
                     reducer::GradientMemoryOptions{options_.gradient_as_bucket_view, turns_, caps});
@@ -127,6 +128,42 @@ void Reducer::Impl::reset_backward() {
     begun_ = false;
 }
 
+void Reducer::Impl::start_search() {
+    std::size_t bytes = 0;
+    for (const Parameter& parameter : parameters_) bytes += parameter.grad.bytes();
+    search_.emplace(bytes);
+    options_.bucket_cap_mb = search_->cap_mb();
+    tuned_cap_mb_.emplace(1, 0.0);
+}
+
+std::vector<NamedTensor> Reducer::Impl::state_dict() {
+    if (!tuned_cap_mb_) return {};
+    return {{"bucket_cap_mb", *tuned_cap_mb_}};
+}
+
+// The same on all ranks: it depends on scores that they have agreed on, or on a checkpoint that all
+// have loaded.
+void Reducer::Impl::search_cap() {
+    if (!search_) return;
+    double cap_mb = tuned_cap_mb_->front();
+    if (cap_mb == 0) {
+        search_->add_step(statistics_.backward + statistics_.exposed);
+        if (!search_->is_done()) {
+            cap_mb = search_->cap_mb();
+        } else {
+            if (group_.size() > 1) group_.all_reduce(search_->scores(), ReduceOp::max).wait();
+            cap_mb = tuned_cap_mb_->front() = search_->best_mb();
+        }
+    }
+    if (tuned_cap_mb_->front() != 0) {
+        search_.reset();
+        base::log_info("reducer", "autotune has chosen bucket_cap_mb " + std::to_string(cap_mb));
+    }
+    if (cap_mb == options_.bucket_cap_mb) return;
+    options_.bucket_cap_mb = cap_mb;
+    memory_->rebuild(order_, {bytes_of(options_.first_bucket_mb), bytes_of(cap_mb)});
+}
+
 // Rank 0's order is everyone's: gradients may come in another order on other ranks.
 void Reducer::Impl::rebuild_in_order_of_arrival() {
     if (rebuilt_ || options_.find_unused_parameters) return;
@@ -137,7 +174,10 @@ void Reducer::Impl::rebuild_in_order_of_arrival() {
     }
     if (group_.size() > 1) group_.broadcast(agreed, Root{0}).wait();
     const std::vector<std::size_t> order(agreed.begin(), agreed.end());
-    if (order != reducer::reverse_order(order.size())) memory_->rebuild(order);
+    if (order == order_) return;
+    order_ = order;
+    memory_->rebuild(order_,
+                     {bytes_of(options_.first_bucket_mb), bytes_of(options_.bucket_cap_mb)});
 }
 
 void Reducer::Impl::check_batches(std::size_t batches) {
@@ -172,6 +212,9 @@ void Reducer::join(const std::function<void()>& train, const JoinOptions& option
 void Reducer::check_batches(std::size_t batches) { impl_->check_batches(batches); }
 Shard Reducer::logical_rank() const noexcept { return impl_->logical_rank(); }
 std::size_t Reducer::num_buckets() const noexcept { return impl_->num_buckets(); }
+double Reducer::bucket_cap_mb() const noexcept { return impl_->bucket_cap_mb(); }
+bool Reducer::is_tuned() const noexcept { return impl_->is_tuned(); }
+std::vector<NamedTensor> Reducer::state_dict() { return impl_->state_dict(); }
 std::string Reducer::describe() const { return impl_->describe(); }
 const StepStatistics& Reducer::statistics() const noexcept { return impl_->statistics(); }
 

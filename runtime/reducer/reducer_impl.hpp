@@ -5,6 +5,7 @@
 
 #include "reducer/backward_marks.hpp"
 #include "reducer/bucket_sender.hpp"
+#include "reducer/cap_search.hpp"
 #include "reducer/gradient_memory.hpp"
 #include "reducer/turn_state.hpp"
 
@@ -40,6 +41,9 @@ public:
 
     Shard logical_rank() const;
     std::size_t num_buckets() const { return memory_->buckets().size(); }
+    double bucket_cap_mb() const { return options_.bucket_cap_mb; }
+    bool is_tuned() const { return !search_; }
+    std::vector<NamedTensor> state_dict();
     std::string describe() const;
     const StepStatistics& statistics() const { return statistics_; }
 
@@ -75,6 +79,8 @@ private:
     void finish_bucket(std::size_t bucket, Stream stream);
     void throw_mistakes();
     void rebuild_in_order_of_arrival();
+    void start_search();
+    void search_cap();
     void compare_checksums();
     void reset_backward();
     void measure(Clock::time_point backward_end, Clock::time_point done);
@@ -88,6 +94,9 @@ private:
     ReducerOptions options_;
     std::size_t turns_;  // logical ranks of this rank
     reducer::TurnState state_;
+    std::vector<std::size_t> order_;  // of the buckets' gradients
+    std::optional<reducer::CapSearch> search_;
+    std::optional<std::vector<double>> tuned_cap_mb_;  // with autotune; 0: not yet chosen
     std::optional<reducer::GradientMemory> memory_;
     reducer::BackwardMarks marks_;
     reducer::BucketSender sender_;

@@ -3,8 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <ddp/ddp.hpp>
+
 #include <cmath>
+#include <cstdint>
 #include <limits>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -147,4 +151,27 @@ TEST(Sgd, FollowsTorchsRule) {
     EXPECT_EQ(state[0].tensor.as<float>()[0], 0.75F);
     sgd.zero_grad();
     EXPECT_EQ(grad[0], 0);
+}
+
+// Wrapping a net moves its gradients; an optimiser must not notice.
+TEST(Sgd, GivesTheSameBitsWhenMadeBeforeAndAfterWrapping) {
+    const auto [images, labels] = random_samples(6, 5, 3);
+    auto group = ddp::init_process_group();
+    std::vector<std::uint64_t> digests;
+    for (const bool before : {true, false}) {
+        nn::Mlp net{5, 7, 4, 3};
+        std::optional<nn::Sgd> optimizer;
+        const nn::SgdOptions options{.learning_rate = 0.1F, .momentum = 0.9F};
+        if (before) optimizer.emplace(net.parameters(), options);
+        ddp::DistributedDataParallel model{net, group};
+        if (!before) optimizer.emplace(net.parameters(), options);
+        for (int step = 0; step < 5; ++step) {
+            optimizer->zero_grad();
+            model.forward(images, labels);
+            model.backward();
+            optimizer->step();
+        }
+        digests.push_back(digest(net));
+    }
+    EXPECT_EQ(digests[0], digests[1]);
 }

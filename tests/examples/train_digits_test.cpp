@@ -175,7 +175,7 @@ TEST_F(TrainDigits, RefusesLogicalRanksThatTheRanksCannotShare) {
 }
 
 // A wider net than the example's: ten million parameters, twenty steps.
-TEST(WideMlp, GivesTheSameBitsForEveryNumberOfRanksWithLogicalRanks) {
+TEST(WideMlp, SoakGivesTheSameBitsForEveryNumberOfRanksWithLogicalRanks) {
     std::set<std::string> digests;
     for (const int ranks : {1, 2, 4, 8}) {
         const auto result = run_ranks_of(ranks, {WIDE_MLP});

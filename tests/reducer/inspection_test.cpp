@@ -10,6 +10,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <fstream>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -162,6 +164,80 @@ TEST(UnusedParameters, AreAskedForByTheWrapper) {
         EXPECT_TRUE(ddp::testing::gradient_is(net.parameters(), 1, 2));
         EXPECT_TRUE(ddp::testing::gradient_is(net.parameters(), 0, 4));
     });
+}
+
+TEST(Autotune, ChoosesOneSizeOnAllRanksAndKeepsTheGradients) {
+    run_ranks(2, [](ProcessGroup& group) {
+        ToyNet net({700'000, 700'000, 200'000});  // 6.1 MiB
+        Reducer reducer(net.parameters(), group, {.bucket_cap_mb = ddp::autotune});
+        std::set<double> tried;
+        for (int i = 1; i <= 40; ++i) {
+            EXPECT_EQ(reducer.is_tuned(), i > 21) << "step " << i;
+            tried.insert(reducer.bucket_cap_mb());
+            for (const std::size_t parameter : {2, 1, 0}) {
+                add_gradient(net.parameters(), parameter, static_cast<float>(2 * group.rank()));
+                reducer.mark_ready(parameter);
+            }
+            reducer.wait();
+            EXPECT_TRUE(ddp::testing::gradient_is(net.parameters(), 1, static_cast<float>(i)));
+        }
+        EXPECT_EQ(tried, (std::set<double>{1, 5, 25}));
+        const double chosen = reducer.bucket_cap_mb();
+        EXPECT_EQ(group.all_reduce(chosen, ReduceOp::min), chosen);
+        EXPECT_EQ(reducer.state_dict().at(0).tensor.as<double>()[0], chosen);
+    });
+}
+
+TEST(Autotune, TakesTheChoiceOfACheckpoint) {
+    run_ranks(2, [](ProcessGroup& group) {
+        ToyNet net({700'000, 700'000});
+        Reducer reducer(net.parameters(), group, {.bucket_cap_mb = ddp::autotune});
+        EXPECT_EQ(reducer.num_buckets(), 2U);
+        reducer.state_dict().at(0).tensor.as<double>()[0] = 100;
+        step(net, reducer);
+        EXPECT_TRUE(reducer.is_tuned());
+        EXPECT_EQ(reducer.bucket_cap_mb(), 100);
+        Reducer plain(std::span<Parameter>(), group);
+        EXPECT_TRUE(plain.state_dict().empty());
+    });
+}
+
+// Proportional set size of this process, in bytes.
+std::size_t pss() {
+    std::ifstream file("/proc/self/smaps_rollup");
+    for (std::string line; std::getline(file, line);) {
+        if (line.starts_with("Pss:")) return std::stoul(line.substr(4)) * 1024;
+    }
+    return 0;
+}
+
+void step_all(ToyNet& net, Reducer& reducer) {
+    for (std::size_t p = net.parameters().size(); p-- > 0;) {
+        add_gradient(net.parameters(), p, 1);
+        reducer.mark_ready(p);
+    }
+    reducer.wait();
+}
+
+TEST(Memory, IsThatOfThePlainNetInViewsModeAndOneCopyMoreElse) {
+    constexpr std::size_t gradients = 8 * 4'000'000;
+    constexpr std::size_t allowance = 4 << 20;
+    for (const bool views : {true, false}) {
+        run_ranks(2, [&](ProcessGroup& group) {
+            ToyNet net({3'000'000, 2'000'000, 3'000'000});
+            for (const std::size_t p : {0, 1, 2}) add_gradient(net.parameters(), p, 1);
+            const std::size_t plain = pss();
+            ASSERT_GT(plain, 2 * gradients);
+            Reducer reducer(net.parameters(), group, {.gradient_as_bucket_view = views});
+            step_all(net, reducer);
+            step_all(net, reducer);
+            group.barrier().wait();
+            const std::size_t wrapped = pss();
+            group.barrier().wait();
+            const std::size_t limit = plain + plain / 50 + allowance + (views ? 0 : gradients);
+            EXPECT_LE(wrapped, limit) << "plain " << plain;
+        });
+    }
 }
 
 }  // namespace

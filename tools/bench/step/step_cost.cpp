@@ -27,7 +27,8 @@ Data make_data(std::size_t batch) {
     for (std::size_t i = 0; i < batch * inputs; ++i) {
         data.images.push_back(static_cast<float>(i * 37 % 101) / 101.0F);
     }
-    for (std::size_t i = 0; i < batch; ++i) data.labels.push_back(static_cast<std::int32_t>(i % 10));
+    for (std::size_t i = 0; i < batch; ++i)
+        data.labels.push_back(static_cast<std::int32_t>(i % 10));
     return data;
 }
 
