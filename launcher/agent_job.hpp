@@ -1,6 +1,7 @@
 // What the front hands to the agent that it forks.
 #pragma once
 
+#include "contract/host_link.hpp"
 #include "launcher/containment.hpp"
 #include "launcher/handed_descriptors.hpp"
 #include "launcher/options.hpp"
@@ -25,6 +26,7 @@ struct AgentJob {
     std::string error_folder;
     std::optional<winsize> terminal = {};  // --tty
     Watching progress = Watching::off;     // for a status line
+    contract::Judge judge = contract::Judge::launcher;
     HandedDescriptors handed = {};
     ForkedAgent agent{};
 };

@@ -136,13 +136,14 @@ void Attempt::note_end(std::size_t index) {
     worker.ended_at = Clock::now();
     order_.push_back(index);
     events_.remove(worker.process.pidfd());
-    channel_.send(StateMessage{WorkerState::ended, worker.local_rank, worker.process.pid()});
+    channel_.send(StateMessage{WorkerState::ended, worker.local_rank, worker.process.pid(),
+                               *worker.ended, worker.stopped_with});
     if (!worker.ended->ok() && !stop_.active()) start_failure_stop(worker);
     note_children();
 }
 
 void Attempt::start_failure_stop(const Worker& failed) {
-    if (all_ended()) return;
+    if (all_ended() || job_.judge == contract::Judge::host) return;
     const auto rank = static_cast<std::uint32_t>(failed.local_rank);
     control_.header().abort_word.store(1 + rank, std::memory_order_release);
     stop_.on_failure(Clock::now(), grace_);

@@ -31,7 +31,11 @@ struct Encoder {
     }
     void operator()(const StateMessage& m) {
         out.u8(static_cast<std::uint8_t>(m.state));
-        out.u32(static_cast<std::uint32_t>(m.local_rank)).u32(static_cast<std::uint32_t>(m.pid));
+        for (const int number :
+             {m.local_rank, m.pid, m.status.code, m.status.signal, m.stopped_with}) {
+            out.u32(static_cast<std::uint32_t>(number));
+        }
+        out.u8(m.status.core_dumped ? 1 : 0);
     }
     void operator()(const FailureMessage& m) { out.str(m.text); }
     void operator()(const DoneMessage& m) { out.u32(static_cast<std::uint32_t>(m.exit_code)); }
@@ -71,8 +75,13 @@ Message take_message(base::PayloadReader& in) {
         }
         case 4: {
             const WorkerState state = take_one_of_two(in, WorkerState::ended);
-            const int local_rank = take_int(in);
-            return StateMessage{state, local_rank, take_int(in)};
+            StateMessage message{state, take_int(in), 0};
+            message.pid = take_int(in);
+            message.status.code = take_int(in);
+            message.status.signal = take_int(in);
+            message.stopped_with = take_int(in);
+            message.status.core_dumped = in.u8() != 0;
+            return message;
         }
         case 5:
             return FailureMessage{in.str()};

@@ -5,6 +5,7 @@
 
 #include "base/frame.hpp"
 #include "base/unique_fd.hpp"
+#include "launcher/exit_status.hpp"
 
 #include <sys/types.h>
 
@@ -43,6 +44,8 @@ struct StateMessage {
     WorkerState state;
     int local_rank;
     pid_t pid;
+    ExitStatus status = {};  // how it ended
+    int stopped_with = 0;    // the last signal that we sent it, or 0
 };
 // Up: something for the user to read, one or more lines without the program's name before them.
 struct FailureMessage {

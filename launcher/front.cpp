@@ -52,17 +52,19 @@ struct AgentHandle {
 class Front {
 public:
     Front(AgentHandle agent, SignalReader& signals, const Options& options,
-          std::vector<pid_t> spared, ConsoleSettings console, int leash)
+          std::vector<pid_t> spared, ConsoleSettings console, const contract::HostLink& host)
         : agent_(std::move(agent)),
           signals_(signals),
-          leash_(leash),
+          leash_(host.leash()),
+          judge_(host.judge()),
           stop_signals_(options.signals_to_handle),
           grace_(options.shutdown_timeout),
           spared_(std::move(spared)),
           console_(std::move(console), STDOUT_FILENO, STDERR_FILENO) {}
     int run();
-    void say(const std::string& text) { console_.say(text); }
-    const std::string& report() const { return report_; }  // the last one
+    void give(const std::vector<std::string>& notices);
+    // What the host is told.
+    contract::LaunchEnd end(int exit_code) const;
 
 private:
     bool finished() const;
@@ -83,7 +85,9 @@ private:
     AgentHandle agent_;
     SignalReader& signals_;
     int leash_;  // -1 when there is no host, or no more
-    std::string report_;
+    contract::Judge judge_;
+    std::string report_;                   // the last one
+    std::vector<contract::RankEnd> ends_;  // when the host judges
     std::vector<int> stop_signals_;
     milliseconds grace_;
     std::vector<pid_t> spared_;
@@ -164,8 +168,19 @@ void Front::handle_end_of_host() {
 }
 
 void Front::report(std::string text) {
-    console_.say(text);
+    if (judge_ == contract::Judge::launcher) console_.say(text);
     report_ = std::move(text);
+}
+
+void Front::give(const std::vector<std::string>& notices) {
+    if (judge_ == contract::Judge::host) return;
+    for (const std::string& notice : notices) console_.say(notice);
+}
+
+contract::LaunchEnd Front::end(int exit_code) const {
+    return {.exit_code = exit_code,
+            .report = exit_code != contract::exit_ok ? report_ : "",
+            .ends = ends_};
 }
 
 // Once is a request, twice means now, and a third Ctrl-C does not even trust the agent.
@@ -225,6 +240,9 @@ void Front::handle(const Message& message) {
         done_ = done->exit_code;
     } else if (const auto* state = std::get_if<StateMessage>(&message)) {
         workers_running_ += state->state == WorkerState::started ? 1 : -1;
+        if (state->state == WorkerState::ended && judge_ == contract::Judge::host) {
+            ends_.push_back({state->local_rank, state->status, state->stopped_with});
+        }
         console_.take(*state);
     } else if (const auto* status = std::get_if<StatusMessage>(&message)) {
         console_.take(*status);
@@ -301,6 +319,7 @@ int run_front(const Options& options, const JobPlan& plan, contract::HostLink& h
                  .rendezvous = std::move(rendezvous),
                  .error_folder = error_folder.path(),
                  .terminal = options.tty ? std::optional(window_of_terminal()) : std::nullopt,
+                 .judge = host.judge(),
                  .handed = hand_descriptors(options, plan.workers())};
     const TerminalModes modes(job.handed.in.get());
     ConsoleSettings console = console_settings(options, job.workers);
@@ -325,11 +344,10 @@ int run_front(const Options& options, const JobPlan& plan, contract::HostLink& h
     job.rendezvous = {};  // the agent's
     job.handed = {};
     Front front(hold_agent(job.agent.pid, std::move(sockets.front), std::move(messages.read_end)),
-                signals, options, std::move(spared), std::move(console), host.leash());
-    for (const std::string& notice : plan.notices) front.say(notice);
+                signals, options, std::move(spared), std::move(console), host);
+    front.give(plan.notices);
     const int exit_code = front.run();
-    host.send(
-        {.exit_code = exit_code, .report = exit_code != contract::exit_ok ? front.report() : ""});
+    host.send(front.end(exit_code));
     return exit_code;
 }
 

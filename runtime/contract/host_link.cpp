@@ -28,6 +28,13 @@ std::string to_payload(const LaunchEnd& end) {
     writer.u8(static_cast<std::uint8_t>(end.kind));
     writer.i64(end.exit_code);
     writer.str(std::string_view(end.report).substr(0, max_report_bytes));
+    writer.u32(static_cast<std::uint32_t>(end.ends.size()));
+    for (const RankEnd& one : end.ends) {
+        for (const int number : {one.rank, one.status.code, one.status.signal, one.stopped_with}) {
+            writer.u32(static_cast<std::uint32_t>(number));
+        }
+        writer.u8(one.status.core_dumped ? 1 : 0);
+    }
     return writer.take();
 }
 
@@ -41,6 +48,15 @@ LaunchEnd parse_launch_end(std::string_view payload) {
     end.kind = static_cast<LaunchEnd::Kind>(kind);
     end.exit_code = static_cast<int>(reader.i64());
     end.report = reader.str();
+    const auto take_int = [&] { return static_cast<int>(reader.u32()); };
+    for (std::uint32_t left = reader.u32(); left > 0; --left) {
+        RankEnd& one = end.ends.emplace_back();
+        one.rank = take_int();
+        one.status.code = take_int();
+        one.status.signal = take_int();
+        one.stopped_with = take_int();
+        one.status.core_dumped = reader.u8() != 0;
+    }
     return end;
 }
 
@@ -49,10 +65,12 @@ HostLink HostLink::take() {
     const char* value = std::getenv(host_link_variable);
     int leash = -1;
     int results = -1;
-    if (value != nullptr && std::sscanf(value, "%d:%d", &leash, &results) == 2 &&
+    unsigned judge = 0;
+    if (value != nullptr && std::sscanf(value, "%d:%d:%u", &leash, &results, &judge) >= 2 &&
         is_socket(results) && keep_from_children(leash) && keep_from_children(results)) {
         link.leash_.reset(leash);
         link.results_.reset(results);
+        link.judge_ = judge == 0 ? Judge::launcher : Judge::host;
     }
     ::unsetenv(host_link_variable);
     return link;

@@ -18,7 +18,7 @@ std::vector<Message> one_of_each() {
             KillMessage{},
             SignalMessage{10},
             OutputMessage{Stream::err, 3, std::string("a\0b\nlast\n", 9)},
-            StateMessage{WorkerState::ended, 2, 4711},
+            StateMessage{WorkerState::ended, 2, 4711, {.signal = 6, .core_dumped = true}, 15},
             FailureMessage{"rank 1 failed\nbadly"},
             DoneMessage{139},
             ShownMessage{Stream::err, 3, 70000},
@@ -48,6 +48,8 @@ TEST(Channel, EveryMessageSurvivesTheTrip) {
     EXPECT_EQ(state.state, WorkerState::ended);
     EXPECT_EQ(state.local_rank, 2);
     EXPECT_EQ(state.pid, 4711);
+    EXPECT_EQ(state.status, (ExitStatus{.signal = 6, .core_dumped = true}));
+    EXPECT_EQ(state.stopped_with, 15);
 }
 
 TEST(Channel, MessagesArriveWholeWhereverTheStreamIsCut) {
