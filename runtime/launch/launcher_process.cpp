@@ -110,7 +110,8 @@ HeldChild spawn(const LauncherCommand& command, const Link& link) {
     words.insert(words.end(), command.arguments.begin(), command.arguments.end());
     std::vector<std::string> variables = command.environment;
     variables.push_back(std::string(contract::host_link_variable) + "=" +
-                        std::to_string(leash_in_child) + ":" + std::to_string(results_in_child));
+                        std::to_string(leash_in_child) + ":" + std::to_string(results_in_child) +
+                        ":" + std::to_string(static_cast<int>(command.judge)));
     variables = environment_with(std::move(variables));
     SpawnSettings settings;
     ::posix_spawn_file_actions_adddup2(&settings.actions, link.leash.get(), leash_in_child);
@@ -200,7 +201,7 @@ LaunchEnd Job::end() {
 
 }  // namespace
 
-LaunchResult run_launcher(const LauncherCommand& command, const LaunchOptions& options) {
+LauncherResult run_launcher(const LauncherCommand& command, const LaunchOptions& options) {
     constexpr std::chrono::milliseconds for_ever = std::chrono::milliseconds::max();
     Job job(command);
     bool timed_out = false;
@@ -221,7 +222,7 @@ LaunchResult run_launcher(const LauncherCommand& command, const LaunchOptions& o
         end.report = "still ran after " + base::to_string(options.timeout) + " and was stopped\n" +
                      end.report;
     }
-    return {end.exit_code, timed_out, std::move(end.report)};
+    return {{end.exit_code, timed_out, std::move(end.report)}, std::move(end.ends)};
 }
 
 }  // namespace ddp::launching

@@ -1,6 +1,8 @@
 // The ddp-launch that a call of launch() starts, from its start to its result.
 #pragma once
 
+#include "contract/host_link.hpp"
+
 #include <ddp/launch.hpp>
 
 #include <string>
@@ -12,10 +14,16 @@ struct LauncherCommand {
     std::string path;                      // of ddp-launch
     std::vector<std::string> arguments;    // without its name
     std::vector<std::string> environment;  // "NAME=value", over this process's
+    contract::Judge judge = contract::Judge::launcher;
+};
+
+struct LauncherResult {
+    LaunchResult job;
+    std::vector<contract::RankEnd> ends;  // of the workers; only when this process judges them
 };
 
 // Blocks until it has ended. Throws SystemError when it cannot be started, UsageError when it
 // refuses its arguments.
-LaunchResult run_launcher(const LauncherCommand& command, const LaunchOptions& options);
+LauncherResult run_launcher(const LauncherCommand& command, const LaunchOptions& options);
 
 }  // namespace ddp::launching

@@ -17,10 +17,6 @@
 namespace ddp::launching {
 namespace {
 
-std::string place_of(const std::source_location& where) {
-    return std::string(where.file_name()) + ":" + std::to_string(where.line());
-}
-
 std::string own_file() {
     struct stat status {};
     if (::stat("/proc/self/exe", &status) != 0) return "?";
@@ -28,10 +24,13 @@ std::string own_file() {
 }
 
 struct Target {
-    int number;
-    std::string place;
+    CallName call;
     pid_t worker;
 };
+
+std::string describe(const CallName& call) {
+    return call.scope + " number " + std::to_string(call.number) + " at " + call.place;
+}
 
 std::optional<Target> target_from_environment() {
     const char* value = std::getenv(worker_call_variable);
@@ -39,8 +38,12 @@ std::optional<Target> target_from_environment() {
     char* rest = nullptr;
     const long number = std::strtol(value, &rest, 10);
     const std::string file = ":" + own_file() + ":";
-    if (number < 1 || !std::string_view(rest).starts_with(file)) return std::nullopt;
-    return Target{static_cast<int>(number), rest + file.size(), ::getpid()};
+    const std::string_view words(rest);
+    const std::size_t tab = words.rfind('\t');
+    if (number < 1 || !words.starts_with(file) || tab == words.npos) return std::nullopt;
+    const std::string scope(words.substr(file.size(), tab - file.size()));
+    return Target{{scope, static_cast<int>(number), std::string(words.substr(tab + 1))},
+                  ::getpid()};
 }
 
 void say(const std::string& text) {
@@ -53,35 +56,35 @@ public:
     WorkerCall() : target_(target_from_environment()) {
         if (target_) ::on_exit(&WorkerCall::check_at_exit, this);
     }
-    Call note(const std::source_location& where);
+    Call note(const CallName& name);
+    bool before() const { return target_ && !reached_; }
     bool inside() const { return reached_; }
 
 private:
-    [[noreturn]] void fail(int number, const std::string& place);
+    [[noreturn]] void fail(const CallName& name);
     static void check_at_exit(int status, void* me);
 
     std::optional<Target> target_;
-    std::atomic<int> calls_{0};
     std::atomic<bool> reached_{false};
 };
 
-Call WorkerCall::note(const std::source_location& where) {
-    const int number = ++calls_;
-    const std::string place = place_of(where);
-    if (!target_ || reached_) {
-        return {CallKind::start, std::to_string(number) + ":" + own_file() + ":" + place};
+Call WorkerCall::note(const CallName& name) {
+    if (!before()) {
+        return {CallKind::start, std::to_string(name.number) + ":" + own_file() + ":" + name.scope +
+                                     "\t" + name.place};
     }
-    if (number < target_->number) return {CallKind::skip, {}};
-    if (number > target_->number || place != target_->place) fail(number, place);
+    const CallName& own = target_->call;
+    if (name.scope != own.scope || name.number < own.number) return {CallKind::skip, {}};
+    if (name.number > own.number || name.place != own.place) fail(name);
     reached_ = true;
     ::unsetenv(worker_call_variable);
     return {CallKind::body, {}};
 }
 
-void WorkerCall::fail(int number, const std::string& place) {
+void WorkerCall::fail(const CallName& name) {
     reached_ = true;  // enough is said
-    say("launch: this worker came to launch() number " + std::to_string(number) + " at " + place +
-        "; it was started by number " + std::to_string(target_->number) + " at " + target_->place +
+    say("launch: this worker came to " + describe(name) + "; it was started by number " +
+        std::to_string(target_->call.number) + " at " + target_->call.place +
         ". The program must take the same way to it in a worker");
     std::exit(contract::exit_error);
 }
@@ -89,8 +92,7 @@ void WorkerCall::fail(int number, const std::string& place) {
 void WorkerCall::check_at_exit(int status, void* me) {
     const WorkerCall& self = *static_cast<const WorkerCall*>(me);
     if (self.reached_ || ::getpid() != self.target_->worker) return;
-    say("launch: this worker ended before it came to launch() number " +
-        std::to_string(self.target_->number) + " at " + self.target_->place +
+    say("launch: this worker ended before it came to " + describe(self.target_->call) +
         ", by which it was started. The program must take the same way to it in a worker");
     std::fflush(nullptr);
     ::_exit(status != 0 ? status : contract::exit_error);
@@ -105,7 +107,18 @@ WorkerCall& worker_call() {
 
 }  // namespace
 
-Call note_call(const std::source_location& where) { return worker_call().note(where); }
+std::string place_of(const std::source_location& where) {
+    return std::string(where.file_name()) + ":" + std::to_string(where.line());
+}
+
+CallName next_launch(const std::source_location& where) {
+    static std::atomic<int> calls{0};
+    return {"launch()", ++calls, place_of(where)};
+}
+
+Call note_call(const CallName& name) { return worker_call().note(name); }
+
+bool before_body() { return worker_call().before(); }
 
 bool inside_body() { return worker_call().inside(); }
 

@@ -1,7 +1,8 @@
-// How a worker that runs this program anew finds the launch() that it was started by.
-// DDP_LAUNCH_CALL=<number>:<device>:<inode>:<place>: the call's number in its process, from 1; the
-// program's file, so that another program that inherits the variable takes no notice; file and line
-// of the call, since a program that takes another way in a worker may count differently.
+// How a worker that runs this program anew finds the call that it was started by.
+// DDP_LAUNCH_CALL=<number>:<device>:<inode>:<scope><tab><place>: the call's number in its scope,
+// from 1; the program's file, so that another program that inherits the variable takes no notice;
+// what is counted (each launch() of the process, the run_ranks() of one test); file and line of the
+// call, since a program that takes another way in a worker may count differently.
 #pragma once
 
 #include <source_location>
@@ -11,6 +12,16 @@ namespace ddp::launching {
 
 inline constexpr const char* worker_call_variable = "DDP_LAUNCH_CALL";
 
+struct CallName {
+    std::string scope;
+    int number;
+    std::string place;
+};
+
+// The next launch() of this process.
+CallName next_launch(const std::source_location& where);
+std::string place_of(const std::source_location& where);
+
 enum class CallKind { start, skip, body };
 
 struct Call {
@@ -18,9 +29,12 @@ struct Call {
     std::string variable;  // for the workers of a call that is to start them
 };
 
-// To be called first by each launch(). In a worker that has come to another call than its own it
-// does not return: it says so and exits.
-Call note_call(const std::source_location& where);
+// To be called first by each call. Calls of other scopes than the worker's own are skipped. In a
+// worker that has come to another call of its scope it does not return: it says so and exits.
+Call note_call(const CallName& name);
+
+// Whether this process is a worker that has not come to its call yet.
+bool before_body();
 
 // Whether this process is inside the body of a launch().
 bool inside_body();
