@@ -49,12 +49,21 @@ function(ddp_add_room name)
   target_link_libraries(ddp_${name} PRIVATE $<BUILD_INTERFACE:ddp_settings> ${room_LINKS})
 endfunction()
 
+# Where ddp-launch is, for a program that launches and does not link ddp::launcher.
+function(ddp_use_launcher name)
+  if(DDP_BUILD_LAUNCHER)
+    target_compile_definitions(${name} PRIVATE DDP_LAUNCH_PATH="$<TARGET_FILE:ddp-launch>")
+    add_dependencies(${name} ddp-launch)
+  endif()
+endfunction()
+
 # ddp_add_unit_test(NAME SOURCES file... [LINKS target...] [LABELS label...] [TIMEOUT seconds]
-# [SERIAL] [SOAK]): one GoogleTest program; each of its tests is a test of ctest, named Suite.Name.
+# [RANKS] [SERIAL] [SOAK]): one GoogleTest program; each of its tests is a test of ctest, named
+# Suite.Name. RANKS: it uses ddp/testing.hpp; ctest has its tests only where ddp-launch is built.
 # SERIAL: none of them beside another test. SOAK: it has tests named Suite.Soak..., which run long
 # and only when asked for (ctest -L soak).
 function(ddp_add_unit_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 test "SERIAL;SOAK" "TIMEOUT" "SOURCES;LINKS;LABELS")
+  cmake_parse_arguments(PARSE_ARGV 1 test "RANKS;SERIAL;SOAK" "TIMEOUT" "SOURCES;LINKS;LABELS")
   if(NOT test_LABELS)
     set(test_LABELS unit)
   endif()
@@ -69,6 +78,13 @@ function(ddp_add_unit_test name)
   set_target_properties(${name} PROPERTIES
     CXX_EXTENSIONS OFF
     RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/bin)
+  if(test_RANKS)
+    ddp_use_launcher(${name})
+    if(NOT DDP_BUILD_LAUNCHER)
+      message(STATUS "ddp: ctest leaves out ${name}: its tests need ddp-launch (DDP_BUILD_LAUNCHER)")
+      return()
+    endif()
+  endif()
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST TEST_FILTER "-*.Soak*"
     PROPERTIES LABELS "${test_LABELS}" TIMEOUT ${test_TIMEOUT} RUN_SERIAL "${test_SERIAL}")
   if(test_SOAK)

@@ -1,23 +1,26 @@
-// The part of ddp/testing.hpp that needs no test framework: processes, their group, and what became
-// of them. Use it directly to bring another framework than GoogleTest.
+// The part of ddp/testing.hpp that needs no test framework: ranks that run a function of a test,
+// and what became of them. Use it directly to bring another framework than GoogleTest.
 #pragma once
 
 #include <ddp/export.hpp>
+#include <ddp/launch.hpp>
 #include <ddp/process_group.hpp>
 
 #include <chrono>
 #include <functional>
+#include <source_location>
 #include <string>
 #include <vector>
 
 namespace ddp::testing {
 
 struct RunRanksOptions {
-    // A rank that still runs by then is killed and fails the test.
+    // A rank that still runs by then is killed and fails the test. The start of the ranks counts.
     std::chrono::milliseconds timeout = std::chrono::seconds{60};
     // Ranks whose death by a signal is what the test is about.
     std::vector<int> may_die = {};
     InitOptions init = {};
+    std::string launcher = DDP_LAUNCH_PATH;  // as LaunchOptions::launcher
 };
 
 struct RankFailure {
@@ -25,7 +28,7 @@ struct RankFailure {
     std::string message;
 };
 
-// In a rank: reports to the process that forked it.
+// In a rank: reports to the test's process.
 class DDP_API RankReporter {
 public:
     explicit RankReporter(int fd) : fd_(fd) {}
@@ -41,10 +44,37 @@ private:
 using RankBody =
     std::function<void(RankReporter& reporter, const std::function<ProcessGroup()>& join)>;
 
-// Forks the ranks; each runs `body`, in which `join` makes the group. Returns when all have ended,
-// with everything that went wrong, ordered by rank. Throws SystemError when a process cannot be
-// made.
-DDP_API std::vector<RankFailure> fork_ranks(int ranks, const RankBody& body,
-                                            const RunRanksOptions& options);
+// The words that this program was given, without its name.
+DDP_API std::vector<std::string> program_arguments();
+
+// A test of this program, one object for each time that it runs. Its ranks are workers of launch():
+// each starts the program anew and comes to the same call of the same test, where it runs the body
+// and exits. What it prints on stdout before that is dropped.
+class DDP_API RankTest {
+public:
+    // `name`: no other test has it. `arguments`: with these words, and with this `environment` as
+    // LaunchOptions has it, the program runs the test, no other one, and once.
+    RankTest(std::string name, std::vector<std::string> arguments,
+             std::vector<std::string> environment = {});
+
+    // Starts the ranks; each runs `body`, in which `join` makes the group. Returns when all have
+    // ended, with everything that went wrong, ordered by rank; nothing of them is left. One that
+    // fails stops no other. Throws what launch() does. In a rank it returns only from the calls
+    // before its own, without failures.
+    std::vector<RankFailure> run(int ranks, const RankBody& body,
+                                 const RunRanksOptions& options = {},
+                                 std::source_location where = std::source_location::current());
+
+    // What `make` returns in the test's own process; `make` is not called in ranks. Not inside a
+    // body (UsageError).
+    std::string made_once(const std::function<std::string()>& make);
+
+private:
+    std::string name_;
+    std::vector<std::string> arguments_;
+    std::vector<std::string> environment_;
+    int calls_ = 0;
+    std::vector<std::string> values_;  // made until now
+};
 
 }  // namespace ddp::testing

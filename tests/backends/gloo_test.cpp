@@ -6,6 +6,7 @@
 #include "backends/gloo/network_address.hpp"
 #include "backends/reduce.hpp"
 #include "support/exact_inputs.hpp"
+#include "support/seed_for_ranks.hpp"
 
 #include <ddp/error.hpp>
 
@@ -120,7 +121,7 @@ TEST(GlooBackend, TellsEveryRankWhichRankHasNoSuchInterface) {
             reporter.failure(error.what());
         }
     };
-    const auto failures = ddp::testing::fork_ranks(2, body, {.init = over_gloo});
+    const auto failures = ddp::testing::failures_of_ranks(2, body, {.init = over_gloo});
     ASSERT_EQ(failures.size(), 2U);
     for (const auto& failure : failures) {
         EXPECT_THAT(failure.message, HasSubstr("backend gloo cannot be had: rank 0 on host "));
@@ -130,8 +131,7 @@ TEST(GlooBackend, TellsEveryRankWhichRankHasNoSuchInterface) {
 }
 
 TEST(GlooBackend, AddsInTheOrderOfTheTree) {
-    const unsigned seed = std::random_device{}();
-    SCOPED_TRACE("seed " + std::to_string(seed));
+    const unsigned seed = ddp::testing::seed_for_ranks();
     run_ranks(3,
               [seed](ProcessGroup& group) {
                   std::mt19937 random(seed + static_cast<unsigned>(group.rank()));
@@ -214,8 +214,7 @@ void check_reductions(ProcessGroup& group, std::mt19937& random, DType dtype, Re
 }
 
 TEST(GlooBackend, ReducesEveryTypeToTheBitsOfTheKernels) {
-    const unsigned seed = std::random_device{}();
-    SCOPED_TRACE("seed " + std::to_string(seed));
+    const unsigned seed = ddp::testing::seed_for_ranks();
     run_ranks(3,
               [seed](ProcessGroup& group) {
                   std::mt19937 random(seed + static_cast<unsigned>(group.rank()));
@@ -413,9 +412,7 @@ TEST(GlooBackend, TellsEveryRankWhenCountsDoNotMeet) {
 }
 
 TEST(GlooBackend, NamesTheRankThatIsKilledAtARandomMoment) {
-    const unsigned seed = std::random_device{}();
-    SCOPED_TRACE("seed " + std::to_string(seed));
-    std::mt19937 random(seed);
+    std::mt19937 random(ddp::testing::seed_for_ranks());
     for (int round = 0; round < 12; ++round) {
         const auto delay = std::chrono::microseconds(random() % 50'000);
         run_ranks(4,

@@ -43,9 +43,11 @@ struct Optimizer {
 class CheckpointManager : public testing::Test {
 protected:
     void SetUp() override {
-        std::string name = (fs::temp_directory_path() / "ddp-manager-XXXXXX").string();
-        ASSERT_NE(::mkdtemp(name.data()), nullptr);
-        dir_ = name;
+        dir_ = ddp::testing::made_once([] {
+            std::string name = (fs::temp_directory_path() / "ddp-manager-XXXXXX").string();
+            EXPECT_NE(::mkdtemp(name.data()), nullptr);
+            return name;
+        });
     }
     void TearDown() override { fs::remove_all(dir_); }
 

@@ -64,15 +64,13 @@ TEST(Allocate, OutlivesTheGroupAndLeavesInAnyOrder) {
         const auto values = kept.as<std::int32_t>();
         if (std::count(values.begin(), values.end(), 7) != 50'000) reporter.failure("overwritten");
     };
-    for (const auto& failure : fork_ranks(3, body, {})) {
-        ADD_FAILURE() << failure.rank << ": " << failure.message;
-    }
+    run_joining_ranks(3, body);
 }
 
 TEST(Allocate, IsRefusedOnEveryRankWhenThereIsNotEnough) {
     // More than any machine has; and so much that the sum over the ranks overflows.
-    for (const std::int64_t bytes : {std::int64_t{1} << 50, std::int64_t{1} << 62}) {
-        on_worlds({2, 4}, [&](ProcessGroup& group) {
+    on_worlds({2, 4}, [](ProcessGroup& group) {
+        for (const std::int64_t bytes : {std::int64_t{1} << 50, std::int64_t{1} << 62}) {
             try {
                 static_cast<void>(group.allocate(Shape{bytes}, DType::uint8));
                 ADD_FAILURE() << "had " << bytes << " bytes";
@@ -82,8 +80,8 @@ TEST(Allocate, IsRefusedOnEveryRankWhenThereIsNotEnough) {
                                       std::to_string(group.size()) + " ranks"));
             }
             EXPECT_EQ(group.all_reduce(1), group.size()) << "the group goes on";
-        });
-    }
+        }
+    });
 }
 
 TEST(Allocate, RefusesAShapeWhoseBytesOverflow) {

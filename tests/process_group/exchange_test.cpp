@@ -4,7 +4,7 @@
 #include "backends/reduce_model.hpp"
 #include "process_group/worlds.hpp"
 #include "support/collective_model.hpp"
-#include "support/seed.hpp"
+#include "support/seed_for_ranks.hpp"
 
 #include <ddp/error.hpp>
 
@@ -106,14 +106,14 @@ void check_random_plans(ProcessGroup& group, unsigned seed, std::size_t rounds,
 }
 
 TEST(Exchange, AgreesWithASerialModelInRandomSequences) {
-    const unsigned seed = store_test::random_seed();
+    const unsigned seed = seed_for_ranks();
     on_worlds({1, 2, 3, 4, 7},
               [&](ProcessGroup& group) { check_random_plans(group, seed, 100, 20'000); });
 }
 
 TEST(Exchange, AgreesWithASerialModelWherePeersReadDirectly) {
     const ScopedTuning tuning(read_directly);
-    const unsigned seed = store_test::random_seed();
+    const unsigned seed = seed_for_ranks();
     on_worlds({2, 3, 4, 7},
               [&](ProcessGroup& group) { check_random_plans(group, seed, 100, 20'000); });
     run_ranks(4, [&](ProcessGroup& group) {
@@ -124,7 +124,7 @@ TEST(Exchange, AgreesWithASerialModelWherePeersReadDirectly) {
 
 TEST(Exchange, AgreesWithASerialModelForEveryKindAndType) {
     constexpr std::size_t max_elements = 5'000;
-    const unsigned seed = store_test::random_seed();
+    const unsigned seed = seed_for_ranks();
     on_worlds({1, 2, 3, 4, 7}, [&](ProcessGroup& group) {
         std::mt19937 random(seed);
         Arenas arenas(group, 1, max_elements);
@@ -142,7 +142,7 @@ TEST(Exchange, AgreesWithASerialModelForEveryKindAndType) {
 }
 
 TEST(Exchange, AgreesWithASerialModelInWorldsOfOneToSixteen) {
-    const unsigned seed = store_test::random_seed();
+    const unsigned seed = seed_for_ranks();
     for (int ranks = 1; ranks <= 16; ++ranks) {
         SCOPED_TRACE(std::to_string(ranks) + " ranks");
         run_ranks(ranks, [&](ProcessGroup& group) { check_random_plans(group, seed, 15, 3'000); });

@@ -2,6 +2,8 @@
 // or a wrong number.
 #include <ddp/testing.hpp>
 
+#include "support/seed_for_ranks.hpp"
+
 #include <ddp/error.hpp>
 
 #include <gmock/gmock.h>
@@ -37,9 +39,7 @@ TEST(ProcessGroup, ThrowsPeerErrorWhenAPeerIsKilled) {
 }
 
 TEST(ProcessGroup, ThrowsPeerErrorWhenAPeerIsKilledAtARandomMoment) {
-    const unsigned seed = std::random_device{}();
-    SCOPED_TRACE("seed " + std::to_string(seed));
-    std::mt19937 random(seed);
+    std::mt19937 random(ddp::testing::seed_for_ranks());
     for (int round = 0; round < 15; ++round) {
         const auto delay = std::chrono::microseconds(random() % 5000);
         run_ranks(4,
@@ -69,7 +69,9 @@ TEST(ProcessGroup, ThrowsPeerErrorWhenAPeerIsKilledAtARandomMoment) {
 TEST(ProcessGroup, ThrowsTimeoutErrorWhenAPeerIsStopped) {
     run_ranks(
         2,
-        [](ProcessGroup& group) {
+        [](ProcessGroup&) {
+            // Another group than the first, for which ranks may come late.
+            ProcessGroup group = init_process_group({.timeout = 500ms});
             const auto stopped = static_cast<pid_t>(group.all_reduce(
                 group.rank() == 1 ? std::int64_t{::getpid()} : std::int64_t{0}, ReduceOp::max));
             if (group.rank() == 1) {
@@ -89,7 +91,7 @@ TEST(ProcessGroup, ThrowsTimeoutErrorWhenAPeerIsStopped) {
             }
             ::kill(stopped, SIGKILL);
         },
-        {.may_die = {1}, .init = {.timeout = 500ms}});
+        {.may_die = {1}});
 }
 
 TEST(ProcessGroup, StaysFailedAndEndsWhatIsInFlight) {
@@ -128,7 +130,7 @@ TEST(ProcessGroup, UnwindsWithoutHangingWhenAnExceptionPassesWorksInFlight) {
         if (group.rank() == 0) throw std::runtime_error("in the middle");
         work.wait();
     };
-    const auto failures = ddp::testing::fork_ranks(2, body, {});
+    const auto failures = ddp::testing::failures_of_ranks(2, body);
     ASSERT_EQ(failures.size(), 1U);
     EXPECT_EQ(failures[0].rank, 0);
     EXPECT_THAT(failures[0].message, HasSubstr("in the middle"));

@@ -1,5 +1,5 @@
 // How groups come to be: what each rank learns, and what each rank is told when it cannot be.
-#include <ddp/testing.hpp>
+#include "process_group/worlds.hpp"
 
 #include "base/socket.hpp"
 #include "contract/control_page.hpp"
@@ -16,29 +16,29 @@ namespace {
 
 using namespace std::chrono_literals;
 using namespace ddp;
-using ddp::testing::fork_ranks;
+using ddp::testing::failures_of_ranks;
+using ddp::testing::made_once;
 using ddp::testing::RankReporter;
+using ddp::testing::run_joining_ranks;
 using ::testing::HasSubstr;
 
 // What init_process_group throws on each of the ranks, as the failures that run_ranks would report.
 std::vector<ddp::testing::RankFailure> failures_of(int ranks, const auto& options_of_rank) {
-    const auto store_file =
-        std::string(::testing::TempDir()) + "ddp-init-" + std::to_string(::getpid());
-    const auto body = [&](RankReporter& reporter, const std::function<ProcessGroup()>&) {
-        int rank = 0;
-        const auto store = make_file_store(store_file, 10s);
-        rank = static_cast<int>(store->add("next_rank", 1)) - 1;
+    const std::string store_file =
+        made_once([] { return ::testing::TempDir() + "ddp-init-" + std::to_string(::getpid()); });
+    const auto body = [&](RankReporter& reporter, const std::function<ProcessGroup()>& join) {
+        const int rank = join().rank();  // joins only so that all ranks are there
         try {
             WorkerEnv me;
             me.rank = me.local_rank = rank;
             me.world_size = me.local_world_size = ranks;
-            init_process_group(me, make_prefix_store("group", store), options_of_rank(rank));
+            init_process_group(me, make_file_store(store_file, 10s), options_of_rank(rank));
             reporter.failure("rank " + std::to_string(rank) + " joined");
         } catch (const Error& error) {
             reporter.failure(error.what());
         }
     };
-    const auto failures = fork_ranks(ranks, body, {});
+    const auto failures = failures_of_ranks(ranks, body);
     std::remove(store_file.c_str());
     return failures;
 }
@@ -49,12 +49,11 @@ std::uint16_t free_port() {
     return base::local_port(listener.get());
 }
 
-// The environment of a job whose rank 0 serves the store.
-void set_environment(int rank, int ranks, std::uint16_t port) {
-    ::setenv("RANK", std::to_string(rank).c_str(), 1);
-    ::setenv("WORLD_SIZE", std::to_string(ranks).c_str(), 1);
-    ::setenv("MASTER_ADDR", "127.0.0.1", 1);
-    ::setenv("MASTER_PORT", std::to_string(port).c_str(), 1);
+// Makes a rank's environment that of a job whose rank 0 serves the store.
+void expect_no_agent_store(const std::string& port) {
+    ::unsetenv("TORCHELASTIC_USE_AGENT_STORE");
+    ::unsetenv("DDP_AGENT_STORE");
+    ::setenv("MASTER_PORT", port.c_str(), 1);
 }
 
 TEST(InitProcessGroup, PublishedProgressIsInThePageThatTheLauncherReads) {
@@ -85,28 +84,26 @@ TEST(InitProcessGroup, MakesAWorldOfOneWithoutAnEnvironment) {
 }
 
 TEST(InitProcessGroup, LetsRankZeroServeWhenNoAgentDoes) {
-    const std::uint16_t port = free_port();
-    const auto body = [&](RankReporter& reporter, const std::function<ProcessGroup()>& join) {
-        set_environment(join().rank(), 3, port);  // joins only to learn its rank
+    const std::string port = made_once([] { return std::to_string(free_port()); });
+    const auto body = [&](RankReporter& reporter, const std::function<ProcessGroup()>&) {
+        expect_no_agent_store(port);
         ProcessGroup group = init_process_group();
         if (group.all_reduce(group.rank()) != 3) reporter.failure("wrong sum");
     };
-    EXPECT_TRUE(fork_ranks(3, body, {}).empty());
+    run_joining_ranks(3, body);
 }
 
 TEST(InitProcessGroup, MakesOneGroupAfterTheOtherAndTwoAtOnce) {
-    const std::uint16_t port = free_port();
-    const auto body = [&](RankReporter& reporter, const std::function<ProcessGroup()>& join) {
-        set_environment(join().rank(), 3, port);
+    const std::string port = made_once([] { return std::to_string(free_port()); });
+    const auto body = [&](RankReporter& reporter, const std::function<ProcessGroup()>&) {
+        expect_no_agent_store(port);
         for (int i = 0; i < 10; ++i) {
             ProcessGroup first = init_process_group({.timeout = 20s});
             ProcessGroup second = init_process_group({.timeout = 20s});
             if (first.all_reduce(1) + second.all_reduce(2) != 9) reporter.failure("wrong sum");
         }
     };
-    for (const auto& failure : fork_ranks(3, body, {})) {
-        ADD_FAILURE() << failure.rank << ": " << failure.message;
-    }
+    run_joining_ranks(3, body);
 }
 
 TEST(InitProcessGroup, NamesRankZeroAloneWhenOnlyRankZeroIsMissing) {
@@ -134,7 +131,7 @@ TEST(InitProcessGroup, NamesRanksThatDidNotCome) {
             reporter.failure(error.what());
         }
     };
-    const auto failures = fork_ranks(1, body, {});
+    const auto failures = failures_of_ranks(1, body);
     ASSERT_EQ(failures.size(), 1U);
     EXPECT_THAT(failures[0].message, HasSubstr("ranks 1, 2 of 3 did not come within 100 ms"));
 }

@@ -1,10 +1,13 @@
 // A rank is killed at a random moment inside any collective, on every path: the others throw
 // PeerError that names it, and soon; nothing is left in /dev/shm, which none of this needs.
 #include "process_group/worlds.hpp"
-#include "support/seed.hpp"
+#include "support/seed_for_ranks.hpp"
+
+#include "base/unique_fd.hpp"
 
 #include <ddp/error.hpp>
 
+#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -77,11 +80,32 @@ struct Times {
     std::atomic<std::int64_t> threw[ranks];
 };
 
-Times* shared_times() {
-    void* const memory =
-        ::mmap(nullptr, sizeof(Times), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    return memory == MAP_FAILED ? nullptr : new (memory) Times{};
-}
+// In a file, of which the test and its ranks each have a mapping.
+class SharedTimes {
+public:
+    SharedTimes() {
+        base::UniqueFd file(::open(path_.c_str(), O_RDWR | O_CLOEXEC));
+        void* const memory =
+            ::mmap(nullptr, sizeof(Times), PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+        if (memory != MAP_FAILED) times_ = new (memory) Times{};  // in ranks before any body
+    }
+    ~SharedTimes() {
+        if (times_ != nullptr) ::munmap(times_, sizeof(Times));
+        ::unlink(path_.c_str());
+    }
+    SharedTimes(const SharedTimes&) = delete;
+    SharedTimes& operator=(const SharedTimes&) = delete;
+    Times* get() const { return times_; }
+
+private:
+    const std::string path_ = made_once([] {
+        std::string path = ::testing::TempDir() + "ddp-kill-XXXXXX";
+        const base::UniqueFd file(::mkstemp(path.data()));
+        EXPECT_EQ(::ftruncate(file.get(), sizeof(Times)), 0);
+        return path;
+    });
+    Times* times_ = nullptr;
+};
 
 void loop_until_it_throws(ProcessGroup& group, const Named& collective, bool shared,
                           std::chrono::microseconds delay, Times& times) {
@@ -133,14 +157,15 @@ INSTANTIATE_TEST_SUITE_P(Paths, Kill,
                          [](const auto& path) { return std::string(path.param.name); });
 
 TEST_P(Kill, EndsEveryCollectiveSoonOnTheOthers) {
-    std::mt19937 random(store_test::random_seed());
+    std::mt19937 random(seed_for_ranks());
+    const SharedTimes shared;
+    Times* const times = shared.get();
+    ASSERT_NE(times, nullptr);
     const auto before = names_in_dev_shm();
     std::int64_t longest = 0;
     for (const Named& collective : collectives) {
         for (int round = 0; round < 3; ++round) {
             SCOPED_TRACE(collective.name);
-            Times* const times = shared_times();
-            ASSERT_NE(times, nullptr);
             const std::chrono::microseconds delay(random() % 4'000);
             run_ranks(ranks,
                       [&](ProcessGroup& group) {
@@ -153,7 +178,6 @@ TEST_P(Kill, EndsEveryCollectiveSoonOnTheOthers) {
                 EXPECT_LT(took, std::chrono::nanoseconds(1s).count()) << "rank " << rank;
                 longest = std::max(longest, took);
             }
-            ::munmap(times, sizeof(Times));
         }
     }
     std::cout << "from the kill to the error at most " << longest / 1'000 << " us\n";
@@ -193,9 +217,7 @@ TEST(Shm, NeedsNothingOfDevShm) {
             if (values.front() + values.back() != 4.0F) reporter.failure("a wrong sum");
         }
     };
-    for (const auto& failure : fork_ranks(2, body, {})) {
-        ADD_FAILURE() << failure.rank << ": " << failure.message;
-    }
+    run_joining_ranks(2, body);
 }
 
 }  // namespace

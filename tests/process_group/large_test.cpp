@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <string>
 
 namespace {
 
@@ -17,9 +18,11 @@ constexpr std::size_t elements = (std::size_t{1} << 31) + 3;
 constexpr std::size_t period = 4'093;  // a prime: no chunk begins like another
 
 TEST(Large, AllReducesMoreThanTwoGibibytes) {
-    const auto free_bytes = static_cast<std::size_t>(::sysconf(_SC_AVPHYS_PAGES)) *
-                            static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-    if (free_bytes < 5 * elements / 2) GTEST_SKIP() << "needs 5 GiB of free memory";
+    const std::string free_bytes = ddp::testing::made_once(
+        [] { return std::to_string(::sysconf(_SC_AVPHYS_PAGES) * ::sysconf(_SC_PAGESIZE)); });
+    if (std::stoull(free_bytes) < 5 * elements / 2) {
+        GTEST_SKIP() << "needs 5 GiB of free memory";
+    }
     ddp::testing::run_ranks(2, [](ProcessGroup& group) {
         const auto memory = std::make_unique_for_overwrite<std::uint8_t[]>(elements);
         std::uint8_t pattern[period];

@@ -1,10 +1,9 @@
 // Asynchronous works: order, lifetime, several threads, and arguments that are refused.
-#include <ddp/testing.hpp>
+#include "process_group/worlds.hpp"
 
 #include <ddp/error.hpp>
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <thread>
 #include <vector>
@@ -12,7 +11,7 @@
 namespace {
 
 using namespace ddp;
-using ddp::testing::run_ranks;
+using namespace ddp::testing;
 using ::testing::HasSubstr;
 
 TEST(Work, IsDoneAfterWait) {
@@ -58,7 +57,7 @@ TEST(Work, WaitsWhenDestroyed) {
 }
 
 TEST(Work, OutlivesItsGroup) {
-    const auto body = [](ddp::testing::RankReporter&, const std::function<ProcessGroup()>& join) {
+    const auto body = [](RankReporter&, const std::function<ProcessGroup()>& join) {
         std::vector<double> values(1000, 1.0);
         Work work;
         {
@@ -67,7 +66,7 @@ TEST(Work, OutlivesItsGroup) {
         }
         if (!work.is_completed() || values[999] != 2.0) throw std::runtime_error("not done");
     };
-    EXPECT_TRUE(ddp::testing::fork_ranks(2, body, {}).empty());
+    run_joining_ranks(2, body);
 }
 
 TEST(Work, DoneByDefault) {

@@ -1,4 +1,4 @@
-// The worlds of the collective tests: a forked process a rank.
+// The worlds of the collective tests: a process a rank.
 #pragma once
 
 #include <ddp/testing.hpp>
@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include <initializer_list>
+#include <source_location>
 #include <string>
 
 namespace ddp::testing {
@@ -25,10 +26,19 @@ inline constexpr const char* read_directly =
     "one_phase_bytes=0,direct_read_bytes_min=1,direct_read_bytes_max=1024M";
 
 template <class Body>
-void on_worlds(std::initializer_list<int> worlds, const Body& body) {
+void on_worlds(std::initializer_list<int> worlds, const Body& body,
+               std::source_location where = std::source_location::current()) {
     for (const int ranks : worlds) {
         SCOPED_TRACE(std::to_string(ranks) + " ranks");
-        run_ranks(ranks, body);
+        run_ranks(ranks, body, {}, where);
+    }
+}
+
+// The body joins the group itself.
+inline void run_joining_ranks(int ranks, const RankBody& body,
+                              std::source_location where = std::source_location::current()) {
+    for (const RankFailure& failure : failures_of_ranks(ranks, body, {}, where)) {
+        ADD_FAILURE() << "rank " << failure.rank << ": " << failure.message;
     }
 }
 

@@ -6,8 +6,8 @@
 #include <gtest/gtest.h>
 
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,6 +19,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using ddp::ProcessGroup;
+using ddp::testing::made_once;
 using ddp::testing::run_ranks;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -36,10 +37,8 @@ struct Output {
     std::string text;
 };
 
-Output run_failing(const std::string& filter) {
-    const std::string command =
-        std::string(DDP_FAILING_RANKS) + " --gtest_filter=" + filter + " 2>&1";
-    FILE* pipe = ::popen(command.c_str(), "r");
+Output run(const std::string& command) {
+    FILE* pipe = ::popen((command + " 2>&1").c_str(), "r");
     Output output{0, {}};
     char buffer[4096];
     while (const std::size_t got = std::fread(buffer, 1, sizeof buffer, pipe)) {
@@ -47,6 +46,16 @@ Output run_failing(const std::string& filter) {
     }
     output.status = ::pclose(pipe);
     return output;
+}
+
+Output run_failing(const std::string& filter) {
+    return run(std::string(DDP_FAILING_RANKS) + " --gtest_filter=" + filter);
+}
+
+std::size_t count(const std::string& text, const std::string& word) {
+    std::size_t found = 0;
+    for (auto at = text.find(word); at != text.npos; at = text.find(word, at + 1)) ++found;
+    return found;
 }
 
 TEST(RunRanks, FailsTheTestForAFailedAssertionAndNamesTheRank) {
@@ -96,33 +105,91 @@ TEST(RunRanks, ReportsARankThatLeavesBeforeItsBodyIsFinished) {
 }
 
 TEST(RunRanks, EndsWithItsRanksAndLeavesNoneOfTheirChildren) {
-    int alive[2];
-    ASSERT_EQ(::pipe2(alive, O_CLOEXEC), 0);
+    const std::string path = made_once([] {
+        std::string name = ::testing::TempDir() + "ddp-testing-XXXXXX";
+        ::close(::mkstemp(name.data()));
+        return name;
+    });
     const auto start = std::chrono::steady_clock::now();
-    run_ranks(2, [](ProcessGroup&) {
+    run_ranks(2, [&](ProcessGroup& group) {
+        const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+        EXPECT_EQ(::flock(file, LOCK_SH), 0);
+        group.barrier().wait();
         if (::fork() == 0) {
-            for (;;) ::pause();  // holds the rank's report pipe, and ours
+            for (;;) ::pause();  // holds the rank's output, and the lock
         }
     });
     EXPECT_LT(std::chrono::steady_clock::now() - start, 30s) << "waited for the whole timeout";
-    ::close(alive[1]);
-    pollfd gone{alive[0], POLLIN, 0};
-    EXPECT_EQ(::poll(&gone, 1, 30'000), 1) << "a rank's child still lives";
-    ::close(alive[0]);
+    const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+    EXPECT_EQ(::flock(file, LOCK_EX | LOCK_NB), 0) << "a rank's child still lives";
+    ::close(file);
+    ::unlink(path.c_str());
 }
 
 TEST(RunRanks, KillsARankThatDoesNotEnd) {
     const auto body = [](ProcessGroup& group) {
         while (group.rank() == 1) ::pause();
     };
-    EXPECT_NONFATAL_FAILURE(run_ranks(2, body, {.timeout = 300ms}),
-                            "rank 1: still ran after 300 ms and was killed");
+    EXPECT_NONFATAL_FAILURE(run_ranks(2, body, {.timeout = 1s}),
+                            "rank 1: still ran after 1 s and was killed");
 }
 
 TEST(RunRanks, LeavesNoChildBehind) {
     run_ranks(4, [](ProcessGroup&) {});
     EXPECT_EQ(::waitpid(-1, nullptr, WNOHANG), -1);
     EXPECT_EQ(errno, ECHILD);
+}
+
+TEST(RunRanks, ShowsOfItsRanksOnlyWhatTheirBodiesPrint) {
+    const Output output = run_failing("GoodRanks.DieAsTheyMay");
+    EXPECT_EQ(output.status, 0) << output.text;
+    EXPECT_EQ(count(output.text, "[ RUN "), 1U) << output.text;
+    EXPECT_EQ(count(output.text, "before the call"), 1U) << output.text;
+    EXPECT_EQ(count(output.text, "in the body"), 1U) << output.text;
+    EXPECT_THAT(output.text, Not(HasSubstr("ddp-launch")));
+    EXPECT_THAT(output.text, Not(HasSubstr("SIGKILL")));
+}
+
+TEST(RunRanks, RunsOneTestInARankHoweverTheProgramWasStarted) {
+    const std::string report = ::testing::TempDir() + "ddp-testing-" + std::to_string(::getpid());
+    const Output output =
+        run("GTEST_TOTAL_SHARDS=2 GTEST_SHARD_INDEX=1 " + std::string(DDP_FAILING_RANKS) +
+            " --gtest_filter='GoodRanks.*' --gtest_repeat=3 --gtest_shuffle --gtest_output=xml:" +
+            report);
+    EXPECT_EQ(output.status, 0) << output.text;
+    EXPECT_THAT(output.text, Not(HasSubstr("another test's rank")));
+    EXPECT_THAT(run("cat " + report).text, HasSubstr("<testsuites"));
+    ::unlink(report.c_str());
+}
+
+TEST(RunRanks, SaysThatARankHasNotComeToItsCall) {
+    const Output output = run_failing("FailingRanks.ComeAnotherWay");
+    EXPECT_NE(output.status, 0);
+    EXPECT_THAT(output.text, HasSubstr("rank 0: ended with exit code 1"));
+    EXPECT_THAT(output.text, HasSubstr("this worker ended before it came to run_ranks() of "
+                                       "FailingRanks.ComeAnotherWay number 1 at "));
+}
+
+TEST(RunRanks, SaysWhichLauncherIsMissing) {
+    const Output output = run("DDP_LAUNCH=/no/such/launcher " + std::string(DDP_FAILING_RANKS) +
+                              " --gtest_filter=FailingRanks.Expect");
+    EXPECT_NE(output.status, 0);
+    EXPECT_THAT(output.text, HasSubstr("DDP_LAUNCH is /no/such/launcher, which is no program"));
+}
+
+TEST(RunRanks, MakesNothingOnceInABody) {
+    run_ranks(1, [](ProcessGroup&) {
+        EXPECT_THROW(made_once([] { return std::string("too late"); }), ddp::UsageError);
+        EXPECT_THROW(run_ranks(1, [](ProcessGroup&) {}), ddp::UsageError);
+    });
+}
+
+TEST(RankTest, NeedsNoGoogleTest) {
+    const Output output = run(std::string(DDP_PLAIN_RANKS) + " good fails good");
+    EXPECT_EQ(output.status, 0);
+    EXPECT_EQ(output.text,
+              "good: 0 failures\nfails: 1 failures\nrank 1: on purpose\n"
+              "good: 0 failures\n");
 }
 
 }  // namespace
