@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <new>
@@ -28,7 +29,7 @@ struct Label {
     std::atomic<std::uint32_t> released;
 };
 constexpr std::uint64_t label_magic = 0x6464705f73686d32;  // "ddp_shm2"
-constexpr std::uint64_t label_version = 2;
+constexpr std::uint64_t label_version = 3;
 
 Label& label_of(std::byte* mapping) { return *std::launder(reinterpret_cast<Label*>(mapping)); }
 
@@ -42,10 +43,24 @@ std::byte* map(int fd, std::size_t bytes) {
     return static_cast<std::byte*>(memory);
 }
 
+std::size_t pages_of(std::size_t bytes) {
+    return bytes / page_bytes + (bytes % page_bytes != 0 ? 1 : 0);
+}
+
+// 0, or why these whole pages cannot be had; EINVAL: the kernel, older than 5.14, cannot do this.
+int populate(std::byte* memory, std::size_t bytes) {
+    while (::madvise(memory, bytes, MADV_POPULATE_WRITE) != 0) {
+        if (errno == EFAULT) return ENOMEM;  // where touching it would be SIGBUS
+        if (errno != EINTR && errno != EAGAIN) return errno;
+    }
+    return 0;
+}
+
 }  // namespace
 
-std::shared_ptr<SharedMemory> SharedMemory::create(std::size_t bytes, const std::string& what) {
-    const std::size_t data_pages = bytes / page_bytes + (bytes % page_bytes != 0 ? 1 : 0);
+std::shared_ptr<SharedMemory> SharedMemory::create(std::size_t bytes, const std::string& what,
+                                                   std::size_t at_once) {
+    const std::size_t data_pages = pages_of(bytes);
     // A memfd has no size limit of its own: the kernel would hand out pages until it must kill.
     if (data_pages >= static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES))) {
         throw SystemError(what, ENOMEM);
@@ -53,13 +68,29 @@ std::shared_ptr<SharedMemory> SharedMemory::create(std::size_t bytes, const std:
     const std::size_t mapped = (1 + data_pages) * page_bytes;
     base::UniqueFd fd(::memfd_create("ddp-shm", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (!fd) throw SystemError(what, errno);
-    if (const int rc = base::allocate(fd.get(), mapped); rc != 0) throw SystemError(what, rc);
+    const auto allocate = [&](int file, std::size_t count) {
+        if (const int rc = base::allocate(file, count); rc != 0) throw SystemError(what, rc);
+    };
+    allocate(fd.get(), page_bytes * (1 + std::min(data_pages, pages_of(at_once))));
+    if (::ftruncate(fd.get(), static_cast<off_t>(mapped)) != 0) throw SystemError(what, errno);
     ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);
     std::byte* const mapping = map(fd.get(), mapped);
-    new (mapping) Label{label_magic, label_version, base::random_bits(), 0};
     auto memory = std::shared_ptr<SharedMemory>(new SharedMemory(std::move(fd), mapping, mapped));
+    new (mapping) Label{label_magic, label_version, base::random_bits(), 0};
+    if (populate(mapping, page_bytes) != 0) allocate(memory->fd_.get(), mapped);  // all of it now
     memory->handover_ = std::make_unique<RegionHandover>(memory->fd_.get());
     return memory;
+}
+
+void SharedMemory::reserve(std::size_t offset, std::size_t bytes) const {
+    const std::size_t first = offset / page_bytes * page_bytes;
+    const std::size_t count = pages_of(offset + bytes - first) * page_bytes;
+    const int code = populate(data() + first, count);
+    if (code == 0 || code == EINVAL) return;  // EINVAL: its maker has allocated all of it
+    throw SystemError("shm: " + std::to_string(count) +
+                          " bytes more of shared memory; is this host's memory, or the limit of "
+                          "its cgroup, used up?",
+                      code);
 }
 
 void SharedMemory::close_descriptor() {

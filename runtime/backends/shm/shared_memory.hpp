@@ -17,8 +17,13 @@ namespace ddp::shm {
 
 class SharedMemory {
 public:
-    // Zeroed, all of it there. Throws SystemError that begins with `what` when there is no memory.
-    static std::shared_ptr<SharedMemory> create(std::size_t bytes, const std::string& what);
+    // Zeroed. All of it is there, or only the first `at_once` bytes: then nobody touches the rest
+    // before reserve(). Throws SystemError that begins with `what` when there is no memory.
+    static std::shared_ptr<SharedMemory> create(std::size_t bytes, const std::string& what,
+                                                std::size_t at_once = SIZE_MAX);
+    // From here on these bytes of data() can be touched, by all who have the memory open; without
+    // it a full host would end them by SIGBUS. Throws SystemError. Any number of times.
+    void reserve(std::size_t offset, std::size_t bytes) const;
 
     // How another process finds it: "<pid> <fd> <cookie> <socket>". Valid until close_descriptor.
     std::string address() const;

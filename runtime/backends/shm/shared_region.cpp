@@ -1,12 +1,13 @@
 #include "backends/shm/shared_region.hpp"
 
+#include "base/random.hpp"
+
 #include <ddp/error.hpp>
 
 #include <unistd.h>
 
 #include <algorithm>
 #include <new>
-#include <random>
 
 namespace ddp::shm {
 namespace {
@@ -26,11 +27,6 @@ std::size_t channel_slot_bytes_of(std::size_t ranks) {
 }
 
 std::size_t index_of(int number) { return static_cast<std::size_t>(number); }
-
-std::uint64_t random_number() {
-    std::random_device random;
-    return std::uint64_t{random()} << 32 | random();
-}
 
 template <class T>
 T& at(std::byte* place) {
@@ -57,13 +53,13 @@ SharedRegion::SharedRegion(std::shared_ptr<SharedMemory> memory, const Layout& l
     : memory_(std::move(memory)),
       layout_(layout),
       blocks_(&at<RankBlock>(memory_->data() + layout_.blocks)),
-      token_(random_number()) {}
+      token_(base::random_bits()) {}
 
 std::shared_ptr<SharedRegion> SharedRegion::create(int ranks, const Tuning& tuning) {
     const Layout layout(index_of(ranks), tuning.chunk_bytes);
     const std::string what = "shm: " + std::to_string(layout.end) + " bytes of shared memory for " +
                              std::to_string(ranks) + " ranks";
-    auto memory = SharedMemory::create(layout.end, what);
+    auto memory = SharedMemory::create(layout.end, what, layout.channel_slots);
     auto* header = new (memory->data()) RegionHeader{};
     header->ranks = index_of(ranks);
     header->tuning = tuning;
@@ -106,6 +102,17 @@ std::byte* SharedRegion::channel_slot(int from, int to, std::uint64_t chunk) con
     const std::size_t pair = index_of(from) * layout_.ranks + index_of(to);
     const std::size_t index = pair * channel_slots + chunk % channel_slots;
     return memory_->data() + layout_.channel_slots + index * layout_.channel_slot_bytes;
+}
+
+void SharedRegion::reserve_slots(int rank) const {
+    const std::size_t bytes = slots_a_rank * layout_.slot_bytes;
+    memory_->reserve(layout_.slots + index_of(rank) * bytes, bytes);
+    memory_->reserve(layout_.slots + layout_.ranks * bytes, bytes);
+}
+
+void SharedRegion::reserve_channels(int from) const {
+    const std::size_t bytes = layout_.ranks * shm::channel_slots * layout_.channel_slot_bytes;
+    memory_->reserve(layout_.channel_slots + index_of(from) * bytes, bytes);
 }
 
 std::byte* SharedRegion::slot(int rank, std::uint64_t chunk) const {

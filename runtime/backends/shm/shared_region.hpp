@@ -95,7 +95,7 @@ struct alignas(2 * cache_line) Channel {
 
 class SharedRegion {
 public:
-    // Throws SystemError that names the bytes when there is no memory for it.
+    // Throws SystemError that names the bytes when there is no memory for what every group needs.
     static std::shared_ptr<SharedRegion> create(int ranks, const Tuning& tuning);
     // As SharedMemory's.
     static std::shared_ptr<SharedRegion> open(const std::string& address,
@@ -113,6 +113,11 @@ public:
     Channel& channel(int from, int to) const;
     std::byte* channel_slot(int from, int to, std::uint64_t chunk) const;
     std::size_t channel_slot_bytes() const { return layout_.channel_slot_bytes; }
+    // Before this rank writes into its slots or the results, or sends through a channel: their
+    // memory is taken then, since many jobs never move what needs them. Who only reads what another
+    // wrote need not. Throws SystemError.
+    void reserve_slots(int rank) const;
+    void reserve_channels(int from) const;
     std::byte* slot(int rank, std::uint64_t chunk) const;
     std::byte* result(std::uint64_t chunk) const;
     std::size_t slot_bytes() const { return layout_.slot_bytes; }

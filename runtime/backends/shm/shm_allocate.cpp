@@ -67,6 +67,11 @@ std::shared_ptr<void> ShmBackend::allocate(std::size_t bytes, std::uint64_t sequ
         return region_->slot(static_cast<int>(rank), chunk_);
     };
 
+    try {
+        if (!has_slots_) reserve_slots();  // for the reports
+    } catch (const SystemError& error) {
+        throw Error(error.what());  // not one of those on which all ranks agree here
+    }
     announce(running, MemoryKind::none);
     begin(running);
     if (rank_ == 0) {

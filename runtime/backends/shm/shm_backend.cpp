@@ -5,6 +5,7 @@
 
 #include <ddp/error.hpp>
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -66,6 +67,7 @@ ShmBackend::ShmBackend(std::shared_ptr<SharedRegion> region, int rank,
 
 void ShmBackend::run(const Call& call, std::uint64_t sequence, const base::Deadline& deadline) {
     if (ranks_ == 1) return run_alone(call);
+    if (!has_slots_ && !fits_in_lines(call)) reserve_slots();
     settle(deadline);
     const bool large = call.bytes() >= tuning_.streaming_bytes;
     Running running{call, sequence, deadline, size_of(call.dtype),
@@ -94,6 +96,18 @@ void ShmBackend::run(const Call& call, std::uint64_t sequence, const base::Deadl
             break;
     }
     throw Error("shm: cannot run " + running());
+}
+
+// Whether all that moves rides in the announcements.
+bool ShmBackend::fits_in_lines(const Call& call) const {
+    if (call.kind == Collective::barrier) return true;
+    return call.kind == Collective::all_reduce &&
+           call.bytes() <= std::min<std::uint64_t>(inline_bytes, tuning_.one_phase_bytes);
+}
+
+void ShmBackend::reserve_slots() {
+    region_->reserve_slots(static_cast<int>(rank_));
+    has_slots_ = true;
 }
 
 void ShmBackend::run_alone(const Call& call) {
@@ -247,6 +261,10 @@ backends::Reduction ShmBackend::reduction(const Running& running) const {
 
 std::unique_ptr<backends::PendingTransfer> ShmBackend::start_transfer(
     const backends::Transfer& transfer) {
+    if (transfer.direction == backends::Direction::send && !has_channels_) {
+        region_->reserve_channels(static_cast<int>(rank_));
+        has_channels_ = true;
+    }
     return transfers_.start(transfer);
 }
 

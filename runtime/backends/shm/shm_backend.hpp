@@ -44,6 +44,8 @@ private:
         std::size_t begin, end;
     };
 
+    bool fits_in_lines(const backends::Call& call) const;
+    void reserve_slots();
     void run_alone(const backends::Call& call);
     void announce(Running& running, MemoryKind memory);
     MemoryKind memory_of_input(Running& running);
@@ -108,7 +110,9 @@ private:
         std::uint32_t phase;
     };
     std::optional<Unsettled> unsettled_;
-    std::uint64_t chunk_ = 0;  // number of the next chunk; the same on all ranks
+    bool has_slots_ = false;     // reserved; so are the channels in which this rank sends
+    bool has_channels_ = false;  // in start_transfer alone
+    std::uint64_t chunk_ = 0;    // number of the next chunk; the same on all ranks
     // Scratch of the reductions: one entry a rank.
     std::vector<const std::byte*> inputs_;
     std::vector<std::byte*> outputs_;
