@@ -69,7 +69,7 @@ public:
     // One number a rank; blocks and returns the reduction. For losses and counts.
     template <TensorElement T>
     T all_reduce(T value, ReduceOp op = ReduceOp::sum) {
-        all_reduce(TensorView{&value, Shape{}, dtype_of<T>()}, op).wait();
+        all_reduce_number(TensorView{&value, Shape{}, dtype_of<T>()}, op);
         return value;
     }
     // Many tensors in one operation, in place: for small ones, whose latencies would add up.
@@ -126,6 +126,8 @@ public:
     Impl& impl() noexcept { return *impl_; }
 
 private:
+    void all_reduce_number(const TensorView& number, ReduceOp op);  // blocks
+
     std::unique_ptr<Impl> impl_;
 };
 

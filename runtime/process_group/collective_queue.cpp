@@ -62,11 +62,29 @@ std::unique_ptr<CollectiveOperation> CollectiveQueue::start(const backends::Call
     if (failure_) std::rethrow_exception(failure_);
     // First of all, since it may fail: no other rank has counted an operation then.
     if (!thread_) thread_ = std::make_unique<DelayedThread>([this] { run_all(); });
+    auto operation = enqueue(call, timeout, std::move(body));
+    thread_->arm(call.bytes() < small_bytes ? small_delay : large_delay);
+    return operation;
+}
+
+void CollectiveQueue::run(const backends::Call& call, std::chrono::milliseconds timeout,
+                          CollectiveOperation::Body body) {
+    std::unique_ptr<CollectiveOperation> operation;
+    {
+        const std::lock_guard lock(lock_);
+        if (failure_) std::rethrow_exception(failure_);
+        operation = enqueue(call, timeout, std::move(body));
+    }
+    operation->wait();
+}
+
+std::unique_ptr<CollectiveOperation> CollectiveQueue::enqueue(const backends::Call& call,
+                                                              std::chrono::milliseconds timeout,
+                                                              CollectiveOperation::Body body) {
     auto operation = std::make_unique<CollectiveOperation>(
         *this, call, std::move(body), sequence_ + 1, base::Deadline::after(timeout));
     queue_.push_back(operation.get());
     ++sequence_;
-    thread_->arm(call.bytes() < small_bytes ? small_delay : large_delay);
     return operation;
 }
 
@@ -80,7 +98,8 @@ void CollectiveQueue::complete(CollectiveOperation& wanted) noexcept {
             sleep(lock);
         }
     }
-    if (!queue_.empty()) thread_->arm(large_delay);
+    // Without a thread each of them has its waiter.
+    if (!queue_.empty() && thread_) thread_->arm(large_delay);
     --waiting_;
     wake_sleepers();
 }

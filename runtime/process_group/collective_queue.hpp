@@ -68,9 +68,15 @@ public:
     std::unique_ptr<CollectiveOperation> start(const backends::Call& call,
                                                std::chrono::milliseconds timeout,
                                                CollectiveOperation::Body body = {});
+    // start and wait, in one: needs no thread.
+    void run(const backends::Call& call, std::chrono::milliseconds timeout,
+             CollectiveOperation::Body body = {});
 
 private:
     friend class CollectiveOperation;
+    std::unique_ptr<CollectiveOperation> enqueue(const backends::Call& call,
+                                                 std::chrono::milliseconds timeout,
+                                                 CollectiveOperation::Body body);
     void complete(CollectiveOperation& wanted) noexcept;  // blocks until it is
     void run_front(std::unique_lock<QueueLock>& lock) noexcept;
     void run_all() noexcept;  // the thread's work
@@ -89,7 +95,7 @@ private:
     bool running_ = false;  // some thread is inside the backend
     int waiting_ = 0;       // threads in complete()
     std::exception_ptr failure_;
-    std::unique_ptr<DelayedThread> thread_;  // made with the first operation
+    std::unique_ptr<DelayedThread> thread_;  // made by the first start
 };
 
 }  // namespace ddp::process_group

@@ -83,7 +83,7 @@ void ProcessGroup::Impl::join(Backend wanted, const base::Deadline& deadline) {
     collectives =
         std::make_unique<process_group::CollectiveQueue>(backend, control->own_page(), number);
     transfers = std::make_shared<process_group::TransferQueue>(backend);
-    Work(collectives->start({.kind = backends::Collective::barrier}, deadline.left())).wait();
+    collectives->run({.kind = backends::Collective::barrier}, deadline.left());
 }
 
 ProcessGroup init_process_group(const InitOptions& options) {

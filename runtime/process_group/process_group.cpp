@@ -109,6 +109,11 @@ Work ProcessGroup::all_reduce(const TensorView& input, const TensorView& output,
     return impl_->start(call_of(Collective::all_reduce, input, output, input.numel(), op));
 }
 
+void ProcessGroup::all_reduce_number(const TensorView& number, ReduceOp op) {
+    require_defined(op, number, "all_reduce");
+    impl_->run(call_of(Collective::all_reduce, number, number, 1, op));
+}
+
 Work ProcessGroup::reduce(const TensorView& input, const TensorView& output, Root root, ReduceOp op,
                           Stream) {
     require_root(root, size(), "reduce");
@@ -231,17 +236,14 @@ Tensor ProcessGroup::allocate(const Shape& shape, DType dtype) {
     const Call shown{.kind = Collective::allocate, .dtype = dtype, .elements = shape.numel()};
     std::shared_ptr<void> memory;
     std::exception_ptr refused;  // the group goes on when there is no memory
-    impl_
-        ->start(shown,
-                [&](backends::Backend& backend, std::uint64_t sequence,
-                    const base::Deadline& deadline) {
-                    try {
-                        memory = backend.allocate(bytes, sequence, deadline);
-                    } catch (const SystemError&) {
-                        refused = std::current_exception();
-                    }
-                })
-        .wait();
+    impl_->run(shown, [&](backends::Backend& backend, std::uint64_t sequence,
+                          const base::Deadline& deadline) {
+        try {
+            memory = backend.allocate(bytes, sequence, deadline);
+        } catch (const SystemError&) {
+            refused = std::current_exception();
+        }
+    });
     if (refused) std::rethrow_exception(refused);
     return {TensorView(memory.get(), shape, dtype), memory};
 }

@@ -34,6 +34,9 @@ public:
     Work start(const backends::Call& call, process_group::CollectiveOperation::Body body = {}) {
         return Work(collectives->start(call, timeout, std::move(body)));
     }
+    void run(const backends::Call& call, process_group::CollectiveOperation::Body body = {}) {
+        collectives->run(call, timeout, std::move(body));
+    }
 
     WorkerEnv me;  // rank and world_size are the group's
     std::shared_ptr<Store> store;
