@@ -45,12 +45,12 @@ base::Deadline sooner(const base::Deadline& deadline, milliseconds cap) {
 }  // namespace
 
 TcpConnection::TcpConnection(const MasterAddress& server, const base::Deadline& deadline,
-                             Refused refused, Era expected)
+                             Refused refused, Era expected, const Request* question)
     : server_(server), where_(server.host + ":" + std::to_string(server.port)), era_(expected) {
     std::string trouble = "no time to try";
     int closed_hellos = 0;
     for (auto pause = first_pause; !deadline.passed(); pause = std::min(2 * pause, longest_pause)) {
-        const int error = try_hello(sooner(deadline, hello_timeout));
+        const int error = try_hello(sooner(deadline, hello_timeout), question);
         if (error == 0) return;
         if (error == ECONNREFUSED && refused == Refused::give_up) {
             throw SystemError{"store: the server at " + where_ + " is gone", error};
@@ -67,13 +67,13 @@ TcpConnection::TcpConnection(const MasterAddress& server, const base::Deadline& 
 }
 
 // 0, or the errno that makes it worth another try; ETIMEDOUT also when the hello is not answered.
-int TcpConnection::try_hello(const base::Deadline& deadline) {
+int TcpConnection::try_hello(const base::Deadline& deadline, const Request* question) {
     int error = 0;
     fd_ = base::try_connect_tcp(server_.host, server_.port, deadline, error);
     if (!fd_) return error;
     if (connected_to_itself(fd_.get())) return ECONNREFUSED;
     try {
-        if (answers_hello(deadline)) return 0;
+        if (answers_hello(deadline, question)) return 0;
     } catch (const SystemError& lost) {
         return lost.code();
     } catch (const TimeoutError&) {
@@ -84,9 +84,10 @@ int TcpConnection::try_hello(const base::Deadline& deadline) {
 }
 
 // The older numbering has no hello; whether no keys are there is a question without effect.
-bool TcpConnection::answers_hello(const base::Deadline& deadline) {
+bool TcpConnection::answers_hello(const base::Deadline& deadline, const Request* question) {
+    const std::string asked = question != nullptr ? encode_request(*question, era_) : "";
     if (era_ == Era::legacy) {
-        send({.op = Opcode::check}, deadline, "hello");
+        send_bytes(encode_request({.op = Opcode::check}, era_) + asked, deadline, "hello");
         return receive_u8(deadline, "hello") == static_cast<std::uint8_t>(CheckReply::ready);
     }
     // An older server takes all this for the length of a key. The bit, beyond any pid, makes the
@@ -94,7 +95,7 @@ bool TcpConnection::answers_hello(const base::Deadline& deadline) {
     constexpr std::uint32_t impossible_length = 1U << 23;
     const auto nonce = static_cast<std::uint32_t>(::getpid()) | impossible_length;
     send_bytes(encode_request({.op = Opcode::validate, .number = validate_magic}, era_) +
-                   encode_request({.op = Opcode::ping, .number = nonce}, era_),
+                   encode_request({.op = Opcode::ping, .number = nonce}, era_) + asked,
                deadline, "hello");
     return receive_u32(deadline, "hello") == nonce;
 }
@@ -102,6 +103,11 @@ bool TcpConnection::answers_hello(const base::Deadline& deadline) {
 void TcpConnection::send(const Request& request, const base::Deadline& deadline,
                          const std::string& doing) {
     send_bytes(encode_request(request, era_), deadline, doing);
+}
+
+void TcpConnection::send_both(const Request& first, const Request& second,
+                              const base::Deadline& deadline, const std::string& doing) {
+    send_bytes(encode_request(first, era_) + encode_request(second, era_), deadline, doing);
 }
 
 namespace {

@@ -23,13 +23,16 @@ public:
     // Connects and says hello, again and again with growing pauses until the deadline. Throws
     // TimeoutError when nobody answered, SystemError at once when the answer is not a store's
     // (EPROTO), or when nobody listens and that means that the server is gone (`give_up`).
-    // `expected`: the numbering that is tried first.
+    // `expected`: the numbering that is tried first. `question`: a request that changes nothing,
+    // so that it may be sent with each hello; its reply is the caller's to receive.
     TcpConnection(const MasterAddress& server, const base::Deadline& deadline, Refused refused,
-                  Era expected = Era::modern);
+                  Era expected = Era::modern, const Request* question = nullptr);
 
     // `doing` is for the messages: "get of keys [a]". All throw SystemError when the connection is
     // lost and TimeoutError when the deadline passes.
     void send(const Request& request, const base::Deadline& deadline, const std::string& doing);
+    void send_both(const Request& first, const Request& second, const base::Deadline& deadline,
+                   const std::string& doing);
     std::uint8_t receive_u8(const base::Deadline& deadline, const std::string& doing);
     std::uint32_t receive_u32(const base::Deadline& deadline, const std::string& doing);
     std::int64_t receive_i64(const base::Deadline& deadline, const std::string& doing);
@@ -41,8 +44,8 @@ public:
     Era era() const { return era_; }
 
 private:
-    int try_hello(const base::Deadline& deadline);
-    bool answers_hello(const base::Deadline& deadline);
+    int try_hello(const base::Deadline& deadline, const Request* question);
+    bool answers_hello(const base::Deadline& deadline, const Request* question);
     void send_bytes(const std::string& bytes, const base::Deadline& deadline,
                     const std::string& doing);
     std::string receive(std::size_t bytes, const base::Deadline& deadline,

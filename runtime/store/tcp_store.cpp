@@ -30,8 +30,8 @@ constexpr std::size_t most_keys_asked_after = 64;
 
 class TcpStore final : public Store {
 public:
-    TcpStore(const MasterAddress& server, Timeout timeout);
-    void require_attempt(int attempt);
+    // `attempt`: the server is the launcher's, and must serve this one.
+    TcpStore(const MasterAddress& server, Timeout timeout, std::optional<int> attempt);
 
     using Store::get;
     using Store::multi_get;
@@ -52,7 +52,8 @@ public:
     Timeout timeout() const override { return timeout_; }
 
 private:
-    enum class ReplyKind { none, byte, number, value, values, attempt };
+    // checked_values: CHECK is sent before the request; its reply, then the values.
+    enum class ReplyKind { none, byte, number, value, values, checked_values };
     struct Answer {
         std::uint8_t byte = 0;
         std::int64_t number = 0;
@@ -63,12 +64,15 @@ private:
     Answer exchange(const Request& request, ReplyKind kind, const std::string& what) {
         return exchange(request, kind, what, timeout_);
     }
+    void require_attempt(int attempt, const Deadline& deadline);
     bool all_there(const StoreKeys& keys, Timeout timeout);
     void wait_elsewhere(const StoreKeys& keys, const Deadline& deadline);
-    bool wait_on(TcpConnection& connection, const StoreKeys& keys, const Deadline& deadline) const;
+    bool finish_wait(TcpConnection& connection, const std::string& doing,
+                     const Deadline& deadline) const;
     StoreKeys still_missing(const StoreKeys& keys);
     bool can_cancel() const { return era_ == Era::modern; }
-    TcpConnection borrow_connection(const Deadline& deadline);
+    TcpConnection start_wait(const StoreKeys& keys, const std::string& doing,
+                             const Deadline& deadline);
     void give_back(TcpConnection connection);
     Deadline exchange_deadline(Timeout timeout) const {
         return Deadline::after(std::max(timeout, std::min(timeout_, exchange_grace)));
@@ -76,6 +80,7 @@ private:
 
     const MasterAddress server_;
     const Timeout timeout_;
+    const bool is_jobs_;  // the server is the launcher's
     const pid_t owner_ = ::getpid();
     std::mutex mutex_;                         // of connection_; held for one exchange
     std::optional<TcpConnection> connection_;  // nothing: it was lost
@@ -100,23 +105,32 @@ StoreKeys on_wire(const StoreKeys& keys) {
     return wire_keys;
 }
 
-TcpStore::TcpStore(const MasterAddress& server, Timeout timeout)
-    : server_(server), timeout_(timeout) {
-    const auto deadline = Deadline::after(timeout);
-    auto& connection = connection_.emplace(server, deadline, TcpConnection::Refused::try_again);
-    where_ = connection.where();
-    era_ = connection.era();
-    // PyTorch's rank 0 counts these to know that all workers have come.
-    exchange({.op = Opcode::add, .keys = {"init/"}, .number = 1}, ReplyKind::number, "hello");
+bool is_ready(std::uint8_t check_reply) {
+    return check_reply == static_cast<std::uint8_t>(CheckReply::ready);
 }
 
-void TcpStore::require_attempt(int attempt) {
-    const Answer answer =
-        exchange({.op = Opcode::attempt, .number = attempt}, ReplyKind::attempt, "attempt");
-    if (static_cast<AttemptReply>(answer.byte) == AttemptReply::same) return;
+TcpStore::TcpStore(const MasterAddress& server, Timeout timeout, std::optional<int> attempt)
+    : server_(server), timeout_(timeout), is_jobs_(attempt.has_value()) {
+    const auto deadline = Deadline::after(timeout);
+    const Request question{.op = Opcode::attempt, .number = attempt.value_or(0)};
+    auto& connection = connection_.emplace(server, deadline, TcpConnection::Refused::try_again,
+                                           Era::modern, is_jobs_ ? &question : nullptr);
+    where_ = connection.where();
+    era_ = connection.era();
+    if (attempt) {
+        require_attempt(*attempt, deadline);
+    } else {  // PyTorch's rank 0 counts these to know that all workers have come
+        exchange({.op = Opcode::add, .keys = {"init/"}, .number = 1}, ReplyKind::number, "hello");
+    }
+}
+
+void TcpStore::require_attempt(int attempt, const Deadline& deadline) {
+    const auto reply = static_cast<AttemptReply>(connection_->receive_u8(deadline, "attempt"));
+    const std::uint32_t served = connection_->receive_u32(deadline, "attempt");
+    if (reply == AttemptReply::same) return;
     throw UsageError{"store: this process belongs to attempt " + std::to_string(attempt) +
-                     " of the job, but " + where_ + " serves attempt " +
-                     std::to_string(answer.number) + "; it was left behind by a restart"};
+                     " of the job, but " + where_ + " serves attempt " + std::to_string(served) +
+                     "; it was left behind by a restart"};
 }
 
 // One request and its reply on the shared connection.
@@ -135,7 +149,13 @@ TcpStore::Answer TcpStore::exchange(const Request& request, ReplyKind kind, cons
     }
     Answer answer;
     try {
-        connection_->send(request, deadline, doing);
+        if (kind == ReplyKind::checked_values) {
+            connection_->send_both({.op = Opcode::check, .keys = request.keys}, request, deadline,
+                                   doing);
+            answer.byte = connection_->receive_u8(deadline, doing);
+        } else {
+            connection_->send(request, deadline, doing);
+        }
         switch (kind) {
             case ReplyKind::none:
                 break;
@@ -149,13 +169,10 @@ TcpStore::Answer TcpStore::exchange(const Request& request, ReplyKind kind, cons
                 answer.values.push_back(connection_->receive_value(deadline, doing));
                 break;
             case ReplyKind::values:
+            case ReplyKind::checked_values:
                 for (std::size_t i = 0; i < request.keys.size(); ++i) {
                     answer.values.push_back(connection_->receive_value(deadline, doing));
                 }
-                break;
-            case ReplyKind::attempt:
-                answer.byte = connection_->receive_u8(deadline, doing);
-                answer.number = connection_->receive_u32(deadline, doing);
                 break;
         }
     } catch (...) {
@@ -192,7 +209,7 @@ bool TcpStore::check(const StoreKeys& keys) { return all_there(on_wire(keys), ti
 bool TcpStore::all_there(const StoreKeys& wire_keys, Timeout timeout) {
     const auto answer =
         exchange({.op = Opcode::check, .keys = wire_keys}, ReplyKind::byte, "check", timeout);
-    return answer.byte == static_cast<std::uint8_t>(CheckReply::ready);
+    return is_ready(answer.byte);
 }
 
 void TcpStore::wait(const StoreKeys& keys, Timeout timeout) {
@@ -204,8 +221,9 @@ void TcpStore::wait(const StoreKeys& keys, Timeout timeout) {
 // Waits on a connection of its own. Throws TimeoutError with the keys that are missing.
 void TcpStore::wait_elsewhere(const StoreKeys& keys, const Deadline& deadline) {
     if (!deadline.passed()) {
-        auto connection = borrow_connection(deadline);
-        const bool came = wait_on(connection, keys, deadline);
+        const auto doing = "waiting for keys " + name_keys(keys);
+        auto connection = start_wait(keys, doing, deadline);
+        const bool came = finish_wait(connection, doing, deadline);
         if (came || can_cancel()) give_back(std::move(connection));
         if (came) return;
     }
@@ -214,12 +232,9 @@ void TcpStore::wait_elsewhere(const StoreKeys& keys, const Deadline& deadline) {
     throw TimeoutError{not_set_message(missing, deadline.timeout(), where_)};
 }
 
-// WAIT; when the time is over CANCEL_WAIT. Returns whether all keys came.
-bool TcpStore::wait_on(TcpConnection& connection, const StoreKeys& keys,
-                       const Deadline& deadline) const {
-    const auto doing = "waiting for keys " + name_keys(keys);
-    const auto plain = exchange_deadline(deadline.timeout());
-    connection.send({.op = Opcode::wait, .keys = on_wire(keys)}, plain, doing);
+// WAIT has been sent; when the time is over CANCEL_WAIT. Returns whether all keys came.
+bool TcpStore::finish_wait(TcpConnection& connection, const std::string& doing,
+                           const Deadline& deadline) const {
     const bool answered = connection.readable(deadline);
     const auto last = exchange_deadline(milliseconds{0});
     const auto expect = [&](std::uint8_t got, WaitReply wanted) {
@@ -245,17 +260,24 @@ StoreKeys TcpStore::still_missing(const StoreKeys& keys) {
     return missing;
 }
 
-TcpConnection TcpStore::borrow_connection(const Deadline& deadline) {
+// Returns a connection on which WAIT has been sent: an idle one, or a new one with its hello.
+TcpConnection TcpStore::start_wait(const StoreKeys& keys, const std::string& doing,
+                                   const Deadline& deadline) {
+    const Request request{.op = Opcode::wait, .keys = on_wire(keys)};
+    std::optional<TcpConnection> idle;
     {
         const std::lock_guard lock{idle_mutex_};
         if (!idle_.empty()) {
-            auto connection = std::move(idle_.back());
+            idle = std::move(idle_.back());
             idle_.pop_back();
-            return connection;
         }
     }
-    return TcpConnection{server_, exchange_deadline(deadline.left()),
-                         TcpConnection::Refused::give_up, era_};
+    const auto plain = exchange_deadline(deadline.left());
+    if (!idle) {
+        return TcpConnection{server_, plain, TcpConnection::Refused::give_up, era_, &request};
+    }
+    idle->send(request, plain, doing);
+    return std::move(*idle);
 }
 
 void TcpStore::give_back(TcpConnection connection) {
@@ -291,7 +313,15 @@ void TcpStore::append(const std::string& key, const std::string& value) {
 
 StoreValues TcpStore::multi_get(const StoreKeys& keys, Timeout timeout) {
     const auto deadline = Deadline::after(timeout);
-    wait(keys, timeout);
+    const Request request{.op = keys.size() == 1 ? Opcode::get : Opcode::multi_get,
+                          .keys = on_wire(keys)};
+    if (is_jobs_ && keys.size() == 1) {
+        Answer answer = exchange(request, ReplyKind::checked_values, "get", timeout);
+        if (is_ready(answer.byte)) return std::move(answer.values);
+        wait_elsewhere(keys, deadline);
+    } else {
+        wait(keys, timeout);
+    }
     if (era_ == Era::legacy) {
         StoreValues values;
         for (const auto& key : on_wire(keys)) {
@@ -301,8 +331,6 @@ StoreValues TcpStore::multi_get(const StoreKeys& keys, Timeout timeout) {
         }
         return values;
     }
-    const Request request{.op = keys.size() == 1 ? Opcode::get : Opcode::multi_get,
-                          .keys = on_wire(keys)};
     return exchange(request, ReplyKind::values, "get", deadline.left()).values;
 }
 
@@ -325,13 +353,11 @@ std::int64_t TcpStore::num_keys() {
 
 std::shared_ptr<Store> store::connect_job_store(const MasterAddress& master, int attempt,
                                                 Store::Timeout timeout) {
-    auto client = std::make_shared<store::TcpStore>(master, timeout);
-    client->require_attempt(attempt);
-    return client;
+    return std::make_shared<store::TcpStore>(master, timeout, attempt);
 }
 
 std::shared_ptr<Store> connect_tcp_store(const MasterAddress& master, Store::Timeout timeout) {
-    return std::make_shared<store::TcpStore>(master, timeout);
+    return std::make_shared<store::TcpStore>(master, timeout, std::nullopt);
 }
 
 }  // namespace ddp
