@@ -5,13 +5,19 @@
 #include "backends/shm/shm_backend.hpp"
 #include "base/log.hpp"
 #include "base/socket.hpp"
+#include "base/unique_fd.hpp"
 
 #include <ddp/error.hpp>
 #include <ddp/version.hpp>
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
+#include <chrono>
 #include <cstdlib>
-#include <fstream>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -24,17 +30,19 @@ const std::string region_key = "shm/region";
 // Set by each rank when it comes, and when it knows what it can have.
 std::string here_key(int rank) { return "backend/here/" + std::to_string(rank); }
 const std::string wants_prefix = "backend/rank/";
+// Set by each rank that cannot have shm, for those who wait in the region.
+const std::string no_shm_key = "backend/no_shm";
 const std::string gloo_prefix = "backend/gloo/";
 
-// Tells two machines apart that have the same name.
-std::string boot_id() {
-    std::ifstream file("/proc/sys/kernel/random/boot_id");
-    std::string id;
-    std::getline(file, id);
-    return id;
+// With what tells two machines apart that have the same name. Not by a stream: to prepare the first
+// one of a process takes longer than to read this.
+std::string host_id() {
+    std::array<char, 64> boot_id{};
+    const base::UniqueFd file(::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
+    const ssize_t got = file ? ::read(file.get(), boot_id.data(), boot_id.size()) : 0;
+    const std::string_view id(boot_id.data(), static_cast<std::size_t>(got > 0 ? got : 0));
+    return base::host_name() + "/" + std::string(id.substr(0, id.find('\n')));
 }
-
-std::string host_id() { return base::host_name() + "/" + boot_id(); }
 
 // What one rank publishes: what it wants, and why it cannot have it (empty: it can).
 struct Standing {
@@ -71,6 +79,7 @@ shm::Tuning tuning_for(const GroupContext& group) {
 
 // Rank 0 makes the region, the others open it. Throws when that fails.
 std::shared_ptr<shm::SharedRegion> meet_in_region(const GroupContext& group,
+                                                  const std::string& host,
                                                   const base::Deadline& deadline) {
     if (group.me.rank == lowest_rank) {
         std::shared_ptr<shm::SharedRegion> region;
@@ -79,16 +88,16 @@ std::shared_ptr<shm::SharedRegion> meet_in_region(const GroupContext& group,
             region = shm::SharedRegion::create(group.me.world_size, tuning_for(group));
             address = region->address();
         } catch (const std::exception&) {
-            group.store->set(region_key, host_id() + "\n");
+            group.store->set(region_key, host + "\n");
             throw;
         }
-        group.store->set(region_key, host_id() + "\n" + address);
+        group.store->set(region_key, host + "\n" + address);
         return region;
     }
     const std::string published = group.store->get(region_key, deadline.left());
     const std::size_t newline = published.find('\n');
-    if (const std::string host = published.substr(0, newline); host != host_id()) {
-        throw UsageError(shm_refusal_of_foreign_host(host));
+    if (const std::string theirs = published.substr(0, newline); theirs != host) {
+        throw UsageError(shm_refusal_of_foreign_host(theirs));
     }
     const std::string address = published.substr(newline + 1);
     if (address.empty()) throw UsageError("has no region to open: rank 0 could not make it");
@@ -154,7 +163,6 @@ StoreValues exchange(const GroupContext& group, const std::string& prefix, const
 
 std::vector<Standing> exchange(const GroupContext& group, const Standing& mine,
                                const base::Deadline& deadline) {
-    if (group.me.world_size == 1) return {mine};
     std::vector<Standing> all;
     for (const std::string& text : exchange(group, wants_prefix, mine.encode(), deadline)) {
         all.push_back(Standing::decode(text));
@@ -214,19 +222,63 @@ bool may_be_shm(ddp::Backend wanted) {
 }
 
 // Null, and the reason in `refusal`, when this rank cannot have it.
-std::shared_ptr<shm::SharedRegion> try_region(const GroupContext& group, std::string& refusal,
+std::shared_ptr<shm::SharedRegion> try_region(const GroupContext& group, Standing& mine,
                                               const base::Deadline& deadline) {
     if (group.me.world_size == 1) return shm::SharedRegion::create(1, tuning_for(group));
     try {
-        auto region = meet_in_region(group, deadline);
-        region->introduce(group.me.rank);
+        auto region = meet_in_region(group, mine.host, deadline);
+        region->introduce(group.me.rank, static_cast<std::uint32_t>(mine.wanted));
         return region;
     } catch (const TimeoutError&) {
         throw_missing(group, deadline);
     } catch (const Error& error) {
-        refusal = why_not(error);
+        mine.shm_refusal = why_not(error);
         return nullptr;
     }
+}
+
+bool says_no(const GroupContext& group, const base::Deadline& deadline) {
+    try {
+        return group.store->check({no_shm_key});
+    } catch (const TimeoutError&) {
+        throw_missing(group, deadline);
+    }
+}
+
+// Whether all ranks have come to the region, which is then the group's: all find the same, as who
+// has come stays. False once one says that it will not. The store is asked no more than now and
+// then, for a rank that comes wakes who waits for it. From the last one on: ranks start in order.
+bool all_come(const GroupContext& group, const shm::SharedRegion& region,
+              const base::Deadline& deadline) {
+    using std::chrono::milliseconds;
+    milliseconds pause{20};
+    for (int rank = group.me.world_size - 1; rank >= 0;) {
+        if (region.has_come(rank, std::min(pause, deadline.left()))) {
+            --rank;
+            continue;
+        }
+        if (says_no(group, deadline)) return false;
+        if (deadline.passed()) throw_missing(group, deadline);
+        pause = std::min(2 * pause, milliseconds{200});
+    }
+    return true;
+}
+
+// What all ranks stand for, from the region where all came there, else from the store.
+std::vector<Standing> meet(const GroupContext& group, const shm::SharedRegion* region,
+                           const Standing& mine, const base::Deadline& deadline) {
+    if (group.me.world_size == 1) return {mine};
+    if (region == nullptr) {
+        group.store->set(no_shm_key, "");
+    } else if (all_come(group, *region, deadline)) {
+        std::vector<Standing> all;
+        for (int rank = 0; rank < group.me.world_size; ++rank) {
+            const std::uint32_t wanted = region->block(rank).wanted;
+            all.push_back({static_cast<ddp::Backend>(wanted), mine.host, {}, {}});
+        }
+        return all;
+    }
+    return exchange(group, mine, deadline);
 }
 
 std::unique_ptr<Backend> make_shm(const GroupContext& group,
@@ -274,11 +326,11 @@ std::unique_ptr<Backend> choose(const GroupContext& group, const base::Deadline&
     if (may_be_shm(group.wanted)) {
         static_cast<void>(
             tuning_for(group));  // a wrong variable is an error, not a reason for Gloo
-        region = try_region(group, mine.shm_refusal, deadline);
+        region = try_region(group, mine, deadline);
     } else if (group.me.world_size > 1 && group.me.rank == lowest_rank) {
-        group.store->set(region_key, host_id() + "\n");  // for ranks that want something else
+        group.store->set(region_key, mine.host + "\n");  // for ranks that want something else
     }
-    const std::vector<Standing> all = exchange(group, mine, deadline);
+    const std::vector<Standing> all = meet(group, region.get(), mine, deadline);
     require_same_wish(all);
     const std::string no_shm = list_refusals(all, &Standing::shm_refusal);
     if (region && no_shm.empty()) return make_shm(group, std::move(region));

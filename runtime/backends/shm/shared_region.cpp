@@ -4,9 +4,12 @@
 
 #include <ddp/error.hpp>
 
+#include <linux/futex.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <ctime>
 #include <new>
 
 namespace ddp::shm {
@@ -81,11 +84,22 @@ std::shared_ptr<SharedRegion> SharedRegion::open(const std::string& address,
 
 RegionHeader& SharedRegion::header() const { return at<RegionHeader>(memory_->data()); }
 
-void SharedRegion::introduce(int rank) const {
+void SharedRegion::introduce(int rank, std::uint32_t wanted) const {
     RankBlock& mine = block(rank);
+    mine.wanted = wanted;
     mine.token_address = reinterpret_cast<std::uintptr_t>(&token_);
     mine.token = token_;
     mine.pid.store(::getpid(), std::memory_order_release);
+    ::syscall(SYS_futex, &mine.pid, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
+}
+
+bool SharedRegion::has_come(int rank, std::chrono::nanoseconds at_most) const {
+    std::atomic<std::int32_t>& pid = block(rank).pid;
+    if (pid.load(std::memory_order_acquire) != 0) return true;
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(at_most);
+    const timespec time{seconds.count(), static_cast<long>((at_most - seconds).count())};
+    ::syscall(SYS_futex, &pid, FUTEX_WAIT, 0, &time, nullptr, 0);
+    return pid.load(std::memory_order_acquire) != 0;
 }
 
 std::uint64_t* SharedRegion::parts(int rank, std::uint64_t parity) const {

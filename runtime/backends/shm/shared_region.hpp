@@ -7,6 +7,7 @@
 #include "base/deadline.hpp"
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -85,7 +86,8 @@ struct alignas(2 * cache_line) RankBlock {
     std::uint64_t token_address;
     std::uint64_t token;
     std::atomic<std::uint32_t> reads_peers;  // 1: this rank has found all tokens
-    std::atomic<std::int32_t> pid;
+    std::uint32_t wanted;                    // the ddp::Backend that this rank asks for
+    std::atomic<std::int32_t> pid;  // 0: has not come yet, and futex words of who waits for that
 };
 
 struct alignas(2 * cache_line) Channel {
@@ -106,8 +108,11 @@ public:
     int ranks() const { return static_cast<int>(layout_.ranks); }
     RegionHeader& header() const;
     RankBlock& block(int rank) const { return blocks_[rank]; }
-    // Writes down who this rank is: before any rank makes a backend of the region.
-    void introduce(int rank) const;
+    // Writes down who this rank is, and what it wants: before any rank makes a backend of the
+    // region.
+    void introduce(int rank, std::uint32_t wanted = 0) const;
+    // Whether it has, now or within `at_most`.
+    bool has_come(int rank, std::chrono::nanoseconds at_most) const;
     // 2 * ranks() counts of an uneven all_to_all: sent, then received.
     std::uint64_t* parts(int rank, std::uint64_t parity) const;
     Channel& channel(int from, int to) const;
