@@ -72,6 +72,7 @@ private:
     SignalReader signals_;
     std::optional<store::StoreServer> store_;
     Poller events_;
+    bool waits_to_send_ = false;  // and so is woken when the channel has room
     LogTree logs_{job_.options.log_dir, job_.options.run_id};
     RestartPolicy restarts_;
     rlimit users_descriptor_limit_ = raise_descriptor_limit();
@@ -121,6 +122,7 @@ std::optional<int> Agent::run_attempt(int number) {
                      .worker = [](std::size_t index) { return tag_of(Source::worker, index); }});
     attempt_ = &attempt;
     const std::optional<Problem> problem = supervise(attempt);
+    channel_.flush();  // what is left behind may take its time to die
     if (!leash_held()) attempt.kill_now();
     attempt.sweep();
     // The report comes after the last words, but does not wait for a reader that takes nothing.
@@ -244,9 +246,13 @@ void Agent::request_stop(int signal, milliseconds grace) {
     if (attempt_ != nullptr) attempt_->request_stop(signal, grace);
 }
 
+// What one round had to say to the front goes out before the next is waited for.
 void Agent::update_events() {
+    channel_.flush();
     const bool waiting = channel_.queued_bytes() > 0;
+    if (waiting == waits_to_send_) return;
     events_.change(channel_.fd(), waiting ? EPOLLIN | EPOLLOUT : EPOLLIN, tag_of(Source::channel));
+    waits_to_send_ = waiting;
 }
 
 }  // namespace

@@ -86,7 +86,7 @@ void Attempt::start_workers(const rlimit& users_descriptor_limit) {
         Worker& worker = workers_.emplace_back(start_worker(std::move(start), rank, job_.terminal));
         events_.add(worker.process.pidfd(), EPOLLIN, tags_.worker(index));
         relay_.add_pipes_of(index);
-        channel_.send(StateMessage{WorkerState::started, rank, worker.process.pid()});
+        channel_.queue(StateMessage{WorkerState::started, rank, worker.process.pid()});
     }
     oom_before_ = read_oom_counts();  // now, while the workers get ready
 }
@@ -136,8 +136,8 @@ void Attempt::note_end(std::size_t index) {
     worker.ended_at = Clock::now();
     order_.push_back(index);
     events_.remove(worker.process.pidfd());
-    channel_.send(StateMessage{WorkerState::ended, worker.local_rank, worker.process.pid(),
-                               *worker.ended, worker.stopped_with});
+    channel_.queue(StateMessage{WorkerState::ended, worker.local_rank, worker.process.pid(),
+                                *worker.ended, worker.stopped_with});
     if (!worker.ended->ok() && !stop_.active()) start_failure_stop(worker);
     note_children();
 }

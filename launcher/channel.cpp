@@ -119,10 +119,9 @@ Message decode(std::string_view payload) {
 
 Channel::Channel(base::UniqueFd socket) : socket_(std::move(socket)) {}
 
-void Channel::send(const Message& message) {
+void Channel::queue(const Message& message) {
     if (!open_ || unheard_) return;
     base::append_frame(out_, encode(message));
-    flush();
 }
 
 void Channel::flush() {

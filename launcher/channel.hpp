@@ -90,9 +90,14 @@ public:
     // False once the other side is gone. Messages that came before that are still handed out.
     bool open() const { return open_; }
 
-    // Queues the message and sends what the socket takes now.
-    void send(const Message& message);
+    // For the next flush() or send(): many messages of one moment wake the other side once.
+    void queue(const Message& message);
+    // Sends what the socket takes now.
     void flush();
+    void send(const Message& message) {
+        queue(message);
+        flush();
+    }
     std::size_t queued_bytes() const { return out_.size() - sent_; }
 
     // Takes in what has arrived, a bounded amount a call.

@@ -79,7 +79,7 @@ void Relay::send(std::size_t index, Stream stream, std::string bytes) {
     Route& from = route(index, stream);
     if (!from.shown || !channel_.open()) return;
     from.in_flight += bytes.size();
-    channel_.send(OutputMessage{stream, workers_[index].local_rank, std::move(bytes)});
+    channel_.queue(OutputMessage{stream, workers_[index].local_rank, std::move(bytes)});
     OutputPipe& pipe = workers_[index].pipe(stream);
     if (pipe.open() && !from.waiting && from.in_flight > most_in_flight(workers_.size())) {
         from.waiting = true;

@@ -97,8 +97,8 @@ void StoreServer::Impl::run_ready() {
     for (int round = 0; round < rounds_a_call; ++round) {
         const int count =
             ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
-        if (count <= 0) return;
         for (int i = 0; i < count; ++i) handle(events[static_cast<std::size_t>(i)]);
+        if (count < static_cast<int>(events.size())) return;  // what came since wakes us anew
     }
 }
 
@@ -198,6 +198,7 @@ void StoreServer::Impl::read_from(ServerClient& client) {
             ::recv(client.fd(), read_buffer_.data(), read_buffer_.size(), MSG_DONTWAIT);
         if (count > 0) {
             execute(client, {read_buffer_.data(), static_cast<std::size_t>(count)});
+            if (static_cast<std::size_t>(count) < read_buffer_.size()) return;  // that was all
         } else if (count == 0) {
             return end_of_input(client);
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
