@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <array>
 #include <charconv>
 #include <string_view>
 
@@ -16,17 +17,15 @@ constexpr std::size_t max_bytes = 64 * 1024;  // vmstat has about 4 KiB
 
 std::string read_file(const std::string& path) {
     const base::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    std::string text;
-    if (!fd) return text;
-    text.resize(max_bytes);
+    if (!fd) return {};
+    std::array<char, max_bytes> buffer;  // not zeroed: most of it is never touched
     std::size_t filled = 0;
-    while (filled < text.size()) {
-        const ssize_t got = ::read(fd.get(), text.data() + filled, text.size() - filled);
+    while (filled < buffer.size()) {
+        const ssize_t got = ::read(fd.get(), buffer.data() + filled, buffer.size() - filled);
         if (got <= 0) break;
         filled += static_cast<std::size_t>(got);
     }
-    text.resize(filled);
-    return text;
+    return {buffer.data(), filled};
 }
 
 // The number of the line "oom_kill <number>", which all three files have.

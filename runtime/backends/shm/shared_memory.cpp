@@ -11,10 +11,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cinttypes>
 #include <cstdint>
+#include <cstdio>
 #include <new>
-#include <sstream>
 
 namespace ddp::shm {
 namespace {
@@ -105,17 +107,18 @@ std::string SharedMemory::address() const {
 
 std::shared_ptr<SharedMemory> SharedMemory::open(const std::string& address,
                                                  const base::Deadline& deadline) {
-    std::istringstream fields(address);
+    // Not by a stream: a process pays for its first one at its start.
     pid_t pid = 0;
     int remote_fd = -1;
     std::uint64_t cookie = 0;
-    std::string socket;
-    if (!(fields >> pid >> remote_fd >> cookie >> socket)) {
+    std::array<char, 128> socket{};
+    if (std::sscanf(address.c_str(), "%d %d %" SCNu64 " %127s", &pid, &remote_fd, &cookie,
+                    socket.data()) != 4) {
         throw UsageError("shm: '" + address + "' is not the address of shared memory");
     }
     const std::string path = "/proc/" + std::to_string(pid) + "/fd/" + std::to_string(remote_fd);
     base::UniqueFd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
-    if (!fd) fd = receive_region(socket, pid, deadline);
+    if (!fd) fd = receive_region(socket.data(), pid, deadline);
     struct stat status {};
     if (::fstat(fd.get(), &status) != 0) throw SystemError("shm: stat " + path, errno);
     const auto mapped = static_cast<std::size_t>(status.st_size);
