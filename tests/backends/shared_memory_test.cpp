@@ -44,6 +44,31 @@ TEST(SharedMemory, IsZeroedAlignedAndTheSameForAll) {
     EXPECT_EQ(opened->released().load(), 1U);
 }
 
+// Whether the memory has that page, mapped here or not.
+bool is_there(const std::byte* page) {
+    unsigned char in_core = 0;
+    EXPECT_EQ(::mincore(const_cast<std::byte*>(page), 1, &in_core), 0);
+    return (in_core & 1) != 0;
+}
+
+TEST(SharedMemory, HasTheRestOnceItIsReserved) {
+    constexpr std::size_t page = 4'096;
+    const auto made = SharedMemory::create(8 * page, "test", 2 * page);
+    const auto opened = SharedMemory::open(made->address(), Deadline::after(10s));
+    EXPECT_EQ(made->bytes(), 8 * page);
+    EXPECT_TRUE(is_there(made->data() + page));
+    if (is_there(made->data() + 4 * page)) GTEST_SKIP() << "this kernel takes all at once";
+    opened->reserve(3 * page + 100, page);  // of two pages
+    const std::vector<bool> expected{true, true, false, true, true, false, false, false};
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+        EXPECT_EQ(is_there(made->data() + i * page), expected[i]) << i;
+    }
+    opened->data()[4 * page] = std::byte{3};
+    made->reserve(0, 8 * page);
+    EXPECT_EQ(made->data()[4 * page], std::byte{3});
+    EXPECT_TRUE(is_there(opened->data() + 7 * page));
+}
+
 TEST(SharedMemory, StaysWithWhoHasItWhenItsMakerGoes) {
     auto made = SharedMemory::create(5'000, "test");
     const auto opened = SharedMemory::open(made->address(), Deadline::after(10s));

@@ -7,7 +7,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <filesystem>
 #include <functional>
+#include <iterator>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -80,6 +82,24 @@ TEST_F(CollectiveQueueTest, RunsOnTheThreadThatWaitsAtOnce) {
         own = notes->thread == std::this_thread::get_id();
     }
     EXPECT_TRUE(own);
+}
+
+std::size_t threads_of_this_process() {
+    const std::filesystem::directory_iterator tasks("/proc/self/task");
+    return static_cast<std::size_t>(std::distance(begin(tasks), end(tasks)));
+}
+
+TEST_F(CollectiveQueueTest, NeedsNoThreadToRunWhatIsWaitedFor) {
+    const std::size_t before = threads_of_this_process();
+    queue->run(Call{}, 1h);
+    EXPECT_EQ(notes->thread, std::this_thread::get_id());
+    EXPECT_EQ(threads_of_this_process(), before);
+    start()->wait();
+    EXPECT_EQ(threads_of_this_process(), before + 1);
+    notes->fails = 3;
+    EXPECT_THROW(queue->run(Call{}, 1h), ddp::PeerError);
+    EXPECT_THROW(queue->run(Call{}, 1h), ddp::PeerError) << "the group has failed";
+    EXPECT_EQ(notes->order, first(3));
 }
 
 TEST_F(CollectiveQueueTest, RunsWithoutAnybodyWaiting) {

@@ -117,6 +117,33 @@ TEST(TcpStore, ALeftoverOfAnEarlierAttemptIsRefused) {
     }
 }
 
+// The launcher's store: a round trip to join, and one a key; no init/.
+TEST(TcpStore, AsksTheJobsStoreWithTheHelloAndGetsAKeyInOneExchange) {
+    const std::string check = u8(5) + u64(1) + str("/k");
+    const std::string get = u8(3) + str("/k");
+    ScriptedServer jobs{[&](ScriptedServer& server) {
+        auto peer = server.accept();
+        peer.expect(hello + u8(13));
+        const std::string nonce = peer.receive(4);
+        peer.expect(u8(64) + u32(2));
+        peer.send(nonce + u8(0) + u32(2));
+        peer.expect(check + get);
+        peer.send(u8(0) + str("v"));
+        peer.expect(check + get);
+        peer.send(u8(1) + str(""));  // not there
+        auto waiting = server.accept();
+        waiting.expect(hello + u8(13));
+        const std::string another = waiting.receive(4);
+        waiting.expect(u8(6) + u64(1) + str("/k"));
+        waiting.send(another + u8(0));
+        peer.expect(get);
+        peer.send(str("w"));
+    }};
+    const auto store = store::connect_job_store({"127.0.0.1", jobs.port()}, 2, patient);
+    EXPECT_EQ(store->get("k"), "v");
+    EXPECT_EQ(store->get("k"), "w");
+}
+
 TEST(TcpStore, LongKeysAndListsAreCutInMessages) {
     const TcpStoreServer server{{"127.0.0.1", 0}};
     const auto store = connect_tcp_store({"127.0.0.1", server.port()}, patient);
