@@ -26,6 +26,7 @@ install(FILES
   ${PROJECT_BINARY_DIR}/ddp-config.cmake
   ${PROJECT_BINARY_DIR}/ddp-config-version.cmake
   ${PROJECT_SOURCE_DIR}/cmake/ddp_add_test.cmake
+  ${PROJECT_SOURCE_DIR}/cmake/ddp_start_fast.cmake
   DESTINATION ${ddp_cmake_dir})
 
 file(RELATIVE_PATH ddp_pc_to_prefix

@@ -113,7 +113,9 @@ def main():
         "in which all take turns. A ratio is the median of the rounds' ratios.",
         "- *start*: N times `/bin/true`; *floor*: a bare loop of posix_spawn and wait.",
         "- *first all-reduce*: N workers that join, all-reduce 4 bytes and end; *floor*: a bare "
-        "fork of N processes that meet in shared memory, without an exec.", "",
+        "fork of N processes that meet in shared memory, without an exec. ddp's worker is linked "
+        "with `ddp_start_fast` of its CMake package (libstdc++ inside, libc shared); the peers' "
+        "programs are linked by their `mpicxx` and need no libstdc++.", "",
         *measures_table(measures), "", repeats_line(results), "",
         "### Start", "", *times_table(results, "start", START_RANKS), "",
         "### First all-reduce", "", *times_table(results, "first", FIRST_RANKS), "",
