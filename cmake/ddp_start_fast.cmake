@@ -3,7 +3,7 @@
 # Links a worker program with libstdc++ and libgcc inside it: each rank then has a C library to load
 # and nothing else, which takes a third off the time from its exec to its main. For programs whose
 # other libraries are C ones or static: a shared library in C++ (LibTorch) brings its own libstdc++,
-# and objects of both must not meet.
+# and objects and exceptions of both must not meet. So backend gloo refuses such a program.
 function(ddp_start_fast target)
   if(NOT ARGC EQUAL 1 OR NOT TARGET "${target}")
     message(FATAL_ERROR "ddp_start_fast: '${ARGV}' is not one target")
