@@ -27,6 +27,7 @@ install(FILES
   ${PROJECT_BINARY_DIR}/ddp-config-version.cmake
   ${PROJECT_SOURCE_DIR}/cmake/ddp_add_test.cmake
   ${PROJECT_SOURCE_DIR}/cmake/ddp_start_fast.cmake
+  ${PROJECT_SOURCE_DIR}/cmake/ddp_torch.cmake
   DESTINATION ${ddp_cmake_dir})
 
 file(RELATIVE_PATH ddp_pc_to_prefix

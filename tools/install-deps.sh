@@ -14,7 +14,7 @@ packages=(
     zlib1g-dev libssl-dev libgloo-dev
     libgtest-dev libgmock-dev libbenchmark-dev
 )
-interop_packages=(python3-torch openmpi-bin mpich libopenmpi-dev libmpich-dev valgrind)
+interop_packages=(python3-torch libtorch-dev openmpi-bin mpich libopenmpi-dev libmpich-dev valgrind)
 
 usage() { sed -n '2,8s/^# \{0,1\}//p' "$0"; }
 

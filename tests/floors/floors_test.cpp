@@ -16,9 +16,9 @@ namespace fs = std::filesystem;
 const fs::path root = DDP_SOURCE_DIR;
 
 const std::map<std::string, int> floors = {
-    {"base", 0},          {"contract", 1}, {"store", 1},         {"tensor", 1},  {"launch", 2},
-    {"backends", 2},      {"data", 2},     {"process_group", 3}, {"reducer", 4}, {"checkpoint", 4},
-    {"data_parallel", 4}, {"testing", 5},  {"launcher", 2},
+    {"base", 0},          {"contract", 1}, {"store", 1},         {"tensor", 1},   {"launch", 2},
+    {"backends", 2},      {"data", 2},     {"process_group", 3}, {"reducer", 4},  {"checkpoint", 4},
+    {"data_parallel", 4}, {"testing", 5},  {"torch", 5},         {"launcher", 2},
 };
 // The room that owns each public header: including it counts as including the room.
 const std::map<std::string, std::string> owners = {
@@ -50,6 +50,7 @@ const std::map<std::string, std::string> owners = {
     {"testing.hpp", "testing"},
     {"testing_ranks.hpp", "testing"},
     {"ddp.hpp", "testing"},
+    {"torch.hpp", "torch"},
 };
 std::vector<fs::path> sources_below(const fs::path& folder) {
     std::vector<fs::path> files;
@@ -71,12 +72,16 @@ std::vector<std::string> lines_of(const fs::path& file) {
 // The rooms that a file's include lines name.
 std::vector<std::string> included_rooms(const fs::path& file) {
     static const std::regex internal(R"(^#include "([a-z_]+)/.*")");
-    static const std::regex own_public(R"(^#include <ddp/([a-z_]+\.hpp)>)");
+    static const std::regex own_public(R"(^#include <ddp/((torch/)?[a-z_]+\.hpp)>)");
     std::vector<std::string> rooms;
     for (const std::string& line : lines_of(file)) {
         std::smatch match;
         if (std::regex_search(line, match, internal)) rooms.push_back(match[1]);
         if (std::regex_search(line, match, own_public)) {
+            if (match[2].matched) {
+                rooms.push_back("torch");
+                continue;
+            }
             const auto owner = owners.find(match[1]);
             EXPECT_NE(owner, owners.end()) << file << ": no room owns " << match[1];
             if (owner != owners.end()) rooms.push_back(owner->second);
@@ -90,6 +95,7 @@ std::string room_of(const fs::path& file) {
     auto part = relative.begin();
     if (*part == "launcher") return "launcher";
     if (*part == "include") {
+        if (relative.parent_path().filename() == "torch") return "torch";
         const auto owner = owners.find(relative.filename());
         return owner == owners.end() ? "(none)" : owner->second;
     }
@@ -131,6 +137,8 @@ TEST(Floors, PublicHeadersShowNoForeignType) {
             EXPECT_FALSE(std::regex_search(line, foreign)) << file << ": " << line;
             const bool gtest = line.find("gtest/") != std::string::npos;
             EXPECT_TRUE(!gtest || file.filename() == "testing.hpp") << file;
+            const bool torch = std::regex_search(line, std::regex("#include <(torch|c10|ATen)/"));
+            EXPECT_TRUE(!torch || room_of(file) == "torch") << file;
         }
     }
 }

@@ -119,6 +119,18 @@ TorchsStoreClientIsServed() {
     under_launch --nproc_per_node=2 -- "$python" -u "$here/torch_store.py"
 }
 
+# The same weights and data: the same losses as Python's DistributedDataParallel, on each rank at each step.
+LibTorchTrainsAsPythonDoes() {
+    need_torch
+    export PYTHONWARNINGS=ignore
+    local type
+    for type in float32 float64; do
+        under_launch --nproc_per_node=2 -- "$build/tests/bin/ddp_torch_train_curve" $type >"$work/ours"
+        under_launch --nproc_per_node=2 -- "$python" -u "$here/../torch/torch_curve.py" $type >"$work/python"
+        "$python" "$here/../torch/torch_curve.py" compare "$work/ours" "$work/python" || fail "the losses of $type differ"
+    done
+}
+
 OurStoreClientIsServedByTorch() {
     need_torch
     timeout 150 "$python" -u "$here/torch_store_server.py" "$build/tests/bin/ddp_test_store_client"

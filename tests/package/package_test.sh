@@ -47,6 +47,47 @@ LinksBesideAnotherSpdlog() {
         fail "libddp.a defines or wants symbols of spdlog"
 }
 
+# A project that asks for the LibTorch adapter.
+make_torch_project() {
+    install_ddp
+    cat >"$work/main.cpp" <<EOF
+#include <ddp/torch.hpp>
+
+#include <torch/torch.h>
+
+int main() {
+    auto group = ddp::init_process_group();
+    ddp::libtorch::DistributedDataParallel model{torch::nn::Linear(3, 2), group};
+    model(torch::ones({1, 3})).sum().backward();
+    return model->bias.grad().sum().item<float>() == 2 ? 0 : 1;
+}
+EOF
+    cat >"$work/CMakeLists.txt" <<EOF
+cmake_minimum_required(VERSION 3.22)
+project(outside LANGUAGES CXX)
+find_package(ddp CONFIG REQUIRED COMPONENTS torch)
+add_executable(main main.cpp)
+target_link_libraries(main PRIVATE ddp::torch)
+EOF
+}
+
+ComponentTorchBuildsALibTorchProgram() {
+    make_torch_project
+    local ccache=()
+    if command -v ccache >/dev/null; then ccache=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
+    cmake -G Ninja -S "$work" -B "$work/build" -DCMAKE_PREFIX_PATH="$prefix" "${ccache[@]}" >"$work/configure.log"
+    cmake --build "$work/build"
+    OMP_NUM_THREADS=1 "$prefix/bin/ddp-launch" --nproc_per_node=2 "$work/build/main"
+}
+
+ComponentTorchIsRefusedWithoutTorch() {
+    make_torch_project
+    ! cmake -G Ninja -S "$work" -B "$work/build" -DCMAKE_PREFIX_PATH="$prefix" \
+        -DCMAKE_DISABLE_FIND_PACKAGE_Torch=ON >"$work/configure.log" 2>&1 || fail "it was found"
+    grep -q 'find_package(Torch) found none' "$work/configure.log" ||
+        fail "the message does not say what is missing: $(cat "$work/configure.log")"
+}
+
 AddSubdirectoryBuildsSharedWithoutLauncherAndBoost() {
     cat >"$work/CMakeLists.txt" <<EOF
 cmake_minimum_required(VERSION 3.22)
