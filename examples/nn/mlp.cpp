@@ -78,9 +78,11 @@ std::vector<std::int32_t> Mlp::predict(std::span<const float> images) {
     return best;
 }
 
-std::uint64_t digest(const Mlp& net) {
+std::uint64_t digest(const Mlp& net) { return digest(net.parameters()); }
+
+std::uint64_t digest(std::span<const ddp::Parameter> parameters) {
     std::uint64_t value = 0xCBF29CE484222325;
-    for (const ddp::Parameter& parameter : net.parameters()) {
+    for (const ddp::Parameter& parameter : parameters) {
         const auto* bytes = static_cast<const std::uint8_t*>(parameter.value.data);
         for (std::size_t i = 0; i < parameter.value.bytes(); ++i) {
             value = (value ^ bytes[i]) * 0x100000001B3;

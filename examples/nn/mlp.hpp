@@ -47,5 +47,6 @@ private:
 
 // 64-bit FNV-1a of the weights' bytes: equal digests mean equal bits.
 std::uint64_t digest(const Mlp& net);
+std::uint64_t digest(std::span<const ddp::Parameter> parameters);
 
 }  // namespace nn
