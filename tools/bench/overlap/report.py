@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""report.py ROWS DOCS: writes its section of DOCS/benchmarks.md from what run.py wrote. Every number and every verdict
+is computed from the rows."""
+import collections
+import json
+import os
+import sys
+from statistics import median
+
+from contestants import COPIES, LABELS, NETS, OURS, QUICK_NETS, RANKS, VIEWS
+from host import describe_host
+from reporting import judge, measures_table, number, print_measures, table, write_section
+
+
+class Results:
+    def __init__(self, path):
+        self.rows = collections.defaultdict(list)  # (net, contestant) -> rows
+        with open(path) as file:
+            self.facts, *rows = map(json.loads, file)
+        for row in rows:
+            self.rows[row["net"], row["contestant"]].append(row)
+        self.nets = [net for net in NETS + QUICK_NETS if (net.name, OURS) in self.rows]
+
+    def of(self, net, label, value):
+        return median(value(row) for row in self.rows[net.name, label])
+
+    def exposed(self, net, label):
+        return self.of(net, label, lambda row: row["averaging_ms"] - row["local_ms"])
+
+    def share(self, net, label):
+        return self.of(net, label, lambda row: 1 - row["local_ms"] / row["averaging_ms"])
+
+
+def make_measures(results):
+    def ratios(other):
+        return {f"{net.name} parameters": results.exposed(net, OURS) / results.exposed(net, other)
+                if results.exposed(net, other) > 0 else None for net in results.nets}
+
+    return [judge("exposed time: ours / PyTorch on Gloo", ratios(COPIES), at_most=1),
+            judge("exposed time: ours / PyTorch on Gloo, gradients as bucket views", ratios(VIEWS), at_most=1)]
+
+
+def lines(results, measures):
+    facts = results.facts
+    rows = []
+    for net in results.nets:
+        for label in LABELS:
+            local = results.of(net, label, lambda row: row["local_ms"])
+            averaging = results.of(net, label, lambda row: row["averaging_ms"])
+            rows.append([f"{net.parameters() / 1e6:.1f} M", label, number(local, 4), number(averaging, 4),
+                         number(results.exposed(net, label)), f"{100 * results.share(net, label):.1f} %"])
+    return [
+        "## How much communication a step shows",
+        "",
+        f"{facts['date']}: {describe_host(facts)}. `{facts['command']}`; PyTorch and LibTorch {facts['torch']}. Square "
+        f"linear layers with ReLU, batch {results.nets[0].batch} a rank, float32, SGD, {RANKS} ranks started by "
+        "`ddp-launch` with one compute thread each; default bucket sizes. Exposed is the median step with averaging "
+        f"minus the median step without (`no_sync`) in the same process; medians over {facts['rounds']} fresh runs.",
+        "",
+        *measures_table(measures),
+        "",
+        *table(["parameters", "DistributedDataParallel", "ms without averaging", "ms with", "exposed ms",
+                "share of the step"], rows),
+    ]
+
+
+def main():
+    results = Results(sys.argv[1])
+    measures = make_measures(results)
+    write_section(os.path.join(sys.argv[2], "benchmarks.md"), "overlap", lines(results, measures))
+    print_measures(measures)
+
+
+main()

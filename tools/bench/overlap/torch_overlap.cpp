@@ -1,0 +1,84 @@
+// The LibTorch contestant of overlap.sh; torch_overlap.py is the same program in Python. Rank 0
+// prints the median milliseconds of a step with averaging and of one without.
+// usage: ddp-torch-overlap WIDTH LAYERS BATCH BLOCKS
+#include <ddp/process_group.hpp>
+#include <ddp/run_worker.hpp>
+#include <ddp/torch.hpp>
+
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+namespace {
+
+constexpr int steps_in_block = 4;  // the first of each is not counted
+
+torch::nn::Sequential make_net(std::int64_t width, int layers) {
+    torch::nn::Sequential net;
+    for (int i = 0; i < layers; ++i) {
+        net->push_back(torch::nn::Linear(width, width));
+        net->push_back(torch::nn::ReLU());
+    }
+    return net;
+}
+
+double median(std::vector<double> values) {
+    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+    std::nth_element(values.begin(), middle, values.end());
+    return *middle;
+}
+
+// Runs a block of steps and keeps the milliseconds of all but the first.
+void time_block(const auto& step, std::vector<double>& milliseconds) {
+    for (int i = 0; i < steps_in_block; ++i) {
+        const auto begin = std::chrono::steady_clock::now();
+        step();
+        const std::chrono::duration<double, std::milli> time =
+            std::chrono::steady_clock::now() - begin;
+        if (i > 0) milliseconds.push_back(time.count());
+    }
+}
+
+void measure(std::int64_t width, int layers, std::int64_t batch, int blocks) {
+    auto group = ddp::init_process_group();
+    torch::manual_seed(group.rank());
+    auto net = make_net(width, layers);
+    torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(1e-3));
+    ddp::libtorch::DistributedDataParallel model{net, group};
+    const auto input = torch::randn({batch, width});
+    const auto target = torch::randn({batch, width});
+    const auto step = [&] {
+        for (torch::Tensor& value : net->parameters()) {
+            if (value.grad().defined()) value.mutable_grad().zero_();
+        }
+        torch::mse_loss(model->forward(input), target).backward();
+        optimizer.step();
+    };
+    for (int i = 0; i < steps_in_block; ++i) step();
+    std::vector<double> averaging;
+    std::vector<double> local;
+    for (int block = 0; block < blocks; ++block) {
+        {
+            const auto guard = model.no_sync();
+            time_block(step, local);
+        }
+        time_block(step, averaging);
+    }
+    if (group.rank() == 0) std::printf("%.4f %.4f\n", median(averaging), median(local));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    if (argc != 5) {
+        std::fputs("usage: ddp-torch-overlap WIDTH LAYERS BATCH BLOCKS\n", stderr);
+        return 2;
+    }
+    return ddp::run_worker([&] {
+        measure(std::atoll(argv[1]), std::atoi(argv[2]), std::atoll(argv[3]), std::atoi(argv[4]));
+    });
+}

@@ -1,0 +1,48 @@
+"""torch_overlap.py WIDTH LAYERS BATCH BLOCKS copies|views: torch_overlap.cpp with Python's DistributedDataParallel on
+Gloo. Rank 0 prints the median milliseconds of a step with averaging and of one without."""
+import sys
+import time
+from statistics import median
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+STEPS_IN_BLOCK = 4  # the first of each is not counted
+
+
+def time_block(step, milliseconds):
+    for i in range(STEPS_IN_BLOCK):
+        begin = time.monotonic()
+        step()
+        if i > 0:
+            milliseconds.append((time.monotonic() - begin) * 1e3)
+
+
+def main():
+    width, layers, batch, blocks = map(int, sys.argv[1:5])
+    dist.init_process_group("gloo")
+    torch.manual_seed(dist.get_rank())
+    net = nn.Sequential(*(m for _ in range(layers) for m in (nn.Linear(width, width), nn.ReLU())))
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+    model = nn.parallel.DistributedDataParallel(net, gradient_as_bucket_view=sys.argv[5] == "views")
+    inputs, target = torch.randn(batch, width), torch.randn(batch, width)
+
+    def step():
+        optimizer.zero_grad(set_to_none=False)
+        nn.functional.mse_loss(model(inputs), target).backward()
+        optimizer.step()
+
+    for _ in range(STEPS_IN_BLOCK):
+        step()
+    averaging, local = [], []
+    for _ in range(blocks):
+        with model.no_sync():
+            time_block(step, local)
+        time_block(step, averaging)
+    if dist.get_rank() == 0:
+        print(f"{median(averaging):.4f} {median(local):.4f}")
+    dist.destroy_process_group()
+
+
+main()
