@@ -61,7 +61,7 @@ std::unique_ptr<CollectiveOperation> CollectiveQueue::start(const backends::Call
     const std::lock_guard lock(lock_);
     if (failure_) std::rethrow_exception(failure_);
     // First of all, since it may fail: no other rank has counted an operation then.
-    if (!thread_) thread_ = std::make_unique<DelayedThread>([this] { run_all(); });
+    if (!thread_) thread_ = std::make_unique<DelayedThread>([this] { return run_all(); });
     auto operation = enqueue(call, timeout, std::move(body));
     thread_->arm(call.bytes() < small_bytes ? small_delay : large_delay);
     return operation;
@@ -104,8 +104,9 @@ void CollectiveQueue::complete(CollectiveOperation& wanted) noexcept {
     wake_sleepers();
 }
 
-void CollectiveQueue::run_all() noexcept {
+bool CollectiveQueue::run_all() noexcept {
     std::unique_lock lock(lock_);
+    const bool any = !queue_.empty();
     while (!queue_.empty()) {
         if (running_) {
             sleep(lock);
@@ -113,6 +114,7 @@ void CollectiveQueue::run_all() noexcept {
             run_front(lock);
         }
     }
+    return any;
 }
 
 void CollectiveQueue::run_front(std::unique_lock<QueueLock>& lock) noexcept {

@@ -79,7 +79,7 @@ private:
                                                  CollectiveOperation::Body body);
     void complete(CollectiveOperation& wanted) noexcept;  // blocks until it is
     void run_front(std::unique_lock<QueueLock>& lock) noexcept;
-    void run_all() noexcept;  // the thread's work
+    bool run_all() noexcept;  // the thread's work; whether there was any
     void sleep(std::unique_lock<QueueLock>& lock);
     void wake_sleepers();
     void publish(const CollectiveOperation& operation);

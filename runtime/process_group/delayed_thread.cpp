@@ -12,8 +12,13 @@
 #include <cstdint>
 
 namespace ddp::process_group {
+namespace {
 
-DelayedThread::DelayedThread(std::function<void()> work)
+constexpr int most_patience = 16;
+
+}  // namespace
+
+DelayedThread::DelayedThread(std::function<bool()> work)
     : work_(std::move(work)), timer_(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC)) {
     if (!timer_) throw SystemError("process group: a timer for its thread", errno);
     thread_ = base::start_background_thread([this] { loop(); });
@@ -42,7 +47,8 @@ void DelayedThread::loop() noexcept {
         if (stopping_.load(std::memory_order_acquire)) return;
         // Before the work: what is asked for while it runs makes it run again.
         armed_.store(false, std::memory_order_release);
-        work_();
+        const bool was_needed = work_();
+        patience_ = was_needed ? 1 : std::min(2 * patience_, most_patience);
     }
 }
 

@@ -1,6 +1,6 @@
 // A thread that does a queue's work when nobody else does: it wakes a moment after it was armed. A
 // caller that waits at once has done the work by then, and has paid neither for waking a thread nor
-// for sharing its core with one.
+// for sharing its core with one. While callers keep doing the work, it wakes more and more seldom.
 #pragma once
 
 #include "base/unique_fd.hpp"
@@ -14,17 +14,19 @@ namespace ddp::process_group {
 
 class DelayedThread {
 public:
-    // `work` runs on the thread each time it wakes. Throws SystemError.
-    explicit DelayedThread(std::function<void()> work);
+    // `work` runs on the thread each time it wakes, and says whether there was any. Throws
+    // SystemError.
+    explicit DelayedThread(std::function<bool()> work);
     ~DelayedThread();  // stop()
     DelayedThread(const DelayedThread&) = delete;
     DelayedThread& operator=(const DelayedThread&) = delete;
 
-    // Lets it wake after `delay`, unless it is to wake anyway. Any thread; costs a system call only
-    // when it had nothing before it.
+    // Lets it wake after `delay`, or up to 16 times later if it has lately woken for nothing,
+    // unless it is to wake anyway. Any thread; costs a system call only when it had nothing before
+    // it.
     void arm(std::chrono::nanoseconds delay) noexcept {
         if (armed_.load(std::memory_order_acquire)) return;
-        if (!armed_.exchange(true, std::memory_order_acq_rel)) set_timer(delay);
+        if (!armed_.exchange(true, std::memory_order_acq_rel)) set_timer(delay * patience_.load());
     }
     // After the work at hand, if any. Not from `work`.
     void stop() noexcept;
@@ -33,10 +35,11 @@ private:
     void set_timer(std::chrono::nanoseconds delay) noexcept;
     void loop() noexcept;
 
-    std::function<void()> work_;
+    std::function<bool()> work_;
     base::UniqueFd timer_;
     std::atomic<bool> armed_{false};
     std::atomic<bool> stopping_{false};
+    std::atomic<int> patience_{1};
     std::thread thread_;
 };
 

@@ -30,7 +30,7 @@ std::unique_ptr<TransferOperation> TransferQueue::start(
     std::span<const backends::Transfer> transfers, std::chrono::milliseconds timeout) {
     const std::lock_guard lock(mutex_);
     if (failure_) std::rethrow_exception(failure_);
-    if (!thread_) thread_ = std::make_unique<DelayedThread>([this] { complete(nullptr); });
+    if (!thread_) thread_ = std::make_unique<DelayedThread>([this] { return complete_undriven(); });
     auto batch = std::make_shared<TransferBatch>(base::Deadline::after(timeout));
     for (const backends::Transfer& transfer : transfers) {
         batch->pending.push_back(backend_->start_transfer(transfer));
@@ -51,6 +51,14 @@ void TransferQueue::complete(const TransferBatch* wanted) noexcept {
         }
     }
     if (!batches_.empty()) thread_->arm(delay);
+}
+
+// Who drives moves all of them on, and arms the thread for those that it leaves.
+bool TransferQueue::complete_undriven() noexcept {
+    std::unique_lock lock(mutex_);
+    if (driven_ || batches_.empty()) return false;
+    drive(lock, nullptr);
+    return true;
 }
 
 // Moves all transfers on until the wanted one is done, or, without one, all of them.

@@ -63,6 +63,7 @@ private:
     using Batches = std::list<std::shared_ptr<TransferBatch>>;
 
     void complete(const TransferBatch* wanted) noexcept;  // null: all of them
+    bool complete_undriven() noexcept;  // the thread's work; whether there was any
     void drive(std::unique_lock<std::mutex>& lock, const TransferBatch* wanted) noexcept;
     static bool advance(TransferBatch& batch);
     void finish(const std::shared_ptr<TransferBatch>& batch, std::exception_ptr error);
