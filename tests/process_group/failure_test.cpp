@@ -9,7 +9,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <poll.h>
 #include <signal.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -64,6 +67,50 @@ TEST(ProcessGroup, ThrowsPeerErrorWhenAPeerIsKilledAtARandomMoment) {
                   },
                   {.may_die = {2}});
     }
+}
+
+// Until that process has ended.
+void wait_for_end(pid_t process) {
+    const int fd = static_cast<int>(::syscall(SYS_pidfd_open, process, 0));
+    if (fd < 0) return;
+    pollfd entry{fd, POLLIN, 0};
+    EXPECT_EQ(::poll(&entry, 1, 30'000), 1) << "goes on and on";
+    ::close(fd);
+}
+
+// Rank 1 is stopped at any moment, also while it writes to rank 0, which gives up at last, uses its
+// memory for something else, and lets rank 1 go on.
+TEST(ProcessGroup, WritesNothingIntoMemoryThatItsOwnerHasGivenUp) {
+    ::setenv("DDP_SHM_TUNING", "one_phase_bytes=0,direct_bytes_min=1,direct_bytes_max=1024M", 1);
+    std::mt19937 random(ddp::testing::seed_for_ranks());
+    for (int round = 0; round < 12; ++round) {
+        const auto delay = std::chrono::microseconds(random() % 5000);
+        run_ranks(
+            2,
+            [&](ProcessGroup& group) {
+                const auto writer = static_cast<pid_t>(group.all_reduce(
+                    group.rank() == 1 ? std::int64_t{::getpid()} : std::int64_t{0}, ReduceOp::max));
+                std::vector<std::int32_t> mine(300'001, group.rank()), all(2 * mine.size());
+                std::jthread stopper;
+                if (group.rank() == 0) {
+                    stopper = std::jthread([&] {
+                        std::this_thread::sleep_for(delay);
+                        ::kill(writer, SIGSTOP);
+                    });
+                }
+                try {
+                    for (;;) group.all_gather(mine, all).wait();
+                } catch (const TimeoutError&) {
+                }
+                if (group.rank() == 1) return;
+                std::fill(all.begin(), all.end(), 77);
+                ::kill(writer, SIGCONT);
+                wait_for_end(writer);
+                EXPECT_EQ(std::count(all.begin(), all.end(), 77), std::ssize(all));
+            },
+            {.init = {.timeout = 100ms}});
+    }
+    ::unsetenv("DDP_SHM_TUNING");
 }
 
 TEST(ProcessGroup, ThrowsTimeoutErrorWhenAPeerIsStopped) {

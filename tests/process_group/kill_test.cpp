@@ -152,7 +152,7 @@ protected:
 };
 INSTANTIATE_TEST_SUITE_P(Paths, Kill,
                          ::testing::Values(Path{"Shared", true, ""},
-                                           Path{"Staged", false, "direct_read_bytes_max=0"},
+                                           Path{"Staged", false, "direct_bytes_max=0"},
                                            Path{"Read", false, read_directly}),
                          [](const auto& path) { return std::string(path.param.name); });
 

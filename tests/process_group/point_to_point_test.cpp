@@ -26,7 +26,7 @@ class PointToPointPaths : public ::testing::TestWithParam<const char*> {
     ScopedTuning tuning_{GetParam()};
 };
 INSTANTIATE_TEST_SUITE_P(Paths, PointToPointPaths,
-                         ::testing::Values("direct_read_bytes_max=0", read_directly),
+                         ::testing::Values("direct_bytes_max=0", read_directly),
                          [](const auto& path) {
                              return std::string(path.index == 0 ? "Channels" : "Direct");
                          });

@@ -8,27 +8,27 @@ namespace ddp::shm {
 void ShmBackend::all_reduce(Running& running) {
     const std::size_t bytes = running.call.bytes();
     if (bytes <= tuning_.one_phase_bytes) return all_reduce_in_one_phase(running);
-    MemoryKind memory = memory_of_input(running);
-    if (memory == MemoryKind::shared) {
-        const Location output = allocations_.locate(running.call.output, bytes);
-        barrier_.next_announcement().details.output = output;
-        if (output.allocation == 0) memory = MemoryKind::ordinary;
-    }
-    announce(running, memory);
-    if (memory == MemoryKind::ordinary) stage_shares(running, 0);
+    Offer offer = offer_memory(running, Role::both, {bytes, bytes, 0});
+    if (offer.output == MemoryKind::none) offer.input = MemoryKind::ordinary;
+    announce(running, offer);
+    if (offer.input == MemoryKind::ordinary) stage_shares(running, 0);
     begin(running);
-    const Path path = path_of(running);
-    if (path == Path::mapped) return all_reduce_direct(running);
-    if (path == Path::staged_after_all) {
-        if (memory == MemoryKind::shared) stage_shares(running, 0);
-        barrier_.arrive_and_wait(running.deadline, running);
+    switch (path_of(running)) {
+        case Path::direct:
+            return all_reduce_direct(running);
+        case Path::staged_after_all:
+            if (offer.input != MemoryKind::ordinary) stage_shares(running, 0);
+            barrier_.arrive_and_wait(running.deadline, running);
+            break;
+        case Path::staged:
+            break;
     }
     all_reduce_staged(running);
 }
 
 void ShmBackend::all_reduce_in_one_phase(Running& running) {
     const std::size_t bytes = running.call.bytes();
-    announce(running, MemoryKind::none);
+    announce(running, {});
     const bool in_line = bytes <= inline_bytes;
     std::byte* const mine = in_line ? barrier_.next_announcement().line.data
                                     : region_->slot(static_cast<int>(rank_), chunk_);
@@ -48,11 +48,10 @@ void ShmBackend::all_reduce_in_one_phase(Running& running) {
 void ShmBackend::all_reduce_direct(Running& running) {
     const Range mine = share(running.call.elements, running.element_bytes, rank_);
     const std::size_t first = mine.begin * running.element_bytes;
+    find_inputs(running, first);
     for (std::size_t peer = 0; peer < ranks_; ++peer) {
-        const int rank = static_cast<int>(peer);
-        const CallDetails& details = barrier_.announcement(rank, running.first_phase).details;
-        inputs_[peer] = allocations_.address(rank, details.input) + first;
-        outputs_[peer] = allocations_.address(rank, details.output) + first;
+        const Location output = announced(running, peer).details.output;
+        outputs_[peer] = allocations_.address(static_cast<int>(peer), output) + first;
     }
     backends::reduce(inputs_, outputs_, mine.end - mine.begin, reduction(running));
     barrier_.arrive_and_wait(running.deadline, running);

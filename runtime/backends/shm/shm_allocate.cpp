@@ -72,7 +72,7 @@ std::shared_ptr<void> ShmBackend::allocate(std::size_t bytes, std::uint64_t sequ
     } catch (const SystemError& error) {
         throw Error(error.what());  // not one of those on which all ranks agree here
     }
-    announce(running, MemoryKind::none);
+    announce(running, {});
     begin(running);
     if (rank_ == 0) {
         mine = report_of([&] {

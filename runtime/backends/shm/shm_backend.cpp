@@ -15,7 +15,7 @@ namespace {
 using backends::Call;
 using backends::Collective;
 
-Signature signature_of(const Call& call, std::uint64_t sequence, MemoryKind memory) {
+Signature signature_of(const Call& call, std::uint64_t sequence, Offer offer) {
     const backends::CallHeader header = backends::header_of(call, sequence);
     Signature signature{};
     signature.elements = header.elements;
@@ -26,7 +26,7 @@ Signature signature_of(const Call& call, std::uint64_t sequence, MemoryKind memo
     signature.kind = header.kind;
     signature.dtype = header.dtype;
     signature.op = header.op;
-    signature.memory = static_cast<std::uint8_t>(memory);
+    signature.offer = offer;
     return signature;
 }
 
@@ -58,9 +58,9 @@ ShmBackend::ShmBackend(std::shared_ptr<SharedRegion> region, int rank,
       tuning_(region_->header().tuning),
       waiter_(*region_, rank, agent_abort, job_ranks),
       barrier_(*region_, rank, waiter_),
-      reader_(*region_, rank, waiter_),
+      peers_(*region_, rank, waiter_),
       allocations_(rank, region_->ranks()),
-      transfers_(*region_, rank, waiter_, reader_),
+      transfers_(*region_, rank, waiter_, peers_),
       inputs_(ranks_),
       outputs_(ranks_),
       factors_(ranks_) {}
@@ -72,7 +72,16 @@ void ShmBackend::run(const Call& call, std::uint64_t sequence, const base::Deadl
     const bool large = call.bytes() >= tuning_.streaming_bytes;
     Running running{call, sequence, deadline, size_of(call.dtype),
                     large ? backends::Store::streaming : backends::Store::cached};
-    switch (call.kind) {
+    try {
+        run_together(running);
+    } catch (...) {
+        peers_.close();
+        throw;
+    }
+}
+
+void ShmBackend::run_together(Running& running) {
+    switch (running.call.kind) {
         case Collective::all_reduce:
             return all_reduce(running);
         case Collective::broadcast:
@@ -82,7 +91,7 @@ void ShmBackend::run(const Call& call, std::uint64_t sequence, const base::Deadl
         case Collective::reduce_scatter:
             return reduce_scatter(running);
         case Collective::barrier:
-            announce(running, MemoryKind::none);
+            announce(running, {});
             return begin(running);
         case Collective::reduce:
             return reduce(running);
@@ -143,9 +152,9 @@ void ShmBackend::settle(const base::Deadline& deadline) {
 }
 
 // Fills in this rank's announcement of the call; begin() publishes it.
-void ShmBackend::announce(Running& running, MemoryKind memory) {
+void ShmBackend::announce(Running& running, Offer offer) {
     Announcement& mine = barrier_.next_announcement();
-    mine.line.signature = signature_of(running.call, running.sequence, memory);
+    mine.line.signature = signature_of(running.call, running.sequence, offer);
     if (running.call.op.kind == ReduceOp::premul_sum) mine.details.factor = running.call.op.factor;
     if (running.call.parts && !running.call.parts->receive.empty()) {
         std::uint64_t* const table = region_->parts(static_cast<int>(rank_), running.sequence);
@@ -204,53 +213,50 @@ void ShmBackend::compare_parts(const Running& running) {
     }
 }
 
-// Announces where the input lies; whether peers can read it there.
-MemoryKind ShmBackend::memory_of_input(Running& running) {
-    const std::size_t parts = running.call.kind == Collective::all_to_all ||
-                                      running.call.kind == Collective::scatter ||
-                                      running.call.kind == Collective::reduce_scatter
-                                  ? ranks_
-                                  : 1;
-    std::size_t bytes = parts * running.call.bytes();
-    if (running.call.parts) {
-        const auto& sent = running.call.parts->send;
-        const bool one = running.call.kind == Collective::all_gather;
-        bytes = running.element_bytes *
-                (one ? sent[rank_] : std::accumulate(sent.begin(), sent.end(), std::size_t{0}));
+// Announces where the memory of this rank lies that peers may touch.
+Offer ShmBackend::offer_memory(Running& running, Role role, const Extents& bytes) {
+    CallDetails& details = barrier_.next_announcement().details;
+    const bool by_address = may_be_reached(bytes.part);
+    Offer offer;
+    if (role != Role::takes) {
+        running.is_small = bytes.input <= tuning_.one_phase_bytes;
+        offer.input = running.is_small
+                          ? MemoryKind::ordinary
+                          : locate({running.input(), bytes.input}, by_address, details.input);
+        if (offer.input == MemoryKind::ordinary) return offer;
     }
-    running.is_small = bytes <= tuning_.one_phase_bytes;
-    if (running.is_small) return MemoryKind::ordinary;
-    Location& location = barrier_.next_announcement().details.input;
-    location = allocations_.locate(running.call.input, bytes);
-    if (location.allocation != 0) return MemoryKind::shared;
-    const std::span<const std::byte> input(running.input(), bytes);
-    if (!may_be_read(running.call, bytes / parts) || !PeerReader::can_be_read(input)) {
-        return MemoryKind::ordinary;
+    if (role != Role::gives && bytes.output > tuning_.one_phase_bytes) {
+        offer.output = locate({running.output(), bytes.output}, by_address, details.output);
+        if (offer.output == MemoryKind::ordinary) offer.output = MemoryKind::none;
     }
-    location.offset = address_of(running.input());
-    return MemoryKind::readable;
+    return offer;
 }
 
-// Whether a call with parts of that size is for reading each other's memory, and this group can.
-// Where all want the same bytes, or one wants all of them, slots are faster: who gives works too.
-bool ShmBackend::may_be_read(const Call& call, std::size_t bytes) {
-    const bool parts = call.kind == Collective::scatter || call.kind == Collective::all_to_all;
-    return parts && bytes >= tuning_.direct_read_bytes_min &&
-           bytes <= tuning_.direct_read_bytes_max && barrier_.has_met() && reader_.all_read();
+MemoryKind ShmBackend::locate(std::span<const std::byte> memory, bool may_be_reached,
+                              Location& place) {
+    place = allocations_.locate(memory.data(), memory.size());
+    if (place.allocation != 0) return MemoryKind::shared;
+    if (!may_be_reached || !PeerMemory::can_be_reached(memory)) return MemoryKind::ordinary;
+    place.offset = address_of(memory.data());
+    return MemoryKind::reachable;
+}
+
+// Whether parts of that size are for reaching into each other's memory, and this group can.
+bool ShmBackend::may_be_reached(std::size_t part_bytes) {
+    return part_bytes > 0 && part_bytes >= tuning_.direct_bytes_min &&
+           part_bytes <= tuning_.direct_bytes_max && barrier_.has_met() && peers_.all_reach();
 }
 
 ShmBackend::Path ShmBackend::path_of(const Running& running) const {
-    bool shared = false, readable = false, ordinary = false;
+    bool direct = false, ordinary = false;
     for (std::size_t peer = 0; peer < ranks_; ++peer) {
-        const auto& line = barrier_.announcement(static_cast<int>(peer), running.first_phase).line;
-        const auto memory = static_cast<MemoryKind>(line.signature.memory);
-        shared = shared || memory == MemoryKind::shared;
-        readable = readable || memory == MemoryKind::readable;
-        ordinary = ordinary || memory == MemoryKind::ordinary;
+        const Offer offer = announced(running, peer).line.signature.offer;
+        const auto is = [&](MemoryKind kind) { return offer.input == kind; };
+        direct = direct || is(MemoryKind::reachable) || is(MemoryKind::shared);
+        ordinary = ordinary || is(MemoryKind::ordinary);
     }
-    if (!shared && !readable) return Path::staged;
-    if (ordinary) return Path::staged_after_all;
-    return readable ? Path::read : Path::mapped;
+    if (!direct) return Path::staged;
+    return ordinary ? Path::staged_after_all : Path::direct;
 }
 
 backends::Reduction ShmBackend::reduction(const Running& running) const {

@@ -3,7 +3,7 @@
 
 #include "backends/backend.hpp"
 #include "backends/reduce.hpp"
-#include "backends/shm/peer_reader.hpp"
+#include "backends/shm/peer_memory.hpp"
 #include "backends/shm/shared_allocations.hpp"
 #include "backends/shm/shared_region.hpp"
 #include "backends/shm/shm_barrier.hpp"
@@ -47,18 +47,25 @@ private:
     bool fits_in_lines(const backends::Call& call) const;
     void reserve_slots();
     void run_alone(const backends::Call& call);
-    void announce(Running& running, MemoryKind memory);
-    MemoryKind memory_of_input(Running& running);
+    void run_together(Running& running);
+    void announce(Running& running, Offer offer);
+    enum class Role { gives, takes, both };
+    // Of the memory of a call on this rank. `part`: what one rank wants of another, or 0 where
+    // peers' memory is not to be reached by its address.
+    struct Extents {
+        std::size_t input, output, part;
+    };
+    Offer offer_memory(Running& running, Role role, const Extents& bytes);
+    MemoryKind locate(std::span<const std::byte> memory, bool may_be_reached, Location& place);
     void begin(Running& running);
     void compare_calls(const Running& running);
     void compare_parts(const Running& running);
-    bool may_be_read(const backends::Call& call, std::size_t bytes);
+    bool may_be_reached(std::size_t part_bytes);
     // What the announcements make of a call; all ranks find the same.
     enum class Path {
         staged,
         staged_after_all,  // some had hoped not to: they stage now
-        mapped,            // zero copy
-        read               // where not mapped
+        direct             // mapped, or reached by address
     };
     Path path_of(const Running& running) const;
     void read_factors(const Running& running);
@@ -74,17 +81,27 @@ private:
     void copy_shares(const Running& running, std::size_t chunk);
     Range share(std::size_t elements, std::size_t element_bytes, std::size_t rank) const;
 
+    // shm_direct.cpp
+    const Announcement& announced(const Running& running, std::size_t peer) const;
+    void find_inputs(const Running& running, std::size_t first);
+    // Bytes at `from` of a rank's input for the place `to` of a rank's output.
+    struct Move {
+        std::size_t giver, taker;
+        std::size_t bytes, from, to;
+    };
+    // This rank's half of it: the giver copies so many of its bytes, the taker the others.
+    void move(const Running& running, const Move& move, std::size_t given);
+    void write_to(const Running& running, std::size_t peer, std::size_t at, const std::byte* from,
+                  std::size_t bytes);
+
     // shm_exchange.cpp
-    enum class Role { gives, takes, both };
-    template <class Stage, class Take, class Chunks>
-    void exchange(Running& running, Role role, const Chunks& chunks, const Stage& stage,
-                  const Take& take);
+    template <class Chunks, class Stage, class Take, class Direct>
+    struct Exchange;
+    template <class Chunks, class Stage, class Take, class Direct>
+    void exchange(Running& running, const Exchange<Chunks, Stage, Take, Direct>& how);
     void leave_unsettled(Running& running);
     void settle(const base::Deadline& deadline);
-    const std::byte* source(const Running& running, std::size_t peer, const Window& window,
-                            std::size_t in_slot, std::size_t in_memory) const;
-    void take_from(const Running& running, std::size_t peer, const Window& window,
-                   std::size_t in_slot, std::size_t in_memory, std::byte* to);
+    const std::byte* in_slot(std::size_t peer, const Window& window, std::size_t offset) const;
     void stage_parts(const Running& running, const Window& window, std::size_t piece);
     void broadcast(Running& running);
     void gather(Running& running, bool everywhere);
@@ -99,7 +116,7 @@ private:
     Tuning tuning_;
     Waiter waiter_;
     ShmBarrier barrier_;
-    PeerReader reader_;
+    PeerMemory peers_;
     SharedAllocations allocations_;
     TransferState transfers_;
     // A call that this rank left after giving its part, before the others had come: what it calls

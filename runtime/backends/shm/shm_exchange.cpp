@@ -1,5 +1,6 @@
 // Collectives other than all_reduce: one phase a chunk. Who gives stages; who takes copies or
-// reduces, from slots or, where no rank stages, from the givers' memory.
+// reduces from the slots. Where no rank stages, all reach into each other's memory
+// (shm_direct.cpp).
 #include "backends/shm/shm_running.hpp"
 
 #include <cstring>
@@ -20,11 +21,6 @@ void copy_twice(std::byte* first, std::byte* second, const std::byte* from, std:
     backends::reduce({&from, 1}, outputs, bytes, {DType::uint8, ReduceOp::bit_or, {}});
 }
 
-// A whole part at once: the C library's way does not fetch what it overwrites.
-void copy_whole(std::byte* to, const std::byte* from, std::size_t bytes) {
-    if (bytes > 0) std::memmove(to, from, bytes);
-}
-
 std::size_t chunks_of(std::size_t bytes, std::size_t piece) { return (bytes + piece - 1) / piece; }
 
 // Which of the pieces in `from`'s slot is for `to`: there is none for itself.
@@ -40,66 +36,58 @@ std::vector<std::size_t> offsets_of(const std::vector<std::size_t>& counts) {
 
 // `stage(i)` puts chunk i of what this rank gives into its slot, `take(i)` gets what it wants of
 // chunk i; `chunks()` is their number, the same on all ranks, known once the calls are compared.
-template <class Stage, class Take, class Chunks>
-void ShmBackend::exchange(Running& running, Role role, const Chunks& chunks, const Stage& stage,
-                          const Take& take) {
-    const MemoryKind memory = role == Role::takes ? MemoryKind::none : memory_of_input(running);
-    announce(running, memory);
-    if (role == Role::gives && running.is_small && chunks() <= 1) {
-        stage(0);
-        take(0);  // what it gives to itself
+// `direct()` does all of it in peers' memory.
+template <class Chunks, class Stage, class Take, class Direct>
+struct ShmBackend::Exchange {
+    Role role;
+    Extents bytes;
+    const Chunks& chunks;
+    const Stage& stage;
+    const Take& take;
+    const Direct& direct;
+};
+
+template <class Chunks, class Stage, class Take, class Direct>
+void ShmBackend::exchange(Running& running, const Exchange<Chunks, Stage, Take, Direct>& how) {
+    const Offer offer = offer_memory(running, how.role, how.bytes);
+    announce(running, offer);
+    if (how.role == Role::gives && running.is_small && how.chunks() <= 1) {
+        how.stage(0);
+        how.take(0);  // what it gives to itself
         ++chunk_;
         return leave_unsettled(running);
     }
-    if (memory == MemoryKind::ordinary) stage(0);
+    if (offer.input == MemoryKind::ordinary) how.stage(0);
     begin(running);
     switch (path_of(running)) {
-        case Path::mapped:
-        case Path::read:
-            running.direct = true;
-            take(0);
+        case Path::direct:
+            how.direct();
             barrier_.arrive_and_wait(running.deadline, running);
             return;
         case Path::staged_after_all:
-            if (memory == MemoryKind::shared || memory == MemoryKind::readable) stage(0);
+            if (how.role != Role::takes && offer.input != MemoryKind::ordinary) how.stage(0);
             barrier_.arrive_and_wait(running.deadline, running);
             break;
         case Path::staged:
             break;
     }
-    const std::size_t count = std::max<std::size_t>(chunks(), 1);
+    const std::size_t count = std::max<std::size_t>(how.chunks(), 1);
     std::uint32_t staged = running.first_phase;
     for (std::size_t chunk = 0; chunk < count; ++chunk) {
         if (chunk > 0) barrier_.wait(staged, running.deadline, running);
         if (chunk + 1 < count) {
-            stage(chunk + 1);
+            how.stage(chunk + 1);
             staged = barrier_.arrive();
         }
-        take(chunk);
+        how.take(chunk);
     }
     chunk_ += count;
 }
 
-// Where this rank finds the window of a peer's block: at `in_slot` of its slot, or at `in_memory`
-// of its input, which is mapped here.
-const std::byte* ShmBackend::source(const Running& running, std::size_t peer, const Window& window,
-                                    std::size_t in_slot, std::size_t in_memory) const {
-    const int rank = static_cast<int>(peer);
-    if (!running.direct) return region_->slot(rank, chunk_ + window.index) + in_slot;
-    const CallDetails& details = barrier_.announcement(rank, running.first_phase).details;
-    return allocations_.address(rank, details.input) + in_memory + window.first;
-}
-
-// Copies that window, also where the peer's input is not mapped here.
-void ShmBackend::take_from(const Running& running, std::size_t peer, const Window& window,
-                           std::size_t in_slot, std::size_t in_memory, std::byte* to) {
-    const int rank = static_cast<int>(peer);
-    const Location input = barrier_.announcement(rank, running.first_phase).details.input;
-    if (running.direct && input.allocation == 0) {
-        const std::uint64_t address = input.offset + in_memory + window.first;
-        return reader_.read(rank, address, to, window.count, running);
-    }
-    backends::copy(to, source(running, peer, window, in_slot, in_memory), window.count);
+// Where this rank finds the window of a peer's block: at `offset` of its slot.
+const std::byte* ShmBackend::in_slot(std::size_t peer, const Window& window,
+                                     std::size_t offset) const {
+    return region_->slot(static_cast<int>(peer), chunk_ + window.index) + offset;
 }
 
 void ShmBackend::broadcast(Running& running) {
@@ -108,19 +96,29 @@ void ShmBackend::broadcast(Running& running) {
     const bool gives = rank_ == running.root();
     const auto stage = [&](std::size_t chunk) {
         if (!gives) return;
-        const Window window = Window::of(running, chunk, bytes, piece);
+        const Window window = Window::of(chunk, bytes, piece);
         backends::copy(region_->slot(static_cast<int>(rank_), chunk_ + chunk),
                        running.input() + window.first, window.count, running.staging);
     };
     const auto take = [&](std::size_t chunk) {
         if (gives) return;
-        const Window window = Window::of(running, chunk, bytes, piece);
-        backends::copy(running.output() + window.first,
-                       source(running, running.root(), window, 0, 0), window.count);
+        const Window window = Window::of(chunk, bytes, piece);
+        backends::copy(running.output() + window.first, in_slot(running.root(), window, 0),
+                       window.count);
+    };
+    const auto chunks = [&] { return chunks_of(bytes, piece); };
+    // The root can do as much of it as each other rank.
+    const auto direct = [&] {
+        const std::size_t given = round_down(bytes / ranks_, cache_line);
+        for (std::size_t peer = 0; peer < ranks_; ++peer) {
+            const bool mine = gives ? peer != rank_ : peer == rank_;
+            if (mine) move(running, {running.root(), peer, bytes, 0, 0}, given);
+        }
     };
     exchange(
-        running, gives ? Role::gives : Role::takes, [&] { return chunks_of(bytes, piece); }, stage,
-        take);
+        running,
+        Exchange{
+            gives ? Role::gives : Role::takes, {bytes, bytes, bytes}, chunks, stage, take, direct});
     if (gives) backends::copy(running.output(), running.input(), bytes);
 }
 
@@ -133,6 +131,7 @@ void ShmBackend::gather(Running& running, bool everywhere) {
         for (std::size_t r = 0; r < ranks_; ++r) bytes[r] = running.call.parts->send[r] * size;
     }
     const std::vector<std::size_t> offsets = offsets_of(bytes);
+    const std::size_t total = offsets.back() + bytes.back();
     const bool takes = everywhere || rank_ == running.root();
     const bool gives = everywhere || rank_ != running.root();
     // This rank's part of the output is written while its input is read for the others.
@@ -140,7 +139,7 @@ void ShmBackend::gather(Running& running, bool everywhere) {
     const bool own_is_in_place = own == running.input() || !takes;
     const auto stage = [&](std::size_t chunk) {
         if (!gives) return;
-        const Window window = Window::of(running, chunk, bytes[rank_], piece);
+        const Window window = Window::of(chunk, bytes[rank_], piece);
         std::byte* const slot = region_->slot(static_cast<int>(rank_), chunk_ + chunk);
         if (running.staging == Store::cached && !own_is_in_place) {
             copy_twice(slot, own + window.first, running.input() + window.first, window.count);
@@ -151,21 +150,35 @@ void ShmBackend::gather(Running& running, bool everywhere) {
     const auto take = [&](std::size_t chunk) {
         if (!takes) return;
         for (std::size_t peer = 0; peer < ranks_; ++peer) {
-            const Window window = Window::of(running, chunk, bytes[peer], piece);
-            const bool staged = gives && !running.direct && running.staging == Store::cached;
+            const Window window = Window::of(chunk, bytes[peer], piece);
+            const bool staged = gives && running.staging == Store::cached;
             if (peer == rank_ && staged) continue;  // written with the slot
-            const std::byte* const from = peer == rank_ ? running.input() + window.first
-                                                        : source(running, peer, window, 0, 0);
+            const std::byte* const from =
+                peer == rank_ ? running.input() + window.first : in_slot(peer, window, 0);
             backends::copy(running.output() + offsets[peer] + window.first, from, window.count);
         }
     };
     const std::size_t most = *std::max_element(bytes.begin(), bytes.end());
-    exchange(
-        running,
-        everywhere ? Role::both
-        : takes    ? Role::takes
-                   : Role::gives,
-        [&] { return chunks_of(most, piece); }, stage, take);
+    const auto chunks = [&] { return chunks_of(most, piece); };
+    // Who gives does it all: who takes copies its own part meanwhile, or gives too.
+    const auto direct = [&] {
+        for (std::size_t peer = 0; peer < ranks_; ++peer) {
+            if (!everywhere && peer != running.root()) continue;
+            move(running, {rank_, peer, bytes[rank_], 0, offsets[rank_]}, bytes[rank_]);
+        }
+        for (std::size_t peer = 0; takes && peer < ranks_; ++peer) {
+            if (peer == rank_) continue;
+            move(running, {peer, rank_, bytes[peer], 0, offsets[peer]}, bytes[peer]);
+        }
+    };
+    exchange(running, Exchange{everywhere ? Role::both
+                               : takes    ? Role::takes
+                                          : Role::gives,
+                               {bytes[rank_], total, bytes[rank_]},
+                               chunks,
+                               stage,
+                               take,
+                               direct});
 }
 
 // The window of each other rank's part of the input, as a piece of this rank's slot.
@@ -185,21 +198,33 @@ void ShmBackend::scatter(Running& running) {
     const std::size_t piece = round_down(tuning_.chunk_bytes / (ranks_ - 1), cache_line);
     const bool gives = rank_ == running.root();
     const auto stage = [&](std::size_t chunk) {
-        if (gives) stage_parts(running, Window::of(running, chunk, bytes, piece), piece);
+        if (gives) stage_parts(running, Window::of(chunk, bytes, piece), piece);
     };
     const auto take = [&](std::size_t chunk) {
-        const Window window = Window::of(running, chunk, bytes, piece);
+        const Window window = Window::of(chunk, bytes, piece);
         std::byte* const to = running.output() + window.first;
         if (gives) {
             backends::copy(to, running.input() + rank_ * bytes + window.first, window.count);
         } else {
-            take_from(running, running.root(), window, place(running.root(), rank_) * piece,
-                      rank_ * bytes, to);
+            const std::size_t offset = place(running.root(), rank_) * piece;
+            backends::copy(to, in_slot(running.root(), window, offset), window.count);
         }
     };
-    exchange(
-        running, gives ? Role::gives : Role::takes, [&] { return chunks_of(bytes, piece); }, stage,
-        take);
+    const auto chunks = [&] { return chunks_of(bytes, piece); };
+    // The root has its own part to copy, which is half of the work of a part that crosses.
+    const auto direct = [&] {
+        const std::size_t given = round_down(bytes / (2 * ranks_), cache_line);
+        for (std::size_t peer = 0; peer < ranks_; ++peer) {
+            if (!gives && peer != rank_) continue;
+            move(running, {running.root(), peer, bytes, peer * bytes, 0}, given);
+        }
+    };
+    exchange(running, Exchange{gives ? Role::gives : Role::takes,
+                               {ranks_ * bytes, bytes, bytes},
+                               chunks,
+                               stage,
+                               take,
+                               direct});
 }
 
 // Even or not. Each rank's slot holds one piece for each other rank.
@@ -220,32 +245,36 @@ void ShmBackend::all_to_all(Running& running) {
         std::byte* const slot = region_->slot(static_cast<int>(rank_), chunk_ + chunk);
         for (std::size_t peer = 0; peer < ranks_; ++peer) {
             if (peer == rank_) continue;
-            const Window window = Window::of(running, chunk, sent[peer], piece);
+            const Window window = Window::of(chunk, sent[peer], piece);
             backends::copy(slot + place(rank_, peer) * piece,
                            running.input() + from_offsets[peer] + window.first, window.count,
                            running.staging);
         }
     };
-    // Where in the peer's input this rank's part begins.
-    const auto offset_at = [&](std::size_t peer) {
-        if (!running.call.parts) return rank_ * running.call.bytes();
-        const std::uint64_t* const counts =
-            region_->parts(static_cast<int>(peer), running.sequence);
-        return std::accumulate(counts, counts + rank_, std::size_t{0}) * size;
-    };
     const auto take = [&](std::size_t chunk) {
         for (std::size_t peer = 0; peer < ranks_; ++peer) {
-            const Window window = Window::of(running, chunk, received[peer], piece);
-            std::byte* const to = running.output() + to_offsets[peer] + window.first;
-            const std::byte* const own = running.input() + from_offsets[rank_] + window.first;
-            if (peer == rank_ && running.direct) {
-                copy_whole(to, own, window.count);
-            } else if (peer == rank_) {
-                backends::copy(to, own, window.count);
-            } else {
-                take_from(running, peer, window, place(peer, rank_) * piece,
-                          running.direct ? offset_at(peer) : 0, to);
-            }
+            const Window window = Window::of(chunk, received[peer], piece);
+            const std::byte* const from = peer == rank_
+                                              ? running.input() + from_offsets[rank_] + window.first
+                                              : in_slot(peer, window, place(peer, rank_) * piece);
+            backends::copy(running.output() + to_offsets[peer] + window.first, from, window.count);
+        }
+    };
+    // Where in the peer's input (its first counts) or output (the others) this rank's part begins.
+    const auto offset_at = [&](std::size_t peer, std::size_t first_count) {
+        if (!running.call.parts) return rank_ * running.call.bytes();
+        const std::uint64_t* const counts =
+            region_->parts(static_cast<int>(peer), running.sequence) + first_count;
+        return std::accumulate(counts, counts + rank_, std::size_t{0}) * size;
+    };
+    // All give, so they do it all.
+    const auto direct = [&] {
+        for (std::size_t peer = 0; peer < ranks_; ++peer) {
+            const std::size_t to = peer == rank_ ? to_offsets[rank_] : offset_at(peer, ranks_);
+            move(running, {rank_, peer, sent[peer], from_offsets[peer], to}, sent[peer]);
+            if (peer == rank_) continue;
+            move(running, {peer, rank_, received[peer], offset_at(peer, 0), to_offsets[peer]},
+                 received[peer]);
         }
     };
     const auto chunks = [&] {
@@ -257,28 +286,38 @@ void ShmBackend::all_to_all(Running& running) {
         }
         return chunks_of(most * size, piece);
     };
-    exchange(running, Role::both, chunks, stage, take);
+    const std::size_t input = from_offsets.back() + sent.back();
+    exchange(running, Exchange{Role::both,
+                               {input, to_offsets.back() + received.back(), input / ranks_},
+                               chunks,
+                               stage,
+                               take,
+                               direct});
 }
 
 void ShmBackend::reduce_scatter(Running& running) {
     const std::size_t bytes = running.call.bytes();
     const std::size_t piece = round_down(tuning_.chunk_bytes / (ranks_ - 1), cache_line);
     const auto stage = [&](std::size_t chunk) {
-        stage_parts(running, Window::of(running, chunk, bytes, piece), piece);
+        stage_parts(running, Window::of(chunk, bytes, piece), piece);
     };
     const auto take = [&](std::size_t chunk) {
-        const Window window = Window::of(running, chunk, bytes, piece);
+        const Window window = Window::of(chunk, bytes, piece);
         for (std::size_t peer = 0; peer < ranks_; ++peer) {
             inputs_[peer] = peer == rank_ ? running.input() + rank_ * bytes + window.first
-                                          : source(running, peer, window,
-                                                   place(peer, rank_) * piece, rank_ * bytes);
+                                          : in_slot(peer, window, place(peer, rank_) * piece);
         }
         std::byte* const output = running.output() + window.first;
         backends::reduce(inputs_, {&output, 1}, window.count / running.element_bytes,
                          reduction(running));
     };
-    exchange(
-        running, Role::both, [&] { return chunks_of(bytes, piece); }, stage, take);
+    const auto chunks = [&] { return chunks_of(bytes, piece); };
+    const auto direct = [&] {
+        find_inputs(running, rank_ * bytes);
+        std::byte* const output = running.output();
+        backends::reduce(inputs_, {&output, 1}, running.call.elements, reduction(running));
+    };
+    exchange(running, Exchange{Role::both, {ranks_ * bytes, 0, 0}, chunks, stage, take, direct});
 }
 
 void ShmBackend::reduce(Running& running) {
@@ -287,24 +326,31 @@ void ShmBackend::reduce(Running& running) {
     const bool takes = rank_ == running.root();
     const auto stage = [&](std::size_t chunk) {
         if (takes) return;
-        const Window window = Window::of(running, chunk, bytes, piece);
+        const Window window = Window::of(chunk, bytes, piece);
         backends::copy(region_->slot(static_cast<int>(rank_), chunk_ + chunk),
                        running.input() + window.first, window.count, running.staging);
     };
     const auto take = [&](std::size_t chunk) {
         if (!takes) return;
-        const Window window = Window::of(running, chunk, bytes, piece);
+        const Window window = Window::of(chunk, bytes, piece);
         for (std::size_t peer = 0; peer < ranks_; ++peer) {
-            inputs_[peer] = peer == rank_ ? running.input() + window.first
-                                          : source(running, peer, window, 0, 0);
+            inputs_[peer] =
+                peer == rank_ ? running.input() + window.first : in_slot(peer, window, 0);
         }
         std::byte* const output = running.output() + window.first;
         backends::reduce(inputs_, {&output, 1}, window.count / running.element_bytes,
                          reduction(running));
     };
+    const auto chunks = [&] { return chunks_of(bytes, piece); };
+    const auto direct = [&] {
+        if (!takes) return;
+        find_inputs(running, 0);
+        std::byte* const output = running.output();
+        backends::reduce(inputs_, {&output, 1}, running.call.elements, reduction(running));
+    };
     exchange(
-        running, takes ? Role::takes : Role::gives, [&] { return chunks_of(bytes, piece); }, stage,
-        take);
+        running,
+        Exchange{takes ? Role::takes : Role::gives, {bytes, 0, 0}, chunks, stage, take, direct});
 }
 
 }  // namespace ddp::shm

@@ -15,7 +15,6 @@ struct ShmBackend::Running {
     std::size_t element_bytes;
     backends::Store staging;  // how bytes go into slots
     std::uint32_t first_phase = 0;
-    bool direct = false;    // no slots: peers' memory in place, or read
     bool is_small = false;  // what this rank gives goes in one phase
 
     const std::byte* input() const { return static_cast<const std::byte*>(call.input); }
@@ -26,16 +25,13 @@ struct ShmBackend::Running {
     }
 };
 
-// Bytes first to first + count of a block, moved as chunk `index` of the call; all of it where
-// no slots are used.
+// Bytes first to first + count of a block, moved as chunk `index` of the call.
 struct ShmBackend::Window {
     std::size_t index;
     std::size_t first;
     std::size_t count;
 
-    static Window of(const Running& running, std::size_t index, std::size_t total,
-                     std::size_t piece) {
-        if (running.direct) return {0, 0, total};
+    static Window of(std::size_t index, std::size_t total, std::size_t piece) {
         const std::size_t first = std::min(index * piece, total);
         return {index, first, std::min(piece, total - first)};
     }

@@ -96,7 +96,7 @@ private:
     std::byte* rest() const { return static_cast<std::byte*>(transfer_.data) + moved_; }
 
     void fill(std::byte* slot) {
-        offered_ = moved_ == 0 && can_be_read();
+        offered_ = moved_ == 0 && can_be_offered();
         const ChunkHead head{transfer_.bytes, offered_ ? address_of(transfer_.data) : 0};
         std::memcpy(slot, &head, sizeof head);
         if (offered_) return;
@@ -113,8 +113,8 @@ private:
         const bool reads = head.address != 0;
         const std::size_t count = std::min(reads ? read_at_once : room(), transfer_.bytes - moved_);
         if (reads) {
-            state_.reader_.read(transfer_.peer, head.address + moved_, rest(), count,
-                                [this] { return describe(); });
+            state_.peers_.read(transfer_.peer, head.address + moved_, rest(), count,
+                               [this] { return describe(); });
         } else {
             backends::copy(rest(), slot + head_bytes, count);
         }
@@ -123,15 +123,15 @@ private:
     }
 
     // Not what a channel holds whole: such a send ends before the receiver comes.
-    bool can_be_read() const {
+    bool can_be_offered() const {
         const Tuning& tuning = state_.region_.header().tuning;
         const std::size_t bytes = transfer_.bytes;
-        if (bytes < tuning.direct_read_bytes_min || bytes > tuning.direct_read_bytes_max ||
-            bytes <= channel_slots * room() || !state_.reader_.reads(transfer_.peer)) {
+        if (bytes < tuning.direct_bytes_min || bytes > tuning.direct_bytes_max ||
+            bytes <= channel_slots * room() || !state_.peers_.reaches(transfer_.peer)) {
             return false;
         }
         const std::span memory(static_cast<const std::byte*>(transfer_.data), bytes);
-        return PeerReader::can_be_read(memory);
+        return PeerMemory::can_be_reached(memory);
     }
 
     void finish() {
@@ -156,11 +156,11 @@ private:
     bool done_ = false;
 };
 
-TransferState::TransferState(SharedRegion& region, int rank, Waiter& waiter, PeerReader& reader)
+TransferState::TransferState(SharedRegion& region, int rank, Waiter& waiter, PeerMemory& peers)
     : region_(region),
       rank_(rank),
       waiter_(waiter),
-      reader_(reader),
+      peers_(peers),
       sends_(static_cast<std::size_t>(region.ranks())),
       receives_(static_cast<std::size_t>(region.ranks())) {}
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "backends/backend.hpp"
-#include "backends/shm/peer_reader.hpp"
+#include "backends/shm/peer_memory.hpp"
 #include "backends/shm/shared_region.hpp"
 #include "backends/shm/waiter.hpp"
 
@@ -16,7 +16,7 @@ namespace ddp::shm {
 // This rank's ends of its channels: the transfers of each go one after another.
 class TransferState {
 public:
-    TransferState(SharedRegion& region, int rank, Waiter& waiter, PeerReader& reader);
+    TransferState(SharedRegion& region, int rank, Waiter& waiter, PeerMemory& peers);
 
     std::unique_ptr<backends::PendingTransfer> start(const backends::Transfer& transfer);
 
@@ -39,7 +39,7 @@ private:
     SharedRegion& region_;
     int rank_;
     Waiter& waiter_;
-    PeerReader& reader_;
+    PeerMemory& peers_;
     std::vector<End> sends_;  // by peer
     std::vector<End> receives_;
 };

@@ -64,8 +64,8 @@ constexpr Field fields[] = {
     {"one_phase_bytes", &Tuning::one_phase_bytes},
     {"chunk_bytes", &Tuning::chunk_bytes},
     {"streaming_bytes", &Tuning::streaming_bytes},
-    {"direct_read_bytes_min", &Tuning::direct_read_bytes_min},
-    {"direct_read_bytes_max", &Tuning::direct_read_bytes_max},
+    {"direct_bytes_min", &Tuning::direct_bytes_min},
+    {"direct_bytes_max", &Tuning::direct_bytes_max},
     {"spins", &Tuning::spins},
 };
 

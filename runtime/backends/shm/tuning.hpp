@@ -15,10 +15,10 @@ struct Tuning {
     std::uint64_t chunk_bytes;
     // From here on the bytes staged for others go past the caches.
     std::uint64_t streaming_bytes;
-    // In scatter, all_to_all and transfers peers read ordinary memory by its address, with no slot
-    // between, where one rank wants so many bytes of another.
-    std::uint64_t direct_read_bytes_min;
-    std::uint64_t direct_read_bytes_max;  // 0: never
+    // Where one rank wants so many bytes of another, peers reach ordinary memory by its address,
+    // with no slot between; not in reductions.
+    std::uint64_t direct_bytes_min;
+    std::uint64_t direct_bytes_max;  // 0: never
     // Polls with a pause before a waiting rank begins to yield its core.
     std::uint64_t spins;
     friend bool operator==(const Tuning&, const Tuning&) = default;

@@ -1,5 +1,6 @@
-// Reading peers' memory by its address: who may, what happens to memory that cannot be read, and to
-// calls where only some can. Ranks are threads of one process, which takes the same way.
+// Peers' memory by its address: who reaches it, what happens where it cannot be read or written, to
+// calls where only some can, and to memory that its owner gives up. Ranks are threads of one
+// process, which takes the same way, but for those that die or stop.
 #include "backends/shm/shm_backend.hpp"
 
 #include <ddp/error.hpp>
@@ -7,12 +8,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -24,14 +29,14 @@ using ddp::backends::Call;
 using ddp::backends::Collective;
 using ddp::backends::Direction;
 using ddp::base::Deadline;
-using ddp::shm::PeerReader;
+using ddp::shm::PeerMemory;
 using ddp::shm::SharedRegion;
 using ddp::shm::ShmBackend;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr const char* always =
-    "one_phase_bytes=0,chunk_bytes=4K,direct_read_bytes_min=1,direct_read_bytes_max=1024M";
+    "one_phase_bytes=0,chunk_bytes=4K,direct_bytes_min=1,direct_bytes_max=1024M";
 constexpr std::size_t page = 4096;
 
 std::shared_ptr<SharedRegion> make_region(int ranks, const char* tuning = always) {
@@ -101,19 +106,19 @@ std::string message_of(const Body& body) {
     return {};
 }
 
-TEST(PeerReader, IsOfUseWhereAllFindTheTokens) {
+TEST(PeerMemory, IsOfUseWhereAllFindTheTokens) {
     const auto region = make_region(3);
     const ShmBackend first(region, 0), second(region, 1);
-    EXPECT_EQ(region->block(0).reads_peers, 1U);
-    EXPECT_EQ(region->block(1).reads_peers, 1U);
-    EXPECT_EQ(region->block(2).reads_peers, 0U) << "has not said so";
+    EXPECT_EQ(region->block(0).reaches_peers, 1U);
+    EXPECT_EQ(region->block(1).reaches_peers, 1U);
+    EXPECT_EQ(region->block(2).reaches_peers, 0U) << "has not said so";
 }
 
-TEST(PeerReader, IsNotUsedWhereAPidMeansAnotherProcess) {
+TEST(PeerMemory, IsNotUsedWhereAPidMeansAnotherProcess) {
     const auto region = make_region(2);
     region->block(1).token ^= 1;  // as if somebody else had the pid
     run_threads(region, [&](int rank, ShmBackend& backend) {
-        EXPECT_EQ(region->block(rank).reads_peers, rank == 0 ? 0U : 1U);
+        EXPECT_EQ(region->block(rank).reaches_peers, rank == 0 ? 0U : 1U);
         const std::vector<std::byte> input(10'000, static_cast<std::byte>(rank));
         std::vector<std::byte> output(10'000, std::byte{9});
         backend.run(all_to_all(input.data(), output.data(), 5'000), 2, Deadline::after(60s));
@@ -121,29 +126,29 @@ TEST(PeerReader, IsNotUsedWhereAPidMeansAnotherProcess) {
     });
 }
 
-TEST(PeerReader, TriesNothingWhereTheTuningNeverReads) {
-    const auto region = make_region(2, "direct_read_bytes_max=0");
+TEST(PeerMemory, TriesNothingWhereTheTuningNeverReads) {
+    const auto region = make_region(2, "direct_bytes_max=0");
     const ShmBackend first(region, 0);
-    EXPECT_EQ(region->block(0).reads_peers, 0U);
+    EXPECT_EQ(region->block(0).reaches_peers, 0U);
 }
 
-TEST(PeerReader, TellsMemoryThatPeersCannotRead) {
+TEST(PeerMemory, TellsMemoryThatPeersCannotRead) {
     const Pages pages(3), last(3, 2);
-    EXPECT_TRUE(PeerReader::can_be_read({pages.data(), 1}));
-    EXPECT_TRUE(PeerReader::can_be_read({pages.data(), pages.bytes()}));
-    EXPECT_TRUE(PeerReader::can_be_read({last.data(), 2 * page}));
-    EXPECT_FALSE(PeerReader::can_be_read({last.data(), last.bytes()}));
+    EXPECT_TRUE(PeerMemory::can_be_reached({pages.data(), 1}));
+    EXPECT_TRUE(PeerMemory::can_be_reached({pages.data(), pages.bytes()}));
+    EXPECT_TRUE(PeerMemory::can_be_reached({last.data(), 2 * page}));
+    EXPECT_FALSE(PeerMemory::can_be_reached({last.data(), last.bytes()}));
 }
 
-TEST(PeerReader, BlamesAPeerThatHasEnded) {
+TEST(PeerMemory, BlamesAPeerThatHasEnded) {
     const auto region = make_region(2);
     const pid_t child = ::fork();
     if (child == 0) ::_exit(0);
     ASSERT_EQ(::waitpid(child, nullptr, 0), child);
     region->block(1).pid.store(child);
     ddp::shm::Waiter waiter(*region, 0, nullptr, {});
-    PeerReader reader(*region, 0, waiter);
-    EXPECT_FALSE(reader.all_read());
+    PeerMemory reader(*region, 0, waiter);
+    EXPECT_FALSE(reader.all_reach());
     int number = 0;
     const auto message = message_of<ddp::PeerError>([&] {
         reader.read(1, ddp::shm::address_of(&number), &number, sizeof number,
@@ -152,8 +157,119 @@ TEST(PeerReader, BlamesAPeerThatHasEnded) {
     EXPECT_THAT(message, AllOf(HasSubstr("rank 1"), HasSubstr("ended during the test")));
 }
 
-// The page in the middle belongs to rank 1's part.
-TEST(PeerReader, FailsACallOnAllRanksWhenMemoryCannotBeRead) {
+// Rank 0's end of a region whose rank 1 is the test's, or a child of it.
+struct OneEnd {
+    std::shared_ptr<SharedRegion> region = make_region(2);
+    ddp::shm::Waiter waiter{*region, 0, nullptr, {}};
+    PeerMemory peers{*region, 0, waiter};
+    ddp::shm::RemoteWrite& others = region->block(1).write;
+};
+std::string the_test() { return "the test"; }
+
+TEST(PeerMemory, WritesAnyNumberOfBytesAndTakesItsAnnouncementBack) {
+    OneEnd end;
+    for (const std::size_t bytes : {1U, 4'095U, 4'097U, 3'000'001U}) {
+        const std::vector<std::byte> from(bytes, std::byte{5});
+        std::vector<std::byte> to(bytes + 1, std::byte{1});
+        end.peers.write(1, ddp::shm::address_of(to.data()), from.data(), bytes, the_test);
+        EXPECT_EQ(std::count(to.begin(), to.end(), std::byte{5}), static_cast<long>(bytes));
+        EXPECT_EQ(to.back(), std::byte{1});
+        EXPECT_EQ(end.region->block(0).write.target, 0);
+    }
+}
+
+TEST(PeerMemory, WritesNothingOnceTheGroupIsAborted) {
+    OneEnd end;
+    const std::byte from{5};
+    std::byte to{1};
+    end.waiter.abort(ddp::shm::AbortReason::peer_timed_out, 1);
+    EXPECT_THROW(end.peers.write(1, ddp::shm::address_of(&to), &from, 1, the_test),
+                 ddp::TimeoutError);
+    EXPECT_EQ(to, std::byte{1});
+}
+
+TEST(PeerMemory, SaysThatMemoryCannotBeWritten) {
+    OneEnd end;
+    const Pages from(4), to(4, 2);
+    const auto message = message_of<ddp::SystemError>([&] {
+        end.peers.write(1, ddp::shm::address_of(to.data()), from.data(), to.bytes(), the_test);
+    });
+    EXPECT_THAT(message, AllOf(HasSubstr("cannot write"), HasSubstr("in the memory of rank 1"),
+                               HasSubstr("Bad address")));
+}
+
+TEST(PeerMemory, IsClosedWhenThePeersWriteHasEnded) {
+    OneEnd end;
+    end.others.bytes = 100;
+    end.others.target = 1;
+    std::atomic<bool> ended{false};
+    std::jthread writer([&] {
+        while (end.others.bytes != 0) std::this_thread::yield();  // made empty by the owner
+        EXPECT_TRUE(end.waiter.is_aborted());
+        ended = true;
+        end.others.target = 0;
+    });
+    end.peers.close();
+    EXPECT_TRUE(ended);
+}
+
+TEST(PeerMemory, IsClosedAtOnceWhereNobodyWritesOrTheWriterIsDead) {
+    const auto start = std::chrono::steady_clock::now();
+    OneEnd idle;
+    idle.others.target = 2;  // its own
+    idle.peers.close();
+
+    const auto region = make_region(2);
+    const pid_t child = ::fork();
+    if (child == 0) {
+        region->block(1).write.target = 1;
+        ::raise(SIGKILL);
+    }
+    ASSERT_GT(child, 0);
+    region->block(1).pid = child;
+    ddp::shm::Waiter waiter(*region, 0, nullptr, {});
+    PeerMemory peers(*region, 0, waiter);
+    ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+    ASSERT_EQ(region->block(1).write.target, 1);
+    peers.close();
+    // Less than for a writer that lives: it does not wait in vain.
+    EXPECT_LT(std::chrono::steady_clock::now() - start, 1900ms);
+}
+
+// It has announced what it writes, but not called the kernel; it does so when it goes on, after the
+// owner has long left.
+TEST(PeerMemory, IsNotWrittenByAWriterThatWasStopped) {
+    const auto region = make_region(2);
+    std::vector<std::byte> memory(100'000, std::byte{1});
+    const pid_t owner = ::getpid();
+    const pid_t child = ::fork();
+    if (child == 0) {
+        const std::vector<std::byte> from(memory.size(), std::byte{5});
+        ddp::shm::RemoteWrite& write = region->block(1).write;
+        write.address = ddp::shm::address_of(memory.data());
+        write.bytes = memory.size();
+        write.target = 1;
+        ::raise(SIGSTOP);
+        const iovec local{const_cast<std::byte*>(from.data()), from.size()};
+        const auto* const remote = reinterpret_cast<const iovec*>(&write.address);
+        ::_exit(::process_vm_writev(owner, &local, 1, remote, 1, 0) == 0 ? 0 : 1);
+    }
+    ASSERT_GT(child, 0);
+    region->block(1).pid = child;
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, WUNTRACED), child);
+    ASSERT_TRUE(WIFSTOPPED(status));
+    ddp::shm::Waiter waiter(*region, 0, nullptr, {});
+    PeerMemory peers(*region, 0, waiter);
+    peers.close();
+    ::kill(child, SIGCONT);
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "wrote something";
+    EXPECT_EQ(std::count(memory.begin(), memory.end(), std::byte{1}), 100'000);
+}
+
+// The page in the middle belongs to rank 1's part, of which rank 0 writes the first sixth.
+TEST(PeerMemory, FailsACallOnAllRanksWhenMemoryCannotBeRead) {
     run_threads(make_region(3), [&](int rank, ShmBackend& backend) {
         const Pages input(30, rank == 0 ? 15 : 0), output(10);
         const std::size_t part = output.bytes();
@@ -164,7 +280,7 @@ TEST(PeerReader, FailsACallOnAllRanksWhenMemoryCannotBeRead) {
         EXPECT_THAT(message, HasSubstr("rank 1"));
         EXPECT_THAT(message, HasSubstr("scatter of 40960 uint8 from rank 0, operation 2"));
         if (rank == 1) {
-            EXPECT_THAT(message, AllOf(HasSubstr("cannot read 40960 bytes in the memory of rank 0"),
+            EXPECT_THAT(message, AllOf(HasSubstr("cannot read 34176 bytes in the memory of rank 0"),
                                        HasSubstr("Bad address")));
         }
     });
@@ -216,19 +332,19 @@ void exchange_mixed(bool secret) {
     });
 }
 
-TEST(PeerReader, ReadsBesideMemoryThatIsMapped) { exchange_mixed(false); }
+TEST(PeerMemory, ReadsBesideMemoryThatIsMapped) { exchange_mixed(false); }
 
-TEST(PeerReader, IsNotUsedWhereOneRanksMemoryCannotBeRead) {
+TEST(PeerMemory, IsNotUsedWhereOneRanksMemoryCannotBeRead) {
     const SecretMemory probe(page);
     if (probe.data() == nullptr) GTEST_SKIP() << "this kernel has no memfd_secret";
-    EXPECT_FALSE(PeerReader::can_be_read({probe.data(), page}));
+    EXPECT_FALSE(PeerMemory::can_be_reached({probe.data(), page}));
     exchange_mixed(true);
 }
 
 // More than a channel holds.
 constexpr std::size_t large = std::size_t{1} << 20;
 
-TEST(PeerReader, EndsASendOnlyWhenItsMemoryHasBeenRead) {
+TEST(PeerMemory, EndsASendOnlyWhenItsMemoryHasBeenRead) {
     const auto region = make_region(2);
     ShmBackend first(region, 0), second(region, 1);
     std::vector<std::byte> sent(3 * large, std::byte{7}), got(3 * large);
@@ -245,7 +361,7 @@ TEST(PeerReader, EndsASendOnlyWhenItsMemoryHasBeenRead) {
     EXPECT_TRUE(send->is_done());
 }
 
-TEST(PeerReader, KeepsTheOrderOfSmallAndLargeTransfers) {
+TEST(PeerMemory, KeepsTheOrderOfSmallAndLargeTransfers) {
     const auto region = make_region(2);
     ShmBackend first(region, 0), second(region, 1);
     std::vector<std::byte> sent(large, std::byte{7}), got(large);
@@ -264,7 +380,7 @@ TEST(PeerReader, KeepsTheOrderOfSmallAndLargeTransfers) {
     EXPECT_EQ(small_got, small_sent);
 }
 
-TEST(PeerReader, FailsATransferOnBothRanksWhenTheMemoryCannotBeRead) {
+TEST(PeerMemory, FailsATransferOnBothRanksWhenTheMemoryCannotBeRead) {
     const auto region = make_region(2);
     ShmBackend first(region, 0), second(region, 1);
     const Pages sent(256, 5), got(256);
@@ -277,7 +393,7 @@ TEST(PeerReader, FailsATransferOnBothRanksWhenTheMemoryCannotBeRead) {
                 HasSubstr("rank 1"));
 }
 
-TEST(PeerReader, RefusesALargeTransferOfAnotherSize) {
+TEST(PeerMemory, RefusesALargeTransferOfAnotherSize) {
     const auto region = make_region(2);
     ShmBackend first(region, 0), second(region, 1);
     std::vector<std::byte> sent(large), got(large);
