@@ -85,30 +85,29 @@ TEST(ProcessGroup, WritesNothingIntoMemoryThatItsOwnerHasGivenUp) {
     std::mt19937 random(ddp::testing::seed_for_ranks());
     for (int round = 0; round < 12; ++round) {
         const auto delay = std::chrono::microseconds(random() % 5000);
-        run_ranks(
-            2,
-            [&](ProcessGroup& group) {
-                const auto writer = static_cast<pid_t>(group.all_reduce(
-                    group.rank() == 1 ? std::int64_t{::getpid()} : std::int64_t{0}, ReduceOp::max));
-                std::vector<std::int32_t> mine(300'001, group.rank()), all(2 * mine.size());
-                std::jthread stopper;
-                if (group.rank() == 0) {
-                    stopper = std::jthread([&] {
-                        std::this_thread::sleep_for(delay);
-                        ::kill(writer, SIGSTOP);
-                    });
-                }
-                try {
-                    for (;;) group.all_gather(mine, all).wait();
-                } catch (const TimeoutError&) {
-                }
-                if (group.rank() == 1) return;
-                std::fill(all.begin(), all.end(), 77);
-                ::kill(writer, SIGCONT);
-                wait_for_end(writer);
-                EXPECT_EQ(std::count(all.begin(), all.end(), 77), std::ssize(all));
-            },
-            {.init = {.timeout = 100ms}});
+        run_ranks(2, [&](ProcessGroup&) {
+            // Another group than the first, for which ranks may come late.
+            ProcessGroup group = init_process_group({.timeout = 300ms});
+            const auto writer = static_cast<pid_t>(group.all_reduce(
+                group.rank() == 1 ? std::int64_t{::getpid()} : std::int64_t{0}, ReduceOp::max));
+            std::vector<std::int32_t> mine(300'001, group.rank()), all(2 * mine.size());
+            std::jthread stopper;
+            if (group.rank() == 0) {
+                stopper = std::jthread([&] {
+                    std::this_thread::sleep_for(delay);
+                    ::kill(writer, SIGSTOP);
+                });
+            }
+            try {
+                for (;;) group.all_gather(mine, all).wait();
+            } catch (const TimeoutError&) {
+            }
+            if (group.rank() == 1) return;
+            std::fill(all.begin(), all.end(), 77);
+            ::kill(writer, SIGCONT);
+            wait_for_end(writer);
+            EXPECT_EQ(std::count(all.begin(), all.end(), 77), std::ssize(all));
+        });
     }
     ::unsetenv("DDP_SHM_TUNING");
 }
