@@ -88,7 +88,7 @@ public:
     DataLoader(const Data& dataset, const S& sampler, const DataLoaderOptions& options = {})
         : LoaderBase(
               {static_cast<std::size_t>(dataset.size()), static_cast<std::size_t>(sampler.size()),
-               parts_of(sampler), order_of(sampler)},
+               data::parts_of(sampler), order_of(sampler)},
               options),
           dataset_(&dataset) {}
     // All samples: 0, 1, 2, ..., or shuffled.
@@ -117,12 +117,6 @@ private:
     template <class S>
     static auto order_of(const S& sampler) {
         return [&sampler] { return std::vector<std::size_t>(sampler.begin(), sampler.end()); };
-    }
-
-    template <class S>
-    static std::size_t parts_of(const S& sampler) {
-        if constexpr (requires { sampler.parts(); }) return sampler.parts();
-        return 1;
     }
 
     const Data* dataset_;

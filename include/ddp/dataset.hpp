@@ -28,7 +28,9 @@ concept SampleDataset = requires(const T& data, std::size_t index) {
 template <class T>
 concept Dataset = BatchDataset<T> || SampleDataset<T>;
 
-// Gives the indices of an epoch, such as DistributedSampler. size() stays the same.
+// Gives the indices of an epoch, such as DistributedSampler. size() stays the same; so does
+// parts(), where there is one: the indices are then so many equally long parts, one after the
+// other.
 template <class T>
 concept Sampler = std::ranges::input_range<const T> && requires(const T& sampler) {
     { sampler.size() } -> std::convertible_to<std::size_t>;
@@ -48,6 +50,12 @@ auto make_batch(const Data& data, std::span<const std::size_t> indices) {
         for (const std::size_t index : indices) samples.push_back(data[index]);
         return samples;
     }
+}
+
+template <Sampler S>
+std::size_t parts_of(const S& sampler) {
+    if constexpr (requires { sampler.parts(); }) return sampler.parts();
+    return 1;
 }
 
 }  // namespace data
