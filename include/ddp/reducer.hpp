@@ -68,8 +68,9 @@ public:
     void mark_ready(std::size_t parameter, Stream stream = {});
     // Ends the backward. True: afterwards (on `stream`) each gradient is the average over ranks.
     // False: nothing was sent, because of no_sync or because a logical rank's turn is still to
-    // come. Blocks for CPU memory. The first time it may move the gradients into other buckets.
-    // Throws UsageError on every rank for a mistake on one, and what collectives throw.
+    // come. Blocks for CPU memory. The first time, and while bucket_cap_mb is tuned, it may move
+    // the gradients into other buckets. Throws UsageError on every rank for a mistake on one, and
+    // what collectives throw.
     bool wait(Stream stream = {});
 
     // While it lives, nothing is sent: gradients accumulate on this rank only. The first backward
@@ -90,7 +91,8 @@ public:
     // For ranks with different numbers of batches: runs `train`, a loop in which each step calls
     // start_forward; a rank that is through with its loop takes part in the others' steps with
     // zeros (its gradients and optimiser are not used any more), and in the end gets values and
-    // buffers from the last rank that still trained. Collective; not with logical ranks.
+    // buffers from the last rank that still trained. Collective; not with logical ranks. What a
+    // step throws must leave `train`, on every rank.
     void join(const std::function<void()>& train, const JoinOptions& options = {});
     // Collective: all ranks throw a UsageError that names the rank with the fewest batches, when
     // they are not equally many. For the start of an epoch without join().

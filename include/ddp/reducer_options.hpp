@@ -36,7 +36,8 @@ struct ReducerOptions {
     bool broadcast_buffers = true;
     // The run is that of so many ranks, whatever the size of the group: each rank does the share of
     // several, one backward after the other, and only the last of these sends. The same bits for
-    // every size. A multiple of the size by a power of two; 0: the size.
+    // every size, unless a comm_hook rounds: it gets the sum of a rank's turns. A multiple of the
+    // size by a power of two; 0: the size.
     std::size_t logical_ranks = 0;
     // Instead of the all-reduce.
     CommHook comm_hook = {};

@@ -20,6 +20,7 @@ void Reducer::Impl::start_backward(std::span<const std::size_t> unused) {
         throw UsageError(
             "reducer: start_backward() in the middle of a backward; call wait() first");
     }
+    if (begun_) return;  // once more, after a backward that did not come to its first gradient
     for (const std::size_t parameter : unused) {
         if (parameter < parameters_.size()) continue;
         throw UsageError("reducer: parameter " + std::to_string(parameter) +
@@ -32,10 +33,11 @@ void Reducer::Impl::start_backward(std::span<const std::size_t> unused) {
     }
     backward_start_ = Clock::now();
     begun_ = true;
+    sends_ = will_send();
     if (turns_ > 1 && fresh_ && turn_ == 0) memory_->start_turns();
     fresh_ = false;
     if (options_.find_unused_parameters) exchange_used(unused);
-    if (!sends()) return;
+    if (!sends_) return;
     for (const std::size_t parameter : unused) {
         if (marks_.mark_unused(parameter)) complete(parameter);
     }
@@ -52,7 +54,7 @@ void Reducer::Impl::exchange_used(std::span<const std::size_t> unused) {
     for (std::size_t p = 0; p < parameters_.size(); ++p) {
         if (!is_unused[p] && !shadow_) used_here_[p] = 1;
     }
-    if (!sends()) return;
+    if (!sends_) return;
     used_ = used_here_;
     if (group_.size() > 1) used_work_ = group_.all_reduce(used_, ReduceOp::max);
 }
@@ -73,15 +75,8 @@ void Reducer::Impl::mark_ready(std::size_t parameter, Stream stream) {
                          " was marked ready; there are " + std::to_string(parameters_.size()));
     }
     require_start("mark_ready()");
-    if (!sends()) return;
+    if (!sends_) return;
     sent_before_last_ = next_bucket_;
-    if (!memory_->is_in_place(parameter)) {
-        marks_.add_mistake("the gradient of " + parameters_[parameter].name +
-                           " is no longer where the reducer has put it, or of another size: " +
-                           to_string(parameters_[parameter].grad.shape) +
-                           "; use Parameter::grad as it is, or set gradient_as_bucket_view to "
-                           "false for memory that cannot move");
-    }
     if (!marks_.mark_ready(parameter)) return;
     complete(parameter);
     send_complete_buckets(stream, Blocking::no);
@@ -89,10 +84,18 @@ void Reducer::Impl::mark_ready(std::size_t parameter, Stream stream) {
 
 void Reducer::Impl::complete(std::size_t parameter) {
     complete_[parameter] = true;
-    if (!shadow_ && memory_->is_in_place(parameter)) memory_->copy_in(parameter);
+    const bool in_place = memory_->is_in_place(parameter);
+    if (!in_place && !shadow_) {
+        marks_.add_mistake("the gradient of " + parameters_[parameter].name +
+                           " is no longer where the reducer has put it, or of another size: " +
+                           to_string(parameters_[parameter].grad.shape) +
+                           "; use Parameter::grad as it is, or set gradient_as_bucket_view to "
+                           "false for memory that cannot move");
+    }
+    if (!shadow_ && in_place) memory_->copy_in(parameter);
     const bool used = options_.find_unused_parameters ? used_here_[parameter] != 0
                                                       : !marks_.is_never_used(parameter);
-    if (!used) {
+    if (!used && in_place) {
         const std::byte* const part = memory_->bucket_part(parameter);
         kept_[parameter].assign(part, part + parameters_[parameter].grad.bytes());
     }
@@ -125,42 +128,57 @@ void Reducer::Impl::send_complete_buckets(Stream stream, Blocking blocking) {
     for (; next_bucket_ < buckets.size() && progress_[next_bucket_].missing == 0; ++next_bucket_) {
         if (is_unused_here(buckets[next_bucket_])) {
             if (blocking == Blocking::no && !used_work_.is_completed()) return;
-            used_work_.wait();
+            try {
+                used_work_.wait();
+            } catch (...) {
+                if (blocking == Blocking::no) return;  // wait() will throw it
+                throw;
+            }
             progress_[next_bucket_].skipped = is_unused_everywhere(buckets[next_bucket_]);
         }
         if (!progress_[next_bucket_].skipped) send(next_bucket_, stream);
     }
 }
 
-// An exception (of a hook) ends the group, as an operation that fails: the others cannot go on.
+// An exception (of a hook, or of a group that has failed) is for wait(). It ends the group: the
+// others cannot go on.
 void Reducer::Impl::send(std::size_t bucket, Stream stream) {
     const auto buckets = memory_->buckets();
     try {
         progress_[bucket].sent =
             sender_.send(buckets[bucket], bucket, bucket + 1 == buckets.size(), stream);
     } catch (...) {
-        progress_[bucket].sent.started.work =
-            group_.impl().start({}, [error = std::current_exception()](
-                                        backends::Backend&, std::uint64_t, const base::Deadline&) {
+        progress_[bucket].error = std::current_exception();
+        progress_[bucket].sent.started.work = fail_group(progress_[bucket].error);
+    }
+}
+
+// As an operation that fails with this error.
+Work Reducer::Impl::fail_group(std::exception_ptr error) {
+    try {
+        return group_.impl().start(
+            {}, [error](backends::Backend&, std::uint64_t, const base::Deadline&) {
                 std::rethrow_exception(error);
             });
+    } catch (const std::exception&) {
+        return {};  // it has failed already
     }
 }
 
 bool Reducer::Impl::wait(Stream stream) {
     require_start("wait()");
-    if (!sends()) {
+    if (!sends_) {
         end_turn();
         return false;
     }
     try {
         synchronise(stream);
+        rebuild_in_order_of_arrival();
+        search_cap();
     } catch (...) {
         reset_backward();
         throw;
     }
-    rebuild_in_order_of_arrival();
-    search_cap();
     reset_backward();
     compare_checksums();
     return true;
@@ -178,21 +196,30 @@ void Reducer::Impl::synchronise(Stream stream) {
     throw_mistakes();
 }
 
-// Which parameters the graph never reaches, on any rank.
+// Which parameters the graph reaches on any rank; and how often, for a rank that has not seen it.
 void Reducer::Impl::learn_static_graph() {
-    for (std::size_t p = 0; p < parameters_.size(); ++p) {
-        used_here_[p] = marks_.is_never_used(p) || shadow_ ? 0 : 1;
+    std::vector<std::int32_t> marks(parameters_.size(), 0);
+    for (std::size_t p = 0; p < parameters_.size() && !shadow_; ++p) {
+        marks[p] = static_cast<std::int32_t>(marks_.marks(p));
     }
-    used_ = used_here_;
-    if (group_.size() > 1) group_.all_reduce(used_, ReduceOp::max).wait();
+    if (group_.size() > 1) group_.all_reduce(marks, ReduceOp::max).wait();
+    if (shadow_) marks_.learn(marks);
+    used_.clear();
+    for (const std::int32_t count : marks) used_.push_back(count > 0 ? 1 : 0);
 }
 
 void Reducer::Impl::finish_bucket(std::size_t bucket, Stream stream) {
     Progress& progress = progress_[bucket];
     if (!progress.skipped) {
         BucketWork& started = progress.sent.started;
+        if (progress.error) std::rethrow_exception(progress.error);
         started.work.wait(stream);
-        if (started.then) started.then();
+        try {
+            if (started.then) started.then();
+        } catch (...) {
+            started.work = fail_group(std::current_exception());
+            throw;
+        }
     }
     used_work_.wait();
     for (const BucketSlice& slice : memory_->buckets()[bucket].spec.slices) {

@@ -31,7 +31,11 @@ public:
 
     bool any() const noexcept { return any_; }
     const std::string& mistake() const noexcept { return mistake_; }
-    bool is_used(std::size_t parameter) const { return marks_[parameter] > 0; }
+    std::uint32_t marks(std::size_t parameter) const { return marks_[parameter]; }
+    // A static graph that this rank has not seen, as others marked it.
+    void learn(std::span<const std::int32_t> marks) {
+        expected_.assign(marks.begin(), marks.end());
+    }
     // A static graph does not reach it.
     bool is_never_used(std::size_t parameter) const {
         return learned_ && expected_[parameter] == 0;

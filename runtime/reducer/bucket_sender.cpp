@@ -23,12 +23,12 @@ SentBucket BucketSender::all_reduce(const TensorView& tensor, ReduceOp op) {
         backend.run(call, sequence, deadline);
         *took = std::chrono::steady_clock::now() - start;
     };
-    return {{group_.impl().start(call, std::move(run)), {}}, std::move(took)};
+    return SentBucket({group_.impl().start(call, std::move(run)), {}}, std::move(took));
 }
 
 SentBucket BucketSender::send(const BucketMemory& bucket, std::size_t index, bool is_last,
                               Stream stream) {
-    if (hook_) return {send_by_hook(bucket, index, is_last, stream), nullptr};
+    if (hook_) return SentBucket(send_by_hook(bucket, index, is_last, stream));
     if (group_.size() == 1) {
         if (turns_ > 1) average_turns(bucket);
         return {};

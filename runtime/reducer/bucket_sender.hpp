@@ -10,15 +10,29 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
+#include <utility>
 
 namespace ddp::reducer {
 
-// Under way. Must not outlive the memory of its bucket.
+// Under way. Must not outlive the memory of its bucket. Invariant: what the operation writes to
+// (`took`, what `then` owns) goes only after the operation has ended.
 struct SentBucket {
-    BucketWork started;
+    SentBucket() = default;
+    explicit SentBucket(BucketWork work, std::unique_ptr<std::chrono::nanoseconds> time = nullptr)
+        : took(std::move(time)), started(std::move(work)) {}
+    SentBucket(SentBucket&&) = default;
+    SentBucket& operator=(SentBucket&& other) noexcept {
+        started.work = Work();
+        took = std::move(other.took);
+        started = std::move(other.started);
+        return *this;
+    }
+    ~SentBucket() { started.work = Work(); }
+
     // Of the operation while it ran; written by whoever runs it, before the work is done. Null for
     // a hook's.
     std::unique_ptr<std::chrono::nanoseconds> took;
+    BucketWork started;
 };
 
 class BucketSender {

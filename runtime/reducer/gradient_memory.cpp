@@ -33,8 +33,9 @@ GradientMemory::GradientMemory(std::span<Parameter> parameters, ProcessGroup& gr
 GradientMemory::~GradientMemory() {
     for (std::size_t p = 0; p < original_grads_.size(); ++p) {
         TensorView& grad = parameters_[p].grad;
-        if (!is_in_place(p)) continue;  // its owner has taken it elsewhere
-        copy(original_grads_[p], grad.data, grad.bytes());
+        if (grad.data != bucket_part(p)) continue;  // its owner has taken it elsewhere
+        const BucketMemory& bucket = buckets_[places_[p].bucket];
+        copy(original_grads_[p], grad.data, slice_of(p).elements * size_of(bucket.spec.dtype));
         grad.data = original_grads_[p];
     }
 }
@@ -98,6 +99,7 @@ void GradientMemory::take(std::vector<BucketMemory> buckets) {
 bool GradientMemory::is_in_place(std::size_t parameter) const {
     const TensorView& grad = parameters_[parameter].grad;
     return grad.numel() == slice_of(parameter).elements &&
+           grad.dtype == buckets_[places_[parameter].bucket].spec.dtype &&
            (!options_.views || grad.data == bucket_part(parameter));
 }
 
@@ -126,6 +128,7 @@ void GradientMemory::load_turn(std::size_t turn) const { swap_turn(turn, false);
 void GradientMemory::swap_turn(std::size_t turn, bool save) const {
     for (const BucketMemory& bucket : buckets_) {
         for (const BucketSlice& slice : bucket.spec.slices) {
+            if (!is_in_place(slice.parameter)) continue;
             const TensorView& grad = parameters_[slice.parameter].grad;
             std::byte* const kept =
                 bucket.turns[turn].get() + slice.offset * size_of(bucket.spec.dtype);

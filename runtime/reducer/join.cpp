@@ -22,10 +22,11 @@ void Reducer::Impl::join(const std::function<void()>& train, const JoinOptions& 
     const std::size_t initial = options_.logical_ranks;
     try {
         train();
-        while (note_active(false)) shadow_step();
+        while (note_active(Activity::none)) shadow_step();
         // The last that trained, the largest rank if several: its optimiser went on to the end.
         const auto& active = join_->active;
-        const auto last = std::find(active.rbegin(), active.rend(), std::uint8_t{1});
+        const auto last = std::find_if(active.rbegin(), active.rend(),
+                                       [](Activity rank) { return rank != Activity::none; });
         if (last != active.rend()) take_model_from(static_cast<int>(active.rend() - last) - 1);
     } catch (...) {
         join_.reset();
@@ -37,29 +38,37 @@ void Reducer::Impl::join(const std::function<void()>& train, const JoinOptions& 
     sender_.set_divisor(initial);
 }
 
-bool Reducer::Impl::note_active(bool active) {
-    std::array<std::uint8_t, 1> mine{active ? std::uint8_t{1} : std::uint8_t{0}};
+bool Reducer::Impl::note_active(Activity activity) {
+    std::array<std::uint8_t, 1> mine{static_cast<std::uint8_t>(activity)};
     std::vector<std::uint8_t> all(static_cast<std::size_t>(group_.size()));
     group_.all_gather(mine, all).wait();
-    const auto count = std::accumulate(all.begin(), all.end(), std::size_t{0});
+    const auto idle = std::ranges::count(all, static_cast<std::uint8_t>(Activity::none));
+    const std::size_t count = all.size() - static_cast<std::size_t>(idle);
     if (count == 0) return false;
     if (count < all.size() && join_->options.throw_on_early_termination) {
-        const auto first = std::ranges::find(all, std::uint8_t{0}) - all.begin();
+        const auto first =
+            std::ranges::find(all, static_cast<std::uint8_t>(Activity::none)) - all.begin();
         throw UsageError("reducer: rank " + std::to_string(first) +
                          " has no more input, but others have (join() with "
                          "throw_on_early_termination)");
     }
     if (!join_->options.divide_by_initial_world_size) sender_.set_divisor(count);
-    join_->active = std::move(all);
+    join_->active.clear();
+    for (const std::uint8_t rank : all) join_->active.push_back(static_cast<Activity>(rank));
     return true;
+}
+
+Root Reducer::Impl::first_active() const {
+    int rank = 0;
+    while (join_->active[static_cast<std::size_t>(rank)] == Activity::none) ++rank;
+    return {rank};
 }
 
 // What the others do in a step, with nothing to give.
 void Reducer::Impl::shadow_step() {
     shadow_ = true;
-    if (options_.broadcast_buffers && !state_.buffers().empty()) {
-        const auto root = std::ranges::find(join_->active, std::uint8_t{1});
-        const Root first{static_cast<int>(root - join_->active.begin())};
+    const Root first = first_active();
+    if (join_->active[static_cast<std::size_t>(first.rank)] == Activity::gives_buffers) {
         group_.broadcast_coalesced(state_.buffers(), first).wait();
     }
     for (const reducer::BucketMemory& bucket : memory_->buckets()) {

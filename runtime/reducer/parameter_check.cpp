@@ -13,12 +13,14 @@
 #include <cstdint>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <unordered_set>
 #include <vector>
 
 namespace ddp::reducer {
 namespace {
 
+constexpr std::string_view buffer_mark = "buffer ";
 constexpr char own_mistake = '!';  // begins the text of a rank that must not go on
 
 std::string describe(const Parameter& parameter) {
@@ -69,7 +71,8 @@ std::string find_own_mistake(std::span<const Parameter> parameters, const Reduce
     return {};
 }
 
-std::string describe_all(std::span<const Parameter> parameters, const ReducerOptions& options,
+std::string describe_all(std::span<const Parameter> parameters,
+                         std::span<const NamedTensor> buffers, const ReducerOptions& options,
                          std::size_t ranks) {
     std::ostringstream text;
     if (const std::string mistake = find_own_mistake(parameters, options, ranks);
@@ -84,6 +87,10 @@ std::string describe_all(std::span<const Parameter> parameters, const ReducerOpt
          << ", checksum_steps " << options.checksum_steps << ", comm_hook "
          << (options.comm_hook ? "yes" : "no") << '\n';
     for (const Parameter& parameter : parameters) text << describe(parameter) << '\n';
+    for (const NamedTensor& buffer : buffers) {
+        text << buffer_mark << buffer.name << ' ' << to_string(buffer.tensor.shape) << ' '
+             << to_string(buffer.tensor.dtype) << '\n';
+    }
     return text.str();
 }
 
@@ -101,20 +108,29 @@ std::vector<std::string> lines_of(const std::string& text) {
     return lines;
 }
 
+// All lines but the one of the options and those of buffers.
+std::size_t count_parameters(const std::vector<std::string>& lines) {
+    return static_cast<std::size_t>(std::ranges::count_if(lines, [&](const std::string& line) {
+        return &line != &lines.front() && !line.starts_with(buffer_mark);
+    }));
+}
+
 std::string difference(const std::string& first_text, const std::string& other_text, int other) {
     const std::vector<std::string> first = lines_of(first_text);
     const std::vector<std::string> theirs = lines_of(other_text);
     const std::string rank = "rank " + std::to_string(other);
+    const std::size_t parameters = count_parameters(first);
     std::string counts;
-    if (first.size() != theirs.size()) {
-        counts = " (rank 0 has " + std::to_string(first.size() - 1) + " parameters, " + rank +
-                 " has " + std::to_string(theirs.size() - 1) + ")";
+    if (parameters != count_parameters(theirs)) {
+        counts = " (rank 0 has " + std::to_string(parameters) + " parameters, " + rank + " has " +
+                 std::to_string(count_parameters(theirs)) + ")";
     }
     for (std::size_t i = 0; i < std::max(first.size(), theirs.size()); ++i) {
         const std::string here = i < first.size() ? first[i] : "none";
         const std::string there = i < theirs.size() ? theirs[i] : "none";
         if (here == there) continue;
-        const std::string what = i == 0 ? "" : "parameter " + std::to_string(i - 1) + ": ";
+        const std::string what =
+            i == 0 || i > parameters ? "" : "parameter " + std::to_string(i - 1) + ": ";
         return what + "rank 0 has " + here + ", " + rank + " has " + there + counts;
     }
     return "rank 0 and " + rank + " differ";
@@ -137,10 +153,10 @@ std::string difference(const std::string& first_text, const std::string& other_t
 
 }  // namespace
 
-void check_parameters(std::span<const Parameter> parameters, ProcessGroup& group,
-                      const ReducerOptions& options) {
+void check_parameters(std::span<const Parameter> parameters, std::span<const NamedTensor> buffers,
+                      ProcessGroup& group, const ReducerOptions& options) {
     const std::string mine =
-        describe_all(parameters, options, static_cast<std::size_t>(group.size()));
+        describe_all(parameters, buffers, options, static_cast<std::size_t>(group.size()));
     std::array<std::int64_t, 2> summary{static_cast<std::int64_t>(mine.size()),
                                         static_cast<std::int64_t>(digest(mine))};
     std::vector<std::int64_t> all(summary.size() * static_cast<std::size_t>(group.size()));

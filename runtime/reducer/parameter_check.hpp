@@ -13,7 +13,7 @@ namespace ddp::reducer {
 // Collective. Throws the same UsageError on every rank: a rank's own mistake (an empty name, a name
 // used twice, a gradient unlike its value), or the first parameter in which a rank differs from
 // rank 0. logical_ranks is not 0 any more.
-void check_parameters(std::span<const Parameter> parameters, ProcessGroup& group,
-                      const ReducerOptions& options);
+void check_parameters(std::span<const Parameter> parameters, std::span<const NamedTensor> buffers,
+                      ProcessGroup& group, const ReducerOptions& options);
 
 }  // namespace ddp::reducer

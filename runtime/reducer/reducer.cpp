@@ -47,7 +47,7 @@ Reducer::Impl::Impl(std::span<Parameter> parameters, ProcessGroup& group, Reduce
       order_(reducer::reverse_order(parameters.size())),
       marks_(parameters, options_.static_graph),
       sender_(group, options_.comm_hook, options_.logical_ranks, turns_) {
-    reducer::check_parameters(parameters, group, options_);
+    reducer::check_parameters(parameters, state_.named_buffers(), group, options_);
     broadcast_values(parameters, group);
     if (options_.bucket_cap_mb == autotune) start_search();
     const BucketCaps caps{bytes_of(options_.first_bucket_mb), bytes_of(options_.bucket_cap_mb)};
@@ -71,16 +71,15 @@ void Reducer::Impl::own_parameters(const void* owner) {
 void Reducer::Impl::start_forward() {
     forward_start_ = Clock::now();
     if (no_sync_) return;
-    if (join_) note_active(true);
-    if (!fresh_ || turn_ != 0 || !options_.broadcast_buffers) return;
-    const std::vector<TensorView> buffers = state_.buffers();
-    if (buffers.empty()) return;
-    int root = 0;
-    if (join_) {
-        while (join_->active[static_cast<std::size_t>(root)] == 0) ++root;
-    }
-    if (group_.size() > 1) group_.broadcast_coalesced(buffers, Root{root}).wait();
+    if (join_) note_active(gives_buffers() ? Activity::gives_buffers : Activity::trains);
+    if (!gives_buffers()) return;
+    const Root root = join_ ? first_active() : Root{0};
+    if (group_.size() > 1) group_.broadcast_coalesced(state_.buffers(), root).wait();
     state_.share_buffers();
+}
+
+bool Reducer::Impl::gives_buffers() const {
+    return fresh_ && turn_ == 0 && options_.broadcast_buffers && !state_.named_buffers().empty();
 }
 
 Shard Reducer::Impl::logical_rank() const {
@@ -91,7 +90,7 @@ void Reducer::Impl::set_no_sync(bool on) {
     if (on && no_sync_) {
         throw UsageError("reducer: no_sync() while another no_sync() guard lives; one is enough");
     }
-    if (on && marks_.any()) {
+    if (on && begun_ && marks_.any()) {
         throw UsageError("reducer: no_sync() in the middle of a backward; call wait() first");
     }
     no_sync_ = on;
@@ -144,7 +143,7 @@ std::vector<NamedTensor> Reducer::Impl::state_dict() {
 // The same on all ranks: it depends on scores that they have agreed on, or on a checkpoint that all
 // have loaded.
 void Reducer::Impl::search_cap() {
-    if (!search_) return;
+    if (!tuned_cap_mb_) return;
     double cap_mb = tuned_cap_mb_->front();
     if (cap_mb == 0) {
         search_->add_step(statistics_.backward + statistics_.exposed);
@@ -155,13 +154,24 @@ void Reducer::Impl::search_cap() {
             cap_mb = tuned_cap_mb_->front() = search_->best_mb();
         }
     }
-    if (tuned_cap_mb_->front() != 0) {
+    if (search_ && tuned_cap_mb_->front() != 0) {
         search_.reset();
         base::log_info("reducer", "autotune has chosen bucket_cap_mb " + std::to_string(cap_mb));
     }
     if (cap_mb == options_.bucket_cap_mb) return;
-    options_.bucket_cap_mb = cap_mb;
-    memory_->rebuild(order_, {bytes_of(options_.first_bucket_mb), bytes_of(cap_mb)});
+    rebuild(order_, cap_mb);
+    if (!search_) tuned_cap_mb_->front() = options_.bucket_cap_mb;
+}
+
+// Without memory for other buckets (on any rank: all hear of it) the old ones stay.
+void Reducer::Impl::rebuild(const std::vector<std::size_t>& order, double cap_mb) {
+    try {
+        memory_->rebuild(order, {bytes_of(options_.first_bucket_mb), bytes_of(cap_mb)});
+        order_ = order;
+        options_.bucket_cap_mb = cap_mb;
+    } catch (const SystemError& error) {
+        base::log_warn("reducer", std::string("the buckets stay as they are: ") + error.what());
+    }
 }
 
 // Rank 0's order is everyone's: gradients may come in another order on other ranks.
@@ -174,10 +184,7 @@ void Reducer::Impl::rebuild_in_order_of_arrival() {
     }
     if (group_.size() > 1) group_.broadcast(agreed, Root{0}).wait();
     const std::vector<std::size_t> order(agreed.begin(), agreed.end());
-    if (order == order_) return;
-    order_ = order;
-    memory_->rebuild(order_,
-                     {bytes_of(options_.first_bucket_mb), bytes_of(options_.bucket_cap_mb)});
+    if (order != order_) rebuild(order, options_.bucket_cap_mb);
 }
 
 void Reducer::Impl::check_batches(std::size_t batches) {

@@ -54,14 +54,16 @@ private:
         std::size_t missing = 0;  // gradients
         bool skipped = false;     // no rank has used any of its parameters
         reducer::SentBucket sent;
+        std::exception_ptr error;  // of sending it, for wait()
     };
+    enum class Activity : std::uint8_t { none, trains, gives_buffers };  // trains, both of them
     struct Join {
         JoinOptions options;
-        std::vector<std::uint8_t> active;  // by rank, in the last step in which any was
+        std::vector<Activity> active;  // by rank, in the last step in which any trained
     };
 
     void own_parameters(const void* owner);
-    bool sends() const { return !no_sync_ && turn_ + 1 == turns_; }
+    bool will_send() const { return !no_sync_ && turn_ + 1 == turns_; }
 
     void require_start(const char* call);
     void exchange_used(std::span<const std::size_t> unused);
@@ -72,6 +74,7 @@ private:
     bool is_unused_here(const reducer::BucketMemory& bucket) const;
     bool is_unused_everywhere(const reducer::BucketMemory& bucket) const;
     void send(std::size_t bucket, Stream stream);
+    Work fail_group(std::exception_ptr error);
 
     void end_turn();
     void synchronise(Stream stream);
@@ -79,13 +82,16 @@ private:
     void finish_bucket(std::size_t bucket, Stream stream);
     void throw_mistakes();
     void rebuild_in_order_of_arrival();
+    void rebuild(const std::vector<std::size_t>& order, double cap_mb);
     void start_search();
     void search_cap();
     void compare_checksums();
     void reset_backward();
     void measure(Clock::time_point backward_end, Clock::time_point done);
 
-    bool note_active(bool active);  // whether any rank is
+    bool gives_buffers() const;
+    bool note_active(Activity activity);  // whether any rank trains
+    Root first_active() const;
     void shadow_step();
     void take_model_from(int rank);
 
@@ -105,6 +111,7 @@ private:
     std::size_t turn_ = 0;
     bool fresh_ = true;   // no backward yet since gradients were last averaged
     bool begun_ = false;  // start_backward has been called
+    bool sends_ = false;  // this backward
     bool rebuilt_ = false;
     std::optional<Join> join_;
     bool shadow_ = false;  // this step is only the others'

@@ -5,6 +5,7 @@
 #include <ddp/reducer.hpp>
 
 #include <cstddef>
+#include <span>
 #include <vector>
 
 namespace ddp::reducer {
@@ -14,6 +15,9 @@ public:
     TurnState(RankState state, std::size_t turns);
 
     std::vector<TensorView> buffers() const;
+    std::span<const NamedTensor> named_buffers() const {
+        return std::span(tensors_).first(buffers_);
+    }
     // All turns get the buffers that the model has now.
     void share_buffers();
     // Keeps the state of one turn and loads that of another.

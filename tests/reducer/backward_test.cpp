@@ -276,8 +276,75 @@ TEST(Misuse, ARankThatStopsEarlyIsNamedByTheOthers) {
             } catch (const PeerError& error) {
                 // Or a rank that has left because of it.
                 EXPECT_NE(error.rank(), group.rank());
+                EXPECT_GE(error.rank(), 0);
+                EXPECT_LT(error.rank(), 3);
             }
         }
+    });
+}
+
+TEST(Misuse, AGradientThatGrewIsNamedBeforeItIsCopied) {
+    for (const std::size_t logical_ranks : {2, 4}) {
+        run_ranks(2, [&](ProcessGroup& group) {
+            ToyNet net({4, 4});
+            std::vector<double> wide(4);
+            Reducer reducer(net.parameters(), group,
+                            {.gradient_as_bucket_view = false, .logical_ranks = logical_ranks});
+            const TensorView own = net.parameters()[0].grad;
+            if (group.rank() == 0) net.parameters()[0].grad = wide;
+            for (std::size_t turn = 0; turn < logical_ranks / 2; ++turn) {
+                reducer.start_backward();
+                for (const std::size_t p : {1, 0}) reducer.mark_ready(p);
+                if (turn + 1 < logical_ranks / 2) reducer.wait();
+            }
+            EXPECT_THAT(usage_error_of([&] { reducer.wait(); }),
+                        HasSubstr("on rank 0, the gradient of layer0 is no longer where"));
+            net.parameters()[0].grad = own;
+        });
+    }
+}
+
+// Rank 0 leaves in the middle of a backward, with a bucket in flight, and the group with it.
+TEST(Misuse, AReducerMayGoInTheMiddleOfABackward) {
+    for (const bool hook : {false, true}) {
+        run_ranks(2, [&](ProcessGroup& group) {
+            ToyNet net({100'000, 40});
+            ReducerOptions options = small_buckets(true);
+            if (hook) options.comm_hook = bf16_compress_hook();
+            Reducer reducer(net.parameters(), group, options);
+            reducer.mark_ready(1);
+            if (group.rank() == 1) reducer.mark_ready(0);
+        });
+    }
+}
+
+TEST(Misuse, ANoSyncThatEndsInTheMiddleOfABackwardStillHoldsForIt) {
+    run_ranks(2, [](ProcessGroup& group) {
+        ToyNet net({4, 4});
+        Reducer reducer(net.parameters(), group, {.find_unused_parameters = true});
+        const auto own = static_cast<float>(2 * group.rank());
+        {
+            const auto guard = reducer.no_sync();
+            reducer.start_backward(Indices{1});
+            mark_with(net, reducer, {0}, own);
+        }
+        EXPECT_FALSE(reducer.wait());
+        reducer.start_backward(Indices{1});
+        mark_with(net, reducer, {0}, own);
+        EXPECT_TRUE(reducer.wait());
+        EXPECT_TRUE(gradient_is(net.parameters(), 0, 2));
+    });
+}
+
+TEST(Misuse, ABackwardThatNeverCameToAGradientMayBeStartedAnew) {
+    run_ranks(2, [](ProcessGroup& group) {
+        ToyNet net({4});
+        Reducer reducer(net.parameters(), group, {.find_unused_parameters = true});
+        if (group.rank() == 1) reducer.start_backward();
+        reducer.start_backward();
+        mark_with(net, reducer, {0}, 1);
+        EXPECT_TRUE(reducer.wait());
+        EXPECT_TRUE(gradient_is(net.parameters(), 0, 1));
     });
 }
 

@@ -90,6 +90,8 @@ TEST(CommHook, ThatThrowsEndsTheGroupForAll) {
             } catch (const std::runtime_error& error) {
                 EXPECT_EQ(group.rank(), 1);
                 EXPECT_STREQ(error.what(), "no bandwidth today");
+                // The group has failed, not only this call.
+                EXPECT_ANY_THROW(group.barrier().wait());
             }
         });
     }

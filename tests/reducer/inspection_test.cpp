@@ -61,6 +61,21 @@ TEST(Checksum, FindsAGradientThatCameTooLate) {
     });
 }
 
+TEST(Checksum, NamesAGradientThatAHookHasMadeDifferent) {
+    run_ranks(2, [](ProcessGroup& group) {
+        ToyNet net({40, 40});
+        const CommHook hook = [](GradBucket& bucket, ProcessGroup& of, Stream stream) {
+            return BucketWork{of.all_reduce(bucket.buffer, ReduceOp::avg, stream),
+                              [buffer = bucket.buffer, &of] {
+                                  buffer.as<float>()[0] += static_cast<float>(of.rank());
+                              }};
+        };
+        Reducer reducer(net.parameters(), group, {.comm_hook = hook, .checksum_steps = 1});
+        EXPECT_THAT(usage_error_of([&] { step(net, reducer); }),
+                    HasSubstr("after step 1 the gradient of layer1 on rank 1 differs"));
+    });
+}
+
 TEST(Statistics, CountWhatWasSentAndWhen) {
     run_ranks(2, [](ProcessGroup& group) {
         ToyNet net({1000, 1000});
@@ -136,6 +151,16 @@ TEST(Buffers, StayAfterAForwardUnderNoSyncAndWhenNotAsked) {
         DistributedDataParallel model{net, group, {.broadcast_buffers = false}};
         model.forward(1.0F);
         EXPECT_EQ(net.mean[0], own);
+    });
+}
+
+TEST(Buffers, ThatDifferBetweenRanksAreRefused) {
+    run_ranks(2, [](ProcessGroup& group) {
+        NetWithBuffers net({4});
+        if (group.rank() == 1) net.mean.resize(6);
+        EXPECT_THAT(usage_error_of([&] { DistributedDataParallel model(net, group); }),
+                    HasSubstr("the ranks hold different models; rank 0 has buffer mean [5] "
+                              "float32, rank 1 has buffer mean [6] float32"));
     });
 }
 

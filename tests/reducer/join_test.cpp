@@ -94,6 +94,43 @@ TEST(Join, WorksWithHooksAndUnusedParameters) {
     });
 }
 
+TEST(Join, WorksWithAccumulationUnderNoSync) {
+    run_ranks(2, [](ProcessGroup& group) {
+        BufferedNet net({40});
+        DistributedDataParallel model{net, group};
+        model.join([&] {
+            for (int step = 0; step <= group.rank(); ++step) {
+                net.zero_grad();
+                {
+                    const auto guard = model.no_sync();
+                    model.forward(1.0F);
+                    model.backward(4.0F);
+                }
+                model.forward(1.0F);
+                EXPECT_TRUE(model.backward(4.0F));
+                net.step();
+            }
+        });
+        EXPECT_EQ(net.parameters()[0].value.as<float>()[39], -12.0F);  // 8, then half of it
+    });
+}
+
+TEST(Join, LeavesAStaticGraphAsTheOthersSawIt) {
+    run_ranks(2, [](ProcessGroup& group) {
+        ToyNet net({4, 4});
+        Reducer reducer(net.parameters(), group, {.static_graph = true});
+        const auto step = [&] {
+            reducer.start_forward();
+            for (const std::size_t p : {1, 0, 1}) reducer.mark_ready(p);
+            EXPECT_TRUE(reducer.wait());
+        };
+        reducer.join([&] {
+            if (group.rank() == 1) step();
+        });
+        reducer.join(step);
+    });
+}
+
 TEST(Join, DoesNothingMoreForEqualNumbers) {
     run_ranks(2, [](ProcessGroup& group) {
         ToyNet net({4});

@@ -54,7 +54,8 @@ public:
     }
     void backward() {
         std::mt19937 random(static_cast<std::uint32_t>(random_state_[0]));
-        for (std::size_t p = parameters_.size(); p-- > 0;) {
+        for (std::size_t i = 0; i < parameters_.size(); ++i) {
+            const std::size_t p = forward_order ? i : parameters_.size() - 1 - i;
             for (T& grad : parameters_[p].grad.as<T>()) add(grad, random);
             hook_(p, Stream{});
         }
@@ -65,6 +66,7 @@ public:
         }
     }
     float seen() const { return seen_[0]; }
+    bool forward_order = false;
 
 private:
     void add(T& grad, std::mt19937& random) const {
@@ -90,19 +92,26 @@ struct Run {
     bool views = true;
     bool zero = true;
     bool broadcast_buffers = true;
+    bool forward_order = false;  // gradients come first parameter first: buckets are rebuilt
+    ReducerOptions more = {};
 };
+
+ReducerOptions options_of(const Run& run) {
+    ReducerOptions options = run.more;
+    if (options.bucket_cap_mb != ddp::autotune) options.bucket_cap_mb = 0.001;
+    options.first_bucket_mb = 0.001;
+    options.gradient_as_bucket_view = run.views;
+    options.broadcast_buffers = run.broadcast_buffers;
+    options.logical_ranks = run.logical_ranks;
+    return options;
+}
 
 // A digest of the gradients of some steps; the same on all ranks of a run.
 template <TensorElement T>
 std::int64_t digest_of_steps(ProcessGroup& group, const Run& run) {
     RandomNet<T> net({3, 700, 40});
-    DistributedDataParallel model{net,
-                                  group,
-                                  {.bucket_cap_mb = 0.001,
-                                   .first_bucket_mb = 0.001,
-                                   .gradient_as_bucket_view = run.views,
-                                   .broadcast_buffers = run.broadcast_buffers,
-                                   .logical_ranks = run.logical_ranks}};
+    DistributedDataParallel model{net, group, options_of(run)};
+    net.forward_order = run.forward_order;
     std::int64_t digest = 0;
     for (int step = 0; step < 4; ++step) {
         if (run.zero) net.zero_grad();
@@ -171,6 +180,15 @@ TEST(LogicalRanks, DoSoWithCopiesAccumulationAndGradientsThatStay) {
     expect_same_bits<float>({.accumulated = 2, .views = false});
     expect_same_bits<float>({.zero = false});
     expect_same_bits<float>({.broadcast_buffers = false});
+}
+
+TEST(LogicalRanks, DoSoWithBucketsThatAreRebuiltAndOtherOptions) {
+    expect_same_bits<float>({.forward_order = true});
+    expect_same_bits<float16>({.views = false, .forward_order = true});
+    expect_same_bits<float>({.more = {.static_graph = true}});
+    expect_same_bits<float>({.more = {.find_unused_parameters = true}});
+    expect_same_bits<float>({.more = {.bucket_cap_mb = ddp::autotune}});
+    expect_same_bits<float>({.more = {.checksum_steps = 1}});
 }
 
 TEST(LogicalRanks, TakeTurnsWithStateOfTheirOwn) {

@@ -108,7 +108,12 @@ private:
         const std::lock_guard lock(mutex_);
         backward_.reset();
         if (!reducer_) return;
-        reducer_->wait(current_stream(parameters_.front().grad.device));
+        try {
+            reducer_->wait(current_stream(parameters_.front().grad.device));
+        } catch (...) {
+            follow_reducer();  // it may throw after a move
+            throw;
+        }
         follow_reducer();
         // Now, not before the next forward: the adapter does not see net->forward().
         broadcast_all(buffers_, group_);
