@@ -1,6 +1,7 @@
 // One backward of a Reducer: from the first mark to the averages.
 #include "reducer/reducer_impl.hpp"
 
+#include "base/log.hpp"
 #include "process_group/process_group_impl.hpp"
 #include "reducer/agreement.hpp"
 
@@ -180,6 +181,9 @@ bool Reducer::Impl::wait(Stream stream) {
         throw;
     }
     reset_backward();
+    if (base::log_enabled(base::LogLevel::debug)) {
+        base::log_debug("reducer", to_json(statistics_) + "\n" + describe());
+    }
     compare_checksums();
     return true;
 }

@@ -191,6 +191,15 @@ TEST(LogicalRanks, DoSoWithBucketsThatAreRebuiltAndOtherOptions) {
     expect_same_bits<float>({.more = {.checksum_steps = 1}});
 }
 
+TEST(LogicalRanks, DoSoOnEveryBackend) {
+    if (!HAS_GLOO) GTEST_SKIP() << "this build has no backend gloo";
+    run_ranks(2, [](ProcessGroup& group) {
+        auto gloo = init_process_group({.backend = Backend::gloo});
+        EXPECT_EQ(digest_of_steps<float>(gloo, {}), digest_of_steps<float>(group, {}));
+        EXPECT_EQ(digest_of_steps<float16>(gloo, {}), digest_of_steps<float16>(group, {}));
+    });
+}
+
 TEST(LogicalRanks, TakeTurnsWithStateOfTheirOwn) {
     run_ranks(2, [](ProcessGroup& group) {
         RandomNet<float> net({4});

@@ -105,7 +105,8 @@ struct Gradient {
     std::string name;
     torch::Tensor value;
     torch::Tensor view;
-    std::shared_ptr<torch::autograd::Node> accumulator;  // the parameter itself holds it weakly
+    // The parameter itself holds it weakly. (Torch's kind of pointer depends on its version.)
+    decltype(torch::autograd::impl::grad_accumulator(torch::Tensor())) accumulator;
     c10::DataPtr home;  // what the reducer was given; in copying mode, the gradient's memory
 
 private:

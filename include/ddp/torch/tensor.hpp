@@ -68,7 +68,7 @@ inline TensorView memory_view(const torch::Tensor& tensor) {
 // Borrowed: the tensor must live until the Work on the view is done. Throws UsageError for a tensor
 // that is not contiguous.
 inline TensorView view(const torch::Tensor& tensor) {
-    if (!tensor.is_contiguous()) {
+    if (tensor.layout() == torch::kStrided && !tensor.is_contiguous()) {
         throw UsageError("libtorch: a tensor " + describe(tensor) +
                          " is not contiguous; pass tensor.contiguous()");
     }

@@ -22,13 +22,15 @@ class Net:
 NETS = [Net("10 M", 1024, 10, 4, 4), Net("60 M", 2048, 14, 4, 2)]
 QUICK_NETS = [Net("0.1 M", 128, 6, 16, 3)]
 OURS, COPIES, VIEWS = "ddp", "PyTorch", "PyTorch, gradients as bucket views"
-LABELS = [OURS, COPIES, VIEWS]
+OFF = "ddp, one bucket"  # sent when backward is through: no overlap
+LABELS = [OURS, OFF, COPIES, VIEWS]
 
 
 def command(label, net, bin_dir, python):
     words = [str(word) for word in (net.width, net.layers, net.batch, net.blocks)]
     launch = [f"{bin_dir}/ddp-launch", f"--nproc_per_node={RANKS}", "--"]
-    if label == OURS:
-        return launch + [f"{bin_dir}/ddp-torch-overlap", *words]
+    if label in (OURS, OFF):
+        mode = "buckets" if label == OURS else "one-bucket"
+        return launch + [f"{bin_dir}/ddp-torch-overlap", *words, mode]
     mode = "views" if label == VIEWS else "copies"
     return launch + [python, f"{HERE}/torch_overlap.py", *words, mode]

@@ -1,6 +1,6 @@
 // The LibTorch contestant of overlap.sh; torch_overlap.py is the same program in Python. Rank 0
 // prints the median milliseconds of a step with averaging and of one without.
-// usage: ddp-torch-overlap WIDTH LAYERS BATCH BLOCKS
+// usage: ddp-torch-overlap WIDTH LAYERS BATCH BLOCKS buckets|one-bucket
 #include <ddp/process_group.hpp>
 #include <ddp/run_worker.hpp>
 #include <ddp/torch.hpp>
@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <string_view>
 #include <vector>
 
 namespace {
@@ -43,12 +44,14 @@ void time_block(const auto& step, std::vector<double>& milliseconds) {
     }
 }
 
-void measure(std::int64_t width, int layers, std::int64_t batch, int blocks) {
+void measure(std::int64_t width, int layers, std::int64_t batch, int blocks, bool one_bucket) {
     auto group = ddp::init_process_group();
     torch::manual_seed(group.rank());
     auto net = make_net(width, layers);
     torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(1e-3));
-    ddp::libtorch::DistributedDataParallel model{net, group};
+    ddp::libtorch::DistributedDataParallelOptions options;
+    if (one_bucket) options.reducer.bucket_cap_mb = options.reducer.first_bucket_mb = 1e6;
+    ddp::libtorch::DistributedDataParallel model{net, group, options};
     const auto input = torch::randn({batch, width});
     const auto target = torch::randn({batch, width});
     const auto step = [&] {
@@ -74,11 +77,14 @@ void measure(std::int64_t width, int layers, std::int64_t batch, int blocks) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    if (argc != 5) {
-        std::fputs("usage: ddp-torch-overlap WIDTH LAYERS BATCH BLOCKS\n", stderr);
+    const std::string_view mode = argc == 6 ? argv[5] : "";
+    if (mode != "buckets" && mode != "one-bucket") {
+        std::fputs("usage: ddp-torch-overlap WIDTH LAYERS BATCH BLOCKS buckets|one-bucket\n",
+                   stderr);
         return 2;
     }
     return ddp::run_worker([&] {
-        measure(std::atoll(argv[1]), std::atoi(argv[2]), std::atoll(argv[3]), std::atoi(argv[4]));
+        measure(std::atoll(argv[1]), std::atoi(argv[2]), std::atoll(argv[3]), std::atoi(argv[4]),
+                mode == "one-bucket");
     });
 }
