@@ -417,6 +417,7 @@ TEST(GlooBackend, NamesTheRankThatIsKilledAtARandomMoment) {
         const auto delay = std::chrono::microseconds(random() % 50'000);
         run_ranks(4,
                   [&](ProcessGroup& group) {
+                      group.all_reduce(1);  // afterwards all ranks have left init
                       std::jthread killer;
                       if (group.rank() == 2) {
                           killer = std::jthread([&] {
