@@ -26,7 +26,8 @@ std::vector<std::string> gather_texts(const std::string& mine, ProcessGroup& gro
 }
 
 void throw_if_any(const std::string& mistake, ProcessGroup& group) {
-    const int wrong = group.all_reduce(mistake.empty() ? 0 : 1);
+    int wrong = mistake.empty() ? 0 : 1;
+    if (group.size() > 1) wrong = group.all_reduce(wrong);
     if (wrong == 0) return;
     const std::vector<std::string> texts = gather_texts(mistake, group);
     std::string message;

@@ -197,7 +197,7 @@ void Reducer::Impl::synchronise(Stream stream) {
     for (std::size_t b = 0; b < progress_.size(); ++b) finish_bucket(b, stream);
     used_work_.wait();
     measure(backward_end, Clock::now());
-    throw_mistakes();
+    reducer::throw_if_any(marks_.mistake(), group_);
 }
 
 // Which parameters the graph reaches on any rank; and how often, for a rank that has not seen it.
@@ -233,13 +233,6 @@ void Reducer::Impl::finish_bucket(std::size_t bucket, Stream stream) {
             std::memcpy(memory_->bucket_part(p), kept_[p].data(), kept_[p].size());
         }
         memory_->copy_out(p);
-    }
-}
-
-void Reducer::Impl::throw_mistakes() {
-    if (group_.size() > 1) return reducer::throw_if_any(marks_.mistake(), group_);
-    if (!marks_.mistake().empty()) {
-        throw UsageError("reducer: on rank 0, " + marks_.mistake());
     }
 }
 

@@ -80,7 +80,6 @@ private:
     void synchronise(Stream stream);
     void learn_static_graph();
     void finish_bucket(std::size_t bucket, Stream stream);
-    void throw_mistakes();
     void rebuild_in_order_of_arrival();
     void rebuild(const std::vector<std::size_t>& order, double cap_mb);
     void start_search();

@@ -4,7 +4,6 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -188,15 +187,18 @@ bool Launch::wait_for_error(const std::string& text) {
     return true;
 }
 
+// Asks the pipe itself: how many bytes fill it depends on how they were cut into writes.
 bool Launch::wait_for_full_stdout() const {
-    constexpr int nearly_all = 60'000;  // of 64 KiB: the last write may not have fitted in
+    const std::string name = "/proc/self/fd/" + std::to_string(out_.get());
+    const base::UniqueFd writer(::open(name.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC));
+    if (!writer) return false;
     const auto deadline = base::Deadline::after(patience);
-    int waiting = 0;
-    while (!deadline.passed() && waiting < nearly_all) {
-        if (::ioctl(out_.get(), FIONREAD, &waiting) != 0) return false;
+    while (!deadline.passed()) {
+        pollfd entry{writer.get(), POLLOUT, 0};
+        if (::poll(&entry, 1, 0) == 0) return true;
         ::poll(nullptr, 0, 1);
     }
-    return waiting >= nearly_all;
+    return false;
 }
 
 LaunchResult Launch::wait(milliseconds at_most) {

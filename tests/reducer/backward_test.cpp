@@ -17,6 +17,7 @@ namespace {
 using namespace ddp;
 using ddp::testing::add_gradient;
 using ddp::testing::gradient_is;
+using ddp::testing::mark_with;
 using ddp::testing::run_ranks;
 using ddp::testing::ToyNet;
 using ddp::testing::usage_error_of;
@@ -27,13 +28,6 @@ using Indices = std::vector<std::size_t>;
 // A bucket each, so that some may be skipped.
 ReducerOptions small_buckets(bool views) {
     return {.bucket_cap_mb = 0.0001, .first_bucket_mb = 0.0001, .gradient_as_bucket_view = views};
-}
-
-void mark_with(ToyNet& net, Reducer& reducer, const Indices& parameters, float amount) {
-    for (const std::size_t parameter : parameters) {
-        add_gradient(net.parameters(), parameter, amount);
-        reducer.mark_ready(parameter);
-    }
 }
 
 TEST(UnusedParameters, GetTheAverageWhereAnotherRankUsesThem) {

@@ -16,17 +16,10 @@
 namespace {
 
 using namespace ddp;
-using ddp::testing::add_gradient;
 using ddp::testing::gradient_is;
+using ddp::testing::mark_with;
 using ddp::testing::run_ranks;
 using ddp::testing::ToyNet;
-
-void run_backward(ToyNet& net, Reducer& reducer, float amount) {
-    for (std::size_t left = net.parameters().size(); left > 0; --left) {
-        add_gradient(net.parameters(), left - 1, amount);
-        reducer.mark_ready(left - 1);
-    }
-}
 
 TEST(CommHook, SeesEachBucketInOrder) {
     run_ranks(2, [](ProcessGroup& group) {
@@ -43,7 +36,7 @@ TEST(CommHook, SeesEachBucketInOrder) {
         };
         Reducer reducer(net.parameters(), group,
                         {.bucket_cap_mb = 0.0001, .first_bucket_mb = 0.0001, .comm_hook = hook});
-        run_backward(net, reducer, static_cast<float>(group.rank()));
+        mark_with(net, reducer, {2, 1, 0}, static_cast<float>(group.rank()));
         reducer.wait();
         EXPECT_EQ(seen, (std::vector<std::size_t>{2, 1, 0}));
         // Nothing but the hook has divided.
@@ -61,7 +54,7 @@ TEST(CommHook, EndsWithWhatIsLeftToDo) {
                               }};
         };
         Reducer reducer(net.parameters(), group, {.comm_hook = hook});
-        run_backward(net, reducer, 1);
+        mark_with(net, reducer, {0}, 1);
         reducer.wait();
         EXPECT_TRUE(gradient_is(net.parameters(), 0, 102));
     });
@@ -82,7 +75,7 @@ TEST(CommHook, ThatThrowsEndsTheGroupForAll) {
                 net.parameters(), group,
                 {.bucket_cap_mb = 0.0001, .first_bucket_mb = 0.0001, .comm_hook = hook});
             try {
-                run_backward(net, reducer, 1);
+                mark_with(net, reducer, {1, 0}, 1);
                 reducer.wait();
                 ADD_FAILURE() << "rank " << group.rank() << " saw nothing";
             } catch (const PeerError&) {

@@ -19,16 +19,14 @@ namespace {
 
 using namespace ddp;
 using ddp::testing::add_gradient;
+using ddp::testing::mark_with;
 using ddp::testing::run_ranks;
 using ddp::testing::ToyNet;
 using ddp::testing::usage_error_of;
 using ::testing::HasSubstr;
 
 void step(ToyNet& net, Reducer& reducer) {
-    for (const std::size_t parameter : {1, 0}) {
-        add_gradient(net.parameters(), parameter, 1);
-        reducer.mark_ready(parameter);
-    }
+    mark_with(net, reducer, {1, 0}, 1);
     reducer.wait();
 }
 
@@ -199,10 +197,7 @@ TEST(Autotune, ChoosesOneSizeOnAllRanksAndKeepsTheGradients) {
         for (int i = 1; i <= 40; ++i) {
             EXPECT_EQ(reducer.is_tuned(), i > 21) << "step " << i;
             tried.insert(reducer.bucket_cap_mb());
-            for (const std::size_t parameter : {2, 1, 0}) {
-                add_gradient(net.parameters(), parameter, static_cast<float>(2 * group.rank()));
-                reducer.mark_ready(parameter);
-            }
+            mark_with(net, reducer, {2, 1, 0}, static_cast<float>(2 * group.rank()));
             reducer.wait();
             EXPECT_TRUE(ddp::testing::gradient_is(net.parameters(), 1, static_cast<float>(i)));
         }
@@ -236,14 +231,6 @@ std::size_t pss() {
     return 0;
 }
 
-void step_all(ToyNet& net, Reducer& reducer) {
-    for (std::size_t p = net.parameters().size(); p-- > 0;) {
-        add_gradient(net.parameters(), p, 1);
-        reducer.mark_ready(p);
-    }
-    reducer.wait();
-}
-
 TEST(Memory, IsThatOfThePlainNetInViewsModeAndOneCopyMoreElse) {
     constexpr std::size_t gradients = 8 * 4'000'000;
     constexpr std::size_t allowance = 4 << 20;
@@ -254,8 +241,10 @@ TEST(Memory, IsThatOfThePlainNetInViewsModeAndOneCopyMoreElse) {
             const std::size_t plain = pss();
             ASSERT_GT(plain, 2 * gradients);
             Reducer reducer(net.parameters(), group, {.gradient_as_bucket_view = views});
-            step_all(net, reducer);
-            step_all(net, reducer);
+            for (int step = 0; step < 2; ++step) {
+                mark_with(net, reducer, {2, 1, 0}, 1);
+                reducer.wait();
+            }
             group.barrier().wait();
             const std::size_t wrapped = pss();
             group.barrier().wait();

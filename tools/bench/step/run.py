@@ -56,9 +56,10 @@ def section(options, rows):
     measures = [reporting.judge("one rank, instructions of a step: wrapped / plain",
                                 {row["net"]: row["wrapped"] / row["plain"] for row in rows},
                                 at_most=1.01)]
+    facts = host.host_facts()
     lines = ["## What DistributedDataParallel costs one rank", "",
-             f"Written by `tools/bench/step_cost.sh --rounds {options.rounds}`; nothing here is "
-             "written by hand.", "", f"- Host: {host.describe_host(host.host_facts())}", "",
+             f"Written by `tools/bench/step_cost.sh --rounds {options.rounds}` on "
+             f"{facts['date']}; nothing here is written by hand.", "", f"- Host: {host.describe_host(facts)}", "",
              "One step is forward, backward and optimiser of a fully connected net on one thread. "
              "Instructions are callgrind's, of the difference between two runs; times are medians "
              "of runs in turn.", "", *reporting.measures_table(measures), ""]
