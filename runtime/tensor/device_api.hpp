@@ -1,0 +1,90 @@
+// All that ddp asks of accelerators, behind one small table: memory, copies, streams, events and
+// the few kernels of its own. CUDA's implementation and the one of builds without CUDA are a file
+// each; tests bring one that runs on the host (tests/support), so that the code above runs where
+// there is no GPU. What runs on a stream runs after what was put there before, as in CUDA.
+#pragma once
+
+#include <ddp/dtype.hpp>
+#include <ddp/stream.hpp>
+#include <ddp/tensor.hpp>
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+struct CUevent_st;  // what cudaEvent_t points to
+
+namespace ddp::device {
+
+// What this process sees. Without a device, or with a driver that cannot be used, `reason` says in
+// one line what is in the way ("no driver", "the driver supports CUDA 12.2, this build needs
+// 13.0"), and is empty otherwise.
+struct Probe {
+    int devices = 0;
+    std::string reason;
+};
+
+enum class Priority { normal, high };
+
+// One tensor of many that are packed into one: its `elements` lie there from `offset` on.
+struct PackItem {
+    void* data = nullptr;
+    std::size_t elements = 0;
+    std::size_t offset = 0;  // in elements of the packed tensor
+};
+
+// Any thread. Calls concern the calling thread's current device (`use`) unless they name a stream,
+// event or pointer, which know theirs. They throw BackendError{"cuda"}, which names call, device
+// and what CUDA says. Nothing here touches a driver before the first call other than `probe`.
+class DeviceApi {
+public:
+    virtual ~DeviceApi() = default;
+
+    virtual Probe probe() const noexcept = 0;  // asked anew each time; creates no context
+    // "NVIDIA H100 80GB HBM3 (GPU-5c1a...)": for messages. "MIG ..." for a slice.
+    virtual std::string describe(int device) = 0;
+    virtual int current() = 0;
+    virtual void use(int device) = 0;
+    // Where the pointer's memory is: cuda:N, or the CPU for pinned and ordinary memory.
+    virtual Device device_of(const void* pointer) = 0;
+
+    // Aligned to 256 bytes; not zeroed. Throws SystemError(ENOMEM) when there is not enough.
+    virtual void* allocate(std::size_t bytes) = 0;
+    virtual void free(void* memory) noexcept = 0;
+    virtual void* allocate_pinned(std::size_t bytes) = 0;  // of the host
+    virtual void free_pinned(void* memory) noexcept = 0;
+    // Between any two places, by their addresses. Asynchronous for the host unless ordinary host
+    // memory takes part.
+    virtual void copy(void* to, const void* from, std::size_t bytes, Stream stream) = 0;
+    virtual void set_zero(void* memory, std::size_t bytes, Stream stream) = 0;
+
+    virtual CUstream_st* make_stream(Priority priority) = 0;  // not ordered by the default stream
+    virtual void destroy_stream(CUstream_st* stream) noexcept = 0;
+    virtual bool is_done(Stream stream) = 0;  // all put there so far; never blocks
+    virtual void synchronize(Stream stream) = 0;
+    virtual CUevent_st* make_event() = 0;  // without timing
+    virtual void destroy_event(CUevent_st* event) noexcept = 0;
+    virtual void record(CUevent_st* event, Stream stream) = 0;
+    virtual bool is_done(CUevent_st* event) = 0;  // true for one never recorded; never blocks
+    virtual void wait(Stream stream, CUevent_st* event) = 0;  // the stream waits, not the host
+
+    // Kernels: element-wise, on device memory of the stream's device, any floating-point dtype (16
+    // bits computed in float32 and rounded once), any alignment of the element.
+    // values *= factor.
+    virtual void scale(const TensorView& values, double factor, Stream stream) = 0;
+    // packed[item.offset + i] = item.data[i] * factor: all items in as few launches as fit; the
+    // same dtype on both sides. And back, as they are.
+    virtual void pack(std::span<const PackItem> items, const TensorView& packed, double factor,
+                      Stream stream) = 0;
+    virtual void unpack(const TensorView& packed, std::span<const PackItem> items,
+                        Stream stream) = 0;
+    // to[i] = from[i] in the other dtype, as a C++ conversion does it; the same number of elements.
+    virtual void convert(const TensorView& from, const TensorView& to, Stream stream) = 0;
+};
+
+// This process's. Built in: CUDA's, or one that has no device and says why.
+DeviceApi& device_api();
+// For tests: from now on, until the next call; null: the built-in one.
+void use_device_api(DeviceApi* api);
+
+}  // namespace ddp::device
