@@ -393,6 +393,41 @@ TEST(PeerMemory, FailsATransferOnBothRanksWhenTheMemoryCannotBeRead) {
                 HasSubstr("rank 1"));
 }
 
+TEST(PeerMemory, TakesNothingFromASenderThatGaveUp) {
+    const auto region = make_region(2);
+    ShmBackend first(region, 0), second(region, 1);
+    std::vector<std::byte> sent(large), got(large);
+    const auto send = first.start_transfer({Direction::send, 1, sent.data(), large});
+    const auto receive = second.start_transfer({Direction::receive, 0, got.data(), large});
+    EXPECT_TRUE(send->advance());
+    EXPECT_THROW(send->give_up(Deadline::after(0s)), ddp::TimeoutError);
+    EXPECT_THROW(receive->advance(), ddp::TimeoutError);
+    EXPECT_FALSE(receive->is_done());
+}
+
+// Who is not the root has nothing to do but wait; it gives up while the root still reads.
+TEST(SharedMemoryOfAll, IsNotReadWithSuccessOnceItsOwnerGaveUp) {
+    constexpr std::size_t bytes = 128U << 20U;
+    std::atomic<bool> gave_up = false;
+    for (int attempt = 0; attempt < 20 && !gave_up; ++attempt) {
+        run_threads(make_region(2), [&](int rank, ShmBackend& backend) {
+            const auto memory = backend.allocate(bytes, 2, Deadline::after(60s));
+            const Call call{.kind = Collective::reduce,
+                            .elements = bytes,
+                            .input = memory.get(),
+                            .output = memory.get()};
+            backend.run({.kind = Collective::barrier}, 3, Deadline::after(60s));
+            try {
+                backend.run(call, 4, Deadline::after(rank == 1 ? 2ms : 60s));
+                EXPECT_FALSE(rank == 0 && gave_up) << "success, with whatever is there now";
+            } catch (const ddp::TimeoutError&) {
+                if (rank == 1) gave_up = true;
+            }
+        });
+    }
+    EXPECT_TRUE(gave_up) << "the root was always done in time";
+}
+
 TEST(PeerMemory, RefusesALargeTransferOfAnotherSize) {
     const auto region = make_region(2);
     ShmBackend first(region, 0), second(region, 1);

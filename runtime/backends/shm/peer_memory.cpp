@@ -88,8 +88,11 @@ int PeerMemory::try_read(int peer, std::uint64_t address, void* to, std::size_t 
         address += done;
         bytes -= done;
     }
-    // Else it may have been another process, with the pid of one that has ended.
-    return waiter_.is_dead(peer) ? ESRCH : 0;
+    // Else it may have been another process, with the pid of one that has ended, or memory that its
+    // owner has taken back: who does that early has aborted first.
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (waiter_.is_dead(peer)) return ESRCH;
+    return waiter_.is_aborted() ? ECANCELED : 0;
 }
 
 int PeerMemory::try_write(int peer, std::uint64_t address, const void* from, std::size_t bytes) {

@@ -54,6 +54,7 @@ void ShmBackend::all_reduce_direct(Running& running) {
         outputs_[peer] = allocations_.address(static_cast<int>(peer), output) + first;
     }
     backends::reduce(inputs_, outputs_, mine.end - mine.begin, reduction(running));
+    require_all_stayed(running);
     barrier_.arrive_and_wait(running.deadline, running);
 }
 

@@ -91,6 +91,7 @@ private:
     };
     // This rank's half of it: the giver copies so many of its bytes, the taker the others.
     void move(const Running& running, const Move& move, std::size_t given);
+    void require_all_stayed(const Running& running) const;
     void write_to(const Running& running, std::size_t peer, std::size_t at, const std::byte* from,
                   std::size_t bytes);
 

@@ -2,6 +2,7 @@
 // where it lies, mapped or by its address.
 #include "backends/shm/shm_running.hpp"
 
+#include <atomic>
 #include <cstring>
 
 namespace ddp::shm {
@@ -30,6 +31,13 @@ void ShmBackend::write_to(const Running& running, std::size_t peer, std::size_t 
     } else {
         std::memcpy(allocations_.address(rank, output) + at, from, bytes);
     }
+}
+
+// After the last look at others' memory, before arriving: who leaves earlier than all, and does
+// something else with its memory, has aborted first.
+void ShmBackend::require_all_stayed(const Running& running) const {
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (waiter_.is_aborted()) waiter_.throw_abort(running());
 }
 
 void ShmBackend::move(const Running& running, const Move& move, std::size_t given) {

@@ -62,6 +62,7 @@ void ShmBackend::exchange(Running& running, const Exchange<Chunks, Stage, Take, 
     switch (path_of(running)) {
         case Path::direct:
             how.direct();
+            require_all_stayed(running);
             barrier_.arrive_and_wait(running.deadline, running);
             return;
         case Path::staged_after_all:
