@@ -50,7 +50,7 @@ Attempt::Attempt(const AgentJob& job, int number, const LogTree& logs, Channel& 
 Attempt::~Attempt() {
     events_.remove(relay_.fd());
     for (const Worker& worker : workers_) {
-        if (!worker.ended) events_.remove(worker.process.pidfd());
+        if (worker.running()) events_.remove(worker.process.pidfd());
     }
 }
 
@@ -100,13 +100,13 @@ void Attempt::kill_soon() { stop_.kill_now(Clock::now()); }
 
 void Attempt::kill_now() const {
     for (const Worker& worker : workers_) {
-        if (!worker.ended) worker.process.signal_group(SIGKILL);
+        if (worker.running()) worker.process.signal_group(SIGKILL);
     }
 }
 
 void Attempt::signal_workers(int signal) const {
     for (const Worker& worker : workers_) {
-        if (!worker.ended) worker.process.signal(signal);
+        if (worker.running()) worker.process.signal(signal);
     }
 }
 
@@ -118,7 +118,7 @@ void Attempt::send_to_living(int signal) {
     // Who has ended already must not be counted among those that we stopped.
     for (std::size_t i = 0; i < workers_.size(); ++i) note_end(i);
     for (Worker& worker : workers_) {
-        if (worker.ended) continue;
+        if (!worker.running()) continue;
         if (!notice_.empty()) channel_.send(FailureMessage{std::exchange(notice_, {})});
         if (worker.stopped_with == 0) worker.asked_to_stop_at = Clock::now();
         worker.stopped_with = signal;
@@ -130,7 +130,7 @@ void Attempt::send_to_living(int signal) {
 
 void Attempt::note_end(std::size_t index) {
     Worker& worker = workers_[index];
-    if (worker.ended) return;
+    if (!worker.running()) return;
     worker.ended = worker.process.reap();
     if (!worker.ended) return;
     worker.ended_at = Clock::now();
@@ -162,7 +162,7 @@ void Attempt::note_children() {
         siginfo_t info{};
         if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return;
         const bool is_worker = std::any_of(workers_.begin(), workers_.end(), [&](const Worker& w) {
-            return !w.ended && w.process.pid() == info.si_pid;
+            return w.running() && w.process.pid() == info.si_pid;
         });
         if (is_worker) return;
         ::waitid(P_PID, static_cast<id_t>(info.si_pid), &info, WEXITED | WNOHANG);
@@ -182,7 +182,15 @@ std::optional<Attempt::Time> Attempt::wakes_at() const {
 
 // What the workers leave behind may still write, also into the error files that tell whose fault
 // it was.
-void Attempt::sweep() { swept_ = sweep_descendants(base::Deadline::after(sweep_time)); }
+void Attempt::sweep() {
+    for (std::size_t i = 0; i < workers_.size(); ++i) note_end(i);
+    swept_ = sweep_descendants(base::Deadline::after(sweep_time));
+    for (Worker& worker : workers_) {
+        if (!worker.running()) continue;
+        events_.remove(worker.process.pidfd());
+        worker.swept = true;
+    }
+}
 
 Outcome Attempt::outcome() const { return with_survivors(judge(end())); }
 

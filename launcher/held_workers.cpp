@@ -20,7 +20,7 @@ bool has_stopped(const Worker& worker) {
 std::string describe_newly_held(std::span<Worker> workers, const ErrorFiles& error_files) {
     std::string text;
     for (Worker& worker : workers) {
-        if (worker.ended || worker.held || !has_stopped(worker)) continue;
+        if (!worker.running() || worker.held || !has_stopped(worker)) continue;
         const auto report = contract::read_error_file(error_files.of(worker.local_rank));
         if (!report) continue;
         worker.held = true;

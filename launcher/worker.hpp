@@ -48,10 +48,12 @@ struct Worker {
     LastLines last_lines = {};  // of its stderr, or of its terminal
     bool has_err = true;        // a pipe of its own for stderr
     bool held = false;          // it has stopped itself for a debugger
+    bool swept = false;  // what is left of it, if anything, is the sweep's; its pid is not ours
     Clock::time_point started_at = Clock::now();
     Clock::time_point asked_to_stop_at{};  // our first signal to stop it
     Clock::time_point ended_at{};
 
+    bool running() const { return !ended && !swept; }
     OutputPipe& pipe(Stream stream) { return stream == Stream::out ? out : err; }
 };
 
