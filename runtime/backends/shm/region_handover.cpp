@@ -20,6 +20,8 @@
 namespace ddp::shm {
 namespace {
 
+constexpr int pause_when_full_ms = 50;  // of a process without a free descriptor
+
 struct AbstractAddress {
     sockaddr_un address{};
     socklen_t size = 0;
@@ -94,7 +96,9 @@ void RegionHandover::serve() const {
         ::poll(ready, 2, -1);  // ends with stop_
         if (ready[1].revents != 0) return;
         const base::UniqueFd peer(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-        if (peer && credentials_of_peer(peer.get()).uid == ::geteuid()) {
+        if (!peer && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)) {
+            ::poll(&ready[1], 1, pause_when_full_ms);  // who asks stays in the queue
+        } else if (peer && credentials_of_peer(peer.get()).uid == ::geteuid()) {
             send_descriptor(peer.get(), region_fd_);
         }
     }

@@ -39,9 +39,12 @@ std::shared_ptr<void> SharedAllocations::add(std::shared_ptr<SharedMemory> memor
                                              std::size_t stride) {
     const std::uint32_t id = ++last_id_;
     void* const own = memory->data() + static_cast<std::size_t>(rank_) * stride;
-    const std::lock_guard lock(registry_->mutex);
-    registry_->prune();
-    registry_->entries.emplace(id, Registry::Entry{std::move(memory), stride});
+    {
+        const std::lock_guard lock(registry_->mutex);
+        registry_->prune();
+        registry_->entries.emplace(id, Registry::Entry{std::move(memory), stride});
+    }
+    // Not under the mutex: without memory for it, it releases at once.
     return {own, [registry = registry_, id](void*) { registry->release(id); }};
 }
 
