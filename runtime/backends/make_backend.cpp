@@ -3,6 +3,7 @@
 #include "backends/gloo/make_gloo.hpp"
 #include "backends/shm/shared_region.hpp"
 #include "backends/shm/shm_backend.hpp"
+#include "backends/shm/waiter.hpp"
 #include "base/log.hpp"
 #include "base/socket.hpp"
 #include "base/unique_fd.hpp"
@@ -320,16 +321,8 @@ std::unique_ptr<Backend> make_gloo(const GroupContext& group, std::vector<Standi
     return backend;
 }
 
-std::unique_ptr<Backend> choose(const GroupContext& group, const base::Deadline& deadline) {
-    Standing mine{group.wanted, host_id(), {}, refusal_of_build(group.wanted)};
-    std::shared_ptr<shm::SharedRegion> region;
-    if (may_be_shm(group.wanted)) {
-        static_cast<void>(
-            tuning_for(group));  // a wrong variable is an error, not a reason for Gloo
-        region = try_region(group, mine, deadline);
-    } else if (group.me.world_size > 1 && group.me.rank == lowest_rank) {
-        group.store->set(region_key, mine.host + "\n");  // for ranks that want something else
-    }
+std::unique_ptr<Backend> agree(const GroupContext& group, std::shared_ptr<shm::SharedRegion> region,
+                               const Standing& mine, const base::Deadline& deadline) {
     const std::vector<Standing> all = meet(group, region.get(), mine, deadline);
     require_same_wish(all);
     const std::string no_shm = list_refusals(all, &Standing::shm_refusal);
@@ -344,6 +337,25 @@ std::unique_ptr<Backend> choose(const GroupContext& group, const base::Deadline&
                            group.me.rank == lowest_rank && all.front().host == all.back().host;
     if (fell_back) base::log_warn("backends", "gloo on one host, as shm cannot be had: " + no_shm);
     return make_gloo(group, all, deadline);
+}
+
+std::unique_ptr<Backend> choose(const GroupContext& group, const base::Deadline& deadline) {
+    Standing mine{group.wanted, host_id(), {}, refusal_of_build(group.wanted)};
+    std::shared_ptr<shm::SharedRegion> region;
+    if (may_be_shm(group.wanted)) {
+        static_cast<void>(
+            tuning_for(group));  // a wrong variable is an error, not a reason for Gloo
+        region = try_region(group, mine, deadline);
+    } else if (group.me.world_size > 1 && group.me.rank == lowest_rank) {
+        group.store->set(region_key, mine.host + "\n");  // for ranks that want something else
+    }
+    try {
+        return agree(group, region, mine, deadline);
+    } catch (...) {
+        // It has introduced itself: the others may already wait for it in there.
+        if (region) shm::Waiter::abort(*region, shm::AbortReason::peer_failed, group.me.rank);
+        throw;
+    }
 }
 
 }  // namespace

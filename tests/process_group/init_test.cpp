@@ -1,13 +1,18 @@
 // How groups come to be: what each rank learns, and what each rank is told when it cannot be.
 #include "process_group/worlds.hpp"
 
+#include "base/deadline.hpp"
 #include "base/socket.hpp"
+#include "base/unique_fd.hpp"
 #include "contract/control_page.hpp"
 
 #include <ddp/error.hpp>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <string>
@@ -60,6 +65,7 @@ TEST(InitProcessGroup, PublishedProgressIsInThePageThatTheLauncherReads) {
     const auto region = contract::ControlRegion::create(1);
     const int handed_over = ::dup(region.fd());  // closed by the group
     ::setenv("DDP_CONTROL_FD", region.handover(handed_over).c_str(), 1);
+    { const ProcessGroup earlier = init_process_group(); }
     ProcessGroup group = init_process_group();
     ::unsetenv("DDP_CONTROL_FD");
     group.publish_progress(12, 3.5);
@@ -165,6 +171,28 @@ TEST(InitProcessGroup, TellsEveryRankSoWhenRankZeroMakesNoRegion) {
     for (const auto& failure : failures) {
         EXPECT_THAT(failure.message, HasSubstr("rank 0 asks for backend nccl, rank 1 for shm"));
     }
+}
+
+// With a descriptor for the region but not for all of the peers.
+TEST(InitProcessGroup, TellsTheOthersWhenARankFailsAfterAllHaveMet) {
+    constexpr int ranks = 4;
+    const auto options_of = [](int rank) {
+        if (rank == 1) {
+            rlimit limit{};
+            ::getrlimit(RLIMIT_NOFILE, &limit);
+            const base::UniqueFd next(::dup(STDERR_FILENO));
+            limit.rlim_cur = static_cast<rlim_t>(next.get()) + 2;
+            ::setrlimit(RLIMIT_NOFILE, &limit);
+        }
+        return InitOptions{.backend = Backend::shm, .timeout = 60s};
+    };
+    const auto started = base::Deadline::Clock::now();
+    const auto failures = failures_of(ranks, options_of);
+    ASSERT_EQ(failures.size(), static_cast<std::size_t>(ranks));
+    for (const auto& failure : failures) {
+        EXPECT_THAT(failure.message, HasSubstr(failure.rank == 1 ? "pidfd_open" : "rank 1"));
+    }
+    EXPECT_LT(base::Deadline::Clock::now() - started, 30s) << "half of what they would wait for";
 }
 
 TEST(InitProcessGroup, RefusesARankOutsideItsWorld) {

@@ -146,13 +146,13 @@ int Waiter::blamed_by_agent() const {
     return found == job_ranks_.end() ? -1 : static_cast<int>(found - job_ranks_.begin());
 }
 
-void Waiter::abort(AbortReason reason, int culprit) {
+void Waiter::abort(SharedRegion& region, AbortReason reason, int culprit) {
     std::uint32_t none = 0;
-    header_.abort_word.compare_exchange_strong(none, encode(reason, culprit),
-                                               std::memory_order_seq_cst);
-    for (int rank = 0; rank < region_.ranks(); ++rank) {
-        wake_sleepers(region_.block(rank).arrivals);
-        wake_sleepers(region_.block(rank).inbox);
+    region.header().abort_word.compare_exchange_strong(none, encode(reason, culprit),
+                                                       std::memory_order_seq_cst);
+    for (int rank = 0; rank < region.ranks(); ++rank) {
+        wake_sleepers(region.block(rank).arrivals);
+        wake_sleepers(region.block(rank).inbox);
     }
 }
 

@@ -69,7 +69,8 @@ public:
     }
 
     // Ends every wait on every rank. The first call wins.
-    void abort(AbortReason reason, int culprit);
+    void abort(AbortReason reason, int culprit) { abort(region_, reason, culprit); }
+    static void abort(SharedRegion& region, AbortReason reason, int culprit);
     bool is_aborted() const { return header_.abort_word.load(std::memory_order_seq_cst) != 0; }
     [[noreturn]] void throw_abort(const std::string& what) const;  // after is_aborted()
 
