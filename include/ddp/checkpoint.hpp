@@ -22,14 +22,21 @@ concept HasStateDict = requires(T object) {
     { object.state_dict() } -> std::convertible_to<std::vector<NamedTensor>>;
 };
 
+// A net in a DistributedDataParallel: what its reducer keeps goes along.
+template <class T>
+concept HasReducer = requires(T net) {
+    { net.reducer().state_dict() } -> std::convertible_to<std::vector<NamedTensor>>;
+};
+
 class DDP_API CheckpointManager {
 public:
     // `dir` is created by the first save; empty: no checkpoints at all. Borrows the group.
     CheckpointManager(std::filesystem::path dir, ProcessGroup& group);
 
     // Collective: rank 0 writes, all ranks learn whether that worked. `epoch` counts finished
-    // epochs. Throws CheckpointError on every rank (disk full, no permission); the earlier
-    // checkpoint is then intact.
+    // epochs. `net` may be the one in a DistributedDataParallel, or that: with logical ranks, to
+    // save their random state too. Throws CheckpointError on every rank (disk full, no permission);
+    // the earlier checkpoint is then intact.
     template <class Net, HasStateDict Optimizer>
     void save(int epoch, Net& net, Optimizer& optimizer) {
         save(epoch, state_of(net, optimizer));
@@ -39,7 +46,9 @@ public:
     // the net; then nothing was changed.
     template <class Net, HasStateDict Optimizer>
     int load_latest(Net& net, Optimizer& optimizer) {
-        return load_latest(state_of(net, optimizer));
+        const int epoch = load_latest(state_of(net, optimizer));
+        if constexpr (HasReducer<Net>) net.reducer().load_state_dict();
+        return epoch;
     }
 
     // The same for any tensors.
@@ -54,6 +63,11 @@ private:
         std::vector<NamedTensor> state;
         for (Parameter& parameter : std::span<Parameter>(net.parameters())) {
             state.push_back({"model." + parameter.name, parameter.value});
+        }
+        if constexpr (HasReducer<Net>) {
+            for (const NamedTensor& named : net.reducer().state_dict()) {
+                state.push_back({"reducer." + named.name, named.tensor});
+            }
         }
         for (const NamedTensor& named : optimizer.state_dict()) {
             state.push_back({"optimizer." + named.name, named.tensor});

@@ -79,8 +79,9 @@ public:
     }
     void check_batches(std::size_t batches) { reducer_.check_batches(batches); }
 
-    // For a checkpoint, beside the net's: see Reducer::state_dict.
+    // For a checkpoint, beside the net's: see Reducer. CheckpointManager calls both.
     std::vector<NamedTensor> state_dict() { return reducer_.state_dict(); }
+    void load_state_dict() { reducer_.load_state_dict(); }
     // The net's own, so that state saved through the wrapper has the net's names.
     std::span<Parameter> parameters() { return net_.parameters(); }
 

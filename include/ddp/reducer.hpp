@@ -41,11 +41,11 @@ class DDP_API Reducer {
 
 public:
     // Collective. Checks on every rank that all ranks hold the same parameters (count, names,
-    // shapes, dtypes, devices), then copies rank 0's values to all. Borrows the parameters and the
-    // group: both must outlive the reducer. Throws UsageError, on every rank, that names the first
-    // differing parameter with both ranks' descriptions; UsageError for an empty name, a name used
-    // twice, a gradient unlike its value, a parameter that another reducer has; SystemError, on
-    // every rank, without memory for buckets.
+    // shapes, dtypes, devices), then copies rank 0's values to all. Borrows parameters,
+    // state and group: they must outlive the reducer. Throws UsageError, on every rank, that names
+    // the first differing parameter with both ranks' descriptions; UsageError for an empty name, a
+    // name used twice, a gradient unlike its value, a parameter that another reducer has;
+    // SystemError, on every rank, without memory for buckets.
     Reducer(std::span<Parameter> parameters, ProcessGroup& group,
             const ReducerOptions& options = {}, RankState state = {});
     // Waits for what is in flight. In views mode the gradients' memory goes with it:
@@ -55,7 +55,8 @@ public:
     Reducer& operator=(Reducer&&) noexcept;
 
     // A forward begins: with broadcast_buffers and such a state rank 0's buffers go to all ranks
-    // (collective then); with logical ranks the state becomes that of the one whose turn it is.
+    // (collective then). With logical ranks all begin with the buffers of the first forward, and
+    // each goes on with its own in its turns.
     void start_forward();
     // A backward begins: no gradient of it has been added yet. Needed with find_unused_parameters
     // and with logical ranks, harmless otherwise. `unused`: the parameters that this backward will
@@ -108,9 +109,14 @@ public:
     // needs the same: state_dict() carries it there.
     double bucket_cap_mb() const noexcept;
     bool is_tuned() const noexcept;
-    // The choice of `autotune`, 0 before it is made; loading another ends the search at the next
-    // step. Empty without `autotune`.
+    // For a checkpoint of all ranks; valid until the next call. Collective. With `autotune` its
+    // choice, 0 before it is made: another ends the search at the next step. With logical_ranks the
+    // random state of all of them, [logical_ranks, elements]; UsageError between their turns.
     std::vector<NamedTensor> state_dict();
+    // What has been loaded into the tensors of the last state_dict() is this reducer's from now on.
+    void load_state_dict();
+    // Whether any rank had a gradient for it in the last backward that sent.
+    bool was_averaged(std::size_t parameter) const;
     // One line a bucket: its gradients in order, its bytes. The order of arrival once it is known.
     std::string describe() const;
     const StepStatistics& statistics() const noexcept;

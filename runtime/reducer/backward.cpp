@@ -37,6 +37,7 @@ void Reducer::Impl::start_backward(std::span<const std::size_t> unused) {
     sends_ = will_send();
     if (turns_ > 1 && fresh_ && turn_ == 0) memory_->start_turns();
     fresh_ = false;
+    buffers_unseen_ = false;
     if (options_.find_unused_parameters) exchange_used(unused);
     if (!sends_) return;
     for (const std::size_t parameter : unused) {

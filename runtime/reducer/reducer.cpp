@@ -41,6 +41,7 @@ Reducer::Impl::Impl(std::span<Parameter> parameters, ProcessGroup& group, Reduce
                     RankState state)
     : parameters_(parameters),
       group_(group),
+      saves_random_state_(options.logical_ranks != 0 && !state.random_state.empty()),
       options_(with_logical_ranks(std::move(options), group)),
       turns_(options_.logical_ranks / static_cast<std::size_t>(group.size())),
       state_(std::move(state), turns_),
@@ -70,6 +71,7 @@ void Reducer::Impl::own_parameters(const void* owner) {
 
 void Reducer::Impl::start_forward() {
     forward_start_ = Clock::now();
+    if (std::exchange(buffers_unseen_, false)) state_.share_buffers();
     if (no_sync_) return;
     if (join_) note_active(gives_buffers() ? Activity::gives_buffers : Activity::trains);
     if (!gives_buffers()) return;
@@ -136,8 +138,44 @@ void Reducer::Impl::start_search() {
 }
 
 std::vector<NamedTensor> Reducer::Impl::state_dict() {
-    if (!tuned_cap_mb_) return {};
-    return {{"bucket_cap_mb", *tuned_cap_mb_}};
+    std::vector<NamedTensor> state;
+    if (tuned_cap_mb_) state.push_back({"bucket_cap_mb", *tuned_cap_mb_});
+    if (!saves_random_state_) return state;
+    gather_random_state();
+    const auto named = state_.named_random_state();
+    for (std::size_t i = 0; i < named.size(); ++i) {
+        const TensorView& one = named[i].tensor;
+        const Shape shape{static_cast<std::int64_t>(options_.logical_ranks),
+                          static_cast<std::int64_t>(one.numel())};
+        state.push_back(
+            {"random_state." + named[i].name, {all_random_state_[i].data(), shape, one.dtype}});
+    }
+    return state;
+}
+
+void Reducer::Impl::gather_random_state() {
+    if (turn_ != 0) {
+        throw UsageError(
+            "reducer: state_dict() before all logical ranks of this rank had their turn; call it "
+            "after a wait() (or backward) that returned true");
+    }
+    const auto view = [](std::vector<std::byte>& bytes) {
+        return TensorView(bytes.data(), {static_cast<std::int64_t>(bytes.size())}, DType::uint8);
+    };
+    all_random_state_.resize(state_.named_random_state().size());
+    for (std::size_t i = 0; i < all_random_state_.size(); ++i) {
+        std::vector<std::byte> mine = state_.random_state(i);
+        all_random_state_[i].resize(mine.size() * static_cast<std::size_t>(group_.size()));
+        if (!mine.empty()) group_.all_gather(view(mine), view(all_random_state_[i])).wait();
+    }
+}
+
+void Reducer::Impl::load_state_dict() {
+    for (std::size_t i = 0; i < all_random_state_.size(); ++i) {
+        const std::span<const std::byte> all = all_random_state_[i];
+        const std::size_t mine = all.size() / static_cast<std::size_t>(group_.size());
+        state_.set_random_state(i, all.subspan(static_cast<std::size_t>(group_.rank()) * mine));
+    }
 }
 
 // The same on all ranks: it depends on scores that they have agreed on, or on a checkpoint that all
@@ -221,7 +259,9 @@ Shard Reducer::logical_rank() const noexcept { return impl_->logical_rank(); }
 std::size_t Reducer::num_buckets() const noexcept { return impl_->num_buckets(); }
 double Reducer::bucket_cap_mb() const noexcept { return impl_->bucket_cap_mb(); }
 bool Reducer::is_tuned() const noexcept { return impl_->is_tuned(); }
+bool Reducer::was_averaged(std::size_t parameter) const { return impl_->was_averaged(parameter); }
 std::vector<NamedTensor> Reducer::state_dict() { return impl_->state_dict(); }
+void Reducer::load_state_dict() { impl_->load_state_dict(); }
 std::string Reducer::describe() const { return impl_->describe(); }
 const StepStatistics& Reducer::statistics() const noexcept { return impl_->statistics(); }
 

@@ -44,8 +44,12 @@ public:
     double bucket_cap_mb() const { return options_.bucket_cap_mb; }
     bool is_tuned() const { return !search_; }
     std::vector<NamedTensor> state_dict();
+    void load_state_dict();
     std::string describe() const;
     const StepStatistics& statistics() const { return statistics_; }
+    bool was_averaged(std::size_t parameter) const {
+        return used_.empty() || used_[parameter] != 0;
+    }
 
 private:
     using Clock = std::chrono::steady_clock;
@@ -77,6 +81,7 @@ private:
     Work fail_group(std::exception_ptr error);
 
     void end_turn();
+    void gather_random_state();
     void synchronise(Stream stream);
     void learn_static_graph();
     void finish_bucket(std::size_t bucket, Stream stream);
@@ -96,10 +101,12 @@ private:
 
     std::span<Parameter> parameters_;
     ProcessGroup& group_;
+    bool saves_random_state_;  // of all logical ranks, by state_dict()
     ReducerOptions options_;
     std::size_t turns_;  // logical ranks of this rank
     reducer::TurnState state_;
-    std::vector<std::size_t> order_;  // of the buckets' gradients
+    std::vector<std::vector<std::byte>> all_random_state_;  // of all logical ranks, by tensor
+    std::vector<std::size_t> order_;                        // of the buckets' gradients
     std::optional<reducer::CapSearch> search_;
     std::optional<std::vector<double>> tuned_cap_mb_;  // with autotune; 0: not yet chosen
     std::optional<reducer::GradientMemory> memory_;
@@ -108,9 +115,10 @@ private:
 
     bool no_sync_ = false;
     std::size_t turn_ = 0;
-    bool fresh_ = true;   // no backward yet since gradients were last averaged
-    bool begun_ = false;  // start_backward has been called
-    bool sends_ = false;  // this backward
+    bool buffers_unseen_ = true;  // neither a forward nor a backward yet
+    bool fresh_ = true;           // no backward yet since gradients were last averaged
+    bool begun_ = false;          // start_backward has been called
+    bool sends_ = false;          // this backward
     bool rebuilt_ = false;
     std::optional<Join> join_;
     bool shadow_ = false;  // this step is only the others'

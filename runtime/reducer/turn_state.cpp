@@ -1,5 +1,6 @@
 #include "reducer/turn_state.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <iterator>
 #include <utility>
@@ -42,6 +43,26 @@ void TurnState::change_turn(std::size_t from, std::size_t to) {
         const TensorView& tensor = tensors_[i].tensor;
         turns_[from][i] = bytes_of(tensor);
         if (tensor.bytes() > 0) std::memcpy(tensor.data, turns_[to][i].data(), tensor.bytes());
+    }
+}
+
+std::vector<std::byte> TurnState::random_state(std::size_t which) const {
+    std::vector<std::byte> all = bytes_of(tensors_[buffers_ + which].tensor);
+    for (std::size_t turn = 1; turn < turns_.size(); ++turn) {
+        const std::vector<std::byte>& kept = turns_[turn][buffers_ + which];
+        all.insert(all.end(), kept.begin(), kept.end());
+    }
+    return all;
+}
+
+void TurnState::set_random_state(std::size_t which, std::span<const std::byte> of_all_turns) {
+    const TensorView& tensor = tensors_[buffers_ + which].tensor;
+    const std::size_t bytes = tensor.bytes();
+    if (bytes == 0) return;
+    std::memcpy(tensor.data, of_all_turns.data(), bytes);
+    for (std::size_t turn = 1; turn < turns_.size(); ++turn) {
+        std::ranges::copy(of_all_turns.subspan(turn * bytes, bytes),
+                          turns_[turn][buffers_ + which].begin());
     }
 }
 

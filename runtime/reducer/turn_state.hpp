@@ -23,6 +23,14 @@ public:
     // Keeps the state of one turn and loads that of another.
     void change_turn(std::size_t from, std::size_t to);
 
+    std::span<const NamedTensor> named_random_state() const {
+        return std::span(tensors_).subspan(buffers_);
+    }
+    // Of a tensor of the random state, by its place in named_random_state(): what all turns have,
+    // one after the other. While the model has the first turn's.
+    std::vector<std::byte> random_state(std::size_t which) const;
+    void set_random_state(std::size_t which, std::span<const std::byte> of_all_turns);
+
 private:
     std::vector<NamedTensor> tensors_;  // the buffers first
     std::size_t buffers_;
