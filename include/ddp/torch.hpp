@@ -14,52 +14,23 @@
 #include <ddp/reducer.hpp>
 #include <ddp/torch/distributed_sampler.hpp>
 #include <ddp/torch/gradient_averager.hpp>
+#include <ddp/torch/module.hpp>
+#include <ddp/torch/no_sync.hpp>
 #include <ddp/torch/tensor.hpp>
 
-#include <torch/nn/module.h>
-#include <torch/nn/pimpl.h>
-
-#include <concepts>
+#include <functional>
 #include <memory>
 #include <utility>
+#include <vector>
 
 namespace ddp::libtorch {
 
 struct DistributedDataParallelOptions {
     ReducerOptions reducer = {};
-    // Rank 0's buffers (a batch norm's running statistics) go to all ranks at the end of each
-    // backward that averages. At construction they always do.
+    // Instead of reducer.broadcast_buffers: rank 0's buffers (a batch norm's running statistics) go
+    // to all ranks at the end of each backward that averages. At construction they always do.
     bool broadcast_buffers = true;
 };
-
-namespace detail {
-
-template <class Net>
-concept TorchModule = std::derived_from<Net, torch::nn::Module>;
-
-template <class Contained>
-std::shared_ptr<Contained> share(const torch::nn::ModuleHolder<Contained>& holder) {
-    return holder.ptr();
-}
-template <TorchModule Module>
-std::shared_ptr<Module> share(const std::shared_ptr<Module>& module) {
-    return module;
-}
-template <TorchModule Module>  // borrowed
-std::shared_ptr<Module> share(Module& module) {
-    return {std::shared_ptr<void>(), &module};
-}
-
-inline std::shared_ptr<GradientAverager> make_averager(
-    const torch::nn::Module& module, ProcessGroup& group,
-    const DistributedDataParallelOptions& options) {
-    auto averager = std::make_shared<GradientAverager>(module, group, options.reducer,
-                                                       options.broadcast_buffers);
-    averager->add_hooks();
-    return averager;
-}
-
-}  // namespace detail
 
 // A module (borrowed: it must outlive the wrapper), a shared_ptr to one, or what TORCH_MODULE
 // makes.
@@ -74,12 +45,16 @@ concept TorchNet = requires(Net& net) {
 //
 // Gradients, once computed, lie in the reducer's buckets; zero_grad() in either form and gradients
 // reset to undefined are fine (undefined ones cost a copy in each backward). Parameters that do not
-// require gradients are left out, a parameter with several names counts once. Not averaged: what
-// torch::autograd::grad() returns, and second derivatives.
+// require gradients are left out, a parameter with several names counts once. What
+// torch::autograd::grad() returns is not averaged; a backward through it (a gradient penalty) is.
 //
 // What goes wrong while gradients are averaged is thrown by loss.backward(): the group's errors;
-// UsageError that names a parameter without a gradient or with a sparse one. The wrapper cannot be
-// used after a backward that threw.
+// UsageError that names a parameter without a gradient, with a sparse one, or with one that is part
+// of a graph (create_graph). The wrapper cannot be used after a backward that threw.
+//
+// With logical_ranks (see ReducerOptions) each turn is a forward and a backward; averaged() says
+// when to step. Torch's default generators, which dropout draws from, belong to the logical rank:
+// number l begins with rank 0's seed + 1 + l.
 template <TorchNet Net>
 class DistributedDataParallel {
 public:
@@ -91,20 +66,24 @@ public:
     DistributedDataParallel(
         const Net& net, ProcessGroup& group,
         const DistributedDataParallelOptions& options = {}) requires(!detail::TorchModule<Net>)
-        : module_(detail::share(net)), averager_(detail::make_averager(*module_, group, options)) {}
+        : module_(detail::share(net)), averager_(make_averager(*module_, group, options)) {}
     DistributedDataParallel(
         Net& net, ProcessGroup& group,
         const DistributedDataParallelOptions& options = {}) requires detail::TorchModule<Net>
-        : module_(detail::share(net)), averager_(detail::make_averager(*module_, group, options)) {}
+        : module_(detail::share(net)), averager_(make_averager(*module_, group, options)) {}
     // Gradients stay, in memory of their own, and are this rank's alone from now on. Not during a
     // backward.
     ~DistributedDataParallel() { averager_->close(); }
     DistributedDataParallel(const DistributedDataParallel&) = delete;
     DistributedDataParallel& operator=(const DistributedDataParallel&) = delete;
 
+    // find_unused_parameters, and layers whose backward runs a backward of its own (checkpointing),
+    // need the output's tensors from here: as a tensor, or in tuples, ranges and optionals.
     template <class... Args>
     decltype(auto) forward(Args&&... args) {
-        return (*this)->forward(std::forward<Args>(args)...);
+        decltype(auto) output = (*this)->forward(std::forward<Args>(args)...);
+        averager_->prepare_for_backward(output);
+        return output;
     }
     template <class... Args>
     decltype(auto) operator()(Args&&... args) {
@@ -116,29 +95,41 @@ public:
         return module_.get();
     }
     Module& module() const noexcept { return *module_; }
+    // For a net that was called in another way: what backward() will be called on, or tensors that
+    // it is computed from.
+    template <class Output>
+    void prepare_for_backward(const Output& output) {
+        averager_->prepare_for_backward(output);
+    }
+    // Whether the last backward left averages: time for the optimiser. Not under no_sync, nor
+    // before the last logical rank of this rank had its turn.
+    bool averaged() const noexcept { return averager_->averaged(); }
 
-    // While it lives, backward averages nothing: gradients accumulate on this rank. The first
-    // backward after it averages the sum. All ranks must do the same.
-    class [[nodiscard]] NoSync {
-    public:
-        ~NoSync() { averager_.set_no_sync(false); }
-        NoSync(const NoSync&) = delete;
-        NoSync& operator=(const NoSync&) = delete;
+    NoSync no_sync() { return NoSync(averager_->reducer()); }  // UsageError when one lives already
 
-    private:
-        friend DistributedDataParallel;
-        explicit NoSync(detail::GradientAverager& averager)
-            : guard_(averager.reducer().no_sync()), averager_(averager) {
-            averager_.set_no_sync(true);
-        }
-        Reducer::NoSync guard_;
-        detail::GradientAverager& averager_;
-    };
-    NoSync no_sync() { return NoSync(*averager_); }  // UsageError when one lives already
+    // Ranks with different numbers of batches: see Reducer::join. A step is its first backward
+    // outside of no_sync.
+    void join(const std::function<void()>& train, const JoinOptions& options = {}) {
+        averager_->reducer().join(train, options);
+    }
 
-    Reducer& reducer() noexcept { return averager_->reducer(); }
+    // For a checkpoint, beside the net's: see Reducer::state_dict. With logical_ranks it has the
+    // generators' state. Both are collective; load_state_dict() comes after the net was loaded.
+    std::vector<NamedTensor> state_dict() { return averager_->reducer().state_dict(); }
+    void load_state_dict() { averager_->reducer().load_state_dict(); }
+
+    Reducer& reducer() noexcept { return averager_->reducer().reducer(); }
 
 private:
+    static std::shared_ptr<detail::GradientAverager> make_averager(
+        const Module& module, ProcessGroup& group, const DistributedDataParallelOptions& options) {
+        ReducerOptions of_reducer = options.reducer;
+        of_reducer.broadcast_buffers = options.broadcast_buffers;
+        auto averager = std::make_shared<detail::GradientAverager>(module, group, of_reducer);
+        averager->add_hooks();
+        return averager;
+    }
+
     std::shared_ptr<Module> module_;
     std::shared_ptr<detail::GradientAverager> averager_;
 };

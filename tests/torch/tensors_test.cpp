@@ -122,6 +122,28 @@ TEST(TorchSampler, HasTheShardsOfPythonsSampler) {
     EXPECT_FALSE(first.next(9).has_value());
 }
 
+TEST(TorchSampler, GivesBatchesOfLogicalRanksInTurn) {
+    const DistributedSamplerOptions options{.seed = 17, .drop_last = true, .logical_ranks = 4};
+    libtorch::DistributedSampler sampler(22, Shard{1, 2}, options);
+    std::vector<ddp::DistributedSampler> alone;  // of logical ranks 2 and 3
+    for (const std::size_t logical : {2, 3}) {
+        alone.emplace_back(22, Shard{logical, 4},
+                           DistributedSamplerOptions{.seed = 17, .drop_last = true});
+    }
+    for (const std::size_t first : {0, 2, 4}) {
+        for (const ddp::DistributedSampler& logical : alone) {
+            const auto all = logical.indices();
+            const auto begin = all.begin() + static_cast<std::ptrdiff_t>(first);
+            const auto end = first == 4 ? all.end() : begin + 2;
+            EXPECT_EQ(sampler.next(2).value(), std::vector<std::size_t>(begin, end));
+        }
+    }
+    EXPECT_FALSE(sampler.next(2).has_value());
+    sampler.reset();
+    EXPECT_EQ(sampler.next(1).value().front(), alone[0].indices().front());
+    EXPECT_EQ(sampler.next(1).value().front(), alone[1].indices().front());
+}
+
 TEST(TorchSampler, GoesOnWhereItWasSaved) {
     auto group = join_group();
     std::stringstream saved;

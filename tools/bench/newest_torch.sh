@@ -19,11 +19,13 @@ version=$("$python" -c 'import torch; print(torch.__version__)')
 out=build/newest_torch
 mkdir -p "$out"
 
-for test in data_parallel gradients tensors; do
+objects=()
+for test in backward data_parallel gradients join logical_ranks tensors unused_parameters; do
+    objects+=("$out/$test.o")
     g++ -std=c++20 -O1 -c -Iinclude -Itests -isystem "$torch/include" -isystem "$torch/include/torch/csrc/api/include" \
         -Wall -Wextra -Werror "tests/torch/${test}_test.cpp" -o "$out/$test.o"
 done
-g++ "$out"/{data_parallel,gradients,tensors}.o build/runtime/libddp.a -L"$torch/lib" -Wl,-rpath,"$torch/lib" \
+g++ "${objects[@]}" build/runtime/libddp.a -L"$torch/lib" -Wl,-rpath,"$torch/lib" \
     -Wl,--no-as-needed -ltorch -ltorch_cpu -lc10 -Wl,--as-needed -lgtest_main -lgmock -lgtest -lspdlog -lfmt -ldl -lpthread \
     -Wl,--allow-shlib-undefined -o "$out/torch_test"
 

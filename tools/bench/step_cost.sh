@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Measures what DistributedDataParallel costs a training step of one rank: instructions by callgrind, which do not depend
-# on what else the host does, and times beside them. Writes its section of docs/benchmarks.md.
+# Measures what DistributedDataParallel costs a training step of one rank, and what as many logical ranks as ranks cost a
+# step of two: instructions by callgrind, which hardly depend on what else the host does, and times beside them. Writes its
+# section of docs/benchmarks.md.
 #
 #   tools/bench/step_cost.sh [--rounds N] [--build DIR] [--docs DIR]
 #
@@ -8,12 +9,12 @@
 #   --build DIR    where ddp is built, with bin/ddp-step-cost (default build)
 #   --docs DIR     where the file goes (default docs)
 #
-# Needs valgrind (tools/install-deps.sh --interop) and about two minutes.
+# Needs valgrind (tools/install-deps.sh --interop) and about five minutes.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 here=tools/bench
 
-usage() { sed -n '2,11s/^# \{0,1\}//p' "$here/step_cost.sh"; }
+usage() { sed -n '2,12s/^# \{0,1\}//p' "$here/step_cost.sh"; }
 rounds=9 build=build docs=docs
 while [ $# -gt 0 ]; do
     case $1 in
@@ -25,10 +26,12 @@ while [ $# -gt 0 ]; do
     declare "${1#--}=$2"
     shift 2
 done
-[ -x "$build/bin/ddp-step-cost" ] || {
-    echo "step_cost.sh: $build/bin/ddp-step-cost is missing; build ddp first, or say --build DIR" >&2
-    exit 2
-}
+for program in ddp-step-cost ddp-launch; do
+    [ -x "$build/bin/$program" ] || {
+        echo "step_cost.sh: $build/bin/$program is missing; build ddp first, or say --build DIR" >&2
+        exit 2
+    }
+done
 command -v valgrind >/dev/null || {
     echo "step_cost.sh: valgrind is missing; tools/install-deps.sh --interop installs it" >&2
     exit 2

@@ -20,7 +20,8 @@
 namespace ddp::libtorch {
 
 // A handle: copies share one position and epoch. make_data_loader keeps a copy of its own, and
-// set_epoch on the program's copy reaches it. Not for several threads at once.
+// set_epoch on the program's copy reaches it. With logical ranks batches are those of this rank's
+// ones in turn. Not for several threads at once.
 class DistributedSampler final : public torch::data::samplers::Sampler<> {
 public:
     // Throws UsageError when shard.index >= shard.count. Usual: {size, group.shard(), {.seed = 1}}.
@@ -32,7 +33,7 @@ public:
     // Another permutation from the next pass over the loader on: call it before each.
     void set_epoch(std::int64_t epoch) {
         state_->shard_of_epoch.set_epoch(epoch);
-        state_->position = 0;
+        state_->rewind();
         state_->resumed = false;
     }
     std::int64_t epoch() const { return state_->shard_of_epoch.epoch(); }
@@ -46,23 +47,28 @@ public:
                 ddp::DistributedSampler(*new_size, state_->shard, state_->options);
             state_->shard_of_epoch.set_epoch(epoch);
         }
-        if (new_size || !state_->resumed) state_->position = 0;
+        if (new_size || !state_->resumed) state_->rewind();
         state_->resumed = false;
     }
 
     // At most batch_size indices of this rank; nothing when the pass is over.
     torch::optional<std::vector<std::size_t>> next(std::size_t batch_size) override {
-        const std::size_t left = size() - state_->position;
-        if (left == 0) return torch::nullopt;
-        const auto first =
-            state_->shard_of_epoch.begin() + static_cast<std::ptrdiff_t>(state_->position);
-        const std::size_t taken = std::min(left, batch_size);
-        state_->position += taken;
+        const std::size_t parts = state_->shard_of_epoch.parts();
+        const std::size_t of_part = size() / parts;
+        const std::size_t taken = std::min(of_part - state_->position, batch_size);
+        if (taken == 0) return torch::nullopt;
+        const auto first = state_->shard_of_epoch.begin() +
+                           static_cast<std::ptrdiff_t>(state_->turn * of_part + state_->position);
+        if (++state_->turn == parts) {
+            state_->turn = 0;
+            state_->position += taken;
+        }
         return std::vector<std::size_t>(first, first + static_cast<std::ptrdiff_t>(taken));
     }
 
-    // Epoch and position, counting what the loader has fetched ahead. After load() the next pass
-    // goes on at that position. load() throws UsageError for a position beyond this rank's shard.
+    // Epoch and position, counting what the loader has fetched ahead; with logical ranks that of
+    // each, where the first one's turn last came. After load() the next pass goes on there. load()
+    // throws UsageError for a position beyond a shard.
     void save(torch::serialize::OutputArchive& archive) const override {
         archive.write("epoch", torch::tensor(epoch(), torch::kInt64), /*is_buffer=*/true);
         archive.write("position",
@@ -75,7 +81,8 @@ public:
         archive.read("epoch", epoch, /*is_buffer=*/true);
         archive.read("position", position, /*is_buffer=*/true);
         const auto samples = position.item<std::int64_t>();
-        if (samples < 0 || static_cast<std::size_t>(samples) > size()) {
+        if (samples < 0 ||
+            static_cast<std::size_t>(samples) > size() / state_->shard_of_epoch.parts()) {
             throw UsageError("libtorch: the saved sampler is at sample " + std::to_string(samples) +
                              ", but this rank's shard has " + std::to_string(size()) +
                              "; was it saved with another data set or number of ranks?");
@@ -90,8 +97,10 @@ private:
         Shard shard;
         DistributedSamplerOptions options;
         ddp::DistributedSampler shard_of_epoch;
-        std::size_t position = 0;
-        bool resumed = false;  // by load(): the next reset() keeps the position
+        std::size_t position = 0;  // in the part of each logical rank
+        std::size_t turn = 0;      // the logical rank whose batch is next
+        bool resumed = false;      // by load(): the next reset() keeps the position
+        void rewind() { position = turn = 0; }
     };
     std::shared_ptr<State> state_;
 };

@@ -8,35 +8,18 @@
 #include <ddp/error.hpp>
 #include <ddp/parameter.hpp>
 #include <ddp/torch/tensor.hpp>
+#include <ddp/torch/zeroed_memory.hpp>
 
 #include <c10/core/Storage.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/types.h>
 
-#include <algorithm>
 #include <cstdint>
-#include <cstdlib>
-#include <memory>
-#include <new>
 #include <string>
 #include <utility>
 
 namespace ddp::libtorch::detail {
-
-// Zeroed memory of the tensor's size. On the CPU its pages come into being when they are touched:
-// a reducer in views mode reads them once and uses its buckets instead.
-inline c10::DataPtr allocate_like(const torch::Tensor& tensor) {
-    if (tensor.is_cpu()) {
-        void* memory = std::calloc(std::max<std::size_t>(tensor.nbytes(), 1), 1);
-        if (memory == nullptr) throw std::bad_alloc();
-        return {memory, memory, &std::free, tensor.device()};
-    }
-    auto owner = std::make_unique<torch::Tensor>(torch::zeros_like(tensor));
-    void* memory = owner->data_ptr();
-    return {memory, owner.release(), [](void* old) { delete static_cast<torch::Tensor*>(old); },
-            tensor.device()};
-}
 
 struct Gradient {
     Gradient(std::string name_, const torch::Tensor& value_)
@@ -62,27 +45,34 @@ struct Gradient {
         return {name, memory_view(value), grad};
     }
 
-    // Makes torch's gradient the view, its elements the parameter's: no copy when it is already.
+    // Makes torch's gradient, which there is, the view: no copy when it is already.
     void bring_to(Parameter& parameter) {
-        const torch::NoGradGuard no_grad;
         follow(parameter);
-        parameter.value.data = value.data_ptr();
         torch::Tensor& grad = value.mutable_grad();
-        if (!grad.defined()) {
-            view.zero_();
-        } else {
-            require_matching(grad);
-            if (grad.data_ptr() == view.data_ptr() && grad.strides() == view.strides()) return;
-            view.copy_(grad);
-        }
+        require_matching(grad);
+        if (grad.data_ptr() == view.data_ptr() && grad.strides() == view.strides()) return;
+        const torch::NoGradGuard no_grad;
+        view.copy_(grad);
         grad = view;
     }
+    // For a backward that may not come here: the view holds torch's gradient, zeros for none.
+    void bring_or_zero(Parameter& parameter) {
+        if (is_defined()) return bring_to(parameter);
+        follow(parameter);
+        const torch::NoGradGuard no_grad;
+        view.zero_();
+    }
 
-    // The reducer may have moved the memory.
-    void follow(const Parameter& parameter) {
+    // The reducer may have moved the gradient, torch the value.
+    void follow(Parameter& parameter) {
+        parameter.value.data = value.data_ptr();
         if (parameter.grad.data == storage().data()) return;
         storage().set_data_ptr({parameter.grad.data, view.device()});
     }
+
+    bool is_defined() const { return value.grad().defined(); }
+    // Whether torch sees the view, or no gradient at all.
+    void set_defined(bool defined) { value.mutable_grad() = defined ? view : torch::Tensor(); }
 
     // Throws UsageError when the parameter is no longer what the module was wrapped with.
     void require_unchanged() const {
@@ -128,6 +118,12 @@ private:
         if (grad.layout() != torch::kStrided) {
             throw UsageError(what + "sparse, which cannot be averaged; use dense gradients " +
                              "(EmbeddingOptions::sparse(false))");
+        }
+        if (grad.requires_grad()) {
+            throw UsageError(what +
+                             "part of a graph (backward with create_graph), which averages " +
+                             "are not; get it from torch::autograd::grad(..., create_graph) and " +
+                             "call backward on what you make of it");
         }
         if (grad.sizes() == view.sizes() && grad.scalar_type() == view.scalar_type() &&
             grad.device() == view.device()) {

@@ -5,6 +5,7 @@
 #include <ddp/process_group.hpp>
 #include <ddp/torch/gradient.hpp>
 #include <ddp/torch/gradient_hook.hpp>
+#include <ddp/torch/rank_memory.hpp>
 #include <ddp/torch/stream.hpp>
 #include <ddp/torch/tensor.hpp>
 
@@ -13,15 +14,16 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <span>
 #include <unordered_set>
 #include <vector>
 
 namespace ddp::libtorch::detail {
 
 struct ModuleState {
-    std::vector<Gradient> gradients;     // of parameters, in torch's order; shared ones once
-    std::vector<torch::Tensor> frozen;   // parameters without gradients
-    std::vector<torch::Tensor> buffers;  // what forward updates beside parameters
+    std::vector<Gradient> gradients;    // of parameters, in torch's order; shared ones once
+    std::vector<torch::Tensor> frozen;  // parameters without gradients
+    std::vector<NamedBuffer> buffers;   // what forward updates beside parameters
 };
 
 // Throws UsageError when another wrapper has the module, or when there is nothing to average.
@@ -43,14 +45,14 @@ inline ModuleState collect_state(const torch::nn::Module& module) {
                          " has no parameter that requires a gradient; there is nothing to average");
     }
     for (const auto& named : module.named_buffers()) {
-        if (named.value().defined()) state.buffers.push_back(named.value());
+        if (named.value().defined()) state.buffers.push_back({named.key(), named.value()});
     }
     return state;
 }
 
 // Collective. The reducer adds memory to memory, so that all ranks must lay it out alike. Throws
 // UsageError, on every rank.
-inline void require_same_strides(const std::vector<Gradient>& gradients, ProcessGroup& group) {
+inline void require_same_strides(std::span<const Gradient> gradients, ProcessGroup& group) {
     std::int64_t digest = 0;
     for (const Gradient& gradient : gradients) {
         for (const std::int64_t stride : gradient.value.strides()) {

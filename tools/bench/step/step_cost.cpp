@@ -1,6 +1,7 @@
-// One rank's training steps, with and without DistributedDataParallel around the net: what
-// tools/bench/step_cost.sh counts and times. Prints seconds a step.
-//   ddp-step-cost digits|wide plain|wrapped STEPS
+// A rank's training steps, with and without DistributedDataParallel around the net, and with as
+// many logical ranks as ranks: what tools/bench/step_cost.sh counts and times. Rank 0 prints
+// seconds a step.
+//   ddp-step-cost digits|wide plain|wrapped|logical STEPS
 #include <ddp/ddp.hpp>
 
 #include "nn/mlp.hpp"
@@ -45,12 +46,14 @@ double seconds_a_step(auto& model, nn::Sgd& optimizer, const Data& data, int ste
     return took.count() / steps;
 }
 
-double run(nn::Mlp&& net, bool wrapped, std::size_t batch, int steps) {
-    auto group = ddp::init_process_group();
+double run(ddp::ProcessGroup& group, nn::Mlp&& net, std::string_view mode, std::size_t batch,
+           int steps) {
     nn::Sgd optimizer{net.parameters(), {.learning_rate = 0.01F, .momentum = 0.9F}};
     const Data data = make_data(batch);
-    if (!wrapped) return seconds_a_step(net, optimizer, data, steps);
-    ddp::DistributedDataParallel model{net, group};
+    if (mode == "plain") return seconds_a_step(net, optimizer, data, steps);
+    const auto ranks = static_cast<std::size_t>(group.size());
+    ddp::DistributedDataParallel model{
+        net, group, {.logical_ranks = mode == "logical" ? ranks : std::size_t{0}}};
     return seconds_a_step(model, optimizer, data, steps);
 }
 
@@ -60,13 +63,14 @@ int main(int argc, char** argv) {
     return ddp::run_worker([&] {
         const std::vector<std::string_view> words(argv + 1, argv + argc);
         if (words.size() != 3 || (words[0] != "digits" && words[0] != "wide") ||
-            (words[1] != "plain" && words[1] != "wrapped")) {
-            throw ddp::UsageError("usage: ddp-step-cost digits|wide plain|wrapped STEPS");
+            (words[1] != "plain" && words[1] != "wrapped" && words[1] != "logical")) {
+            throw ddp::UsageError("usage: ddp-step-cost digits|wide plain|wrapped|logical STEPS");
         }
         const int steps = std::atoi(argv[3]);
-        const bool wrapped = words[1] == "wrapped";
-        std::printf("%.9f\n", words[0] == "digits"
-                                  ? run(nn::Mlp{64, 128, 10}, wrapped, 64, steps)
-                                  : run(nn::Mlp{64, 3100, 3100, 10}, wrapped, 8, steps));
+        auto group = ddp::init_process_group();
+        const double seconds = words[0] == "digits"
+                                   ? run(group, nn::Mlp{64, 128, 10}, words[1], 64, steps)
+                                   : run(group, nn::Mlp{64, 3100, 3100, 10}, words[1], 8, steps);
+        if (group.rank() == 0) std::printf("%.9f\n", seconds);
     });
 }

@@ -1,0 +1,71 @@
+// The gradients of a module, between torch and the Reducer; and, where a rank does the work of
+// several logical ranks, which of them torch has in each turn. Not for users.
+#pragma once
+
+#include <ddp/parameter.hpp>
+#include <ddp/process_group.hpp>
+#include <ddp/torch/gradient.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace ddp::libtorch::detail {
+
+class GradientSet {
+public:
+    GradientSet(std::vector<Gradient> gradients, std::size_t logical_ranks,
+                const ProcessGroup& group)
+        : gradients_(std::move(gradients)) {
+        const auto ranks = static_cast<std::size_t>(group.size());
+        defined_.resize(std::max(logical_ranks / ranks, std::size_t{1}));
+        for (const Gradient& gradient : gradients_) parameters_.push_back(gradient.to_parameter());
+    }
+
+    std::span<Parameter> parameters() { return parameters_; }
+    std::span<const Gradient> all() const { return gradients_; }
+    std::size_t size() const { return gradients_.size(); }
+    std::size_t turns() const { return defined_.size(); }
+
+    void bring(std::size_t index) { gradients_[index].bring_to(parameters_[index]); }
+    // Those that the next backward may not come to, or all of them.
+    void prepare(std::span<const std::size_t> indices) {
+        for (const std::size_t i : indices) gradients_[i].bring_or_zero(parameters_[i]);
+    }
+    void prepare_all() {
+        for (std::size_t i = 0; i < size(); ++i) gradients_[i].bring_or_zero(parameters_[i]);
+    }
+    // After what may have moved them.
+    void follow() {
+        for (std::size_t i = 0; i < size(); ++i) gradients_[i].follow(parameters_[i]);
+    }
+    void define(std::size_t index) { gradients_[index].set_defined(true); }
+
+    // Each turn begins with what torch has now. (A gradient that torch adds to zeros may differ in
+    // the sign of a zero from one that it sets.)
+    void start_turns() { std::ranges::fill(defined_, defined_now()); }
+    void end_turn(std::size_t turn) { defined_[turn] = defined_now(); }
+    // The reducer has loaded the elements.
+    void load_turn(std::size_t turn) {
+        for (std::size_t i = 0; i < size(); ++i) gradients_[i].set_defined(defined_[turn][i]);
+    }
+
+    void leave_reducer() {
+        for (Gradient& gradient : gradients_) gradient.leave_reducer();
+    }
+
+private:
+    std::vector<bool> defined_now() const {
+        std::vector<bool> defined;
+        for (const Gradient& gradient : gradients_) defined.push_back(gradient.is_defined());
+        return defined;
+    }
+
+    std::vector<Gradient> gradients_;
+    std::vector<Parameter> parameters_;       // by gradient; the reducer re-points their memory
+    std::vector<std::vector<bool>> defined_;  // by turn of this rank and gradient
+};
+
+}  // namespace ddp::libtorch::detail
