@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Measures what DistributedDataParallel costs a training step of one rank, and what as many logical ranks as ranks cost a
-# step of two: instructions by callgrind, which hardly depend on what else the host does, and times beside them. Writes its
-# section of docs/benchmarks.md.
+# step of two: instructions by callgrind, which do not depend on what else the host does, and times. Writes its section of
+# docs/benchmarks.md.
 #
 #   tools/bench/step_cost.sh [--rounds N] [--build DIR] [--docs DIR]
 #
@@ -9,7 +9,7 @@
 #   --build DIR    where ddp is built, with bin/ddp-step-cost (default build)
 #   --docs DIR     where the file goes (default docs)
 #
-# Needs valgrind (tools/install-deps.sh --interop) and about five minutes.
+# Needs valgrind (tools/install-deps.sh --interop) and about three minutes.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 here=tools/bench

@@ -1,13 +1,15 @@
-// A rank's training steps, with and without DistributedDataParallel around the net, and with as
-// many logical ranks as ranks: what tools/bench/step_cost.sh counts and times. Rank 0 prints
-// seconds a step.
+// A rank's training steps, with and without DistributedDataParallel around the net: what
+// tools/bench/step_cost.sh counts and times. Prints seconds a step; `logical`, on rank 0: medians
+// of steps without logical ranks and with as many as ranks, taken in turn.
 //   ddp-step-cost digits|wide plain|wrapped|logical STEPS
 #include <ddp/ddp.hpp>
 
 #include "nn/mlp.hpp"
 #include "nn/sgd.hpp"
 
+#include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -46,15 +48,45 @@ double seconds_a_step(auto& model, nn::Sgd& optimizer, const Data& data, int ste
     return took.count() / steps;
 }
 
-double run(ddp::ProcessGroup& group, nn::Mlp&& net, std::string_view mode, std::size_t batch,
-           int steps) {
-    nn::Sgd optimizer{net.parameters(), {.learning_rate = 0.01F, .momentum = 0.9F}};
-    const Data data = make_data(batch);
-    if (mode == "plain") return seconds_a_step(net, optimizer, data, steps);
+constexpr nn::SgdOptions sgd{.learning_rate = 0.01F, .momentum = 0.9F};
+
+struct Case {
+    nn::Mlp (*make_net)();
+    std::size_t batch;
+    int steps;
+};
+
+double run(ddp::ProcessGroup& group, const Case& of, bool wrapped) {
+    nn::Mlp net = of.make_net();
+    nn::Sgd optimizer{net.parameters(), sgd};
+    const Data data = make_data(of.batch);
+    if (!wrapped) return seconds_a_step(net, optimizer, data, of.steps);
+    ddp::DistributedDataParallel model{net, group};
+    return seconds_a_step(model, optimizer, data, of.steps);
+}
+
+double median(std::vector<double> values) {
+    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+    std::ranges::nth_element(values, middle);
+    return *middle;
+}
+
+void compare_logical_ranks(ddp::ProcessGroup& group, const Case& of) {
+    nn::Mlp net = of.make_net();
+    nn::Mlp logical_net = of.make_net();
+    nn::Sgd optimizer{net.parameters(), sgd};
+    nn::Sgd logical_optimizer{logical_net.parameters(), sgd};
+    const Data data = make_data(of.batch);
     const auto ranks = static_cast<std::size_t>(group.size());
-    ddp::DistributedDataParallel model{
-        net, group, {.logical_ranks = mode == "logical" ? ranks : std::size_t{0}}};
-    return seconds_a_step(model, optimizer, data, steps);
+    ddp::DistributedDataParallel model{net, group};
+    ddp::DistributedDataParallel logical_model{logical_net, group, {.logical_ranks = ranks}};
+    std::vector<double> times;
+    std::vector<double> logical_times;
+    for (int step = 0; step < of.steps; ++step) {
+        times.push_back(seconds_a_step(model, optimizer, data, 1));
+        logical_times.push_back(seconds_a_step(logical_model, logical_optimizer, data, 1));
+    }
+    if (group.rank() == 0) std::printf("%.9f %.9f\n", median(times), median(logical_times));
 }
 
 }  // namespace
@@ -68,9 +100,15 @@ int main(int argc, char** argv) {
         }
         const int steps = std::atoi(argv[3]);
         auto group = ddp::init_process_group();
-        const double seconds = words[0] == "digits"
-                                   ? run(group, nn::Mlp{64, 128, 10}, words[1], 64, steps)
-                                   : run(group, nn::Mlp{64, 3100, 3100, 10}, words[1], 8, steps);
-        if (group.rank() == 0) std::printf("%.9f\n", seconds);
+        const Case of = words[0] == "digits" ? Case{[] {
+                                                        return nn::Mlp{64, 128, 10};
+                                                    },
+                                                    64, steps}
+                                             : Case{[] {
+                                                        return nn::Mlp{64, 3100, 3100, 10};
+                                                    },
+                                                    8, steps};
+        if (words[1] == "logical") return compare_logical_ranks(group, of);
+        std::printf("%.9f\n", run(group, of, words[1] == "wrapped"));
     });
 }
