@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <ctime>
 #include <string>
 
 namespace ddp::base {
@@ -14,6 +15,16 @@ public:
     using Milliseconds = std::chrono::milliseconds;
 
     static Deadline after(Milliseconds timeout) { return Deadline{Clock::now(), timeout}; }
+    // At a fifth of the cost: up to 10 ms later, never earlier.
+    static Deadline roughly_after(Milliseconds timeout) {
+        timespec now{};
+        ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);  // of the last tick, of 10 ms at most
+        const Clock::time_point tick(std::chrono::seconds(now.tv_sec) +
+                                     std::chrono::nanoseconds(now.tv_nsec));
+        Deadline deadline{tick, timeout};
+        deadline.end_ += std::chrono::milliseconds{10};
+        return deadline;
+    }
 
     Milliseconds timeout() const { return timeout_; }  // as given: for messages
     bool passed() const { return Clock::now() >= end_; }

@@ -57,7 +57,7 @@ CollectiveQueue::~CollectiveQueue() {
 
 std::unique_ptr<CollectiveOperation> CollectiveQueue::start(const backends::Call& call,
                                                             std::chrono::milliseconds timeout,
-                                                            CollectiveOperation::Body body) {
+                                                            CollectiveOperation::Body&& body) {
     const std::lock_guard lock(lock_);
     if (failure_) std::rethrow_exception(failure_);
     // First of all, since it may fail: no other rank has counted an operation then.
@@ -68,7 +68,7 @@ std::unique_ptr<CollectiveOperation> CollectiveQueue::start(const backends::Call
 }
 
 void CollectiveQueue::run(const backends::Call& call, std::chrono::milliseconds timeout,
-                          CollectiveOperation::Body body) {
+                          CollectiveOperation::Body&& body) {
     std::unique_ptr<CollectiveOperation> operation;
     {
         const std::lock_guard lock(lock_);
@@ -80,9 +80,9 @@ void CollectiveQueue::run(const backends::Call& call, std::chrono::milliseconds 
 
 std::unique_ptr<CollectiveOperation> CollectiveQueue::enqueue(const backends::Call& call,
                                                               std::chrono::milliseconds timeout,
-                                                              CollectiveOperation::Body body) {
+                                                              CollectiveOperation::Body&& body) {
     auto operation = std::make_unique<CollectiveOperation>(
-        *this, call, std::move(body), sequence_ + 1, base::Deadline::after(timeout));
+        *this, call, std::move(body), sequence_ + 1, base::Deadline::roughly_after(timeout));
     queue_.push_back(operation.get());
     ++sequence_;
     return operation;
@@ -139,12 +139,14 @@ void CollectiveQueue::run_front(std::unique_lock<QueueLock>& lock) noexcept {
             page_.phase.store(static_cast<std::uint32_t>(contract::Phase::failed),
                               std::memory_order_relaxed);
         }
-        operation->body_ = {};  // what it holds of the caller's ends here
+        if (operation->body_) operation->body_ = {};  // what it holds of the caller's ends here
         lock.lock();
         running_ = false;
     }
-    failure_ = error;
-    operation->error_ = error;
+    if (error) {
+        failure_ = error;
+        operation->error_ = error;
+    }
     operation->completed_.store(true, std::memory_order_release);
     // From here on its owner may have destroyed it.
     wake_sleepers();

@@ -30,7 +30,7 @@ public:
     using Body =
         std::function<void(backends::Backend&, std::uint64_t sequence, const base::Deadline&)>;
 
-    CollectiveOperation(CollectiveQueue& queue, const backends::Call& call, Body body,
+    CollectiveOperation(CollectiveQueue& queue, const backends::Call& call, Body&& body,
                         std::uint64_t sequence, const base::Deadline& deadline)
         : queue_(queue),
           call_(call),
@@ -67,16 +67,16 @@ public:
     // body of its own.
     std::unique_ptr<CollectiveOperation> start(const backends::Call& call,
                                                std::chrono::milliseconds timeout,
-                                               CollectiveOperation::Body body = {});
+                                               CollectiveOperation::Body&& body = {});
     // start and wait, in one: needs no thread.
     void run(const backends::Call& call, std::chrono::milliseconds timeout,
-             CollectiveOperation::Body body = {});
+             CollectiveOperation::Body&& body = {});
 
 private:
     friend class CollectiveOperation;
     std::unique_ptr<CollectiveOperation> enqueue(const backends::Call& call,
                                                  std::chrono::milliseconds timeout,
-                                                 CollectiveOperation::Body body);
+                                                 CollectiveOperation::Body&& body);
     void complete(CollectiveOperation& wanted) noexcept;  // blocks until it is
     void run_front(std::unique_lock<QueueLock>& lock) noexcept;
     bool run_all() noexcept;  // the thread's work; whether there was any

@@ -1,9 +1,11 @@
 // An asynchronous operation as a Work holds it: what the two queues of a group have in common.
 #pragma once
 
+#include "base/recycled.hpp"
+
 namespace ddp::process_group {
 
-class Operation {
+class Operation : public base::Recycled {
 public:
     virtual ~Operation() = default;
     virtual void wait() = 0;                   // throws its error

@@ -8,9 +8,9 @@
 
 namespace ddp {
 
-void require_cpu(const TensorView& tensor, const std::string& operation) {
+void require_cpu(const TensorView& tensor, const char* operation) {
     if (tensor.device.type == DeviceType::cpu) return;
-    throw UsageError(operation + ": the tensor is on " + to_string(tensor.device) +
+    throw UsageError(std::string(operation) + ": the tensor is on " + to_string(tensor.device) +
                      ", but this group's backend moves CPU memory only");
 }
 

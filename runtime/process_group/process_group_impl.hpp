@@ -31,10 +31,10 @@ public:
     // it no rank needs the store for this group's own coming together.
     void join(Backend wanted, const base::Deadline& deadline);
 
-    Work start(const backends::Call& call, process_group::CollectiveOperation::Body body = {}) {
+    Work start(const backends::Call& call, process_group::CollectiveOperation::Body&& body = {}) {
         return Work(collectives->start(call, timeout, std::move(body)));
     }
-    void run(const backends::Call& call, process_group::CollectiveOperation::Body body = {}) {
+    void run(const backends::Call& call, process_group::CollectiveOperation::Body&& body = {}) {
         collectives->run(call, timeout, std::move(body));
     }
 
@@ -51,7 +51,7 @@ public:
 };
 
 // Throws UsageError that begins with `operation` for memory that is not the CPU's.
-void require_cpu(const TensorView& tensor, const std::string& operation);
+void require_cpu(const TensorView& tensor, const char* operation);
 
 // A number for the next group of this process.
 std::uint32_t next_group_number();

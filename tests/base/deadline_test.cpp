@@ -28,6 +28,15 @@ TEST(Deadline, TakesTheLongestTimeoutWithoutOverflow) {
     EXPECT_FALSE(Deadline::after(std::chrono::milliseconds::max()).passed());
 }
 
+TEST(Deadline, IsRoughlyAfterItsTimeoutButNeverBefore) {
+    const auto before = Deadline::Clock::now();
+    const Deadline deadline = Deadline::roughly_after(1h);
+    EXPECT_GE(deadline.end(), before + 1h);
+    EXPECT_LE(deadline.end(), Deadline::Clock::now() + 1h + 10ms);
+    EXPECT_LE(deadline.start(), Deadline::Clock::now());
+    EXPECT_EQ(deadline.timeout(), 1h);
+}
+
 TEST(Deadline, NamesTimesForMessages) {
     EXPECT_EQ(ddp::base::to_string(250ms), "250 ms");
     EXPECT_EQ(ddp::base::to_string(1500ms), "1.5 s");

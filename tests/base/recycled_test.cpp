@@ -1,0 +1,59 @@
+// Memory that a thread keeps for its next object.
+#include "base/recycled.hpp"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <memory>
+#include <thread>
+#include <vector>
+
+namespace {
+
+struct Base : ddp::base::Recycled {
+    virtual ~Base() = default;
+};
+struct Small : Base {
+    int value = 1;
+};
+struct Large : Base {
+    std::array<char, 4096> bytes{};
+};
+
+TEST(Recycled, GivesTheNextObjectTheMemoryOfTheLast) {
+    std::unique_ptr<Base> one = std::make_unique<Small>();
+    const void* const where = one.get();
+    one.reset();
+    one = std::make_unique<Small>();
+    EXPECT_EQ(one.get(), where);
+}
+
+TEST(Recycled, GivesLivingObjectsMemoryOfTheirOwn) {
+    for (int round = 0; round < 3; ++round) {
+        std::vector<std::unique_ptr<Small>> all;
+        for (int i = 0; i < 20; ++i) {
+            all.push_back(std::make_unique<Small>());
+            all.back()->value = i;
+        }
+        for (int i = 0; i < 20; ++i) EXPECT_EQ(all[static_cast<std::size_t>(i)]->value, i);
+    }
+}
+
+TEST(Recycled, LeavesLargeObjectsToTheHeap) {
+    std::unique_ptr<Base> large = std::make_unique<Large>();
+    large.reset();
+    const std::unique_ptr<Base> small = std::make_unique<Small>();
+    large = std::make_unique<Large>();
+    EXPECT_EQ(static_cast<Large&>(*large).bytes[4095], 0);
+}
+
+TEST(Recycled, MayEndOnAnotherThread) {
+    std::unique_ptr<Base> mine = std::make_unique<Small>();
+    std::thread([&] {
+        mine.reset();
+        mine = std::make_unique<Small>();
+    }).join();
+    EXPECT_EQ(static_cast<Small&>(*mine).value, 1);
+}
+
+}  // namespace
