@@ -4,6 +4,7 @@
 #pragma once
 
 #include "base/deadline.hpp"
+#include "base/recycled.hpp"
 
 #include <ddp/backend.hpp>
 #include <ddp/reduce_op.hpp>
@@ -75,7 +76,7 @@ struct Transfer {
 std::string describe(const Transfer&);
 
 // A transfer under way; made by start_transfer.
-class PendingTransfer {
+class PendingTransfer : public base::Recycled {
 public:
     virtual ~PendingTransfer() = default;
     // Moves what can be moved now, without blocking; whether that was anything. One thread at a
@@ -84,6 +85,9 @@ public:
     virtual bool advance() = 0;
     // All is moved and the memory free.
     virtual bool is_done() const = 0;
+    // After the `round`th fruitless advance in a row: passes a moment, at most until another thread
+    // has used this core. The thread that advances.
+    virtual void rest(std::uint64_t round) = 0;
     // Blocks for a short while (at most about 20 ms), at best until there is something to move.
     // Throws PeerError. The thread that advances.
     virtual void wait_a_little(const base::Deadline& deadline) = 0;

@@ -4,6 +4,14 @@
 #include <ddp/error.hpp>
 
 namespace ddp {
+namespace {
+
+std::string describe(const P2POp& op) {
+    return (op.kind == P2POp::send ? "send to rank " : "recv from rank ") +
+           std::to_string(op.peer.rank);
+}
+
+}  // namespace
 
 Work ProcessGroup::send(const TensorView& tensor, Peer to, Stream stream) {
     const P2POp op{P2POp::send, tensor, to};
@@ -17,15 +25,17 @@ Work ProcessGroup::recv(const TensorView& tensor, Peer from, Stream stream) {
 
 Work ProcessGroup::batch_send_recv(std::span<const P2POp> transfers, Stream) {
     std::vector<backends::Transfer> calls;
+    calls.reserve(transfers.size());
     for (const P2POp& op : transfers) {
-        const std::string what = op.kind == P2POp::send ? "send to" : "recv from";
-        if (op.peer.rank < 0 || op.peer.rank >= size() || op.peer.rank == rank()) {
-            throw UsageError(what + " rank " + std::to_string(op.peer.rank) +
-                             ": not another rank of a group of " + std::to_string(size()) +
-                             " (this is rank " + std::to_string(rank()) + ")");
-        }
-        require_cpu(op.tensor, what + " rank " + std::to_string(op.peer.rank));
         const bool sends = op.kind == P2POp::send;
+        if (op.peer.rank < 0 || op.peer.rank >= size() || op.peer.rank == rank()) {
+            throw UsageError(describe(op) + ": not another rank of a group of " +
+                             std::to_string(size()) + " (this is rank " + std::to_string(rank()) +
+                             ")");
+        }
+        if (op.tensor.device.type != DeviceType::cpu) {
+            require_cpu(op.tensor, describe(op).c_str());
+        }
         calls.push_back({sends ? backends::Direction::send : backends::Direction::receive,
                          op.peer.rank, op.tensor.data, op.tensor.bytes()});
     }

@@ -1,6 +1,6 @@
 #include "process_group/transfer_queue.hpp"
 
-#include <sched.h>
+#include <algorithm>
 
 namespace ddp::process_group {
 namespace {
@@ -9,6 +9,8 @@ using namespace std::chrono_literals;
 
 constexpr auto delay = 50us;
 constexpr auto yield_time = 1ms;
+// Fruitless rounds before the clock is read, which takes longer than a round.
+constexpr std::uint64_t rounds_without_clock = 256;
 
 }  // namespace
 
@@ -28,24 +30,26 @@ TransferQueue::~TransferQueue() { stop(); }
 
 std::unique_ptr<TransferOperation> TransferQueue::start(
     std::span<const backends::Transfer> transfers, std::chrono::milliseconds timeout) {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(lock_);
     if (failure_) std::rethrow_exception(failure_);
     if (!thread_) thread_ = std::make_unique<DelayedThread>([this] { return complete_undriven(); });
-    auto batch = std::make_shared<TransferBatch>(base::Deadline::after(timeout));
+    auto batch = std::make_shared<TransferBatch>(base::Deadline::roughly_after(timeout));
+    batch->pending.reserve(transfers.size());
     for (const backends::Transfer& transfer : transfers) {
         batch->pending.push_back(backend_->start_transfer(transfer));
     }
     batches_.push_back(batch);
+    news_.fetch_add(1, std::memory_order_release);
     thread_->arm(delay);
     return std::make_unique<TransferOperation>(shared_from_this(), std::move(batch));
 }
 
 void TransferQueue::complete(const TransferBatch* wanted) noexcept {
-    std::unique_lock lock(mutex_);
+    std::unique_lock lock(lock_);
     const auto done = [&] { return wanted ? wanted->is_completed() : batches_.empty(); };
     while (!done()) {
         if (driven_) {
-            changed_.wait(lock);
+            sleep(lock);
         } else {
             drive(lock, wanted);
         }
@@ -55,69 +59,91 @@ void TransferQueue::complete(const TransferBatch* wanted) noexcept {
 
 // Who drives moves all of them on, and arms the thread for those that it leaves.
 bool TransferQueue::complete_undriven() noexcept {
-    std::unique_lock lock(mutex_);
+    std::unique_lock lock(lock_);
     if (driven_ || batches_.empty()) return false;
     drive(lock, nullptr);
     return true;
 }
 
 // Moves all transfers on until the wanted one is done, or, without one, all of them.
-void TransferQueue::drive(std::unique_lock<std::mutex>& lock,
-                          const TransferBatch* wanted) noexcept {
+void TransferQueue::drive(std::unique_lock<QueueLock>& lock, const TransferBatch* wanted) noexcept {
     driven_ = true;
-    auto idle_since = base::Deadline::Clock::now();
-    while (wanted ? !wanted->is_completed() : !batches_.empty()) {
-        const Batches round = batches_;
+    std::uint64_t idle_rounds = 0;
+    for (std::uint64_t rounds = 1; wanted ? !wanted->is_completed() : !batches_.empty(); ++rounds) {
+        const std::uint64_t news = news_.load(std::memory_order_relaxed);
+        round_.assign(batches_.begin(), batches_.end());
         lock.unlock();
-        bool moved = false;
-        for (const auto& batch : round) {
-            std::exception_ptr error;
-            try {
-                moved = advance(*batch) || moved;
-            } catch (...) {
-                error = std::current_exception();
-            }
-            if (error || batch->pending.empty()) finish(batch, error);
-        }
-        const auto now = base::Deadline::Clock::now();
-        if (moved) idle_since = now;
-        const auto& first = round.front();
-        if (now - idle_since < yield_time || first->is_completed()) {
-            if (!moved) ::sched_yield();
-        } else {
-            try {
-                first->pending.front()->wait_a_little(first->deadline);
-            } catch (...) {
-                finish(first, std::current_exception());
-            }
+        while (news_.load(std::memory_order_acquire) == news) {
+            const bool look_at_clock =
+                idle_rounds >= rounds_without_clock || rounds % rounds_without_clock == 0;
+            idle_rounds = advance_all(look_at_clock) ? 0 : idle_rounds + 1;
+            if (idle_rounds > 0 && !round_.front()->is_completed()) idle(idle_rounds - 1);
+            ++rounds;
         }
         lock.lock();
     }
+    round_.clear();
     driven_ = false;
-    changed_.notify_all();
+    wake_sleepers();
 }
 
 // Whether anything moved. Transfers that are done are let go.
-bool TransferQueue::advance(TransferBatch& batch) {
-    if (batch.is_completed()) return false;
-    bool moved = false;
-    for (auto& pending : batch.pending) moved = pending->advance() || moved;
-    std::erase_if(batch.pending, [](const auto& pending) { return pending->is_done(); });
-    if (!batch.pending.empty() && batch.deadline.passed()) {
-        batch.pending.front()->give_up(batch.deadline);
+bool TransferQueue::advance_all(bool look_at_clock) noexcept {
+    bool any = false;
+    for (const auto& batch : round_) {
+        if (batch->is_completed()) continue;
+        std::exception_ptr error;
+        try {
+            bool moved = false;
+            for (auto& pending : batch->pending) moved = pending->advance() || moved;
+            if (moved)
+                std::erase_if(batch->pending, [](const auto& one) { return one->is_done(); });
+            any = any || moved;
+            if (look_at_clock && !batch->pending.empty() && batch->deadline.passed()) {
+                batch->pending.front()->give_up(batch->deadline);
+            }
+        } catch (...) {
+            error = std::current_exception();
+        }
+        if (error || batch->pending.empty()) finish(*batch, error);
     }
-    return moved;
+    return any;
 }
 
-void TransferQueue::finish(const std::shared_ptr<TransferBatch>& batch, std::exception_ptr error) {
-    const std::lock_guard lock(mutex_);
-    if (batch->is_completed()) return;
+// Between two rounds of which the first moved nothing.
+void TransferQueue::idle(std::uint64_t round) noexcept {
+    TransferBatch& first = *round_.front();
+    try {
+        if (round >= rounds_without_clock) {
+            const auto now = base::Deadline::Clock::now();
+            if (round == rounds_without_clock) yield_end_ = now + yield_time;
+            if (now >= yield_end_) return first.pending.front()->wait_a_little(first.deadline);
+        }
+        first.pending.front()->rest(round);
+    } catch (...) {
+        finish(first, std::current_exception());
+    }
+}
+
+void TransferQueue::finish(TransferBatch& batch, const std::exception_ptr& error) noexcept {
+    const std::lock_guard lock(lock_);
     if (error) failure_ = error;
-    batches_.remove(batch);
-    batch->pending.clear();
-    batch->error = error;
-    batch->completed.store(true, std::memory_order_release);
-    changed_.notify_all();
+    std::erase_if(batches_, [&](const auto& one) { return one.get() == &batch; });
+    news_.fetch_add(1, std::memory_order_release);
+    batch.pending.clear();
+    batch.error = error;
+    batch.completed.store(true, std::memory_order_release);
+    wake_sleepers();
+}
+
+void TransferQueue::sleep(std::unique_lock<QueueLock>& lock) {
+    ++sleeping_;
+    changed_.wait(lock);
+    --sleeping_;
+}
+
+void TransferQueue::wake_sleepers() {
+    if (sleeping_ > 0) changed_.notify_all();
 }
 
 void TransferQueue::stop() noexcept {

@@ -6,12 +6,13 @@
 #include "backends/backend.hpp"
 #include "process_group/delayed_thread.hpp"
 #include "process_group/operation.hpp"
+#include "process_group/queue_lock.hpp"
 
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <exception>
-#include <list>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -60,19 +61,28 @@ public:
 
 private:
     friend class TransferOperation;
-    using Batches = std::list<std::shared_ptr<TransferBatch>>;
+    using Batches = std::vector<std::shared_ptr<TransferBatch>>;
 
     void complete(const TransferBatch* wanted) noexcept;  // null: all of them
     bool complete_undriven() noexcept;  // the thread's work; whether there was any
-    void drive(std::unique_lock<std::mutex>& lock, const TransferBatch* wanted) noexcept;
-    static bool advance(TransferBatch& batch);
-    void finish(const std::shared_ptr<TransferBatch>& batch, std::exception_ptr error);
+    void drive(std::unique_lock<QueueLock>& lock, const TransferBatch* wanted) noexcept;
+    bool advance_all(bool look_at_clock) noexcept;
+    void idle(std::uint64_t round) noexcept;
+    void finish(TransferBatch& batch, const std::exception_ptr& error) noexcept;
+    void sleep(std::unique_lock<QueueLock>& lock);
+    void wake_sleepers();
 
     std::shared_ptr<backends::Backend> backend_;
-    std::mutex mutex_;
-    std::condition_variable changed_;
-    Batches batches_;      // under way
-    bool driven_ = false;  // some thread moves them on
+    QueueLock lock_;
+    std::condition_variable_any changed_;
+    int sleeping_ = 0;                    // threads in changed_
+    Batches batches_;                     // under way
+    std::atomic<std::uint64_t> news_{0};  // counts what is added to them or leaves them
+    bool driven_ = false;                 // some thread moves them on
+    // That thread's: the batches as it last looked, and when to stop giving its core away and
+    // sleep.
+    Batches round_;
+    base::Deadline::Clock::time_point yield_end_;
     std::exception_ptr failure_;
     std::unique_ptr<DelayedThread> thread_;  // made with the first transfer
 };

@@ -3,6 +3,8 @@
 #include "backends/gloo/slots.hpp"
 #include "base/background_thread.hpp"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -128,6 +130,8 @@ bool PendingLaneTransfer::advance() {
     done_ = true;
     return true;
 }
+
+void PendingLaneTransfer::rest(std::uint64_t) { ::sched_yield(); }
 
 void PendingLaneTransfer::wait_a_little(const base::Deadline& deadline) {
     const auto end = std::min(deadline.end(), base::Deadline::Clock::now() + short_while);

@@ -96,12 +96,16 @@ struct alignas(2 * cache_line) RankBlock {
     std::uint64_t token;
     std::atomic<std::uint32_t> reaches_peers;  // 1: this rank has found all tokens
     std::uint32_t wanted;                      // the ddp::Backend that this rank asks for
+    std::atomic<std::uint32_t> waiting_place;  // core_sharing.cpp; 0: it has not waited yet
     std::atomic<std::int32_t> pid;  // 0: has not come yet, and futex words of who waits for that
 };
 
 struct alignas(2 * cache_line) Channel {
-    alignas(cache_line) std::atomic<std::uint64_t> written;  // chunks, by the sender
-    alignas(cache_line) std::atomic<std::uint64_t> read;     // by the receiver
+    // By the sender: chunks, and of the last ones the bytes of their messages, in the line that the
+    // receiver polls. With the highest bit, the chunk is the address of the message.
+    alignas(cache_line) std::atomic<std::uint64_t> written;
+    std::uint64_t message[channel_slots];
+    alignas(cache_line) std::atomic<std::uint64_t> read;  // by the receiver
 };
 
 }  // namespace ddp::shm

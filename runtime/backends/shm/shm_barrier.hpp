@@ -30,7 +30,7 @@ public:
     // At the next phase, whose number it returns.
     std::uint32_t arrive() {
         ++phase_;
-        announcement(rank_, phase_).line.arrived.store(phase_, std::memory_order_seq_cst);
+        announcement(rank_, phase_).line.arrived.store(phase_, std::memory_order_release);
         Waiter::ring(region_.block(rank_).arrivals);
         return phase_;
     }
@@ -47,15 +47,11 @@ public:
             return Waiter::Awaited{std::cref(what), [&] { return missing(phase); }};
         });
     }
-    // Both, a memory barrier cheaper: it overlaps with the wait. Returns the phase.
+    // Both. Returns the phase.
     template <class What>
     std::uint32_t arrive_and_wait(const base::Deadline& deadline, const What& what) {
-        ++phase_;
-        announcement(rank_, phase_).line.arrived.store(phase_, std::memory_order_release);
-        const bool all_there = waiter_.poll_eagerly(AllThere{*this, phase_});
-        std::atomic_thread_fence(std::memory_order_seq_cst);
-        Waiter::ring(region_.block(rank_).arrivals);
-        if (!all_there) wait(phase_, deadline, what);
+        arrive();
+        if (!waiter_.poll_eagerly(AllThere{*this, phase_})) wait(phase_, deadline, what);
         return phase_;
     }
 
@@ -73,7 +69,7 @@ private:
     };
     bool has_arrived(int rank, std::uint32_t phase) const {
         const std::uint32_t arrived =
-            announcement(rank, phase).line.arrived.load(std::memory_order_seq_cst);
+            announcement(rank, phase).line.arrived.load(std::memory_order_acquire);
         return static_cast<std::int32_t>(arrived - phase) >= 0;
     }
     std::vector<int> missing(std::uint32_t phase) const {

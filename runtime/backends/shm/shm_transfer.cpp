@@ -14,12 +14,7 @@ using backends::Transfer;
 
 namespace {
 
-// At the start of each chunk in a channel.
-struct ChunkHead {
-    std::uint64_t message_bytes;
-    std::uint64_t address;  // of the message in the sender's memory; 0: it follows in chunks
-};
-constexpr std::size_t head_bytes = cache_line;
+constexpr std::uint64_t by_address = std::uint64_t{1} << 63;  // in Channel::message
 
 // What is read at a time, so that other transfers get their turn.
 constexpr std::size_t read_at_once = std::size_t{1} << 20;
@@ -41,6 +36,8 @@ public:
         return moved;
     }
     bool is_done() const override { return done_; }
+
+    void rest(std::uint64_t round) override { state_.waiter_.rest(round); }
 
     void wait_a_little(const base::Deadline&) override {
         // Ranks that have nothing to do with it may have done their part and left.
@@ -87,36 +84,43 @@ private:
         ++end_.chunks;
         if (offered_) end_.until_read = end_.chunks;
         auto& counter = sends() ? channel().written : channel().read;
-        counter.store(end_.chunks, std::memory_order_seq_cst);
+        counter.store(end_.chunks, std::memory_order_release);
         Waiter::ring(state_.region_.block(transfer_.peer).inbox);
         if (moved_ == transfer_.bytes && !offered_) finish();
     }
 
-    std::size_t room() const { return state_.region_.channel_slot_bytes() - head_bytes; }
-    std::byte* rest() const { return static_cast<std::byte*>(transfer_.data) + moved_; }
+    std::size_t room() const { return state_.region_.channel_slot_bytes(); }
+    std::uint64_t& message_of_chunk() const {
+        return channel().message[end_.chunks % channel_slots];
+    }
+    std::byte* left() const { return static_cast<std::byte*>(transfer_.data) + moved_; }
 
     void fill(std::byte* slot) {
         offered_ = moved_ == 0 && can_be_offered();
-        const ChunkHead head{transfer_.bytes, offered_ ? address_of(transfer_.data) : 0};
-        std::memcpy(slot, &head, sizeof head);
-        if (offered_) return;
+        message_of_chunk() = transfer_.bytes | (offered_ ? by_address : 0);
+        if (offered_) {
+            const std::uint64_t address = address_of(transfer_.data);
+            std::memcpy(slot, &address, sizeof address);
+            return;
+        }
         const std::size_t count = std::min(room(), transfer_.bytes - moved_);
-        backends::copy(slot + head_bytes, rest(), count);
+        backends::copy(slot, left(), count);
         moved_ += count;
     }
 
     // Whether that was all of the chunk, or of what it offers.
     bool take(const std::byte* slot) {
-        ChunkHead head{};
-        std::memcpy(&head, slot, sizeof head);
-        if (head.message_bytes != transfer_.bytes) throw_mismatch(head.message_bytes);
-        const bool reads = head.address != 0;
+        const std::uint64_t message = message_of_chunk();
+        const bool reads = (message & by_address) != 0;
+        if ((message & ~by_address) != transfer_.bytes) throw_mismatch(message & ~by_address);
         const std::size_t count = std::min(reads ? read_at_once : room(), transfer_.bytes - moved_);
         if (reads) {
-            state_.peers_.read(transfer_.peer, head.address + moved_, rest(), count,
+            std::uint64_t address = 0;
+            std::memcpy(&address, slot, sizeof address);
+            state_.peers_.read(transfer_.peer, address + moved_, left(), count,
                                [this] { return describe(); });
         } else {
-            backends::copy(rest(), slot + head_bytes, count);
+            backends::copy(left(), slot, count);
         }
         moved_ += count;
         return !reads || moved_ == transfer_.bytes;
@@ -169,16 +173,22 @@ TransferState::End& TransferState::end(const Transfer& transfer) {
     return transfer.direction == Direction::send ? sends_[peer] : receives_[peer];
 }
 
-bool TransferState::can_send(const End& end, int peer) const {
-    const std::uint64_t read = region_.channel(rank_, peer).read.load(std::memory_order_seq_cst);
-    return read >= end.until_read && end.chunks - read < channel_slots;
+// The peer's counter is looked at only where what was seen of it does not do: its line costs as
+// much as one of data.
+bool TransferState::can_send(End& end, int peer) const {
+    const auto can = [&] {
+        return end.read >= end.until_read && end.chunks - end.read < channel_slots;
+    };
+    if (can()) return true;
+    end.read = region_.channel(rank_, peer).read.load(std::memory_order_acquire);
+    return can();
 }
 
 bool TransferState::can_receive(const End& end, int peer) const {
-    return region_.channel(peer, rank_).written.load(std::memory_order_seq_cst) > end.chunks;
+    return region_.channel(peer, rank_).written.load(std::memory_order_acquire) > end.chunks;
 }
 
-bool TransferState::any_ready() const {
+bool TransferState::any_ready() {
     const auto is_open = [](const End& end) {
         return end.started.load(std::memory_order_seq_cst) >
                end.finished.load(std::memory_order_acquire);

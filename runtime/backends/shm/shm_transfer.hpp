@@ -26,14 +26,15 @@ private:
         std::atomic<std::uint64_t> started{0};   // transfers
         std::atomic<std::uint64_t> finished{0};  // of them
         std::uint64_t chunks = 0;                // moved; by who advances
+        std::uint64_t read = 0;                  // of a send, by the peer: as last seen
         // So many chunks the peer must have read before the next: it reads memory of this rank's.
         std::uint64_t until_read = 0;
     };
     End& end(const backends::Transfer& transfer);
     // Whether any transfer that has been started could move. The thread that advances.
-    bool any_ready() const;
+    bool any_ready();
     // There is room in the channel, and nothing that the peer still reads.
-    bool can_send(const End& end, int peer) const;
+    bool can_send(End& end, int peer) const;
     bool can_receive(const End& end, int peer) const;
 
     SharedRegion& region_;

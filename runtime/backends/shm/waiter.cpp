@@ -22,6 +22,8 @@ constexpr auto yield_time = 1ms;
 constexpr int first_waits = 2;
 constexpr auto first_yield_time = 50us;
 constexpr auto futex_slice = 20ms;
+// A hundred times as long as a store takes from its core to another's.
+constexpr auto store_time = 20us;
 
 // Not FUTEX_PRIVATE: the word is shared between processes.
 void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t expected,
@@ -48,6 +50,7 @@ Waiter::Waiter(SharedRegion& region, int rank, const std::atomic<std::uint32_t>*
       header_(region.header()),
       spins_(header_.tuning.spins),
       rank_(rank),
+      cores_(region, rank),
       agent_abort_(agent_abort),
       job_ranks_(job_ranks.begin(), job_ranks.end()),
       pidfds_(static_cast<std::size_t>(region.ranks())),
@@ -74,6 +77,7 @@ std::string Waiter::name(int rank) const {
 
 void Waiter::wait_long(const std::function<bool()>& ready, const std::function<Bell&()>& bell,
                        const base::Deadline& deadline, const std::function<Awaited()>& awaited) {
+    cores_.wait_begins();
     const bool is_first = long_waits_.load(std::memory_order_relaxed) < first_waits &&
                           long_waits_.fetch_add(1, std::memory_order_relaxed) < first_waits;
     const auto yield_end =
@@ -95,10 +99,19 @@ void Waiter::nap(const std::function<Bell&()>& bell, const std::function<bool()>
     Bell& here = bell();
     here.sleepers.fetch_add(1, std::memory_order_seq_cst);
     const std::uint32_t seen = here.rings.load(std::memory_order_seq_cst);
+    // Who did not see that has stored before what is waited for, and its store is on the way.
+    const auto arrived_by = base::Deadline::Clock::now() + store_time;
+    while (!ready() && base::Deadline::Clock::now() < arrived_by) ::sched_yield();
     // The look may have found that it is another bell by now that will ring.
     if (!ready() && &bell() == &here && !is_aborted()) futex_wait(here.rings, seen, futex_slice);
     here.sleepers.fetch_sub(1, std::memory_order_seq_cst);
     if (!ready()) look_for_trouble(ready, awaited);
+}
+
+void Waiter::rest(std::uint64_t round) {
+    if (round < spins_) return pause_cpu();
+    if (round == spins_) cores_.wait_begins();
+    ::sched_yield();
 }
 
 void Waiter::wake_sleepers(Bell& bell) {

@@ -4,6 +4,7 @@
 // peers' pidfds and the abort words are looked at. Any number of threads of a rank may wait.
 #pragma once
 
+#include "backends/shm/core_sharing.hpp"
 #include "backends/shm/shared_region.hpp"
 #include "base/deadline.hpp"
 #include "base/unique_fd.hpp"
@@ -39,7 +40,7 @@ public:
     Waiter(SharedRegion& region, int rank, const std::atomic<std::uint32_t>* agent_abort,
            std::span<const int> job_ranks);
 
-    // Blocks until `ready()`, which reads what peers publish with sequentially consistent loads.
+    // Blocks until `ready()`, which reads what peers publish.
     // `bell()` is where to sleep meanwhile, `awaited()` makes the Awaited, only in need. Throws
     // PeerError, TimeoutError; then every other rank throws too.
     template <class Ready, class GetBell, class MakeAwaited>
@@ -52,6 +53,10 @@ public:
     void nap(const std::function<Bell&()>& bell, const std::function<bool()>& ready,
              const Awaited& awaited);
 
+    // For waits that poll by themselves, after their `round`th fruitless look: a pause, as long as
+    // waits pause, then gives the core away.
+    void rest(std::uint64_t round);
+
     // The deadline has passed: aborts and throws TimeoutError.
     [[noreturn]] void give_up(const base::Deadline& deadline, const Awaited& awaited);
 
@@ -63,9 +68,10 @@ public:
         }
         return false;
     }
-    // After a sequentially consistent store of what others may wait for at this bell.
+    // After a store of what others may wait for at this bell. Without a memory barrier between the
+    // two, which would last until all that this rank wrote has left its core: see nap().
     static void ring(Bell& bell) {
-        if (bell.sleepers.load(std::memory_order_seq_cst) > 0) wake_sleepers(bell);
+        if (bell.sleepers.load(std::memory_order_relaxed) > 0) wake_sleepers(bell);
     }
 
     // Ends every wait on every rank. The first call wins.
@@ -98,6 +104,7 @@ private:
     RegionHeader& header_;
     std::uint64_t spins_;
     int rank_;
+    CoreSharing cores_;
     const std::atomic<std::uint32_t>* agent_abort_;
     std::vector<int> job_ranks_;
     std::atomic<int> long_waits_ = 0;     // counted no further than needed
