@@ -96,8 +96,9 @@ bool TransferQueue::advance_all(bool look_at_clock) noexcept {
         try {
             bool moved = false;
             for (auto& pending : batch->pending) moved = pending->advance() || moved;
-            if (moved)
+            if (moved) {
                 std::erase_if(batch->pending, [](const auto& one) { return one->is_done(); });
+            }
             any = any || moved;
             if (look_at_clock && !batch->pending.empty() && batch->deadline.passed()) {
                 batch->pending.front()->give_up(batch->deadline);
