@@ -35,8 +35,15 @@ std::unique_ptr<TransferOperation> TransferQueue::start(
     if (!thread_) thread_ = std::make_unique<DelayedThread>([this] { return complete_undriven(); });
     auto batch = std::make_shared<TransferBatch>(base::Deadline::roughly_after(timeout));
     batch->pending.reserve(transfers.size());
-    for (const backends::Transfer& transfer : transfers) {
-        batch->pending.push_back(backend_->start_transfer(transfer));
+    try {
+        for (const backends::Transfer& transfer : transfers) {
+            batch->pending.push_back(backend_->start_transfer(transfer));
+        }
+    } catch (...) {
+        // Those that have started leave a hole in their channels' order.
+        failure_ = std::current_exception();
+        backend_->fail();
+        throw;
     }
     batches_.push_back(batch);
     news_.fetch_add(1, std::memory_order_release);
@@ -128,7 +135,10 @@ void TransferQueue::idle(std::uint64_t round) noexcept {
 
 void TransferQueue::finish(TransferBatch& batch, const std::exception_ptr& error) noexcept {
     const std::lock_guard lock(lock_);
-    if (error) failure_ = error;
+    if (error) {
+        failure_ = error;
+        backend_->fail();
+    }
     std::erase_if(batches_, [&](const auto& one) { return one.get() == &batch; });
     news_.fetch_add(1, std::memory_order_release);
     batch.pending.clear();

@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -31,6 +32,28 @@ protected:
     ddp::shm::ShmBackend first{region, 0}, second{region, 1};
     char byte = 0;
 };
+
+// One thread waits for all transfers, asleep beside the first of them.
+TEST(ShmTransfersOfThree, NoticeTheDeathOfAnyPeer) {
+    const auto region = ddp::shm::SharedRegion::create(3, ddp::shm::make_tuning(3, 2, ""));
+    for (const int rank : {0, 1, 2}) region->introduce(rank);
+    const pid_t child = ::fork();
+    if (child == 0) ::_exit(0);
+    ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+    region->block(2).pid.store(child);
+    ddp::shm::ShmBackend backend(region, 0);
+    char from_living = 0, from_dead = 0;
+    const auto living = backend.start_transfer({Direction::receive, 1, &from_living, 1});
+    const auto dead = backend.start_transfer({Direction::receive, 2, &from_dead, 1});
+    EXPECT_FALSE(living->advance());
+    EXPECT_FALSE(dead->advance());
+    try {
+        living->wait_a_little(Deadline::after(1h));
+        ADD_FAILURE() << "rank 2 is dead";
+    } catch (const ddp::PeerError& error) {
+        EXPECT_EQ(error.rank(), 2);
+    }
+}
 
 // Whatever can move keeps one awake that has nothing to move itself.
 TEST_F(ShmTransfers, DoNotSleepBesideOneThatCanMove) {

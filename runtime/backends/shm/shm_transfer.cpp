@@ -45,17 +45,17 @@ public:
             return done_ || ready() || (!state_.waiter_.is_aborted() && state_.any_ready());
         };
         const auto inbox = [this]() -> Bell& { return state_.region_.block(state_.rank_).inbox; };
-        state_.waiter_.nap(inbox, awake, awaited());
+        // One thread sleeps for all transfers: it looks after the peers of all.
+        state_.waiter_.nap(inbox, awake,
+                           {[this] { return describe(); }, [this] { return state_.open_peers(); }});
     }
 
     void give_up(const base::Deadline& deadline) override {
-        state_.waiter_.give_up(deadline, awaited());
+        state_.waiter_.give_up(deadline, {[this] { return describe(); },
+                                          [this] { return std::vector<int>{transfer_.peer}; }});
     }
 
 private:
-    Waiter::Awaited awaited() const {
-        return {[this] { return describe(); }, [this] { return std::vector<int>{transfer_.peer}; }};
-    }
     bool sends() const { return transfer_.direction == Direction::send; }
     int from() const { return sends() ? state_.rank_ : transfer_.peer; }
     int to() const { return sends() ? transfer_.peer : state_.rank_; }
@@ -189,16 +189,21 @@ bool TransferState::can_receive(const End& end, int peer) const {
 }
 
 bool TransferState::any_ready() {
-    const auto is_open = [](const End& end) {
-        return end.started.load(std::memory_order_seq_cst) >
-               end.finished.load(std::memory_order_acquire);
-    };
     for (int peer = 0; peer < region_.ranks(); ++peer) {
         const auto index = static_cast<std::size_t>(peer);
-        if (is_open(sends_[index]) && can_send(sends_[index], peer)) return true;
-        if (is_open(receives_[index]) && can_receive(receives_[index], peer)) return true;
+        if (sends_[index].is_open() && can_send(sends_[index], peer)) return true;
+        if (receives_[index].is_open() && can_receive(receives_[index], peer)) return true;
     }
     return false;
+}
+
+std::vector<int> TransferState::open_peers() const {
+    std::vector<int> peers;
+    for (int peer = 0; peer < region_.ranks(); ++peer) {
+        const auto index = static_cast<std::size_t>(peer);
+        if (sends_[index].is_open() || receives_[index].is_open()) peers.push_back(peer);
+    }
+    return peers;
 }
 
 std::unique_ptr<backends::PendingTransfer> TransferState::start(const Transfer& transfer) {

@@ -29,10 +29,16 @@ private:
         std::uint64_t read = 0;                  // of a send, by the peer: as last seen
         // So many chunks the peer must have read before the next: it reads memory of this rank's.
         std::uint64_t until_read = 0;
+
+        bool is_open() const {
+            return started.load(std::memory_order_seq_cst) >
+                   finished.load(std::memory_order_acquire);
+        }
     };
     End& end(const backends::Transfer& transfer);
     // Whether any transfer that has been started could move. The thread that advances.
     bool any_ready();
+    std::vector<int> open_peers() const;  // those with a transfer under way
     // There is room in the channel, and nothing that the peer still reads.
     bool can_send(End& end, int peer) const;
     bool can_receive(const End& end, int peer) const;
