@@ -1,0 +1,88 @@
+// Eight bytes a step by tables; for CRC-32C by the processor's own instruction where there is one.
+#include "checkpoint/crc.hpp"
+
+#include <array>
+#include <bit>
+#include <cstring>
+
+namespace ddp::checkpoint {
+
+namespace {
+
+static_assert(std::endian::native == std::endian::little);
+
+using Tables = std::array<std::array<std::uint32_t, 256>, 8>;
+
+// tables[k][b]: what byte b becomes after k further zero bytes.
+constexpr Tables make_tables(std::uint32_t polynomial) {
+    Tables tables{};
+    for (std::uint32_t byte = 0; byte < 256; ++byte) {
+        std::uint32_t crc = byte;
+        for (int bit = 0; bit < 8; ++bit) crc = crc >> 1 ^ ((crc & 1U) != 0 ? polynomial : 0U);
+        tables[0][byte] = crc;
+    }
+    for (std::size_t k = 1; k < tables.size(); ++k) {
+        for (std::size_t byte = 0; byte < 256; ++byte) {
+            const std::uint32_t crc = tables[k - 1][byte];
+            tables[k][byte] = crc >> 8 ^ tables[0][crc & 0xffU];
+        }
+    }
+    return tables;
+}
+
+constexpr Tables castagnoli = make_tables(0x82f63b78U);
+constexpr Tables zip = make_tables(0xedb88320U);
+
+std::uint64_t load_word(const std::byte* at) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, at, sizeof word);
+    return word;
+}
+
+std::uint32_t by_tables(const Tables& tables, std::span<const std::byte> bytes,
+                        std::uint32_t before) {
+    std::uint32_t crc = ~before;
+    for (; bytes.size() >= 8; bytes = bytes.subspan(8)) {
+        const std::uint64_t word = load_word(bytes.data()) ^ crc;
+        crc = 0;
+        for (std::size_t i = 0; i < 8; ++i) crc ^= tables[7 - i][word >> (8 * i) & 0xffU];
+    }
+    for (const std::byte byte : bytes) {
+        crc = crc >> 8 ^ tables[0][(crc ^ static_cast<std::uint32_t>(byte)) & 0xffU];
+    }
+    return ~crc;
+}
+
+#if defined(__x86_64__)
+__attribute__((target("sse4.2"))) std::uint32_t by_instruction(std::span<const std::byte> bytes,
+                                                               std::uint32_t before) {
+    std::uint64_t crc = ~before;
+    for (; bytes.size() >= 8; bytes = bytes.subspan(8)) {
+        crc = __builtin_ia32_crc32di(crc, load_word(bytes.data()));
+    }
+    auto tail = static_cast<std::uint32_t>(crc);
+    for (const std::byte byte : bytes) {
+        tail = __builtin_ia32_crc32qi(tail, static_cast<unsigned char>(byte));
+    }
+    return ~tail;
+}
+bool has_instruction() { return __builtin_cpu_supports("sse4.2") != 0; }
+#else
+std::uint32_t by_instruction(std::span<const std::byte> bytes, std::uint32_t before) {
+    return by_tables(castagnoli, bytes, before);
+}
+bool has_instruction() { return false; }
+#endif
+
+}  // namespace
+
+std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t before) {
+    static const bool fast = has_instruction();
+    return fast ? by_instruction(bytes, before) : by_tables(castagnoli, bytes, before);
+}
+
+std::uint32_t crc32(std::span<const std::byte> bytes, std::uint32_t before) {
+    return by_tables(zip, bytes, before);
+}
+
+}  // namespace ddp::checkpoint

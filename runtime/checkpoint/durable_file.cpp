@@ -1,0 +1,146 @@
+// Every result of a call is looked at; only EINTR of open, read, write and mkdir is tried again.
+#include "checkpoint/durable_file.hpp"
+
+#include <ddp/error.hpp>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "checkpoint/crc.hpp"
+
+namespace ddp::checkpoint {
+
+namespace {
+
+// Small enough to stay in the processor's cache between the checksum and the write.
+constexpr std::size_t write_chunk = std::size_t{1} << 20;
+
+[[noreturn]] void fail(const char* what, const std::string& path, long long result) {
+    throw CheckpointError(std::string("checkpoint: cannot ") + what + " " + path + ": " +
+                          errno_text(static_cast<int>(-result)));
+}
+
+std::string directory_of(const std::string& path) {
+    const std::string parent = std::filesystem::path(path).parent_path();
+    return parent.empty() ? "." : parent;
+}
+
+template <class Call>
+auto unless_interrupted(const Call& call) {
+    auto result = call();
+    while (result == -EINTR) result = call();
+    return result;
+}
+
+void write_all(Files& files, int fd, const std::string& path, std::span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+        const ssize_t written = unless_interrupted([&] { return files.write(fd, bytes); });
+        if (written <= 0) fail("write", path, written == 0 ? -ENOSPC : written);
+        bytes = bytes.subspan(static_cast<std::size_t>(written));
+    }
+}
+
+class OpenFile {
+public:
+    OpenFile(Files& files, int fd) : files_(files), fd_(fd) {}
+    OpenFile(const OpenFile&) = delete;
+    OpenFile& operator=(const OpenFile&) = delete;
+    ~OpenFile() { files_.close(fd_); }
+    int fd() const { return fd_; }
+
+private:
+    Files& files_;
+    int fd_;
+};
+
+}  // namespace
+
+std::string errno_text(int code) { return std::generic_category().message(code); }
+
+FileWriter::FileWriter(Files& files, std::string path)
+    : files_(files), path_(std::move(path)), temporary_(path_ + temporary_suffix) {
+    fd_ = unless_interrupted([&] { return files_.create(temporary_); });
+    if (fd_ < 0) fail("create", temporary_, fd_);
+    left_behind_ = temporary_;
+}
+
+FileWriter::~FileWriter() {
+    if (fd_ >= 0) files_.close(fd_);
+    if (!left_behind_.empty()) files_.remove(left_behind_);
+}
+
+void FileWriter::write(std::span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+        const auto chunk = bytes.first(std::min(bytes.size(), write_chunk));
+        crc_ = crc32c(chunk, crc_);
+        bytes_ += chunk.size();
+        write_all(files_, fd_, temporary_, chunk);
+        bytes = bytes.subspan(chunk.size());
+    }
+}
+
+void FileWriter::commit() {
+    if (const int result = files_.sync(fd_); result < 0) fail("fsync", temporary_, result);
+    // Closed whatever close says: Linux does, also when a signal came.
+    if (const int result = files_.close(std::exchange(fd_, -1)); result < 0) {
+        fail("close", temporary_, result);
+    }
+    if (const int result = files_.rename(temporary_, path_); result < 0) {
+        fail("rename", temporary_, result);
+    }
+    left_behind_ = path_;
+    const std::string directory = directory_of(path_);
+    if (const int result = files_.sync_directory(directory); result < 0) {
+        fail("fsync the folder", directory, result);
+    }
+    left_behind_.clear();
+}
+
+FileBytes read_file(Files& files, const std::string& path, std::uint64_t limit) {
+    const int fd = unless_interrupted([&] { return files.open(path); });
+    if (fd == -ELOOP) throw CheckpointError("it is a symbolic link");
+    if (fd < 0) throw CheckpointError("opening it failed: " + errno_text(-fd));
+    const OpenFile file{files, fd};
+    FileStatus status;
+    if (const int result = files.status(fd, status); result < 0) {
+        throw CheckpointError("looking at it failed: " + errno_text(-result));
+    }
+    if (!status.regular) throw CheckpointError("it is not a regular file");
+    if (!status.own) throw CheckpointError("it belongs to another user");
+    if (status.size > limit) {
+        throw CheckpointError("it has " + std::to_string(status.size) + " bytes, more than " +
+                              std::to_string(limit));
+    }
+    FileBytes bytes{std::make_unique_for_overwrite<std::byte[]>(status.size), status.size};
+    std::span<std::byte> rest{bytes.data.get(), bytes.size};
+    while (!rest.empty()) {
+        const ssize_t got = unless_interrupted([&] { return files.read(fd, rest); });
+        if (got < 0) {
+            throw CheckpointError("reading it failed: " + errno_text(static_cast<int>(-got)));
+        }
+        if (got == 0) throw CheckpointError("it became shorter while it was read");
+        rest = rest.subspan(static_cast<std::size_t>(got));
+    }
+    return bytes;
+}
+
+void make_directories(Files& files, const std::string& path) {
+    const std::string parent = directory_of(path);
+    int result = unless_interrupted([&] { return files.make_directory(path); });
+    if (result == -ENOENT && parent != path) {
+        make_directories(files, parent);
+        result = unless_interrupted([&] { return files.make_directory(path); });
+    }
+    const bool existed = result == -EEXIST;
+    if (existed) result = files.sync_directory(path);  // only a directory can
+    if (result < 0) fail("create the folder", path, result);
+    // Also when it was there: whoever made it may have been killed before this.
+    result = files.sync_directory(parent);
+    if (result == -EACCES && existed) return;
+    if (result < 0) fail("fsync the folder", parent, result);
+}
+
+}  // namespace ddp::checkpoint

@@ -1,0 +1,62 @@
+// One file written so that it is there whole or not at all, whatever happens, and read with nothing
+// believed. Invariant: after commit() the bytes and the name survive a loss of power.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "checkpoint/files.hpp"
+
+namespace ddp::checkpoint {
+
+constexpr const char* temporary_suffix = ".tmp";
+
+// Writes beside the file's place, under its name + temporary_suffix. Every function throws
+// CheckpointError that names the call, the path and the reason; nothing is then left there.
+class FileWriter {
+public:
+    FileWriter(Files& files, std::string path);  // the temporary file must not exist
+    FileWriter(const FileWriter&) = delete;
+    FileWriter& operator=(const FileWriter&) = delete;
+    ~FileWriter();  // removes what was not committed
+
+    void write(std::span<const std::byte> bytes);
+    // fsync, rename over `path`, fsync of the directory. A failed fsync is not tried again: the
+    // kernel has forgotten what it could not write.
+    void commit();
+
+    std::uint64_t bytes() const noexcept { return bytes_; }
+    std::uint32_t crc() const noexcept { return crc_; }  // CRC-32C of all bytes
+
+private:
+    Files& files_;
+    std::string path_;
+    std::string temporary_;
+    std::string left_behind_;  // what the destructor removes
+    int fd_ = -1;
+    std::uint64_t bytes_ = 0;
+    std::uint32_t crc_ = 0;
+};
+
+struct FileBytes {
+    std::unique_ptr<std::byte[]> data;
+    std::size_t size = 0;
+    std::span<const std::byte> span() const noexcept { return {data.get(), size}; }
+};
+
+// All of a file. Throws CheckpointError without the path: it is a link, no regular file, another
+// user's, larger than `limit` (found before memory is taken for it), or it cannot be read.
+FileBytes read_file(Files& files, const std::string& path,
+                    std::uint64_t limit = std::numeric_limits<std::uint64_t>::max());
+
+// The directory and those above it that are missing, all durable. Throws CheckpointError.
+void make_directories(Files& files, const std::string& path);
+
+// "No space left on device"
+std::string errno_text(int code);
+
+}  // namespace ddp::checkpoint

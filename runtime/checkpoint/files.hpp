@@ -1,0 +1,48 @@
+// Files: the system calls that a checkpoint is made of, behind an interface, so that tests can lose
+// power, fill the disk or fail any one of them. Nothing else in this room touches the disk.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace ddp::checkpoint {
+
+struct FileStatus {
+    bool regular = false;
+    bool own = false;  // belongs to the user that runs this process
+    std::uint64_t size = 0;
+};
+
+// One system call each. The result is the call's own when it is not negative, and -errno otherwise.
+class Files {
+public:
+    using Path = const std::string&;
+
+    virtual ~Files() = default;
+
+    virtual int create(Path path) = 0;  // for writing; an existing file or a link is EEXIST
+    virtual int open(Path path) = 0;    // for reading; a link is ELOOP; does not wait for a FIFO
+    virtual int status(int fd, FileStatus& status) = 0;
+    virtual ssize_t read(int fd, std::span<std::byte> bytes) = 0;
+    virtual ssize_t write(int fd, std::span<const std::byte> bytes) = 0;
+    virtual int sync(int fd) = 0;  // fsync(2)
+    virtual int close(int fd) = 0;
+
+    virtual int rename(Path from, Path to) = 0;
+    virtual int remove(Path path) = 0;
+    virtual int make_directory(Path path) = 0;
+    virtual int sync_directory(Path path) = 0;
+    virtual int list(Path path, std::vector<std::string>& names) = 0;
+    // A descriptor that holds the directory until it is closed or the process ends; EWOULDBLOCK
+    // when another holds it.
+    virtual int lock_directory(Path path) = 0;
+};
+
+Files& system_files();
+
+}  // namespace ddp::checkpoint
