@@ -6,21 +6,14 @@
 #include <ddp/export.hpp>
 #include <ddp/parameter.hpp>
 #include <ddp/process_group.hpp>
+#include <ddp/state_dict.hpp>
 #include <ddp/tensor.hpp>
 
-#include <concepts>
 #include <filesystem>
 #include <span>
 #include <vector>
 
 namespace ddp {
-
-// Something with named state besides parameters, such as an optimiser's momentum. The same names,
-// shapes and dtypes at every call; the memory stays valid while it lives.
-template <class T>
-concept HasStateDict = requires(T object) {
-    { object.state_dict() } -> std::convertible_to<std::vector<NamedTensor>>;
-};
 
 // A net in a DistributedDataParallel: what its reducer keeps goes along.
 template <class T>

@@ -10,6 +10,7 @@
 #include <ddp/data_loader.hpp>
 #include <ddp/distributed_data_parallel.hpp>
 #include <ddp/distributed_sampler.hpp>
+#include <ddp/state_dict.hpp>
 // Where it is started from a program of its own.
 #include <ddp/launch.hpp>
 // Underneath.

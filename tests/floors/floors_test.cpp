@@ -49,6 +49,7 @@ const std::map<std::string, std::string> owners = {
     {"reducer_options.hpp", "reducer"},
     {"distributed_data_parallel.hpp", "reducer"},
     {"checkpoint.hpp", "checkpoint"},
+    {"state_dict.hpp", "checkpoint"},
     {"testing.hpp", "testing"},
     {"testing_ranks.hpp", "testing"},
     {"ddp.hpp", "testing"},

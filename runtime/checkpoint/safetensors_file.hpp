@@ -1,0 +1,35 @@
+// A safetensors file (format.md) on the disk: written durably, read as a whole.
+#pragma once
+
+#include <ddp/tensor.hpp>
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "checkpoint/files.hpp"
+#include "checkpoint/safetensors.hpp"
+
+namespace ddp::checkpoint {
+
+struct WrittenFile {
+    std::uint64_t bytes = 0;
+    std::uint32_t crc = 0;
+};
+
+// Throws CheckpointError: a tensor that is not on the CPU, two of one name, or see FileWriter.
+WrittenFile write_safetensors(Files& files, const std::string& path,
+                              const std::vector<NamedTensor>& tensors,
+                              std::map<std::string, std::string> metadata);
+
+struct SafetensorsView {
+    Header header;
+    std::span<const std::byte> data;  // what comes after the header
+};
+
+// Throws CheckpointError, without the path, for everything that format.md refuses.
+SafetensorsView parse_safetensors(std::span<const std::byte> file);
+
+}  // namespace ddp::checkpoint

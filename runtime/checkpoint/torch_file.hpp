@@ -1,0 +1,19 @@
+// Reading what torch.save wrote of a state dictionary: a zip archive of one pickle and the
+// storages.
+#pragma once
+
+#include <ddp/state_dict.hpp>
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+namespace ddp::checkpoint {
+
+bool is_torch_file(std::span<const std::byte> file);  // by its first bytes, the old format too
+
+// Tensors share their storages' memory as they did in Python, where they are contiguous. Needs
+// memory for at most one further copy of the file. Throws CheckpointError, without the path.
+StateDict read_torch_file(const std::shared_ptr<std::byte[]>& memory, std::size_t size);
+
+}  // namespace ddp::checkpoint
