@@ -47,25 +47,27 @@ private:
 // The part of the loader that needs no templates.
 class DDP_API LoaderBase {
 public:
-    std::size_t size() const noexcept { return num_batches_; }  // batches an epoch
+    std::size_t size() const;  // batches of the sampler's epoch
     // Another order for each epoch. Throws UsageError when there is a sampler: it has a set_epoch.
     void set_epoch(std::int64_t epoch);
 
 protected:
     struct Source {
         std::size_t dataset_size;
-        std::size_t num_samples;  // an epoch
-        std::size_t parts;        // of the order, equally long: batches come from each in turn
-        std::function<std::vector<std::size_t>()> order;  // the sampler's; empty: no sampler
+        std::size_t parts;  // of the order, equally long: batches come from each in turn
+        // The sampler's; empty: no sampler.
+        std::function<std::size_t()> size;
+        std::function<std::vector<std::size_t>()> order;
     };
     using Prepare = std::function<std::shared_ptr<void>(std::span<const std::size_t> indices)>;
     LoaderBase(Source source, const DataLoaderOptions& options);
     BatchStream stream(Prepare prepare) const;
 
 private:
+    std::size_t num_samples() const;
+
     Source source_;
     DataLoaderOptions options_;
-    std::size_t num_batches_ = 0;
     std::int64_t epoch_ = 0;
 };
 
@@ -87,17 +89,13 @@ public:
     template <Sampler S>
     DataLoader(const Data& dataset, const S& sampler, const DataLoaderOptions& options = {})
         : LoaderBase(
-              {static_cast<std::size_t>(dataset.size()), static_cast<std::size_t>(sampler.size()),
-               data::parts_of(sampler), order_of(sampler)},
+              {static_cast<std::size_t>(dataset.size()), data::parts_of(sampler),
+               [&sampler] { return static_cast<std::size_t>(sampler.size()); }, order_of(sampler)},
               options),
           dataset_(&dataset) {}
     // All samples: 0, 1, 2, ..., or shuffled.
     explicit DataLoader(const Data& dataset, const DataLoaderOptions& options = {})
-        : LoaderBase({static_cast<std::size_t>(dataset.size()),
-                      static_cast<std::size_t>(dataset.size()),
-                      1,
-                      {}},
-                     options),
+        : LoaderBase({static_cast<std::size_t>(dataset.size()), 1, {}, {}}, options),
           dataset_(&dataset) {}
     // Temporaries would be gone before the first batch.
     template <Sampler S>

@@ -28,9 +28,9 @@ concept SampleDataset = requires(const T& data, std::size_t index) {
 template <class T>
 concept Dataset = BatchDataset<T> || SampleDataset<T>;
 
-// Gives the indices of an epoch, such as DistributedSampler. size() stays the same; so does
-// parts(), where there is one: the indices are then so many equally long parts, one after the
-// other.
+// Gives the indices of an epoch, such as DistributedSampler. size() may change between epochs;
+// parts(), where there is one, stays the same: the indices are then so many equally long parts, one
+// after the other.
 template <class T>
 concept Sampler = std::ranges::input_range<const T> && requires(const T& sampler) {
     { sampler.size() } -> std::convertible_to<std::size_t>;

@@ -32,11 +32,13 @@ public:
     DistributedSampler(std::size_t dataset_size, Shard shard,
                        const DistributedSamplerOptions& options = {});
 
-    // Another permutation for each epoch; call it before each, with the same number on every rank.
-    void set_epoch(std::int64_t epoch);
+    // Another permutation for each epoch; call it before each, with the same numbers on every rank.
+    // `finished`: samples of this epoch that all ranks together have had already, of whatever
+    // number of ranks; the ranks of now share the rest (ddp::Progress counts them).
+    void set_epoch(std::int64_t epoch, std::size_t finished = 0);
     std::int64_t epoch() const noexcept { return epoch_; }
 
-    std::size_t size() const noexcept { return parts_ * num_samples_; }  // samples of this rank
+    std::size_t size() const noexcept { return parts_ * num_samples_; }  // this rank's, left
     std::size_t parts() const noexcept { return parts_; }  // logical ranks of this rank
     // This rank's indices of the current epoch, in order. Computed at the first call after
     // set_epoch; valid until the next.
@@ -49,6 +51,7 @@ private:
     Shard shard_;
     DistributedSamplerOptions options_;
     std::int64_t epoch_ = 0;
+    std::size_t finished_ = 0;
     std::size_t parts_ = 1;
     std::size_t num_samples_ = 0;  // of a part
     mutable std::vector<std::size_t> indices_;

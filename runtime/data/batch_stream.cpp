@@ -91,15 +91,23 @@ LoaderBase::LoaderBase(Source source, const DataLoaderOptions& options)
             "data loader: shuffle and a sampler exclude each other; set .shuffle in the sampler's "
             "options instead");
     }
-    const std::size_t samples = source_.num_samples / source_.parts;
-    const bool short_batch = samples % options.batch_size != 0;
-    num_batches_ = source_.parts *
-                   (samples / options.batch_size + (short_batch && !options.drop_last ? 1 : 0));
-    if (num_batches_ == 0 && samples > 0) {
+    if (size() == 0 && num_samples() > 0) {
         throw UsageError("data loader: batch_size " + std::to_string(options.batch_size) +
-                         " with drop_last leaves no batch of " + std::to_string(samples) +
+                         " with drop_last leaves no batch of " +
+                         std::to_string(num_samples() / source_.parts) +
                          " samples; make the batch smaller");
     }
+}
+
+std::size_t LoaderBase::num_samples() const {
+    return source_.size ? source_.size() : source_.dataset_size;
+}
+
+std::size_t LoaderBase::size() const {
+    const std::size_t samples = num_samples() / source_.parts;
+    const bool short_batch = samples % options_.batch_size != 0;
+    return source_.parts *
+           (samples / options_.batch_size + (short_batch && !options_.drop_last ? 1 : 0));
 }
 
 void LoaderBase::set_epoch(std::int64_t epoch) {
@@ -110,19 +118,20 @@ void LoaderBase::set_epoch(std::int64_t epoch) {
 }
 
 BatchStream LoaderBase::stream(Prepare prepare) const {
+    const std::size_t samples = num_samples();
     std::vector<std::size_t> order;
     if (source_.order) {
         order = source_.order();
     } else if (options_.shuffle) {
-        order = random_permutation(source_.num_samples, static_cast<std::uint64_t>(options_.seed) +
-                                                            static_cast<std::uint64_t>(epoch_));
+        order = random_permutation(samples, static_cast<std::uint64_t>(options_.seed) +
+                                                static_cast<std::uint64_t>(epoch_));
     } else {
-        order.resize(source_.num_samples);
+        order.resize(samples);
         std::iota(order.begin(), order.end(), std::size_t{0});
     }
-    if (order.size() != source_.num_samples) {
+    if (order.size() != samples) {
         throw UsageError("data loader: the sampler gave " + std::to_string(order.size()) +
-                         " indices, but said " + std::to_string(source_.num_samples) + " before");
+                         " indices, but said " + std::to_string(samples) + " before");
     }
     for (const std::size_t index : order) {
         if (index < source_.dataset_size) continue;
@@ -131,7 +140,7 @@ BatchStream LoaderBase::stream(Prepare prepare) const {
                          " samples; was the sampler made for another one?");
     }
     return BatchStream(std::make_unique<BatchStream::Impl>(
-        BatchPlan{std::move(order), source_.parts, options_.batch_size, num_batches_}, options_,
+        BatchPlan{std::move(order), source_.parts, options_.batch_size, size()}, options_,
         std::move(prepare)));
 }
 

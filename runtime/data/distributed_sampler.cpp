@@ -1,10 +1,12 @@
 // The arithmetic of torch.utils.data.DistributedSampler. The padded list of indices that torch
-// makes is never built: its element k is `order[k % n]`, and this rank wants every count-th one.
+// makes is never built: its element k is `order[k % n]`, and this rank wants every count-th one. As
+// the ranks take turns, what they have had in some steps is always a beginning of that list.
 #include <ddp/distributed_sampler.hpp>
 #include <ddp/error.hpp>
 
 #include "data/random_permutation.hpp"
 
+#include <algorithm>
 #include <string>
 
 namespace ddp {
@@ -36,10 +38,14 @@ DistributedSampler::DistributedSampler(std::size_t dataset_size, Shard shard,
     num_samples_ = samples_a_rank(dataset_size, options_.logical_ranks, options.drop_last);
 }
 
-void DistributedSampler::set_epoch(std::int64_t epoch) {
-    if (epoch == epoch_) return;
+void DistributedSampler::set_epoch(std::int64_t epoch, std::size_t finished) {
+    if (epoch == epoch_ && finished == finished_) return;
+    // The sequential order has no epochs.
+    indices_valid_ = indices_valid_ && !options_.shuffle && finished == finished_;
     epoch_ = epoch;
-    indices_valid_ = indices_valid_ && !options_.shuffle;  // the sequential order has no epochs
+    finished_ = finished;
+    num_samples_ = samples_a_rank(dataset_size_ - std::min(finished, dataset_size_),
+                                  options_.logical_ranks, options_.drop_last);
 }
 
 const std::vector<std::size_t>& DistributedSampler::indices() const {
@@ -48,7 +54,7 @@ const std::vector<std::size_t>& DistributedSampler::indices() const {
     for (std::size_t part = 0; part < parts_; ++part) {
         const std::size_t first = shard_.index * parts_ + part;
         for (std::size_t i = 0; i < num_samples_; ++i) {
-            indices_.push_back((first + i * options_.logical_ranks) % dataset_size_);
+            indices_.push_back((finished_ + first + i * options_.logical_ranks) % dataset_size_);
         }
     }
     if (options_.shuffle) {

@@ -249,3 +249,20 @@ TEST(DataLoader, RefusesASamplerOfAnotherDataset) {
     const ddp::DataLoader loader{dataset, sampler};
     expect_usage_error([&] { loader.begin(); }, "gave index 10, but the data set has 10 samples");
 }
+
+TEST(DataLoader, GoesOnInTheMiddleOfAnEpochWithTheSameBatches) {
+    const CountingDataset dataset{101};
+    for (const std::size_t logical_ranks : {2U, 8U}) {
+        ddp::DistributedSampler sampler{
+            dataset.size(), {1, 2}, {.seed = 7, .logical_ranks = logical_ranks}};
+        const ddp::DataLoader loader{dataset, sampler, {.batch_size = 3}};
+        sampler.set_epoch(4);
+        const auto whole = batches_of(loader);
+        EXPECT_EQ(loader.size(), whole.size());
+        const std::size_t steps = 2;
+        sampler.set_epoch(4, steps * 3 * logical_ranks);
+        const auto had = static_cast<std::ptrdiff_t>(steps * sampler.parts());
+        EXPECT_EQ(batches_of(loader), (std::vector<Indices>{whole.begin() + had, whole.end()}));
+        EXPECT_EQ(loader.size(), whole.size() - static_cast<std::size_t>(had));
+    }
+}

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,21 @@ std::vector<int> counts(std::size_t n, std::size_t world,
         for (const std::size_t index : sampler) ++seen.at(index);
     }
     return seen;
+}
+
+// Steps of `batch` samples a rank; returns what all ranks got in them.
+Indices some_steps(std::size_t samples, std::size_t ranks, std::size_t& finished, std::size_t batch,
+                   std::size_t steps) {
+    Indices got;
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+        ddp::DistributedSampler sampler{samples, {rank, ranks}, {.seed = 5, .drop_last = true}};
+        sampler.set_epoch(3, finished);
+        EXPECT_GE(sampler.size(), batch * steps);
+        got.insert(got.end(), sampler.begin(),
+                   sampler.begin() + static_cast<std::ptrdiff_t>(batch * steps));
+    }
+    finished += ranks * batch * steps;
+    return got;
 }
 
 }  // namespace
@@ -109,5 +125,38 @@ TEST(DistributedSampler, RefusesLogicalRanksThatCannotBeShared) {
         EXPECT_STREQ(error.what(),
                      "distributed sampler: 6 logical ranks cannot be shared by 4 ranks; make it a "
                      "multiple");
+    }
+}
+
+TEST(DistributedSampler, ResumesOnOtherNumbersOfRanksWithEachSampleOnce) {
+    std::size_t finished = 0;
+    Indices seen;
+    for (const auto& part :
+         {some_steps(120, 3, finished, 4, 5), some_steps(120, 5, finished, 2, 4),
+          some_steps(120, 1, finished, 4, 1), some_steps(120, 2, finished, 8, 1)}) {
+        seen.insert(seen.end(), part.begin(), part.end());
+    }
+    EXPECT_EQ(finished, 120U);
+    std::ranges::sort(seen);
+    Indices all(120);
+    std::iota(all.begin(), all.end(), std::size_t{0});
+    EXPECT_EQ(seen, all);
+}
+
+TEST(DistributedSampler, ResumesWithTheRestOfTheSameOrder) {
+    for (const bool drop_last : {false, true}) {
+        for (const bool shuffle : {false, true}) {
+            ddp::DistributedSampler whole{
+                101, {1, 4}, {.shuffle = shuffle, .seed = 5, .drop_last = drop_last}};
+            whole.set_epoch(2);
+            ddp::DistributedSampler rest = whole;
+            rest.set_epoch(2, std::size_t{4} * 6);
+            EXPECT_EQ(rest.size(), whole.size() - 6);
+            EXPECT_EQ(Indices(rest.begin(), rest.end()), Indices(whole.begin() + 6, whole.end()));
+            rest.set_epoch(2);
+            EXPECT_EQ(rest.indices(), whole.indices());
+            rest.set_epoch(2, 104);
+            EXPECT_EQ(rest.size(), 0U);
+        }
     }
 }
