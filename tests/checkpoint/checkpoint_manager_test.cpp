@@ -87,7 +87,7 @@ TEST_F(CheckpointManager, GivesAllRanksWhatRank0Saved) {
         EXPECT_THAT(loaded.values, testing::ElementsAre(0, 1, 2));
         EXPECT_THAT(momentum.momentum, testing::ElementsAre(7, -7));
     });
-    EXPECT_TRUE(fs::exists(dir_ / "run/checkpoint.safetensors"));
+    EXPECT_TRUE(fs::exists(dir_ / "run/checkpoint-1.safetensors"));
     EXPECT_FALSE(fs::exists(dir_ / "of-no-use"));
 }
 
@@ -98,7 +98,7 @@ TEST_F(CheckpointManager, NamesTensorsAfterModelAndOptimizer) {
         Optimizer optimizer{0};
         manager.save(1, net, optimizer);
     });
-    std::ifstream in{dir_ / "run/checkpoint.safetensors", std::ios::binary};
+    std::ifstream in{dir_ / "run/checkpoint-1.safetensors", std::ios::binary};
     const std::string bytes{std::istreambuf_iterator<char>(in), {}};
     EXPECT_THAT(bytes, HasSubstr(R"("model.w":)"));
     EXPECT_THAT(bytes, HasSubstr(R"("optimizer.momentum.w":)"));
@@ -118,13 +118,15 @@ TEST_F(CheckpointManager, ThrowsOnEveryRankWhenRank0CannotSave) {
 
 TEST_F(CheckpointManager, ThrowsOnEveryRankAndChangesNothingWhenTheFileIsDamaged) {
     fs::create_directory(dir_ / "run");
-    std::ofstream{dir_ / "run/checkpoint.safetensors"} << "not a checkpoint";
+    std::ofstream{dir_ / "run/checkpoint-1.safetensors"} << "not a checkpoint";
+    std::ofstream{dir_ / "run/checkpoint-1.manifest"} << "not a manifest";
     run_ranks(3, [&](ddp::ProcessGroup& group) {
         ddp::CheckpointManager manager{dir_of(group), group};
         Net net{5};
         Optimizer optimizer{5};
-        EXPECT_THAT(checkpoint_error_of([&] { manager.load_latest(net, optimizer); }),
-                    HasSubstr((dir_ / "run/checkpoint.safetensors").string() + " cannot be used"));
+        EXPECT_THAT(
+            checkpoint_error_of([&] { manager.load_latest(net, optimizer); }),
+            HasSubstr((dir_ / "run/checkpoint-1.safetensors").string() + " cannot be used"));
         EXPECT_THAT(net.values, testing::ElementsAre(5, 6, 7));
         EXPECT_THAT(optimizer.momentum, testing::ElementsAre(5, -5));
     });
@@ -147,5 +149,72 @@ TEST_F(CheckpointManager, RefusesANegativeEpoch) {
         Net net{0};
         Optimizer optimizer{0};
         EXPECT_THROW(manager.save(-1, net, optimizer), ddp::UsageError);
+    });
+}
+
+TEST_F(CheckpointManager, ResumesInTheMiddleOfAnEpoch) {
+    run_ranks(2, [&](ddp::ProcessGroup& group) {
+        ddp::CheckpointManager manager{dir_of(group), group};
+        Net net{0};
+        Optimizer optimizer{0};
+        EXPECT_EQ(manager.resume(net, optimizer), ddp::Progress{});
+        ddp::Progress progress{.epoch = 2};
+        progress.finish_step(64);
+        progress.finish_step(64);
+        manager.save(progress, net, optimizer);
+        const ddp::Progress found = manager.resume(net, optimizer);
+        EXPECT_EQ(found, (ddp::Progress{.epoch = 2, .samples = 128, .step = 2}));
+        EXPECT_THROW(manager.load_latest(net, optimizer), ddp::UsageError);
+    });
+}
+
+TEST_F(CheckpointManager, SavesWhatWasThereWhenItWasAskedToWhileTheTrainingGoesOn) {
+    run_ranks(2, [&](ddp::ProcessGroup& group) {
+        ddp::CheckpointManager manager{dir_of(group), group};
+        Net net{0};
+        Optimizer optimizer{0};
+        for (int step = 1; step <= 5; ++step) {
+            net.values[0] = static_cast<float>(step);
+            manager.save_async({.epoch = 0, .samples = 8, .step = step}, net, optimizer);
+            net.values[0] = -1;  // the training goes on
+        }
+        manager.wait();
+        EXPECT_EQ(manager.resume(net, optimizer).step, 5);
+        EXPECT_EQ(net.values[0], 5);
+    });
+}
+
+TEST_F(CheckpointManager, ThrowsAtTheNextCallWhatWentWrongInTheBackground) {
+    run_ranks(2, [&](ddp::ProcessGroup& group) {
+        ddp::CheckpointManager manager{dir_of(group), group};
+        Net net{0};
+        Optimizer optimizer{0};
+        manager.save(1, net, optimizer);
+        if (group.rank() == 0) fs::create_directory(dir_ / "run/checkpoint-2.safetensors.tmp");
+        manager.save_async({.epoch = 2}, net, optimizer);
+        EXPECT_THAT(checkpoint_error_of([&] { manager.wait(); }), HasSubstr("File exists"));
+        manager.wait();  // said once
+        manager.save_async({.epoch = 3}, net, optimizer);
+        EXPECT_EQ(manager.load_latest(net, optimizer), 3);
+    });
+}
+
+TEST_F(CheckpointManager, WaitsForTheBackgroundWhenItEnds) {
+    run_ranks(2, [&](ddp::ProcessGroup& group) {
+        Net net{0};
+        Optimizer optimizer{0};
+        {
+            ddp::CheckpointManager manager{dir_of(group), group};
+            manager.save_async({.epoch = 1}, net, optimizer);
+        }
+        ddp::CheckpointManager manager{dir_of(group), group};
+        EXPECT_EQ(manager.load_latest(net, optimizer), 1);
+    });
+}
+
+TEST_F(CheckpointManager, RefusesToKeepNone) {
+    run_ranks(1, [&](ddp::ProcessGroup& group) {
+        EXPECT_THROW((ddp::CheckpointManager{dir_of(group), group, {.keep_last = 0}}),
+                     ddp::UsageError);
     });
 }

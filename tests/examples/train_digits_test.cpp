@@ -210,7 +210,7 @@ TEST_F(TrainDigits, HasNothingToDoForAFinishedCheckpoint) {
 TEST_F(TrainDigits, SaysOnEveryRankThatACheckpointIsDamaged) {
     const std::string run = folder("run");
     train(2, {"--epochs", "1", "--checkpoint", run});
-    const fs::path file = dir_ / "run/checkpoint.safetensors";
+    const fs::path file = dir_ / "run/checkpoint-1.safetensors";
     fs::resize_file(file, fs::file_size(file) - 1);
     const auto result = run_ranks_by_hand(2, {example("03_train_digits"), "--checkpoint", run});
     EXPECT_NE(result.exit_code, 0);
