@@ -55,6 +55,11 @@ MpiWithoutAMeetingPlaceIsRefused() {
 
 under_launch() { timeout 150 "$bin/ddp-launch" "$@"; }
 
+StateDictionariesMoveBetweenPythonAndUs() {
+    need_torch
+    timeout 120 "$python" "$here/torch_state_dict.py" "$build/tests/bin/ddp_test_convert_state" "$work"
+}
+
 TorchsCollectivesWork() {
     need_torch
     under_launch --nproc_per_node=4 -- "$python" -u "$here/torch_collectives.py" "$1"

@@ -1,0 +1,107 @@
+"""torch_state_dict.py CONVERT FOLDER: what torch.save writes, our program reads and writes as safetensors, and Python
+reads again, with the same bits. With Python's safetensors, where it is installed, also the other way round."""
+import json
+import os
+import struct
+import subprocess
+import sys
+import zipfile
+from collections import OrderedDict
+
+import torch
+
+convert, folder = sys.argv[1], sys.argv[2]
+try:
+    import safetensors.torch
+except ImportError:
+    safetensors = None
+
+DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64,
+          "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool}
+
+
+def read_safetensors(path):
+    """By the format's description alone."""
+    with open(path, "rb") as file:
+        data = file.read()
+    (length,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8:8 + length])
+    tensors = {}
+    for name, entry in header.items():
+        if name == "__metadata__":
+            continue
+        begin, end = (8 + length + offset for offset in entry["data_offsets"])
+        dtype = DTYPES[entry["dtype"]]
+        flat = torch.frombuffer(bytearray(data[begin:end]), dtype=dtype) if end > begin else torch.empty(0, dtype=dtype)
+        tensors[name] = flat.reshape(entry["shape"])
+    return tensors
+
+
+def same(expected, found):
+    assert expected.keys() == found.keys(), (expected.keys(), found.keys())
+    for name, tensor in expected.items():
+        assert tensor.dtype == found[name].dtype and tensor.shape == found[name].shape, name
+        assert torch.equal(tensor.cpu(), found[name]), name
+
+
+def run(source):
+    target = os.path.join(folder, "converted.safetensors")
+    return target, subprocess.run([convert, source, target], capture_output=True, text=True)
+
+
+def check(state, source):
+    target, result = run(source)
+    assert result.returncode == 0, result.stderr
+    same(state, read_safetensors(target))
+    if safetensors:
+        same(state, safetensors.torch.load_file(target))
+
+
+def like_newer_torch(source):
+    """The same file with the members that torch 2 adds, in another archive name."""
+    target = os.path.join(folder, "newer.pth")
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as new:
+        for entry in old.infolist():
+            new.writestr("archive/" + entry.filename.split("/", 1)[1], old.read(entry))
+        new.writestr("archive/byteorder", "little")
+        new.writestr("archive/.format_version", "1")
+        new.writestr("archive/.data/serialization_id", "0636067240000023018014470450000014470450")
+    return target
+
+
+def random_tensor(shape, dtype):
+    if dtype.is_floating_point:
+        return torch.randn(shape).to(dtype)
+    return torch.randint(0, 2 if dtype == torch.bool else 100, shape).to(dtype)
+
+
+torch.manual_seed(11)
+path = os.path.join(folder, "state.pth")
+states = [OrderedDict((name, random_tensor((3, 5), dtype)) for name, dtype in DTYPES.items())]
+net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.Linear(8, 300))
+states.append(net.state_dict())
+states.append(torch.nn.DataParallel(net).state_dict())
+states.append(OrderedDict((f"layer{i}.weight", torch.randn(7, i % 5)) for i in range(400)))  # LONG_BINPUT and empty ones
+base = torch.arange(24.0).reshape(2, 3, 4)
+states.append({"permuted": base.permute(2, 0, 1), "slice": base[1, :, ::2], "scalar": torch.tensor(3.5), "base": base})
+for state in states:
+    torch.save(state, path)
+    check(state, path)
+    check(state, like_newer_torch(path))
+    if safetensors:
+        own = os.path.join(folder, "own.safetensors")
+        safetensors.torch.save_file({name: tensor.contiguous().clone() for name, tensor in state.items()}, own)
+        check(state, own)
+
+refused = {"whole model": net, "set": {"a": {1, 2}}, "object": {"a": os.path}}
+for name, what in refused.items():
+    try:
+        torch.save(what, path)
+    except TypeError:  # a module cannot be pickled at all
+        continue
+    _, result = run(path)
+    assert result.returncode == 1 and "no part of a state dictionary" in result.stderr, (name, result.stderr)
+torch.save(net.state_dict(), path, _use_new_zipfile_serialization=False)
+_, result = run(path)
+assert result.returncode == 1 and "before 1.6" in result.stderr, result.stderr
+print(f"{len(states)} states moved" + (" both ways" if safetensors else ", without Python's safetensors"))
