@@ -19,10 +19,13 @@ add_library(ddp_settings INTERFACE)
 add_library(ddp::settings ALIAS ddp_settings)
 target_compile_features(ddp_settings INTERFACE cxx_std_20)
 target_compile_options(ddp_settings INTERFACE
-  -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wconversion
-  $<$<BOOL:${DDP_WARNINGS_AS_ERRORS}>:-Werror>)
+  $<$<COMPILE_LANGUAGE:CXX>:
+  -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wconversion>
+  # Of a .cu file the compiler sees what nvcc makes of it, which is neither pedantic nor ours.
+  $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra>
+  $<$<BOOL:${DDP_WARNINGS_AS_ERRORS}>:$<IF:$<COMPILE_LANGUAGE:CUDA>,-Werror=all-warnings,-Werror>>)
 if(DDP_SANITIZE)
-  target_compile_options(ddp_settings INTERFACE
+  set(ddp_sanitizers
     -fsanitize=${DDP_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer
     # This check opens a pipe, and some tests leave no descriptor for one.
     -fno-sanitize=vptr
@@ -30,6 +33,7 @@ if(DDP_SANITIZE)
     -Wno-tsan
     # GCC 12 sees uninitialised members inside libstdc++ once it instruments.
     -Wno-maybe-uninitialized)
+  target_compile_options(ddp_settings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:${ddp_sanitizers}>)
   target_link_options(ddp_settings INTERFACE -fsanitize=${DDP_SANITIZE})
 endif()
 
