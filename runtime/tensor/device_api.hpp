@@ -33,15 +33,16 @@ struct PackItem {
     std::size_t offset = 0;  // in elements of the packed tensor
 };
 
-// Any thread. Calls concern the calling thread's current device (`use`) unless they name a stream,
-// event or pointer, which know theirs. They throw BackendError{"cuda"}, which names call, device
+// Any thread. Calls concern the calling thread's current device (`use`) unless they name memory, or
+// a stream of make_stream, which know theirs: the default stream is the memory's device's, and the
+// current one's where there is no memory. They throw BackendError{"cuda"}, which names call, device
 // and what CUDA says. Nothing here touches a driver before the first call other than `probe`.
 class DeviceApi {
 public:
     virtual ~DeviceApi() = default;
 
     virtual Probe probe() const noexcept = 0;  // asked anew each time; creates no context
-    // "NVIDIA H100 80GB HBM3 (GPU-5c1a...)": for messages. "MIG ..." for a slice.
+    // "NVIDIA H100 80GB HBM3 (GPU-5c1a...)", and MIG-... for a slice: for messages, and to compare.
     virtual std::string describe(int device) = 0;
     virtual int current() = 0;
     virtual void use(int device) = 0;
@@ -68,8 +69,9 @@ public:
     virtual bool is_done(CUevent_st* event) = 0;  // true for one never recorded; never blocks
     virtual void wait(Stream stream, CUevent_st* event) = 0;  // the stream waits, not the host
 
-    // Kernels: element-wise, on device memory of the stream's device, any floating-point dtype (16
-    // bits computed in float32 and rounded once), any alignment of the element.
+    // Kernels: element-wise, on device memory of the stream's device, any alignment of the element.
+    // Factors are for floating-point dtypes (16 bits are computed in float32 and rounded once), and
+    // with a factor of 1 any dtype is copied bit by bit.
     // values *= factor.
     virtual void scale(const TensorView& values, double factor, Stream stream) = 0;
     // packed[item.offset + i] = item.data[i] * factor: all items in as few launches as fit; the
