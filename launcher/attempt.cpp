@@ -75,6 +75,7 @@ void Attempt::start_workers(const rlimit& users_descriptor_limit) {
         .max_restarts = job_.options.max_restarts,
         .signals_to_handle = names_of(job_.options.signals_to_handle),
         .one_gpu_each = job_.one_gpu_each,
+        .oversubscribe_gpu = job_.options.oversubscribe_gpu,
     };
     workers_.reserve(static_cast<std::size_t>(job_.workers));
     for (int rank = 0; rank < job_.workers; ++rank) {

@@ -59,7 +59,8 @@ JobVariables variables_for_show(const Options& options, const JobPlan& plan) {
             .role = options.role,
             .max_restarts = options.max_restarts,
             .signals_to_handle = names_of(options.signals_to_handle),
-            .one_gpu_each = plan.one_gpu_each};
+            .one_gpu_each = plan.one_gpu_each,
+            .oversubscribe_gpu = options.oversubscribe_gpu};
 }
 
 }  // namespace
@@ -85,6 +86,10 @@ JobPlan plan_job(const Options& options, const EnvLookup& environment) {
         plan.notices.push_back(
             "OMP_NUM_THREADS=1 for each worker, so that they do not crowd each other; set it to "
             "choose another number");
+    }
+    if (options.oversubscribe_gpu) {
+        plan.notices.push_back(
+            "--oversubscribe-gpu is for tests only: ranks share GPUs and NCCL is slow");
     }
     return plan;
 }

@@ -48,6 +48,9 @@ constexpr std::array table{
     OptionSpec{"virtual-local-rank", "", "", nullptr, "off", "", G::job, S::same,
                "LOCAL_RANK=0 and one visible GPU for each worker",
                [](Options& o, Value v) { o.virtual_local_rank = parse_flag(v); }},
+    OptionSpec{"oversubscribe-gpu", "", "", nullptr, "off", "", G::job, S::own,
+               "test only: ranks may share a GPU, slowly (sets NCCL's variables for it)",
+               [](Options& o, Value v) { o.oversubscribe_gpu = parse_flag(v); }},
 
     OptionSpec{"module", "", "m", nullptr, "off", "", G::program, S::same,
                "the program is a Python module: python3 -u -m PROGRAM",

@@ -91,6 +91,7 @@ struct Options {
 
     ProgramKind program_kind = ProgramKind::automatic;
     bool virtual_local_rank = false;  // LOCAL_RANK=0 and one visible GPU for each worker
+    bool oversubscribe_gpu = false;   // ranks may share a GPU: tests only
     bool pass_local_rank = false;     // --local_rank=N before the worker's arguments
     std::vector<Wrap> wraps;
 

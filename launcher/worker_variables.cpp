@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <map>
 #include <string_view>
+#include <utility>
 
 namespace ddp::launcher {
 namespace {
@@ -51,14 +52,41 @@ Table job_table(const JobVariables& job, int local_rank) {
         table["LOCAL_RANK"] = "0";
         table["CUDA_VISIBLE_DEVICES"] = job.one_gpu_each.at(static_cast<std::size_t>(local_rank));
     }
+    if (job.oversubscribe_gpu) table["DDP_OVERSUBSCRIBE_GPU"] = "1";
     return table;
 }
+
+// NCCL refuses two ranks on a GPU of one host, so each rank is a host of its own: nothing but the
+// network is left between them. Rings of simple messages are what then works at all.
+constexpr std::array<std::pair<const char*, const char*>, 11> nccl_on_a_shared_gpu{{
+    {"NCCL_NET", "Socket"},
+    {"NCCL_IB_DISABLE", "1"},
+    {"NCCL_SOCKET_IFNAME", "lo"},
+    {"NCCL_P2P_DISABLE", "1"},
+    {"NCCL_SHM_DISABLE", "1"},
+    {"NCCL_NVLS_ENABLE", "0"},
+    {"NCCL_MNNVL_ENABLE", "0"},
+    {"NCCL_RAS_ENABLE", "0"},
+    {"NCCL_ALGO", "Ring"},
+    {"NCCL_PROTO", "Simple"},
+    {"NCCL_MAX_CTAS", "2"},
+}};
 
 bool is_set(std::span<const std::string> environment, std::string_view name) {
     for (const std::string& entry : environment) {
         if (name_of(entry) == name) return true;
     }
     return false;
+}
+
+void let_nccl_share_gpus(Table& table, const JobVariables& job, int local_rank,
+                         std::span<const std::string> inherited) {
+    for (const auto& [name, value] : nccl_on_a_shared_gpu) {
+        if (!is_set(inherited, name)) table[name] = value;
+    }
+    if (!is_set(inherited, "NCCL_HOSTID")) {
+        table["NCCL_HOSTID"] = job.run_id + "-r" + std::to_string(local_rank);
+    }
 }
 
 }  // namespace
@@ -70,6 +98,7 @@ std::vector<std::string> worker_environment(const JobVariables& job, int local_r
         table["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "1";
     }
     if (limits_threads(job.workers, inherited)) table["OMP_NUM_THREADS"] = "1";
+    if (job.oversubscribe_gpu) let_nccl_share_gpus(table, job, local_rank, inherited);
     std::vector<std::string> environment;
     for (const std::string& entry : inherited) {
         if (!table.contains(name_of(entry))) environment.push_back(entry);

@@ -18,6 +18,8 @@
 //   it DDP_CONTROL_FD                                 see contract/control_page.hpp
 //
 // With --virtual-local-rank LOCAL_RANK is 0 and CUDA_VISIBLE_DEVICES the worker's own GPU alone.
+// With --oversubscribe-gpu there are DDP_OVERSUBSCRIBE_GPU=1 and, where the launcher has no value,
+// the variables with which NCCL takes two ranks on a GPU for two hosts.
 #pragma once
 
 #include "launcher/error_folder.hpp"
@@ -43,6 +45,7 @@ struct JobVariables {
     int max_restarts = 0;
     std::string signals_to_handle = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
     std::vector<std::string> one_gpu_each = {};  // by local rank; not empty: --virtual-local-rank
+    bool oversubscribe_gpu = false;
 };
 
 // The job's variables take the place of the inherited ones of the same name; all others pass.

@@ -6,6 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace ddp::launcher {
 namespace {
 
@@ -52,6 +54,17 @@ TEST(JobPlan, AVirtualLocalRankHasAGpuOfItsOwn) {
         EXPECT_THAT(error.what(), HasSubstr("--virtual-local-rank: 3 workers"));
         EXPECT_THAT(error.what(), HasSubstr("GPU-a,GPU-b"));
     }
+}
+
+TEST(JobPlan, SharedGpusAreSaidToBeForTestsOnce) {
+    const auto said = [](const Words& words) {
+        const std::vector<std::string> notices = plan_of(words, two_gpus).notices;
+        return std::count_if(notices.begin(), notices.end(), [](const std::string& notice) {
+            return notice.find("--oversubscribe-gpu is for tests only") != notice.npos;
+        });
+    };
+    EXPECT_EQ(said({"-n3", "--oversubscribe-gpu", "true"}), 1);
+    EXPECT_EQ(said({"-n3", "true"}), 0);
 }
 
 TEST(JobPlan, ADryRunShowsVariablesAndCommands) {

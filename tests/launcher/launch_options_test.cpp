@@ -57,6 +57,13 @@ TEST_F(LaunchOptions, AVirtualLocalRankSeesOneGpu) {
     EXPECT_THAT(lines_of(result.out), UnorderedElementsAre("0 0 GPU-a", "1 0 GPU-b")) << result.err;
 }
 
+TEST_F(LaunchOptions, OversubscribedRanksAreHostsToNccl) {
+    const LaunchResult result = launch({"-n2", "--rdzv-id=job7", "--oversubscribe-gpu", "bash",
+                                        "-c", "echo $DDP_OVERSUBSCRIBE_GPU $NCCL_HOSTID"});
+    EXPECT_THAT(lines_of(result.out), UnorderedElementsAre("1 job7-r0", "1 job7-r1"));
+    EXPECT_THAT(result.err, HasSubstr("--oversubscribe-gpu is for tests only"));
+}
+
 TEST_F(LaunchOptions, WorkersSeeTheParentsGpusOtherwise) {
     const LaunchResult result = launch({"bash", "-c", "echo $CUDA_VISIBLE_DEVICES"},
                                        {.environment = {"CUDA_VISIBLE_DEVICES=1, 3"}});

@@ -190,6 +190,7 @@ TEST(Options, TheRestArrivesWhereItBelongs) {
                                    "--break-on-failure",
                                    "--role=trainer",
                                    "--virtual-local-rank",
+                                   "--oversubscribe-gpu",
                                    "--pass-local-rank",
                                    "x"});
     EXPECT_EQ(options.max_restarts, 3);
@@ -211,6 +212,7 @@ TEST(Options, TheRestArrivesWhereItBelongs) {
     EXPECT_TRUE(options.break_on_failure);
     EXPECT_EQ(options.role, "trainer");
     EXPECT_TRUE(options.virtual_local_rank);
+    EXPECT_TRUE(options.oversubscribe_gpu);
     EXPECT_TRUE(options.pass_local_rank);
 }
 

@@ -77,6 +77,38 @@ TEST(WorkerVariables, TheLaunchersThreadsAndNcclSettingsAreKept) {
     EXPECT_EQ(table.at("TORCH_NCCL_ASYNC_ERROR_HANDLING"), "3");
 }
 
+TEST(WorkerVariables, OnASharedGpuNcclTakesEachRankForAHost) {
+    Table expected = table_of(job, 2, {});
+    expected.insert({{"DDP_OVERSUBSCRIBE_GPU", "1"},
+                     {"NCCL_HOSTID", "cafe-r2"},
+                     {"NCCL_NET", "Socket"},
+                     {"NCCL_IB_DISABLE", "1"},
+                     {"NCCL_SOCKET_IFNAME", "lo"},
+                     {"NCCL_P2P_DISABLE", "1"},
+                     {"NCCL_SHM_DISABLE", "1"},
+                     {"NCCL_NVLS_ENABLE", "0"},
+                     {"NCCL_MNNVL_ENABLE", "0"},
+                     {"NCCL_RAS_ENABLE", "0"},
+                     {"NCCL_ALGO", "Ring"},
+                     {"NCCL_PROTO", "Simple"},
+                     {"NCCL_MAX_CTAS", "2"}});
+    JobVariables shared = job;
+    shared.oversubscribe_gpu = true;
+    EXPECT_EQ(table_of(shared, 2, {}), expected);
+}
+
+TEST(WorkerVariables, OnASharedGpuTheLaunchersNcclSettingsAreKept) {
+    JobVariables shared = job;
+    shared.oversubscribe_gpu = true;
+    const Table table = table_of(
+        shared, 1, {"NCCL_HOSTID=mine", "NCCL_PROTO=LL", "NCCL_NET=", "DDP_OVERSUBSCRIBE_GPU=0"});
+    EXPECT_EQ(table.at("NCCL_HOSTID"), "mine");
+    EXPECT_EQ(table.at("NCCL_PROTO"), "LL");
+    EXPECT_EQ(table.at("NCCL_NET"), "");
+    EXPECT_EQ(table.at("NCCL_ALGO"), "Ring");
+    EXPECT_EQ(table.at("DDP_OVERSUBSCRIBE_GPU"), "1");
+}
+
 TEST(WorkerVariables, ASingleWorkerMayUseAllThreads) {
     JobVariables alone = job;
     alone.workers = 1;
