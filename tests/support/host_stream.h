@@ -1,8 +1,10 @@
-/* What the host implementation of the device API calls a stream, as the stand-in NCCL sees it: a C
- * struct at the start of the object, so that the library can put its work there without linking
- * anything of the test's. */
+/* What the host implementation of the device API shows to the stand-in NCCL, in C: a struct at the
+ * start of each stream, so that the library can put its work there, and a table of what else it
+ * asks a driver for. The library links nothing of the test's. */
 #ifndef DDP_TESTS_SUPPORT_HOST_STREAM_H
 #define DDP_TESTS_SUPPORT_HOST_STREAM_H
+
+#include <stddef.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -16,6 +18,21 @@ struct CUstream_st {
     /* Runs work(argument) on the stream's thread, after what was put there before. */
     void (*enqueue)(struct CUstream_st* stream, void (*work)(void* argument), void* argument);
 };
+
+struct ddp_host_driver {
+    int (*current_device)(void); /* of the calling thread */
+    /* The stream itself, or for null the current device's default one; null: there is none. */
+    struct CUstream_st* (*stream)(struct CUstream_st* handle);
+    /* Whether all the bytes are memory of the device. */
+    int (*owns)(int device, const void* memory, size_t bytes);
+    void* (*allocate)(size_t bytes); /* of the current device; null: not enough */
+    void (*free)(void* memory);
+    /* Two devices with one id are the same card, also in different processes. */
+    unsigned long long (*bus_id)(int device);
+};
+
+/* Of the process; null while there is no HostDeviceApi. The library finds it by dlsym(). */
+const struct ddp_host_driver* ddp_find_host_driver(void);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,15 @@
+// The kernels of the device API as plain loops.
+#pragma once
+
+#include "tensor/device_api.hpp"
+
+#include <vector>
+
+namespace ddp::testing::host_kernels {
+
+void scale(const TensorView& values, double factor);
+void pack(const std::vector<device::PackItem>& items, const TensorView& packed, double factor);
+void unpack(const TensorView& packed, const std::vector<device::PackItem>& items);
+void convert(const TensorView& from, const TensorView& to);
+
+}  // namespace ddp::testing::host_kernels
