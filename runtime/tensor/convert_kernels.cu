@@ -1,4 +1,6 @@
-// Conversions between all dtypes, a kernel for each pair.
+// Conversions between all dtypes: a kernel for each that is read, which branches once by the one
+// that is written. A kernel for each pair would be 100 of them, and the CUDA runtime takes note of
+// each when the program starts.
 #include "tensor/device_kernels.hpp"
 
 #include <cuda_bf16.h>
@@ -41,7 +43,7 @@ __device__ To converted(From value) {
 }
 
 template <class From, class To>
-__global__ void __launch_bounds__(threads) convert(const From* from, To* to, std::size_t count) {
+__device__ void convert_elements(const From* from, To* to, std::size_t count) {
     const std::size_t stride = static_cast<std::size_t>(gridDim.x) * threads;
     const std::size_t own = static_cast<std::size_t>(blockIdx.x) * threads + threadIdx.x;
     const bool aligned = reinterpret_cast<std::uintptr_t>(from) % sizeof(Group<From>) == 0 &&
@@ -59,46 +61,58 @@ __global__ void __launch_bounds__(threads) convert(const From* from, To* to, std
     }
 }
 
-// Calls `visit` with a std::type_identity of what the card calls the dtype.
+// Calls `visit` with a null pointer to what the card calls the dtype.
+#pragma nv_exec_check_disable
 template <class Visit>
-const void* with_type(DType dtype, Visit visit) {
+__host__ __device__ auto with_type(DType dtype, Visit visit) {
     switch (dtype) {
         case DType::float32:
-            return visit(std::type_identity<float>{});
+            return visit(static_cast<float*>(nullptr));
         case DType::float64:
-            return visit(std::type_identity<double>{});
+            return visit(static_cast<double*>(nullptr));
         case DType::int32:
-            return visit(std::type_identity<std::int32_t>{});
+            return visit(static_cast<std::int32_t*>(nullptr));
         case DType::int64:
-            return visit(std::type_identity<std::int64_t>{});
+            return visit(static_cast<std::int64_t*>(nullptr));
         case DType::uint8:
-            return visit(std::type_identity<std::uint8_t>{});
+            return visit(static_cast<std::uint8_t*>(nullptr));
         case DType::float16:
-            return visit(std::type_identity<__half>{});
+            return visit(static_cast<__half*>(nullptr));
         case DType::bfloat16:
-            return visit(std::type_identity<__nv_bfloat16>{});
+            return visit(static_cast<__nv_bfloat16*>(nullptr));
         case DType::int8:
-            return visit(std::type_identity<std::int8_t>{});
+            return visit(static_cast<std::int8_t*>(nullptr));
         case DType::int16:
-            return visit(std::type_identity<std::int16_t>{});
+            return visit(static_cast<std::int16_t*>(nullptr));
         case DType::boolean:
-            return visit(std::type_identity<bool>{});
+            break;
     }
-    return nullptr;
+    return visit(static_cast<bool*>(nullptr));
 }
 
 template <class From>
-const void* kernel_from(DType to) {
-    return with_type(to, [](auto type) {
-        using To = typename decltype(type)::type;
-        return reinterpret_cast<const void*>(&convert<From, To>);
-    });
+struct ConvertTo {
+    const From* from;
+    void* to;
+    std::size_t count;
+    template <class To>
+    __device__ void operator()(To*) const {
+        convert_elements(from, static_cast<To*>(to), count);
+    }
+};
+
+template <class From>
+__global__ void __launch_bounds__(threads)
+    convert(const From* from, void* to, DType to_dtype, std::size_t count) {
+    with_type(to_dtype, ConvertTo<From>{from, to, count});
 }
 
-const void* kernel_for(DType from, DType to) {
-    return with_type(from,
-                     [&](auto type) { return kernel_from<typename decltype(type)::type>(to); });
-}
+struct KernelOf {
+    template <class From>
+    const void* operator()(From*) const {
+        return reinterpret_cast<const void*>(&convert<From>);
+    }
+};
 
 }  // namespace
 
@@ -109,8 +123,9 @@ cudaError_t launch_convert(const TensorView& from, const TensorView& to, const L
     const std::size_t most = std::size_t{place.multiprocessors} * blocks_per_multiprocessor;
     const void* source = from.data;
     void* target = to.data;
-    void* parameters[] = {&source, &target, &count};
-    return cudaLaunchKernel(kernel_for(from.dtype, to.dtype),
+    DType target_dtype = to.dtype;
+    void* parameters[] = {&source, &target, &target_dtype, &count};
+    return cudaLaunchKernel(with_type(from.dtype, KernelOf{}),
                             static_cast<unsigned>(std::min(wanted, most)), threads, parameters, 0,
                             place.stream);
 }

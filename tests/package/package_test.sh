@@ -108,6 +108,8 @@ EOF
     ldd "$work/build/sum_ranks" | grep 'libddp\.so\.' >/dev/null || fail "libddp.so is not linked"
     ! nm -DC --defined-only "$work"/build/ddp/runtime/libddp.so | grep -E ' (nlohmann|ddp::shm)::' ||
         fail "libddp.so exports what is not ddp's interface"
+    ! nm -DC --defined-only "$work"/build/ddp/runtime/libddp.so | grep -iE ' (__)?(cuda|cu[A-Z])' ||
+        fail "libddp.so exports the CUDA runtime, which a program may bring itself"
 }
 
 "$case_name"

@@ -1,0 +1,60 @@
+// Every answer of the CUDA runtime that is known, and the line that is made of it.
+#include "tensor/device_probe.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace ddp::device {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+struct Case {
+    const char* name;
+    RuntimeAnswer answer;
+    std::vector<std::string> words;  // of the reason
+};
+
+class DeviceProbe : public ::testing::TestWithParam<Case> {};
+
+TEST_P(DeviceProbe, NamesTheReasonInOneLine) {
+    const Probe probe = probe_of(GetParam().answer);
+    EXPECT_EQ(probe.devices, 0);
+    EXPECT_FALSE(probe.reason.empty());
+    for (const std::string& word : GetParam().words) EXPECT_THAT(probe.reason, HasSubstr(word));
+    EXPECT_THAT(probe.reason, Not(HasSubstr("\n")));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Answers, DeviceProbe,
+    ::testing::Values(
+        Case{"NoDriver", {0, 13000, 35, 0}, {"no driver"}},
+        Case{"NoDriverAndANumberThatWasNeverWritten", {0, 13000, 35, 7}, {"no driver"}},
+        Case{"OldDriver", {12020, 13000, 35, 0}, {"CUDA 12.2", "needs 13.0", "update"}},
+        Case{"Stub", {0, 13000, 34, 0}, {"stub"}},
+        Case{"NoDevice", {13000, 13000, 100, 0}, {"no GPU", "CUDA_VISIBLE_DEVICES", "MIG"}},
+        Case{"NoneWithoutError", {13000, 13000, 0, 0}, {"no GPU"}},
+        Case{"Busy", {13000, 13000, 46, 0}, {"busy"}},
+        Case{"NotReady", {13000, 13000, 802, 0}, {"not ready", "nvidia-fabricmanager"}},
+        Case{"Mismatch", {13000, 13000, 803, 0}, {"different versions"}},
+        Case{"Compatibility", {13000, 13000, 804, 0}, {"forward-compatibility"}},
+        Case{"Mps", {13000, 13000, 805, 0}, {"MPS"}},
+        Case{"Forked", {13000, 13000, 3, 0}, {"forked"}},
+        Case{"Forbidden", {13000, 13000, 304, 0}, {"/dev/nvidia"}},
+        Case{"Unknown", {13000, 13000, 999, 0, "unknown error"}, {"error 999, unknown error"}}),
+    [](const auto& row) { return std::string(row.param.name); });
+
+TEST(ProbeOf, DevicesNeedsNoReason) {
+    const Probe probe = probe_of({.driver = 13010, .runtime = 13000, .error = 0, .devices = 8});
+    EXPECT_EQ(probe.devices, 8);
+    EXPECT_EQ(probe.reason, "");
+}
+
+TEST(ProbeOf, ThisHostFindsDevicesOrSaysWhyNot) {
+    const Probe probe = device_api().probe();
+    EXPECT_EQ(probe.devices == 0, !probe.reason.empty()) << probe.reason;
+}
+
+}  // namespace
+}  // namespace ddp::device
