@@ -17,6 +17,11 @@ endif()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/ddp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
+# The static library leaves the CUDA runtime to whoever links it; the shared one has it inside.
+set(ddp_find_cuda "")
+if(DDP_HAS_CUDA AND NOT BUILD_SHARED_LIBS)
+  set(ddp_find_cuda "find_dependency(CUDAToolkit ${CUDAToolkit_VERSION_MAJOR})  # cudart_static\n")
+endif()
 install(EXPORT ddp-targets NAMESPACE ddp:: DESTINATION ${ddp_cmake_dir})
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/ddp-config.cmake.in
   ${PROJECT_BINARY_DIR}/ddp-config.cmake INSTALL_DESTINATION ${ddp_cmake_dir})
@@ -35,6 +40,9 @@ file(RELATIVE_PATH ddp_pc_to_prefix
 set(ddp_pc_libs "")
 if(CMAKE_DL_LIBS AND NOT BUILD_SHARED_LIBS)
   set(ddp_pc_libs "-l${CMAKE_DL_LIBS} ")
+endif()
+if(DDP_HAS_CUDA AND NOT BUILD_SHARED_LIBS)
+  set(ddp_pc_libs "-L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -lrt ${ddp_pc_libs}")
 endif()
 configure_file(${PROJECT_SOURCE_DIR}/cmake/ddp.pc.in ${PROJECT_BINARY_DIR}/ddp.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/ddp.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
