@@ -1,0 +1,77 @@
+// How a communicator's operations come on a stream, and what runs there.
+#include "standin_nccl/communicator.hpp"
+
+#include <unistd.h>
+
+#include <csignal>
+#include <utility>
+
+namespace stand_in {
+
+ncclResult_t Communicator::launch(std::vector<Operation> operations, CUstream_st* stream) {
+    const Knobs now = knobs();
+    std::optional<Fault> refusal;
+    for (Operation& operation : operations) {
+        operation.number = operations_++;
+        if (!operation.is_transfer()) operation.sequence = ++collectives_;
+        const auto fault = now.fault(seat_.rank, static_cast<std::int64_t>(operation.number));
+        if (fault && fault->kind == FaultKind::fail) refusal = fault;
+    }
+    if (refusal) {
+        set_error(refusal->result, "as the test has asked");
+        return refusal->result;
+    }
+    auto work = std::make_unique<Launch>(Launch{shared_from_this(), stream, launched_++,
+                                                std::move(operations), now.operation_delay});
+    if (seat_.blocking) {
+        if (now.launch_delay.count() > 0) std::this_thread::sleep_for(now.launch_delay);
+        put(std::move(work));
+        return ncclSuccess;
+    }
+    if (now.launch_polls == 0 && now.launch_delay.count() == 0) {
+        put(std::move(work));
+        return ncclSuccess;
+    }
+    polls_left_ = now.launch_polls;
+    due_ = std::chrono::steady_clock::now() + now.launch_delay;
+    pending_ = std::move(work);
+    return ncclInProgress;
+}
+
+void Communicator::put(std::unique_ptr<Launch> launch) {
+    CUstream_st* const stream = launch->stream;
+    stream->enqueue(stream, run, launch.release());
+}
+
+void Communicator::run(void* argument) {
+    const std::unique_ptr<Launch> launch(static_cast<Launch*>(argument));
+    Communicator& self = *launch->communicator;
+    ++self.running_;
+    if (self.run_operations(*launch)) self.completed_ = launch->turn + 1;
+    --self.running_;
+}
+
+// False: stopped.
+bool Communicator::run_operations(const Launch& launch) {
+    const Place place{region_.get(), seat_.rank, seat_.ranks, &stopped_};
+    if (stopped_ || !place.wait_until([&] { return completed_ == launch.turn; })) return false;
+    for (const Operation& operation : launch.operations) {
+        if (!start(operation, launch.delay, place)) return false;
+        if (!operation.is_transfer() && !run_collective(place, operation)) return false;
+    }
+    return run_transfers(place, launch.operations);
+}
+
+bool Communicator::start(const Operation& operation, std::chrono::microseconds delay,
+                         const Place& place) {
+    const auto until = std::chrono::steady_clock::now() + delay;
+    const auto late = [until] { return std::chrono::steady_clock::now() >= until; };
+    if (delay.count() > 0 && !place.wait_until(late)) return false;
+    const auto fault = knobs().fault(seat_.rank, static_cast<std::int64_t>(operation.number));
+    if (!fault) return true;
+    if (fault->kind == FaultKind::die) ::kill(::getpid(), SIGKILL);
+    if (fault->kind == FaultKind::error) set_error(fault->result, "as the test has asked");
+    return place.hang();
+}
+
+}  // namespace stand_in

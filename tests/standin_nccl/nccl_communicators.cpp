@@ -1,0 +1,246 @@
+// NCCL's functions on communicators: their making and their end.
+#include "standin_nccl/handle.hpp"
+
+#include <algorithm>
+#include <climits>
+#include <exception>
+#include <string>
+#include <thread>
+
+namespace stand_in {
+
+namespace {
+constexpr std::chrono::minutes longest_destroy{1};
+
+int current_device() {
+    const ddp_host_driver* const driver = find_driver();
+    return driver == nullptr ? 0 : driver->current_device();
+}
+
+// Whether a new communicator blocks.
+bool blocks(const ncclConfig_t* config, bool inherited) {
+    if (config == nullptr || config->blocking == NCCL_CONFIG_UNDEF_INT) return inherited;
+    return config->blocking != 0;
+}
+
+ncclResult_t finished(const Call& call) {
+    call->join_background();
+    return call->error() == ncclSuccess ? ncclSuccess : failed(call->error(), call->error_text());
+}
+
+ncclResult_t init(const char* function, ncclComm_t* comm, int ranks, const ncclUniqueId& id,
+                  int rank, const ncclConfig_t* config) {
+    count_call(function);
+    if (comm == nullptr || ranks < 1 || ranks > most_ranks || rank < 0 || rank >= ranks) {
+        return failed(ncclInvalidArgument, std::string(function) + ": rank " +
+                                               std::to_string(rank) + " of " +
+                                               std::to_string(ranks));
+    }
+    if (config != nullptr && config->magic != 0xcafebeef) {
+        return failed(ncclInvalidArgument, "the config was not initialised");
+    }
+    const auto fault = knobs().fault(rank, Fault::in_init);
+    if (fault && fault->kind == FaultKind::fail) {
+        return failed(fault->result, "as the test has asked");
+    }
+    const Communicator::Seat seat{rank, ranks, current_device(), blocks(config, true)};
+    auto made = std::make_shared<Communicator>(seat, id);
+    made->in_background([self = made.get()] { self->bring_up(self->aborted()); });
+    *comm = make_handle(made);
+    if (in_group()) add_init_to_group(made);
+    if (in_group() || !seat.blocking) return in_group() ? ncclSuccess : ncclInProgress;
+    return finished(Call(function, *comm, Needs::life));
+}
+
+SplitEntry& split_entry(const Communicator& communicator, int rank) {
+    return communicator.region()->rank[static_cast<std::size_t>(rank)].split;
+}
+
+// The ranks of a color, in their new order, once all have said theirs; none if aborted.
+std::vector<int> ranks_of_color(const Communicator& parent, int color, std::uint64_t turn) {
+    const Place place{.stopped = &parent.aborted()};
+    std::vector<int> ranks;
+    for (int rank = 0; rank < parent.seat().ranks; ++rank) {
+        const SplitEntry& entry = split_entry(parent, rank);
+        if (!place.wait_until([&] { return entry.asked >= turn; })) return {};
+        if (entry.color == color) ranks.push_back(rank);
+    }
+    std::stable_sort(ranks.begin(), ranks.end(), [&](int a, int b) {
+        return split_entry(parent, a).key < split_entry(parent, b).key;
+    });
+    return ranks;
+}
+
+// The new communicator; null without a color or when aborted.
+std::shared_ptr<Communicator> split(const Communicator& parent, int color, int key, bool blocking) {
+    const Place place{.stopped = &parent.aborted()};
+    SplitEntry& own = split_entry(parent, parent.seat().rank);
+    const std::uint64_t turn = own.asked + 1;
+    for (int rank = 0; rank < parent.seat().ranks; ++rank) {  // they may still read the last one
+        const SplitEntry& entry = split_entry(parent, rank);
+        if (!place.wait_until([&] { return entry.finished >= turn - 1; })) return nullptr;
+    }
+    own.color = color;
+    own.key = key;
+    own.asked = turn;
+    const std::vector<int> ranks = ranks_of_color(parent, color, turn);
+    if (ranks.empty()) return nullptr;
+    SplitEntry& first = split_entry(parent, ranks.front());
+    if (&first == &own && color != NCCL_SPLIT_NOCOLOR) {
+        own.id = make_region();
+        own.published = turn;
+    }
+    std::shared_ptr<Communicator> child;
+    if (color != NCCL_SPLIT_NOCOLOR) {
+        if (!place.wait_until([&] { return first.published >= turn; })) return nullptr;
+        const auto rank = std::find(ranks.begin(), ranks.end(), parent.seat().rank);
+        const Communicator::Seat seat{static_cast<int>(rank - ranks.begin()),
+                                      static_cast<int>(ranks.size()), parent.seat().device,
+                                      blocking};
+        child = std::make_shared<Communicator>(seat, first.id);
+    }
+    own.finished = turn;
+    if (child != nullptr) child->bring_up(parent.aborted());
+    return parent.aborted() ? nullptr : child;
+}
+
+void wait_for_all(const Call& call) {
+    const auto end = std::chrono::steady_clock::now() + longest_destroy;
+    for (Backoff backoff; !call->is_quiescent();) {
+        if (std::chrono::steady_clock::now() > end) {
+            (void)misuse("a rank has not come to Finalize or Destroy within 60 s");
+            return;
+        }
+        backoff.pause();
+    }
+}
+}  // namespace
+
+}  // namespace stand_in
+
+using stand_in::Call;
+using stand_in::Communicator;
+using stand_in::failed;
+using stand_in::Fault;
+using stand_in::misuse;
+using stand_in::Needs;
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+    stand_in::count_call("ncclGetUniqueId");
+    if (id == nullptr) return failed(ncclInvalidArgument, "ncclGetUniqueId: null");
+    try {
+        *id = stand_in::make_region();
+    } catch (const std::exception& error) {
+        return failed(ncclSystemError, error.what());
+    }
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommInitRank(ncclComm_t* comm, int nranks, ncclUniqueId id, int rank) {
+    return stand_in::init("ncclCommInitRank", comm, nranks, id, rank, nullptr);
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int nranks, ncclUniqueId id, int rank,
+                                    ncclConfig_t* config) {
+    return stand_in::init("ncclCommInitRankConfig", comm, nranks, id, rank, config);
+}
+
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newcomm,
+                           ncclConfig_t* config) {
+    const Call call("ncclCommSplit", comm, Needs::readiness);
+    if (call.refused()) return call.result();
+    if (newcomm == nullptr || color < NCCL_SPLIT_NOCOLOR) {
+        return failed(ncclInvalidArgument, "ncclCommSplit: color " + std::to_string(color));
+    }
+    if (call->is_finalized()) return misuse("ncclCommSplit after Finalize");
+    *newcomm = nullptr;
+    const bool blocking = stand_in::blocks(config, call->seat().blocking);
+    call->in_background([parent = call.communicator().get(), color, key, newcomm, blocking] {
+        const auto child = stand_in::split(*parent, color, key, blocking);
+        if (child == nullptr) return;
+        if (child->error() != ncclSuccess) parent->set_error(child->error(), child->error_text());
+        *newcomm = stand_in::make_handle(child);
+    });
+    return call->seat().blocking ? stand_in::finished(call) : ncclInProgress;
+}
+
+ncclResult_t ncclCommFinalize(ncclComm_t comm) {
+    const Call call("ncclCommFinalize", comm, Needs::readiness);
+    if (call.refused()) return call.result();
+    if (call->is_revoked()) return misuse("ncclCommFinalize after Revoke");
+    if (call->is_finalized()) return misuse("ncclCommFinalize twice");
+    call->finalize();
+    if (!call->seat().blocking) return ncclInProgress;
+    stand_in::wait_for_all(call);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+    stand_in::count_call("ncclCommDestroy");
+    if (comm == nullptr) return ncclSuccess;
+    Call call("ncclCommDestroy", comm, Needs::life);
+    if (call.refused()) return call.result();
+    if (call->is_in_progress()) return misuse("ncclCommDestroy in progress: Abort ends that");
+    if (!call->is_revoked() && call->has_work()) {
+        return misuse("ncclCommDestroy with work in flight: Finalize or wait, or Abort");
+    }
+    const bool came_up = call->region() != nullptr;
+    if (came_up && !call->is_revoked() && call->error() == ncclSuccess) {
+        call->finalize();
+        stand_in::wait_for_all(call);
+    }
+    call->abort();
+    call.end_handle();
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommAbort(ncclComm_t comm) {
+    if (comm == nullptr) return ncclSuccess;
+    Call call("ncclCommAbort", comm, Needs::life);
+    if (call.refused()) return call.result();
+    while (stand_in::knobs().fault(call->seat().rank, Fault::in_abort)) {
+        std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    }
+    call->abort();
+    call.end_handle();
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags) {
+    const Call call("ncclCommRevoke", comm, Needs::life);
+    if (call.refused()) return call.result();
+    if (revokeFlags != NCCL_REVOKE_DEFAULT) {
+        return failed(ncclInvalidArgument, "ncclCommRevoke: flags have to be 0");
+    }
+    if (call->is_finalized()) return misuse("ncclCommRevoke after Finalize");
+    call->revoke();
+    if (!call->seat().blocking) return ncclInProgress;
+    for (stand_in::Backoff backoff; call->poll() == ncclInProgress;) backoff.pause();
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* asyncError) {
+    const Call call("ncclCommGetAsyncError", comm, Needs::life);
+    if (call.refused()) return call.result();
+    if (asyncError == nullptr) return failed(ncclInvalidArgument, "GetAsyncError: null");
+    *asyncError = call->poll();
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommCount(const ncclComm_t comm, int* count) {
+    const Call call("ncclCommCount", comm, Needs::readiness);
+    if (!call.refused()) *count = call->seat().ranks;
+    return call.result();
+}
+
+ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int* device) {
+    const Call call("ncclCommCuDevice", comm, Needs::readiness);
+    if (!call.refused()) *device = call->seat().device;
+    return call.result();
+}
+
+ncclResult_t ncclCommUserRank(const ncclComm_t comm, int* rank) {
+    const Call call("ncclCommUserRank", comm, Needs::readiness);
+    if (!call.refused()) *rank = call->seat().rank;
+    return call.result();
+}
