@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <string>
 #include <vector>
@@ -115,6 +116,15 @@ public:
     // Something other than its own verdicts ended an operation on this rank: the others are told,
     // unless they have been told of something before.
     virtual void fail() noexcept {}
+    // What ends the group as far as is known without waiting: somebody's verdict, the launcher's,
+    // a rank whose process is gone (who may have left in the regular way, its part being done).
+    // `during` is what the error says it interrupted. Null: nothing. Any thread; never blocks.
+    virtual std::exception_ptr find_trouble(const std::string& /*during*/) noexcept {
+        return nullptr;
+    }
+    // This rank ends because of what find_trouble has found: the others are told the same, so that
+    // they blame the first who went and not this one, which goes now.
+    virtual void pass_on_trouble() noexcept {}
     // Never blocks. Any thread.
     virtual std::unique_ptr<PendingTransfer> start_transfer(const Transfer& transfer) = 0;
 };

@@ -31,6 +31,12 @@ public:
     std::shared_ptr<void> allocate(std::size_t bytes, std::uint64_t sequence,
                                    const base::Deadline& deadline) override;
     void fail() noexcept override;
+    std::exception_ptr find_trouble(const std::string& during) noexcept override {
+        return mesh_ ? mesh_->find_trouble(during) : nullptr;
+    }
+    void pass_on_trouble() noexcept override {
+        if (mesh_) mesh_->pass_on_trouble();
+    }
     std::unique_ptr<backends::PendingTransfer> start_transfer(
         const backends::Transfer& transfer) override;
 

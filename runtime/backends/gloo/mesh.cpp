@@ -147,6 +147,37 @@ Verdict Mesh::judge_gone(const std::vector<Health::Gone>& gone, const std::strin
     return {Reason::left, first, "gloo: " + name_of(first) + " has left the group before " + what};
 }
 
+// As judge, by one that waits for nobody.
+std::optional<Verdict> Mesh::judge_from_afar(const std::string& during) {
+    const std::vector<Health::Gone> gone = health_->list_gone(-1);
+    if (const auto words = find_words(gone, -1, {during})) return words;
+    if (const int blamed = rank_that_agent_blames(); blamed >= 0) {
+        return Verdict{Reason::peer_died, blamed,
+                       "gloo: " + name_of(blamed) + " ended during " + during};
+    }
+    if (gone.empty()) return std::nullopt;
+    return judge_gone(gone, during);
+}
+
+std::exception_ptr Mesh::find_trouble(const std::string& during) noexcept {
+    try {
+        if (ended_) raise();
+        if (const auto verdict = judge_from_afar(during)) {
+            verdict->raise(job_rank(verdict->culprit));
+        }
+    } catch (...) {
+        return std::current_exception();
+    }
+    return nullptr;
+}
+
+void Mesh::pass_on_trouble() noexcept {
+    try {
+        if (const auto verdict = judge_from_afar("another rank's operation")) end(*verdict);
+    } catch (const std::exception&) {  // no memory: the others find out for themselves
+    }
+}
+
 void Mesh::end(const Verdict& verdict) noexcept {
     const std::lock_guard lock(mutex_);
     if (verdict_) return;

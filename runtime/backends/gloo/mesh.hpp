@@ -10,6 +10,7 @@
 #include "backends/gloo/watch.hpp"
 
 #include <atomic>
+#include <exception>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -54,6 +55,11 @@ public:
     // The same, and throws the verdict that ended it.
     [[noreturn]] void fail(const Verdict& verdict);
 
+    // The verdict, or what it would be, without ending the group; also of a peer that has left.
+    // Null: there is nothing. Any thread; never blocks.
+    std::exception_ptr find_trouble(const std::string& during) noexcept;
+    void pass_on_trouble() noexcept;  // ends the group because of it
+
     int job_rank(int peer) const;
     // "rank 1 (pid 4711 on host b)"
     std::string name_of(int peer) const;
@@ -67,6 +73,7 @@ private:
     std::optional<Verdict> find_words(const std::vector<Health::Gone>& gone, int suspect,
                                       const Errand& errand) const;
     Verdict judge_gone(const std::vector<Health::Gone>& gone, const std::string& what) const;
+    std::optional<Verdict> judge_from_afar(const std::string& during);
     void follow_suspicion();
     [[noreturn]] void raise();
 

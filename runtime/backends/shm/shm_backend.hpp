@@ -34,6 +34,10 @@ public:
     void fail() noexcept override {
         waiter_.abort(AbortReason::peer_failed, static_cast<int>(rank_));
     }
+    std::exception_ptr find_trouble(const std::string& during) noexcept override {
+        return waiter_.find_trouble(during);
+    }
+    void pass_on_trouble() noexcept override { waiter_.pass_on_trouble(); }
     std::unique_ptr<backends::PendingTransfer> start_transfer(
         const backends::Transfer& transfer) override;
 

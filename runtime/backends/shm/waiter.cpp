@@ -191,6 +191,26 @@ void Waiter::throw_abort(const std::string& what) const {
     throw Error("shm: aborted for no known reason during " + what);
 }
 
+int Waiter::find_culprit() const {
+    const std::vector<int> dead = dead_peers();
+    return dead.empty() ? blamed_by_agent() : dead.front();
+}
+
+void Waiter::pass_on_trouble() {
+    if (const int culprit = find_culprit(); culprit >= 0) abort(AbortReason::peer_died, culprit);
+}
+
+std::exception_ptr Waiter::find_trouble(const std::string& during) const noexcept {
+    try {
+        if (is_aborted()) throw_abort(during);
+        const int culprit = find_culprit();
+        if (culprit < 0) return nullptr;
+        throw PeerError(job_rank(culprit), "shm: " + name(culprit) + " ended during " + during);
+    } catch (...) {
+        return std::current_exception();
+    }
+}
+
 void Waiter::give_up(const base::Deadline& deadline, const Awaited& awaited) {
     std::string missing;
     const std::vector<int> ranks = awaited.missing();

@@ -11,6 +11,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <span>
 #include <string>
@@ -80,6 +81,11 @@ public:
     bool is_aborted() const { return header_.abort_word.load(std::memory_order_seq_cst) != 0; }
     [[noreturn]] void throw_abort(const std::string& what) const;  // after is_aborted()
 
+    // What throw_abort would throw; also when a peer is only gone, or blamed by the agent. Null:
+    // there is nothing.
+    std::exception_ptr find_trouble(const std::string& during) const noexcept;
+    void pass_on_trouble();  // aborts because of it
+
     bool is_dead(int rank) const;
     int job_rank(int rank) const;
     std::string name(int rank) const;  // "rank 1 (pid 77)"
@@ -98,6 +104,7 @@ private:
     static void wake_sleepers(Bell& bell);
     void look_for_trouble(const std::function<bool()>& ready, const Awaited& awaited);
     std::vector<int> dead_peers() const;
+    int find_culprit() const;     // gone, or blamed by the agent; -1: nobody
     int blamed_by_agent() const;  // a rank of this group, -1: nobody
 
     SharedRegion& region_;
