@@ -4,7 +4,6 @@
 #pragma once
 
 #include "backends/backend.hpp"
-#include "base/deadline.hpp"
 
 #include <ddp/stream.hpp>
 #include <ddp/tensor.hpp>
@@ -13,17 +12,17 @@
 #include <cstddef>
 #include <memory>
 #include <span>
-#include <string>
 
 namespace ddp::backends {
 
-// A launched operation. Let go of only when completed or failed.
+// A launched operation. May outlive its backend.
 class DeviceOperation {
 public:
     virtual ~DeviceOperation() = default;
     // Ended, well or not. Never blocks.
     virtual bool is_completed() const noexcept = 0;
-    // Blocks the host; throws what ended the group: PeerError, TimeoutError, BackendError.
+    // Blocks the host; throws what ended the group: PeerError, TimeoutError, BackendError. Either
+    // way the memory is free then.
     virtual void wait() = 0;
     // What is put on `stream` from now on runs after the operation; the host goes on. Throws as
     // wait() when the group has failed already.
@@ -32,21 +31,24 @@ public:
 
 class DeviceBackend {
 public:
+    // Waits for what is in flight.
     virtual ~DeviceBackend() = default;
 
     virtual Device device() const = 0;
     // All of `calls` as one operation (coalesced tensors are many calls), timed out `timeout` from
-    // now. Any thread; all ranks in the same order. Throws the group's error once it has failed.
+    // now. Any thread; all ranks in the same order. Throws UsageError for what the library cannot
+    // do (nothing has happened then), and the group's error once it has failed.
     virtual std::unique_ptr<DeviceOperation> launch(std::span<const Call> calls, Stream after,
                                                     std::chrono::milliseconds timeout) = 0;
     // A batch of point-to-point transfers, in the same order of operations as the collectives.
     virtual std::unique_ptr<DeviceOperation> launch(std::span<const Transfer> transfers,
                                                     Stream after,
                                                     std::chrono::milliseconds timeout) = 0;
-    // Zeroed memory of this rank's device that collectives use best (ncclMemAlloc). Collective.
-    virtual std::shared_ptr<void> allocate(std::size_t bytes, const base::Deadline& deadline) = 0;
-    // The group's other half has failed, or a peer has died: nothing here ends well any more.
-    virtual void fail(std::exception_ptr error) noexcept = 0;
+    // Throws the group's error once it has failed.
+    virtual void require_healthy() const = 0;
+    // Zeroed memory of this rank's device that collectives use best (ncclMemAlloc). This rank's
+    // business alone; may outlive the backend. Throws SystemError.
+    virtual std::shared_ptr<void> allocate(std::size_t bytes) = 0;
     // ncclComm_t, for ddp/nccl.hpp.
     virtual void* native_handle() = 0;
 };

@@ -1,0 +1,250 @@
+#include "backends/nccl/make_nccl.hpp"
+
+#include "backends/nccl/nccl_backend.hpp"
+#include "base/log.hpp"
+#include "contract/exit_code.hpp"
+#include "tensor/built_in_device_api.hpp"
+#include "tensor/device_choice.hpp"
+
+#include <ddp/error.hpp>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+#include <thread>
+
+namespace ddp::nccl {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Under the group's own prefix, which has the numbers of the attempt and of the group in it.
+const std::string id_key = "nccl/id";
+const std::string failed_key = "nccl/failed";  // set by each rank that cannot connect
+const std::string gpu_prefix = "nccl/gpu/";
+const std::string outcome_prefix = "nccl/outcome/";
+
+constexpr auto poll_pause = 5ms;
+// To hear what the others say, when the deadline has just passed on all of them.
+constexpr auto last_words_time = std::chrono::milliseconds{1s};
+
+bool is_set_to_one(const char* name) {
+    const char* const value = std::getenv(name);
+    return value != nullptr && std::string_view(value) == "1";
+}
+
+bool has_driver() { return ::access("/dev/nvidiactl", F_OK) == 0; }
+
+// The ranks of a group on their way to a communicator.
+class Meeting {
+public:
+    Meeting(const Group& group, const base::Deadline& deadline)
+        : group_(group), deadline_(deadline), library_(NcclLibrary::load()) {}
+
+    std::unique_ptr<Communicator> connect();
+    std::string name(int rank) const {
+        const bool same = group_.job_ranks.empty();
+        return "rank " +
+               std::to_string(same ? rank : group_.job_ranks[static_cast<std::size_t>(rank)]);
+    }
+    const NcclLibrary& library() const { return library_; }
+
+private:
+    bool alone() const { return group_.ranks == 1; }
+    bool await(const StoreKeys& keys, const base::Deadline& deadline) const;
+    StoreValues exchange(const std::string& prefix, const std::string& mine,
+                         const base::Deadline& deadline) const;
+    void require_own_gpus() const;
+    ncclUniqueId agree_on_id() const;
+    bool another_failed() const { return !alone() && group_.store->check({failed_key}); }
+    void connect(Communicator& communicator) const;
+    void require_all_connected(const std::string& own_failure) const;
+
+    const Group& group_;
+    const base::Deadline& deadline_;
+    const NcclLibrary& library_;
+};
+
+// Throws what the CPU half knows of the others.
+void require_no_trouble(const Group& group) {
+    if (!group.cpu) return;
+    const std::exception_ptr trouble = group.cpu->find_trouble("the start of NCCL");
+    if (!trouble) return;
+    group.cpu->pass_on_trouble();
+    std::rethrow_exception(trouble);
+}
+
+// False when the deadline passed first.
+bool Meeting::await(const StoreKeys& keys, const base::Deadline& deadline) const {
+    while (!group_.store->check(keys)) {
+        require_no_trouble(group_);
+        if (deadline.passed()) return false;
+        std::this_thread::sleep_for(poll_pause);
+    }
+    return true;
+}
+
+// By rank; empty when not all of them came.
+StoreValues Meeting::exchange(const std::string& prefix, const std::string& mine,
+                              const base::Deadline& deadline) const {
+    StoreKeys keys;
+    for (int rank = 0; rank < group_.ranks; ++rank) keys.push_back(prefix + std::to_string(rank));
+    group_.store->set(keys[static_cast<std::size_t>(group_.rank)], mine);
+    return await(keys, deadline) ? group_.store->multi_get(keys) : StoreValues{};
+}
+
+// What NCCL would refuse without saying who.
+void Meeting::require_own_gpus() const {
+    if (alone() || is_set_to_one("DDP_OVERSUBSCRIBE_GPU")) return;
+    const StoreValues gpus =
+        exchange(gpu_prefix, device::device_api().describe(group_.device), deadline_);
+    if (gpus.empty()) {
+        throw TimeoutError("nccl: not all ranks came to their GPUs within " +
+                           base::to_string(deadline_.timeout()) + " (seen from " +
+                           name(group_.rank) + "); is one of them stopped?");
+    }
+    device::require_different_devices(gpus);
+}
+
+// Made by rank 0 through our store, never through NCCL_COMM_ID.
+ncclUniqueId Meeting::agree_on_id() const {
+    ncclUniqueId id{};
+    if (group_.rank == 0) {
+        const ncclResult_t result = library_.get_unique_id(&id);
+        if (result != ncclSuccess) {
+            throw BackendError("nccl", static_cast<int>(result),
+                               std::string("ncclGetUniqueId: ") +
+                                   library_.get_error_string(result) +
+                                   "; NCCL_SOCKET_IFNAME names the network to use");
+        }
+        if (!alone()) group_.store->set(id_key, std::string(id.internal, sizeof id.internal));
+        return id;
+    }
+    while (!await({id_key}, base::Deadline::after(std::min(50ms, deadline_.left())))) {
+        if (another_failed()) return id;  // never used: connect looks first
+        if (deadline_.passed()) {
+            throw TimeoutError("nccl: no id of the communicator from rank 0 within " +
+                               base::to_string(deadline_.timeout()));
+        }
+    }
+    const std::string bytes = group_.store->get(id_key);
+    std::memcpy(id.internal, bytes.data(), std::min(bytes.size(), sizeof id.internal));
+    return id;
+}
+
+void Meeting::connect(Communicator& communicator) const {
+    const ncclUniqueId id = agree_on_id();
+    if (another_failed()) return;
+    communicator.start_init(id, {group_.rank, group_.ranks});
+    while (!communicator.wait_ready(50ms)) {
+        require_no_trouble(group_);
+        if (another_failed()) return;
+        if (deadline_.passed()) {
+            throw TimeoutError("nccl: the ranks did not connect within " +
+                               base::to_string(deadline_.timeout()) + " (" + name(group_.rank) +
+                               " of " + std::to_string(group_.ranks) +
+                               "); is one of them stopped? NCCL_DEBUG=INFO tells more");
+        }
+    }
+}
+
+// All ranks throw the same, or none does.
+void Meeting::require_all_connected(const std::string& own_failure) const {
+    StoreValues failures{own_failure};
+    if (!alone()) {
+        if (!own_failure.empty()) group_.store->set(failed_key, "");
+        const auto patience = std::max(deadline_.left(), last_words_time);
+        failures = exchange(outcome_prefix, own_failure, base::Deadline::after(patience));
+        if (failures.empty()) {
+            throw TimeoutError(own_failure.empty() ? "nccl: not all ranks were connected within " +
+                                                         base::to_string(deadline_.timeout()) +
+                                                         " (seen from " + name(group_.rank) + ")"
+                                                   : own_failure);
+        }
+    }
+    std::string list;
+    for (std::size_t rank = 0; rank < failures.size(); ++rank) {
+        if (failures[rank].empty()) continue;
+        list += (list.empty() ? "" : "; ") + name(static_cast<int>(rank)) + ": " + failures[rank];
+    }
+    if (!list.empty()) throw BackendError("nccl", 0, "the ranks cannot be connected: " + list);
+}
+
+std::unique_ptr<Communicator> Meeting::connect() {
+    require_own_gpus();
+    auto communicator =
+        std::make_unique<Communicator>(library_, device::device_api(), group_.device);
+    try {
+        std::string failure;
+        try {
+            connect(*communicator);
+        } catch (const BackendError& error) {
+            failure = error.what();
+        } catch (const TimeoutError& error) {
+            failure = error.what();
+        }
+        require_all_connected(failure);
+    } catch (...) {
+        communicator->cancel();
+        if (!communicator->abort(abort_limit)) {
+            base::log_error("nccl", name(group_.rank) +
+                                        ": NCCL's start could not be aborted within " +
+                                        base::to_string(abort_limit) +
+                                        "; the process ends itself (exit code 83)");
+            ::_exit(contract::exit_could_not_abort);
+        }
+        throw;
+    }
+    return communicator;
+}
+
+}  // namespace
+
+Standing find_standing(const WorkerEnv& me) {
+    const bool is_real = &device::device_api() == &device::built_in_device_api();
+    if (is_real && !has_driver()) {  // nothing is asked, nor loaded
+        return {Standing::State::none, "no driver: there is no /dev/nvidiactl", 0};
+    }
+    const device::Probe probe = device::device_api().probe();
+    if (probe.devices == 0) {
+        return {has_driver() ? Standing::State::refused : Standing::State::none, probe.reason, 0};
+    }
+    try {
+        const int device =
+            device::choose_device({.local_rank = me.local_rank,
+                                   .local_world_size = me.local_world_size,
+                                   .visible = probe.devices,
+                                   .reason = probe.reason,
+                                   .restricted = std::getenv("CUDA_VISIBLE_DEVICES") != nullptr,
+                                   .oversubscribed = is_set_to_one("DDP_OVERSUBSCRIBE_GPU")});
+        NcclLibrary::load();
+        return {Standing::State::usable, {}, device};
+    } catch (const Error& error) {
+        return {Standing::State::refused, error.what(), 0};
+    }
+}
+
+std::unique_ptr<backends::DeviceBackend> make_backend(const Group& group,
+                                                      const base::Deadline& deadline) {
+    Meeting meeting(group, deadline);
+    device::DeviceApi& api = device::device_api();
+    api.use(group.device);
+    auto communicator = meeting.connect();
+    if (base::log_enabled(base::LogLevel::debug)) {
+        base::log_debug("nccl", meeting.library().name + ", version " +
+                                    version_text(meeting.library().version) + ", on " +
+                                    api.describe(group.device));
+    }
+    return std::make_unique<NcclBackend>(NcclBackend::Setup{.library = meeting.library(),
+                                                            .api = api,
+                                                            .device = group.device,
+                                                            .place = {group.rank, group.ranks},
+                                                            .name = meeting.name(group.rank),
+                                                            .cpu = group.cpu},
+                                         std::move(communicator));
+}
+
+}  // namespace ddp::nccl

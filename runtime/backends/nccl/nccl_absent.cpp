@@ -1,0 +1,21 @@
+// Stands in for the rest of this folder in a build without CUDA.
+#include "backends/nccl/make_nccl.hpp"
+
+#include <ddp/error.hpp>
+#include <ddp/version.hpp>
+
+namespace ddp::nccl {
+
+Standing find_standing(const WorkerEnv&) {
+    return {Standing::State::none,
+            "ddp " + std::string(version()) +
+                " is built without it (there was no CUDA toolkit with nccl.h, or DDP_WITH_CUDA "
+                "was OFF)",
+            0};
+}
+
+std::unique_ptr<backends::DeviceBackend> make_backend(const Group&, const base::Deadline&) {
+    throw UsageError("nccl: " + find_standing({}).reason);
+}
+
+}  // namespace ddp::nccl

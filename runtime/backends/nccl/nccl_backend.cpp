@@ -1,0 +1,244 @@
+#include "backends/nccl/nccl_backend.hpp"
+
+#include "base/log.hpp"
+#include "contract/exit_code.hpp"
+
+#include <ddp/error.hpp>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <functional>
+#include <thread>
+
+namespace ddp::nccl {
+namespace {
+
+using namespace std::chrono_literals;
+using backends::Call;
+using backends::Transfer;
+
+std::string text_of(std::exception_ptr error) {
+    try {
+        std::rethrow_exception(error);
+    } catch (const std::exception& known) {
+        return known.what();
+    }
+}
+
+// The same error, of the same kind, that also says in what operation.
+std::exception_ptr name_operation(std::exception_ptr error, const std::string& what) {
+    try {
+        std::rethrow_exception(error);
+    } catch (const BackendError& known) {
+        const std::string text = std::string(known.what()).substr(known.library().size() + 2);
+        return std::make_exception_ptr(
+            BackendError(known.library(), known.code(), what + ": " + text));
+    } catch (const TimeoutError& known) {
+        return std::make_exception_ptr(TimeoutError("nccl: " + what + ": " + known.what()));
+    } catch (...) {
+        return std::current_exception();
+    }
+}
+
+Averaging averaging_of(const NcclBackend::Setup& setup) {
+    const Averaging averaging =
+        choose_averaging(setup.place.ranks, std::getenv("NCCL_NVLS_ENABLE"), setup.library.version);
+    if (base::log_enabled(base::LogLevel::debug)) {
+        base::log_debug("nccl",
+                        std::string("avg is ") + (averaging == Averaging::by_nccl
+                                                      ? "ncclAvg"
+                                                      : "ncclSum and a scaling, to leave NVLS on"));
+    }
+    return averaging;
+}
+
+}  // namespace
+
+// Made and destroyed with the device current.
+struct NcclBackend::Streams {
+    explicit Streams(const Setup& setup) : api(setup.api), device(setup.device) {
+        const DeviceScope scope(api, device);
+        own = api.make_stream(device::Priority::high);
+        try {
+            before = api.make_event();
+        } catch (...) {
+            api.destroy_stream(own);
+            throw;
+        }
+    }
+    ~Streams() {
+        api.destroy_event(before);
+        api.destroy_stream(own);
+    }
+    Streams(const Streams&) = delete;
+    Streams& operator=(const Streams&) = delete;
+
+    device::DeviceApi& api;
+    int device;
+    CUstream_st* own = nullptr;
+    CUevent_st* before = nullptr;  // what a launch comes after
+};
+
+NcclBackend::NcclBackend(Setup setup, std::unique_ptr<Communicator> communicator)
+    : setup_(std::move(setup)),
+      communicator_(std::move(communicator)),
+      streams_(std::make_unique<Streams>(setup_)),
+      events_(std::make_shared<EventPool>(setup_.api)),
+      issuer_(setup_.library, setup_.api, *communicator_, setup_.place, averaging_of(setup_),
+              streams_->own),
+      watchdog_(
+          {[this](const std::string& during) { return find_trouble(during); },
+           [this](const std::string& during) { return find_async_error(during); }, setup_.name},
+          [this](std::exception_ptr error, Watchdog::Finder finder) { end(error, finder); }) {}
+
+NcclBackend::~NcclBackend() {
+    watchdog_.wait_until_landed();
+    watchdog_.stop();
+    if (end_->is_set()) {
+        end_->wait_until_settled();
+    } else if (!communicator_->leave(setup_.limit)) {
+        base::log_warn("nccl", setup_.name + ": NCCL did not let go of the group within " +
+                                   base::to_string(setup_.limit) + "; its memory stays in use");
+    }
+}
+
+std::unique_ptr<backends::DeviceOperation> NcclBackend::launch(std::span<const Call> calls,
+                                                               Stream after,
+                                                               std::chrono::milliseconds timeout) {
+    for (const Call& call : calls) require_supported(call, setup_.place.rank);
+    return launch_all(calls, after, timeout);
+}
+
+std::unique_ptr<backends::DeviceOperation> NcclBackend::launch(std::span<const Transfer> transfers,
+                                                               Stream after,
+                                                               std::chrono::milliseconds timeout) {
+    return launch_all(transfers, after, timeout);
+}
+
+template <class Item>
+std::unique_ptr<backends::DeviceOperation> NcclBackend::launch_all(
+    std::span<const Item> items, Stream after, std::chrono::milliseconds timeout) {
+    require_healthy();
+    const base::Deadline deadline = base::Deadline::after(timeout);
+    std::shared_ptr<Flight> flight;
+    std::exception_ptr error;
+    Cargo cargo(items, 0);
+    {
+        const Communicator::Launch launch(*communicator_);
+        cargo.sequence = ++sequence_;
+        try {
+            flight = issue(items, cargo, after, deadline);
+            watchdog_.watch(flight);
+        } catch (const Communicator::Cancelled&) {  // the group has ended meanwhile
+        } catch (...) {
+            error = std::current_exception();
+        }
+    }
+    if (error) {
+        end_after_launch(cargo.describe(), error);
+    } else if (flight && !end_->is_set()) {
+        return std::make_unique<FlightOperation>(std::move(flight), end_);
+    }
+    if (flight) flight->lose();  // who ended the group may not have known of it
+    end_->raise();
+}
+
+template <class Item>
+std::shared_ptr<Flight> NcclBackend::issue(std::span<const Item> items, const Cargo& cargo,
+                                           Stream after, const base::Deadline& deadline) {
+    setup_.api.record(streams_->before, after);
+    setup_.api.wait(streams_->own, streams_->before);
+    issuer_.issue(items, deadline);
+    CUevent_st* const done = events_->take();
+    setup_.api.record(done, streams_->own);
+    return std::make_shared<Flight>(events_, done, cargo, deadline);
+}
+
+void NcclBackend::require_healthy() const {
+    if (end_->is_set()) end_->raise();
+}
+
+std::exception_ptr NcclBackend::find_trouble(const std::string& during) noexcept {
+    return setup_.cpu ? setup_.cpu->find_trouble(during) : nullptr;
+}
+
+std::exception_ptr NcclBackend::find_async_error(const std::string& during) {
+    const std::exception_ptr error = communicator_->find_async_error();
+    return error ? name_operation(error, during) : nullptr;
+}
+
+// NCCL connects to its peers when it first needs them: that fails when one of them is dead, of
+// which the CPU half says more.
+void NcclBackend::end_after_launch(const std::string& what, std::exception_ptr error) noexcept {
+    const base::Deadline deadline = base::Deadline::after(peer_grace);
+    while (!deadline.passed()) {
+        if (const std::exception_ptr trouble = find_trouble(what)) {
+            return end(trouble, Watchdog::Finder::other_rank);
+        }
+        if (!setup_.cpu) break;
+        std::this_thread::sleep_for(5ms);
+    }
+    end(name_operation(error, what), Watchdog::Finder::this_rank);
+}
+
+void NcclBackend::tell_others(Watchdog::Finder finder) noexcept {
+    if (!setup_.cpu) return;
+    switch (finder) {
+        case Watchdog::Finder::this_rank:
+            return setup_.cpu->fail();
+        case Watchdog::Finder::other_rank:
+            return setup_.cpu->pass_on_trouble();
+    }
+}
+
+void NcclBackend::end(std::exception_ptr error, Watchdog::Finder finder) noexcept {
+    if (!end_->set(error)) return;
+    communicator_->cancel();
+    std::string lost;
+    for (const std::string& flight : watchdog_.lose_all()) {
+        lost += (lost.empty() ? "" : "; ") + flight;
+    }
+    base::log_error("nccl", setup_.name + " ends the group: " + text_of(error) +
+                                "; in flight: " + (lost.empty() ? "nothing" : lost));
+    tell_others(finder);
+    if (!communicator_->abort(setup_.limit)) {
+        base::log_error("nccl", setup_.name + ": NCCL could not be aborted within " +
+                                    base::to_string(setup_.limit) +
+                                    "; the process ends itself (exit code 83)");
+        ::_exit(contract::exit_could_not_abort);
+    }
+    end_->settle();
+}
+
+std::shared_ptr<void> NcclBackend::allocate(std::size_t bytes) {
+    const std::size_t wanted = std::max(bytes, std::size_t{1});
+    device::DeviceApi& api = setup_.api;
+    const DeviceScope scope(api, setup_.device);
+    std::shared_ptr<void> memory;
+    if (setup_.library.mem_alloc != nullptr && setup_.library.mem_free != nullptr) {
+        void* made = nullptr;
+        if (setup_.library.mem_alloc(&made, wanted) != ncclSuccess) {
+            throw SystemError("nccl: allocate " + std::to_string(bytes) + " bytes on " +
+                                  to_string(device()) + " of " + setup_.name,
+                              ENOMEM);
+        }
+        memory = {made, [free = setup_.library.mem_free, &api, index = setup_.device](void* data) {
+                      const DeviceScope inner(api, index);
+                      free(data);
+                  }};
+    } else {
+        memory = {api.allocate(wanted), [&api](void* data) { api.free(data); }};
+    }
+    // On a stream that no collective holds up.
+    const std::unique_ptr<CUstream_st, std::function<void(CUstream_st*)>> stream(
+        api.make_stream(device::Priority::normal),
+        [&api](CUstream_st* one) { api.destroy_stream(one); });
+    api.set_zero(memory.get(), wanted, stream.get());
+    api.synchronize(stream.get());
+    return memory;
+}
+
+}  // namespace ddp::nccl

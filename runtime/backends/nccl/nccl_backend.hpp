@@ -1,0 +1,79 @@
+// The GPU half of a group: collectives of the memory of this rank's device, over one communicator
+// and on one stream of high priority. Launches on the caller's thread: an event that another thread
+// would record later is one that a stream does not yet wait for, and reads too early.
+//
+//   going -> ended -> settled     launches and works throw from `ended` on, works once settled
+//
+// It ends once, by the first of: the watchdog's verdict, a launch that NCCL refuses. Then: the
+// error is set, the communicator cancelled, what was in flight is lost and logged, the other ranks
+// are told through the CPU half, NCCL is revoked and aborted on the communicator's thread; if that
+// takes longer than the limit, the process ends itself with exit code 83 (its launcher starts it
+// anew).
+#pragma once
+
+#include "backends/device_backend.hpp"
+#include "backends/nccl/nccl_communicator.hpp"
+#include "backends/nccl/nccl_flight.hpp"
+#include "backends/nccl/nccl_issuer.hpp"
+#include "backends/nccl/nccl_watchdog.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace ddp::nccl {
+
+// How long NCCL gets to let go after an error, and at the regular end.
+inline constexpr auto abort_limit = std::chrono::seconds{5};
+
+class NcclBackend : public backends::DeviceBackend {
+public:
+    struct Setup {
+        const NcclLibrary& library;
+        device::DeviceApi& api;
+        int device = 0;
+        Communicator::Place place;
+        std::string name;                        // "rank 1", by its number in the job
+        std::shared_ptr<backends::Backend> cpu;  // the group's other half, or null
+        std::chrono::milliseconds limit = abort_limit;
+    };
+    // The communicator is ready. Throws BackendError{"cuda"}, SystemError.
+    NcclBackend(Setup setup, std::unique_ptr<Communicator> communicator);
+    ~NcclBackend() override;
+
+    Device device() const override { return {DeviceType::cuda, setup_.device}; }
+    std::unique_ptr<backends::DeviceOperation> launch(std::span<const backends::Call> calls,
+                                                      Stream after,
+                                                      std::chrono::milliseconds timeout) override;
+    std::unique_ptr<backends::DeviceOperation> launch(std::span<const backends::Transfer> transfers,
+                                                      Stream after,
+                                                      std::chrono::milliseconds timeout) override;
+    void require_healthy() const override;
+    std::shared_ptr<void> allocate(std::size_t bytes) override;
+    void* native_handle() override { return communicator_->handle(); }
+
+private:
+    struct Streams;  // and the event of those that are waited for
+    template <class Item>
+    std::unique_ptr<backends::DeviceOperation> launch_all(std::span<const Item> items, Stream after,
+                                                          std::chrono::milliseconds timeout);
+    template <class Item>
+    std::shared_ptr<Flight> issue(std::span<const Item> items, const Cargo& cargo, Stream after,
+                                  const base::Deadline& deadline);
+    std::exception_ptr find_trouble(const std::string& during) noexcept;
+    std::exception_ptr find_async_error(const std::string& during);
+    void end_after_launch(const std::string& what, std::exception_ptr error) noexcept;
+    void tell_others(Watchdog::Finder finder) noexcept;
+    void end(std::exception_ptr error, Watchdog::Finder finder) noexcept;
+
+    Setup setup_;
+    std::unique_ptr<Communicator> communicator_;
+    std::unique_ptr<Streams> streams_;
+    std::shared_ptr<EventPool> events_;
+    std::shared_ptr<GroupEnd> end_ = std::make_shared<GroupEnd>();
+    Issuer issuer_;
+    std::uint64_t sequence_ = 0;  // of the last launch; under the communicator's mutex
+    Watchdog watchdog_;
+};
+
+}  // namespace ddp::nccl

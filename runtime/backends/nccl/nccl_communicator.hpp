@@ -1,0 +1,98 @@
+// One NCCL communicator and the only thread that makes, ends or waits for it. States:
+//
+//   idle -> joining -> ready -> left                 init, launches, leave
+//              |         |
+//              +----+----+-> cancelled -> aborted    cancel from any thread, then abort
+//              +-> refused                           NCCL said no
+//
+// NCCL allows one thread at a time: every call is made under the mutex. init, revoke, abort and
+// destroy run on the communicator's thread, launches on their callers'; whoever polls NCCL under
+// the mutex looks at the cancel flag and goes, so that abort gets it. Communicators do not block
+// (blocking = 0): what NCCL does in the background is polled against a deadline.
+#pragma once
+
+#include "backends/nccl/nccl_library.hpp"
+#include "base/deadline.hpp"
+#include "tensor/device_api.hpp"
+
+#include <chrono>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+
+namespace ddp::nccl {
+
+// The device is the calling thread's current one for as long as this lives.
+class DeviceScope {
+public:
+    DeviceScope(device::DeviceApi& api, int device);
+    ~DeviceScope();
+    DeviceScope(const DeviceScope&) = delete;
+    DeviceScope& operator=(const DeviceScope&) = delete;
+
+private:
+    device::DeviceApi& api_;
+    int before_;
+    bool changed_;
+};
+
+class Communicator {
+public:
+    // Starts the thread. Throws SystemError.
+    Communicator(const NcclLibrary& library, device::DeviceApi& api, int device);
+    // Without leave() or abort() before: abort, as short as it can be.
+    ~Communicator();
+    Communicator(const Communicator&) = delete;
+    Communicator& operator=(const Communicator&) = delete;
+
+    struct Place {
+        int rank = 0;
+        int ranks = 1;
+    };
+    // Joins the others, in the background.
+    void start_init(const ncclUniqueId& id, Place place);
+    // Whether it is ready, after at most `wait`. Throws BackendError when NCCL refused.
+    bool wait_ready(std::chrono::milliseconds wait);
+
+    // Calls `issue` between ncclGroupStart and ncclGroupEnd, and returns when NCCL has launched all
+    // of it. Under the mutex and with the device, which the caller has: see Launch. Throws
+    // BackendError, TimeoutError; Cancelled when it was.
+    struct Cancelled {};
+    using Issue = std::function<void(ncclComm_t)>;
+    void launch_group(const Issue& issue, const base::Deadline& deadline);
+    // Waits for the mutex, and puts the device in place.
+    class Launch {
+    public:
+        explicit Launch(Communicator& communicator);
+
+    private:
+        std::unique_lock<std::mutex> lock_;
+        DeviceScope device_;
+    };
+    // Throws BackendError unless it is a success, or in progress.
+    void check(ncclResult_t result, const char* call) const;
+
+    // What went wrong in the background; nothing, also while another thread is inside NCCL.
+    std::exception_ptr find_async_error();  // a BackendError
+
+    // From here on every poll ends. Any thread.
+    void cancel() noexcept;
+    // After cancel: stops what is in flight. Whether that was done within `limit`; if not, nothing
+    // but the end of the process is left.
+    bool abort(std::chrono::milliseconds limit) noexcept;
+    // The regular end, nothing being in flight. The others may leave later: what has not ended in
+    // half of `limit` is aborted. False when that did not help either.
+    bool leave(std::chrono::milliseconds limit) noexcept;
+
+    ncclComm_t handle() const noexcept;
+
+private:
+    struct Core;  // shared with the thread, which may be stuck inside NCCL when this goes
+    bool run_on_thread(std::function<void()> task, std::chrono::milliseconds limit) noexcept;
+
+    std::shared_ptr<Core> core_;
+};
+
+}  // namespace ddp::nccl

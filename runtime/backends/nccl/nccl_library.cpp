@@ -1,0 +1,109 @@
+#include "backends/nccl/nccl_library.hpp"
+
+#include <ddp/error.hpp>
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+
+namespace ddp::nccl {
+namespace {
+
+constexpr const char* soname = "libnccl.so.2";
+constexpr const char* variable = "DDP_NCCL_LIBRARY";
+
+template <class Visit>
+void visit_required(NcclLibrary& table, const Visit& visit) {
+    visit("ncclGetVersion", table.get_version);
+    visit("ncclGetErrorString", table.get_error_string);
+    visit("ncclGetLastError", table.get_last_error);
+    visit("ncclGetUniqueId", table.get_unique_id);
+    visit("ncclCommInitRankConfig", table.comm_init_rank_config);
+    visit("ncclCommGetAsyncError", table.comm_get_async_error);
+    visit("ncclCommFinalize", table.comm_finalize);
+    visit("ncclCommDestroy", table.comm_destroy);
+    visit("ncclCommAbort", table.comm_abort);
+    visit("ncclGroupStart", table.group_start);
+    visit("ncclGroupEnd", table.group_end);
+    visit("ncclAllReduce", table.all_reduce);
+    visit("ncclReduce", table.reduce);
+    visit("ncclBroadcast", table.broadcast);
+    visit("ncclAllGather", table.all_gather);
+    visit("ncclReduceScatter", table.reduce_scatter);
+    visit("ncclSend", table.send);
+    visit("ncclRecv", table.recv);
+    visit("ncclRedOpCreatePreMulSum", table.red_op_create_premul_sum);
+    visit("ncclRedOpDestroy", table.red_op_destroy);
+}
+
+template <class Visit>
+void visit_optional(NcclLibrary& table, const Visit& visit) {
+    visit("ncclCommRevoke", table.comm_revoke);
+    visit("ncclMemAlloc", table.mem_alloc);
+    visit("ncclMemFree", table.mem_free);
+}
+
+[[noreturn]] void refuse(const std::string& why, const std::string& remedy) {
+    throw BackendError("nccl", 0, why + "; " + remedy);
+}
+
+int major_of(int version) { return version >= 10000 ? version / 10000 : version / 1000; }
+
+void require_version(const NcclLibrary& library) {
+    if (major_of(library.version) == NCCL_MAJOR) return;
+    refuse(library.name + " is version " + version_text(library.version) + ", this build needs " +
+               std::to_string(NCCL_MAJOR) + ".x",
+           std::string("name another file in ") + variable);
+}
+
+}  // namespace
+
+std::string version_text(int version) {
+    const int rest = version % (version >= 10000 ? 10000 : 1000);  // 2.9 began the longer form
+    return std::to_string(major_of(version)) + "." + std::to_string(rest / 100) + "." +
+           std::to_string(rest % 100);
+}
+
+NcclLibrary NcclLibrary::load(const std::string& path) {
+    NcclLibrary library;
+    library.name = path.empty() ? soname : path;
+    // Never unloaded: it has threads of its own, which outlive communicators.
+    void* const handle = ::dlopen(library.name.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (handle == nullptr) {
+        const char* const why = ::dlerror();
+        refuse(
+            "cannot load " + library.name + " (" + (why != nullptr ? why : "no reason given") + ")",
+            path.empty()
+                ? std::string("install NCCL 2 on this host, or name its file in ") + variable
+                : std::string(variable) + " must name NCCL's file");
+    }
+    std::string missing;
+    const auto resolve = [&]<class Function>(const char* symbol, Function*& function) {
+        function = reinterpret_cast<Function*>(::dlsym(handle, symbol));
+    };
+    visit_optional(library, resolve);
+    visit_required(library, [&](const char* symbol, auto& function) {
+        resolve(symbol, function);
+        if (function == nullptr) missing += (missing.empty() ? "" : ", ") + std::string(symbol);
+    });
+    if (library.get_version != nullptr && library.get_version(&library.version) == ncclSuccess) {
+        require_version(library);  // first: it says more than what is missing
+    }
+    if (!missing.empty()) {
+        refuse(library.name + " has no " + missing,
+               std::string("it is too old (2.14 is the oldest), or not NCCL: name another file "
+                           "in ") +
+                   variable);
+    }
+    return library;
+}
+
+const NcclLibrary& NcclLibrary::load() {
+    static const NcclLibrary library = [] {
+        const char* const path = std::getenv(variable);
+        return load(path != nullptr ? std::string(path) : std::string());
+    }();
+    return library;
+}
+
+}  // namespace ddp::nccl

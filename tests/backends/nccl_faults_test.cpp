@@ -1,0 +1,155 @@
+// What goes wrong inside NCCL, as the stand-in plays it, with ranks as threads: each ends within
+// its deadline, with the right exception on every rank, and with nothing left in flight.
+#include "backends/nccl_ranks.hpp"
+
+#include <ddp/error.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace {
+
+using namespace std::chrono_literals;
+using namespace ddp;
+using namespace ddp::testing;
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+constexpr auto deadline = std::chrono::milliseconds{150};
+constexpr auto much = std::chrono::seconds{20};  // of a busy machine
+constexpr int repetitions = 20;
+constexpr int soak_repetitions = 200;
+
+// The kind and text of what an operation threw.
+std::string error_of(const std::function<void()>& body) {
+    try {
+        body();
+    } catch (const TimeoutError& error) {
+        return std::string("TimeoutError ") + error.what();
+    } catch (const BackendError& error) {
+        return std::string("BackendError ") + error.what();
+    }
+    return "none";
+}
+
+// Two operations that end well, then one that does not.
+std::string third_all_reduce(NcclThread& own) {
+    const auto values = own.make(1'000, 1.0F);
+    own.all_reduce(values)->wait();
+    own.all_reduce(values)->wait();
+    const auto begin = base::Deadline::Clock::now();
+    const std::string error =
+        error_of([&] { own.all_reduce(values, ReduceOp::sum, deadline)->wait(); });
+    EXPECT_LT(base::Deadline::Clock::now() - begin, deadline + much);
+    EXPECT_EQ(error_of([&] { own.all_reduce(values)->wait(); }), error) << "the group stays failed";
+    EXPECT_THROW(own.backend->require_healthy(), Error);
+    return error;
+}
+
+constexpr const char* name_of_third =
+    "nccl: all_reduce of 1000 float32 (sum), operation 3 (4000 bytes)";
+
+void hang_once(const ThreadsSetup& setup = {}) {
+    const ScopedKnob fault("FAULTS", "hang:1:2", setup.library);
+    on_nccl_threads(
+        2,
+        [](NcclThread& own) {
+            EXPECT_THAT(third_all_reduce(own),
+                        AllOf(StartsWith("TimeoutError " + std::string(name_of_third)),
+                              HasSubstr("did not end within 150 ms on rank " +
+                                        std::to_string(own.place.rank))));
+        },
+        setup);
+}
+
+void meet_an_async_error_once() {
+    const ScopedKnob fault("FAULTS", "error:1:2:2");  // ncclSystemError
+    on_nccl_threads(2, [](NcclThread& own) {
+        const std::string kind = own.place.rank == 1 ? "BackendError " : "TimeoutError ";
+        const std::string error = third_all_reduce(own);
+        EXPECT_THAT(error, AnyOf(StartsWith(kind + name_of_third),
+                                 StartsWith("TimeoutError " + std::string(name_of_third))));
+    });
+}
+
+void fail_a_call_once() {
+    const ScopedKnob fault("FAULTS", "fail:0:2:3");  // ncclInternalError
+    on_nccl_threads(2, [](NcclThread& own) {
+        const std::string kind = own.place.rank == 0 ? "BackendError " : "TimeoutError ";
+        EXPECT_THAT(third_all_reduce(own), StartsWith(kind + name_of_third));
+    });
+}
+
+TEST(NcclFaults, AHangEndsAtTheDeadline) {
+    for (int i = 0; i < repetitions; ++i) hang_once();
+}
+TEST(NcclFaults, AHangEndsAtTheDeadlineWithoutRevoke) {
+    hang_once({.library = stand_in_path("libnccl_stand_in_older.so")});
+}
+TEST(NcclFaults, AnErrorInTheBackgroundEndsTheGroup) {
+    for (int i = 0; i < repetitions; ++i) meet_an_async_error_once();
+}
+TEST(NcclFaults, ARefusedCallEndsTheGroup) {
+    for (int i = 0; i < repetitions; ++i) fail_a_call_once();
+}
+TEST(NcclFaults, Soak) {
+    for (int i = 0; i < soak_repetitions; ++i) {
+        hang_once();
+        meet_an_async_error_once();
+        fail_a_call_once();
+    }
+}
+
+// The launch itself does not come to an end.
+TEST(NcclFaults, ALaunchThatHangsEndsAtTheDeadline) {
+    on_nccl_threads(1, [](NcclThread& own) {
+        const auto values = own.make(1'000, 1.0F);
+        own.all_reduce(values)->wait();
+        const ScopedKnob delay("LAUNCH_DELAY_US", "60000000");
+        EXPECT_THAT(
+            error_of([&] { own.all_reduce(values, ReduceOp::sum, deadline)->wait(); }),
+            AllOf(StartsWith("TimeoutError nccl: all_reduce of 1000 float32 (sum), operation 2"),
+                  HasSubstr("did not launch it within 150 ms")));
+    });
+}
+
+TEST(NcclFaults, WaitingOperationsAllEndWithTheFirstError) {
+    const ScopedKnob fault("FAULTS", "hang:0:0");
+    on_nccl_threads(2, [](NcclThread& own) {
+        std::vector<std::unique_ptr<backends::DeviceOperation>> operations;
+        const auto values = own.make(100, 1.0F);
+        for (int i = 0; i < 5; ++i) {
+            operations.push_back(own.all_reduce(values, ReduceOp::sum, deadline));
+        }
+        std::string first;
+        for (const auto& operation : operations) {
+            const std::string error = error_of([&] { operation->wait(); });
+            EXPECT_THAT(error, HasSubstr("operation 1 (400 bytes)"));
+            if (first.empty()) first = error;
+            EXPECT_EQ(error, first);
+            EXPECT_TRUE(operation->is_completed());
+        }
+    });
+}
+
+using NcclFaultsDeathTest = ::testing::Test;
+
+TEST(NcclFaultsDeathTest, AnAbortThatHangsEndsTheProcess) {
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
+    const auto die = [] {
+        const ScopedKnob faults("FAULTS", "hang:0:0,hang:0:abort");
+        on_nccl_threads(1,
+                        [](NcclThread& own) {
+                            const auto values = own.make(100, 1.0F);
+                            static_cast<void>(error_of(
+                                [&] { own.all_reduce(values, ReduceOp::sum, 50ms)->wait(); }));
+                        },
+                        {.limit = 200ms});
+    };
+    EXPECT_EXIT(die(), ::testing::ExitedWithCode(83),
+                "could not be aborted within 200 ms; the process ends itself");
+}
+
+}  // namespace

@@ -1,0 +1,63 @@
+#include "backends/nccl/nccl_library.hpp"
+
+#include "support/stand_in_library.hpp"
+
+#include <ddp/error.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace {
+
+using ddp::nccl::NcclLibrary;
+using ddp::nccl::version_text;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using namespace ddp::testing;
+
+std::string refusal_of(const std::string& path) {
+    try {
+        NcclLibrary::load(path);
+    } catch (const ddp::BackendError& error) {
+        return error.what();
+    }
+    return "loaded";
+}
+
+TEST(NcclLibrary, HasAllThatTheLibraryHas) {
+    const NcclLibrary library = NcclLibrary::load(stand_in_path());
+    EXPECT_EQ(library.version, 22809);
+    EXPECT_NE(library.all_reduce, nullptr);
+    EXPECT_NE(library.comm_revoke, nullptr);
+    EXPECT_NE(library.mem_alloc, nullptr);
+}
+
+TEST(NcclLibrary, DoesWithoutWhatIsOptional) {
+    const NcclLibrary library = NcclLibrary::load(stand_in_path("libnccl_stand_in_older.so"));
+    EXPECT_NE(library.all_reduce, nullptr);
+    EXPECT_EQ(library.comm_revoke, nullptr);
+    EXPECT_EQ(library.mem_alloc, nullptr);
+}
+
+TEST(NcclLibrary, SaysInOneLineWhatIsMissingAndWhatToDo) {
+    const std::string broken = refusal_of(stand_in_path("libnccl_stand_in_broken.so"));
+    EXPECT_THAT(broken, AllOf(HasSubstr("libnccl_stand_in_broken.so has no ncclAllReduce;"),
+                              HasSubstr("DDP_NCCL_LIBRARY"), Not(HasSubstr("\n"))));
+    const std::string absent = refusal_of("/nowhere/libnccl.so");
+    EXPECT_THAT(absent,
+                AllOf(HasSubstr("cannot load /nowhere/libnccl.so"),
+                      HasSubstr("DDP_NCCL_LIBRARY must name NCCL's file"), Not(HasSubstr("\n"))));
+}
+
+TEST(NcclLibrary, RefusesAnotherMajor) {
+    const ScopedKnob version("VERSION", "30102");
+    EXPECT_THAT(refusal_of(stand_in_path()), HasSubstr("is version 3.1.2, this build needs 2.x"));
+}
+
+TEST(NcclLibrary, ReadsBothFormsOfVersions) {
+    EXPECT_EQ(version_text(22809), "2.28.9");
+    EXPECT_EQ(version_text(2708), "2.7.8");
+}
+
+}  // namespace
