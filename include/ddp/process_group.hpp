@@ -106,15 +106,16 @@ public:
     Work barrier();
 
     // Point to point, beside the collectives and without order to them. The n-th send to a rank
-    // meets its n-th recv from this one, of the same bytes. A batch is done when all of it is.
+    // meets its n-th recv from this one, of the same bytes. A batch is done when all of it is. On
+    // GPUs all operations of a group are in one order: what waits for each other goes in one batch.
     Work send(const TensorView& tensor, Peer to, Stream stream = {});
     Work recv(const TensorView& tensor, Peer from, Stream stream = {});
     Work batch_send_recv(std::span<const P2POp> transfers, Stream stream = {});
 
     // Zeroed memory that collectives of this group need not copy (on shm: shared between the
-    // ranks). Collective; blocks; the same shape and dtype on all ranks. It may outlive the group.
-    // Throws SystemError, on every rank, when there is not enough.
-    Tensor allocate(const Shape& shape, DType dtype);
+    // ranks), of the CPU or of device(). Collective; blocks; the same shape and dtype on all ranks.
+    // It may outlive the group. Throws SystemError, on every rank, when there is not enough.
+    Tensor allocate(const Shape& shape, DType dtype, const Device& where = {});
 
     // Groups of some of the ranks, with the same backend. Collective over this group; they block.
     ProcessGroup split(const SplitOptions& options);

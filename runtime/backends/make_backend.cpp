@@ -1,5 +1,6 @@
 #include "backends/make_backend.hpp"
 
+#include "backends/device_half.hpp"
 #include "backends/gloo/make_gloo.hpp"
 #include "backends/shm/shared_region.hpp"
 #include "backends/shm/shm_backend.hpp"
@@ -9,7 +10,6 @@
 #include "base/unique_fd.hpp"
 
 #include <ddp/error.hpp>
-#include <ddp/version.hpp>
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -45,22 +45,37 @@ std::string host_id() {
     return base::host_name() + "/" + std::string(id.substr(0, id.find('\n')));
 }
 
-// What one rank publishes: what it wants, and why it cannot have it (empty: it can).
+using GpuState = nccl::Standing::State;
+
+// What one rank wants, and whether it has a GPU for it: a number in the region's block.
+struct Wish {
+    ddp::Backend wanted = ddp::Backend::automatic;
+    GpuState gpu = GpuState::none;
+
+    std::uint32_t encode() const {
+        return static_cast<std::uint32_t>(wanted) | static_cast<std::uint32_t>(gpu) << 8;
+    }
+    static Wish decode(std::uint32_t number) {
+        return {static_cast<ddp::Backend>(number & 0xff), static_cast<GpuState>(number >> 8)};
+    }
+};
+
+// What one rank publishes: its wish, and why it cannot have what CPU memory takes (empty: it can).
 struct Standing {
-    ddp::Backend wanted;
+    Wish wish;
     std::string host;
     std::string shm_refusal;
-    std::string other_refusal;  // of gloo, or of nccl where that is wanted
+    std::string other_refusal;  // of gloo
 
     std::string encode() const {
-        return std::to_string(static_cast<int>(wanted)) + "\n" + host + "\n" + shm_refusal + "\n" +
+        return std::to_string(wish.encode()) + "\n" + host + "\n" + shm_refusal + "\n" +
                other_refusal;
     }
     static Standing decode(const std::string& text) {
         const std::size_t first = text.find('\n');
         const std::size_t second = text.find('\n', first + 1);
         const std::size_t third = text.find('\n', second + 1);
-        return {static_cast<ddp::Backend>(std::stoi(text.substr(0, first))),
+        return {Wish::decode(static_cast<std::uint32_t>(std::stoul(text.substr(0, first)))),
                 text.substr(first + 1, second - first - 1),
                 text.substr(second + 1, third - second - 1), text.substr(third + 1)};
     }
@@ -173,10 +188,10 @@ std::vector<Standing> exchange(const GroupContext& group, const Standing& mine,
 
 void require_same_wish(const std::vector<Standing>& all) {
     for (std::size_t rank = 1; rank < all.size(); ++rank) {
-        if (all[rank].wanted == all[0].wanted) continue;
+        if (all[rank].wish.wanted == all[0].wish.wanted) continue;
         throw UsageError("init_process_group: rank 0 asks for backend " +
-                         std::string(ddp::to_string(all[0].wanted)) + ", rank " +
-                         std::to_string(rank) + " for " + ddp::to_string(all[rank].wanted) +
+                         std::string(ddp::to_string(all[0].wish.wanted)) + ", rank " +
+                         std::to_string(rank) + " for " + ddp::to_string(all[rank].wish.wanted) +
                          "; all ranks must ask for the same");
     }
 }
@@ -201,25 +216,14 @@ std::string list_refusals(const std::vector<Standing>& all, std::string Standing
                      (shm_refusals.empty() ? "" : "; nor shm: " + shm_refusals));
 }
 
-std::string list_built() { return gloo::refusal_of_build().empty() ? "shm, gloo" : "shm"; }
-
-// Nothing when this build has what may be needed beside shm.
-std::string refusal_of_build(ddp::Backend wanted) {
-    switch (wanted) {
-        case ddp::Backend::shm:
-            return {};
-        case ddp::Backend::automatic:
-        case ddp::Backend::gloo:
-            return gloo::refusal_of_build();
-        case ddp::Backend::nccl:
-            return "ddp " + std::string(version()) +
-                   " is built without it (it has: " + list_built() + ")";
-    }
-    return {};
+// Beside NCCL, CPU memory is moved as if nothing had been asked for.
+ddp::Backend cpu_backend_of(ddp::Backend wanted) {
+    return wanted == ddp::Backend::nccl ? ddp::Backend::automatic : wanted;
 }
 
 bool may_be_shm(ddp::Backend wanted) {
-    return wanted == ddp::Backend::automatic || wanted == ddp::Backend::shm;
+    const ddp::Backend cpu = cpu_backend_of(wanted);
+    return cpu == ddp::Backend::automatic || cpu == ddp::Backend::shm;
 }
 
 // Null, and the reason in `refusal`, when this rank cannot have it.
@@ -228,7 +232,7 @@ std::shared_ptr<shm::SharedRegion> try_region(const GroupContext& group, Standin
     if (group.me.world_size == 1) return shm::SharedRegion::create(1, tuning_for(group));
     try {
         auto region = meet_in_region(group, mine.host, deadline);
-        region->introduce(group.me.rank, static_cast<std::uint32_t>(mine.wanted));
+        region->introduce(group.me.rank, mine.wish.encode());
         return region;
     } catch (const TimeoutError&) {
         throw_missing(group, deadline);
@@ -274,8 +278,7 @@ std::vector<Standing> meet(const GroupContext& group, const shm::SharedRegion* r
     } else if (all_come(group, *region, deadline)) {
         std::vector<Standing> all;
         for (int rank = 0; rank < group.me.world_size; ++rank) {
-            const std::uint32_t wanted = region->block(rank).wanted;
-            all.push_back({static_cast<ddp::Backend>(wanted), mine.host, {}, {}});
+            all.push_back({Wish::decode(region->block(rank).wanted), mine.host, {}, {}});
         }
         return all;
     }
@@ -321,26 +324,35 @@ std::unique_ptr<Backend> make_gloo(const GroupContext& group, std::vector<Standi
     return backend;
 }
 
-std::unique_ptr<Backend> agree(const GroupContext& group, std::shared_ptr<shm::SharedRegion> region,
-                               const Standing& mine, const base::Deadline& deadline) {
+struct Chosen {
+    std::unique_ptr<Backend> backend;
+    std::vector<GpuState> gpus;  // by rank
+};
+
+Chosen agree(const GroupContext& group, std::shared_ptr<shm::SharedRegion> region,
+             const Standing& mine, const base::Deadline& deadline) {
+    const ddp::Backend cpu = cpu_backend_of(group.wanted);
     const std::vector<Standing> all = meet(group, region.get(), mine, deadline);
     require_same_wish(all);
+    std::vector<GpuState> gpus;
+    for (const Standing& one : all) gpus.push_back(one.wish.gpu);
     const std::string no_shm = list_refusals(all, &Standing::shm_refusal);
-    if (region && no_shm.empty()) return make_shm(group, std::move(region));
-    if (group.wanted == ddp::Backend::shm) throw_refused(group.wanted, no_shm, {});
-    const ddp::Backend wanted =
-        group.wanted == ddp::Backend::automatic ? ddp::Backend::gloo : group.wanted;
-    const std::string no_other = list_refusals(all, &Standing::other_refusal);
-    if (!no_other.empty()) throw_refused(wanted, no_other, no_shm);
+    if (region && no_shm.empty()) return {make_shm(group, std::move(region)), gpus};
+    if (cpu == ddp::Backend::shm) throw_refused(cpu, no_shm, {});
+    const std::string no_gloo = list_refusals(all, &Standing::other_refusal);
+    if (!no_gloo.empty()) throw_refused(ddp::Backend::gloo, no_gloo, no_shm);
     region.reset();
-    const bool fell_back = group.wanted == ddp::Backend::automatic &&
-                           group.me.rank == lowest_rank && all.front().host == all.back().host;
+    const bool fell_back = cpu == ddp::Backend::automatic && group.me.rank == lowest_rank &&
+                           all.front().host == all.back().host;
     if (fell_back) base::log_warn("backends", "gloo on one host, as shm cannot be had: " + no_shm);
-    return make_gloo(group, all, deadline);
+    return {make_gloo(group, all, deadline), gpus};
 }
 
-std::unique_ptr<Backend> choose(const GroupContext& group, const base::Deadline& deadline) {
-    Standing mine{group.wanted, host_id(), {}, refusal_of_build(group.wanted)};
+Chosen choose(const GroupContext& group, GpuState gpu, const base::Deadline& deadline) {
+    Standing mine{{group.wanted, gpu}, host_id(), {}, {}};
+    if (cpu_backend_of(group.wanted) != ddp::Backend::shm) {
+        mine.other_refusal = gloo::refusal_of_build();
+    }
     std::shared_ptr<shm::SharedRegion> region;
     if (may_be_shm(group.wanted)) {
         static_cast<void>(
@@ -360,14 +372,21 @@ std::unique_ptr<Backend> choose(const GroupContext& group, const base::Deadline&
 
 }  // namespace
 
-std::unique_ptr<Backend> make_backend(const GroupContext& group, const base::Deadline& deadline) {
+Halves make_backends(const GroupContext& group, const base::Deadline& deadline) {
     if (group.me.world_size > 1) group.store->set(here_key(group.me.rank), "");
-    auto backend = choose(group, deadline);
+    const nccl::Standing mine =
+        may_use_gpus(group.wanted) ? nccl::find_standing(group.me) : nccl::Standing{};
+    Chosen chosen = choose(group, mine.state, deadline);
+    Halves halves{std::move(chosen.backend), nullptr, {}};
+    auto half = make_device_half(group, mine, chosen.gpus, halves.cpu, deadline);
+    halves.device = std::move(half.backend);
+    halves.no_device = std::move(half.refusal);
     if (base::log_enabled(base::LogLevel::debug)) {
-        base::log_debug("backends", std::string(ddp::to_string(backend->kind())) + " for " +
+        base::log_debug("backends", std::string(ddp::to_string(halves.cpu->kind())) +
+                                        (halves.device ? " and nccl" : "") + " for " +
                                         std::to_string(group.me.world_size) + " ranks");
     }
-    return backend;
+    return halves;
 }
 
 }  // namespace ddp::backends

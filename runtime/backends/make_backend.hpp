@@ -4,6 +4,7 @@
 #pragma once
 
 #include "backends/backend.hpp"
+#include "backends/device_backend.hpp"
 #include "base/deadline.hpp"
 
 #include <ddp/store.hpp>
@@ -12,6 +13,7 @@
 #include <atomic>
 #include <memory>
 #include <span>
+#include <string>
 
 namespace ddp::backends {
 
@@ -26,9 +28,17 @@ struct GroupContext {
     std::span<const int> job_ranks = {};
 };
 
-// `automatic` is shm on one host and gloo between hosts. Collective. Throws UsageError that names
-// each rank, host and reason that stand in the way (the same on every rank), TimeoutError that
-// names the ranks that did not come.
-std::unique_ptr<Backend> make_backend(const GroupContext& group, const base::Deadline& deadline);
+// What moves a group's bytes: a tensor's device chooses.
+struct Halves {
+    std::shared_ptr<Backend> cpu;
+    std::unique_ptr<DeviceBackend> device;  // null: CPU memory only
+    std::string no_device;                  // why; empty when there is nothing to say
+};
+
+// For CPU memory `automatic` is shm on one host and gloo between hosts, and likewise beside `nccl`.
+// For GPUs it is NCCL where all ranks can have it; `nccl` insists. Collective. Throws UsageError
+// that names each rank, host and reason that stand in the way (the same on every rank),
+// TimeoutError that names the ranks that did not come, and as nccl::make_backend.
+Halves make_backends(const GroupContext& group, const base::Deadline& deadline);
 
 }  // namespace ddp::backends

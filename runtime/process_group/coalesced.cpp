@@ -47,10 +47,34 @@ process_group::CollectiveOperation::Body on_all(std::span<const TensorView> tens
     };
 }
 
+void require_together(const ProcessGroup::Impl& group, std::span<const TensorView> tensors,
+                      const char* operation) {
+    for (const TensorView& tensor : tensors) {
+        group.require_reachable(tensor, operation);
+        group.require_one_place(tensors[0], tensor, operation);
+    }
+}
+
+bool is_on_device(std::span<const TensorView> tensors) {
+    return !tensors.empty() && tensors[0].device.type == DeviceType::cuda;
+}
+
+// There they need no packing: NCCL takes many as one.
+std::vector<Call> one_by_one(std::span<const TensorView> tensors, const Call& call) {
+    std::vector<Call> calls;
+    for (const TensorView& tensor : tensors) {
+        Call& one = calls.emplace_back(call);
+        one.elements = tensor.bytes() / size_of(call.dtype);
+        one.input = one.output = tensor.data;
+    }
+    return calls;
+}
+
 }  // namespace
 
-Work ProcessGroup::all_reduce_coalesced(std::span<const TensorView> tensors, ReduceOp op, Stream) {
-    for (const TensorView& tensor : tensors) require_cpu(tensor, "all_reduce_coalesced");
+Work ProcessGroup::all_reduce_coalesced(std::span<const TensorView> tensors, ReduceOp op,
+                                        Stream stream) {
+    require_together(*impl_, tensors, "all_reduce_coalesced");
     const DType dtype = tensors.empty() ? DType::float32 : tensors[0].dtype;
     for (const TensorView& tensor : tensors) {
         if (tensor.dtype == dtype) continue;
@@ -66,11 +90,13 @@ Work ProcessGroup::all_reduce_coalesced(std::span<const TensorView> tensors, Red
                     .dtype = dtype,
                     .op = op,
                     .elements = total_bytes(tensors) / size_of(dtype)};
+    if (is_on_device(tensors)) return impl_->start_on_device(one_by_one(tensors, call), stream);
     return impl_->start(call, on_all(tensors, call));
 }
 
-Work ProcessGroup::broadcast_coalesced(std::span<const TensorView> tensors, Root root, Stream) {
-    for (const TensorView& tensor : tensors) require_cpu(tensor, "broadcast_coalesced");
+Work ProcessGroup::broadcast_coalesced(std::span<const TensorView> tensors, Root root,
+                                       Stream stream) {
+    require_together(*impl_, tensors, "broadcast_coalesced");
     if (root.rank < 0 || root.rank >= size()) {
         throw UsageError("broadcast_coalesced: root " + std::to_string(root.rank) +
                          " is not a rank of a group of " + std::to_string(size()));
@@ -79,6 +105,7 @@ Work ProcessGroup::broadcast_coalesced(std::span<const TensorView> tensors, Root
                     .dtype = DType::uint8,
                     .root = root.rank,
                     .elements = total_bytes(tensors)};
+    if (is_on_device(tensors)) return impl_->start_on_device(one_by_one(tensors, call), stream);
     return impl_->start(call, on_all(tensors, call));
 }
 

@@ -87,12 +87,15 @@ std::uint32_t next_group_number() {
 }
 
 void ProcessGroup::Impl::join(Backend wanted, const base::Deadline& deadline) {
-    backend = backends::make_backend({.me = me,
-                                      .store = store.get(),
-                                      .wanted = wanted,
-                                      .agent_abort = &control->header().abort_word,
-                                      .job_ranks = job_ranks},
-                                     deadline);
+    backends::Halves halves = backends::make_backends({.me = me,
+                                                       .store = store.get(),
+                                                       .wanted = wanted,
+                                                       .agent_abort = &control->header().abort_word,
+                                                       .job_ranks = job_ranks},
+                                                      deadline);
+    backend = std::move(halves.cpu);
+    device = std::move(halves.device);
+    no_device = std::move(halves.no_device);
     collectives =
         std::make_unique<process_group::CollectiveQueue>(backend, control->own_page(), number);
     transfers = std::make_shared<process_group::TransferQueue>(backend);

@@ -23,7 +23,8 @@ Work ProcessGroup::recv(const TensorView& tensor, Peer from, Stream stream) {
     return batch_send_recv({&op, 1}, stream);
 }
 
-Work ProcessGroup::batch_send_recv(std::span<const P2POp> transfers, Stream) {
+Work ProcessGroup::batch_send_recv(std::span<const P2POp> transfers, Stream stream) {
+    if (transfers.empty()) return {};
     std::vector<backends::Transfer> calls;
     calls.reserve(transfers.size());
     for (const P2POp& op : transfers) {
@@ -33,12 +34,18 @@ Work ProcessGroup::batch_send_recv(std::span<const P2POp> transfers, Stream) {
                              std::to_string(size()) + " (this is rank " + std::to_string(rank()) +
                              ")");
         }
-        if (op.tensor.device.type != DeviceType::cpu) {
-            require_cpu(op.tensor, describe(op).c_str());
+        if (op.tensor.device != Device{} || transfers[0].tensor.device != Device{}) {
+            const std::string operation = describe(op);
+            impl_->require_reachable(op.tensor, operation.c_str());
+            impl_->require_one_place(transfers[0].tensor, op.tensor, operation.c_str());
         }
         calls.push_back({sends ? backends::Direction::send : backends::Direction::receive,
                          op.peer.rank, op.tensor.data, op.tensor.bytes()});
     }
+    if (transfers[0].tensor.device.type == DeviceType::cuda) {
+        return impl_->start_on_device(calls, stream);
+    }
+    impl_->require_healthy();
     return Work(impl_->transfers->start(calls, impl_->timeout));
 }
 

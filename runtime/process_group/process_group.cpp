@@ -8,12 +8,6 @@
 
 namespace ddp {
 
-void require_cpu(const TensorView& tensor, const char* operation) {
-    if (tensor.device.type == DeviceType::cpu) return;
-    throw UsageError(std::string(operation) + ": the tensor is on " + to_string(tensor.device) +
-                     ", but this group's backend moves CPU memory only");
-}
-
 namespace {
 
 using backends::Call;
@@ -35,9 +29,11 @@ void require_parts(const TensorView& whole, const TensorView& part, int parts,
                      " elements, not " + std::to_string(whole.numel()));
 }
 
-void require_pair(const TensorView& input, const TensorView& output, const char* operation) {
-    require_cpu(input, operation);
-    require_cpu(output, operation);
+void require_pair(const ProcessGroup::Impl& group, const TensorView& input,
+                  const TensorView& output, const char* operation) {
+    group.require_reachable(input, operation);
+    group.require_reachable(output, operation);
+    group.require_one_place(input, output, operation);
     require_same_dtype(input, output, operation);
 }
 
@@ -87,8 +83,12 @@ int ProcessGroup::local_size() const noexcept { return impl_->me.local_world_siz
 Shard ProcessGroup::shard() const noexcept {
     return {static_cast<std::size_t>(rank()), static_cast<std::size_t>(size())};
 }
-Device ProcessGroup::device() const noexcept { return {}; }
-Backend ProcessGroup::backend() const noexcept { return impl_->backend->kind(); }
+Device ProcessGroup::device() const noexcept {
+    return impl_->device ? impl_->device->device() : Device{};
+}
+Backend ProcessGroup::backend() const noexcept {
+    return impl_->device ? Backend::nccl : impl_->backend->kind();
+}
 std::chrono::milliseconds ProcessGroup::timeout() const noexcept { return impl_->timeout; }
 
 void ProcessGroup::publish_progress(std::int64_t step, double steps_per_second) noexcept {
@@ -102,11 +102,12 @@ Work ProcessGroup::all_reduce(const TensorView& tensor, ReduceOp op, Stream stre
 }
 
 Work ProcessGroup::all_reduce(const TensorView& input, const TensorView& output, ReduceOp op,
-                              Stream) {
-    require_pair(input, output, "all_reduce");
+                              Stream stream) {
+    require_pair(*impl_, input, output, "all_reduce");
     require_parts(output, input, 1, "all_reduce");
     require_defined(op, input, "all_reduce");
-    return impl_->start(call_of(Collective::all_reduce, input, output, input.numel(), op));
+    return impl_->start(call_of(Collective::all_reduce, input, output, input.numel(), op),
+                        input.device, stream);
 }
 
 void ProcessGroup::all_reduce_number(const TensorView& number, ReduceOp op) {
@@ -115,36 +116,37 @@ void ProcessGroup::all_reduce_number(const TensorView& number, ReduceOp op) {
 }
 
 Work ProcessGroup::reduce(const TensorView& input, const TensorView& output, Root root, ReduceOp op,
-                          Stream) {
+                          Stream stream) {
     require_root(root, size(), "reduce");
     if (rank() == root.rank) {
-        require_pair(input, output, "reduce");
+        require_pair(*impl_, input, output, "reduce");
         require_parts(output, input, 1, "reduce");
     }
-    require_cpu(input, "reduce");
+    impl_->require_reachable(input, "reduce");
     require_defined(op, input, "reduce");
     Call call = call_of(Collective::reduce, input, output, input.numel(), op);
     call.root = root.rank;
-    return impl_->start(call);
+    return impl_->start(call, input.device, stream);
 }
 
-Work ProcessGroup::broadcast(const TensorView& tensor, Root root, Stream) {
-    require_cpu(tensor, "broadcast");
+Work ProcessGroup::broadcast(const TensorView& tensor, Root root, Stream stream) {
+    impl_->require_reachable(tensor, "broadcast");
     require_root(root, size(), "broadcast");
     Call call = call_of(Collective::broadcast, tensor, tensor, tensor.numel());
     call.root = root.rank;
-    return impl_->start(call);
+    return impl_->start(call, tensor.device, stream);
 }
 
-Work ProcessGroup::all_gather(const TensorView& input, const TensorView& output, Stream) {
-    require_pair(input, output, "all_gather");
+Work ProcessGroup::all_gather(const TensorView& input, const TensorView& output, Stream stream) {
+    require_pair(*impl_, input, output, "all_gather");
     require_parts(output, input, size(), "all_gather");
-    return impl_->start(call_of(Collective::all_gather, input, output, input.numel()));
+    return impl_->start(call_of(Collective::all_gather, input, output, input.numel()), input.device,
+                        stream);
 }
 
 Work ProcessGroup::all_gather(const TensorView& input, const TensorView& output,
-                              std::span<const std::size_t> counts, Stream) {
-    require_pair(input, output, "all_gather");
+                              std::span<const std::size_t> counts, Stream stream) {
+    require_pair(*impl_, input, output, "all_gather");
     require_counts(counts, output, size(), "all_gather", "output");
     if (counts[static_cast<std::size_t>(rank())] != input.numel()) {
         throw UsageError("all_gather: this rank gives " + std::to_string(input.numel()) +
@@ -154,44 +156,47 @@ Work ProcessGroup::all_gather(const TensorView& input, const TensorView& output,
     Call call = call_of(Collective::all_gather, input, output, 0);
     call.parts =
         std::make_shared<backends::Parts>(backends::Parts{{counts.begin(), counts.end()}, {}});
-    return impl_->start(call);
+    return impl_->start(call, input.device, stream);
 }
 
-Work ProcessGroup::gather(const TensorView& input, const TensorView& output, Root root, Stream) {
+Work ProcessGroup::gather(const TensorView& input, const TensorView& output, Root root,
+                          Stream stream) {
     require_root(root, size(), "gather");
     if (rank() == root.rank) {
-        require_pair(input, output, "gather");
+        require_pair(*impl_, input, output, "gather");
         require_parts(output, input, size(), "gather");
     }
-    require_cpu(input, "gather");
+    impl_->require_reachable(input, "gather");
     Call call = call_of(Collective::gather, input, output, input.numel());
     call.root = root.rank;
-    return impl_->start(call);
+    return impl_->start(call, input.device, stream);
 }
 
-Work ProcessGroup::scatter(const TensorView& input, const TensorView& output, Root root, Stream) {
+Work ProcessGroup::scatter(const TensorView& input, const TensorView& output, Root root,
+                           Stream stream) {
     require_root(root, size(), "scatter");
     if (rank() == root.rank) {
-        require_pair(input, output, "scatter");
+        require_pair(*impl_, input, output, "scatter");
         require_parts(input, output, size(), "scatter");
     }
-    require_cpu(output, "scatter");
+    impl_->require_reachable(output, "scatter");
     Call call = call_of(Collective::scatter, input, output, output.numel());
     call.dtype = output.dtype;
     call.root = root.rank;
-    return impl_->start(call);
+    return impl_->start(call, output.device, stream);
 }
 
 Work ProcessGroup::reduce_scatter(const TensorView& input, const TensorView& output, ReduceOp op,
-                                  Stream) {
-    require_pair(input, output, "reduce_scatter");
+                                  Stream stream) {
+    require_pair(*impl_, input, output, "reduce_scatter");
     require_parts(input, output, size(), "reduce_scatter");
     require_defined(op, input, "reduce_scatter");
-    return impl_->start(call_of(Collective::reduce_scatter, input, output, output.numel(), op));
+    return impl_->start(call_of(Collective::reduce_scatter, input, output, output.numel(), op),
+                        input.device, stream);
 }
 
-Work ProcessGroup::all_to_all(const TensorView& input, const TensorView& output, Stream) {
-    require_pair(input, output, "all_to_all");
+Work ProcessGroup::all_to_all(const TensorView& input, const TensorView& output, Stream stream) {
+    require_pair(*impl_, input, output, "all_to_all");
     const std::size_t part = input.numel() / static_cast<std::size_t>(size());
     if (part * static_cast<std::size_t>(size()) != input.numel()) {
         throw UsageError("all_to_all: " + std::to_string(input.numel()) +
@@ -199,18 +204,18 @@ Work ProcessGroup::all_to_all(const TensorView& input, const TensorView& output,
                          " equal parts; give SplitSizes");
     }
     require_parts(output, input, 1, "all_to_all");
-    return impl_->start(call_of(Collective::all_to_all, input, output, part));
+    return impl_->start(call_of(Collective::all_to_all, input, output, part), input.device, stream);
 }
 
 Work ProcessGroup::all_to_all(const TensorView& input, const TensorView& output,
-                              const SplitSizes& sizes, Stream) {
-    require_pair(input, output, "all_to_all");
+                              const SplitSizes& sizes, Stream stream) {
+    require_pair(*impl_, input, output, "all_to_all");
     require_counts(sizes.input, input, size(), "all_to_all", "input");
     require_counts(sizes.output, output, size(), "all_to_all", "output");
     Call call = call_of(Collective::all_to_all, input, output, 0);
     call.parts = std::make_shared<backends::Parts>(backends::Parts{
         {sizes.input.begin(), sizes.input.end()}, {sizes.output.begin(), sizes.output.end()}});
-    return impl_->start(call);
+    return impl_->start(call, input.device, stream);
 }
 
 Work ProcessGroup::barrier() { return impl_->start({.kind = Collective::barrier}); }
@@ -231,7 +236,8 @@ std::size_t bytes_of(const Shape& shape, DType dtype) {
 
 }  // namespace
 
-Tensor ProcessGroup::allocate(const Shape& shape, DType dtype) {
+Tensor ProcessGroup::allocate(const Shape& shape, DType dtype, const Device& where) {
+    impl_->require_reachable(TensorView(nullptr, shape, dtype, where), "allocate");
     const std::size_t bytes = bytes_of(shape, dtype);
     const Call shown{.kind = Collective::allocate, .dtype = dtype, .elements = shape.numel()};
     std::shared_ptr<void> memory;
@@ -239,13 +245,15 @@ Tensor ProcessGroup::allocate(const Shape& shape, DType dtype) {
     impl_->run(shown, [&](backends::Backend& backend, std::uint64_t sequence,
                           const base::Deadline& deadline) {
         try {
-            memory = backend.allocate(bytes, sequence, deadline);
+            memory = where.type == DeviceType::cpu
+                         ? backend.allocate(bytes, sequence, deadline)
+                         : impl_->allocate_on_device(bytes, sequence, deadline);
         } catch (const SystemError&) {
             refused = std::current_exception();
         }
     });
     if (refused) std::rethrow_exception(refused);
-    return {TensorView(memory.get(), shape, dtype), memory};
+    return {TensorView(memory.get(), shape, dtype, where), memory};
 }
 
 }  // namespace ddp

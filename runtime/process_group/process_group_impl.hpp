@@ -2,6 +2,7 @@
 // stopped, then the memory and the store go that their operations used.
 #pragma once
 
+#include "backends/device_backend.hpp"
 #include "base/deadline.hpp"
 #include "contract/control_page.hpp"
 #include "process_group/collective_queue.hpp"
@@ -13,6 +14,7 @@
 
 #include <chrono>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -31,13 +33,44 @@ public:
     // it no rank needs the store for this group's own coming together.
     void join(Backend wanted, const base::Deadline& deadline);
 
-    Work start(const backends::Call& call, process_group::CollectiveOperation::Body&& body = {}) {
-        return Work(collectives->start(call, timeout, std::move(body)));
+    // Throws UsageError that begins with `operation` for memory that no half of the group moves.
+    void require_reachable(const TensorView& tensor, const char* operation) const {
+        if (tensor.device.type != DeviceType::cpu) require_own_device(tensor, operation);
     }
-    void run(const backends::Call& call, process_group::CollectiveOperation::Body&& body = {}) {
-        collectives->run(call, timeout, std::move(body));
+    // Likewise, when one of them is the CPU's and the other a GPU's; both are reachable.
+    void require_one_place(const TensorView& a, const TensorView& b, const char* operation) const {
+        if (a.device != b.device) throw_two_places(a, b, operation);
     }
 
+    // Of CPU memory.
+    Work start(const backends::Call& call, process_group::CollectiveOperation::Body&& body = {}) {
+        require_healthy();
+        return Work(collectives->start(call, timeout, std::move(body)));
+    }
+    // Of memory `where`, which has been found reachable.
+    Work start(const backends::Call& call, const Device& where, Stream stream) {
+        return where.type == DeviceType::cpu ? start(call) : start_on_device({&call, 1}, stream);
+    }
+    Work start_on_device(std::span<const backends::Call> calls, Stream stream);
+    Work start_on_device(std::span<const backends::Transfer> batch, Stream stream);
+    void run(const backends::Call& call, process_group::CollectiveOperation::Body&& body = {}) {
+        require_healthy();
+        collectives->run(call, timeout, std::move(body));
+    }
+    // As Backend::allocate, of GPU memory: in the place of the CPU half's operation `sequence`.
+    std::shared_ptr<void> allocate_on_device(std::size_t bytes, std::uint64_t sequence,
+                                             const base::Deadline& deadline);
+    // What ended one half has ended the group.
+    void require_healthy() const {
+        if (device) device->require_healthy();
+    }
+
+private:
+    void require_own_device(const TensorView& tensor, const char* operation) const;
+    [[noreturn]] static void throw_two_places(const TensorView& a, const TensorView& b,
+                                              const char* operation);
+
+public:
     WorkerEnv me;  // rank and world_size are the group's
     std::shared_ptr<Store> store;
     std::shared_ptr<contract::ControlRegion> control;  // shared with sub-groups
@@ -48,10 +81,9 @@ public:
     std::shared_ptr<backends::Backend> backend;
     std::unique_ptr<process_group::CollectiveQueue> collectives;
     std::shared_ptr<process_group::TransferQueue> transfers;
+    std::unique_ptr<backends::DeviceBackend> device;  // null: CPU memory only
+    std::string no_device;                            // why; may be empty
 };
-
-// Throws UsageError that begins with `operation` for memory that is not the CPU's.
-void require_cpu(const TensorView& tensor, const char* operation);
 
 // A number for the next group of this process.
 std::uint32_t next_group_number();

@@ -62,7 +62,8 @@ std::unique_ptr<ProcessGroup::Impl> join_members(ProcessGroup::Impl& parent,
         impl->job_ranks.push_back(
             parent.job_ranks.empty() ? rank : parent.job_ranks[static_cast<std::size_t>(rank)]);
     }
-    impl->join(parent.backend->kind(), base::Deadline::after(parent.timeout));
+    impl->join(parent.device ? Backend::nccl : parent.backend->kind(),
+               base::Deadline::after(parent.timeout));
     return impl;
 }
 

@@ -25,7 +25,9 @@ void Work::wait() {
     if (operation_) operation_->wait();
 }
 
-void Work::wait(Stream) { wait(); }
+void Work::wait(Stream stream) {
+    if (operation_) operation_->wait_in(stream);
+}
 
 bool Work::is_completed() const noexcept { return !operation_ || operation_->is_completed(); }
 

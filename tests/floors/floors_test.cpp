@@ -44,6 +44,7 @@ const std::map<std::string, std::string> owners = {
     {"reduce_op.hpp", "backends"},
     {"work.hpp", "process_group"},
     {"process_group.hpp", "process_group"},
+    {"nccl.hpp", "process_group"},
     {"comm_hook.hpp", "reducer"},
     {"reducer.hpp", "reducer"},
     {"reducer_options.hpp", "reducer"},

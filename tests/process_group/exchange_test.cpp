@@ -2,8 +2,8 @@
 // operations, uneven parts, in place or not, in memory of any kind, several in flight at once. And
 // what is refused because the ranks disagree.
 #include "backends/reduce_model.hpp"
+#include "process_group/planned_work.hpp"
 #include "process_group/worlds.hpp"
-#include "support/collective_model.hpp"
 #include "support/seed_for_ranks.hpp"
 
 #include <ddp/error.hpp>
@@ -19,44 +19,6 @@ using namespace ddp;
 using namespace ddp::testing;
 using backends::Collective;
 using ::testing::HasSubstr;
-
-Work start(ProcessGroup& group, const PlannedCollective& planned) {
-    const backends::Call call = planned.call();
-    const TensorView input = planned.input();
-    const TensorView output = planned.output();
-    const Root root{call.root};
-    switch (call.kind) {
-        case Collective::all_reduce:
-            return group.all_reduce(input, output, call.op);
-        case Collective::broadcast:
-            return group.broadcast(output, root);
-        case Collective::all_gather:
-            return call.parts ? group.all_gather(input, output, call.parts->send)
-                              : group.all_gather(input, output);
-        case Collective::reduce_scatter:
-            return group.reduce_scatter(input, output, call.op);
-        case Collective::reduce:
-            return group.reduce(input, output, root, call.op);
-        case Collective::gather:
-            return group.gather(input, output, root);
-        case Collective::scatter:
-            return group.scatter(input, output, root);
-        case Collective::all_to_all:
-            return call.parts
-                       ? group.all_to_all(input, output, {call.parts->send, call.parts->receive})
-                       : group.all_to_all(input, output);
-        case Collective::barrier:
-        case Collective::allocate:
-            break;
-    }
-    return group.barrier();
-}
-
-CollectivePlan random_plan(std::mt19937& random, int ranks, std::size_t max_elements) {
-    CollectivePlan plan = random_collective(random, ranks, max_elements);
-    if (plan.kind == Collective::broadcast) plan.in_place = true;  // it takes one tensor
-    return plan;
-}
 
 // Memory for some collectives at once.
 class Arenas {

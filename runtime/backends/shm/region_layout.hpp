@@ -95,7 +95,7 @@ struct alignas(2 * cache_line) RankBlock {
     std::uint64_t token_address;
     std::uint64_t token;
     std::atomic<std::uint32_t> reaches_peers;  // 1: this rank has found all tokens
-    std::uint32_t wanted;                      // the ddp::Backend that this rank asks for
+    std::uint32_t wanted;                      // what this rank asks for (make_backend.cpp)
     std::atomic<std::uint32_t> waiting_place;  // core_sharing.cpp; 0: it has not waited yet
     std::atomic<std::int32_t> pid;  // 0: has not come yet, and futex words of who waits for that
 };

@@ -1,0 +1,92 @@
+#include "backends/device_half.hpp"
+
+#include "base/log.hpp"
+#include "base/socket.hpp"
+
+#include <ddp/error.hpp>
+
+#include <algorithm>
+
+namespace ddp::backends {
+namespace {
+
+using State = nccl::Standing::State;
+
+const std::string reason_prefix = "backend/gpu/";
+
+// "rank 1 on host b: no driver"; the ranks that could are left out.
+std::string exchange_reasons(const GroupContext& group, const nccl::Standing& mine,
+                             std::span<const State> all, const base::Deadline& deadline) {
+    const std::string own = "on host " + base::host_name() + ": " + mine.reason;
+    StoreValues reasons{own};
+    if (group.me.world_size > 1) {
+        StoreKeys keys;
+        for (int rank = 0; rank < group.me.world_size; ++rank) {
+            keys.push_back(reason_prefix + std::to_string(rank));
+        }
+        group.store->set(keys[static_cast<std::size_t>(group.me.rank)], own);
+        reasons = group.store->multi_get(keys, deadline.left());
+    }
+    std::string list;
+    for (std::size_t rank = 0; rank < reasons.size(); ++rank) {
+        if (all[rank] == State::usable) continue;
+        list += (list.empty() ? "rank " : "; rank ") + std::to_string(rank) + " " + reasons[rank];
+    }
+    return list;
+}
+
+// On one rank a host, and not where rank 0 has warned already.
+void tell_of_unused_gpu(const GroupContext& group, const nccl::Standing& mine,
+                        const std::string& why) {
+    if (mine.state == State::none || group.me.local_rank != 0) return;
+    base::log_info("backends", "a GPU of host " + base::host_name() + " stays unused: " + why);
+}
+
+}  // namespace
+
+bool may_use_gpus(ddp::Backend wanted) {
+    switch (wanted) {
+        case ddp::Backend::automatic:
+        case ddp::Backend::nccl:
+            return true;
+        case ddp::Backend::shm:
+        case ddp::Backend::gloo:
+            return false;
+    }
+    return false;
+}
+
+DeviceHalf make_device_half(const GroupContext& group, const nccl::Standing& mine,
+                            std::span<const State> all, std::shared_ptr<Backend> cpu,
+                            const base::Deadline& deadline) {
+    if (!may_use_gpus(group.wanted)) return {};
+    const auto usable = std::count(all.begin(), all.end(), State::usable);
+    if (usable == group.me.world_size) {
+        return {nccl::make_backend({.rank = group.me.rank,
+                                    .ranks = group.me.world_size,
+                                    .store = group.store,
+                                    .device = mine.device,
+                                    .job_ranks = group.job_ranks,
+                                    .cpu = std::move(cpu)},
+                                   deadline),
+                {}};
+    }
+    const bool is_wanted = group.wanted == ddp::Backend::nccl;
+    if (usable == 0 && !is_wanted) {
+        tell_of_unused_gpu(group, mine, mine.reason);
+        return {nullptr, mine.reason};
+    }
+    const std::string reasons = exchange_reasons(group, mine, all, deadline);
+    if (is_wanted) {
+        throw UsageError("init_process_group: backend nccl cannot be had: " + reasons);
+    }
+    const std::string text = "not every rank can use one: " + reasons;
+    if (group.me.rank == 0) {
+        base::log_warn("backends", "CPU memory only, no GPUs: " + text);
+    } else {
+        tell_of_unused_gpu(group, mine, text);
+    }
+    return {nullptr, text};
+}
+
+}  // namespace ddp::backends

@@ -1,0 +1,30 @@
+// Whether a group gets a half for GPUs beside the one for CPU memory: only when all of its ranks
+// can have it. Each has found out for itself (nccl::find_standing) and told the others, as part of
+// what it wants; only where some have a GPU and others do not, reasons go through the store.
+#pragma once
+
+#include "backends/make_backend.hpp"
+#include "backends/nccl/make_nccl.hpp"
+
+#include <memory>
+#include <span>
+#include <string>
+
+namespace ddp::backends {
+
+// Whether GPUs come into it at all.
+bool may_use_gpus(ddp::Backend wanted);
+
+struct DeviceHalf {
+    std::unique_ptr<DeviceBackend> backend;  // null: CPU memory only
+    std::string refusal;                     // why; may be empty
+};
+
+// `all`: of each rank. Collective. Throws UsageError on all ranks when nccl is wanted and one of
+// them cannot have it; otherwise rank 0 warns, and each host whose GPU stays unused is told so. And
+// as nccl::make_backend.
+DeviceHalf make_device_half(const GroupContext& group, const nccl::Standing& mine,
+                            std::span<const nccl::Standing::State> all,
+                            std::shared_ptr<Backend> cpu, const base::Deadline& deadline);
+
+}  // namespace ddp::backends

@@ -1,0 +1,219 @@
+// How groups with a GPU half fail: at their start and amid collectives, a process a rank, over the
+// stand-in NCCL. Every rank learns of it within its deadline, by the right exception.
+#include "process_group/gpus.hpp"
+
+#include <ddp/error.hpp>
+#include <ddp/worker_env.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <functional>
+
+namespace {
+
+using namespace std::chrono_literals;
+using namespace ddp;
+using namespace ddp::testing;
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+[[maybe_unused]] const HostDeviceApi& the_gpus = gpus();
+
+constexpr int repetitions = 20;
+constexpr int soak_repetitions = 200;
+using Join = std::function<ProcessGroup()>;
+
+// "PeerError(1) text": what the body threw, or "nothing".
+std::string error_of(const std::function<void()>& body) {
+    try {
+        body();
+    } catch (const PeerError& error) {
+        return "PeerError(" + std::to_string(error.rank()) + ") " + error.what();
+    } catch (const TimeoutError& error) {
+        return std::string("TimeoutError ") + error.what();
+    } catch (const BackendError& error) {
+        return std::string("BackendError ") + error.what();
+    } catch (const UsageError& error) {
+        return std::string("UsageError ") + error.what();
+    }
+    return "nothing";
+}
+
+// What each rank reports; a rank that dies is no failure.
+std::vector<RankFailure> reports_of(int ranks, const std::function<std::string(const Join&)>& body,
+                                    const InitOptions& init = {}, std::vector<int> may_die = {}) {
+    const auto reporting = [&](RankReporter& reporter, const Join& join) {
+        reporter.failure(body(join));
+    };
+    return failures_of_ranks(ranks, reporting, {.may_die = std::move(may_die), .init = init});
+}
+
+int own_rank() { return worker_env().rank; }
+
+TEST(GpuInit, TakesCpuMemoryOnlyWhenOneRankHasNoGpu) {
+    const auto reports = reports_of(3, [](const Join& join) {
+        if (own_rank() == 1) gpus().set_reason("no driver");
+        ProcessGroup group = join();
+        TensorView there(nullptr, {0}, DType::float32, {DeviceType::cuda, 0});
+        return std::string(to_string(group.backend())) + " " + to_string(group.device()) + " " +
+               std::to_string(group.all_reduce(1)) + " " +
+               error_of([&] { group.all_reduce(there).wait(); });
+    });
+    ASSERT_EQ(reports.size(), 3U);
+    for (const RankFailure& report : reports) {
+        EXPECT_THAT(report.message, HasSubstr("shm cpu 3 UsageError all_reduce: the tensor is on "
+                                              "cuda:0, but this group's backend moves CPU memory "
+                                              "only (not every rank can use one: rank 1 on host "));
+        EXPECT_THAT(report.message, HasSubstr("no driver"));
+    }
+}
+
+TEST(GpuInit, TellsEveryRankWhoHasNoGpuWhenNcclIsAskedFor) {
+    const auto reports = reports_of(3,
+                                    [](const Join& join) {
+                                        if (own_rank() == 1) gpus().set_reason("no driver");
+                                        return error_of([&] { join(); });
+                                    },
+                                    {.backend = Backend::nccl});
+    ASSERT_EQ(reports.size(), 3U);
+    for (const RankFailure& report : reports) {
+        EXPECT_THAT(report.message,
+                    AllOf(HasSubstr("UsageError init_process_group: backend nccl cannot be had: "
+                                    "rank 1 on host "),
+                          HasSubstr("no driver"), Not(HasSubstr("rank 0 on"))));
+    }
+}
+
+TEST(GpuInit, UsesNoGpuWhenAskedForShm) {
+    run_ranks(2, [](ProcessGroup& group) { EXPECT_EQ(group.device(), Device{}); },
+              {.init = {.backend = Backend::shm}});
+}
+
+TEST(GpuInit, TellsEveryRankTheSameWhenOneCannotConnect) {
+    const auto reports = reports_of(3, [](const Join& join) {
+        const ScopedKnob fault("FAULTS", "fail:1:init:2");
+        return error_of([&] { join(); });
+    });
+    ASSERT_EQ(reports.size(), 3U);
+    for (const RankFailure& report : reports) {
+        EXPECT_EQ(report.message, reports[0].message);
+        EXPECT_THAT(report.message,
+                    HasSubstr("BackendError nccl: the ranks cannot be connected: rank 1: nccl: "
+                              "ncclCommInitRankConfig: "));
+    }
+}
+
+TEST(GpuInit, EndsAtItsDeadlineWhenNcclHangs) {
+    const auto reports = reports_of(2,
+                                    [](const Join& join) {
+                                        const ScopedKnob fault("FAULTS", "hang:1:init");
+                                        return error_of([&] { join(); });
+                                    },
+                                    {.timeout = 1s});
+    ASSERT_EQ(reports.size(), 2U);
+    for (const RankFailure& report : reports) {
+        EXPECT_THAT(report.message, HasSubstr("the ranks did not connect within 1 s"));
+    }
+}
+
+TEST(GpuInit, NamesTheRankThatDiesInIt) {
+    const auto reports = reports_of(3,
+                                    [](const Join& join) {
+                                        const ScopedKnob fault("FAULTS", "die:1:init");
+                                        return error_of([&] { join(); });
+                                    },
+                                    {.timeout = 30s}, {1});
+    ASSERT_EQ(reports.size(), 2U);
+    for (const RankFailure& report : reports) {
+        EXPECT_THAT(report.message, HasSubstr("PeerError(1) "));
+    }
+}
+
+// Ends well twice; what the third throws.
+std::string third_all_reduce(ProcessGroup& group) {
+    GpuTensor<float> values(group, 1'000, 1.0F);
+    group.all_reduce(values.view()).wait();
+    group.all_reduce(values.view()).wait();
+    const std::string error = error_of([&] { group.all_reduce(values.view()).wait(); });
+    EXPECT_EQ(error_of([&] { group.barrier().wait(); }), error) << "the CPU half has ended too";
+    return error;
+}
+constexpr const char* name_of_third = "all_reduce of 1000 float32 (sum), operation 3 (4000 bytes)";
+
+void die_amid_a_collective() {
+    const auto reports = reports_of(3,
+                                    [](const Join& join) {
+                                        const ScopedKnob fault("FAULTS", "die:1:2");
+                                        ProcessGroup group = join();
+                                        return third_all_reduce(group);
+                                    },
+                                    {.timeout = 30s}, {1});
+    ASSERT_EQ(reports.size(), 2U);
+    for (const RankFailure& report : reports) {
+        EXPECT_THAT(report.message, AllOf(HasSubstr("PeerError(1) "), HasSubstr(name_of_third)));
+    }
+}
+
+TEST(GpuFailure, ADeathAmidACollectiveIsNamedByTheOthers) {
+    for (int i = 0; i < repetitions; ++i) die_amid_a_collective();
+}
+TEST(GpuFailure, SoakDeath) {
+    for (int i = 0; i < soak_repetitions; ++i) die_amid_a_collective();
+}
+
+TEST(GpuFailure, ARankThatLeftIsNamedByTheOthers) {
+    const auto reports = reports_of(2,
+                                    [](const Join& join) -> std::string {
+                                        ProcessGroup group = join();
+                                        if (group.rank() == 1) ::_exit(0);
+                                        return third_all_reduce(group);
+                                    },
+                                    {.timeout = 30s}, {1});
+    for (const RankFailure& report : reports) {
+        if (report.rank == 1) continue;
+        EXPECT_THAT(report.message, AllOf(HasSubstr("PeerError(1) "), HasSubstr("operation 1 (")));
+    }
+}
+
+// The rank that meets its deadline first tells the other, which has a longer one.
+TEST(GpuFailure, ATimeoutOnOneRankEndsTheOthers) {
+    const auto reports = reports_of(2, [](const Join&) {
+        const ScopedKnob fault("FAULTS", "hang:1:2");
+        const auto timeout = own_rank() == 0 ? std::chrono::milliseconds{500ms} : 60s;
+        ProcessGroup group = init_process_group({.timeout = timeout});
+        return third_all_reduce(group);
+    });
+    ASSERT_EQ(reports.size(), 2U);
+    EXPECT_THAT(reports[0].message,
+                AllOf(HasSubstr("TimeoutError nccl: "), HasSubstr(name_of_third),
+                      HasSubstr("did not end within 500 ms on rank 0")));
+    EXPECT_THAT(reports[1].message, AllOf(HasSubstr("PeerError(0) "), HasSubstr(name_of_third)));
+}
+
+void meet_an_async_error() {
+    const auto reports = reports_of(2, [](const Join& join) {
+        const ScopedKnob fault("FAULTS", "error:1:2:2");
+        ProcessGroup group = join();
+        return third_all_reduce(group);
+    });
+    ASSERT_EQ(reports.size(), 2U);
+    EXPECT_THAT(reports[0].message, HasSubstr("PeerError(1) "));
+    EXPECT_THAT(reports[1].message,
+                AllOf(HasSubstr("BackendError nccl: "), HasSubstr(name_of_third)));
+}
+
+TEST(GpuFailure, AnErrorInTheBackgroundEndsAllRanks) {
+    for (int i = 0; i < repetitions; ++i) meet_an_async_error();
+}
+TEST(GpuFailure, SoakErrors) {
+    for (int i = 0; i < soak_repetitions; ++i) meet_an_async_error();
+}
+
+}  // namespace

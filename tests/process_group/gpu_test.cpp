@@ -1,0 +1,184 @@
+// Groups with a GPU half, a process a rank: the choice of it, the ways of a tensor, every
+// collective on every dtype, and how such a group ends.
+#include "process_group/gpus.hpp"
+#include "process_group/planned_work.hpp"
+#include "support/seed_for_ranks.hpp"
+
+#include <ddp/error.hpp>
+#include <ddp/nccl.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <random>
+
+namespace {
+
+using namespace std::chrono_literals;
+using namespace ddp;
+using namespace ddp::testing;
+using backends::Collective;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// Before anything joins.
+[[maybe_unused]] const HostDeviceApi& the_gpus = gpus();
+
+constexpr std::size_t max_elements = 2'000;
+
+TEST(GpuGroup, HasAGpuOfItsOwnOnEachRank) {
+    on_worlds({1, 2, 4}, [](ProcessGroup& group) {
+        EXPECT_EQ(group.backend(), Backend::nccl);
+        EXPECT_EQ(to_string(group.device()), "cuda:" + std::to_string(group.local_rank()));
+        EXPECT_EQ(gpus().current(), group.local_rank());
+        EXPECT_NE(native_handle(group), nullptr);
+    });
+}
+
+TEST(GpuGroup, MovesCpuMemoryToo) {
+    run_ranks(2, [](ProcessGroup& group) {
+        std::vector<float> here(1'000, 1.0F);
+        group.all_reduce(here).wait();
+        EXPECT_EQ(here[999], 2.0F);
+        EXPECT_EQ(group.all_reduce(group.rank() + 1), 3);
+        group.barrier().wait();
+    });
+}
+
+bool is_of_nccl(const CollectivePlan& plan) {
+    // ncclAvg multiplies by 1/3 first, which the model does not.
+    const bool thirds =
+        plan.op == ReduceOp::avg && is_floating_point(plan.dtype) && plan.ranks == 3;
+    const bool bits =
+        plan.op == ReduceOp::bit_and || plan.op == ReduceOp::bit_or || plan.op == ReduceOp::bit_xor;
+    // The stand-in multiplies all inputs by the reader's factor; NCCL each by its owner's.
+    const bool own_factors = plan.op == ReduceOp::premul_sum && plan.ranks > 1;
+    return plan.kind != Collective::barrier && !thirds && !bits && !own_factors &&
+           plan.dtype != DType::int16;
+}
+
+void run_plan(ProcessGroup& group, CollectivePlan plan, std::span<std::byte> memory) {
+    for (auto* const places : {&plan.inputs, &plan.outputs}) {
+        for (CollectivePlan::Place& place : *places) place.misalignment &= ~std::size_t{7};
+    }
+    const PlannedCollective planned(plan, group.rank(), {memory, memory});
+    start(group, planned, group.device()).wait();
+    EXPECT_EQ(planned.wrong(), "") << describe(plan);
+}
+
+TEST(GpuGroup, DoesEveryCollectiveAsTheModelSays) {
+    const auto seed = seed_for_ranks();
+    on_worlds({1, 2, 3, 4}, [&](ProcessGroup& group) {
+        std::mt19937 random(seed);
+        GpuTensor<std::uint8_t> memory(group, 2 * largest_buffer(group.size(), max_elements), 0);
+        for (int i = 0; i < 300; ++i) {
+            const CollectivePlan plan = random_plan(random, group.size(), max_elements);
+            if (is_of_nccl(plan)) run_plan(group, plan, std::as_writable_bytes(memory.values));
+        }
+    });
+}
+
+TEST(GpuGroup, SendsAndReceivesInOneBatch) {
+    run_ranks(3, [](ProcessGroup& group) {
+        const int next = (group.rank() + 1) % 3, last = (group.rank() + 2) % 3;
+        GpuTensor<int> from(group, 1'000, group.rank()), to(group, 1'000, -1);
+        const std::array ops{P2POp{P2POp::send, from.view(), Peer{next}},
+                             P2POp{P2POp::recv, to.view(), Peer{last}}};
+        group.batch_send_recv(ops).wait();
+        EXPECT_EQ(to.values[999], last);
+        if (group.rank() == 0) group.send(from.view(), Peer{1}).wait();
+        if (group.rank() == 1) {
+            group.recv(to.view(), Peer{0}).wait();
+            EXPECT_EQ(to.values[0], 0);
+        }
+    });
+}
+
+TEST(GpuGroup, TakesManyTensorsAsOne) {
+    run_ranks(2, [](ProcessGroup& group) {
+        GpuTensor<float> a(group, 10, 1.0F), b(group, 2'000, 2.0F);
+        const std::array both{a.view(), b.view()};
+        group.all_reduce_coalesced(both).wait();
+        EXPECT_EQ(a.values[9] + b.values[1'999], 6.0F);
+        std::fill(b.values.begin(), b.values.end(), static_cast<float>(group.rank()));
+        group.broadcast_coalesced(both, Root{1}).wait();
+        EXPECT_EQ(b.values[0], 1.0F);
+        group.all_reduce_coalesced({}).wait();
+    });
+}
+
+TEST(GpuGroup, LetsAStreamWaitAndTheWorkGo) {
+    run_ranks(2, [](ProcessGroup& group) {
+        const ScopedKnob delay("LAUNCH_DELAY_US", "50000");
+        GpuTensor<float> values(group, 5'000, 1.0F), read(group, 5'000, 0.0F);
+        CUstream_st* const consumer = gpus().make_stream(device::Priority::normal);
+        group.all_reduce(values.view()).wait(consumer);
+        gpus().copy(read.values.data(), values.values.data(), values.values.size_bytes(), consumer);
+        gpus().synchronize(consumer);
+        EXPECT_EQ(std::count(read.values.begin(), read.values.end(), 2.0F), 5'000);
+        gpus().destroy_stream(consumer);
+    });
+}
+
+std::string usage_error_of(const std::function<void()>& body) {
+    try {
+        body();
+    } catch (const UsageError& error) {
+        return error.what();
+    }
+    return "none";
+}
+
+TEST(GpuGroup, NamesBothDevicesWhenATensorIsOnAnother) {
+    run_ranks(2, [](ProcessGroup& group) {
+        GpuTensor<float> values(group, 10, 1.0F);
+        TensorView elsewhere = values.view();
+        elsewhere.device.index = 3;
+        const std::string rank = std::to_string(group.rank());
+        EXPECT_THAT(usage_error_of([&] { group.all_reduce(elsewhere).wait(); }),
+                    HasSubstr("all_reduce: the tensor is on cuda:3, rank " + rank +
+                              "'s group uses cuda:" + rank));
+        std::vector<float> here(10);
+        EXPECT_THAT(
+            usage_error_of([&] { group.all_reduce(values.view(), here, ReduceOp::sum).wait(); }),
+            HasSubstr("one tensor is on cuda:" + rank + ", another on cpu"));
+        group.all_reduce(values.view()).wait();  // nothing has happened
+        EXPECT_EQ(values.values[0], 2.0F);
+    });
+}
+
+TEST(GpuGroup, AllocatesOnTheDeviceThatIsAskedFor) {
+    run_ranks(2, [](ProcessGroup& group) {
+        Tensor there = group.allocate({100}, DType::float32, group.device());
+        EXPECT_EQ(there.view().device, group.device());
+        auto* const values = static_cast<float*>(there.view().data);
+        EXPECT_EQ(std::accumulate(values, values + 100, 0.0F), 0.0F);
+        std::fill(values, values + 100, 1.0F);
+        group.all_reduce(there.view()).wait();
+        EXPECT_EQ(values[99], 2.0F);
+        EXPECT_EQ(group.allocate({100}, DType::float32).view().device, Device{});
+    });
+}
+
+TEST(GpuGroup, GivesItsSubGroupsAHalfForGpus) {
+    run_ranks(4, [](ProcessGroup& group) {
+        ProcessGroup pair = group.split({.color = group.rank() % 2});
+        EXPECT_EQ(pair.backend(), Backend::nccl);
+        EXPECT_EQ(pair.device(), group.device());
+        GpuTensor<int> values(group, 100, 1 << group.rank());
+        pair.all_reduce(values.view()).wait();
+        EXPECT_EQ(values.values[99], group.rank() % 2 == 0 ? 5 : 10);
+        const std::array some{3, 0, 1};
+        auto three = group.new_group(some);
+        EXPECT_EQ(three.has_value(), group.rank() != 2);
+        if (three) {
+            three->broadcast(values.view(), Root{2}).wait();
+            EXPECT_EQ(values.values[0], 10);
+        }
+    });
+}
+
+}  // namespace
