@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 
 #include <optional>
+#include <ostream>
+#include <string>
 #include <vector>
 
 namespace ddp::device {
@@ -18,6 +20,7 @@ struct Case {
     RankPlace place;
     std::optional<int> device;            // nothing: refused
     std::vector<std::string> words = {};  // of the refusal
+    friend std::ostream& operator<<(std::ostream& out, const Case& row) { return out << row.name; }
 };
 
 class DeviceChoice : public ::testing::TestWithParam<Case> {};

@@ -4,6 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <ostream>
+#include <string>
+#include <vector>
+
 namespace ddp::device {
 namespace {
 
@@ -14,6 +18,7 @@ struct Case {
     const char* name;
     RuntimeAnswer answer;
     std::vector<std::string> words;  // of the reason
+    friend std::ostream& operator<<(std::ostream& out, const Case& row) { return out << row.name; }
 };
 
 class DeviceProbe : public ::testing::TestWithParam<Case> {};
