@@ -169,13 +169,13 @@ TEST(GpuFailure, SoakDeath) {
 }
 
 TEST(GpuFailure, ARankThatLeftIsNamedByTheOthers) {
-    const auto reports = reports_of(2,
-                                    [](const Join& join) -> std::string {
-                                        ProcessGroup group = join();
-                                        if (group.rank() == 1) ::_exit(0);
-                                        return third_all_reduce(group);
-                                    },
-                                    {.timeout = 30s}, {1});
+    const auto body = [](const Join& join) -> std::string {
+        ProcessGroup group = join();
+        if (group.rank() == 1) ::_exit(0);
+        GpuTensor<float> values(group, 1'000, 1.0F);
+        return error_of([&] { group.all_reduce(values.view()).wait(); });
+    };
+    const auto reports = reports_of(2, body, {.timeout = 30s}, {1});
     for (const RankFailure& report : reports) {
         if (report.rank == 1) continue;
         EXPECT_THAT(report.message, AllOf(HasSubstr("PeerError(1) "), HasSubstr("operation 1 (")));
