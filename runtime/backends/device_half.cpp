@@ -2,6 +2,7 @@
 
 #include "base/log.hpp"
 #include "base/socket.hpp"
+#include "tensor/device_choice.hpp"
 
 #include <ddp/error.hpp>
 
@@ -61,17 +62,26 @@ DeviceHalf make_device_half(const GroupContext& group, const nccl::Standing& min
                             const base::Deadline& deadline) {
     if (!may_use_gpus(group.wanted)) return {};
     const auto usable = std::count(all.begin(), all.end(), State::usable);
-    if (usable == group.me.world_size) {
-        return {nccl::make_backend({.rank = group.me.rank,
-                                    .ranks = group.me.world_size,
-                                    .store = group.store,
-                                    .device = mine.device,
-                                    .job_ranks = group.job_ranks,
-                                    .cpu = std::move(cpu)},
-                                   deadline),
-                {}};
-    }
     const bool is_wanted = group.wanted == ddp::Backend::nccl;
+    if (usable == group.me.world_size) {
+        try {
+            return {nccl::make_backend({.rank = group.me.rank,
+                                        .ranks = group.me.world_size,
+                                        .store = group.store,
+                                        .device = mine.device,
+                                        .job_ranks = group.job_ranks,
+                                        .cpu = std::move(cpu)},
+                                       deadline),
+                    {}};
+        } catch (const device::SharedDeviceError& error) {  // all ranks find it
+            if (is_wanted) throw;
+            if (group.me.rank == 0) {
+                base::log_warn("backends",
+                               std::string("CPU memory only, no GPUs: ") + error.what());
+            }
+            return {nullptr, error.what()};
+        }
+    }
     if (usable == 0 && !is_wanted) {
         tell_of_unused_gpu(group, mine, mine.reason);
         return {nullptr, mine.reason};

@@ -63,7 +63,8 @@ public:
     virtual void destroy_stream(CUstream_st* stream) noexcept = 0;
     virtual bool is_done(Stream stream) = 0;  // all put there so far; never blocks
     virtual void synchronize(Stream stream) = 0;
-    virtual CUevent_st* make_event() = 0;  // without timing
+    virtual void synchronize_device() = 0;  // all streams of the current device
+    virtual CUevent_st* make_event() = 0;   // without timing
     virtual void destroy_event(CUevent_st* event) noexcept = 0;
     virtual void record(CUevent_st* event, Stream stream) = 0;
     virtual bool is_done(CUevent_st* event) = 0;  // true for one never recorded; never blocks

@@ -38,6 +38,7 @@ public:
     void destroy_stream(CUstream_st*) noexcept override {}
     bool is_done(Stream) override { refuse("is_done"); }
     void synchronize(Stream) override { refuse("synchronize"); }
+    void synchronize_device() override { refuse("synchronize_device"); }
     CUevent_st* make_event() override { refuse("make_event"); }
     void destroy_event(CUevent_st*) noexcept override {}
     void record(CUevent_st*, Stream) override { refuse("record"); }

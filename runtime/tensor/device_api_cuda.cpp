@@ -206,6 +206,7 @@ public:
     void synchronize(Stream stream) override {
         check(cudaStreamSynchronize(stream.handle()), "cudaStreamSynchronize");
     }
+    void synchronize_device() override { check(cudaDeviceSynchronize(), "cudaDeviceSynchronize"); }
     CUevent_st* make_event() override {
         cudaEvent_t event = nullptr;
         check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
@@ -217,8 +218,13 @@ public:
     void record(CUevent_st* event, Stream stream) override {
         check(cudaEventRecord(event, stream.handle()), "cudaEventRecord");
     }
+    // A watchdog's look must not spoil a graph that another thread captures meanwhile.
     bool is_done(CUevent_st* event) override {
-        return is_ready(cudaEventQuery(event), "cudaEventQuery");
+        cudaStreamCaptureMode mode = cudaStreamCaptureModeThreadLocal;
+        check(cudaThreadExchangeStreamCaptureMode(&mode), "cudaThreadExchangeStreamCaptureMode");
+        const cudaError_t answer = cudaEventQuery(event);
+        forget(cudaThreadExchangeStreamCaptureMode(&mode));
+        return is_ready(answer, "cudaEventQuery");
     }
     void wait(Stream stream, CUevent_st* event) override {
         check(cudaStreamWaitEvent(stream.handle(), event, 0), "cudaStreamWaitEvent");

@@ -39,10 +39,10 @@ void require_different_devices(std::span<const std::string> by_rank) {
     for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
         const auto [first, is_new] = taken.emplace(by_rank[rank], rank);
         if (is_new) continue;
-        throw UsageError("ranks " + std::to_string(first->second) + " and " + std::to_string(rank) +
-                         " have both chosen " + by_rank[rank] +
-                         ": show each its own by CUDA_VISIBLE_DEVICES, or start fewer ranks; " +
-                         share_remedy);
+        throw SharedDeviceError(
+            "ranks " + std::to_string(first->second) + " and " + std::to_string(rank) +
+            " have both chosen " + by_rank[rank] +
+            ": show each its own by CUDA_VISIBLE_DEVICES, or start fewer ranks; " + share_remedy);
     }
 }
 

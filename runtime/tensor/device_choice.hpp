@@ -1,6 +1,8 @@
 // Which GPU a rank takes. Pure: what is asked of the driver and the environment is handed in.
 #pragma once
 
+#include <ddp/error.hpp>
+
 #include <span>
 #include <string>
 
@@ -21,8 +23,14 @@ struct RankPlace {
 // ranks of the host alike.
 int choose_device(const RankPlace& place);
 
+// Two ranks have chosen the same GPU.
+class SharedDeviceError : public UsageError {
+public:
+    using UsageError::UsageError;
+};
+
 // For the choices of all ranks of a group, as DeviceApi::describe names them (with the GPU's
-// identity): throws UsageError when two ranks have chosen the same GPU.
+// identity): throws SharedDeviceError when two ranks have chosen the same GPU.
 void require_different_devices(std::span<const std::string> by_rank);
 
 }  // namespace ddp::device

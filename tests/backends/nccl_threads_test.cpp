@@ -194,6 +194,9 @@ TEST(Averaging, ByScalingIsTheAverageToo) {
         const auto numbers = own.make(7, -3 * own.place.rank);
         own.all_reduce(numbers, ReduceOp::avg)->wait();
         EXPECT_EQ(numbers[6], -6);
+        const auto halves = own.make(7, float16(20'000.0F));  // their sum has no float16
+        own.all_reduce(halves, ReduceOp::avg)->wait();
+        EXPECT_NEAR(static_cast<float>(halves[6]), 20'000.0F, 32.0F);
     });
 }
 

@@ -107,11 +107,10 @@ void* HostDeviceApi::allocate(std::size_t bytes) {
     return memory_.allocate(bytes, current());
 }
 
-void HostDeviceApi::free(void* memory) noexcept {
+void HostDeviceApi::finish(int device) {
     std::vector<StreamPtr> busy;
     {
         const std::lock_guard lock(mutex_);
-        const int device = memory_.owner(memory, 0).value_or(HostMemory::pinned);
         const auto add = [&](const StreamPtr& stream) {
             if (stream->device == device) busy.push_back(stream);
         };
@@ -120,7 +119,16 @@ void HostDeviceApi::free(void* memory) noexcept {
         for (const StreamPtr& stream : destroyed_) add(stream);
     }
     for (const StreamPtr& stream : busy) stream->synchronize();
+}
+
+void HostDeviceApi::free(void* memory) noexcept {
+    finish(memory_.owner(memory, 0).value_or(HostMemory::pinned));
     memory_.free(memory);
+}
+
+void HostDeviceApi::synchronize_device() {
+    require_driver("synchronize_device");
+    finish(current());
 }
 
 void* HostDeviceApi::allocate_pinned(std::size_t bytes) {

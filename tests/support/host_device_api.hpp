@@ -58,6 +58,7 @@ public:
     void destroy_stream(CUstream_st* stream) noexcept override;
     bool is_done(Stream stream) override;
     void synchronize(Stream stream) override;
+    void synchronize_device() override;
     CUevent_st* make_event() override;
     void destroy_event(CUevent_st* event) noexcept override;
     void record(CUevent_st* event, Stream stream) override;
@@ -73,6 +74,7 @@ public:
 
 private:
     using StreamPtr = std::shared_ptr<HostStream>;
+    void finish(int device);  // waits for all work there
 
     enum class Code {  // cudaError_t's numbers
         invalid_value = 1,

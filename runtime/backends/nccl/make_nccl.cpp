@@ -96,11 +96,23 @@ StoreValues Meeting::exchange(const std::string& prefix, const std::string& mine
     return await(keys, deadline) ? group_.store->multi_get(keys) : StoreValues{};
 }
 
+// A step that fails on one rank alone, after all have agreed: the others hear of it.
+template <class Step>
+auto tell_of_failure(const Group& group, const Step& step) {
+    try {
+        return step();
+    } catch (...) {
+        if (group.cpu) group.cpu->fail();
+        throw;
+    }
+}
+
 // What NCCL would refuse without saying who.
 void Meeting::require_own_gpus() const {
     if (alone() || is_set_to_one("DDP_OVERSUBSCRIBE_GPU")) return;
-    const StoreValues gpus =
-        exchange(gpu_prefix, device::device_api().describe(group_.device), deadline_);
+    const std::string own =
+        tell_of_failure(group_, [&] { return device::device_api().describe(group_.device); });
+    const StoreValues gpus = exchange(gpu_prefix, own, deadline_);
     if (gpus.empty()) {
         throw TimeoutError("nccl: not all ranks came to their GPUs within " +
                            base::to_string(deadline_.timeout()) + " (seen from " +
@@ -175,8 +187,9 @@ void Meeting::require_all_connected(const std::string& own_failure) const {
 
 std::unique_ptr<Communicator> Meeting::connect() {
     require_own_gpus();
-    auto communicator =
-        std::make_unique<Communicator>(library_, device::device_api(), group_.device);
+    auto communicator = tell_of_failure(group_, [&] {
+        return std::make_unique<Communicator>(library_, device::device_api(), group_.device);
+    });
     try {
         std::string failure;
         try {
@@ -231,20 +244,22 @@ std::unique_ptr<backends::DeviceBackend> make_backend(const Group& group,
                                                       const base::Deadline& deadline) {
     Meeting meeting(group, deadline);
     device::DeviceApi& api = device::device_api();
-    api.use(group.device);
+    tell_of_failure(group, [&] { api.use(group.device); });  // the first call that needs memory
     auto communicator = meeting.connect();
     if (base::log_enabled(base::LogLevel::debug)) {
         base::log_debug("nccl", meeting.library().name + ", version " +
                                     version_text(meeting.library().version) + ", on " +
                                     api.describe(group.device));
     }
-    return std::make_unique<NcclBackend>(NcclBackend::Setup{.library = meeting.library(),
-                                                            .api = api,
-                                                            .device = group.device,
-                                                            .place = {group.rank, group.ranks},
-                                                            .name = meeting.name(group.rank),
-                                                            .cpu = group.cpu},
-                                         std::move(communicator));
+    return tell_of_failure(group, [&] {
+        return std::make_unique<NcclBackend>(NcclBackend::Setup{.library = meeting.library(),
+                                                                .api = api,
+                                                                .device = group.device,
+                                                                .place = {group.rank, group.ranks},
+                                                                .name = meeting.name(group.rank),
+                                                                .cpu = group.cpu},
+                                             std::move(communicator));
+    });
 }
 
 }  // namespace ddp::nccl

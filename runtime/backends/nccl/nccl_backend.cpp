@@ -225,9 +225,14 @@ std::shared_ptr<void> NcclBackend::allocate(std::size_t bytes) {
                                   to_string(device()) + " of " + setup_.name,
                               ENOMEM);
         }
+        // As cudaFree does: ncclMemFree takes it from under what still runs.
         memory = {made, [free = setup_.library.mem_free, &api, index = setup_.device](void* data) {
-                      const DeviceScope inner(api, index);
-                      free(data);
+                      try {
+                          const DeviceScope inner(api, index);
+                          api.synchronize_device();
+                          free(data);
+                      } catch (const Error&) {  // the driver has gone before, and all memory
+                      }
                   }};
     } else {
         memory = {api.allocate(wanted), [&api](void* data) { api.free(data); }};

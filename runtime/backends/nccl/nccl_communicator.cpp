@@ -153,7 +153,9 @@ bool Communicator::Core::poll_until(Clock::time_point end) const noexcept {
 
 // Kernels in flight end; where it cannot be done abort does the same, less orderly.
 void Communicator::Core::revoke(Clock::time_point patience) noexcept {
-    if (library.comm_revoke == nullptr || !ready) return;
+    // A launch that failed, or is still under way, NCCL keeps until it has been asked and answered
+    // success; a revoke in between frees it, and what comes after would use it.
+    if (library.comm_revoke == nullptr || !ready || state() != ncclSuccess) return;
     const ncclResult_t result = library.comm_revoke(comm, 0);
     if (result == ncclSuccess || result == ncclInProgress) poll_until(patience);
 }
@@ -225,10 +227,14 @@ Communicator::Launch::Launch(Communicator& communicator)
     : lock_(communicator.core_->mutex),
       device_(communicator.core_->api, communicator.core_->device) {}
 
+void Communicator::require_usable() const {
+    if (core_->cancelled || core_->comm == nullptr) throw Cancelled{};
+}
+
 void Communicator::launch_group(const Issue& issue, const base::Deadline& deadline) {
+    require_usable();
     Core& core = *core_;
     const ncclComm_t comm = core.comm;
-    if (core.cancelled || comm == nullptr) throw Cancelled{};
     check(core.library.group_start(), "ncclGroupStart");
     std::exception_ptr error;
     try {

@@ -62,6 +62,7 @@ public:
     struct Cancelled {};
     using Issue = std::function<void(ncclComm_t)>;
     void launch_group(const Issue& issue, const base::Deadline& deadline);
+    void require_usable() const;  // throws Cancelled
     // Waits for the mutex, and puts the device in place.
     class Launch {
     public:

@@ -136,8 +136,9 @@ void FlightOperation::wait() {
 }
 
 void FlightOperation::wait(Stream stream) {
-    if (flight_->state() == Flight::State::lost) end_->raise();
-    if (flight_->state() == Flight::State::flying) flight_->let_wait(stream);
+    const Flight::State now = flight_->state();
+    if (now == Flight::State::lost) end_->raise();
+    if (now == Flight::State::flying) flight_->let_wait(stream);
 }
 
 }  // namespace ddp::nccl

@@ -63,9 +63,11 @@ private:
     std::vector<ncclRedOp_t> ops_;
 };
 
+// Not float16, whose sum overflows where the average does not.
 bool Issuer::scales_after(const Call& call) const {
     return averaging_ == Averaging::by_sum_and_scale && reduces(call) &&
-           call.op.kind == ReduceOp::avg && is_floating_point(call.dtype);
+           call.op.kind == ReduceOp::avg && is_floating_point(call.dtype) &&
+           call.dtype != DType::float16;
 }
 
 // all_reduce as reduce_scatter, scaling of the own shard, all_gather.
@@ -90,6 +92,7 @@ bool Issuer::moves_between_ranks(const Call& call) const {
 }
 
 void Issuer::issue(std::span<const Call> calls, const base::Deadline& deadline) {
+    communicator_.require_usable();
     CustomOps custom(*this);
     std::vector<std::pair<const Call*, ncclRedOp_t>> first;
     std::vector<const Call*> scaled;
