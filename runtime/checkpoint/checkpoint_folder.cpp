@@ -43,6 +43,9 @@ std::optional<FileName> parse_name(std::string_view name) {
     const auto [end, error] =
         std::from_chars(name.data() + prefix.size(), name.data() + name.size(), parsed.number);
     if (error != std::errc{} || parsed.number == UINT64_MAX) return std::nullopt;
+    // As we write it: another's may begin with zeros.
+    const std::string_view digits{name.data() + prefix.size(), end};
+    if (std::to_string(parsed.number) != digits) return std::nullopt;
     std::string_view suffix{end, static_cast<std::size_t>(name.data() + name.size() - end)};
     const bool temporary = suffix.ends_with(temporary_suffix);
     if (temporary) suffix.remove_suffix(std::strlen(temporary_suffix));
@@ -107,7 +110,10 @@ std::string CheckpointFolder::tensors_name(std::uint64_t number) {
 
 CheckpointFolder::CheckpointFolder(Files& files, const std::filesystem::path& dir,
                                    std::size_t keep_last)
-    : files_(files), dir_(dir), keep_last_(keep_last) {}
+    : files_(files),
+      // Without a slash at its end, which would hide the folder that it is in.
+      dir_(dir.has_filename() || dir == dir.root_path() ? dir : dir.parent_path()),
+      keep_last_(keep_last) {}
 
 CheckpointFolder::~CheckpointFolder() {
     if (lock_ >= 0) files_.close(lock_);
@@ -221,6 +227,7 @@ std::set<std::uint64_t> CheckpointFolder::scan() {
 }
 
 void CheckpointFolder::lock() {
+    if (lock_ >= 0) return;
     const auto deadline = std::chrono::steady_clock::now() + lock_timeout;
     while (true) {
         lock_ = files_.lock_directory(dir_);
@@ -253,7 +260,12 @@ void CheckpointFolder::clean_unless_in_use() {
     if (!left_overs || writes_) return;
     const int lock = files_.lock_directory(dir_);
     if (lock < 0) return;
-    clean();
+    try {
+        clean();
+    } catch (...) {
+        files_.close(lock);
+        throw;
+    }
     files_.close(lock);
 }
 

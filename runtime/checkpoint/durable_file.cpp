@@ -9,6 +9,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/random.hpp"
 #include "checkpoint/crc.hpp"
 
 namespace ddp::checkpoint {
@@ -60,8 +61,13 @@ private:
 
 std::string errno_text(int code) { return std::generic_category().message(code); }
 
-FileWriter::FileWriter(Files& files, std::string path)
-    : files_(files), path_(std::move(path)), temporary_(path_ + temporary_suffix) {
+FileWriter::FileWriter(Files& files, std::string path, Existing existing)
+    : files_(files),
+      path_(std::move(path)),
+      existing_(existing),
+      temporary_(path_ +
+                 (existing == Existing::none ? "" : "." + std::to_string(base::random_bits())) +
+                 temporary_suffix) {
     fd_ = unless_interrupted([&] { return files_.create(temporary_); });
     if (fd_ < 0) fail("create", temporary_, fd_);
     left_behind_ = temporary_;
@@ -88,14 +94,18 @@ void FileWriter::commit() {
     if (const int result = files_.close(std::exchange(fd_, -1)); result < 0) {
         fail("close", temporary_, result);
     }
+    const std::string directory = directory_of(path_);
+    const auto sync_directory = [&] {
+        if (const int result = files_.sync_directory(directory); result < 0) {
+            fail("fsync the folder", directory, result);
+        }
+    };
+    if (existing_ == Existing::replaced) sync_directory();  // what cannot be synced fails before
     if (const int result = files_.rename(temporary_, path_); result < 0) {
         fail("rename", temporary_, result);
     }
-    left_behind_ = path_;
-    const std::string directory = directory_of(path_);
-    if (const int result = files_.sync_directory(directory); result < 0) {
-        fail("fsync the folder", directory, result);
-    }
+    left_behind_ = existing_ == Existing::none ? path_ : "";
+    sync_directory();
     left_behind_.clear();
 }
 

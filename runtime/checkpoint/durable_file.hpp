@@ -15,11 +15,16 @@ namespace ddp::checkpoint {
 
 constexpr const char* temporary_suffix = ".tmp";
 
+// What is at the path may be replaced, and is the user's: then nothing there is ever removed, and
+// the temporary file has a name that no other writer has.
+enum class Existing { none, replaced };
+
 // Writes beside the file's place, under its name + temporary_suffix. Every function throws
 // CheckpointError that names the call, the path and the reason; nothing is then left there.
 class FileWriter {
 public:
-    FileWriter(Files& files, std::string path);  // the temporary file must not exist
+    // Without `replaced` the temporary file must not exist.
+    FileWriter(Files& files, std::string path, Existing existing = Existing::none);
     FileWriter(const FileWriter&) = delete;
     FileWriter& operator=(const FileWriter&) = delete;
     ~FileWriter();  // removes what was not committed
@@ -35,6 +40,7 @@ public:
 private:
     Files& files_;
     std::string path_;
+    Existing existing_;
     std::string temporary_;
     std::string left_behind_;  // what the destructor removes
     int fd_ = -1;

@@ -17,7 +17,7 @@ static_assert(std::endian::native == std::endian::little, "the file format is li
 
 WrittenFile write_safetensors(Files& files, const std::string& path,
                               const std::vector<NamedTensor>& tensors,
-                              std::map<std::string, std::string> metadata) {
+                              std::map<std::string, std::string> metadata, Existing existing) {
     std::unordered_map<std::string_view, const void*> data;
     for (const auto& [name, tensor] : tensors) {
         data.emplace(name, tensor.data);
@@ -28,7 +28,7 @@ WrittenFile write_safetensors(Files& files, const std::string& path,
     const Header header = plan_header(tensors, std::move(metadata));
     const std::string text = encode(header);
     const std::uint64_t length = text.size();
-    FileWriter writer{files, path};
+    FileWriter writer{files, path, existing};
     writer.write(std::as_bytes(std::span(&length, 1)));
     writer.write(std::as_bytes(std::span(text)));
     for (const TensorEntry& entry : header.tensors) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/durable_file.hpp"
 #include "checkpoint/files.hpp"
 #include "checkpoint/safetensors.hpp"
 
@@ -22,7 +23,8 @@ struct WrittenFile {
 // Throws CheckpointError: a tensor that is not on the CPU, two of one name, or see FileWriter.
 WrittenFile write_safetensors(Files& files, const std::string& path,
                               const std::vector<NamedTensor>& tensors,
-                              std::map<std::string, std::string> metadata);
+                              std::map<std::string, std::string> metadata,
+                              Existing existing = Existing::none);
 
 struct SafetensorsView {
     Header header;

@@ -52,7 +52,8 @@ StateDict read_state_dict(const std::filesystem::path& file) {
 }
 
 void write_state_dict(const std::filesystem::path& file, const StateDict& state) {
-    checkpoint::write_safetensors(checkpoint::system_files(), file, state.views(), {});
+    checkpoint::write_safetensors(checkpoint::system_files(), file, state.views(), {},
+                                  checkpoint::Existing::replaced);
 }
 
 }  // namespace ddp
