@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cstring>
 
 namespace ddp::shm {
 namespace {
@@ -34,7 +35,14 @@ void go_to(int core) {
     cpu_set_t one;
     CPU_ZERO(&one);
     CPU_SET(core, &one);
-    if (::sched_setaffinity(0, sizeof one, &one) == 0) ::sched_setaffinity(0, sizeof all, &all);
+    if (::sched_setaffinity(0, sizeof one, &one) != 0) return;
+    // Back by asking for every core, of which the kernel gives those that the thread may have: so
+    // it goes on following them when they change. Unless somebody had asked for fewer.
+    cpu_set_t every;
+    std::memset(&every, 0xff, sizeof every);
+    const bool given = ::sched_setaffinity(0, sizeof every, &every) == 0 &&
+                       ::sched_getaffinity(0, sizeof every, &every) == 0;
+    if (!given || !CPU_EQUAL(&every, &all)) ::sched_setaffinity(0, sizeof all, &all);
 }
 
 }  // namespace
