@@ -86,6 +86,8 @@ TEST(TorchBackward, ThatMakesAGraphOfTheGradientsIsRefusedByName) {
                     model(inputs_of(0)).square().sum().backward({}, true, /*create_graph=*/true);
                 }),
                 HasSubstr("the gradient of second.bias is part of a graph"));
+    // Such a gradient and its parameter hold each other.
+    for (torch::Tensor& parameter : net->parameters()) parameter.mutable_grad().reset();
 }
 
 // Keeps no graph of the layer: its backward computes it again, and runs a backward within.

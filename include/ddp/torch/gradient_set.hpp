@@ -29,7 +29,8 @@ public:
     std::size_t size() const { return gradients_.size(); }
     std::size_t turns() const { return defined_.size(); }
 
-    void bring(std::size_t index) { gradients_[index].bring_to(parameters_[index]); }
+    // Also where a backward function gave none at all: that counts as zeros.
+    void bring(std::size_t index) { gradients_[index].bring_or_zero(parameters_[index]); }
     // Those that the next backward may not come to, or all of them.
     void prepare(std::span<const std::size_t> indices) {
         for (const std::size_t i : indices) gradients_[i].bring_or_zero(parameters_[i]);

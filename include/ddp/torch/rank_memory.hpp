@@ -94,18 +94,21 @@ public:
     // state of all logical ranks, a row each, in the order of state().
     void seed_all(ProcessGroup& group, const std::vector<NamedTensor>& of_all) {
         for (std::size_t i = 0; i < generators_.size(); ++i) {
-            at::Generator copy = copy_of(generators_[i].generator);
-            std::array<std::int64_t, 1> seed{static_cast<std::int64_t>(copy.current_seed())};
+            at::Generator& generator = generators_[i].generator;
+            std::array<std::int64_t, 1> seed{seed_of(generator)};
             group.broadcast(seed).wait();
             const TensorView& rows = of_all[of_all.size() - generators_.size() + i].tensor;
             const auto bytes = static_cast<std::size_t>(rows.shape[1]);
+            const std::lock_guard lock(generator.mutex());
+            const torch::Tensor before = generator.get_state();
             for (std::int64_t l = 0; l < rows.shape[0]; ++l) {
-                copy.set_current_seed(static_cast<std::uint64_t>(seed[0] + 1 + l));
-                const torch::Tensor state = copy.get_state();
+                generator.set_current_seed(static_cast<std::uint64_t>(seed[0] + 1 + l));
+                const torch::Tensor state = generator.get_state();
                 std::memcpy(
                     static_cast<std::byte*>(rows.data) + static_cast<std::size_t>(l) * bytes,
                     state.data_ptr(), bytes);
             }
+            generator.set_state(before);
         }
     }
 
@@ -124,9 +127,9 @@ private:
         const std::lock_guard lock(generator.mutex());
         return generator.get_state();
     }
-    static at::Generator copy_of(at::Generator& generator) {
+    static std::int64_t seed_of(at::Generator& generator) {
         const std::lock_guard lock(generator.mutex());
-        return generator.clone();
+        return static_cast<std::int64_t>(generator.current_seed());
     }
 
     std::vector<Buffer> buffers_;
