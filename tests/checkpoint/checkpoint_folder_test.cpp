@@ -327,6 +327,7 @@ TEST_F(Checkpoints, AreFreedOfLeftOversAtTheNextStart) {
     const auto leave = [&] {
         for (const fs::path& path : left_overs) put(path, std::string(10'000, 'x'));
         put(dir_ / "notes.txt", "mine");
+        put(dir_ / "checkpoint-0012.safetensors", "another's: ours have no zeros in front");
     };
     leave();
     EXPECT_EQ(error_of_reading(), "no error");
@@ -335,6 +336,7 @@ TEST_F(Checkpoints, AreFreedOfLeftOversAtTheNextStart) {
     save(2);
     for (const fs::path& path : left_overs) EXPECT_FALSE(fs::exists(path)) << path;
     EXPECT_TRUE(fs::exists(dir_ / "notes.txt"));
+    EXPECT_TRUE(fs::exists(dir_ / "checkpoint-0012.safetensors"));
     EXPECT_TRUE(fs::exists(file(8))) << "a number was used twice";
 }
 

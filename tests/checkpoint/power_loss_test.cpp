@@ -89,7 +89,8 @@ struct PowerLosses {
             disk.for_each_power_loss(
                 [&](const DiskImage& image) { check(image, acknowledged, in_progress); });
         };
-        std::optional<CheckpointFolder> folder{std::in_place, disk, "run", keep_last};
+        std::optional<CheckpointFolder> folder{std::in_place, disk, restarts ? "run/" : "run",
+                                               keep_last};
         for (; in_progress <= last; ++in_progress) {
             save(*folder, in_progress);
             acknowledged = in_progress;

@@ -9,6 +9,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <limits>
 #include <span>
 #include <string>
@@ -207,6 +208,7 @@ TEST(StateDict, RoundTripsThroughASafetensorsFile) {
     ASSERT_NE(::mkdtemp(dir.data()), nullptr);
     const fs::path file = fs::path(dir) / "net.safetensors";
     Net net;
+    std::ofstream(file.string() + ".tmp") << "what a killed write has left";
     write_state_dict(file, ddp::StateDict{ddp::named_tensors(net)});
     Net loaded = zeros();
     ddp::load_state_dict(loaded, ddp::read_state_dict(file));
