@@ -25,8 +25,9 @@ for test in backward data_parallel gradients join logical_ranks tensors unused_p
     g++ -std=c++20 -O1 -c -Iinclude -Itests -isystem "$torch/include" -isystem "$torch/include/torch/csrc/api/include" \
         -Wall -Wextra -Werror "tests/torch/${test}_test.cpp" -o "$out/$test.o"
 done
-g++ "${objects[@]}" build/runtime/libddp.a -L"$torch/lib" -Wl,-rpath,"$torch/lib" \
-    -Wl,--no-as-needed -ltorch -ltorch_cpu -lc10 -Wl,--as-needed -lgtest_main -lgmock -lgtest -lspdlog -lfmt -ldl -lpthread \
+read -ra ddp_needs < <(sed -n 's/^Libs: .* -lddp //p' build/ddp.pc)  # CUDA's runtime too, where it is built with
+g++ "${objects[@]}" build/runtime/libddp.a "${ddp_needs[@]}" -L"$torch/lib" -Wl,-rpath,"$torch/lib" \
+    -Wl,--no-as-needed -ltorch -ltorch_cpu -lc10 -Wl,--as-needed -lgtest_main -lgmock -lgtest -lspdlog -lfmt \
     -Wl,--allow-shlib-undefined -o "$out/torch_test"
 
 failed=0
