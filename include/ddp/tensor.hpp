@@ -1,94 +1,38 @@
-// TensorView: borrowed, contiguous memory with a shape, an element type and a device; what the
-// collectives and the reducer work on. It owns nothing: the memory must outlive every Work on it.
+// Tensor: memory with a shape, an element type and a device, owned; a value to be moved between
+// devices, cut up and put together. No autograd: that is the trainer's or LibTorch's. Copies of the
+// handle share the memory, which lives as long as one of them, and so do `view`, rows of `narrow`
+// and `chunk`. Invariant: the elements are contiguous; what cannot be is copied.
+//
+// All calls return when their work is done, and first wait for what was put on the default streams
+// of the GPUs that take part. Shapes, dtypes and devices that do not fit are UsageErrors.
 #pragma once
 
 #include <ddp/dtype.hpp>
 #include <ddp/export.hpp>
+#include <ddp/tensor_view.hpp>
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <iosfwd>
 #include <memory>
-#include <ranges>
 #include <span>
 #include <string>
-#include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace ddp {
 
-enum class DeviceType : std::uint8_t { cpu, cuda };
-
-struct Device {
-    DeviceType type = DeviceType::cpu;
-    int index = 0;  // of the GPU; 0 for the CPU
-    friend bool operator==(const Device&, const Device&) = default;
+// `length` indices of a dimension, from `start` on. A negative start counts from the end.
+struct Slice {
+    std::int64_t start = 0;
+    std::int64_t length = 0;
 };
 
-DDP_API std::string to_string(const Device&);  // "cpu", "cuda:1"
-
-// Up to eight extents, outermost first. No dimension at all is a scalar: one element.
-class Shape {
-public:
-    static constexpr std::size_t max_dims = 8;
-
-    constexpr Shape() = default;
-    // Throws UsageError for more than max_dims dimensions or a negative extent.
-    DDP_API Shape(std::initializer_list<std::int64_t> extents);
-    DDP_API explicit Shape(std::span<const std::int64_t> extents);
-
-    std::span<const std::int64_t> extents() const noexcept { return {extents_.data(), dims_}; }
-    std::size_t dims() const noexcept { return dims_; }
-    std::int64_t operator[](std::size_t dim) const { return extents_[dim]; }
-    DDP_API std::size_t numel() const noexcept;  // elements: the product of the extents
-    friend bool operator==(const Shape&, const Shape&) = default;
-
-private:
-    std::array<std::int64_t, max_dims> extents_{};
-    std::size_t dims_ = 0;
-};
-
-DDP_API std::string to_string(const Shape&);  // "[10, 128]"
-
-struct TensorView {
-    void* data = nullptr;
-    Shape shape{0};
-    DType dtype = DType::float32;
-    Device device{};
-
-    TensorView() = default;
-    TensorView(void* data_, Shape shape_, DType dtype_, Device device_ = {})
-        : data(data_), shape(shape_), dtype(dtype_), device(device_) {}
-
-    // From anything contiguous and mutable whose elements have a DType: a span, a vector, an array.
-    template <std::ranges::contiguous_range R>
-    requires TensorElement<std::ranges::range_value_t<R>> &&
-        (!std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<R>>>)&&(
-            std::is_lvalue_reference_v<R> ||
-            std::ranges::borrowed_range<R>)TensorView(R&& range)  // NOLINT: implicit by design
-        : data(std::ranges::data(range)),
-          shape{static_cast<std::int64_t>(std::ranges::size(range))},
-          dtype(dtype_of<std::ranges::range_value_t<R>>()) {}
-
-    std::size_t numel() const noexcept { return shape.numel(); }
-    std::size_t bytes() const noexcept { return numel() * size_of(dtype); }
-
-    // The elements, when T is their type; throws UsageError otherwise.
-    template <TensorElement T>
-    std::span<T> as() const {
-        require_dtype(dtype_of<T>());
-        return {static_cast<T*>(data), numel()};
-    }
-
-private:
-    DDP_API void require_dtype(DType) const;
-};
-
-// Owns its memory, shared between copies of the handle. Made by ProcessGroup::allocate.
+// Made by ddp/tensor_functions.hpp (zeros, randn, tensor, ...) and by ProcessGroup::allocate.
 class Tensor {
 public:
-    Tensor() = default;
+    Tensor() = default;  // no elements: shape [0]
     Tensor(const TensorView& view, std::shared_ptr<void> memory)
         : view_(view), memory_(std::move(memory)) {}
 
@@ -97,22 +41,56 @@ public:
     void* data() const noexcept { return view_.data; }
     const Shape& shape() const noexcept { return view_.shape; }
     DType dtype() const noexcept { return view_.dtype; }
+    const Device& device() const noexcept { return view_.device; }
     std::size_t numel() const noexcept { return view_.numel(); }
     std::size_t bytes() const noexcept { return view_.bytes(); }
+    // The extent of a dimension; -1 is the last one.
+    DDP_API std::int64_t size(int dim) const;
+    // The elements themselves, when T is their type; of a GPU's memory only the addresses.
     template <TensorElement T>
     std::span<T> as() const {
         return view_.as<T>();
     }
+    // The only element, wherever it is, as a T. Throws UsageError when there are more or none.
+    template <TensorElement T>
+    T item() const {
+        T value{};
+        read_item(TensorView(&value, Shape{}, dtype_of<T>()));
+        return value;
+    }
+
+    // These elements there, as that dtype, in a new tensor: this one stays as and where it is, so
+    // the result must not be dropped. Only where nothing changes it shares this one's memory, as in
+    // PyTorch. Conversions are PyTorch's: floating point is truncated to integers (what does not
+    // fit gives some value), bool is whether it is not zero, 16-bit types round to nearest.
+    [[nodiscard]] DDP_API Tensor to(const Device& device) const;
+    [[nodiscard]] DDP_API Tensor to(DType dtype) const;
+    [[nodiscard]] DDP_API Tensor to(const Device& device, DType dtype) const;
+    // A copy in memory of the host that GPUs read and write without a detour. Needs a GPU.
+    [[nodiscard]] DDP_API Tensor pin_memory() const;
+    [[nodiscard]] DDP_API Tensor clone() const;  // the same in memory of its own
+
+    // The same memory in another shape of as many elements; one extent may be -1: what is left.
+    [[nodiscard]] DDP_API Tensor view(std::initializer_list<std::int64_t> extents) const;
+    [[nodiscard]] DDP_API Tensor view(const Shape& shape) const;
+    // A part of one dimension. Of dimension 0 it shares the memory; of others it is a copy, where
+    // PyTorch has a view that is not contiguous.
+    [[nodiscard]] DDP_API Tensor narrow(int dim, const Slice& slice) const;
+    // PyTorch's rule: pieces of ceil(size / n), the last one may be smaller, and there may be fewer
+    // than n: 10 rows in 8 are five pieces of 2. Memory as in `narrow`. No rows are n empty pieces.
+    [[nodiscard]] DDP_API std::vector<Tensor> chunk(std::int64_t n, int dim = 0) const;
 
 private:
+    DDP_API void read_item(const TensorView& to) const;
+
     TensorView view_;
     std::shared_ptr<void> memory_;
 };
 
-// A tensor and what it is called: a parameter's value, an optimiser's momentum.
-struct NamedTensor {
-    std::string name;
-    TensorView tensor;
-};
+// Values as PyTorch prints them: `tensor([[0.5000, 2.0000]], device='cuda:0', dtype=float64)`, with
+// device and dtype where they are not what the values suggest; of more than 1000 elements only the
+// first and last three of each dimension.
+DDP_API std::string to_string(const Tensor&);
+DDP_API std::ostream& operator<<(std::ostream&, const Tensor&);
 
 }  // namespace ddp

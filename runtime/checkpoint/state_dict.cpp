@@ -10,7 +10,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "checkpoint/convert_elements.hpp"
+#include "tensor/convert_elements.hpp"
 
 namespace ddp {
 
@@ -168,7 +168,7 @@ LoadResult load_state_dict(const std::vector<NamedTensor>& tensors, const StateD
     if (!problems.empty()) {
         throw CheckpointError("state dict: it does not fit; nothing was changed." + problems);
     }
-    for (const auto& [from, to] : pairs) checkpoint::convert_elements(from, to);
+    for (const auto& [from, to] : pairs) device::convert_elements(from, to);
     return names;
 }
 

@@ -1,106 +1,136 @@
+// A tensor's moves, and its parts.
 #include <ddp/tensor.hpp>
 
+#include "tensor/blocks.hpp"
+
 #include <ddp/error.hpp>
+#include <ddp/tensor_functions.hpp>
+
+#include <algorithm>
+#include <array>
 
 namespace ddp {
 
-std::size_t size_of(DType dtype) noexcept {
-    switch (dtype) {
-        case DType::float64:
-        case DType::int64:
-            return 8;
-        case DType::float32:
-        case DType::int32:
-            return 4;
-        case DType::float16:
-        case DType::bfloat16:
-        case DType::int16:
-            return 2;
-        case DType::uint8:
-        case DType::int8:
-        case DType::boolean:
-            return 1;
-    }
-    return 0;
+std::int64_t Tensor::size(int dim) const {
+    return shape()[device::dimension(shape(), dim, "size")];
 }
 
-const char* to_string(DType dtype) noexcept {
-    switch (dtype) {
-        case DType::float32:
-            return "float32";
-        case DType::float64:
-            return "float64";
-        case DType::int32:
-            return "int32";
-        case DType::int64:
-            return "int64";
-        case DType::uint8:
-            return "uint8";
-        case DType::float16:
-            return "float16";
-        case DType::bfloat16:
-            return "bfloat16";
-        case DType::int8:
-            return "int8";
-        case DType::int16:
-            return "int16";
-        case DType::boolean:
-            return "bool";
+void Tensor::read_item(const TensorView& to) const {
+    if (numel() != 1) {
+        throw UsageError("item: a tensor of shape " + to_string(shape()) + " has " +
+                         std::to_string(numel()) + " elements, not one");
     }
-    return "unknown";
+    copy_elements(TensorView(data(), to.shape, dtype(), device()), to);
 }
 
-bool is_floating_point(DType dtype) noexcept {
-    return dtype == DType::float32 || dtype == DType::float64 || dtype == DType::float16 ||
-           dtype == DType::bfloat16;
+Tensor Tensor::to(const Device& where) const { return to(where, dtype()); }
+
+Tensor Tensor::to(DType dtype_) const { return to(device(), dtype_); }
+
+Tensor Tensor::to(const Device& where, DType dtype_) const {
+    if (where == device() && dtype_ == dtype()) return *this;
+    return ddp::clone(view_, {.device = where, .dtype = dtype_});
 }
 
-std::string to_string(const Device& device) {
-    switch (device.type) {
-        case DeviceType::cpu:
-            return "cpu";
-        case DeviceType::cuda:
-            return "cuda:" + std::to_string(device.index);
-    }
-    return "unknown";
+Tensor Tensor::pin_memory() const {
+    return ddp::clone(view_, {.device = Device{}, .pinned = true});
 }
 
-Shape::Shape(std::initializer_list<std::int64_t> extents)
-    : Shape(std::span<const std::int64_t>(extents.begin(), extents.size())) {}
+Tensor Tensor::clone() const { return ddp::clone(view_); }
 
-Shape::Shape(std::span<const std::int64_t> extents) : dims_(extents.size()) {
-    if (extents.size() > max_dims) {
-        throw UsageError("shape of " + std::to_string(extents.size()) + " dimensions; at most " +
-                         std::to_string(max_dims) + " are supported");
+namespace {
+
+// The one extent that is -1, where there is one, from the number of elements.
+Shape completed(std::span<const std::int64_t> extents, const Tensor& tensor) {
+    std::array<std::int64_t, Shape::max_dims> known{};
+    const std::size_t dims = extents.size();
+    if (dims > known.size()) return Shape{extents};  // which says what is wrong
+    std::ranges::copy(extents, known.begin());
+    const auto open = std::find(known.begin(), known.begin() + dims, -1);
+    if (open == known.begin() + dims) return Shape{extents};
+    *open = 1;
+    const Shape others{std::span<const std::int64_t>(known.data(), dims)};
+    const std::size_t product = others.numel();
+    if (product == 0 || tensor.numel() % product != 0) {
+        throw UsageError("view: no extent in place of the -1 makes " + to_string(others) +
+                         " (with a 1 there) out of the " + std::to_string(tensor.numel()) +
+                         " elements of shape " + to_string(tensor.shape()));
     }
-    for (std::size_t dim = 0; dim < dims_; ++dim) {
-        if (extents[dim] < 0) {
-            throw UsageError("shape with the negative extent " + std::to_string(extents[dim]));
-        }
-        extents_[dim] = extents[dim];
-    }
+    *open = static_cast<std::int64_t>(tensor.numel() / product);
+    return Shape{std::span<const std::int64_t>(known.data(), dims)};
 }
 
-std::size_t Shape::numel() const noexcept {
+// False also where the product has no place in a number.
+bool holds(const Shape& shape, std::size_t elements) {
     std::size_t product = 1;
-    for (const std::int64_t extent : extents()) product *= static_cast<std::size_t>(extent);
-    return product;
-}
-
-std::string to_string(const Shape& shape) {
-    std::string text = "[";
+    bool fits = true;
     for (const std::int64_t extent : shape.extents()) {
-        if (text.size() > 1) text += ", ";
-        text += std::to_string(extent);
+        if (extent == 0) return elements == 0;
+        fits = !__builtin_mul_overflow(product, static_cast<std::size_t>(extent), &product) && fits;
     }
-    return text + "]";
+    return fits && product == elements;
 }
 
-void TensorView::require_dtype(DType wanted) const {
-    if (dtype != wanted) {
-        throw UsageError(std::string("tensor holds ") + to_string(dtype) + ", not " +
-                         to_string(wanted));
+}  // namespace
+
+Tensor Tensor::view(std::initializer_list<std::int64_t> extents) const {
+    return view(completed({extents.begin(), extents.size()}, *this));
+}
+
+Tensor Tensor::view(const Shape& shape_) const {
+    if (!holds(shape_, numel())) {
+        throw UsageError("view: shape " + to_string(shape_) + " of a tensor of shape " +
+                         to_string(shape()) + ", which has " + std::to_string(numel()) +
+                         " elements");
     }
+    return {TensorView(data(), shape_, dtype(), device()), memory_};
+}
+
+Tensor Tensor::narrow(int dim, const Slice& slice) const {
+    const std::size_t at = device::dimension(shape(), dim, "narrow");
+    const std::int64_t extent = shape()[at];
+    const std::int64_t start = slice.start < 0 ? slice.start + extent : slice.start;
+    if (start < 0 || start > extent || slice.length < 0 || slice.length > extent - start) {
+        throw UsageError("narrow: " + std::to_string(slice.length) + " indices from " +
+                         std::to_string(slice.start) + " on, of dimension " + std::to_string(dim) +
+                         " of a tensor of shape " + to_string(shape()));
+    }
+    const Shape part = device::with_extent(shape(), at, slice.length);
+    const std::size_t inner = device::inner_of(shape(), at);
+    const std::size_t first = static_cast<std::size_t>(start) * inner;
+    auto* const source = static_cast<std::byte*>(data());
+    const std::size_t width = size_of(dtype());
+    if (at == 0) {
+        void* const rows = source == nullptr ? nullptr : source + first * width;
+        return {TensorView(rows, part, dtype(), device()), memory_};
+    }
+    Tensor copy = empty(part, {.device = device(), .dtype = dtype()});
+    if (copy.numel() == 0) return copy;
+    const std::size_t length = static_cast<std::size_t>(slice.length) * inner;
+    const std::size_t stride = static_cast<std::size_t>(extent) * inner;
+    std::vector<device::PackItem> items(device::outer_of(shape(), at));
+    for (std::size_t i = 0; i < items.size(); ++i) {
+        items[i] = {source + (first + i * stride) * width, length, i * length};
+    }
+    device::copy_blocks(items, copy);
+    return copy;
+}
+
+std::vector<Tensor> Tensor::chunk(std::int64_t n, int dim) const {
+    const std::int64_t extent = shape()[device::dimension(shape(), dim, "chunk")];
+    if (n < 1) {
+        throw UsageError("chunk: into " + std::to_string(n) + " pieces; one is the least");
+    }
+    std::vector<Tensor> pieces;
+    if (extent == 0) {
+        pieces.assign(static_cast<std::size_t>(n), *this);
+        return pieces;
+    }
+    const std::int64_t most = extent / n + (extent % n != 0 ? 1 : 0);
+    for (std::int64_t start = 0; start < extent; start += most) {
+        pieces.push_back(narrow(dim, {start, std::min(most, extent - start)}));
+    }
+    return pieces;
 }
 
 }  // namespace ddp

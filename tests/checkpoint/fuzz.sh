@@ -13,8 +13,11 @@ flags=(-std=c++20 -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recov
 echo 'extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned long) { return 0; }' >"$work/probe.cpp"
 clang++ "${flags[@]}" "$work/probe.cpp" -o "$work/probe" 2>/dev/null || { echo "skipped: no libFuzzer"; exit 77; }
 
-sources=("$here/fuzz_readers.cpp" "$root/runtime/tensor/tensor.cpp" "$root/runtime/base/error.cpp")
-for name in convert_elements crc manifest pickle safetensors state_dict torch_file zip; do
+sources=("$here/fuzz_readers.cpp" "$root/runtime/base/error.cpp")
+for name in convert_elements device device_api device_api_absent dtype shape tensor_view; do
+    sources+=("$root/runtime/tensor/$name.cpp")
+done
+for name in crc manifest pickle safetensors state_dict torch_file zip; do
     sources+=("$root/runtime/checkpoint/$name.cpp")
 done
 # What parse_safetensors needs of the writer.

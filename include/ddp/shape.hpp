@@ -1,0 +1,40 @@
+// Shape: the extents of a tensor.
+#pragma once
+
+#include <ddp/export.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <iosfwd>
+#include <span>
+#include <string>
+
+namespace ddp {
+
+// Up to eight extents, outermost first. No dimension at all is a scalar: one element.
+class Shape {
+public:
+    static constexpr std::size_t max_dims = 8;
+
+    constexpr Shape() = default;
+    // Throws UsageError for more than max_dims dimensions or a negative extent.
+    DDP_API Shape(std::initializer_list<std::int64_t> extents);
+    DDP_API explicit Shape(std::span<const std::int64_t> extents);
+
+    std::span<const std::int64_t> extents() const noexcept { return {extents_.data(), dims_}; }
+    std::size_t dims() const noexcept { return dims_; }
+    std::int64_t operator[](std::size_t dim) const { return extents_[dim]; }
+    DDP_API std::size_t numel() const noexcept;  // elements: the product of the extents
+    friend bool operator==(const Shape&, const Shape&) = default;
+
+private:
+    std::array<std::int64_t, max_dims> extents_{};
+    std::size_t dims_ = 0;
+};
+
+DDP_API std::string to_string(const Shape&);  // "[10, 128]"
+DDP_API std::ostream& operator<<(std::ostream&, const Shape&);
+
+}  // namespace ddp
