@@ -49,15 +49,20 @@ std::optional<Device> parse_strictly(std::string_view text) {
 std::optional<Device> guess(std::string_view text) {
     std::string type;
     std::string digits;
-    bool minus = false;
+    bool colon = false;
     for (const char symbol : text) {
         const auto code = static_cast<unsigned char>(symbol);
-        minus = minus || symbol == '-';
-        if (std::isalpha(code) != 0 && digits.empty())
+        if (std::isspace(code) != 0) continue;
+        if (std::isdigit(code) != 0) {
+            digits += symbol;
+        } else if (std::isalpha(code) != 0 && digits.empty() && !colon) {
             type += static_cast<char>(std::tolower(code));
-        if (std::isdigit(code) != 0) digits += symbol;
+        } else if (symbol == ':' && digits.empty()) {
+            colon = true;
+        } else {
+            return std::nullopt;
+        }
     }
-    if (minus) return std::nullopt;
     if (type == "gpu") type = "cuda";
     digits.erase(0, std::min(digits.find_first_not_of('0'), digits.size()));
     if (digits.empty()) digits = "0";

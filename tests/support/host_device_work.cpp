@@ -62,7 +62,7 @@ void HostDeviceApi::require_floats(const char* call, int device, const TensorVie
 void HostDeviceApi::require_items(const char* call, int device,
                                   std::span<const device::PackItem> items,
                                   const TensorView& packed) {
-    require_floats(call, device, packed);
+    require_memory(call, device, packed.data, packed.bytes());
     for (const device::PackItem& item : items) {
         require_memory(call, device, item.data, item.elements * size_of(packed.dtype));
         if (item.offset > packed.numel() || item.elements > packed.numel() - item.offset) {
@@ -81,6 +81,7 @@ void HostDeviceApi::pack(std::span<const device::PackItem> items, const TensorVi
                          double factor, Stream handle) {
     const StreamPtr on = stream("pack", handle);
     require_items("pack", on->device, items, packed);
+    if (factor != 1) require_floats("pack", on->device, packed);
     launch(on, [kept = std::vector(items.begin(), items.end()), packed, factor] {
         host_kernels::pack(kept, packed, factor);
     });

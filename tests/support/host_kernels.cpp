@@ -69,6 +69,10 @@ void scale_into(const void* from, void* to, std::size_t elements, double factor)
 }
 
 void scale_into(DType dtype, const void* from, void* to, std::size_t elements, double factor) {
+    if (factor == 1) {  // of any type, bit by bit
+        if (elements > 0) std::memmove(to, from, elements * size_of(dtype));
+        return;
+    }
     with_type(dtype, [&]<class T>(T*) {
         if constexpr (!std::is_integral_v<T>) scale_into<T>(from, to, elements, factor);
     });

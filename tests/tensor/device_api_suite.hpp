@@ -198,6 +198,23 @@ TEST_P(DeviceApiSuite, PacksAndUnpacksAllItemsAndNothingBesides) {
     });
 }
 
+TEST_P(DeviceApiSuite, PacksAnyTypeBitByBitWithAFactorOfOne) {
+    for_each_type([](auto type) {
+        using T = typename decltype(type)::type;
+        HostArray<T> source(100);
+        for (std::size_t i = 0; i < source.size; ++i)
+            source[i] = static_cast<T>(i % 2 == 0 ? 0.0F : 1.0F);
+        const DeviceArray<T> data(api(), source);
+        const DeviceArray<T> packed(api(), HostArray<T>(200));
+        const DeviceArray<T> back(api(), HostArray<T>(100));
+        const device::PackItem in{data.data(), 100, 60};
+        const device::PackItem out{back.data(), 100, 60};
+        api().pack({&in, 1}, packed.view(), 1, {});
+        api().unpack(packed.view(), {&out, 1}, {});
+        EXPECT_TRUE(same_values(back.read(), source)) << to_string(dtype_of<T>());
+    });
+}
+
 TEST_P(DeviceApiSuite, ConvertsEachTypeIntoEachAsTheLanguageDoes) {
     constexpr std::size_t elements = 1003;
     for_each_type([](auto from_type) {
