@@ -41,7 +41,7 @@ bool matches(const std::string& line, const std::string& expected) {
     return std::regex_match(line, pattern_of(expected));
 }
 
-std::string quoted(const std::string& line) { return "\"" + line + "\""; }
+std::string in_quotes(const std::string& line) { return "\"" + line + "\""; }
 
 using Lines = std::vector<std::string>;
 
@@ -55,12 +55,12 @@ std::string difference_in_order(const Lines& lines, const Lines& expected) {
             continue;
         }
         while (skips && at < lines.size() && !matches(lines[at], wanted)) ++at;
-        if (at == lines.size()) return "no line " + quoted(wanted);
-        if (!matches(lines[at], wanted)) return quoted(lines[at]) + ", not " + quoted(wanted);
+        if (at == lines.size()) return "no line " + in_quotes(wanted);
+        if (!matches(lines[at], wanted)) return in_quotes(lines[at]) + ", not " + in_quotes(wanted);
         skips = false;
         ++at;
     }
-    if (!skips && at < lines.size()) return "beyond what is expected: " + quoted(lines[at]);
+    if (!skips && at < lines.size()) return "beyond what is expected: " + in_quotes(lines[at]);
     return {};
 }
 
@@ -71,10 +71,10 @@ std::string difference_in_any_order(Lines lines, Lines expected) {
     for (const std::string& wanted : expected) {
         const auto found = std::ranges::find_if(
             lines, [&](const std::string& line) { return matches(line, wanted); });
-        if (found == lines.end()) return "no line " + quoted(wanted);
+        if (found == lines.end()) return "no line " + in_quotes(wanted);
         lines.erase(found);
     }
-    return lines.empty() ? "" : "beyond what is expected: " + quoted(lines.front());
+    return lines.empty() ? "" : "beyond what is expected: " + in_quotes(lines.front());
 }
 
 }  // namespace

@@ -10,13 +10,13 @@ using namespace ddp::tests;
 using Lines = std::vector<std::string>;
 
 TEST(ExpectedOutput, IsReadFromTheCommentOfAnExample) {
-    const Lines lines = expected_output("06_move_tensors");
+    const Lines lines = expected_output("07_two_devices", "expected with two devices");
     ASSERT_FALSE(lines.empty());
     EXPECT_EQ(lines[0].find("//"), std::string::npos) << lines[0];
 }
 
 TEST(ExpectedOutput, IsMissedWhereThereIsNone) {
-    EXPECT_NONFATAL_FAILURE(static_cast<void>(expected_output("06_move_tensors", "no such label")),
+    EXPECT_NONFATAL_FAILURE(static_cast<void>(expected_output("07_two_devices", "no such label")),
                             "no such label");
 }
 
