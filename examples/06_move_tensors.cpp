@@ -120,6 +120,7 @@ void print_row(std::size_t bytes, const ddp::Device& target) {
     const bool large = bytes >= std::size_t{1} << 20U;
     const std::string size =
         large ? std::to_string(bytes >> 20U) + " MiB" : std::to_string(bytes >> 10U) + " KiB";
+    row.erase(row.find_last_not_of(' ') + 1);
     std::printf("%-9s%s\n", size.c_str(), row.c_str());
 }
 

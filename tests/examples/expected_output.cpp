@@ -86,9 +86,10 @@ std::vector<std::string> expected_output(const std::string& example, const std::
     std::optional<std::string> line = comment_line(source);
     while (line && without_ends(*line) != label + ":") line = comment_line(source);
     const std::size_t indent = line ? indent_of(*line) : 0;
-    while (line && (line = comment_line(source)) && indent_of(*line) > indent) {
+    while (line && (line = comment_line(source)) && (line->empty() || indent_of(*line) > indent)) {
         lines.push_back(without_ends(*line));
     }
+    while (!lines.empty() && lines.back().empty()) lines.pop_back();
     if (lines.empty()) {
         ADD_FAILURE() << path << ": no output below a line \"" << label << ":\" of its comment";
     }

@@ -1,5 +1,6 @@
 // What the comment at the top of an example promises, compared with what the example printed. In
-// the comment a line `//   expected:` is followed by the output, each line of it indented deeper:
+// the comment a line `//   expected:` is followed by the output, each line of it indented deeper or
+// empty:
 //     //   expected:
 //     //     moved <bytes> bytes in <ms> ms
 //     //     ...

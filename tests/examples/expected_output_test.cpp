@@ -4,6 +4,8 @@
 #include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace {
 
 using namespace ddp::tests;
@@ -13,6 +15,13 @@ TEST(ExpectedOutput, IsReadFromTheCommentOfAnExample) {
     const Lines lines = expected_output("07_two_devices", "expected with two devices");
     ASSERT_FALSE(lines.empty());
     EXPECT_EQ(lines[0].find("//"), std::string::npos) << lines[0];
+}
+
+TEST(ExpectedOutput, MayHaveEmptyLinesInside) {
+    const Lines lines =
+        expected_output("06_move_tensors", "expected, with cuda:0 in place of cpu:1 on a GPU");
+    EXPECT_EQ(std::ranges::count(lines, ""), 1);
+    EXPECT_EQ(lines.back().substr(0, 6), "16 KiB");
 }
 
 TEST(ExpectedOutput, IsMissedWhereThereIsNone) {
