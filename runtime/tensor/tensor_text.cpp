@@ -21,10 +21,26 @@ constexpr std::size_t line_width = 80;
 constexpr const char* opening = "tensor(";
 constexpr std::size_t indent_of_values = 7;  // as long as `opening`
 
+bool is_cut(const Tensor& tensor, std::size_t dim) {
+    return tensor.numel() > summary_above && tensor.shape()[dim] > 2 * edge;
+}
+
+// What is shown: both edges of each dimension that is cut. Of a large tensor on a GPU no more than
+// that is moved.
+Tensor shown_part(const Tensor& tensor) {
+    Tensor part = tensor;
+    for (std::size_t dim = 0; dim < tensor.shape().dims(); ++dim) {
+        if (!is_cut(tensor, dim)) continue;
+        const int at = static_cast<int>(dim);
+        part = cat({part.narrow(at, {0, edge}), part.narrow(at, {-edge, edge})}, at);
+    }
+    return part;
+}
+
 // The elements, on the CPU: floating point as float64, anything else as int64.
 struct Values {
-    explicit Values(const TensorView& tensor)
-        : real(is_floating_point(tensor.dtype)),
+    explicit Values(const Tensor& tensor)
+        : real(is_floating_point(tensor.dtype())),
           elements(
               clone(tensor, {.device = Device{}, .dtype = real ? DType::float64 : DType::int64})) {}
     bool real;
@@ -66,11 +82,11 @@ private:
 
 class TensorText {
 public:
-    explicit TensorText(const TensorView& tensor)
-        : shape_(tensor.shape),
-          boolean_(tensor.dtype == DType::boolean),
-          summarized_(tensor.numel() > summary_above),
-          values_(tensor) {
+    explicit TensorText(const Tensor& tensor)
+        : boolean_(tensor.dtype() == DType::boolean), values_(shown_part(tensor)) {
+        for (std::size_t dim = 0; dim < tensor.shape().dims(); ++dim) {
+            cut_[dim] = is_cut(tensor, dim);
+        }
         visit(0, 0, [&](std::size_t at) {
             if (values_.real) form_.see(real(at));
         });
@@ -95,36 +111,33 @@ private:
         const std::string text = element(at);
         return std::string(width_ - std::min(width_, text.size()), ' ') + text;
     }
-    bool cut(std::size_t dim) const { return summarized_ && shape_[dim] > 2 * edge; }
+    const Shape& shape() const { return values_.elements.shape(); }
+    std::size_t dims() const { return shape().dims(); }
     std::size_t stride(std::size_t dim) const {
-        return Shape{shape_.extents().subspan(dim + 1)}.numel();
+        return Shape{shape().extents().subspan(dim + 1)}.numel();
     }
 
-    // Of each index of the dimension that is shown: what `one` makes of where its elements begin;
-    // `gap` in place of the others.
+    // For each index of the dimension `one`, with where its elements begin; `gap` in the place of
+    // those that are not shown.
     template <class One, class Gap>
     void for_shown(std::size_t dim, std::size_t begin, const One& one, const Gap& gap) const {
-        const std::int64_t extent = shape_[dim];
-        for (std::int64_t i = 0; i < extent; ++i) {
-            if (cut(dim) && i == edge) {
-                gap();
-                i = extent - edge;
-            }
+        for (std::int64_t i = 0; i < shape()[dim]; ++i) {
+            if (cut_[dim] && i == edge) gap();
             one(begin + static_cast<std::size_t>(i) * stride(dim));
         }
     }
     template <class Visit>
     void visit(std::size_t dim, std::size_t begin, const Visit& each) const {
-        if (dim == shape_.dims()) return each(begin);
+        if (dim == dims()) return each(begin);
         const auto go_on = [&](std::size_t at) { visit(dim + 1, at, each); };
         for_shown(dim, begin, go_on, [] {});
     }
 
     std::string text_of(std::size_t dim, std::size_t begin, std::size_t indent) const {
-        if (dim == shape_.dims()) return padded(begin);
-        if (dim + 1 == shape_.dims()) return row(dim, begin, indent);
+        if (dim == dims()) return padded(begin);
+        if (dim + 1 == dims()) return row(dim, begin, indent);
         const std::string between =
-            "," + std::string(shape_.dims() - dim - 1, '\n') + std::string(indent + 1, ' ');
+            "," + std::string(dims() - dim - 1, '\n') + std::string(indent + 1, ' ');
         std::string text = "[";
         const auto add = [&](const std::string& part) {
             text += (text.size() == 1 ? "" : between) + part;
@@ -152,9 +165,8 @@ private:
         return text + "]";
     }
 
-    Shape shape_;
+    std::array<bool, Shape::max_dims> cut_{};
     bool boolean_;
-    bool summarized_;
     Values values_;
     RealForm form_;
     std::size_t width_ = 1;

@@ -77,6 +77,12 @@ TEST_F(TensorOnGpu, SaysHowMuchMemoryIsMissingWhere) {
     EXPECT_EQ(zeros({100}, {.device = other_gpu}).numel(), 100U);
 }
 
+TEST_F(TensorOnGpu, PrintsALargeTensorWithoutASecondOneOnTheGpu) {
+    api.set_memory(45'000);
+    const Tensor large = ones({100, 100}, {.device = gpu});
+    EXPECT_THAT(to_string(large), HasSubstr("[1., 1., 1.,  ..., 1., 1., 1.]"));
+}
+
 TEST_F(TensorOnGpu, PinnedMemoryIsTheHosts) {
     const Tensor pinned = empty({10}, {.pinned = true});
     EXPECT_EQ(pinned.device(), Device{});
