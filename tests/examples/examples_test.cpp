@@ -1,4 +1,4 @@
-// 01_hello_ranks, 02_all_reduce and 04_launch_from_code print what their first lines promise, by
+// 01_hello_ranks, 02_all_reduce and 12_launch_from_code print what their first lines promise, by
 // ddp-launch, started by hand and alone.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -47,7 +47,7 @@ TEST(HelloRanks, IsAWorldOfOneWhenStartedAlone) {
 
 TEST(LaunchFromCodeExample, PrintsWhatItsHeadPromises) {
     if (std::string(DDP_LAUNCH).empty()) GTEST_SKIP() << "ddp-launch is not built";
-    const auto result = run_program({example("04_launch_from_code"), "3"});
+    const auto result = run_program({example("12_launch_from_code"), "3"});
     EXPECT_EQ(result.exit_code, 0) << result.err;
     const std::string rest = " of 3: the ranks' numbers add up to 3";
     EXPECT_THAT(lines_of(result.out),

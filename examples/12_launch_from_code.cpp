@@ -1,5 +1,5 @@
 // A program that launches its own workers: no ddp-launch on the command line.
-//   run:       ./04_launch_from_code 3
+//   run:       ./12_launch_from_code 3
 //   expected:  rank 0 of 3: the ranks' numbers add up to 3      (one line from each rank, in any
 //              rank 1 of 3: the ranks' numbers add up to 3       order)
 //              rank 2 of 3: the ranks' numbers add up to 3
