@@ -20,6 +20,7 @@
 #include <ddp/dtype.hpp>
 #include <ddp/error.hpp>
 #include <ddp/half.hpp>
+#include <ddp/memory.hpp>
 #include <ddp/parameter.hpp>
 #include <ddp/reduce_op.hpp>
 #include <ddp/reducer.hpp>

@@ -3,6 +3,7 @@
 #include "tensor/current_gpu.hpp"
 #include "tensor/device_api.hpp"
 #include "tensor/known_device.hpp"
+#include "tensor/memory_count.hpp"
 
 #include <ddp/error.hpp>
 
@@ -82,6 +83,7 @@ Tensor allocate(const Shape& shape, DType dtype, const Device& device, HostMemor
         memory = device.type == DeviceType::cuda ? gpu_memory(bytes, device)
                                                  : ordinary_memory(bytes, device);
     }
+    if (bytes > 0) memory = counted(std::move(memory), bytes, device);
     return {TensorView(memory.get(), shape, dtype, device), memory};
 }
 

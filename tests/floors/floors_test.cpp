@@ -38,6 +38,7 @@ const std::map<std::string, std::string> owners = {
     {"tensor_functions.hpp", "tensor"},
     {"tensor_view.hpp", "tensor"},
     {"parameter.hpp", "tensor"},
+    {"memory.hpp", "tensor"},
     {"data_loader.hpp", "data"},
     {"dataset.hpp", "data"},
     {"distributed_sampler.hpp", "data"},
