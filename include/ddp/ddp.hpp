@@ -8,6 +8,7 @@
 // Then: how it trains.
 #include <ddp/checkpoint.hpp>
 #include <ddp/data_loader.hpp>
+#include <ddp/data_parallel.hpp>
 #include <ddp/distributed_data_parallel.hpp>
 #include <ddp/distributed_sampler.hpp>
 #include <ddp/state_dict.hpp>

@@ -23,11 +23,7 @@ concept Trainable = requires(Net net, GradientReady hook) {
     { net.parameters() } -> std::convertible_to<std::span<Parameter>>;
     net.on_gradient_ready(hook);
 };
-// Optional members of a net: state beside parameters (the same tensors at each call)...
-template <class Net>
-concept HasBuffers = requires(Net net) {
-    { net.buffers() } -> std::convertible_to<std::vector<NamedTensor>>;
-};
+// Optional members of a net: buffers(), generators' state (the same tensors at each call)...
 template <class Net>
 concept HasRandomState = requires(Net net) {
     { net.random_state() } -> std::convertible_to<std::vector<NamedTensor>>;

@@ -4,9 +4,11 @@
 #include <ddp/stream.hpp>
 #include <ddp/tensor.hpp>
 
+#include <concepts>
 #include <cstddef>
 #include <functional>
 #include <string>
+#include <vector>
 
 namespace ddp {
 
@@ -23,5 +25,11 @@ struct Parameter {
 // Called during backward, once a parameter, when its gradient is complete: with the index of the
 // parameter in parameters() and the stream whose work so far has produced it.
 using GradientReady = std::function<void(std::size_t parameter, Stream stream)>;
+
+// A net with state beside parameters: the same tensors at each call.
+template <class Net>
+concept HasBuffers = requires(Net net) {
+    { net.buffers() } -> std::convertible_to<std::vector<NamedTensor>>;
+};
 
 }  // namespace ddp

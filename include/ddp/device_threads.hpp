@@ -1,0 +1,40 @@
+// DeviceThreads: a thread for each of several devices, kept between calls.
+#pragma once
+
+#include <ddp/device.hpp>
+#include <ddp/export.hpp>
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace ddp {
+
+// The first device's thread is the caller's.
+class DDP_API DeviceThreads {
+public:
+    using Body = std::function<void(std::size_t replica)>;
+
+    // Throws UsageError for no device and for one given twice.
+    explicit DeviceThreads(std::vector<Device> devices);
+    ~DeviceThreads();
+    DeviceThreads(DeviceThreads&&) noexcept;
+    DeviceThreads& operator=(DeviceThreads&&) noexcept;
+
+    std::span<const Device> devices() const noexcept;
+    // body(0), ..., body(count - 1), each with its device as the default one: body(0) on the
+    // calling thread, the others on their devices'. One call at a time. Returns, or throws, when
+    // all that began have ended, however long that takes; once one has failed no other begins.
+    // Throws what the first device that failed threw: the same class of error, with "replica 1 on
+    // cpu:1: " before its text and the original nested in it. The class is a ddp::Error instead
+    // where it is none of ddp's, nor one of the standard library's that is made from a text.
+    void run(std::size_t count, const Body& body);
+
+private:
+    class Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ddp
