@@ -2,11 +2,14 @@
 // these members will do; nothing to derive from. Source: torch.utils.data's Dataset and Sampler.
 #pragma once
 
+#include <ddp/collate.hpp>
+
 #include <concepts>
 #include <cstddef>
 #include <ranges>
 #include <span>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace ddp {
@@ -17,20 +20,21 @@ concept BatchDataset = requires(const T& data, std::span<const std::size_t> indi
     { data.size() } -> std::convertible_to<std::size_t>;
     { data.batch(indices) } -> std::movable;
 };
-// A data set of single samples: a batch is then a std::vector of them.
+// A data set of single samples: DefaultCollate, or a callable of yours, makes a batch of them.
 template <class T>
 concept SampleDataset = requires(const T& data, std::size_t index) {
     { data.size() } -> std::convertible_to<std::size_t>;
     std::remove_cvref_t<decltype(data[index])>(data[index]);  // can be copied into a batch
 };
-// Either; batch() is taken when there are both. These const members are called from the loader's
-// threads: while the training loop runs, and with more than one worker also several at once.
+// Either; batch() is taken when there are both and no callable of yours. These const members are
+// called from the loader's threads: while the training loop runs, and with more than one worker
+// also several at once.
 template <class T>
 concept Dataset = BatchDataset<T> || SampleDataset<T>;
 
 // Gives the indices of an epoch, such as DistributedSampler. size() may change between epochs;
 // parts(), where there is one, stays the same: the indices are then so many equally long parts, one
-// after the other.
+// after the other. ranks(), where there is one, says how many parts all ranks have together.
 template <class T>
 concept Sampler = std::ranges::input_range<const T> && requires(const T& sampler) {
     { sampler.size() } -> std::convertible_to<std::size_t>;
@@ -39,22 +43,34 @@ concept Sampler = std::ranges::input_range<const T> && requires(const T& sampler
 
 namespace data {
 
-// One batch: what batch(indices) makes of it, or the samples themselves.
-template <Dataset Data>
-auto make_batch(const Data& data, std::span<const std::size_t> indices) {
-    if constexpr (BatchDataset<Data>) {
+template <SampleDataset Data>
+using SampleOf = std::remove_cvref_t<decltype(std::declval<const Data&>()[std::size_t{}])>;
+
+// One batch: what batch(indices) makes of it, or `collate` of the samples.
+template <Dataset Data, class CollateBatch>
+auto make_batch(const Data& data, std::span<const std::size_t> indices,
+                const CollateBatch& collate) {
+    if constexpr (BatchDataset<Data> && std::is_same_v<CollateBatch, DefaultCollate>) {
         return data.batch(indices);
     } else {
-        std::vector<std::remove_cvref_t<decltype(data[std::size_t{}])>> samples;
+        static_assert(SampleDataset<Data>, "collate wants single samples, by operator[]");
+        static_assert(Collate<CollateBatch, SampleOf<Data>>,
+                      "collate must take a std::vector of samples, also as a const object");
+        std::vector<SampleOf<Data>> samples;
         samples.reserve(indices.size());
         for (const std::size_t index : indices) samples.push_back(data[index]);
-        return samples;
+        return collate(std::move(samples));
     }
 }
 
 template <Sampler S>
 std::size_t parts_of(const S& sampler) {
     if constexpr (requires { sampler.parts(); }) return sampler.parts();
+    return 1;
+}
+template <Sampler S>
+std::size_t ranks_of(const S& sampler) {
+    if constexpr (requires { sampler.ranks(); }) return sampler.ranks();
     return 1;
 }
 

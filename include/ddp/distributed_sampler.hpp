@@ -1,9 +1,11 @@
 // DistributedSampler: which samples this rank sees in this epoch. Bit-exact with
-// torch.utils.data.DistributedSampler (the algorithm of PyTorch 1.13 to 2.x for fewer than
-// 214,748,364 samples; larger data sets follow torch < 2.6).
+// torch.utils.data.DistributedSampler: of all versions for fewer than 214,748,364 samples, and of
+// the era that `.randperm` names for more.
 #pragma once
 
+#include <ddp/epoch_passes.hpp>
 #include <ddp/export.hpp>
+#include <ddp/randperm_era.hpp>
 #include <ddp/shard.hpp>
 
 #include <cstddef>
@@ -20,6 +22,7 @@ struct DistributedSamplerOptions {
     // The samples are cut for so many ranks, and this one gets the parts of several: see
     // ReducerOptions::logical_ranks. A multiple of the shard's count; 0: the count.
     std::size_t logical_ranks = 0;
+    RandpermEra randperm = RandpermEra::since_2025;
 };
 
 // A range of indices below `dataset_size`. The ranks' ranges are interleaved (rank r takes r, r +
@@ -40,13 +43,22 @@ public:
 
     std::size_t size() const noexcept { return parts_ * num_samples_; }  // this rank's, left
     std::size_t parts() const noexcept { return parts_; }  // logical ranks of this rank
+    std::size_t ranks() const noexcept { return options_.logical_ranks; }  // parts of all ranks
     // This rank's indices of the current epoch, in order. Computed at the first call after
     // set_epoch; valid until the next.
     const std::vector<std::size_t>& indices() const;
-    auto begin() const { return indices().begin(); }
+    // A pass over the indices. Shuffled ones want a set_epoch before each: the second pass without
+    // is warned of, once, as it shows the samples in the order of the first.
+    auto begin() const {
+        count_pass();
+        return indices().begin();
+    }
     auto end() const { return indices().end(); }
 
 private:
+    void count_pass() const;
+    std::vector<std::size_t> compute_indices() const;
+
     std::size_t dataset_size_;
     Shard shard_;
     DistributedSamplerOptions options_;
@@ -56,6 +68,7 @@ private:
     std::size_t num_samples_ = 0;  // of a part
     mutable std::vector<std::size_t> indices_;
     mutable bool indices_valid_ = false;
+    mutable data::EpochPasses passes_;
 };
 
 }  // namespace ddp

@@ -1,15 +1,11 @@
-// The threads of a loader, and what LoaderBase promises in <ddp/data_loader.hpp>. A thread only
-// claims, prepares and delivers; an exception travels through the queue and is thrown in the
-// training loop.
+// The threads of a loader. A thread only claims, prepares and delivers; an exception travels
+// through the queue and is thrown in the training loop.
 #include "data/batch_stream.hpp"
 
 #include <ddp/error.hpp>
 
-#include "data/random_permutation.hpp"
-
 #include <algorithm>
 #include <exception>
-#include <numeric>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -80,68 +76,5 @@ BatchStream& BatchStream::operator=(BatchStream&&) noexcept = default;
 BatchStream::~BatchStream() = default;
 
 std::shared_ptr<void> BatchStream::next() { return impl_->next(); }
-
-LoaderBase::LoaderBase(Source source, const DataLoaderOptions& options)
-    : source_(std::move(source)), options_(options) {
-    if (options.batch_size == 0) {
-        throw UsageError("data loader: batch_size is 0; it must be at least 1 (samples a rank)");
-    }
-    if (options.shuffle && source_.order) {
-        throw UsageError(
-            "data loader: shuffle and a sampler exclude each other; set .shuffle in the sampler's "
-            "options instead");
-    }
-    if (size() == 0 && num_samples() > 0) {
-        throw UsageError("data loader: batch_size " + std::to_string(options.batch_size) +
-                         " with drop_last leaves no batch of " +
-                         std::to_string(num_samples() / source_.parts) +
-                         " samples; make the batch smaller");
-    }
-}
-
-std::size_t LoaderBase::num_samples() const {
-    return source_.size ? source_.size() : source_.dataset_size;
-}
-
-std::size_t LoaderBase::size() const {
-    const std::size_t samples = num_samples() / source_.parts;
-    const bool short_batch = samples % options_.batch_size != 0;
-    return source_.parts *
-           (samples / options_.batch_size + (short_batch && !options_.drop_last ? 1 : 0));
-}
-
-void LoaderBase::set_epoch(std::int64_t epoch) {
-    if (source_.order) {
-        throw UsageError("data loader: the sampler decides the order; call its set_epoch instead");
-    }
-    epoch_ = epoch;
-}
-
-BatchStream LoaderBase::stream(Prepare prepare) const {
-    const std::size_t samples = num_samples();
-    std::vector<std::size_t> order;
-    if (source_.order) {
-        order = source_.order();
-    } else if (options_.shuffle) {
-        order = random_permutation(samples, static_cast<std::uint64_t>(options_.seed) +
-                                                static_cast<std::uint64_t>(epoch_));
-    } else {
-        order.resize(samples);
-        std::iota(order.begin(), order.end(), std::size_t{0});
-    }
-    if (order.size() != samples) {
-        throw UsageError("data loader: the sampler gave " + std::to_string(order.size()) +
-                         " indices, but said " + std::to_string(samples) + " before");
-    }
-    for (const std::size_t index : order) {
-        if (index < source_.dataset_size) continue;
-        throw UsageError("data loader: the sampler gave index " + std::to_string(index) +
-                         ", but the data set has " + std::to_string(source_.dataset_size) +
-                         " samples; was the sampler made for another one?");
-    }
-    return BatchStream(std::make_unique<BatchStream::Impl>(
-        BatchPlan{std::move(order), source_.parts, options_.batch_size, size()}, options_,
-        std::move(prepare)));
-}
 
 }  // namespace ddp::data

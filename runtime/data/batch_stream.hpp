@@ -2,7 +2,7 @@
 // threads that prepare them. Invariant: no thread outlives it.
 #pragma once
 
-#include <ddp/data_loader.hpp>
+#include <ddp/loader_base.hpp>
 
 #include "data/batch_queue.hpp"
 

@@ -5,6 +5,7 @@
 #include <ddp/error.hpp>
 
 #include "data/random_permutation.hpp"
+#include "data/torch_generator.hpp"
 
 #include <algorithm>
 #include <string>
@@ -39,6 +40,7 @@ DistributedSampler::DistributedSampler(std::size_t dataset_size, Shard shard,
 }
 
 void DistributedSampler::set_epoch(std::int64_t epoch, std::size_t finished) {
+    passes_.set_epoch();
     if (epoch == epoch_ && finished == finished_) return;
     // The sequential order has no epochs.
     indices_valid_ = indices_valid_ && !options_.shuffle && finished == finished_;
@@ -49,24 +51,41 @@ void DistributedSampler::set_epoch(std::int64_t epoch, std::size_t finished) {
 }
 
 const std::vector<std::size_t>& DistributedSampler::indices() const {
-    if (indices_valid_) return indices_;
-    indices_.clear();
-    for (std::size_t part = 0; part < parts_; ++part) {
-        const std::size_t first = shard_.index * parts_ + part;
+    if (!indices_valid_) {
+        indices_ = {};  // before its successor takes memory
+        indices_ = compute_indices();
+        indices_valid_ = true;
+    }
+    return indices_;
+}
+
+void DistributedSampler::count_pass() const {
+    if (options_.shuffle && shard_.index == 0) passes_.begin("distributed sampler", epoch_);
+}
+
+std::vector<std::size_t> DistributedSampler::compute_indices() const {
+    // Unsigned: seed + epoch may pass the end of int64, where torch counts on in Python's integers.
+    data::TorchGenerator generator{static_cast<std::uint64_t>(options_.seed) +
+                                   static_cast<std::uint64_t>(epoch_)};
+    const std::size_t first = shard_.index * parts_;
+    if (options_.shuffle && parts_ == 1) {
+        return data::random_permutation(dataset_size_,
+                                        {finished_ + first, options_.logical_ranks, num_samples_},
+                                        generator, options_.randperm);
+    }
+    std::vector<std::size_t> indices;
+    indices.reserve(size());
+    for (std::size_t part = first; part < first + parts_; ++part) {
         for (std::size_t i = 0; i < num_samples_; ++i) {
-            indices_.push_back((finished_ + first + i * options_.logical_ranks) % dataset_size_);
+            indices.push_back((finished_ + part + i * options_.logical_ranks) % dataset_size_);
         }
     }
     if (options_.shuffle) {
-        // Unsigned: seed + epoch may pass the end of int64, where torch counts on in Python's
-        // integers.
-        const auto seed =
-            static_cast<std::uint64_t>(options_.seed) + static_cast<std::uint64_t>(epoch_);
-        const auto order = data::random_permutation(dataset_size_, seed);
-        for (std::size_t& index : indices_) index = order[index];
+        const auto order = data::random_permutation(dataset_size_, {.count = dataset_size_},
+                                                    generator, options_.randperm);
+        for (std::size_t& index : indices) index = order[index];
     }
-    indices_valid_ = true;
-    return indices_;
+    return indices;
 }
 
 }  // namespace ddp

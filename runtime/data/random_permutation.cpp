@@ -1,23 +1,158 @@
-// The Fisher-Yates shuffle of ATen's randperm_cpu, driven by MT19937, which torch and the C++
-// standard define alike. Not std::shuffle: it may use the random numbers in any way it likes.
+// ATen's randperm_cpu: a Fisher-Yates shuffle, since 2025 another one for large n. Not
+// std::shuffle: it may use the random numbers in any way it likes. Nearly all time goes into
+// waiting for memory, so the order is packed and the places of coming swaps are fetched ahead.
 #include "data/random_permutation.hpp"
 
-#include <numeric>
-#include <random>
-#include <utility>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
 
 namespace ddp::data {
 
-std::vector<std::size_t> random_permutation(std::size_t n, std::uint64_t seed) {
-    std::vector<std::size_t> order(n);
-    std::iota(order.begin(), order.end(), std::size_t{0});
-    std::mt19937 random{static_cast<std::uint32_t>(seed)};
-    // i + 1 < n, not i < n - 1: n may be 0.
-    for (std::size_t i = 0; i + 1 < n; ++i) {
-        const std::size_t distance = random() % (n - i);
-        std::swap(order[i], order[i + distance]);
+namespace {
+
+constexpr std::size_t huge_from = std::size_t{8} << 20;  // bytes
+
+// An order of numbers that fit into Word, in the memory of a vector that becomes the result.
+template <class Word>
+class PackedOrder {
+public:
+    explicit PackedOrder(std::vector<std::size_t>& memory)
+        : bytes_(reinterpret_cast<std::byte*>(memory.data())) {}
+
+    std::size_t get(std::size_t i) const {
+        Word word;
+        std::memcpy(&word, at(i), sizeof word);
+        return word;
     }
-    return order;
+    void set(std::size_t i, std::size_t value) {
+        const auto word = static_cast<Word>(value);
+        std::memcpy(at(i), &word, sizeof word);
+    }
+    void fetch(std::size_t i) const { __builtin_prefetch(at(i), 1); }
+
+private:
+    std::byte* at(std::size_t i) const { return bytes_ + i * sizeof(Word); }
+
+    std::byte* bytes_;
+};
+
+// Calls visit(i, place(i)) for i = 0 .. steps - 1. place() is called in that order too, but a block
+// or two earlier, and what lies there is on its way until then.
+template <class Order, class Place, class Visit>
+void walk(const Order& order, std::size_t steps, const Place& place, const Visit& visit) {
+    constexpr std::size_t block = 64;
+    std::array<std::array<std::size_t, block>, 2> places;
+    const auto fetch = [&](std::size_t first) {
+        auto& coming = places[first / block % 2];
+        const std::size_t count = std::min(block, steps - first);
+        for (std::size_t j = 0; j < count; ++j) {
+            coming[j] = place(first + j);
+            order.fetch(coming[j]);
+        }
+    };
+    if (steps > 0) fetch(0);
+    for (std::size_t first = 0; first < steps; first += block) {
+        if (first + block < steps) fetch(first + block);
+        const auto& now = places[first / block % 2];
+        const std::size_t count = std::min(block, steps - first);
+        for (std::size_t j = 0; j < count; ++j) visit(first + j, now[j]);
+    }
+}
+
+template <class Word>
+void shuffle_before_2025(PackedOrder<Word> order, std::size_t n, TorchGenerator& generator) {
+    for (std::size_t i = 0; i < n; ++i) order.set(i, i);
+    const auto place = [&](std::size_t i) -> std::size_t {
+        const Word left = static_cast<Word>(n - i);  // divided in Word: 32 bits are much faster
+        return i + generator.random() % left;
+    };
+    const auto swap = [&](std::size_t i, std::size_t other) {
+        const std::size_t value = order.get(i);
+        order.set(i, order.get(other));
+        order.set(other, value);
+    };
+    walk(order, n - 1, place, swap);
+}
+
+template <class Word>
+void shuffle_since_2025(PackedOrder<Word> order, std::size_t n, TorchGenerator& generator) {
+    const auto place = [&](std::size_t i) -> std::size_t { return generator.random64() % (i + 1); };
+    const auto move_in = [&](std::size_t i, std::size_t other) {
+        order.set(i, other == i ? i : order.get(other));
+        order.set(other, i);
+    };
+    walk(order, n, place, move_in);
+}
+
+// Moves what is at the places to the front.
+template <class Word>
+void pick(PackedOrder<Word> order, std::size_t n, const Places& places) {
+    std::vector<std::size_t> wrapped;  // read before the front is written over
+    std::size_t straight = places.count;
+    for (; straight > 0; --straight) {
+        const std::size_t place = places.first + (straight - 1) * places.stride;
+        if (place < n) break;
+        wrapped.push_back(order.get(place % n));
+    }
+    for (std::size_t k = 0; k < straight; ++k) {
+        order.set(k, order.get(places.first + k * places.stride));
+    }
+    for (std::size_t k = straight; k < places.count; ++k) {
+        order.set(k, wrapped[places.count - 1 - k]);
+    }
+}
+
+// Asks for pages of 2 MiB, which are fewer to find on a random walk. Where there are none, nothing
+// is lost.
+void prefer_huge_pages(const std::vector<std::size_t>& memory) {
+    const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+    const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
+    const std::uintptr_t first = (begin + page - 1) / page * page;
+    const std::uintptr_t last = (begin + memory.capacity() * sizeof(std::size_t)) / page * page;
+    if (first < last) {
+        ::madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
+    }
+}
+
+template <class Word>
+std::vector<std::size_t> permutation(std::size_t n, const Places& places, TorchGenerator& generator,
+                                     RandpermEra era) {
+    constexpr std::size_t packed = sizeof(std::size_t) / sizeof(Word);
+    const std::size_t words = std::max((n + packed - 1) / packed, places.count);
+    std::vector<std::size_t> result;
+    result.reserve(words);
+    if (words * sizeof(std::size_t) >= huge_from) prefer_huge_pages(result);
+    result.resize(words);
+    PackedOrder<Word> order{result};
+    if (era == RandpermEra::since_2025 && n >= randperm_changes_at) {
+        shuffle_since_2025(order, n, generator);
+    } else {
+        shuffle_before_2025(order, n, generator);
+    }
+    pick(order, n, places);
+    // From the end, as element k lies in or before word k.
+    for (std::size_t k = places.count; k-- > 0;) result[k] = order.get(k);
+    result.resize(places.count);
+    if (result.capacity() / 2 > result.size()) result.shrink_to_fit();
+    return result;
+}
+
+}  // namespace
+
+std::vector<std::size_t> random_permutation(std::size_t n, const Places& places,
+                                            TorchGenerator& generator, RandpermEra era) {
+    if (n == 0) return {};
+    if (n >> 32 == 0) return permutation<std::uint32_t>(n, places, generator, era);
+    return permutation<std::uint64_t>(n, places, generator, era);
+}
+
+std::vector<std::size_t> random_permutation(std::size_t n, std::uint64_t seed, RandpermEra era) {
+    TorchGenerator generator{seed};
+    return random_permutation(n, {.count = n}, generator, era);
 }
 
 }  // namespace ddp::data

@@ -1,16 +1,35 @@
 // torch.randperm on the CPU, bit for bit, so that a C++ job sees the samples in the order in which
-// the Python job it replaces saw them. Invariant: the result is a permutation of 0 .. n - 1.
+// the Python job it replaces saw them. Invariant: the result is a permutation of 0 .. n - 1, or the
+// asked part of one.
 #pragma once
+
+#include <ddp/randperm_era.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
+#include "data/torch_generator.hpp"
+
 namespace ddp::data {
 
-// What `torch.randperm(n, generator=torch.Generator().manual_seed(seed))` gives in all versions for
-// n < 214,748,364 (UINT32_MAX / 20), and in torch before 2.6 for larger n; newer ones use another
-// algorithm there (pytorch/pytorch#144735). As in torch, only the low 32 bits of the seed count.
-std::vector<std::size_t> random_permutation(std::size_t n, std::uint64_t seed);
+// Places of an order: `count` of them, every `stride`-th from `first` on, and on from the beginning
+// after the end.
+struct Places {
+    std::size_t first = 0;
+    std::size_t stride = 1;
+    std::size_t count = 0;
+};
+
+// From this n on the eras differ: UINT32_MAX / 20.
+constexpr std::size_t randperm_changes_at = 214'748'364;
+
+// What `torch.randperm(n, generator=generator)` has at the places. Takes 4 n bytes up to n = 2^32,
+// and no more for the result when that is at most half of the order.
+std::vector<std::size_t> random_permutation(std::size_t n, const Places& places,
+                                            TorchGenerator& generator, RandpermEra era);
+
+// All of it, for a new generator with that seed.
+std::vector<std::size_t> random_permutation(std::size_t n, std::uint64_t seed, RandpermEra era);
 
 }  // namespace ddp::data

@@ -214,8 +214,36 @@ TEST(DataLoader, ShufflesLikeTorchsRandpermOfSeedPlusEpoch) {
     ddp::DataLoader loader{numbers, {.batch_size = 50, .shuffle = true, .seed = 40}};
     for (const int epoch : {0, 2}) {
         loader.set_epoch(epoch);
-        EXPECT_EQ(*loader.begin(), ddp::data::random_permutation(50, 40 + epoch));
+        EXPECT_EQ(*loader.begin(),
+                  ddp::data::random_permutation(50, 40 + epoch, ddp::RandpermEra::since_2025));
     }
+}
+
+TEST(DataLoader, WarnsOfASecondShuffledPassWithoutSetEpoch) {
+    const CountingDataset dataset{10};
+    testing::internal::CaptureStderr();
+    ddp::DataLoader loader{dataset, {.shuffle = true}};
+    for (const int epoch : {0, 1}) {
+        loader.set_epoch(epoch);
+        batches_of(loader);
+    }
+    const ddp::DataLoader in_order{dataset};
+    batches_of(in_order);
+    batches_of(in_order);
+    EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+    testing::internal::CaptureStderr();
+    batches_of(loader);
+    EXPECT_THAT(testing::internal::GetCapturedStderr(),
+                testing::HasSubstr("data loader: a second pass over epoch 1 shows"));
+}
+
+TEST(DataLoader, CountsTheSamplesOfAStepOfAllRanks) {
+    const CountingDataset dataset{100};
+    EXPECT_EQ((ddp::DataLoader{dataset, {.batch_size = 30}}.global_batch_size()), 30U);
+    const ddp::DistributedSampler sampler{dataset.size(), {1, 3}};
+    EXPECT_EQ((ddp::DataLoader{dataset, sampler, {.batch_size = 30}}.global_batch_size()), 90U);
+    const ddp::DistributedSampler logical{dataset.size(), {1, 2}, {.logical_ranks = 8}};
+    EXPECT_EQ((ddp::DataLoader{dataset, logical, {.batch_size = 5}}.global_batch_size()), 40U);
 }
 
 TEST(DataLoader, RefusesShuffleTogetherWithASampler) {

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -159,4 +160,54 @@ TEST(DistributedSampler, ResumesWithTheRestOfTheSameOrder) {
             EXPECT_EQ(rest.size(), 0U);
         }
     }
+}
+
+TEST(DistributedSampler, GivesTheSameShardsWhetherItKeepsTheWholeOrderOrNot) {
+    for (const std::size_t n : {1U, 5U, 63U, 64U, 65U, 128U, 129U, 1000U}) {
+        const ddp::DistributedSampler whole{n, {0, 1}, {.seed = 9}};
+        for (const std::size_t world : {1U, 2U, 3U, 7U, 70U}) {
+            for (std::size_t rank = 0; rank < world; ++rank) {
+                const ddp::DistributedSampler part{n, {rank, world}, {.seed = 9}};
+                ASSERT_EQ(part.size(), (n + world - 1) / world);
+                for (std::size_t i = 0; i < part.size(); ++i) {
+                    ASSERT_EQ(part.indices()[i], whole.indices()[(rank + i * world) % n]);
+                }
+            }
+        }
+    }
+}
+
+TEST(DistributedSampler, WarnsOnceOfASecondPassWithoutSetEpoch) {
+    const auto pass = [](const ddp::DistributedSampler& sampler) {
+        return static_cast<std::size_t>(std::distance(sampler.begin(), sampler.end()));
+    };
+    const auto log_of = [](const auto& body) {
+        testing::internal::CaptureStderr();
+        body();
+        return testing::internal::GetCapturedStderr();
+    };
+    const std::string warning =
+        "distributed sampler: a second pass over epoch 1 shows the samples in the same order "
+        "again; call set_epoch(epoch) before each epoch";
+    ddp::DistributedSampler sampler{10, {0, 2}};
+    EXPECT_EQ(log_of([&] {
+                  for (const int epoch : {0, 1}) {
+                      sampler.set_epoch(epoch);
+                      pass(sampler);
+                  }
+                  sampler.set_epoch(1);  // on purpose, it seems
+                  pass(sampler);
+              }),
+              "");
+    EXPECT_NE(log_of([&] { pass(sampler); }).find(warning), std::string::npos);
+    EXPECT_EQ(log_of([&] { pass(sampler); }), "");
+    EXPECT_EQ(log_of([&] {
+                  const ddp::DistributedSampler in_order{10, {0, 2}, {.shuffle = false}};
+                  const ddp::DistributedSampler other_rank{10, {1, 2}};
+                  for (const auto* silent : {&in_order, &other_rank}) {
+                      pass(*silent);
+                      pass(*silent);
+                  }
+              }),
+              "");
 }

@@ -1,9 +1,11 @@
-// DistributedSampler and randperm against what real PyTorch gave: golden_shards.txt, written by
+// The samplers and randperm against what real PyTorch gave: golden_shards.txt, written by
 // make_golden_shards.py. Each line is one case; a wrong one is shown as it stands in the file.
 #include <ddp/distributed_sampler.hpp>
+#include <ddp/random_sampler.hpp>
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdint>
 #include <fstream>
 #include <sstream>
@@ -11,6 +13,7 @@
 #include <vector>
 
 #include "data/random_permutation.hpp"
+#include "data/torch_generator.hpp"
 
 namespace {
 
@@ -38,8 +41,23 @@ Indices read_numbers(std::istream& in) {
     return numbers;
 }
 
+constexpr std::array eras{ddp::RandpermEra::since_2025, ddp::RandpermEra::before_2025};
+
+std::vector<ddp::RandpermEra> eras_named(const std::string& name) {
+    if (name == "since_2025") return {ddp::RandpermEra::since_2025};
+    if (name == "before_2025") return {ddp::RandpermEra::before_2025};
+    EXPECT_EQ(name, "any");
+    return {eras.begin(), eras.end()};
+}
+
+std::string rest_of(std::istream& in) {
+    std::string rest;
+    std::getline(in, rest);
+    return rest;
+}
+
 // `in` stands behind the case's own fields: length, then the indices or their digest.
-void expect_indices(std::istream& in, const Indices& actual) {
+void expect_indices(std::istringstream in, const Indices& actual) {
     std::size_t length = 0;
     std::string form;
     ASSERT_TRUE(in >> length >> form);
@@ -66,14 +84,47 @@ void check_shard(std::istream& in) {
     ddp::DistributedSampler sampler{n, shard, options};
     sampler.set_epoch(epoch);
     EXPECT_EQ(sampler.size(), sampler.indices().size());
-    expect_indices(in, sampler.indices());
+    expect_indices(std::istringstream{rest_of(in)}, sampler.indices());
 }
 
 void check_permutation(std::istream& in) {
     std::size_t n = 0;
     std::int64_t seed = 0;
     ASSERT_TRUE(in >> n >> seed);
-    expect_indices(in, ddp::data::random_permutation(n, static_cast<std::uint64_t>(seed)));
+    const std::string expected = rest_of(in);
+    for (const ddp::RandpermEra era : eras) {
+        expect_indices(std::istringstream{expected},
+                       ddp::data::random_permutation(n, static_cast<std::uint64_t>(seed), era));
+    }
+}
+
+void check_random(std::istream& in) {
+    std::string era;
+    std::size_t n = 0;
+    ddp::RandomSamplerOptions options;
+    ASSERT_TRUE(in >> era >> n >> options.seed >> options.replacement >> options.num_samples);
+    const std::string expected = rest_of(in);
+    for (const ddp::RandpermEra tried : eras_named(era)) {
+        options.randperm = tried;
+        const ddp::RandomSampler sampler{n, options};
+        EXPECT_EQ(sampler.size(), sampler.indices().size());
+        expect_indices(std::istringstream{expected}, sampler.indices());
+    }
+}
+
+void check_places(std::istream& in) {
+    std::string era;
+    std::size_t n = 0;
+    std::int64_t seed = 0;
+    ddp::data::Places places;
+    ASSERT_TRUE(in >> era >> n >> seed >> places.stride);
+    places.count = (n - 1) / places.stride + 1;
+    const std::string expected = rest_of(in);
+    for (const ddp::RandpermEra tried : eras_named(era)) {
+        ddp::data::TorchGenerator generator{static_cast<std::uint64_t>(seed)};
+        expect_indices(std::istringstream{expected},
+                       ddp::data::random_permutation(n, places, generator, tried));
+    }
 }
 
 // Runs `check` on each line of that kind; the number of them.
@@ -97,9 +148,18 @@ int for_each_case(const std::string& wanted_kind, const Check& check) {
 }  // namespace
 
 TEST(DistributedSampler, GivesTheShardsOfRealTorch) {
-    EXPECT_GE(for_each_case("shard", check_shard), 100);
+    EXPECT_GE(for_each_case("shard", check_shard), 140);
+}
+
+TEST(RandomSampler, GivesTheOrderOfRealTorchInBothEras) {
+    EXPECT_GE(for_each_case("random", check_random), 22);
 }
 
 TEST(RandomPermutation, IsTorchsRandperm) {
     EXPECT_GE(for_each_case("randperm", check_permutation), 24);
+}
+
+// The eras differ in the second and third n. Takes 0.9 GiB.
+TEST(RandomPermutation, SoakIsTorchsRandpermOfLargeNInBothEras) {
+    EXPECT_EQ(for_each_case("places", check_places), 6);
 }

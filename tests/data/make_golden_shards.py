@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
-"""Writes golden_shards.txt: what real PyTorch's DistributedSampler and randperm give.
+"""Writes golden_shards.txt: what real PyTorch's DistributedSampler, RandomSampler and randperm give.
 
-Run where torch is installed, then commit the result:
+Run where torch is installed, then commit the result. Cases that depend on the version carry an era
+(ddp::RandpermEra) and come from two installations, one from before 2025 and a newer one, which
+also checks that all other cases are the same there:
     python3 make_golden_shards.py golden_shards.txt [what to call this torch]
-The C++ tests compare with the file and never need torch.
+    newer/python make_golden_shards.py --append golden_shards.txt [what to call this torch]
+The C++ tests compare with the file and never need torch. Needs 4 GiB of memory.
 """
 import sys
 
 import torch
-from torch.utils.data import DistributedSampler
+from torch.utils.data import DistributedSampler, RandomSampler
 
 SMALL = 64  # up to so many indices are written in full; longer lists as digest, head and tail
 
@@ -46,7 +49,25 @@ def permutation(n, seed):
     return f"randperm {n} {seed} {len(indices)} {describe(indices)}"
 
 
-def main():
+def random(n, seed, replacement, num_samples):
+    generator = torch.Generator()
+    generator.manual_seed(seed)
+    indices = list(RandomSampler(range(n), bool(replacement), num_samples or None, generator))
+    return f"{n} {seed} {replacement} {num_samples} {len(indices)} {describe(indices)}"
+
+
+def era():
+    generator = torch.Generator().manual_seed(42)
+    first = torch.randint(2**28, (1,), generator=generator).item()
+    return {266460262: "before_2025", 199900595: "since_2025"}[first]
+
+
+def places(n, seed, stride):
+    indices = torch.randperm(n, generator=torch.Generator().manual_seed(seed))[::stride].tolist()
+    return f"places {era()} {n} {seed} {stride} {len(indices)} {describe(indices)}"
+
+
+def cases():
     largest = 2**63 - 1
     lines = []
     for n in (1, 2, 3, 10, 30, 31):  # also fewer samples than ranks
@@ -67,20 +88,52 @@ def main():
     for drop_last in (False, True):
         lines.append(shard(1000003, 8, 7, 123, 4, True, drop_last))
         lines.append(shard(1281167, 4, 1, 0, 89, True, drop_last))
+    for world, rank, seed in ((2, 1, -1), (3, 0, largest), (8, 7, 0)):
+        for drop_last in (False, True):
+            lines.append(shard(3000001, world, rank, seed, 3, True, drop_last))
     for n in (0, 1, 2, 3, 624, 625, 2**16, 2**20 + 7):  # 624: the size of MT19937's state
         for seed in (0, 42, -1):
             lines.append(permutation(n, seed))
+    for n, seed, replacement, num_samples in (
+            (1, 0, 0, 0), (10, 42, 0, 0), (1437, -1, 0, 0), (100003, largest, 0, 0),
+            (10, 7, 0, 4), (10, 7, 0, 10), (10, 7, 0, 35), (7, 7, 0, 7000),
+            (1, 0, 1, 0), (10, 42, 1, 0), (1437, -1, 1, 0), (10, 7, 1, 4), (10, 7, 1, 99),
+            (2**28 - 1, 7, 1, 40), (2**32, 7, 1, 40), (2**40 + 3, largest, 1, 40)):
+        lines.append("random any " + random(n, seed, replacement, num_samples))
+    return lines
 
-    version = sys.argv[2] if len(sys.argv) > 2 else torch.__version__
-    with open(sys.argv[1], "w", encoding="ascii") as out:
-        out.write("# Made by: python3 make_golden_shards.py golden_shards.txt\n"
-                  f"# with torch {version}\n"
-                  "# shard    n world rank seed epoch shuffle drop_last  length  indices\n"
-                  "# randperm n seed  length  indices\n"
-                  "# indices: `all ...`, or `digest` (64-bit FNV-1a of the indices as\n"
-                  "# little-endian u64) and `ends`: the first and the last four.\n")
+
+def cases_of_the_era():
+    lines = [f"random {era()} " + random(n, 7, 1, 40) for n in (2**28, 2**32 - 1, 3 * 10**9)]
+    lines += [places(n, 42, 100003) for n in (214748363, 214748364, 230000001)]
+    return lines
+
+
+def main():
+    append = sys.argv[1] == "--append"
+    path, *version = sys.argv[2:] if append else sys.argv[1:]
+    version = version[0] if version else torch.__version__
+    lines = cases()
+    if append:
+        with open(path, encoding="ascii") as file:
+            known = set(file.read().splitlines())
+        different = [line for line in lines if line not in known]
+        if different:
+            sys.exit("this torch differs:\n" + "\n".join(different))
+        lines = [f"# {era()}, made with torch {version}, which agrees with all cases without an era:"]
+    else:
+        lines = ["# Made by make_golden_shards.py; cases without an era", f"# with torch {version}",
+                 "# shard    n world rank seed epoch shuffle drop_last  length  indices",
+                 "# randperm n seed  length  indices",
+                 "# random   era n seed replacement num_samples  length  indices",
+                 "# places   era n seed stride  length  indices: every stride-th of randperm",
+                 "# indices: `all ...`, or `digest` (64-bit FNV-1a of the indices as",
+                 "# little-endian u64) and `ends`: the first and the last four.",
+                 *lines, f"# {era()}, made with torch {version}:"]
+    lines += cases_of_the_era()
+    with open(path, "a" if append else "w", encoding="ascii") as out:
         out.write("\n".join(lines) + "\n")
-    print(f"{len(lines)} cases")
+    print(f"{len(lines)} lines")
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ public:
         const std::size_t of_part = size() / parts;
         const std::size_t taken = std::min(of_part - state_->position, batch_size);
         if (taken == 0) return torch::nullopt;
-        const auto first = state_->shard_of_epoch.begin() +
+        const auto first = state_->shard_of_epoch.indices().begin() +
                            static_cast<std::ptrdiff_t>(state_->turn * of_part + state_->position);
         if (++state_->turn == parts) {
             state_->turn = 0;

@@ -1,0 +1,69 @@
+// RandomSampler and SequentialSampler: the order of a DataLoader in a job of one process; with
+// several ranks take DistributedSampler. Source: torch.utils.data's samplers of the same names.
+#pragma once
+
+#include <ddp/epoch_passes.hpp>
+#include <ddp/export.hpp>
+#include <ddp/randperm_era.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <ranges>
+#include <vector>
+
+namespace ddp {
+
+struct RandomSamplerOptions {
+    std::int64_t seed = 0;  // only the low 32 bits of seed + epoch count
+    // Draw each time from all samples. Otherwise each comes once before one comes again.
+    bool replacement = false;
+    std::size_t num_samples = 0;  // of an epoch; 0: as many as the data set has
+    // Differs from 214,748,364 samples on; with replacement, from 2^28 on.
+    RandpermEra randperm = RandpermEra::since_2025;
+};
+
+// Each epoch gives, bit for bit, what torch's RandomSampler gives with
+// `generator=torch.Generator().manual_seed(seed + epoch)` made for that epoch. Not for several
+// threads at once.
+class DDP_API RandomSampler {
+public:
+    // Throws UsageError when there are samples to draw and none to draw from.
+    explicit RandomSampler(std::size_t dataset_size, const RandomSamplerOptions& options = {});
+
+    // Another order for each epoch; call it before each.
+    void set_epoch(std::int64_t epoch);
+    std::int64_t epoch() const noexcept { return epoch_; }
+
+    std::size_t size() const noexcept { return options_.num_samples; }
+    // Computed at the first call after set_epoch; valid until the next.
+    const std::vector<std::size_t>& indices() const;
+    // A pass: the second without a set_epoch before it is warned of, once.
+    auto begin() const {
+        passes_.begin("random sampler", epoch_);
+        return indices().begin();
+    }
+    auto end() const { return indices().end(); }
+
+private:
+    std::size_t dataset_size_;
+    RandomSamplerOptions options_;
+    std::int64_t epoch_ = 0;
+    mutable std::vector<std::size_t> indices_;
+    mutable bool indices_valid_ = false;
+    mutable data::EpochPasses passes_;
+};
+
+// 0, 1, 2, ...: what a DataLoader does without a sampler.
+class SequentialSampler {
+public:
+    explicit SequentialSampler(std::size_t dataset_size) : indices_(0, dataset_size) {}
+
+    std::size_t size() const noexcept { return indices_.size(); }
+    auto begin() const { return indices_.begin(); }
+    auto end() const { return indices_.end(); }
+
+private:
+    std::ranges::iota_view<std::size_t, std::size_t> indices_;
+};
+
+}  // namespace ddp
