@@ -11,6 +11,7 @@
 #include <ddp/data_parallel.hpp>
 #include <ddp/distributed_data_parallel.hpp>
 #include <ddp/distributed_sampler.hpp>
+#include <ddp/random_sampler.hpp>
 #include <ddp/state_dict.hpp>
 // Where it is started from a program of its own.
 #include <ddp/launch.hpp>
