@@ -8,6 +8,7 @@
 #include <ddp/state_dict.hpp>
 #include <ddp/tensor.hpp>
 
+#include <chrono>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -26,10 +27,18 @@ concept HasReducer = requires(T net) {
 
 // How far a training is. With `sampler.set_epoch(progress.epoch, progress.samples)` a resumed run
 // sees the samples that are left of the epoch, each once, on any number of ranks.
+// This is all that sampler and loader have of state.
 struct Progress {
     int epoch = 0;            // finished epochs
     std::size_t samples = 0;  // of the next one, finished by all ranks together
     std::int64_t step = 0;    // the caller's own count, such as of optimiser steps
+
+    // Views of the above, for a StateDict of the position; on load too.
+    std::vector<NamedTensor> state_dict() {
+        return {{"epoch", {&epoch, {}, DType::int32}},
+                {"samples", {&samples, {}, DType::int64}},
+                {"step", {&step, {}, DType::int64}}};
+    }
 
     // After `count` further samples of the epoch, all ranks' together.
     void finish_step(std::size_t count) { samples += count, ++step; }
@@ -39,12 +48,17 @@ struct Progress {
 
 struct CheckpointOptions {
     std::size_t keep_last = 2;  // older ones are removed after a save; at least 1
+    // How long one call may take on rank 0's disk, and the others wait for it: the group's own
+    // timeout does not limit it. Then all ranks throw, rank 0 once its system call returns.
+    std::chrono::milliseconds timeout = std::chrono::minutes{30};
 };
 
 class DDP_API CheckpointManager {
 public:
-    // `dir` is created by the first save; empty: no checkpoints at all. Borrows the group. One job
-    // at a time may save into a folder.
+    // `dir` is created by the first save; empty, on all ranks: no checkpoints at all (UsageError on
+    // all ranks at the first call when only some have one). Borrows the group. One job at a time
+    // may save into a folder. Tensors may be on GPUs: then they are read and written after all that
+    // is on the GPU's streams.
     CheckpointManager(std::filesystem::path dir, ProcessGroup& group,
                       const CheckpointOptions& options = {});
     CheckpointManager(CheckpointManager&&) noexcept;

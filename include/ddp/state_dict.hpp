@@ -34,7 +34,7 @@ public:
     };
 
     StateDict() = default;
-    // Copies the elements. Throws UsageError for two of one name and for memory of a GPU.
+    // Copies the elements, those of a GPU to the CPU. Throws UsageError for two of one name.
     explicit StateDict(const std::vector<NamedTensor>& tensors);
 
     void add(std::string name, Tensor tensor);         // throws UsageError: that name is there
@@ -89,7 +89,8 @@ struct LoadResult {
     std::vector<std::string> unexpected_keys;  // the reverse
 };
 
-// Copies `state` into `tensors`, all of it or nothing: names, shapes and dtypes are checked first.
+// Copies `state` into `tensors`, wherever they are, all of it or nothing: names, shapes and dtypes
+// are checked first.
 // Throws CheckpointError that lists everything that does not fit, with the prefix that would help.
 DDP_API LoadResult load_state_dict(const std::vector<NamedTensor>& tensors, const StateDict& state,
                                    const LoadOptions& options = {});

@@ -25,7 +25,8 @@ public:
 
     // Blocks until the operation is done on this rank; throws what went wrong: PeerError,
     // TimeoutError, UsageError when the ranks called different operations. A second call returns at
-    // once (and throws again what was thrown).
+    // once (and throws again what was thrown). Not while another thread destroys the group: that
+    // waits for what is in flight, but not for threads that come from it, or to it, here.
     void wait();
     // Lets `stream` wait instead of the host: what is put there from now on runs after the
     // operation, so that its memory is freed in the order of that stream. An error shows at the

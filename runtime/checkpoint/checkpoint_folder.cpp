@@ -18,6 +18,7 @@
 #include "base/log.hpp"
 #include "checkpoint/crc.hpp"
 #include "checkpoint/safetensors_file.hpp"
+#include "checkpoint/staging.hpp"
 
 namespace ddp::checkpoint {
 
@@ -65,10 +66,6 @@ std::vector<const TensorEntry*> match(const Header& header, const std::vector<Na
     for (const TensorEntry& entry : header.tensors) by_name.emplace(entry.name, &entry);
     std::vector<const TensorEntry*> entries;
     for (const auto& [name, tensor] : state) {
-        if (tensor.device.type != DeviceType::cpu) {
-            throw CheckpointError("tensor \"" + name + "\" of this program is on " +
-                                  to_string(tensor.device) + "; copy it to the CPU first");
-        }
         const auto found = by_name.find(name);
         if (found == by_name.end()) throw CheckpointError("it has no tensor \"" + name + "\"");
         const TensorEntry& entry = *found->second;
@@ -89,9 +86,9 @@ std::vector<const TensorEntry*> match(const Header& header, const std::vector<Na
 
 void copy_into(const std::vector<NamedTensor>& state, const SafetensorsView& file) {
     const auto entries = match(file.header, state);
+    Staging staging;
     for (std::size_t i = 0; i < state.size(); ++i) {
-        if (entries[i]->bytes == 0) continue;
-        std::memcpy(state[i].tensor.data, file.data.data() + entries[i]->begin, entries[i]->bytes);
+        staging.write(state[i].tensor, file.data.data() + entries[i]->begin);
     }
 }
 

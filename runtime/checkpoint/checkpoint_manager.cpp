@@ -1,14 +1,13 @@
 // Rank 0 does the work with the folder; the others hear how it went before they see any data, so
-// that all ranks go on or throw together.
+// that all ranks go on or throw together. No rank is left out by a folder's name that only it has.
 #include <ddp/checkpoint.hpp>
 #include <ddp/error.hpp>
 
 #include <array>
+#include <chrono>
 #include <cstdint>
-#include <cstring>
 #include <exception>
-#include <functional>
-#include <span>
+#include <limits>
 #include <string>
 #include <thread>
 #include <utility>
@@ -17,49 +16,14 @@
 #include "base/background_thread.hpp"
 #include "base/log.hpp"
 #include "checkpoint/checkpoint_folder.hpp"
+#include "checkpoint/on_rank_0.hpp"
+#include "checkpoint/staging.hpp"
 
 namespace ddp {
 
 namespace {
 
-// What rank 0 tells the others; `found` is used when it has read a checkpoint.
-struct Outcome {
-    bool found = false;
-    Progress progress;
-};
-
-std::string message_of(const std::exception& exception) {
-    const std::string message = exception.what();
-    return message.empty() ? "checkpoint: failed without a message" : message;
-}
-
-// Runs `work` on rank 0. Every rank returns what it returned, or throws CheckpointError with the
-// message of what it threw.
-Outcome on_rank_0(ProcessGroup& group, const std::function<Outcome()>& work) {
-    Outcome outcome;
-    std::string error;
-    if (group.rank() == 0) {
-        try {
-            outcome = work();
-        } catch (const std::exception& exception) {
-            error = message_of(exception);
-        }
-    }
-    std::array<std::int64_t, 5> numbers{
-        static_cast<std::int64_t>(error.size()), outcome.found ? 1 : 0, outcome.progress.epoch,
-        static_cast<std::int64_t>(outcome.progress.samples), outcome.progress.step};
-    group.broadcast(numbers).wait();
-    if (numbers[0] == 0) {
-        return {numbers[1] == 1,
-                {.epoch = static_cast<int>(numbers[2]),
-                 .samples = static_cast<std::size_t>(numbers[3]),
-                 .step = numbers[4]}};
-    }
-    std::vector<std::uint8_t> text(error.begin(), error.end());
-    text.resize(static_cast<std::size_t>(numbers[0]));
-    group.broadcast(text).wait();
-    throw CheckpointError(std::string(text.begin(), text.end()));
-}
+using checkpoint::Outcome;
 
 void check(const Progress& progress) {
     if (progress.epoch >= 0 && progress.step >= 0) return;
@@ -73,9 +37,17 @@ void check(const Progress& progress) {
 class CheckpointManager::Impl {
 public:
     Impl(const std::filesystem::path& dir, ProcessGroup& group, const CheckpointOptions& options)
-        : dir_(dir), group_(group), folder_(checkpoint::system_files(), dir, options.keep_last) {
-        if (options.keep_last > 0) return;
-        throw UsageError("checkpoint: keep_last is 0; keep at least 1");
+        : dir_(dir),
+          group_(group),
+          timeout_(options.timeout),
+          folder_(checkpoint::system_files(), dir, options.keep_last) {
+        if (options.keep_last == 0) {
+            throw UsageError("checkpoint: keep_last is 0; keep at least 1");
+        }
+        if (options.timeout <= std::chrono::milliseconds{0}) {
+            throw UsageError("checkpoint: a timeout of " + std::to_string(options.timeout.count()) +
+                             " ms; give it some time");
+        }
     }
     ~Impl() {
         if (writer_.joinable()) writer_.join();
@@ -84,15 +56,32 @@ public:
 
     const std::filesystem::path& dir() const noexcept { return dir_; }
 
+    // Whether there are to be checkpoints. Collective the first time: some ranks would wait for
+    // those without a folder's name.
+    bool has_folder() {
+        if (agreed_) return !dir_.empty();
+        constexpr int nobody = std::numeric_limits<int>::max();
+        std::array<int, 2> first_ranks{nobody, nobody};  // with a name, without one
+        first_ranks[dir_.empty() ? 1 : 0] = group_.rank();
+        group_.all_reduce(first_ranks, ReduceOp::min).wait();
+        if (first_ranks[0] != nobody && first_ranks[1] != nobody) {
+            throw UsageError("checkpoint: rank " + std::to_string(first_ranks[0]) +
+                             " has a folder's name, rank " + std::to_string(first_ranks[1]) +
+                             " an empty one; give all ranks one, or none");
+        }
+        agreed_ = true;
+        return !dir_.empty();
+    }
+
     void save(const Progress& progress, const std::vector<NamedTensor>& state) {
-        on_rank_0(group_, [&] {
+        checkpoint::on_rank_0(group_, timeout_, [&] {
             finish();
             folder_.write(progress, state);
             return Outcome{};
         });
     }
     void save_async(const Progress& progress, const std::vector<NamedTensor>& state) {
-        on_rank_0(group_, [&] {
+        checkpoint::on_rank_0(group_, timeout_, [&] {
             finish();
             copy(state);
             writer_ = base::start_background_thread([this, progress] { write(progress); });
@@ -100,18 +89,18 @@ public:
         });
     }
     void wait() {
-        on_rank_0(group_, [&] {
+        checkpoint::on_rank_0(group_, timeout_, [&] {
             finish();
             return Outcome{};
         });
     }
     Progress resume(const std::vector<NamedTensor>& state) {
-        const Outcome outcome = on_rank_0(group_, [&] {
+        const Outcome outcome = checkpoint::on_rank_0(group_, timeout_, [&] {
             finish();
             const auto found = folder_.read(state);
             return Outcome{found.has_value(), found.value_or(Progress{})};
         });
-        if (!outcome.found) return {};
+        if (!outcome.found || group_.size() == 1) return outcome.progress;
         for (const auto& [name, tensor] : state) {
             if (tensor.numel() > 0) group_.broadcast(tensor).wait();
         }
@@ -123,7 +112,7 @@ private:
         try {
             folder_.write(progress, copy_);
         } catch (const std::exception& exception) {
-            error_ = message_of(exception);
+            error_ = checkpoint::message_of(exception);
         }
     }
     // Waits for the thread; throws what went wrong in it, once.
@@ -135,17 +124,19 @@ private:
     void copy(const std::vector<NamedTensor>& state) {
         copy_ = state;
         memory_.resize(state.size());
+        checkpoint::Staging staging;
         for (std::size_t i = 0; i < state.size(); ++i) {
             const TensorView& tensor = state[i].tensor;
-            if (tensor.device.type != DeviceType::cpu) continue;  // the writer refuses it by name
-            const std::span bytes{static_cast<const std::byte*>(tensor.data), tensor.bytes()};
-            memory_[i].assign(bytes.begin(), bytes.end());
-            copy_[i].tensor.data = memory_[i].data();
+            memory_[i].resize(tensor.bytes());
+            staging.read(tensor, memory_[i].data());
+            copy_[i].tensor = {memory_[i].data(), tensor.shape, tensor.dtype};
         }
     }
 
     std::filesystem::path dir_;
     ProcessGroup& group_;
+    std::chrono::milliseconds timeout_;
+    bool agreed_ = false;  // all ranks have a folder's name, or none has
     checkpoint::CheckpointFolder folder_;
     std::vector<NamedTensor> copy_;
     std::vector<std::vector<std::byte>> memory_;  // of copy_
@@ -162,21 +153,21 @@ CheckpointManager::~CheckpointManager() = default;
 
 void CheckpointManager::save(const Progress& progress, const std::vector<NamedTensor>& state) {
     check(progress);
-    if (!dir().empty()) impl_->save(progress, state);
+    if (impl_->has_folder()) impl_->save(progress, state);
 }
 
 void CheckpointManager::save_async(const Progress& progress,
                                    const std::vector<NamedTensor>& state) {
     check(progress);
-    if (!dir().empty()) impl_->save_async(progress, state);
+    if (impl_->has_folder()) impl_->save_async(progress, state);
 }
 
 void CheckpointManager::wait() {
-    if (!dir().empty()) impl_->wait();
+    if (impl_->has_folder()) impl_->wait();
 }
 
 Progress CheckpointManager::resume(const std::vector<NamedTensor>& state) {
-    return dir().empty() ? Progress{} : impl_->resume(state);
+    return impl_->has_folder() ? impl_->resume(state) : Progress{};
 }
 
 int CheckpointManager::finished_epochs(const Progress& progress) const {

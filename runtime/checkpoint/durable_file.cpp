@@ -88,7 +88,20 @@ void FileWriter::write(std::span<const std::byte> bytes) {
     }
 }
 
+// As a reader would: found now, and not when it is needed.
+void FileWriter::require_own() {
+    FileStatus status;
+    if (const int result = files_.status(fd_, status); result < 0) fail("stat", temporary_, result);
+    if (status.own) return;
+    throw CheckpointError(
+        "checkpoint: " + temporary_ +
+        " belongs to another user than the one who has just made it, so it could not be read "
+        "again: this file system maps owners (NFS with all_squash, some containers); use a folder "
+        "on another one");
+}
+
 void FileWriter::commit() {
+    require_own();
     if (const int result = files_.sync(fd_); result < 0) fail("fsync", temporary_, result);
     // Closed whatever close says: Linux does, also when a signal came.
     if (const int result = files_.close(std::exchange(fd_, -1)); result < 0) {

@@ -30,7 +30,8 @@ public:
     ~FileWriter();  // removes what was not committed
 
     void write(std::span<const std::byte> bytes);
-    // fsync, rename over `path`, fsync of the directory. A failed fsync is not tried again: the
+    // fsync, rename over `path`, fsync of the directory. Refuses a file that a file system which
+    // maps owners gives to another user: read_file would. A failed fsync is not tried again: the
     // kernel has forgotten what it could not write.
     void commit();
 
@@ -38,6 +39,8 @@ public:
     std::uint32_t crc() const noexcept { return crc_; }  // CRC-32C of all bytes
 
 private:
+    void require_own();
+
     Files& files_;
     std::string path_;
     Existing existing_;

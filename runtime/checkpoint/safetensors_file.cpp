@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "checkpoint/durable_file.hpp"
+#include "checkpoint/staging.hpp"
 
 namespace ddp::checkpoint {
 
@@ -18,21 +19,18 @@ static_assert(std::endian::native == std::endian::little, "the file format is li
 WrittenFile write_safetensors(Files& files, const std::string& path,
                               const std::vector<NamedTensor>& tensors,
                               std::map<std::string, std::string> metadata, Existing existing) {
-    std::unordered_map<std::string_view, const void*> data;
-    for (const auto& [name, tensor] : tensors) {
-        data.emplace(name, tensor.data);
-        if (tensor.device.type == DeviceType::cpu) continue;
-        throw CheckpointError("checkpoint: tensor \"" + name + "\" is on " +
-                              to_string(tensor.device) + "; copy it to the CPU first");
-    }
+    std::unordered_map<std::string_view, TensorView> views;
+    for (const auto& [name, tensor] : tensors) views.emplace(name, tensor);
     const Header header = plan_header(tensors, std::move(metadata));
     const std::string text = encode(header);
     const std::uint64_t length = text.size();
     FileWriter writer{files, path, existing};
     writer.write(std::as_bytes(std::span(&length, 1)));
     writer.write(std::as_bytes(std::span(text)));
+    Staging staging;
     for (const TensorEntry& entry : header.tensors) {
-        writer.write({static_cast<const std::byte*>(data.at(entry.name)), entry.bytes});
+        staging.read(views.at(entry.name),
+                     [&](std::span<const std::byte> part) { writer.write(part); });
     }
     writer.commit();
     return {writer.bytes(), writer.crc()};

@@ -20,7 +20,7 @@ struct WrittenFile {
     std::uint32_t crc = 0;
 };
 
-// Throws CheckpointError: a tensor that is not on the CPU, two of one name, or see FileWriter.
+// Throws CheckpointError: two tensors of one name, or see FileWriter.
 WrittenFile write_safetensors(Files& files, const std::string& path,
                               const std::vector<NamedTensor>& tensors,
                               std::map<std::string, std::string> metadata,

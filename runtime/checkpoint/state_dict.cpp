@@ -4,31 +4,42 @@
 #include <ddp/error.hpp>
 
 #include <algorithm>
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <unordered_set>
 #include <utility>
 
+#include "checkpoint/staging.hpp"
 #include "tensor/convert_elements.hpp"
 
 namespace ddp {
 
 namespace {
 
-void require_cpu(const std::string& name, const TensorView& tensor) {
-    if (tensor.device.type == DeviceType::cpu) return;
-    throw UsageError("state dict: tensor \"" + name + "\" is on " + to_string(tensor.device) +
-                     "; copy it to the CPU first");
+Tensor on_cpu(const TensorView& view) {
+    std::shared_ptr<std::byte[]> memory{new std::byte[view.bytes()]};
+    return {TensorView{memory.get(), view.shape, view.dtype},
+            std::shared_ptr<void>(memory, memory.get())};
 }
 
-Tensor copy_of(const TensorView& source) {
-    const std::size_t bytes = source.bytes();
-    std::shared_ptr<std::byte[]> memory{new std::byte[bytes]};
-    if (bytes > 0) std::memcpy(memory.get(), source.data, bytes);
-    TensorView view = source;
-    view.data = memory.get();
-    return {view, std::shared_ptr<void>(memory, memory.get())};
+Tensor copy_of(const TensorView& source, checkpoint::Staging& staging) {
+    Tensor copy = on_cpu(source);
+    staging.read(source, static_cast<std::byte*>(copy.data()));
+    return copy;
+}
+
+// Any device and dtype to any other.
+void copy_elements(const TensorView& from, const TensorView& to, checkpoint::Staging& staging) {
+    if (from.device.type != DeviceType::cpu) {
+        return copy_elements(copy_of(from, staging), to, staging);
+    }
+    if (from.dtype == to.dtype) {
+        return staging.write(to, static_cast<const std::byte*>(from.data));
+    }
+    if (to.device.type == DeviceType::cpu) return device::convert_elements(from, to);
+    const Tensor converted{on_cpu(to)};
+    device::convert_elements(from, converted);
+    staging.write(to, static_cast<const std::byte*>(converted.data()));
 }
 
 // "a", "b"
@@ -89,10 +100,8 @@ std::string misfit(const std::string& name, const TensorView& from, const Tensor
 }  // namespace
 
 StateDict::StateDict(const std::vector<NamedTensor>& tensors) {
-    for (const auto& [name, tensor] : tensors) {
-        require_cpu(name, tensor);
-        add(name, copy_of(tensor));
-    }
+    checkpoint::Staging staging;
+    for (const auto& [name, tensor] : tensors) add(name, copy_of(tensor, staging));
 }
 
 void StateDict::add(std::string name, Tensor tensor) {
@@ -151,7 +160,6 @@ LoadResult load_state_dict(const std::vector<NamedTensor>& tensors, const StateD
     std::vector<std::pair<TensorView, TensorView>> pairs;
     std::unordered_set<std::string_view> wanted;
     for (const auto& [name, tensor] : tensors) {
-        require_cpu(name, tensor);
         wanted.insert(name);
         const Tensor* found = renamed.find(name);
         if (found == nullptr) {
@@ -168,7 +176,8 @@ LoadResult load_state_dict(const std::vector<NamedTensor>& tensors, const StateD
     if (!problems.empty()) {
         throw CheckpointError("state dict: it does not fit; nothing was changed." + problems);
     }
-    for (const auto& [from, to] : pairs) device::convert_elements(from, to);
+    checkpoint::Staging staging;
+    for (const auto& [from, to] : pairs) copy_elements(from, to, staging);
     return names;
 }
 

@@ -349,15 +349,3 @@ TEST_F(Checkpoints, KeepTheirUnfinishedFilesWhileAnotherJobSaves) {
     EXPECT_EQ(error_of_reading(), "no error");
     EXPECT_TRUE(fs::exists(in_the_making));
 }
-
-TEST_F(Checkpoints, RefuseATensorThatIsNotOnTheCpu) {
-    State state;
-    auto tensors = state.tensors();
-    tensors[1].tensor.device = {ddp::DeviceType::cuda, 1};
-    try {
-        folder().write({.epoch = 1}, tensors);
-        FAIL() << "no error";
-    } catch (const ddp::CheckpointError& error) {
-        EXPECT_THAT(error.what(), HasSubstr("\"model.bias\" is on cuda:1"));
-    }
-}

@@ -7,17 +7,25 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace {
 
 namespace fs = std::filesystem;
+using namespace std::chrono_literals;
 using ddp::testing::run_ranks;
 using testing::HasSubstr;
 
@@ -57,6 +65,27 @@ protected:
     }
 
     fs::path dir_;
+};
+
+// Another job that saves into the folder, as far as a save can see. Until it is over, rank 0's save
+// waits.
+class OtherJob {
+public:
+    OtherJob(const fs::path& dir, std::chrono::milliseconds time) {
+        fs::create_directories(dir);
+        const int fd = ::open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        EXPECT_EQ(::flock(fd, LOCK_EX | LOCK_NB), 0);
+        end_ = std::thread([fd, time] {
+            std::this_thread::sleep_for(time);
+            ::close(fd);
+        });
+    }
+    OtherJob(const OtherJob&) = delete;
+    OtherJob& operator=(const OtherJob&) = delete;
+    ~OtherJob() { end_.join(); }
+
+private:
+    std::thread end_;
 };
 
 template <class Call>
@@ -215,6 +244,60 @@ TEST_F(CheckpointManager, WaitsForTheBackgroundWhenItEnds) {
 TEST_F(CheckpointManager, RefusesToKeepNone) {
     run_ranks(1, [&](ddp::ProcessGroup& group) {
         EXPECT_THROW((ddp::CheckpointManager{dir_of(group), group, {.keep_last = 0}}),
+                     ddp::UsageError);
+    });
+}
+
+TEST_F(CheckpointManager, LetsTheOthersWaitForLongerThanTheGroupsTimeout) {
+    constexpr auto timeout = 1500ms;
+    run_ranks(3,
+              [&](ddp::ProcessGroup& group) {
+                  ASSERT_EQ(group.timeout(), timeout);
+                  std::optional<OtherJob> other;
+                  if (group.rank() == 0) other.emplace(dir_ / "run", timeout + timeout);
+                  ddp::CheckpointManager manager{dir_of(group), group};
+                  Net net{0};
+                  Optimizer optimizer{0};
+                  const auto start = std::chrono::steady_clock::now();
+                  manager.save(1, net, optimizer);
+                  EXPECT_GT(std::chrono::steady_clock::now() - start, timeout);
+                  EXPECT_EQ(manager.load_latest(net, optimizer), 1);
+              },
+              {.init = {.timeout = timeout}});
+}
+
+TEST_F(CheckpointManager, ThrowsOnEveryRankWhenRank0TakesTooLong) {
+    run_ranks(3, [&](ddp::ProcessGroup& group) {
+        std::optional<OtherJob> other;
+        if (group.rank() == 0) other.emplace(dir_ / "run", 600ms);
+        ddp::CheckpointManager manager{dir_of(group), group, {.timeout = 100ms}};
+        Net net{0};
+        Optimizer optimizer{0};
+        EXPECT_THAT(checkpoint_error_of([&] { manager.save(1, net, optimizer); }),
+                    HasSubstr("rank 0 is still at it after 100 ms"));
+        EXPECT_EQ(group.all_reduce(1), 3);  // the group goes on
+    });
+}
+
+TEST_F(CheckpointManager, RefusesAFolderOnSomeRanksAlone) {
+    run_ranks(3, [&](ddp::ProcessGroup& group) {
+        ddp::CheckpointManager manager{group.rank() == 1 ? fs::path{} : dir_of(group), group};
+        Net net{0};
+        Optimizer optimizer{0};
+        try {
+            manager.resume(net, optimizer);
+            ADD_FAILURE() << "no error";
+        } catch (const ddp::UsageError& error) {
+            EXPECT_STREQ(error.what(),
+                         "checkpoint: rank 0 has a folder's name, rank 1 an empty one; give all "
+                         "ranks one, or none");
+        }
+    });
+}
+
+TEST_F(CheckpointManager, RefusesNoTimeAtAll) {
+    run_ranks(1, [&](ddp::ProcessGroup& group) {
+        EXPECT_THROW((ddp::CheckpointManager{dir_of(group), group, {.timeout = 0ms}}),
                      ddp::UsageError);
     });
 }

@@ -241,3 +241,19 @@ TEST(FailingDisk, SaysWhatFailedAndWhy) {
     }
     EXPECT_THAT(disk.names(), testing::IsEmpty());
 }
+
+TEST(FailingDisk, IsNotAcknowledgedWhenItGivesTheFilesToAnotherUser) {
+    SimulatedDisk disk;
+    CheckpointFolder folder{disk, "run", 2};
+    save(folder, 1);
+    disk.maps_owners = true;
+    try {
+        save(folder, 2);
+        FAIL() << "no error";
+    } catch (const ddp::CheckpointError& error) {
+        EXPECT_THAT(error.what(), testing::HasSubstr("run/checkpoint-2.safetensors.tmp belongs to "
+                                                     "another user"));
+        EXPECT_THAT(error.what(), testing::HasSubstr("this file system maps owners"));
+    }
+    EXPECT_THAT(disk.names(), testing::SizeIs(2)) << "the first one alone";
+}

@@ -121,7 +121,7 @@ int SimulatedDisk::open(Path path) {
 
 int SimulatedDisk::status(int fd, checkpoint::FileStatus& status) {
     if (const int error = begin("status", std::to_string(fd))) return error;
-    status = {true, true, now_.contents[open_.at(fd).inode].size()};
+    status = {true, !maps_owners, now_.contents[open_.at(fd).inode].size()};
     return 0;
 }
 

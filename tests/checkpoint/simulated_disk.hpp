@@ -36,6 +36,7 @@ public:
     std::size_t largest_write = SIZE_MAX;  // longer ones are short
     bool syncs_files = true;               // false: fsync does nothing and says that it did
     bool syncs_directories = true;
+    bool maps_owners = false;  // true: every file is another user's
 
     // Calls `visit` with each state that the disk can have after a loss of power now.
     void for_each_power_loss(const std::function<void(const DiskImage&)>& visit) const;

@@ -1,5 +1,6 @@
 // State dictionaries between nets: what is loaded, what is refused and in which words, and that
 // nothing changes when anything does not fit.
+#include <ddp/checkpoint.hpp>
 #include <ddp/state_dict.hpp>
 
 #include <ddp/error.hpp>
@@ -107,6 +108,15 @@ TEST(StateDict, IsAlsoAnOptimisers) {
     Optimizer target{{0}};
     ddp::load_state_dict(target, ddp::StateDict{ddp::named_tensors(source)});
     EXPECT_EQ(target.momentum, source.momentum);
+}
+
+TEST(StateDict, IsAlsoThePositionOfSamplerAndLoader) {
+    ddp::Progress saved{.epoch = 3, .samples = 640, .step = 1075};
+    const ddp::StateDict state{ddp::named_tensors(saved)};
+    EXPECT_THAT(names_of(state), ElementsAre("epoch", "samples", "step"));
+    ddp::Progress loaded;
+    ddp::load_state_dict(loaded, state);
+    EXPECT_EQ(loaded, saved);
 }
 
 TEST(StateDict, NamesMissingAndUnexpectedKeysAndTheCure) {

@@ -1,0 +1,46 @@
+// CheckpointManager in groups with a GPU each: what rank 0 reads comes to all GPUs.
+#include <ddp/checkpoint.hpp>
+#include <ddp/testing.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+#include "process_group/gpus.hpp"
+
+namespace {
+
+namespace fs = std::filesystem;
+using namespace ddp::testing;
+using ::testing::Each;
+
+// Before anything joins.
+[[maybe_unused]] const HostDeviceApi& the_gpus = gpus();
+
+}  // namespace
+
+TEST(CheckpointManagerOnGpus, GivesAllGpusWhatRank0Saved) {
+    const std::string dir = made_once([] {
+        std::string name = (fs::temp_directory_path() / "ddp-gpu-manager-XXXXXX").string();
+        EXPECT_NE(::mkdtemp(name.data()), nullptr);
+        return name;
+    });
+    run_ranks(3, [&](ddp::ProcessGroup& group) {
+        ddp::CheckpointManager manager{dir, group};
+        const auto mine = static_cast<float>(group.rank() + 1);
+        GpuTensor<float> saved(group, 100'000, mine), loaded(group, 100'000, -1.F);
+        manager.save(1, {{"w", saved.view()}});
+        EXPECT_EQ(manager.load_latest({{"w", loaded.view()}}), 1);
+        EXPECT_THAT(loaded.values, Each(1.F));
+
+        manager.save_async({.epoch = 2}, {{"w", saved.view()}});
+        std::fill(saved.values.begin(), saved.values.end(), 9.F);  // the training goes on
+        EXPECT_EQ(manager.load_latest({{"w", loaded.view()}}), 2);
+        EXPECT_THAT(loaded.values, Each(1.F));
+        EXPECT_EQ(gpus().current(), group.local_rank());
+    });
+    fs::remove_all(dir);
+}
