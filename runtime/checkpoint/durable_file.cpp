@@ -18,6 +18,8 @@ namespace {
 
 // Small enough to stay in the processor's cache between the checksum and the write.
 constexpr std::size_t write_chunk = std::size_t{1} << 20;
+// So that the disk works while the rest is written, and fsync finds little to do.
+constexpr std::uint64_t writeback_chunk = std::uint64_t{8} << 20;
 
 [[noreturn]] void fail(const char* what, const std::string& path, long long result) {
     throw CheckpointError(std::string("checkpoint: cannot ") + what + " " + path + ": " +
@@ -85,6 +87,9 @@ void FileWriter::write(std::span<const std::byte> bytes) {
         bytes_ += chunk.size();
         write_all(files_, fd_, temporary_, chunk);
         bytes = bytes.subspan(chunk.size());
+        if (bytes_ - given_to_disk_ < writeback_chunk) continue;
+        files_.start_writeback(fd_, given_to_disk_, bytes_ - given_to_disk_);
+        given_to_disk_ = bytes_;
     }
 }
 

@@ -48,6 +48,7 @@ private:
     std::string left_behind_;  // what the destructor removes
     int fd_ = -1;
     std::uint64_t bytes_ = 0;
+    std::uint64_t given_to_disk_ = 0;  // of them
     std::uint32_t crc_ = 0;
 };
 

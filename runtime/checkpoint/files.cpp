@@ -44,6 +44,10 @@ public:
     ssize_t write(int fd, std::span<const std::byte> bytes) override {
         return or_errno(::write(fd, bytes.data(), bytes.size()));
     }
+    int start_writeback(int fd, std::uint64_t offset, std::uint64_t bytes) override {
+        return or_errno(::sync_file_range(fd, static_cast<off64_t>(offset),
+                                          static_cast<off64_t>(bytes), SYNC_FILE_RANGE_WRITE));
+    }
     int sync(int fd) override { return or_errno(::fsync(fd)); }
     int close(int fd) override { return or_errno(::close(fd)); }
 

@@ -30,6 +30,8 @@ public:
     virtual int status(int fd, FileStatus& status) = 0;
     virtual ssize_t read(int fd, std::span<std::byte> bytes) = 0;
     virtual ssize_t write(int fd, std::span<const std::byte> bytes) = 0;
+    // The disk may begin with these bytes of the file. Only for speed: sync() says how it went.
+    virtual int start_writeback(int fd, std::uint64_t offset, std::uint64_t bytes) = 0;
     virtual int sync(int fd) = 0;  // fsync(2)
     virtual int close(int fd) = 0;
 

@@ -45,3 +45,18 @@ TEST(Crc, IsThatOfTheDefinitionAtEveryLengthAndCut) {
         }
     }
 }
+
+// Long enough for every way in which bytes are taken at once.
+TEST(Crc, IsThatOfTheDefinitionForMuchToo) {
+    std::mt19937 random{2};
+    std::vector<std::byte> bytes(3 * 12'288 + 13);
+    for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+    for (const std::size_t length : {4'096U, 12'287U, 12'288U, 12'296U, 24'576U, 36'877U}) {
+        const auto all = std::span<const std::byte>(bytes).first(length);
+        const std::uint32_t expected = by_bits(all, 0x82f63b78U);
+        for (const std::size_t cut : {0U, 1U, 7U, 4'095U}) {
+            using ddp::checkpoint::crc32c;
+            EXPECT_EQ(crc32c(all.subspan(cut), crc32c(all.first(cut))), expected) << length;
+        }
+    }
+}

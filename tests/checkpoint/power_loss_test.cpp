@@ -227,6 +227,22 @@ TEST(FailingDisk, WritesOnAfterShortWritesAndReads) {
     EXPECT_EQ(found_on(disk), 1);
 }
 
+TEST(FailingDisk, NeedNotBeginBeforeTheSync) {
+    SimulatedDisk disk;
+    int asked = 0;
+    disk.fault = [&](std::string_view name) {
+        return name == "start_writeback" && ++asked > 0 ? EINVAL : 0;
+    };
+    std::vector<float> values(5'000'000, 7.F);
+    CheckpointFolder folder{disk, "run", 2};
+    folder.write({.epoch = 1}, {{"values", values}});
+    EXPECT_EQ(asked, 2) << "of 20 MB";
+    std::ranges::fill(values, 0.F);
+    SimulatedDisk after_power_loss{disk.durable()};
+    EXPECT_TRUE(CheckpointFolder(after_power_loss, "run", 2).read({{"values", values}}));
+    EXPECT_EQ(values.back(), 7.F);
+}
+
 TEST(FailingDisk, SaysWhatFailedAndWhy) {
     SimulatedDisk disk;
     CheckpointFolder folder{disk, "run", 2};

@@ -146,6 +146,12 @@ ssize_t SimulatedDisk::write(int fd, std::span<const std::byte> bytes) {
     return static_cast<ssize_t>(count);
 }
 
+// Whatever of a file was not synced may be on the disk, or not: this promises nothing more.
+int SimulatedDisk::start_writeback(int fd, std::uint64_t offset, std::uint64_t bytes) {
+    const std::string what = std::to_string(fd) + " " + std::to_string(offset);
+    return begin("start_writeback", what + " " + std::to_string(bytes));
+}
+
 int SimulatedDisk::sync(int fd) {
     if (const int error = begin("sync", std::to_string(fd))) return error;
     if (!syncs_files) return 0;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <set>
@@ -51,6 +52,7 @@ public:
     int status(int fd, checkpoint::FileStatus& status) override;
     ssize_t read(int fd, std::span<std::byte> bytes) override;
     ssize_t write(int fd, std::span<const std::byte> bytes) override;
+    int start_writeback(int fd, std::uint64_t offset, std::uint64_t bytes) override;
     int sync(int fd) override;
     int close(int fd) override;
     int rename(Path from, Path to) override;

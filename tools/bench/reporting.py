@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass
 
 # docs/benchmarks.md, in this order; each is written by one script and kept by the others.
-SECTIONS = ["collectives", "start", "step", "overlap", "newest_torch", "data"]
+SECTIONS = ["collectives", "start", "step", "overlap", "data", "checkpoint", "newest_torch"]
 
 
 @dataclass
