@@ -2,11 +2,13 @@
 # Installs what ddp is built and tested with, as Debian 12 packages; does nothing when all is there.
 #
 #   tools/install-deps.sh              to build and test ddp
-#   tools/install-deps.sh --interop    also the peers of the interop tests and of peers.sh: PyTorch, Open MPI, MPICH, Gloo
+#   tools/install-deps.sh --interop    also the peers of the interop tests and of peers.sh: PyTorch, Open MPI, MPICH, Gloo;
+#                                      clang for the fuzzer; by pip, into .interop, Python's safetensors
 #   tools/install-deps.sh --torch DIR  only the newest PyTorch, by pip into the virtual environment DIR (large)
 #
 # Works as root or through sudo. Never removes a package.
 set -euo pipefail
+root=${BASH_SOURCE[0]%/*}/..
 
 packages=(
     g++ cmake ninja-build pkg-config ccache git ca-certificates
@@ -14,9 +16,10 @@ packages=(
     zlib1g-dev libssl-dev libgloo-dev
     libgtest-dev libgmock-dev libbenchmark-dev
 )
-interop_packages=(python3-torch libtorch-dev openmpi-bin mpich libopenmpi-dev libmpich-dev valgrind)
+interop_packages=(python3-torch libtorch-dev openmpi-bin mpich libopenmpi-dev libmpich-dev valgrind python3-venv clang
+    libclang-rt-14-dev)
 
-usage() { sed -n '2,8s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '2,9s/^# \{0,1\}//p' "$0"; }
 
 install_newest_torch() {
     local dir=$1
@@ -25,9 +28,24 @@ install_newest_torch() {
     "$dir/bin/python" -c 'import torch; print("torch", torch.__version__)'
 }
 
+# Beside Debian's PyTorch, which it needs. Without a package index there is a note in its place, so that a test can tell
+# this host from one where nobody has asked.
+install_safetensors() {
+    local dir=$root/.interop
+    ! "$dir/bin/python" -c 'import safetensors.torch' 2>/dev/null || return 0
+    echo "install-deps: installing Python's safetensors into .interop"
+    [ -x "$dir/bin/python" ] || /usr/bin/python3 -m venv --system-site-packages "$dir"
+    rm -f "$dir/no-index"
+    if ! timeout 300 "$dir/bin/python" -m pip install --quiet --retries 2 --timeout 30 safetensors >"$dir/pip.log" 2>&1; then
+        echo "install-deps: pip could not install safetensors, whose test will be skipped: $(tail -n 1 "$dir/pip.log")" >&2
+        tail -n 1 "$dir/pip.log" >"$dir/no-index"
+    fi
+}
+
+interop=no
 case ${1:-} in
     "") ;;
-    --interop) packages+=("${interop_packages[@]}") ;;
+    --interop) interop=yes; packages+=("${interop_packages[@]}") ;;
     --torch)
         [ $# -eq 2 ] || { echo "install-deps: --torch needs a directory" >&2; exit 2; }
         install_newest_torch "$2"
@@ -36,29 +54,34 @@ case ${1:-} in
     *) echo "install-deps: unknown option $1 (--interop, --torch DIR)" >&2; exit 2 ;;
 esac
 
-missing=()
-for package in "${packages[@]}"; do
-    status=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)
-    [ "$status" = installed ] || missing+=("$package")
-done
-[ ${#missing[@]} -gt 0 ] || exit 0
+install_packages() {
+    local missing=() package status
+    for package in "${packages[@]}"; do
+        status=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)
+        [ "$status" = installed ] || missing+=("$package")
+    done
+    [ ${#missing[@]} -gt 0 ] || return 0
 
-as_root=()
-if [ "$(id -u)" -ne 0 ]; then
-    if ! command -v sudo >/dev/null; then
-        echo "install-deps: missing: ${missing[*]}" >&2
-        echo "install-deps: this needs root and there is no sudo; as root, run: apt-get install ${missing[*]}" >&2
+    local as_root=()
+    if [ "$(id -u)" -ne 0 ]; then
+        if ! command -v sudo >/dev/null; then
+            echo "install-deps: missing: ${missing[*]}" >&2
+            echo "install-deps: this needs root and there is no sudo; as root, run: apt-get install ${missing[*]}" >&2
+            exit 1
+        fi
+        as_root=(sudo)
+    fi
+
+    echo "install-deps: installing ${missing[*]}"
+    log=$(mktemp)
+    trap 'rm -f "$log"' EXIT
+    apt() { "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q "$@" >>"$log" 2>&1; }
+    if ! { apt update && apt install -y --no-install-recommends --no-remove "${missing[@]}"; }; then
+        tail -n 20 "$log" >&2
+        echo "install-deps: apt-get could not install ${missing[*]}; what stands in the way is above" >&2
         exit 1
     fi
-    as_root=(sudo)
-fi
+}
 
-echo "install-deps: installing ${missing[*]}"
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
-apt() { "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q "$@" >>"$log" 2>&1; }
-if ! { apt update && apt install -y --no-install-recommends --no-remove "${missing[@]}"; }; then
-    tail -n 20 "$log" >&2
-    echo "install-deps: apt-get could not install ${missing[*]}; what stands in the way is above" >&2
-    exit 1
-fi
+install_packages
+[ $interop = no ] || install_safetensors

@@ -56,22 +56,43 @@ std::uint32_t by_tables(const Tables& tables, std::span<const std::byte> bytes,
 
 #if defined(__x86_64__)
 constexpr std::size_t lane_bytes = 4096;
+static_assert(std::has_single_bit(lane_bytes));
 
-// What each byte of a checksum becomes after lane_bytes zero bytes; the whole is the sum of the
-// four.
-constexpr auto make_lane_tables() {
-    std::array<std::uint32_t, 32> of_bits{};
-    for (std::size_t bit = 0; bit < of_bits.size(); ++bit) {
-        std::uint32_t crc = std::uint32_t{1} << bit;
-        for (std::size_t i = 0; i < lane_bytes; ++i) crc = crc >> 8 ^ castagnoli[0][crc & 0xffU];
-        of_bits[bit] = crc;
+// What becomes of each bit of a checksum; of any other the sum of its bits'.
+using Operator = std::array<std::uint32_t, 32>;
+
+constexpr std::uint32_t apply(const Operator& change, std::uint32_t crc) {
+    std::uint32_t sum = 0;
+    for (std::size_t bit = 0; bit < change.size(); ++bit) {
+        if ((crc >> bit & 1U) != 0) sum ^= change[bit];
     }
+    return sum;
+}
+
+// Of lane_bytes zero bytes.
+constexpr Operator make_lane() {
+    Operator change{};
+    for (std::size_t bit = 0; bit < change.size(); ++bit) {
+        const std::uint32_t crc = std::uint32_t{1} << bit;
+        change[bit] = crc >> 8 ^ castagnoli[0][crc & 0xffU];
+    }
+    for (std::size_t bytes = 1; bytes < lane_bytes; bytes *= 2) {
+        Operator twice{};
+        for (std::size_t bit = 0; bit < change.size(); ++bit) {
+            twice[bit] = apply(change, change[bit]);
+        }
+        change = twice;
+    }
+    return change;
+}
+
+// The same for each value of each byte of a checksum.
+constexpr auto make_lane_tables() {
+    constexpr Operator lane = make_lane();
     std::array<std::array<std::uint32_t, 256>, 4> tables{};
     for (std::size_t place = 0; place < tables.size(); ++place) {
-        for (std::size_t byte = 0; byte < 256; ++byte) {
-            for (std::size_t bit = 0; bit < 8; ++bit) {
-                if ((byte >> bit & 1U) != 0) tables[place][byte] ^= of_bits[8 * place + bit];
-            }
+        for (std::uint32_t byte = 0; byte < 256; ++byte) {
+            tables[place][byte] = apply(lane, byte << (8 * place));
         }
     }
     return tables;

@@ -1,5 +1,6 @@
-// Files that Python's torch.save wrote (fixtures/make_fixtures.py): read where they are state
-// dictionaries, refused by name where they are anything else.
+// Files that Python wrote (fixtures/make_fixtures.py) with torch.save of two ages and with its
+// safetensors: read where they are state dictionaries, refused by name where they are anything
+// else.
 #include <ddp/error.hpp>
 #include <ddp/state_dict.hpp>
 
@@ -49,8 +50,14 @@ TEST(TorchFile, GivesAModulesStateInItsOrder) {
     EXPECT_EQ(state["module.norm.num_batches_tracked"].shape(), ddp::Shape{});
 }
 
-TEST(TorchFile, KnowsAllElementTypes) {
-    const auto state = ddp::read_state_dict(fixture("tensors.pth"));
+class TensorsOfPython : public testing::TestWithParam<const char*> {
+protected:
+    const ddp::StateDict state = ddp::read_state_dict(fixture(GetParam()));
+};
+INSTANTIATE_TEST_SUITE_P(Files, TensorsOfPython,
+                         testing::Values("tensors.pth", "newest_torch.pth", "python.safetensors"));
+
+TEST_P(TensorsOfPython, AreOfAllElementTypes) {
     EXPECT_THAT(elements<float>(state["float32"]), ElementsAre(0, 1, 2, 3));
     EXPECT_THAT(elements<double>(state["float64"]), ElementsAre(0, 1, 2, 3));
     EXPECT_THAT(elements<std::int64_t>(state["int64"]), ElementsAre(0, 1, 2, 3));
@@ -64,8 +71,8 @@ TEST(TorchFile, KnowsAllElementTypes) {
     EXPECT_EQ(state["bool"].as<bool>()[1], true);
 }
 
-TEST(TorchFile, CopiesWhatIsNotContiguousAndSharesWhatWasShared) {
-    const auto state = ddp::read_state_dict(fixture("tensors.pth"));
+TEST_P(TensorsOfPython, AreOfAllShapesAndStrides) {
+    EXPECT_EQ(state.size(), 17U);
     EXPECT_EQ(state["transposed"].shape(), (ddp::Shape{4, 3}));
     EXPECT_THAT(elements<float>(state["transposed"]),
                 ElementsAre(0, 4, 8, 1, 5, 9, 2, 6, 10, 3, 7, 11));
@@ -74,6 +81,10 @@ TEST(TorchFile, CopiesWhatIsNotContiguousAndSharesWhatWasShared) {
     EXPECT_THAT(elements<float>(state["scalar"]), ElementsAre(7.5));
     EXPECT_EQ(state["empty"].shape(), (ddp::Shape{0, 3}));
     EXPECT_THAT(elements<float>(state["parameter"]), ElementsAre(1, 1));
+}
+
+TEST(TorchFile, SharesWhatWasShared) {
+    const auto state = ddp::read_state_dict(fixture("newest_torch.pth"));
     state["whole"].as<float>()[4] = 99;
     EXPECT_EQ(state["row"].as<float>()[0], 99);
 }

@@ -55,9 +55,37 @@ MpiWithoutAMeetingPlaceIsRefused() {
 
 under_launch() { timeout 150 "$bin/ddp-launch" "$@"; }
 
+move_state_dictionaries() {
+    timeout 120 "$python" "$here/torch_state_dict.py" "$build/tests/bin/ddp_test_convert_state" "$work" "$@"
+}
+
 StateDictionariesMoveBetweenPythonAndUs() {
     need_torch
-    timeout 120 "$python" "$here/torch_state_dict.py" "$build/tests/bin/ddp_test_convert_state" "$work"
+    move_state_dictionaries
+}
+
+# Not in Debian 12: install-deps.sh --interop has pip install it, and leaves a note where pip reaches no package index.
+StateDictionariesMoveBetweenPythonsSafetensorsAndUs() {
+    need_torch
+    local environment=$here/../../.interop
+    if [ -e "$environment/no-index" ]; then
+        echo "skipped: pip had no safetensors for install-deps.sh: $(cat "$environment/no-index")"
+        exit 77
+    fi
+    python=$environment/bin/python
+    "$python" -c 'import safetensors.torch' 2>/dev/null || missing "Python's safetensors"
+    timeout 60 "$bin/examples/03_train_digits" --epochs 1 --checkpoint "$work/run" >/dev/null
+    move_state_dictionaries "$work/run"
+}
+
+# What install-deps.sh --torch DIR has installed, and DDP_NEWEST_TORCH=DIR names: too large for every run of the tests.
+StateDictionariesMoveBetweenTheNewestTorchAndUs() {
+    if [ -z "${DDP_NEWEST_TORCH:-}" ]; then
+        echo "skipped: DDP_NEWEST_TORCH names no folder of install-deps.sh --torch"
+        exit 77
+    fi
+    python=$DDP_NEWEST_TORCH/bin/python
+    move_state_dictionaries
 }
 
 TorchsCollectivesWork() {

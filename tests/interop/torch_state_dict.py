@@ -1,5 +1,6 @@
-"""torch_state_dict.py CONVERT FOLDER: what torch.save writes, our program reads and writes as safetensors, and Python
-reads again, with the same bits. With Python's safetensors, where it is installed, also the other way round."""
+"""torch_state_dict.py CONVERT FOLDER [CHECKPOINT]: what torch.save writes, our program reads and writes as safetensors,
+and Python reads again, with the same bits. With the folder of a CHECKPOINT of ours also Python's safetensors takes part:
+it reads what we write, our program reads what it writes."""
 import json
 import os
 import struct
@@ -11,10 +12,9 @@ from collections import OrderedDict
 import torch
 
 convert, folder = sys.argv[1], sys.argv[2]
-try:
+checkpoint = sys.argv[3] if len(sys.argv) > 3 else None
+if checkpoint:
     import safetensors.torch
-except ImportError:
-    safetensors = None
 
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64,
           "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool}
@@ -53,7 +53,7 @@ def check(state, source):
     target, result = run(source)
     assert result.returncode == 0, result.stderr
     same(state, read_safetensors(target))
-    if safetensors:
+    if checkpoint:
         same(state, safetensors.torch.load_file(target))
 
 
@@ -83,15 +83,21 @@ states.append(net.state_dict())
 states.append(torch.nn.DataParallel(net).state_dict())
 states.append(OrderedDict((f"layer{i}.weight", torch.randn(7, i % 5)) for i in range(400)))  # LONG_BINPUT and empty ones
 base = torch.arange(24.0).reshape(2, 3, 4)
+tied = torch.nn.Sequential(torch.nn.Linear(4, 4, bias=False), torch.nn.Linear(4, 4, bias=False))
+tied[1].weight = tied[0].weight
+states.append(tied.state_dict())
 states.append({"permuted": base.permute(2, 0, 1), "slice": base[1, :, ::2], "scalar": torch.tensor(3.5), "base": base})
 for state in states:
     torch.save(state, path)
     check(state, path)
-    check(state, like_newer_torch(path))
-    if safetensors:
+    if int(torch.__version__.split(".")[0]) < 2:
+        check(state, like_newer_torch(path))
+    if checkpoint:
         own = os.path.join(folder, "own.safetensors")
-        safetensors.torch.save_file({name: tensor.contiguous().clone() for name, tensor in state.items()}, own)
-        check(state, own)
+        copies = {name: tensor.contiguous().clone() for name, tensor in state.items()}
+        for metadata in (None, {"format": "pt", "by": "\u00e9\n\"quoted\""}):
+            safetensors.torch.save_file(copies, own, metadata)
+            check(state, own)
 
 refused = {"whole model": net, "set": {"a": {1, 2}}, "object": {"a": os.path}}
 for name, what in refused.items():
@@ -104,4 +110,13 @@ for name, what in refused.items():
 torch.save(net.state_dict(), path, _use_new_zipfile_serialization=False)
 _, result = run(path)
 assert result.returncode == 1 and "before 1.6" in result.stderr, result.stderr
-print(f"{len(states)} states moved" + (" both ways" if safetensors else ", without Python's safetensors"))
+
+if checkpoint:
+    (written,) = (name for name in os.listdir(checkpoint) if name.endswith(".safetensors"))
+    path = os.path.join(checkpoint, written)
+    same(read_safetensors(path), safetensors.torch.load_file(path))
+    with safetensors.safe_open(path, "pt") as file:
+        assert file.metadata() == {"format": "ddp"}, file.metadata()
+        assert {name.split(".")[0] for name in file.keys()} == {"model", "optimizer"}, file.keys()
+print(f"torch {torch.__version__}: {len(states)} states moved" +
+      (f", both ways with safetensors {safetensors.__version__}" if checkpoint else ""))

@@ -37,5 +37,22 @@ stand_in apt-get '[ "$2" = update ] || { echo "E: a held package conflicts"; exi
 ! run || fail "passes although apt-get failed"
 grep -q 'a held package conflicts' "$work/err" || fail "does not say what stands in the way"
 
+# A Python environment that has no safetensors: pip is asked, and where it fails there is a note for the test.
+machine
+stand_in dpkg-query 'echo -n installed'
+ln -s "$(command -v timeout)" "$work/bin/timeout"
+mkdir -p "$work/tree/tools" "$work/tree/.interop/bin"
+cp "$script" "$work/tree/tools"
+script=$work/tree/tools/install-deps.sh note=$work/tree/.interop/no-index
+environment() { printf '#!/bin/bash\n[ "$1" = -c ] && exit 1\n%s\n' "$1" >"$work/tree/.interop/bin/python"; }
+environment 'echo "ERROR: no matching distribution"; exit 1'
+chmod +x "$work/tree/.interop/bin/python"
+run --interop || fail "an absent package index is an error: $(cat "$work/err")"
+grep -q 'no matching distribution' "$note" && grep -q 'no matching distribution' "$work/err" ||
+    fail "does not tell why there is no safetensors: $(cat "$work/err")"
+environment "echo \"\$*\" >$work/asked_pip"
+run --interop || fail "does not install safetensors: $(cat "$work/err")"
+grep -q -- '-m pip install .* safetensors$' "$work/asked_pip" && [ ! -e "$note" ] || fail "keeps an old note"
+
 ! run --unknown || fail "accepts an unknown option"
 grep -q 'unknown option --unknown' "$work/err" || fail "does not name the unknown option"

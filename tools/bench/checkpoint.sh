@@ -6,18 +6,18 @@
 #
 #   --rounds N     how often everything is timed, in turn; medians are shown (default 9)
 #   --mib N        size of what is saved, a multiple of 64 (default 1024)
-#   --every N      steps between two saves in the background (default 10)
+#   --every N      steps between two saves in the background (default 20)
 #   --dir DIR      where checkpoints go, on a disk; it is left as it was (default: in the folder of --build)
 #   --build DIR    where ddp is built, with bin/ddp-checkpoint-cost (default build)
 #   --docs DIR     where the file goes (default docs)
 #
-# Needs two cores and a disk that nothing else uses, twice --mib of space there, and about three minutes.
+# Needs two cores and a disk that nothing else uses, twice --mib of space there, and about five minutes.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 here=tools/bench
 
 usage() { sed -n '2,14s/^# \{0,1\}//p' "$here/checkpoint.sh"; }
-rounds=9 mib=1024 every=10 dir= build=build docs=docs
+rounds=9 mib=1024 every=20 dir= build=build docs=docs
 while [ $# -gt 0 ]; do
     case $1 in
         -h | --help) usage; exit ;;
