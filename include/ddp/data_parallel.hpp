@@ -8,12 +8,11 @@
 #include <ddp/scatter.hpp>
 
 #include <cstddef>
-#include <cstdint>
 #include <iosfwd>
-#include <optional>
 #include <span>
 #include <tuple>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace ddp {

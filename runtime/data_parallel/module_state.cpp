@@ -4,7 +4,6 @@
 #include <ddp/replicas.hpp>
 #include <ddp/tensor_functions.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <string>
@@ -18,19 +17,19 @@ namespace {
 
 // "parameter 'fc.weight' is on cpu:1", for the first that is not where it should be.
 std::optional<std::string> find_elsewhere(const ModuleState& state, const Device& wanted) {
-    const auto describe = [&](const char* kind, const std::string& name, const TensorView& view) {
+    const auto say = [](const char* kind, const std::string& name, const TensorView& view) {
         return std::string(kind) + " '" + name + "' is on " + to_string(view.device);
     };
     for (const Parameter& parameter : state.parameters) {
         if (parameter.value.device != wanted) {
-            return describe("parameter", parameter.name, parameter.value);
+            return say("parameter", parameter.name, parameter.value);
         }
         if (parameter.grad.data != nullptr && parameter.grad.device != wanted) {
-            return describe("gradient of the parameter", parameter.name, parameter.grad);
+            return say("gradient of the parameter", parameter.name, parameter.grad);
         }
     }
     for (const NamedTensor& buffer : state.buffers) {
-        if (buffer.tensor.device != wanted) return describe("buffer", buffer.name, buffer.tensor);
+        if (buffer.tensor.device != wanted) return say("buffer", buffer.name, buffer.tensor);
     }
     return {};
 }
@@ -75,6 +74,7 @@ void require_gradient(const Parameter& parameter) {
 
 // The sum of all, in the first. Memory of GPUs is added on the host.
 void add(std::span<const TensorView> gradients) {
+    if (gradients.size() == 1) return;
     std::vector<Tensor> on_host;
     std::vector<const std::byte*> inputs;
     for (const TensorView& gradient : gradients) {
@@ -141,7 +141,6 @@ void add_gradients(std::span<const ModuleState> replicas, std::size_t share, std
             require_same_count("parameters", source.size(), replica.parameters.size());
             require_gradient(replica.parameters[p]);
             gradients.push_back(replica.parameters[p].grad);
-            if (gradients.back().shape != gradients.front().shape) require_gradient(source[p]);
         }
         add(gradients);
     }
