@@ -29,6 +29,7 @@
 
 #include <cerrno>
 #include <concepts>
+#include <utility>
 
 namespace ddp::launcher {
 namespace {
@@ -46,6 +47,26 @@ using Path = process::filesystem::path;
 using ErrorCode = process::error_code;
 
 constexpr int first_other_fd = 3;
+
+// The launcher tells the context of the fork in the child too, and that takes a lock, in the memory
+// that vfork() lends: a child killed there would leave the agent waiting for itself. This one is
+// not told. Nothing uses it in the child.
+class Context : public boost::asio::io_context {
+public:
+    void notify_fork(fork_event) noexcept {}
+};
+class Executor : public boost::asio::io_context::executor_type {
+public:
+    explicit Executor(Context& context)
+        : boost::asio::io_context::executor_type(context.get_executor()), context_(&context) {}
+    Context& query(boost::asio::execution::context_t) const noexcept { return *context_; }
+
+private:
+    Context* context_;
+};
+static_assert(std::same_as<decltype(boost::asio::query(std::declval<const Executor&>(),
+                                                       boost::asio::execution::context)),
+                           Context&>);
 
 // What the child does between vfork and exec: only async-signal-safe calls, and no change of our
 // memory.
@@ -147,12 +168,12 @@ const char* hint_for(int code) {
 pid_t spawn(const WorkerStart& start) {
     std::vector<const char*> arguments = pointers_to(start.arguments);
     const std::vector<const char*> environment = pointers_to(start.environment);
-    boost::asio::io_context context;
+    Context context;
     Launcher launcher;
     launcher.env = environment.data();  // instead of process_environment, which needs a source more
     ErrorCode error;
     try {
-        auto child = launcher(context.get_executor(), error, Path(start.path), arguments.data(),
+        auto child = launcher(Executor(context), error, Path(start.path), arguments.data(),
                               ChildSetup(start));
         child.detach();  // otherwise its destructor kills
     } catch (const boost::system::system_error& failed) {
