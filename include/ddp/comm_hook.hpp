@@ -30,7 +30,9 @@ struct GradBucket {
 // Communication that a hook has started.
 struct BucketWork {
     Work work;
-    std::function<void()> then = {};  // what is left to do once it is done; may block
+    // What is left to do once it is done; may block. On a GPU it is put on the stream, which is
+    // Reducer::wait's and has been made to wait for the work.
+    std::function<void(Stream)> then = {};
 };
 
 // Called when a bucket is full, in bucket order, from the thread that called mark_ready (or wait):
@@ -43,9 +45,11 @@ using CommHook = std::function<BucketWork(GradBucket&, ProcessGroup&, Stream)>;
 
 // What a reducer does without a hook, as a hook.
 DDP_API CommHook all_reduce_hook();
-// Half the bytes: each rank's gradients are divided, rounded to a half type, summed (in float32,
-// rounded once) and widened again. For floating-point gradients of 32 or 64 bits; others are sent
-// as they are. bfloat16 keeps float32's range; in float16 gradients beyond 65504 become infinite.
+// Half the bytes: each rank's gradients are divided, rounded to a half type, summed (on the CPU in
+// float32, rounded once; on GPUs as NCCL adds halves) and widened again. On a GPU they keep memory
+// of half a bucket for each bucket; such a hook serves one reducer. For floating-point gradients of
+// 32 or 64 bits; others are sent as they are. bfloat16 keeps float32's range; in float16 gradients
+// beyond 65504 become infinite.
 DDP_API CommHook fp16_compress_hook();
 DDP_API CommHook bf16_compress_hook();
 

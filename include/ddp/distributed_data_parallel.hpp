@@ -28,6 +28,11 @@ template <class Net>
 concept HasRandomState = requires(Net net) {
     { net.random_state() } -> std::convertible_to<std::vector<NamedTensor>>;
 };
+// ... the stream that its forward and backward run on, on a GPU; else the default stream...
+template <class Net>
+concept HasStream = requires(Net net) {
+    { net.stream() } -> std::convertible_to<Stream>;
+};
 // ... and, for find_unused_parameters, the parameters that the last forward did not use.
 template <class Net>
 concept ReportsUnusedParameters = requires(Net net) {
@@ -54,7 +59,7 @@ public:
     // Buffers are rank 0's first (collective, if the net has any): see Reducer::start_forward.
     template <class... Args>
     decltype(auto) forward(Args&&... args) {
-        reducer_.start_forward();
+        reducer_.start_forward(stream());
         return net_.forward(std::forward<Args>(args)...);
     }
     // Runs the net's backward, then waits until the gradients are averages. Returns whether they
@@ -64,7 +69,7 @@ public:
     bool backward(Args&&... args) {
         start_backward();
         net_.backward(std::forward<Args>(args)...);
-        return reducer_.wait();
+        return reducer_.wait(stream());
     }
 
     // Gradients stay on this rank while the returned guard lives: see Reducer::no_sync.
@@ -93,9 +98,15 @@ private:
     }
     void start_backward() {
         if constexpr (ReportsUnusedParameters<Net>) {
-            if (finds_unused_) return reducer_.start_backward(net_.unused_parameters());
+            if (finds_unused_) {
+                return reducer_.start_backward(net_.unused_parameters(), stream());
+            }
         }
-        reducer_.start_backward();
+        reducer_.start_backward({}, stream());
+    }
+    Stream stream() const {
+        if constexpr (HasStream<Net>) return net_.stream();
+        return {};
     }
 
     Net& net_;

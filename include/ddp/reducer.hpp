@@ -55,17 +55,19 @@ public:
     Reducer& operator=(Reducer&&) noexcept;
 
     // A forward begins: with broadcast_buffers and such a state rank 0's buffers go to all ranks
-    // (collective then). With logical ranks all begin with the buffers of the first forward, and
-    // each goes on with its own in its turns.
-    void start_forward();
+    // (collective then; on a GPU on `stream`). With logical ranks all begin with the buffers of the
+    // first forward, and each goes on with its own in its turns.
+    void start_forward(Stream stream = {});
     // A backward begins: no gradient of it has been added yet. Needed with find_unused_parameters
     // and with logical ranks, harmless otherwise. `unused`: the parameters that this backward will
     // not mark ready on this rank (find_unused_parameters only). They count as they are: where
     // another rank has used one, it gets the average; where none has, its gradient stays untouched.
-    void start_backward(std::span<const std::size_t> unused = {});
+    // On a GPU they are as the work already on `stream` leaves them.
+    void start_backward(std::span<const std::size_t> unused = {}, Stream stream = {});
     // The gradient of this parameter is complete for this backward. Starts the all-reduce of each
-    // bucket that is now complete, after the work already on `stream`. Never blocks (a comm_hook
-    // may). Throws UsageError for an index out of range.
+    // bucket that is now complete, after the work already on `stream`. When gradients of a bucket
+    // come on several streams, each waits for those before it; they live until wait(). Never blocks
+    // (a comm_hook may). Throws UsageError for an index out of range.
     void mark_ready(std::size_t parameter, Stream stream = {});
     // Ends the backward. True: afterwards (on `stream`) each gradient is the average over ranks.
     // False: nothing was sent, because of no_sync or because a logical rank's turn is still to

@@ -52,6 +52,7 @@ ProcessGroup join(WorkerEnv me, std::shared_ptr<Store> store, const InitOptions&
     impl->store = std::move(store);
     impl->number = next_group_number();
     impl->timeout = options.timeout;
+    impl->insists_on_gpus = options.backend == Backend::nccl;
     impl->join(options.backend, deadline);
     return ProcessGroup(std::move(impl));
 }

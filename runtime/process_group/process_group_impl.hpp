@@ -83,6 +83,7 @@ public:
     std::shared_ptr<process_group::TransferQueue> transfers;
     std::unique_ptr<backends::DeviceBackend> device;  // null: CPU memory only
     std::string no_device;                            // why; may be empty
+    bool insists_on_gpus = false;  // Backend::nccl was asked for, of this group or of its parent
 };
 
 // A number for the next group of this process.

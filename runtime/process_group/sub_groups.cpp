@@ -58,6 +58,7 @@ std::unique_ptr<ProcessGroup::Impl> join_members(ProcessGroup::Impl& parent,
     impl->control = parent.control;
     impl->number = next_group_number();
     impl->timeout = parent.timeout;
+    impl->insists_on_gpus = parent.insists_on_gpus;
     for (const int rank : ranks) {
         impl->job_ranks.push_back(
             parent.job_ranks.empty() ? rank : parent.job_ranks[static_cast<std::size_t>(rank)]);

@@ -8,7 +8,6 @@
 #include <ddp/error.hpp>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 namespace ddp {
@@ -16,7 +15,7 @@ namespace ddp {
 using reducer::BucketMemory;
 using reducer::BucketSlice;
 
-void Reducer::Impl::start_backward(std::span<const std::size_t> unused) {
+void Reducer::Impl::start_backward(std::span<const std::size_t> unused, Stream stream) {
     if (begun_ && marks_.any()) {
         throw UsageError(
             "reducer: start_backward() in the middle of a backward; call wait() first");
@@ -41,12 +40,12 @@ void Reducer::Impl::start_backward(std::span<const std::size_t> unused) {
     if (options_.find_unused_parameters) exchange_used(unused);
     if (!sends_) return;
     for (const std::size_t parameter : unused) {
-        if (marks_.mark_unused(parameter)) complete(parameter);
+        if (marks_.mark_unused(parameter)) complete(parameter, stream);
     }
     for (std::size_t p = 0; options_.static_graph && p < parameters_.size(); ++p) {
-        if (marks_.is_never_used(p)) complete(p);
+        if (marks_.is_never_used(p)) complete(p, stream);
     }
-    send_complete_buckets({}, Blocking::no);
+    send_complete_buckets(Blocking::no);
 }
 
 // A parameter used in any backward since the last averages has a gradient to send.
@@ -61,14 +60,14 @@ void Reducer::Impl::exchange_used(std::span<const std::size_t> unused) {
     if (group_.size() > 1) used_work_ = group_.all_reduce(used_, ReduceOp::max);
 }
 
-void Reducer::Impl::require_start(const char* call) {
+void Reducer::Impl::require_start(const char* call, Stream stream) {
     if (begun_) return;
     if (turns_ > 1) {
         throw UsageError(std::string("reducer: ") + call +
                          " without start_backward(); with logical_ranks it is needed before each "
                          "backward");
     }
-    start_backward({});
+    start_backward({}, stream);
 }
 
 void Reducer::Impl::mark_ready(std::size_t parameter, Stream stream) {
@@ -76,15 +75,24 @@ void Reducer::Impl::mark_ready(std::size_t parameter, Stream stream) {
         throw UsageError("reducer: parameter " + std::to_string(parameter) +
                          " was marked ready; there are " + std::to_string(parameters_.size()));
     }
-    require_start("mark_ready()");
+    require_start("mark_ready()", stream);
     if (!sends_) return;
     sent_before_last_ = next_bucket_;
-    if (!marks_.mark_ready(parameter)) return;
-    complete(parameter);
-    send_complete_buckets(stream, Blocking::no);
+    if (!marks_.mark_ready(parameter)) return order(memory_->bucket_of(parameter), stream);
+    complete(parameter, stream);
+    send_complete_buckets(Blocking::no);
 }
 
-void Reducer::Impl::complete(std::size_t parameter) {
+// Gradients of one bucket may come on several streams: the last one waits for the others.
+void Reducer::Impl::order(std::size_t bucket, Stream stream) {
+    if (where_.type == DeviceType::cpu) return;
+    Progress& progress = progress_[bucket];
+    if (progress.stream) streams_.put_after(*progress.stream, stream);
+    progress.stream = stream;
+}
+
+void Reducer::Impl::complete(std::size_t parameter, Stream stream) {
+    order(memory_->bucket_of(parameter), stream);
     complete_[parameter] = true;
     const bool in_place = memory_->is_in_place(parameter);
     if (!in_place && !shadow_) {
@@ -97,18 +105,27 @@ void Reducer::Impl::complete(std::size_t parameter) {
     if (!shadow_ && in_place) memory_->copy_in(parameter);
     const bool used = options_.find_unused_parameters ? used_here_[parameter] != 0
                                                       : !marks_.is_never_used(parameter);
-    if (!used && in_place) {
-        const std::byte* const part = memory_->bucket_part(parameter);
-        kept_[parameter].assign(part, part + parameters_[parameter].grad.bytes());
+    Progress& progress = progress_[memory_->bucket_of(parameter)];
+    try {
+        if (!used && in_place) keep(parameter, stream);
+    } catch (...) {  // no memory on the GPU
+        progress.error = std::current_exception();
     }
-    --progress_[memory_->bucket_of(parameter)].missing;
+    --progress.missing;
+}
+
+void Reducer::Impl::keep(std::size_t parameter, Stream stream) {
+    const TensorView& grad = parameters_[parameter].grad;
+    reducer::KeptGradient& kept = kept_[parameter];
+    kept.bytes = grad.bytes();
+    device::copy(where_, kept.memory.reserve(where_, kept.bytes), grad.data, kept.bytes, stream);
 }
 
 void Reducer::Impl::complete_the_rest(Stream stream) {
     for (std::size_t p = 0; p < parameters_.size(); ++p) {
-        if (!complete_[p]) complete(p);
+        if (!complete_[p]) complete(p, stream);
     }
-    send_complete_buckets(stream, Blocking::yes);
+    send_complete_buckets(Blocking::yes);
 }
 
 bool Reducer::Impl::is_unused_here(const BucketMemory& bucket) const {
@@ -125,7 +142,7 @@ bool Reducer::Impl::is_unused_everywhere(const BucketMemory& bucket) const {
 
 // In bucket order, so that all ranks start the same all-reduces in the same order. A bucket that is
 // unused here may be so everywhere, and is then not sent: all ranks see that in the same used_.
-void Reducer::Impl::send_complete_buckets(Stream stream, Blocking blocking) {
+void Reducer::Impl::send_complete_buckets(Blocking blocking) {
     const auto buckets = memory_->buckets();
     for (; next_bucket_ < buckets.size() && progress_[next_bucket_].missing == 0; ++next_bucket_) {
         if (is_unused_here(buckets[next_bucket_])) {
@@ -138,45 +155,56 @@ void Reducer::Impl::send_complete_buckets(Stream stream, Blocking blocking) {
             }
             progress_[next_bucket_].skipped = is_unused_everywhere(buckets[next_bucket_]);
         }
-        if (!progress_[next_bucket_].skipped) send(next_bucket_, stream);
+        if (!progress_[next_bucket_].skipped) send(next_bucket_);
     }
 }
 
 // An exception (of a hook, or of a group that has failed) is for wait(). It ends the group: the
 // others cannot go on.
-void Reducer::Impl::send(std::size_t bucket, Stream stream) {
+void Reducer::Impl::send(std::size_t bucket) {
     const auto buckets = memory_->buckets();
+    Progress& progress = progress_[bucket];
+    const Stream stream = progress.stream.value_or(Stream{});
+    reducer::BucketSender::Turn turn{bucket, bucket + 1 == buckets.size()};
     try {
-        progress_[bucket].sent =
-            sender_.send(buckets[bucket], bucket, bucket + 1 == buckets.size(), stream);
+        if (failure_) std::rethrow_exception(failure_);
+        if (progress.error) std::rethrow_exception(progress.error);
+        if (memory_->packs(buckets[bucket])) {
+            const double factor = sender_.folded_factor(buckets[bucket]);
+            if (!shadow_) memory_->pack(buckets[bucket], factor, stream);
+            turn.folded = factor != 1;
+        }
+        progress.sent = sender_.send(buckets[bucket], turn, stream);
     } catch (...) {
-        progress_[bucket].error = std::current_exception();
-        progress_[bucket].sent.started.work = fail_group(progress_[bucket].error);
+        progress.error = std::current_exception();
+        if (!failure_) progress.sent.started.work = fail_group(progress.error);
+        failure_ = progress.error;
     }
 }
 
-// As an operation that fails with this error.
-Work Reducer::Impl::fail_group(std::exception_ptr error) {
+// As an operation that fails with this error. A GPU's next collective would not wait for it.
+Work Reducer::Impl::fail_group(const std::exception_ptr& error) {
     try {
-        return group_.impl().start(
+        Work failing = group_.impl().start(
             {}, [error](backends::Backend&, std::uint64_t, const base::Deadline&) {
                 std::rethrow_exception(error);
             });
-    } catch (const std::exception&) {
-        return {};  // it has failed already
+        if (where_.type == DeviceType::cpu) return failing;
+    } catch (const std::exception&) {  // it has failed already
     }
+    return {};
 }
 
 bool Reducer::Impl::wait(Stream stream) {
-    require_start("wait()");
+    require_start("wait()", stream);
     if (!sends_) {
         end_turn();
         return false;
     }
     try {
         synchronise(stream);
-        rebuild_in_order_of_arrival();
-        search_cap();
+        rebuild_in_order_of_arrival(stream);
+        search_cap(stream);
     } catch (...) {
         reset_backward();
         throw;
@@ -197,6 +225,7 @@ void Reducer::Impl::synchronise(Stream stream) {
     complete_the_rest(stream);
     for (std::size_t b = 0; b < progress_.size(); ++b) finish_bucket(b, stream);
     used_work_.wait();
+    if (search_) device::finish(where_, stream);
     measure(backward_end, Clock::now());
     reducer::throw_if_any(marks_.mistake(), group_);
 }
@@ -215,26 +244,29 @@ void Reducer::Impl::learn_static_graph() {
 
 void Reducer::Impl::finish_bucket(std::size_t bucket, Stream stream) {
     Progress& progress = progress_[bucket];
-    if (!progress.skipped) {
-        BucketWork& started = progress.sent.started;
-        if (progress.error) std::rethrow_exception(progress.error);
-        started.work.wait(stream);
-        try {
-            if (started.then) started.then();
-        } catch (...) {
-            started.work = fail_group(std::current_exception());
-            throw;
-        }
+    if (progress.stream) streams_.put_after(*progress.stream, stream);
+    if (progress.skipped) return;  // all gradients are as they were
+    BucketWork& started = progress.sent.started;
+    if (progress.error) std::rethrow_exception(progress.error);
+    started.work.wait(stream);
+    try {
+        if (started.then) started.then(stream);
+    } catch (...) {
+        started.work = fail_group(std::current_exception());
+        throw;
     }
     used_work_.wait();
-    for (const BucketSlice& slice : memory_->buckets()[bucket].spec.slices) {
+    const BucketMemory& memory = memory_->buckets()[bucket];
+    for (const BucketSlice& slice : memory.spec.slices) {
         const std::size_t p = slice.parameter;
         if (!memory_->is_in_place(p)) continue;
-        if (!kept_[p].empty() && used_[p] == 0) {
-            std::memcpy(memory_->bucket_part(p), kept_[p].data(), kept_[p].size());
+        if (kept_[p].bytes > 0 && used_[p] == 0) {
+            device::copy(where_, memory_->bucket_part(p), kept_[p].memory.data(), kept_[p].bytes,
+                         stream);
         }
         memory_->copy_out(p);
     }
+    if (memory_->packs(memory)) memory_->unpack(memory, stream);
 }
 
 }  // namespace ddp

@@ -24,7 +24,7 @@ struct BucketCaps {
 // Where one gradient lies in its bucket.
 struct BucketSlice {
     std::size_t parameter;  // index in registration order
-    std::size_t offset;     // in elements; each slice begins on a 64-byte boundary
+    std::size_t offset;     // in elements; slices begin on 64-byte boundaries, on GPUs 256
     std::size_t elements;
 };
 
@@ -37,9 +37,11 @@ struct BucketSpec {
 
 // `order`: of the parameters, as their gradients become ready. The result is in the order in which
 // the buckets are sent. A bucket closes when it has reached its cap, so it
-// may overshoot by one gradient (as PyTorch's).
+// may overshoot by one gradient (as PyTorch's). On GPUs it ends where `ranks` equal parts of whole
+// 16 bytes do, and 128 elements: then NCCL cuts it evenly.
 std::vector<BucketSpec> plan_buckets(std::span<const GradientSpec> gradients,
-                                     std::span<const std::size_t> order, BucketCaps caps);
+                                     std::span<const std::size_t> order, BucketCaps caps,
+                                     std::size_t ranks = 1);
 // The order before any backward: the last parameter first.
 std::vector<std::size_t> reverse_order(std::size_t parameters);
 

@@ -1,6 +1,7 @@
 #include "reducer/bucket_sender.hpp"
 
 #include "process_group/process_group_impl.hpp"
+#include "reducer/average.hpp"
 #include "reducer/logical_sum.hpp"
 
 #include <utility>
@@ -26,30 +27,39 @@ SentBucket BucketSender::all_reduce(const TensorView& tensor, ReduceOp op) {
     return SentBucket({group_.impl().start(call, std::move(run)), {}}, std::move(took));
 }
 
-SentBucket BucketSender::send(const BucketMemory& bucket, std::size_t index, bool is_last,
-                              Stream stream) {
-    if (hook_) return SentBucket(send_by_hook(bucket, index, is_last, stream));
+double BucketSender::folded_factor(const BucketMemory& bucket) const {
+    const bool folds = !hook_ && group_.size() > 1 && is_floating_point(bucket.spec.dtype);
+    return folds ? 1 / static_cast<double>(divisor_) : 1;
+}
+
+SentBucket BucketSender::send(const BucketMemory& bucket, Turn turn, Stream stream) {
+    if (hook_) return SentBucket(send_by_hook(bucket, turn, stream));
     if (group_.size() == 1) {
         if (turns_ > 1) average_turns(bucket);
         return {};
     }
+    if (bucket.is_on_gpu()) return all_reduce_on_gpu(bucket.tensor, turn.folded, stream);
     const TensorView sum = turns_ > 1 ? sum_turns(bucket) : bucket.tensor.view();
     if (divisor_ == static_cast<std::size_t>(group_.size())) {
         return all_reduce(sum, ReduceOp::avg);
     }
     SentBucket sent = all_reduce(sum, ReduceOp::sum);
-    sent.started.then = [sum, average = bucket.tensor.view(), divisor = divisor_] {
+    sent.started.then = [sum, average = bucket.tensor.view(), divisor = divisor_](Stream) {
         divide(sum, average, divisor);
     };
     return sent;
 }
 
-BucketWork BucketSender::send_by_hook(const BucketMemory& bucket, std::size_t index, bool is_last,
-                                      Stream stream) {
+SentBucket BucketSender::all_reduce_on_gpu(const TensorView& tensor, bool folded, Stream stream) {
+    if (folded) return SentBucket({group_.all_reduce(tensor, ReduceOp::sum, stream), {}});
+    return SentBucket(start_average(tensor, group_, divisor_, stream));
+}
+
+BucketWork BucketSender::send_by_hook(const BucketMemory& bucket, Turn turn, Stream stream) {
     if (turns_ > 1) sum_turns_in_place(bucket);
     std::vector<std::size_t> parameters;
     for (const BucketSlice& slice : bucket.spec.slices) parameters.push_back(slice.parameter);
-    GradBucket seen{bucket.tensor, index, is_last, parameters, divisor_};
+    GradBucket seen{bucket.tensor, turn.index, turn.is_last, parameters, divisor_};
     return hook_(seen, group_, stream);
 }
 

@@ -44,12 +44,21 @@ public:
     // What sums are divided by from now on; set by join().
     void set_divisor(std::size_t divisor) { divisor_ = divisor; }
 
-    SentBucket send(const BucketMemory& bucket, std::size_t index, bool is_last, Stream stream);
+    // What a bucket's gradients may be multiplied by when they are packed on a GPU, so that their
+    // sum is the average.
+    double folded_factor(const BucketMemory& bucket) const;
+    struct Turn {
+        std::size_t index;
+        bool is_last;
+        bool folded = false;  // the gradients have been multiplied by folded_factor
+    };
+    // After the work on the stream.
+    SentBucket send(const BucketMemory& bucket, Turn turn, Stream stream);
 
 private:
-    BucketWork send_by_hook(const BucketMemory& bucket, std::size_t index, bool is_last,
-                            Stream stream);
+    BucketWork send_by_hook(const BucketMemory& bucket, Turn turn, Stream stream);
     SentBucket all_reduce(const TensorView& tensor, ReduceOp op);
+    SentBucket all_reduce_on_gpu(const TensorView& tensor, bool folded, Stream stream);
 
     ProcessGroup& group_;
     CommHook hook_;

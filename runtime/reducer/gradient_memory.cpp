@@ -1,5 +1,10 @@
 #include "reducer/gradient_memory.hpp"
 
+#include "base/log.hpp"
+#include "tensor/device_memory.hpp"
+
+#include <ddp/error.hpp>
+
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -9,6 +14,8 @@
 
 namespace ddp::reducer {
 namespace {
+
+constexpr std::size_t arena_alignment = 512;
 
 void copy(void* to, const void* from, std::size_t bytes) {
     if (bytes > 0) std::memcpy(to, from, bytes);
@@ -20,29 +27,49 @@ bool is_half(DType dtype) { return dtype == DType::float16 || dtype == DType::bf
 
 GradientMemory::GradientMemory(std::span<Parameter> parameters, ProcessGroup& group,
                                const GradientMemoryOptions& options)
-    : parameters_(parameters), group_(group), options_(options), places_(parameters.size()) {
+    : parameters_(parameters),
+      group_(group),
+      options_(options),
+      where_(device_of(parameters)),
+      places_(parameters.size()) {
+    device::finish_all(where_);
     if (options_.views) {
         for (const Parameter& parameter : parameters_) {
             original_grads_.push_back(parameter.grad.data);
         }
     }
-    take(allocate(reverse_order(parameters_.size())));
+    take(allocate(reverse_order(parameters_.size())), {});
     release_original_memory();
 }
 
 GradientMemory::~GradientMemory() {
+    try {
+        give_back();
+    } catch (const Error& error) {  // of a GPU that does nothing more
+        base::log_warn("reducer", std::string("the gradients' values are lost: ") + error.what());
+    }
     for (std::size_t p = 0; p < original_grads_.size(); ++p) {
         TensorView& grad = parameters_[p].grad;
-        if (grad.data != bucket_part(p)) continue;  // its owner has taken it elsewhere
-        const BucketMemory& bucket = buckets_[places_[p].bucket];
-        copy(original_grads_[p], grad.data, slice_of(p).elements * size_of(bucket.spec.dtype));
-        grad.data = original_grads_[p];
+        if (grad.data == bucket_part(p)) grad.data = original_grads_[p];
     }
+}
+
+void GradientMemory::give_back() const {
+    if (original_grads_.empty()) return;
+    device::finish_all(where_);
+    for (std::size_t p = 0; p < original_grads_.size(); ++p) {
+        const std::byte* const part = bucket_part(p);
+        if (parameters_[p].grad.data != part) continue;  // its owner has taken it elsewhere
+        const DType dtype = buckets_[places_[p].bucket].spec.dtype;
+        device::copy(where_, original_grads_[p], part, slice_of(p).elements * size_of(dtype), {});
+    }
+    device::finish(where_, {});
 }
 
 // Nobody reads them before the destructor has written them again. A refusal (locked memory) only
 // means that they stay.
 void GradientMemory::release_original_memory() const {
+    if (where_.type != DeviceType::cpu) return;
     const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
     for (std::size_t p = 0; p < original_grads_.size(); ++p) {
         const auto begin = reinterpret_cast<std::uintptr_t>(original_grads_[p]);
@@ -53,9 +80,9 @@ void GradientMemory::release_original_memory() const {
     }
 }
 
-void GradientMemory::rebuild(std::span<const std::size_t> order, BucketCaps caps) {
+void GradientMemory::rebuild(std::span<const std::size_t> order, BucketCaps caps, Stream stream) {
     options_.caps = caps;
-    take(allocate(order));
+    take(allocate(order), stream);
 }
 
 std::vector<BucketMemory> GradientMemory::allocate(std::span<const std::size_t> order) const {
@@ -63,8 +90,11 @@ std::vector<BucketMemory> GradientMemory::allocate(std::span<const std::size_t> 
     for (const Parameter& parameter : parameters_) {
         gradients.push_back({parameter.grad.numel(), parameter.grad.dtype, parameter.grad.device});
     }
+    std::vector<BucketSpec> plan =
+        plan_buckets(gradients, order, options_.caps, static_cast<std::size_t>(group_.size()));
+    if (where_.type != DeviceType::cpu) return allocate_on_gpu(std::move(plan));
     std::vector<BucketMemory> buckets;
-    for (BucketSpec& spec : plan_buckets(gradients, order, options_.caps)) {
+    for (BucketSpec& spec : plan) {
         const Shape shape{static_cast<std::int64_t>(spec.elements)};
         BucketMemory bucket{std::move(spec), group_.allocate(shape, spec.dtype), {}, {}};
         if (options_.turns > 1) {
@@ -80,8 +110,29 @@ std::vector<BucketMemory> GradientMemory::allocate(std::span<const std::size_t> 
     return buckets;
 }
 
+std::vector<BucketMemory> GradientMemory::allocate_on_gpu(std::vector<BucketSpec> plan) const {
+    std::vector<std::size_t> offsets;
+    std::size_t bytes = 0;
+    for (const BucketSpec& spec : plan) {
+        offsets.push_back(bytes);
+        bytes += spec.elements * size_of(spec.dtype);
+        bytes = (bytes + arena_alignment - 1) / arena_alignment * arena_alignment;
+    }
+    const Tensor arena = group_.allocate({static_cast<std::int64_t>(bytes)}, DType::uint8, where_);
+    const auto memory = std::make_shared<Tensor>(arena);
+    std::vector<BucketMemory> buckets;
+    for (std::size_t b = 0; b < plan.size(); ++b) {
+        const Shape shape{static_cast<std::int64_t>(plan[b].elements)};
+        std::byte* const data = static_cast<std::byte*>(arena.data()) + offsets[b];
+        const TensorView view(data, shape, plan[b].dtype, where_);
+        buckets.push_back(
+            {std::move(plan[b]), Tensor(view, std::shared_ptr<void>(memory, data)), {}, {}});
+    }
+    return buckets;
+}
+
 // The old buckets, which the gradients may still lie in, go at the end.
-void GradientMemory::take(std::vector<BucketMemory> buckets) {
+void GradientMemory::take(std::vector<BucketMemory> buckets, Stream stream) {
     buckets_.swap(buckets);
     for (std::size_t b = 0; b < buckets_.size(); ++b) {
         const BucketSpec& spec = buckets_[b].spec;
@@ -90,16 +141,17 @@ void GradientMemory::take(std::vector<BucketMemory> buckets) {
             if (!options_.views) continue;
             TensorView& grad = parameters_[spec.slices[s].parameter].grad;
             std::byte* const place = buckets_[b].at(spec.slices[s]);
-            copy(place, grad.data, grad.bytes());
+            device::copy(where_, place, grad.data, grad.bytes(), stream);
             grad.data = place;
         }
     }
+    device::finish(where_, stream);
 }
 
 bool GradientMemory::is_in_place(std::size_t parameter) const {
     const TensorView& grad = parameters_[parameter].grad;
     return grad.numel() == slice_of(parameter).elements &&
-           grad.dtype == buckets_[places_[parameter].bucket].spec.dtype &&
+           grad.dtype == buckets_[places_[parameter].bucket].spec.dtype && grad.device == where_ &&
            (!options_.views || grad.data == bucket_part(parameter));
 }
 
@@ -108,15 +160,32 @@ std::byte* GradientMemory::bucket_part(std::size_t parameter) const {
 }
 
 void GradientMemory::copy_in(std::size_t parameter) const {
-    if (options_.views) return;
+    if (options_.views || where_.type != DeviceType::cpu) return;
     const TensorView& grad = parameters_[parameter].grad;
     copy(bucket_part(parameter), grad.data, grad.bytes());
 }
 
 void GradientMemory::copy_out(std::size_t parameter) const {
-    if (options_.views) return;
+    if (options_.views || where_.type != DeviceType::cpu) return;
     const TensorView& grad = parameters_[parameter].grad;
     copy(grad.data, bucket_part(parameter), grad.bytes());
+}
+
+std::vector<device::PackItem> GradientMemory::items_of(const BucketMemory& bucket) const {
+    std::vector<device::PackItem> items;
+    for (const BucketSlice& slice : bucket.spec.slices) {
+        if (!is_in_place(slice.parameter)) continue;
+        items.push_back({parameters_[slice.parameter].grad.data, slice.elements, slice.offset});
+    }
+    return items;
+}
+
+void GradientMemory::pack(const BucketMemory& bucket, double factor, Stream stream) const {
+    device::device_api().pack(items_of(bucket), bucket.tensor, factor, stream);
+}
+
+void GradientMemory::unpack(const BucketMemory& bucket, Stream stream) const {
+    device::device_api().unpack(bucket.tensor, items_of(bucket), stream);
 }
 
 void GradientMemory::start_turns() const {

@@ -1,9 +1,12 @@
 // Where gradients lie: one flat piece of memory a bucket, from the group, so that an all-reduce
-// need not copy it; and with logical ranks a copy of each bucket for every logical rank of this
-// rank, from which its gradients are taken when its turn comes.
+// need not copy it (on a GPU all buckets in one allocation); and with logical ranks a copy of each
+// bucket for every logical rank of this rank, from which its gradients are taken when its turn
+// comes.
 #pragma once
 
 #include "reducer/bucket_plan.hpp"
+#include "tensor/device_api.hpp"
+#include "tensor/device_memory.hpp"
 
 #include <ddp/parameter.hpp>
 #include <ddp/process_group.hpp>
@@ -23,10 +26,22 @@ struct BucketMemory {
     Tensor wide;  // of half types, when there are other ranks: the turns' sum in float32
 
     std::size_t bytes() const { return tensor.bytes(); }
+    bool is_on_gpu() const { return spec.device.type == DeviceType::cuda; }
     std::byte* at(const BucketSlice& slice) const {
         return static_cast<std::byte*>(tensor.data()) + slice.offset * size_of(spec.dtype);
     }
 };
+
+// Of a gradient that is unused on this rank: what it was.
+struct KeptGradient {
+    device::Buffer memory;
+    std::size_t bytes = 0;  // 0: nothing
+};
+
+// Of a model whose parameters are in one place, which check_parameters has seen to.
+inline Device device_of(std::span<const Parameter> parameters) {
+    return parameters.empty() ? Device{} : parameters.front().grad.device;
+}
 
 struct GradientMemoryOptions {
     bool views;
@@ -36,18 +51,18 @@ struct GradientMemoryOptions {
 
 class GradientMemory {
 public:
-    // Collective. In views mode the gradients move here, with their values, and the pages that they
-    // were in are given back to the system until then.
+    // Collective. In views mode the gradients move here, with their values, and on the CPU the
+    // pages that they were in are given back to the system until then. On a GPU after all its work.
     GradientMemory(std::span<Parameter> parameters, ProcessGroup& group,
                    const GradientMemoryOptions& options);
-    // In views mode: the gradients go back to where they were.
+    // In views mode: the gradients go back to where they were, after all work of their GPU.
     ~GradientMemory();
     GradientMemory(const GradientMemory&) = delete;
     GradientMemory& operator=(const GradientMemory&) = delete;
 
-    // Collective. Other buckets, for gradients that come in this order; their values are kept,
-    // those of the turns are not.
-    void rebuild(std::span<const std::size_t> order, BucketCaps caps);
+    // Collective. Other buckets, for gradients that come in this order; their values, after the
+    // work on the stream, are kept, those of the turns are not.
+    void rebuild(std::span<const std::size_t> order, BucketCaps caps, Stream stream);
 
     std::span<const BucketMemory> buckets() const noexcept { return buckets_; }
     std::size_t bucket_of(std::size_t parameter) const { return places_[parameter].bucket; }
@@ -55,9 +70,13 @@ public:
     bool is_in_place(std::size_t parameter) const;
     std::byte* bucket_part(std::size_t parameter) const;
 
-    // Copy mode; in views mode there is nothing to copy.
+    // Copy mode; in views mode there is nothing to copy. On the CPU one gradient at a time...
     void copy_in(std::size_t parameter) const;
     void copy_out(std::size_t parameter) const;
+    // ... on a GPU a whole bucket, in as few kernels as fit; there, times a factor.
+    bool packs(const BucketMemory& bucket) const { return !options_.views && bucket.is_on_gpu(); }
+    void pack(const BucketMemory& bucket, double factor, Stream stream) const;
+    void unpack(const BucketMemory& bucket, Stream stream) const;
 
     // All later turns begin with the gradients of now.
     void start_turns() const;
@@ -66,8 +85,11 @@ public:
 
 private:
     std::vector<BucketMemory> allocate(std::span<const std::size_t> order) const;
-    void take(std::vector<BucketMemory> buckets);
+    std::vector<BucketMemory> allocate_on_gpu(std::vector<BucketSpec> plan) const;
+    void take(std::vector<BucketMemory> buckets, Stream stream);
+    std::vector<device::PackItem> items_of(const BucketMemory& bucket) const;
     void release_original_memory() const;
+    void give_back() const;
     void swap_turn(std::size_t turn, bool save) const;
     const BucketSlice& slice_of(std::size_t parameter) const {
         return buckets_[places_[parameter].bucket].spec.slices[places_[parameter].slice];
@@ -80,6 +102,7 @@ private:
     std::span<Parameter> parameters_;
     ProcessGroup& group_;
     GradientMemoryOptions options_;
+    Device where_;  // of all gradients
     std::vector<BucketMemory> buckets_;
     std::vector<Place> places_;          // by parameter
     std::vector<void*> original_grads_;  // by parameter, in views mode

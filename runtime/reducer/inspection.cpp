@@ -15,10 +15,10 @@ namespace {
 using reducer::BucketSlice;
 
 // Words are mixed so that no two changes cancel out easily; it only finds accidents.
-std::uint64_t checksum(const TensorView& tensor) {
+std::uint64_t checksum(std::span<const std::byte> memory) {
     constexpr std::uint64_t prime = 0x9E3779B97F4A7C15;
-    const auto* const data = static_cast<const std::byte*>(tensor.data);
-    const std::size_t bytes = tensor.bytes();
+    const std::byte* const data = memory.data();
+    const std::size_t bytes = memory.size();
     std::uint64_t sum = bytes;
     for (std::size_t at = 0; at < bytes; at += sizeof(std::uint64_t)) {
         std::uint64_t word = 0;
@@ -26,6 +26,11 @@ std::uint64_t checksum(const TensorView& tensor) {
         sum = std::rotl(sum ^ word, 29) * prime;
     }
     return sum;
+}
+
+std::uint64_t checksum(const TensorView& tensor) {
+    if (tensor.device.type != DeviceType::cpu) return checksum(device::read(tensor));
+    return checksum(std::span(static_cast<const std::byte*>(tensor.data), tensor.bytes()));
 }
 
 }  // namespace

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <numeric>
 
 namespace ddp {
@@ -22,6 +21,7 @@ void Reducer::Impl::join(const std::function<void()>& train, const JoinOptions& 
     const std::size_t initial = options_.logical_ranks;
     try {
         train();
+        device::finish_all(where_);  // the last step, on whatever stream, before the others' go on
         while (note_active(Activity::none)) shadow_step();
         // The last that trained, the largest rank if several: its optimiser went on to the end.
         const auto& active = join_->active;
@@ -69,10 +69,10 @@ void Reducer::Impl::shadow_step() {
     shadow_ = true;
     const Root first = first_active();
     if (join_->active[static_cast<std::size_t>(first.rank)] == Activity::gives_buffers) {
-        group_.broadcast_coalesced(state_.buffers(), first).wait();
+        group_.broadcast_coalesced(state_.buffers(), first).wait(Stream{});
     }
     for (const reducer::BucketMemory& bucket : memory_->buckets()) {
-        if (bucket.bytes() > 0) std::memset(bucket.tensor.data(), 0, bucket.bytes());
+        device::set_zero(where_, bucket.tensor.data(), bucket.bytes(), {});
     }
     fresh_ = true;
     begun_ = false;
@@ -83,13 +83,14 @@ void Reducer::Impl::shadow_step() {
         unused.resize(parameters_.size());
         std::iota(unused.begin(), unused.end(), std::size_t{0});
     }
-    start_backward(unused);
+    start_backward(unused, {});
     marks_.mark_all();
     wait({});
     shadow_ = false;
 }
 
 void Reducer::Impl::take_model_from(int rank) {
+    device::finish_all(where_);
     std::vector<TensorView> model = state_.buffers();
     for (const Parameter& parameter : parameters_) model.push_back(parameter.value);
     for (const TensorView& tensor : model) group_.broadcast(tensor, Root{rank}).wait();

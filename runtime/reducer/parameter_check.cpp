@@ -3,6 +3,8 @@
 // exchanged.
 #include "reducer/parameter_check.hpp"
 
+#include "base/log.hpp"
+#include "process_group/process_group_impl.hpp"
 #include "reducer/agreement.hpp"
 #include "reducer/logical_sum.hpp"
 
@@ -15,6 +17,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 namespace ddp::reducer {
@@ -23,15 +26,53 @@ namespace {
 constexpr std::string_view buffer_mark = "buffer ";
 constexpr char own_mistake = '!';  // begins the text of a rank that must not go on
 
+// Ranks have different GPUs.
+std::string kind_of(const Device& device) {
+    return device.type == DeviceType::cpu ? "cpu" : "cuda";
+}
+
 std::string describe(const Parameter& parameter) {
     return parameter.name + " " + to_string(parameter.value.shape) + " " +
-           to_string(parameter.value.dtype) + " on " + to_string(parameter.value.device);
+           to_string(parameter.value.dtype) + " on " + kind_of(parameter.value.device);
+}
+
+// All of a model is in one place: in the CPU's memory, or on the GPU of this rank's group. Empty
+// when it is.
+std::string find_misplaced(std::span<const Parameter> parameters,
+                           std::span<const NamedTensor> buffers, ProcessGroup& group,
+                           const ReducerOptions& options) {
+    std::vector<std::pair<std::string, Device>> places;
+    for (const Parameter& parameter : parameters) {
+        places.emplace_back("parameter " + parameter.name, parameter.value.device);
+    }
+    for (const NamedTensor& buffer : buffers) {
+        places.emplace_back("buffer " + buffer.name, buffer.tensor.device);
+    }
+    const bool on_gpu = std::ranges::any_of(
+        places, [](const auto& place) { return place.second.type == DeviceType::cuda; });
+    if (!on_gpu && !group.impl().insists_on_gpus) return {};
+    for (const auto& [what, device] : places) {
+        if (device.type == DeviceType::cuda && device == group.device()) continue;
+        return what + " is on " + to_string(device) + ", rank " + std::to_string(group.rank()) +
+               "'s group uses " + to_string(group.device()) + ": move the model first";
+    }
+    if (options.logical_ranks != static_cast<std::size_t>(group.size())) {
+        return "logical_ranks is " + std::to_string(options.logical_ranks) + " for " +
+               std::to_string(group.size()) + " ranks and a model on a GPU; it is for models in " +
+               "CPU memory: NCCL adds in an order of its own";
+    }
+    return {};
 }
 
 // Empty when there is none.
-std::string find_own_mistake(std::span<const Parameter> parameters, const ReducerOptions& options,
-                             std::size_t ranks) {
+std::string find_own_mistake(std::span<const Parameter> parameters,
+                             std::span<const NamedTensor> buffers, ProcessGroup& group,
+                             const ReducerOptions& options) {
+    const auto ranks = static_cast<std::size_t>(group.size());
     if (const std::string why = refuse_logical_ranks(options.logical_ranks, ranks); !why.empty()) {
+        return why;
+    }
+    if (const std::string why = find_misplaced(parameters, buffers, group, options); !why.empty()) {
         return why;
     }
     if (options.find_unused_parameters && options.static_graph) {
@@ -57,7 +98,9 @@ std::string find_own_mistake(std::span<const Parameter> parameters, const Reduce
                    " already belongs to another reducer (or DistributedDataParallel); a net takes "
                    "one at a time: destroy the first";
         }
-        if (!is_defined(ReduceOp::avg, parameter.grad.dtype)) {
+        const bool unknown_to_nccl =
+            parameter.grad.dtype == DType::int16 && parameter.grad.device.type == DeviceType::cuda;
+        if (!is_defined(ReduceOp::avg, parameter.grad.dtype) || unknown_to_nccl) {
             return "the gradient of " + describe(parameter) + " has no average";
         }
         if (parameter.grad.numel() != parameter.value.numel() ||
@@ -72,10 +115,10 @@ std::string find_own_mistake(std::span<const Parameter> parameters, const Reduce
 }
 
 std::string describe_all(std::span<const Parameter> parameters,
-                         std::span<const NamedTensor> buffers, const ReducerOptions& options,
-                         std::size_t ranks) {
+                         std::span<const NamedTensor> buffers, ProcessGroup& group,
+                         const ReducerOptions& options) {
     std::ostringstream text;
-    if (const std::string mistake = find_own_mistake(parameters, options, ranks);
+    if (const std::string mistake = find_own_mistake(parameters, buffers, group, options);
         !mistake.empty()) {
         text << own_mistake << mistake << '\n';
         return text.str();
@@ -151,12 +194,20 @@ std::string difference(const std::string& first_text, const std::string& other_t
     throw UsageError("reducer: the ranks' parameters differ");
 }
 
+void warn_of_idle_gpu(std::span<const Parameter> parameters, const ProcessGroup& group) {
+    const bool idle = group.device().type == DeviceType::cuda && !parameters.empty() &&
+                      parameters.front().value.device.type == DeviceType::cpu;
+    if (!idle || group.rank() != 0) return;
+    base::log_warn("reducer",
+                   "the model is in CPU memory, although the group uses GPUs; move the "
+                   "model first, or choose backend shm or gloo to train on the CPU");
+}
+
 }  // namespace
 
 void check_parameters(std::span<const Parameter> parameters, std::span<const NamedTensor> buffers,
                       ProcessGroup& group, const ReducerOptions& options) {
-    const std::string mine =
-        describe_all(parameters, buffers, options, static_cast<std::size_t>(group.size()));
+    const std::string mine = describe_all(parameters, buffers, group, options);
     std::array<std::int64_t, 2> summary{static_cast<std::int64_t>(mine.size()),
                                         static_cast<std::int64_t>(digest(mine))};
     std::vector<std::int64_t> all(summary.size() * static_cast<std::size_t>(group.size()));
@@ -165,7 +216,10 @@ void check_parameters(std::span<const Parameter> parameters, std::span<const Nam
     for (std::size_t i = 0; i < all.size(); i += summary.size()) {
         same = same && all[i] == all[0] && all[i + 1] == all[1];
     }
-    if (same && !mine.starts_with(own_mistake)) return;
+    if (same && !mine.starts_with(own_mistake)) {
+        warn_of_idle_gpu(parameters, group);
+        return;
+    }
     throw_difference(gather_texts(mine, group));
 }
 

@@ -26,7 +26,9 @@ ReducerOptions with_logical_ranks(ReducerOptions options, const ProcessGroup& gr
     return options;
 }
 
+// A GPU's after all its work.
 void broadcast_values(std::span<const Parameter> parameters, ProcessGroup& group) {
+    device::finish_all(reducer::device_of(parameters));
     std::vector<Work> works;
     works.reserve(parameters.size());
     for (const Parameter& parameter : parameters) {
@@ -41,6 +43,8 @@ Reducer::Impl::Impl(std::span<Parameter> parameters, ProcessGroup& group, Reduce
                     RankState state)
     : parameters_(parameters),
       group_(group),
+      where_(reducer::device_of(parameters)),
+      streams_(where_),
       saves_random_state_(options.logical_ranks != 0 && !state.random_state.empty()),
       options_(with_logical_ranks(std::move(options), group)),
       turns_(options_.logical_ranks / static_cast<std::size_t>(group.size())),
@@ -69,14 +73,14 @@ void Reducer::Impl::own_parameters(const void* owner) {
     for (Parameter& parameter : parameters_) parameter.reducer = owner;
 }
 
-void Reducer::Impl::start_forward() {
+void Reducer::Impl::start_forward(Stream stream) {
     forward_start_ = Clock::now();
     if (std::exchange(buffers_unseen_, false)) state_.share_buffers();
     if (no_sync_) return;
     if (join_) note_active(gives_buffers() ? Activity::gives_buffers : Activity::trains);
     if (!gives_buffers()) return;
     const Root root = join_ ? first_active() : Root{0};
-    if (group_.size() > 1) group_.broadcast_coalesced(state_.buffers(), root).wait();
+    if (group_.size() > 1) group_.broadcast_coalesced(state_.buffers(), root, stream).wait(stream);
     state_.share_buffers();
 }
 
@@ -117,11 +121,16 @@ void Reducer::Impl::reset_backward() {
         progress_[b].missing = buckets[b].spec.slices.size();
     }
     next_bucket_ = 0;
+    failure_ = nullptr;
     sent_before_last_ = 0;
     complete_.assign(parameters_.size(), false);
     marks_.start_backward();
     std::ranges::fill(used_here_, std::uint8_t{0});
-    kept_.assign(parameters_.size(), {});
+    kept_.resize(parameters_.size());
+    for (reducer::KeptGradient& kept : kept_) {
+        kept.bytes = 0;
+        if (where_.type == DeviceType::cpu) kept.memory = {};  // a GPU's is too slow to come by
+    }
     used_work_ = Work();
     state_.change_turn(turn_, 0);
     turn_ = 0;
@@ -180,7 +189,7 @@ void Reducer::Impl::load_state_dict() {
 
 // The same on all ranks: it depends on scores that they have agreed on, or on a checkpoint that all
 // have loaded.
-void Reducer::Impl::search_cap() {
+void Reducer::Impl::search_cap(Stream stream) {
     if (!tuned_cap_mb_) return;
     double cap_mb = tuned_cap_mb_->front();
     if (cap_mb == 0) {
@@ -197,14 +206,14 @@ void Reducer::Impl::search_cap() {
         base::log_info("reducer", "autotune has chosen bucket_cap_mb " + std::to_string(cap_mb));
     }
     if (cap_mb == options_.bucket_cap_mb) return;
-    rebuild(order_, cap_mb);
+    rebuild(order_, cap_mb, stream);
     if (!search_) tuned_cap_mb_->front() = options_.bucket_cap_mb;
 }
 
 // Without memory for other buckets (on any rank: all hear of it) the old ones stay.
-void Reducer::Impl::rebuild(const std::vector<std::size_t>& order, double cap_mb) {
+void Reducer::Impl::rebuild(const std::vector<std::size_t>& order, double cap_mb, Stream stream) {
     try {
-        memory_->rebuild(order, {bytes_of(options_.first_bucket_mb), bytes_of(cap_mb)});
+        memory_->rebuild(order, {bytes_of(options_.first_bucket_mb), bytes_of(cap_mb)}, stream);
         order_ = order;
         options_.bucket_cap_mb = cap_mb;
     } catch (const SystemError& error) {
@@ -213,7 +222,7 @@ void Reducer::Impl::rebuild(const std::vector<std::size_t>& order, double cap_mb
 }
 
 // Rank 0's order is everyone's: gradients may come in another order on other ranks.
-void Reducer::Impl::rebuild_in_order_of_arrival() {
+void Reducer::Impl::rebuild_in_order_of_arrival(Stream stream) {
     if (rebuilt_ || options_.find_unused_parameters) return;
     rebuilt_ = true;
     std::vector<std::int64_t> agreed;
@@ -222,7 +231,7 @@ void Reducer::Impl::rebuild_in_order_of_arrival() {
     }
     if (group_.size() > 1) group_.broadcast(agreed, Root{0}).wait();
     const std::vector<std::size_t> order(agreed.begin(), agreed.end());
-    if (order != order_) rebuild(order, options_.bucket_cap_mb);
+    if (order != order_) rebuild(order, options_.bucket_cap_mb, stream);
 }
 
 void Reducer::Impl::check_batches(std::size_t batches) {
@@ -245,8 +254,10 @@ Reducer::~Reducer() = default;
 Reducer::Reducer(Reducer&&) noexcept = default;
 Reducer& Reducer::operator=(Reducer&&) noexcept = default;
 
-void Reducer::start_forward() { impl_->start_forward(); }
-void Reducer::start_backward(std::span<const std::size_t> unused) { impl_->start_backward(unused); }
+void Reducer::start_forward(Stream stream) { impl_->start_forward(stream); }
+void Reducer::start_backward(std::span<const std::size_t> unused, Stream stream) {
+    impl_->start_backward(unused, stream);
+}
 void Reducer::mark_ready(std::size_t parameter, Stream stream) {
     impl_->mark_ready(parameter, stream);
 }

@@ -8,6 +8,7 @@
 #include "reducer/cap_search.hpp"
 #include "reducer/gradient_memory.hpp"
 #include "reducer/turn_state.hpp"
+#include "tensor/device_memory.hpp"
 
 #include <ddp/reducer.hpp>
 
@@ -31,8 +32,8 @@ public:
     Impl(const Impl&) = delete;
     Impl& operator=(const Impl&) = delete;
 
-    void start_forward();
-    void start_backward(std::span<const std::size_t> unused);
+    void start_forward(Stream stream);
+    void start_backward(std::span<const std::size_t> unused, Stream stream);
     void mark_ready(std::size_t parameter, Stream stream);
     bool wait(Stream stream);
     void set_no_sync(bool on);
@@ -57,8 +58,10 @@ private:
     struct Progress {             // of a bucket in this backward
         std::size_t missing = 0;  // gradients
         bool skipped = false;     // no rank has used any of its parameters
+        // A GPU's gradients: what is on this stream now includes all work on those that came.
+        std::optional<Stream> stream;
         reducer::SentBucket sent;
-        std::exception_ptr error;  // of sending it, for wait()
+        std::exception_ptr error;  // of making or sending it, for wait()
     };
     enum class Activity : std::uint8_t { none, trains, gives_buffers };  // trains, both of them
     struct Join {
@@ -69,26 +72,28 @@ private:
     void own_parameters(const void* owner);
     bool will_send() const { return !no_sync_ && turn_ + 1 == turns_; }
 
-    void require_start(const char* call);
+    void require_start(const char* call, Stream stream);
     void exchange_used(std::span<const std::size_t> unused);
-    void complete(std::size_t parameter);
+    void order(std::size_t bucket, Stream stream);
+    void complete(std::size_t parameter, Stream stream);
+    void keep(std::size_t parameter, Stream stream);
     void complete_the_rest(Stream stream);
     enum class Blocking { no, yes };
-    void send_complete_buckets(Stream stream, Blocking blocking);
+    void send_complete_buckets(Blocking blocking);
     bool is_unused_here(const reducer::BucketMemory& bucket) const;
     bool is_unused_everywhere(const reducer::BucketMemory& bucket) const;
-    void send(std::size_t bucket, Stream stream);
-    Work fail_group(std::exception_ptr error);
+    void send(std::size_t bucket);
+    Work fail_group(const std::exception_ptr& error);
 
     void end_turn();
     void gather_random_state();
     void synchronise(Stream stream);
     void learn_static_graph();
     void finish_bucket(std::size_t bucket, Stream stream);
-    void rebuild_in_order_of_arrival();
-    void rebuild(const std::vector<std::size_t>& order, double cap_mb);
+    void rebuild_in_order_of_arrival(Stream stream);
+    void rebuild(const std::vector<std::size_t>& order, double cap_mb, Stream stream);
     void start_search();
-    void search_cap();
+    void search_cap(Stream stream);
     void compare_checksums();
     void reset_backward();
     void measure(Clock::time_point backward_end, Clock::time_point done);
@@ -101,6 +106,8 @@ private:
 
     std::span<Parameter> parameters_;
     ProcessGroup& group_;
+    Device where_;  // parameters, gradients and buffers
+    device::StreamOrder streams_;
     bool saves_random_state_;  // of all logical ranks, by state_dict()
     ReducerOptions options_;
     std::size_t turns_;  // logical ranks of this rank
@@ -125,12 +132,13 @@ private:
 
     std::vector<Progress> progress_;  // by bucket
     std::size_t next_bucket_ = 0;     // the first one not yet sent
+    std::exception_ptr failure_;      // of a bucket: no later one is sent
     std::vector<bool> complete_;      // by parameter
     // By parameter, 0 or 1, since gradients were last averaged; then of all ranks.
     std::vector<std::uint8_t> used_here_;
     std::vector<std::uint8_t> used_;  // empty: all are
     Work used_work_;
-    std::vector<std::vector<std::byte>> kept_;  // by parameter: unused here, and what it was
+    std::vector<reducer::KeptGradient> kept_;  // by parameter
 
     Clock::time_point forward_start_{};
     Clock::time_point backward_start_{};

@@ -1,27 +1,19 @@
 #include "reducer/turn_state.hpp"
 
+#include "tensor/device_memory.hpp"
+
 #include <algorithm>
-#include <cstring>
 #include <iterator>
 #include <utility>
 
 namespace ddp::reducer {
-namespace {
-
-std::vector<std::byte> bytes_of(const TensorView& tensor) {
-    const auto* const data = static_cast<const std::byte*>(tensor.data);
-    return {data, data + tensor.bytes()};
-}
-
-}  // namespace
-
 TurnState::TurnState(RankState state, std::size_t turns)
     : tensors_(std::move(state.buffers)), buffers_(tensors_.size()) {
     std::ranges::move(state.random_state, std::back_inserter(tensors_));
     if (turns == 1 || tensors_.empty()) return;
     turns_.resize(turns);
     for (auto& turn : turns_) {
-        for (const NamedTensor& named : tensors_) turn.push_back(bytes_of(named.tensor));
+        for (const NamedTensor& named : tensors_) turn.push_back(device::read(named.tensor));
     }
 }
 
@@ -33,7 +25,7 @@ std::vector<TensorView> TurnState::buffers() const {
 
 void TurnState::share_buffers() {
     for (auto& turn : turns_) {
-        for (std::size_t i = 0; i < buffers_; ++i) turn[i] = bytes_of(tensors_[i].tensor);
+        for (std::size_t i = 0; i < buffers_; ++i) turn[i] = device::read(tensors_[i].tensor);
     }
 }
 
@@ -41,13 +33,13 @@ void TurnState::change_turn(std::size_t from, std::size_t to) {
     if (turns_.empty() || from == to) return;
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
         const TensorView& tensor = tensors_[i].tensor;
-        turns_[from][i] = bytes_of(tensor);
-        if (tensor.bytes() > 0) std::memcpy(tensor.data, turns_[to][i].data(), tensor.bytes());
+        turns_[from][i] = device::read(tensor);
+        device::copy(tensor.device, tensor.data, turns_[to][i].data(), tensor.bytes(), {});
     }
 }
 
 std::vector<std::byte> TurnState::random_state(std::size_t which) const {
-    std::vector<std::byte> all = bytes_of(tensors_[buffers_ + which].tensor);
+    std::vector<std::byte> all = device::read(tensors_[buffers_ + which].tensor);
     for (std::size_t turn = 1; turn < turns_.size(); ++turn) {
         const std::vector<std::byte>& kept = turns_[turn][buffers_ + which];
         all.insert(all.end(), kept.begin(), kept.end());
@@ -59,7 +51,8 @@ void TurnState::set_random_state(std::size_t which, std::span<const std::byte> o
     const TensorView& tensor = tensors_[buffers_ + which].tensor;
     const std::size_t bytes = tensor.bytes();
     if (bytes == 0) return;
-    std::memcpy(tensor.data, of_all_turns.data(), bytes);
+    device::copy(tensor.device, tensor.data, of_all_turns.data(), bytes, {});
+    device::finish(tensor.device, {});
     for (std::size_t turn = 1; turn < turns_.size(); ++turn) {
         std::ranges::copy(of_all_turns.subspan(turn * bytes, bytes),
                           turns_[turn][buffers_ + which].begin());

@@ -89,4 +89,17 @@ TEST(BucketPlan, FollowsTheOrderOfArrival) {
 
 TEST(BucketPlan, IsEmptyForNoParameters) { EXPECT_TRUE(plan_reversed({}, {1, 1}).empty()); }
 
+// 256 bytes a slice; a whole number of 128 elements and of 16 bytes a rank at the end.
+TEST(BucketPlan, PadsAsNcclCutsOnAGpu) {
+    const Device gpu{DeviceType::cuda, 1};
+    const std::vector<GradientSpec> gradients{{3, DType::float32, gpu}, {65, DType::float32, gpu}};
+    const std::vector<std::size_t> order = reverse_order(2);
+    const auto plan = plan_buckets(gradients, order, {1 << 20, 1 << 20}, 3);
+    ASSERT_EQ(plan.size(), 1U);
+    EXPECT_EQ(plan[0].slices[1].offset, 128U);
+    EXPECT_EQ(plan[0].elements, 384U);  // of 192: the least multiple of 128 and 12
+    const std::vector<GradientSpec> bytes{{1, DType::uint8, gpu}};
+    EXPECT_EQ(plan_buckets(bytes, reverse_order(1), {1, 1}, 8)[0].elements, 256U);
+}
+
 }  // namespace

@@ -49,7 +49,7 @@ TEST(CommHook, EndsWithWhatIsLeftToDo) {
         ToyNet net({40});
         const CommHook hook = [](GradBucket& bucket, ProcessGroup& of, Stream stream) {
             return BucketWork{of.all_reduce(bucket.buffer, ReduceOp::sum, stream),
-                              [buffer = bucket.buffer] {
+                              [buffer = bucket.buffer](Stream) {
                                   for (float& value : buffer.as<float>()) value += 100;
                               }};
         };
@@ -67,7 +67,8 @@ TEST(CommHook, ThatThrowsEndsTheGroupForAll) {
             const CommHook hook = [&](GradBucket& bucket, ProcessGroup& of, Stream stream) {
                 const bool bad = of.rank() == 1 && bucket.index == 1;
                 if (bad && !at_the_end) throw std::runtime_error("no bandwidth today");
-                return BucketWork{of.all_reduce(bucket.buffer, ReduceOp::sum, stream), [bad] {
+                return BucketWork{of.all_reduce(bucket.buffer, ReduceOp::sum, stream),
+                                  [bad](Stream) {
                                       if (bad) throw std::runtime_error("no bandwidth today");
                                   }};
             };

@@ -64,7 +64,7 @@ TEST(Checksum, NamesAGradientThatAHookHasMadeDifferent) {
         ToyNet net({40, 40});
         const CommHook hook = [](GradBucket& bucket, ProcessGroup& of, Stream stream) {
             return BucketWork{of.all_reduce(bucket.buffer, ReduceOp::avg, stream),
-                              [buffer = bucket.buffer, &of] {
+                              [buffer = bucket.buffer, &of](Stream) {
                                   buffer.as<float>()[0] += static_cast<float>(of.rank());
                               }};
         };

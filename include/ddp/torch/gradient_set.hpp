@@ -25,6 +25,9 @@ public:
     }
 
     std::span<Parameter> parameters() { return parameters_; }
+    Device device() const {
+        return parameters_.empty() ? Device{} : parameters_.front().grad.device;
+    }
     std::span<const Gradient> all() const { return gradients_; }
     std::size_t size() const { return gradients_.size(); }
     std::size_t turns() const { return defined_.size(); }

@@ -53,7 +53,7 @@ public:
     void start_backward() {
         if (joining_ && !no_sync_) {
             memory_.keep_buffers_in_place();
-            reducer_->start_forward();
+            reducer_->start_forward(stream());
         }
         unused_.start_backward();
         if (has_turns()) {
@@ -62,7 +62,7 @@ public:
         } else {
             gradients_.prepare(unused_.uncertain());
         }
-        reducer_->start_backward(unused_.found());
+        reducer_->start_backward(unused_.found(), stream());
     }
 
     void mark_ready(std::size_t index) {
@@ -86,7 +86,7 @@ public:
                 if (reducer_->was_averaged(i)) gradients_.define(i);
             }
             // Now, not before the next forward: the adapter does not see net->forward().
-            if (!joining_) reducer_->start_forward();
+            if (!joining_) reducer_->start_forward(stream());
         } else if (has_turns()) {
             gradients_.load_turn(turn());
         }
@@ -112,7 +112,7 @@ public:
     void load_state_dict() {
         memory_.keep_buffers_in_place();
         reducer_->load_state_dict();
-        reducer_->start_forward();  // all turns get the buffers that the module has now
+        reducer_->start_forward(stream());  // all turns get the buffers that the module has now
         memory_.load_generators();
     }
 
@@ -136,7 +136,7 @@ private:
     }
     bool has_turns() const { return gradients_.turns() > 1; }
     std::size_t turn() const { return reducer_->logical_rank().index % gradients_.turns(); }
-    Stream stream() { return current_stream(gradients_.parameters().front().grad.device); }
+    Stream stream() { return current_stream(gradients_.device()); }
 
     GradientSet gradients_;
     RankMemory memory_;

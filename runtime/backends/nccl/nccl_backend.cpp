@@ -60,7 +60,7 @@ Averaging averaging_of(const NcclBackend::Setup& setup) {
 // Made and destroyed with the device current.
 struct NcclBackend::Streams {
     explicit Streams(const Setup& setup) : api(setup.api), device(setup.device) {
-        const DeviceScope scope(api, device);
+        const device::CurrentGpu scope(api, device);
         own = api.make_stream(device::Priority::high);
         try {
             before = api.make_event();
@@ -86,7 +86,7 @@ NcclBackend::NcclBackend(Setup setup, std::unique_ptr<Communicator> communicator
     : setup_(std::move(setup)),
       communicator_(std::move(communicator)),
       streams_(std::make_unique<Streams>(setup_)),
-      events_(std::make_shared<EventPool>(setup_.api)),
+      events_(std::make_shared<EventPool>(setup_.api, setup_.device)),
       issuer_(setup_.library, setup_.api, *communicator_, setup_.place, averaging_of(setup_),
               streams_->own),
       watchdog_(
@@ -216,7 +216,7 @@ void NcclBackend::end(std::exception_ptr error, Watchdog::Finder finder) noexcep
 std::shared_ptr<void> NcclBackend::allocate(std::size_t bytes) {
     const std::size_t wanted = std::max(bytes, std::size_t{1});
     device::DeviceApi& api = setup_.api;
-    const DeviceScope scope(api, setup_.device);
+    const device::CurrentGpu scope(api, setup_.device);
     std::shared_ptr<void> memory;
     if (setup_.library.mem_alloc != nullptr && setup_.library.mem_free != nullptr) {
         void* made = nullptr;
@@ -228,7 +228,7 @@ std::shared_ptr<void> NcclBackend::allocate(std::size_t bytes) {
         // As cudaFree does: ncclMemFree takes it from under what still runs.
         memory = {made, [free = setup_.library.mem_free, &api, index = setup_.device](void* data) {
                       try {
-                          const DeviceScope inner(api, index);
+                          const device::CurrentGpu inner(api, index);
                           api.synchronize_device();
                           free(data);
                       } catch (const Error&) {  // the driver has gone before, and all memory

@@ -35,19 +35,6 @@ private:
 
 }  // namespace
 
-DeviceScope::DeviceScope(device::DeviceApi& api, int device)
-    : api_(api), before_(api.current()), changed_(before_ != device) {
-    if (changed_) api_.use(device);
-}
-
-DeviceScope::~DeviceScope() {
-    try {
-        if (changed_) api_.use(before_);
-    } catch (const Error& error) {
-        base::log_warn("nccl", error.what());
-    }
-}
-
 struct Communicator::Core {
     Core(const NcclLibrary& library_, device::DeviceApi& api_, int device_)
         : library(library_), api(api_), device(device_) {}

@@ -13,6 +13,7 @@
 
 #include "backends/nccl/nccl_library.hpp"
 #include "base/deadline.hpp"
+#include "tensor/current_gpu.hpp"
 #include "tensor/device_api.hpp"
 
 #include <chrono>
@@ -23,20 +24,6 @@
 #include <string>
 
 namespace ddp::nccl {
-
-// The device is the calling thread's current one for as long as this lives.
-class DeviceScope {
-public:
-    DeviceScope(device::DeviceApi& api, int device);
-    ~DeviceScope();
-    DeviceScope(const DeviceScope&) = delete;
-    DeviceScope& operator=(const DeviceScope&) = delete;
-
-private:
-    device::DeviceApi& api_;
-    int before_;
-    bool changed_;
-};
 
 class Communicator {
 public:
@@ -70,7 +57,7 @@ public:
 
     private:
         std::unique_lock<std::mutex> lock_;
-        DeviceScope device_;
+        device::CurrentGpu device_;
     };
     // Throws BackendError unless it is a success, or in progress.
     void check(ncclResult_t result, const char* call) const;

@@ -1,6 +1,7 @@
 #include "backends/nccl/nccl_flight.hpp"
 
 #include "base/deadline.hpp"
+#include "tensor/current_gpu.hpp"
 
 #include <ddp/error.hpp>
 
@@ -107,7 +108,11 @@ void Flight::lose() noexcept {
     state_.compare_exchange_strong(flying, State::lost, std::memory_order_acq_rel);
 }
 
-void Flight::let_wait(Stream stream) { events_->api().wait(stream, event_); }
+// The default stream is the group's device's, whatever the calling thread's current one is.
+void Flight::let_wait(Stream stream) {
+    const device::CurrentGpu current(events_->api(), events_->device());
+    events_->api().wait(stream, event_);
+}
 
 std::string Flight::describe_with_age() const {
     const auto age =

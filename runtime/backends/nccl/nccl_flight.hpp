@@ -29,7 +29,7 @@ namespace ddp::nccl {
 // Events are made once and recorded again and again. Outlives the group when operations do.
 class EventPool {
 public:
-    explicit EventPool(device::DeviceApi& api) : api_(api) {}
+    EventPool(device::DeviceApi& api, int device) : api_(api), device_(device) {}
     ~EventPool();
     EventPool(const EventPool&) = delete;
     EventPool& operator=(const EventPool&) = delete;
@@ -37,9 +37,11 @@ public:
     CUevent_st* take();  // the device is current
     void give_back(CUevent_st* event) noexcept;
     device::DeviceApi& api() const { return api_; }
+    int device() const { return device_; }
 
 private:
     device::DeviceApi& api_;
+    int device_;
     std::mutex mutex_;
     std::vector<CUevent_st*> events_;
 };

@@ -1,0 +1,300 @@
+// Gradients on a GPU: buckets there, streams that wait for each other, gradients that cannot move.
+// Over the host's device API, whose kernels begin late here: what is not ordered is seen.
+#include "process_group/gpus.hpp"
+#include "reducer/gpu_model.hpp"
+#include "support/gradients.hpp"
+
+#include <ddp/distributed_data_parallel.hpp>
+#include <ddp/error.hpp>
+#include <ddp/reducer.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <functional>
+#include <ostream>
+
+namespace {
+
+using namespace std::chrono_literals;
+using namespace ddp;
+using namespace ddp::testing;
+using ::testing::HasSubstr;
+
+// Before anything joins.
+[[maybe_unused]] const HostDeviceApi& the_gpus = gpus();
+
+class LateKernels {
+public:
+    LateKernels() { gpus().set_launch_delay(2ms); }
+    ~LateKernels() { gpus().set_launch_delay(0ms); }
+    LateKernels(const LateKernels&) = delete;
+    LateKernels& operator=(const LateKernels&) = delete;
+};
+
+constexpr double two_buckets = 0.005;  // MiB, of the model below
+const std::vector<std::size_t> sizes{300, 1, 1'000, 77, 2'000};
+
+float rank_of(const ProcessGroup& group) { return static_cast<float>(group.rank()); }
+
+// Each parameter p gets rank + p + step on the streams in turn.
+void backward(GpuModel& model, Reducer& reducer, const ProcessGroup& group, int step,
+              std::span<const Stream> streams) {
+    for (std::size_t left = model.parameters().size(); left > 0; --left) {
+        const std::size_t p = left - 1;
+        const Stream stream = streams[p % streams.size()];
+        model.set_gradient(p, rank_of(group) + static_cast<float>(p) + static_cast<float>(step),
+                           stream);
+        reducer.mark_ready(p, stream);
+    }
+}
+
+void expect_averages(GpuModel& model, const ProcessGroup& group, int step, Stream stream) {
+    const float mean = static_cast<float>(group.size() - 1) / 2;
+    for (std::size_t p = 0; p < model.parameters().size(); ++p) {
+        EXPECT_TRUE(all_are(model.gradient(p, stream),
+                            mean + static_cast<float>(p) + static_cast<float>(step)))
+            << "parameter " << p << " in step " << step;
+    }
+}
+
+TEST(GpuReducer, AveragesAfterTheWorkOnEachGradientsStream) {
+    for (const bool views : {true, false}) {
+        on_worlds({1, 2, 3}, [&](ProcessGroup& group) {
+            GpuModel model(group, sizes);
+            const GpuStream a, b, optimiser;
+            const std::array<Stream, 2> streams{a, b};
+            Reducer reducer(model.parameters(), group,
+                            {.bucket_cap_mb = two_buckets,
+                             .first_bucket_mb = two_buckets,
+                             .gradient_as_bucket_view = views});
+            EXPECT_GT(reducer.num_buckets(), 1U);
+            const LateKernels late;
+            for (int step = 0; step < 3; ++step) {
+                backward(model, reducer, group, step, streams);
+                EXPECT_TRUE(reducer.wait(optimiser));
+                expect_averages(model, group, step, optimiser);
+            }
+        });
+    }
+}
+
+TEST(GpuReducer, HasRankZerosValuesEverywhere) {
+    run_ranks(2, [](ProcessGroup& group) {
+        GpuModel model(group, sizes);
+        for (std::size_t p = 0; p < sizes.size(); ++p) model.set_value(p, 10 + rank_of(group));
+        Reducer reducer(model.parameters(), group);
+        for (std::size_t p = 0; p < sizes.size(); ++p) EXPECT_TRUE(all_are(model.value(p), 10));
+    });
+}
+
+TEST(GpuReducer, KeepsGradientsInOneAllocationAndGivesThemBack) {
+    run_ranks(2, [](ProcessGroup& group) {
+        GpuModel model(group, sizes);
+        std::vector<void*> before;
+        for (const Parameter& parameter : model.parameters()) {
+            before.push_back(parameter.grad.data);
+            model.set_gradient(before.size() - 1, 5, {});
+        }
+        {
+            Reducer reducer(model.parameters(), group,
+                            {.bucket_cap_mb = two_buckets, .first_bucket_mb = two_buckets});
+            const void* const first = model.parameters().back().grad.data;
+            for (const Parameter& parameter : model.parameters()) {
+                const auto* const data = static_cast<const std::byte*>(parameter.grad.data);
+                EXPECT_EQ(reinterpret_cast<std::uintptr_t>(data) % 256, 0U);
+                EXPECT_LT(std::abs(data - static_cast<const std::byte*>(first)), 32'768);
+            }
+            EXPECT_TRUE(all_are(model.gradient(2, {}), 5));
+        }
+        for (std::size_t p = 0; p < before.size(); ++p) {
+            EXPECT_EQ(model.parameters()[p].grad.data, before[p]);
+            EXPECT_TRUE(all_are(model.gradient(p, {}), 5));
+        }
+    });
+}
+
+TEST(GpuReducer, LeavesNothingAllocated) {
+    run_ranks(2, [](ProcessGroup& group) {
+        const std::size_t before = gpus().allocated();
+        {
+            GpuModel model(group, sizes);
+            Reducer reducer(model.parameters(), group, {.gradient_as_bucket_view = false});
+            const std::array<Stream, 1> stream{};
+            backward(model, reducer, group, 0, stream);
+            reducer.wait();
+        }
+        EXPECT_EQ(gpus().allocated(), before);
+    });
+}
+
+TEST(GpuReducer, LeavesGradientsThatNobodyUsedAsTheyWere) {
+    for (const bool views : {true, false}) {
+        run_ranks(2, [&](ProcessGroup& group) {
+            GpuModel model(group, sizes);
+            const GpuStream stream, optimiser;
+            Reducer reducer(model.parameters(), group,
+                            {.gradient_as_bucket_view = views, .find_unused_parameters = true});
+            const LateKernels late;
+            for (std::size_t p = 0; p < sizes.size(); ++p) model.set_gradient(p, 7, stream);
+            std::vector<std::size_t> unused{3};  // 4 on rank 0 alone
+            if (group.rank() == 0) unused.push_back(4);
+            reducer.start_backward(unused, stream);
+            for (const std::size_t p : {4U, 2U, 1U, 0U}) {
+                if (p == 4 && group.rank() == 0) continue;
+                model.set_gradient(p, 1 + rank_of(group), stream);
+                reducer.mark_ready(p, stream);
+            }
+            reducer.wait(optimiser);
+            EXPECT_TRUE(all_are(model.gradient(2, optimiser), 1.5));
+            EXPECT_TRUE(all_are(model.gradient(3, optimiser), 7));
+            EXPECT_TRUE(all_are(model.gradient(4, optimiser), 4.5));  // 7 and 2
+        });
+    }
+}
+
+TEST(GpuReducer, CompressesThere) {
+    for (const bool bfloat : {false, true}) {
+        run_ranks(2, [&](ProcessGroup& group) {
+            GpuModel model(group, sizes);
+            const GpuStream stream;
+            const std::array<Stream, 1> streams{stream};
+            Reducer reducer(model.parameters(), group,
+                            {.comm_hook = bfloat ? bf16_compress_hook() : fp16_compress_hook()});
+            const LateKernels late;
+            for (int step = 0; step < 2; ++step) {
+                backward(model, reducer, group, step, streams);
+                reducer.wait(stream);
+                expect_averages(model, group, step, stream);
+            }
+        });
+    }
+}
+
+TEST(GpuReducer, DividesByTheRanksThatStillTrain) {
+    for (const bool views : {true, false}) {
+        run_ranks(2, [&](ProcessGroup& group) {
+            GpuModel model(group, sizes);
+            const std::array<Stream, 1> streams{};
+            Reducer reducer(model.parameters(), group, {.gradient_as_bucket_view = views});
+            reducer.join(
+                [&] {
+                    for (int step = 0; step <= group.rank(); ++step) {
+                        reducer.start_forward();
+                        backward(model, reducer, group, step, streams);
+                        reducer.wait();
+                        if (step == 0) continue;
+                        EXPECT_TRUE(all_are(model.gradient(1, {}), 1 + 1 + 1));
+                    }
+                },
+                {.divide_by_initial_world_size = false});
+        });
+    }
+}
+
+TEST(GpuReducer, TunesAndComparesChecksums) {
+    run_ranks(2, [](ProcessGroup& group) {
+        GpuModel model(group, {400'000, 400'000});
+        const std::array<Stream, 1> streams{};
+        Reducer reducer(model.parameters(), group,
+                        {.bucket_cap_mb = autotune, .checksum_steps = 1});
+        int step = 0;
+        for (; step < 100 && !reducer.is_tuned(); ++step) {
+            backward(model, reducer, group, step, streams);
+            reducer.wait();
+            expect_averages(model, group, step, {});
+        }
+        EXPECT_TRUE(reducer.is_tuned());
+        model.set_value(0, rank_of(group));
+        backward(model, reducer, group, step, streams);
+        EXPECT_THAT(usage_error_of([&] { reducer.wait(); }),
+                    HasSubstr("the value of layer0 on rank 1 differs"));
+    });
+}
+
+struct Misuse {
+    const char* name;
+    Backend backend;
+    std::function<void(std::vector<Parameter>&)> change;
+    std::size_t logical_ranks;
+    const char* message;
+};
+void PrintTo(const Misuse& misuse, std::ostream* out) { *out << misuse.message; }
+class GpuReducerMisuse : public ::testing::TestWithParam<Misuse> {};
+
+void move_to_the_cpu(Parameter& parameter) {
+    parameter.value.device = parameter.grad.device = Device{};
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    GpuReducer, GpuReducerMisuse,
+    ::testing::Values(
+        Misuse{"OneOnTheCpu", Backend::automatic,
+               [](std::vector<Parameter>& all) { move_to_the_cpu(all[1]); }, 0,
+               "parameter layer1 is on cpu, rank 0's group uses cuda:0: move the model first"},
+        Misuse{"AllOnTheCpu", Backend::nccl,
+               [](std::vector<Parameter>& all) { std::ranges::for_each(all, move_to_the_cpu); }, 0,
+               "parameter layer0 is on cpu, rank 0's group uses cuda:0: move the model first"},
+        Misuse{"OnAnotherGpu", Backend::automatic,
+               [](std::vector<Parameter>& all) {
+                   all[0].value.device.index = all[0].grad.device.index = 3;
+               },
+               0, "parameter layer0 is on cuda:3, rank 0's group uses cuda:0"},
+        Misuse{"WithoutNccl", Backend::shm, [](std::vector<Parameter>&) {}, 0,
+               "parameter layer0 is on cuda:0, rank 0's group uses cpu"},
+        Misuse{"LogicalRanks", Backend::automatic, [](std::vector<Parameter>&) {}, 4,
+               "logical_ranks is 4 for 2 ranks and a model on a GPU"}),
+    [](const auto& test) { return std::string(test.param.name); });
+
+TEST_P(GpuReducerMisuse, IsNamedOnEveryRank) {
+    const Misuse& misuse = GetParam();
+    run_ranks(2, [&](ProcessGroup& for_memory) {
+        GpuModel model(for_memory, {4, 6});
+        auto group = init_process_group({.backend = misuse.backend});
+        std::vector<Parameter> parameters(model.parameters().begin(), model.parameters().end());
+        misuse.change(parameters);
+        const ReducerOptions options{.logical_ranks = misuse.logical_ranks};
+        EXPECT_THAT(usage_error_of([&] { Reducer(parameters, group, options); }),
+                    HasSubstr(misuse.message));
+    });
+}
+
+// A net of the user's with a stream of its own.
+class StreamNet {
+public:
+    explicit StreamNet(const ProcessGroup& group) : model_(group, sizes), group_(group) {}
+
+    std::span<Parameter> parameters() { return model_.parameters(); }
+    void on_gradient_ready(GradientReady hook) { hook_ = std::move(hook); }
+    Stream stream() const { return stream_; }
+    void forward() {}
+    void backward() {
+        for (std::size_t p = 0; p < sizes.size(); ++p) {
+            model_.set_gradient(p, rank_of(group_) + static_cast<float>(p), stream_);
+            hook_(p, stream_);
+        }
+    }
+    GpuModel& model() { return model_; }
+
+private:
+    GpuModel model_;
+    const ProcessGroup& group_;
+    GpuStream stream_;
+    GradientReady hook_;
+};
+
+TEST(GpuDistributedDataParallel, WorksOnTheNetsOwnStream) {
+    run_ranks(2, [](ProcessGroup& group) {
+        StreamNet net(group);
+        DistributedDataParallel wrapped(net, group);
+        const LateKernels late;
+        wrapped.forward();
+        EXPECT_TRUE(wrapped.backward());
+        expect_averages(net.model(), group, 0, net.stream());
+    });
+}
+
+}  // namespace
