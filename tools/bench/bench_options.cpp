@@ -28,6 +28,7 @@ constexpr std::array option_table{
     OptionSpec{"op", "NAME", "sum (default), avg, min, max, product, bit_and, ..., premul_sum"},
     OptionSpec{"root", "RANK", "of reduce, broadcast, gather and scatter (default 0)"},
     OptionSpec{"path", "user|shared", "user: any memory (default); shared: of group.allocate()"},
+    OptionSpec{"device", "NAME", "auto (default: the group's GPU, else the CPU), cpu or cuda"},
     OptionSpec{"min-bytes", "SIZE", "the first row (default 4); sizes may end in K, M or G"},
     OptionSpec{"max-bytes", "SIZE", "the last row at most (default 256M)"},
     OptionSpec{"factor", "N", "between rows, 2 or more (default 4)"},
@@ -91,6 +92,7 @@ T parse_name(const std::string& option, const std::string& value, const std::arr
 
 constexpr std::array backends{Backend::automatic, Backend::shm, Backend::gloo, Backend::nccl};
 constexpr std::array paths{Path::user, Path::shared};
+constexpr std::array places{Where::of_the_group, Where::cpu, Where::cuda};
 constexpr std::array dtypes{DType::float32, DType::float64, DType::int32,    DType::int64,
                             DType::uint8,   DType::float16, DType::bfloat16, DType::int8,
                             DType::int16,   DType::boolean};
@@ -123,6 +125,7 @@ void apply(Options& options, const std::string& name, const std::string& value) 
     if (name == "op") options.op = parse_name(option, value, ops);
     if (name == "root") options.root = parse_number(option, value, 0, most);
     if (name == "path") options.path = parse_name(option, value, paths);
+    if (name == "device") options.where = parse_name(option, value, places);
     if (name == "check") options.check = true;
     if (name == "no-check") options.check = false;
     if (name == "floor") options.floor = true;
@@ -187,6 +190,18 @@ void check_options(const Options& options, const std::vector<std::string>& names
 }  // namespace
 
 const char* to_string(Path path) noexcept { return path == Path::user ? "user" : "shared"; }
+
+const char* to_string(Where where) noexcept {
+    switch (where) {
+        case Where::of_the_group:
+            return "auto";
+        case Where::cpu:
+            return "cpu";
+        case Where::cuda:
+            return "cuda";
+    }
+    return "?";
+}
 
 Options parse_options(std::span<char* const> arguments) {
     Options options;

@@ -21,6 +21,9 @@ enum class Action : std::uint8_t { run, help, version };
 // Where the tensors are: memory of the caller's, or of ProcessGroup::allocate.
 enum class Path : std::uint8_t { user, shared };
 const char* to_string(Path) noexcept;
+// In whose memory: of the group's device, which is a GPU's with backend nccl, or as it is called.
+enum class Where : std::uint8_t { of_the_group, cpu, cuda };
+const char* to_string(Where) noexcept;
 
 struct Options {
     Action action = Action::run;
@@ -30,6 +33,7 @@ struct Options {
     ReduceOp op = ReduceOp::sum;
     int root = 0;
     Path path = Path::user;
+    Where where = Where::of_the_group;
     std::size_t min_bytes = 4;
     std::size_t max_bytes = std::size_t{256} << 20;
     std::size_t factor = 4;

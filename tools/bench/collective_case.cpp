@@ -3,6 +3,7 @@
 #include "bench/values.hpp"
 
 #include <ddp/error.hpp>
+#include <ddp/tensor_functions.hpp>
 
 #include <algorithm>
 #include <array>
@@ -22,6 +23,8 @@ std::shared_ptr<void> allocate_private(std::size_t bytes) {
     return {memory, [](void* old) { std::free(old); }};
 }
 
+Shape shape_of(std::size_t elements) { return Shape{static_cast<std::int64_t>(elements)}; }
+
 std::byte* bytes_of(const Tensor& tensor) { return static_cast<std::byte*>(tensor.data()); }
 
 }  // namespace
@@ -38,6 +41,7 @@ CollectiveCase::CollectiveCase(ProcessGroup& group, const Options& options,
     : group_(group),
       options_(options),
       patterns_(patterns),
+      where_(place_of(group, options.where)),
       op_(info_of(options.kind).reduces ? options.op : ReduceOp::sum),
       layout_(layout_of(options.kind, bytes / size_of(options.dtype), group.size(), group.rank(),
                         options.root)) {
@@ -46,24 +50,35 @@ CollectiveCase::CollectiveCase(ProcessGroup& group, const Options& options,
     input_ = make_tensor(layout_.input, at_root.input);
     const bool in_place = info_of(options.kind).in_place;
     output_ = in_place ? input_ : make_tensor(layout_.output, at_root.output);
+    written_ = is_on_gpu() ? empty_like(input_, {.device = Device{}, .pinned = true}) : input_;
+}
+
+Device place_of(const ProcessGroup& group, Where where) {
+    if (where == Where::cpu) return {};
+    const Device device = group.device();
+    if (where == Where::cuda && device.type != DeviceType::cuda) {
+        throw UsageError("--device: this group has no GPU; --backend nccl says why");
+    }
+    return device;
 }
 
 // Shared memory has the same size on all ranks, also where a rank uses none of it.
 Tensor CollectiveCase::make_tensor(std::size_t elements, std::size_t most_elements) {
-    const auto shape_of = [](std::size_t count) { return Shape{static_cast<std::int64_t>(count)}; };
     if (options_.path == Path::shared && most_elements > 0) {
-        const Tensor all = group_.allocate(shape_of(most_elements), options_.dtype);
+        const Tensor all = group_.allocate(shape_of(most_elements), options_.dtype, where_);
         // Keeps the whole alive.
-        return {TensorView{all.data(), shape_of(elements), options_.dtype},
+        return {TensorView{all.data(), shape_of(elements), options_.dtype, where_},
                 std::make_shared<Tensor>(all)};
     }
+    if (is_on_gpu()) return empty(shape_of(elements), {.device = where_, .dtype = options_.dtype});
     auto memory = allocate_private(elements * size_of(options_.dtype));
     return {TensorView{memory.get(), shape_of(elements), options_.dtype}, memory};
 }
 
 void CollectiveCase::rewrite(int iteration) {
     const Pattern& mine = patterns_.of_rank[static_cast<std::size_t>(group_.rank())];
-    write_sequence(bytes_of(input_), {&mine, first_of(iteration), layout_.input});
+    write_sequence(bytes_of(written_), {&mine, first_of(iteration), layout_.input});
+    if (is_on_gpu()) copy_elements(written_, input_);
 }
 
 void CollectiveCase::call() {
@@ -112,7 +127,8 @@ void CollectiveCase::average(std::span<double> values) {
 
 std::int64_t CollectiveCase::count_wrong(int iteration) {
     std::size_t wrong = 0;
-    const std::byte* at = bytes_of(output_);
+    const Tensor got = output_.to(Device{});
+    const std::byte* at = bytes_of(got);
     for (Stretch part : expected_output(options_.kind, layout_, group_.rank(), options_.root,
                                         patterns_.of_rank, patterns_.reduced)) {
         part.first += first_of(iteration);
@@ -125,7 +141,9 @@ std::int64_t CollectiveCase::count_wrong(int iteration) {
 std::int64_t CollectiveCase::count_wrong_from_scratch() {
     // Booleans must stay 0 or 1; other types see bytes that no reduction gives.
     const int other = options_.dtype == DType::boolean ? 0 : 0x7b;
-    if (output_.bytes() > 0) std::memset(output_.data(), other, output_.bytes());
+    Tensor before = is_on_gpu() ? empty_like(output_, {.device = Device{}}) : output_;
+    if (before.bytes() > 0) std::memset(before.data(), other, before.bytes());
+    if (is_on_gpu()) copy_elements(before, output_);
     rewrite(0);
     barrier();
     call();

@@ -22,6 +22,9 @@ struct Patterns {
     Pattern reduced;
 };
 
+// Where the tensors of a run are. Throws UsageError when the group has no GPU and one is asked for.
+Device place_of(const ProcessGroup& group, Where where);
+
 class CollectiveCase {
 public:
     // Collective: path shared allocates through the group.
@@ -43,16 +46,19 @@ public:
     std::int64_t count_wrong_from_scratch();
 
 private:
+    bool is_on_gpu() const { return where_.type == DeviceType::cuda; }
     Tensor make_tensor(std::size_t elements, std::size_t most_elements);
     void send_to_the_next();
 
     ProcessGroup& group_;
     const Options& options_;
     const Patterns& patterns_;
+    Device where_;
     ReduceOp op_;
     Layout layout_;
     Tensor input_;
     Tensor output_;
+    Tensor written_;  // on the host: the input, to be copied to a GPU; else the input itself
 };
 
 }  // namespace ddp::bench

@@ -48,6 +48,9 @@ void check_group(const ddp::ProcessGroup& group, const Options& options) {
     if (options.kind == Kind::send_recv && group.size() < 2) {
         throw ddp::UsageError("send_recv needs two ranks; this group has one");
     }
+    if (options.floor && place_of(group, options.where).type == ddp::DeviceType::cuda) {
+        throw ddp::UsageError("--floor is of the host's memory: add --device cpu");
+    }
 }
 
 Row measure_row(ddp::ProcessGroup& group, const Options& options, const Patterns& patterns,
@@ -75,6 +78,8 @@ std::int64_t run(const Options& options) {
     std::unique_ptr<Report> report;
     if (group.rank() == 0) {
         RunFacts facts{group.size(), group.backend(), {"host: " + describe_cpu()}};
+        const ddp::Device place = place_of(group, options.where);
+        if (place != ddp::Device{}) facts.host.push_back("rank 0's tensors: " + to_string(place));
         if (floor) facts.host.push_back(floor->describe());
         report = std::make_unique<Report>(options, facts);
         report->print_head();

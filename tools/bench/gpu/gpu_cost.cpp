@@ -1,0 +1,143 @@
+// What ddp costs on one GPU: a call over the raw NCCL call, and packing over the card's own copy.
+// One rank; prints a line a measure, as JSON. tools/gpu-check.sh runs it. With --quick only enough
+// of it to see that it works.
+#include "backends/nccl/nccl_library.hpp"
+#include "bench/method.hpp"
+#include "tensor/device_api.hpp"
+#include "tensor/device_memory.hpp"
+
+#include <ddp/error.hpp>
+#include <ddp/nccl.hpp>
+#include <ddp/process_group.hpp>
+#include <ddp/run_worker.hpp>
+
+#include <chrono>
+#include <cstdio>
+#include <string_view>
+#include <vector>
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double microseconds_since(Clock::time_point start) {
+    return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+}
+
+void check(ncclResult_t result) {
+    if (result != ncclSuccess && result != ncclInProgress) {
+        throw ddp::BackendError("nccl", result, "a raw call failed");
+    }
+}
+
+// An average of few elements: at one rank a kernel of NCCL's. From the call until the GPU is done,
+// which both see by polling an event or stream; what differs is what comes before the kernel.
+struct Calls {
+    std::vector<double> ours, raw, ours_returns, raw_returns;
+};
+
+Calls time_calls(ddp::ProcessGroup& group, int rounds) {
+    constexpr int warm_up = 200;
+    constexpr std::size_t elements = 256;
+    auto& api = ddp::device::device_api();
+    const auto& nccl = ddp::nccl::NcclLibrary::load();
+    ddp::device::Buffer memory;
+    void* const data = memory.reserve(group.device(), elements * sizeof(float));
+    api.set_zero(data, elements * sizeof(float), {});
+    api.synchronize({});
+    const ddp::TensorView view(data, {elements}, ddp::DType::float32, group.device());
+    CUstream_st* const stream = api.make_stream(ddp::device::Priority::high);
+    Calls calls;
+    for (int round = 0; round < rounds + warm_up; ++round) {
+        auto start = Clock::now();
+        ddp::Work work = group.all_reduce(view, ddp::ReduceOp::avg, stream);
+        const double ours_returns = microseconds_since(start);
+        while (!work.is_completed()) {
+        }
+        const double ours = microseconds_since(start);
+        work.wait();
+        start = Clock::now();
+        check(nccl.all_reduce(data, data, elements, ncclFloat, ncclAvg, ddp::native_handle(group),
+                              stream));
+        const double raw_returns = microseconds_since(start);
+        while (!api.is_done(ddp::Stream(stream))) {
+        }
+        const double raw = microseconds_since(start);
+        if (round < warm_up) continue;
+        calls.ours.push_back(ours);
+        calls.raw.push_back(raw);
+        calls.ours_returns.push_back(ours_returns);
+        calls.raw_returns.push_back(raw_returns);
+    }
+    api.destroy_stream(stream);
+    return calls;
+}
+
+void report_calls(ddp::ProcessGroup& group, int rounds) {
+    using ddp::bench::quantile;
+    Calls calls = time_calls(group, rounds);
+    const double ours = quantile(calls.ours, 0.5), raw = quantile(calls.raw, 0.5);
+    std::printf(
+        "{\"measure\": \"call\", \"ours_us\": %.2f, \"raw_us\": %.2f, \"over_us\": %.2f, "
+        "\"ours_returns_us\": %.2f, \"raw_returns_us\": %.2f}\n",
+        ours, raw, ours - raw, quantile(calls.ours_returns, 0.5), quantile(calls.raw_returns, 0.5));
+}
+
+// GB/s of reading and writing `bytes` so many times.
+template <class Launch>
+double bandwidth(std::size_t bytes, int rounds, const Launch& launch) {
+    constexpr int repetitions = 20;
+    auto& api = ddp::device::device_api();
+    std::vector<double> rates;
+    for (int round = 0; round < rounds; ++round) {
+        launch();
+        api.synchronize({});
+        const auto start = Clock::now();
+        for (int i = 0; i < repetitions; ++i) launch();
+        api.synchronize({});
+        rates.push_back(2e-3 * static_cast<double>(bytes) * repetitions /
+                        microseconds_since(start));
+    }
+    return ddp::bench::quantile(rates, 0.5);
+}
+
+// A model's gradients: many of a few sizes, of an alignment of their own.
+void report_pack(const ddp::Device& gpu, std::size_t total, int rounds) {
+    auto& api = ddp::device::device_api();
+    ddp::device::Buffer from, to;
+    auto* const source = reinterpret_cast<float*>(from.reserve(gpu, total * sizeof(float)));
+    auto* const packed = reinterpret_cast<float*>(to.reserve(gpu, total * sizeof(float)));
+    api.set_zero(source, total * sizeof(float), {});
+    std::vector<ddp::device::PackItem> items;
+    constexpr std::size_t sizes[] = {1 << 20, 1 << 10, 3 << 18, 768, 1 << 12};
+    for (std::size_t at = 0, i = 0; at + (1 << 20) <= total; at += sizes[i++ % 5]) {
+        items.push_back({source + at, sizes[i % 5], at});
+    }
+    const std::size_t elements = items.back().offset + items.back().elements;
+    const ddp::TensorView view(packed, {static_cast<std::int64_t>(elements)}, ddp::DType::float32,
+                               gpu);
+    const std::size_t bytes = elements * sizeof(float);
+    const double pack = bandwidth(bytes, rounds, [&] { api.pack(items, view, 0.5, {}); });
+    const double copy = bandwidth(bytes, rounds, [&] { api.copy(packed, source, bytes, {}); });
+    std::printf(
+        "{\"measure\": \"pack\", \"tensors\": %zu, \"bytes\": %zu, \"pack_gbs\": %.0f, "
+        "\"copy_gbs\": %.0f, \"share\": %.3f}\n",
+        items.size(), bytes, pack, copy, pack / copy);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    return ddp::run_worker([&] {
+        const bool quick = argc == 2 && std::string_view(argv[1]) == "--quick";
+        if (argc > 1 && !quick) throw ddp::UsageError("ddp-gpu-cost: takes --quick or nothing");
+        auto group = ddp::init_process_group({.backend = ddp::Backend::nccl});
+        if (group.size() != 1) throw ddp::UsageError("ddp-gpu-cost: is for one rank");
+        std::printf("{\"measure\": \"device\", \"name\": \"%s\", \"nccl\": \"%s\"}\n",
+                    ddp::device::device_api().describe(group.device().index).c_str(),
+                    ddp::nccl::version_text(ddp::nccl::NcclLibrary::load().version).c_str());
+        constexpr std::size_t mebi = std::size_t{1} << 20;
+        report_calls(group, quick ? 20 : 2'000);
+        report_pack(group.device(), (quick ? 4 : 64) * mebi, quick ? 1 : 7);
+    });
+}
