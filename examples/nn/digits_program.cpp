@@ -27,6 +27,7 @@ constexpr const char* help =
     "times\n"
     "                     of: the same bits on each (default: the number of ranks)\n"
     "  --checkpoint DIR   save after each epoch and go on from there (default: no checkpoints)\n"
+    "  --device NAME      cpu (default), or cuda: each rank's GPU\n"
     "  --help             this text\n";
 
 [[noreturn]] void refuse(const std::string& what) {
@@ -54,6 +55,11 @@ void set_option(TrainOptions& options, std::string_view option, std::string_view
         options.global_batch = parse_count<std::size_t>(option, value);
     } else if (option == "--logical-ranks") {
         options.logical_ranks = parse_count<std::size_t>(option, value);
+    } else if (option == "--device") {
+        if (value != "cpu" && value != "cuda") {
+            refuse("--device is cpu or cuda, not '" + std::string(value) + "'");
+        }
+        options.on_gpu = value == "cuda";
     } else {
         options.checkpoint_dir = value;
     }
@@ -61,7 +67,7 @@ void set_option(TrainOptions& options, std::string_view option, std::string_view
 
 bool is_known(std::string_view option) {
     for (const char* known :
-         {"--data", "--epochs", "--global-batch", "--logical-ranks", "--checkpoint"}) {
+         {"--data", "--epochs", "--global-batch", "--logical-ranks", "--checkpoint", "--device"}) {
         if (option == known) return true;
     }
     return false;

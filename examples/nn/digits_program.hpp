@@ -16,6 +16,9 @@ struct TrainOptions {
     std::size_t global_batch = 0;          // samples in a step of all ranks; 0: 64 a (logical) rank
     std::size_t logical_ranks = 0;         // 0: as many as ranks
     std::filesystem::path checkpoint_dir;  // empty: no checkpoints
+    bool on_gpu = false;
+
+    ddp::Backend backend() const { return on_gpu ? ddp::Backend::nccl : ddp::Backend::automatic; }
 
     // Samples in a step of one (logical) rank. Throws ddp::UsageError when they cannot share
     // equally.

@@ -1,0 +1,68 @@
+// What the CUDA examples ask of the CUDA runtime: its errors as exceptions, memory and a stream
+// that free themselves.
+#pragma once
+
+#include <ddp/error.hpp>
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+namespace nn::gpu {
+
+inline void check(cudaError_t error, const char* call) {
+    if (error == cudaSuccess) return;
+    throw ddp::BackendError("cuda", error, std::string(call) + ": " + cudaGetErrorString(error));
+}
+
+struct FreeDevice {
+    void operator()(void* memory) const { cudaFree(memory); }
+};
+struct FreePinned {
+    void operator()(void* memory) const { cudaFreeHost(memory); }
+};
+struct DestroyStream {
+    void operator()(CUstream_st* stream) const { cudaStreamDestroy(stream); }
+};
+// Zeroed memory of the current GPU.
+template <class T>
+using DeviceArray = std::unique_ptr<T[], FreeDevice>;
+template <class T>
+DeviceArray<T> make_device_array(std::size_t count) {
+    void* memory = nullptr;
+    check(cudaMalloc(&memory, count * sizeof(T)), "cudaMalloc");
+    DeviceArray<T> array(static_cast<T*>(memory));
+    check(cudaMemset(memory, 0, count * sizeof(T)), "cudaMemset");
+    check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");  // no other stream waits for it
+    return array;
+}
+// Of the host, for copies that the host need not wait for.
+template <class T>
+using PinnedArray = std::unique_ptr<T[], FreePinned>;
+template <class T>
+PinnedArray<T> make_pinned_array(std::size_t count) {
+    void* memory = nullptr;
+    check(cudaMallocHost(&memory, count * sizeof(T)), "cudaMallocHost");
+    return PinnedArray<T>(static_cast<T*>(memory));
+}
+
+struct DestroyEvent {
+    void operator()(CUevent_st* event) const { cudaEventDestroy(event); }
+};
+using OwnEvent = std::unique_ptr<CUevent_st, DestroyEvent>;
+inline OwnEvent make_event() {
+    cudaEvent_t event = nullptr;
+    check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+    return OwnEvent(event);
+}
+
+using OwnStream = std::unique_ptr<CUstream_st, DestroyStream>;
+inline OwnStream make_stream() {
+    cudaStream_t stream = nullptr;
+    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    return OwnStream(stream);
+}
+
+}  // namespace nn::gpu
