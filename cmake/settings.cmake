@@ -63,13 +63,35 @@ function(ddp_use_launcher name)
   endif()
 endfunction()
 
+# ddp_add_to_gpu_bundle(TARGET...): what tools/gpu-check.sh takes to a machine with a GPU, in its bin/,
+# with libraries in lib/ beside it.
+function(ddp_add_to_gpu_bundle)
+  foreach(target IN LISTS ARGN)
+    set_target_properties(${target} PROPERTIES BUILD_RPATH "$ORIGIN/../lib")
+    set_property(GLOBAL APPEND PROPERTY ddp_gpu_bundle ${target})
+  endforeach()
+endfunction()
+
+# The list of them for the script, and a target that builds them; after all have been named.
+function(ddp_write_gpu_bundle)
+  get_property(targets GLOBAL PROPERTY ddp_gpu_bundle)
+  set(files "")
+  foreach(target IN LISTS targets)
+    string(APPEND files "$<TARGET_FILE:${target}>\n")
+  endforeach()
+  file(GENERATE OUTPUT ${PROJECT_BINARY_DIR}/gpu-bundle.txt CONTENT "${files}")
+  file(WRITE ${PROJECT_BINARY_DIR}/gpu-bundle-made-of.txt
+    "CUDA ${CUDAToolkit_VERSION}\nNCCL's header ${DDP_NCCL_VERSION}\n")
+  add_custom_target(ddp_gpu_bundle DEPENDS ${targets})
+endfunction()
+
 # ddp_add_unit_test(NAME SOURCES file... [LINKS target...] [LABELS label...] [TIMEOUT seconds]
-# [RANKS] [SERIAL] [SOAK]): one GoogleTest program; each of its tests is a test of ctest, named
-# Suite.Name. RANKS: it uses ddp/testing.hpp; ctest has its tests only where ddp-launch is built.
+# [PREFIX text] [RANKS] [SERIAL] [SOAK]): one GoogleTest program; each of its tests is a test of
+# ctest, named Suite.Name after the prefix. RANKS: it uses ddp/testing.hpp; ctest has its tests only where ddp-launch is built.
 # SERIAL: none of them beside another test. SOAK: it has tests named Suite.Soak..., which run long
 # and only when asked for (ctest -L soak).
 function(ddp_add_unit_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 test "RANKS;SERIAL;SOAK" "TIMEOUT" "SOURCES;LINKS;LABELS")
+  cmake_parse_arguments(PARSE_ARGV 1 test "RANKS;SERIAL;SOAK" "TIMEOUT;PREFIX" "SOURCES;LINKS;LABELS")
   if(NOT test_LABELS)
     set(test_LABELS unit)
   endif()
@@ -92,6 +114,7 @@ function(ddp_add_unit_test name)
     endif()
   endif()
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST TEST_FILTER "-*.Soak*"
+    TEST_PREFIX "${test_PREFIX}"
     PROPERTIES LABELS "${test_LABELS}" TIMEOUT ${test_TIMEOUT} RUN_SERIAL "${test_SERIAL}")
   if(test_SOAK)
     gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST TEST_FILTER "*.Soak*"

@@ -1,0 +1,228 @@
+#!/usr/bin/env bash
+# Checks ddp on a machine with an NVIDIA GPU, which needs no compiler and no package registry.
+#
+#   tools/gpu-check.sh bundle             here, with the toolkit: builds build/gpu-bundle (tests, benchmarks, examples,
+#                                         ddp-launch, the libraries that they need, and this script)
+#   gpu-check.sh run [--output FILE]      there, from the bundle: runs all of it, prints a table and writes it to FILE
+#                                         (docs/gpu-results.md beside the script's folder, or gpu-results.md in the bundle)
+#
+# `run` takes at most 8 minutes. NCCL is found by DDP_NCCL_LIBRARY, on the loader's path, in the CUDA toolkit or in a Python
+# package. Exit code: 0 when every check ran and passed, 1 when one failed, 3 when one could not run.
+set -uo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+readonly here most_bytes=$((48 * 1024 * 1024)) most_seconds=480
+
+usage() { sed -n '2,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
+die() { echo "gpu-check: $*" >&2; exit 2; }
+
+# --- bundle -----------------------------------------------------------------------------------------------------------
+
+# Those of glibc belong to the machine; all others travel.
+is_of_the_system() { [[ $1 =~ ^(ld-linux.*|lib(c|m|dl|rt|pthread)\.so.*)$ ]]; }
+
+copy_libraries_of() {
+    ldd "$1" | awk '$2 == "=>" && $3 ~ "^/" {print $1, $3}' | while read -r name file; do
+        is_of_the_system "$name" || [ -e "$2/$name" ] || cp -L "$file" "$2/$name"
+    done
+}
+
+make_bundle() {
+    set -e
+    cd "$here/.."
+    local bundle=build/gpu-bundle
+    cmake --preset default -DDDP_WITH_CUDA=ON >/dev/null
+    cmake --build build --target ddp_gpu_bundle
+    rm -rf "$bundle"
+    mkdir -p "$bundle/bin" "$bundle/lib"
+    while read -r program; do
+        strip -o "$bundle/bin/$(basename "$program")" "$program"
+        copy_libraries_of "$program" "$bundle/lib"
+    done <build/gpu-bundle.txt
+    cp -r build/bin/examples/data "$bundle/bin/data"
+    cp tools/gpu-check.sh "$bundle/"
+    {
+        echo "ddp $(git describe --always --dirty 2>/dev/null || echo "without git")"
+        cat build/gpu-bundle-made-of.txt
+    } >"$bundle/made-of.txt"
+    local bytes
+    bytes=$(du -sb "$bundle" | cut -f1)
+    [ "$bytes" -le "$most_bytes" ] || die "$bundle has $bytes bytes; $most_bytes may travel"
+    echo "$bundle: $((bytes / 1024)) KiB; there: $bundle/gpu-check.sh run"
+}
+
+# --- run --------------------------------------------------------------------------------------------------------------
+
+rows=()      # of the table, as Markdown
+failed=0
+left_out=0
+
+add_row() { # CHECK RESULT FIGURE WANTED
+    rows+=("| $1 | $2 | $3 | $4 |")
+    printf '%-58s %-10s %s\n' "$1" "$2" "$3"
+    case $2 in
+        passed) ;;
+        "not run") left_out=$((left_out + 1)) ;;
+        *) failed=$((failed + 1)) ;;
+    esac
+}
+
+# The last figure that a sed expression takes from a log; a dash when there is none.
+figure_of() { local found; found=$(sed -nE "$2" "$1" | tail -n 1); echo "${found:-–}"; }
+
+# check NAME WANTED FIGURE SECONDS COMMAND...: FIGURE is a sed expression for the command's output.
+check() {
+    local name=$1 wanted=$2 figure=$3 limit=$4 left status
+    shift 4
+    log=
+    if [ -n "$obstacle" ]; then add_row "$name" "not run" "$obstacle" "$wanted"; return 1; fi
+    if [[ $1 != */* ]] && ! command -v "$1" >/dev/null || [[ $1 == */* && ! -x $1 ]]; then
+        add_row "$name" "not run" "there is no $(basename "$1")" "$wanted"
+        return 1
+    fi
+    left=$((most_seconds - SECONDS))
+    if [ "$left" -lt 5 ]; then add_row "$name" "not run" "no time was left" "$wanted"; return 1; fi
+    log=$logs/$((++number)).log
+    timeout -k 5 "$((limit < left ? limit : left))" "$@" >"$log" 2>&1
+    status=$?
+    if [ $status -ne 0 ]; then
+        local why
+        why=$(grep -v '^ *$' "$log" | tail -n 1 | cut -c 1-120 | tr '|' '/')
+        [ $status -ne 124 ] || why="timed out"
+        add_row "$name" "failed" "exit code $status: $why" "$wanted"
+        sed 's/^/    /' "$log" | tail -n 15
+        log=
+        return 1
+    fi
+    add_row "$name" "passed" "$(figure_of "$log" "$figure")" "$wanted"
+}
+
+# As check, but of a command that has run: judges a number in its log. at_least or at_most.
+judge() { # NAME FIGURE-EXPRESSION at_least|at_most NUMBER UNIT
+    local name=$1 figure
+    [ -n "$log" ] && [ -z "$obstacle" ] || { add_row "$name" "not run" "${obstacle:-see above}" "${3/_/ } $4 $5"; return; }
+    figure=$(figure_of "$log" "$2")
+    local met=missed
+    awk -v a="$figure" -v b="$4" -v how="$3" \
+        'BEGIN {exit !(a + 0 == a && (how == "at_least" ? a >= b : a <= b))}' && met=passed
+    add_row "$name" "$met" "$figure $5" "${3/_/ } $4 $5"
+}
+
+find_nccl() {
+    if [ -n "${DDP_NCCL_LIBRARY:-}" ]; then echo "$DDP_NCCL_LIBRARY"; return; fi
+    local file
+    file=$(ldconfig -p 2>/dev/null | awk '/libnccl\.so\.2 / {print $NF; exit}')
+    [ -n "$file" ] || file=$(ls /usr/local/cuda*/lib*/libnccl.so.2 2>/dev/null | head -n 1)
+    [ -n "$file" ] || file=$(python3 -c 'import os, nvidia.nccl as n; print(os.path.join(list(n.__path__)[0], "lib/libnccl.so.2"))' 2>/dev/null)
+    [ -n "$file" ] && [ -e "$file" ] && echo "$file"
+}
+
+# Two ranks that share the GPU end with the same weights.
+same_weights='
+"$0/ddp-launch" --oversubscribe-gpu --nproc-per-node=2 "$0/03_train_digits" --device cuda --epochs 3 >"$0/.weights" || exit
+cat "$0/.weights"
+[ "$(wc -l <"$0/.weights")" = 2 ] && [ "$(sed "s/.* weights //" "$0/.weights" | uniq | wc -l)" = 1 ] &&
+    sed -n "1s/.*accuracy \([0-9.]*\).*/the same weights, accuracy \1 after 3 epochs/p" "$0/.weights"'
+
+# One of two ranks that share the GPU is killed amid its collectives: the other is told, and all of it ends at once.
+# $0: the folder of the programs.
+kill_one='
+start=$SECONDS
+"$0/ddp-launch" --oversubscribe-gpu --nproc-per-node=2 -- bash -c \
+    "[ \$RANK = 0 ] || exec timeout -s KILL 20 \"\$0\" \"\$@\"; exec \"\$0\" \"\$@\"" \
+    "$0/ddp-bench" all_reduce --backend nccl --min-bytes 1M --max-bytes 1M --iters 1000000 --no-check 2>"$0/.killed"
+status=$?
+cat "$0/.killed"
+echo "exit code $status after $((SECONDS - start)) s"
+[ $status -eq 137 ] && grep -q "PeerError.*rank 1.*all_reduce" "$0/.killed"'
+
+run_checks() {
+    local accuracy='s/^rank 0 of [0-9]+: accuracy ([0-9.]+).*/\1/p' tests='s/^\[  PASSED  \] ([0-9]+ tests).*/\1/p'
+    local row='s/^ +1048576 +[0-9]+ +[a-z0-9]+ +[a-z_]+ +-?[0-9]+ +([0-9.]+) .*/1 MiB in \1 us/p'
+    # That ranks share a GPU shows that things work, not how fast.
+    local shared=("$bin/ddp-launch" --oversubscribe-gpu)
+    export DDP_REQUIRE_GPU=1
+    check "tests: the device API and its kernels" "all pass" "$tests" 120 "$bin/cuda_device_test"
+    [ -n "$obstacle" ] || obstacle=$no_nccl
+    check "tests: group, collectives and reducer, one rank" "all pass" "$tests" 120 "$bin/cuda_group_test"
+    check "ddp-bench all_reduce, one rank, 4 B to 256 MiB" "no element wrong" "$row" 60 \
+        "$bin/ddp-bench" all_reduce --backend nccl --max-bytes 256M
+    for ranks in 2 4; do
+        check "ddp-bench all_reduce, $ranks ranks on one GPU" "no element wrong" "$row" 60 "${shared[@]}" "--nproc-per-node=$ranks" \
+            "$bin/ddp-bench" all_reduce --backend nccl --min-bytes 4 --max-bytes 1M --factor 64 --iters 5
+    done
+    check "two ranks on one GPU, one is killed" "rank 0 is told" 's/^(exit code.*)/\1/p' 60 \
+        bash -c "$kill_one" "$bin"
+    check "calls and packing (ddp-gpu-cost)" "runs" 's/.*"nccl": "([^"]*)".*/NCCL \1/p' 60 "$bin/ddp-gpu-cost"
+    judge "from call to kernel, over the raw NCCL call" 's/.*"over_us": ([-0-9.]+).*/\1/p' at_most 5 us
+    judge "pack and scale, of the card's copy bandwidth" 's/.*"share": ([0-9.]+).*/\1/p' at_least 0.85 ""
+    check "03_train_digits --device cuda" "0.95 (the CPU's: 0.9778)" "$accuracy" 60 "$bin/03_train_digits" --device cuda
+    judge "its accuracy" "$accuracy" at_least 0.95 ""
+    check "09_cuda_digits" "0.95" "$accuracy" 60 "$bin/09_cuda_digits"
+    judge "its accuracy" "$accuracy" at_least 0.95 ""
+    check "03_train_digits --device cuda, 2 ranks on one GPU" "the same weights" 's/^(the same weights.*)/\1/p' 60 \
+        bash -c "$same_weights" "$bin"
+    check "04_data_parallel --device cuda" "runs" "s/^(Let's use .*)/\1/p" 60 "$bin/04_data_parallel" --device cuda
+    check "05_ddp_tutorial --device cuda" "runs" 's/^(Outside: .*)/\1/p' 60 \
+        "$bin/ddp-launch" --nproc-per-node=1 "$bin/05_ddp_tutorial" --device cuda
+    check "06_move_tensors --device cuda, 256 MiB" "runs" 's/^(256 MiB .*)/\1/p' 90 "$bin/06_move_tensors" --device cuda
+    check "07_two_devices --device cuda" "runs" 's/^(step 500 .*)/\1/p' 60 "$bin/07_two_devices" --device cuda
+    for program in cuda_device_test cuda_group_test; do
+        check "compute-sanitizer, $program" "no error" 's/.*(ERROR SUMMARY: .*)/\1/p' 120 \
+            compute-sanitizer --error-exitcode 9 "$bin/$program" "--gtest_filter=-*Petabyte*:*NamesCall*"
+    done
+}
+
+run() {
+    local output=
+    while [ $# -gt 0 ]; do
+        case $1 in
+            --output) [ $# -ge 2 ] || die "--output needs a file"; output=$2; shift 2 ;;
+            *) die "run: unknown option $1" ;;
+        esac
+    done
+    local bundle=$here
+    [ -d "$here/bin" ] || bundle=$here/../build/gpu-bundle
+    if [ -z "$output" ]; then
+        output=$here/gpu-results.md
+        [ "$bundle" = "$here" ] || output=$here/../docs/gpu-results.md
+    fi
+    bin=$bundle/bin number=0 log= obstacle= no_nccl=
+    logs=$(mktemp -d)
+    trap 'rm -rf "$logs"' EXIT
+    local gpu
+    gpu=$(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null) || gpu=
+    gpu=${gpu%%$'\n'*}
+    [ -n "$gpu" ] || obstacle="no GPU: nvidia-smi finds none"
+    [ -d "$bin" ] || obstacle="there is no bundle: tools/gpu-check.sh bundle"
+    DDP_NCCL_LIBRARY=$(find_nccl)
+    if [ -n "$DDP_NCCL_LIBRARY" ]; then
+        export DDP_NCCL_LIBRARY
+    else
+        unset DDP_NCCL_LIBRARY
+        no_nccl="no libnccl.so.2: set DDP_NCCL_LIBRARY"
+    fi
+    run_checks
+    {
+        echo "# ddp on a GPU"
+        echo
+        echo "Written by \`tools/gpu-check.sh run\` from the bundle that \`tools/gpu-check.sh bundle\` makes."
+        echo
+        echo "- GPU, driver, memory: ${gpu:-none, so nothing has been run}"
+        echo "- made of: $(paste -sd ';' "$bundle/made-of.txt" 2>/dev/null || echo "no bundle")"
+        echo "- date: $(date -u +%F)"
+        echo
+        echo "| check | result | figure | wanted |"
+        echo "|---|---|---|---|"
+        printf '%s\n' "${rows[@]}"
+    } >"$output"
+    echo "$output: $failed failed, $left_out not run, of ${#rows[@]}"
+    [ $failed -eq 0 ] || return 1
+    [ $left_out -eq 0 ] || return 3
+}
+
+case ${1:-} in
+    bundle) [ $# -eq 1 ] || die "bundle takes no options"; make_bundle ;;
+    run) shift; run "$@" ;;
+    -h | --help) usage ;;
+    *) usage >&2; exit 2 ;;
+esac
