@@ -11,6 +11,11 @@ constexpr std::size_t small_bytes = 64 * 1024;
 constexpr auto small_delay = 200us;
 constexpr auto large_delay = 50us;
 
+// A hundred times as long as a store takes from its core to another's.
+constexpr auto store_time = 20us;
+// How long a sleeper can miss an end in the worst case.
+constexpr auto sleep_slice = 5ms;
+
 // Since CLOCK_MONOTONIC's zero, which is steady_clock's.
 std::uint64_t nanoseconds(base::Deadline::Clock::time_point time) {
     const auto since =
@@ -49,7 +54,7 @@ CollectiveQueue::~CollectiveQueue() {
     run_all();
     {
         std::unique_lock lock(lock_);
-        while (waiting_ > 0) sleep(lock);
+        sleep(lock, [this] { return waiting_ == 0 && !running_; });
     }
     // Outside the lock, which the thread takes; nothing more is started by now.
     if (thread_) thread_->stop();
@@ -90,12 +95,13 @@ std::unique_ptr<CollectiveOperation> CollectiveQueue::enqueue(const backends::Ca
 
 void CollectiveQueue::complete(CollectiveOperation& wanted) noexcept {
     std::unique_lock lock(lock_);
+    if (is_alone(wanted)) return run_alone(lock);
     ++waiting_;
     while (!wanted.is_completed()) {
         if (!running_ && !queue_.empty()) {
             run_front(lock);
         } else {
-            sleep(lock);
+            sleep(lock, [&] { return wanted.is_completed() || (!running_ && !queue_.empty()); });
         }
     }
     // Without a thread each of them has its waiter.
@@ -109,7 +115,7 @@ bool CollectiveQueue::run_all() noexcept {
     const bool any = !queue_.empty();
     while (!queue_.empty()) {
         if (running_) {
-            sleep(lock);
+            sleep(lock, [this] { return !running_ || queue_.empty(); });
         } else {
             run_front(lock);
         }
@@ -117,45 +123,86 @@ bool CollectiveQueue::run_all() noexcept {
     return any;
 }
 
+bool CollectiveQueue::is_alone(const CollectiveOperation& wanted) const {
+    return queue_.size() == 1 && queue_.front() == &wanted && !running_ && !failure_;
+}
+
+// What nobody else waits for ends without the lock: to take it would last until all that the
+// operation wrote has left this core, a good part of a small call. What is started meanwhile has
+// armed the thread, or has its waiter; who began to sleep unseen looks again, see sleep().
+void CollectiveQueue::run_alone(std::unique_lock<QueueLock>& lock) noexcept {
+    CollectiveOperation& operation = *queue_.front();
+    queue_.pop_front();
+    running_.store(true, std::memory_order_relaxed);
+    lock.unlock();
+    std::exception_ptr error = execute(operation);
+    if (error || sleeping_.load(std::memory_order_relaxed) > 0) {
+        lock.lock();
+        return finish(operation, std::move(error));
+    }
+    operation.completed_.store(true, std::memory_order_release);
+    // From here on the queue may be gone.
+    running_.store(false, std::memory_order_release);
+}
+
 void CollectiveQueue::run_front(std::unique_lock<QueueLock>& lock) noexcept {
-    CollectiveOperation* const operation = queue_.front();
+    CollectiveOperation& operation = *queue_.front();
     queue_.pop_front();
     std::exception_ptr error = failure_;
     if (!error) {
-        running_ = true;
+        running_.store(true, std::memory_order_relaxed);
         lock.unlock();
-        try {
-            publish(*operation);
-            if (operation->body_) {
-                operation->body_(*backend_, operation->sequence_, operation->deadline_);
-            } else {
-                backend_->run(operation->call_, operation->sequence_, operation->deadline_);
-            }
-            page_.phase.store(static_cast<std::uint32_t>(contract::Phase::running),
-                              std::memory_order_relaxed);
-        } catch (...) {
-            error = std::current_exception();
-            backend_->fail();
-            page_.phase.store(static_cast<std::uint32_t>(contract::Phase::failed),
-                              std::memory_order_relaxed);
-        }
-        if (operation->body_) operation->body_ = {};  // what it holds of the caller's ends here
+        error = execute(operation);
         lock.lock();
-        running_ = false;
     }
+    finish(operation, std::move(error));
+}
+
+std::exception_ptr CollectiveQueue::execute(CollectiveOperation& operation) noexcept {
+    std::exception_ptr error;
+    auto phase = contract::Phase::running;
+    try {
+        publish(operation);
+        if (operation.body_) {
+            operation.body_(*backend_, operation.sequence_, operation.deadline_);
+        } else {
+            backend_->run(operation.call_, operation.sequence_, operation.deadline_);
+        }
+    } catch (...) {
+        error = std::current_exception();
+        backend_->fail();
+        phase = contract::Phase::failed;
+    }
+    page_.phase.store(static_cast<std::uint32_t>(phase), std::memory_order_relaxed);
+    if (operation.body_) operation.body_ = {};  // what it holds of the caller's ends here
+    return error;
+}
+
+// Under the lock.
+void CollectiveQueue::finish(CollectiveOperation& operation, std::exception_ptr error) noexcept {
+    running_.store(false, std::memory_order_relaxed);
     if (error) {
         failure_ = error;
-        operation->error_ = error;
+        operation.error_ = std::move(error);
     }
-    operation->completed_.store(true, std::memory_order_release);
+    operation.completed_.store(true, std::memory_order_release);
     // From here on its owner may have destroyed it.
     wake_sleepers();
 }
 
-void CollectiveQueue::sleep(std::unique_lock<QueueLock>& lock) {
-    ++sleeping_;
-    changed_.wait(lock);
-    --sleeping_;
+// Who runs an operation alone and has not seen this sleeper stores its end soon after: within the
+// first looks, or else a slice ends the sleep. All other changes are made under the lock.
+template <class Ready>
+void CollectiveQueue::sleep(std::unique_lock<QueueLock>& lock, const Ready& ready) {
+    sleeping_.fetch_add(1, std::memory_order_seq_cst);
+    const auto stored_by = base::Deadline::Clock::now() + store_time;
+    while (!ready() && base::Deadline::Clock::now() < stored_by) {
+        lock.unlock();
+        std::this_thread::yield();
+        lock.lock();
+    }
+    while (!ready()) changed_.wait_for(lock, sleep_slice);
+    sleeping_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 void CollectiveQueue::wake_sleepers() {

@@ -78,9 +78,15 @@ private:
                                                  std::chrono::milliseconds timeout,
                                                  CollectiveOperation::Body&& body);
     void complete(CollectiveOperation& wanted) noexcept;  // blocks until it is
+    bool is_alone(const CollectiveOperation& wanted) const;
+    void run_alone(std::unique_lock<QueueLock>& lock) noexcept;
     void run_front(std::unique_lock<QueueLock>& lock) noexcept;
+    std::exception_ptr execute(CollectiveOperation& operation) noexcept;
+    void finish(CollectiveOperation& operation, std::exception_ptr error) noexcept;
     bool run_all() noexcept;  // the thread's work; whether there was any
-    void sleep(std::unique_lock<QueueLock>& lock);
+    // Until ready(), which looks under the lock.
+    template <class Ready>
+    void sleep(std::unique_lock<QueueLock>& lock, const Ready& ready);
     void wake_sleepers();
     void publish(const CollectiveOperation& operation);
 
@@ -89,11 +95,12 @@ private:
     std::uint32_t number_;
     QueueLock lock_;
     std::condition_variable_any changed_;
-    int sleeping_ = 0;  // threads in changed_
+    std::atomic<int> sleeping_{0};  // threads in sleep(); changes under the lock
     std::deque<CollectiveOperation*> queue_;
     std::uint64_t sequence_ = 0;
-    bool running_ = false;  // some thread is inside the backend
-    int waiting_ = 0;       // threads in complete()
+    // Some thread is inside the backend. Begins under the lock, but may end without (run_alone).
+    std::atomic<bool> running_{false};
+    int waiting_ = 0;  // threads in complete(), other than in run_alone
     std::exception_ptr failure_;
     std::unique_ptr<DelayedThread> thread_;  // made by the first start
 };

@@ -172,6 +172,36 @@ TEST_F(CollectiveQueueTest, WaitsForWhatAnotherThreadRuns) {
     EXPECT_TRUE(two->is_completed());
 }
 
+// Some end alone, some while others sleep: no end is missed, none runs beside another.
+TEST_F(CollectiveQueueTest, RunsBlockingCallsOfSeveralThreads) {
+    constexpr std::size_t threads = 4;
+    constexpr std::size_t calls = 2'000;
+    {
+        std::vector<std::jthread> callers;
+        for (std::size_t i = 0; i < threads; ++i) {
+            callers.emplace_back([&, i] {
+                for (std::size_t k = 0; k < calls; ++k) {
+                    i % 2 == 0 ? queue->run(Call{}, 1h) : start()->wait();
+                }
+            });
+        }
+    }
+    EXPECT_EQ(notes->order, first(threads * calls));
+}
+
+TEST_F(CollectiveQueueTest, StopsOnlyAfterTheThreadThatRunsAlone) {
+    for (int round = 0; round < 200; ++round) {
+        std::atomic<bool> entered{false};
+        notes->on_run = [&](std::uint64_t) { entered = true; };
+        const Operation operation = start();
+        std::jthread waiter([&] { operation->wait(); });
+        while (!entered) std::this_thread::yield();
+        queue.reset();
+        EXPECT_TRUE(operation->is_completed());
+        queue = std::make_unique<CollectiveQueue>(notes, *page, 0);
+    }
+}
+
 TEST_F(CollectiveQueueTest, RunsABodyInsteadOfTheCallAndLetsGoOfIt) {
     const auto held = std::make_shared<int>(0);
     const Operation operation =
