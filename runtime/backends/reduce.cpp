@@ -94,6 +94,10 @@ void copy(void* to, const void* from, std::size_t bytes, Store store) {
     }
 }
 
+void claim(void* memory, std::size_t bytes) {
+    kernels().claim(static_cast<std::byte*>(memory), bytes);
+}
+
 bool use_kernels(Kernels which) noexcept {
     const KernelSet* set = nullptr;
     switch (which) {

@@ -36,6 +36,10 @@ void reduce(std::span<const std::byte* const> inputs, std::span<std::byte* const
 // memmove, or a copy past the caches (then the two do not overlap). Zero bytes: null is fine.
 void copy(void* to, const void* from, std::size_t bytes, Store store = Store::cached);
 
+// Asks for the lines of that memory to be this core's alone, for it will write there soon. Only a
+// hint; returns before they come.
+void claim(void* memory, std::size_t bytes);
+
 // For tests: which kernels run from now on. `automatic` is what the processor can do.
 enum class Kernels : std::uint8_t { automatic, scalar, avx2 };
 // False when the processor cannot run them; nothing has changed then.

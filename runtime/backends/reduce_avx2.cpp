@@ -47,6 +47,7 @@ void narrow_half(std::byte* to, Floats value) {
 
 namespace ddp::backends {
 
-constexpr KernelSet avx2_kernel_set{.reduce = reduce_job, .stream = stream_all, .copy = copy_all};
+constexpr KernelSet avx2_kernel_set{
+    .reduce = reduce_job, .stream = stream_all, .copy = copy_all, .claim = claim_all};
 
 }  // namespace ddp::backends

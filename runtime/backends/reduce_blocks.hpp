@@ -56,6 +56,10 @@ void copy_all(std::byte* to, const std::byte* from, std::size_t bytes) {
     std::memcpy(to + i, from + i, bytes - i);
 }
 
+void claim_all(std::byte* at, std::size_t bytes) {
+    for (std::size_t i = 0; i < bytes; i += line_bytes) Machine::prefetch_to_write(at + i);
+}
+
 template <class Format, class Op, Finishing finishing>
 class Blocks {
 public:

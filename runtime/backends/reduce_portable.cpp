@@ -26,7 +26,8 @@ struct Machine {
 namespace ddp::backends {
 
 const KernelSet& baseline_kernels() noexcept {
-    static constexpr KernelSet set{.reduce = reduce_job, .stream = stream_all, .copy = copy_all};
+    static constexpr KernelSet set{
+        .reduce = reduce_job, .stream = stream_all, .copy = copy_all, .claim = claim_all};
     return set;
 }
 

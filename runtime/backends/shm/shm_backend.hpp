@@ -52,6 +52,7 @@ private:
     void reserve_slots();
     void run_alone(const backends::Call& call);
     void run_together(Running& running);
+    void claim_next_slot(const Running& running);
     void announce(Running& running, Offer offer);
     enum class Role { gives, takes, both };
     // Of the memory of a call on this rank. `part`: what one rank wants of another, or 0 where

@@ -53,9 +53,10 @@ void ShmBackend::exchange(Running& running, const Exchange<Chunks, Stage, Take, 
     announce(running, offer);
     if (how.role == Role::gives && running.is_small && how.chunks() <= 1) {
         how.stage(0);
+        leave_unsettled(running);
         how.take(0);  // what it gives to itself
         ++chunk_;
-        return leave_unsettled(running);
+        return;
     }
     if (offer.input == MemoryKind::ordinary) how.stage(0);
     begin(running);
