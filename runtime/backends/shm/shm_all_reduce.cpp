@@ -58,21 +58,15 @@ void ShmBackend::all_reduce_direct(Running& running) {
     barrier_.arrive_and_wait(running.deadline, running);
 }
 
-// Chunk 0 has been staged and its phase waited for. Each next chunk is staged before the results of
-// this one are copied, so that nobody waits for who copies.
+// Chunk 0 has been staged and its phase waited for. The phase that tells that a chunk is reduced
+// also tells that the next one is staged.
 void ShmBackend::all_reduce_staged(Running& running) {
     const std::size_t chunk_elements = tuning_.chunk_bytes / running.element_bytes;
     const std::size_t chunks = (running.call.elements + chunk_elements - 1) / chunk_elements;
-    std::uint32_t staged = running.first_phase;
     for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
-        if (chunk > 0) barrier_.wait(staged, running.deadline, running);
         reduce_share(running, chunk);
-        const std::uint32_t reduced = barrier_.arrive();
-        if (chunk + 1 < chunks) {
-            stage_shares(running, chunk + 1);
-            staged = barrier_.arrive();
-        }
-        barrier_.wait(reduced, running.deadline, running);
+        if (chunk + 1 < chunks) stage_shares(running, chunk + 1);
+        barrier_.arrive_and_wait(running.deadline, running);
         copy_shares(running, chunk);
     }
     chunk_ += chunks;

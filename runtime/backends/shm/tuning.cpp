@@ -20,7 +20,7 @@ struct Row {
 // The first row that fits. Measured with ddp-bench; see docs/benchmarks.md.
 constexpr Row table[] = {
     {false, 1 << 20, {8 * KiB, 128 * KiB, 1024 * MiB, 256 * KiB, 1 * MiB, 200}},
-    {true, 4, {16 * KiB, 128 * KiB, 1024 * MiB, 256 * KiB, 1 * MiB, 0}},
+    {true, 4, {16 * KiB, 256 * KiB, 1024 * MiB, 256 * KiB, 1 * MiB, 0}},
     {true, 16, {16 * KiB, 256 * KiB, 1024 * MiB, 128 * KiB, 4 * MiB, 0}},
     {true, 1 << 20, {16 * KiB, 128 * KiB, 1024 * MiB, 128 * KiB, 4 * MiB, 0}},
 };
