@@ -113,7 +113,7 @@ TEST(SharedRegion, RefusesWhatIsNotTheRegion) {
 
 TEST(SharedRegion, NamesTheBytesThatItCannotHave) {
     try {
-        SharedRegion::create(4096, ddp::shm::Tuning{0, std::uint64_t{1} << 36, 0, 0, 0, 0});
+        SharedRegion::create(4096, ddp::shm::Tuning{0, std::uint64_t{1} << 36, 0, 0, 0, 0, 0});
         FAIL() << "512 TiB were allocated";
     } catch (const ddp::SystemError& error) {
         EXPECT_NE(std::string(error.what()).find("bytes of shared memory for 4096 ranks"),

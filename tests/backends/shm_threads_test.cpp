@@ -64,6 +64,8 @@ std::vector<std::string> tunings() {
         for (const char* const one_phase : {"0", "64", "4K"}) {
             for (const char* const rest : {"streaming_bytes=0", "streaming_bytes=1000M",
                                            "direct_bytes_min=1,direct_bytes_max=1000M",
+                                           "direct_bytes_min=1,direct_bytes_max=1000M,"
+                                           "direct_reduction_bytes_max=3K",
                                            "direct_bytes_min=1K,direct_bytes_max=5K"}) {
                 all.push_back(std::string("chunk_bytes=") + chunk +
                               ",one_phase_bytes=" + one_phase + "," + rest);

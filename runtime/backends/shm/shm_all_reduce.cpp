@@ -8,7 +8,9 @@ namespace ddp::shm {
 void ShmBackend::all_reduce(Running& running) {
     const std::size_t bytes = running.call.bytes();
     if (bytes <= tuning_.one_phase_bytes) return all_reduce_in_one_phase(running);
-    Offer offer = offer_memory(running, Role::both, {bytes, bytes, 0});
+    const std::size_t part = bytes / ranks_;
+    const bool by_address = part <= tuning_.direct_reduction_bytes_max;
+    Offer offer = offer_memory(running, Role::both, {bytes, bytes, by_address ? part : 0});
     if (offer.output == MemoryKind::none) offer.input = MemoryKind::ordinary;
     announce(running, offer);
     if (offer.input == MemoryKind::ordinary) stage_shares(running, 0);
@@ -44,18 +46,55 @@ void ShmBackend::all_reduce_in_one_phase(Running& running) {
     ++chunk_;
 }
 
-// Each rank reduces its share of the elements where they lie and writes it to all ranks.
+// Each rank reduces its share of the elements and writes it to all ranks. Where that is by address
+// it goes in blocks, which lie in this rank's slots meanwhile: nobody reads those now.
 void ShmBackend::all_reduce_direct(Running& running) {
     const Range mine = share(running.call.elements, running.element_bytes, rank_);
-    const std::size_t first = mine.begin * running.element_bytes;
-    find_inputs(running, first);
+    std::size_t block = mine.end - mine.begin;
     for (std::size_t peer = 0; peer < ranks_; ++peer) {
-        const Location output = announced(running, peer).details.output;
-        outputs_[peer] = allocations_.address(static_cast<int>(peer), output) + first;
+        const bool is_mapped = announced(running, peer).details.input.allocation != 0;
+        if (!is_mapped && peer != rank_) block = std::min(block, scratch() / running.element_bytes);
     }
-    backends::reduce(inputs_, outputs_, mine.end - mine.begin, reduction(running));
+    for (std::size_t first = mine.begin; first < mine.end; first += block) {
+        reduce_block(running, {first, std::min(first + block, mine.end)});
+    }
     require_all_stayed(running);
     barrier_.arrive_and_wait(running.deadline, running);
+}
+
+// Bytes of this rank's slots for each rank.
+std::size_t ShmBackend::scratch() const {
+    return slots_a_rank * tuning_.chunk_bytes / ranks_ / cache_line * cache_line;
+}
+
+void ShmBackend::reduce_block(const Running& running, Range block) {
+    const std::size_t first = block.begin * running.element_bytes;
+    const std::size_t bytes = (block.end - block.begin) * running.element_bytes;
+    std::size_t mapped = 0;
+    for (std::size_t peer = 0; peer < ranks_; ++peer) {
+        const int rank = static_cast<int>(peer);
+        const CallDetails& place = announced(running, peer).details;
+        if (peer == rank_) {
+            inputs_[peer] = running.input() + first;
+            outputs_[mapped++] = running.output() + first;
+            continue;
+        }
+        if (place.input.allocation != 0) {
+            inputs_[peer] = allocations_.address(rank, place.input) + first;
+        } else {
+            std::byte* const read = region_->slot(static_cast<int>(rank_), 0) + peer * scratch();
+            peers_.read(rank, place.input.offset + first, read, bytes, running);
+            inputs_[peer] = read;
+        }
+        if (place.output.allocation == 0) continue;
+        outputs_[mapped++] = allocations_.address(rank, place.output) + first;
+    }
+    backends::reduce(inputs_, std::span(outputs_).first(mapped), block.end - block.begin,
+                     reduction(running));
+    for (std::size_t peer = 0; peer < ranks_; ++peer) {
+        if (peer == rank_ || announced(running, peer).details.output.allocation != 0) continue;
+        write_to(running, peer, first, running.output() + first, bytes);
+    }
 }
 
 // Chunk 0 has been staged and its phase waited for. The phase that tells that a chunk is reduced

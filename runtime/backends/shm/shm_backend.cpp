@@ -235,7 +235,11 @@ Offer ShmBackend::offer_memory(Running& running, Role role, const Extents& bytes
                           : locate({running.input(), bytes.input}, by_address, details.input);
         if (offer.input == MemoryKind::ordinary) return offer;
     }
-    if (role != Role::gives && bytes.output > tuning_.one_phase_bytes) {
+    const bool in_place = running.output() == running.input() && bytes.output == bytes.input;
+    if (role == Role::both && in_place) {
+        details.output = details.input;
+        offer.output = offer.input;
+    } else if (role != Role::gives && bytes.output > tuning_.one_phase_bytes) {
         offer.output = locate({running.output(), bytes.output}, by_address, details.output);
         if (offer.output == MemoryKind::ordinary) offer.output = MemoryKind::none;
     }

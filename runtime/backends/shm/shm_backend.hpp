@@ -80,6 +80,8 @@ private:
     void all_reduce(Running& running);
     void all_reduce_in_one_phase(Running& running);
     void all_reduce_direct(Running& running);
+    std::size_t scratch() const;
+    void reduce_block(const Running& running, Range block);
     void all_reduce_staged(Running& running);
     void stage_shares(const Running& running, std::size_t chunk);
     void reduce_share(const Running& running, std::size_t chunk);

@@ -19,10 +19,11 @@ struct Row {
 };
 // The first row that fits. Measured with ddp-bench; see docs/benchmarks.md.
 constexpr Row table[] = {
-    {false, 1 << 20, {8 * KiB, 128 * KiB, 1024 * MiB, 256 * KiB, 1 * MiB, 200}},
-    {true, 4, {16 * KiB, 256 * KiB, 1024 * MiB, 256 * KiB, 1 * MiB, 0}},
-    {true, 16, {16 * KiB, 256 * KiB, 1024 * MiB, 128 * KiB, 4 * MiB, 0}},
-    {true, 1 << 20, {16 * KiB, 128 * KiB, 1024 * MiB, 128 * KiB, 4 * MiB, 0}},
+    {false, 2, {8 * KiB, 128 * KiB, 1024 * MiB, 256 * KiB, 1 * MiB, 1 * MiB, 200}},
+    {false, 1 << 20, {8 * KiB, 128 * KiB, 1024 * MiB, 256 * KiB, 1 * MiB, 0, 200}},
+    {true, 4, {16 * KiB, 256 * KiB, 1024 * MiB, 256 * KiB, 1 * MiB, 0, 0}},
+    {true, 16, {16 * KiB, 256 * KiB, 1024 * MiB, 128 * KiB, 4 * MiB, 0, 0}},
+    {true, 1 << 20, {16 * KiB, 128 * KiB, 1024 * MiB, 128 * KiB, 4 * MiB, 0, 0}},
 };
 
 // Where two cores may have no cache in common, lines that one has just written come to the other
@@ -66,6 +67,7 @@ constexpr Field fields[] = {
     {"streaming_bytes", &Tuning::streaming_bytes},
     {"direct_bytes_min", &Tuning::direct_bytes_min},
     {"direct_bytes_max", &Tuning::direct_bytes_max},
+    {"direct_reduction_bytes_max", &Tuning::direct_reduction_bytes_max},
     {"spins", &Tuning::spins},
 };
 

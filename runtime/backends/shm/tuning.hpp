@@ -16,9 +16,10 @@ struct Tuning {
     // From here on the bytes staged for others go past the caches.
     std::uint64_t streaming_bytes;
     // Where one rank wants so many bytes of another, peers reach ordinary memory by its address,
-    // with no slot between; not in reductions.
+    // with no slot between.
     std::uint64_t direct_bytes_min;
-    std::uint64_t direct_bytes_max;  // 0: never
+    std::uint64_t direct_bytes_max;            // 0: never
+    std::uint64_t direct_reduction_bytes_max;  // likewise, in all_reduce
     // Polls with a pause before a waiting rank begins to yield its core.
     std::uint64_t spins;
     friend bool operator==(const Tuning&, const Tuning&) = default;
