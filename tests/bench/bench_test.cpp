@@ -162,6 +162,24 @@ TEST(Bench, PrintsEachRowAsAShareOfTheFloor) {
     }
 }
 
+TEST(Bench, MeasuresBareLoopsBesideTheRowsThatHaveOne) {
+    const Folder folder;
+    const auto has_bare = [&](const std::string& kind, const std::string& bytes,
+                              const std::string& path) {
+        const auto result =
+            bench(3, {kind, "--min-bytes", bytes, "--max-bytes", bytes, "--budget", "0.01",
+                      "--floor", "--path", path, "--json", folder.file("rows.json")});
+        EXPECT_EQ(result.exit_code, 0) << result.err;
+        const auto rows = rows_of(folder.file("rows.json"));
+        return rows.size() == 1 && rows[0].value("bare_us", 0.0) > 0;
+    };
+    EXPECT_TRUE(has_bare("broadcast", "1K", "user"));
+    EXPECT_TRUE(has_bare("scatter", "1K", "shared"));
+    EXPECT_TRUE(has_bare("all_reduce", "300K", "user"));
+    EXPECT_FALSE(has_bare("all_reduce", "300K", "shared"));
+    EXPECT_FALSE(has_bare("gather", "1K", "user"));
+}
+
 TEST(Bench, DrawsAWellFormedImage) {
     const Folder folder;
     const auto result = bench(

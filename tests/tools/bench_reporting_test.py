@@ -60,5 +60,29 @@ class Judgements(unittest.TestCase):
     def test_nothing_measured_is_not_met(self):
         self.assertFalse(reporting.judge("m", {"a": None}, 1).met)
 
+    def verdict(self, best, over):
+        measure = reporting.judge("m", {"a": 0.9, "b": 2.0}, 1, floors={"a": (best, over)})
+        self.assertFalse(measure.met)
+        return reporting.verdict_of(measure)
+
+    def test_at_the_floor_is_only_what_nobody_could_meet_and_is_near_it(self):
+        self.assertEqual(self.verdict(0.99, 1.1), "at the floor in 1 of 2")
+        self.assertEqual(self.verdict(0.99, 1.2), "**missed** in 1 of 2", "too far above it")
+        self.assertEqual(self.verdict(1.01, 1.1), "**missed** in 1 of 2", "it could be met")
+        self.assertEqual(self.verdict(0.99, None), "**missed** in 1 of 2")
+        self.assertEqual(self.verdict(None, 1.1), "**missed** in 1 of 2")
+
+    def test_what_is_met_stays_met_beside_a_floor(self):
+        measure = reporting.judge("m", {"a": 2.0}, 1, floors={"a": (0.5, 1.0)})
+        self.assertEqual(reporting.verdict_of(measure), "met")
+
+    def test_at_best_is_the_worst_rows(self):
+        floors = {"a": (3.0, 1.5), "b": (9.0, 1.0)}
+        measures = [reporting.judge("m", {"a": 2.0, "b": 5.0}, 1, floors=floors)]
+        self.assertEqual(measures[0].at_best, 3.0)
+        self.assertIn("| at best |", reporting.measures_table(measures)[0])
+        plain = [reporting.judge("m", {"a": 2.0}, 1)]
+        self.assertNotIn("at best", reporting.measures_table(plain)[0])
+
 
 unittest.main()

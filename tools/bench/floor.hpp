@@ -14,7 +14,7 @@
 //    The rate is that of the loop a = b = a + b (two reads, two writes) for what reduces, of memcpy
 //    for the rest, over as many bytes of traffic as the row has, divided evenly among the ranks.
 // Small rows stay in the cores' own caches in these loops, but not in a collective: there the floor
-// cannot be reached.
+// cannot be reached. For some of those rows bench/bare.hpp measures what can be.
 #pragma once
 
 #include "bench/layout.hpp"

@@ -1,4 +1,5 @@
 // ddp-bench: measures one collective over a range of sizes, prints nccl-tests' table.
+#include "bench/bare.hpp"
 #include "bench/bench_options.hpp"
 #include "bench/collective_case.hpp"
 #include "bench/floor.hpp"
@@ -65,7 +66,9 @@ Row measure_row(ddp::ProcessGroup& group, const Options& options, const Patterns
     row.p99_us = time.p99_us;
     row.iterations = time.iterations;
     if (options.check) row.wrong += one_case.count_wrong(time.last);
-    if (floor != nullptr) row.floor_us = floor->measure_us(options.kind, row.bytes);
+    if (floor == nullptr) return row;
+    row.floor_us = floor->measure_us(options.kind, row.bytes);
+    row.bare_us = measure_bare_us(group, options, row.bytes);
     return row;
 }
 

@@ -55,7 +55,7 @@ void Report::print_head() const {
     put_line(std::string("# ddp-bench ") + version() + ": " + title());
     for (const std::string& line : facts_.host) put_line("# " + line);
     put_line("#");
-    const char* const floor = options_.floor ? "   floor(us)   share" : "";
+    const char* const floor = options_.floor ? "   floor(us)   share    bare(us)" : "";
     put_line(format("#%11s  %12s  %8s  %10s  %4s  %10s  %10s  %11s  %11s  %6s%s", "size(B)",
                     "count", "type", "redop", "root", "time(us)", "p99(us)", "algbw(GB/s)",
                     "busbw(GB/s)", "#wrong", floor));
@@ -71,7 +71,8 @@ void Report::print(const Row& row) {
         format_time(row.p99_us).c_str(), row.algbw_gbs(), busbw_gbs(row), wrong.c_str());
     if (row.floor_us) {
         line +=
-            format("  %10s  %5.1f%%", format_time(*row.floor_us).c_str(), 100 * row.floor_share());
+            format("  %10s  %5.1f%%  %10s", format_time(*row.floor_us).c_str(),
+                   100 * row.floor_share(), row.bare_us ? format_time(*row.bare_us).c_str() : "-");
     }
     put_line(line);
     if (json_.is_open()) write_json(row);
@@ -90,6 +91,7 @@ void Report::write_json(const Row& row) {
         json_ << format(", \"floor_us\": %.4f, \"floor_share\": %.4f", *row.floor_us,
                         row.floor_share());
     }
+    if (row.bare_us) json_ << format(", \"bare_us\": %.4f", *row.bare_us);
     json_ << "}\n" << std::flush;
     if (!json_) throw SystemError("--json: cannot write " + options_.json, errno);
 }

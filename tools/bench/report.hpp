@@ -20,6 +20,7 @@ struct Row {
     int iterations = 0;
     std::int64_t wrong = 0;  // -1: not checked
     std::optional<double> floor_us;
+    std::optional<double> bare_us;  // bench/bare.hpp
 
     double algbw_gbs() const {
         return time_us > 0 ? static_cast<double>(bytes) / time_us / 1e3 : 0;

@@ -16,10 +16,17 @@ class Measure:
     met: bool
     rows: int
     missed: int
+    at_floor: int = 0  # neither met nor missed: nobody could meet these here
+    at_best: float = None  # of the worst row: what somebody at the floor would reach
 
 
-def judge(text, values, at_least=None, at_most=None, strictly=False):
-    """values: {where: number or None}."""
+# A row is at the floor when it takes no longer than this, over the floor that its run measured.
+AT_FLOOR = 1.15
+
+
+def judge(text, values, at_least=None, at_most=None, strictly=False, floors=None):
+    """values: {where: number or None}. floors: {where: (the value at the floor, our time over the
+    floor)}, either may be None."""
     known = {where: value for where, value in values.items() if value is not None}
     wanted = f">= {at_least:g}" if at_least is not None else f"<= {at_most:g}"
     if strictly:
@@ -34,8 +41,16 @@ def judge(text, values, at_least=None, at_most=None, strictly=False):
 
     pick = max if at_most is not None else min
     where = pick(known, key=known.get)
-    missed = sum(not good(value) for value in known.values())
-    return Measure(text, wanted, known[where], where, missed == 0, len(known), missed)
+    missed = [place for place, value in known.items() if not good(value)]
+    floors = floors or {}
+
+    def is_at_floor(place):
+        best, over = floors.get(place, (None, None))
+        return best is not None and over is not None and over <= AT_FLOOR and not good(best)
+
+    at_floor = sum(map(is_at_floor, missed))
+    return Measure(text, wanted, known[where], where, not missed, len(known),
+                   len(missed) - at_floor, at_floor, floors.get(where, (None, None))[0])
 
 
 def number(value, digits=3):
@@ -55,22 +70,28 @@ def table(head, rows):
     return lines + ["| " + " | ".join(row) + " |" for row in rows]
 
 
+def verdict_of(measure):
+    if measure.worst is None:
+        return "not measured"
+    parts = [f"{words} in {count} of {measure.rows}"
+             for words, count in (("**missed**", measure.missed), ("at the floor", measure.at_floor))
+             if count]
+    return ", ".join(parts) or "met"
+
+
 def measures_table(measures):
-    rows = []
-    for measure in measures:
-        verdict = "met" if measure.met else f"**missed** in {measure.missed} of {measure.rows}"
-        if measure.worst is None:
-            verdict = "not measured"
-        rows.append([measure.text, measure.wanted, factor(measure.worst) + f" ({measure.where})",
-                     verdict])
-    return table(["what", "wanted", "worst", "verdict"], rows)
+    """With the column `at best` where any measure has such a value."""
+    floors = any(measure.at_best is not None for measure in measures)
+    rows = [[measure.text, measure.wanted, factor(measure.worst) + f" ({measure.where})",
+             *([factor(measure.at_best)] if floors else []), verdict_of(measure)]
+            for measure in measures]
+    return table(["what", "wanted", "worst", *(["at best"] if floors else []), "verdict"], rows)
 
 
 def print_measures(measures):
     for measure in measures:
-        verdict = "-" if measure.worst is None else "met" if measure.met else "MISSED"
-        print(f"{verdict:6}", measure.text, measure.wanted + ":",
-              factor(measure.worst), f"({measure.where})")
+        print(f"{measure.text} {measure.wanted}:", factor(measure.worst), f"({measure.where}),",
+              f"at best {factor(measure.at_best)}:", verdict_of(measure).replace("*", ""))
 
 
 def marks(name):

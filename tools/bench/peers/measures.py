@@ -15,51 +15,52 @@ def name_of(size):
 
 
 def make_measures(results):
-    def reduce_ratios(ranks, peer, ours, low=0, high=1 << 60):
-        return {name_of(size): results.ratio(("all_reduce", ranks, "float32", size), peer, ours)
+    def judge_ratios(text, keys, peer, ours, wanted, **how):
+        """keys: {name: key of results}."""
+        return judge(text, {name: results.ratio(key, peer, ours) for name, key in keys.items()},
+                     wanted, floors={name: results.at_floor(key, peer, ours)
+                                     for name, key in keys.items()}, **how)
+
+    def sizes(ranks, low=0, high=1 << 60):
+        return {name_of(size): ("all_reduce", ranks, "float32", size)
                 for size in results.sizes("all_reduce", ranks) if low <= size <= high}
 
     def over_floor(ranks, low):
-        return {name_of(size): results.over_floor(("all_reduce", ranks, "float32", size))
-                for size in results.sizes("all_reduce", ranks) if size >= low}
+        return {name: results.over_floor(key) for name, key in sizes(ranks, low).items()}
 
     two = "2 ranks, all_reduce"
+    user, shared = "ddp user", "ddp shared"
     measures = [
-        judge(f"{two}, user: best MPI / ours, every size", reduce_ratios(2, MPI, "ddp user"), 1,
-              strictly=True),
-        judge(f"{two}, user: best MPI / ours, from 32 KiB",
-              reduce_ratios(2, MPI, "ddp user", 32 * K), 1.5),
-        judge(f"{two}, user: Gloo / ours, every size", reduce_ratios(2, "Gloo", "ddp user"), 5),
-        judge(f"{two}, shared: best MPI / ours, 32 KiB to 8 MiB",
-              reduce_ratios(2, MPI, "ddp shared", 32 * K, 8 * M), 4),
-        judge(f"{two}, shared: best MPI / ours, from 64 MiB",
-              reduce_ratios(2, MPI, "ddp shared", 64 * M), 3),
-        judge(f"{two}, shared: Gloo / ours, every size", reduce_ratios(2, "Gloo", "ddp shared"),
-              10),
+        judge_ratios(f"{two}, user: best MPI / ours, every size", sizes(2), MPI, user, 1,
+                     strictly=True),
+        judge_ratios(f"{two}, user: best MPI / ours, from 32 KiB", sizes(2, 32 * K), MPI, user, 1.5),
+        judge_ratios(f"{two}, user: Gloo / ours, every size", sizes(2), "Gloo", user, 5),
+        judge_ratios(f"{two}, shared: best MPI / ours, 32 KiB to 8 MiB", sizes(2, 32 * K, 8 * M),
+                     MPI, shared, 4),
+        judge_ratios(f"{two}, shared: best MPI / ours, from 64 MiB", sizes(2, 64 * M), MPI, shared,
+                     3),
+        judge_ratios(f"{two}, shared: Gloo / ours, every size", sizes(2), "Gloo", shared, 10),
         judge(f"{two}, shared: ours / floor, from 64 MiB", over_floor(2, 64 * M), at_most=1.25),
     ]
     for ranks in (4, 8):
         many = f"{ranks} ranks, all_reduce"
-        middle = reduce_ratios(ranks, MPI, "ddp user", M, M)
-        middle |= reduce_ratios(ranks, MPI, "ddp user", 64 * M, 64 * M)
         measures += [
-            judge(f"{many}, user: best MPI / ours, every size",
-                  reduce_ratios(ranks, MPI, "ddp user"), 1, strictly=True),
-            judge(f"{many}, user: best MPI / ours, 1 MiB and 64 MiB", middle, 1.8),
-            judge(f"{many}, shared: best MPI / ours, 1 MiB",
-                  reduce_ratios(ranks, MPI, "ddp shared", M, M), 3.5),
-            judge(f"{many}, shared: best MPI / ours, from 64 MiB",
-                  reduce_ratios(ranks, MPI, "ddp shared", 64 * M), 4.5),
+            judge_ratios(f"{many}, user: best MPI / ours, every size", sizes(ranks), MPI, user, 1,
+                         strictly=True),
+            judge_ratios(f"{many}, user: best MPI / ours, 1 MiB and 64 MiB",
+                         sizes(ranks, M, M) | sizes(ranks, 64 * M, 64 * M), MPI, user, 1.8),
+            judge_ratios(f"{many}, shared: best MPI / ours, 1 MiB", sizes(ranks, M, M), MPI, shared,
+                         3.5),
+            judge_ratios(f"{many}, shared: best MPI / ours, from 64 MiB", sizes(ranks, 64 * M), MPI,
+                         shared, 4.5),
             judge(f"{many}, shared: ours / floor, from 64 MiB", over_floor(ranks, 64 * M),
                   at_most=1.5),
         ]
-    for ours in ("ddp user", "ddp shared"):
-        others = {f"{kind}, {name_of(size)}":
-                  results.ratio((kind, 2, "float32", size), MPI, ours)
-                  for kind in OTHERS for size in results.sizes(kind, 2)}
-        path = ours.split()[1]
-        measures.append(judge(f"2 ranks, the other collectives, {path}: best MPI / ours", others, 1))
-    for ours in ("ddp user", "ddp shared"):
+    others = {f"{kind}, {name_of(size)}": (kind, 2, "float32", size)
+              for kind in OTHERS for size in results.sizes(kind, 2)}
+    measures += [judge_ratios(f"2 ranks, the other collectives, {ours.split()[1]}: best MPI / ours",
+                              others, MPI, ours, 1) for ours in (user, shared)]
+    for ours in (user, shared):
         halves = {f"{dtype}, {name_of(size)}": results.element_rate(dtype, size, ours)
                   for dtype in ("float16", "bfloat16")
                   for size in results.sizes("all_reduce", 2, dtype)}

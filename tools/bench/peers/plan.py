@@ -60,6 +60,18 @@ def contestant(label, tools, group, cores):
     return Contestant(label, command, environment, label.startswith("ddp "))
 
 
+def measures_floor(label, group):
+    """Whether ddp-bench measures the host beside these rows: it takes longer than they do."""
+    if group.dtype != "float32":
+        return False
+    if group.sizes == [K]:
+        return group.collective in ("broadcast", "scatter")
+    if label == "ddp shared":
+        return group.sizes[0] >= M
+    large_crowd = group.ranks > 2 and group.sizes[0] > M
+    return group.collective == "all_reduce" and group.sizes[0] >= M and not large_crowd
+
+
 def driver_options(label, group, json_file):
     """The words after the driver."""
     words = [group.collective, "--iters", group.iters, "--budget", str(group.budget)]
@@ -72,7 +84,7 @@ def driver_options(label, group, json_file):
     words += ["--min-bytes", str(group.sizes[0]), "--max-bytes", str(group.sizes[-1]), "--factor",
               str(factor), "--path", label.split()[1], "--backend", "shm", "--dtype", group.dtype,
               "--json", json_file]
-    if label == "ddp shared" and group.dtype == "float32" and group.sizes[0] >= M:
+    if measures_floor(label, group):
         words.append("--floor")
     return words
 

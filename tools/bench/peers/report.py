@@ -4,11 +4,12 @@ run.py wrote. Every number and every verdict is computed from the rows."""
 import collections
 import os
 import sys
+from statistics import median
 
 from chart import write_chart
 from host import describe_host
 from measures import OTHERS, make_measures, name_of
-from reporting import factor, measures_table, number, print_measures, table, write_section
+from reporting import AT_FLOOR, factor, measures_table, number, print_measures, table, write_section
 from results import MPI, Results
 
 
@@ -30,6 +31,12 @@ def head_of(results, facts):
         "tuned. With more ranks than cores Open MPI runs with `--oversubscribe`, so it yields.",
         "- *floor*: the traffic that no algorithm avoids, at the memory rate that the same process "
         "measured (tools/bench/floor.hpp).",
+        "- *at best*: of the worst row, the ratio of somebody who takes no longer than the row's "
+        "floor, or than bare loops that move the same data between these processes and do nothing "
+        "else (tools/bench/bare.hpp; our own time, where it is less), whichever is more; measured "
+        "in the same process. *At the "
+        f"floor* is a row that misses what is wanted, as it would at best, and takes at most "
+        f"{AT_FLOOR} of that time.",
         f"- Wrong elements, over all rows of all contestants: {results.wrong}.", "",
         "![bus bandwidth](benchmarks.svg)", "",
     ]
@@ -85,6 +92,23 @@ def other_tables(results):
     return lines
 
 
+def bare_table(results):
+    lines = ["### Bare loops beside ours", ""]
+    rows = []
+    for key in sorted(results.cells):
+        for ours in ("ddp user", "ddp shared"):
+            bares = [row["bare_us"] for row in results.cells[key][ours].values()
+                     if "bare_us" in row]
+            if not bares:
+                continue
+            kind, ranks, _, size = key
+            bare, time = median(bares), results.time(key, ours)
+            rows.append([kind, str(ranks), name_of(size), ours.split()[1], number(time),
+                         number(bare), factor(time / bare)])
+    return lines + table(["collective", "ranks", "bytes", "path", "us", "bare us", "us / bare"],
+                         rows) + [""]
+
+
 def problems_of(results):
     lines = ["### Runs that were left out", ""]
     if not results.problems:
@@ -101,7 +125,8 @@ def main():
     results = Results(rows)
     measures = make_measures(results)
     lines = head_of(results, results.facts) + ["### Measures", "", *measures_table(measures), ""]
-    lines += reduce_tables(results) + other_tables(results) + problems_of(results)
+    lines += reduce_tables(results) + other_tables(results) + bare_table(results)
+    lines += problems_of(results)
     write_section(os.path.join(docs, "benchmarks.md"), "collectives", lines)
     write_chart(results, os.path.join(docs, "benchmarks.svg"))
     print_measures(measures)

@@ -60,6 +60,21 @@ class Results:
         floors = [row["floor_us"] for row in rows if "floor_us" in row]
         return median(floors) if floors else None
 
+    def bounds(self, key, ours):
+        """Round -> the least time of such a row, as its own run measured it: of its traffic, or of
+        the bare loop of its path, whichever is more. A bare loop that took longer than we is none."""
+        rows = self.cells.get(key, {}).get(ours, {})
+        bounds = {number: max(row.get("floor_us", 0), min(row.get("bare_us", 0), row["time_us"]))
+                  for number, row in rows.items()}
+        return {number: bound for number, bound in bounds.items() if bound > 0}
+
+    def at_floor(self, key, peer, ours):
+        """What ratio() would be for somebody at the bound, and our time over it."""
+        bounds, a, b = self.bounds(key, ours), self.times(key, peer), self.times(key, ours)
+        best = [a[number] / bounds[number] for number in a.keys() & bounds.keys()]
+        over = [b[number] / bounds[number] for number in b.keys() & bounds.keys()]
+        return median(best) if best else None, median(over) if over else None
+
     def element_rate(self, dtype, size, ours):
         """Elements a second, over those of float32."""
         half = self.times(("all_reduce", 2, dtype, size), ours)
