@@ -93,7 +93,9 @@ check() {
         log=
         return 1
     fi
-    add_row "$name" "passed" "$(figure_of "$log" "$figure")" "$wanted"
+    figure=$(figure_of "$log" "$figure")
+    if [ "$figure" = – ]; then add_row "$name" "failed" "it printed something else" "$wanted"; return 1; fi
+    add_row "$name" "passed" "$figure" "$wanted"
 }
 
 # As check, but of a command that has run: judges a number in its log. at_least or at_most.
@@ -161,11 +163,11 @@ run_checks() {
     judge "its accuracy" "$accuracy" at_least 0.95 ""
     check "03_train_digits --device cuda, 2 ranks on one GPU" "the same weights" 's/^(the same weights.*)/\1/p' 60 \
         bash -c "$same_weights" "$bin"
-    check "04_data_parallel --device cuda" "runs" "s/^(Let's use .*)/\1/p" 60 "$bin/04_data_parallel" --device cuda
-    check "05_ddp_tutorial --device cuda" "runs" 's/^(Outside: .*)/\1/p' 60 \
-        "$bin/ddp-launch" --nproc-per-node=1 "$bin/05_ddp_tutorial" --device cuda
-    check "06_move_tensors --device cuda, 256 MiB" "runs" 's/^(256 MiB .*)/\1/p' 90 "$bin/06_move_tensors" --device cuda
-    check "07_two_devices --device cuda" "runs" 's/^(step 500 .*)/\1/p' 60 "$bin/07_two_devices" --device cuda
+    check "04_data_parallel --device cuda" "a batch of 10" 's/^(Outside: input size \[10, 5\] .*)/\1/p' 60 "$bin/04_data_parallel" --device cuda
+    check "05_ddp_tutorial --device cuda" "a batch of 30" 's/^(Outside: input size \[30, 5\] .*)/\1/p' 60 \
+        "$bin/ddp-launch" --nproc-per-node=gpu "$bin/05_ddp_tutorial" --device cuda
+    check "06_move_tensors --device cuda, 256 MiB" "its table" 's/^(256 MiB .*)/\1/p' 90 "$bin/06_move_tensors" --device cuda
+    check "07_two_devices --device cuda" "loss 0.0410" 's/^(step 500 loss 0.04.*)/\1/p' 60 "$bin/07_two_devices" --device cuda
     for program in cuda_device_test cuda_group_test; do
         check "compute-sanitizer, $program" "no error" 's/.*(ERROR SUMMARY: .*)/\1/p' 120 \
             compute-sanitizer --error-exitcode 9 "$bin/$program" "--gtest_filter=-*Petabyte*:*NamesCall*"

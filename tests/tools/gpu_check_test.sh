@@ -25,9 +25,10 @@ for program in cuda_device_test cuda_group_test; do stand_in "$work/bundle/bin/$
 for program in 03_train_digits 09_cuda_digits; do
     stand_in "$work/bundle/bin/$program" 'echo "rank 0 of 1: accuracy 0.9777 weights 00"'
 done
-for program in 04_data_parallel 05_ddp_tutorial 06_move_tensors 07_two_devices; do
-    stand_in "$work/bundle/bin/$program" 'echo "256 MiB 1 2"'
-done
+stand_in "$work/bundle/bin/04_data_parallel" 'echo "Outside: input size [10, 5] output_size [10, 2]"'
+stand_in "$work/bundle/bin/05_ddp_tutorial" 'echo "Outside: input size [30, 5] output_size [30, 2]"'
+stand_in "$work/bundle/bin/06_move_tensors" 'echo "256 MiB 1 2"'
+stand_in "$work/bundle/bin/07_two_devices" 'echo "step 500 loss 0.0410"'
 stand_in "$work/bundle/bin/ddp-bench" 'echo "     1048576        262144   float32         sum    -1      12.500       0.2     6.6        0.000       0"'
 stand_in "$work/bundle/bin/ddp-gpu-cost" 'echo "{\"nccl\": \"2.28.9\"}"; echo "{\"over_us\": 2.50}"; echo "{\"share\": 0.910}"'
 stand_in "$work/bundle/bin/ddp-launch" 'while [[ $1 == --?* ]]; do shift; done
@@ -42,14 +43,17 @@ grep -q 'A card, 600.1' "$work/results.md" || fail "does not name the card"
 
 stand_in "$work/bundle/bin/ddp-gpu-cost" 'echo "{\"nccl\": \"2.28.9\"}"; echo "{\"over_us\": 7.50}"; echo "{\"share\": 0.910}"'
 stand_in "$work/bundle/bin/cuda_group_test" 'echo "[  FAILED  ] A.B"; exit 1'
+stand_in "$work/bundle/bin/07_two_devices" 'echo "step 500 loss 4.5616"'
 [ "$(DIFFER=1 status_of)" = 1 ] || fail "is content with failures"
+row "07_two_devices" | grep -q '| failed | it printed something else' || fail "takes any output"
+stand_in "$work/bundle/bin/07_two_devices" 'echo "step 500 loss 0.0410"'
 row "03_train_digits --device cuda, 2 ranks" | grep -q '| failed |' || fail "takes different weights for the same"
 row "from call to kernel" | grep -q '| missed | 7.50 us |' || fail "does not miss"
 row "tests: group" | grep -q '| failed | exit code 1: .*A.B' || fail "does not say what failed"
 
 rm "$work/bundle/bin/09_cuda_digits" "$work/path/compute-sanitizer"
 stand_in "$work/bundle/bin/cuda_group_test" 'echo "[  PASSED  ] 7 tests."'
-stand_in "$work/bundle/bin/ddp-gpu-cost" 'echo "{\"over_us\": 2}"; echo "{\"share\": 0.9}"'
+stand_in "$work/bundle/bin/ddp-gpu-cost" 'echo "{\"nccl\": \"2.28.9\"}"; echo "{\"over_us\": 2}"; echo "{\"share\": 0.9}"'
 [ "$(status_of)" = 3 ] || fail "is content although a program is missing"
 row "09_cuda_digits" | grep -q '| not run | there is no 09_cuda_digits' || fail "does not say what is missing"
 grep -A 1 -F "| 09_cuda_digits" "$work/results.md" | tail -n 1 | grep -q 'its accuracy | not run' || fail "judges another program's accuracy"
