@@ -141,7 +141,7 @@ void CollectiveQueue::run_alone(std::unique_lock<QueueLock>& lock) noexcept {
         return finish(operation, std::move(error));
     }
     operation.completed_.store(true, std::memory_order_release);
-    // From here on the queue may be gone.
+    // The operation may be gone by now; the queue is not while running_ is set.
     running_.store(false, std::memory_order_release);
 }
 
