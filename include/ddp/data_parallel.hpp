@@ -48,11 +48,13 @@ public:
     // The gradients of forward's outputs, tensor by tensor, anywhere. Each replica that took part
     // in the last forward runs backward on its rows of them; then their gradients are added into
     // the module's in the order that Replicas::add_gradients says. They accumulate, as in PyTorch.
-    // Returns what the module's backward returns, gathered.
+    // Returns what the module's backward returns, gathered. Throws UsageError when forward returned
+    // no tensor: for numbers there are forward_loss and backward_loss.
     template <class... Gradients>
     requires BackwardsFrom<Net, Gradients...>
     auto backward(const Gradients&... gradients) {
         data_parallel::require_forward(active_);
+        data_parallel::require_tensors(output_rows_);
         const std::tuple<Gradients...> whole(gradients...);
         const auto parts = data_parallel::scatter_rows(whole, data_parallel::tensors_of(whole),
                                                        output_rows_, devices().first(active_));
@@ -65,7 +67,8 @@ public:
     // The loss computed where the output is, so that one number a replica is gathered and
     // output_device needs no more memory than the others. Calls loss(output, target, rows) ->
     // LossShare for each replica, on its thread: its output, its rows of the targets, and how many
-    // rows the whole batch has. Returns the sum over replicas: the loss of the batch.
+    // rows the whole batch has. It is called on several threads at once and changes nothing that
+    // they share. Returns the sum over replicas: the loss of the batch.
     template <class Loss, class... Inputs>
     double forward_loss(const Loss& loss, const Tensor& targets, const Inputs&... inputs) {
         using Part = std::tuple<std::decay_t<Inputs>...>;
@@ -104,7 +107,7 @@ private:
         : module_(module),
           copy_parameters_(options.copy_parameters),
           output_device_(places.output),
-          replicas_(replicate(module, std::span<const Device>(places.devices))) {}
+          replicas_(module, places.devices) {}
 
     void start_forward(std::size_t replicas) {
         active_ = 0;

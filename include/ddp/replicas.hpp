@@ -27,7 +27,9 @@ DDP_API void require_replica_on(const ModuleState& replica, const Device& wanted
 DDP_API void copy_parameters(const ModuleState& source, const ModuleState& replica);
 DDP_API void copy_buffers(const ModuleState& source, const ModuleState& replica);
 DDP_API void zero_gradients(const ModuleState& replica);
-// Adds up those of every shares-th parameter from `share` on, in the first state.
+// Adds up those of every shares-th parameter from `share` on, in the first state. Parameters
+// without a gradient (data == nullptr: frozen) are left out; in the first state frozen means in
+// all.
 DDP_API void add_gradients(std::span<const ModuleState> replicas, std::size_t share,
                            std::size_t shares);
 
@@ -39,7 +41,7 @@ DDP_API void add_gradients(std::span<const ModuleState> replicas, std::size_t sh
 template <Module Net>
 class Replicas {
 public:
-    // See replicate().
+    // As replicate(), but the copies get parameters and buffers at their first update() only.
     Replicas(Net& source, std::vector<Device> devices) : source_(source), threads_(devices) {
         check_source();
         for (std::size_t i = 1; i < devices.size(); ++i) {
@@ -120,11 +122,14 @@ private:
     std::uint64_t version_ = 1;
 };
 
-// Calls module.replicate() for each device but the first; parameters and buffers are copied by
-// update(). Throws UsageError for a parameter or buffer of the module that is not on devices[0].
+// Calls module.replicate() for each device but the first, and copies parameters and buffers, so
+// that parallel_apply can follow; after a change of the module's it follows parameters_changed()
+// and update(). Throws UsageError for a parameter or buffer that is not on devices[0].
 template <Module Net>
 Replicas<Net> replicate(Net& module, std::span<const Device> devices) {
-    return {module, {devices.begin(), devices.end()}};
+    Replicas<Net> replicas{module, {devices.begin(), devices.end()}};
+    replicas.update(replicas.size());
+    return replicas;
 }
 
 // replicas[i].forward(the members of inputs[i]), all at once. As DeviceThreads::run.

@@ -73,6 +73,7 @@ DDP_API std::vector<std::vector<Tensor>> cut(std::span<const Tensor> tensors, co
                                              std::span<const Device> devices);
 DDP_API Tensor join(std::span<const Tensor> pieces, const Device& device);
 DDP_API void require_equal_sizes(std::span<const std::vector<Tensor>> parts);
+DDP_API void require_tensors(const Rows& output);  // UsageError when forward returned none
 
 template <class T>
 Rows rows_of(const std::vector<T>& parts) {

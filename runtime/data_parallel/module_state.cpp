@@ -61,7 +61,14 @@ void copy(const std::string& source_name, const TensorView& source, const std::s
     copy_elements(source, replica);
 }
 
+bool is_frozen(const Parameter& parameter) { return parameter.grad.data == nullptr; }
+
 void require_gradient(const Parameter& parameter) {
+    if (is_frozen(parameter)) {
+        throw UsageError("DataParallel: parameter " + describe(parameter.name, parameter.value) +
+                         " of a replica has no gradient, but the module's has one; replicate() has "
+                         "to freeze what the module freezes, and nothing else");
+    }
     if (parameter.grad.shape == parameter.value.shape &&
         parameter.grad.dtype == parameter.value.dtype) {
         return;
@@ -128,6 +135,7 @@ void copy_buffers(const ModuleState& source, const ModuleState& replica) {
 
 void zero_gradients(const ModuleState& replica) {
     for (const Parameter& parameter : replica.parameters) {
+        if (is_frozen(parameter)) continue;
         require_gradient(parameter);
         device::set_zero(parameter.grad);
     }
@@ -136,6 +144,7 @@ void zero_gradients(const ModuleState& replica) {
 void add_gradients(std::span<const ModuleState> replicas, std::size_t share, std::size_t shares) {
     const auto& source = replicas.front().parameters;
     for (std::size_t p = share; p < source.size(); p += shares) {
+        if (is_frozen(source[p])) continue;
         std::vector<TensorView> gradients;
         for (const ModuleState& replica : replicas) {
             require_same_count("parameters", source.size(), replica.parameters.size());

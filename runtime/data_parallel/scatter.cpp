@@ -92,6 +92,13 @@ void require_equal_sizes(std::span<const std::vector<Tensor>> parts) {
     }
 }
 
+void require_tensors(const Rows& output) {
+    if (!output.empty()) return;
+    throw UsageError(
+        "DataParallel: backward needs an output, but the last forward returned no tensor; for "
+        "losses as numbers call forward_loss, and after it backward_loss");
+}
+
 std::vector<std::vector<Tensor>> cut(std::span<const Tensor> tensors, const Rows& rows,
                                      std::span<const Device> devices) {
     if (tensors.size() != rows.size()) {

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <iterator>
+#include <span>
 #include <sstream>
 #include <string>
 #include <tuple>
@@ -164,6 +165,23 @@ TEST_F(DataParallel, CopiesParametersOnlyWhenToldThatTheyChanged) {
     }
 }
 
+TEST_F(DataParallel, ReplicatesWhatCanBeAppliedAtOnce) {
+    LinearModel module = make_model();
+    LinearModel alone = make_model();
+    const auto devices = first_cpus(3);
+    auto replicas = replicate(module, std::span<const Device>(devices));
+    const Tensor batch = randn({7, inputs}, 3);
+    const auto parts = scatter(std::tuple(batch), devices);
+    const auto apply = [&] {
+        return parallel_apply(replicas, std::span<const std::tuple<Tensor>>(parts));
+    };
+    EXPECT_TRUE(equal(gather(apply(), cpu(0)), alone.forward(batch)));
+    module.weight.as<float>()[0] = alone.weight.as<float>()[0] = 2;
+    replicas.parameters_changed();
+    replicas.update(parts.size());
+    EXPECT_TRUE(equal(gather(apply(), cpu(0)), alone.forward(batch)));
+}
+
 // Two inputs and a number in, a tuple out; two gradients back.
 class Pair {
 public:
@@ -192,6 +210,25 @@ TEST_F(DataParallel, PassesSeveralInputsAndGradients) {
     EXPECT_TRUE(equal(pair.rows, a.narrow(0, {0, 4})));
     EXPECT_EQ(pair.scalar.shape(), Shape{});
     EXPECT_EQ(pair.scalar.item<float>(), 4);
+}
+
+TEST_F(DataParallel, LeavesOutFrozenParameters) {
+    LinearModel wrapped = make_model();
+    LinearModel alone = make_model();
+    wrapped.parameters()[1].grad = {};  // the replicas' have one, which stays theirs
+    ddp::DataParallel model{wrapped, {.device_ids = {0, 1, 2}}};
+    const Tensor batch = randn({9, inputs}, 3);
+    const Tensor gradient = randn({9, outputs}, 4);
+    model.forward(batch);
+    model.backward(gradient);
+    alone.forward(batch);
+    alone.backward(gradient);
+    const Tolerance rounding{.relative = 1e-5, .absolute = 1e-5};
+    EXPECT_TRUE(allclose(wrapped.weight_grad, alone.weight_grad, rounding));
+    alone.bias_grad = zeros_like(alone.bias_grad);  // of replica 0's rows alone, by the module
+    alone.forward(batch.narrow(0, {0, 3}));
+    alone.backward(gradient.narrow(0, {0, 3}));
+    EXPECT_TRUE(allclose(wrapped.bias_grad, alone.bias_grad, rounding));
 }
 
 TEST_F(DataParallel, GivesTheModuleAndPrintsIt) {

@@ -150,6 +150,28 @@ TEST_F(DataParallelMisuse, NamesDevicesThatThereAreNot) {
                 ThrowsMessage<UsageError>(HasSubstr("output_device has 7")));
 }
 
+TEST_F(DataParallelMisuse, NamesAParameterThatOnlyAReplicaFreezes) {
+    struct FreezesReplicas {
+        std::span<Parameter> parameters() { return parameters_; }
+        FreezesReplicas replicate(const Device& device) const {
+            const Tensor there = on(device.index);
+            return {there, {{"fc.bias", there, {}}}};
+        }
+        Tensor forward(const Tensor& x) const { return x; }
+        void backward(const Tensor&) const {}
+        Tensor value_ = on(0);
+        std::vector<Parameter> parameters_{{"fc.bias", value_, value_}};
+    };
+    FreezesReplicas module;
+    ddp::DataParallel model{module};
+    model.forward(zeros({6, 1}));
+    EXPECT_THAT(
+        [&] {
+            model.backward(zeros({6, 1}));
+        },
+        ThrowsMessage<UsageError>(HasSubstr("'fc.bias' [2] float32 of a replica has no gradient")));
+}
+
 TEST_F(DataParallelMisuse, RefusesGradientsThatAreNotTheOutputs) {
     LinearModel module{5, 2, cpu(0)};
     ddp::DataParallel model{module};
@@ -159,6 +181,32 @@ TEST_F(DataParallelMisuse, RefusesGradientsThatAreNotTheOutputs) {
             model.backward(zeros({29, 2}));
         },
         ThrowsMessage<UsageError>(AllOf(HasSubstr("30 rows are needed"), HasSubstr("[29, 2]"))));
+}
+
+// A module whose output is a number, or a list that holds nothing.
+template <class Output>
+class WithoutTensors {
+public:
+    std::span<Parameter> parameters() { return {}; }
+    WithoutTensors replicate(const Device&) const { return {}; }
+    Output forward(const Tensor&) const { return {}; }
+    void backward() const { FAIL() << "there is nothing to go back from"; }
+};
+
+template <class Output>
+void expect_no_way_back() {
+    WithoutTensors<Output> module;
+    ddp::DataParallel model{module};
+    model.forward(zeros({6, 1}));
+    EXPECT_THAT([&] { model.backward(); },
+                ThrowsMessage<UsageError>(
+                    AllOf(HasSubstr("the last forward returned no tensor"),
+                          HasSubstr("call forward_loss, and after it backward_loss"))));
+}
+
+TEST_F(DataParallelMisuse, HasNothingToGoBackFromWithoutATensorInTheOutput) {
+    expect_no_way_back<double>();
+    expect_no_way_back<std::vector<Tensor>>();
 }
 
 TEST_F(DataParallelMisuse, NamesTheReplicaThatFailedAndGoesOnAfterwards) {
