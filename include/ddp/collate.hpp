@@ -72,7 +72,9 @@ namespace data {
 
 template <class Batch>
 void pin(Batch& batch) {
-    if constexpr (requires { batch = std::as_const(batch).pin_memory(); }) {  // a Tensor, too
+    if constexpr (std::is_same_v<Batch, Tensor>) {
+        if (batch.device().type == DeviceType::cpu) batch = batch.pin_memory();
+    } else if constexpr (requires { batch = std::as_const(batch).pin_memory(); }) {
         batch = std::as_const(batch).pin_memory();
     } else if constexpr (is_vector<Batch>) {
         if constexpr (std::is_class_v<typename Batch::value_type>) {

@@ -66,7 +66,8 @@ public:
     [[nodiscard]] DDP_API Tensor to(const Device& device) const;
     [[nodiscard]] DDP_API Tensor to(DType dtype) const;
     [[nodiscard]] DDP_API Tensor to(const Device& device, DType dtype) const;
-    // A copy in memory of the host that GPUs read and write without a detour. Needs a GPU.
+    // A copy in memory of the host that GPUs read and write without a detour. Needs a GPU. Throws
+    // UsageError for a tensor on a GPU; one on a virtual CPU device stays there.
     [[nodiscard]] DDP_API Tensor pin_memory() const;
     [[nodiscard]] DDP_API Tensor clone() const;  // the same in memory of its own
 

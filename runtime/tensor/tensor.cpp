@@ -33,7 +33,11 @@ Tensor Tensor::to(const Device& where, DType dtype_) const {
 }
 
 Tensor Tensor::pin_memory() const {
-    return ddp::clone(view_, {.device = Device{}, .pinned = true});
+    if (device().type != DeviceType::cpu) {
+        throw UsageError("pin_memory: the tensor is on " + to_string(device()) +
+                         ", and only memory of the host can be pinned; move it to the CPU first");
+    }
+    return ddp::clone(view_, {.device = device(), .pinned = true});
 }
 
 Tensor Tensor::clone() const { return ddp::clone(view_); }

@@ -93,6 +93,21 @@ TEST_F(TensorOnGpu, PinnedMemoryIsTheHosts) {
     EXPECT_THROW(static_cast<void>(empty({1}, {.device = gpu, .pinned = true})), UsageError);
 }
 
+TEST_F(TensorOnGpu, OnlyTheHostsMemoryIsPinnedAndItStaysOnItsDevice) {
+    try {
+        static_cast<void>(ones({10}, {.device = gpu}).pin_memory());
+        ADD_FAILURE() << "it is on the GPU";
+    } catch (const UsageError& error) {
+        EXPECT_THAT(error.what(), HasSubstr("pin_memory: the tensor is on cuda:0"));
+    }
+    ::setenv("DDP_CPU_DEVICES", "2", 1);
+    const Device second{DeviceType::cpu, 1};
+    const Tensor pinned = ones({10}, {.device = second}).pin_memory();
+    ::unsetenv("DDP_CPU_DEVICES");
+    EXPECT_EQ(pinned.device(), second);
+    EXPECT_EQ(api.allocated(), 40U);
+}
+
 TEST_F(TensorOnGpu, PinnedMemoryNeedsAGpu) {
     api.set_reason("no driver");
     try {
