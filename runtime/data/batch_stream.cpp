@@ -4,13 +4,26 @@
 
 #include <ddp/error.hpp>
 
+#include "base/background_thread.hpp"
+#include "tensor/device_api.hpp"
+
 #include <algorithm>
 #include <exception>
 #include <string>
-#include <system_error>
 #include <utility>
 
 namespace ddp::data {
+
+namespace {
+
+// Pinned memory is made by the current GPU's context: without one of its own a thread would open
+// another context on the first GPU. A DeviceScope on a GPU makes that one current anyway.
+int gpu_of_workers(const DataLoaderOptions& options) {
+    if (options.workers == 0 || !options.pin_memory) return -1;
+    return device::device_api().current();
+}
+
+}  // namespace
 
 std::span<const std::size_t> BatchPlan::batch(std::size_t number) const {
     const std::size_t part_size = order.size() / parts;
@@ -22,6 +35,8 @@ std::span<const std::size_t> BatchPlan::batch(std::size_t number) const {
 BatchStream::Impl::Impl(BatchPlan plan, const DataLoaderOptions& options, PrepareBatch prepare)
     : plan_(std::move(plan)),
       prepare_(std::move(prepare)),
+      device_(DeviceScope::current()),
+      gpu_(gpu_of_workers(options)),
       queue_(plan_.num_batches,
              std::clamp<std::size_t>(std::max(options.prefetch_batches, options.workers), 1,
                                      std::max<std::size_t>(plan_.num_batches, 1))) {
@@ -33,13 +48,18 @@ BatchStream::Impl::~Impl() { join_threads(); }
 void BatchStream::Impl::start_threads(std::size_t workers) {
     try {
         threads_.reserve(workers);
-        while (threads_.size() < workers) threads_.emplace_back([this] { work(); });
-    } catch (const std::system_error& error) {
+        while (threads_.size() < workers) {
+            threads_.push_back(base::start_background_thread([this] { work(); }));
+        }
+    } catch (const SystemError& error) {
         const std::size_t started = threads_.size();
         join_threads();
         throw SystemError("data loader: cannot start thread " + std::to_string(started + 1) +
                               " of " + std::to_string(workers) + "; ask for fewer workers",
-                          error.code().value());
+                          error.code());
+    } catch (...) {
+        join_threads();
+        throw;
     }
 }
 
@@ -50,6 +70,18 @@ void BatchStream::Impl::join_threads() noexcept {
 }
 
 void BatchStream::Impl::work() {
+    BatchQueue::Item item;
+    try {
+        if (gpu_ >= 0) device::device_api().use(gpu_);
+        const DeviceScope scope(device_);
+        return prepare_batches();
+    } catch (...) {  // of the device: preparing a batch delivers what it throws
+        item.error = std::current_exception();
+    }
+    if (const auto number = queue_.claim()) queue_.deliver(*number, std::move(item));
+}
+
+void BatchStream::Impl::prepare_batches() {
     while (const auto number = queue_.claim()) {
         BatchQueue::Item item;
         try {

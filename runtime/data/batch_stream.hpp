@@ -2,6 +2,7 @@
 // threads that prepare them. Invariant: no thread outlives it.
 #pragma once
 
+#include <ddp/device.hpp>
 #include <ddp/loader_base.hpp>
 
 #include "data/batch_queue.hpp"
@@ -42,9 +43,12 @@ private:
     void start_threads(std::size_t workers);
     void join_threads() noexcept;
     void work();
+    void prepare_batches();
 
     const BatchPlan plan_;
     const PrepareBatch prepare_;
+    const Device device_;  // the default one where the stream was made, and so in its threads
+    const int gpu_;        // CUDA's current one of the threads; -1: left as it is
     BatchQueue queue_;
     std::vector<std::thread> threads_;  // empty: next() prepares
     std::size_t next_ = 0;

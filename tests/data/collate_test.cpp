@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "data_parallel/cpu_devices.hpp"
 #include "support/host_device_api.hpp"
 #include "tensor/device_api.hpp"
 
@@ -47,7 +48,7 @@ std::vector<T> values(const ddp::Tensor& tensor) {
 // The program's device API for one test.
 class FakeGpu {
 public:
-    FakeGpu() { ddp::device::use_device_api(&api); }
+    explicit FakeGpu(int devices = 1) : api(devices) { ddp::device::use_device_api(&api); }
     ~FakeGpu() { ddp::device::use_device_api(nullptr); }
     FakeGpu(const FakeGpu&) = delete;
     FakeGpu& operator=(const FakeGpu&) = delete;
@@ -65,6 +66,18 @@ struct OwnBatches {
     OwnBatch batch(std::span<const std::size_t> indices) const {
         return {{indices.begin(), indices.end()}};
     }
+};
+
+// Which device its samples are made on is not said.
+struct MadeAnywhere {
+    std::size_t size() const { return 6; }
+    ddp::Tensor operator[](std::size_t i) const { return ddp::full({2}, static_cast<double>(i)); }
+};
+
+// The GPU that is current where a batch is made.
+struct CurrentGpus {
+    std::size_t size() const { return 6; }
+    int batch(std::span<const std::size_t>) const { return ddp::device::device_api().current(); }
 };
 
 class CollateWorkers : public testing::TestWithParam<std::size_t> {};
@@ -115,6 +128,30 @@ TEST_P(CollateWorkers, CallsTheProgramsOwn) {
     EXPECT_THAT(sums, ElementsAre(103, 107, 105));
     const ddp::DataLoader without_sampler{numbers, {.batch_size = 5, .workers = GetParam()}, sum};
     EXPECT_EQ(*without_sampler.begin(), 115);
+}
+
+TEST_P(CollateWorkers, MakesBatchesOnTheLoopsDevice) {
+    const ddp::testing::CpuDevices cpus{3};
+    const MadeAnywhere dataset;
+    const ddp::DataLoader loader{dataset, {.batch_size = 2, .workers = GetParam()}};
+    const ddp::DeviceScope scope{ddp::testing::cpu(2)};
+    for (const ddp::Tensor& batch : loader) EXPECT_EQ(batch.device(), ddp::testing::cpu(2));
+}
+
+TEST_P(CollateWorkers, HasTheLoopsGpuCurrent) {
+    FakeGpu gpus{2};
+    const CurrentGpus dataset;
+    const ddp::DataLoader loader{dataset, {.batch_size = 2, .workers = GetParam()}};
+    {
+        const ddp::DeviceScope scope{ddp::Device::parse("cuda:1")};
+        for (const int current : loader) EXPECT_EQ(current, 1);
+    }
+    for (const int current : loader) EXPECT_EQ(current, 0);
+    gpus.api.use(1);
+    const ddp::DataLoader pinning{dataset,
+                                  {.batch_size = 2, .workers = GetParam(), .pin_memory = true}};
+    for (const int current : pinning) EXPECT_EQ(current, 1);
+    gpus.api.use(0);
 }
 
 TEST(DefaultCollate, StacksScalarsRowsAndTensorsInTuples) {
@@ -169,6 +206,14 @@ TEST(PinMemory, PutsTheTensorsOfABatchIntoPinnedMemory) {
         EXPECT_GE(gpu.api.allocated(), 10 * sizeof(float));
     }
     EXPECT_EQ(gpu.api.allocated(), 0U);
+}
+
+TEST(PinMemory, LeavesTensorsOnAGpuWhereTheyAre) {
+    const FakeGpu gpu;
+    const auto device = ddp::Device::parse("cuda:0");
+    const std::vector<ddp::Tensor> samples{ddp::ones({2}, {.device = device})};
+    const ddp::DataLoader loader{samples, {.workers = 0, .pin_memory = true}};
+    EXPECT_EQ(loader.begin()->device(), device);
 }
 
 TEST(PinMemory, AsksABatchOfAnotherType) {
