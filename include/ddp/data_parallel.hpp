@@ -45,11 +45,10 @@ public:
         return gather(outputs, output_device_);
     }
 
-    // The gradients of forward's outputs, tensor by tensor, anywhere. Each replica that took part
-    // in the last forward runs backward on its rows of them; then their gradients are added into
-    // the module's in the order that Replicas::add_gradients says. They accumulate, as in PyTorch.
-    // Returns what the module's backward returns, gathered. Throws UsageError when forward returned
-    // no tensor: for numbers there are forward_loss and backward_loss.
+    // The gradients of forward's outputs, tensor by tensor, anywhere. Each replica of the last
+    // forward runs backward on its rows of them; then their gradients are added into the module's
+    // in Replicas::add_gradients's order. They accumulate, as in PyTorch. Returns what the module's
+    // backward returns, gathered. UsageError when forward returned no tensor: see forward_loss.
     template <class... Gradients>
     requires BackwardsFrom<Net, Gradients...>
     auto backward(const Gradients&... gradients) {
@@ -66,9 +65,8 @@ public:
 
     // The loss computed where the output is, so that one number a replica is gathered and
     // output_device needs no more memory than the others. Calls loss(output, target, rows) ->
-    // LossShare for each replica, on its thread: its output, its rows of the targets, and how many
-    // rows the whole batch has. It is called on several threads at once and changes nothing that
-    // they share. Returns the sum over replicas: the loss of the batch.
+    // LossShare for each replica, on all threads at once, so it changes nothing shared: its output,
+    // its rows of the targets, and the rows of the whole batch. Returns the sum: the batch's loss.
     template <class Loss, class... Inputs>
     double forward_loss(const Loss& loss, const Tensor& targets, const Inputs&... inputs) {
         using Part = std::tuple<std::decay_t<Inputs>...>;

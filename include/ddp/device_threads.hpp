@@ -27,9 +27,10 @@ public:
     // body(0), ..., body(count - 1), each with its device as the default one: body(0) on the
     // calling thread, the others on their devices'. One call at a time. Returns, or throws, when
     // all that began have ended, however long that takes; once one has failed no other begins.
-    // Throws what the first device that failed threw: the same class of error, with "replica 1 on
-    // cpu:1: " before its text and the original nested in it. The class is a ddp::Error instead
-    // where it is none of ddp's, nor one of the standard library's that is made from a text.
+    // Throws what the first device that failed threw, with "replica 1 on cpu:1: " before its text
+    // and the original nested in it. The class is the same for ddp's errors and for the standard
+    // library's that are made from a text; of any other it is the nearest base among these
+    // (std::runtime_error for std::system_error), or ddp::Error where there is none.
     void run(std::size_t count, const Body& body);
 
 private:

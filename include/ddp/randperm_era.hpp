@@ -1,6 +1,6 @@
 // RandpermEra: which PyTorch a random order is to be equal to. PyTorch changed in January 2025 how
 // torch.randperm and torch.randint use their random numbers when the range is large
-// (pytorch/pytorch#144735, #143787); smaller ranges give the same numbers in all versions.
+// (pytorch/pytorch#144735, #143787); smaller ranges give the same numbers in 1.13.1 and 2.15.
 #pragma once
 
 #include <cstdint>

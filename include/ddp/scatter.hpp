@@ -28,7 +28,8 @@ concept TupleLike = requires {
 };
 
 // Calls f with each tensor in the value, first to last, and returns the value with what f returned
-// in their places. What is no tensor, tuple (pair, array) or vector of these is copied as it is.
+// in their places. What is no tensor, tuple (pair, array) or vector of these is copied as it is,
+// with any tensors in it whole: a map, an optional, a struct.
 template <class T, class F>
 T map_tensors(const T& value, F& f) {
     static_assert(!std::is_same_v<T, TensorView>,
@@ -94,6 +95,8 @@ std::vector<T> scatter_rows(const T& value, std::span<const Tensor> tensors, con
 }  // namespace data_parallel
 
 // Part i is for devices[i]: its rows of each tensor, there, and copies of all that is no tensor.
+// Tensors are looked for in tuples, pairs, arrays and vectors alone: one in a map, an optional or a
+// struct is not cut.
 // torch.chunk's rule: ceil(rows / devices) each, which may leave none for the last devices: 30 rows
 // over 8 are 4, 4, 4, 4, 4, 4, 4, 2, and 10 over 8 are 2, 2, 2, 2, 2. Then, and for 0 rows (all of
 // them for the first device), there are fewer parts than devices. A piece that stays on its device
