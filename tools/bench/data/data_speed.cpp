@@ -1,10 +1,11 @@
 // What tools/bench/data.sh runs, one case a process:
 //   ddp-data-speed sampler SAMPLES RANKS        the first shuffled epoch of rank 0: seconds until
-//                                               its indices are there, and the KiB that memory grew
+//                                               its indices are there, the KiB that memory grew,
+//                                               how many indices, and their digest
 //   ddp-data-speed loader WORKERS EPOCHS FORM   shuffled epochs of 60,000 rows of 5 floats in
 //                                               batches of 30: samples/s, and elements seen; FORM:
-//                                               tensors (one a sample, stacked) or batches (copied
-//                                               by the data set)
+//                                               tensors (a row of one tensor a sample, stacked) or
+//                                               batches (copied by the data set)
 #include <ddp/data_loader.hpp>
 #include <ddp/distributed_sampler.hpp>
 #include <ddp/error.hpp>
@@ -42,17 +43,38 @@ long peak_kib() {
     throw ddp::Error("/proc/self/status has no VmHWM");
 }
 
+// Of the numbers and their order: the sum of place * index modulo 2^64, places from 1 on.
+std::uintmax_t digest_of(std::span<const std::size_t> indices) {
+    std::uintmax_t digest = 0;
+    std::uintmax_t place = 0;
+    for (const std::size_t index : indices) digest += ++place * index;
+    return digest;
+}
+
 void measure_sampler(std::size_t samples, std::size_t ranks) {
     const long before = peak_kib();
     const auto start = std::chrono::steady_clock::now();
     const ddp::DistributedSampler sampler{samples, {0, ranks}};
     const std::vector<std::size_t>& indices = sampler.indices();
     const double seconds = seconds_since(start);
-    const std::size_t largest = *std::ranges::max_element(indices);
-    std::printf("%.6f %ld %zu %zu\n", seconds, peak_kib() - before, indices.size(), largest);
+    const long grown = peak_kib() - before;
+    std::printf("%.6f %ld %zu %ju\n", seconds, grown, indices.size(), digest_of(indices));
 }
 
-// A data set that makes whole batches. The other form is a vector of tensors [1, 5].
+// A data set of single samples: each a view of its row, as torch_data.py's.
+class Samples {
+public:
+    explicit Samples(const ddp::Tensor& tensor) : rows_(tensor) {}
+    std::size_t size() const { return static_cast<std::size_t>(rows_.size(0)); }
+    ddp::Tensor operator[](std::size_t index) const {
+        return rows_.narrow(0, {static_cast<std::int64_t>(index), 1}).view(ddp::Shape{columns});
+    }
+
+private:
+    ddp::Tensor rows_;
+};
+
+// The same rows by the batch.
 class Batches {
 public:
     explicit Batches(const ddp::Tensor& tensor) : rows_(tensor) {}
@@ -93,7 +115,7 @@ void run(const std::vector<std::string>& words) {
         const auto tensor = ddp::randn({rows, columns}, 1);
         const auto workers = std::stoull(words[1]);
         const int epochs = std::stoi(words[2]);
-        if (words[3] == "tensors") return measure_loader(tensor.chunk(rows), workers, epochs);
+        if (words[3] == "tensors") return measure_loader(Samples{tensor}, workers, epochs);
         if (words[3] == "batches") return measure_loader(Batches{tensor}, workers, epochs);
     }
     throw ddp::UsageError("data-speed: what to measure? the source's head says");
