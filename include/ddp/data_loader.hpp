@@ -19,7 +19,8 @@ namespace ddp {
 // Borrows the data set and the sampler: both must outlive it. Each begin() is a new pass, in the
 // sampler's order of that moment. Batches come in order, the same for any number of workers. An
 // exception of the data set comes out of the loop when it gets to that batch. Leaving the loop
-// early is fine: the threads end with the iterator.
+// early is fine: the threads end with the iterator. They have the default device (DeviceScope) of
+// the thread that called begin().
 // A data set of single samples may come with a callable that makes batches of them:
 //   ddp::DataLoader loader{images, sampler, {.batch_size = 30}, [](std::vector<Image> samples) {
 //       return make_batch(samples); }};

@@ -1,7 +1,8 @@
 // Module: what DataParallel asks of a net. Any class with these members will do; nothing to derive
 // from. Gradients are written by hand: backward() uses what the last forward() left in the module.
 //
-//   std::span<ddp::Parameter> parameters();     // value and gradient of each, on one device
+//   std::span<ddp::Parameter> parameters();     // value and gradient of each, on one device; a
+//                                               // frozen one's gradient is empty: {}
 //   Model replicate(ddp::Device device);        // the same structure, with memory of its own there
 //   Output forward(const Input&...);            // tensors, tuples, vectors of them, or numbers
 // and, where there is something to do for them:

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -90,6 +91,8 @@ TEST_F(DeviceThreads, NameTheReplicaAndKeepTheClass) {
     EXPECT_EQ(text_of<BackendError>(threads_, BackendError("cuda", 2, "oom")),
               "cuda: " + where + "oom");
     EXPECT_EQ(text_of<PeerError>(threads_, PeerError(3, "gone")), where + "gone");
+    const std::system_error from_system(ENOENT, std::generic_category(), "open");
+    EXPECT_EQ(text_of<std::runtime_error>(threads_, from_system), where + from_system.what());
     EXPECT_EQ(text_of<Error>(threads_, std::bad_alloc()), where + "std::bad_alloc");
     EXPECT_EQ(text_of<Error>(threads_, 7), where + "an exception that is no std::exception");
 }

@@ -70,6 +70,27 @@ protected:
     CpuDevices cpus_{3};
 };
 
+// A module whose output is a number, or a list that holds nothing.
+template <class Output>
+class WithoutTensors {
+public:
+    std::span<Parameter> parameters() { return {}; }
+    WithoutTensors replicate(const Device&) const { return {}; }
+    Output forward(const Tensor&) const { return {}; }
+    void backward() const { FAIL() << "there is nothing to go back from"; }
+};
+
+template <class Output>
+void expect_no_way_back() {
+    WithoutTensors<Output> module;
+    ddp::DataParallel model{module};
+    model.forward(zeros({6, 1}));
+    EXPECT_THAT([&] { model.backward(); },
+                ThrowsMessage<UsageError>(
+                    AllOf(HasSubstr("the last forward returned no tensor"),
+                          HasSubstr("call forward_loss, and after it backward_loss"))));
+}
+
 }  // namespace
 
 TEST_F(DataParallelMisuse, NamesAParameterThatIsElsewhere) {
@@ -181,27 +202,6 @@ TEST_F(DataParallelMisuse, RefusesGradientsThatAreNotTheOutputs) {
             model.backward(zeros({29, 2}));
         },
         ThrowsMessage<UsageError>(AllOf(HasSubstr("30 rows are needed"), HasSubstr("[29, 2]"))));
-}
-
-// A module whose output is a number, or a list that holds nothing.
-template <class Output>
-class WithoutTensors {
-public:
-    std::span<Parameter> parameters() { return {}; }
-    WithoutTensors replicate(const Device&) const { return {}; }
-    Output forward(const Tensor&) const { return {}; }
-    void backward() const { FAIL() << "there is nothing to go back from"; }
-};
-
-template <class Output>
-void expect_no_way_back() {
-    WithoutTensors<Output> module;
-    ddp::DataParallel model{module};
-    model.forward(zeros({6, 1}));
-    EXPECT_THAT([&] { model.backward(); },
-                ThrowsMessage<UsageError>(
-                    AllOf(HasSubstr("the last forward returned no tensor"),
-                          HasSubstr("call forward_loss, and after it backward_loss"))));
 }
 
 TEST_F(DataParallelMisuse, HasNothingToGoBackFromWithoutATensorInTheOutput) {
