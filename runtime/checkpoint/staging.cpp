@@ -1,11 +1,9 @@
 #include "checkpoint/staging.hpp"
 
-#include <ddp/error.hpp>
-
 #include <algorithm>
 #include <cstring>
 
-#include "base/log.hpp"
+#include "tensor/current_gpu.hpp"
 #include "tensor/device_api.hpp"
 
 namespace ddp::checkpoint {
@@ -13,26 +11,6 @@ namespace ddp::checkpoint {
 namespace {
 
 constexpr std::size_t part_bytes = std::size_t{8} << 20;
-
-// The GPU is the calling thread's for as long as this lives.
-class OnGpu {
-public:
-    explicit OnGpu(int gpu) : before_(device::device_api().current()) {
-        device::device_api().use(gpu);
-    }
-    OnGpu(const OnGpu&) = delete;
-    OnGpu& operator=(const OnGpu&) = delete;
-    ~OnGpu() {
-        try {
-            device::device_api().use(before_);
-        } catch (const Error& error) {
-            base::log_warn("checkpoint", error.what());
-        }
-    }
-
-private:
-    int before_;
-};
 
 // Calls `part` with the place of each part of the tensor's memory, and its length.
 template <class Part>
@@ -62,7 +40,7 @@ void Staging::read(const TensorView& tensor,
         return take({static_cast<const std::byte*>(tensor.data), tensor.bytes()});
     }
     auto& api = device::device_api();
-    const OnGpu current{tensor.device.index};
+    const device::CurrentGpu current{api, tensor.device.index};
     api.synchronize_device();
     for_each_part(tensor, [&](const std::byte* place, std::size_t /*begin*/, std::size_t bytes) {
         api.copy(pinned(), place, bytes, {});
@@ -85,7 +63,7 @@ void Staging::write(const TensorView& tensor, const std::byte* from) {
         return;
     }
     auto& api = device::device_api();
-    const OnGpu current{tensor.device.index};
+    const device::CurrentGpu current{api, tensor.device.index};
     api.synchronize_device();
     for_each_part(tensor, [&](std::byte* place, std::size_t begin, std::size_t bytes) {
         std::memcpy(pinned(), from + begin, bytes);
