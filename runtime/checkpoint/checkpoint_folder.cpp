@@ -84,12 +84,14 @@ std::vector<const TensorEntry*> match(const Header& header, const std::vector<Na
     return entries;
 }
 
-void copy_into(const std::vector<NamedTensor>& state, const SafetensorsView& file) {
+std::vector<Found::Part> parts_of(const SafetensorsView& file,
+                                  const std::vector<NamedTensor>& state) {
     const auto entries = match(file.header, state);
-    Staging staging;
+    std::vector<Found::Part> parts;
     for (std::size_t i = 0; i < state.size(); ++i) {
-        staging.write(state[i].tensor, file.data.data() + entries[i]->begin);
+        parts.push_back({state[i].tensor, file.data.data() + entries[i]->begin});
     }
+    return parts;
 }
 
 std::string cannot_be_used(const std::string& path, const std::string& why) {
@@ -97,6 +99,11 @@ std::string cannot_be_used(const std::string& path, const std::string& why) {
 }
 
 }  // namespace
+
+void Found::copy() const {
+    Staging staging;
+    for (const Part& part : parts) staging.write(part.to, part.from);
+}
 
 std::string CheckpointFolder::manifest_name(std::uint64_t number) {
     return std::string(prefix) + std::to_string(number) + std::string(manifest_suffix);
@@ -142,6 +149,13 @@ void CheckpointFolder::write(const Progress& progress, const std::vector<NamedTe
 }
 
 std::optional<Progress> CheckpointFolder::read(const std::vector<NamedTensor>& state) {
+    const auto found = find(state);
+    if (!found) return std::nullopt;
+    found->copy();
+    return found->progress;
+}
+
+std::optional<Found> CheckpointFolder::find(const std::vector<NamedTensor>& state) {
     const auto numbers = scan();
     clean_unless_in_use();
     std::string newest_problem;
@@ -161,8 +175,8 @@ std::optional<Progress> CheckpointFolder::read(const std::vector<NamedTensor>& s
             continue;
         }
         try {
-            copy_into(state, view);
-            return loaded.manifest.progress;
+            auto parts = parts_of(view, state);
+            return Found{loaded.manifest.progress, std::move(loaded.bytes), std::move(parts)};
         } catch (const CheckpointError& error) {
             throw CheckpointError(cannot_be_used(path, error.what()));
         }

@@ -1,6 +1,6 @@
 // A folder of checkpoints (format.md): each a file of tensors and a manifest, numbered. Without a
 // process group: what rank 0 does. Invariants: a checkpoint is valid or does not count; the
-// caller's tensors change only when all of one is good and fits.
+// caller's tensors change only when all of one is good and fits, and somebody copies it.
 #pragma once
 
 #include <ddp/checkpoint.hpp>
@@ -19,6 +19,19 @@
 
 namespace ddp::checkpoint {
 
+// A checkpoint in memory that is valid and fits the tensors that it was found for.
+struct Found {
+    struct Part {
+        TensorView to;
+        const std::byte* from;  // in `bytes`
+    };
+    Progress progress;
+    FileBytes bytes;
+    std::vector<Part> parts;
+
+    void copy() const;  // into those tensors
+};
+
 class CheckpointFolder {
 public:
     // Touches nothing yet. `files` must outlive it.
@@ -33,7 +46,10 @@ public:
     void write(const Progress& progress, const std::vector<NamedTensor>& state);
 
     // The newest valid one; the damaged ones before it are skipped with a warning each. Nothing
-    // when there are none. Throws CheckpointError: all are damaged, or it does not fit `state`.
+    // when there are none. Throws CheckpointError: all are damaged, or it does not fit `state`,
+    // which stays as it is.
+    std::optional<Found> find(const std::vector<NamedTensor>& state);
+    // The same, and copies it.
     std::optional<Progress> read(const std::vector<NamedTensor>& state);
 
     static std::string manifest_name(std::uint64_t number);
@@ -60,7 +76,7 @@ private:
     bool writes_ = false;              // this object has the folder to itself
     int lock_ = -1;                    // negative too where the file system has no locks
     std::uint64_t next_ = 1;           // above all numbers that are or were in use
-    std::set<std::uint64_t> damaged_;  // found so by read()
+    std::set<std::uint64_t> damaged_;  // found so by find()
 };
 
 }  // namespace ddp::checkpoint

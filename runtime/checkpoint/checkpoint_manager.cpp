@@ -7,7 +7,9 @@
 #include <chrono>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <limits>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -32,6 +34,14 @@ void check(const Progress& progress) {
                      ": pass the number of finished ones, which is not negative");
 }
 
+// The first one's that is on a GPU, else the CPU.
+Device device_of(const std::vector<NamedTensor>& state) {
+    for (const auto& [name, tensor] : state) {
+        if (tensor.device.type != DeviceType::cpu) return tensor.device;
+    }
+    return {};
+}
+
 }  // namespace
 
 class CheckpointManager::Impl {
@@ -51,7 +61,9 @@ public:
     }
     ~Impl() {
         if (writer_.joinable()) writer_.join();
-        if (!error_.empty()) base::log_error("checkpoint", error_);
+        for (const std::string& error : {unheard_, error_}) {
+            if (!error.empty()) base::log_error("checkpoint", error);
+        }
     }
 
     const std::filesystem::path& dir() const noexcept { return dir_; }
@@ -74,14 +86,14 @@ public:
     }
 
     void save(const Progress& progress, const std::vector<NamedTensor>& state) {
-        checkpoint::on_rank_0(group_, timeout_, [&] {
+        on_rank_0(state, [&] {
             finish();
             folder_.write(progress, state);
             return Outcome{};
         });
     }
     void save_async(const Progress& progress, const std::vector<NamedTensor>& state) {
-        checkpoint::on_rank_0(group_, timeout_, [&] {
+        on_rank_0(state, [&] {
             finish();
             copy(state);
             writer_ = base::start_background_thread([this, progress] { write(progress); });
@@ -89,25 +101,41 @@ public:
         });
     }
     void wait() {
-        checkpoint::on_rank_0(group_, timeout_, [&] {
+        on_rank_0({}, [&] {
             finish();
             return Outcome{};
         });
     }
     Progress resume(const std::vector<NamedTensor>& state) {
-        const Outcome outcome = checkpoint::on_rank_0(group_, timeout_, [&] {
+        std::optional<checkpoint::Found> found;  // rank 0's
+        const Outcome outcome = on_rank_0(state, [&] {
             finish();
-            const auto found = folder_.read(state);
-            return Outcome{found.has_value(), found.value_or(Progress{})};
+            found = folder_.find(state);
+            return Outcome{found.has_value(), found ? found->progress : Progress{}};
         });
-        if (!outcome.found || group_.size() == 1) return outcome.progress;
-        for (const auto& [name, tensor] : state) {
-            if (tensor.numel() > 0) group_.broadcast(tensor).wait();
+        if (!outcome.found) return outcome.progress;
+        // Only now, when all know that it was found in time: after an error nothing may change.
+        on_rank_0(state, [&] {
+            found->copy();
+            return Outcome{};
+        });
+        found.reset();
+        if (group_.size() > 1) {
+            for (const auto& [name, tensor] : state) {
+                if (tensor.numel() > 0) group_.broadcast(tensor).wait();
+            }
         }
         return outcome.progress;
     }
 
 private:
+    Outcome on_rank_0(const std::vector<NamedTensor>& state, std::function<Outcome()> work) {
+        return checkpoint::on_rank_0(
+            group_, timeout_, {.work = std::move(work), .device = device_of(state), .told = [this] {
+                                   unheard_.clear();
+                               }});
+    }
+
     void write(const Progress& progress) {
         try {
             folder_.write(progress, copy_);
@@ -115,10 +143,11 @@ private:
             error_ = checkpoint::message_of(exception);
         }
     }
-    // Waits for the thread; throws what went wrong in it, once.
+    // Waits for the thread; throws what went wrong in it, until all ranks have heard it.
     void finish() {
         if (writer_.joinable()) writer_.join();
-        if (!error_.empty()) throw CheckpointError(std::exchange(error_, {}));
+        if (!error_.empty()) unheard_ = std::exchange(error_, {});
+        if (!unheard_.empty()) throw CheckpointError(unheard_);
     }
     // The memory stays for the next time: the system would have to clear it anew.
     void copy(const std::vector<NamedTensor>& state) {
@@ -142,6 +171,7 @@ private:
     std::vector<std::vector<std::byte>> memory_;  // of copy_
     std::thread writer_;                          // has folder_, copy_ and error_ while it runs
     std::string error_;
+    std::string unheard_;  // what error_ was, while the ranks have not all heard it
 };
 
 CheckpointManager::CheckpointManager(std::filesystem::path dir, ProcessGroup& group,

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <future>
@@ -14,6 +15,8 @@
 
 #include "base/background_thread.hpp"
 #include "base/deadline.hpp"
+#include "base/log.hpp"
+#include "process_group/process_group_impl.hpp"
 #include "tensor/device_api.hpp"
 
 namespace ddp::checkpoint {
@@ -21,6 +24,8 @@ namespace ddp::checkpoint {
 namespace {
 
 using namespace std::chrono_literals;
+
+constexpr auto look_interval = 50ms;  // of rank 0, for what may have ended the group
 
 struct Report {
     bool at_work = false;  // there will be another one
@@ -31,28 +36,42 @@ struct Report {
 // Joined when it goes, whatever the reason: it uses its caller's memory.
 class Worker {
 public:
-    // On the rank's own GPU: another one would get a context.
-    Worker(const std::function<Outcome()>& work, const Device& device)
-        : task_([&work, device] {
-              if (device.type == DeviceType::cuda) device::device_api().use(device.index);
-              return report_of(work);
+    explicit Worker(const Job& job)
+        : task_([&job] {
+              return report_of([&job] {
+                  // Else what puts the thread's GPU back would make a context on the first one.
+                  if (job.device.type == DeviceType::cuda) {
+                      device::device_api().use(job.device.index);
+                  }
+                  return job.work();
+              });
           }),
           report_(task_.get_future()),
           thread_(base::start_background_thread([this] { task_(); })) {}
     Worker(const Worker&) = delete;
     Worker& operator=(const Worker&) = delete;
-    ~Worker() { thread_.join(); }
+    ~Worker() {
+        if (report_.valid() && !is_done_within(0ms)) {
+            base::log_warn("checkpoint",
+                           "this call has failed, but its work with the disk still runs and cannot "
+                           "be left: waiting for it");
+        }
+        thread_.join();
+    }
 
     bool is_done_within(std::chrono::milliseconds time) {
         return report_.wait_for(time) == std::future_status::ready;
     }
     Report report() { return report_.get(); }
 
-    static Report report_of(const std::function<Outcome()>& work) {
+    template <class Work>
+    static Report report_of(const Work& work) {
         try {
             return {false, {}, work()};
         } catch (const std::exception& exception) {
             return {false, message_of(exception), {}};
+        } catch (...) {  // the program's own, through a function of its
+            return {false, "checkpoint: failed with an exception that is no std::exception", {}};
         }
     }
 
@@ -79,15 +98,33 @@ std::size_t send(ProcessGroup& group, Report& report) {
     return static_cast<std::size_t>(numbers[1]);
 }
 
-// Collective: the last report.
-Outcome share(ProcessGroup& group, Report report) {
+// Collective: the last report. `told` is called when the others have been sent it.
+Outcome share(
+    ProcessGroup& group, Report report, const std::function<void()>& told = [] {}) {
     std::size_t error_bytes = send(group, report);
     while (report.at_work) error_bytes = send(group, report);
-    if (error_bytes == 0) return report.outcome;
+    if (error_bytes == 0) {
+        told();
+        return report.outcome;
+    }
     std::vector<std::uint8_t> text(report.error.begin(), report.error.end());
     text.resize(error_bytes);
     group.broadcast(text).wait();
+    told();
     throw CheckpointError(std::string(text.begin(), text.end()));
+}
+
+// Waits for the work, at most for `time`. Returns earlier with what has ended the group, if
+// anything: the others' ends are not seen until the next report otherwise.
+std::exception_ptr wait_a_while(Worker& worker, ProcessGroup& group,
+                                std::chrono::milliseconds time) {
+    const auto end = base::Deadline::after(time);
+    while (!worker.is_done_within(std::min<std::chrono::milliseconds>(look_interval, end.left()))) {
+        if (end.passed()) break;
+        const auto& backend = group.impl().backend;
+        if (auto trouble = backend->find_trouble("rank 0's work on a checkpoint")) return trouble;
+    }
+    return nullptr;
 }
 
 std::string too_long(std::chrono::milliseconds limit) {
@@ -102,25 +139,26 @@ std::string message_of(const std::exception& exception) {
     return message.empty() ? "checkpoint: failed without a message" : message;
 }
 
-Outcome on_rank_0(ProcessGroup& group, std::chrono::milliseconds limit,
-                  const std::function<Outcome()>& work) {
+Outcome on_rank_0(ProcessGroup& group, std::chrono::milliseconds limit, const Job& job) {
     if (group.rank() != 0) return share(group, {});
-    if (group.size() == 1) return share(group, Worker::report_of(work));
+    if (group.size() == 1) return share(group, Worker::report_of(job.work), job.told);
     std::optional<Worker> worker;
     try {
-        worker.emplace(work, group.device());
-    } catch (const SystemError& error) {  // no thread: the others must not wait for it
-        return share(group, {false, error.what(), {}});
+        worker.emplace(job);
+    } catch (const std::exception& exception) {  // no thread: the others must not wait for it
+        return share(group, {false, message_of(exception), {}});
     }
     const auto deadline = base::Deadline::after(limit);
     // Several times within the group's timeout, which counts for each report by itself.
     const auto pause = std::clamp<std::chrono::milliseconds>(group.timeout() / 8, 1ms, 5s);
-    while (!worker->is_done_within(std::min(pause, deadline.left()))) {
-        if (deadline.passed()) return share(group, {false, too_long(limit), {}});
+    while (true) {
+        const auto trouble = wait_a_while(*worker, group, std::min(pause, deadline.left()));
+        if (worker->is_done_within(0ms)) return share(group, worker->report(), job.told);
+        if (!trouble && deadline.passed()) return share(group, {false, too_long(limit), {}});
         Report still_at_work{true, {}, {}};
-        send(group, still_at_work);
+        send(group, still_at_work);  // throws the group's own account of the trouble, if it knows
+        if (trouble) std::rethrow_exception(trouble);
     }
-    return share(group, worker->report());
 }
 
 }  // namespace ddp::checkpoint

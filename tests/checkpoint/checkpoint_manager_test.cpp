@@ -12,15 +12,19 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <optional>
 #include <span>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "checkpoint/on_rank_0.hpp"
 
 namespace {
 
@@ -71,22 +75,44 @@ protected:
 // waits.
 class OtherJob {
 public:
-    OtherJob(const fs::path& dir, std::chrono::milliseconds time) {
+    // Lasts as long as `work`.
+    OtherJob(const fs::path& dir, const std::function<void()>& work) {
         fs::create_directories(dir);
         const int fd = ::open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         EXPECT_EQ(::flock(fd, LOCK_EX | LOCK_NB), 0);
-        end_ = std::thread([fd, time] {
-            std::this_thread::sleep_for(time);
+        end_ = std::thread([fd, work] {
+            work();
             ::close(fd);
         });
     }
     OtherJob(const OtherJob&) = delete;
     OtherJob& operator=(const OtherJob&) = delete;
+    OtherJob(const fs::path& dir, std::chrono::milliseconds time)
+        : OtherJob(dir, [time] { std::this_thread::sleep_for(time); }) {}
     ~OtherJob() { end_.join(); }
 
 private:
     std::thread end_;
 };
+
+// Another rank makes it; not for longer than a save waits for its folder.
+void wait_for_file(const fs::path& file) {
+    const auto end = std::chrono::steady_clock::now() + 4s;
+    while (!fs::exists(file) && std::chrono::steady_clock::now() < end) {
+        std::this_thread::sleep_for(5ms);
+    }
+}
+
+bool comes_to_have(const fs::path& file, const std::string& text) {
+    const auto end = std::chrono::steady_clock::now() + 4s;
+    while (std::chrono::steady_clock::now() < end) {
+        std::ifstream in{file};
+        const std::string now{std::istreambuf_iterator<char>(in), {}};
+        if (now.find(text) != std::string::npos) return true;
+        std::this_thread::sleep_for(5ms);
+    }
+    return false;
+}
 
 template <class Call>
 std::string checkpoint_error_of(const Call& call) {
@@ -276,6 +302,81 @@ TEST_F(CheckpointManager, ThrowsOnEveryRankWhenRank0TakesTooLong) {
         EXPECT_THAT(checkpoint_error_of([&] { manager.save(1, net, optimizer); }),
                     HasSubstr("rank 0 is still at it after 100 ms"));
         EXPECT_EQ(group.all_reduce(1), 3);  // the group goes on
+    });
+}
+
+TEST_F(CheckpointManager, ThrowsWhatWentWrongInTheBackgroundAlsoAfterACallThatTookTooLong) {
+    const fs::path over = dir_ / "over";
+    run_ranks(2, [&](ddp::ProcessGroup& group) {
+        std::optional<OtherJob> other;
+        if (group.rank() == 0) {
+            other.emplace(dir_ / "run", [&] {
+                wait_for_file(over);
+                fs::remove_all(dir_ / "run");  // the save fails, but only now
+            });
+        }
+        ddp::CheckpointManager manager{dir_of(group), group, {.timeout = 1s}};
+        Net net{0};
+        Optimizer optimizer{0};
+        manager.save_async({.epoch = 1}, net, optimizer);
+        EXPECT_THAT(checkpoint_error_of([&] { manager.wait(); }), HasSubstr("still at it"));
+        if (group.rank() == 1) std::ofstream{over} << "rank 1 has heard it";
+        EXPECT_THAT(checkpoint_error_of([&] { manager.wait(); }),
+                    HasSubstr("No such file or directory"));
+        manager.wait();  // said once
+    });
+}
+
+TEST_F(CheckpointManager, ChangesNothingAfterAResumeThatTookTooLong) {
+    const fs::path over = dir_ / "over";
+    run_ranks(2, [&](ddp::ProcessGroup& group) {
+        Net net{3};
+        Optimizer optimizer{3};
+        {
+            ddp::CheckpointManager manager{dir_of(group), group};
+            manager.save(1, net, optimizer);
+        }
+        std::optional<OtherJob> other;
+        if (group.rank() == 0) other.emplace(dir_ / "run", [&] { wait_for_file(over); });
+        ddp::CheckpointManager manager{dir_of(group), group, {.timeout = 1s}};
+        manager.save_async({.epoch = 2}, net, optimizer);
+        net.values[0] = -1;
+        EXPECT_THAT(checkpoint_error_of([&] { manager.resume(net, optimizer); }),
+                    HasSubstr("still at it"));
+        if (group.rank() == 1) std::ofstream{over} << "rank 1 has heard it";
+        EXPECT_EQ(net.values[0], -1);  // rank 0 comes here when its work is over
+        EXPECT_EQ(manager.resume(net, optimizer).epoch, 2);
+        EXPECT_EQ(net.values[0], 3);
+    });
+}
+
+// Before its next report, which is not due for 5 s.
+TEST_F(CheckpointManager, HearsAtOnceThatARankIsGoneWhileRank0Works) {
+    const fs::path log = dir_ / "log";
+    run_ranks(2,
+              [&](ddp::ProcessGroup& group) {
+                  if (group.rank() == 1) ::raise(SIGKILL);
+                  const int fd =
+                      ::open(log.c_str(), O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, 0600);
+                  ASSERT_GE(::dup2(fd, STDERR_FILENO), 0);
+                  ::close(fd);
+                  bool heard = false;
+                  const ddp::checkpoint::Job job{.work = [&] {
+                      heard = comes_to_have(log, "this call has failed, but its work");
+                      return ddp::checkpoint::Outcome{};
+                  }};
+                  EXPECT_THROW(ddp::checkpoint::on_rank_0(group, 1min, job), ddp::PeerError);
+                  EXPECT_TRUE(heard);
+              },
+              {.may_die = {1}});
+}
+
+TEST_F(CheckpointManager, TellsAllRanksOfAnyKindOfException) {
+    run_ranks(2, [](ddp::ProcessGroup& group) {
+        const ddp::checkpoint::Job job{
+            .work = []() -> ddp::checkpoint::Outcome { throw "no std::exception"; }};
+        EXPECT_THAT(checkpoint_error_of([&] { ddp::checkpoint::on_rank_0(group, 1min, job); }),
+                    HasSubstr("no std::exception"));
     });
 }
 
