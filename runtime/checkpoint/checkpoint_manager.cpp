@@ -3,6 +3,7 @@
 #include <ddp/checkpoint.hpp>
 #include <ddp/error.hpp>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdint>
@@ -114,6 +115,7 @@ public:
             return Outcome{found.has_value(), found ? found->progress : Progress{}};
         });
         if (!outcome.found) return outcome.progress;
+        const bool through_host = is_any_out_of_reach(state);
         // Only now, when all know that it was found in time: after an error nothing may change.
         on_rank_0(state, [&] {
             found->copy();
@@ -121,9 +123,7 @@ public:
         });
         found.reset();
         if (group_.size() > 1) {
-            for (const auto& [name, tensor] : state) {
-                if (tensor.numel() > 0) group_.broadcast(tensor).wait();
-            }
+            for (const auto& [name, tensor] : state) broadcast(tensor, through_host);
         }
         return outcome.progress;
     }
@@ -134,6 +134,27 @@ private:
             group_, timeout_, {.work = std::move(work), .device = device_of(state), .told = [this] {
                                    unheard_.clear();
                                }});
+    }
+
+    // Collective: whether the group itself cannot move one of them on some rank, as it has no GPU
+    // or another one.
+    bool is_any_out_of_reach(const std::vector<NamedTensor>& state) {
+        const bool mine = std::ranges::any_of(state, [&](const NamedTensor& named) {
+            const Device& device = named.tensor.device;
+            return device.type != DeviceType::cpu && device != group_.device();
+        });
+        return group_.all_reduce(mine ? 1 : 0, ReduceOp::max) == 1;
+    }
+    void broadcast(const TensorView& tensor, bool through_host) {
+        if (tensor.numel() == 0) return;
+        if (!through_host || tensor.device.type == DeviceType::cpu) {
+            return group_.broadcast(tensor).wait();
+        }
+        std::vector<std::byte> host(tensor.bytes());
+        checkpoint::Staging staging;
+        if (group_.rank() == 0) staging.read(tensor, host.data());
+        group_.broadcast({host.data(), tensor.shape, tensor.dtype}).wait();
+        if (group_.rank() != 0) staging.write(tensor, host.data());
     }
 
     void write(const Progress& progress) {

@@ -5,6 +5,7 @@
 #include "process_group/worlds.hpp"
 #include "support/host_device_api.hpp"
 #include "support/stand_in_library.hpp"
+#include "tensor/current_gpu.hpp"
 
 #include <cstdlib>
 #include <cstring>
@@ -32,6 +33,12 @@ public:
         values = {static_cast<T*>(memory_), count};
         std::fill(values.begin(), values.end(), value);
     }
+    // On another GPU than the group's.
+    GpuTensor(const Device& device, std::size_t count, T value)
+        : device_(device), memory_(allocate_on(device, std::max(count * sizeof(T), 1UL))) {
+        values = {static_cast<T*>(memory_), count};
+        std::fill(values.begin(), values.end(), value);
+    }
     ~GpuTensor() { gpus().free(memory_); }
     GpuTensor(const GpuTensor&) = delete;
     GpuTensor& operator=(const GpuTensor&) = delete;
@@ -42,6 +49,11 @@ public:
     std::span<T> values;
 
 private:
+    static void* allocate_on(const Device& device, std::size_t bytes) {
+        const device::CurrentGpu current{gpus(), device.index};
+        return gpus().allocate(bytes);
+    }
+
     Device device_;
     void* memory_;
 };
