@@ -8,7 +8,10 @@
 #
 # Works as root or through sudo. Never removes a package.
 set -euo pipefail
-root=${BASH_SOURCE[0]%/*}/..
+case ${BASH_SOURCE[0]} in
+    */*) root=$(cd "${BASH_SOURCE[0]%/*}/.." && pwd) ;;
+    *) root=$(cd .. && pwd) ;;
+esac
 
 packages=(
     g++ cmake ninja-build pkg-config ccache git ca-certificates
@@ -28,24 +31,68 @@ install_newest_torch() {
     "$dir/bin/python" -c 'import torch; print("torch", torch.__version__)'
 }
 
+interop=$root/.interop
+safetensors=safetensors==0.8.0  # which wrote tests/checkpoint/fixtures/python.safetensors
+
+has_safetensors() { "$interop/bin/python" -c 'import safetensors.torch'; }
+
 # Beside Debian's PyTorch, which it needs. Without a package index there is a note in its place, so that a test can tell
 # this host from one where nobody has asked.
 install_safetensors() {
-    local dir=$root/.interop
-    ! "$dir/bin/python" -c 'import safetensors.torch' 2>/dev/null || return 0
-    echo "install-deps: installing Python's safetensors into .interop"
-    [ -x "$dir/bin/python" ] || /usr/bin/python3 -m venv --system-site-packages "$dir"
-    rm -f "$dir/no-index"
-    if ! timeout 300 "$dir/bin/python" -m pip install --quiet --retries 2 --timeout 30 safetensors >"$dir/pip.log" 2>&1; then
-        echo "install-deps: pip could not install safetensors, whose test will be skipped: $(tail -n 1 "$dir/pip.log")" >&2
-        tail -n 1 "$dir/pip.log" >"$dir/no-index"
+    local note=$interop/no-index
+    if has_safetensors 2>/dev/null; then
+        rm -f "$note"
+        return
+    fi
+    if [ -n "$(find "$note" -mmin -1440 2>/dev/null)" ]; then
+        echo "install-deps: pip reached no package index today; remove $note to ask again: $(cat "$note")" >&2
+        return
+    fi
+    if ! mkdir -p "$interop" 2>/dev/null || ! [ -w "$interop" ]; then
+        echo "install-deps: cannot write to $interop; remove it, or make it yours: sudo chown -R \$USER $interop" >&2
+        exit 1
+    fi
+    local status=0
+    ask_pip "$note" || status=$?
+    if [ -n "${SUDO_USER:-}" ] && [ "$(id -u)" -eq 0 ]; then chown -R "$SUDO_USER": "$interop"; fi
+    [ $status -eq 0 ] || exit 1
+}
+
+# In what pip says where it reaches no index.
+no_index='no matching distribution|could not find a version|connection (broken|refused|reset|error|timed out)'
+no_index+='|(NewConnection|ConnectTimeout|ReadTimeout|Protocol|Proxy|NameResolution)Error|read timed out'
+no_index+='|name resolution|network is unreachable'
+
+ask_pip() {
+    local note=$1 python=$interop/bin/python status=0
+    echo "install-deps: installing Python's $safetensors into .interop"
+    if ! "$python" -m pip --version >/dev/null 2>&1; then
+        /usr/bin/python3 -m venv --clear --system-site-packages "$interop" || return
+    fi
+    rm -f "$note"
+    local log=$interop/pip.log
+    timeout 300 "$python" -m pip --disable-pip-version-check install --quiet --retries 2 --timeout 30 "$safetensors" \
+        >"$log" 2>&1 || status=$?
+    [ $status -ne 124 ] || echo "pip was still at it after 300 s" >>"$log"
+    if [ $status -eq 0 ]; then
+        if ! has_safetensors; then
+            echo "install-deps: pip installed $safetensors, but Python cannot import it: see above" >&2
+            return 1
+        fi
+    elif [ $status -eq 124 ] || grep -Eiq "$no_index" "$log"; then
+        tail -n 1 "$log" >"$note"
+        echo "install-deps: pip reaches no package index with $safetensors, whose test will be skipped: $(cat "$note")" >&2
+    else
+        tail -n 20 "$log" >&2
+        echo "install-deps: pip could not install $safetensors into $interop; what stands in the way is above" >&2
+        return 1
     fi
 }
 
-interop=no
+with_interop=no
 case ${1:-} in
     "") ;;
-    --interop) interop=yes; packages+=("${interop_packages[@]}") ;;
+    --interop) with_interop=yes; packages+=("${interop_packages[@]}") ;;
     --torch)
         [ $# -eq 2 ] || { echo "install-deps: --torch needs a directory" >&2; exit 2; }
         install_newest_torch "$2"
@@ -84,4 +131,4 @@ install_packages() {
 }
 
 install_packages
-[ $interop = no ] || install_safetensors
+[ $with_interop = no ] || install_safetensors
