@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # fuzz.sh [SECONDS]: the readers of files under libFuzzer, AddressSanitizer and UndefinedBehaviorSanitizer (default 60 s).
-# Exit code 77: clang has no libFuzzer here.
+# Exit code 77: clang has no libFuzzer here. After a failure it names the folder with the input that did harm.
 set -euo pipefail
 seconds=${1:-60}
 here=$(cd "$(dirname "$0")" && pwd)
@@ -37,5 +37,14 @@ done
 printf '\0\x40\0\0\0\0\0\0\0{"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}          12345678' >"$work/corpus/safetensors"
 printf '\1ddp checkpoint 1\nepoch 3\nsamples 640\nstep 1075\nfile checkpoint-12.safetensors\nbytes 37352\nchecksum 8a9136aa\n' \
     >"$work/corpus/manifest"
-"$work/fuzz" -max_total_time="$seconds" -rss_limit_mb=512 -malloc_limit_mb=64 -max_len=16384 -print_final_stats=1 \
-    "$work/corpus" 2>&1 | tail -15
+found=$(mktemp -d "${TMPDIR:-/tmp}/ddp-fuzz-XXXXXX")  # the input that does harm; stays when there is one
+if "$work/fuzz" -max_total_time="$seconds" -rss_limit_mb=512 -malloc_limit_mb=64 -max_len=16384 -print_final_stats=1 \
+    -artifact_prefix="$found/" "$work/corpus" >"$work/log" 2>&1; then
+    rm -r "$found"
+    tail -15 "$work/log"
+else
+    status=$?
+    cat "$work/log"
+    rmdir "$found" 2>/dev/null || echo "fuzz.sh: what the readers did not survive is in $found" >&2
+    exit $status
+fi
