@@ -17,7 +17,7 @@ sources=("$here/fuzz_readers.cpp" "$root/runtime/base/error.cpp")
 for name in convert_elements device device_api device_api_absent dtype shape tensor_view; do
     sources+=("$root/runtime/tensor/$name.cpp")
 done
-for name in crc manifest pickle safetensors state_dict torch_file zip; do
+for name in crc manifest pickle pickle_stack safetensors state_dict torch_file zip; do
     sources+=("$root/runtime/checkpoint/$name.cpp")
 done
 # What the readers' neighbours need, of which nothing runs here.
