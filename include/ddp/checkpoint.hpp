@@ -57,8 +57,8 @@ class DDP_API CheckpointManager {
 public:
     // `dir` is created by the first save; empty, on all ranks: no checkpoints at all (UsageError on
     // all ranks at the first call when only some have one). Borrows the group. One job at a time
-    // may save into a folder. Tensors may be on GPUs: then they are read and written after all that
-    // is on the GPU's streams.
+    // may save into a folder. Tensors may be on GPUs, also on others than the group's: then they
+    // are read and written after all that is on the GPU's streams.
     CheckpointManager(std::filesystem::path dir, ProcessGroup& group,
                       const CheckpointOptions& options = {});
     CheckpointManager(CheckpointManager&&) noexcept;
@@ -90,8 +90,9 @@ public:
 
     // Collective: rank 0 chooses and reads, the others receive, so only its folder matters. Takes
     // the newest valid checkpoint; damaged ones before it are named in a warning each. All zero and
-    // nothing changed when there is none. Throws CheckpointError on every rank when all are damaged
-    // or the newest valid one does not fit the net; then nothing was changed.
+    // nothing changed when there is none. Throws CheckpointError on every rank when all are
+    // damaged, the newest valid one does not fit the net or reading takes too long; then nothing
+    // was changed.
     template <class Net, HasStateDict Optimizer>
     Progress resume(Net& net, Optimizer& optimizer) {
         const Progress progress = resume(state_of(net, optimizer));

@@ -157,7 +157,10 @@ Outcome on_rank_0(ProcessGroup& group, std::chrono::milliseconds limit, const Jo
         if (!trouble && deadline.passed()) return share(group, {false, too_long(limit), {}});
         Report still_at_work{true, {}, {}};
         send(group, still_at_work);  // throws the group's own account of the trouble, if it knows
-        if (trouble) std::rethrow_exception(trouble);
+        if (trouble) {
+            group.impl().backend->pass_on_trouble();  // this rank goes because of another
+            std::rethrow_exception(trouble);
+        }
     }
 }
 
