@@ -10,7 +10,6 @@
 namespace ddp::backends {
 namespace {
 
-constexpr std::size_t line_bytes = 64;     // of the caches
 constexpr std::size_t block_bytes = 2048;  // a few of them stay in the first-level cache
 // So few that the processor reads on while the last results are still being written to memory.
 constexpr std::size_t stream_bytes = 512;
@@ -54,10 +53,6 @@ void copy_all(std::byte* to, const std::byte* from, std::size_t bytes) {
         std::memcpy(to + i, &line, line_bytes);
     }
     std::memcpy(to + i, from + i, bytes - i);
-}
-
-void claim_all(std::byte* at, std::size_t bytes) {
-    for (std::size_t i = 0; i < bytes; i += line_bytes) Machine::prefetch_to_write(at + i);
 }
 
 template <class Format, class Op, Finishing finishing>

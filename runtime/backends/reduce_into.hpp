@@ -8,6 +8,13 @@
 namespace ddp::backends {
 namespace {
 
+constexpr std::size_t line_bytes = 64;  // of the caches
+
+// Asks for the lines to be ours alone, for what is written there next.
+void claim_all(std::byte* at, std::size_t bytes) {
+    for (std::size_t i = 0; i < bytes; i += line_bytes) Machine::prefetch_to_write(at + i);
+}
+
 // The same into several outputs, in place or not. Their lines are asked for a little ahead, to be
 // ours alone: where another core has them, they come over once, and not first to be read as inputs
 // and then again to be written.
@@ -15,7 +22,7 @@ template <class Format, class Op, std::size_t n, std::size_t outputs, class Fini
 void combine_into(const Job& job, Finish finish) {
     using Work = typename Format::Work;
     constexpr std::size_t vector_bytes = lanes<Format> * Format::bytes;
-    constexpr std::size_t line = 64;
+    constexpr std::size_t line = line_bytes;
     constexpr std::size_t ahead = 1024;
     const std::byte* in[n];
     std::byte* out[outputs];

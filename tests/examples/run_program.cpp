@@ -190,7 +190,8 @@ ProgramResult run_ranks_of(int ranks, const Command& command) {
     if (launcher.empty()) return run_ranks_by_hand(ranks, command);
     Command launched{launcher, "--nproc-per-node=" + std::to_string(ranks), "--"};
     launched.insert(launched.end(), command.begin(), command.end());
-    return run_program(launched);
+    // Said, or ddp-launch says on stderr what it has chosen.
+    return run_programs({{launched, {{"OMP_NUM_THREADS", "1"}}}}).front();
 }
 
 std::string example(const std::string& name) { return DDP_EXAMPLES_DIR "/" + name; }
