@@ -40,20 +40,14 @@ constexpr std::size_t output_size = 2;
 constexpr std::size_t batch_size = 30;  // of all devices together
 constexpr std::size_t data_size = 100;
 
-// Rows of normal numbers; a batch is one tensor.
+// Rows of normal numbers; the loader stacks them to batches.
 class RandomDataset {
 public:
     RandomDataset(std::size_t inputs, std::size_t length)
         : rows_(ddp::randn({static_cast<std::int64_t>(length), static_cast<std::int64_t>(inputs)},
                            17, {.device = ddp::Device{}})) {}
     std::size_t size() const { return static_cast<std::size_t>(rows_.shape()[0]); }
-    ddp::Tensor batch(std::span<const std::size_t> indices) const {
-        std::vector<ddp::Tensor> rows;
-        for (const std::size_t index : indices) {
-            rows.push_back(rows_.narrow(0, {static_cast<std::int64_t>(index), 1}));
-        }
-        return ddp::cat(rows);
-    }
+    ddp::Tensor operator[](std::size_t index) const { return rows_[index]; }
 
 private:
     ddp::Tensor rows_;

@@ -83,7 +83,8 @@ private:
     CollateBatch collate_;
 };
 
-// Move-only; the batch belongs to it and may be moved away: `auto batch = std::move(*it)`.
+// Move-only; the batch belongs to it and may be moved away: `auto batch = std::move(*it)`. What is
+// left of it at ++ is destroyed by a thread of the loader.
 template <Dataset Data, class CollateBatch>
 class DataLoader<Data, CollateBatch>::Iterator {
 public:
@@ -95,8 +96,7 @@ public:
     Batch& operator*() const { return *batch_; }
     Batch* operator->() const { return batch_.get(); }
     Iterator& operator++() {
-        batch_.reset();
-        batch_ = std::static_pointer_cast<Batch>(stream_.next());
+        batch_ = std::static_pointer_cast<Batch>(stream_.next(std::move(batch_)));
         return *this;
     }
     void operator++(int) { ++*this; }

@@ -22,8 +22,9 @@ public:
     explicit BatchStream(std::unique_ptr<Impl>) noexcept;
     BatchStream(BatchStream&&) noexcept;
     BatchStream& operator=(BatchStream&&) noexcept;
-    ~BatchStream();                // waits for the batches being prepared
-    std::shared_ptr<void> next();  // null after the last
+    ~BatchStream();  // waits for the batches being prepared
+    // Takes back the batch that is done with; null after the last.
+    std::shared_ptr<void> next(std::shared_ptr<void> used);
 
 private:
     std::unique_ptr<Impl> impl_;

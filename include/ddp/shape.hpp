@@ -20,16 +20,29 @@ public:
 
     constexpr Shape() = default;
     // Throws UsageError for more than max_dims dimensions or a negative extent.
-    DDP_API Shape(std::initializer_list<std::int64_t> extents);
-    DDP_API explicit Shape(std::span<const std::int64_t> extents);
+    Shape(std::initializer_list<std::int64_t> extents)
+        : Shape(std::span<const std::int64_t>(extents.begin(), extents.size())) {}
+    explicit Shape(std::span<const std::int64_t> extents) : dims_(extents.size()) {
+        if (dims_ > max_dims) refuse(extents);
+        for (std::size_t dim = 0; dim < dims_; ++dim) {
+            if (extents[dim] < 0) refuse(extents);
+            extents_[dim] = extents[dim];
+        }
+    }
 
     std::span<const std::int64_t> extents() const noexcept { return {extents_.data(), dims_}; }
     std::size_t dims() const noexcept { return dims_; }
     std::int64_t operator[](std::size_t dim) const { return extents_[dim]; }
-    DDP_API std::size_t numel() const noexcept;  // elements: the product of the extents
+    std::size_t numel() const noexcept {  // elements: the product of the extents
+        std::size_t product = 1;
+        for (const std::int64_t extent : extents()) product *= static_cast<std::size_t>(extent);
+        return product;
+    }
     friend bool operator==(const Shape&, const Shape&) = default;
 
 private:
+    [[noreturn]] DDP_API static void refuse(std::span<const std::int64_t> extents);
+
     std::array<std::int64_t, max_dims> extents_{};
     std::size_t dims_ = 0;
 };

@@ -11,10 +11,12 @@
 #include <ddp/export.hpp>
 #include <ddp/tensor_view.hpp>
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <iosfwd>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -77,12 +79,20 @@ public:
     // A part of one dimension. Of dimension 0 it shares the memory; of others it is a copy, where
     // PyTorch has a view that is not contiguous.
     [[nodiscard]] DDP_API Tensor narrow(int dim, const Slice& slice) const;
+    // One index of dimension 0, without that dimension: of [60, 5] a [5]. Shares the memory; a
+    // negative index counts from the end.
+    template <std::integral I>
+    [[nodiscard]] Tensor operator[](I index) const {
+        constexpr auto beyond = std::numeric_limits<std::int64_t>::max();
+        return row(std::in_range<std::int64_t>(index) ? static_cast<std::int64_t>(index) : beyond);
+    }
     // PyTorch's rule: pieces of ceil(size / n), the last one may be smaller, and there may be fewer
     // than n: 10 rows in 8 are five pieces of 2. Memory as in `narrow`. No rows are n empty pieces.
     [[nodiscard]] DDP_API std::vector<Tensor> chunk(std::int64_t n, int dim = 0) const;
 
 private:
     DDP_API void read_item(const TensorView& to) const;
+    DDP_API Tensor row(std::int64_t index) const;
 
     TensorView view_;
     std::shared_ptr<void> memory_;

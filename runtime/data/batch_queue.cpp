@@ -1,6 +1,13 @@
-// A ring of slots under one mutex. Two conditions, so that a delivery wakes only the loop and a
-// take only one preparing thread.
+// A ring of slots without a lock: a slot belongs to who claimed its batch until `full` is set, then
+// to the loop until `taken_` has passed it. The mutex is for those who have nothing to do.
+//
+// Whoever sleeps first counts itself, then looks once more; whoever changes something first does
+// that, then looks for sleepers. Sequentially consistent, so that one of the two sees the other.
 #include "data/batch_queue.hpp"
+
+#include "base/pause_cpu.hpp"
+
+#include <sched.h>
 
 #include <chrono>
 #include <thread>
@@ -8,74 +15,86 @@
 
 namespace ddp::data {
 
-namespace {
-
-// To sleep and be woken takes longer than to prepare a small batch, so it looks for a while first.
-template <class Ready>
-void wait_for(std::condition_variable& changed, std::unique_lock<std::mutex>& lock,
-              const Ready& ready) {
-    if (ready()) return;
-    const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds{50};
-    do {
-        lock.unlock();
-        std::this_thread::yield();
-        lock.lock();
-        if (ready()) return;
-    } while (std::chrono::steady_clock::now() < end);
-    changed.wait(lock, ready);
-}
-
-}  // namespace
-
 BatchQueue::BatchQueue(std::size_t num_batches, std::size_t window)
     : num_batches_(num_batches), slots_(window) {}
 
-std::optional<std::size_t> BatchQueue::claim() {
+// To sleep and be woken takes longer than to prepare a small batch, so it looks for a while first,
+// but now and then sleeps at once when it has the core of who will wake it: the scheduler leaves
+// two threads that yield to each other on one core, and wakes a sleeper on one that is idle.
+template <class Ready>
+void BatchQueue::wait_for(Sleepers& sleepers, const Ready& ready) {
+    constexpr int looks = 64;
+    for (int look = 0; look < looks; ++look) {
+        if (ready()) return;
+        base::pause_cpu();
+    }
+    const bool may_move = sleepers.long_waits++ % 64 == 0;
+    if (may_move && sched_getcpu() == sleepers.waker_core) return sleep_until(sleepers, ready);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds{50};
+    do {
+        if (ready()) return;
+        std::this_thread::yield();
+    } while (std::chrono::steady_clock::now() < end);
+    sleep_until(sleepers, ready);
+}
+
+template <class Ready>
+void BatchQueue::sleep_until(Sleepers& sleepers, const Ready& ready) {
     std::unique_lock lock(mutex_);
-    wait_for(room_, lock, [this] {
-        return claims_closed_ || claimed_ == num_batches_ || claimed_ < taken_ + slots_.size();
-    });
-    if (claims_closed_ || claimed_ == num_batches_) return std::nullopt;
-    return claimed_++;
+    ++sleepers.count;
+    sleepers.changed.wait(lock, ready);
+    --sleepers.count;
+}
+
+void BatchQueue::wake(Sleepers& sleepers) {
+    if (const int core = sched_getcpu(); core != sleepers.waker_core) sleepers.waker_core = core;
+    if (sleepers.count == 0) return;
+    { const std::lock_guard lock(mutex_); }  // who counted itself has looked, or waits
+    sleepers.changed.notify_all();
+}
+
+std::optional<std::size_t> BatchQueue::claim() {
+    std::size_t next = 0;
+    do {
+        wait_for(for_room_, [&] {
+            next = claimed_;
+            return claims_closed_ || next == num_batches_ || next < taken_ + slots_.size();
+        });
+        if (claims_closed_ || next == num_batches_) return std::nullopt;
+    } while (!claimed_.compare_exchange_weak(next, next + 1));
+    slots_[next % slots_.size()].item = {};
+    return next;
 }
 
 void BatchQueue::deliver(std::size_t number, Item item) {
     const bool failed = item.error != nullptr;
-    {
-        const std::lock_guard lock(mutex_);
-        if (failed) claims_closed_ = true;
-        slots_[number % slots_.size()] = std::move(item);
-    }
-    ready_.notify_one();
-    if (failed) room_.notify_all();
+    if (failed) claims_closed_ = true;
+    Slot& slot = slots_[number % slots_.size()];
+    slot.item = std::move(item);
+    slot.full = true;
+    wake(for_batch_);
+    if (failed) wake(for_room_);
 }
 
-std::shared_ptr<void> BatchQueue::take() {
-    Item item;
-    {
-        std::unique_lock lock(mutex_);
-        auto& slot = slots_[taken_ % slots_.size()];
-        wait_for(ready_, lock,
-                 [&] { return slot.has_value() || takes_closed_ || taken_ == num_batches_; });
-        if (takes_closed_ || taken_ == num_batches_) return nullptr;
-        item = std::move(*slot);
-        slot.reset();
-        ++taken_;
-        if (item.error) takes_closed_ = true;
-    }
-    room_.notify_all();
+std::shared_ptr<void> BatchQueue::take(std::shared_ptr<void> used) {
+    const std::size_t next = taken_;
+    Slot& slot = slots_[next % slots_.size()];
+    wait_for(for_batch_, [&] { return slot.full || takes_closed_ || next == num_batches_; });
+    if (takes_closed_ || next == num_batches_) return nullptr;
+    Item item = std::exchange(slot.item, {std::move(used), nullptr});
+    slot.full = false;
+    if (item.error) takes_closed_ = true;
+    taken_ = next + 1;
+    wake(for_room_);
     if (item.error) std::rethrow_exception(item.error);
     return std::move(item.batch);
 }
 
 void BatchQueue::close() {
-    {
-        const std::lock_guard lock(mutex_);
-        claims_closed_ = true;
-        takes_closed_ = true;
-    }
-    room_.notify_all();
-    ready_.notify_all();
+    claims_closed_ = true;
+    takes_closed_ = true;
+    wake(for_room_);
+    wake(for_batch_);
 }
 
 }  // namespace ddp::data

@@ -1,11 +1,14 @@
 // BatchQueue: hands batches from the threads that prepare them to the one loop that takes them, in
 // order whatever thread is done first. Invariant: at most `window` batches are claimed and not yet
-// taken, so the memory of a slow loop is bounded.
+// taken, so the memory of a slow loop is bounded: window batches and the one in use, used ones
+// included. These go back to be freed by a preparing thread: memory freed by another thread than
+// the one that allocates makes malloc's lock go to and fro, which takes longer than a small batch.
 //
 // Waits here have no deadline: they end when a data set's own code returns, which may take as long
 // as it likes, just as if the loop called it; close() ends them all.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <exception>
@@ -32,23 +35,42 @@ public:
     // Each claimed batch is delivered once. An error closes the queue for further claims.
     void deliver(std::size_t number, Item item);
 
-    // For the loop. Blocks until the next batch in order is there. Rethrows the error of preparing
-    // it; null after the last batch, after an error and after close().
-    std::shared_ptr<void> take();
+    // For the loop, one thread, which hands back the batch that it has done with. Blocks until the
+    // next batch in order is there. Rethrows the error of preparing it; null after the last batch,
+    // after an error and after close().
+    std::shared_ptr<void> take(std::shared_ptr<void> used = nullptr);
 
     // No further claims; blocked claims and takes end.
     void close();
 
 private:
-    std::mutex mutex_;
-    std::condition_variable room_;   // for claim()
-    std::condition_variable ready_;  // for take()
+    struct alignas(64) Slot {
+        std::atomic<bool> full = false;
+        Item item;  // not full: a used batch
+    };
+    // Threads that wait for one kind of change, and sleep when it takes long.
+    struct alignas(64) Sleepers {
+        std::atomic<std::size_t> count = 0;
+        std::condition_variable changed;
+        std::atomic<int> waker_core = -1;
+        std::atomic<std::size_t> long_waits = 0;
+    };
+
+    template <class Ready>
+    void wait_for(Sleepers&, const Ready&);
+    template <class Ready>
+    void sleep_until(Sleepers&, const Ready&);
+    void wake(Sleepers&);
+
     const std::size_t num_batches_;
-    std::vector<std::optional<Item>> slots_;  // batch b waits in slot b % window
-    std::size_t claimed_ = 0;
-    std::size_t taken_ = 0;
-    bool claims_closed_ = false;
-    bool takes_closed_ = false;
+    std::vector<Slot> slots_;  // batch b waits in slot b % window
+    std::mutex mutex_;         // of sleeping and waking alone
+    Sleepers for_room_;        // claim()
+    Sleepers for_batch_;       // take()
+    alignas(64) std::atomic<std::size_t> claimed_ = 0;
+    alignas(64) std::atomic<std::size_t> taken_ = 0;
+    std::atomic<bool> claims_closed_ = false;
+    std::atomic<bool> takes_closed_ = false;
 };
 
 }  // namespace ddp::data

@@ -93,8 +93,9 @@ void BatchStream::Impl::prepare_batches() {
     }
 }
 
-std::shared_ptr<void> BatchStream::Impl::next() {
-    if (!threads_.empty()) return queue_.take();
+std::shared_ptr<void> BatchStream::Impl::next(std::shared_ptr<void> used) {
+    if (!threads_.empty()) return queue_.take(std::move(used));
+    used.reset();
     if (next_ >= plan_.num_batches) return nullptr;
     const std::size_t number = std::exchange(next_, plan_.num_batches);  // an exception is the end
     auto batch = prepare_(plan_.batch(number));
@@ -107,6 +108,8 @@ BatchStream::BatchStream(BatchStream&&) noexcept = default;
 BatchStream& BatchStream::operator=(BatchStream&&) noexcept = default;
 BatchStream::~BatchStream() = default;
 
-std::shared_ptr<void> BatchStream::next() { return impl_->next(); }
+std::shared_ptr<void> BatchStream::next(std::shared_ptr<void> used) {
+    return impl_->next(std::move(used));
+}
 
 }  // namespace ddp::data

@@ -37,7 +37,7 @@ public:
     Impl(const Impl&) = delete;
     Impl& operator=(const Impl&) = delete;
 
-    std::shared_ptr<void> next();
+    std::shared_ptr<void> next(std::shared_ptr<void> used);
 
 private:
     void start_threads(std::size_t workers);

@@ -2,30 +2,18 @@
 
 #include <ddp/error.hpp>
 
+#include <algorithm>
 #include <ostream>
 
 namespace ddp {
 
-Shape::Shape(std::initializer_list<std::int64_t> extents)
-    : Shape(std::span<const std::int64_t>(extents.begin(), extents.size())) {}
-
-Shape::Shape(std::span<const std::int64_t> extents) : dims_(extents.size()) {
+void Shape::refuse(std::span<const std::int64_t> extents) {
     if (extents.size() > max_dims) {
         throw UsageError("shape of " + std::to_string(extents.size()) + " dimensions; at most " +
                          std::to_string(max_dims) + " are supported");
     }
-    for (std::size_t dim = 0; dim < dims_; ++dim) {
-        if (extents[dim] < 0) {
-            throw UsageError("shape with the negative extent " + std::to_string(extents[dim]));
-        }
-        extents_[dim] = extents[dim];
-    }
-}
-
-std::size_t Shape::numel() const noexcept {
-    std::size_t product = 1;
-    for (const std::int64_t extent : extents()) product *= static_cast<std::size_t>(extent);
-    return product;
+    const auto negative = std::ranges::find_if(extents, [](auto extent) { return extent < 0; });
+    throw UsageError("shape with the negative extent " + std::to_string(*negative));
 }
 
 std::string to_string(const Shape& shape) {

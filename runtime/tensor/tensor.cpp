@@ -120,6 +120,20 @@ Tensor Tensor::narrow(int dim, const Slice& slice) const {
     return copy;
 }
 
+Tensor Tensor::row(std::int64_t index) const {
+    const std::int64_t extent = shape()[device::dimension(shape(), 0, "operator[]")];
+    const std::int64_t counted = index < 0 ? index + extent : index;
+    if (counted < 0 || counted >= extent) {
+        throw UsageError("operator[]: index " + std::to_string(index) + " of a tensor of shape " +
+                         to_string(shape()));
+    }
+    const Shape rest{shape().extents().subspan(1)};
+    const std::size_t row = rest.numel() * size_of(dtype());
+    auto* const first = static_cast<std::byte*>(data());
+    void* const at = first == nullptr ? nullptr : first + static_cast<std::size_t>(counted) * row;
+    return {TensorView(at, rest, dtype(), device()), memory_};
+}
+
 std::vector<Tensor> Tensor::chunk(std::int64_t n, int dim) const {
     const std::int64_t extent = shape()[device::dimension(shape(), dim, "chunk")];
     if (n < 1) {

@@ -11,6 +11,7 @@
 #include <stdexcept>
 #include <thread>
 #include <utility>
+#include <vector>
 
 namespace {
 
@@ -65,6 +66,56 @@ TEST(BatchQueue, ThrowsAnErrorInItsPlaceAndThenEnds) {
     EXPECT_EQ(value_of(queue.take()), 0);
     EXPECT_THROW(queue.take(), std::runtime_error);
     EXPECT_EQ(queue.take(), nullptr);
+}
+
+TEST(BatchQueue, FreesAUsedBatchWhereItsSuccessorIsPrepared) {
+    BatchQueue queue{3, 1};
+    std::weak_ptr<void> used;
+    {
+        ASSERT_TRUE(queue.claim());
+        queue.deliver(0, item(0));
+        auto batch = queue.take();
+        used = batch;
+        ASSERT_TRUE(queue.claim());
+        queue.deliver(1, item(1));
+        EXPECT_EQ(value_of(queue.take(std::move(batch))), 1);
+    }
+    EXPECT_FALSE(used.expired());
+    ASSERT_TRUE(queue.claim());
+    EXPECT_TRUE(used.expired());
+}
+
+// Each batch once and in order, whoever gets ahead: both sides run into the window's ends.
+TEST(BatchQueue, LosesNothingBetweenManyThreads) {
+    constexpr std::size_t batches = 20'000;
+    for (const std::size_t window : {1U, 2U, 7U}) {
+        BatchQueue queue{batches, window};
+        std::atomic<std::size_t> alive = 0;
+        std::atomic<std::size_t> most = 0;
+        const auto prepare = [&] {
+            while (const auto number = queue.claim()) {
+                const auto now = ++alive;
+                for (auto seen = most.load(); seen < now;) most.compare_exchange_weak(seen, now);
+                queue.deliver(*number,
+                              {std::shared_ptr<void>(new std::size_t{*number},
+                                                     [&](void* batch) {
+                                                         --alive;
+                                                         delete static_cast<std::size_t*>(batch);
+                                                     }),
+                               nullptr});
+            }
+        };
+        std::vector<std::thread> preparers;
+        for (int i = 0; i < 3; ++i) preparers.emplace_back(prepare);
+        std::shared_ptr<void> batch;
+        std::size_t in_place = 0;
+        for (std::size_t number = 0; (batch = queue.take(std::move(batch))); ++number) {
+            if (*std::static_pointer_cast<std::size_t>(batch) == number) ++in_place;
+        }
+        for (std::thread& thread : preparers) thread.join();
+        EXPECT_EQ(in_place, batches);
+        EXPECT_LE(most, window + 1);
+    }
 }
 
 TEST(BatchQueue, EndsABlockedTakeWhenClosed) {

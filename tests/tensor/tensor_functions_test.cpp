@@ -59,7 +59,7 @@ TEST(Tensor, KeepsItsMemoryAsLongAsAPartOfIt) {
     Tensor row;
     {
         const Tensor whole = ones({3, 2});
-        row = whole.narrow(0, {1, 1}).view({2});
+        row = whole[1];
     }
     EXPECT_EQ(row.as<float>()[1], 1);
 }
@@ -107,6 +107,12 @@ TEST(Tensor, HasNoPartsBeyondItsEnds) {
                     return x.narrow(2, {0, 1});
                 }),
                 HasSubstr("narrow: dimension 2 of a tensor of shape [4, 3], which has 2"));
+    for (const std::int64_t index : {std::int64_t{4}, std::int64_t{-5}, largest, -largest - 1}) {
+        EXPECT_THAT(usage_error_of([&] { return x[index]; }),
+                    AllOf(HasSubstr("operator[]: index "), HasSubstr("shape [4, 3]")));
+    }
+    EXPECT_THROW(static_cast<void>(x[std::numeric_limits<std::size_t>::max()]), UsageError);
+    EXPECT_THAT(usage_error_of([&] { return ones({})[0]; }), HasSubstr("operator[]: dimension 0"));
     EXPECT_THAT(usage_error_of([&] { return x.size(-3); }), HasSubstr("size: dimension -3"));
     EXPECT_THAT(usage_error_of([&] { return zeros({}).chunk(2); }),
                 HasSubstr("chunk: dimension 0"));

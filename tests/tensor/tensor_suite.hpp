@@ -159,6 +159,12 @@ TEST_P(TensorSuite, RowsShareTheMemory) {
     copy_elements(zeros({2, 3}, {.device = Device{}}), rows);
     EXPECT_EQ(values_of(source), (Values{0, 1, 2, 0, 0, 0, 0, 0, 0, 9, 10, 11}));
     EXPECT_EQ(values_of(source.narrow(0, {-1, 1})), (Values{9, 10, 11}));
+    EXPECT_EQ(source[3].shape(), Shape{3});
+    EXPECT_EQ(values_of(source[-1]), (Values{9, 10, 11}));
+    EXPECT_EQ(source[-1][0].shape(), Shape{});
+    copy_elements(ones({3}, {.device = Device{}}), source[std::size_t{0}]);
+    EXPECT_EQ(values_of(source), (Values{1, 1, 1, 0, 0, 0, 0, 0, 0, 9, 10, 11}));
+    EXPECT_EQ(zeros({2, 0}, {.device = here()})[1].shape(), Shape{0});
 }
 
 TEST_P(TensorSuite, PartsOfOtherDimensionsAreContiguousCopies) {

@@ -109,7 +109,7 @@ void Waiter::nap(const std::function<Bell&()>& bell, const std::function<bool()>
 }
 
 void Waiter::rest(std::uint64_t round) {
-    if (round < spins_) return pause_cpu();
+    if (round < spins_) return base::pause_cpu();
     if (round == spins_) cores_.wait_begins();
     ::sched_yield();
 }

@@ -7,6 +7,7 @@
 #include "backends/shm/core_sharing.hpp"
 #include "backends/shm/shared_region.hpp"
 #include "base/deadline.hpp"
+#include "base/pause_cpu.hpp"
 #include "base/unique_fd.hpp"
 
 #include <atomic>
@@ -20,12 +21,6 @@
 namespace ddp::shm {
 
 enum class AbortReason : std::uint32_t { none, peer_died, peer_timed_out, mismatch, peer_failed };
-
-inline void pause_cpu() {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#endif
-}
 
 class Waiter {
 public:
@@ -94,7 +89,7 @@ private:
     template <class Ready>
     bool poll(const Ready& ready) const {
         for (std::uint64_t i = 0; i < spins_; ++i) {
-            pause_cpu();
+            base::pause_cpu();
             if (ready()) return true;
         }
         return false;

@@ -66,9 +66,7 @@ class Samples {
 public:
     explicit Samples(const ddp::Tensor& tensor) : rows_(tensor) {}
     std::size_t size() const { return static_cast<std::size_t>(rows_.size(0)); }
-    ddp::Tensor operator[](std::size_t index) const {
-        return rows_.narrow(0, {static_cast<std::int64_t>(index), 1}).view(ddp::Shape{columns});
-    }
+    ddp::Tensor operator[](std::size_t index) const { return rows_[index]; }
 
 private:
     ddp::Tensor rows_;
