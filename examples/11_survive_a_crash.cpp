@@ -51,6 +51,9 @@ private:
 
 int main(int argc, char** argv) {
     return ddp::run_worker([&] {
+        if (argc > 1 && argv[1][0] == '-') {
+            throw ddp::UsageError("usage: 11_survive_a_crash [DIR [KILLS [SEED]]]");
+        }
         const std::filesystem::path dir = argc > 1 ? argv[1] : "";  // empty: no checkpoints
         const int kills = argc > 2 ? std::atoi(argv[2]) : 0;
         const unsigned seed = argc > 3 ? static_cast<unsigned>(std::atoi(argv[3])) : 0;

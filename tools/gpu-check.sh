@@ -7,7 +7,8 @@
 #                                         (docs/gpu-results.md beside the script's folder, or gpu-results.md in the bundle)
 #
 # `run` takes at most 8 minutes. NCCL is found by DDP_NCCL_LIBRARY, on the loader's path, in the CUDA toolkit or in a Python
-# package. Exit code: 0 when every check ran and passed, 1 when one failed, 3 when one could not run.
+# package. Exit code: 0 when every check ran and passed, 1 when one failed, 3 when one could not run,
+# 2 for a wrong command line or a bundle that is too large.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 readonly here most_bytes=$((48 * 1024 * 1024)) most_seconds=480

@@ -2,8 +2,8 @@
 # Installs what ddp is built and tested with, as Debian 12 packages; does nothing when all is there.
 #
 #   tools/install-deps.sh              to build and test ddp
-#   tools/install-deps.sh --interop    also the peers of the interop tests and of peers.sh: PyTorch, Open MPI, MPICH, Gloo;
-#                                      clang for the fuzzer; by pip, into .interop, Python's safetensors
+#   tools/install-deps.sh --interop    also the peers of the interop tests and of benchmarks: PyTorch, LibTorch, Open MPI, MPICH;
+#                                      valgrind; clang for the fuzzer; by pip, into .interop, Python's safetensors
 #   tools/install-deps.sh --torch DIR  only the newest PyTorch, by pip into the virtual environment DIR (large)
 #
 # Works as root or through sudo. Never removes a package.

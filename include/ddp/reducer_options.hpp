@@ -51,7 +51,7 @@ struct StepStatistics {
     std::uint64_t step = 0;                    // counted from 1
     std::chrono::nanoseconds forward{};        // 0 without DistributedDataParallel
     std::chrono::nanoseconds backward{};       // from start_backward, without `exposed`
-    std::chrono::nanoseconds communication{};  // of all buckets, while it ran; 0 with a comm_hook
+    std::chrono::nanoseconds communication{};  // of all buckets; 0 on a GPU and with a comm_hook
     std::chrono::nanoseconds exposed{};        // of it, the part that wait() waited for
     double overlap = 0;                        // 1 - exposed / communication, between 0 and 1
     std::size_t buckets = 0;                   // sent

@@ -1,5 +1,5 @@
 // Who am I: what the environment says about this process's place in the job. One pure function, so
-// that every launcher's dialect is tested as a table and nothing else in ddp reads those variables.
+// every launcher's dialect is tested as a table. (The ranks of ddp/testing.hpp look at RANK, too.)
 #pragma once
 
 #include <ddp/export.hpp>

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Measures ddp-bench against Open MPI, MPICH, Gloo and, where it is installed, PyTorch: all on this host, one after
 # the other in fresh processes, in rounds. Writes its section of docs/benchmarks.md, and
-# docs/benchmarks.svg; start.sh and overlap.sh write the other sections.
+# docs/benchmarks.svg; the other scripts here write the other sections.
 #
 #   tools/bench/peers.sh [--rounds N] [--quick] [--build DIR] [--docs DIR] [--limit SECONDS] [--lock FILE]
 #

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Measures how soon ddp-launch runs a job and how soon the job computes, against a bare loop, Open MPI, MPICH and, where
 # it is installed, torchrun: all on this host, alternately, in fresh processes. Writes its section of
-# docs/benchmarks.md; peers.sh and overlap.sh write the other sections.
+# docs/benchmarks.md; the other scripts here write the other sections.
 #
 #   tools/bench/start.sh [--rounds N] [--quick] [--build DIR] [--docs DIR] [--limit SECONDS]
 #
