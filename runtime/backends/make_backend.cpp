@@ -5,6 +5,7 @@
 #include "backends/shm/shared_region.hpp"
 #include "backends/shm/shm_backend.hpp"
 #include "backends/shm/waiter.hpp"
+#include "backends/standings.hpp"
 #include "base/log.hpp"
 #include "base/socket.hpp"
 #include "base/unique_fd.hpp"
@@ -28,9 +29,6 @@ namespace {
 constexpr int lowest_rank = 0;
 const std::string region_key = "shm/region";
 
-// Set by each rank when it comes, and when it knows what it can have.
-std::string here_key(int rank) { return "backend/here/" + std::to_string(rank); }
-const std::string wants_prefix = "backend/rank/";
 // Set by each rank that cannot have shm, for those who wait in the region.
 const std::string no_shm_key = "backend/no_shm";
 const std::string gloo_prefix = "backend/gloo/";
@@ -44,42 +42,6 @@ std::string host_id() {
     const std::string_view id(boot_id.data(), static_cast<std::size_t>(got > 0 ? got : 0));
     return base::host_name() + "/" + std::string(id.substr(0, id.find('\n')));
 }
-
-using GpuState = nccl::Standing::State;
-
-// What one rank wants, and whether it has a GPU for it: a number in the region's block.
-struct Wish {
-    ddp::Backend wanted = ddp::Backend::automatic;
-    GpuState gpu = GpuState::none;
-
-    std::uint32_t encode() const {
-        return static_cast<std::uint32_t>(wanted) | static_cast<std::uint32_t>(gpu) << 8;
-    }
-    static Wish decode(std::uint32_t number) {
-        return {static_cast<ddp::Backend>(number & 0xff), static_cast<GpuState>(number >> 8)};
-    }
-};
-
-// What one rank publishes: its wish, and why it cannot have what CPU memory takes (empty: it can).
-struct Standing {
-    Wish wish;
-    std::string host;
-    std::string shm_refusal;
-    std::string other_refusal;  // of gloo
-
-    std::string encode() const {
-        return std::to_string(wish.encode()) + "\n" + host + "\n" + shm_refusal + "\n" +
-               other_refusal;
-    }
-    static Standing decode(const std::string& text) {
-        const std::size_t first = text.find('\n');
-        const std::size_t second = text.find('\n', first + 1);
-        const std::size_t third = text.find('\n', second + 1);
-        return {Wish::decode(static_cast<std::uint32_t>(std::stoul(text.substr(0, first)))),
-                text.substr(first + 1, second - first - 1),
-                text.substr(second + 1, third - second - 1), text.substr(third + 1)};
-    }
-};
 
 std::string shm_refusal_of_foreign_host(const std::string& their_host) {
     return "is on another host than rank 0's (" + their_host.substr(0, their_host.find('/')) + ")";
@@ -124,96 +86,6 @@ std::string why_not(const std::exception& error) {
     std::string reason = error.what();
     std::replace(reason.begin(), reason.end(), '\n', ' ');
     return reason;
-}
-
-// Looks without waiting: the deadline has passed already.
-bool is_here(const GroupContext& group, int rank) {
-    try {
-        group.store->get(here_key(rank), std::chrono::milliseconds{0});
-        return true;
-    } catch (const TimeoutError&) {
-        return false;
-    }
-}
-
-std::string list_missing(const GroupContext& group) {
-    if (!is_here(group, group.me.rank)) throw Error("the store has lost its keys");
-    std::string missing;
-    int count = 0;
-    for (int rank = 0; rank < group.me.world_size; ++rank) {
-        if (is_here(group, rank)) continue;
-        missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
-        ++count;
-    }
-    if (count == 0) return "a rank came, but then said no more";
-    return (count == 1 ? "rank " : "ranks ") + missing + " of " +
-           std::to_string(group.me.world_size) + " did not come";
-}
-
-[[noreturn]] void throw_missing(const GroupContext& group, const base::Deadline& deadline) {
-    std::string who;
-    try {
-        who = list_missing(group);
-    } catch (const Error&) {
-        who = "the store stopped answering (is who serves it stopped: the launcher, or rank 0?)";
-    }
-    throw TimeoutError("init_process_group: " + who + " within " +
-                       base::to_string(deadline.timeout()) + " (seen from rank " +
-                       std::to_string(group.me.rank) + " of " +
-                       std::to_string(group.me.world_size) + "); did all workers start?");
-}
-
-StoreValues exchange(const GroupContext& group, const std::string& prefix, const std::string& mine,
-                     const base::Deadline& deadline) {
-    group.store->set(prefix + std::to_string(group.me.rank), mine);
-    StoreKeys keys;
-    for (int rank = 0; rank < group.me.world_size; ++rank) {
-        keys.push_back(prefix + std::to_string(rank));
-    }
-    try {
-        return group.store->multi_get(keys, deadline.left());
-    } catch (const TimeoutError&) {
-        throw_missing(group, deadline);
-    }
-}
-
-std::vector<Standing> exchange(const GroupContext& group, const Standing& mine,
-                               const base::Deadline& deadline) {
-    std::vector<Standing> all;
-    for (const std::string& text : exchange(group, wants_prefix, mine.encode(), deadline)) {
-        all.push_back(Standing::decode(text));
-    }
-    return all;
-}
-
-void require_same_wish(const std::vector<Standing>& all) {
-    for (std::size_t rank = 1; rank < all.size(); ++rank) {
-        if (all[rank].wish.wanted == all[0].wish.wanted) continue;
-        throw UsageError("init_process_group: rank 0 asks for backend " +
-                         std::string(ddp::to_string(all[0].wish.wanted)) + ", rank " +
-                         std::to_string(rank) + " for " + ddp::to_string(all[rank].wish.wanted) +
-                         "; all ranks must ask for the same");
-    }
-}
-
-std::string short_host(const Standing& one) { return one.host.substr(0, one.host.find('/')); }
-
-// "rank 1 on host b: why"; empty when no rank has one.
-std::string list_refusals(const std::vector<Standing>& all, std::string Standing::*refusal) {
-    std::string refusals;
-    for (std::size_t rank = 0; rank < all.size(); ++rank) {
-        if ((all[rank].*refusal).empty()) continue;
-        refusals += (refusals.empty() ? "" : "; ") + std::string("rank ") + std::to_string(rank) +
-                    " on host " + short_host(all[rank]) + ": " + all[rank].*refusal;
-    }
-    return refusals;
-}
-
-[[noreturn]] void throw_refused(ddp::Backend backend, const std::string& refusals,
-                                const std::string& shm_refusals) {
-    throw UsageError("init_process_group: backend " + std::string(ddp::to_string(backend)) +
-                     " cannot be had: " + refusals +
-                     (shm_refusals.empty() ? "" : "; nor shm: " + shm_refusals));
 }
 
 // Beside NCCL, CPU memory is moved as if nothing had been asked for.
@@ -373,7 +245,7 @@ Chosen choose(const GroupContext& group, GpuState gpu, const base::Deadline& dea
 }  // namespace
 
 Halves make_backends(const GroupContext& group, const base::Deadline& deadline) {
-    if (group.me.world_size > 1) group.store->set(here_key(group.me.rank), "");
+    if (group.me.world_size > 1) say_here(group);
     const nccl::Standing mine =
         may_use_gpus(group.wanted) ? nccl::find_standing(group.me) : nccl::Standing{};
     Chosen chosen = choose(group, mine.state, deadline);

@@ -1,0 +1,107 @@
+#include "backends/standings.hpp"
+
+#include <ddp/error.hpp>
+
+#include <chrono>
+
+namespace ddp::backends {
+namespace {
+
+// Set by each rank when it comes, and when it knows what it can have.
+std::string here_key(int rank) { return "backend/here/" + std::to_string(rank); }
+const std::string wants_prefix = "backend/rank/";
+
+// Looks without waiting: the deadline has passed already.
+bool is_here(const GroupContext& group, int rank) {
+    try {
+        group.store->get(here_key(rank), std::chrono::milliseconds{0});
+        return true;
+    } catch (const TimeoutError&) {
+        return false;
+    }
+}
+
+std::string list_missing(const GroupContext& group) {
+    if (!is_here(group, group.me.rank)) throw Error("the store has lost its keys");
+    std::string missing;
+    int count = 0;
+    for (int rank = 0; rank < group.me.world_size; ++rank) {
+        if (is_here(group, rank)) continue;
+        missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
+        ++count;
+    }
+    if (count == 0) return "a rank came, but then said no more";
+    return (count == 1 ? "rank " : "ranks ") + missing + " of " +
+           std::to_string(group.me.world_size) + " did not come";
+}
+
+std::string short_host(const Standing& one) { return one.host.substr(0, one.host.find('/')); }
+
+}  // namespace
+
+void say_here(const GroupContext& group) { group.store->set(here_key(group.me.rank), ""); }
+
+void throw_missing(const GroupContext& group, const base::Deadline& deadline) {
+    std::string who;
+    try {
+        who = list_missing(group);
+    } catch (const Error&) {
+        who = "the store stopped answering (is who serves it stopped: the launcher, or rank 0?)";
+    }
+    throw TimeoutError("init_process_group: " + who + " within " +
+                       base::to_string(deadline.timeout()) + " (seen from rank " +
+                       std::to_string(group.me.rank) + " of " +
+                       std::to_string(group.me.world_size) + "); did all workers start?");
+}
+
+StoreValues exchange(const GroupContext& group, const std::string& prefix, const std::string& mine,
+                     const base::Deadline& deadline) {
+    group.store->set(prefix + std::to_string(group.me.rank), mine);
+    StoreKeys keys;
+    for (int rank = 0; rank < group.me.world_size; ++rank) {
+        keys.push_back(prefix + std::to_string(rank));
+    }
+    try {
+        return group.store->multi_get(keys, deadline.left());
+    } catch (const TimeoutError&) {
+        throw_missing(group, deadline);
+    }
+}
+
+std::vector<Standing> exchange(const GroupContext& group, const Standing& mine,
+                               const base::Deadline& deadline) {
+    std::vector<Standing> all;
+    for (const std::string& text : exchange(group, wants_prefix, mine.encode(), deadline)) {
+        all.push_back(Standing::decode(text));
+    }
+    return all;
+}
+
+void require_same_wish(const std::vector<Standing>& all) {
+    for (std::size_t rank = 1; rank < all.size(); ++rank) {
+        if (all[rank].wish.wanted == all[0].wish.wanted) continue;
+        throw UsageError("init_process_group: rank 0 asks for backend " +
+                         std::string(ddp::to_string(all[0].wish.wanted)) + ", rank " +
+                         std::to_string(rank) + " for " + ddp::to_string(all[rank].wish.wanted) +
+                         "; all ranks must ask for the same");
+    }
+}
+
+std::string list_refusals(const std::vector<Standing>& all, std::string Standing::*refusal) {
+    std::string refusals;
+    for (std::size_t rank = 0; rank < all.size(); ++rank) {
+        if ((all[rank].*refusal).empty()) continue;
+        refusals += (refusals.empty() ? "" : "; ") + std::string("rank ") + std::to_string(rank) +
+                    " on host " + short_host(all[rank]) + ": " + all[rank].*refusal;
+    }
+    return refusals;
+}
+
+void throw_refused(ddp::Backend backend, const std::string& refusals,
+                   const std::string& shm_refusals) {
+    throw UsageError("init_process_group: backend " + std::string(ddp::to_string(backend)) +
+                     " cannot be had: " + refusals +
+                     (shm_refusals.empty() ? "" : "; nor shm: " + shm_refusals));
+}
+
+}  // namespace ddp::backends
