@@ -1,280 +1,30 @@
-// One loop over poll(): signals, the agent's end, its messages, and our two outputs. poll() and not
-// epoll, because stdout may be a file, which epoll refuses.
 #include "launcher/front.hpp"
 
-#include "base/deadline.hpp"
-#include "contract/exit_code.hpp"
 #include "launcher/agent.hpp"
 #include "launcher/channel.hpp"
 #include "launcher/console.hpp"
 #include "launcher/containment.hpp"
 #include "launcher/error_folder.hpp"
-#include "launcher/exit_status.hpp"
-#include "launcher/line_cutter.hpp"
+#include "launcher/front_loop.hpp"
 #include "launcher/process_sweep.hpp"
 #include "launcher/rendezvous.hpp"
 #include "launcher/signals.hpp"
-#include "launcher/worker.hpp"
 #include "launcher/worker_terminal.hpp"
 
 #include <ddp/error.hpp>
 
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace ddp::launcher {
 namespace {
-
-using Clock = Console::Clock;
-using std::chrono::milliseconds;
-
-constexpr milliseconds sweep_time{5000};
-// After the grace, how long the agent may take to end before the front ends it.
-constexpr milliseconds agent_time{15000};
-
-struct AgentHandle {
-    pid_t pid;
-    base::UniqueFd pidfd;
-    Channel channel;
-    OutputPipe messages;  // the agent's stderr
-    LineCutter message_lines{};
-};
-
-class Front {
-public:
-    Front(AgentHandle agent, SignalReader& signals, const Options& options,
-          std::vector<pid_t> spared, ConsoleSettings console, const contract::HostLink& host)
-        : agent_(std::move(agent)),
-          signals_(signals),
-          leash_(host.leash()),
-          judge_(host.judge()),
-          stop_signals_(options.signals_to_handle),
-          grace_(options.shutdown_timeout),
-          spared_(std::move(spared)),
-          console_(std::move(console), STDOUT_FILENO, STDERR_FILENO) {}
-    int run();
-    void give(const std::vector<std::string>& notices);
-    // What the host is told.
-    contract::LaunchEnd end(int exit_code) const;
-
-private:
-    bool finished() const;
-    void wait_and_handle();
-    int wait_time() const;
-    void handle_signals();
-    void handle_end_of_host();
-    void report(std::string text);
-    void handle_messages();
-    void handle(const Message& message);
-    void handle_agent_end();
-    void ask_to_stop(int signal);
-    void end_hanging_agent();
-    void handle_agents_log();
-    void run_console();
-    int exit_code_without_done() const;
-
-    AgentHandle agent_;
-    SignalReader& signals_;
-    int leash_;  // -1 when there is no host, or no more
-    contract::Judge judge_;
-    std::string report_;                   // the last one
-    std::vector<contract::RankEnd> ends_;  // when the host judges
-    std::vector<int> stop_signals_;
-    milliseconds grace_;
-    std::vector<pid_t> spared_;
-    Console console_;
-    std::optional<ExitStatus> agent_end_;
-    std::optional<int> done_;
-    std::optional<Clock::time_point> stop_asked_at_;
-    Clock::time_point agent_must_end_by_;  // once a stop was asked for
-    int interrupts_ = 0;
-    int workers_running_ = 0;
-    bool channel_drained_ = false;
-};
-
-int Front::run() {
-    while (!finished()) wait_and_handle();
-    return done_ ? *done_ : exit_code_without_done();
-}
-
-bool Front::finished() const { return agent_end_ && channel_drained_ && console_.idle(); }
-
-int Front::wait_time() const {
-    constexpr int look_again_ms = 60'000;
-    constexpr int look_while_stopping_ms = 100;
-    int wait = stop_asked_at_ ? look_while_stopping_ms : look_again_ms;
-    if (const auto due = console_.next_due()) {
-        const auto left = std::chrono::ceil<milliseconds>(*due - Clock::now());
-        wait = static_cast<int>(std::clamp<milliseconds::rep>(left.count(), 0, wait));
-    }
-    return wait;
-}
-
-void Front::wait_and_handle() {
-    const std::array<pollfd, 2> outputs = console_.wanted();
-    const auto if_wanted = [](bool wanted, int fd) { return wanted ? fd : -1; };
-    std::array<pollfd, 7> events{{
-        {signals_.fd(), POLLIN, 0},
-        {if_wanted(!agent_end_, agent_.pidfd.get()), POLLIN, 0},
-        {if_wanted(!channel_drained_ && agent_.channel.open(), agent_.channel.fd()), POLLIN, 0},
-        {if_wanted(agent_.messages.open(), agent_.messages.fd()), POLLIN, 0},
-        outputs[0],
-        outputs[1],
-        {if_wanted(!agent_end_, leash_), POLLIN, 0},
-    }};
-    if (::poll(events.data(), events.size(), wait_time()) < 0 && errno != EINTR) {
-        throw SystemError("poll", errno);
-    }
-    if (events[0].revents != 0) handle_signals();
-    if (events[6].revents != 0) handle_end_of_host();
-    if (events[1].revents != 0) handle_agent_end();
-    if (events[3].revents != 0) handle_agents_log();
-    if (!channel_drained_ && (events[2].revents != 0 || agent_end_)) handle_messages();
-    end_hanging_agent();
-    run_console();
-}
-
-void Front::handle_signals() {
-    while (const auto signal = signals_.next()) {
-        const bool stops =
-            std::find(stop_signals_.begin(), stop_signals_.end(), *signal) != stop_signals_.end();
-        if (stops) {
-            ask_to_stop(*signal);
-        } else {
-            agent_.channel.send(SignalMessage{*signal});
-        }
-    }
-}
-
-// A host that dies takes its job along. The one exception: a Ctrl-C that ended the host has asked
-// the job to stop as well, and it may take its time for that.
-void Front::handle_end_of_host() {
-    leash_ = -1;
-    handle_signals();  // one that came to both came before this end
-    if (stop_asked_at_) return;
-    console_.say("the program that launched this job has ended; its workers are killed");
-    stop_asked_at_ = Clock::now();
-    agent_must_end_by_ = *stop_asked_at_ + agent_time;
-    agent_.channel.send(KillMessage{});
-}
-
-void Front::report(std::string text) {
-    if (judge_ == contract::Judge::launcher) console_.say(text);
-    report_ = std::move(text);
-}
-
-void Front::give(const std::vector<std::string>& notices) {
-    if (judge_ == contract::Judge::host) return;
-    for (const std::string& notice : notices) console_.say(notice);
-}
-
-contract::LaunchEnd Front::end(int exit_code) const {
-    return {.exit_code = exit_code,
-            .report = exit_code != contract::exit_ok ? report_ : "",
-            .ends = ends_};
-}
-
-// Once is a request, twice means now, and a third Ctrl-C does not even trust the agent.
-void Front::ask_to_stop(int signal) {
-    const auto now = Clock::now();
-    if (!stop_asked_at_) {
-        stop_asked_at_ = now;
-        agent_must_end_by_ = now + grace_ + agent_time;
-    }
-    if (signal == SIGINT) ++interrupts_;
-    if (signal != SIGINT || interrupts_ == 1) {
-        agent_.channel.send(StopMessage{signal, grace_});
-    } else if (interrupts_ == 2) {
-        agent_.channel.send(KillMessage{});
-        agent_must_end_by_ = std::min(agent_must_end_by_, now + agent_time);
-    } else {
-        agent_must_end_by_ = now;
-    }
-}
-
-// An agent that hangs is ended as if it had been killed by somebody else: we inherit its children.
-void Front::end_hanging_agent() {
-    if (stop_asked_at_ && !agent_end_ && Clock::now() >= agent_must_end_by_) {
-        ::syscall(SYS_pidfd_send_signal, agent_.pidfd.get(), SIGKILL, nullptr, 0);
-    }
-}
-
-void Front::handle_messages() {
-    Channel& channel = agent_.channel;
-    channel.receive();
-    while (const auto message = channel.next()) handle(*message);
-    // The dead send nothing more: what there is, is there. End of file would say the same, but for
-    // a descriptor that somebody unkillable still has.
-    if (!channel.open()) {
-        channel_drained_ = agent_end_.has_value();
-    } else if (agent_end_) {
-        pollfd entry{channel.fd(), POLLIN, 0};
-        channel_drained_ = ::poll(&entry, 1, 0) == 0;
-    }
-    if (!channel_drained_) return;
-    console_.finish();
-    if (!done_) {
-        const ExitStatus end = *agent_end_;
-        report("the agent (pid " + std::to_string(agent_.pid) + ") " +
-               (end.signal != 0 ? "was killed by " + signal_name(end.signal)
-                                : "ended early with " + to_string(end)) +
-               (workers_running_ > 0 ? "; its workers were stopped" : "; no worker was running"));
-    }
-}
-
-void Front::handle(const Message& message) {
-    if (const auto* output = std::get_if<OutputMessage>(&message)) {
-        console_.take(*output);
-    } else if (const auto* failure = std::get_if<FailureMessage>(&message)) {
-        report(failure->text);
-    } else if (const auto* done = std::get_if<DoneMessage>(&message)) {
-        done_ = done->exit_code;
-    } else if (const auto* state = std::get_if<StateMessage>(&message)) {
-        workers_running_ += state->state == WorkerState::started ? 1 : -1;
-        if (state->state == WorkerState::ended && judge_ == contract::Judge::host) {
-            ends_.push_back({state->local_rank, state->status, state->stopped_with});
-        }
-        console_.take(*state);
-    } else if (const auto* status = std::get_if<StatusMessage>(&message)) {
-        console_.take(*status);
-    }
-}
-
-// Sweeps first and speaks later: a second of a lost job's workers costs more than a late line.
-void Front::handle_agent_end() {
-    siginfo_t info{};
-    const auto handle = static_cast<id_t>(agent_.pidfd.get());
-    if (::waitid(P_PIDFD, handle, &info, WEXITED | WNOHANG) != 0 || info.si_pid == 0) return;
-    agent_end_ = exit_status_of(info);
-    const SweepResult sweep = sweep_descendants(base::Deadline::after(sweep_time), spared_);
-    if (!sweep.complete) console_.say("could not be killed: " + describe_survivors(sweep));
-}
-
-int Front::exit_code_without_done() const {
-    return agent_end_->ok() ? contract::exit_error : agent_end_->exit_code();
-}
-
-void Front::handle_agents_log() {
-    const OutputPipe::Read read = agent_.messages.read();
-    std::string lines = agent_.message_lines.feed(read.bytes);
-    if (read.state == OutputPipe::State::ended) lines += agent_.message_lines.finish();
-    console_.pass_on(lines);
-}
-
-void Front::run_console() {
-    console_.run(Clock::now(), stop_asked_at_);
-    for (const ShownMessage& shown : console_.take_shown()) agent_.channel.send(shown);
-    if (agent_.channel.queued_bytes() > 0) agent_.channel.flush();
-}
 
 struct MessagePipe {
     base::UniqueFd read_end;

@@ -1,0 +1,88 @@
+// What the front does from the agent's start to its end: it relays signals, prints what comes from
+// the agent, and cleans up when that has died.
+#pragma once
+
+#include "base/unique_fd.hpp"
+#include "contract/host_link.hpp"
+#include "launcher/channel.hpp"
+#include "launcher/console.hpp"
+#include "launcher/exit_status.hpp"
+#include "launcher/line_cutter.hpp"
+#include "launcher/options.hpp"
+#include "launcher/signals.hpp"
+#include "launcher/worker.hpp"
+
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ddp::launcher {
+
+struct AgentHandle {
+    pid_t pid;
+    base::UniqueFd pidfd;
+    Channel channel;
+    OutputPipe messages;  // the agent's stderr
+    LineCutter message_lines{};
+};
+
+class Front {
+public:
+    Front(AgentHandle agent, SignalReader& signals, const Options& options,
+          std::vector<pid_t> spared, ConsoleSettings console, const contract::HostLink& host)
+        : agent_(std::move(agent)),
+          signals_(signals),
+          leash_(host.leash()),
+          judge_(host.judge()),
+          stop_signals_(options.signals_to_handle),
+          grace_(options.shutdown_timeout),
+          spared_(std::move(spared)),
+          console_(std::move(console), STDOUT_FILENO, STDERR_FILENO) {}
+    int run();
+    void give(const std::vector<std::string>& notices);
+    // What the host is told.
+    contract::LaunchEnd end(int exit_code) const;
+
+private:
+    using Clock = Console::Clock;
+
+    bool finished() const;
+    void wait_and_handle();
+    int wait_time() const;
+    void handle_signals();
+    void handle_end_of_host();
+    void report(std::string text);
+    void handle_messages();
+    void handle(const Message& message);
+    void handle_agent_end();
+    void ask_to_stop(int signal);
+    void end_hanging_agent();
+    void handle_agents_log();
+    void run_console();
+    int exit_code_without_done() const;
+
+    AgentHandle agent_;
+    SignalReader& signals_;
+    int leash_;  // -1 when there is no host, or no more
+    contract::Judge judge_;
+    std::string report_;                   // the last one
+    std::vector<contract::RankEnd> ends_;  // when the host judges
+    std::vector<int> stop_signals_;
+    std::chrono::milliseconds grace_;
+    std::vector<pid_t> spared_;
+    Console console_;
+    std::optional<ExitStatus> agent_end_;
+    std::optional<int> done_;
+    std::optional<Clock::time_point> stop_asked_at_;
+    Clock::time_point agent_must_end_by_;  // once a stop was asked for
+    int interrupts_ = 0;
+    int workers_running_ = 0;
+    bool channel_drained_ = false;
+};
+
+}  // namespace ddp::launcher
