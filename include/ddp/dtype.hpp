@@ -23,7 +23,26 @@ enum class DType : std::uint8_t {
     boolean,  // one byte, 0 or 1
 };
 
-DDP_API std::size_t size_of(DType) noexcept;     // bytes of one element
+// Bytes of one element.
+constexpr std::size_t size_of(DType dtype) noexcept {
+    switch (dtype) {
+        case DType::float64:
+        case DType::int64:
+            return 8;
+        case DType::float32:
+        case DType::int32:
+            return 4;
+        case DType::float16:
+        case DType::bfloat16:
+        case DType::int16:
+            return 2;
+        case DType::uint8:
+        case DType::int8:
+        case DType::boolean:
+            return 1;
+    }
+    return 0;
+}
 DDP_API const char* to_string(DType) noexcept;   // "float32"; "bool" for boolean
 DDP_API bool is_floating_point(DType) noexcept;  // the half types too
 

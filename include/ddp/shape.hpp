@@ -20,12 +20,12 @@ public:
 
     constexpr Shape() = default;
     // Throws UsageError for more than max_dims dimensions or a negative extent.
-    Shape(std::initializer_list<std::int64_t> extents)
+    constexpr Shape(std::initializer_list<std::int64_t> extents)
         : Shape(std::span<const std::int64_t>(extents.begin(), extents.size())) {}
-    explicit Shape(std::span<const std::int64_t> extents) : dims_(extents.size()) {
-        if (dims_ > max_dims) refuse(extents);
+    constexpr explicit Shape(std::span<const std::int64_t> extents) : dims_(extents.size()) {
+        if (dims_ > max_dims) throw_too_many(dims_);
         for (std::size_t dim = 0; dim < dims_; ++dim) {
-            if (extents[dim] < 0) refuse(extents);
+            if (extents[dim] < 0) throw_negative(extents[dim]);
             extents_[dim] = extents[dim];
         }
     }
@@ -41,7 +41,8 @@ public:
     friend bool operator==(const Shape&, const Shape&) = default;
 
 private:
-    [[noreturn]] DDP_API static void refuse(std::span<const std::int64_t> extents);
+    [[noreturn]] DDP_API static void throw_too_many(std::size_t dims);
+    [[noreturn]] DDP_API static void throw_negative(std::int64_t extent);
 
     std::array<std::int64_t, max_dims> extents_{};
     std::size_t dims_ = 0;

@@ -2,26 +2,6 @@
 
 namespace ddp {
 
-std::size_t size_of(DType dtype) noexcept {
-    switch (dtype) {
-        case DType::float64:
-        case DType::int64:
-            return 8;
-        case DType::float32:
-        case DType::int32:
-            return 4;
-        case DType::float16:
-        case DType::bfloat16:
-        case DType::int16:
-            return 2;
-        case DType::uint8:
-        case DType::int8:
-        case DType::boolean:
-            return 1;
-    }
-    return 0;
-}
-
 const char* to_string(DType dtype) noexcept {
     switch (dtype) {
         case DType::float32:

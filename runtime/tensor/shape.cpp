@@ -2,18 +2,17 @@
 
 #include <ddp/error.hpp>
 
-#include <algorithm>
 #include <ostream>
 
 namespace ddp {
 
-void Shape::refuse(std::span<const std::int64_t> extents) {
-    if (extents.size() > max_dims) {
-        throw UsageError("shape of " + std::to_string(extents.size()) + " dimensions; at most " +
-                         std::to_string(max_dims) + " are supported");
-    }
-    const auto negative = std::ranges::find_if(extents, [](auto extent) { return extent < 0; });
-    throw UsageError("shape with the negative extent " + std::to_string(*negative));
+void Shape::throw_too_many(std::size_t dims) {
+    throw UsageError("shape of " + std::to_string(dims) + " dimensions; at most " +
+                     std::to_string(max_dims) + " are supported");
+}
+
+void Shape::throw_negative(std::int64_t extent) {
+    throw UsageError("shape with the negative extent " + std::to_string(extent));
 }
 
 std::string to_string(const Shape& shape) {
