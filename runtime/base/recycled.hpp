@@ -9,15 +9,13 @@
 
 namespace ddp::base {
 
-// Of one thread.
+// Of one thread. Nothing to construct and nothing to destroy, so that each use needs no look
+// whether that has been done; the blocks go with the thread's `keeper_`.
 struct SpareBlocks {
     std::array<void*, 4> blocks{};
     std::size_t count = 0;
-    bool closed = false;  // the thread ends; objects may still do so after this one
-    ~SpareBlocks() {
-        closed = true;
-        while (count > 0) ::operator delete(blocks[--count]);
-    }
+    std::size_t room = 0;  // for so many: 0 before the keeper has come, and after it has gone
+    bool closed = false;   // the thread ends; objects may still do so after this
 };
 
 class Recycled {
@@ -25,10 +23,11 @@ public:
     static void* operator new(std::size_t bytes) {
         if (bytes > block_bytes) return ::operator new(bytes);
         if (spare_.count > 0) return spare_.blocks[--spare_.count];
+        if (!spare_.closed) keeper_.come();
         return ::operator new(block_bytes);
     }
     static void operator delete(void* memory, std::size_t bytes) noexcept {
-        if (bytes <= block_bytes && !spare_.closed && spare_.count < spare_.blocks.size()) {
+        if (bytes <= block_bytes && spare_.count < spare_.room) {
             spare_.blocks[spare_.count++] = memory;
         } else {
             ::operator delete(memory);
@@ -41,7 +40,17 @@ protected:
 
 private:
     static constexpr std::size_t block_bytes = 256;
-    static inline thread_local SpareBlocks spare_;
+    struct Keeper {
+        ~Keeper() {
+            spare_.closed = true;
+            spare_.room = 0;
+            while (spare_.count > 0) ::operator delete(spare_.blocks[--spare_.count]);
+        }
+        void come() noexcept { spare_.room = spare_.blocks.size(); }
+    };
+
+    static inline constinit thread_local SpareBlocks spare_;
+    static inline thread_local Keeper keeper_;
 };
 
 }  // namespace ddp::base

@@ -56,4 +56,23 @@ TEST(Recycled, MayEndOnAnotherThread) {
     EXPECT_EQ(static_cast<Small&>(*mine).value, 1);
 }
 
+// Ends last on its thread, when the thread has no spare memory any more, and still makes another.
+struct Late {
+    std::unique_ptr<Base> held;
+    ~Late() {
+        held = std::make_unique<Small>();
+        ended_with = static_cast<Small&>(*held).value;
+    }
+    static inline int ended_with = 0;
+};
+
+TEST(Recycled, MayEndAfterTheSpareMemoryOfItsThread) {
+    std::thread([] {
+        thread_local Late late;  // constructed before the first Recycled, so destroyed after
+        late.held = std::make_unique<Large>();
+        late.held = std::make_unique<Small>();
+    }).join();
+    EXPECT_EQ(Late::ended_with, 1);
+}
+
 }  // namespace
