@@ -25,10 +25,7 @@ Work ProcessGroup::recv(const TensorView& tensor, Peer from, Stream stream) {
 
 Work ProcessGroup::batch_send_recv(std::span<const P2POp> transfers, Stream stream) {
     if (transfers.empty()) return {};
-    std::vector<backends::Transfer> calls;
-    calls.reserve(transfers.size());
     for (const P2POp& op : transfers) {
-        const bool sends = op.kind == P2POp::send;
         if (op.peer.rank < 0 || op.peer.rank >= size() || op.peer.rank == rank()) {
             throw UsageError(describe(op) + ": not another rank of a group of " +
                              std::to_string(size()) + " (this is rank " + std::to_string(rank()) +
@@ -39,14 +36,14 @@ Work ProcessGroup::batch_send_recv(std::span<const P2POp> transfers, Stream stre
             impl_->require_reachable(op.tensor, operation.c_str());
             impl_->require_one_place(transfers[0].tensor, op.tensor, operation.c_str());
         }
-        calls.push_back({sends ? backends::Direction::send : backends::Direction::receive,
-                         op.peer.rank, op.tensor.data, op.tensor.bytes()});
     }
     if (transfers[0].tensor.device.type == DeviceType::cuda) {
+        std::vector<backends::Transfer> calls;
+        for (const P2POp& op : transfers) calls.push_back(process_group::transfer_of(op));
         return impl_->start_on_device(calls, stream);
     }
     impl_->require_healthy();
-    return Work(impl_->transfers->start(calls, impl_->timeout));
+    return Work(impl_->transfers->start(transfers, impl_->timeout));
 }
 
 }  // namespace ddp

@@ -14,6 +14,12 @@ constexpr std::uint64_t rounds_without_clock = 256;
 
 }  // namespace
 
+backends::Transfer transfer_of(const P2POp& op) {
+    const auto direction =
+        op.kind == P2POp::send ? backends::Direction::send : backends::Direction::receive;
+    return {direction, op.peer.rank, op.tensor.data, op.tensor.bytes()};
+}
+
 void TransferOperation::wait() {
     wait_quietly();
     if (batch_->error) std::rethrow_exception(batch_->error);
@@ -28,16 +34,16 @@ TransferQueue::TransferQueue(std::shared_ptr<backends::Backend> backend)
 
 TransferQueue::~TransferQueue() { stop(); }
 
-std::unique_ptr<TransferOperation> TransferQueue::start(
-    std::span<const backends::Transfer> transfers, std::chrono::milliseconds timeout) {
+std::unique_ptr<TransferOperation> TransferQueue::start(std::span<const P2POp> transfers,
+                                                        std::chrono::milliseconds timeout) {
     const std::lock_guard lock(lock_);
     if (failure_) std::rethrow_exception(failure_);
     if (!thread_) thread_ = std::make_unique<DelayedThread>([this] { return complete_undriven(); });
     auto batch = std::make_shared<TransferBatch>(base::Deadline::roughly_after(timeout));
     batch->pending.reserve(transfers.size());
     try {
-        for (const backends::Transfer& transfer : transfers) {
-            batch->pending.push_back(backend_->start_transfer(transfer));
+        for (const P2POp& op : transfers) {
+            batch->pending.push_back(backend_->start_transfer(transfer_of(op)));
         }
     } catch (...) {
         // Those that have started leave a hole in their channels' order.
@@ -46,7 +52,7 @@ std::unique_ptr<TransferOperation> TransferQueue::start(
         throw;
     }
     batches_.push_back(batch);
-    news_.fetch_add(1, std::memory_order_release);
+    count_news();
     thread_->arm(delay);
     return std::make_unique<TransferOperation>(shared_from_this(), std::move(batch));
 }
@@ -140,11 +146,16 @@ void TransferQueue::finish(TransferBatch& batch, const std::exception_ptr& error
         backend_->fail();
     }
     std::erase_if(batches_, [&](const auto& one) { return one.get() == &batch; });
-    news_.fetch_add(1, std::memory_order_release);
+    count_news();
     batch.pending.clear();
     batch.error = error;
     batch.completed.store(true, std::memory_order_release);
     wake_sleepers();
+}
+
+// Under the lock: no other thread counts meanwhile.
+void TransferQueue::count_news() noexcept {
+    news_.store(news_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
 }
 
 void TransferQueue::sleep(std::unique_lock<QueueLock>& lock) {

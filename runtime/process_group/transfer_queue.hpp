@@ -8,6 +8,8 @@
 #include "process_group/operation.hpp"
 #include "process_group/queue_lock.hpp"
 
+#include <ddp/collective_options.hpp>
+
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -21,6 +23,8 @@
 namespace ddp::process_group {
 
 class TransferQueue;
+
+backends::Transfer transfer_of(const P2POp& op);
 
 // A batch of transfers; done when all of them are.
 struct TransferBatch {
@@ -53,7 +57,7 @@ public:
     ~TransferQueue();
 
     // Throws the error of an earlier transfer once one has failed.
-    std::unique_ptr<TransferOperation> start(std::span<const backends::Transfer> transfers,
+    std::unique_ptr<TransferOperation> start(std::span<const P2POp> transfers,
                                              std::chrono::milliseconds timeout);
     // Ends what is under way, then the thread. Called by the group's destructor, not by the
     // operations' (they may outlive the group).
@@ -69,6 +73,7 @@ private:
     bool advance_all(bool look_at_clock) noexcept;
     void idle(std::uint64_t round) noexcept;
     void finish(TransferBatch& batch, const std::exception_ptr& error) noexcept;
+    void count_news() noexcept;
     void sleep(std::unique_lock<QueueLock>& lock);
     void wake_sleepers();
 
