@@ -8,7 +8,6 @@ namespace {
 // What all ranks must agree on: all of an all_gather's counts, but only the presence of an
 // all_to_all's, which belong to each rank.
 std::uint64_t digest(const Call& call) {
-    if (!call.parts) return 0;
     if (call.kind == Collective::all_to_all) return 1;
     std::uint64_t hash = 0xcbf29ce484222325;
     for (const std::size_t count : call.parts->send) hash = (hash ^ count) * 0x100000001b3;
@@ -16,23 +15,15 @@ std::uint64_t digest(const Call& call) {
 }
 
 std::uint64_t elements_of(const Call& call) {
-    if (!call.parts || call.kind == Collective::all_to_all) return call.elements;
+    if (call.kind == Collective::all_to_all) return call.elements;
     return std::accumulate(call.parts->send.begin(), call.parts->send.end(), std::uint64_t{0});
 }
 
 }  // namespace
 
-CallHeader header_of(const Call& call, std::uint64_t sequence) {
-    CallHeader header{};
-    header.sequence = sequence;
+void set_parts(CallHeader& header, const Call& call) {
     header.elements = elements_of(call);
     header.parts = digest(call);
-    header.factor = call.op.factor;
-    header.root = call.root;
-    header.kind = static_cast<std::uint8_t>(call.kind);
-    header.dtype = static_cast<std::uint8_t>(call.dtype);
-    header.op = static_cast<std::uint8_t>(call.op.kind);
-    return header;
 }
 
 std::string describe(const CallHeader& header) {

@@ -24,7 +24,21 @@ struct CallHeader {
 };
 static_assert(sizeof(CallHeader) == 40);
 
-CallHeader header_of(const Call& call, std::uint64_t sequence);
+// What uneven parts change of it.
+void set_parts(CallHeader& header, const Call& call);
+
+inline CallHeader header_of(const Call& call, std::uint64_t sequence) {
+    CallHeader header{};
+    header.sequence = sequence;
+    header.elements = call.elements;
+    header.factor = call.op.factor;
+    header.root = call.root;
+    header.kind = static_cast<std::uint8_t>(call.kind);
+    header.dtype = static_cast<std::uint8_t>(call.dtype);
+    header.op = static_cast<std::uint8_t>(call.op.kind);
+    if (call.parts) set_parts(header, call);
+    return header;
+}
 // "all_reduce of 128 float32 (sum)": for messages.
 std::string describe(const CallHeader& header);
 

@@ -13,6 +13,8 @@ inline constexpr std::size_t cache_line = 64;
 inline constexpr std::size_t slots_a_rank = 4;
 inline constexpr std::size_t inline_bytes = 96;
 inline constexpr std::size_t channel_slots = 4;
+// Data of which each line counts, and is asked for before it is used.
+inline constexpr std::size_t few_lines = 2048;
 
 struct RegionHeader {
     std::uint64_t ranks;

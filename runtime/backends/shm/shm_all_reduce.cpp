@@ -12,8 +12,8 @@ void ShmBackend::all_reduce(Running& running) {
     const bool by_address = part <= tuning_.direct_reduction_bytes_max;
     Offer offer = offer_memory(running, Role::both, {bytes, bytes, by_address ? part : 0});
     if (offer.output == MemoryKind::none) offer.input = MemoryKind::ordinary;
-    announce(running, offer);
     if (offer.input == MemoryKind::ordinary) stage_shares(running, 0);
+    announce(running, offer);
     begin(running);
     switch (path_of(running)) {
         case Path::direct:
@@ -30,11 +30,14 @@ void ShmBackend::all_reduce(Running& running) {
 
 void ShmBackend::all_reduce_in_one_phase(Running& running) {
     const std::size_t bytes = running.call.bytes();
-    announce(running, {});
     const bool in_line = bytes <= inline_bytes;
-    std::byte* const mine = in_line ? barrier_.next_announcement().line.data
-                                    : region_->slot(static_cast<int>(rank_), chunk_);
-    if (bytes > 0) std::memcpy(mine, running.input(), bytes);
+    if (!in_line) {
+        std::memcpy(region_->slot(static_cast<int>(rank_), chunk_), running.input(), bytes);
+    }
+    announce(running, {});
+    if (in_line && bytes > 0) {
+        std::memcpy(barrier_.next_announcement().line.data, running.input(), bytes);
+    }
     begin(running);
     for (std::size_t peer = 0; peer < ranks_; ++peer) {
         const int rank = static_cast<int>(peer);

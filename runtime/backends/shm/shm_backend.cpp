@@ -84,9 +84,8 @@ void ShmBackend::run(const Call& call, std::uint64_t sequence, const base::Deadl
 // Others have read the lines of the slot that this rank writes next. They come back while nobody
 // waits for them, which is a good part of a small call.
 void ShmBackend::claim_next_slot(const Running& running) {
-    constexpr std::size_t most = 2048;
     const std::size_t bytes = running.call.bytes();
-    if (bytes <= inline_bytes || bytes > most) return;
+    if (!running.stages || bytes <= inline_bytes || bytes > few_lines) return;
     backends::claim(region_->slot(static_cast<int>(rank_), chunk_), bytes);
 }
 
@@ -148,7 +147,8 @@ void ShmBackend::run_alone(const Call& call) {
 }
 
 void ShmBackend::leave_unsettled(Running& running) {
-    unsettled_ = Unsettled{running.call, running.sequence, barrier_.arrive()};
+    const std::uint32_t phase = barrier_.arrive();
+    unsettled_.emplace(Unsettled{running.call, running.sequence, phase});
 }
 
 void ShmBackend::settle(const base::Deadline& deadline) {
@@ -177,6 +177,9 @@ void ShmBackend::announce(Running& running, Offer offer) {
 // compared, before any rank reads a byte.
 void ShmBackend::begin(Running& running) {
     running.first_phase = barrier_.arrive_and_wait(running.deadline, running);
+    for (std::size_t i = 0; i < running.awaited.size(); i += cache_line) {
+        __builtin_prefetch(running.awaited.data() + i);
+    }
     compare_calls(running);
     if (running.call.op.kind == ReduceOp::premul_sum) read_factors(running);
 }
@@ -228,7 +231,8 @@ Offer ShmBackend::offer_memory(Running& running, Role role, const Extents& bytes
     CallDetails& details = barrier_.next_announcement().details;
     const bool by_address = may_be_reached(bytes.part);
     Offer offer;
-    if (role != Role::takes) {
+    running.stages = role != Role::takes;
+    if (running.stages) {
         running.is_small = bytes.input <= tuning_.one_phase_bytes;
         offer.input = running.is_small
                           ? MemoryKind::ordinary

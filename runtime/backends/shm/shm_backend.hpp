@@ -64,6 +64,8 @@ private:
     MemoryKind locate(std::span<const std::byte> memory, bool may_be_reached, Location& place);
     void begin(Running& running);
     void compare_calls(const Running& running);
+    void leave_unsettled(Running& running);
+    void settle(const base::Deadline& deadline);
     void compare_parts(const Running& running);
     bool may_be_reached(std::size_t part_bytes);
     // What the announcements make of a call; all ranks find the same.
@@ -102,19 +104,20 @@ private:
     void write_to(const Running& running, std::size_t peer, std::size_t at, const std::byte* from,
                   std::size_t bytes);
 
-    // shm_exchange.cpp
+    // shm_exchange.hpp, shm_exchange.cpp
     template <class Chunks, class Stage, class Take, class Direct>
     struct Exchange;
     template <class Chunks, class Stage, class Take, class Direct>
     void exchange(Running& running, const Exchange<Chunks, Stage, Take, Direct>& how);
-    void leave_unsettled(Running& running);
-    void settle(const base::Deadline& deadline);
     const std::byte* in_slot(std::size_t peer, const Window& window, std::size_t offset) const;
+    void await(Running& running, std::size_t offset, std::size_t bytes) const;
     void stage_parts(const Running& running, const Window& window, std::size_t piece);
     void broadcast(Running& running);
     void gather(Running& running, bool everywhere);
     void scatter(Running& running);
     void all_to_all(Running& running);
+
+    // shm_reduce.cpp
     void reduce_scatter(Running& running);
     void reduce(Running& running);
 

@@ -1,17 +1,10 @@
-// Collectives other than all_reduce: one phase a chunk. Who gives stages; who takes copies or
-// reduces from the slots. Where no rank stages, all reach into each other's memory
-// (shm_direct.cpp).
-#include "backends/shm/shm_running.hpp"
+// The collectives that only move: broadcast, gather, all_gather, scatter, all_to_all.
+#include "backends/shm/shm_exchange.hpp"
 
-#include <cstring>
 #include <numeric>
 
 namespace ddp::shm {
 namespace {
-
-std::size_t round_down(std::size_t value, std::size_t multiple) {
-    return value / multiple * multiple;
-}
 
 using backends::Store;
 
@@ -21,11 +14,6 @@ void copy_twice(std::byte* first, std::byte* second, const std::byte* from, std:
     backends::reduce({&from, 1}, outputs, bytes, {DType::uint8, ReduceOp::bit_or, {}});
 }
 
-std::size_t chunks_of(std::size_t bytes, std::size_t piece) { return (bytes + piece - 1) / piece; }
-
-// Which of the pieces in `from`'s slot is for `to`: there is none for itself.
-std::size_t place(std::size_t from, std::size_t to) { return to < from ? to : to - 1; }
-
 std::vector<std::size_t> offsets_of(const std::vector<std::size_t>& counts) {
     std::vector<std::size_t> offsets(counts.size());
     std::exclusive_scan(counts.begin(), counts.end(), offsets.begin(), std::size_t{0});
@@ -33,58 +21,6 @@ std::vector<std::size_t> offsets_of(const std::vector<std::size_t>& counts) {
 }
 
 }  // namespace
-
-// `stage(i)` puts chunk i of what this rank gives into its slot, `take(i)` gets what it wants of
-// chunk i; `chunks()` is their number, the same on all ranks, known once the calls are compared.
-// `direct()` does all of it in peers' memory.
-template <class Chunks, class Stage, class Take, class Direct>
-struct ShmBackend::Exchange {
-    Role role;
-    Extents bytes;
-    const Chunks& chunks;
-    const Stage& stage;
-    const Take& take;
-    const Direct& direct;
-};
-
-template <class Chunks, class Stage, class Take, class Direct>
-void ShmBackend::exchange(Running& running, const Exchange<Chunks, Stage, Take, Direct>& how) {
-    const Offer offer = offer_memory(running, how.role, how.bytes);
-    announce(running, offer);
-    if (how.role == Role::gives && running.is_small && how.chunks() <= 1) {
-        how.stage(0);
-        leave_unsettled(running);
-        how.take(0);  // what it gives to itself
-        ++chunk_;
-        return;
-    }
-    if (offer.input == MemoryKind::ordinary) how.stage(0);
-    begin(running);
-    switch (path_of(running)) {
-        case Path::direct:
-            how.direct();
-            require_all_stayed(running);
-            barrier_.arrive_and_wait(running.deadline, running);
-            return;
-        case Path::staged_after_all:
-            if (how.role != Role::takes && offer.input != MemoryKind::ordinary) how.stage(0);
-            barrier_.arrive_and_wait(running.deadline, running);
-            break;
-        case Path::staged:
-            break;
-    }
-    const std::size_t count = std::max<std::size_t>(how.chunks(), 1);
-    std::uint32_t staged = running.first_phase;
-    for (std::size_t chunk = 0; chunk < count; ++chunk) {
-        if (chunk > 0) barrier_.wait(staged, running.deadline, running);
-        if (chunk + 1 < count) {
-            how.stage(chunk + 1);
-            staged = barrier_.arrive();
-        }
-        how.take(chunk);
-    }
-    chunk_ += count;
-}
 
 // Where this rank finds the window of a peer's block: at `offset` of its slot.
 const std::byte* ShmBackend::in_slot(std::size_t peer, const Window& window,
@@ -117,6 +53,7 @@ void ShmBackend::broadcast(Running& running) {
             if (mine) move(running, {running.root(), peer, bytes, 0, 0}, given);
         }
     };
+    if (!gives) await(running, 0, bytes);
     exchange(
         running,
         Exchange{
@@ -183,6 +120,11 @@ void ShmBackend::gather(Running& running, bool everywhere) {
                                direct});
 }
 
+// What this rank, which only takes, reads of the root's slot: `bytes` from `offset` on.
+void ShmBackend::await(Running& running, std::size_t offset, std::size_t bytes) const {
+    if (bytes <= few_lines) running.awaited = {in_slot(running.root(), {}, offset), bytes};
+}
+
 // The window of each other rank's part of the input, as a piece of this rank's slot.
 void ShmBackend::stage_parts(const Running& running, const Window& window, std::size_t piece) {
     std::byte* const slot = region_->slot(static_cast<int>(rank_), chunk_ + window.index);
@@ -221,6 +163,7 @@ void ShmBackend::scatter(Running& running) {
             move(running, {running.root(), peer, bytes, peer * bytes, 0}, given);
         }
     };
+    if (!gives) await(running, place(running.root(), rank_) * piece, std::min(bytes, piece));
     exchange(running, Exchange{gives ? Role::gives : Role::takes,
                                {ranks_ * bytes, bytes, bytes},
                                chunks,
@@ -295,64 +238,6 @@ void ShmBackend::all_to_all(Running& running) {
                                stage,
                                take,
                                direct});
-}
-
-void ShmBackend::reduce_scatter(Running& running) {
-    const std::size_t bytes = running.call.bytes();
-    const std::size_t piece = round_down(tuning_.chunk_bytes / (ranks_ - 1), cache_line);
-    const auto stage = [&](std::size_t chunk) {
-        stage_parts(running, Window::of(chunk, bytes, piece), piece);
-    };
-    const auto take = [&](std::size_t chunk) {
-        const Window window = Window::of(chunk, bytes, piece);
-        for (std::size_t peer = 0; peer < ranks_; ++peer) {
-            inputs_[peer] = peer == rank_ ? running.input() + rank_ * bytes + window.first
-                                          : in_slot(peer, window, place(peer, rank_) * piece);
-        }
-        std::byte* const output = running.output() + window.first;
-        backends::reduce(inputs_, {&output, 1}, window.count / running.element_bytes,
-                         reduction(running));
-    };
-    const auto chunks = [&] { return chunks_of(bytes, piece); };
-    const auto direct = [&] {
-        find_inputs(running, rank_ * bytes);
-        std::byte* const output = running.output();
-        backends::reduce(inputs_, {&output, 1}, running.call.elements, reduction(running));
-    };
-    exchange(running, Exchange{Role::both, {ranks_ * bytes, 0, 0}, chunks, stage, take, direct});
-}
-
-void ShmBackend::reduce(Running& running) {
-    const std::size_t bytes = running.call.bytes();
-    const std::size_t piece = tuning_.chunk_bytes;
-    const bool takes = rank_ == running.root();
-    const auto stage = [&](std::size_t chunk) {
-        if (takes) return;
-        const Window window = Window::of(chunk, bytes, piece);
-        backends::copy(region_->slot(static_cast<int>(rank_), chunk_ + chunk),
-                       running.input() + window.first, window.count, running.staging);
-    };
-    const auto take = [&](std::size_t chunk) {
-        if (!takes) return;
-        const Window window = Window::of(chunk, bytes, piece);
-        for (std::size_t peer = 0; peer < ranks_; ++peer) {
-            inputs_[peer] =
-                peer == rank_ ? running.input() + window.first : in_slot(peer, window, 0);
-        }
-        std::byte* const output = running.output() + window.first;
-        backends::reduce(inputs_, {&output, 1}, window.count / running.element_bytes,
-                         reduction(running));
-    };
-    const auto chunks = [&] { return chunks_of(bytes, piece); };
-    const auto direct = [&] {
-        if (!takes) return;
-        find_inputs(running, 0);
-        std::byte* const output = running.output();
-        backends::reduce(inputs_, {&output, 1}, running.call.elements, reduction(running));
-    };
-    exchange(
-        running,
-        Exchange{takes ? Role::takes : Role::gives, {bytes, 0, 0}, chunks, stage, take, direct});
 }
 
 }  // namespace ddp::shm

@@ -4,6 +4,7 @@
 #include "backends/shm/shm_backend.hpp"
 
 #include <algorithm>
+#include <span>
 #include <string>
 
 namespace ddp::shm {
@@ -16,6 +17,9 @@ struct ShmBackend::Running {
     backends::Store staging;  // how bytes go into slots
     std::uint32_t first_phase = 0;
     bool is_small = false;  // what this rank gives goes in one phase
+    bool stages = true;     // puts something into its slots
+    // What this rank will read of another's slot, small: to be asked for as soon as it is there.
+    std::span<const std::byte> awaited = {};
 
     const std::byte* input() const { return static_cast<const std::byte*>(call.input); }
     std::byte* output() const { return static_cast<std::byte*>(call.output); }

@@ -86,7 +86,14 @@ private:
         auto& counter = sends() ? channel().written : channel().read;
         counter.store(end_.chunks, std::memory_order_release);
         Waiter::ring(state_.region_.block(transfer_.peer).inbox);
+        if (sends() && transfer_.bytes <= few_lines) claim_next_chunk();
         if (moved_ == transfer_.bytes && !offered_) finish();
+    }
+
+    // The next message is likely of this size; the peer has read the lines that it goes to.
+    void claim_next_chunk() const {
+        std::byte* const next = state_.region_.channel_slot(from(), to(), end_.chunks);
+        backends::claim(next, std::min(transfer_.bytes, room()));
     }
 
     std::size_t room() const { return state_.region_.channel_slot_bytes(); }
@@ -97,15 +104,16 @@ private:
 
     void fill(std::byte* slot) {
         offered_ = moved_ == 0 && can_be_offered();
-        message_of_chunk() = transfer_.bytes | (offered_ ? by_address : 0);
         if (offered_) {
             const std::uint64_t address = address_of(transfer_.data);
             std::memcpy(slot, &address, sizeof address);
-            return;
+        } else {
+            const std::size_t count = std::min(room(), transfer_.bytes - moved_);
+            backends::copy(slot, left(), count);
+            moved_ += count;
         }
-        const std::size_t count = std::min(room(), transfer_.bytes - moved_);
-        backends::copy(slot, left(), count);
-        moved_ += count;
+        // Last, since the receiver polls that line.
+        message_of_chunk() = transfer_.bytes | (offered_ ? by_address : 0);
     }
 
     // Whether that was all of the chunk, or of what it offers.
