@@ -12,6 +12,9 @@ void ShmBackend::all_reduce(Running& running) {
     const bool by_address = part <= tuning_.direct_reduction_bytes_max;
     Offer offer = offer_memory(running, Role::both, {bytes, bytes, by_address ? part : 0});
     if (offer.output == MemoryKind::none) offer.input = MemoryKind::ordinary;
+    // Slots of an even chunk and the next are neighbours.
+    const bool as_one = bytes <= 2 * tuning_.chunk_bytes && chunk_ % 2 == 0;
+    running.chunk_bytes = as_one ? 2 * tuning_.chunk_bytes : tuning_.chunk_bytes;
     if (offer.input == MemoryKind::ordinary) stage_shares(running, 0);
     announce(running, offer);
     begin(running);
@@ -101,9 +104,10 @@ void ShmBackend::reduce_block(const Running& running, Range block) {
 }
 
 // Chunk 0 has been staged and its phase waited for. The phase that tells that a chunk is reduced
-// also tells that the next one is staged.
+// also tells that the next one is staged. It ends at an even number, so that the next call's two
+// chunks may go as one.
 void ShmBackend::all_reduce_staged(Running& running) {
-    const std::size_t chunk_elements = tuning_.chunk_bytes / running.element_bytes;
+    const std::size_t chunk_elements = running.chunk_bytes / running.element_bytes;
     const std::size_t chunks = (running.call.elements + chunk_elements - 1) / chunk_elements;
     for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
         reduce_share(running, chunk);
@@ -111,7 +115,8 @@ void ShmBackend::all_reduce_staged(Running& running) {
         barrier_.arrive_and_wait(running.deadline, running);
         copy_shares(running, chunk);
     }
-    chunk_ += chunks;
+    chunk_ += running.chunk_bytes / tuning_.chunk_bytes * chunks;
+    chunk_ += chunk_ % 2;
 }
 
 // Rank r's part of so many elements. Parts begin on cache lines, so that two ranks never write the
@@ -140,7 +145,7 @@ Chunk chunk_of(std::size_t elements, std::size_t chunk_elements, std::size_t ind
 // What the others reduce; a rank's own share never leaves its memory.
 void ShmBackend::stage_shares(const Running& running, std::size_t index) {
     const std::size_t size = running.element_bytes;
-    const Chunk chunk = chunk_of(running.call.elements, tuning_.chunk_bytes / size, index);
+    const Chunk chunk = chunk_of(running.call.elements, running.chunk_bytes / size, index);
     const Range mine = share(chunk.count, size, rank_);
     const std::byte* const from = running.input() + chunk.first * size;
     std::byte* const slot = region_->slot(static_cast<int>(rank_), chunk_ + index);
@@ -151,7 +156,7 @@ void ShmBackend::stage_shares(const Running& running, std::size_t index) {
 
 void ShmBackend::reduce_share(const Running& running, std::size_t index) {
     const std::size_t size = running.element_bytes;
-    const Chunk chunk = chunk_of(running.call.elements, tuning_.chunk_bytes / size, index);
+    const Chunk chunk = chunk_of(running.call.elements, running.chunk_bytes / size, index);
     const Range mine = share(chunk.count, size, rank_);
     const std::size_t in_memory = (chunk.first + mine.begin) * size;
     for (std::size_t peer = 0; peer < ranks_; ++peer) {
@@ -165,7 +170,7 @@ void ShmBackend::reduce_share(const Running& running, std::size_t index) {
 
 void ShmBackend::copy_shares(const Running& running, std::size_t index) {
     const std::size_t size = running.element_bytes;
-    const Chunk chunk = chunk_of(running.call.elements, tuning_.chunk_bytes / size, index);
+    const Chunk chunk = chunk_of(running.call.elements, running.chunk_bytes / size, index);
     const Range mine = share(chunk.count, size, rank_);
     std::byte* const to = running.output() + chunk.first * size;
     const std::byte* const result = region_->result(chunk_ + index);

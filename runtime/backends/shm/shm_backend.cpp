@@ -164,13 +164,13 @@ void ShmBackend::settle(const base::Deadline& deadline) {
 // Fills in this rank's announcement of the call; begin() publishes it.
 void ShmBackend::announce(Running& running, Offer offer) {
     Announcement& mine = barrier_.next_announcement();
-    mine.line.signature = signature_of(running.call, running.sequence, offer);
     if (running.call.op.kind == ReduceOp::premul_sum) mine.details.factor = running.call.op.factor;
     if (running.call.parts && !running.call.parts->receive.empty()) {
         std::uint64_t* const table = region_->parts(static_cast<int>(rank_), running.sequence);
         std::copy_n(running.call.parts->send.data(), ranks_, table);
         std::copy_n(running.call.parts->receive.data(), ranks_, table + ranks_);
     }
+    mine.line.signature = signature_of(running.call, running.sequence, offer);  // others poll it
 }
 
 // Every call begins with one phase, whatever it is; that is where the ranks' ideas of it are

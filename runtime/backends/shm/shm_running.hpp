@@ -16,8 +16,9 @@ struct ShmBackend::Running {
     std::size_t element_bytes;
     backends::Store staging;  // how bytes go into slots
     std::uint32_t first_phase = 0;
-    bool is_small = false;  // what this rank gives goes in one phase
-    bool stages = true;     // puts something into its slots
+    bool is_small = false;        // what this rank gives goes in one phase
+    bool stages = true;           // puts something into its slots
+    std::size_t chunk_bytes = 0;  // of an all_reduce: a chunk's, or two chunks' that go as one
     // What this rank will read of another's slot, small: to be asked for as soon as it is there.
     std::span<const std::byte> awaited = {};
 

@@ -90,7 +90,7 @@ private:
         if (moved_ == transfer_.bytes && !offered_) finish();
     }
 
-    // The next message is likely of this size; the peer has read the lines that it goes to.
+    // The next message is likely of this size, and the peer has mostly read the lines it goes to.
     void claim_next_chunk() const {
         std::byte* const next = state_.region_.channel_slot(from(), to(), end_.chunks);
         backends::claim(next, std::min(transfer_.bytes, room()));
