@@ -113,6 +113,7 @@ void Watchdog::run() noexcept {
 void Watchdog::be_patient_again() {
     patience_.reset();
     first_trouble_ = nullptr;
+    during_.clear();
 }
 
 std::optional<Watchdog::Verdict> Watchdog::judge(const Flight& oldest, const Flight* late) {
@@ -121,7 +122,11 @@ std::optional<Watchdog::Verdict> Watchdog::judge(const Flight& oldest, const Fli
     const std::exception_ptr async_error = eyes_.find_async_error(what);
     if (trouble || async_error) {
         if (!patience_) patience_ = base::Deadline::after(peer_grace);
-        if (!first_trouble_) first_trouble_ = trouble;
+        // An operation that ends nevertheless is not the one that the peer missed.
+        if (trouble && during_ != what) {
+            first_trouble_ = trouble;
+            during_ = what;
+        }
         if (!patience_->passed()) return std::nullopt;
         // Of a peer's death NCCL sees a closed connection; the CPU half knows whose.
         if (first_trouble_) return Verdict{first_trouble_, Finder::other_rank};

@@ -73,6 +73,7 @@ private:
     bool stopping_ = false;
     std::optional<base::Deadline> patience_;  // while judging
     std::exception_ptr first_trouble_;        // who goes next goes because of this one
+    std::string during_;                      // the operation of first_trouble_
     std::thread thread_;
 };
 
