@@ -32,7 +32,7 @@ void require_that_they_fit(std::span<const Tensor> pieces) {
 }
 
 Tensor cut_piece(const Tensor& tensor, std::int64_t first, std::int64_t rows) {
-    if (rows == scalar) return tensor[first];
+    if (rows == scalar) return tensor[first].view(Shape{});
     return tensor.narrow(0, {first, rows});
 }
 

@@ -210,6 +210,8 @@ TEST_F(DataParallel, PassesSeveralInputsAndGradients) {
     EXPECT_TRUE(equal(pair.rows, a.narrow(0, {0, 4})));
     EXPECT_EQ(pair.scalar.shape(), Shape{});
     EXPECT_EQ(pair.scalar.item<float>(), 4);
+    static_cast<void>(model.forward(a, std::vector{a}, 7));
+    EXPECT_THROW(model.backward(a, ones({3, 2})), UsageError);
 }
 
 TEST_F(DataParallel, LeavesOutFrozenParameters) {
