@@ -20,6 +20,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -83,8 +84,9 @@ public:
     // negative index counts from the end.
     template <std::integral I>
     [[nodiscard]] Tensor operator[](I index) const {
-        constexpr auto beyond = std::numeric_limits<std::int64_t>::max();
-        return row(std::in_range<std::int64_t>(index) ? static_cast<std::int64_t>(index) : beyond);
+        const auto counted = static_cast<std::int64_t>(index);
+        const bool fits = std::is_signed_v<I> || counted >= 0;
+        return row(fits ? counted : std::numeric_limits<std::int64_t>::max());
     }
     // PyTorch's rule: pieces of ceil(size / n), the last one may be smaller, and there may be fewer
     // than n: 10 rows in 8 are five pieces of 2. Memory as in `narrow`. No rows are n empty pieces.

@@ -162,6 +162,7 @@ TEST_P(TensorSuite, RowsShareTheMemory) {
     EXPECT_EQ(source[3].shape(), Shape{3});
     EXPECT_EQ(values_of(source[-1]), (Values{9, 10, 11}));
     EXPECT_EQ(source[-1][0].shape(), Shape{});
+    EXPECT_EQ(values_of(source['\3']), (Values{9, 10, 11}));
     copy_elements(ones({3}, {.device = Device{}}), source[std::size_t{0}]);
     EXPECT_EQ(values_of(source), (Values{1, 1, 1, 0, 0, 0, 0, 0, 0, 9, 10, 11}));
     EXPECT_EQ(zeros({2, 0}, {.device = here()})[1].shape(), Shape{0});
