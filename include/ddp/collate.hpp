@@ -5,6 +5,7 @@
 #include <ddp/export.hpp>
 #include <ddp/tensor.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <span>
 #include <tuple>
@@ -83,6 +84,21 @@ void pin(Batch& batch) {
     } else if constexpr (is_tuple<Batch>) {
         std::apply([](auto&... items) { (pin(items), ...); }, batch);
     }
+}
+
+// Whether one of its tensors is.
+template <class Batch>
+bool is_on_gpu(const Batch& batch) {
+    if constexpr (std::is_same_v<Batch, Tensor>) {
+        return batch.device().type == DeviceType::cuda;
+    } else if constexpr (is_vector<Batch>) {
+        if constexpr (std::is_class_v<typename Batch::value_type>) {
+            return std::ranges::any_of(batch, [](const auto& item) { return is_on_gpu(item); });
+        }
+    } else if constexpr (is_tuple<Batch>) {
+        return std::apply([](const auto&... items) { return (is_on_gpu(items) || ...); }, batch);
+    }
+    return false;
 }
 
 }  // namespace data

@@ -84,7 +84,8 @@ private:
 };
 
 // Move-only; the batch belongs to it and may be moved away: `auto batch = std::move(*it)`. What is
-// left of it at ++ is destroyed by a thread of the loader.
+// left of it is destroyed after ++ by a thread of the loader, or with the iterator; on the loop's
+// thread when it holds tensors of a GPU, whose context the others may not have.
 template <Dataset Data, class CollateBatch>
 class DataLoader<Data, CollateBatch>::Iterator {
 public:
@@ -96,6 +97,7 @@ public:
     Batch& operator*() const { return *batch_; }
     Batch* operator->() const { return batch_.get(); }
     Iterator& operator++() {
+        if (batch_ && data::is_on_gpu(*batch_)) batch_.reset();
         batch_ = std::static_pointer_cast<Batch>(stream_.next(std::move(batch_)));
         return *this;
     }

@@ -260,6 +260,24 @@ TEST(DataLoader, SendsSetEpochToTheSampler) {
     expect_usage_error([&] { loader.set_epoch(1); }, "call its set_epoch");
 }
 
+// What a loop has moved to a GPU is freed where that GPU is the current one.
+TEST(DataLoader, LeavesTensorsOfAGpuToTheLoop) {
+    const std::vector<std::size_t> dataset(8);
+    const auto collate = [](const std::vector<std::size_t>&) {
+        return std::pair{0, std::vector<ddp::Tensor>(1)};
+    };
+    const ddp::DataLoader loader{dataset, {.prefetch_batches = 1}, collate};
+    std::vector<std::thread::id> freed_by;
+    float element = 0;
+    for (auto& [number, tensors] : loader) {
+        const ddp::TensorView on_gpu{
+            &element, {1}, ddp::DType::float32, {ddp::DeviceType::cuda, number}};
+        tensors.front() = {
+            on_gpu, {&element, [&](float*) { freed_by.push_back(std::this_thread::get_id()); }}};
+    }
+    EXPECT_EQ(freed_by, std::vector(8, std::this_thread::get_id()));
+}
+
 TEST(DataLoader, RefusesBatchSizeZero) {
     const CountingDataset dataset{10};
     expect_usage_error([&] { ddp::DataLoader(dataset, {.batch_size = 0}); }, "batch_size is 0");
