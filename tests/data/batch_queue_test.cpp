@@ -89,9 +89,9 @@ TEST(BatchQueue, FreesAUsedBatchWhereItsSuccessorIsPrepared) {
 TEST(BatchQueue, LosesNothingBetweenManyThreads) {
     constexpr std::size_t batches = 20'000;
     for (const std::size_t window : {1U, 2U, 7U}) {
-        BatchQueue queue{batches, window};
         std::atomic<std::size_t> alive = 0;
         std::atomic<std::size_t> most = 0;
+        BatchQueue queue{batches, window};  // ends first: it still has used batches
         const auto prepare = [&] {
             while (const auto number = queue.claim()) {
                 const auto now = ++alive;
