@@ -113,7 +113,9 @@ TEST(SharedRegion, RefusesWhatIsNotTheRegion) {
 
 TEST(SharedRegion, NamesTheBytesThatItCannotHave) {
     try {
-        SharedRegion::create(4096, ddp::shm::Tuning{0, std::uint64_t{1} << 36, 0, 0, 0, 0, 0});
+        ddp::shm::Tuning tuning{};
+        tuning.chunk_bytes = std::uint64_t{1} << 36;
+        SharedRegion::create(4096, tuning);
         FAIL() << "512 TiB were allocated";
     } catch (const ddp::SystemError& error) {
         EXPECT_NE(std::string(error.what()).find("bytes of shared memory for 4096 ranks"),

@@ -62,11 +62,14 @@ std::vector<std::string> tunings() {
     std::vector<std::string> all;
     for (const char* const chunk : {"4K", "20K"}) {
         for (const char* const one_phase : {"0", "64", "4K"}) {
-            for (const char* const rest : {"streaming_bytes=0", "streaming_bytes=1000M",
-                                           "direct_bytes_min=1,direct_bytes_max=1000M",
-                                           "direct_bytes_min=1,direct_bytes_max=1000M,"
-                                           "direct_reduction_bytes_max=3K",
-                                           "direct_bytes_min=1K,direct_bytes_max=5K"}) {
+            for (const char* const rest :
+                 {"streaming_bytes=0", "streaming_bytes=1000M,rotating_bytes=0",
+                  "rotating_bytes=1,streaming_gain_ps=1",
+                  "rotating_bytes=100,streaming_output_bytes=1",
+                  "direct_bytes_min=1,direct_bytes_max=1000M,direct_exchange_bytes_max=1000M",
+                  "direct_bytes_min=1,direct_bytes_max=1000M,direct_exchange_bytes_max=1000M,"
+                  "direct_reduction_bytes_max=3K",
+                  "direct_bytes_min=1K,direct_bytes_max=5K,direct_exchange_bytes_max=5K"}) {
                 all.push_back(std::string("chunk_bytes=") + chunk +
                               ",one_phase_bytes=" + one_phase + "," + rest);
             }

@@ -81,7 +81,10 @@ void wait_for_end(pid_t process) {
 // Rank 1 is stopped at any moment, also while it writes to rank 0, which gives up at last, uses its
 // memory for something else, and lets rank 1 go on.
 TEST(ProcessGroup, WritesNothingIntoMemoryThatItsOwnerHasGivenUp) {
-    ::setenv("DDP_SHM_TUNING", "one_phase_bytes=0,direct_bytes_min=1,direct_bytes_max=1024M", 1);
+    ::setenv("DDP_SHM_TUNING",
+             "one_phase_bytes=0,direct_bytes_min=1,direct_bytes_max=1024M,direct_exchange_bytes_"
+             "max=1024M",
+             1);
     std::mt19937 random(ddp::testing::seed_for_ranks());
     for (int round = 0; round < 12; ++round) {
         const auto delay = std::chrono::microseconds(random() % 5000);

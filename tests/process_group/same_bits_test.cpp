@@ -111,8 +111,11 @@ TYPED_TEST_SUITE(SameBits, Elements);
 TYPED_TEST(SameBits, OnEveryPathWithEveryTuning) {
     for (const char* const tuning :
          {"", "one_phase_bytes=0,chunk_bytes=4K", "one_phase_bytes=1M,chunk_bytes=1M",
-          "streaming_bytes=0,chunk_bytes=12K", "one_phase_bytes=4K,chunk_bytes=20K",
-          "one_phase_bytes=0,chunk_bytes=4K,direct_bytes_min=1,direct_reduction_bytes_max=1M"}) {
+          "streaming_bytes=0,chunk_bytes=12K",
+          "streaming_gain_ps=1,rotating_bytes=1,chunk_bytes=64K",
+          "streaming_output_bytes=1,chunk_bytes=12K", "one_phase_bytes=4K,chunk_bytes=20K",
+          "one_phase_bytes=0,chunk_bytes=4K,direct_bytes_min=1,direct_exchange_bytes_max=1M,direct_"
+          "reduction_bytes_max=1M"}) {
         SCOPED_TRACE(tuning);
         ::setenv("DDP_SHM_TUNING", tuning, 1);
         on_worlds({2, 3, 4, 7}, [](ProcessGroup& group) { check_all<TypeParam>(group); });

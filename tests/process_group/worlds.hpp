@@ -23,7 +23,8 @@ public:
 };
 // Peers' memory is read by its address wherever there is a way.
 inline constexpr const char* read_directly =
-    "one_phase_bytes=0,direct_bytes_min=1,direct_bytes_max=1024M,direct_reduction_bytes_max=1024M";
+    "one_phase_bytes=0,direct_bytes_min=1,direct_bytes_max=1024M,direct_exchange_bytes_max=1024M,"
+    "direct_reduction_bytes_max=1024M";
 
 template <class Body>
 void on_worlds(std::initializer_list<int> worlds, const Body& body,

@@ -15,6 +15,7 @@ void ShmBackend::all_reduce(Running& running) {
     // Slots of an even chunk and the next are neighbours.
     const bool as_one = bytes <= 2 * tuning_.chunk_bytes && chunk_ % 2 == 0;
     running.chunk_bytes = as_one ? 2 * tuning_.chunk_bytes : tuning_.chunk_bytes;
+    running.rotate(bytes, running.chunk_bytes);
     if (offer.input == MemoryKind::ordinary) stage_shares(running, 0);
     announce(running, offer);
     begin(running);
@@ -34,8 +35,9 @@ void ShmBackend::all_reduce(Running& running) {
 void ShmBackend::all_reduce_in_one_phase(Running& running) {
     const std::size_t bytes = running.call.bytes();
     const bool in_line = bytes <= inline_bytes;
+    running.rotate(bytes, tuning_.chunk_bytes);
     if (!in_line) {
-        std::memcpy(region_->slot(static_cast<int>(rank_), chunk_), running.input(), bytes);
+        std::memcpy(running.slot(rank_, 0), running.input(), bytes);
     }
     announce(running, {});
     if (in_line && bytes > 0) {
@@ -45,7 +47,7 @@ void ShmBackend::all_reduce_in_one_phase(Running& running) {
     for (std::size_t peer = 0; peer < ranks_; ++peer) {
         const int rank = static_cast<int>(peer);
         inputs_[peer] = in_line ? barrier_.announcement(rank, running.first_phase).line.data
-                                : region_->slot(rank, chunk_);
+                                : running.slot(peer, 0);
     }
     std::byte* const output = running.output();
     backends::reduce(inputs_, {&output, 1}, running.call.elements, reduction(running));
@@ -148,10 +150,9 @@ void ShmBackend::stage_shares(const Running& running, std::size_t index) {
     const Chunk chunk = chunk_of(running.call.elements, running.chunk_bytes / size, index);
     const Range mine = share(chunk.count, size, rank_);
     const std::byte* const from = running.input() + chunk.first * size;
-    std::byte* const slot = region_->slot(static_cast<int>(rank_), chunk_ + index);
-    backends::copy(slot, from, mine.begin * size, running.staging);
-    backends::copy(slot + mine.end * size, from + mine.end * size, (chunk.count - mine.end) * size,
-                   running.staging);
+    std::byte* const to = running.slot(rank_, index);
+    running.put(to, from, mine.begin * size);
+    running.put(to + mine.end * size, from + mine.end * size, (chunk.count - mine.end) * size);
 }
 
 void ShmBackend::reduce_share(const Running& running, std::size_t index) {
@@ -160,11 +161,11 @@ void ShmBackend::reduce_share(const Running& running, std::size_t index) {
     const Range mine = share(chunk.count, size, rank_);
     const std::size_t in_memory = (chunk.first + mine.begin) * size;
     for (std::size_t peer = 0; peer < ranks_; ++peer) {
-        inputs_[peer] = region_->slot(static_cast<int>(peer), chunk_ + index) + mine.begin * size;
+        inputs_[peer] = running.slot(peer, index) + mine.begin * size;
     }
     inputs_[rank_] = running.input() + in_memory;
     std::byte* const outputs[] = {running.output() + in_memory,
-                                  region_->result(chunk_ + index) + mine.begin * size};
+                                  running.result(index) + mine.begin * size};
     backends::reduce(inputs_, outputs, mine.end - mine.begin, reduction(running), running.staging);
 }
 
@@ -173,9 +174,9 @@ void ShmBackend::copy_shares(const Running& running, std::size_t index) {
     const Chunk chunk = chunk_of(running.call.elements, running.chunk_bytes / size, index);
     const Range mine = share(chunk.count, size, rank_);
     std::byte* const to = running.output() + chunk.first * size;
-    const std::byte* const result = region_->result(chunk_ + index);
-    backends::copy(to, result, mine.begin * size);
-    backends::copy(to + mine.end * size, result + mine.end * size, (chunk.count - mine.end) * size);
+    const std::byte* const from = running.result(index);
+    backends::copy(to, from, mine.begin * size);
+    backends::copy(to + mine.end * size, from + mine.end * size, (chunk.count - mine.end) * size);
 }
 
 }  // namespace ddp::shm

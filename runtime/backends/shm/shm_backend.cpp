@@ -61,6 +61,7 @@ ShmBackend::ShmBackend(std::shared_ptr<SharedRegion> region, int rank,
       peers_(*region_, rank, waiter_),
       allocations_(rank, region_->ranks()),
       transfers_(*region_, rank, waiter_, peers_),
+      stores_(tuning_),
       inputs_(ranks_),
       outputs_(ranks_),
       factors_(ranks_) {}
@@ -69,9 +70,8 @@ void ShmBackend::run(const Call& call, std::uint64_t sequence, const base::Deadl
     if (ranks_ == 1) return run_alone(call);
     if (!has_slots_ && !fits_in_lines(call)) reserve_slots();
     settle(deadline);
-    const bool large = call.bytes() >= tuning_.streaming_bytes;
-    Running running{call, sequence, deadline, size_of(call.dtype),
-                    large ? backends::Store::streaming : backends::Store::cached};
+    Running running{
+        *this, call, sequence, deadline, size_of(call.dtype), stores_.store_of(call.bytes())};
     try {
         run_together(running);
     } catch (...) {
@@ -154,7 +154,11 @@ void ShmBackend::leave_unsettled(Running& running) {
 void ShmBackend::settle(const base::Deadline& deadline) {
     if (!unsettled_) return;
     const Unsettled left = *std::exchange(unsettled_, std::nullopt);
-    Running running{left.call, left.sequence, deadline, size_of(left.call.dtype),
+    Running running{*this,
+                    left.call,
+                    left.sequence,
+                    deadline,
+                    size_of(left.call.dtype),
                     backends::Store::cached};
     running.first_phase = left.phase;
     barrier_.wait(left.phase, deadline, running);

@@ -8,6 +8,7 @@
 #include "backends/shm/shared_region.hpp"
 #include "backends/shm/shm_barrier.hpp"
 #include "backends/shm/shm_transfer.hpp"
+#include "backends/shm/slot_stores.hpp"
 #include "backends/shm/waiter.hpp"
 
 #include <atomic>
@@ -109,7 +110,6 @@ private:
     struct Exchange;
     template <class Chunks, class Stage, class Take, class Direct>
     void exchange(Running& running, const Exchange<Chunks, Stage, Take, Direct>& how);
-    const std::byte* in_slot(std::size_t peer, const Window& window, std::size_t offset) const;
     void await(Running& running, std::size_t offset, std::size_t bytes) const;
     void stage_parts(const Running& running, const Window& window, std::size_t piece);
     void broadcast(Running& running);
@@ -122,14 +122,14 @@ private:
     void reduce(Running& running);
 
     std::shared_ptr<SharedRegion> region_;
-    std::size_t rank_;
-    std::size_t ranks_;
+    std::size_t rank_, ranks_;
     Tuning tuning_;
     Waiter waiter_;
     ShmBarrier barrier_;
     PeerMemory peers_;
     SharedAllocations allocations_;
     TransferState transfers_;
+    SlotStores stores_;
     // A call that this rank left after giving its part, before the others had come: what it calls
     // has still to be compared, and its phase to be waited for.
     struct Unsettled {

@@ -3,7 +3,6 @@
 #include "backends/shm/shm_running.hpp"
 
 #include <atomic>
-#include <cstring>
 
 namespace ddp::shm {
 
@@ -29,7 +28,7 @@ void ShmBackend::write_to(const Running& running, std::size_t peer, std::size_t 
     if (output.allocation == 0) {
         peers_.write(rank, output.offset + at, from, bytes, running);
     } else {
-        std::memcpy(allocations_.address(rank, output) + at, from, bytes);
+        backends::copy(allocations_.address(rank, output) + at, from, bytes, running.delivery);
     }
 }
 
@@ -43,8 +42,8 @@ void ShmBackend::require_all_stayed(const Running& running) const {
 void ShmBackend::move(const Running& running, const Move& move, std::size_t given) {
     if (move.bytes == 0) return;
     if (move.giver == move.taker) {
-        std::memmove(running.output() + move.to, running.input() + move.from, move.bytes);
-        return;
+        return backends::copy(running.output() + move.to, running.input() + move.from, move.bytes,
+                              running.delivery);
     }
     const Offer offer = announced(running, move.taker).line.signature.offer;
     if (offer.output == MemoryKind::none) given = 0;
@@ -60,7 +59,8 @@ void ShmBackend::move(const Running& running, const Move& move, std::size_t give
     if (input.allocation == 0) {
         peers_.read(giver, input.offset + move.from + given, to, bytes, running);
     } else {
-        std::memcpy(to, allocations_.address(giver, input) + move.from + given, bytes);
+        backends::copy(to, allocations_.address(giver, input) + move.from + given, bytes,
+                       running.delivery);
     }
 }
 

@@ -6,14 +6,6 @@
 namespace ddp::shm {
 namespace {
 
-using backends::Store;
-
-// Two copies for one reading.
-void copy_twice(std::byte* first, std::byte* second, const std::byte* from, std::size_t bytes) {
-    std::byte* const outputs[] = {first, second};
-    backends::reduce({&from, 1}, outputs, bytes, {DType::uint8, ReduceOp::bit_or, {}});
-}
-
 std::vector<std::size_t> offsets_of(const std::vector<std::size_t>& counts) {
     std::vector<std::size_t> offsets(counts.size());
     std::exclusive_scan(counts.begin(), counts.end(), offsets.begin(), std::size_t{0});
@@ -22,27 +14,22 @@ std::vector<std::size_t> offsets_of(const std::vector<std::size_t>& counts) {
 
 }  // namespace
 
-// Where this rank finds the window of a peer's block: at `offset` of its slot.
-const std::byte* ShmBackend::in_slot(std::size_t peer, const Window& window,
-                                     std::size_t offset) const {
-    return region_->slot(static_cast<int>(peer), chunk_ + window.index) + offset;
-}
-
 void ShmBackend::broadcast(Running& running) {
     const std::size_t bytes = running.call.bytes();
     const std::size_t piece = tuning_.chunk_bytes;
     const bool gives = rank_ == running.root();
+    running.rotate(bytes, piece);
+    running.deliver(bytes);
     const auto stage = [&](std::size_t chunk) {
         if (!gives) return;
         const Window window = Window::of(chunk, bytes, piece);
-        backends::copy(region_->slot(static_cast<int>(rank_), chunk_ + chunk),
-                       running.input() + window.first, window.count, running.staging);
+        running.put(running.slot(rank_, chunk), running.input() + window.first, window.count);
     };
     const auto take = [&](std::size_t chunk) {
         if (gives) return;
         const Window window = Window::of(chunk, bytes, piece);
-        backends::copy(running.output() + window.first, in_slot(running.root(), window, 0),
-                       window.count);
+        backends::copy(running.output() + window.first, running.slot(running.root(), window.index),
+                       window.count, running.delivery);
     };
     const auto chunks = [&] { return chunks_of(bytes, piece); };
     // The root can do as much of it as each other rank.
@@ -58,7 +45,7 @@ void ShmBackend::broadcast(Running& running) {
         running,
         Exchange{
             gives ? Role::gives : Role::takes, {bytes, bytes, bytes}, chunks, stage, take, direct});
-    if (gives) backends::copy(running.output(), running.input(), bytes);
+    if (gives) backends::copy(running.output(), running.input(), bytes, running.delivery);
 }
 
 // gather; all_gather, even or not, when `everywhere`.
@@ -71,33 +58,35 @@ void ShmBackend::gather(Running& running, bool everywhere) {
     }
     const std::vector<std::size_t> offsets = offsets_of(bytes);
     const std::size_t total = offsets.back() + bytes.back();
+    const std::size_t most = *std::max_element(bytes.begin(), bytes.end());
+    running.rotate(most, piece);
     const bool takes = everywhere || rank_ == running.root();
     const bool gives = everywhere || rank_ != running.root();
     // This rank's part of the output is written while its input is read for the others.
     std::byte* const own = takes ? running.output() + offsets[rank_] : nullptr;
-    const bool own_is_in_place = own == running.input() || !takes;
+    const bool takes_own = takes && own != running.input();
+    running.deliver(takes ? total : 0);
     const auto stage = [&](std::size_t chunk) {
         if (!gives) return;
         const Window window = Window::of(chunk, bytes[rank_], piece);
-        std::byte* const slot = region_->slot(static_cast<int>(rank_), chunk_ + chunk);
-        if (running.staging == Store::cached && !own_is_in_place) {
-            copy_twice(slot, own + window.first, running.input() + window.first, window.count);
-        } else {
-            backends::copy(slot, running.input() + window.first, window.count, running.staging);
-        }
+        const std::byte* const from = running.input() + window.first;
+        const bool at_once = takes_own && running.delivery == backends::Store::cached;
+        running.put(running.slot(rank_, chunk), from, window.count,
+                    at_once ? own + window.first : nullptr);
+        if (!takes_own || at_once) return;
+        backends::copy(own + window.first, from, window.count, running.delivery);
     };
     const auto take = [&](std::size_t chunk) {
         if (!takes) return;
         for (std::size_t peer = 0; peer < ranks_; ++peer) {
             const Window window = Window::of(chunk, bytes[peer], piece);
-            const bool staged = gives && running.staging == Store::cached;
-            if (peer == rank_ && staged) continue;  // written with the slot
+            if (peer == rank_ && gives) continue;  // written with the slot
             const std::byte* const from =
-                peer == rank_ ? running.input() + window.first : in_slot(peer, window, 0);
-            backends::copy(running.output() + offsets[peer] + window.first, from, window.count);
+                peer == rank_ ? running.input() + window.first : running.slot(peer, window.index);
+            backends::copy(running.output() + offsets[peer] + window.first, from, window.count,
+                           running.delivery);
         }
     };
-    const std::size_t most = *std::max_element(bytes.begin(), bytes.end());
     const auto chunks = [&] { return chunks_of(most, piece); };
     // Who gives does it all: who takes copies its own part meanwhile, or gives too.
     const auto direct = [&] {
@@ -122,17 +111,16 @@ void ShmBackend::gather(Running& running, bool everywhere) {
 
 // What this rank, which only takes, reads of the root's slot: `bytes` from `offset` on.
 void ShmBackend::await(Running& running, std::size_t offset, std::size_t bytes) const {
-    if (bytes <= few_lines) running.awaited = {in_slot(running.root(), {}, offset), bytes};
+    if (bytes <= few_lines) running.awaited = {running.slot(running.root(), 0) + offset, bytes};
 }
 
 // The window of each other rank's part of the input, as a piece of this rank's slot.
 void ShmBackend::stage_parts(const Running& running, const Window& window, std::size_t piece) {
-    std::byte* const slot = region_->slot(static_cast<int>(rank_), chunk_ + window.index);
+    std::byte* const to = running.slot(rank_, window.index);
     for (std::size_t peer = 0; peer < ranks_; ++peer) {
         if (peer == rank_) continue;
-        backends::copy(slot + place(rank_, peer) * piece,
-                       running.input() + peer * running.call.bytes() + window.first, window.count,
-                       running.staging);
+        running.put(to + place(rank_, peer) * piece,
+                    running.input() + peer * running.call.bytes() + window.first, window.count);
     }
 }
 
@@ -141,6 +129,8 @@ void ShmBackend::scatter(Running& running) {
     const std::size_t bytes = running.call.bytes();
     const std::size_t piece = round_down(tuning_.chunk_bytes / (ranks_ - 1), cache_line);
     const bool gives = rank_ == running.root();
+    if (ranks_ == 2) running.rotate(bytes, piece);
+    running.deliver(bytes);
     const auto stage = [&](std::size_t chunk) {
         if (gives) stage_parts(running, Window::of(chunk, bytes, piece), piece);
     };
@@ -148,10 +138,12 @@ void ShmBackend::scatter(Running& running) {
         const Window window = Window::of(chunk, bytes, piece);
         std::byte* const to = running.output() + window.first;
         if (gives) {
-            backends::copy(to, running.input() + rank_ * bytes + window.first, window.count);
+            backends::copy(to, running.input() + rank_ * bytes + window.first, window.count,
+                           running.delivery);
         } else {
             const std::size_t offset = place(running.root(), rank_) * piece;
-            backends::copy(to, in_slot(running.root(), window, offset), window.count);
+            backends::copy(to, running.slot(running.root(), window.index) + offset, window.count,
+                           running.delivery);
         }
     };
     const auto chunks = [&] { return chunks_of(bytes, piece); };
@@ -184,25 +176,27 @@ void ShmBackend::all_to_all(Running& running) {
             received[r] = running.call.parts->receive[r] * size;
         }
     }
+    if (ranks_ == 2 && !running.call.parts) running.rotate(running.call.bytes(), piece);
     const std::vector<std::size_t> from_offsets = offsets_of(sent);
     const std::vector<std::size_t> to_offsets = offsets_of(received);
+    running.deliver(to_offsets.back() + received.back());
     const auto stage = [&](std::size_t chunk) {
-        std::byte* const slot = region_->slot(static_cast<int>(rank_), chunk_ + chunk);
+        std::byte* const to = running.slot(rank_, chunk);
         for (std::size_t peer = 0; peer < ranks_; ++peer) {
             if (peer == rank_) continue;
             const Window window = Window::of(chunk, sent[peer], piece);
-            backends::copy(slot + place(rank_, peer) * piece,
-                           running.input() + from_offsets[peer] + window.first, window.count,
-                           running.staging);
+            running.put(to + place(rank_, peer) * piece,
+                        running.input() + from_offsets[peer] + window.first, window.count);
         }
     };
     const auto take = [&](std::size_t chunk) {
         for (std::size_t peer = 0; peer < ranks_; ++peer) {
             const Window window = Window::of(chunk, received[peer], piece);
-            const std::byte* const from = peer == rank_
-                                              ? running.input() + from_offsets[rank_] + window.first
-                                              : in_slot(peer, window, place(peer, rank_) * piece);
-            backends::copy(running.output() + to_offsets[peer] + window.first, from, window.count);
+            const std::byte* const from =
+                peer == rank_ ? running.input() + from_offsets[rank_] + window.first
+                              : running.slot(peer, window.index) + place(peer, rank_) * piece;
+            backends::copy(running.output() + to_offsets[peer] + window.first, from, window.count,
+                           running.delivery);
         }
     };
     // Where in the peer's input (its first counts) or output (the others) this rank's part begins.

@@ -37,7 +37,9 @@ struct ShmBackend::Exchange {
 
 template <class Chunks, class Stage, class Take, class Direct>
 void ShmBackend::exchange(Running& running, const Exchange<Chunks, Stage, Take, Direct>& how) {
-    const Offer offer = offer_memory(running, how.role, how.bytes);
+    Extents bytes = how.bytes;
+    if (bytes.part > tuning_.direct_exchange_bytes_max) bytes.part = 0;
+    const Offer offer = offer_memory(running, how.role, bytes);
     if (offer.input == MemoryKind::ordinary) how.stage(0);
     announce(running, offer);
     if (how.role == Role::gives && running.is_small && how.chunks() <= 1) {

@@ -6,24 +6,28 @@ namespace ddp::shm {
 void ShmBackend::reduce_scatter(Running& running) {
     const std::size_t bytes = running.call.bytes();
     const std::size_t piece = round_down(tuning_.chunk_bytes / (ranks_ - 1), cache_line);
+    if (ranks_ == 2) running.rotate(bytes, piece);
+    running.deliver(bytes);
     const auto stage = [&](std::size_t chunk) {
         stage_parts(running, Window::of(chunk, bytes, piece), piece);
     };
     const auto take = [&](std::size_t chunk) {
         const Window window = Window::of(chunk, bytes, piece);
         for (std::size_t peer = 0; peer < ranks_; ++peer) {
-            inputs_[peer] = peer == rank_ ? running.input() + rank_ * bytes + window.first
-                                          : in_slot(peer, window, place(peer, rank_) * piece);
+            inputs_[peer] = peer == rank_
+                                ? running.input() + rank_ * bytes + window.first
+                                : running.slot(peer, window.index) + place(peer, rank_) * piece;
         }
         std::byte* const output = running.output() + window.first;
         backends::reduce(inputs_, {&output, 1}, window.count / running.element_bytes,
-                         reduction(running));
+                         reduction(running), running.delivery);
     };
     const auto chunks = [&] { return chunks_of(bytes, piece); };
     const auto direct = [&] {
         find_inputs(running, rank_ * bytes);
         std::byte* const output = running.output();
-        backends::reduce(inputs_, {&output, 1}, running.call.elements, reduction(running));
+        backends::reduce(inputs_, {&output, 1}, running.call.elements, reduction(running),
+                         running.delivery);
     };
     exchange(running, Exchange{Role::both, {ranks_ * bytes, 0, 0}, chunks, stage, take, direct});
 }
@@ -32,29 +36,31 @@ void ShmBackend::reduce(Running& running) {
     const std::size_t bytes = running.call.bytes();
     const std::size_t piece = tuning_.chunk_bytes;
     const bool takes = rank_ == running.root();
+    running.rotate(bytes, piece);
+    running.deliver(takes ? bytes : 0);
     const auto stage = [&](std::size_t chunk) {
         if (takes) return;
         const Window window = Window::of(chunk, bytes, piece);
-        backends::copy(region_->slot(static_cast<int>(rank_), chunk_ + chunk),
-                       running.input() + window.first, window.count, running.staging);
+        running.put(running.slot(rank_, chunk), running.input() + window.first, window.count);
     };
     const auto take = [&](std::size_t chunk) {
         if (!takes) return;
         const Window window = Window::of(chunk, bytes, piece);
         for (std::size_t peer = 0; peer < ranks_; ++peer) {
             inputs_[peer] =
-                peer == rank_ ? running.input() + window.first : in_slot(peer, window, 0);
+                peer == rank_ ? running.input() + window.first : running.slot(peer, window.index);
         }
         std::byte* const output = running.output() + window.first;
         backends::reduce(inputs_, {&output, 1}, window.count / running.element_bytes,
-                         reduction(running));
+                         reduction(running), running.delivery);
     };
     const auto chunks = [&] { return chunks_of(bytes, piece); };
     const auto direct = [&] {
         if (!takes) return;
         find_inputs(running, 0);
         std::byte* const output = running.output();
-        backends::reduce(inputs_, {&output, 1}, running.call.elements, reduction(running));
+        backends::reduce(inputs_, {&output, 1}, running.call.elements, reduction(running),
+                         running.delivery);
     };
     exchange(
         running,

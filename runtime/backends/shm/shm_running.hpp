@@ -10,21 +10,51 @@
 namespace ddp::shm {
 
 struct ShmBackend::Running {
+    ShmBackend& backend;
     const backends::Call& call;
     std::uint64_t sequence;
     const base::Deadline& deadline;
     std::size_t element_bytes;
-    backends::Store staging;  // how bytes go into slots
+    backends::Store staging;                             // how bytes go into slots
+    backends::Store delivery = backends::Store::cached;  // and into the output
     std::uint32_t first_phase = 0;
     bool is_small = false;        // what this rank gives goes in one phase
     bool stages = true;           // puts something into its slots
     std::size_t chunk_bytes = 0;  // of an all_reduce: a chunk's, or two chunks' that go as one
+    std::size_t shift = 0;        // where in its slots a call of one chunk begins
     // What this rank will read of another's slot, small: to be asked for as soon as it is there.
     std::span<const std::byte> awaited = {};
 
     const std::byte* input() const { return static_cast<const std::byte*>(call.input); }
     std::byte* output() const { return static_cast<std::byte*>(call.output); }
     std::size_t root() const { return static_cast<std::size_t>(call.root); }
+    // In that rank's slot of the call's chunk, and in the chunk's result.
+    std::byte* slot(std::size_t rank, std::size_t index) const {
+        return backend.region_->slot(static_cast<int>(rank), backend.chunk_ + index) + shift;
+    }
+    std::byte* result(std::size_t index) const {
+        return backend.region_->result(backend.chunk_ + index) + shift;
+    }
+    // Into this rank's slot, where others read it; `also` to there, unless that is null.
+    void put(std::byte* slot, const std::byte* from, std::size_t bytes,
+             std::byte* also = nullptr) const {
+        backend.stores_.put(call.bytes(), slot, from, bytes, also);
+    }
+    // The call takes `bytes` of the `room` in each rank's slots for its only chunk.
+    void rotate(std::size_t bytes, std::size_t room) {
+        const std::uint64_t least = backend.tuning_.rotating_bytes;
+        if (least == 0 || bytes < least || bytes > room) return;
+        constexpr std::size_t pair = 2 * cache_line;
+        const std::size_t part = (bytes + pair - 1) / pair * pair;
+        const std::size_t parts = std::max<std::size_t>(room / part, 1);
+        shift = backend.chunk_ / slots_a_rank % parts * part;
+    }
+    // The call brings so many bytes to this rank's output; in place their lines are in the caches.
+    void deliver(std::size_t bytes) {
+        const std::uint64_t least = backend.tuning_.streaming_output_bytes;
+        const bool streams = least > 0 && bytes >= least && output() != input();
+        if (streams) delivery = backends::Store::streaming;
+    }
     std::string operator()() const {  // for messages
         return backends::describe(call) + ", operation " + std::to_string(sequence);
     }

@@ -109,7 +109,7 @@ private:
             std::memcpy(slot, &address, sizeof address);
         } else {
             const std::size_t count = std::min(room(), transfer_.bytes - moved_);
-            backends::copy(slot, left(), count);
+            state_.stores_.put(transfer_.bytes, slot, left(), count);
             moved_ += count;
         }
         // Last, since the receiver polls that line.
@@ -173,6 +173,7 @@ TransferState::TransferState(SharedRegion& region, int rank, Waiter& waiter, Pee
       rank_(rank),
       waiter_(waiter),
       peers_(peers),
+      stores_(region.header().tuning),
       sends_(static_cast<std::size_t>(region.ranks())),
       receives_(static_cast<std::size_t>(region.ranks())) {}
 

@@ -4,6 +4,7 @@
 #include "backends/backend.hpp"
 #include "backends/shm/peer_memory.hpp"
 #include "backends/shm/shared_region.hpp"
+#include "backends/shm/slot_stores.hpp"
 #include "backends/shm/waiter.hpp"
 
 #include <atomic>
@@ -47,6 +48,7 @@ private:
     int rank_;
     Waiter& waiter_;
     PeerMemory& peers_;
+    SlotStores stores_;       // by who advances
     std::vector<End> sends_;  // by peer
     std::vector<End> receives_;
 };

@@ -11,6 +11,8 @@ namespace {
 
 constexpr std::uint64_t KiB = 1024;
 constexpr std::uint64_t MiB = 1024 * KiB;
+constexpr std::uint64_t GiB = 1024 * MiB;
+constexpr int any = 1 << 20;  // ranks
 
 struct Row {
     bool oversubscribed;  // more ranks than cores
@@ -19,17 +21,20 @@ struct Row {
 };
 // The first row that fits. Measured with ddp-bench; see docs/benchmarks.md.
 constexpr Row table[] = {
-    {false, 2, {8 * KiB, 128 * KiB, 1024 * MiB, 256 * KiB, 1 * MiB, 1 * MiB, 200}},
-    {false, 1 << 20, {8 * KiB, 128 * KiB, 1024 * MiB, 256 * KiB, 1 * MiB, 0, 200}},
-    {true, 4, {16 * KiB, 256 * KiB, 1024 * MiB, 256 * KiB, 1 * MiB, 0, 0}},
-    {true, 16, {16 * KiB, 256 * KiB, 1024 * MiB, 128 * KiB, 4 * MiB, 0, 0}},
-    {true, 1 << 20, {16 * KiB, 128 * KiB, 1024 * MiB, 128 * KiB, 4 * MiB, 0, 0}},
+    {false, 2, {8 * KiB, 128 * KiB, GiB, 0, 0, 0, 256 * KiB, MiB, MiB, MiB, 200}},
+    {false, any, {8 * KiB, 128 * KiB, GiB, 0, 0, 0, 256 * KiB, MiB, MiB, 0, 200}},
+    {true, 4, {16 * KiB, 256 * KiB, GiB, 0, 0, 0, 256 * KiB, MiB, MiB, 0, 0}},
+    {true, 16, {16 * KiB, 256 * KiB, GiB, 0, 0, 0, 128 * KiB, 4 * MiB, 4 * MiB, 0, 0}},
+    {true, any, {16 * KiB, 128 * KiB, GiB, 0, 0, 0, 128 * KiB, 4 * MiB, 4 * MiB, 0, 0}},
 };
-
-// Where two cores may have no cache in common, lines that one has just written come to the other
-// slowly; past a cache's worth of data the way through memory is faster (measured on AMD's Zen 3;
-// on Intel's Skylake-SP it is 2.5 times slower).
-constexpr std::uint64_t streaming_bytes_without_common_cache = 16 * MiB;
+// Where cores may have no cache in common (measured on AMD's Zen 4; on Intel's Skylake-SP staging
+// past the caches is 2.5 times slower).
+constexpr Row table_without_common_cache[] = {
+    {false, any, {8 * KiB, 256 * KiB, GiB, 70, 32 * MiB, 4 * KiB, 256 * KiB, GiB, 0, 0, 200}},
+    {true, 4, {16 * KiB, 256 * KiB, GiB, 70, 32 * MiB, 4 * KiB, 256 * KiB, GiB, MiB, 0, 0}},
+    {true, 16, {16 * KiB, 256 * KiB, GiB, 70, 32 * MiB, 4 * KiB, 128 * KiB, GiB, 4 * MiB, 0, 0}},
+    {true, any, {16 * KiB, 128 * KiB, GiB, 70, 32 * MiB, 4 * KiB, 128 * KiB, GiB, 4 * MiB, 0, 0}},
+};
 
 bool cores_may_lack_a_common_cache() {
 #if defined(__x86_64__)
@@ -65,8 +70,12 @@ constexpr Field fields[] = {
     {"one_phase_bytes", &Tuning::one_phase_bytes},
     {"chunk_bytes", &Tuning::chunk_bytes},
     {"streaming_bytes", &Tuning::streaming_bytes},
+    {"streaming_gain_ps", &Tuning::streaming_gain_ps},
+    {"streaming_output_bytes", &Tuning::streaming_output_bytes},
+    {"rotating_bytes", &Tuning::rotating_bytes},
     {"direct_bytes_min", &Tuning::direct_bytes_min},
     {"direct_bytes_max", &Tuning::direct_bytes_max},
+    {"direct_exchange_bytes_max", &Tuning::direct_exchange_bytes_max},
     {"direct_reduction_bytes_max", &Tuning::direct_reduction_bytes_max},
     {"spins", &Tuning::spins},
 };
@@ -93,12 +102,9 @@ void apply(Tuning& tuning, std::string_view entry) {
 
 Tuning make_tuning(int ranks, int cores, std::string_view overrides) {
     const bool oversubscribed = ranks > cores;
-    const Row* row = table;
+    const Row* row = cores_may_lack_a_common_cache() ? table_without_common_cache : table;
     while (row->oversubscribed != oversubscribed || row->ranks < ranks) ++row;
     Tuning tuning = row->tuning;
-    if (cores_may_lack_a_common_cache()) {
-        tuning.streaming_bytes = streaming_bytes_without_common_cache;
-    }
     while (!overrides.empty()) {
         const std::size_t comma = overrides.find(',');
         apply(tuning, overrides.substr(0, comma));

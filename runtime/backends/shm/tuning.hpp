@@ -15,11 +15,21 @@ struct Tuning {
     std::uint64_t chunk_bytes;
     // From here on the bytes staged for others go past the caches.
     std::uint64_t streaming_bytes;
+    // Below, they do where that spares their writer more than so many picoseconds a byte, which is
+    // what their reader loses (slot_stores.hpp); 0: never.
+    std::uint64_t streaming_gain_ps;
+    // From here on so does an output that is not the input; 0: none.
+    std::uint64_t streaming_output_bytes;
+    // From here on calls that leave room in their slots use another part of them each time, so that
+    // the lines they write have left the caches of who has read them; 0: none do.
+    std::uint64_t rotating_bytes;
     // Where one rank wants so many bytes of another, peers reach ordinary memory by its address,
     // with no slot between.
     std::uint64_t direct_bytes_min;
-    std::uint64_t direct_bytes_max;            // 0: never
-    std::uint64_t direct_reduction_bytes_max;  // likewise, in all_reduce
+    std::uint64_t direct_bytes_max;  // 0: never
+    // No more than that in the collectives that only move, and in all_reduce; sends go up to `max`.
+    std::uint64_t direct_exchange_bytes_max;
+    std::uint64_t direct_reduction_bytes_max;
     // Polls with a pause before a waiting rank begins to yield its core.
     std::uint64_t spins;
     friend bool operator==(const Tuning&, const Tuning&) = default;
