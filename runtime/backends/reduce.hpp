@@ -33,7 +33,7 @@ struct Reduction {
 void reduce(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
             std::size_t elements, const Reduction& how, Store store = Store::cached);
 
-// memmove, or a copy past the caches (then the two do not overlap). Zero bytes: null is fine.
+// The two are the same memory or do not overlap. Zero bytes: null is fine.
 void copy(void* to, const void* from, std::size_t bytes, Store store = Store::cached);
 
 // Asks for the lines of that memory to be this core's alone, for it will write there soon. Only a

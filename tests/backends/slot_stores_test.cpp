@@ -34,7 +34,7 @@ constexpr Cost far{.cached = 500, .streaming = 35};
 int streamed(SlotStores& stores, int parts, Cost cost, std::size_t bytes = call) {
     int count = 0;
     for (int i = 0; i < parts; ++i) {
-        const Store store = stores.next_store(bytes);
+        const Store store = stores.next_store(bytes, part);
         const bool streams = store == Store::streaming;
         count += streams ? 1 : 0;
         stores.note(bytes, store, part, part * (streams ? cost.streaming : cost.cached));
@@ -47,22 +47,22 @@ TEST(SlotStores, StreamOnlyNowAndThenWhereCoresAreNear) {
     const int count = streamed(stores, 6'400, near);
     EXPECT_GE(count, 1) << "nobody would know";
     EXPECT_LE(count, 101);
-    EXPECT_EQ(stores.store_of(call), Store::cached);
+    EXPECT_EQ(stores.store_of(call, part), Store::cached);
 }
 
 TEST(SlotStores, StreamAllButAFewWhereCoresAreFar) {
     SlotStores stores(tuning_with(70));
     EXPECT_GE(streamed(stores, 6'400, far), 6'400 - 110);
-    EXPECT_EQ(stores.store_of(call), Store::streaming);
+    EXPECT_EQ(stores.store_of(call, part), Store::streaming);
 }
 
 TEST(SlotStores, FollowAMachineThatMoves) {
     SlotStores stores(tuning_with(70));
     for (int move = 0; move < 5; ++move) {
         streamed(stores, 100, near);
-        EXPECT_EQ(stores.store_of(call), Store::cached);
+        EXPECT_EQ(stores.store_of(call, part), Store::cached);
         streamed(stores, 100, far);
-        EXPECT_EQ(stores.store_of(call), Store::streaming);
+        EXPECT_EQ(stores.store_of(call, part), Store::streaming);
     }
 }
 
@@ -70,19 +70,19 @@ TEST(SlotStores, AreNotMisledByOnePartThatWasHeldUp) {
     SlotStores stores(tuning_with(70));
     streamed(stores, 100, near);
     streamed(stores, 1, {.cached = 50'000, .streaming = 50'000});
-    EXPECT_EQ(stores.store_of(call), Store::cached);
+    EXPECT_EQ(stores.store_of(call, part), Store::cached);
     streamed(stores, 100, far);
     streamed(stores, 1, {.cached = 50'000, .streaming = 50'000});
-    EXPECT_EQ(stores.store_of(call), Store::streaming);
+    EXPECT_EQ(stores.store_of(call, part), Store::streaming);
 }
 
 TEST(SlotStores, LearnForEachSizeOfItsOwn) {
     SlotStores stores(tuning_with(70));
     streamed(stores, 100, far, call);
     streamed(stores, 100, near, call / 4);
-    EXPECT_EQ(stores.store_of(call), Store::streaming);
-    EXPECT_EQ(stores.store_of(call / 4), Store::cached);
-    EXPECT_EQ(stores.store_of(call / 64), Store::cached) << "not seen yet";
+    EXPECT_EQ(stores.store_of(call, part), Store::streaming);
+    EXPECT_EQ(stores.store_of(call / 4, part), Store::cached);
+    EXPECT_EQ(stores.store_of(call / 64, part), Store::cached) << "not seen yet";
 }
 
 TEST(SlotStores, CopyTheSameBytesEveryWay) {
@@ -109,10 +109,16 @@ TEST(SlotStores, CopyTheSameBytesEveryWay) {
 
 TEST(SlotStores, DoNotCompareWhereTheTableSaysSo) {
     SlotStores never(tuning_with(0));
-    std::vector<std::byte> from(part), slot(part);
-    for (int i = 0; i < 100; ++i) never.put(call, slot.data(), from.data(), part);
-    EXPECT_EQ(never.store_of(call), Store::cached);
-    EXPECT_EQ(never.store_of(std::size_t{1} << 30), Store::streaming);
+    EXPECT_EQ(streamed(never, 1'000, far), 0);
+    const std::size_t large = std::size_t{1} << 30;
+    EXPECT_EQ(streamed(never, 1'000, near, large), 1'000);
+}
+
+TEST(SlotStores, KeepPartsThatAreTooSmallToGainInTheCaches) {
+    SlotStores stores(tuning_with(70));
+    streamed(stores, 100, {.cached = 140, .streaming = 35});
+    EXPECT_EQ(stores.store_of(call, part), Store::streaming);
+    EXPECT_EQ(stores.store_of(call, 4'096), Store::cached) << "its reader waits longer";
 }
 
 }  // namespace

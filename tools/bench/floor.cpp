@@ -53,11 +53,11 @@ public:
     // The time of an iteration ends for each rank when the last one's traffic has moved: ranks that
     // take turns on a core would else count only their own turn.
     void average(std::span<double> times) {
-        std::vector<double> starts(ends_.end() - static_cast<std::ptrdiff_t>(times.size()),
-                                   ends_.end());
-        std::vector<double> last = starts;
+        const std::vector<double> own(ends_.end() - static_cast<std::ptrdiff_t>(times.size()),
+                                      ends_.end());
+        std::vector<double> last = own;
         group_.all_reduce(std::span(last), ReduceOp::max).wait();
-        for (std::size_t i = 0; i < times.size(); ++i) times[i] = last[i] - (starts[i] - times[i]);
+        for (std::size_t i = 0; i < times.size(); ++i) times[i] += last[i] - own[i];
         HostCase::average(times);
     }
 

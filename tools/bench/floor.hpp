@@ -13,7 +13,8 @@
 //      all_to_all, send_recv          2 N S
 //    The rate is that of the loop a = b = a + b (two reads, two writes) for what reduces, of memcpy
 //    for the rest, over as many bytes of traffic as the row has, divided evenly among the ranks,
-//    until the last of them has moved its part.
+//    until the last of them has moved its part. As in rows, a rank's time begins when it comes to
+//    its core: where ranks take turns, that is later than the first one's.
 // Small rows stay in the cores' own caches in these loops, but not in a collective: there the floor
 // cannot be reached. For some of those rows bench/bare.hpp measures what can be.
 #pragma once

@@ -16,6 +16,7 @@ void ShmBackend::all_reduce(Running& running) {
     const bool as_one = bytes <= 2 * tuning_.chunk_bytes && chunk_ % 2 == 0;
     running.chunk_bytes = as_one ? 2 * tuning_.chunk_bytes : tuning_.chunk_bytes;
     running.rotate(bytes, running.chunk_bytes);
+    running.deliver(bytes, running.output() == running.input());
     if (offer.input == MemoryKind::ordinary) stage_shares(running, 0);
     announce(running, offer);
     begin(running);
@@ -166,7 +167,8 @@ void ShmBackend::reduce_share(const Running& running, std::size_t index) {
     inputs_[rank_] = running.input() + in_memory;
     std::byte* const outputs[] = {running.output() + in_memory,
                                   running.result(index) + mine.begin * size};
-    backends::reduce(inputs_, outputs, mine.end - mine.begin, reduction(running), running.staging);
+    const backends::Store store = stores_.store_of(running.size, (mine.end - mine.begin) * size);
+    backends::reduce(inputs_, outputs, mine.end - mine.begin, reduction(running), store);
 }
 
 void ShmBackend::copy_shares(const Running& running, std::size_t index) {
@@ -175,8 +177,9 @@ void ShmBackend::copy_shares(const Running& running, std::size_t index) {
     const Range mine = share(chunk.count, size, rank_);
     std::byte* const to = running.output() + chunk.first * size;
     const std::byte* const from = running.result(index);
-    backends::copy(to, from, mine.begin * size);
-    backends::copy(to + mine.end * size, from + mine.end * size, (chunk.count - mine.end) * size);
+    backends::copy(to, from, mine.begin * size, running.delivery);
+    backends::copy(to + mine.end * size, from + mine.end * size, (chunk.count - mine.end) * size,
+                   running.delivery);
 }
 
 }  // namespace ddp::shm

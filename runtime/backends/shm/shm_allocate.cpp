@@ -56,7 +56,7 @@ std::shared_ptr<void> ShmBackend::allocate(std::size_t bytes, std::uint64_t sequ
     if (ranks_ == 1) return backends::allocate_private(bytes);
     settle(deadline);
     const backends::Call call{.kind = backends::Collective::allocate, .elements = bytes};
-    Running running{*this, call, sequence, deadline, 1, backends::Store::cached};
+    Running running{*this, call, sequence, deadline, 1};
     const std::size_t stride =
         (bytes / page_bytes + (bytes % page_bytes != 0 || bytes == 0)) * page_bytes;
     const std::string what = "shm: allocate " + std::to_string(bytes) + " bytes on each of " +

@@ -70,8 +70,7 @@ void ShmBackend::run(const Call& call, std::uint64_t sequence, const base::Deadl
     if (ranks_ == 1) return run_alone(call);
     if (!has_slots_ && !fits_in_lines(call)) reserve_slots();
     settle(deadline);
-    Running running{
-        *this, call, sequence, deadline, size_of(call.dtype), stores_.store_of(call.bytes())};
+    Running running{*this, call, sequence, deadline, size_of(call.dtype)};
     try {
         run_together(running);
     } catch (...) {
@@ -85,7 +84,7 @@ void ShmBackend::run(const Call& call, std::uint64_t sequence, const base::Deadl
 // waits for them, which is a good part of a small call.
 void ShmBackend::claim_next_slot(const Running& running) {
     const std::size_t bytes = running.call.bytes();
-    if (!running.stages || bytes <= inline_bytes || bytes > few_lines) return;
+    if (!running.stages || bytes <= inline_bytes || bytes > few_lines || running.shift > 0) return;
     backends::claim(region_->slot(static_cast<int>(rank_), chunk_), bytes);
 }
 
@@ -154,12 +153,7 @@ void ShmBackend::leave_unsettled(Running& running) {
 void ShmBackend::settle(const base::Deadline& deadline) {
     if (!unsettled_) return;
     const Unsettled left = *std::exchange(unsettled_, std::nullopt);
-    Running running{*this,
-                    left.call,
-                    left.sequence,
-                    deadline,
-                    size_of(left.call.dtype),
-                    backends::Store::cached};
+    Running running{*this, left.call, left.sequence, deadline, size_of(left.call.dtype)};
     running.first_phase = left.phase;
     barrier_.wait(left.phase, deadline, running);
     compare_calls(running);

@@ -19,7 +19,7 @@ void ShmBackend::broadcast(Running& running) {
     const std::size_t piece = tuning_.chunk_bytes;
     const bool gives = rank_ == running.root();
     running.rotate(bytes, piece);
-    running.deliver(bytes);
+    running.deliver(bytes, false);
     const auto stage = [&](std::size_t chunk) {
         if (!gives) return;
         const Window window = Window::of(chunk, bytes, piece);
@@ -65,7 +65,8 @@ void ShmBackend::gather(Running& running, bool everywhere) {
     // This rank's part of the output is written while its input is read for the others.
     std::byte* const own = takes ? running.output() + offsets[rank_] : nullptr;
     const bool takes_own = takes && own != running.input();
-    running.deliver(takes ? total : 0);
+    running.deliver(total, false);
+    running.size = most;
     const auto stage = [&](std::size_t chunk) {
         if (!gives) return;
         const Window window = Window::of(chunk, bytes[rank_], piece);
@@ -130,7 +131,7 @@ void ShmBackend::scatter(Running& running) {
     const std::size_t piece = round_down(tuning_.chunk_bytes / (ranks_ - 1), cache_line);
     const bool gives = rank_ == running.root();
     if (ranks_ == 2) running.rotate(bytes, piece);
-    running.deliver(bytes);
+    running.deliver(bytes, false);
     const auto stage = [&](std::size_t chunk) {
         if (gives) stage_parts(running, Window::of(chunk, bytes, piece), piece);
     };
@@ -179,7 +180,8 @@ void ShmBackend::all_to_all(Running& running) {
     if (ranks_ == 2 && !running.call.parts) running.rotate(running.call.bytes(), piece);
     const std::vector<std::size_t> from_offsets = offsets_of(sent);
     const std::vector<std::size_t> to_offsets = offsets_of(received);
-    running.deliver(to_offsets.back() + received.back());
+    running.deliver(to_offsets.back() + received.back(), running.output() == running.input());
+    running.size = *std::max_element(sent.begin(), sent.end());
     const auto stage = [&](std::size_t chunk) {
         std::byte* const to = running.slot(rank_, chunk);
         for (std::size_t peer = 0; peer < ranks_; ++peer) {

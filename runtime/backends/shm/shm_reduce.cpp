@@ -7,7 +7,7 @@ void ShmBackend::reduce_scatter(Running& running) {
     const std::size_t bytes = running.call.bytes();
     const std::size_t piece = round_down(tuning_.chunk_bytes / (ranks_ - 1), cache_line);
     if (ranks_ == 2) running.rotate(bytes, piece);
-    running.deliver(bytes);
+    running.deliver(bytes, running.output() == running.input() + rank_ * bytes);
     const auto stage = [&](std::size_t chunk) {
         stage_parts(running, Window::of(chunk, bytes, piece), piece);
     };
@@ -37,7 +37,7 @@ void ShmBackend::reduce(Running& running) {
     const std::size_t piece = tuning_.chunk_bytes;
     const bool takes = rank_ == running.root();
     running.rotate(bytes, piece);
-    running.deliver(takes ? bytes : 0);
+    running.deliver(bytes, running.output() == running.input());
     const auto stage = [&](std::size_t chunk) {
         if (takes) return;
         const Window window = Window::of(chunk, bytes, piece);

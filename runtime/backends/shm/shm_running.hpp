@@ -15,8 +15,8 @@ struct ShmBackend::Running {
     std::uint64_t sequence;
     const base::Deadline& deadline;
     std::size_t element_bytes;
-    backends::Store staging;                             // how bytes go into slots
-    backends::Store delivery = backends::Store::cached;  // and into the output
+    std::size_t size = call.bytes();                     // by which the way into slots is chosen
+    backends::Store delivery = backends::Store::cached;  // how what comes goes into the output
     std::uint32_t first_phase = 0;
     bool is_small = false;        // what this rank gives goes in one phase
     bool stages = true;           // puts something into its slots
@@ -38,7 +38,7 @@ struct ShmBackend::Running {
     // Into this rank's slot, where others read it; `also` to there, unless that is null.
     void put(std::byte* slot, const std::byte* from, std::size_t bytes,
              std::byte* also = nullptr) const {
-        backend.stores_.put(call.bytes(), slot, from, bytes, also);
+        backend.stores_.put(size, slot, from, bytes, also);
     }
     // The call takes `bytes` of the `room` in each rank's slots for its only chunk.
     void rotate(std::size_t bytes, std::size_t room) {
@@ -49,10 +49,11 @@ struct ShmBackend::Running {
         const std::size_t parts = std::max<std::size_t>(room / part, 1);
         shift = backend.chunk_ / slots_a_rank % parts * part;
     }
-    // The call brings so many bytes to this rank's output; in place their lines are in the caches.
-    void deliver(std::size_t bytes) {
+    // The call brings so many bytes to each output. In place their lines are in the caches, as they
+    // have been read.
+    void deliver(std::size_t bytes, bool in_place) {
         const std::uint64_t least = backend.tuning_.streaming_output_bytes;
-        const bool streams = least > 0 && bytes >= least && output() != input();
+        const bool streams = least > 0 && bytes >= least && !in_place;
         if (streams) delivery = backends::Store::streaming;
     }
     std::string operator()() const {  // for messages

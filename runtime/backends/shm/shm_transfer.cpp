@@ -19,6 +19,12 @@ constexpr std::uint64_t by_address = std::uint64_t{1} << 63;  // in Channel::mes
 // What is read at a time, so that other transfers get their turn.
 constexpr std::size_t read_at_once = std::size_t{1} << 20;
 
+// What a channel holds stays in the caches however long the message is.
+Tuning for_channels(Tuning tuning) {
+    tuning.streaming_bytes = UINT64_MAX;
+    return tuning;
+}
+
 }  // namespace
 
 class ShmTransfer : public backends::PendingTransfer {
@@ -173,7 +179,7 @@ TransferState::TransferState(SharedRegion& region, int rank, Waiter& waiter, Pee
       rank_(rank),
       waiter_(waiter),
       peers_(peers),
-      stores_(region.header().tuning),
+      stores_(for_channels(region.header().tuning)),
       sends_(static_cast<std::size_t>(region.ranks())),
       receives_(static_cast<std::size_t>(region.ranks())) {}
 

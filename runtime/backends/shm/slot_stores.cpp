@@ -30,43 +30,42 @@ void copy(std::byte* slot, std::byte* also, const std::byte* from, std::size_t b
 }
 
 std::size_t index_of(Store store) { return store == Store::streaming ? 1 : 0; }
+std::size_t index_of(std::size_t call_bytes) {
+    return static_cast<std::size_t>(std::bit_width(call_bytes));
+}
 
 }  // namespace
 
-const SlotStores::Habit& SlotStores::habit(std::size_t call_bytes) const {
-    return habits_[static_cast<std::size_t>(std::bit_width(call_bytes))];
-}
-
-Store SlotStores::store_of(std::size_t call_bytes) const {
+Store SlotStores::store_of(std::size_t call_bytes, std::size_t bytes) const {
     if (call_bytes >= tuning_.streaming_bytes) return Store::streaming;
-    return habit(call_bytes).store;
+    const auto [cached, streaming] = habits_[index_of(call_bytes)].ps_a_byte;
+    if (!compares(call_bytes) || cached == 0 || streaming == 0) return Store::cached;
+    const double latency = latency_ps / static_cast<double>(std::max<std::size_t>(bytes, 1));
+    const double loss = static_cast<double>(tuning_.streaming_gain_ps) + latency;
+    return cached - streaming > loss ? Store::streaming : Store::cached;
 }
 
-Store SlotStores::next_store(std::size_t call_bytes) {
-    Habit& mine = habits_[static_cast<std::size_t>(std::bit_width(call_bytes))];
-    const bool is_trial = mine.parts++ % trial_every == first_trial;
-    return is_trial == (mine.store == Store::cached) ? Store::streaming : Store::cached;
+Store SlotStores::next_store(std::size_t call_bytes, std::size_t bytes) {
+    const Store best = store_of(call_bytes, bytes);
+    if (!compares(call_bytes)) return best;
+    const bool is_trial = habits_[index_of(call_bytes)].parts++ % trial_every == first_trial;
+    if (!is_trial) return best;
+    return best == Store::cached ? Store::streaming : Store::cached;
 }
 
 void SlotStores::note(std::size_t call_bytes, Store store, std::size_t bytes, double ps) {
-    Habit& mine = habits_[static_cast<std::size_t>(std::bit_width(call_bytes))];
-    double& estimate = mine.ps_a_byte[index_of(store)];
+    double& estimate = habits_[index_of(call_bytes)].ps_a_byte[index_of(store)];
     const double ps_a_byte = ps / static_cast<double>(bytes);
     estimate = estimate > 0 ? std::min(ps_a_byte, estimate * growth) : ps_a_byte;
-    const auto [cached, streaming] = mine.ps_a_byte;
-    if (cached == 0 || streaming == 0) return;
-    const double loss =
-        static_cast<double>(tuning_.streaming_gain_ps) + latency_ps / static_cast<double>(bytes);
-    mine.store = cached - streaming > loss ? Store::streaming : Store::cached;
 }
 
 void SlotStores::put(std::size_t call_bytes, std::byte* slot, const std::byte* from,
                      std::size_t bytes, std::byte* also) {
     if (!compares(call_bytes) || bytes < least_timed) {
-        return copy(slot, also, from, bytes, store_of(call_bytes));
+        return copy(slot, also, from, bytes, store_of(call_bytes, bytes));
     }
     using Clock = std::chrono::steady_clock;
-    const Store store = next_store(call_bytes);
+    const Store store = next_store(call_bytes, bytes);
     const auto start = Clock::now();
     copy(slot, also, from, bytes, store);
     const std::chrono::duration<double, std::pico> time = Clock::now() - start;

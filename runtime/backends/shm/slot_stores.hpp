@@ -21,30 +21,27 @@ class SlotStores {
 public:
     explicit SlotStores(const Tuning& tuning) : tuning_(tuning) {}
 
-    // For what else a call of so many bytes writes for others.
-    backends::Store store_of(std::size_t call_bytes) const;
+    // How a call of so many bytes best writes a part of `bytes` for others.
+    backends::Store store_of(std::size_t call_bytes, std::size_t bytes) const;
 
     // Copies a part of such a call, `also` to there unless that is null; now and then in the other
     // way, to see.
     void put(std::size_t call_bytes, std::byte* slot, const std::byte* from, std::size_t bytes,
              std::byte* also = nullptr);
 
-    // A store that took so long; for tests.
+    // What put() does, for tests: how the next part goes, and what it cost its writer.
+    backends::Store next_store(std::size_t call_bytes, std::size_t bytes);
     void note(std::size_t call_bytes, backends::Store store, std::size_t bytes, double ps);
-    // How the next part goes.
-    backends::Store next_store(std::size_t call_bytes);
 
 private:
     static constexpr std::size_t ways = 2;
     struct Habit {
-        backends::Store store = backends::Store::cached;
         std::uint32_t parts = 0;
         std::array<double, ways> ps_a_byte{};  // of each Store; 0: not known
     };
     bool compares(std::size_t call_bytes) const {
         return tuning_.streaming_gain_ps > 0 && call_bytes < tuning_.streaming_bytes;
     }
-    const Habit& habit(std::size_t call_bytes) const;
 
     Tuning tuning_;
     std::array<Habit, 65> habits_{};  // by the number of bits of the call's size

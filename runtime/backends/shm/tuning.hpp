@@ -1,6 +1,7 @@
-// The numbers that choose the path of an shm collective: one small table by ranks and cores, which
-// DDP_SHM_TUNING overrides ("chunk_bytes=64K,streaming_bytes=4M"). They change the way of the data,
-// never the order of a sum. The maker of a region writes them there, so all its ranks agree.
+// The numbers that choose the path of an shm collective: a small table by processor, ranks and
+// cores, which DDP_SHM_TUNING overrides ("chunk_bytes=64K,streaming_bytes=4M"). They change the way
+// of the data, never the order of a sum. The maker of a region writes them there, so all its ranks
+// agree.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,7 @@ struct Tuning {
     // Below, they do where that spares their writer more than so many picoseconds a byte, which is
     // what their reader loses (slot_stores.hpp); 0: never.
     std::uint64_t streaming_gain_ps;
-    // From here on so does an output that is not the input; 0: none.
+    // From here on so does what comes into an output, unless it is the input too; 0: none.
     std::uint64_t streaming_output_bytes;
     // From here on calls that leave room in their slots use another part of them each time, so that
     // the lines they write have left the caches of who has read them; 0: none do.
