@@ -59,6 +59,7 @@ build_driver() {
 build_driver openmpi mpicxx.openmpi mpi_bench.cpp
 build_driver mpich mpicxx.mpich mpi_bench.cpp
 build_driver gloo g++ gloo_bench.cpp -lgloo -lpthread
+build_driver placement g++ placement.cpp
 torch=
 for python in /usr/bin/python3 python3; do
     if "$python" -c 'import torch.distributed' 2>/dev/null; then

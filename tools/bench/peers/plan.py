@@ -4,6 +4,11 @@ from dataclasses import dataclass, field
 
 K, M = 1 << 10, 1 << 20
 
+# Cores are near where a line takes at most so many times the least that was seen.
+NEAR = 4
+# A run of no more ranks than cores is tried so often, until the cores are near before and after.
+TRIES = 20
+
 # What keeps malloc from giving large blocks back to the kernel after each call.
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": "4294967296", "MALLOC_TRIM_THRESHOLD_": "8589934592"}
 OPEN_MPI_AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}

@@ -25,6 +25,9 @@ def head_of(results, facts):
         "library; the call blocks until its result may be used. A time is the mean over ranks, the "
         "median over iterations and then over rounds, each round in fresh processes. A ratio is "
         "the median of the rounds' ratios.",
+        "- A run of no more ranks than cores counts when a cache line went fast between the cores "
+        "before and after it (tools/bench/peers/placement.cpp): a virtual machine's cores move, and "
+        "where they share no cache all take longer.",
         "- *user*: any memory of the caller's. *shared*: memory of `group.allocate()`.",
         "- *best MPI*: in each round the fastest of Open MPI and MPICH, both by default and with "
         "a malloc that keeps its memory, and (2 ranks) Open MPI with its shared-memory transport "
