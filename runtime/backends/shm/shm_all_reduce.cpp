@@ -177,9 +177,8 @@ void ShmBackend::copy_shares(const Running& running, std::size_t index) {
     const Range mine = share(chunk.count, size, rank_);
     std::byte* const to = running.output() + chunk.first * size;
     const std::byte* const from = running.result(index);
-    backends::copy(to, from, mine.begin * size, running.delivery);
-    backends::copy(to + mine.end * size, from + mine.end * size, (chunk.count - mine.end) * size,
-                   running.delivery);
+    running.take(to, from, mine.begin * size);
+    running.take(to + mine.end * size, from + mine.end * size, (chunk.count - mine.end) * size);
 }
 
 }  // namespace ddp::shm

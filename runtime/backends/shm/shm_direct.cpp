@@ -3,8 +3,18 @@
 #include "backends/shm/shm_running.hpp"
 
 #include <atomic>
+#include <cstring>
 
 namespace ddp::shm {
+namespace {
+
+// Nobody reads there now: the plain copy is faster than the one into slots, which asks for lines.
+void copy(std::byte* to, const std::byte* from, std::size_t bytes, backends::Store store) {
+    if (store == backends::Store::streaming) return backends::copy(to, from, bytes, store);
+    std::memmove(to, from, bytes);
+}
+
+}  // namespace
 
 const Announcement& ShmBackend::announced(const Running& running, std::size_t peer) const {
     return barrier_.announcement(static_cast<int>(peer), running.first_phase);
@@ -28,7 +38,7 @@ void ShmBackend::write_to(const Running& running, std::size_t peer, std::size_t 
     if (output.allocation == 0) {
         peers_.write(rank, output.offset + at, from, bytes, running);
     } else {
-        backends::copy(allocations_.address(rank, output) + at, from, bytes, running.delivery);
+        copy(allocations_.address(rank, output) + at, from, bytes, running.delivery);
     }
 }
 
@@ -42,8 +52,8 @@ void ShmBackend::require_all_stayed(const Running& running) const {
 void ShmBackend::move(const Running& running, const Move& move, std::size_t given) {
     if (move.bytes == 0) return;
     if (move.giver == move.taker) {
-        return backends::copy(running.output() + move.to, running.input() + move.from, move.bytes,
-                              running.delivery);
+        return copy(running.output() + move.to, running.input() + move.from, move.bytes,
+                    running.delivery);
     }
     const Offer offer = announced(running, move.taker).line.signature.offer;
     if (offer.output == MemoryKind::none) given = 0;
@@ -59,8 +69,7 @@ void ShmBackend::move(const Running& running, const Move& move, std::size_t give
     if (input.allocation == 0) {
         peers_.read(giver, input.offset + move.from + given, to, bytes, running);
     } else {
-        backends::copy(to, allocations_.address(giver, input) + move.from + given, bytes,
-                       running.delivery);
+        copy(to, allocations_.address(giver, input) + move.from + given, bytes, running.delivery);
     }
 }
 

@@ -28,8 +28,8 @@ void ShmBackend::broadcast(Running& running) {
     const auto take = [&](std::size_t chunk) {
         if (gives) return;
         const Window window = Window::of(chunk, bytes, piece);
-        backends::copy(running.output() + window.first, running.slot(running.root(), window.index),
-                       window.count, running.delivery);
+        running.take(running.output() + window.first, running.slot(running.root(), window.index),
+                     window.count);
     };
     const auto chunks = [&] { return chunks_of(bytes, piece); };
     // The root can do as much of it as each other rank.
@@ -45,7 +45,7 @@ void ShmBackend::broadcast(Running& running) {
         running,
         Exchange{
             gives ? Role::gives : Role::takes, {bytes, bytes, bytes}, chunks, stage, take, direct});
-    if (gives) backends::copy(running.output(), running.input(), bytes, running.delivery);
+    if (gives) running.take(running.output(), running.input(), bytes);
 }
 
 // gather; all_gather, even or not, when `everywhere`.
@@ -75,7 +75,7 @@ void ShmBackend::gather(Running& running, bool everywhere) {
         running.put(running.slot(rank_, chunk), from, window.count,
                     at_once ? own + window.first : nullptr);
         if (!takes_own || at_once) return;
-        backends::copy(own + window.first, from, window.count, running.delivery);
+        running.take(own + window.first, from, window.count);
     };
     const auto take = [&](std::size_t chunk) {
         if (!takes) return;
@@ -84,8 +84,7 @@ void ShmBackend::gather(Running& running, bool everywhere) {
             if (peer == rank_ && gives) continue;  // written with the slot
             const std::byte* const from =
                 peer == rank_ ? running.input() + window.first : running.slot(peer, window.index);
-            backends::copy(running.output() + offsets[peer] + window.first, from, window.count,
-                           running.delivery);
+            running.take(running.output() + offsets[peer] + window.first, from, window.count);
         }
     };
     const auto chunks = [&] { return chunks_of(most, piece); };
@@ -139,12 +138,10 @@ void ShmBackend::scatter(Running& running) {
         const Window window = Window::of(chunk, bytes, piece);
         std::byte* const to = running.output() + window.first;
         if (gives) {
-            backends::copy(to, running.input() + rank_ * bytes + window.first, window.count,
-                           running.delivery);
+            running.take(to, running.input() + rank_ * bytes + window.first, window.count);
         } else {
             const std::size_t offset = place(running.root(), rank_) * piece;
-            backends::copy(to, running.slot(running.root(), window.index) + offset, window.count,
-                           running.delivery);
+            running.take(to, running.slot(running.root(), window.index) + offset, window.count);
         }
     };
     const auto chunks = [&] { return chunks_of(bytes, piece); };
@@ -197,8 +194,7 @@ void ShmBackend::all_to_all(Running& running) {
             const std::byte* const from =
                 peer == rank_ ? running.input() + from_offsets[rank_] + window.first
                               : running.slot(peer, window.index) + place(peer, rank_) * piece;
-            backends::copy(running.output() + to_offsets[peer] + window.first, from, window.count,
-                           running.delivery);
+            running.take(running.output() + to_offsets[peer] + window.first, from, window.count);
         }
     };
     // Where in the peer's input (its first counts) or output (the others) this rank's part begins.

@@ -4,6 +4,7 @@
 #include "backends/shm/shm_backend.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <span>
 #include <string>
 
@@ -55,6 +56,15 @@ struct ShmBackend::Running {
         const std::uint64_t least = backend.tuning_.streaming_output_bytes;
         const bool streams = least > 0 && bytes >= least && !in_place;
         if (streams) delivery = backends::Store::streaming;
+    }
+    // Into this rank's output. The two are the same memory or do not overlap.
+    void take(std::byte* to, const std::byte* from, std::size_t bytes) const {
+        const bool plain = backend.tuning_.claims_outputs == 0 && to != from && bytes > 0;
+        if (plain && delivery == backends::Store::cached) {
+            std::memcpy(to, from, bytes);
+        } else {
+            backends::copy(to, from, bytes, delivery);
+        }
     }
     std::string operator()() const {  // for messages
         return backends::describe(call) + ", operation " + std::to_string(sequence);

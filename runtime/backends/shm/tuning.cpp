@@ -21,19 +21,21 @@ struct Row {
 };
 // The first row that fits. Measured with ddp-bench; see docs/benchmarks.md.
 constexpr Row table[] = {
-    {false, 2, {8 * KiB, 128 * KiB, GiB, 0, 0, 0, 256 * KiB, MiB, MiB, MiB, 200}},
-    {false, any, {8 * KiB, 128 * KiB, GiB, 0, 0, 0, 256 * KiB, MiB, MiB, 0, 200}},
-    {true, 4, {16 * KiB, 256 * KiB, GiB, 0, 0, 0, 256 * KiB, MiB, MiB, 0, 0}},
-    {true, 16, {16 * KiB, 256 * KiB, GiB, 0, 0, 0, 128 * KiB, 4 * MiB, 4 * MiB, 0, 0}},
-    {true, any, {16 * KiB, 128 * KiB, GiB, 0, 0, 0, 128 * KiB, 4 * MiB, 4 * MiB, 0, 0}},
+    {false, 2, {8 * KiB, 128 * KiB, GiB, 0, 0, 0, 1, 256 * KiB, MiB, MiB, MiB, 200}},
+    {false, any, {8 * KiB, 128 * KiB, GiB, 0, 0, 0, 1, 256 * KiB, MiB, MiB, 0, 200}},
+    {true, 4, {16 * KiB, 256 * KiB, GiB, 0, 0, 0, 1, 256 * KiB, MiB, MiB, 0, 0}},
+    {true, 16, {16 * KiB, 256 * KiB, GiB, 0, 0, 0, 1, 128 * KiB, 4 * MiB, 4 * MiB, 0, 0}},
+    {true, any, {16 * KiB, 128 * KiB, GiB, 0, 0, 0, 1, 128 * KiB, 4 * MiB, 4 * MiB, 0, 0}},
 };
 // Where cores may have no cache in common (measured on AMD's Zen 4; on Intel's Skylake-SP staging
 // past the caches is 2.5 times slower).
 constexpr Row table_without_common_cache[] = {
-    {false, any, {8 * KiB, 256 * KiB, GiB, 70, 32 * MiB, 4 * KiB, 256 * KiB, GiB, 0, 0, 200}},
-    {true, 4, {16 * KiB, 256 * KiB, GiB, 70, 32 * MiB, 4 * KiB, 256 * KiB, GiB, MiB, 0, 0}},
-    {true, 16, {16 * KiB, 256 * KiB, GiB, 70, 32 * MiB, 4 * KiB, 128 * KiB, GiB, 4 * MiB, 0, 0}},
-    {true, any, {16 * KiB, 128 * KiB, GiB, 70, 32 * MiB, 4 * KiB, 128 * KiB, GiB, 4 * MiB, 0, 0}},
+    {false, any, {8 * KiB, 256 * KiB, GiB, 70, 32 * MiB, 4 * KiB, 0, 256 * KiB, GiB, 0, 0, 200}},
+    {true, 4, {16 * KiB, 256 * KiB, GiB, 70, 32 * MiB, 4 * KiB, 0, 256 * KiB, GiB, MiB, 0, 0}},
+    {true, 16, {16 * KiB, 256 * KiB, GiB, 70, 32 * MiB, 4 * KiB, 0, 128 * KiB, GiB, 4 * MiB, 0, 0}},
+    {true,
+     any,
+     {16 * KiB, 128 * KiB, GiB, 70, 32 * MiB, 4 * KiB, 0, 128 * KiB, GiB, 4 * MiB, 0, 0}},
 };
 
 bool cores_may_lack_a_common_cache() {
@@ -73,6 +75,7 @@ constexpr Field fields[] = {
     {"streaming_gain_ps", &Tuning::streaming_gain_ps},
     {"streaming_output_bytes", &Tuning::streaming_output_bytes},
     {"rotating_bytes", &Tuning::rotating_bytes},
+    {"claims_outputs", &Tuning::claims_outputs},
     {"direct_bytes_min", &Tuning::direct_bytes_min},
     {"direct_bytes_max", &Tuning::direct_bytes_max},
     {"direct_exchange_bytes_max", &Tuning::direct_exchange_bytes_max},

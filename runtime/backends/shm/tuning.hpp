@@ -24,6 +24,8 @@ struct Tuning {
     // From here on calls that leave room in their slots use another part of them each time, so that
     // the lines they write have left the caches of who has read them; 0: none do.
     std::uint64_t rotating_bytes;
+    // Not 0: copies into outputs ask for the lines a little ahead, as those into slots do.
+    std::uint64_t claims_outputs;
     // Where one rank wants so many bytes of another, peers reach ordinary memory by its address,
     // with no slot between.
     std::uint64_t direct_bytes_min;
