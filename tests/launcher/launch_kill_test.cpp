@@ -168,14 +168,28 @@ protected:
         return killed;
     }
 
+    microseconds time_until_all_are_up() {
+        const auto from = base::Deadline::Clock::now();
+        Launch job(temporary_, zoo(), settings());
+        EXPECT_TRUE(witness_.wait_for(2 * zoo_size));
+        const auto took = base::Deadline::Clock::now() - from;
+        job.signal(SIGKILL);
+        job.wait();
+        expect_nothing_left();
+        return std::chrono::duration_cast<microseconds>(took);
+    }
+
     void kill_often(int tries) {
         const unsigned seed = std::random_device{}();
         std::printf("seed %u\n", seed);
         std::mt19937 random(seed);
+        // Half of the moments, or more, find the whole zoo, however slow this build and machine are.
+        const auto moments = 2 * time_until_all_are_up();
+        ASSERT_FALSE(HasFailure());
         int killed = 0;
         for (int i = 0; i < tries && !HasFailure(); ++i) {
             const auto victim = static_cast<Victim>(i % victims);
-            const microseconds moment{random() % 25'000};
+            const microseconds moment{static_cast<long>(random()) % moments.count()};
             SCOPED_TRACE("try " + std::to_string(i) + " victim " + std::to_string(i % victims) +
                          " after " + std::to_string(moment.count()) + " us, seed " +
                          std::to_string(seed));
