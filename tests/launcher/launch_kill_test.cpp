@@ -183,7 +183,8 @@ protected:
         const unsigned seed = std::random_device{}();
         std::printf("seed %u\n", seed);
         std::mt19937 random(seed);
-        // Half of the moments, or more, find the whole zoo, however slow this build and machine are.
+        // Half of the moments, or more, find the whole zoo, however slow this build and machine
+        // are.
         const auto moments = 2 * time_until_all_are_up();
         ASSERT_FALSE(HasFailure());
         int killed = 0;
