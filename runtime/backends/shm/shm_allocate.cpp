@@ -13,6 +13,19 @@ namespace {
 
 constexpr std::size_t page_bytes = 4096;
 
+// All ranks' pieces are read and written at the same offset at once. A power of two apart they are
+// in other rows of the same banks of the memory, each of which has one row open: eight pieces
+// 256 MiB apart moved 11 GB/s and more than 30 with these pages between them.
+constexpr std::size_t pages_between = 7;
+constexpr std::size_t least_apart = std::size_t{1} << 20;
+
+// From one rank's piece to the next. Too large a number of bytes comes out as less.
+std::size_t stride_of(std::size_t bytes) {
+    std::size_t pages = bytes / page_bytes + (bytes % page_bytes != 0 || bytes == 0 ? 1 : 0);
+    if (bytes >= least_apart) pages += pages_between;
+    return pages * page_bytes;
+}
+
 // What a rank tells the others through its slot: an address, or an errno and what failed.
 struct Report {
     std::int32_t code = 0;  // 0: fine
@@ -57,8 +70,7 @@ std::shared_ptr<void> ShmBackend::allocate(std::size_t bytes, std::uint64_t sequ
     settle(deadline);
     const backends::Call call{.kind = backends::Collective::allocate, .elements = bytes};
     Running running{*this, call, sequence, deadline, 1};
-    const std::size_t stride =
-        (bytes / page_bytes + (bytes % page_bytes != 0 || bytes == 0)) * page_bytes;
+    const std::size_t stride = stride_of(bytes);
     const std::string what = "shm: allocate " + std::to_string(bytes) + " bytes on each of " +
                              std::to_string(ranks_) + " ranks";
     std::shared_ptr<SharedMemory> memory;
