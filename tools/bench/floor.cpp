@@ -36,18 +36,23 @@ enum class Loop : std::uint8_t { sum, copy };
 class TrafficCase : public HostCase {
 public:
     TrafficCase(ProcessGroup& group, Loop loop, std::size_t traffic)
-        : HostCase(group), loop_(loop), a_(elements(traffic)), b_(elements(traffic)) {}
+        : HostCase(group),
+          loop_(loop),
+          count_(elements(traffic)),
+          memory_(2 * count_ + between),
+          a_(memory_.data()),
+          b_(a_ + count_ + between) {}
     void rewrite(int) {}
     void call() {
         if (loop_ == Loop::copy) {
-            std::memcpy(b_.data(), a_.data(), a_.size() * sizeof(float));
+            std::memcpy(b_, a_, count_ * sizeof(float));
         } else if (__builtin_cpu_supports("avx2") != 0) {
-            add_avx2(a_.data(), b_.data(), a_.size());
+            add_avx2(a_, b_, count_);
         } else {
-            add_plain(a_.data(), b_.data(), a_.size());
+            add_plain(a_, b_, count_);
         }
         // The loops' results are used as far as the compiler knows.
-        asm volatile("" : : "r"(a_.data()), "r"(b_.data()) : "memory");
+        asm volatile("" : : "r"(a_), "r"(b_) : "memory");
         ends_.push_back(now_us());
     }
     // The time of an iteration ends for each rank when the last one's traffic has moved: ranks that
@@ -72,9 +77,15 @@ private:
         return traffic / (streams * sizeof(float) * static_cast<std::size_t>(group_.size())) + 1;
     }
 
+    // Seven pages: streams a power of two apart would be in other rows of the same banks of the
+    // memory, and go at a third of its rate or less.
+    static constexpr std::size_t between = 7 * 4096 / sizeof(float);
+
     Loop loop_;
-    std::vector<float> a_;
-    std::vector<float> b_;
+    std::size_t count_;
+    std::vector<float> memory_;
+    float* a_;
+    float* b_;
     std::vector<double> ends_;
 };
 
