@@ -177,6 +177,7 @@ TEST(Bench, MeasuresBareLoopsBesideTheRowsThatHaveOne) {
     EXPECT_TRUE(has_bare("scatter", "1K", "shared"));
     EXPECT_TRUE(has_bare("all_reduce", "300K", "user"));
     EXPECT_FALSE(has_bare("all_reduce", "300K", "shared"));
+    EXPECT_TRUE(has_bare("all_reduce", "16M", "shared"));
     EXPECT_FALSE(has_bare("gather", "1K", "user"));
 }
 

@@ -4,6 +4,7 @@
 #include "bench/host_case.hpp"
 #include "bench/method.hpp"
 #include "bench/shared_pages.hpp"
+#include "bench/shared_sum.hpp"
 #include "bench/two_copies.hpp"
 
 #include <algorithm>
@@ -73,10 +74,10 @@ std::optional<double> measure_bare_us(ProcessGroup& group, const Options& option
         FewLines lines(group, scatters, bytes);
         return measure(lines, bytes, {.iterations = 0, .warmup = 0, .budget_s = 0.1}).time_us;
     }
-    const bool copies_twice = options.kind == Kind::all_reduce && options.path == Path::user &&
-                              options.dtype == DType::float32 && bytes >= least_two_copies;
-    if (!copies_twice) return std::nullopt;
-    return measure_two_copies_us(group, bytes);
+    if (options.kind != Kind::all_reduce || options.dtype != DType::float32) return std::nullopt;
+    const bool is_shared = options.path == Path::shared;
+    if (bytes < (is_shared ? large_bytes : least_two_copies)) return std::nullopt;
+    return is_shared ? measure_shared_sum_us(group, bytes) : measure_two_copies_us(group, bytes);
 }
 
 }  // namespace ddp::bench

@@ -8,6 +8,8 @@
 //    all data is copied twice on its way. The faster of two loops: through memory that all map, in
 //    chunks that stay in the caches, with a flag a rank and chunk; or through the kernel
 //    (process_vm_readv and process_vm_writev, where the host allows them).
+//  - all_reduce of float32 in shared memory from 16 MiB: each rank adds up its share of what all
+//    have mapped and writes the sum to all, with a flag a rank before and after.
 #pragma once
 
 #include "bench/bench_options.hpp"

@@ -25,8 +25,10 @@ def make_measures(results):
         return {name_of(size): ("all_reduce", ranks, "float32", size)
                 for size in results.sizes("all_reduce", ranks) if low <= size <= high}
 
-    def over_floor(ranks, low):
-        return {name: results.over_floor(key) for name, key in sizes(ranks, low).items()}
+    def judge_over_floor(text, keys, at_most):
+        return judge(text, {name: results.over_floor(key) for name, key in keys.items()},
+                     at_most=at_most, floors={name: results.at_best_over_floor(key)
+                                              for name, key in keys.items()})
 
     two = "2 ranks, all_reduce"
     user, shared = "ddp user", "ddp shared"
@@ -40,7 +42,7 @@ def make_measures(results):
         judge_ratios(f"{two}, shared: best MPI / ours, from 64 MiB", sizes(2, 64 * M), MPI, shared,
                      3),
         judge_ratios(f"{two}, shared: Gloo / ours, every size", sizes(2), "Gloo", shared, 10),
-        judge(f"{two}, shared: ours / floor, from 64 MiB", over_floor(2, 64 * M), at_most=1.25),
+        judge_over_floor(f"{two}, shared: ours / floor, from 64 MiB", sizes(2, 64 * M), 1.25),
     ]
     for ranks in (4, 8):
         many = f"{ranks} ranks, all_reduce"
@@ -53,8 +55,8 @@ def make_measures(results):
                          3.5),
             judge_ratios(f"{many}, shared: best MPI / ours, from 64 MiB", sizes(ranks, 64 * M), MPI,
                          shared, 4.5),
-            judge(f"{many}, shared: ours / floor, from 64 MiB", over_floor(ranks, 64 * M),
-                  at_most=1.5),
+            judge_over_floor(f"{many}, shared: ours / floor, from 64 MiB", sizes(ranks, 64 * M),
+                             1.5),
         ]
     others = {f"{kind}, {name_of(size)}": (kind, 2, "float32", size)
               for kind in OTHERS for size in results.sizes(kind, 2)}

@@ -55,6 +55,15 @@ class Results:
                   if "floor_us" in row and number in times]
         return median(ratios) if ratios else None
 
+    def at_best_over_floor(self, key, ours="ddp shared"):
+        """What over_floor() would be for somebody at the bound, and our time over that."""
+        rows, times = self.cells.get(key, {}).get(ours, {}), self.times(key, ours)
+        bounds = self.bounds(key, ours)
+        best = [bounds[number] / rows[number]["floor_us"] for number in bounds
+                if rows[number].get("floor_us")]
+        over = [times[number] / bounds[number] for number in bounds]
+        return median(best) if best else None, median(over) if over else None
+
     def floor(self, key):
         rows = self.cells.get(key, {}).get("ddp shared", {}).values()
         floors = [row["floor_us"] for row in rows if "floor_us" in row]
