@@ -88,6 +88,10 @@ void ShmBackend::gather(Running& running, bool everywhere) {
         }
     };
     const auto chunks = [&] { return chunks_of(most, piece); };
+    const std::size_t other = 1 - rank_;
+    if (takes && ranks_ == 2 && bytes[other] <= few_lines) {
+        running.awaited = {running.slot(other, 0), bytes[other]};
+    }
     // Who gives does it all: who takes copies its own part meanwhile, or gives too.
     const auto direct = [&] {
         for (std::size_t peer = 0; peer < ranks_; ++peer) {
