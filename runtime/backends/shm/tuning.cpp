@@ -31,7 +31,7 @@ constexpr Row table[] = {
 // past the caches is 2.5 times slower).
 constexpr Row table_without_common_cache[] = {
     {false, any, {8 * KiB, 256 * KiB, GiB, 70, 32 * MiB, 4 * KiB, 0, 256 * KiB, GiB, 0, 0, 200}},
-    {true, 4, {16 * KiB, 256 * KiB, GiB, 70, 32 * MiB, 4 * KiB, 0, 256 * KiB, GiB, MiB, 0, 0}},
+    {true, 4, {16 * KiB, 512 * KiB, GiB, 70, 32 * MiB, 4 * KiB, 0, 256 * KiB, GiB, MiB, 0, 0}},
     {true, 16, {16 * KiB, 256 * KiB, GiB, 70, 32 * MiB, 4 * KiB, 0, 128 * KiB, GiB, 4 * MiB, 0, 0}},
     {true,
      any,
