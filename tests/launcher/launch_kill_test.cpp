@@ -27,7 +27,7 @@ using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 
 void pause_for(microseconds time) {
-    const timespec pause{0, static_cast<long>(time.count() * 1000)};
+    const timespec pause{time.count() / 1'000'000, time.count() % 1'000'000 * 1000};
     ::nanosleep(&pause, nullptr);
 }
 
@@ -168,7 +168,14 @@ protected:
         return killed;
     }
 
+    // The least of three: the first start of a program is slow.
     microseconds time_until_all_are_up() {
+        microseconds least = start_once();
+        for (int i = 0; i < 2; ++i) least = std::min(least, start_once());
+        return least;
+    }
+    microseconds start_once() {
+        witness_.forget();
         const auto from = base::Deadline::Clock::now();
         Launch job(temporary_, zoo(), settings());
         EXPECT_TRUE(witness_.wait_for(2 * zoo_size));
