@@ -74,12 +74,13 @@ private:
     }
     std::size_t elements(std::size_t traffic) const {
         const std::size_t streams = loop_ == Loop::sum ? 4 : 2;
-        return traffic / (streams * sizeof(float) * static_cast<std::size_t>(group_.size())) + 1;
+        const std::size_t ranks = static_cast<std::size_t>(group_.size());
+        return (traffic / (streams * line_bytes * ranks) + 1) * (line_bytes / sizeof(float));
     }
 
-    // Seven pages: streams a power of two apart would be in other rows of the same banks of the
-    // memory, and go at a third of its rate or less.
-    static constexpr std::size_t between = 7 * 4096 / sizeof(float);
+    // Seven pages and a line: streams a power of two apart would be in other rows of the same banks
+    // of the memory, and go at a third of its rate or less.
+    static constexpr std::size_t between = (7 * 4096 + line_bytes) / sizeof(float);
 
     Loop loop_;
     std::size_t count_;

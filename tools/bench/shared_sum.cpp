@@ -76,7 +76,7 @@ public:
 
 private:
     // As the library's: not a power of two apart, or they would meet in the banks of the memory.
-    std::size_t stride() const { return (bytes_ / page_bytes + 8) * page_bytes; }
+    std::size_t stride() const { return (bytes_ / page_bytes / 16 * 16 + 16 + 7) * page_bytes; }
     std::byte* memory_of(std::size_t rank) const {
         return shared_.data() + ranks_ * page_bytes + rank * stride();
     }
