@@ -19,11 +19,11 @@ using ddp::testing::exact_input;
 using ddp::testing::exact_value;
 using ddp::testing::run_ranks;
 
-// Nothing; one; a few, unaligned; the small path's end; a chunk with a rest; and three chunks and a
-// bit of the shm backend, whatever the element.
+// Nothing; one; a few, unaligned; the small path's end; a chunk with a rest; and more than two of
+// the largest chunks of the shm backend, whatever the element.
 template <class T>
 std::vector<std::size_t> sizes() {
-    return {0, 1, 13, 2048, 4099, (2 * 256 * 1024) / sizeof(T) + 77};
+    return {0, 1, 13, 2048, 4099, (2 * 512 * 1024) / sizeof(T) + 77};
 }
 
 template <class T>

@@ -110,7 +110,7 @@ private:
     struct Exchange;
     template <class Chunks, class Stage, class Take, class Direct>
     void exchange(Running& running, const Exchange<Chunks, Stage, Take, Direct>& how);
-    void await(Running& running, std::size_t offset, std::size_t bytes) const;
+    void await(Running& running, std::size_t rank, std::size_t offset, std::size_t bytes) const;
     void stage_parts(const Running& running, const Window& window, std::size_t piece);
     void broadcast(Running& running);
     void gather(Running& running, bool everywhere);

@@ -40,7 +40,7 @@ void ShmBackend::broadcast(Running& running) {
             if (mine) move(running, {running.root(), peer, bytes, 0, 0}, given);
         }
     };
-    if (!gives) await(running, 0, bytes);
+    if (!gives) await(running, running.root(), 0, bytes);
     exchange(
         running,
         Exchange{
@@ -88,10 +88,7 @@ void ShmBackend::gather(Running& running, bool everywhere) {
         }
     };
     const auto chunks = [&] { return chunks_of(most, piece); };
-    const std::size_t other = 1 - rank_;
-    if (takes && ranks_ == 2 && bytes[other] <= few_lines) {
-        running.awaited = {running.slot(other, 0), bytes[other]};
-    }
+    if (takes && ranks_ == 2) await(running, 1 - rank_, 0, bytes[1 - rank_]);
     // Who gives does it all: who takes copies its own part meanwhile, or gives too.
     const auto direct = [&] {
         for (std::size_t peer = 0; peer < ranks_; ++peer) {
@@ -113,9 +110,10 @@ void ShmBackend::gather(Running& running, bool everywhere) {
                                direct});
 }
 
-// What this rank, which only takes, reads of the root's slot: `bytes` from `offset` on.
-void ShmBackend::await(Running& running, std::size_t offset, std::size_t bytes) const {
-    if (bytes <= few_lines) running.awaited = {running.slot(running.root(), 0) + offset, bytes};
+// What this rank reads of another's slot, if little: `bytes` from `offset` on.
+void ShmBackend::await(Running& running, std::size_t rank, std::size_t offset,
+                       std::size_t bytes) const {
+    if (bytes <= few_lines) running.awaited = {running.slot(rank, 0) + offset, bytes};
 }
 
 // The window of each other rank's part of the input, as a piece of this rank's slot.
@@ -157,7 +155,10 @@ void ShmBackend::scatter(Running& running) {
             move(running, {running.root(), peer, bytes, peer * bytes, 0}, given);
         }
     };
-    if (!gives) await(running, place(running.root(), rank_) * piece, std::min(bytes, piece));
+    if (!gives) {
+        const std::size_t offset = place(running.root(), rank_) * piece;
+        await(running, running.root(), offset, std::min(bytes, piece));
+    }
     exchange(running, Exchange{gives ? Role::gives : Role::takes,
                                {ranks_ * bytes, bytes, bytes},
                                chunks,
