@@ -19,11 +19,13 @@ using ddp::testing::exact_input;
 using ddp::testing::exact_value;
 using ddp::testing::run_ranks;
 
-// Nothing; one; a few, unaligned; the small path's end; a chunk with a rest; and more than two of
-// the largest chunks of the shm backend, whatever the element.
+// Nothing; one; a few, unaligned; what rides in the shm backend's announcements, and one more; the
+// small path's end; a chunk with a rest; and more than two of its largest chunks, whatever the
+// element.
 template <class T>
 std::vector<std::size_t> sizes() {
-    return {0, 1, 13, 2048, 4099, (2 * 512 * 1024) / sizeof(T) + 77};
+    const std::size_t in_lines = 1120 / sizeof(T), chunks = (2 * 512 * 1024) / sizeof(T);
+    return {0, 1, 13, in_lines, in_lines + 1, 2048, 4099, chunks + 77};
 }
 
 template <class T>

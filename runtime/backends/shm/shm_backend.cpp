@@ -84,7 +84,8 @@ void ShmBackend::run(const Call& call, std::uint64_t sequence, const base::Deadl
 // waits for them, which is a good part of a small call.
 void ShmBackend::claim_next_slot(const Running& running) {
     const std::size_t bytes = running.call.bytes();
-    if (!running.stages || bytes <= inline_bytes || bytes > few_lines || running.shift > 0) return;
+    const bool used_slot = running.stages && !fits_in_lines(running.call);
+    if (!used_slot || bytes > few_lines || running.shift > 0) return;
     backends::claim(region_->slot(static_cast<int>(rank_), chunk_), bytes);
 }
 
