@@ -6,8 +6,12 @@ K, M = 1 << 10, 1 << 20
 
 # Cores are near where a line takes at most so many times the least that was seen.
 NEAR = 4
-# A run of no more ranks than cores is tried so often, until the cores are near before and after.
-TRIES = 20
+# A run is tried so often, until the cores are near before and after.
+TRIES = 40
+# So many fresh processes a round, of which the median counts, for rows up to this size: where they
+# run, and where their memory lies, moves a small row by a third.
+PROCESSES = 3
+REPEATED_BYTES = 16 * M
 
 # What keeps malloc from giving large blocks back to the kernel after each call.
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": "4294967296", "MALLOC_TRIM_THRESHOLD_": "8589934592"}
@@ -30,6 +34,11 @@ class Group:
     budget: float = 0.1
     dtype: str = "float32"
     contestants: list = field(default_factory=list)
+
+    def processes(self):
+        """How many of each contestant a round."""
+        repeats = self.sizes[-1] <= REPEATED_BYTES and "PyTorch" not in self.contestants
+        return PROCESSES if repeats else 1
 
 
 @dataclass

@@ -9,6 +9,7 @@ from statistics import median
 from chart import write_chart
 from host import describe_host
 from measures import OTHERS, make_measures, name_of
+from plan import PROCESSES, REPEATED_BYTES
 from reporting import AT_FLOOR, factor, measures_table, number, print_measures, table, write_section
 from results import MPI, Results
 
@@ -23,11 +24,13 @@ def head_of(results, facts):
         f"- ddp {facts['ddp']}, backend shm; {versions} (Debian packages)",
         "- Every rank rewrites its input before each call and meets the others in a barrier of the "
         "library; the call blocks until its result may be used. A time is the mean over ranks, the "
-        "median over iterations and then over rounds, each round in fresh processes. A ratio is "
-        "the median of the rounds' ratios.",
-        "- A run of no more ranks than cores counts when a cache line went fast between the cores "
-        "before and after it (tools/bench/peers/placement.cpp): a virtual machine's cores move, and "
-        "where they share no cache all take longer.",
+        "median over iterations, then over the fresh processes of a round "
+        f"({PROCESSES} by turns with the others' up to {name_of(REPEATED_BYTES)}, else one), then "
+        "over rounds. A ratio is the median of the rounds' ratios.",
+        "- A run counts when a cache line went fast between the cores before and after it "
+        "(tools/bench/peers/placement.cpp), or in the last of many tries: a virtual machine's "
+        "cores move, and where they share no cache all take longer. Rows measured with cores that were "
+        f"far: {results.far} of {results.rows}.",
         "- *user*: any memory of the caller's. *shared*: memory of `group.allocate()`.",
         "- *best MPI*: in each round the fastest of Open MPI and MPICH, both by default and with "
         "a malloc that keeps its memory, and (2 ranks) Open MPI with its shared-memory transport "
@@ -100,7 +103,7 @@ def bare_table(results):
     rows = []
     for key in sorted(results.cells):
         for ours in ("ddp user", "ddp shared"):
-            bares = [row["bare_us"] for row in results.cells[key][ours].values()
+            bares = [row["bare_us"] for row in results.cells[key].get(ours, {}).values()
                      if "bare_us" in row]
             if not bares:
                 continue

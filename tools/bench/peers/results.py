@@ -6,13 +6,21 @@ from statistics import median
 MPI = ["Open MPI", "Open MPI, malloc", "Open MPI, vader", "MPICH", "MPICH, malloc"]
 
 
+def median_row(rows):
+    """Where runs were left out, the lower one of two in the middle."""
+    return sorted(rows, key=lambda row: row["time_us"])[(len(rows) - 1) // 2]
+
+
 class Results:
     def __init__(self, path):
         self.facts = {}
         self.problems = []
         self.wrong = 0
-        # (collective, ranks, dtype, bytes) -> contestant -> round -> row
-        self.cells = collections.defaultdict(lambda: collections.defaultdict(dict))
+        self.rows = 0
+        self.far = 0  # rows measured while the cores were far
+        # (collective, ranks, dtype, bytes) -> contestant -> round -> the row of each process
+        found = collections.defaultdict(
+            lambda: collections.defaultdict(lambda: collections.defaultdict(list)))
         with open(path) as file:
             for line in file:
                 row = json.loads(line)
@@ -22,8 +30,13 @@ class Results:
                     self.problems.append(row)
                 else:
                     self.wrong += row["wrong"] or 0
+                    self.rows += 1
+                    self.far += not row["near"]
                     key = (row["collective"], row["ranks"], row["dtype"], row["bytes"])
-                    self.cells[key][row["contestant"]][row["round"]] = row
+                    found[key][row["contestant"]][row["round"]].append(row)
+        # Likewise, of which the median row stands for the round.
+        self.cells = {key: {name: {number: median_row(rows) for number, rows in rounds.items()}
+                            for name, rounds in names.items()} for key, names in found.items()}
 
     def sizes(self, collective, ranks, dtype="float32"):
         return sorted(key[3] for key in self.cells if key[:3] == (collective, ranks, dtype))

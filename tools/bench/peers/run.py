@@ -70,17 +70,25 @@ class Placement:
 
 
 def run_near(args, tools, group, label, cores, placement):
-    """run_one() while the cores are near, or its last try; and how often it was tried."""
-    tries = 1 if args.quick or group.ranks > cores else plan.TRIES
+    """run_one() while the cores are near, or its last try; whether they were, and the tries."""
+    tries = 1 if args.quick else plan.TRIES
     for number in range(1, tries + 1):
         near = placement.is_near()
         if not near and number < tries:
             time.sleep(0.2)
             continue
         rows, problem = run_one(args, tools, group, label, cores)
-        if problem or (near and placement.is_near()):
+        near = near and placement.is_near()
+        if problem or near:
             break
-    return rows, problem, number
+    return rows, problem, near, number
+
+
+def turns_of(group, number, quick):
+    """The contestants by turns, each as often as it runs; another one begins each round."""
+    turn = number % len(group.contestants)
+    turns = group.contestants[turn:] + group.contestants[:turn]
+    return turns * (1 if quick else group.processes())
 
 
 def run_one(args, tools, group, label, cores):
@@ -142,13 +150,13 @@ def main():
         print(json.dumps(facts(args, tools)), file=out, flush=True)
         for number in range(args.rounds):
             for group in plan.make_groups(args.quick, bool(args.torch), number == 0):
-                # Another one begins each round.
-                turn = number % len(group.contestants)
-                for label in group.contestants[turn:] + group.contestants[:turn]:
-                    rows, problem, tried = run_near(args, tools, group, label, cores, placement)
+                for label in turns_of(group, number, args.quick):
+                    rows, problem, near, tried = run_near(args, tools, group, label, cores,
+                                                          placement)
                     tries += tried - 1
                     for row in rows:
-                        print(json.dumps(row | {"round": number, "contestant": label}), file=out)
+                        print(json.dumps(row | {"round": number, "contestant": label,
+                                                "near": near}), file=out)
                     if problem:
                         problems[label, problem[:60]] += 1
                         print(json.dumps({"problem": problem, "round": number, "contestant": label,
