@@ -40,7 +40,6 @@ void stream_all(std::byte* to, const std::byte* from, std::size_t bytes) {
 
 // The lines written are asked for a little ahead, to be ours alone: readers have had them.
 void copy_all(std::byte* to, const std::byte* from, std::size_t bytes) {
-    constexpr std::size_t ahead = 1024;
     std::size_t i = (line_bytes - misalignment(to, line_bytes)) & (line_bytes - 1);
     if (i > bytes) i = bytes;
     std::memcpy(to, from, i);

@@ -9,6 +9,9 @@ namespace ddp::backends {
 namespace {
 
 constexpr std::size_t line_bytes = 64;  // of the caches
+// How far ahead lines are asked for, to be written: what is on its way for eight streams shall not
+// be more than a core keeps track of.
+constexpr std::size_t ahead = 256;
 
 // Asks for the lines to be ours alone, for what is written there next.
 void claim_all(std::byte* at, std::size_t bytes) {
@@ -23,7 +26,6 @@ void combine_into(const Job& job, Finish finish) {
     using Work = typename Format::Work;
     constexpr std::size_t vector_bytes = lanes<Format> * Format::bytes;
     constexpr std::size_t line = line_bytes;
-    constexpr std::size_t ahead = 1024;
     const std::byte* in[n];
     std::byte* out[outputs];
     for (std::size_t r = 0; r < n; ++r) in[r] = job.inputs[r];

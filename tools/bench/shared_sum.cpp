@@ -15,7 +15,7 @@ namespace ddp::bench {
 namespace {
 
 constexpr std::size_t page_bytes = 4096;
-constexpr std::size_t ahead = 1024;
+constexpr std::size_t ahead = 256;
 
 // Adds up a line of each and writes the sum to all of them, line by line.
 using Line = std::array<float, line_bytes / sizeof(float)>;
