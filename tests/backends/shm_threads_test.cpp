@@ -66,6 +66,7 @@ std::vector<std::string> tunings() {
                  {"streaming_bytes=0", "streaming_bytes=1000M,rotating_bytes=0",
                   "rotating_bytes=1,streaming_gain_ps=1",
                   "rotating_bytes=100,streaming_output_bytes=1",
+                  "rotating_bytes=1,rotating_room=3K,pipelined_bytes=4K",
                   "direct_bytes_min=1,direct_bytes_max=1000M,direct_exchange_bytes_max=1000M",
                   "direct_bytes_min=1,direct_bytes_max=1000M,direct_exchange_bytes_max=1000M,"
                   "direct_reduction_bytes_max=3K",

@@ -38,9 +38,10 @@ TEST(Tuning, IsOverriddenFieldByField) {
         "streaming_bytes=1M,chunk_bytes=8K,one_phase_bytes=64,spins=0,direct_bytes_max=4K,"
         "direct_bytes_min=1,direct_exchange_bytes_max=2K,direct_reduction_bytes_max=3K,streaming_"
         "gain_ps=5,"
-        "streaming_output_bytes=2M,rotating_bytes=6,claims_outputs=7");
-    EXPECT_EQ(all, (ddp::shm::Tuning{64, 8'192, 1'048'576, 5, 2'097'152, 6, 7, 1, 4'096, 2'048,
-                                     3'072, 0}));
+        "streaming_output_bytes=2M,rotating_bytes=6,rotating_room=8,claims_outputs=7,pipelined_"
+        "bytes=4K");
+    EXPECT_EQ(all, (ddp::shm::Tuning{64, 8'192, 4'096, 1'048'576, 5, 2'097'152, 6, 8, 7, 1, 4'096,
+                                     2'048, 3'072, 0}));
     EXPECT_EQ(make_tuning(2, 2, "chunk_bytes=8K,chunk_bytes=16k").chunk_bytes, 16'384U)
         << "the last one counts";
     EXPECT_EQ(make_tuning(2, 2, "spins=7,"), expected);
@@ -50,6 +51,9 @@ TEST(Tuning, KeepsWhatTheLayoutNeeds) {
     EXPECT_EQ(make_tuning(2, 2, "chunk_bytes=5000").chunk_bytes, 8'192U) << "whole pages";
     EXPECT_EQ(make_tuning(200, 2, "chunk_bytes=4K").chunk_bytes, 16'384U) << "a line a rank";
     EXPECT_EQ(make_tuning(2, 2, "one_phase_bytes=1M,chunk_bytes=4K").one_phase_bytes, 4'096U);
+    EXPECT_EQ(make_tuning(2, 2, "pipelined_bytes=0").pipelined_bytes, 4'096U);
+    EXPECT_EQ(make_tuning(2, 2, "pipelined_bytes=1M,chunk_bytes=20K").pipelined_bytes, 20'480U);
+    EXPECT_EQ(make_tuning(200, 2, "pipelined_bytes=5000").pipelined_bytes, 16'384U);
 }
 
 TEST(Tuning, RefusesWhatItDoesNotKnow) {

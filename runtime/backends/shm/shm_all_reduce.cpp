@@ -14,8 +14,9 @@ void ShmBackend::all_reduce(Running& running) {
     if (offer.output == MemoryKind::none) offer.input = MemoryKind::ordinary;
     // Slots of an even chunk and the next are neighbours.
     const bool as_one = bytes <= 2 * tuning_.chunk_bytes && chunk_ % 2 == 0;
-    running.chunk_bytes = as_one ? 2 * tuning_.chunk_bytes : tuning_.chunk_bytes;
-    running.rotate(bytes, running.chunk_bytes);
+    running.slots = as_one ? 2 : 1;
+    running.chunk_bytes = as_one ? 2 * tuning_.chunk_bytes : tuning_.pipelined_bytes;
+    running.rotate(bytes, tuning_.chunk_bytes);
     running.deliver(bytes, running.output() == running.input());
     if (offer.input == MemoryKind::ordinary) stage_shares(running, 0);
     announce(running, offer);
@@ -118,7 +119,7 @@ void ShmBackend::all_reduce_staged(Running& running) {
         barrier_.arrive_and_wait(running.deadline, running);
         copy_shares(running, chunk);
     }
-    chunk_ += running.chunk_bytes / tuning_.chunk_bytes * chunks;
+    chunk_ += running.slots * chunks;
     chunk_ += chunk_ % 2;
 }
 

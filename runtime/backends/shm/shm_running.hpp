@@ -21,7 +21,8 @@ struct ShmBackend::Running {
     std::uint32_t first_phase = 0;
     bool is_small = false;        // what this rank gives goes in one phase
     bool stages = true;           // puts something into its slots
-    std::size_t chunk_bytes = 0;  // of an all_reduce: a chunk's, or two chunks' that go as one
+    std::size_t chunk_bytes = 0;  // of an all_reduce
+    std::size_t slots = 1;        // that each of its chunks takes
     std::size_t shift = 0;        // where in its slots a call of one chunk begins
     // What this rank will read of another's slot, small: to be asked for as soon as it is there.
     std::span<const std::byte> awaited = {};
@@ -41,9 +42,10 @@ struct ShmBackend::Running {
              std::byte* also = nullptr) const {
         backend.stores_.put(size, slot, from, bytes, also);
     }
-    // The call takes `bytes` of the `room` in each rank's slots for its only chunk.
-    void rotate(std::size_t bytes, std::size_t room) {
+    // The call takes `bytes` of each rank's slots for its only chunk; each has room for `piece`.
+    void rotate(std::size_t bytes, std::size_t piece) {
         const std::uint64_t least = backend.tuning_.rotating_bytes;
+        const std::size_t room = slots * std::min(piece, backend.tuning_.rotating_room);
         if (least == 0 || bytes < least || bytes > room) return;
         constexpr std::size_t pair = 2 * cache_line;
         const std::size_t part = (bytes + pair - 1) / pair * pair;

@@ -9,33 +9,35 @@
 namespace ddp::shm {
 namespace {
 
-constexpr std::uint64_t KiB = 1024;
-constexpr std::uint64_t MiB = 1024 * KiB;
-constexpr std::uint64_t GiB = 1024 * MiB;
-constexpr int any = 1 << 20;  // ranks
+constexpr std::uint64_t K = 1024;
+constexpr std::uint64_t M = 1024 * K;
+constexpr std::uint64_t G = 1024 * M;
+constexpr std::uint64_t half = 512 * K;
+constexpr std::uint64_t any = G;  // as much as a chunk
+constexpr int many = 1 << 20;     // ranks
 
 struct Row {
     bool oversubscribed;  // more ranks than cores
     int ranks;            // up to
     Tuning tuning;
 };
-// The first row that fits. Measured with ddp-bench; see docs/benchmarks.md.
+// The first row that fits. Measured with ddp-bench; see docs/benchmarks.md. The numbers stand as in
+// Tuning: one phase, chunk, pipelined; streaming: all, gain, outputs; rotating, its room, claims;
+// direct: least, most, exchange, reduction; spins.
 constexpr Row table[] = {
-    {false, 2, {8 * KiB, 128 * KiB, GiB, 0, 0, 0, 1, 256 * KiB, MiB, MiB, MiB, 200}},
-    {false, any, {8 * KiB, 128 * KiB, GiB, 0, 0, 0, 1, 256 * KiB, MiB, MiB, 0, 200}},
-    {true, 4, {16 * KiB, 256 * KiB, GiB, 0, 0, 0, 1, 256 * KiB, MiB, MiB, 0, 0}},
-    {true, 16, {16 * KiB, 256 * KiB, GiB, 0, 0, 0, 1, 128 * KiB, 4 * MiB, 4 * MiB, 0, 0}},
-    {true, any, {16 * KiB, 128 * KiB, GiB, 0, 0, 0, 1, 128 * KiB, 4 * MiB, 4 * MiB, 0, 0}},
+    {false, 2, {8 * K, 128 * K, any, G, 0, 0, 0, any, 1, 256 * K, M, M, M, 200}},
+    {false, many, {8 * K, 128 * K, any, G, 0, 0, 0, any, 1, 256 * K, M, M, 0, 200}},
+    {true, 4, {16 * K, 256 * K, any, G, 0, 0, 0, any, 1, 256 * K, M, M, 0, 0}},
+    {true, 16, {16 * K, 256 * K, any, G, 0, 0, 0, any, 1, 128 * K, 4 * M, 4 * M, 0, 0}},
+    {true, many, {16 * K, 128 * K, any, G, 0, 0, 0, any, 1, 128 * K, 4 * M, 4 * M, 0, 0}},
 };
 // Where cores may have no cache in common (measured on AMD's Zen 4; on Intel's Skylake-SP staging
 // past the caches is 2.5 times slower).
 constexpr Row table_without_common_cache[] = {
-    {false, any, {8 * KiB, 256 * KiB, GiB, 70, 32 * MiB, 4 * KiB, 0, 256 * KiB, GiB, 0, 0, 200}},
-    {true, 4, {16 * KiB, 512 * KiB, GiB, 70, 32 * MiB, 4 * KiB, 0, 256 * KiB, GiB, MiB, 0, 0}},
-    {true, 16, {16 * KiB, 256 * KiB, GiB, 70, 32 * MiB, 4 * KiB, 0, 128 * KiB, GiB, 4 * MiB, 0, 0}},
-    {true,
-     any,
-     {16 * KiB, 128 * KiB, GiB, 70, 32 * MiB, 4 * KiB, 0, 128 * KiB, GiB, 4 * MiB, 0, 0}},
+    {false, many, {4 * K, half, any, G, 70, 32 * M, 4 * K, any, 0, 256 * K, G, 0, 0, 200}},
+    {true, 4, {16 * K, half, 256 * K, G, 70, 32 * M, 4 * K, 256 * K, 0, 256 * K, G, M, 0, 0}},
+    {true, 16, {16 * K, half, 256 * K, G, 70, 32 * M, 4 * K, 128 * K, 0, 128 * K, G, 4 * M, 0, 0}},
+    {true, many, {16 * K, 128 * K, any, G, 70, 32 * M, 4 * K, any, 0, 128 * K, G, 4 * M, 0, 0}},
 };
 
 bool cores_may_lack_a_common_cache() {
@@ -46,8 +48,8 @@ bool cores_may_lack_a_common_cache() {
 #endif
 }
 
-constexpr std::uint64_t least_chunk = 4 * KiB;
-constexpr std::uint64_t most_chunk = 64 * MiB;
+constexpr std::uint64_t least_chunk = 4 * K;
+constexpr std::uint64_t most_chunk = 64 * M;
 
 [[noreturn]] void refuse(std::string_view what, const std::string& why) {
     throw UsageError("DDP_SHM_TUNING: '" + std::string(what) + "' " + why);
@@ -59,8 +61,8 @@ std::uint64_t number(std::string_view entry, std::string_view text) {
     const std::string_view unit(end, static_cast<std::size_t>(text.data() + text.size() - end));
     if (error == std::errc{} && unit.empty()) return value;
     const bool fits = error == std::errc{} && value < (std::uint64_t{1} << 32);
-    if (fits && (unit == "K" || unit == "k")) return value * KiB;
-    if (fits && (unit == "M" || unit == "m")) return value * MiB;
+    if (fits && (unit == "K" || unit == "k")) return value * K;
+    if (fits && (unit == "M" || unit == "m")) return value * M;
     refuse(entry, "needs a number of bytes, such as 4096, 64K or 1M");
 }
 
@@ -71,10 +73,12 @@ struct Field {
 constexpr Field fields[] = {
     {"one_phase_bytes", &Tuning::one_phase_bytes},
     {"chunk_bytes", &Tuning::chunk_bytes},
+    {"pipelined_bytes", &Tuning::pipelined_bytes},
     {"streaming_bytes", &Tuning::streaming_bytes},
     {"streaming_gain_ps", &Tuning::streaming_gain_ps},
     {"streaming_output_bytes", &Tuning::streaming_output_bytes},
     {"rotating_bytes", &Tuning::rotating_bytes},
+    {"rotating_room", &Tuning::rotating_room},
     {"claims_outputs", &Tuning::claims_outputs},
     {"direct_bytes_min", &Tuning::direct_bytes_min},
     {"direct_bytes_max", &Tuning::direct_bytes_max},
@@ -101,6 +105,8 @@ void apply(Tuning& tuning, std::string_view entry) {
     }
 }
 
+std::uint64_t whole_pages(std::uint64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
+
 }  // namespace
 
 Tuning make_tuning(int ranks, int cores, std::string_view overrides) {
@@ -114,8 +120,10 @@ Tuning make_tuning(int ranks, int cores, std::string_view overrides) {
         overrides.remove_prefix(comma == std::string_view::npos ? overrides.size() : comma + 1);
     }
     // Slots begin on pages, and hold whole cache lines of each rank's share.
-    const std::uint64_t least = static_cast<std::uint64_t>(ranks) * 64;
-    tuning.chunk_bytes = (std::max(tuning.chunk_bytes, least) + 4095) / 4096 * 4096;
+    const std::uint64_t least = std::max(static_cast<std::uint64_t>(ranks) * 64, least_chunk);
+    tuning.chunk_bytes = whole_pages(std::max(tuning.chunk_bytes, least));
+    tuning.pipelined_bytes = std::min(tuning.pipelined_bytes, tuning.chunk_bytes);
+    tuning.pipelined_bytes = whole_pages(std::max(tuning.pipelined_bytes, least));
     if (tuning.one_phase_bytes > tuning.chunk_bytes) tuning.one_phase_bytes = tuning.chunk_bytes;
     return tuning;
 }

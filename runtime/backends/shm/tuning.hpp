@@ -14,6 +14,9 @@ struct Tuning {
     std::uint64_t one_phase_bytes;
     // What moves at a time through the slots, at most; also the size of a slot.
     std::uint64_t chunk_bytes;
+    // That of an all_reduce of more than two slots, at most: what it stages, reduces and copies by
+    // turns shall stay in the caches.
+    std::uint64_t pipelined_bytes;
     // From here on the bytes staged for others go past the caches.
     std::uint64_t streaming_bytes;
     // Below, they do where that spares their writer more than so many picoseconds a byte, which is
@@ -24,6 +27,8 @@ struct Tuning {
     // From here on calls that leave room in their slots use another part of them each time, so that
     // the lines they write have left the caches of who has read them; 0: none do.
     std::uint64_t rotating_bytes;
+    // Of so much of each slot, at most: what a core's ranks write meanwhile leaves its caches.
+    std::uint64_t rotating_room;
     // Not 0: copies into outputs ask for the lines a little ahead, as those into slots do.
     std::uint64_t claims_outputs;
     // Where one rank wants so many bytes of another, peers reach ordinary memory by its address,
