@@ -3,6 +3,7 @@
 #include <ddp/testing.hpp>
 
 #include "backends/gloo/make_gloo.hpp"
+#include "backends/shm/region_layout.hpp"
 #include "support/exact_inputs.hpp"
 
 #include <gtest/gtest.h>
@@ -19,12 +20,13 @@ using ddp::testing::exact_input;
 using ddp::testing::exact_value;
 using ddp::testing::run_ranks;
 
-// Nothing; one; a few, unaligned; what rides in the shm backend's announcements, and one more; the
-// small path's end; a chunk with a rest; and more than two of its largest chunks, whatever the
-// element.
+// Nothing; one; a few, unaligned; what rides in the shm backend's announcements, and one more; what
+// goes in one phase, of four bytes; a chunk with a rest; and more than two of its largest chunks,
+// whatever the element.
 template <class T>
 std::vector<std::size_t> sizes() {
-    const std::size_t in_lines = 1120 / sizeof(T), chunks = (2 * 512 * 1024) / sizeof(T);
+    const std::size_t in_lines = shm::inline_bytes / sizeof(T),
+                      chunks = (2 * 512 * 1024) / sizeof(T);
     return {0, 1, 13, in_lines, in_lines + 1, 2048, 4099, chunks + 77};
 }
 

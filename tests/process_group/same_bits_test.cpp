@@ -2,6 +2,7 @@
 // each path, in each kind of memory and with each tuning, are those of a tree computed here, on
 // inputs whose rounding depends on the order.
 #include "backends/reduce_model.hpp"
+#include "backends/shm/region_layout.hpp"
 #include "process_group/worlds.hpp"
 
 #include <stdlib.h>
@@ -78,9 +79,13 @@ void check(ProcessGroup& group, ReduceOp op, const Memory<T>& memory) {
     const auto mine = memory.output.subspan(0, part);
     group.reduce_scatter(whole, mine, op).wait();
     expect(mine, own, "reduce_scatter ");
-    const std::size_t few = 7;  // of them in one phase
-    group.all_reduce(memory.input.subspan(0, few), op).wait();
-    expect(memory.input.subspan(0, few), 0, "all_reduce of few ");
+    // In one phase: most of them in the announcements, or one more.
+    const std::size_t in_lines = shm::inline_bytes / sizeof(T);
+    for (const std::size_t few : {std::size_t{7}, in_lines, in_lines + 1}) {
+        fill(group, memory);
+        group.all_reduce(memory.input.subspan(0, few), op).wait();
+        expect(memory.input.subspan(0, few), 0, "all_reduce of few ");
+    }
 }
 
 template <class T>
@@ -113,6 +118,7 @@ TYPED_TEST(SameBits, OnEveryPathWithEveryTuning) {
          {"", "one_phase_bytes=0,chunk_bytes=4K", "one_phase_bytes=1M,chunk_bytes=1M",
           "streaming_bytes=0,chunk_bytes=12K",
           "streaming_gain_ps=1,rotating_bytes=1,chunk_bytes=64K",
+          "pipelined_bytes=4K,rotating_bytes=1,rotating_room=8K,chunk_bytes=12K",
           "streaming_output_bytes=1,chunk_bytes=12K", "one_phase_bytes=4K,chunk_bytes=20K",
           "one_phase_bytes=0,chunk_bytes=4K,direct_bytes_min=1,direct_exchange_bytes_max=1M,direct_"
           "reduction_bytes_max=1M"}) {

@@ -11,8 +11,8 @@ namespace ddp::shm {
 
 inline constexpr std::size_t cache_line = 64;
 inline constexpr std::size_t slots_a_rank = 4;
-// Of an all_reduce, in the lines after the one that is polled: the reader's core fetches them
-// beside it, so that small data comes sooner than from a slot.
+// Of an all_reduce, in the rest of the line that is polled and those after it: the reader's core
+// fetches them beside it, so that small data comes sooner than from a slot.
 inline constexpr std::size_t inline_bytes = 1120;
 inline constexpr std::size_t channel_slots = 4;
 // Data of which each line counts, and is asked for before it is used.

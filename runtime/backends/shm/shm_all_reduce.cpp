@@ -37,8 +37,8 @@ void ShmBackend::all_reduce(Running& running) {
 void ShmBackend::all_reduce_in_one_phase(Running& running) {
     const std::size_t bytes = running.call.bytes();
     const bool in_line = bytes <= inline_bytes;
-    running.rotate(bytes, tuning_.chunk_bytes);
     if (!in_line) {
+        running.rotate(bytes, tuning_.chunk_bytes);
         std::memcpy(running.slot(rank_, 0), running.input(), bytes);
     }
     announce(running, {});
@@ -53,7 +53,7 @@ void ShmBackend::all_reduce_in_one_phase(Running& running) {
     }
     std::byte* const output = running.output();
     backends::reduce(inputs_, {&output, 1}, running.call.elements, reduction(running));
-    ++chunk_;
+    if (!in_line) ++chunk_;
 }
 
 // Each rank reduces its share of the elements and writes it to all ranks. Where that is by address
