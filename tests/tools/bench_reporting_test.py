@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """bench_reporting_test.py TOOLS_BENCH: the part of the benchmark scripts that both write with."""
+import json
 import os
 import sys
 import tempfile
@@ -7,7 +8,9 @@ import unittest
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, sys.argv.pop(1))
+sys.path.append(os.path.join(sys.path[0], "peers"))
 import reporting  # noqa: E402
+import results  # noqa: E402
 
 
 class Sections(unittest.TestCase):
@@ -51,7 +54,7 @@ class Judgements(unittest.TestCase):
     def test_the_worst_row_decides(self):
         measure = reporting.judge("m", {"a": 3.0, "b": 5.0, "c": None}, at_most=4)
         self.assertEqual((measure.met, measure.worst, measure.where), (False, 5.0, "b"))
-        self.assertEqual((measure.rows, measure.missed), (2, 1))
+        self.assertEqual((measure.rows, measure.missed), (2, ["b: 5.000x"]))
 
     def test_faster_is_not_as_fast(self):
         self.assertFalse(reporting.judge("m", {"a": 1.0}, 1, strictly=True).met)
@@ -66,11 +69,12 @@ class Judgements(unittest.TestCase):
         return reporting.verdict_of(measure)
 
     def test_at_the_floor_is_only_what_nobody_could_meet_and_is_near_it(self):
-        self.assertEqual(self.verdict(0.99, 1.1), "at the floor in 1 of 2")
-        self.assertEqual(self.verdict(0.99, 1.2), "**missed** in 1 of 2", "too far above it")
-        self.assertEqual(self.verdict(1.01, 1.1), "**missed** in 1 of 2", "it could be met")
-        self.assertEqual(self.verdict(0.99, None), "**missed** in 1 of 2")
-        self.assertEqual(self.verdict(None, 1.1), "**missed** in 1 of 2")
+        row = "in 1 of 2 (a: 0.900x"
+        self.assertEqual(self.verdict(0.99, 1.1), f"at the floor {row}, at best 0.990x)")
+        self.assertEqual(self.verdict(0.99, 1.2), f"**missed** {row}, at best 0.990x)")
+        self.assertEqual(self.verdict(1.01, 1.1), f"**missed** {row}, at best 1.010x)")
+        self.assertEqual(self.verdict(0.99, None), f"**missed** {row}, at best 0.990x)")
+        self.assertEqual(self.verdict(None, 1.1), f"**missed** {row})")
 
     def test_what_is_met_stays_met_beside_a_floor(self):
         measure = reporting.judge("m", {"a": 2.0}, 1, floors={"a": (0.5, 1.0)})
@@ -83,6 +87,39 @@ class Judgements(unittest.TestCase):
         self.assertIn("| at best |", reporting.measures_table(measures)[0])
         plain = [reporting.judge("m", {"a": 2.0}, 1)]
         self.assertNotIn("at best", reporting.measures_table(plain)[0])
+
+
+class PeersResults(unittest.TestCase):
+    key = ("all_reduce", 2, "float32", 1024)
+
+    def results(self, *rows):
+        with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
+            for row in rows:
+                whole = {"collective": "all_reduce", "ranks": 2, "dtype": "float32", "bytes": 1024,
+                         "wrong": 0, "near": True, "round": 0} | row
+                file.write(json.dumps(whole) + "\n")
+            file.flush()
+            return results.Results(file.name)
+
+    def test_the_median_process_stands_for_its_round(self):
+        found = self.results(*({"contestant": "MPICH", "time_us": us} for us in (9, 2, 4)),
+                             {"contestant": "MPICH", "time_us": 8, "round": 1},
+                             {"contestant": "MPICH", "time_us": 6, "round": 1, "near": False})
+        self.assertEqual(found.times(self.key, "MPICH"), {0: 4, 1: 6})
+        self.assertEqual((found.rows, found.far), (5, 1))
+
+    def test_a_ratio_is_of_rounds_and_against_the_best_of_each(self):
+        found = self.results(*({"contestant": who, "round": number, "time_us": us}
+                               for who, times in (("Open MPI", (6, 9, 8)), ("MPICH", (9, 6, 9)),
+                                                  ("ddp user", (1, 2, 4)))
+                               for number, us in enumerate(times)))
+        self.assertEqual(found.ratio(self.key, results.MPI, "ddp user"), 3)
+
+    def test_nobody_is_bound_by_more_than_our_own_time(self):
+        for floor, bare, bound in ((2, 4, 4), (4, 2, 4), (2, 7, 5), (7, 2, 5)):
+            found = self.results({"contestant": "ddp user", "time_us": 5, "floor_us": floor,
+                                  "bare_us": bare})
+            self.assertEqual(found.bounds(self.key, "ddp user"), {0: bound})
 
 
 unittest.main()

@@ -1,7 +1,7 @@
 """How the benchmark scripts judge and write: measures, Markdown, and a section of a file each."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 # docs/benchmarks.md, in this order; each is written by one script and kept by the others.
 SECTIONS = ["collectives", "start", "step", "overlap", "data", "checkpoint", "newest_torch"]
@@ -15,8 +15,8 @@ class Measure:
     where: str
     met: bool
     rows: int
-    missed: int
-    at_floor: int = 0  # neither met nor missed: nobody could meet these here
+    missed: list  # of words about a row each
+    at_floor: list = field(default_factory=list)  # not met, but nobody could here
     at_best: float = None  # of the worst row: what somebody at the floor would reach
 
 
@@ -32,7 +32,7 @@ def judge(text, values, at_least=None, at_most=None, strictly=False, floors=None
     if strictly:
         wanted = f"> {at_least:g}"
     if not known:
-        return Measure(text, wanted, None, "not measured", False, 0, 0)
+        return Measure(text, wanted, None, "not measured", False, 0, [])
 
     def good(value):
         if at_most is not None:
@@ -48,9 +48,14 @@ def judge(text, values, at_least=None, at_most=None, strictly=False, floors=None
         best, over = floors.get(place, (None, None))
         return best is not None and over is not None and over <= AT_FLOOR and not good(best)
 
-    at_floor = sum(map(is_at_floor, missed))
+    def words(place):
+        best, _ = floors.get(place, (None, None))
+        return f"{place}: {known[place]:.3f}x" + (f", at best {best:.3f}x" if best else "")
+
     return Measure(text, wanted, known[where], where, not missed, len(known),
-                   len(missed) - at_floor, at_floor, floors.get(where, (None, None))[0])
+                   [words(place) for place in missed if not is_at_floor(place)],
+                   [words(place) for place in missed if is_at_floor(place)],
+                   floors.get(where, (None, None))[0])
 
 
 def number(value, digits=3):
@@ -73,9 +78,9 @@ def table(head, rows):
 def verdict_of(measure):
     if measure.worst is None:
         return "not measured"
-    parts = [f"{words} in {count} of {measure.rows}"
-             for words, count in (("**missed**", measure.missed), ("at the floor", measure.at_floor))
-             if count]
+    parts = [f"{words} in {len(rows)} of {measure.rows} ({'; '.join(rows)})"
+             for words, rows in (("**missed**", measure.missed), ("at the floor", measure.at_floor))
+             if rows]
     return ", ".join(parts) or "met"
 
 

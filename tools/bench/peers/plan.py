@@ -132,6 +132,7 @@ def make_groups(quick, with_torch, first_round):
         ]
     groups = [
         Group("all_reduce", 2, powers(4, 256 * K), contestants=two),
+        Group("all_reduce", 2, [32 * K, 8 * M], contestants=two),
         Group("all_reduce", 2, powers(M, 16 * M), contestants=two),
         Group("all_reduce", 2, [64 * M, 256 * M], contestants=two),
     ]

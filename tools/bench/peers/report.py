@@ -25,7 +25,8 @@ def head_of(results, facts):
         "- Every rank rewrites its input before each call and meets the others in a barrier of the "
         "library; the call blocks until its result may be used. A time is the mean over ranks, the "
         "median over iterations, then over the fresh processes of a round "
-        f"({PROCESSES} by turns with the others' up to {name_of(REPEATED_BYTES)}, else one), then "
+        f"({PROCESSES} by turns with the others' where they measure no more than "
+        f"{name_of(REPEATED_BYTES)}, else one), then "
         "over rounds. A ratio is the median of the rounds' ratios.",
         "- A run counts when a cache line went fast between the cores before and after it "
         "(tools/bench/peers/placement.cpp), or in the last of many tries: a virtual machine's "
@@ -39,7 +40,7 @@ def head_of(results, facts):
         "measured (tools/bench/floor.hpp).",
         "- *at best*: of the worst row, the ratio of somebody who takes no longer than the row's "
         "floor, or than bare loops that move the same data between these processes and do nothing "
-        "else (tools/bench/bare.hpp; our own time, where it is less), whichever is more; measured "
+        "else (tools/bench/bare.hpp), whichever is more; our own time, where that is less. Measured "
         "in the same process. *At the "
         f"floor* is a row that misses what is wanted, as it would at best, and takes at most "
         f"{AT_FLOOR} of that time.",

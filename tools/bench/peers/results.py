@@ -84,9 +84,9 @@ class Results:
 
     def bounds(self, key, ours):
         """Round -> the least time of such a row, as its own run measured it: of its traffic, or of
-        the bare loop of its path, whichever is more. A bare loop that took longer than we is none."""
+        the bare loop of its path, whichever is more; ours, where that is less."""
         rows = self.cells.get(key, {}).get(ours, {})
-        bounds = {number: max(row.get("floor_us", 0), min(row.get("bare_us", 0), row["time_us"]))
+        bounds = {number: min(max(row.get("floor_us", 0), row.get("bare_us", 0)), row["time_us"])
                   for number, row in rows.items()}
         return {number: bound for number, bound in bounds.items() if bound > 0}
 

@@ -154,7 +154,7 @@ def main():
                     rows, problem, near, tried = run_near(args, tools, group, label, cores,
                                                           placement)
                     tries += tried - 1
-                    for row in rows:
+                    for row in [] if problem else rows:
                         print(json.dumps(row | {"round": number, "contestant": label,
                                                 "near": near}), file=out)
                     if problem:
