@@ -9,8 +9,8 @@ namespace ddp::backends {
 namespace {
 
 constexpr std::size_t line_bytes = 64;  // of the caches
-// How far ahead lines are asked for, to be written: what is on its way for eight streams shall not
-// be more than a core keeps track of.
+// How far ahead lines are asked for, to be written. On Zen 4 128 to 384 bytes do alike; with eight
+// streams 1,024 took a fifth to a third longer.
 constexpr std::size_t ahead = 256;
 
 // Asks for the lines to be ours alone, for what is written there next.

@@ -115,11 +115,24 @@ class PeersResults(unittest.TestCase):
                                for number, us in enumerate(times)))
         self.assertEqual(found.ratio(self.key, results.MPI, "ddp user"), 3)
 
-    def test_nobody_is_bound_by_more_than_our_own_time(self):
-        for floor, bare, bound in ((2, 4, 4), (4, 2, 4), (2, 7, 5), (7, 2, 5)):
+    def test_what_took_longer_than_we_did_bounds_nobody(self):
+        for floor, bare, bound in ((2, 4, 4), (4, 2, 4), (2, 7, 2), (7, 2, 2)):
             found = self.results({"contestant": "ddp user", "time_us": 5, "floor_us": floor,
                                   "bare_us": bare})
             self.assertEqual(found.bounds(self.key, "ddp user"), {0: bound})
+        beaten = self.results({"contestant": "ddp user", "time_us": 5, "bare_us": 7})
+        self.assertEqual(beaten.bounds(self.key, "ddp user"), {})
+
+    def test_a_miss_that_beats_its_bare_loop_is_missed(self):
+        found = self.results({"contestant": "ddp user", "time_us": 5, "bare_us": 7},
+                             {"contestant": "MPICH", "time_us": 8})
+        ratio = found.ratio(self.key, results.MPI, "ddp user")
+        floors = {"a": found.at_floor(self.key, results.MPI, "ddp user")}
+        self.assertEqual(reporting.verdict_of(reporting.judge("m", {"a": ratio}, 1.8, floors=floors)),
+                         "**missed** in 1 of 1 (a: 1.600x)")
+
+    def test_wrong_elements_of_a_run_that_failed_count(self):
+        self.assertEqual(self.results({"problem": "exit 1", "wrong": 3}).wrong, 3)
 
 
 unittest.main()

@@ -40,8 +40,8 @@ def head_of(results, facts):
         "measured (tools/bench/floor.hpp).",
         "- *at best*: of the worst row, the ratio of somebody who takes no longer than the row's "
         "floor, or than bare loops that move the same data between these processes and do nothing "
-        "else (tools/bench/bare.hpp), whichever is more; our own time, where that is less. Measured "
-        "in the same process. *At the "
+        "else (tools/bench/bare.hpp), whichever is more; measured in the same process. One that took "
+        "longer than we did is no bound: a row may be faster than its bare loop and still miss. *At the "
         f"floor* is a row that misses what is wanted, as it would at best, and takes at most "
         f"{AT_FLOOR} of that time.",
         f"- Wrong elements, over all rows of all contestants: {results.wrong}.", "",

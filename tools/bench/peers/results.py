@@ -28,6 +28,7 @@ class Results:
                     self.facts = row
                 elif "problem" in row:
                     self.problems.append(row)
+                    self.wrong += row.get("wrong", 0)
                 else:
                     self.wrong += row["wrong"] or 0
                     self.rows += 1
@@ -84,9 +85,10 @@ class Results:
 
     def bounds(self, key, ours):
         """Round -> the least time of such a row, as its own run measured it: of its traffic, or of
-        the bare loop of its path, whichever is more; ours, where that is less."""
+        the bare loop of its path, whichever is more. What took longer than we did bounds nobody."""
         rows = self.cells.get(key, {}).get(ours, {})
-        bounds = {number: min(max(row.get("floor_us", 0), row.get("bare_us", 0)), row["time_us"])
+        bounds = {number: max((row[name] for name in ("floor_us", "bare_us")
+                               if row.get(name, 0) <= row["time_us"] and name in row), default=0)
                   for number, row in rows.items()}
         return {number: bound for number, bound in bounds.items() if bound > 0}
 

@@ -161,7 +161,9 @@ def main():
                         problems[label, problem[:60]] += 1
                         print(json.dumps({"problem": problem, "round": number, "contestant": label,
                                           "collective": group.collective, "ranks": group.ranks,
-                                          "sizes": group.sizes}), file=out)
+                                          "sizes": group.sizes,
+                                          "wrong": sum(row["wrong"] or 0 for row in rows)}),
+                              file=out)
                     out.flush()
             print(f"peers: round {number + 1} of {args.rounds} after "
                   f"{time.monotonic() - begin:.0f} s, {tries} tries more for cores that were far",
