@@ -1,8 +1,8 @@
 // What of the launcher's own stdin, stdout and stderr goes to a worker as it is. --stdin=RANK gives
 // that rank the launcher's input, pipe or terminal. A job of one worker, with no option that
 // changes where its output goes, keeps each of the three that is a terminal: a prompt, a progress
-// bar or a debugger works as without the launcher. Only job control does not: the worker is in a
-// session of its own, so that Ctrl-C goes to the launcher, which forwards it.
+// bar or a debugger works as without the launcher. Only job control does not: the worker is not in
+// the terminal's session, so that Ctrl-C goes to the launcher, which forwards it.
 #pragma once
 
 #include "base/unique_fd.hpp"

@@ -85,7 +85,7 @@ public:
     }
 
     ErrorCode on_exec_setup(Launcher&, const Path&, const char* const*) {
-        if (::setsid() < 0) return last_error();
+        if (!leads_a_group()) return last_error();
         if (::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0) return last_error();
         // An agent that died before the prctl() would never be missed.
         if (::getppid() != agent_) ::_exit(contract::exit_error);
@@ -120,6 +120,13 @@ private:
     static const sigset_t& ignored_at_first_start() {
         static const sigset_t ignored = ignored_signals();
         return ignored;
+    }
+
+    // In the agent's session: where the kernel schedules by session (autogroup), sched_yield gives
+    // the core only to others of the same one, and ranks that share a core live by it. A
+    // controlling terminal needs a session of its own.
+    bool leads_a_group() const {
+        return descriptors_.out_is_terminal ? ::setsid() >= 0 : ::setpgid(0, 0) == 0;
     }
 
     // An error whose number is 0 would be taken for success.

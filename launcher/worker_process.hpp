@@ -1,5 +1,5 @@
 // One started program: spawned by Boost.Process (in this room's one file that knows it), from then
-// on held by a pidfd of our own. The child is in a session of its own, dies with the agent, has
+// on held by a pidfd of our own. The child leads a process group, dies with the agent, has
 // fresh signals, and inherits stdin, stdout, stderr and one named descriptor, nothing else.
 #pragma once
 

@@ -104,13 +104,13 @@ protected:
         return false;
     }
 
-    // Workers lead a session of their own, or are still about to; the agent's other children are
-    // orphans that it has inherited from the zoo.
+    // Workers lead a process group in the agent's session, or are still about to; the agent's other
+    // children are orphans that it has inherited from the zoo.
     static std::vector<pid_t> workers_of(pid_t agent) {
         std::vector<pid_t> workers = children_now(agent);
         std::erase_if(workers, [&](pid_t pid) {
-            const pid_t session = ::getsid(pid);
-            return session != pid && session != agent;
+            const pid_t group = ::getpgid(pid);
+            return ::getsid(pid) != agent || (group != pid && group != agent);
         });
         return workers;
     }

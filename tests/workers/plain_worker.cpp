@@ -104,7 +104,8 @@ int show_surroundings(const Words&) {
     }
     int death_signal = 0;
     ::prctl(PR_GET_PDEATHSIG, &death_signal);
-    std::printf("session leader %s\n", ::getsid(0) == ::getpid() ? "yes" : "no");
+    std::printf("group leader %s\n", ::getpgid(0) == ::getpid() ? "yes" : "no");
+    std::printf("parent's session %s\n", ::getsid(0) == ::getsid(::getppid()) ? "yes" : "no");
     std::printf("death signal %d\n", death_signal);
     return 0;
 }
