@@ -39,9 +39,10 @@ constexpr std::size_t all_sequences = 10'000;
 #endif
 constexpr std::size_t max_elements = 2'500;
 
-// Runs `body(rank, backend)` on a thread a rank.
+// Runs `body(rank, backend)` on a thread a rank; returns the region that they had.
 template <class Body>
-void run_threads(int ranks, const std::string& tuning, const Body& body) {
+std::shared_ptr<ddp::shm::SharedRegion> run_threads(int ranks, const std::string& tuning,
+                                                    const Body& body) {
     const auto region =
         ddp::shm::SharedRegion::create(ranks, ddp::shm::make_tuning(ranks, 2, tuning));
     for (int rank = 0; rank < ranks; ++rank) region->introduce(rank);
@@ -56,6 +57,8 @@ void run_threads(int ranks, const std::string& tuning, const Body& body) {
             }
         });
     }
+    threads.clear();  // which waits for them
+    return region;
 }
 
 std::vector<std::string> tunings() {
@@ -66,7 +69,8 @@ std::vector<std::string> tunings() {
                  {"streaming_bytes=0", "streaming_bytes=1000M,rotating_bytes=0",
                   "rotating_bytes=1,streaming_gain_ps=1",
                   "rotating_bytes=100,streaming_output_bytes=1",
-                  "rotating_bytes=1,rotating_room=3K,pipelined_bytes=4K",
+                  "rotating_bytes=1,rotating_room=12K,pipelined_bytes=4K",
+                  "rotating_bytes=1,rotating_room=1K",
                   "direct_bytes_min=1,direct_bytes_max=1000M,direct_exchange_bytes_max=1000M",
                   "direct_bytes_min=1,direct_bytes_max=1000M,direct_exchange_bytes_max=1000M,"
                   "direct_reduction_bytes_max=3K",
@@ -177,6 +181,49 @@ TEST(ShmBackendThreads, AgreeWithASerialModelInRandomSequences) {
             ASSERT_FALSE(::testing::Test::HasFailure());
         }
     }
+}
+
+// How many KiB of rank 0's slots, which begin as zeros, so many all_reduces of so many KiB write.
+std::size_t kib_written(const std::string& tuning, std::size_t kib, int calls) {
+    constexpr std::size_t slot_kib = 64;
+    const auto region =
+        run_threads(2, "chunk_bytes=64K,one_phase_bytes=0," + tuning, [&](int, auto& backend) {
+            std::vector<std::uint8_t> ones(kib * 1024, 1);
+            const Call call{.kind = Collective::all_reduce,
+                            .op = ddp::ReduceOp::max,
+                            .elements = ones.size(),
+                            .input = ones.data(),
+                            .output = ones.data()};
+            for (int i = 1; i <= calls; ++i) {
+                backend.run(call, static_cast<std::uint64_t>(i), Deadline::after(60s));
+            }
+        });
+    // A rank stages the half that the other one reduces: that of rank 0 is each piece's second.
+    std::size_t written = 0;
+    for (std::uint64_t chunk = 0; chunk < ddp::shm::slots_a_rank; ++chunk) {
+        const std::byte* const slot = region->slot(0, chunk);
+        for (std::size_t k = 0; k < slot_kib; ++k) {
+            written += std::count(slot + k * 1024, slot + (k + 1) * 1024, std::byte{1}) > 512;
+        }
+    }
+    return 2 * written;
+}
+
+TEST(ShmBackendThreads, AnAllReduceGoesThroughAsMuchOfTheSlotsAsTheRoomSays) {
+    const auto room = [](const char* bytes) {
+        return std::string("streaming_gain_ps=0,rotating_bytes=4K,rotating_room=") + bytes;
+    };
+    // As one chunk in two slots.
+    EXPECT_EQ(kib_written(room("256K"), 128, 8), 256U);
+    EXPECT_EQ(kib_written(room("128K"), 128, 8), 128U);
+    // In chunks of a slot, of which two are under way.
+    EXPECT_EQ(kib_written(room("256K"), 256, 2), 256U);
+    EXPECT_EQ(kib_written(room("128K"), 256, 2), 128U);
+    EXPECT_EQ(kib_written(room("4K"), 256, 2), 128U);
+    // Smaller ones, in another part of their slots each time, or always at the beginning.
+    EXPECT_EQ(kib_written(room("256K"), 8, 100), 256U);
+    EXPECT_EQ(kib_written(room("64K"), 8, 100), 64U);
+    EXPECT_EQ(kib_written("rotating_bytes=0", 8, 100), 16U);
 }
 
 TEST(ShmBackendThreads, AllSeeBothSignaturesWhenTheirCallsDiffer) {

@@ -28,6 +28,14 @@ TEST(Tuning, SpinsLessWhereRanksOutnumberCores) {
     EXPECT_LT(make_tuning(2, 1, "").spins, make_tuning(2, 2, "").spins);
 }
 
+TEST(Tuning, DividesACoresRoomAmongItsRanks) {
+    const auto alone = make_tuning(2, 2, "").rotating_room;
+    EXPECT_EQ(make_tuning(3, 2, "").rotating_room, alone / 2);
+    EXPECT_EQ(make_tuning(8, 2, "").rotating_room, alone / 4);
+    EXPECT_EQ(make_tuning(64, 64, "").rotating_room, alone);
+    EXPECT_EQ(make_tuning(8, 2, "rotating_room=5").rotating_room, 5U);
+}
+
 TEST(Tuning, IsOverriddenFieldByField) {
     const auto table = make_tuning(2, 2, "");
     auto expected = table;

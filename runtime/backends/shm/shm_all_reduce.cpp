@@ -16,6 +16,7 @@ void ShmBackend::all_reduce(Running& running) {
     const bool as_one = bytes <= 2 * tuning_.chunk_bytes && chunk_ % 2 == 0;
     running.slots = as_one ? 2 : 1;
     running.chunk_bytes = as_one ? 2 * tuning_.chunk_bytes : tuning_.pipelined_bytes;
+    running.choose_places(bytes);
     running.rotate(bytes, tuning_.chunk_bytes);
     running.deliver(bytes, running.output() == running.input());
     if (offer.input == MemoryKind::ordinary) stage_shares(running, 0);
@@ -119,7 +120,7 @@ void ShmBackend::all_reduce_staged(Running& running) {
         barrier_.arrive_and_wait(running.deadline, running);
         copy_shares(running, chunk);
     }
-    chunk_ += running.slots * chunks;
+    if (running.places == slots_a_rank / running.slots) chunk_ += running.slots * chunks;
     chunk_ += chunk_ % 2;
 }
 

@@ -22,8 +22,8 @@ struct Row {
     Tuning tuning;
 };
 // The first row that fits. Measured with ddp-bench; see docs/benchmarks.md. The numbers stand as in
-// Tuning: one phase, chunk, pipelined; streaming: all, gain, outputs; rotating, its room, claims;
-// direct: least, most, exchange, reduction; spins.
+// Tuning: one phase, chunk, pipelined; streaming: all, gain, outputs; rotating, its room (here that
+// of a core's ranks), claims; direct: least, most, exchange, reduction; spins.
 constexpr Row table[] = {
     {false, 2, {8 * K, 128 * K, any, G, 0, 0, 0, any, 1, 256 * K, M, M, M, 200}},
     {false, many, {8 * K, 128 * K, any, G, 0, 0, 0, any, 1, 256 * K, M, M, 0, 200}},
@@ -34,10 +34,9 @@ constexpr Row table[] = {
 // Where cores may have no cache in common (measured on AMD's Zen 4; on Intel's Skylake-SP staging
 // past the caches is 2.5 times slower).
 constexpr Row table_without_common_cache[] = {
-    {false, many, {4 * K, half, any, G, 70, 32 * M, 4 * K, any, 0, 256 * K, G, 0, 0, 200}},
-    {true, 4, {16 * K, half, 256 * K, G, 70, 32 * M, 4 * K, 256 * K, 0, 256 * K, G, M, 0, 0}},
-    {true, 16, {16 * K, half, 256 * K, G, 70, 32 * M, 4 * K, 128 * K, 0, 128 * K, G, 4 * M, 0, 0}},
-    {true, many, {16 * K, 128 * K, any, G, 70, 32 * M, 4 * K, any, 0, 128 * K, G, 4 * M, 0, 0}},
+    {false, many, {4 * K, half, any, G, 70, 32 * M, 4 * K, 2 * M, 0, 256 * K, G, 0, 0, 200}},
+    {true, 4, {16 * K, half, 256 * K, G, 70, 32 * M, 4 * K, 2 * M, 0, 256 * K, G, M, 0, 0}},
+    {true, many, {16 * K, half, 256 * K, G, 70, 32 * M, 4 * K, 2 * M, 0, 128 * K, G, 4 * M, 0, 0}},
 };
 
 bool cores_may_lack_a_common_cache() {
@@ -114,6 +113,7 @@ Tuning make_tuning(int ranks, int cores, std::string_view overrides) {
     const Row* row = cores_may_lack_a_common_cache() ? table_without_common_cache : table;
     while (row->oversubscribed != oversubscribed || row->ranks < ranks) ++row;
     Tuning tuning = row->tuning;
+    tuning.rotating_room /= static_cast<std::uint64_t>((ranks + cores - 1) / cores);
     while (!overrides.empty()) {
         const std::size_t comma = overrides.find(',');
         apply(tuning, overrides.substr(0, comma));

@@ -27,7 +27,8 @@ struct Tuning {
     // From here on calls that leave room in their slots use another part of them each time, so that
     // the lines they write have left the caches of who has read them; 0: none do.
     std::uint64_t rotating_bytes;
-    // Of so much of each slot, at most: what a core's ranks write meanwhile leaves its caches.
+    // Of so much of a rank's slots, at most: what a core's ranks write meanwhile leaves its own
+    // caches, and more would only crowd those that cores share.
     std::uint64_t rotating_room;
     // Not 0: copies into outputs ask for the lines a little ahead, as those into slots do.
     std::uint64_t claims_outputs;
