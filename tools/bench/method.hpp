@@ -2,8 +2,10 @@
 //
 // Each rank, each iteration: rewrites its whole input, as a backward pass does; meets the others in
 // a barrier of the library under test; then times the call from its start until its result may be
-// used. The time of an iteration is the mean over the ranks; of a row, the median over iterations.
-// Warm-up iterations run before. All ranks do as many iterations as rank 0 finds time for.
+// used; then meets them again, for on a core of several ranks the rewriting of one would keep
+// others from seeing that theirs has ended. The time of an iteration is the mean over the ranks; of
+// a row, the median over iterations. Warm-up iterations run before. All ranks do as many iterations
+// as rank 0 finds time for.
 #pragma once
 
 #include <algorithm>
@@ -62,7 +64,9 @@ RowTime measure(Library& library, std::size_t bytes, const Plan& plan) {
         library.barrier();
         const auto start = Clock::now();
         library.call();
-        return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+        const std::chrono::duration<double, std::micro> time = Clock::now() - start;
+        library.barrier();
+        return time.count();
     };
     auto start = Clock::now();
     for (int i = warmup_for(plan, bytes); i > 0; --i) {

@@ -23,7 +23,7 @@ def head_of(results, facts):
         f"- Host: {describe_host(facts)}",
         f"- ddp {facts['ddp']}, backend shm; {versions} (Debian packages)",
         "- Every rank rewrites its input before each call and meets the others in a barrier of the "
-        "library; the call blocks until its result may be used. A time is the mean over ranks, the "
+        "library; the call blocks until its result may be used, and a barrier follows. A time is the mean over ranks, the "
         "median over iterations, then over the fresh processes of a round "
         f"({PROCESSES} by turns with the others' where they measure no more than "
         f"{name_of(REPEATED_BYTES)}, else one), then "

@@ -40,7 +40,9 @@ def measure(kind, size, iters, warmup, budget, rank, ranks):
         dist.barrier()
         start = time.perf_counter()
         call()
-        return 1e6 * (time.perf_counter() - start)
+        taken = 1e6 * (time.perf_counter() - start)
+        dist.barrier()
+        return taken
 
     for _ in range(warmup or (5 if size < LARGE else 2)):
         start = time.perf_counter()
