@@ -35,8 +35,8 @@ constexpr Row table[] = {
 // past the caches is 2.5 times slower).
 constexpr Row table_without_common_cache[] = {
     {false, many, {4 * K, half, any, G, 70, 32 * M, 4 * K, 2 * M, 0, 256 * K, G, 0, 0, 200}},
-    {true, 4, {16 * K, half, 256 * K, G, 70, 32 * M, 4 * K, 2 * M, 0, 256 * K, G, M, 0, 0}},
-    {true, many, {16 * K, half, 256 * K, G, 70, 32 * M, 4 * K, 2 * M, 0, 128 * K, G, 4 * M, 0, 0}},
+    {true, 4, {32 * K, half, 256 * K, G, 70, 32 * M, 4 * K, 2 * M, 0, 256 * K, G, M, 0, 0}},
+    {true, many, {32 * K, half, 256 * K, G, 70, 32 * M, 4 * K, 2 * M, 0, 128 * K, G, 4 * M, 0, 0}},
 };
 
 bool cores_may_lack_a_common_cache() {
