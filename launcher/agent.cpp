@@ -258,7 +258,7 @@ void Agent::update_events() {
 }  // namespace
 
 void become_agent(base::UniqueFd err) {
-    ::setsid();
+    if (::setsid() < 0) throw SystemError("setsid", errno);  // the workers' too: signals, terminal
     ::prctl(PR_SET_NAME, "ddp-agent", 0, 0, 0);
     base::set_log_name("agent");
     become_subreaper();

@@ -60,7 +60,7 @@ struct Wrap {
 };
 
 enum class Containment {
-    base,   // sessions, subreapers, parent death signals
+    base,   // a session, subreapers, parent death signals
     pidns,  // and a PID namespace, whose PID 1 is the agent
 };
 

@@ -85,7 +85,7 @@ public:
     }
 
     ErrorCode on_exec_setup(Launcher&, const Path&, const char* const*) {
-        if (!leads_a_group()) return last_error();
+        if (!lead()) return last_error();
         if (::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0) return last_error();
         // An agent that died before the prctl() would never be missed.
         if (::getppid() != agent_) ::_exit(contract::exit_error);
@@ -122,11 +122,16 @@ private:
         return ignored;
     }
 
-    // In the agent's session: where the kernel schedules by session (autogroup), sched_yield gives
-    // the core only to others of the same one, and ranks that share a core live by it. A
-    // controlling terminal needs a session of its own.
-    bool leads_a_group() const {
-        return descriptors_.out_is_terminal ? ::setsid() >= 0 : ::setpgid(0, 0) == 0;
+    // A group in the agent's session: where the kernel schedules by session (autogroup),
+    // sched_yield gives the core only to others of the same one, and ranks that share a core live
+    // by it. With a terminal a session: for a controlling one, and because nobody would continue
+    // who stops as programs at a terminal do; a session's only group does not stop.
+    bool lead() const {
+        const int fds[] = {descriptors_.in, descriptors_.out, descriptors_.err};
+        for (const int fd : fds) {
+            if (::isatty(fd) != 0) return ::setsid() >= 0;
+        }
+        return ::setpgid(0, 0) == 0;
     }
 
     // An error whose number is 0 would be taken for success.

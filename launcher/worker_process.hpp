@@ -1,6 +1,7 @@
 // One started program: spawned by Boost.Process (in this room's one file that knows it), from then
-// on held by a pidfd of our own. The child leads a process group, dies with the agent, has
-// fresh signals, and inherits stdin, stdout, stderr and one named descriptor, nothing else.
+// on held by a pidfd of our own. The child leads a process group, with a terminal a session, dies
+// with the agent, has fresh signals, and inherits stdin, stdout, stderr and one named descriptor,
+// nothing else.
 #pragma once
 
 #include "base/unique_fd.hpp"

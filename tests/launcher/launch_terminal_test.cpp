@@ -133,6 +133,17 @@ TEST_F(LaunchTerminal, CtrlCStopsASingleWorkerToo) {
     EXPECT_THAT(job.shown(), HasSubstr("stopped by SIGINT"));
 }
 
+// As IPython and others do at Ctrl-Z. Nobody would continue it.
+TEST_F(LaunchTerminal, AWorkerThatHasItDoesNotStop) {
+    for (const Launch::Words& options : {Launch::Words{}, Launch::Words{"--tty"}}) {
+        Launch::Words words = options;
+        words.insert(words.end(), {"bash", "-c", "kill -TSTP 0; echo went on"});
+        TerminalLaunch job(folder_, words);
+        EXPECT_TRUE(job.wait_for("went on"));
+        EXPECT_EQ(job.wait(), 0);
+    }
+}
+
 TEST_F(LaunchTerminal, ItsModesAreAsBeforeWhenAWorkerThatChangedThemIsKilled) {
     TerminalLaunch job(folder_, {"bash", "-c", "stty -echo; echo quiet; kill -9 $$"});
     ASSERT_TRUE(job.wait_for("quiet"));
