@@ -36,7 +36,9 @@ constexpr Row table[] = {
 constexpr Row table_without_common_cache[] = {
     {false, many, {4 * K, half, any, G, 70, 32 * M, 4 * K, 2 * M, 0, 256 * K, G, 0, 0, 200}},
     {true, 4, {32 * K, half, 256 * K, G, 70, 32 * M, 4 * K, 2 * M, 0, 256 * K, G, M, 0, 0}},
-    {true, many, {32 * K, half, 256 * K, G, 70, 32 * M, 4 * K, 2 * M, 0, 128 * K, G, 4 * M, 0, 0}},
+    {true, 16, {32 * K, half, 256 * K, G, 70, 32 * M, 4 * K, 2 * M, 0, 128 * K, G, 4 * M, 0, 0}},
+    {true, 64, {16 * K, half, 256 * K, G, 70, 32 * M, 4 * K, 2 * M, 0, 128 * K, G, 4 * M, 0, 0}},
+    {true, many, {16 * K, 128 * K, any, G, 70, 32 * M, 4 * K, 2 * M, 0, 128 * K, G, 4 * M, 0, 0}},
 };
 
 bool cores_may_lack_a_common_cache() {
