@@ -50,9 +50,8 @@ std::string shm_refusal_of_foreign_host(const std::string& their_host) {
 // The cores that this process may use, and DDP_SHM_TUNING.
 shm::Tuning tuning_for(const GroupContext& group) {
     const char* const overrides = std::getenv("DDP_SHM_TUNING");
-    return shm::make_tuning(group.me.world_size,
-                            static_cast<int>(std::thread::hardware_concurrency()),
-                            overrides != nullptr ? overrides : "");
+    const auto cores = static_cast<int>(std::max(std::thread::hardware_concurrency(), 1U));
+    return shm::make_tuning(group.me.world_size, cores, overrides != nullptr ? overrides : "");
 }
 
 // Rank 0 makes the region, the others open it. Throws when that fails.

@@ -73,7 +73,7 @@ std::vector<std::string> tunings() {
                   "rotating_bytes=1,rotating_room=1K",
                   "direct_bytes_min=1,direct_bytes_max=1000M,direct_exchange_bytes_max=1000M",
                   "direct_bytes_min=1,direct_bytes_max=1000M,direct_exchange_bytes_max=1000M,"
-                  "direct_reduction_bytes_max=3K",
+                  "direct_reduction_bytes_max=3K,rotating_room=1K",
                   "direct_bytes_min=1K,direct_bytes_max=5K,direct_exchange_bytes_max=5K"}) {
                 all.push_back(std::string("chunk_bytes=") + chunk +
                               ",one_phase_bytes=" + one_phase + "," + rest);

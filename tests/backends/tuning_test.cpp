@@ -28,6 +28,7 @@ TEST(Tuning, SpinsLessWhereRanksOutnumberCores) {
     EXPECT_LT(make_tuning(2, 1, "").spins, make_tuning(2, 2, "").spins);
 }
 
+// All rows of a table have the same room.
 TEST(Tuning, DividesACoresRoomAmongItsRanks) {
     const auto alone = make_tuning(2, 2, "").rotating_room;
     EXPECT_EQ(make_tuning(3, 2, "").rotating_room, alone / 2);

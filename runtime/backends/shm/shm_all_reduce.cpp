@@ -109,8 +109,8 @@ void ShmBackend::reduce_block(const Running& running, Range block) {
 }
 
 // Chunk 0 has been staged and its phase waited for. The phase that tells that a chunk is reduced
-// also tells that the next one is staged. It ends at an even number, so that the next call's two
-// chunks may go as one.
+// also tells that the next one is staged. The next call begins at an even number, so that its two
+// chunks may go as one; at this one's where few places do.
 void ShmBackend::all_reduce_staged(Running& running) {
     const std::size_t chunk_elements = running.chunk_bytes / running.element_bytes;
     const std::size_t chunks = (running.call.elements + chunk_elements - 1) / chunk_elements;

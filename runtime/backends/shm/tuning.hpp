@@ -44,8 +44,8 @@ struct Tuning {
     friend bool operator==(const Tuning&, const Tuning&) = default;
 };
 
-// For so many ranks on so many cores, with `overrides` (the variable's value, may be empty)
-// applied. Throws UsageError for an unknown name or a bad number.
+// For so many ranks on so many cores, at least one each, with `overrides` (the variable's value,
+// may be empty) applied. Throws UsageError for an unknown name or a bad number.
 Tuning make_tuning(int ranks, int cores, std::string_view overrides);
 
 }  // namespace ddp::shm
