@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # Measures how much of a training step is communication that backward does not hide: multi-layer perceptrons on two
 # ranks with one compute thread each, the LibTorch adapter against Python's DistributedDataParallel on Gloo. Exposed is a
-# step with averaging minus one without (no_sync) in the same process. Writes its section of docs/benchmarks.md.
+# step with averaging minus one without (no_sync) after which the ranks meet in a barrier, in the same process. Writes
+# its section of docs/benchmarks.md.
 #
 #   tools/bench/overlap.sh [--rounds N] [--quick] [--build DIR] [--docs DIR]
 #
-#   --rounds N         fresh processes of each contestant; medians over rounds are shown (default 5)
+#   --rounds N         fresh processes of each contestant; medians over rounds are shown (default 11: single
+#                      runs differ by more than what is measured)
 #   --quick            one round of a small net, to see whether all works; docs go to DIR of --build
 #   --build DIR        where ddp is built, with LibTorch (default build)
 #   --docs DIR         where the file goes (default docs)
@@ -15,8 +17,8 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 here=tools/bench
 
-usage() { sed -n '2,13s/^# \{0,1\}//p' "$here/overlap.sh"; }
-rounds=5 build=build docs= quick=()
+usage() { sed -n '2,15s/^# \{0,1\}//p' "$here/overlap.sh"; }
+rounds=11 build=build docs= quick=()
 while [ $# -gt 0 ]; do
     case $1 in
         --quick) quick=(--quick); rounds=1; shift; continue ;;

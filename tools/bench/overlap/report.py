@@ -25,10 +25,13 @@ class Results:
         return median(value(row) for row in self.rows[net.name, label])
 
     def exposed(self, net, label):
-        return self.of(net, label, lambda row: row["averaging_ms"] - row["local_ms"])
+        return self.of(net, label, lambda row: row["averaging_ms"] - row["meeting_ms"])
+
+    def waits(self, net, label):
+        return self.of(net, label, lambda row: row["meeting_ms"] - row["local_ms"])
 
     def share(self, net, label):
-        return self.of(net, label, lambda row: 1 - row["local_ms"] / row["averaging_ms"])
+        return self.of(net, label, lambda row: 1 - row["meeting_ms"] / row["averaging_ms"])
 
 
 def with_averaging(row):
@@ -58,19 +61,23 @@ def lines(results, measures):
             local = results.of(net, label, lambda row: row["local_ms"])
             averaging = results.of(net, label, lambda row: row["averaging_ms"])
             rows.append([f"{net.parameters() / 1e6:.1f} M", label, number(local, 4), number(averaging, 4),
-                         number(results.exposed(net, label)), f"{100 * results.share(net, label):.1f} %"])
+                         number(results.waits(net, label)), number(results.exposed(net, label)),
+                         f"{100 * results.share(net, label):.1f} %"])
     return [
         "## How much communication a step shows",
         "",
         f"{facts['date']}: {describe_host(facts)}. `{facts['command']}`; PyTorch and LibTorch {facts['torch']}. Square "
         f"linear layers with ReLU, batch {results.nets[0].batch} a rank, float32, SGD, {RANKS} ranks started by "
         "`ddp-launch` with one compute thread each; default bucket sizes. Exposed is the median step with averaging "
-        f"minus the median step without (`no_sync`) in the same process; medians over {facts['rounds']} fresh runs.",
+        "minus the median step without (`no_sync`) after which the ranks meet in a barrier, in the same process: what "
+        "the faster rank waits for the slower, where others slow one down, is no communication, and is shown as *waits* "
+        "(the latter minus a step without a barrier). "
+        f"Medians over {facts['rounds']} fresh runs.",
         "",
         *measures_table(measures),
         "",
-        *table(["parameters", "DistributedDataParallel", "ms without averaging", "ms with", "exposed ms",
-                "share of the step"], rows),
+        *table(["parameters", "DistributedDataParallel", "ms without averaging", "ms with", "waits ms",
+                "exposed ms", "share of the step"], rows),
     ]
 
 

@@ -1,5 +1,6 @@
 // The LibTorch contestant of overlap.sh; torch_overlap.py is the same program in Python. Rank 0
-// prints the median milliseconds of a step with averaging and of one without.
+// prints the median milliseconds of a step with averaging, of one without after which the ranks
+// meet, and of one without.
 // usage: ddp-torch-overlap WIDTH LAYERS BATCH BLOCKS buckets|one-bucket
 #include <ddp/process_group.hpp>
 #include <ddp/run_worker.hpp>
@@ -62,16 +63,23 @@ void measure(std::int64_t width, int layers, std::int64_t batch, int blocks, boo
         optimizer.step();
     };
     for (int i = 0; i < steps_in_block; ++i) step();
+    const auto meeting_step = [&] {
+        step();
+        group.barrier();
+    };
     std::vector<double> averaging;
+    std::vector<double> meeting;
     std::vector<double> local;
     for (int block = 0; block < blocks; ++block) {
         {
             const auto guard = model.no_sync();
             time_block(step, local);
+            time_block(meeting_step, meeting);
         }
         time_block(step, averaging);
     }
-    if (group.rank() == 0) std::printf("%.4f %.4f\n", median(averaging), median(local));
+    if (group.rank() != 0) return;
+    std::printf("%.4f %.4f %.4f\n", median(averaging), median(meeting), median(local));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 """torch_overlap.py WIDTH LAYERS BATCH BLOCKS copies|views: torch_overlap.cpp with Python's DistributedDataParallel on
-Gloo. Rank 0 prints the median milliseconds of a step with averaging and of one without."""
+Gloo. Rank 0 prints the median milliseconds of a step with averaging, of one without after which the ranks meet, and
+of one without."""
 import sys
 import time
 from statistics import median
@@ -33,15 +34,20 @@ def main():
         nn.functional.mse_loss(model(inputs), target).backward()
         optimizer.step()
 
+    def meeting_step():
+        step()
+        dist.barrier()
+
     for _ in range(STEPS_IN_BLOCK):
         step()
-    averaging, local = [], []
+    averaging, meeting, local = [], [], []
     for _ in range(blocks):
         with model.no_sync():
             time_block(step, local)
+            time_block(meeting_step, meeting)
         time_block(step, averaging)
     if dist.get_rank() == 0:
-        print(f"{median(averaging):.4f} {median(local):.4f}")
+        print(f"{median(averaging):.4f} {median(meeting):.4f} {median(local):.4f}")
     dist.destroy_process_group()
 
 
