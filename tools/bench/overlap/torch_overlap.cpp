@@ -65,7 +65,7 @@ void measure(std::int64_t width, int layers, std::int64_t batch, int blocks, boo
     for (int i = 0; i < steps_in_block; ++i) step();
     const auto meeting_step = [&] {
         step();
-        group.barrier();
+        group.barrier().wait();
     };
     std::vector<double> averaging;
     std::vector<double> meeting;
