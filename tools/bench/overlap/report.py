@@ -27,6 +27,9 @@ class Results:
     def exposed(self, net, label):
         return self.of(net, label, lambda row: row["averaging_ms"] - row["meeting_ms"])
 
+    def exposed_and_waits(self, net, label):
+        return self.of(net, label, lambda row: row["averaging_ms"] - row["local_ms"])
+
     def waits(self, net, label):
         return self.of(net, label, lambda row: row["meeting_ms"] - row["local_ms"])
 
@@ -42,9 +45,9 @@ def with_averaging(row):
 
 
 def make_measures(results):
-    def ratios(other):
-        return {f"{net.name} parameters": results.exposed(net, OURS) / results.exposed(net, other)
-                if results.exposed(net, other) > 0 else None for net in results.nets}
+    def ratios(of, other):
+        return {f"{net.name} parameters": of(net, OURS) / of(net, other) if of(net, other) > 0 else None
+                for net in results.nets}
 
     # Within a process: whole processes of one contestant differ by a third.
     lengthened = {f"{net.name} parameters": results.lengthened(net, OURS) / results.lengthened(net, OFF)
@@ -53,8 +56,10 @@ def make_measures(results):
               for net in results.nets}
     return [judge("step with averaging, in steps without: ours / ours without overlap", lengthened, at_most=1.03),
             judge("step with averaging: PyTorch on Gloo / ours", faster, at_least=1, strictly=True),
-            judge("exposed time: ours / PyTorch on Gloo", ratios(COPIES), at_most=0.2),
-            judge("exposed time: ours / PyTorch on Gloo, gradients as bucket views", ratios(VIEWS), at_most=0.2)]
+            *(judge(f"{what}: ours / PyTorch on Gloo{rest}", ratios(of, other), at_most=0.2)
+              for what, of in (("exposed time", results.exposed),
+                               ("exposed time and waits", results.exposed_and_waits))
+              for other, rest in ((COPIES, ""), (VIEWS, ", gradients as bucket views")))]
 
 
 def lines(results, measures):
