@@ -31,6 +31,7 @@ while [ $# -gt 0 ]; do
     shift 2
 done
 rows=$build/overlap
+[ ${#quick[@]} -eq 0 ] || rows+=/quick  # beside what a whole run measured
 [ -n "$docs" ] || { docs=docs; [ ${#quick[@]} -eq 0 ] || docs=$rows; }
 
 for program in ddp-launch ddp-torch-overlap; do
