@@ -90,7 +90,12 @@ Agent::Agent(AgentJob job, base::UniqueFd channel)
     events_.add(channel_.fd(), EPOLLIN, tag_of(Source::channel));
     events_.add(signals_.fd(), EPOLLIN, tag_of(Source::signals));
     if (job_.rendezvous.listener) {
-        store_.emplace(std::move(job_.rendezvous.listener));
+        // What torchrun calls each job is a name of none (worker_env.hpp).
+        const std::string& id = job_.options.run_id;
+        store_.emplace(
+            std::move(job_.rendezvous.listener),
+            store::StoreServerOptions{.job = store::RankClaim{.job = id == "none" ? "" : id,
+                                                              .world_size = job_.workers}});
         events_.add(store_->fd(), EPOLLIN, tag_of(Source::store));
     }
 }
@@ -187,7 +192,7 @@ std::optional<int> Agent::prepare_restart(const Attempt& failed, milliseconds de
         return outcome.exit_code;
     }
     // First, since connections may have taken all descriptors.
-    if (store_) store_->start_attempt(static_cast<std::uint32_t>(restarts_.restarts()));
+    if (store_) store_->start_attempt(restarts_.restarts());
     remove_error_folder(job_.error_folder);
     return std::nullopt;
 }

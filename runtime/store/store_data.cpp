@@ -38,7 +38,7 @@ StoreData::Handler StoreData::handler_of(Opcode op) {
         &StoreData::list_keys,
         &StoreData::barrier,
         &StoreData::watch_key,
-        &StoreData::is_attempt,
+        nullptr,  // join: the server's
     };
     return handlers[static_cast<std::size_t>(op)];
 }
@@ -54,11 +54,6 @@ void StoreData::forget(ClientId client) {
     if (const auto watches = watches_.extract(client); !watches.empty()) {
         remove_from(watchers_, watches.mapped(), client);
     }
-}
-
-void StoreData::start_attempt(std::uint32_t attempt) {
-    *this = StoreData{};
-    attempt_ = attempt;
 }
 
 // Stores a value and tells those who wait for it or watch it.
@@ -172,12 +167,6 @@ void StoreData::cancel_wait(const Call& call) {
 
 void StoreData::ping(const Call& call) {
     append_u32(call.reply(), static_cast<std::uint32_t>(call.request.number));
-}
-
-void StoreData::is_attempt(const Call& call) {
-    const bool same = static_cast<std::uint32_t>(call.request.number) == attempt_;
-    append_u8(call.reply(), wire(same ? AttemptReply::same : AttemptReply::another));
-    append_u32(call.replies.back().bytes, attempt_);
 }
 
 void StoreData::queue_push(const Call& call) {

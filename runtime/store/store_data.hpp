@@ -36,8 +36,6 @@ public:
     void execute(ClientId client, Era era, const Request& request, Replies& replies);
     // The client has left: its waits and watches end.
     void forget(ClientId client);
-    // Forgets everything; from now on this attempt's clients come.
-    void start_attempt(std::uint32_t attempt);
 
 private:
     struct Call {
@@ -63,7 +61,6 @@ private:
     void multi_set(const Call&);
     void cancel_wait(const Call&);
     void ping(const Call&);
-    void is_attempt(const Call&);
     void queue_push(const Call&);
     void queue_pop(const Call&);
     void queue_len(const Call&);
@@ -94,7 +91,6 @@ private:
         StoreKeys keys;       // those that were missing when it began
         std::size_t missing;  // how many of them have not come since
     };
-    std::uint32_t attempt_ = 0;
     StoreMap map_;
     std::unordered_map<std::string, std::deque<std::string>> queues_;  // none of them empty
     std::size_t queue_bytes_ = 0;

@@ -41,11 +41,11 @@ bool out_of_descriptors(int error) {
 
 class StoreServer::Impl {
 public:
-    explicit Impl(base::UniqueFd listener);
+    Impl(base::UniqueFd listener, StoreServerOptions options);
     std::uint16_t port() const { return base::local_port(listener_.get()); }
     int fd() const { return epoll_.get(); }
     void run_ready();
-    void start_attempt(std::uint32_t attempt);
+    void start_attempt(int attempt);
 
 private:
     void handle(const epoll_event& event);
@@ -57,6 +57,9 @@ private:
     void read_from(ServerClient& client);
     void execute(ServerClient& client, std::string_view fresh_bytes);
     void identified(ServerClient& client);
+    void join(ServerClient& client, const Request& request, Replies& replies);
+    std::optional<std::string> claim_rank(ClientId client, const RankClaim& claim);
+    bool has_hung_up(ClientId client);
     void end_of_input(ServerClient& client);
     void deliver(Replies& replies);
     void flush(ServerClient& client);
@@ -69,6 +72,8 @@ private:
     base::UniqueFd epoll_;
     base::UniqueFd spare_ = open_spare();
     bool listening_ = false;
+    PeerCheck peers_;
+    JobClaims claims_;
     StoreData data_;
     ClientId next_id_ = listener_id + 1;
     std::unordered_map<ClientId, ServerClient> clients_;
@@ -77,8 +82,11 @@ private:
     std::array<char, 64 * 1024> read_buffer_;
 };
 
-StoreServer::Impl::Impl(base::UniqueFd listener)
-    : listener_(std::move(listener)), epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
+StoreServer::Impl::Impl(base::UniqueFd listener, StoreServerOptions options)
+    : listener_(std::move(listener)),
+      epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+      peers_(options.peers),
+      claims_(options.job ? JobClaims(std::move(*options.job)) : JobClaims()) {
     if (!epoll_) throw SystemError{"store: epoll_create1", errno};
     const int flags = ::fcntl(listener_.get(), F_GETFL);
     if (flags < 0 || ::fcntl(listener_.get(), F_SETFL, flags | O_NONBLOCK) < 0) {
@@ -102,11 +110,12 @@ void StoreServer::Impl::run_ready() {
     }
 }
 
-void StoreServer::Impl::start_attempt(std::uint32_t attempt) {
+void StoreServer::Impl::start_attempt(int attempt) {
     clients_.clear();
     silent_.clear();
     touched_.clear();
-    data_.start_attempt(attempt);
+    data_ = StoreData{};
+    claims_.start_attempt(attempt);
     // What still waits to be accepted belongs to the old attempt too, with all that it has already
     // sent.
     while (base::UniqueFd{::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC)}) {
@@ -178,6 +187,9 @@ void StoreServer::Impl::listen_for_newcomers(bool listen) {
 }
 
 void StoreServer::Impl::add_client(Newcomer newcomer) {
+    if (const auto refusal = peers_.refusal(newcomer.fd.get())) {
+        return base::log_warn("store", *refusal);
+    }
     const auto id = next_id_++;
     epoll_event event{};
     event.data.u64 = id;
@@ -221,7 +233,11 @@ void StoreServer::Impl::execute(ServerClient& client, std::string_view fresh_byt
             if (status == RequestParser::Status::incomplete) return;
             if (status == RequestParser::Status::refused) throw UsageError{client.parser.refusal()};
             if (!client.identified) identified(client);
-            data_.execute(client.id(), client.parser.era(), request, replies);
+            if (request.op == Opcode::join) {
+                join(client, request, replies);
+            } else {
+                data_.execute(client.id(), client.parser.era(), request, replies);
+            }
             deliver(replies);
         }
     } catch (const std::exception& error) {  // also bad_alloc: one client's trouble
@@ -238,9 +254,40 @@ void StoreServer::Impl::identified(ServerClient& client) {
     }
 }
 
+void StoreServer::Impl::join(ServerClient& client, const Request& request, Replies& replies) {
+    const auto claim = decode_claim(request.values.front());
+    if (!claim) throw UsageError{"store: a JOIN that is none"};
+    const auto refusal = claim_rank(client.id(), *claim);
+    auto& reply = replies.emplace_back(Reply{client.id(), {}}).bytes;
+    append_u8(reply, static_cast<std::uint8_t>(refusal ? JoinReply::refused : JoinReply::joined));
+    append_bytes(reply, refusal.value_or(""));
+    if (refusal) base::log_warn("store", *refusal);
+}
+
+// Who held the rank may have ended just now, and the news of it come after this claim.
+std::optional<std::string> StoreServer::Impl::claim_rank(ClientId client, const RankClaim& claim) {
+    auto refusal = claims_.join(client, claim);
+    if (!refusal) return refusal;
+    bool freed = false;
+    for (const ClientId other : claims_.connections_of(claim.rank)) {
+        if (!has_hung_up(other)) continue;
+        claims_.leave(other);
+        freed = true;
+    }
+    return freed ? claims_.join(client, claim) : refusal;
+}
+
+bool StoreServer::Impl::has_hung_up(ClientId client) {
+    auto* const found = find(client);
+    if (found == nullptr || found->finished || found->doomed) return true;
+    pollfd entry{found->fd(), POLLRDHUP, 0};
+    return ::poll(&entry, 1, 0) > 0;
+}
+
 void StoreServer::Impl::end_of_input(ServerClient& client) {
     client.finished = true;
     data_.forget(client.id());
+    claims_.leave(client.id());
     if (client.backlog() == 0) return doom(client, "");
     client.limit_drain_time();
 }
@@ -296,6 +343,7 @@ void StoreServer::Impl::settle() {
         if (!client->doomed) watch(*client);
         if (!client->doomed) continue;
         data_.forget(client->id());
+        claims_.leave(client->id());
         silent_.remove(client->id());
         clients_.erase(client->id());
     }
@@ -307,14 +355,14 @@ ServerClient* StoreServer::Impl::find(ClientId id) {
     return found == clients_.end() ? nullptr : &found->second;
 }
 
-StoreServer::StoreServer(base::UniqueFd listener)
-    : impl_(std::make_unique<Impl>(std::move(listener))) {}
+StoreServer::StoreServer(base::UniqueFd listener, StoreServerOptions options)
+    : impl_(std::make_unique<Impl>(std::move(listener), std::move(options))) {}
 StoreServer::~StoreServer() = default;
 StoreServer::StoreServer(StoreServer&& other) noexcept = default;
 StoreServer& StoreServer::operator=(StoreServer&& other) noexcept = default;
 std::uint16_t StoreServer::port() const { return impl_->port(); }
 int StoreServer::fd() const { return impl_->fd(); }
 void StoreServer::run_ready() { impl_->run_ready(); }
-void StoreServer::start_attempt(std::uint32_t attempt) { impl_->start_attempt(attempt); }
+void StoreServer::start_attempt(int attempt) { impl_->start_attempt(attempt); }
 
 }  // namespace ddp::store

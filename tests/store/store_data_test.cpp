@@ -86,17 +86,6 @@ TEST_F(StoreDataTest, AForgottenClientIsToldNothing) {
     EXPECT_TRUE(run(2, {.op = Opcode::set, .keys = {"k"}, .values = {"v"}}).empty());
 }
 
-TEST_F(StoreDataTest, ANewAttemptForgetsKeysQueuesWaitsAndWatches) {
-    run(1, {.op = Opcode::watch_key, .keys = {"k"}}, Era::legacy);
-    run(2, {.op = Opcode::wait, .keys = {"k"}});
-    run(3, {.op = Opcode::queue_push, .keys = {"q"}, .values = {"v"}});
-    run(3, {.op = Opcode::set, .keys = {"a"}, .values = {"v"}});
-    data.start_attempt(0);
-    EXPECT_TRUE(run(3, {.op = Opcode::set, .keys = {"k"}, .values = {"v"}}).empty());
-    EXPECT_EQ(only_reply(3, {.op = Opcode::check, .keys = {"q"}}), u8(1));
-    EXPECT_EQ(only_reply(3, {.op = Opcode::get_num_keys}), i64(1));
-}
-
 TEST_F(StoreDataTest, ABarrierThatIsOverLetsEveryoneThrough) {
     EXPECT_TRUE(run(1, {.op = Opcode::barrier, .keys = {"b"}, .number = 2}).empty());
     EXPECT_EQ(run(2, {.op = Opcode::barrier, .keys = {"b"}, .number = 2}).size(), 2U);
