@@ -90,7 +90,8 @@ Agent::Agent(AgentJob job, base::UniqueFd channel)
     events_.add(channel_.fd(), EPOLLIN, tag_of(Source::channel));
     events_.add(signals_.fd(), EPOLLIN, tag_of(Source::signals));
     if (job_.rendezvous.listener) {
-        store_.emplace(std::move(job_.rendezvous.listener));
+        store_.emplace(std::move(job_.rendezvous.listener),
+                       store::StoreLimits{.returns_memory = true});
         events_.add(store_->fd(), EPOLLIN, tag_of(Source::store));
     }
 }

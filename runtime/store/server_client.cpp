@@ -6,7 +6,7 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
-#include <cerrno>
+#include <utility>
 
 namespace ddp::store {
 namespace {
@@ -45,31 +45,16 @@ void ServerClient::limit_drain_time() {
     set_option(fd(), IPPROTO_TCP, TCP_USER_TIMEOUT, drain_milliseconds);
 }
 
-bool ServerClient::queue(std::string bytes) {
+bool ServerClient::queue(Reply reply) {
     if (backlog() > max_backlog_bytes) return false;
-    if (out_.empty()) {
-        out_ = std::move(bytes);
-    } else {
-        out_ += bytes;
-    }
+    outbox_.add(std::move(reply));
     return true;
 }
 
 bool ServerClient::flush() {
-    while (backlog() > 0) {
-        const auto count =
-            ::send(fd(), out_.data() + sent_, backlog(), MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (count >= 0) {
-            sent_ += static_cast<std::size_t>(count);
-        } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-            return true;
-        } else if (errno != EINTR) {
-            return false;
-        }
-    }
-    std::string{}.swap(out_);
-    sent_ = 0;
-    return true;
+    const auto sent = outbox_.send(fd());
+    blocked_ = sent == Outbox::Sent::some;
+    return sent != Outbox::Sent::lost;
 }
 
 }  // namespace ddp::store

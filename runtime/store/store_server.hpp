@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "base/unique_fd.hpp"
+#include "store/server_limits.hpp"
 
 namespace ddp::store {
 
@@ -15,7 +16,7 @@ class StoreServer {
 public:
     // A listening TCP socket, as from base::listen_tcp. Throws SystemError when epoll cannot be
     // had.
-    explicit StoreServer(base::UniqueFd listener);
+    explicit StoreServer(base::UniqueFd listener, StoreLimits limits = {});
     ~StoreServer();
     StoreServer(StoreServer&& other) noexcept;
     StoreServer& operator=(StoreServer&& other) noexcept;

@@ -19,7 +19,10 @@ namespace ddp::store_test {
 
 class DrivenServer {
 public:
-    store::StoreServer server{base::listen_tcp("127.0.0.1", 0)};
+    explicit DrivenServer(store::StoreLimits limits = {})
+        : server(base::listen_tcp("127.0.0.1", 0), limits) {}
+
+    store::StoreServer server;
 
     // Lets the server handle what is ready, if something becomes ready soon.
     void pump(int wait_ms = 0) {
