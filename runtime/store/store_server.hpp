@@ -11,10 +11,12 @@
 #include "base/unique_fd.hpp"
 #include "store/job_claims.hpp"
 #include "store/peer_check.hpp"
+#include "store/server_limits.hpp"
 
 namespace ddp::store {
 
 struct StoreServerOptions {
+    StoreLimits limits = {};
     PeerRule peers = {};
     std::optional<RankClaim> job = {};  // whose store it is; nothing: that of the first who joins
 };

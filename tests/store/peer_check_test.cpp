@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -51,6 +52,25 @@ public:
         Connection connection;
         connection.client = dial();
         connection.accepted = accept();
+        return connection;
+    }
+
+    // Others may listen on the client's port once it has closed.
+    Connection connect_with_reusable_port() const {
+        Connection connection;
+        connection.client.reset(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+        const int on = 1;
+        const int fd = connection.client.get();
+        sockaddr_in address{};
+        address.sin_family = AF_INET;
+        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        const auto* const generic = reinterpret_cast<const sockaddr*>(&address);
+        EXPECT_EQ(::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on), 0);
+        EXPECT_EQ(::bind(fd, generic, sizeof address), 0);
+        address.sin_port = htons(base::local_port(listener_.get()));
+        EXPECT_EQ(::connect(fd, generic, sizeof address), 0);
+        connection.accepted = accept();
+        ::setsockopt(connection.accepted.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
         return connection;
     }
 
@@ -191,11 +211,8 @@ TEST_P(PeerCheckBy, AStrangerThatHasClosedItsEndIsNotTakenForRoot) {
 // Where no connection is found the kernel shows who listens on the port.
 TEST_P(PeerCheckBy, AListenerOnTheStrangersPortIsNotTakenForIt) {
     const Listener listener;
-    Connection connection = listener.connect();
+    Connection connection = listener.connect_with_reusable_port();
     const std::uint16_t port = base::local_port(connection.client.get());
-    const int on = 1;
-    ::setsockopt(connection.client.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    ::setsockopt(connection.accepted.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     connection.client.reset();
     const base::UniqueFd on_its_port = base::listen_tcp("127.0.0.1", port);
     EXPECT_THAT(make().refusal(connection.accepted.get()).value_or(""),
