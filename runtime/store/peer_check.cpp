@@ -83,14 +83,17 @@ std::optional<std::string> PeerCheck::refusal(int connection) {
         return "refused " + peer_address(connection) +
                ": it is on another host, and all ranks are on this one";
     }
-    const bool known = owner->user == root || owner->user == own_user_;
-    if (known && owner->user != stands_for_many_) return std::nullopt;
-    if (descends(*owner)) return std::nullopt;
+    if (trusts(*owner)) return std::nullopt;
     return "refused " + peer_address(connection) + ": it belongs to uid " +
            std::to_string(owner->user) + ", which is neither root nor uid " +
            std::to_string(own_user_) +
            ", and to no process of this job; --store-peers=any (DDP_STORE_PEERS=any) serves "
            "everybody";
+}
+
+bool PeerCheck::trusts(const SocketOwner& owner) {
+    const bool known = owner.user == root || owner.user == own_user_;
+    return (known && owner.user != stands_for_many_) || descends(owner);
 }
 
 bool PeerCheck::belongs_to_job(int connection) {

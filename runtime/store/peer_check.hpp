@@ -35,6 +35,8 @@ public:
     std::optional<std::string> refusal(int connection);
     // Whether the process at the other end descends from this one.
     bool belongs_to_job(int connection);
+    // Whether a socket's owner is root, this user or a descendant of this process.
+    bool trusts(const SocketOwner& owner);
     // "uid 1001, pid 4711 (python3)": the other end, as far as it can be seen.
     std::string describe(int connection) const;
 

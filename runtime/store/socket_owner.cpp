@@ -291,6 +291,21 @@ std::optional<SocketOwner> SocketOwners::peer_of(int connection) const {
     return std::nullopt;
 }
 
+std::optional<SocketOwner> SocketOwners::listener_on(std::uint16_t port) {
+    std::array<char, 8> end{};
+    std::snprintf(end.data(), end.size(), ":%04X", port);
+    std::optional<SocketOwner> found;
+    for (const char* path : {proc_v4, proc_v6}) {
+        for_each_line(path, [&](const ProcLine& line) {
+            if (line.state != TCP_LISTEN || !line.local.ends_with(end.data())) return false;
+            found = line.owner;
+            return true;
+        });
+        if (found) break;
+    }
+    return found;
+}
+
 bool peer_is_on_this_host(int connection) {
     Endpoint there = end_of(connection, &::getpeername);
     Endpoint here = end_of(connection, &::getsockname);

@@ -6,6 +6,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -34,6 +35,8 @@ public:
     // Of the other end of this connected socket. Nothing when no such socket is on this host (in
     // this network namespace), or nobody has it any more.
     std::optional<SocketOwner> peer_of(int connection) const;
+    // Of the socket that listens on this port, at whatever address of this host; by /proc/net/tcp.
+    static std::optional<SocketOwner> listener_on(std::uint16_t port);
 
 private:
     Source source_;
