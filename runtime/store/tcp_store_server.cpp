@@ -3,12 +3,15 @@
 #include <ddp/error.hpp>
 #include <ddp/store.hpp>
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <string_view>
 #include <thread>
@@ -77,12 +80,38 @@ public:
     throw SystemError{error};
 }
 
+// The socket that the launcher holds the port with (DDP_STORE_FD=<fd>:<port>), if that is this one:
+// nobody can have come between.
+base::UniqueFd take_held_socket(std::uint16_t port) {
+    const char* const given = std::getenv("DDP_STORE_FD");
+    int fd = -1;
+    unsigned held_port = 0;
+    if (given == nullptr || std::sscanf(given, "%d:%u", &fd, &held_port) != 2) return {};
+    int type = 0;
+    socklen_t size = sizeof type;
+    const bool is_socket = fd > STDERR_FILENO && held_port == port &&
+                           ::getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0 &&
+                           type == SOCK_STREAM && base::local_port(fd) == port;
+    if (!is_socket) return {};
+    ::unsetenv("DDP_STORE_FD");  // it is used up
+    ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+    return base::UniqueFd{fd};
+}
+
+base::UniqueFd bind_and_listen(const MasterAddress& master) {
+    base::UniqueFd held = take_held_socket(master.port);
+    if (!held) return base::listen_tcp(master.host, master.port);
+    if (::listen(held.get(), SOMAXCONN) == 0) return held;
+    throw SystemError{"listen on port " + std::to_string(master.port) + ", which the launcher held",
+                      errno};
+}
+
 // On one host nothing but the loopback device reaches the socket, whatever MASTER_ADDR is. Best
 // effort (Linux 5.7): who comes from elsewhere is refused in any case.
 base::UniqueFd listen_as_rank_0(const MasterAddress& master, const store::RankClaim& rank_0,
                                 bool on_one_host, store::StorePeers peers) {
     try {
-        base::UniqueFd listener = base::listen_tcp(master.host, master.port);
+        base::UniqueFd listener = bind_and_listen(master);
         if (on_one_host) {
             ::setsockopt(listener.get(), SOL_SOCKET, SO_BINDTODEVICE, "lo", sizeof "lo");
         }

@@ -8,11 +8,13 @@
 #include <gtest/gtest.h>
 
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
+#include <cstdlib>
 
 #include "base/socket.hpp"
 #include "raw_client.hpp"
@@ -85,6 +87,24 @@ TEST(JobStore, APortThatSomethingElseHasIsASystemError) {
     } catch (const SystemError& error) {
         EXPECT_EQ(error.code(), EADDRINUSE);
     }
+}
+
+TEST(JobStore, RankZeroListensOnTheSocketThatTheLauncherHolds) {
+    const int held = ::socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in any{};
+    any.sin_family = AF_INET;
+    ASSERT_EQ(::bind(held, reinterpret_cast<const sockaddr*>(&any), sizeof any), 0);
+    const MasterAddress where{"127.0.0.1", base::local_port(held)};
+    const std::string handed = std::to_string(held) + ":" + std::to_string(where.port);
+    for (const std::string& wrong : {std::string("0:1"), std::to_string(held) + ":1"}) {
+        ::setenv("DDP_STORE_FD", wrong.c_str(), 1);
+        EXPECT_THROW(JobStoreServer(where, claim_of(0), true, StorePeers::same_user), SystemError)
+            << wrong;  // the port is bound without SO_REUSEADDR: nobody else gets it
+    }
+    ::setenv("DDP_STORE_FD", handed.c_str(), 1);
+    const JobStoreServer server(where, claim_of(0), true, StorePeers::same_user);
+    connect(where, claim_of(1))->set("k", "v");
+    EXPECT_EQ(std::getenv("DDP_STORE_FD"), nullptr);
 }
 
 // Its end may be news that comes after the claim.
