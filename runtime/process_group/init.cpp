@@ -59,13 +59,14 @@ ProcessGroup join(WorkerEnv me, std::shared_ptr<Store> store, const InitOptions&
 
 // Rank 0's store, where no agent serves one: until the process ends, as the port is the job's, and
 // another rank may be at its next group while this one still leaves the last.
-void serve_store(const WorkerEnv& me, const store::RankClaim& claim, store::StorePeers peers) {
+void serve_store(const MasterAddress& master, bool on_one_host, const store::RankClaim& claim,
+                 store::StorePeers peers) {
     static std::mutex mutex;
     static std::map<std::pair<std::string, std::uint16_t>, store::JobStoreServer> servers;
     const std::lock_guard lock(mutex);
-    const std::pair key(me.master->host, me.master->port);
+    const std::pair key(master.host, master.port);
     if (servers.contains(key)) return;
-    servers.emplace(key, store::JobStoreServer(*me.master, claim, me.on_one_host, peers));
+    servers.emplace(key, store::JobStoreServer(master, claim, on_one_host, peers));
 }
 
 // With another launcher's store (torchrun's) the port and who comes there are its business.
@@ -80,8 +81,11 @@ std::shared_ptr<Store> connect(const WorkerEnv& me, Store::Timeout timeout) {
                                       .world_size = me.world_size,
                                       .rank = me.rank,
                                       .by_mpi = me.source != WorkerEnvSource::torchrun});
-    if (!launchers && me.rank == 0) serve_store(me, claim, peers);
-    return store::connect_job_store(*me.master, claim,
+    // Where all ranks are on this host, nothing listens beyond it.
+    MasterAddress master = *me.master;
+    if (!launchers && me.on_one_host) master.host = "127.0.0.1";
+    if (!launchers && me.rank == 0) serve_store(master, me.on_one_host, claim, peers);
+    return store::connect_job_store(master, claim,
                                     launchers ? store::ServedBy::launcher : store::ServedBy::rank_0,
                                     peers, timeout);
 }

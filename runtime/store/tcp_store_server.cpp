@@ -106,16 +106,10 @@ base::UniqueFd bind_and_listen(const MasterAddress& master) {
                       errno};
 }
 
-// On one host nothing but the loopback device reaches the socket, whatever MASTER_ADDR is. Best
-// effort (Linux 5.7): who comes from elsewhere is refused in any case.
 base::UniqueFd listen_as_rank_0(const MasterAddress& master, const store::RankClaim& rank_0,
-                                bool on_one_host, store::StorePeers peers) {
+                                store::StorePeers peers) {
     try {
-        base::UniqueFd listener = bind_and_listen(master);
-        if (on_one_host) {
-            ::setsockopt(listener.get(), SOL_SOCKET, SO_BINDTODEVICE, "lo", sizeof "lo");
-        }
-        return listener;
+        return bind_and_listen(master);
     } catch (const SystemError& error) {
         if (error.code() == EADDRINUSE) throw_in_use(master, rank_0, peers, error);
         throw;
@@ -154,7 +148,7 @@ class JobStoreServer::Impl : public ServerThread {
 JobStoreServer::JobStoreServer(const MasterAddress& master, const RankClaim& rank_0,
                                bool on_one_host, StorePeers peers)
     : impl_(std::make_unique<Impl>(
-          listen_as_rank_0(master, rank_0, on_one_host, peers),
+          listen_as_rank_0(master, rank_0, peers),
           StoreServerOptions{.peers = {peers, !on_one_host}, .job = rank_0})) {}
 JobStoreServer::~JobStoreServer() = default;
 JobStoreServer::JobStoreServer(JobStoreServer&&) noexcept = default;
