@@ -32,12 +32,13 @@ constexpr milliseconds sweep_time{5000};
 
 }  // namespace
 
-Attempt::Attempt(const AgentJob& job, int number, const LogTree& logs, Channel& channel,
-                 Poller& events, Tags tags)
+Attempt::Attempt(const AgentJob& job, int number, const LogTree& tree, LogWriter& logs,
+                 Channel& channel, Poller& events, Tags tags)
     : job_(job),
       number_(number),
+      tree_(tree),
       logs_(logs),
-      error_files_(logs.wanted() ? logs.error_files(number) : error_files_in(job.error_folder)),
+      error_files_(tree.wanted() ? tree.error_files(number) : error_files_in(job.error_folder)),
       channel_(channel),
       events_(events),
       tags_(std::move(tags)),
@@ -54,10 +55,17 @@ Attempt::~Attempt() {
     }
 }
 
-void Attempt::start_workers(const rlimit& users_descriptor_limit) {
+void Attempt::prepare() {
     require_descriptors_for(job_.workers);
-    if (!logs_.wanted()) make_error_folder(job_.error_folder);
-    relay_.begin_attempt(job_.workers, number_);
+    if (tree_.wanted()) {
+        logs_.open(job_.workers, number_);
+    } else {
+        make_error_folder(job_.error_folder);
+    }
+    relay_.begin_attempt(job_.workers);
+}
+
+void Attempt::start_workers(const rlimit& users_descriptor_limit) {
     const base::UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
     if (!null) throw SystemError("open /dev/null", errno);
     if (job_.options.break_on_failure) ::setenv("DDP_BREAK_ON_FAILURE", "1", 1);
@@ -93,11 +101,25 @@ void Attempt::start_workers(const rlimit& users_descriptor_limit) {
 }
 
 void Attempt::request_stop(int signal, milliseconds grace) {
-    if (!stop_.active() && !swept_.complete) user_signal_ = signal;
+    if (may_be_stopped_from_outside()) {
+        user_signal_ = signal;
+        notice_.clear();
+    }
+    if (kill_leftovers_at_)
+        kill_leftovers_at_ = std::min(*kill_leftovers_at_, Clock::now() + grace);
     stop_.on_signal(signal, Clock::now(), grace);
 }
 
-void Attempt::kill_soon() { stop_.kill_now(Clock::now()); }
+void Attempt::kill_soon() {
+    if (kill_leftovers_at_) kill_leftovers_at_ = Clock::now();
+    stop_.kill_now(Clock::now());
+}
+
+void Attempt::hold_output(bool hold) {
+    if (hold == std::exchange(output_held_, hold)) return;
+    const std::uint32_t wanted = hold ? 0U : EPOLLIN;
+    events_.change(relay_.fd(), wanted, tags_.pipes);
+}
 
 void Attempt::kill_now() const {
     for (const Worker& worker : workers_) {
@@ -147,9 +169,37 @@ void Attempt::start_failure_stop(const Worker& failed) {
     if (all_ended() || job_.judge == contract::Judge::host) return;
     const auto rank = static_cast<std::uint32_t>(failed.local_rank);
     control_.header().abort_word.store(1 + rank, std::memory_order_release);
-    stop_.on_failure(Clock::now(), grace_);
+    if (stop_may_come_until()) {
+        stop_.on_likely_stop(Clock::now(), grace_);
+    } else {
+        stop_.on_failure(Clock::now(), grace_);
+    }
     notice_ = "rank " + std::to_string(failed.local_rank) +
               " failed; stopping the others: SIGTERM now, SIGKILL after " + base::to_string(grace_);
+}
+
+bool Attempt::may_be_stopped_from_outside() const {
+    if (user_signal_ != 0) return false;
+    return (!stop_.active() && !swept_.complete) || stop_may_come_until();
+}
+
+// By the kernel's word, or by a shell's.
+std::optional<Attempt::Time> Attempt::stop_may_come_until() const {
+    std::optional<Time> until;
+    for (const std::size_t index : order_) {
+        const Worker& worker = workers_[index];
+        const ExitStatus& end = *worker.ended;
+        if (end.ok() || worker.stopped_with != 0) continue;
+        const std::vector<int>& stops = job_.options.signals_to_handle;
+        const int signal = end.exit_code() - contract::exit_signal_base;
+        if (std::find(stops.begin(), stops.end(), signal) != stops.end()) {
+            const Time over = worker.ended_at + StopSequence::time_to_leave;
+            until = until ? std::max(*until, over) : over;
+        } else if (end.exit_code() != contract::exit_because_of_peer) {
+            return std::nullopt;
+        }
+    }
+    return until && Clock::now() < *until ? until : std::nullopt;
 }
 
 // Daemons and other orphans that ended are zombies of ours. A worker among them is left to its
@@ -166,6 +216,10 @@ void Attempt::note_children() {
             return w.running() && w.process.pid() == info.si_pid;
         });
         if (is_worker) return;
+        if (info.si_pid == logs_.pid()) {
+            logs_.reap();
+            continue;
+        }
         ::waitid(P_PID, static_cast<id_t>(info.si_pid), &info, WEXITED | WNOHANG);
     }
 }
@@ -181,16 +235,62 @@ std::optional<Attempt::Time> Attempt::wakes_at() const {
     return std::min(*stop, *progress);
 }
 
+SparedProcesses Attempt::spared() const {
+    SparedProcesses spared;
+    if (logs_.pid() != 0) spared.add(logs_.pid());
+    return spared;
+}
+
+std::optional<Attempt::Time> Attempt::end_leftovers(Time now) {
+    if (!has_children() || grace_.count() == 0) return std::nullopt;
+    const std::vector<Descendant> left = living_descendants(spared());
+    if (left.empty()) return std::nullopt;
+    if (!kill_leftovers_at_) {
+        ask_leftovers_at_ = now + std::min(StopSequence::time_to_leave, grace_);
+        kill_leftovers_at_ = stop_.kill_time(*ask_leftovers_at_, grace_);
+    }
+    if (now >= *kill_leftovers_at_) return std::nullopt;
+    if (now < *ask_leftovers_at_) return std::min(*ask_leftovers_at_, *kill_leftovers_at_);
+    if (!std::exchange(leftovers_asked_, true)) {
+        signal_descendants(left, SIGTERM);
+        signal_descendants(left, SIGCONT);
+        // Of a job that was stopped or failed nobody expects that something goes on.
+        if (all_fine()) {
+            channel_.send(NoticeMessage{"left running by the workers: " + describe(left) +
+                                        "; SIGTERM now, SIGKILL after " + base::to_string(grace_)});
+        }
+    }
+    return kill_leftovers_at_;
+}
+
 // What the workers leave behind may still write, also into the error files that tell whose fault
 // it was.
 void Attempt::sweep() {
     for (std::size_t i = 0; i < workers_.size(); ++i) note_end(i);
-    swept_ = sweep_descendants(base::Deadline::after(sweep_time));
+    swept_ = sweep_descendants(base::Deadline::after(sweep_time), spared());
     for (Worker& worker : workers_) {
         if (!worker.running()) continue;
         events_.remove(worker.process.pidfd());
         worker.swept = true;
     }
+}
+
+bool Attempt::all_fine() const {
+    return all_ended() && std::all_of(workers_.begin(), workers_.end(),
+                                      [](const Worker& worker) { return worker.ended->ok(); });
+}
+
+// The agent itself reads none there: the file system may hang.
+bool Attempt::copy_error_files() {
+    if (!tree_.wanted() || workers_.empty() || all_fine()) return false;
+    try {
+        make_error_folder(job_.error_folder);
+    } catch (const SystemError&) {
+        return false;  // no place for copies: then from where they lie
+    }
+    error_files_ = error_files_in(job_.error_folder);
+    logs_.copy_error_files(job_.workers, number_, job_.error_folder);
+    return true;
 }
 
 Outcome Attempt::outcome() const { return with_survivors(judge(end())); }
@@ -218,7 +318,7 @@ JobEnd Attempt::end() const {
             .user_signal = user_signal_,
             .error_files = error_files_,
             .exit_code = job_.options.exit_code,
-            .report_file = logs_.report_file(),
+            .report_file = tree_.report_file(),
             .attempt = 1 + number_,
             .attempts = 1 + job_.options.max_restarts,
             .oom_before = oom_before_,

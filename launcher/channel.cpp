@@ -47,6 +47,7 @@ struct Encoder {
         out.u32(static_cast<std::uint32_t>(m.restarts)).i64(m.step);
         out.i64(std::bit_cast<std::int64_t>(m.steps_per_second));
     }
+    void operator()(const NoticeMessage& m) { out.str(m.text); }
 };
 
 int take_int(base::PayloadReader& in) { return static_cast<int>(in.u32()); }
@@ -97,6 +98,8 @@ Message take_message(base::PayloadReader& in) {
             const std::int64_t step = in.i64();
             return StatusMessage{restarts, step, std::bit_cast<double>(in.i64())};
         }
+        case 9:
+            return NoticeMessage{in.str()};
     }
     throw UsageError("channel: unknown message");
 }

@@ -1,6 +1,6 @@
 // What front and agent say to each other, and the socket between them. Down: stop, kill, signal,
-// shown. Up: output, state, failure, done, status. Nothing else is shared. End of file is the
-// leash: each side takes it as the death of the other. Neither side ever blocks in send().
+// shown. Up: output, state, failure, done, status, notice. Nothing else is shared. End of file is
+// the leash: each side takes it as the death of the other. Neither side ever blocks in send().
 #pragma once
 
 #include "base/frame.hpp"
@@ -71,8 +71,14 @@ struct StatusMessage {
     bool operator==(const StatusMessage&) const = default;
 };
 
-using Message = std::variant<StopMessage, KillMessage, SignalMessage, OutputMessage, StateMessage,
-                             FailureMessage, DoneMessage, ShownMessage, StatusMessage>;
+// Up: as FailureMessage, but not a report of how the job ended.
+struct NoticeMessage {
+    std::string text;
+};
+
+using Message =
+    std::variant<StopMessage, KillMessage, SignalMessage, OutputMessage, StateMessage,
+                 FailureMessage, DoneMessage, ShownMessage, StatusMessage, NoticeMessage>;
 
 // The bytes of a message, without the frame around them. decode() throws UsageError on anything
 // that encode() does not make.

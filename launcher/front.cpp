@@ -1,5 +1,6 @@
 #include "launcher/front.hpp"
 
+#include "base/process_tree.hpp"
 #include "launcher/agent.hpp"
 #include "launcher/channel.hpp"
 #include "launcher/console.hpp"
@@ -46,10 +47,10 @@ AgentHandle hold_agent(pid_t pid, base::UniqueFd socket, base::UniqueFd messages
             LineCutter()};
 }
 
-// Those that ask the job to stop, and those that are passed on.
+// Those that ask the job to stop, those that are passed on, and the one that tells of children.
 std::vector<int> signals_of(const Options& options) {
     std::vector<int> signals = options.signals_to_handle;
-    signals.insert(signals.end(), {SIGUSR1, SIGUSR2});
+    signals.insert(signals.end(), {SIGUSR1, SIGUSR2, SIGCHLD});
     return signals;
 }
 
@@ -58,10 +59,10 @@ std::vector<int> signals_of(const Options& options) {
 int run_front(const Options& options, const JobPlan& plan, contract::HostLink& host) {
     prepare_signals();
     // Who was here before us (a shell that exec'ed us may leave children behind) is not ours to
-    // kill.
-    std::vector<pid_t> spared = children_of(::getpid());
+    // kill. As PID 1 we inherit others at any time.
+    const bool strangers = ::getpid() == 1 || !base::children_of(::getpid()).empty();
     Rendezvous rendezvous = make_rendezvous(options);
-    const ErrorFolder error_folder;
+    ErrorFolder error_folder;
     AgentJob job{.options = options,
                  .workers = plan.workers(),
                  .commands = plan.commands,
@@ -94,9 +95,11 @@ int run_front(const Options& options, const JobPlan& plan, contract::HostLink& h
     job.rendezvous = {};  // the agent's
     job.handed = {};
     Front front(hold_agent(job.agent.pid, std::move(sockets.front), std::move(messages.read_end)),
-                signals, options, std::move(spared), std::move(console), host);
+                signals, options, strangers ? Strangers::possible : Strangers::none,
+                std::move(console), host);
     front.give(plan.notices);
     const int exit_code = front.run();
+    if (front.gave_up()) error_folder.abandon();
     host.send(front.end(exit_code));
     return exit_code;
 }

@@ -89,6 +89,7 @@ std::optional<ProcessStat> stat_of(pid_t pid) {
     }
     ProcessStat stat;
     stat.name = text.substr(name + 1, after_name - name - 1);
+    stat.state = text[after_name + 2];
     std::string_view rest = std::string_view(text).substr(after_name + 4);
     stat.parent = next_number<pid_t>(rest);
     next_number<pid_t>(rest);

@@ -20,6 +20,7 @@ std::vector<std::string> names_in(const std::string& folder);
 
 // What /proc/<pid>/stat says of a process.
 struct ProcessStat {
+    char state = '?';  // as ps shows it: Z a zombie, D in a call that nothing interrupts
     pid_t parent = 0;
     pid_t session = 0;
     std::uint64_t started = 0;  // in clock ticks since the host's start: tells users of a pid apart

@@ -22,7 +22,8 @@ std::vector<Message> one_of_each() {
             FailureMessage{"rank 1 failed\nbadly"},
             DoneMessage{139},
             ShownMessage{Stream::err, 3, 70000},
-            StatusMessage{2, 1'000'000'000'000, 12.5}};
+            StatusMessage{2, 1'000'000'000'000, 12.5},
+            NoticeMessage{"3 lines are missing"}};
 }
 
 std::vector<std::string> encoded(const std::vector<Message>& messages) {

@@ -77,6 +77,18 @@ int many_lines(const Words& words) {
     return 0;
 }
 
+// Prints "ready"; at SIGUSR1 COUNT lines on stdout.
+int lines_at_signal(const Words& words) {
+    sigset_t usr1;
+    sigemptyset(&usr1);
+    sigaddset(&usr1, SIGUSR1);
+    ::sigprocmask(SIG_BLOCK, &usr1, nullptr);
+    say_ready();
+    while (::sigwaitinfo(&usr1, nullptr) != SIGUSR1) {
+    }
+    return many_lines({words.at(0), "out"});
+}
+
 int print_bytes(const Words& words) {
     const std::string text(static_cast<std::size_t>(word_as_int(words, 0)), 'x');
     return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() ? 0 : 1;
@@ -197,6 +209,7 @@ int main(int argc, char** argv) {
         {"print_env", print_env},
         {"print_arguments", print_arguments},
         {"many_lines", many_lines},
+        {"lines_at_signal", lines_at_signal},
         {"print_bytes", print_bytes},
         {"show_surroundings", show_surroundings},
         {"print_signals", print_signals},
