@@ -78,7 +78,7 @@ std::shared_ptr<shm::SharedRegion> meet_in_region(const GroupContext& group,
     }
     const std::string address = published.substr(newline + 1);
     if (address.empty()) throw UsageError("has no region to open: rank 0 could not make it");
-    return shm::SharedRegion::open(address, deadline);
+    return shm::SharedRegion::open(address, group.me.world_size, deadline);
 }
 
 std::string why_not(const std::exception& error) {
