@@ -3,6 +3,7 @@
 // used. Other users are played by children that change theirs (as root), user namespaces and
 // containers also by a kernel that says what it is told to.
 #include "backends/shm/shm_backend.hpp"
+#include "backends/standings.hpp"
 
 #include <ddp/error.hpp>
 
@@ -615,6 +616,30 @@ TEST(SharedAllocations, StayWhileTheyAreHeldWhateverTheCountSays) {
     const auto own = ranks.add(made, page);
     made->released() = 2;
     EXPECT_NE(ranks.locate(own.get(), 1).allocation, 0U);
+}
+
+using ddp::backends::Standing;
+using ddp::backends::Wish;
+
+TEST(Standing, IsTheSameAfterATrip) {
+    const Standing one{{ddp::Backend::gloo, ddp::backends::GpuState::usable}, "host/id", "why", ""};
+    const Standing copy = Standing::decode(one.encode());
+    EXPECT_EQ(copy.wish.encode(), one.wish.encode());
+    EXPECT_EQ(copy.host + "|" + copy.shm_refusal + "|" + copy.other_refusal, "host/id|why|");
+}
+
+TEST(Standing, IsRefusedWhenNoRankSaysIt) {
+    for (const char* const text : {"", "1", "1\n", "1\n\n", "x\na\nb\nc", "-1\na\nb\nc",
+                                   "4\na\nb\nc", "768\na\nb\nc", "99999999999\na\nb\nc"}) {
+        EXPECT_THROW(Standing::decode(text), ddp::UsageError) << text;
+    }
+    EXPECT_THROW(Wish::decode(UINT32_MAX), ddp::UsageError);
+}
+
+TEST(Standing, BringsNoTerminalSequencesAndNoFloodIntoMessages) {
+    const Standing one = Standing::decode("1\nhost\n\x1b[2J" + std::string(100'000, 'x') + "\n");
+    EXPECT_EQ(one.shm_refusal.find('\x1b'), std::string::npos);
+    EXPECT_LT(one.shm_refusal.size(), 2'000U);
 }
 
 // The largest count that two ranks can agree on is more than either has.
