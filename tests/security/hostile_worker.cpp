@@ -3,7 +3,8 @@
 //
 //   scribble SEED CODE         random bytes, 8 at a time, at every offset of its control page's
 //                              file, again and again for a second
-//   scribble_at OFFSET SEED CODE  8 of them there, which stay for a second
+//   scribble_at OFFSET SEED CODE    8 of them there, which stay for a second
+//   scribble_once OFFSET SEED CODE  8 of them there, and the end at once
 //   deep DEPTH CODE            an error file of so many nested lists
 //   long BYTES CODE            an error file that long, sparse, that begins as a real one
 //   held BYTES CODE            an error file with a message that long; after SIGUSR1 it stops
@@ -71,11 +72,15 @@ void scribble(unsigned seed) {
     } while (Clock::now() < end);
 }
 
-void scribble_at(std::size_t offset, unsigned seed) {
+void scribble_once(std::size_t offset, unsigned seed) {
     const Memory memory = control_memory();
     std::mt19937_64 random(seed);
     if (offset + 8 > memory.size) std::exit(cannot);
     write_number(memory, offset, random());
+}
+
+void scribble_at(std::size_t offset, unsigned seed) {
+    scribble_once(offset, seed);
     const auto end = Clock::now() + time_to_be_looked_at;
     while (Clock::now() < end) ::usleep(1000);
 }
@@ -134,6 +139,8 @@ int main(int argc, char** argv) {
         scribble(static_cast<unsigned>(number));
     } else if (verb == "scribble_at") {
         scribble_at(number, static_cast<unsigned>(std::stoul(words.at(2))));
+    } else if (verb == "scribble_once") {
+        scribble_once(number, static_cast<unsigned>(std::stoul(words.at(2))));
     } else if (verb == "deep") {
         write_deep(number);
     } else if (verb == "long") {

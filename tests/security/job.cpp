@@ -13,6 +13,7 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr const char* setpriv = "/usr/bin/setpriv";
+constexpr const char* prlimit = "/usr/bin/prlimit";
 
 Launch::Words as_user(uid_t user) {
     const std::string id = std::to_string(user);
@@ -35,7 +36,9 @@ const TemporaryFolder& opened(const TemporaryFolder& folder) {
 Job::Job(const JobSettings& settings)
     : settings_(settings),
       launch_(given_to(settings.user, opened(folder_)), words(),
-              {.program = settings.user == 0 ? "" : setpriv}) {
+              {.program = settings.user != 0                ? setpriv
+                          : !settings.address_space.empty() ? prlimit
+                                                            : ""}) {
     opened(gates_);
 }
 
@@ -44,6 +47,8 @@ Launch::Words Job::words() const {
     if (settings_.user != 0) {
         words = as_user(settings_.user);
         words.emplace_back(DDP_LAUNCH);
+    } else if (!settings_.address_space.empty()) {
+        words = {"--as=" + settings_.address_space, DDP_LAUNCH};
     }
     words.push_back("--nproc-per-node=" + std::to_string(settings_.ranks));
     words.insert(words.end(), settings_.options.begin(), settings_.options.end());

@@ -20,6 +20,7 @@ struct JobSettings {
     Launch::Words options = {};         // of ddp-launch, beside the number of ranks
     Launch::Words before_program = {};  // as setpriv, for the workers
     uid_t user = 0;                     // of the launcher
+    std::string address_space = {};     // of each of its processes: a number of bytes, or any
 };
 
 class Job {
