@@ -1,4 +1,4 @@
-// What clients that are served can make the agent keep: four ways to fill its memory with many
+// What clients that are served can make the agent keep: five ways to fill its memory with many
 // connections. Beside the map's content it stays within 64 MiB, and the job computes right.
 #include "security/job.hpp"
 #include "security/requests.hpp"
@@ -28,6 +28,7 @@ using store_test::u8;
 constexpr std::size_t mib = std::size_t{1} << 20;
 constexpr std::size_t value_bytes = 8 * mib;
 constexpr std::size_t allowance = 64 * mib;  // beside the map
+const std::string known_client = hello + u8(13) + store_test::u32(1);
 constexpr int connections = 20;
 constexpr int soak_connections = 200;
 
@@ -116,7 +117,7 @@ protected:
             for (;;) ::pause();  // with all connections open
         });
         const auto deadline = base::Deadline::after(2 * patience);
-        while (!*done && !deadline.passed()) job.launch().wait(milliseconds{20});
+        while (!*done && filler.runs() && !deadline.passed()) job.launch().wait(milliseconds{20});
         EXPECT_TRUE(*done);
         const std::size_t peak = memory_of(*agent, "VmHWM");
         std::printf("%d connections: %zu MiB before, %zu MiB at most\n", count, before / mib,
@@ -133,7 +134,7 @@ protected:
     // One large value, and many who ask for it seven times over and read nothing.
     static void ask_for_much(std::uint16_t port, int count) {
         Friend(port).set("/k", std::string(value_bytes, 'x'));
-        std::string ask = hello + u8(10) + u64(7);
+        std::string ask = known_client + u8(10) + u64(7);
         for (int i = 0; i < 7; ++i) ask += str("/k");
         kept_open(port, count).send({ask});
         Friend(port).keys();  // comes to its turn after them
@@ -141,7 +142,14 @@ protected:
 
     // A first request that never ends: of eight items, seven.
     static void never_finish(std::uint16_t port, int count) {
-        const std::string begin = hello + u8(11) + u64(8);
+        send_all_but_the_end(port, count, hello);
+    }
+    // The same of clients that have asked something before.
+    static void never_finish_the_second(std::uint16_t port, int count) {
+        send_all_but_the_end(port, count, known_client);
+    }
+    static void send_all_but_the_end(std::uint16_t port, int count, const std::string& before) {
+        const std::string begin = before + u8(11) + u64(8);
         const std::string item = str("/k") + str(std::string(value_bytes, 'x'));
         std::vector<std::string_view> texts(7, item);
         texts.insert(texts.begin(), begin);
@@ -162,7 +170,7 @@ protected:
         constexpr int parts = 80;
         constexpr int keys_a_part = 100;
         constexpr std::size_t key_bytes = 7900;
-        std::vector<std::string> parts_of_it{hello + u8(6) + u64(parts * keys_a_part)};
+        std::vector<std::string> parts_of_it{known_client + u8(6) + u64(parts * keys_a_part)};
         for (int part = 0; part < parts; ++part) {
             std::string& text = parts_of_it.emplace_back();
             for (int i = 0; i < keys_a_part; ++i) {
@@ -179,6 +187,9 @@ protected:
 
 TEST_F(Memory, IsBoundedWhereRepliesAreNotRead) { fill(connections, value_bytes, ask_for_much); }
 TEST_F(Memory, IsBoundedWhereRequestsDoNotEnd) { fill(connections, 0, never_finish); }
+TEST_F(Memory, IsBoundedWhereSecondRequestsDoNotEnd) {
+    fill(connections, 0, never_finish_the_second);
+}
 TEST_F(Memory, IsBoundedWhereManyWatchALargeKey) { fill(connections, value_bytes, watch); }
 TEST_F(Memory, IsBoundedWhereManyWaitForManyKeys) { fill(connections, 0, wait_for_much); }
 
@@ -186,6 +197,9 @@ TEST_F(Memory, SoakIsBoundedWhereRepliesAreNotRead) {
     fill(soak_connections, value_bytes, ask_for_much);
 }
 TEST_F(Memory, SoakIsBoundedWhereRequestsDoNotEnd) { fill(soak_connections, 0, never_finish); }
+TEST_F(Memory, SoakIsBoundedWhereSecondRequestsDoNotEnd) {
+    fill(soak_connections, 0, never_finish_the_second);
+}
 TEST_F(Memory, SoakIsBoundedWhereManyWatchALargeKey) { fill(soak_connections, value_bytes, watch); }
 TEST_F(Memory, SoakIsBoundedWhereManyWaitForManyKeys) { fill(soak_connections, 0, wait_for_much); }
 

@@ -172,15 +172,19 @@ int connect_to(std::uint16_t port) {
 Friend::Friend(std::uint16_t port) : fd_(connect_to(port)) {
     if (fd_ < 0) throw std::runtime_error("friend: nobody listens at " + std::to_string(port));
     send(hello);
+    ping();  // as clients do: who has not yet asked anything may not say much
 }
 
 Friend::~Friend() { ::close(fd_); }
 
 void Friend::set(const std::string& key, const std::string& value) {
     send(u8(store_test::modern.set) + str(key) + str(value));
+    ping();  // so that it is there when this returns
+}
+
+void Friend::ping() {
     const std::string nonce = u32(7);
-    const int ping = 13;
-    send(u8(ping) + nonce);
+    send(u8(13) + nonce);
     if (receive(nonce.size()) != nonce) throw std::runtime_error("friend: another echo");
 }
 

@@ -46,6 +46,7 @@ public:
     std::vector<std::string> keys();
 
 private:
+    void ping();
     void send(const std::string& bytes);
     std::string receive(std::size_t count);
     std::uint64_t receive_number();

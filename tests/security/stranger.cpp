@@ -41,18 +41,19 @@ Stranger::Stranger(uid_t user, const std::function<void()>& act) : pid_(::fork()
     ::_exit(0);
 }
 
+bool Stranger::runs() {
+    int status = 0;
+    if (pid_ > 0 && ::waitpid(pid_, &status, WNOHANG) == pid_) {
+        pid_ = -1;
+        ended_well_ = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    }
+    return pid_ > 0;
+}
+
 bool Stranger::wait(std::chrono::milliseconds at_most) {
     const auto deadline = base::Deadline::after(at_most);
-    int status = 0;
-    do {
-        const pid_t ended = ::waitpid(pid_, &status, WNOHANG);
-        if (ended != 0) {
-            pid_ = -1;
-            return ended > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0;
-        }
-        ::poll(nullptr, 0, 1);
-    } while (!deadline.passed());
-    return false;
+    while (runs() && !deadline.passed()) ::poll(nullptr, 0, 1);
+    return ended_well_;
 }
 
 Stranger::~Stranger() {

@@ -55,11 +55,14 @@ public:
     Stranger(const Stranger&) = delete;
     Stranger& operator=(const Stranger&) = delete;
 
+    // It has not come to its end, good or bad.
+    bool runs();
     // Whether it has come to its end by itself.
     bool wait(std::chrono::milliseconds at_most = patience);
 
 private:
-    pid_t pid_;
+    pid_t pid_;  // -1: it has ended
+    bool ended_well_ = false;
 };
 
 }  // namespace ddp::security_test
