@@ -53,6 +53,7 @@ private:
     };
     bool leash_held() const { return channel_.open(); }
 
+    void serve_store();
     int run_attempts();
     std::optional<int> run_attempt(int number);
     std::optional<Problem> supervise(Attempt& attempt);
@@ -89,10 +90,6 @@ Agent::Agent(AgentJob job, base::UniqueFd channel)
                  .same_failure_window = job_.options.same_failure_window}) {
     events_.add(channel_.fd(), EPOLLIN, tag_of(Source::channel));
     events_.add(signals_.fd(), EPOLLIN, tag_of(Source::signals));
-    if (job_.rendezvous.listener) {
-        store_.emplace(std::move(job_.rendezvous.listener));
-        events_.add(store_->fd(), EPOLLIN, tag_of(Source::store));
-    }
 }
 
 int Agent::run() {
@@ -102,9 +99,25 @@ int Agent::run() {
     return exit_code;
 }
 
+// In the namespaces that the workers get, too, so that users have the numbers that they have there.
+void Agent::serve_store() {
+    if (!job_.rendezvous.listener) return;
+    // What torchrun calls each job is a name of none (worker_env.hpp).
+    const std::string& id = job_.options.run_id;
+    const bool any = job_.options.store_peers == StorePeers::any;
+    store_.emplace(
+        std::move(job_.rendezvous.listener),
+        store::StoreServerOptions{
+            .limits = {.map_bytes = job_.options.store_bytes, .returns_memory = true},
+            .peers = {any ? store::StorePeers::any : store::StorePeers::same_user},
+            .job = store::RankClaim{.job = id == "none" ? "" : id, .world_size = job_.workers}});
+    events_.add(store_->fd(), EPOLLIN, tag_of(Source::store));
+}
+
 int Agent::run_attempts() {
     try {
         finish_containment(job_.agent);
+        serve_store();
     } catch (const std::exception& error) {
         channel_.send(FailureMessage{error.what()});
         return contract::exit_error;
@@ -187,7 +200,7 @@ std::optional<int> Agent::prepare_restart(const Attempt& failed, milliseconds de
         return outcome.exit_code;
     }
     // First, since connections may have taken all descriptors.
-    if (store_) store_->start_attempt(static_cast<std::uint32_t>(restarts_.restarts()));
+    if (store_) store_->start_attempt(restarts_.restarts());
     remove_error_folder(job_.error_folder);
     return std::nullopt;
 }

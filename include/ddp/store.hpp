@@ -51,7 +51,7 @@ public:
     // Whether the key was there.
     virtual bool delete_key(const std::string& key) = 0;
     virtual void append(const std::string& key, const std::string& value) = 0;
-    // Waits for all keys, as get. At most 64 MiB in all; multi_set takes at most half of that.
+    // Waits for all keys, as get. At most 64 MiB in all; multi_set takes at most 16 MiB.
     StoreValues multi_get(const StoreKeys& keys) { return multi_get(keys, timeout()); }
     virtual StoreValues multi_get(const StoreKeys&, Timeout) = 0;
     virtual void multi_set(const StoreKeys&, const StoreValues&) = 0;

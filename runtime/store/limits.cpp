@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::size_t shown_key_bytes = 100;
 constexpr std::size_t shown_keys = 10;
+constexpr std::size_t string_bytes = 64;  // as the server counts a string beside its bytes
 
 std::string printable(const std::string& key) {
     std::string text = key.substr(0, shown_key_bytes);
@@ -38,7 +39,7 @@ void check_keys(const StoreKeys& keys) {
     std::size_t bytes = 0;
     for (const auto& key : keys) {
         check_key(key);
-        bytes += key.size() + 2 * sizeof(std::uint64_t);
+        bytes += key.size() + string_bytes;
     }
     if (bytes > max_request_bytes / 2) {
         throw UsageError{"store: the keys of one call have more than " +
@@ -62,12 +63,12 @@ void check_pairs(const StoreKeys& keys, const StoreValues& values) {
     std::size_t bytes = 0;
     for (std::size_t i = 0; i < keys.size(); ++i) {
         check_value_bytes(keys[i], values[i].size());
-        bytes += values[i].size();
+        bytes += keys[i].size() + values[i].size() + 2 * string_bytes;
     }
     if (bytes > max_request_bytes / 2) {
-        throw UsageError{"store: the values of one multi_set have " + std::to_string(bytes) +
-                         " bytes; at most " + std::to_string(max_request_bytes / 2) +
-                         " are allowed; use several calls"};
+        throw UsageError{"store: the keys and values of one multi_set have " +
+                         std::to_string(bytes) + " bytes; at most " +
+                         std::to_string(max_request_bytes / 2) + " are allowed; use several calls"};
     }
 }
 

@@ -4,9 +4,13 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 
-#include <cerrno>
+#include <utility>
+
+#include "base/socket.hpp"
 
 namespace ddp::store {
 namespace {
@@ -37,7 +41,7 @@ Newcomer accept_newcomer(int listener) {
                                 SOCK_NONBLOCK | SOCK_CLOEXEC)};
     if (!fd) return {};
     set_option(fd.get(), IPPROTO_TCP, TCP_NODELAY, 1);
-    set_option(fd.get(), SOL_SOCKET, SO_KEEPALIVE, 1);
+    base::keep_alive(fd.get());
     return {std::move(fd), address_of(peer)};
 }
 
@@ -45,31 +49,33 @@ void ServerClient::limit_drain_time() {
     set_option(fd(), IPPROTO_TCP, TCP_USER_TIMEOUT, drain_milliseconds);
 }
 
-bool ServerClient::queue(std::string bytes) {
+bool ServerClient::watch(int epoll) {
+    std::uint32_t events = 0;
+    if (!paused() && !waits_for_room && !finished) events |= EPOLLIN;
+    if (backlog() > 0) events |= EPOLLOUT;
+    if (events == events_) return true;
+    epoll_event event{};
+    event.events = events;
+    event.data.u64 = id_;
+    events_ = events;
+    return ::epoll_ctl(epoll, EPOLL_CTL_MOD, fd(), &event) == 0;
+}
+
+bool ServerClient::has_hung_up() const {
+    pollfd entry{fd(), POLLRDHUP, 0};
+    return ::poll(&entry, 1, 0) > 0;
+}
+
+bool ServerClient::queue(Reply reply) {
     if (backlog() > max_backlog_bytes) return false;
-    if (out_.empty()) {
-        out_ = std::move(bytes);
-    } else {
-        out_ += bytes;
-    }
+    outbox_.add(std::move(reply));
     return true;
 }
 
 bool ServerClient::flush() {
-    while (backlog() > 0) {
-        const auto count =
-            ::send(fd(), out_.data() + sent_, backlog(), MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (count >= 0) {
-            sent_ += static_cast<std::size_t>(count);
-        } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-            return true;
-        } else if (errno != EINTR) {
-            return false;
-        }
-    }
-    std::string{}.swap(out_);
-    sent_ = 0;
-    return true;
+    const auto sent = outbox_.send(fd());
+    blocked_ = sent == Outbox::Sent::some;
+    return sent != Outbox::Sent::lost;
 }
 
 }  // namespace ddp::store

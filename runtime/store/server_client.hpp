@@ -1,18 +1,21 @@
 // ServerClient: one connection as the server sees it: what it has sent so far, what it is still
-// owed, and what epoll watches for it. Invariant: `out` is empty whenever nothing is owed.
+// owed, and what epoll watches for it.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "base/unique_fd.hpp"
-#include "store/store_data.hpp"
+#include "store/outbox.hpp"
+#include "store/server_limits.hpp"
 #include "store/wire.hpp"
 
 namespace ddp::store {
 
-inline constexpr std::size_t pause_backlog_bytes = std::size_t{1} << 20;
+// Small replies are sent together.
+inline constexpr std::size_t gathered_bytes = std::size_t{4} << 10;
 inline constexpr std::size_t max_backlog_bytes = std::size_t{32} << 20;
 
 struct Newcomer {
@@ -31,26 +34,36 @@ public:
     const std::string& address() const { return peer_.address; }
 
     RequestParser parser{};
-    std::uint32_t events = 0;  // what epoll watches now
-    bool identified = false;   // has sent a whole request
-    bool finished = false;     // has closed its sending side: only owed replies are left
-    bool doomed = false;       // to be closed at the end of this event
+    std::optional<Request> pending{};  // whole; waits until there is memory for its reply
+    bool identified = false;           // has sent a whole request
+    bool finished = false;             // has closed its sending side: only owed replies are left
+    bool doomed = false;               // to be closed at the end of this event
+    bool waits_for_room = false;       // in ClientMemory
+    std::size_t charged_request = 0;   // to its account, as of now
+    std::size_t charged_reply = 0;
 
     // False when it already owes too much reading.
-    bool queue(std::string bytes);
+    bool queue(Reply reply);
     // Sends what the kernel takes. False when the connection is lost.
     bool flush();
-    std::size_t backlog() const { return out_.size() - sent_; }
-    // Its requests wait until it has read more of its replies.
-    bool paused() const { return backlog() > pause_backlog_bytes; }
+    std::size_t backlog() const { return outbox_.bytes(); }
+    const Outbox& outbox() const { return outbox_; }
+    // Its requests wait until it has read its replies.
+    bool paused() const { return blocked_ || backlog() > gathered_bytes; }
+    void drop_replies() { outbox_ = Outbox{}; }
+    // Lets epoll watch what its state asks for. False when that fails.
+    bool watch(int epoll);
+    // Whether its process has closed the connection, also when that has not been looked at yet.
+    bool has_hung_up() const;
     // From now on the kernel ends the connection when its replies are left unread for 10 s.
     void limit_drain_time();
 
 private:
     ClientId id_;
     Newcomer peer_;
-    std::string out_;
-    std::size_t sent_ = 0;  // bytes of out_
+    Outbox outbox_;
+    std::uint32_t events_ = 0;  // what epoll watches now
+    bool blocked_ = false;      // the kernel has not taken all that it was given
 };
 
 }  // namespace ddp::store

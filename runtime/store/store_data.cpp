@@ -6,15 +6,31 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
+#include <utility>
 
 namespace ddp::store {
 namespace {
 
 constexpr std::size_t queue_item_bytes = 64;  // what a queued value costs beside its bytes
+// A value below the first is copied into a reply, and one below the second into a small reply.
+constexpr std::size_t always_copied = 64;
+constexpr std::size_t copied_bytes = 1024;
+constexpr std::size_t small_reply_bytes = std::size_t{64} << 10;
+constexpr std::size_t shared_piece_bytes = 64;
+constexpr std::size_t few_keys = 60;  // their values make a small reply, whatever they are
+// Who left and owns less than this part of the map is not remembered by name.
+constexpr std::size_t remembered_part = 1024;
+constexpr std::size_t described_owners = 16;
 
 std::uint8_t wire(auto reply) { return static_cast<std::uint8_t>(reply); }
 
 }  // namespace
+
+StoreData::StoreData(StoreLimits limits, ClientHooks hooks)
+    : limits_(limits),
+      hooks_(std::move(hooks)),
+      budget_(limits.working_bytes, hooks_.belongs_to_job) {}
 
 StoreData::Handler StoreData::handler_of(Opcode op) {
     static constexpr std::array<Handler, opcode_count> handlers{
@@ -38,272 +54,304 @@ StoreData::Handler StoreData::handler_of(Opcode op) {
         &StoreData::list_keys,
         &StoreData::barrier,
         &StoreData::watch_key,
-        &StoreData::is_attempt,
+        nullptr,  // join: the server's
     };
     return handlers[static_cast<std::size_t>(op)];
 }
 
-void StoreData::execute(ClientId client, Era era, const Request& request, Replies& replies) {
+void StoreData::execute(ClientId client, Era era, Request request, Replies& replies) {
     const auto handler = handler_of(request.op);
     if (handler == nullptr) throw UsageError{"store: VALIDATE may only come first"};
     (this->*handler)(Call{client, era, request, replies});
 }
 
-void StoreData::forget(ClientId client) {
-    end_wait(client);
-    if (const auto watches = watches_.extract(client); !watches.empty()) {
-        remove_from(watchers_, watches.mapped(), client);
+std::size_t StoreData::reply_bytes(const Request& request) const {
+    std::size_t bytes = 0;
+    if (request.op == Opcode::multi_get && request.keys.size() > few_keys) {
+        for (const auto& key : request.keys) {
+            const auto* held = map_.find(key);
+            const auto size = held == nullptr ? 0 : held->size();
+            const bool may_be_copied = size < copied_bytes;
+            bytes += sizeof(std::uint64_t) +
+                     (may_be_copied ? std::max(size, shared_piece_bytes) : shared_piece_bytes);
+        }
+    } else if (request.op == Opcode::list_keys) {
+        bytes = map_.key_bytes() + (map_.size() + 1) * sizeof(std::uint64_t);
+    } else if (request.op == Opcode::queue_pop) {
+        const auto queue = queues_.find(request.keys.front());
+        if (queue != queues_.end()) bytes = queue->second.values.front().size();
     }
+    if (bytes > max_owned_reply_bytes) {
+        throw UsageError{"store: a reply of over " + std::to_string(max_owned_reply_bytes >> 20) +
+                         " MiB"};
+    }
+    return bytes;
 }
 
-void StoreData::start_attempt(std::uint32_t attempt) {
-    *this = StoreData{};
-    attempt_ = attempt;
+void StoreData::forget(ClientId client) {
+    interests_.end(client);
+    budget_.forget(client);
+    const auto& owners = map_.bytes_by_owner();
+    const auto owned = owners.find(client);
+    if (owned == owners.end() || owned->second < limits_.map_bytes / remembered_part) return;
+    std::erase_if(departed_, [&](const auto& who) { return !owners.contains(who.first); });
+    if (hooks_.describe) departed_[client] = hooks_.describe(client);
+}
+
+void StoreData::clear() {
+    interests_.clear();
+    budget_.clear();
+    orphans_ = {};
+    map_.clear();
+    queues_.clear();
+    queue_bytes_ = 0;
+    departed_.clear();
 }
 
 // Stores a value and tells those who wait for it or watch it.
-void StoreData::store(const std::string& key, const std::string& value, Replies& replies) {
-    if (watchers_.contains(key)) {
-        const auto* held = map_.find(key);
-        tell_watchers(key,
-                      {.event = held == nullptr ? WatchEvent::created : WatchEvent::updated,
-                       .before = held == nullptr ? std::string{} : *held,
-                       .after = value},
-                      replies);
+void StoreData::store(const Call& call, const std::string& key, std::string value) {
+    if (!interests_.is_watched(key)) {
+        let_go(map_.set(key, std::move(value), call.client));
+    } else {
+        auto before = map_.share(key);
+        map_.set(key, std::move(value), call.client);
+        interests_.tell_watchers(key,
+                                 {.event = before ? WatchEvent::updated : WatchEvent::created,
+                                  .before = before,
+                                  .after = map_.share(key)},
+                                 call.replies);
+        let_go(std::move(before));
     }
-    map_.set(key, value);
-    wake_all(key, replies);
+    interests_.wake_all(key, call.replies);
 }
 
-void StoreData::require_room(const Request& request) const {
+// A value that the map no longer holds is counted as long as replies do.
+void StoreData::let_go(SharedValue value) {
+    if (value.use_count() > 1) orphans_.add(value);
+}
+
+void StoreData::require_room(const Call& call) {
     auto bytes = map_.bytes() + queue_bytes_;
-    for (const auto& key : request.keys) bytes += key.size();
-    for (const auto& value : request.values) bytes += value.size();
-    if (bytes > max_store_bytes) {
-        throw UsageError{"store: full, more than " + std::to_string(max_store_bytes) + " bytes"};
+    for (const auto& key : call.request.keys) bytes += key.size() + StoreMap::entry_bytes;
+    for (const auto& value : call.request.values) bytes += value.size();
+    const auto for_others = limits_.map_bytes - limits_.map_bytes / 8;
+    if (bytes <= for_others) return;
+    const bool is_rank = budget_.is_rank(call.client);
+    if (is_rank && bytes <= limits_.map_bytes) return;
+    throw UsageError{"store: full, more than " +
+                     std::to_string(is_rank ? limits_.map_bytes : for_others) + " bytes" +
+                     who_filled_it()};
+}
+
+// Several connections of one client are one, as far as the description tells. Only the largest
+// owners are described: describing costs system calls.
+std::string StoreData::who_filled_it() const {
+    using Owner = std::pair<std::size_t, ClientId>;
+    std::vector<Owner> owners;
+    for (const auto& [client, bytes] : map_.bytes_by_owner()) owners.emplace_back(bytes, client);
+    for (const auto& [key, queue] : queues_) {
+        owners.emplace_back(queue.bytes, queue.owner);
     }
+    const auto described = std::min(owners.size(), described_owners);
+    std::partial_sort(owners.begin(), owners.begin() + static_cast<std::ptrdiff_t>(described),
+                      owners.end(), std::greater<>{});
+    std::unordered_map<std::string, std::size_t> bytes_of;
+    for (std::size_t i = 0; i < described; ++i) {
+        const auto client = owners[i].second;
+        const auto gone = departed_.find(client);
+        const auto who = gone != departed_.end() ? gone->second
+                         : hooks_.describe       ? hooks_.describe(client)
+                                                 : "connection " + std::to_string(client);
+        bytes_of[who] += owners[i].first;
+    }
+    const auto most = std::max_element(
+        bytes_of.begin(), bytes_of.end(),
+        [](const auto& left, const auto& right) { return left.second < right.second; });
+    if (most == bytes_of.end()) return "";
+    return "; most of it, " + std::to_string(most->second) + " bytes, was set by " + most->first;
 }
 
 void StoreData::set(const Call& call) {
-    require_room(call.request);
-    store(call.key(), call.request.values.front(), call.replies);
+    require_room(call);
+    store(call, call.key(), std::move(call.request.values.front()));
 }
 
 void StoreData::multi_set(const Call& call) {
-    require_room(call.request);
+    require_room(call);
     for (std::size_t i = 0; i < call.request.keys.size(); ++i) {
-        store(call.request.keys[i], call.request.values[i], call.replies);
+        store(call, call.request.keys[i], std::move(call.request.values[i]));
     }
 }
 
 void StoreData::compare_set(const Call& call) {
-    require_room(call.request);
-    const auto& desired = call.request.values[1];
-    auto swap = compare_and_swap(map_.find(call.key()), call.request.values[0], desired);
-    append_bytes(call.reply(), swap.returned);
-    if (swap.stores) store(call.key(), desired, call.replies);
+    require_room(call);
+    const auto& expected = call.request.values[0];
+    auto& desired = call.request.values[1];
+    const auto* held = map_.find(call.key());
+    const bool stores = held == nullptr ? expected.empty() : *held == expected;
+    if (held == nullptr && !stores) {
+        append_bytes(call.reply().bytes, expected);
+        return;
+    }
+    if (!stores) return append_value(call.reply(), call.key());
+    // The reply comes before what waiters and watchers are told, and shows the value in its place.
+    call.reply();
+    const auto at = call.replies.size() - 1;
+    store(call, call.key(), std::move(desired));
+    append_value(call.replies[at], call.key());
+}
+
+// Copies a small value into the reply and shares a large one.
+void StoreData::append_value(Reply& reply, const std::string& key) const {
+    const auto* held = map_.find(key);
+    if (held == nullptr) return append_u64(reply.bytes, 0);
+    const auto size = held->size();
+    append_u64(reply.bytes, size);
+    const bool copies =
+        size < always_copied || (size < copied_bytes && reply.bytes.size() < small_reply_bytes);
+    if (copies) {
+        reply.bytes += *held;
+    } else {
+        reply.share(map_.share(key));
+    }
 }
 
 void StoreData::get(const Call& call) {
-    std::string values;
+    Reply values{call.client, {}};
+    std::size_t size = 0;
     for (const auto& key : call.request.keys) {
         const auto* held = map_.find(key);
         if (held == nullptr && call.era == Era::legacy) {
             throw UsageError{"store: get of a key that is not there"};
         }
-        append_bytes(values, held == nullptr ? std::string_view{} : std::string_view{*held});
-        if (values.size() > max_reply_bytes) throw UsageError{"store: a reply of over 64 MiB"};
+        size += sizeof(std::uint64_t) + (held == nullptr ? 0 : held->size());
+        if (size > max_reply_bytes) throw UsageError{"store: a reply of over 64 MiB"};
+        append_value(values, key);
     }
-    call.reply() = std::move(values);
+    call.replies.push_back(std::move(values));
 }
 
 void StoreData::add(const Call& call) {
-    require_room(call.request);
+    require_room(call);
     const auto sum = sum_with(map_.find(call.key()), call.request.number, call.key());
-    append_i64(call.reply(), sum);
-    store(call.key(), std::to_string(sum), call.replies);
+    append_i64(call.reply().bytes, sum);
+    store(call, call.key(), std::to_string(sum));
 }
 
 void StoreData::check(const Call& call) {
     const auto& keys = call.request.keys;
     const bool all = std::all_of(keys.begin(), keys.end(),
                                  [this](const std::string& key) { return present(key); });
-    append_u8(call.reply(), wire(all ? CheckReply::ready : CheckReply::not_ready));
+    append_u8(call.reply().bytes, wire(all ? CheckReply::ready : CheckReply::not_ready));
 }
 
 void StoreData::wait(const Call& call) {
-    StoreKeys absent;
-    for (const auto& key : call.request.keys) {
-        if (!present(key)) absent.push_back(key);
-    }
-    end_wait(call.client);
+    auto& absent = call.request.keys;
+    std::erase_if(absent, [this](const std::string& key) { return present(key); });
+    interests_.end_wait(call.client);
     if (absent.empty()) {
-        append_u8(call.reply(), wire(WaitReply::stop_waiting));
+        append_u8(call.reply().bytes, wire(WaitReply::stop_waiting));
     } else {
-        start_wait(call.client, std::move(absent));
+        interests_.start_wait(call.client, std::move(absent));
     }
 }
 
 void StoreData::get_num_keys(const Call& call) {
-    append_i64(call.reply(), static_cast<std::int64_t>(map_.size()));
+    append_i64(call.reply().bytes, static_cast<std::int64_t>(map_.size()));
 }
 
 void StoreData::delete_key(const Call& call) {
-    if (const auto* held = map_.find(call.key()); held != nullptr) {
-        tell_watchers(call.key(), {WatchEvent::deleted, *held, {}}, call.replies);
-    }
-    append_i64(call.reply(), map_.erase(call.key()) ? 1 : 0);
+    auto value = map_.take(call.key());
+    if (value)
+        interests_.tell_watchers(call.key(), {WatchEvent::deleted, value, nullptr}, call.replies);
+    append_i64(call.reply().bytes, value ? 1 : 0);
+    let_go(std::move(value));
 }
 
 void StoreData::append(const Call& call) {
-    require_room(call.request);
+    require_room(call);
     const auto& piece = call.request.values.front();
     const bool is_new = map_.find(call.key()) == nullptr;
-    map_.append(call.key(), piece);
-    tell_watchers(call.key(), {is_new ? WatchEvent::created : WatchEvent::appended, {}, piece},
-                  call.replies);
-    wake_all(call.key(), call.replies);
+    let_go(map_.append(call.key(), piece, call.client));
+    if (interests_.is_watched(call.key())) {
+        const auto event = is_new ? WatchEvent::created : WatchEvent::appended;
+        auto told = std::make_shared<Value>(piece);
+        interests_.tell_watchers(call.key(), {event, nullptr, told}, call.replies);
+        let_go(std::move(told));
+    }
+    interests_.wake_all(call.key(), call.replies);
 }
 
 void StoreData::cancel_wait(const Call& call) {
-    end_wait(call.client);
-    append_u8(call.reply(), wire(WaitReply::wait_canceled));
+    interests_.end_wait(call.client);
+    append_u8(call.reply().bytes, wire(WaitReply::wait_canceled));
 }
 
 void StoreData::ping(const Call& call) {
-    append_u32(call.reply(), static_cast<std::uint32_t>(call.request.number));
-}
-
-void StoreData::is_attempt(const Call& call) {
-    const bool same = static_cast<std::uint32_t>(call.request.number) == attempt_;
-    append_u8(call.reply(), wire(same ? AttemptReply::same : AttemptReply::another));
-    append_u32(call.replies.back().bytes, attempt_);
+    append_u32(call.reply().bytes, static_cast<std::uint32_t>(call.request.number));
 }
 
 void StoreData::queue_push(const Call& call) {
-    require_room(call.request);
-    const auto& value = call.request.values.front();
+    require_room(call);
+    auto& value = call.request.values.front();
     const auto [queue, is_new] = queues_.try_emplace(call.key());
-    if (is_new) queue_bytes_ += call.key().size() + queue_item_bytes;
-    queue->second.push_back(value);
+    if (is_new) queue_bytes_ += call.key().size() + StoreMap::entry_bytes;
     queue_bytes_ += value.size() + queue_item_bytes;
-    wake_one(call.key(), call.replies);
+    queue->second.bytes += value.size() + queue_item_bytes;
+    queue->second.owner = call.client;
+    queue->second.values.push_back(std::move(value));
+    interests_.wake_one(call.key(), call.replies);
 }
 
 void StoreData::queue_pop(const Call& call) {
     const auto queue = queues_.find(call.key());
-    auto& reply = call.reply();
+    auto& reply = call.reply().bytes;
     if (queue == queues_.end()) return append_i64(reply, 0);
-    append_i64(reply, static_cast<std::int64_t>(queue->second.size()));
-    append_bytes(reply, queue->second.front());
-    queue_bytes_ -= queue->second.front().size() + queue_item_bytes;
-    queue->second.pop_front();
-    if (queue->second.empty()) {
-        queue_bytes_ -= queue->first.size() + queue_item_bytes;
+    auto& values = queue->second.values;
+    append_i64(reply, static_cast<std::int64_t>(values.size()));
+    append_bytes(reply, values.front());
+    queue_bytes_ -= values.front().size() + queue_item_bytes;
+    queue->second.bytes -= values.front().size() + queue_item_bytes;
+    values.pop_front();
+    if (values.empty()) {
+        queue_bytes_ -= queue->first.size() + StoreMap::entry_bytes;
         queues_.erase(queue);
     }
 }
 
 void StoreData::queue_len(const Call& call) {
     const auto queue = queues_.find(call.key());
-    const auto length = queue == queues_.end() ? std::size_t{0} : queue->second.size();
-    append_i64(call.reply(), static_cast<std::int64_t>(length));
+    const auto length = queue == queues_.end() ? std::size_t{0} : queue->second.values.size();
+    append_i64(call.reply().bytes, static_cast<std::int64_t>(length));
 }
 
 void StoreData::list_keys(const Call& call) {
-    std::string list;
+    auto& list = call.reply().bytes;
+    list.reserve(map_.key_bytes() + (map_.size() + 1) * sizeof(std::uint64_t));
     append_i64(list, static_cast<std::int64_t>(map_.size()));
-    for (const auto& key : map_.keys()) {
-        append_bytes(list, key);
-        if (list.size() > max_reply_bytes) throw UsageError{"store: a reply of over 64 MiB"};
-    }
-    call.reply() = std::move(list);
+    map_.each_key([&list](const std::string& key) { append_bytes(list, key); });
 }
 
 void StoreData::barrier(const Call& call) {
-    require_room(call.request);
-    const auto arrived = map_.add(call.key(), 1);
+    require_room(call);
+    const auto arrived = sum_with(map_.find(call.key()), 1, call.key());
+    let_go(map_.set(call.key(), std::to_string(arrived), call.client));
     if (arrived >= call.request.number) {
-        wake_all(call.key(), call.replies);
-        append_u8(call.reply(), wire(WaitReply::stop_waiting));
+        interests_.wake_all(call.key(), call.replies);
+        append_u8(call.reply().bytes, wire(WaitReply::stop_waiting));
     } else {
-        end_wait(call.client);
-        start_wait(call.client, {call.key()});
+        interests_.end_wait(call.client);
+        interests_.start_wait(call.client, {call.key()});
     }
 }
 
 void StoreData::watch_key(const Call& call) {
-    auto& watched = watches_[call.client];
-    if (std::find(watched.begin(), watched.end(), call.key()) == watched.end()) {
-        if (watched.size() == max_watches_per_client) throw UsageError{"store: too many watches"};
-        watched.push_back(call.key());
-        watchers_[call.key()].push_back(call.client);
-    }
-    append_u8(call.reply(), wire(WatchEvent::registered));
+    interests_.watch(call.client, call.key());
+    append_u8(call.reply().bytes, wire(WatchEvent::registered));
 }
 
 bool StoreData::present(const std::string& key) const {
     return map_.find(key) != nullptr || queues_.contains(key);
-}
-
-void StoreData::start_wait(ClientId client, StoreKeys keys) {
-    for (const auto& key : keys) waiters_[key].push_back(client);
-    const auto missing = keys.size();
-    waits_.insert_or_assign(client, Wait{std::move(keys), missing});
-}
-
-void StoreData::end_wait(ClientId client) {
-    if (const auto wait = waits_.extract(client); !wait.empty()) {
-        remove_from(waiters_, wait.mapped().keys, client);
-    }
-}
-
-bool StoreData::count_down(ClientId client, Replies& replies) {
-    const auto wait = waits_.find(client);
-    if (--wait->second.missing > 0) return false;
-    waits_.erase(wait);
-    append_u8(replies.emplace_back(Reply{client, {}}).bytes, wire(WaitReply::stop_waiting));
-    return true;
-}
-
-void StoreData::wake_all(const std::string& key, Replies& replies) {
-    const auto waiting = waiters_.extract(key);
-    if (waiting.empty()) return;
-    for (const auto client : waiting.mapped()) count_down(client, replies);
-}
-
-void StoreData::wake_one(const std::string& key, Replies& replies) {
-    const auto waiting = waiters_.find(key);
-    if (waiting == waiters_.end()) return;
-    auto& clients = waiting->second;
-    bool woken = false;
-    while (!woken && !clients.empty()) {
-        const auto client = clients.front();
-        clients.erase(clients.begin());
-        woken = count_down(client, replies);
-    }
-    if (clients.empty()) waiters_.erase(waiting);
-}
-
-void StoreData::tell_watchers(const std::string& key, const Change& change,
-                              Replies& replies) const {
-    const auto watching = watchers_.find(key);
-    if (watching == watchers_.end()) return;
-    std::string event;
-    append_u8(event, wire(change.event));
-    append_bytes(event, key);
-    append_bytes(event, change.before);
-    append_bytes(event, change.after);
-    for (const auto client : watching->second) replies.push_back({client, event});
-}
-
-void StoreData::remove_from(ClientLists& lists, const StoreKeys& keys, ClientId client) {
-    for (const auto& key : keys) {
-        const auto list = lists.find(key);
-        if (list == lists.end()) continue;
-        std::erase(list->second, client);
-        if (list->second.empty()) lists.erase(list);
-    }
 }
 
 }  // namespace ddp::store

@@ -11,42 +11,53 @@
 #include <unordered_map>
 #include <vector>
 
+#include "store/interests.hpp"
+#include "store/memory_budget.hpp"
+#include "store/orphans.hpp"
+#include "store/reply.hpp"
+#include "store/server_limits.hpp"
 #include "store/store_map.hpp"
 #include "store/wire.hpp"
 
 namespace ddp::store {
 
-inline constexpr std::size_t max_store_bytes = std::size_t{256} << 20;
-inline constexpr std::size_t max_reply_bytes = std::size_t{64} << 20;
-inline constexpr std::size_t max_watches_per_client = 1024;
-
-using ClientId = std::uint64_t;
-
-struct Reply {
-    ClientId to;
-    std::string bytes;
-};
-using Replies = std::vector<Reply>;
-
 class StoreData {
 public:
+    explicit StoreData(StoreLimits limits = {}, ClientHooks hooks = {});
+    StoreData(const StoreData&) = delete;
+    StoreData& operator=(const StoreData&) = delete;
+
     // Carries out one request of `client`, whose connection speaks `era`. Appends the replies that
     // it causes, for this client and for those it wakes. Throws UsageError when it cannot be
     // carried out: close the client.
-    void execute(ClientId client, Era era, const Request& request, Replies& replies);
-    // The client has left: its waits and watches end.
+    void execute(ClientId client, Era era, Request request, Replies& replies);
+    // What the reply will cost beside values that it shares with the map; roughly, not less. Throws
+    // UsageError when that is more than a reply may cost.
+    std::size_t reply_bytes(const Request& request) const;
+    // The client sends nothing more: its waits and watches end.
+    void end_interests(ClientId client) { interests_.end(client); }
+    // The client has left.
     void forget(ClientId client);
-    // Forgets everything; from now on this attempt's clients come.
-    void start_attempt(std::uint32_t attempt);
+    // Forgets everything.
+    void clear();
+
+    // Of all clients, also for what their connections use.
+    MemoryBudget& budget() { return budget_; }
+    // Values that only replies hold.
+    Orphans& orphans() { return orphans_; }
+    // All that is counted, the map included.
+    std::size_t held_bytes() const {
+        return map_.bytes() + queue_bytes_ + budget_.used() + orphans_.bytes();
+    }
 
 private:
     struct Call {
         ClientId client;
         Era era;
-        const Request& request;
+        Request& request;
         Replies& replies;
         const std::string& key() const { return request.keys.front(); }
-        std::string& reply() const { return replies.emplace_back(Reply{client, {}}).bytes; }
+        Reply& reply() const { return replies.emplace_back(Reply{client, {}}); }
     };
     using Handler = void (StoreData::*)(const Call&);
     static Handler handler_of(Opcode op);
@@ -63,7 +74,6 @@ private:
     void multi_set(const Call&);
     void cancel_wait(const Call&);
     void ping(const Call&);
-    void is_attempt(const Call&);
     void queue_push(const Call&);
     void queue_pop(const Call&);
     void queue_len(const Call&);
@@ -71,37 +81,28 @@ private:
     void barrier(const Call&);
     void watch_key(const Call&);
 
-    void store(const std::string& key, const std::string& value, Replies& replies);
-    void require_room(const Request& request) const;
+    void store(const Call& call, const std::string& key, std::string value);
+    void require_room(const Call& call);
+    std::string who_filled_it() const;
+    void append_value(Reply& reply, const std::string& key) const;
+    void let_go(SharedValue value);
     bool present(const std::string& key) const;
-    void start_wait(ClientId client, StoreKeys keys);
-    void end_wait(ClientId client);
-    bool count_down(ClientId client, Replies& replies);  // true: the client was woken
-    void wake_all(const std::string& key, Replies& replies);
-    void wake_one(const std::string& key, Replies& replies);
 
-    struct Change {
-        WatchEvent event;
-        std::string before;
-        std::string after;
+    struct Queue {
+        std::deque<std::string> values{};  // never empty
+        std::size_t bytes = 0;             // of the values
+        ClientId owner = 0;                // the last one that pushed
     };
-    void tell_watchers(const std::string& key, const Change& change, Replies& replies) const;
-
-    using ClientLists = std::unordered_map<std::string, std::vector<ClientId>>;
-    static void remove_from(ClientLists& lists, const StoreKeys& keys, ClientId client);
-
-    struct Wait {
-        StoreKeys keys;       // those that were missing when it began
-        std::size_t missing;  // how many of them have not come since
-    };
-    std::uint32_t attempt_ = 0;
+    StoreLimits limits_;
+    ClientHooks hooks_;
+    MemoryBudget budget_;
     StoreMap map_;
-    std::unordered_map<std::string, std::deque<std::string>> queues_;  // none of them empty
+    Orphans orphans_;
+    std::unordered_map<std::string, Queue> queues_;
     std::size_t queue_bytes_ = 0;
-    std::unordered_map<ClientId, Wait> waits_;
-    ClientLists waiters_;  // of a key
-    std::unordered_map<ClientId, StoreKeys> watches_;
-    ClientLists watchers_;  // of a key
+    Interests interests_{budget_, orphans_};
+    // Of clients that have left and whose entries are most of a map: who they were.
+    std::unordered_map<ClientId, std::string> departed_;
 };
 
 }  // namespace ddp::store

@@ -1,13 +1,13 @@
-// One table says what follows each opcode; encoding, scanning and decoding all walk it. Scanning
-// finds a request's end and can stop at any byte and go on later, so that a client that sends byte
-// by byte costs no more than one that sends at once. Invariant: decode() runs only on bytes that
-// scan() has accepted.
+// One table says what follows each opcode; encoding and decoding both walk it. Decoding can stop at
+// any byte and go on later, so that a client that sends byte by byte costs no more than one that
+// sends at once. Invariant: between two calls `raw_` holds what next() has not looked at, and of
+// what it has looked at at most the first bytes of a number.
 #include "store/wire.hpp"
 
 #include <ddp/error.hpp>
 
+#include <algorithm>
 #include <array>
-#include <span>
 
 namespace ddp::store {
 namespace {
@@ -36,7 +36,7 @@ constexpr std::array<Fields, opcode_count> fields_of{{
     {},                                        // list_keys
     {Field::key, Field::number64},             // barrier
     {Field::key},                              // watch_key
-    {Field::number32},                         // attempt
+    {Field::value},                            // join
 }};
 
 constexpr std::array legacy_opcodes{
@@ -45,12 +45,12 @@ constexpr std::array legacy_opcodes{
     Opcode::multi_get, Opcode::multi_set,    Opcode::cancel_wait};
 
 constexpr std::size_t last_modern_opcode = static_cast<std::size_t>(Opcode::barrier);
-constexpr std::uint8_t attempt_on_wire = 64;  // far from what PyTorch may add
+constexpr std::uint8_t join_on_wire = 64;  // far from what PyTorch may add
 
 const Fields& fields(Opcode op) { return fields_of[static_cast<std::size_t>(op)]; }
 
 std::uint8_t wire_opcode(Opcode op, Era era) {
-    if (era == Era::modern && op == Opcode::attempt) return attempt_on_wire;
+    if (era == Era::modern && op == Opcode::join) return join_on_wire;
     if (era == Era::modern && op != Opcode::watch_key) return static_cast<std::uint8_t>(op);
     for (std::size_t i = 0; era == Era::legacy && i < legacy_opcodes.size(); ++i) {
         if (legacy_opcodes[i] == op) return static_cast<std::uint8_t>(i);
@@ -73,17 +73,6 @@ Number read_number(std::string_view bytes) {
         number |= static_cast<Number>(static_cast<unsigned char>(bytes[i])) << (8 * i);
     }
     return number;
-}
-
-std::string_view take(std::string_view& bytes, std::size_t count) {
-    const auto taken = bytes.substr(0, count);
-    bytes.remove_prefix(count);
-    return taken;
-}
-
-std::uint64_t take_u64(std::string_view& bytes) { return read_u64(take(bytes, 8)); }
-std::string take_string(std::string_view& bytes) {
-    return std::string{take(bytes, take_u64(bytes))};
 }
 
 }  // namespace
@@ -137,31 +126,58 @@ std::string encode_request(const Request& request, Era era) {
     return out;
 }
 
+std::size_t cost_of(const Request& request) {
+    std::size_t cost = 0;
+    for (const auto& key : request.keys) cost += key.size() + string_overhead;
+    for (const auto& value : request.values) cost += value.size() + string_overhead;
+    return cost;
+}
+
 void RequestParser::feed(std::string_view bytes) {
-    if (begin_ > 0 && begin_ >= buffer_.size() / 2) {
-        buffer_.erase(0, begin_);
+    if (begin_ > 0) {
+        raw_.erase(0, begin_);
         begin_ = 0;
     }
-    buffer_.append(bytes);
+    raw_.append(bytes);
+    received_ += bytes.size();
 }
 
 RequestParser::Status RequestParser::next(Request& request) {
     if (!refusal_.empty()) return Status::refused;
-    if (era_ == Era::undecided) {
-        if (const auto status = identify(); status != Status::request) return status;
+    auto status = Status::request;
+    if (era_ == Era::undecided) status = identify();
+    if (status == Status::request && !begun_) status = start();
+    while (status == Status::request && field_ < fields(partial_.op).size() &&
+           fields(partial_.op)[field_] != Field::none) {
+        status = take_field();
+        if (status == Status::request) ++field_;
     }
-    if (scanned_ == 0) {
-        if (const auto status = start(); status != Status::request) return status;
+    if (status == Status::request) {
+        request = std::move(partial_);
+        partial_ = Request{};
+        begun_ = false;
+        is_first_ = false;
+        room_ = free_room;
     }
-    if (const auto status = scan(); status != Status::request) return status;
-    decode(request);
-    begin_ += scanned_;
-    scanned_ = 0;
-    if (begin_ == buffer_.size()) {
-        std::string{}.swap(buffer_);  // gives a large request's memory back
-        begin_ = 0;
-    }
-    return Status::request;
+    if (status == Status::incomplete || !has_unread()) drop_used();
+    return status;
+}
+
+// Gives the memory back of what has been used up.
+void RequestParser::drop_used() {
+    raw_ = std::string{unread()};
+    begin_ = 0;
+}
+
+bool RequestParser::wants_more_later() const {
+    if (!begun_ || field_ >= fields(partial_.op).size()) return false;
+    const auto field = fields(partial_.op)[field_];
+    return field == Field::keys || field == Field::pairs;
+}
+
+std::size_t RequestParser::held_bytes() const {
+    const auto request = begun_ ? std::max(cost_, allowed_room()) : 0;
+    return request + unread_bytes();
 }
 
 // Decides the numbering from the first bytes and, in the newer one, consumes VALIDATE.
@@ -188,122 +204,130 @@ RequestParser::Status RequestParser::start() {
     const auto number = static_cast<std::size_t>(static_cast<unsigned char>(unread()[0]));
     if (era_ == Era::legacy) {
         if (number >= legacy_opcodes.size()) return refuse("unknown operation");
-        op_ = legacy_opcodes[number];
-    } else if (number == attempt_on_wire) {
-        op_ = Opcode::attempt;
+        partial_.op = legacy_opcodes[number];
+    } else if (number == join_on_wire) {
+        partial_.op = Opcode::join;
     } else {
         if (number == 0 || number > last_modern_opcode) return refuse("unknown operation");
-        op_ = static_cast<Opcode>(number);
+        partial_.op = static_cast<Opcode>(number);
     }
-    scanned_ = 1;
+    begun_ = true;
     field_ = 0;
-    items_left_ = 0;
+    counted_ = false;
+    size_ = 1;
+    cost_ = 0;
+    ++begin_;
     return Status::request;
 }
 
-RequestParser::Status RequestParser::scan() {
-    while (true) {
-        if (items_left_ > 0) {
-            const bool is_value = fields(op_)[field_] == Field::pairs && items_left_ % 2 == 1;
-            const auto status = scan_string(is_value ? max_value_bytes : max_key_bytes);
-            if (status != Status::request) return status;
-            if (--items_left_ == 0) ++field_;
-            continue;
-        }
-        if (field_ == fields(op_).size() || fields(op_)[field_] == Field::none) {
-            return Status::request;
-        }
-        if (const auto status = scan_field(); status != Status::request) return status;
-        if (items_left_ == 0) ++field_;
-    }
-}
-
-RequestParser::Status RequestParser::scan_field() {
-    switch (fields(op_)[field_]) {
+RequestParser::Status RequestParser::take_field() {
+    const auto take_number = [this](std::size_t bytes) {
+        if (unread().size() < bytes) return Status::incomplete;
+        partial_.number = bytes == sizeof(std::uint32_t)
+                              ? std::int64_t{read_u32(unread())}
+                              : static_cast<std::int64_t>(read_u64(unread()));
+        begin_ += bytes;
+        return Status::request;
+    };
+    switch (fields(partial_.op)[field_]) {
         case Field::none:
             return Status::request;
         case Field::key:
-            return scan_string(max_key_bytes);
+            return take_string(partial_.keys, max_key_bytes);
         case Field::value:
-            return scan_string(max_value_bytes);
+            return take_string(partial_.values, max_value_bytes);
         case Field::number32:
-            return need(sizeof(std::uint32_t));
+            return take_number(sizeof(std::uint32_t));
         case Field::number64:
-            return need(sizeof(std::int64_t));
+            return take_number(sizeof(std::uint64_t));
         case Field::keys:
-            return scan_count(1);
         case Field::pairs:
-            return scan_count(2);
+            return take_list();
     }
     return refuse("unknown operation");
 }
 
-RequestParser::Status RequestParser::scan_string(std::size_t limit) {
-    const auto rest = unread().substr(scanned_);
-    if (rest.size() < sizeof(std::uint64_t)) return Status::incomplete;
-    const auto length = read_u64(rest);
+RequestParser::Status RequestParser::take_list() {
+    const bool is_pairs = fields(partial_.op)[field_] == Field::pairs;
+    if (!counted_) {
+        if (unread().size() < sizeof(std::uint64_t)) return Status::incomplete;
+        const auto count = read_u64(unread());
+        if (count > max_keys_per_request) {
+            return refuse(std::to_string(count) + " keys where at most " +
+                          std::to_string(max_keys_per_request) + " are allowed");
+        }
+        begin_ += sizeof(std::uint64_t);
+        size_ += sizeof(std::uint64_t);
+        items_left_ = count * (is_pairs ? 2 : 1);
+        counted_ = true;
+    }
+    for (; items_left_ > 0; --items_left_) {
+        const bool is_value = is_pairs && items_left_ % 2 == 1;
+        const auto status = is_value ? take_string(partial_.values, max_value_bytes)
+                                     : take_string(partial_.keys, max_key_bytes);
+        if (status != Status::request) return status;
+    }
+    return Status::request;
+}
+
+RequestParser::Status RequestParser::take_string(std::vector<std::string>& list,
+                                                 std::size_t limit) {
+    if (!announced_) {
+        if (const auto status = announce(list, limit); status != Status::request) return status;
+    }
+    auto& text = list.back();
+    const auto piece = unread().substr(0, *announced_ - text.size());
+    text.append(piece);
+    begin_ += piece.size();
+    if (text.size() < *announced_) return Status::incomplete;
+    announced_.reset();
+    return Status::request;
+}
+
+// A string's length: believed only within all limits, and with room for it.
+RequestParser::Status RequestParser::announce(std::vector<std::string>& list, std::size_t limit) {
+    if (unread().size() < sizeof(std::uint64_t)) return Status::incomplete;
+    const auto length = read_u64(unread());
     if (length > limit) {
         return refuse("a length of " + std::to_string(length) + " where at most " +
                       std::to_string(limit) + " is allowed");
     }
-    return need(sizeof(std::uint64_t) + length);
-}
-
-RequestParser::Status RequestParser::scan_count(std::size_t items_per_entry) {
-    const auto rest = unread().substr(scanned_);
-    if (rest.size() < sizeof(std::uint64_t)) return Status::incomplete;
-    const auto count = read_u64(rest);
-    if (count > max_keys_per_request) {
-        return refuse(std::to_string(count) + " keys where at most " +
-                      std::to_string(max_keys_per_request) + " are allowed");
+    const auto size = size_ + sizeof(std::uint64_t) + length;
+    if (is_first_ && size > max_first_request_bytes) {
+        return refuse("a first request of more than " + std::to_string(max_first_request_bytes) +
+                      " bytes");
     }
-    items_left_ = count * items_per_entry;
-    return need(sizeof(std::uint64_t));
-}
-
-// Steps over bytes once they are all there.
-RequestParser::Status RequestParser::need(std::size_t bytes) {
-    if (scanned_ + bytes > max_request_bytes) return refuse("a request of more than 64 MiB");
-    if (unread().size() - scanned_ < bytes) return Status::incomplete;
-    scanned_ += bytes;
+    const auto cost = cost_ + length + string_overhead;
+    if (cost > max_request_bytes) {
+        return refuse("a request of more than " + std::to_string(max_request_bytes >> 20) + " MiB");
+    }
+    if (cost > room_) {
+        const bool is_expected_value = partial_.op == Opcode::compare_set && field_ == 1;
+        wanted_room_ = is_expected_value ? cost + max_value_bytes + string_overhead : cost;
+        if (wants_more_later()) {  // in steps, not string by string
+            constexpr std::size_t step = std::size_t{1} << 20;
+            wanted_room_ = std::min((cost + step - 1) / step * step, max_request_bytes);
+        }
+        return Status::needs_room;
+    }
+    size_ = size;
+    cost_ = cost;
+    begin_ += sizeof(std::uint64_t);
+    list.emplace_back();
+    // Memory that is never written costs nothing, so that it follows the bytes that come.
+    if (unread().size() < length) list.back().reserve(length);
+    announced_ = length;
     return Status::request;
 }
 
 RequestParser::Status RequestParser::refuse(std::string why) {
     refusal_ = std::move(why);
-    std::string{}.swap(buffer_);
+    std::string{}.swap(raw_);
     begin_ = 0;
+    partial_ = Request{};
+    begun_ = false;
+    announced_.reset();
     return Status::refused;
-}
-
-void RequestParser::decode(Request& request) {
-    request = Request{.op = op_};
-    auto rest = unread().substr(1, scanned_ - 1);
-    for (const auto field : fields(op_)) {
-        switch (field) {
-            case Field::none:
-                break;
-            case Field::key:
-                request.keys.push_back(take_string(rest));
-                break;
-            case Field::value:
-                request.values.push_back(take_string(rest));
-                break;
-            case Field::number32:
-                request.number = read_u32(take(rest, 4));
-                break;
-            case Field::number64:
-                request.number = static_cast<std::int64_t>(take_u64(rest));
-                break;
-            case Field::keys:
-            case Field::pairs:
-                for (auto count = take_u64(rest); count > 0; --count) {
-                    request.keys.push_back(take_string(rest));
-                    if (field == Field::pairs) request.values.push_back(take_string(rest));
-                }
-                break;
-        }
-    }
 }
 
 }  // namespace ddp::store

@@ -1,14 +1,17 @@
 // The requests of the TCP store as bytes and back, in both numberings: see protocol.md. Requests
-// arrive in pieces of any size. Invariant: every length is compared with its limit before it is
-// believed, and the parser never holds more than one request and what was fed after it.
+// arrive in pieces of any size and are decoded as they come. Invariant: every length is compared
+// with its limit before it is believed; the parser holds one request, no larger than it was
+// allowed, and of what was fed after it no more than one read gave.
 #pragma once
 
 #include <ddp/store.hpp>
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "store/limits.hpp"
 
@@ -39,7 +42,7 @@ enum class Opcode : std::uint8_t {
     list_keys,
     barrier,
     watch_key,  // only in the 1.13 numbering, as 7
-    attempt,    // ddp's own, as 64
+    join,       // ddp's own, as 64
 };
 inline constexpr std::size_t opcode_count = 21;
 
@@ -47,15 +50,14 @@ enum class Era { undecided, modern, legacy };  // modern: PyTorch 2.2 and newer,
 
 enum class CheckReply : std::uint8_t { ready, not_ready };
 enum class WaitReply : std::uint8_t { stop_waiting, wait_canceled };
-enum class AttemptReply : std::uint8_t { same, another };
+enum class JoinReply : std::uint8_t { joined, refused };
 enum class WatchEvent : std::uint8_t { updated, created, deleted, registered, appended };
 
 struct Request {
     Opcode op = Opcode::ping;
     StoreKeys keys{};
     StoreValues values{};     // compare_set: expected, desired
-    std::int64_t number = 0;  // ping: the nonce; add: the amount; barrier: the world size;
-                              // attempt: its number
+    std::int64_t number = 0;  // ping: the nonce; add: the amount; barrier: the world size
 };
 
 // The request's bytes. The operation must exist in that numbering.
@@ -70,11 +72,20 @@ void append_bytes(std::string& out, std::string_view bytes);  // u64 length firs
 std::uint32_t read_u32(std::string_view bytes);
 std::uint64_t read_u64(std::string_view bytes);
 
+// What a string of a request, or of a list of keys, costs beside its bytes.
+inline constexpr std::size_t string_overhead = 64;
+
+// What a whole request costs in memory.
+std::size_t cost_of(const Request& request);
+
 // Cuts one connection's bytes into requests.
 class RequestParser {
 public:
-    enum class Status { request, incomplete, refused };
+    // needs_room: the request would cost wanted_room() bytes, which is more than it may have
+    // without allow_room().
+    enum class Status { request, incomplete, needs_room, refused };
 
+    // What follows on what was fed before; when that has not been used up, it is kept as well.
     void feed(std::string_view bytes);
     // Fills `request` with the next one. `refused` is final: refusal() says why; close the
     // connection.
@@ -83,27 +94,50 @@ public:
     Era era() const { return era_; }
     const std::string& refusal() const { return refusal_; }
 
+    std::size_t wanted_room() const { return wanted_room_; }
+    // Whether the request is a list whose end cannot be foreseen.
+    bool wants_more_later() const;
+    // The request that has begun may cost that much.
+    void allow_room(std::size_t bytes) { room_ = bytes; }
+    // What the request that has begun was allowed beyond what is free.
+    std::size_t allowed_room() const { return room_ > free_room ? room_ : 0; }
+    // What the request that has begun and the bytes after it cost now, what was allowed included.
+    std::size_t held_bytes() const;
+    std::uint64_t received_bytes() const { return received_; }  // in all
+    bool has_unread() const { return begin_ < raw_.size(); }
+    std::size_t unread_bytes() const { return raw_.empty() ? 0 : raw_.capacity(); }
+
+    static constexpr std::size_t free_room = std::size_t{64} << 10;
+
 private:
     Status identify();
     Status start();
-    Status scan();
-    Status scan_field();
-    Status scan_string(std::size_t limit);
-    Status scan_count(std::size_t items_per_entry);
-    Status need(std::size_t bytes);
+    Status take_field();
+    Status take_list();
+    Status take_string(std::vector<std::string>& list, std::size_t limit);
+    Status announce(std::vector<std::string>& list, std::size_t limit);
     Status refuse(std::string why);
-    void decode(Request& request);
-    std::string_view unread() const { return std::string_view{buffer_}.substr(begin_); }
+    void drop_used();
+    std::string_view unread() const { return std::string_view{raw_}.substr(begin_); }
 
-    std::string buffer_;
-    std::size_t begin_ = 0;  // where the current request starts
-    std::size_t scanned_ =
-        0;  // bytes of it that have been looked at; 0: its opcode is not yet known
-    Opcode op_ = Opcode::ping;
-    std::size_t field_ = 0;       // of the operation's fields, the one being scanned
-    std::size_t items_left_ = 0;  // strings of a list still to come
+    std::string raw_;  // fed and not yet decoded
+    std::size_t begin_ = 0;
+    std::uint64_t received_ = 0;
     Era era_ = Era::undecided;
+    bool is_first_ = true;  // no whole request yet
     std::string refusal_;
+
+    // The request that has begun.
+    bool begun_ = false;
+    Request partial_;
+    std::size_t field_ = 0;                 // of the operation's fields, the one that comes now
+    bool counted_ = false;                  // the list's count has come
+    std::size_t items_left_ = 0;            // strings of the list still to come
+    std::optional<std::size_t> announced_;  // length of the string that has begun
+    std::size_t size_ = 0;                  // bytes on the wire, with what is announced
+    std::size_t cost_ = 0;                  // in memory
+    std::size_t room_ = free_room;
+    std::size_t wanted_room_ = 0;
 };
 
 }  // namespace ddp::store

@@ -19,7 +19,10 @@ namespace ddp::store_test {
 
 class DrivenServer {
 public:
-    store::StoreServer server{base::listen_tcp("127.0.0.1", 0)};
+    explicit DrivenServer(store::StoreServerOptions options = {})
+        : server(base::listen_tcp("127.0.0.1", 0), std::move(options)) {}
+
+    store::StoreServer server;
 
     // Lets the server handle what is ready, if something becomes ready soon.
     void pump(int wait_ms = 0) {

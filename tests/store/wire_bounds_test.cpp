@@ -47,7 +47,7 @@ TEST(StoreServer, AfterA0TheMagicDecidesWhichNumbering) {
     }
     DrivenServer server;
     RawClient set{server};  // the length of its key begins as the magic does
-    const std::string key(0x1FCE, 'k');
+    const std::string key(0x0FCE, 'k');
     set.send(u8(0) + str(key) + str("v") + u8(2) + str(key));
     EXPECT_EQ(set.receive(9), str("v"));
     RawClient wrong{server};
@@ -89,9 +89,9 @@ TEST(StoreServer, OneBeyondALimitClosesTheConnectionAndTheLimitItselfDoesNot) {
         for (const std::string& request : requests) {
             DrivenServer server;
             RawClient within{server};
-            within.send(n.opening + request + u64(limit));
+            within.send(n.opening + nothing + request + u64(limit));
             RawClient beyond{server};
-            beyond.send(n.opening + request + u64(limit + 1));
+            beyond.send(n.opening + nothing + request + u64(limit + 1));
             const std::string where = n.name + " opcode " + std::to_string(int{request[0]});
             EXPECT_TRUE(beyond.closed_by_server()) << where;
             EXPECT_FALSE(within.closed_now()) << where;

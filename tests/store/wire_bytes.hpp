@@ -21,6 +21,10 @@ inline std::string str(const std::string& text) { return u64(text.size()) + text
 // VALIDATE, which comes first in the newer numbering.
 inline const std::string hello{"\x00\xCE\xF7\x85\x3C", 5};
 
+// MULTI_SET of nothing: a whole request without reply or effect, in both numberings. A server takes
+// only a small request from a connection that has sent none.
+inline const std::string nothing = u8(11) + u64(0);
+
 // What both numberings have, as protocol.md lists it.
 struct Opcodes {
     std::string name;
