@@ -34,6 +34,8 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::HasSubstr;
 
+constexpr int first_slurm_job = 4711;
+
 enum class Naming { unnamed, run_id, slurm_step, world_size };
 constexpr std::array namings{Naming::unnamed, Naming::run_id, Naming::slurm_step,
                              Naming::world_size};
@@ -118,17 +120,18 @@ int ranks_of(int job, Naming naming) { return naming == Naming::world_size && jo
 
 std::string job_name(int job) { return job == 0 ? "morning" : "evening"; }
 
-std::string naming_variables(int job, Naming naming) {
-    switch (naming) {
-        case Naming::unnamed:
-        case Naming::world_size:
-            return "TORCHELASTIC_RUN_ID=none ";
-        case Naming::run_id:
-            return "TORCHELASTIC_RUN_ID=" + job_name(job) + " ";
-        case Naming::slurm_step:
-            return "SLURM_JOB_ID=" + std::to_string(4711 + job) + " SLURM_STEP_ID=0 ";
+std::string variables(const Rank& one, Naming naming) {
+    const std::string rank = std::to_string(one.rank);
+    const std::string ranks = std::to_string(ranks_of(one.job, naming));
+    if (naming == Naming::slurm_step) {
+        return "SLURM_JOB_ID=" + std::to_string(first_slurm_job + one.job) +
+               " SLURM_STEP_ID=0 SLURM_PROCID=" + rank + " SLURM_LOCALID=" + rank +
+               " SLURM_NODEID=0 SLURM_STEP_NUM_TASKS=" + ranks +
+               " SLURM_STEP_TASKS_PER_NODE=" + ranks;
     }
-    return "";
+    const std::string name = naming == Naming::run_id ? job_name(one.job) : "none";
+    return "RANK=" + rank + " LOCAL_RANK=" + rank + " WORLD_SIZE=" + ranks +
+           " LOCAL_WORLD_SIZE=" + ranks + " TORCHELASTIC_RUN_ID=" + name;
 }
 
 // A port for a moment's test, outside of those that the kernel gives to others.
@@ -183,11 +186,9 @@ protected:
 
     static std::string command(const Rank& one, Naming naming, std::uint16_t port,
                                const std::string& folder) {
-        return "RANK=" + std::to_string(one.rank) + " LOCAL_RANK=" + std::to_string(one.rank) +
-               " WORLD_SIZE=" + std::to_string(ranks_of(one.job, naming)) +
+        return variables(one, naming) +
                " MASTER_ADDR=127.0.0.1 MASTER_PORT=" + std::to_string(port) + " " +
-               naming_variables(one.job, naming) + DDP_SECURITY_WORKER + " tagged " +
-               std::to_string(one.job + 1) + " " + folder;
+               DDP_SECURITY_WORKER + " tagged " + std::to_string(one.job + 1) + " " + folder;
     }
 
     // Until one whole job has ended, while the other one runs. The test goes on when that does not
@@ -232,14 +233,21 @@ protected:
                                       std::to_string(ranks_of(one.job, naming))));
             } else {
                 EXPECT_NE(code, 0);
-                expect_both_named(naming, winner, port, said);
+                EXPECT_THAT(said, HasSubstr(std::to_string(port)));
+                expect_both_named(naming, winner, said);
+                if (naming != Naming::unnamed) continue;
+                for (const std::string& name : {one.name(), Rank{winner, 0}.name()}) {
+                    EXPECT_THAT(said, HasSubstr("pid " + pid_of(folder + "/" + name)));
+                }
             }
         }
     }
 
-    static void expect_both_named(Naming naming, int winner, std::uint16_t port,
-                                  const std::string& said) {
-        EXPECT_THAT(said, HasSubstr(std::to_string(port)));
+    static std::string pid_of(const std::string& file) {
+        return std::to_string(std::stoi(text_of(file + ".pid")));
+    }
+
+    static void expect_both_named(Naming naming, int winner, const std::string& said) {
         const int loser = 1 - winner;
         switch (naming) {
             case Naming::run_id:
@@ -247,8 +255,8 @@ protected:
                 EXPECT_THAT(said, HasSubstr(job_name(loser)));
                 break;
             case Naming::slurm_step:
-                EXPECT_THAT(said, HasSubstr(std::to_string(4711 + winner)));
-                EXPECT_THAT(said, HasSubstr(std::to_string(4711 + loser)));
+                EXPECT_THAT(said, HasSubstr(std::to_string(first_slurm_job + winner)));
+                EXPECT_THAT(said, HasSubstr(std::to_string(first_slurm_job + loser)));
                 break;
             case Naming::world_size:
                 EXPECT_THAT(said, HasSubstr(std::to_string(ranks_of(winner, naming))));
