@@ -20,6 +20,7 @@ using Value = const GivenValue&;
 
 constexpr Limits ports{0, 65535};
 constexpr Limits counts{0, 1'000'000};
+constexpr ByteLimits store_sizes{std::uint64_t{1} << 20, std::uint64_t{64} << 30};
 constexpr Limits ranks{0, max_workers - 1};
 
 // name, alias, letter | value, default, variable | group, standing | description | what it does
@@ -43,6 +44,16 @@ constexpr std::array table{
                    o.agent_store = parse_choice<AgentStore>(
                        v, {{"on", AgentStore::on}, {"off", AgentStore::off}});
                }},
+    OptionSpec{"store-peers", "", "", "same-user|any", "same-user", "", G::job, S::own,
+               "who may use the launcher's store: this user, root and the job's own processes, or "
+               "anybody on this host",
+               [](Options& o, Value v) {
+                   o.store_peers = parse_choice<StorePeers>(
+                       v, {{"same-user", StorePeers::same_user}, {"any", StorePeers::any}});
+               }},
+    OptionSpec{"store-memory", "", "", "BYTES", "256M", "", G::job, S::own,
+               "most that keys and values in the launcher's store may take; with K, M or G",
+               [](Options& o, Value v) { o.store_bytes = parse_bytes(v, store_sizes); }},
     OptionSpec{"role", "", "", "NAME", "default", "", G::job, S::same, "ROLE_NAME of the workers",
                [](Options& o, Value v) { o.role = parse_name(v); }},
     OptionSpec{"virtual-local-rank", "", "", nullptr, "off", "", G::job, S::same,

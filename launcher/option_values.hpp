@@ -5,6 +5,7 @@
 #include "launcher/option_table.hpp"
 
 #include <chrono>
+#include <cstdint>
 #include <initializer_list>
 #include <string>
 #include <string_view>
@@ -20,6 +21,12 @@ struct Limits {
     int high;
 };
 int parse_int(const GivenValue& given, Limits limits);
+struct ByteLimits {  // whole MiB
+    std::uint64_t low;
+    std::uint64_t high;
+};
+// "1048576", "512K", "256M", "2G": powers of 1024
+std::uint64_t parse_bytes(const GivenValue& given, ByteLimits limits);
 // "2", "0.25"
 std::chrono::milliseconds parse_seconds(const GivenValue& given);
 bool parse_flag(const GivenValue& given);

@@ -53,6 +53,11 @@ const std::vector<BadCommandLine>& bad_command_lines() {
         {{"--rdzv-conf=timeout=", "x"}, {"--rdzv-conf", "\"timeout=\"", "KEY=VALUE"}},
         {{"--rdzv-conf=join_timeout=soon", "x"}, {"--rdzv-conf", "soon", "number of seconds"}},
         {{"--agent-store=yes", "x"}, {"--agent-store", "\"yes\"", "on or off"}},
+        {{"--store-peers=all", "x"}, {"--store-peers", "\"all\"", "same-user or any"}},
+        {{"--store-memory=512K", "x"}, {"--store-memory", "\"512K\"", "from 1M to 65536M"}},
+        {{"--store-memory=65G", "x"}, {"--store-memory", "\"65G\"", "K, M or G"}},
+        {{"--store-memory=2GB", "x"}, {"--store-memory", "\"2GB\"", "K, M or G"}},
+        {{"--store-memory=-1", "x"}, {"--store-memory", "\"-1\"", "number of bytes"}},
         {{"--role=a/b", "x"}, {"--role", "\"a/b\"", "without a slash"}},
         // failures, signals, restarts
         {{"--max-restarts=-1", "x"}, {"--max-restarts", "\"-1\"", "0 to 1000000"}},

@@ -30,6 +30,8 @@ TEST(Options, DefaultsAreThoseOfASingleWorker) {
     EXPECT_EQ(options.master_port, 0);
     EXPECT_EQ(options.shutdown_timeout, std::chrono::seconds{30});
     EXPECT_EQ(options.agent_store, AgentStore::on);
+    EXPECT_EQ(options.store_peers, StorePeers::same_user);
+    EXPECT_EQ(options.store_bytes, 256U << 20);
     EXPECT_FALSE(options.standalone);
     EXPECT_THAT(options.command, ElementsAre("./train"));
 }
@@ -47,12 +49,15 @@ TEST(Options, UnderscoresAndDashesAndEqualsSignsAreTheSame) {
 }
 
 TEST(Options, ValuesArriveWhereTheyBelong) {
-    const Options options = parse({"--master_addr", "localhost", "--master_port=29500",
-                                   "--shutdown-timeout", "0", "--agent-store=off", "x"});
+    const Options options =
+        parse({"--master_addr", "localhost", "--master_port=29500", "--shutdown-timeout", "0",
+               "--agent-store=off", "--store-peers=any", "--store-memory=1G", "x"});
     EXPECT_EQ(options.master_addr, "localhost");
     EXPECT_EQ(options.master_port, 29500);
     EXPECT_EQ(options.shutdown_timeout, std::chrono::seconds{0});
     EXPECT_EQ(options.agent_store, AgentStore::off);
+    EXPECT_EQ(options.store_peers, StorePeers::any);
+    EXPECT_EQ(options.store_bytes, 1U << 30);
 }
 
 TEST(Options, TheLastOfRepeatedOptionsCounts) {
