@@ -47,6 +47,22 @@ AgentHandle hold_agent(pid_t pid, base::UniqueFd socket, base::UniqueFd messages
 }
 
 // Those that ask the job to stop, and those that are passed on.
+std::optional<TerminalForWorker> terminal_for_workers(const Options& options) {
+    using Of = TerminalForWorker::Of;
+    if (options.tty) return TerminalForWorker{Of::both, window_of_terminal()};
+    if (::isatty(STDOUT_FILENO) == 0) return std::nullopt;
+    return TerminalForWorker{Of::out, window_of_terminal()};
+}
+
+// From the fork on nothing that fails is a wrong command line.
+int report_to_parent(AgentJob job, base::UniqueFd channel) {
+    try {
+        return run_agent(std::move(job), std::move(channel));
+    } catch (const UsageError& error) {
+        throw Error(error.what());
+    }
+}
+
 std::vector<int> signals_of(const Options& options) {
     std::vector<int> signals = options.signals_to_handle;
     signals.insert(signals.end(), {SIGUSR1, SIGUSR2});
@@ -87,7 +103,7 @@ int run_front(const Options& options, const JobPlan& plan, contract::HostLink& h
         messages.read_end.reset();
         host.close();
         become_agent(std::move(messages.write_end));
-        return run_agent(std::move(job), std::move(sockets.agent));
+        return report_to_parent(std::move(job), std::move(sockets.agent));
     }
     sockets.agent.reset();
     messages.write_end.reset();

@@ -29,8 +29,23 @@ constexpr milliseconds agent_time{15000};
 }  // namespace
 
 int Front::run() {
-    while (!finished()) wait_and_handle();
+    try {
+        while (!finished()) wait_and_handle();
+    } catch (const std::exception& error) {
+        return abandon(error.what());
+    }
     return done_ ? *done_ : exit_code_without_done();
+}
+
+// The workers must not outlive a front that cannot go on, and it says why.
+int Front::abandon(const std::string& why) {
+    ::syscall(SYS_pidfd_send_signal, agent_.pidfd.get(), SIGKILL, nullptr, 0);
+    pollfd end{agent_.pidfd.get(), POLLIN, 0};
+    constexpr int longest_ms = 5000;  // longer only for one in the middle of a system call
+    if (!agent_end_ && ::poll(&end, 1, longest_ms) > 0) handle_agent_end();
+    report("cannot go on: " + why + "; the workers were stopped");
+    console_.run(Clock::now(), Clock::now());
+    return contract::exit_error;
 }
 
 bool Front::finished() const { return agent_end_ && channel_drained_ && console_.idle(); }
