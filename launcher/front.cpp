@@ -1,5 +1,6 @@
 #include "launcher/front.hpp"
 
+#include "base/pidfd.hpp"
 #include "launcher/agent.hpp"
 #include "launcher/channel.hpp"
 #include "launcher/console.hpp"
@@ -73,6 +74,9 @@ std::vector<int> signals_of(const Options& options) {
 
 int run_front(const Options& options, const JobPlan& plan, contract::HostLink& host) {
     prepare_signals();
+    if (const std::string problem = base::missing_pidfd_calls(); !problem.empty()) {
+        throw Error(problem);
+    }
     // Who was here before us (a shell that exec'ed us may leave children behind) is not ours to
     // kill.
     std::vector<pid_t> spared = children_of(::getpid());
