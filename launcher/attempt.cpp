@@ -6,6 +6,7 @@
 #include "launcher/descriptor_limit.hpp"
 #include "launcher/error_folder.hpp"
 #include "launcher/held_workers.hpp"
+#include "launcher/output_rules.hpp"
 #include "launcher/visible_gpus.hpp"
 #include "launcher/worker_variables.hpp"
 
@@ -84,7 +85,9 @@ void Attempt::start_workers(const rlimit& users_descriptor_limit) {
             command.path, command.arguments, worker_environment(variables, rank, inherited),
             job_.handed.for_worker(rank, null.get(), control_.fd()), users_descriptor_limit};
         const std::size_t index = workers_.size();
-        Worker& worker = workers_.emplace_back(start_worker(std::move(start), rank, job_.terminal));
+        const bool terminal = job_.options.tty || is_only_shown(job_.options, rank, Stream::out);
+        Worker& worker = workers_.emplace_back(
+            start_worker(std::move(start), rank, terminal ? job_.terminal : std::nullopt));
         events_.add(worker.process.pidfd(), EPOLLIN, tags_.worker(index));
         relay_.add_pipes_of(index);
         channel_.queue(StateMessage{WorkerState::started, rank, worker.process.pid()});

@@ -47,7 +47,6 @@ AgentHandle hold_agent(pid_t pid, base::UniqueFd socket, base::UniqueFd messages
             LineCutter()};
 }
 
-// Those that ask the job to stop, and those that are passed on.
 std::optional<TerminalForWorker> terminal_for_workers(const Options& options) {
     using Of = TerminalForWorker::Of;
     if (options.tty) return TerminalForWorker{Of::both, window_of_terminal()};
@@ -64,6 +63,7 @@ int report_to_parent(AgentJob job, base::UniqueFd channel) {
     }
 }
 
+// Those that ask the job to stop, and those that are passed on.
 std::vector<int> signals_of(const Options& options) {
     std::vector<int> signals = options.signals_to_handle;
     signals.insert(signals.end(), {SIGUSR1, SIGUSR2});
@@ -88,7 +88,7 @@ int run_front(const Options& options, const JobPlan& plan, contract::HostLink& h
                  .one_gpu_each = plan.one_gpu_each,
                  .rendezvous = std::move(rendezvous),
                  .error_folder = error_folder.path(),
-                 .terminal = options.tty ? std::optional(window_of_terminal()) : std::nullopt,
+                 .terminal = terminal_for_workers(options),
                  .judge = host.judge(),
                  .handed = hand_descriptors(options, plan.workers())};
     const TerminalModes modes(job.handed.in.get());

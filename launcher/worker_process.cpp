@@ -158,8 +158,8 @@ private:
     // by it. With a terminal a session: for a controlling one, and because nobody would continue
     // who stops as programs at a terminal do; a session's only group does not stop.
     bool lead() const {
-        const int fds[] = {descriptors_.in, descriptors_.out, descriptors_.err};
-        for (const int fd : fds) {
+        const int out = descriptors_.out_is_line_terminal ? descriptors_.err : descriptors_.out;
+        for (const int fd : {descriptors_.in, out, descriptors_.err}) {
             if (::isatty(fd) != 0) return ::setsid() >= 0;
         }
         return ::setpgid(0, 0) == 0;
