@@ -49,6 +49,7 @@ Attempt::Attempt(const AgentJob& job, int number, const LogTree& logs, Channel& 
 }
 
 Attempt::~Attempt() {
+    end_input();
     events_.remove(relay_.fd());
     for (const Worker& worker : workers_) {
         if (worker.running()) events_.remove(worker.process.pidfd());
@@ -78,12 +79,15 @@ void Attempt::start_workers(const rlimit& users_descriptor_limit) {
         .one_gpu_each = job_.one_gpu_each,
         .oversubscribe_gpu = job_.options.oversubscribe_gpu,
     };
+    if (job_.handed.in_for_all) input_.emplace(job_.handed.in.get());
     workers_.reserve(static_cast<std::size_t>(job_.workers));
     for (int rank = 0; rank < job_.workers; ++rank) {
         const WorkerCommand& command = job_.commands[static_cast<std::size_t>(rank)];
         WorkerStart start{
             command.path, command.arguments, worker_environment(variables, rank, inherited),
             job_.handed.for_worker(rank, null.get(), control_.fd()), users_descriptor_limit};
+        const base::UniqueFd input = input_ ? input_->add_worker() : base::UniqueFd();
+        if (input) start.descriptors.in = input.get();
         const std::size_t index = workers_.size();
         const bool terminal = job_.options.tty || is_only_shown(job_.options, rank, Stream::out);
         Worker& worker = workers_.emplace_back(
@@ -92,6 +96,7 @@ void Attempt::start_workers(const rlimit& users_descriptor_limit) {
         relay_.add_pipes_of(index);
         channel_.queue(StateMessage{WorkerState::started, rank, worker.process.pid()});
     }
+    if (input_) events_.add(input_->fd(), EPOLLIN, tags_.input);
     oom_before_ = read_oom_counts();  // now, while the workers get ready
 }
 
@@ -177,17 +182,31 @@ void Attempt::look_at_progress() {
     if (const auto news = progress_.look(Clock::now(), control_)) channel_.send(*news);
 }
 
+void Attempt::pass_input() {
+    if (!input_) return;
+    input_->run(Clock::now());
+    std::string notice = input_->take_notice();
+    if (!notice.empty()) channel_.send(FailureMessage{std::move(notice)});
+}
+
+void Attempt::end_input() {
+    if (!input_) return;
+    input_.reset();  // and with it its place in the poller
+}
+
 std::optional<Attempt::Time> Attempt::wakes_at() const {
-    const auto stop = stop_.next();
-    const auto progress = progress_.next();
-    if (!stop || !progress) return stop ? stop : progress;
-    return std::min(*stop, *progress);
+    std::optional<Time> first;
+    for (const auto& time : {stop_.next(), progress_.next(), input_ ? input_->wakes_at() : first}) {
+        if (time) first = std::min(first.value_or(Time::max()), *time);
+    }
+    return first;
 }
 
 // What the workers leave behind may still write, also into the error files that tell whose fault
 // it was.
 void Attempt::sweep() {
     for (std::size_t i = 0; i < workers_.size(); ++i) note_end(i);
+    end_input();
     swept_ = sweep_descendants(base::Deadline::after(sweep_time));
     for (Worker& worker : workers_) {
         if (!worker.running()) continue;

@@ -294,5 +294,15 @@ TEST(Options, ABatchShellAndAStepOfOneAreNoStepsOfSeveral) {
     }
 }
 
+TEST(Options, StdinGoesToARankToAllOrToNone) {
+    EXPECT_EQ(parse({"x"}).stdin_for, StdinFor::automatic);
+    EXPECT_EQ(parse({"--stdin=all", "x"}).stdin_for, StdinFor::all);
+    EXPECT_EQ(parse({"--stdin=none", "x"}).stdin_for, StdinFor::none);
+    const Options one = parse({"-n2", "--stdin=all", "--stdin=1", "x"});
+    EXPECT_EQ(one.stdin_for, StdinFor::rank);
+    EXPECT_EQ(one.stdin_rank, 1);
+    EXPECT_FALSE(parse({"--stdin=0", "--stdin=none", "x"}).stdin_rank);
+}
+
 }  // namespace
 }  // namespace ddp::launcher
