@@ -26,7 +26,7 @@ constexpr milliseconds sweep_time{5000};
 // After the grace, how long the agent may take to end before the front ends it.
 constexpr milliseconds agent_time{15000};
 // Of an agent that has said that it is done, and from its SIGKILL then.
-constexpr milliseconds time_to_leave{2000};
+constexpr milliseconds time_to_leave{1500};
 constexpr milliseconds time_to_die_then{500};
 // What an agent that has ended by itself leaves behind could not be killed by it either.
 constexpr milliseconds second_sweep_time{250};
