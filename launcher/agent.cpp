@@ -34,8 +34,6 @@ using Clock = StopSequence::Clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds time_for_last_words{500};
-// From SIGKILL to the log writer until it is named as one that cannot be killed.
-constexpr milliseconds time_for_log_writer_to_die{250};
 
 enum class Source : std::uint32_t { channel, signals, logs, store, pipes, input, worker };
 
@@ -252,14 +250,8 @@ void Agent::pause(milliseconds time) {
     while (leash_held() && !stopped_by_user_ && Clock::now() < end) handle_events(end);
 }
 
-// Until the log writer has done all that it was asked, or does nothing any more.
 void Agent::await_logs() {
-    const std::uint64_t asked = logs_.asked();
-    const auto hurried_end = Clock::now() + time_for_last_words;
-    while (!logs_.settled(asked) && !logs_.gives_nothing()) {
-        if (hurried_ && Clock::now() >= hurried_end) return;
-        handle_events(hurried_ ? std::optional(hurried_end) : std::nullopt);
-    }
+    logs_.await([this](auto until) { handle_events(until); }, hurried_);
 }
 
 // Throws Error when the files are not to be had. Those that are late come when the file system
@@ -272,24 +264,10 @@ void Agent::await_log_files() {
     if (const std::string why = logs_.take_open_problem(); !why.empty()) throw Error(why);
 }
 
-// The log writer's end, too, is waited for only so long: in a call to a file system that hangs it
-// cannot even be killed.
 void Agent::finish_logs() {
     if (!logs_.started()) return;
-    await_logs();
-    const bool all = logs_.settled(logs_.asked()) && !logs_.gives_nothing();
-    logs_.close();
-    if (!all) logs_.kill();
-    const auto die_by = [] { return Clock::now() + time_for_log_writer_to_die; };
-    auto end = all ? Clock::now() + LogWriter::stuck_time : die_by();
-    while (!logs_.reap() && Clock::now() < end) handle_events(end);
-    if (all && !logs_.reap()) {
-        logs_.kill();
-        end = die_by();
-        while (!logs_.reap() && Clock::now() < end) handle_events(end);
-    }
+    std::string text = logs_.finish([this](auto until) { handle_events(until); }, hurried_);
     say_log_news();
-    std::string text = logs_.describe_end();
     if (!text.empty()) channel_.send(NoticeMessage{std::move(text)});
 }
 

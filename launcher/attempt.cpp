@@ -113,8 +113,9 @@ void Attempt::request_stop(int signal, milliseconds grace) {
         user_signal_ = signal;
         notice_.clear();
     }
-    if (kill_leftovers_at_)
+    if (kill_leftovers_at_) {
         kill_leftovers_at_ = std::min(*kill_leftovers_at_, Clock::now() + grace);
+    }
     stop_.on_signal(signal, Clock::now(), grace);
 }
 
@@ -302,17 +303,19 @@ bool Attempt::all_fine() const {
                                       [](const Worker& worker) { return worker.ended->ok(); });
 }
 
-// The agent itself reads none there: the file system may hang.
+// The agent itself looks for none there: the file system may hang. Of workers that ended well, and
+// when nobody is left to be told, none is wanted.
 bool Attempt::copy_error_files() {
-    if (!tree_.wanted() || workers_.empty() || all_fine()) return false;
+    if (!tree_.wanted()) return false;
+    const bool wanted = channel_.open() && !all_fine();
     try {
-        make_error_folder(job_.error_folder);
+        if (wanted) make_error_folder(job_.error_folder);
     } catch (const SystemError&) {
         return false;  // no place for copies: then from where they lie
     }
     error_files_ = error_files_in(job_.error_folder);
-    logs_.copy_error_files(job_.workers, number_, job_.error_folder);
-    return true;
+    if (wanted) logs_.copy_error_files(job_.workers, number_, job_.error_folder);
+    return wanted;
 }
 
 Outcome Attempt::outcome() const { return with_survivors(judge(end())); }

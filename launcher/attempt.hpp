@@ -87,7 +87,8 @@ public:
     // front has room for them, until it says that all are); says what it all means.
     void sweep();
     bool drain() { return relay_.drain(); }
-    // With a log folder: asks for copies of the error files that lie there. Whether it did.
+    // With a log folder: error files are read from copies from now on. Whether it asked the log
+    // writer for some.
     bool copy_error_files();
     Outcome outcome() const;
     // When it could not start or go on: the same, with the reason.

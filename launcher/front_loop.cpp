@@ -26,8 +26,9 @@ using std::chrono::milliseconds;
 constexpr milliseconds sweep_time{5000};
 // After the grace, how long the agent may take to end before the front ends it.
 constexpr milliseconds agent_time{15000};
-// Of an agent that has said that it is done.
-constexpr milliseconds time_to_leave{1000};
+// Of an agent that has said that it is done, and from its SIGKILL then.
+constexpr milliseconds time_to_leave{1500};
+constexpr milliseconds time_to_die_then{500};
 // What an agent that has ended by itself leaves behind could not be killed by it either.
 constexpr milliseconds second_sweep_time{250};
 constexpr milliseconds strangers_time{1000};  // between two looks
@@ -270,7 +271,7 @@ void Front::handle(const Message& message) {
         done_ = done->exit_code;
         // It has nothing more to wait for, and neither have we.
         agent_must_end_by_ = Clock::now() + time_to_leave;
-        time_to_die_ = time_to_leave;
+        time_to_die_ = time_to_die_then;
     } else if (const auto* state = std::get_if<StateMessage>(&message)) {
         workers_running_ += state->state == WorkerState::started ? 1 : -1;
         if (state->state == WorkerState::ended && judge_ == contract::Judge::host) {

@@ -21,6 +21,10 @@ namespace {
 // What is sent already may stay in front of the queue up to this size.
 constexpr std::size_t max_unused_bytes = std::size_t{1} << 20;
 
+constexpr std::chrono::milliseconds hurried_time{500};
+// From SIGKILL until it is named as one that cannot be killed.
+constexpr std::chrono::milliseconds time_to_die{250};
+
 std::size_t lines_in(std::string_view bytes) {
     return static_cast<std::size_t>(std::count(bytes.begin(), bytes.end(), '\n'));
 }
@@ -193,7 +197,26 @@ void LogWriter::keep_watched(Poller& events, Poller::Tag tag) {
     watched_ = wanted;
 }
 
-std::string LogWriter::describe_end() {
+void LogWriter::await(const Wait& wait, const bool& hurried) const {
+    const std::uint64_t all = asked_;
+    const Time hurried_end = Clock::now() + hurried_time;
+    while (!settled(all) && !gives_nothing()) {
+        if (hurried && Clock::now() >= hurried_end) return;
+        wait(hurried ? std::optional(hurried_end) : std::nullopt);
+    }
+}
+
+std::string LogWriter::finish(const Wait& wait, const bool& hurried) {
+    const auto wait_for_its_end = [&](std::chrono::milliseconds at_most) {
+        const Time end = Clock::now() + at_most;
+        while (!reap() && Clock::now() < end) wait(end);
+    };
+    await(wait, hurried);
+    const bool all = settled(asked_) && !gives_nothing();
+    close();
+    if (all) wait_for_its_end(stuck_time);  // it closes its files, which may hang, too
+    kill();
+    wait_for_its_end(time_to_die);
     const std::string loss = describe_loss();
     if (reap()) return loss;
     return loss + (loss.empty() ? "" : "; ") + "the log writer (pid " + std::to_string(pid_) +

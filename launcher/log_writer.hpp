@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -54,25 +55,33 @@ public:
     std::optional<Time> next_due() const;
 
     bool full() const { return waiting_bytes_ > most_waiting_bytes && !gives_nothing(); }
-    // Everything that was asked until now is done; or waiting longer makes no sense.
+    // How much was asked until now; whether that is done; whether waiting for it makes no sense.
     std::uint64_t asked() const { return asked_; }
     bool settled(std::uint64_t asked) const { return settled_ >= asked; }
     bool gives_nothing() const { return stuck_ || !socket_; }
+
+    // How the caller lets time pass, at most until then: it calls run_ready() and look_at_time().
+    using Wait = std::function<void(std::optional<Time> until)>;
+    // Until all that was asked is done, or it makes no sense. `hurried` may become true meanwhile:
+    // then only for a moment.
+    void await(const Wait& wait, const bool& hurried) const;
+    // Ends the process: by itself when all is written, else by SIGKILL. That, too, is waited for
+    // only so long: in a call to a file system that hangs nothing ends it. Returns what is lost,
+    // and who could not be killed, for the user; empty when all is well.
+    std::string finish(const Wait& wait, const bool& hurried);
 
     // Why the files of the attempt are not to be had; once.
     std::string take_open_problem() { return std::exchange(open_problem_, {}); }
     // Lines for the user.
     std::string take_news() { return std::exchange(news_, {}); }
 
-    // At the end: no more requests; the process ends by itself when all is written.
+    // No more requests; the process ends by itself when all is written.
     void close();
     void kill() const;
     // Whether it has ended (and is reaped); at SIGCHLD. An end before close() is news.
     bool reap();
     // What is lost for good, for the user; empty when nothing is.
     std::string describe_loss() const;
-    // The same after kill(), and whether it could not be killed.
-    std::string describe_end();
 
 private:
     struct Waiting {

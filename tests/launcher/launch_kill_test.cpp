@@ -85,8 +85,9 @@ protected:
     static constexpr std::size_t zoo_size = 5;  // worker, child, session, daemon, hopper
 
     Launch::Words zoo(Launch::Words options = {}) const {
-        options.insert(options.end(), {"--nproc-per-node=2", "--shutdown-timeout=0", DDP_TEST_ZOO,
-                                       witness_.path()});
+        options.insert(options.end(), {"--nproc-per-node=2", "--shutdown-timeout=0"});
+        options.insert(options.end(), wrapper_.begin(), wrapper_.end());
+        options.insert(options.end(), {DDP_TEST_ZOO, witness_.path()});
         return options;
     }
     LaunchSettings settings() const { return {.environment = {cookie()}}; }
@@ -147,6 +148,7 @@ protected:
     TemporaryFolder folder_;     // the witness's
     TemporaryFolder temporary_;  // the job's TMPDIR
     Witness witness_{folder_};
+    Launch::Words wrapper_;  // what runs the zoo
 };
 
 class RandomKill : public LaunchKill {
@@ -333,6 +335,49 @@ TEST_F(PidNamespace, KillsOfOneAreAnsweredAsWithout) {
     }
 }
 
+// Workers that end with 0 and leave their family to a daemon, while front or agent is killed.
+class Daemonised : public RandomKill {
+protected:
+    Launch::Words daemons() const {
+        Launch::Words words = zoo();
+        words.push_back("daemonise");
+        return words;
+    }
+    void kill_often_while_they_leave(int tries) {
+        const unsigned seed = std::random_device{}();
+        std::printf("seed %u\n", seed);
+        std::mt19937 random(seed);
+        const auto moments = 2 * time_until_all_are_up();
+        ASSERT_FALSE(HasFailure());
+        int in_time = 0;
+        for (int i = 0; i < tries && !HasFailure(); ++i) {
+            SCOPED_TRACE("try " + std::to_string(i) + ", seed " + std::to_string(seed));
+            const Victim victim = i % 2 == 0 ? Victim::front : Victim::agent;
+            Launch job(temporary_, daemons(), settings());
+            pause_for(microseconds{static_cast<long>(random()) % moments.count()});
+            const auto pid = find(job, victim, random);
+            if (pid) ::kill(*pid, SIGKILL);
+            const LaunchResult result = job.wait();
+            expect_nothing_left();
+            EXPECT_THAT(result.exit_code, ::testing::AnyOf(0, 137)) << result.err;
+            in_time += result.exit_code == 137 ? 1 : 0;
+        }
+        EXPECT_GT(in_time, 0);
+    }
+};
+
+TEST_F(Daemonised, NobodySurvivesAKillAtAnyMoment) { kill_often_while_they_leave(40); }
+
+TEST_F(Daemonised, SoakNobodySurvivesAThousandKills) { kill_often_while_they_leave(1000); }
+
+TEST_F(Daemonised, NobodyOutlivesTheJob) {
+    Launch job(temporary_, daemons(), settings());
+    const LaunchResult result = job.wait();
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_TRUE(witness_.all_gone()) << "gone when the front ends, not later";
+    expect_nothing_left();
+}
+
 // Who changes its user loses the order to die with its parent: the kernel takes it back
 // (prctl(2), PR_SET_PDEATHSIG).
 class ChangedUser : public DoubleKill {
@@ -341,16 +386,11 @@ protected:
         if (::geteuid() != 0) GTEST_SKIP() << "changing the user takes root";
         ASSERT_EQ(::chmod(folder_.path().c_str(), 0777), 0);
         ASSERT_EQ(::chmod(witness_.path().c_str(), 0666), 0);
-    }
-    Launch::Words changed_user(Launch::Words options) const {
-        options.insert(options.end(),
-                       {"--nproc-per-node=2", "--shutdown-timeout=0", "setpriv", "--reuid=65534",
-                        "--regid=65534", "--clear-groups", DDP_TEST_ZOO, witness_.path()});
-        return options;
+        wrapper_ = {"setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"};
     }
     void kill_one_of(const Launch::Words& options) {
         for (const Victim victim : {Victim::front, Victim::agent}) {
-            Launch job(temporary_, changed_user(options), settings());
+            Launch job(temporary_, zoo(options), settings());
             ASSERT_TRUE(witness_.wait_for(2 * zoo_size));
             const auto agent = job.wait_for_agent();
             ASSERT_TRUE(agent);
@@ -363,7 +403,7 @@ protected:
         }
     }
     void kill_front_and_agent(const Launch::Words& options) {
-        Launch job(temporary_, changed_user(options), settings());
+        Launch job(temporary_, zoo(options), settings());
         ASSERT_TRUE(witness_.wait_for(2 * zoo_size));
         const auto agent = job.wait_for_agent();
         ASSERT_TRUE(agent);
@@ -374,6 +414,15 @@ protected:
         job.wait();
     }
 };
+
+TEST_F(ChangedUser, NobodySurvivesAKillAtAnyMoment) { kill_often(40); }
+
+TEST_F(ChangedUser, SoakNobodySurvivesAThousandKills) { kill_often(1000); }
+
+TEST_F(ChangedUser, SoakInAPidNamespaceNobodySurvivesDoubleKills) {
+    if (!pid_namespaces_are_allowed()) GTEST_SKIP() << "this host allows no PID namespace";
+    kill_both({with_pidns}, 200, [this] { expect_nobody(); });
+}
 
 TEST_F(ChangedUser, WorkersDieWhenOneHalfOfTheLauncherIsKilled) { kill_one_of({}); }
 

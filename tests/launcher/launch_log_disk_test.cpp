@@ -249,6 +249,22 @@ TEST_F(LaunchFrozenDisk, AnInterruptEndsAllButTheLogWriterWhichIsNamed) { interr
 
 TEST_F(LaunchFrozenDisk, SoakTwentyInterruptsOfTwenty) { interrupt_often(20); }
 
+// There the agent cannot end before the log writer, as the first process of their namespace.
+TEST_F(LaunchFrozenDisk, AnInterruptEndsAJobInAPidNamespaceToo) {
+    Launch job(folder_, plain({log_option(), "--contain=pidns"}, {"print_signals"}));
+    ASSERT_TRUE(job.wait_for_output("ready"));
+    const auto writer = log_writer_of(job);
+    ASSERT_TRUE(writer);
+    ASSERT_TRUE(disk_.freeze());
+    job.signal(SIGUSR1);
+    ASSERT_TRUE(job.wait_for_output("got 10\n"));
+    job.signal(SIGINT);
+    const LaunchResult result = job.wait(seconds{8});
+    EXPECT_EQ(result.exit_code, 130) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("cannot be killed while the file system of --log-dir"));
+    expect_gone_after_thaw(*writer);
+}
+
 // TMPDIR on it: the agent itself hangs, making the folder for error files.
 TEST_F(LaunchFrozenDisk, AnAgentThatCannotBeKilledIsLeftBehindAndNamed) {
     ASSERT_TRUE(disk_.freeze());

@@ -141,14 +141,15 @@ TEST_F(LaunchLogs, FilesAreCompleteWhenTheReaderOfTheConsoleIsGone) {
 }
 
 TEST_F(LaunchLogs, FilesAreCompleteWhenTheFrontIsKilled) {
+    const std::string cookie = "DDP_TEST_COOKIE=" + logs_.path();
     Launch job(folder_, plain({log_option()}, {"many_lines", "200000", "out"}),
-               {.read_output = false});
+               {.environment = {cookie}, .read_output = false});
     ASSERT_TRUE(job.wait_for_full_stdout());
     job.signal(SIGKILL);
     const LaunchResult result = job.wait();
     EXPECT_EQ(result.exit_code, 128 + SIGKILL);
     const auto deadline = base::Deadline::after(patience);  // for the agent to clear up
-    while (!folder_.names().empty() && !deadline.passed()) ::usleep(1000);
+    while (!processes_with(cookie).empty() && !deadline.passed()) ::usleep(1000);
     // A full pipe holds less than 64 KiB where its pages are not.
     EXPECT_GT(result.out.size(), 32'768U);
     const std::string text = content_of(folder_of(0) + "/stdout.log");

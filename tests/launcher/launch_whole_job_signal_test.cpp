@@ -82,7 +82,8 @@ TEST_F(LaunchWholeJobSignal, AShellThatWasStoppedFirstIsNoFailureEither) {
     ASSERT_TRUE(job.wait_for_output("ready"));
     const pid_t worker = std::stoi(job.out().substr(job.out().find(' ')));
     ::kill(worker, SIGTERM);
-    while (::kill(worker, 0) == 0) ::usleep(1000);
+    const auto deadline = base::Deadline::after(patience);
+    while (::kill(worker, 0) == 0 && !deadline.passed()) ::usleep(1000);
     job.signal(SIGTERM);
     const LaunchResult result = job.wait();
     EXPECT_EQ(result.exit_code, 143);

@@ -4,6 +4,7 @@
 // all are gone.
 //
 //   zoo PIPE             start everything, write "worker <pid>" and so on into the pipe, wait
+//   zoo PIPE daemonise   the same in a daemon; the worker itself ends with 0
 //   zoo PIPE hopper N    one hop, by fork and exec; N are left
 //
 // Whatever goes wrong, all of it is over after two minutes.
@@ -55,6 +56,12 @@ void start_daemon() {
     wait_long();
 }
 
+void become_daemon() {
+    if (::fork() != 0) std::_Exit(0);
+    ::setsid();
+    if (::fork() != 0) std::_Exit(0);
+}
+
 // Every hop is a new process with a new image; the old one is gone within about a millisecond.
 [[noreturn]] void hop(const char* self, const char* pipe, int left) {
     const timespec pause{0, 300'000};
@@ -80,6 +87,7 @@ int main(int argc, char** argv) {
     if (argc > 3) hop(argv[0], argv[1], std::atoi(argv[3]));  // the pipe came through exec
     witness = ::open(argv[1], O_WRONLY);
     if (witness < 0) return 97;
+    if (argc > 2) become_daemon();
     start_child();
     start_session();
     start_daemon();
