@@ -1,7 +1,9 @@
 // What a store's client makes of a server's replies: a real connection to a server that answers the
-// hello and then says what the input says. Input: which call, then the server's bytes.
+// hello and then says what the input says. Input: which call, and whether as a rank of a job, then
+// the server's bytes.
 #include "base/socket.hpp"
 #include "fuzz/seeds.hpp"
+#include "store/job_store.hpp"
 #include "store/store_data.hpp"
 #include "store/wire.hpp"
 
@@ -118,17 +120,31 @@ const std::array<std::function<void(ddp::Store&)>, 12> calls{
 };
 
 // What a real server says to these requests of a client, after the hello.
-std::string recorded(const std::vector<Request>& requests) {
+std::string recorded(std::vector<Request> requests) {
     StoreData data;
     Replies replies;
-    const Request known{
-        .op = Opcode::multi_set, .keys = {"/a", "/b", "/c"}, .values = {"17", "", "xyz"}};
-    data.execute(2, Era::modern, known, replies);
+    data.execute(2, Era::modern,
+                 {.op = Opcode::multi_set, .keys = {"/a", "/b", "/c"}, .values = {"17", "", "xyz"}},
+                 replies);
     replies.clear();
-    for (const Request& request : requests) data.execute(1, Era::modern, request, replies);
+    for (Request& request : requests) data.execute(1, Era::modern, std::move(request), replies);
     std::string words;
-    for (const Reply& reply : replies) words += reply.bytes;
+    for (const Reply& reply : replies) {
+        std::size_t done = 0;
+        for (const Reply::Shared& piece : reply.shared) {
+            words += reply.bytes.substr(done, piece.at - done) + piece.value->bytes;
+            done = piece.at;
+        }
+        words += reply.bytes.substr(done);
+    }
     return words;
+}
+
+std::shared_ptr<ddp::Store> connect(bool is_jobs) {
+    const ddp::MasterAddress where{"127.0.0.1", server().port()};
+    if (!is_jobs) return ddp::connect_tcp_store(where, 2s);
+    const RankClaim claim{.job = "7", .world_size = 2, .rank = 1};
+    return connect_job_store(where, claim, ServedBy::launcher, StorePeers::any, 2s);
 }
 
 }  // namespace
@@ -157,16 +173,25 @@ std::vector<std::string> ddp::fuzz::seeds() {
     for (std::size_t call = 0; call < conversations.size(); ++call) {
         all.push_back(std::string(1, static_cast<char>(call)) + recorded(conversations[call]));
     }
+    // A rank's hello, which is answered in the same way as a key is.
+    const auto joined = [](JoinReply reply, std::string_view why) {
+        std::string words;
+        append_u8(words, static_cast<std::uint8_t>(reply));
+        append_bytes(words, why);
+        return words;
+    };
+    all.push_back("\x80" + joined(JoinReply::joined, "") + recorded({check, get}));
+    all.push_back("\x80" + joined(JoinReply::refused, "rank 1 is taken"));
     return all;
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     ddp::fuzz::Input input(data, size);
-    const auto& call = calls[input.byte() % calls.size()];
+    const std::uint8_t choice = input.byte();
+    const auto& call = calls[choice % 128 % calls.size()];
     server().say(input.rest());
     try {
-        const auto store = ddp::connect_tcp_store({"127.0.0.1", server().port()}, 2s);
-        call(*store);
+        call(*connect(choice >= 128));
     } catch (const ddp::SystemError&) {
     } catch (const ddp::TimeoutError&) {
     } catch (const ddp::UsageError&) {

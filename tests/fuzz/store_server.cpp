@@ -1,6 +1,8 @@
 // What any client may send to a store: three connections at once, cut into requests and carried out
-// on one store's data. Input: turns of a client's number, a length of two bytes, and what it says.
+// on one store's data, which has little memory. Input: turns of a client's number, a length of two
+// bytes, and what it says.
 #include "fuzz/seeds.hpp"
+#include "store/job_claims.hpp"
 #include "store/store_data.hpp"
 #include "store/wire.hpp"
 
@@ -16,41 +18,76 @@ using namespace ddp::store;
 
 constexpr std::size_t clients = 3;
 
+constexpr StoreLimits little{.map_bytes = std::size_t{1} << 20,
+                             .working_bytes = std::size_t{768} << 10};
+
 struct Server {
-    StoreData data;
+    StoreData data{little};
+    JobClaims claims;
     std::array<std::optional<RequestParser>, clients> parsers;
-    std::array<std::uint64_t, clients> connections{1, 2, 3};  // numbers are never used again
-    std::uint64_t last = clients;
+    std::array<ClientId, clients> connections{1, 2, 3};  // numbers are never used again
+    ClientId last = clients;
 
     void close(std::size_t client) {
+        data.end_interests(connections[client]);
         data.forget(connections[client]);
+        claims.leave(connections[client]);
         connections[client] = ++last;
         parsers[client].reset();
     }
-    // Every reply is for a client that is there.
-    void check(const Replies& replies) const {
+    // Every reply is for a client that is there, and memory is what it may be.
+    void check(const Replies& replies) {
         for (const Reply& reply : replies) {
             bool known = false;
-            for (const std::uint64_t connection : connections) known |= reply.to == connection;
+            for (const ClientId connection : connections) known |= reply.to == connection;
             if (!known) std::abort();
         }
+        // Without values that only replies hold: these are gone soon.
+        const std::size_t held = data.held_bytes() - data.orphans().bytes();
+        if (held > little.map_bytes + little.working_bytes) std::abort();
     }
     void hear(std::size_t client, std::string_view bytes) {
         if (!parsers[client]) parsers[client].emplace();
         parsers[client]->feed(bytes);
-        Request request;
-        for (;;) {
-            const auto status = parsers[client]->next(request);
-            if (status == RequestParser::Status::refused) return close(client);
-            if (status == RequestParser::Status::incomplete) return;
-            Replies replies;
-            try {
-                data.execute(connections[client], parsers[client]->era(), request, replies);
-            } catch (const ddp::UsageError&) {
-                return close(client);
+        try {
+            while (take(client)) {
             }
-            check(replies);
+        } catch (const ddp::UsageError&) {
+            close(client);
         }
+    }
+    // Whether there was a request.
+    bool take(std::size_t client) {
+        RequestParser& parser = *parsers[client];
+        const ClientId connection = connections[client];
+        Request request;
+        switch (parser.next(request)) {
+            case RequestParser::Status::request:
+                carry_out(connection, parser.era(), std::move(request));
+                return true;
+            case RequestParser::Status::incomplete:
+                return false;
+            case RequestParser::Status::needs_room:
+                if (parser.wanted_room() > little.working_bytes) break;
+                parser.allow_room(parser.wanted_room());
+                return true;
+            case RequestParser::Status::refused:
+                if (parser.refusal().empty()) std::abort();
+                break;
+        }
+        close(client);
+        return false;
+    }
+    void carry_out(ClientId connection, Era era, Request request) {
+        if (request.op == Opcode::join) {
+            const auto claim = decode_claim(request.values.front());
+            if (claim) claims.join(connection, *claim);
+            return;
+        }
+        Replies replies;
+        data.reply_bytes(request);
+        data.execute(connection, era, std::move(request), replies);
+        check(replies);
     }
 };
 
@@ -66,8 +103,17 @@ void say(std::string& seed, std::size_t client, const std::string& bytes) {
 
 // What the ranks of a job say to each other, in both numberings.
 std::vector<Request> conversation() {
+    const RankClaim claim{.job = "7",
+                          .world_size = 2,
+                          .rank = 1,
+                          .host = "n1",
+                          .machine = "m",
+                          .process = 12,
+                          .pid = 4711,
+                          .parent = "1@2",
+                          .program = "./train"};
     return {
-        {.op = Opcode::attempt, .number = 0},
+        {.op = Opcode::join, .values = {encode_claim(claim)}},
         {.op = Opcode::add, .keys = {"/init"}, .number = 1},
         {.op = Opcode::set, .keys = {"/a"}, .values = {"host/boot\n77 3 12345 ddp-region-1"}},
         {.op = Opcode::check, .keys = {"/a", "/b"}},
