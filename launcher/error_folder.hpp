@@ -36,6 +36,14 @@ struct ErrorFiles {
 // <folder>/rank_<local rank>.json
 inline ErrorFiles error_files_in(const std::string& folder) { return {folder + "/rank_", ".json"}; }
 
+// TMPDIR, else /tmp.
+std::string temporary_folder();
+
+// Throws SystemError for a folder (or a link in its place) that lies where anybody may write, as in
+// /tmp, and belongs to neither this user nor root: its owner could put other files in our files'
+// places. `option` is what chooses another.
+void refuse_strangers_folder(const std::string& path, const char* option);
+
 // Throws SystemError that names it; also when there is something of that name already.
 void make_error_folder(const std::string& path);
 // With all in it, if it is there.

@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -84,6 +85,29 @@ TEST_F(LaunchOddBytes, APeerThatTheWorldDoesNotHaveIsNone) {
     EXPECT_EQ(result.exit_code, 82);
     EXPECT_THAT(result.err, HasSubstr("rank 0 (local rank 0"));
     EXPECT_THAT(result.err, HasSubstr("failed: exit code 82"));
+}
+
+TEST_F(LaunchOddBytes, AStrangersFolderInAFolderOfAllIsRefused) {
+    if (::geteuid() != 0) GTEST_SKIP() << "needs root, to give a folder to another user";
+    const TemporaryFolder place;
+    ASSERT_EQ(::chmod(place.path().c_str(), 01777), 0);
+    const std::string theirs = place.path() + "/theirs";
+    ASSERT_EQ(::mkdir(theirs.c_str(), 0777), 0);
+    ASSERT_EQ(::chown(theirs.c_str(), 65534, 65534), 0);
+    const LaunchResult logs = launch({"--log-dir", theirs, "bash", "-c", "echo started"});
+    EXPECT_EQ(logs.exit_code, 1);
+    EXPECT_EQ(logs.out, "");
+    EXPECT_THAT(logs.err, HasSubstr("uid 65534"));
+    EXPECT_THAT(logs.err, HasSubstr("--log-dir"));
+    EXPECT_EQ(lines_of(logs.err).size(), 1U) << logs.err;
+    const LaunchResult errors =
+        launch({"bash", "-c", "echo started"}, {.environment = {"TMPDIR=" + theirs}});
+    EXPECT_EQ(errors.exit_code, 1);
+    EXPECT_EQ(errors.out, "");
+    EXPECT_THAT(errors.err, HasSubstr("TMPDIR"));
+    // Where only its owner may write, it is for him to decide.
+    ASSERT_EQ(::chmod(place.path().c_str(), 0755), 0);
+    EXPECT_EQ(launch({"bash", "-c", "true"}, {.environment = {"TMPDIR=" + theirs}}).exit_code, 0);
 }
 
 TEST_F(LaunchOddBytes, AStepOfSeveralTasksIsOneLineAndExitCodeTwo) {
