@@ -37,7 +37,7 @@ constexpr milliseconds time_for_last_words{500};
 // From SIGKILL to the log writer until it is named as one that cannot be killed.
 constexpr milliseconds time_for_log_writer_to_die{250};
 
-enum class Source : std::uint32_t { channel, signals, logs, store, pipes, worker };
+enum class Source : std::uint32_t { channel, signals, logs, store, pipes, input, worker };
 
 constexpr Poller::Tag tag_of(Source source, std::size_t index = 0) {
     return static_cast<Poller::Tag>(source) << 32 | index;
@@ -148,6 +148,7 @@ std::optional<int> Agent::run_attempt(int number) {
     const auto started = Clock::now();
     Attempt attempt(job_, number, tree_, logs_, channel_, events_,
                     {.pipes = tag_of(Source::pipes),
+                     .input = tag_of(Source::input),
                      .worker = [](std::size_t index) { return tag_of(Source::worker, index); }});
     attempt_ = &attempt;
     const std::optional<Problem> problem = supervise(attempt);
@@ -181,6 +182,7 @@ std::optional<Agent::Problem> Agent::supervise(Attempt& attempt) {
         while (leash_held() && !attempt.all_ended() && !attempt.hopeless(Clock::now())) {
             handle_events(attempt.wakes_at());
             attempt.look_at_progress();
+            attempt.pass_input();
             attempt.apply_stop_sequence();
         }
     } catch (const SpawnError& error) {
@@ -334,6 +336,8 @@ void Agent::handle(Poller::Tag tag) {
             return store_->run_ready();
         case Source::pipes:
             return attempt_->relay_ready();
+        case Source::input:
+            return attempt_->pass_input();
         case Source::worker:
             return attempt_->note_end(index_of(tag));
     }

@@ -6,6 +6,7 @@
 #include "launcher/descriptor_limit.hpp"
 #include "launcher/error_folder.hpp"
 #include "launcher/held_workers.hpp"
+#include "launcher/output_rules.hpp"
 #include "launcher/visible_gpus.hpp"
 #include "launcher/worker_variables.hpp"
 
@@ -49,6 +50,7 @@ Attempt::Attempt(const AgentJob& job, int number, const LogTree& tree, LogWriter
 }
 
 Attempt::~Attempt() {
+    end_input();
     events_.remove(relay_.fd());
     for (const Worker& worker : workers_) {
         if (worker.running()) events_.remove(worker.process.pidfd());
@@ -85,18 +87,24 @@ void Attempt::start_workers(const rlimit& users_descriptor_limit) {
         .one_gpu_each = job_.one_gpu_each,
         .oversubscribe_gpu = job_.options.oversubscribe_gpu,
     };
+    if (job_.handed.in_for_all) input_.emplace(job_.handed.in.get());
     workers_.reserve(static_cast<std::size_t>(job_.workers));
     for (int rank = 0; rank < job_.workers; ++rank) {
         const WorkerCommand& command = job_.commands[static_cast<std::size_t>(rank)];
         WorkerStart start{
             command.path, command.arguments, worker_environment(variables, rank, inherited),
             job_.handed.for_worker(rank, null.get(), control_.fd()), users_descriptor_limit};
+        const base::UniqueFd input = input_ ? input_->add_worker() : base::UniqueFd();
+        if (input) start.descriptors.in = input.get();
         const std::size_t index = workers_.size();
-        Worker& worker = workers_.emplace_back(start_worker(std::move(start), rank, job_.terminal));
+        const bool terminal = job_.options.tty || is_only_shown(job_.options, rank, Stream::out);
+        Worker& worker = workers_.emplace_back(
+            start_worker(std::move(start), rank, terminal ? job_.terminal : std::nullopt));
         events_.add(worker.process.pidfd(), EPOLLIN, tags_.worker(index));
         relay_.add_pipes_of(index);
         channel_.queue(StateMessage{WorkerState::started, rank, worker.process.pid()});
     }
+    if (input_) events_.add(input_->fd(), EPOLLIN, tags_.input);
     oom_before_ = read_oom_counts();  // now, while the workers get ready
 }
 
@@ -228,11 +236,24 @@ void Attempt::look_at_progress() {
     if (const auto news = progress_.look(Clock::now(), control_)) channel_.send(*news);
 }
 
+void Attempt::pass_input() {
+    if (!input_) return;
+    input_->run(Clock::now());
+    std::string notice = input_->take_notice();
+    if (!notice.empty()) channel_.send(FailureMessage{std::move(notice)});
+}
+
+void Attempt::end_input() {
+    if (!input_) return;
+    input_.reset();  // and with it its place in the poller
+}
+
 std::optional<Attempt::Time> Attempt::wakes_at() const {
-    const auto stop = stop_.next();
-    const auto progress = progress_.next();
-    if (!stop || !progress) return stop ? stop : progress;
-    return std::min(*stop, *progress);
+    std::optional<Time> first;
+    for (const auto& time : {stop_.next(), progress_.next(), input_ ? input_->wakes_at() : first}) {
+        if (time) first = std::min(first.value_or(Time::max()), *time);
+    }
+    return first;
 }
 
 SparedProcesses Attempt::spared() const {
@@ -267,6 +288,7 @@ std::optional<Attempt::Time> Attempt::end_leftovers(Time now) {
 // it was.
 void Attempt::sweep() {
     for (std::size_t i = 0; i < workers_.size(); ++i) note_end(i);
+    end_input();
     swept_ = sweep_descendants(base::Deadline::after(sweep_time), spared());
     for (Worker& worker : workers_) {
         if (!worker.running()) continue;

@@ -6,6 +6,7 @@
 #include "contract/control_page.hpp"
 #include "launcher/agent_job.hpp"
 #include "launcher/channel.hpp"
+#include "launcher/input_relay.hpp"
 #include "launcher/log_files.hpp"
 #include "launcher/log_writer.hpp"
 #include "launcher/outcome.hpp"
@@ -34,6 +35,7 @@ public:
     // Tags of the events that the attempt adds to the agent's poller.
     struct Tags {
         Poller::Tag pipes;
+        Poller::Tag input;
         std::function<Poller::Tag(std::size_t worker)> worker;
     };
 
@@ -66,6 +68,8 @@ public:
     void note_end(std::size_t worker);
     void relay_ready() { relay_.relay_ready(); }
     void hold_output(bool hold);  // leaves the pipes unread, while the log writer is full
+    // With --stdin=all; its time may have come without an event.
+    void pass_input();
     void on_shown(const ShownMessage& message) { relay_.on_shown(message); }
     // At SIGCHLD: orphans of the workers that ended, and workers that hold themselves.
     void note_children();
@@ -93,6 +97,7 @@ public:
 
 private:
     void send_to_living(int signal);
+    void end_input();
     void start_failure_stop(const Worker& failed);
     bool may_be_stopped_from_outside() const;
     SparedProcesses spared() const;
@@ -112,6 +117,7 @@ private:
     contract::ControlRegion control_;
     std::vector<Worker> workers_;
     Relay relay_{channel_, workers_, job_.options, logs_};
+    std::optional<InputRelay> input_;
     ProgressWatch progress_{job_.progress};
     std::vector<std::size_t> order_;  // of their ends, by index
     StopSequence stop_;

@@ -48,6 +48,7 @@ struct StateMessage {
     int stopped_with = 0;    // the last signal that we sent it, or 0
 };
 // Up: something for the user to read, one or more lines without the program's name before them.
+// encode() cuts one that no frame could hold.
 struct FailureMessage {
     std::string text;
 };

@@ -3,6 +3,7 @@
 #include "launcher/front_loop.hpp"
 
 #include "base/deadline.hpp"
+#include "base/pidfd.hpp"
 #include "base/process_tree.hpp"
 #include "contract/exit_code.hpp"
 #include "launcher/process_sweep.hpp"
@@ -10,7 +11,6 @@
 #include <ddp/error.hpp>
 
 #include <poll.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -35,9 +35,24 @@ constexpr milliseconds strangers_time{1000};  // between two looks
 }  // namespace
 
 int Front::run() {
-    if (strangers_ == Strangers::possible) note_strangers();
-    while (!finished()) wait_and_handle();
+    try {
+        if (strangers_ == Strangers::possible) note_strangers();
+        while (!finished()) wait_and_handle();
+    } catch (const std::exception& error) {
+        return abandon(error.what());
+    }
     return done_ ? *done_ : exit_code_without_done();
+}
+
+// The workers must not outlive a front that cannot go on, and it says why.
+int Front::abandon(const std::string& why) {
+    base::signal_pidfd(agent_.pidfd.get(), SIGKILL);
+    pollfd end{agent_.pidfd.get(), POLLIN, 0};
+    constexpr int longest_ms = 5000;  // longer only for one in the middle of a system call
+    if (!agent_end_ && ::poll(&end, 1, longest_ms) > 0) handle_agent_end();
+    report("cannot go on: " + why + "; the workers were stopped");
+    console_.run(Clock::now(), Clock::now());
+    return contract::exit_error;
 }
 
 bool Front::finished() const { return agent_end_ && channel_drained_ && console_.idle(); }
@@ -161,7 +176,7 @@ void Front::end_hanging_agent() {
     if (agent_killed_at_) {
         if (now >= *agent_killed_at_ + time_to_die_) leave_agent();
     } else if (now >= *agent_must_end_by_) {
-        ::syscall(SYS_pidfd_send_signal, agent_.pidfd.get(), SIGKILL, nullptr, 0);
+        base::signal_pidfd(agent_.pidfd.get(), SIGKILL);
         agent_killed_at_ = now;
     }
 }

@@ -58,6 +58,7 @@ private:
     using Clock = Console::Clock;
 
     bool finished() const;
+    int abandon(const std::string& why);
     void wait_and_handle();
     int wait_time() const;
     void handle_signals();

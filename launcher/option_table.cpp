@@ -21,7 +21,6 @@ using Value = const GivenValue&;
 constexpr Limits ports{0, 65535};
 constexpr Limits counts{0, 1'000'000};
 constexpr ByteLimits store_sizes{std::uint64_t{1} << 20, std::uint64_t{64} << 30};
-constexpr Limits ranks{0, max_workers - 1};
 
 // name, alias, letter | value, default, variable | group, standing | description | what it does
 constexpr std::array table{
@@ -150,9 +149,14 @@ constexpr std::array table{
     OptionSpec{"wrap", "", "", "RANKS:COMMAND", "none", "", G::debugging, S::own,
                "run these local ranks (1, 0,3, 2-5, all) under a command: --wrap='1:gdb --args'",
                [](Options& o, Value v) { o.wraps.push_back(parse_wrap(v)); }},
-    OptionSpec{"stdin", "", "", "RANK", "none", "", G::debugging, S::own,
-               "the local rank that gets the launcher's input",
-               [](Options& o, Value v) { o.stdin_rank = parse_int(v, ranks); }},
+    OptionSpec{"stdin", "", "", "RANK|all|none", "auto", "", G::debugging, S::own,
+               "who gets the launcher's input: a local rank, all (each a copy) or none; auto: a "
+               "single worker",
+               [](Options& o, Value v) {
+                   const WantedStdin wanted = parse_stdin(v);
+                   o.stdin_for = wanted.who;
+                   o.stdin_rank = wanted.rank;
+               }},
     OptionSpec{"tty", "", "", nullptr, "off", "", G::debugging, S::own,
                "give each worker a terminal of its own (a pseudo-terminal)",
                [](Options& o, Value v) { o.tty = parse_flag(v); }},

@@ -110,6 +110,17 @@ std::chrono::milliseconds parse_seconds(const GivenValue& given) {
     return std::chrono::milliseconds(std::llround(*seconds * 1000));
 }
 
+WantedStdin parse_stdin(const GivenValue& given) {
+    if (given.text == "auto") return {StdinFor::automatic};
+    if (given.text == "all") return {StdinFor::all};
+    if (given.text == "none") return {StdinFor::none};
+    if (const auto rank = read_int(given.text, {0, max_workers - 1})) {
+        return {StdinFor::rank, *rank};
+    }
+    fail_value(given, "a whole number from 0 to " + std::to_string(max_workers - 1) +
+                          " (a local rank), all or none");
+}
+
 bool parse_flag(const GivenValue& given) {
     if (given.text == "1") return true;
     if (given.text == "0") return false;

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -29,6 +30,12 @@ struct ByteLimits {  // whole MiB
 std::uint64_t parse_bytes(const GivenValue& given, ByteLimits limits);
 // "2", "0.25"
 std::chrono::milliseconds parse_seconds(const GivenValue& given);
+// "1", "all", "none", "auto"
+struct WantedStdin {
+    StdinFor who;
+    std::optional<int> rank = {};
+};
+WantedStdin parse_stdin(const GivenValue& given);
 bool parse_flag(const GivenValue& given);
 WorkerCount parse_worker_count(const GivenValue& given);
 // "1" or "1:1"; more than one host follows later, and this says so.

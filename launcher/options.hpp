@@ -3,6 +3,8 @@
 // it too). Options are torchrun's where torchrun has them, with dashes or underscores.
 #pragma once
 
+#include "launcher/option_kinds.hpp"
+
 #include <chrono>
 #include <csignal>
 #include <cstdint>
@@ -65,24 +67,6 @@ struct Wrap {
     std::vector<std::string> command;
 };
 
-enum class Containment {
-    base,   // a session, subreapers, parent death signals
-    pidns,  // and a PID namespace, whose PID 1 is the agent
-};
-
-enum class ExitCode {
-    root_cause,  // the culprit's; 128 + signal
-    torchrun,    // 1 for whatever failed
-};
-
-// torchrun's --rdzv-backend, as far as it has a meaning on one host.
-enum class RendezvousBackend {
-    fixed,  // "static": at the master's address
-    c10d,   // at the endpoint's
-};
-
-enum class StatusLine { automatic, off };  // automatic: on a terminal
-
 struct Options {
     Action action = Action::run;
     WorkerCount nproc_per_node;
@@ -119,8 +103,9 @@ struct Options {
     std::string log_line_prefix_template;                // empty: "[rank] "
     StatusLine status = StatusLine::automatic;
 
-    bool tty = false;               // each worker gets a pseudo-terminal
-    std::optional<int> stdin_rank;  // the local rank that gets the launcher's input
+    bool tty = false;  // each worker gets a pseudo-terminal
+    StdinFor stdin_for = StdinFor::automatic;
+    std::optional<int> stdin_rank;  // of StdinFor::rank
     bool break_on_failure = false;
 
     // The program and its arguments as given; not empty where the action needs one.

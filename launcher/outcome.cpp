@@ -21,6 +21,14 @@ milliseconds between(Worker::Clock::time_point start, Worker::Clock::time_point 
     return std::chrono::duration_cast<milliseconds>(end - start);
 }
 
+// A peer that the world does not have is none.
+std::optional<contract::ErrorReport> error_of(int rank, const JobEnd& job) {
+    auto error = contract::read_error_file(job.error_files.of(rank));
+    const auto world = static_cast<int>(job.workers.size());
+    if (error && error->peer && (*error->peer < 0 || *error->peer >= world)) error->peer.reset();
+    return error;
+}
+
 // One host, so that a local rank is a rank.
 WorkerEnd end_of(const Worker& worker, const JobEnd& job) {
     const int rank = worker.local_rank;
@@ -33,7 +41,7 @@ WorkerEnd end_of(const Worker& worker, const JobEnd& job) {
             .stop_took = worker.stopped_with != 0
                              ? between(worker.asked_to_stop_at, worker.ended_at)
                              : milliseconds{0},
-            .error = contract::read_error_file(job.error_files.of(rank)),
+            .error = error_of(rank, job),
             .gpu = job.gpu_of ? job.gpu_of(rank) : "",
             .last_stderr = worker.last_lines.text()};
 }

@@ -2,13 +2,13 @@
 // again: a process that forked in between is found in the next round, below us or as our own child.
 #include "launcher/process_sweep.hpp"
 
+#include "base/pidfd.hpp"
 #include "base/process_tree.hpp"
 #include "base/unique_fd.hpp"
 
 #include <ddp/error.hpp>
 
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -31,13 +31,13 @@ std::optional<pid_t> parent_of(pid_t pid) {
 // A pid that is not our own child's may be anybody's by the time it is used: hold it by a pidfd and
 // look again who its parent is before the signal.
 void signal_if_child(pid_t pid, pid_t parent, int signal) {
-    const base::UniqueFd handle(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+    const base::UniqueFd handle(base::open_pidfd(pid));
     const bool held = handle || errno != ESRCH;  // else there are no pidfds here
     if (!held || parent_of(pid) != parent) return;
     if (!handle) {
         ::kill(pid, signal);
     } else {
-        ::syscall(SYS_pidfd_send_signal, handle.get(), signal, nullptr, 0);
+        base::signal_pidfd(handle.get(), signal);
     }
 }
 

@@ -53,6 +53,15 @@ TEST(Channel, EveryMessageSurvivesTheTrip) {
     EXPECT_EQ(state.stopped_with, 15);
 }
 
+TEST(Channel, ATextThatNoFrameHoldsIsCut) {
+    const std::string text(12U << 20, 'x');
+    const std::string payload = encode(FailureMessage{text});
+    EXPECT_LE(payload.size(), Channel::max_message_bytes);
+    const auto cut = std::get<FailureMessage>(decode(payload)).text;
+    EXPECT_GT(cut.size(), Channel::max_message_bytes / 2);
+    EXPECT_NE(cut.find("bytes more)"), std::string::npos);
+}
+
 TEST(Channel, MessagesArriveWholeWhereverTheStreamIsCut) {
     std::string bytes;
     for (const Message& message : one_of_each()) base::append_frame(bytes, encode(message));

@@ -1,10 +1,11 @@
 #include "backends/shm/host_kernel.hpp"
 
+#include "base/pidfd.hpp"
+
 #include <ddp/error.hpp>
 
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
@@ -55,7 +56,7 @@ ucred HostKernel::peer_of(int socket) const {
 }
 
 base::UniqueFd HostKernel::watch(pid_t process) const {
-    return base::UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, process, 0)));
+    return base::UniqueFd(base::open_pidfd(process));
 }
 
 // The folder always belongs to the process's effective user, dumpable or not (proc(5)). Where /proc

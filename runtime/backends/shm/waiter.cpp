@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <ctime>
 
 namespace ddp::shm {
@@ -168,8 +169,7 @@ bool Waiter::is_dead(int rank) const {
 int Waiter::blamed_by_agent() const {
     if (agent_abort_ == nullptr) return -1;
     const std::uint32_t word = agent_abort_->load(std::memory_order_acquire);
-    if (word == 0) return -1;
-    if (word > INT32_MAX) return -1;  // no rank: the page is in other processes' hands too
+    if (word == 0 || word > INT32_MAX) return -1;  // any worker may have written there
     const int blamed = static_cast<int>(word) - 1;
     if (job_ranks_.empty()) return blamed < region_.ranks() ? blamed : -1;
     const auto found = std::find(job_ranks_.begin(), job_ranks_.end(), blamed);
