@@ -52,11 +52,11 @@ protected:
     bool wait_for_zoo() {
         constexpr std::ptrdiff_t all = 10;
         const auto deadline = base::Deadline::after(patience);
-        std::string said;
-        while (std::count(said.begin(), said.end(), '\n') < all && !deadline.passed()) {
+        said_.clear();
+        while (std::count(said_.begin(), said_.end(), '\n') < all && !deadline.passed()) {
             char bytes[4096];
             const ssize_t got = ::read(witness_.get(), bytes, sizeof bytes);
-            if (got > 0) said.append(bytes, static_cast<std::size_t>(got));
+            if (got > 0) said_.append(bytes, static_cast<std::size_t>(got));
             ::poll(nullptr, 0, 1);
         }
         return !deadline.passed();
@@ -116,7 +116,8 @@ protected:
                     "--reuid=" + std::to_string(zoos_user), "--regid=" + std::to_string(zoos_user),
                     "--clear-groups", DDP_TEST_ZOO, pipe_},
                    {.environment = {cookie()}});
-        ASSERT_TRUE(wait_for_zoo());
+        ASSERT_TRUE(wait_for_zoo()) << said_ << job.wait(milliseconds{0}).exit_code << ": "
+                                    << job.wait(milliseconds{0}).err;
         const auto agent = job.wait_for_agent();
         ASSERT_TRUE(agent);
         std::vector<pid_t> victims;
@@ -148,6 +149,7 @@ protected:
     TemporaryFolder folder_;
     std::string pipe_ = folder_.path() + "/witness";
     base::UniqueFd witness_;
+    std::string said_;  // by the zoo's processes
 };
 
 const std::vector one_at_a_time{Victim::front, Victim::agent};
