@@ -45,7 +45,7 @@ constexpr std::array legacy_opcodes{
     Opcode::multi_get, Opcode::multi_set,    Opcode::cancel_wait};
 
 constexpr std::size_t last_modern_opcode = static_cast<std::size_t>(Opcode::barrier);
-constexpr std::uint8_t join_on_wire = 64;  // far from what PyTorch may add
+constexpr std::uint8_t join_on_wire = 65;  // far from what PyTorch may add; 64 was ATTEMPT
 
 const Fields& fields(Opcode op) { return fields_of[static_cast<std::size_t>(op)]; }
 

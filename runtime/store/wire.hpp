@@ -42,7 +42,7 @@ enum class Opcode : std::uint8_t {
     list_keys,
     barrier,
     watch_key,  // only in the 1.13 numbering, as 7
-    join,       // ddp's own, as 64
+    join,       // ddp's own, as 65
 };
 inline constexpr std::size_t opcode_count = 21;
 

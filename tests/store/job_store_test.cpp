@@ -111,7 +111,7 @@ TEST(JobStore, RankZeroListensOnTheSocketThatTheLauncherHolds) {
 TEST(JobStore, ARankIsFreeAsSoonAsItsProcessHasHungUp) {
     DrivenServer server({.job = RankClaim{.job = "j", .world_size = 2}});
     const auto join = [](int process) {
-        return u8(64) +
+        return u8(65) +
                str("job j\nworld_size 2\nrank 1\npid 5\nprocess " + std::to_string(process) + "\n");
     };
     auto first = std::make_optional<RawClient>(server);
@@ -129,7 +129,7 @@ TEST(JobStore, ARankIsFreeAsSoonAsItsProcessHasHungUp) {
 TEST(JobStore, AJoinThatIsNoneEndsItsConnection) {
     DrivenServer server;
     RawClient client(server);
-    client.send(hello + u8(64) + str("rank of admiral\n"));
+    client.send(hello + u8(65) + str("rank of admiral\n"));
     EXPECT_TRUE(client.closed_by_server());
 }
 

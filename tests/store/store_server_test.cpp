@@ -72,8 +72,8 @@ std::vector<Exchange> modern_exchanges() {
         {"queue_is_no_key", m, u8(14) + set_k, u8(7), i64(0)},
         {"list_keys", m, set, u8(17), i64(1) + str("k")},
         {"barrier_of_one", m, "", u8(18) + str("k") + i64(1), u8(0)},
-        {"join", m, "", u8(64) + str(claim), u8(0) + str("")},
-        {"join_twice", m, u8(64) + str(claim), u8(64) + str(claim),
+        {"join", m, "", u8(65) + str(claim), u8(0) + str("")},
+        {"join_twice", m, u8(65) + str(claim), u8(65) + str(claim),
          u8(1) + str("this connection has joined before")},
         {"barrier_counts_in_the_map", m, u8(18) + str("k") + i64(1), u8(3) + str("k"), str("1")},
     };

@@ -113,7 +113,7 @@ TEST(TcpStore, AsksTheJobsStoreWithTheHelloAndGetsAKeyInOneExchange) {
         auto peer = server.accept();
         peer.expect(hello + u8(13));
         const std::string nonce = peer.receive(4);
-        peer.expect(u8(64) + str(store::encode_claim(rank_1)));
+        peer.expect(u8(65) + str(store::encode_claim(rank_1)));
         peer.send(nonce + u8(0) + str(""));
         peer.expect(check + get);
         peer.send(u8(0) + str("v"));
