@@ -6,6 +6,8 @@
 
 #include <gtest/gtest.h>
 
+#include <stdexcept>
+
 #include "wire_bytes.hpp"
 
 namespace ddp::store {
@@ -154,6 +156,22 @@ TEST(StoreDataLimits, AFullMapNamesWhoFilledItAlsoWhenTheyHaveLeft) {
     EXPECT_EQ(refusal_of(data, 9, set_of("more", 10'000)),
               "store: full, more than 70000 bytes; most of it, " + std::to_string(3 * each) +
                   " bytes, was set by uid 65534, pid 4711 (python3)");
+}
+
+// The hook knows only those that are there.
+TEST(StoreDataLimits, WhoLeftAndSetLittleIsAConnection) {
+    StoreData data{{.map_bytes = 800'000}, {.describe = [](ClientId client) -> std::string {
+                       if (client < 3) throw std::out_of_range{"gone"};
+                       return "somebody";
+                   }}};
+    Replies replies;
+    for (ClientId client = 1; client <= 2; ++client) {
+        data.execute(client, Era::modern, set_of(std::to_string(client), 300), replies);
+        data.forget(client);
+    }
+    EXPECT_EQ(refusal_of(data, 3, set_of("k", 750'000)),
+              "store: full, more than 700000 bytes; most of it, " +
+                  std::to_string(301 + StoreMap::entry_bytes) + " bytes, was set by connection 2");
 }
 
 TEST(StoreDataLimits, AWaitOrWatchForWhichThereIsNoMemoryIsRefused) {
