@@ -50,7 +50,11 @@ void Interests::charge(ClientId client, std::size_t more) {
     const auto watches = watches_.find(client);
     const auto bytes = more + (wait == waits_.end() ? 0 : wait->second.cost) +
                        (watches == watches_.end() ? 0 : watches->second.cost);
-    if (budget_.charge(client, MemoryBudget::Use::interest, bytes)) return;
+    constexpr auto use = MemoryBudget::Use::interest;
+    const bool is_large = bytes > RequestParser::free_room;
+    if (is_large ? budget_.charge_large(client, use, bytes) : budget_.charge(client, use, bytes)) {
+        return;
+    }
     throw UsageError{"store: no memory left for " + std::to_string(bytes) +
                      " bytes of keys that one client waits for or watches"};
 }

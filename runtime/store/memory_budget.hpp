@@ -37,7 +37,7 @@ public:
     bool is_rank(ClientId client);
 
     std::size_t used() const { return used_by_others_ + used_by_ranks_; }
-    std::size_t used_by(ClientId client) const;
+    std::size_t used_by(ClientId client) const;  // 0: nobody knows it, or it has left
     // The most that something large of this client can ever be.
     std::size_t most_for(ClientId client);
     std::size_t left_for_orphans() const;

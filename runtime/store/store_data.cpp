@@ -159,9 +159,10 @@ std::string StoreData::who_filled_it() const {
     for (std::size_t i = 0; i < described; ++i) {
         const auto client = owners[i].second;
         const auto gone = departed_.find(client);
-        const auto who = gone != departed_.end() ? gone->second
-                         : hooks_.describe       ? hooks_.describe(client)
-                                                 : "connection " + std::to_string(client);
+        const bool is_there = budget_.used_by(client) > 0;
+        const auto who = gone != departed_.end()       ? gone->second
+                         : is_there && hooks_.describe ? hooks_.describe(client)
+                                                       : "connection " + std::to_string(client);
         bytes_of[who] += owners[i].first;
     }
     const auto most = std::max_element(

@@ -6,6 +6,8 @@
 
 #include <gtest/gtest.h>
 
+#include <stdexcept>
+
 #include "wire_bytes.hpp"
 
 namespace ddp::store {
@@ -100,6 +102,148 @@ TEST_F(StoreDataTest, AKeyDeletedWhileOthersAreAwaitedHasComeAllTheSame) {
     const auto replies = run(2, {.op = Opcode::set, .keys = {"b"}, .values = {"v"}});
     ASSERT_EQ(replies.size(), 1U);
     EXPECT_EQ(replies[0].to, 1U);
+}
+
+Request set_of(const std::string& key, std::size_t bytes) {
+    return {.op = Opcode::set, .keys = {key}, .values = {std::string(bytes, 'v')}};
+}
+
+std::string refusal_of(StoreData& data, ClientId client, const Request& request) {
+    Replies replies;
+    try {
+        data.execute(client, Era::modern, request, replies);
+    } catch (const UsageError& error) {
+        return error.what();
+    }
+    return "none";
+}
+
+TEST(StoreDataLimits, TheLastEighthOfTheMapIsKeptForRanks) {
+    StoreData data{{.map_bytes = 80'000}};
+    Replies replies;
+    for (const auto* key : {"a", "b", "c", "d", "e", "f"}) {
+        data.execute(1, Era::modern, set_of(key, 10'000), replies);
+    }
+    EXPECT_NE(refusal_of(data, 1, set_of("g", 10'000)), "none");
+    data.budget().mark_rank(2);
+    EXPECT_EQ(refusal_of(data, 2, set_of("g", 10'000)), "none");
+    EXPECT_NE(refusal_of(data, 2, set_of("h", 10'000)), "none");
+}
+
+TEST(StoreDataLimits, AFullMapNamesWhoFilledItAlsoWhenTheyHaveLeft) {
+    StoreData data{{.map_bytes = 80'000}, {.describe = [](ClientId client) {
+                       return client == 9 ? "uid 1000, pid 7 (rank)"
+                                          : "uid 65534, pid 4711 (python3)";
+                   }}};
+    Replies replies;
+    for (ClientId client = 1; client <= 3; ++client) {
+        data.execute(client, Era::modern, set_of(std::to_string(client), 15'000), replies);
+        data.forget(client);
+    }
+    data.execute(9, Era::modern, set_of("mine", 18'000), replies);
+    const auto each = 15'000 + 1 + StoreMap::entry_bytes;
+    EXPECT_EQ(refusal_of(data, 9, set_of("more", 10'000)),
+              "store: full, more than 70000 bytes; most of it, " + std::to_string(3 * each) +
+                  " bytes, was set by uid 65534, pid 4711 (python3)");
+}
+
+// The hook knows only those that are there.
+TEST(StoreDataLimits, WhoLeftAndSetLittleIsAConnection) {
+    StoreData data{{.map_bytes = 800'000}, {.describe = [](ClientId client) -> std::string {
+                       if (client < 3) throw std::out_of_range{"gone"};
+                       return "somebody";
+                   }}};
+    Replies replies;
+    for (ClientId client = 1; client <= 2; ++client) {
+        data.execute(client, Era::modern, set_of(std::to_string(client), 300), replies);
+        data.forget(client);
+    }
+    EXPECT_EQ(refusal_of(data, 3, set_of("k", 750'000)),
+              "store: full, more than 700000 bytes; most of it, " +
+                  std::to_string(301 + StoreMap::entry_bytes) + " bytes, was set by connection 2");
+}
+
+TEST(StoreDataLimits, AWaitOrWatchForWhichThereIsNoMemoryIsRefused) {
+    StoreData data{{.working_bytes = 96 << 10}};
+    StoreKeys keys;
+    for (int i = 0; i < 30; ++i) keys.push_back(std::to_string(i) + std::string(1000, 'k'));
+    EXPECT_EQ(refusal_of(data, 1, {.op = Opcode::wait, .keys = keys}).find("store: no memory"), 0U);
+    keys.resize(10);
+    EXPECT_EQ(refusal_of(data, 1, {.op = Opcode::wait, .keys = keys}), "none");
+    std::size_t watched = 0;
+    while (watched < 100 &&
+           refusal_of(data, 2,
+                      {.op = Opcode::watch_key,
+                       .keys = {std::to_string(watched) + std::string(1000, 'k')}}) == "none") {
+        ++watched;
+    }
+    EXPECT_GT(watched, 2U);
+    EXPECT_LT(watched, 20U);
+}
+
+TEST(StoreDataLimits, WithoutAHookAConnectionIsNamed) {
+    StoreData data{{.map_bytes = 8'000}};
+    Replies replies;
+    data.execute(17, Era::modern,
+                 {.op = Opcode::queue_push, .keys = {"q"}, .values = {std::string(6'000, 'v')}},
+                 replies);
+    EXPECT_EQ(
+        refusal_of(data, 18, set_of("k", 1'000)),
+        "store: full, more than 7000 bytes; most of it, 6064 bytes, was set by connection 17");
+}
+
+TEST_F(StoreDataTest, WhatAClientWaitsForIsChargedUntilItComesOrTheClientGoes) {
+    StoreKeys keys;
+    for (int i = 0; i < 100; ++i) keys.push_back(std::to_string(i) + std::string(1000, 'k'));
+    run(1, {.op = Opcode::wait, .keys = keys});
+    EXPECT_GE(data.budget().used_by(1), 2 * 100 * 1000U);
+    run(2, {.op = Opcode::multi_set, .keys = keys, .values = StoreValues(100, "v")});
+    EXPECT_EQ(data.budget().used_by(1), MemoryBudget::connection_bytes);
+    run(1, {.op = Opcode::wait, .keys = {"never"}});
+    EXPECT_GT(data.budget().used_by(1), MemoryBudget::connection_bytes);
+    run(1, {.op = Opcode::cancel_wait});
+    EXPECT_EQ(data.budget().used_by(1), MemoryBudget::connection_bytes);
+    run(1, {.op = Opcode::watch_key, .keys = {"never"}}, Era::legacy);
+    EXPECT_GT(data.budget().used_by(1), MemoryBudget::connection_bytes);
+    data.forget(1);
+    EXPECT_EQ(data.budget().used_by(1), 0U);
+}
+
+TEST_F(StoreDataTest, OneEventIsSharedByAllWatchersAndCountedOnce) {
+    const std::string value(max_value_bytes, 'v');
+    for (ClientId client = 1; client <= 50; ++client) {
+        run(client, {.op = Opcode::watch_key, .keys = {"k"}}, Era::legacy);
+    }
+    run(99, {.op = Opcode::set, .keys = {"k"}, .values = {value}});
+    data.orphans().recount();
+    EXPECT_EQ(data.orphans().bytes(), 0U);
+    {
+        const auto events = run(99, {.op = Opcode::set, .keys = {"k"}, .values = {value}});
+        ASSERT_EQ(events.size(), 50U);
+        for (const auto& event : events) {
+            ASSERT_EQ(event.shared.size(), 4U);
+            EXPECT_EQ(event.shared[1].value, events[0].shared[1].value);
+        }
+        EXPECT_GE(data.orphans().bytes(), max_value_bytes);  // what was there before
+        EXPECT_LT(data.orphans().bytes(), max_value_bytes + 1000);
+    }
+    data.orphans().recount();
+    EXPECT_EQ(data.orphans().bytes(), 0U);
+}
+
+TEST_F(StoreDataTest, ASharedValueStaysAsItWasWhenTheKeyChanges) {
+    const std::string value(5000, 'v');
+    for (const auto& change : {Request{.op = Opcode::set, .keys = {"k"}, .values = {"new"}},
+                               Request{.op = Opcode::append, .keys = {"k"}, .values = {"more"}},
+                               Request{.op = Opcode::delete_key, .keys = {"k"}}}) {
+        run(1, {.op = Opcode::set, .keys = {"k"}, .values = {value}});
+        const auto replies = run(1, {.op = Opcode::get, .keys = {"k"}});
+        ASSERT_EQ(replies.at(0).shared.size(), 1U);
+        run(2, change);
+        EXPECT_EQ(replies[0].shared[0].value->bytes, value);
+        EXPECT_TRUE(replies[0].shared[0].value->is_orphan);
+    }
+    EXPECT_GE(data.orphans().bytes(), value.size());
 }
 
 }  // namespace

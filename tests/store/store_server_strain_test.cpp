@@ -179,7 +179,8 @@ TEST(StoreServer, AFullStoreTakesNoMore) {
     filler.send(u8(14) + str("q") + str(value));
     EXPECT_TRUE(filler.closed_by_server());
     RawClient fresh{server};
-    fresh.send(hello + nothing + u8(8) + str("k0") + u8(14) + str("q") + str(value) + u8(16) + str("q"));
+    fresh.send(hello + nothing + u8(8) + str("k0") + u8(14) + str("q") + str(value) + u8(16) +
+               str("q"));
     EXPECT_EQ(fresh.receive(16), i64(1) + i64(1));
 }
 

@@ -173,7 +173,9 @@ const std::vector<Refused> refused{
      ""},
     {"barrier_on_text", hello + u8(1) + set_k + u8(18) + str("k") + i64(2), ""},
     {"append_beyond_8_mib",
-     hello + nothing + u8(9) + str("a") + str(std::string(8 << 20, 'x')) + u8(9) + str("a") + str("y"), ""},
+     hello + nothing + u8(9) + str("a") + str(std::string(8 << 20, 'x')) + u8(9) + str("a") +
+         str("y"),
+     ""},
 };
 
 INSTANTIATE_TEST_SUITE_P(Table, StoreServerRefuses, testing::ValuesIn(refused),
