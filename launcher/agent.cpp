@@ -10,6 +10,7 @@
 #include "launcher/exit_status.hpp"
 #include "launcher/log_writer.hpp"
 #include "launcher/poller.hpp"
+#include "launcher/port_watch.hpp"
 #include "launcher/process_sweep.hpp"
 #include "launcher/restart_policy.hpp"
 #include "launcher/signals.hpp"
@@ -35,7 +36,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds time_for_last_words{500};
 
-enum class Source : std::uint32_t { channel, signals, logs, store, pipes, input, worker };
+enum class Source : std::uint32_t { channel, signals, logs, store, port, pipes, input, worker };
 
 constexpr Poller::Tag tag_of(Source source, std::size_t index = 0) {
     return static_cast<Poller::Tag>(source) << 32 | index;
@@ -56,6 +57,7 @@ private:
     bool leash_held() const { return channel_.open(); }
 
     void serve_store();
+    void watch_port();
     int run_attempts();
     std::optional<int> run_attempt(int number);
     std::optional<Problem> supervise(Attempt& attempt);
@@ -81,6 +83,8 @@ private:
     Channel channel_;
     SignalReader signals_;
     std::optional<store::StoreServer> store_;
+    std::optional<PortWatch> port_watch_;  // before anybody listens on rank 0's port
+    std::string port_problem_;
     Poller events_;
     bool leash_watched_ = true;   // the channel is in the poller
     bool waits_to_send_ = false;  // and so is woken when the channel has room
@@ -125,6 +129,16 @@ void Agent::serve_store() {
             .peers = {any ? store::StorePeers::any : store::StorePeers::same_user},
             .job = store::RankClaim{.job = id == "none" ? "" : id, .world_size = job_.workers}});
     events_.add(store_->fd(), EPOLLIN, tag_of(Source::store));
+}
+
+// Nobody but rank 0 is to listen there, and others can before it does.
+void Agent::watch_port() {
+    if (!job_.rendezvous.rank_0_serves_here) return;
+    if (job_.options.store_peers == StorePeers::any) return;
+    if (port_watch_) events_.remove(port_watch_->fd());
+    port_watch_.emplace(job_.rendezvous.port);
+    events_.add(port_watch_->fd(), EPOLLIN, tag_of(Source::port));
+    port_problem_ = port_watch_->look_now().value_or("");
 }
 
 int Agent::run_attempts() {
@@ -176,13 +190,16 @@ std::optional<Agent::Problem> Agent::supervise(Attempt& attempt) {
         attempt.prepare();
         await_log_files();
         if (stopped_by_user_ || !leash_held()) return std::nullopt;
-        attempt.start_workers(users_descriptor_limit_);
-        while (leash_held() && !attempt.all_ended() && !attempt.hopeless(Clock::now())) {
+        watch_port();
+        if (port_problem_.empty()) attempt.start_workers(users_descriptor_limit_);
+        while (port_problem_.empty() && leash_held() && !attempt.all_ended() &&
+               !attempt.hopeless(Clock::now())) {
             handle_events(attempt.wakes_at());
             attempt.look_at_progress();
             attempt.pass_input();
             attempt.apply_stop_sequence();
         }
+        if (!port_problem_.empty()) return Problem{contract::exit_error, port_problem_};
     } catch (const SpawnError& error) {
         return Problem{error.exit_code(), error.what()};
     } catch (const std::exception& error) {
@@ -312,6 +329,9 @@ void Agent::handle(Poller::Tag tag) {
             return logs_.run_ready();
         case Source::store:
             return store_->run_ready();
+        case Source::port:
+            port_problem_ = port_watch_->look().value_or("");
+            return;
         case Source::pipes:
             return attempt_->relay_ready();
         case Source::input:

@@ -77,6 +77,8 @@ void Attempt::start_workers(const rlimit& users_descriptor_limit) {
         .master_addr = job_.rendezvous.address,
         .master_port = job_.rendezvous.port,
         .agent_store = job_.options.agent_store == AgentStore::on,
+        .any_store_peers = job_.options.store_peers == StorePeers::any,
+        .held_port = job_.rendezvous.holder.get(),
         .run_id = job_.options.run_id,
         .error_files = error_files_,
         .control = control_.handover(control_.fd()),
@@ -94,6 +96,7 @@ void Attempt::start_workers(const rlimit& users_descriptor_limit) {
         WorkerStart start{
             command.path, command.arguments, worker_environment(variables, rank, inherited),
             job_.handed.for_worker(rank, null.get(), control_.fd()), users_descriptor_limit};
+        if (rank == 0) start.descriptors.held_port = job_.rendezvous.holder.get();
         const base::UniqueFd input = input_ ? input_->add_worker() : base::UniqueFd();
         if (input) start.descriptors.in = input.get();
         const std::size_t index = workers_.size();

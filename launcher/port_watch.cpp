@@ -28,6 +28,10 @@ PortWatch::PortWatch(std::uint16_t port)
 std::optional<std::string> PortWatch::look() {
     std::uint64_t ticks = 0;
     if (::read(timer_.get(), &ticks, sizeof ticks) < 0) return std::nullopt;
+    return look_now();
+}
+
+std::optional<std::string> PortWatch::look_now() {
     const auto owner = store::SocketOwners::listener_on(port_);
     if (!owner) return std::nullopt;
     set_timer(timer_.get(), 0);

@@ -21,6 +21,7 @@ public:
     // Why the job must not go on: a stranger listens. Nothing: nobody does yet, or it is one of the
     // job's processes (and that ends the watch).
     std::optional<std::string> look();
+    std::optional<std::string> look_now();  // the same at another time
 
 private:
     std::uint16_t port_;

@@ -48,14 +48,16 @@ bool is_local(const std::string& address) { return address == loopback || addres
 }  // namespace
 
 Rendezvous make_rendezvous(const Options& options) {
-    Rendezvous result{options.master_addr, options.master_port, {}, {}};
+    Rendezvous result{options.master_addr, options.master_port, {}, {}, false};
     if (options.agent_store == AgentStore::on) {
         result.listener = listen_on_loopback(options.master_port);
         result.port = base::local_port(result.listener.get());
     } else if (options.master_port == 0) {
         result.holder = hold_free_port();
         result.port = base::local_port(result.holder.get());
+        result.rank_0_serves_here = true;
     } else if (is_local(options.master_addr)) {
+        result.rank_0_serves_here = true;
         listen_on_loopback(options.master_port);  // closed at once: only to know that it is free
     }
     return result;

@@ -22,6 +22,7 @@ struct Rendezvous {
     std::uint16_t port = 0;
     base::UniqueFd listener;  // for the agent's store
     base::UniqueFd holder;    // keeps a free port for rank 0
+    bool rank_0_serves_here = false;
 };
 
 // Throws UsageError for a port in use, SystemError.

@@ -111,7 +111,9 @@ public:
 
     // In the parent. The launcher closes all descriptors above the largest of this list.
     ErrorCode on_setup(Launcher& launcher, const Path&, const char* const*) {
-        if (descriptors_.inherited >= 0) launcher.fd_whitelist.push_back(descriptors_.inherited);
+        for (const int fd : {descriptors_.inherited, descriptors_.held_port}) {
+            if (fd >= 0) launcher.fd_whitelist.push_back(fd);
+        }
         return {};
     }
 
@@ -133,8 +135,8 @@ public:
         if (::syscall(SYS_close_range, first_other_fd, ~0U, CLOSE_RANGE_CLOEXEC) != 0) {
             mark_others(agents_limit_.rlim_cur);
         }
-        if (descriptors_.inherited >= 0 && ::fcntl(descriptors_.inherited, F_SETFD, 0) != 0) {
-            return last_error();
+        for (const int fd : {descriptors_.inherited, descriptors_.held_port}) {
+            if (fd >= 0 && ::fcntl(fd, F_SETFD, 0) != 0) return last_error();
         }
         return {};
     }

@@ -31,6 +31,7 @@ struct ChildDescriptors {
     int out;
     int err;
     int inherited;
+    int held_port = -1;                 // another one that it keeps: a socket, of rank 0
     bool out_is_terminal = false;       // and becomes the child's controlling one
     bool out_is_line_terminal = false;  // a pseudo-terminal that is nobody's controlling one
 };

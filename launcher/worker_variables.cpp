@@ -48,6 +48,11 @@ Table job_table(const JobVariables& job, int local_rank) {
     if (job.agent_store) {
         table["DDP_AGENT_STORE"] = job.master_addr + ":" + std::to_string(job.master_port);
     }
+    if (job.any_store_peers) table["DDP_STORE_PEERS"] = "any";
+    if (job.held_port >= 0 && local_rank == 0) {
+        table["DDP_STORE_FD"] =
+            std::to_string(job.held_port) + ":" + std::to_string(job.master_port);
+    }
     if (!job.one_gpu_each.empty()) {
         table["LOCAL_RANK"] = "0";
         table["CUDA_VISIBLE_DEVICES"] = job.one_gpu_each.at(static_cast<std::size_t>(local_rank));

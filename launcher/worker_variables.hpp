@@ -15,7 +15,10 @@
 //   OMP_NUM_THREADS                                the launcher's, else 1 when N > 1
 //   CUDA_VISIBLE_DEVICES                           the launcher's
 //   DDP_AGENT_STORE                                MASTER_ADDR:MASTER_PORT, when the agent serves
-//   it DDP_CONTROL_FD                                 see contract/control_page.hpp
+//   it DDP_STORE_FD                                   for rank 0, when the port is held for it:
+//                                                  <fd>:<port>
+//   DDP_STORE_PEERS                                any, with --store-peers=any
+//   DDP_CONTROL_FD                                 see contract/control_page.hpp
 //
 // With --virtual-local-rank LOCAL_RANK is 0 and CUDA_VISIBLE_DEVICES the worker's own GPU alone.
 // With --oversubscribe-gpu there are DDP_OVERSUBSCRIBE_GPU=1 and, where the launcher has no value,
@@ -37,6 +40,8 @@ struct JobVariables {
     std::string master_addr;
     std::uint16_t master_port = 0;
     bool agent_store = true;
+    bool any_store_peers = false;
+    int held_port = -1;  // rank 0's descriptor that holds the port; -1: none
     std::string run_id;
     ErrorFiles error_files;
     std::string control;  // the value of DDP_CONTROL_FD
