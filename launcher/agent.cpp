@@ -8,6 +8,7 @@
 #include "launcher/descriptor_limit.hpp"
 #include "launcher/error_folder.hpp"
 #include "launcher/exit_status.hpp"
+#include "launcher/log_writer.hpp"
 #include "launcher/poller.hpp"
 #include "launcher/process_sweep.hpp"
 #include "launcher/restart_policy.hpp"
@@ -21,6 +22,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <optional>
 #include <utility>
@@ -32,8 +34,10 @@ using Clock = StopSequence::Clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds time_for_last_words{500};
+// From SIGKILL to the log writer until it is named as one that cannot be killed.
+constexpr milliseconds time_for_log_writer_to_die{250};
 
-enum class Source : std::uint32_t { channel, signals, store, pipes, worker };
+enum class Source : std::uint32_t { channel, signals, logs, store, pipes, input, worker };
 
 constexpr Poller::Tag tag_of(Source source, std::size_t index = 0) {
     return static_cast<Poller::Tag>(source) << 32 | index;
@@ -53,6 +57,7 @@ private:
     };
     bool leash_held() const { return channel_.open(); }
 
+    void serve_store();
     int run_attempts();
     std::optional<int> run_attempt(int number);
     std::optional<Problem> supervise(Attempt& attempt);
@@ -60,6 +65,13 @@ private:
     std::optional<milliseconds> decide(Outcome& outcome, Clock::duration lasted);
     std::optional<int> prepare_restart(const Attempt& failed, milliseconds delay);
     void pause(milliseconds time);
+    void wait_for_own_stop(const Attempt& attempt);
+    void end_leftovers(Attempt& attempt);
+    void await_logs();
+    void await_log_files();
+    void finish_logs();
+    void say_log_news();
+    void publish_all(Outcome& outcome);
     void handle_events(std::optional<Clock::time_point> wake_at);
     void handle(Poller::Tag tag);
     void handle_messages();
@@ -72,8 +84,11 @@ private:
     SignalReader signals_;
     std::optional<store::StoreServer> store_;
     Poller events_;
+    bool leash_watched_ = true;   // the channel is in the poller
     bool waits_to_send_ = false;  // and so is woken when the channel has room
-    LogTree logs_{job_.options.log_dir, job_.options.run_id};
+    LogTree tree_{job_.options.log_dir, job_.options.run_id};
+    LogWriter logs_;
+    bool hurried_ = false;  // the user wants the end now
     RestartPolicy restarts_;
     rlimit users_descriptor_limit_ = raise_descriptor_limit();
     Attempt* attempt_ = nullptr;          // the one that runs; null between two
@@ -89,23 +104,36 @@ Agent::Agent(AgentJob job, base::UniqueFd channel)
                  .same_failure_window = job_.options.same_failure_window}) {
     events_.add(channel_.fd(), EPOLLIN, tag_of(Source::channel));
     events_.add(signals_.fd(), EPOLLIN, tag_of(Source::signals));
-    if (job_.rendezvous.listener) {
-        store_.emplace(std::move(job_.rendezvous.listener),
-                       store::StoreLimits{.returns_memory = true});
-        events_.add(store_->fd(), EPOLLIN, tag_of(Source::store));
-    }
 }
 
 int Agent::run() {
     const int exit_code = run_attempts();
+    finish_logs();
     channel_.send(DoneMessage{exit_code});
     while (leash_held() && channel_.queued_bytes() > 0) handle_events(std::nullopt);
     return exit_code;
 }
 
+// In the namespaces that the workers get, too, so that users have the numbers that they have there.
+void Agent::serve_store() {
+    if (!job_.rendezvous.listener) return;
+    // What torchrun calls each job is a name of none (worker_env.hpp).
+    const std::string& id = job_.options.run_id;
+    const bool any = job_.options.store_peers == StorePeers::any;
+    store_.emplace(
+        std::move(job_.rendezvous.listener),
+        store::StoreServerOptions{
+            .limits = {.map_bytes = job_.options.store_bytes, .returns_memory = true},
+            .peers = {any ? store::StorePeers::any : store::StorePeers::same_user},
+            .job = store::RankClaim{.job = id == "none" ? "" : id, .world_size = job_.workers}});
+    events_.add(store_->fd(), EPOLLIN, tag_of(Source::store));
+}
+
 int Agent::run_attempts() {
     try {
         finish_containment(job_.agent);
+        serve_store();
+        if (tree_.wanted()) logs_.start(tree_);
     } catch (const std::exception& error) {
         channel_.send(FailureMessage{error.what()});
         return contract::exit_error;
@@ -118,20 +146,24 @@ int Agent::run_attempts() {
 // The job's exit code, or nothing when another attempt is to follow.
 std::optional<int> Agent::run_attempt(int number) {
     const auto started = Clock::now();
-    Attempt attempt(job_, number, logs_, channel_, events_,
+    Attempt attempt(job_, number, tree_, logs_, channel_, events_,
                     {.pipes = tag_of(Source::pipes),
+                     .input = tag_of(Source::input),
                      .worker = [](std::size_t index) { return tag_of(Source::worker, index); }});
     attempt_ = &attempt;
     const std::optional<Problem> problem = supervise(attempt);
     channel_.flush();  // what is left behind may take its time to die
     if (!leash_held()) attempt.kill_now();
+    wait_for_own_stop(attempt);
+    end_leftovers(attempt);
     attempt.sweep();
     // The report comes after the last words, but does not wait for a reader that takes nothing.
     relay_rest(Clock::now() + time_for_last_words);
+    if (attempt.copy_error_files()) await_logs();
     Outcome outcome =
         problem ? attempt.outcome(problem->exit_code, problem->text) : attempt.outcome();
     const auto restart = decide(outcome, Clock::now() - started);
-    if (!restart) publish(outcome, logs_.report_file());
+    if (!restart) publish_all(outcome);
     if (!outcome.text.empty()) channel_.send(FailureMessage{std::move(outcome.text)});
     relay_rest(std::nullopt);
     attempt_ = nullptr;
@@ -143,10 +175,14 @@ std::optional<int> Agent::run_attempt(int number) {
 // start, or could not go on.
 std::optional<Agent::Problem> Agent::supervise(Attempt& attempt) {
     try {
+        attempt.prepare();
+        await_log_files();
+        if (stopped_by_user_ || !leash_held()) return std::nullopt;
         attempt.start_workers(users_descriptor_limit_);
         while (leash_held() && !attempt.all_ended() && !attempt.hopeless(Clock::now())) {
             handle_events(attempt.wakes_at());
             attempt.look_at_progress();
+            attempt.pass_input();
             attempt.apply_stop_sequence();
         }
     } catch (const SpawnError& error) {
@@ -157,9 +193,27 @@ std::optional<Agent::Problem> Agent::supervise(Attempt& attempt) {
     return std::nullopt;
 }
 
-// Until the front has all that workers wrote, or the time is over.
+// Somebody may be signalling every process of the job: our own signal is among the last then.
+void Agent::wait_for_own_stop(const Attempt& attempt) {
+    while (leash_held() && !stopped_by_user_) {
+        const auto until = attempt.stop_may_come_until();
+        if (!until) return;
+        handle_events(until);
+    }
+}
+
+void Agent::end_leftovers(Attempt& attempt) {
+    while (leash_held()) {
+        const auto look_again = attempt.end_leftovers(Clock::now());
+        if (!look_again) return;
+        handle_events(look_again);
+    }
+}
+
+// Until the front has all that workers wrote, or the time is over. Without a front, until the files
+// have it.
 void Agent::relay_rest(std::optional<Clock::time_point> until) {
-    while (!attempt_->drain() && leash_held()) {
+    while (!attempt_->drain() && (leash_held() || logs_.full())) {
         if (until && Clock::now() >= *until) return;
         handle_events(until);
     }
@@ -183,12 +237,12 @@ std::optional<int> Agent::prepare_restart(const Attempt& failed, milliseconds de
     if (!leash_held()) return contract::exit_error;
     if (stopped_by_user_) {
         Outcome outcome = failed.outcome_when_stopped(*stopped_by_user_);
-        publish(outcome, logs_.report_file());
+        publish_all(outcome);
         channel_.send(FailureMessage{std::move(outcome.text)});
         return outcome.exit_code;
     }
     // First, since connections may have taken all descriptors.
-    if (store_) store_->start_attempt(static_cast<std::uint32_t>(restarts_.restarts()));
+    if (store_) store_->start_attempt(restarts_.restarts());
     remove_error_folder(job_.error_folder);
     return std::nullopt;
 }
@@ -198,9 +252,76 @@ void Agent::pause(milliseconds time) {
     while (leash_held() && !stopped_by_user_ && Clock::now() < end) handle_events(end);
 }
 
+// Until the log writer has done all that it was asked, or does nothing any more.
+void Agent::await_logs() {
+    const std::uint64_t asked = logs_.asked();
+    const auto hurried_end = Clock::now() + time_for_last_words;
+    while (!logs_.settled(asked) && !logs_.gives_nothing()) {
+        if (hurried_ && Clock::now() >= hurried_end) return;
+        handle_events(hurried_ ? std::optional(hurried_end) : std::nullopt);
+    }
+}
+
+// Throws Error when the files are not to be had. Those that are late come when the file system
+// takes them.
+void Agent::await_log_files() {
+    const std::uint64_t asked = logs_.asked();
+    while (!logs_.settled(asked) && !logs_.gives_nothing() && !stopped_by_user_ && leash_held()) {
+        handle_events(std::nullopt);
+    }
+    if (const std::string why = logs_.take_open_problem(); !why.empty()) throw Error(why);
+}
+
+// The log writer's end, too, is waited for only so long: in a call to a file system that hangs it
+// cannot even be killed.
+void Agent::finish_logs() {
+    if (!logs_.started()) return;
+    await_logs();
+    const bool all = logs_.settled(logs_.asked()) && !logs_.gives_nothing();
+    logs_.close();
+    if (!all) logs_.kill();
+    const auto die_by = [] { return Clock::now() + time_for_log_writer_to_die; };
+    auto end = all ? Clock::now() + LogWriter::stuck_time : die_by();
+    while (!logs_.reap() && Clock::now() < end) handle_events(end);
+    if (all && !logs_.reap()) {
+        logs_.kill();
+        end = die_by();
+        while (!logs_.reap() && Clock::now() < end) handle_events(end);
+    }
+    say_log_news();
+    std::string text = logs_.describe_end();
+    if (!text.empty()) channel_.send(NoticeMessage{std::move(text)});
+}
+
+void Agent::say_log_news() {
+    std::string news = logs_.take_news();
+    if (!news.empty()) channel_.send(NoticeMessage{std::move(news)});
+}
+
+void Agent::publish_all(Outcome& outcome) {
+    if (tree_.wanted() && !outcome.json.empty()) {
+        logs_.write_report(std::move(outcome.json));
+        await_logs();
+        say_log_news();
+    }
+    publish(outcome);
+}
+
+// What asks the job to stop comes before what happens to workers: in a batch that has both, a
+// death is the consequence or the same signal's, and it must find the stop on record.
 void Agent::handle_events(std::optional<Clock::time_point> wake_at) {
     update_events();
-    for (const Poller::Tag tag : events_.wait(wake_at)) handle(tag);
+    if (const auto due = logs_.next_due()) wake_at = wake_at ? std::min(*wake_at, *due) : *due;
+    const std::vector<Poller::Tag> tags = events_.wait(wake_at);
+    const bool of_worker = std::any_of(
+        tags.begin(), tags.end(), [](Poller::Tag tag) { return source_of(tag) == Source::worker; });
+    if (of_worker) {
+        handle_messages();
+        handle_signals();
+    }
+    for (const Poller::Tag tag : tags) handle(tag);
+    logs_.look_at_time(Clock::now());
+    say_log_news();
 }
 
 void Agent::handle(Poller::Tag tag) {
@@ -209,10 +330,14 @@ void Agent::handle(Poller::Tag tag) {
             return handle_messages();
         case Source::signals:
             return handle_signals();
+        case Source::logs:
+            return logs_.run_ready();
         case Source::store:
             return store_->run_ready();
         case Source::pipes:
             return attempt_->relay_ready();
+        case Source::input:
+            return attempt_->pass_input();
         case Source::worker:
             return attempt_->note_end(index_of(tag));
     }
@@ -225,6 +350,7 @@ void Agent::handle_messages() {
         if (const auto* stop = std::get_if<StopMessage>(&*message)) {
             request_stop(stop->signal, stop->grace);
         } else if (std::holds_alternative<KillMessage>(*message)) {
+            hurried_ = true;
             if (attempt_ != nullptr) attempt_->kill_soon();
         } else if (const auto* pass_on = std::get_if<SignalMessage>(&*message)) {
             if (attempt_ != nullptr) attempt_->signal_workers(pass_on->signal);
@@ -235,6 +361,7 @@ void Agent::handle_messages() {
 }
 
 // Not the way to stop a job, but what a service manager does that signals every process.
+// Our own stop signals first, then children: a worker's end is judged in its turn (note_end).
 void Agent::handle_signals() {
     while (const auto signal = signals_.next()) {
         if (is_stop_signal(*signal)) request_stop(*signal, job_.options.shutdown_timeout);
@@ -251,9 +378,16 @@ void Agent::request_stop(int signal, milliseconds grace) {
 void Agent::update_events() {
     channel_.flush();
     const bool waiting = channel_.queued_bytes() > 0;
-    if (waiting == waits_to_send_) return;
-    events_.change(channel_.fd(), waiting ? EPOLLIN | EPOLLOUT : EPOLLIN, tag_of(Source::channel));
-    waits_to_send_ = waiting;
+    if (leash_watched_ && !leash_held()) {
+        events_.remove(channel_.fd());  // its end would be news for ever
+        leash_watched_ = false;
+    } else if (leash_watched_ && waiting != waits_to_send_) {
+        const std::uint32_t wanted = waiting ? EPOLLIN | EPOLLOUT : EPOLLIN;
+        events_.change(channel_.fd(), wanted, tag_of(Source::channel));
+        waits_to_send_ = waiting;
+    }
+    logs_.keep_watched(events_, tag_of(Source::logs));
+    if (attempt_ != nullptr) attempt_->hold_output(logs_.full());
 }
 
 }  // namespace

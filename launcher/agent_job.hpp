@@ -7,9 +7,8 @@
 #include "launcher/options.hpp"
 #include "launcher/progress_watch.hpp"
 #include "launcher/rendezvous.hpp"
+#include "launcher/worker.hpp"
 #include "launcher/worker_command.hpp"
-
-#include <sys/ioctl.h>
 
 #include <optional>
 #include <string>
@@ -24,8 +23,8 @@ struct AgentJob {
     std::vector<std::string> one_gpu_each;  // with --virtual-local-rank
     Rendezvous rendezvous;
     std::string error_folder;
-    std::optional<winsize> terminal = {};  // --tty
-    Watching progress = Watching::off;     // for a status line
+    std::optional<TerminalForWorker> terminal = {};  // of each, where it does not say otherwise
+    Watching progress = Watching::off;               // for a status line
     contract::Judge judge = contract::Judge::launcher;
     HandedDescriptors handed = {};
     ForkedAgent agent{};

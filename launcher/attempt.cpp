@@ -6,6 +6,7 @@
 #include "launcher/descriptor_limit.hpp"
 #include "launcher/error_folder.hpp"
 #include "launcher/held_workers.hpp"
+#include "launcher/output_rules.hpp"
 #include "launcher/visible_gpus.hpp"
 #include "launcher/worker_variables.hpp"
 
@@ -32,12 +33,13 @@ constexpr milliseconds sweep_time{5000};
 
 }  // namespace
 
-Attempt::Attempt(const AgentJob& job, int number, const LogTree& logs, Channel& channel,
-                 Poller& events, Tags tags)
+Attempt::Attempt(const AgentJob& job, int number, const LogTree& tree, LogWriter& logs,
+                 Channel& channel, Poller& events, Tags tags)
     : job_(job),
       number_(number),
+      tree_(tree),
       logs_(logs),
-      error_files_(logs.wanted() ? logs.error_files(number) : error_files_in(job.error_folder)),
+      error_files_(tree.wanted() ? tree.error_files(number) : error_files_in(job.error_folder)),
       channel_(channel),
       events_(events),
       tags_(std::move(tags)),
@@ -48,16 +50,24 @@ Attempt::Attempt(const AgentJob& job, int number, const LogTree& logs, Channel& 
 }
 
 Attempt::~Attempt() {
+    end_input();
     events_.remove(relay_.fd());
     for (const Worker& worker : workers_) {
         if (worker.running()) events_.remove(worker.process.pidfd());
     }
 }
 
-void Attempt::start_workers(const rlimit& users_descriptor_limit) {
+void Attempt::prepare() {
     require_descriptors_for(job_.workers);
-    if (!logs_.wanted()) make_error_folder(job_.error_folder);
-    relay_.begin_attempt(job_.workers, number_);
+    if (tree_.wanted()) {
+        logs_.open(job_.workers, number_);
+    } else {
+        make_error_folder(job_.error_folder);
+    }
+    relay_.begin_attempt(job_.workers);
+}
+
+void Attempt::start_workers(const rlimit& users_descriptor_limit) {
     const base::UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
     if (!null) throw SystemError("open /dev/null", errno);
     if (job_.options.break_on_failure) ::setenv("DDP_BREAK_ON_FAILURE", "1", 1);
@@ -77,27 +87,47 @@ void Attempt::start_workers(const rlimit& users_descriptor_limit) {
         .one_gpu_each = job_.one_gpu_each,
         .oversubscribe_gpu = job_.options.oversubscribe_gpu,
     };
+    if (job_.handed.in_for_all) input_.emplace(job_.handed.in.get());
     workers_.reserve(static_cast<std::size_t>(job_.workers));
     for (int rank = 0; rank < job_.workers; ++rank) {
         const WorkerCommand& command = job_.commands[static_cast<std::size_t>(rank)];
         WorkerStart start{
             command.path, command.arguments, worker_environment(variables, rank, inherited),
             job_.handed.for_worker(rank, null.get(), control_.fd()), users_descriptor_limit};
+        const base::UniqueFd input = input_ ? input_->add_worker() : base::UniqueFd();
+        if (input) start.descriptors.in = input.get();
         const std::size_t index = workers_.size();
-        Worker& worker = workers_.emplace_back(start_worker(std::move(start), rank, job_.terminal));
+        const bool terminal = job_.options.tty || is_only_shown(job_.options, rank, Stream::out);
+        Worker& worker = workers_.emplace_back(
+            start_worker(std::move(start), rank, terminal ? job_.terminal : std::nullopt));
         events_.add(worker.process.pidfd(), EPOLLIN, tags_.worker(index));
         relay_.add_pipes_of(index);
         channel_.queue(StateMessage{WorkerState::started, rank, worker.process.pid()});
     }
+    if (input_) events_.add(input_->fd(), EPOLLIN, tags_.input);
     oom_before_ = read_oom_counts();  // now, while the workers get ready
 }
 
 void Attempt::request_stop(int signal, milliseconds grace) {
-    if (!stop_.active() && !swept_.complete) user_signal_ = signal;
+    if (may_be_stopped_from_outside()) {
+        user_signal_ = signal;
+        notice_.clear();
+    }
+    if (kill_leftovers_at_)
+        kill_leftovers_at_ = std::min(*kill_leftovers_at_, Clock::now() + grace);
     stop_.on_signal(signal, Clock::now(), grace);
 }
 
-void Attempt::kill_soon() { stop_.kill_now(Clock::now()); }
+void Attempt::kill_soon() {
+    if (kill_leftovers_at_) kill_leftovers_at_ = Clock::now();
+    stop_.kill_now(Clock::now());
+}
+
+void Attempt::hold_output(bool hold) {
+    if (hold == std::exchange(output_held_, hold)) return;
+    const std::uint32_t wanted = hold ? 0U : EPOLLIN;
+    events_.change(relay_.fd(), wanted, tags_.pipes);
+}
 
 void Attempt::kill_now() const {
     for (const Worker& worker : workers_) {
@@ -147,9 +177,37 @@ void Attempt::start_failure_stop(const Worker& failed) {
     if (all_ended() || job_.judge == contract::Judge::host) return;
     const auto rank = static_cast<std::uint32_t>(failed.local_rank);
     control_.header().abort_word.store(1 + rank, std::memory_order_release);
-    stop_.on_failure(Clock::now(), grace_);
+    if (stop_may_come_until()) {
+        stop_.on_likely_stop(Clock::now(), grace_);
+    } else {
+        stop_.on_failure(Clock::now(), grace_);
+    }
     notice_ = "rank " + std::to_string(failed.local_rank) +
               " failed; stopping the others: SIGTERM now, SIGKILL after " + base::to_string(grace_);
+}
+
+bool Attempt::may_be_stopped_from_outside() const {
+    if (user_signal_ != 0) return false;
+    return (!stop_.active() && !swept_.complete) || stop_may_come_until();
+}
+
+// By the kernel's word, or by a shell's.
+std::optional<Attempt::Time> Attempt::stop_may_come_until() const {
+    std::optional<Time> until;
+    for (const std::size_t index : order_) {
+        const Worker& worker = workers_[index];
+        const ExitStatus& end = *worker.ended;
+        if (end.ok() || worker.stopped_with != 0) continue;
+        const std::vector<int>& stops = job_.options.signals_to_handle;
+        const int signal = end.exit_code() - contract::exit_signal_base;
+        if (std::find(stops.begin(), stops.end(), signal) != stops.end()) {
+            const Time over = worker.ended_at + StopSequence::time_to_leave;
+            until = until ? std::max(*until, over) : over;
+        } else if (end.exit_code() != contract::exit_because_of_peer) {
+            return std::nullopt;
+        }
+    }
+    return until && Clock::now() < *until ? until : std::nullopt;
 }
 
 // Daemons and other orphans that ended are zombies of ours. A worker among them is left to its
@@ -166,6 +224,10 @@ void Attempt::note_children() {
             return w.running() && w.process.pid() == info.si_pid;
         });
         if (is_worker) return;
+        if (info.si_pid == logs_.pid()) {
+            logs_.reap();
+            continue;
+        }
         ::waitid(P_PID, static_cast<id_t>(info.si_pid), &info, WEXITED | WNOHANG);
     }
 }
@@ -174,23 +236,83 @@ void Attempt::look_at_progress() {
     if (const auto news = progress_.look(Clock::now(), control_)) channel_.send(*news);
 }
 
+void Attempt::pass_input() {
+    if (!input_) return;
+    input_->run(Clock::now());
+    std::string notice = input_->take_notice();
+    if (!notice.empty()) channel_.send(FailureMessage{std::move(notice)});
+}
+
+void Attempt::end_input() {
+    if (!input_) return;
+    input_.reset();  // and with it its place in the poller
+}
+
 std::optional<Attempt::Time> Attempt::wakes_at() const {
-    const auto stop = stop_.next();
-    const auto progress = progress_.next();
-    if (!stop || !progress) return stop ? stop : progress;
-    return std::min(*stop, *progress);
+    std::optional<Time> first;
+    for (const auto& time : {stop_.next(), progress_.next(), input_ ? input_->wakes_at() : first}) {
+        if (time) first = std::min(first.value_or(Time::max()), *time);
+    }
+    return first;
+}
+
+SparedProcesses Attempt::spared() const {
+    SparedProcesses spared;
+    if (logs_.pid() != 0) spared.add(logs_.pid());
+    return spared;
+}
+
+std::optional<Attempt::Time> Attempt::end_leftovers(Time now) {
+    if (!has_children() || grace_.count() == 0) return std::nullopt;
+    const std::vector<Descendant> left = living_descendants(spared());
+    if (left.empty()) return std::nullopt;
+    if (!kill_leftovers_at_) {
+        ask_leftovers_at_ = now + std::min(StopSequence::time_to_leave, grace_);
+        kill_leftovers_at_ = stop_.kill_time(*ask_leftovers_at_, grace_);
+    }
+    if (now >= *kill_leftovers_at_) return std::nullopt;
+    if (now < *ask_leftovers_at_) return std::min(*ask_leftovers_at_, *kill_leftovers_at_);
+    if (!std::exchange(leftovers_asked_, true)) {
+        signal_descendants(left, SIGTERM);
+        signal_descendants(left, SIGCONT);
+        // Of a job that was stopped or failed nobody expects that something goes on.
+        if (all_fine()) {
+            channel_.send(NoticeMessage{"left running by the workers: " + describe(left) +
+                                        "; SIGTERM now, SIGKILL after " + base::to_string(grace_)});
+        }
+    }
+    return kill_leftovers_at_;
 }
 
 // What the workers leave behind may still write, also into the error files that tell whose fault
 // it was.
 void Attempt::sweep() {
     for (std::size_t i = 0; i < workers_.size(); ++i) note_end(i);
-    swept_ = sweep_descendants(base::Deadline::after(sweep_time));
+    end_input();
+    swept_ = sweep_descendants(base::Deadline::after(sweep_time), spared());
     for (Worker& worker : workers_) {
         if (!worker.running()) continue;
         events_.remove(worker.process.pidfd());
         worker.swept = true;
     }
+}
+
+bool Attempt::all_fine() const {
+    return all_ended() && std::all_of(workers_.begin(), workers_.end(),
+                                      [](const Worker& worker) { return worker.ended->ok(); });
+}
+
+// The agent itself reads none there: the file system may hang.
+bool Attempt::copy_error_files() {
+    if (!tree_.wanted() || workers_.empty() || all_fine()) return false;
+    try {
+        make_error_folder(job_.error_folder);
+    } catch (const SystemError&) {
+        return false;  // no place for copies: then from where they lie
+    }
+    error_files_ = error_files_in(job_.error_folder);
+    logs_.copy_error_files(job_.workers, number_, job_.error_folder);
+    return true;
 }
 
 Outcome Attempt::outcome() const { return with_survivors(judge(end())); }
@@ -218,7 +340,7 @@ JobEnd Attempt::end() const {
             .user_signal = user_signal_,
             .error_files = error_files_,
             .exit_code = job_.options.exit_code,
-            .report_file = logs_.report_file(),
+            .report_file = tree_.report_file(),
             .attempt = 1 + number_,
             .attempts = 1 + job_.options.max_restarts,
             .oom_before = oom_before_,

@@ -6,7 +6,9 @@
 #include "contract/control_page.hpp"
 #include "launcher/agent_job.hpp"
 #include "launcher/channel.hpp"
+#include "launcher/input_relay.hpp"
 #include "launcher/log_files.hpp"
+#include "launcher/log_writer.hpp"
 #include "launcher/outcome.hpp"
 #include "launcher/poller.hpp"
 #include "launcher/process_sweep.hpp"
@@ -33,17 +35,20 @@ public:
     // Tags of the events that the attempt adds to the agent's poller.
     struct Tags {
         Poller::Tag pipes;
+        Poller::Tag input;
         std::function<Poller::Tag(std::size_t worker)> worker;
     };
 
     // Everything is borrowed and outlives the attempt. `number`: 0, 1, ...
-    Attempt(const AgentJob& job, int number, const LogTree& logs, Channel& channel, Poller& events,
-            Tags tags);
+    Attempt(const AgentJob& job, int number, const LogTree& tree, LogWriter& logs, Channel& channel,
+            Poller& events, Tags tags);
     ~Attempt();
     Attempt(const Attempt&) = delete;
     Attempt& operator=(const Attempt&) = delete;
 
-    // Throws SpawnError, SystemError, UsageError; then some of the workers may run.
+    // Asks for what the workers' output goes to. Throws UsageError, SystemError.
+    void prepare();
+    // Throws SpawnError, SystemError; then some of the workers may run.
     void start_workers(const rlimit& users_descriptor_limit);
 
     bool all_ended() const { return order_.size() == workers_.size(); }
@@ -62,14 +67,28 @@ public:
     // A worker's pidfd is readable.
     void note_end(std::size_t worker);
     void relay_ready() { relay_.relay_ready(); }
+    void hold_output(bool hold);  // leaves the pipes unread, while the log writer is full
+    // With --stdin=all; its time may have come without an event.
+    void pass_input();
     void on_shown(const ShownMessage& message) { relay_.on_shown(message); }
     // At SIGCHLD: orphans of the workers that ended, and workers that hold themselves.
     void note_children();
 
+    // When all have ended, and some of them died of stop signals that we did not send, and none of
+    // anything worse: until then our own signal may still come. It may be somebody who signals
+    // every process of the job, one after the other.
+    std::optional<Time> stop_may_come_until() const;
+
+    // What the workers left running is given time to leave, then asked to (SIGTERM), and after the
+    // rest of the grace it is for sweep(). When to look again; nothing: when all are gone, or their
+    // time is over.
+    std::optional<Time> end_leftovers(Time now);
     // Then, in this order: kills whatever is left; relays the last words (again and again, as the
     // front has room for them, until it says that all are); says what it all means.
     void sweep();
     bool drain() { return relay_.drain(); }
+    // With a log folder: asks for copies of the error files that lie there. Whether it did.
+    bool copy_error_files();
     Outcome outcome() const;
     // When it could not start or go on: the same, with the reason.
     Outcome outcome(int exit_code, const std::string& why) const;
@@ -78,13 +97,18 @@ public:
 
 private:
     void send_to_living(int signal);
+    void end_input();
     void start_failure_stop(const Worker& failed);
+    bool may_be_stopped_from_outside() const;
+    SparedProcesses spared() const;
+    bool all_fine() const;
     JobEnd end() const;
     Outcome with_survivors(Outcome outcome) const;
 
     const AgentJob& job_;
     int number_;
-    const LogTree& logs_;
+    const LogTree& tree_;
+    LogWriter& logs_;
     ErrorFiles error_files_;
     Channel& channel_;
     Poller& events_;
@@ -93,10 +117,15 @@ private:
     contract::ControlRegion control_;
     std::vector<Worker> workers_;
     Relay relay_{channel_, workers_, job_.options, logs_};
+    std::optional<InputRelay> input_;
     ProgressWatch progress_{job_.progress};
     std::vector<std::size_t> order_;  // of their ends, by index
     StopSequence stop_;
     SweepResult swept_;
+    std::optional<Time> ask_leftovers_at_;
+    std::optional<Time> kill_leftovers_at_;
+    bool leftovers_asked_ = false;
+    bool output_held_ = false;
     OomCounts oom_before_;
     std::string notice_;   // to be sent if a failure makes us stop somebody
     int user_signal_ = 0;  // the first that asked a healthy attempt to stop

@@ -16,6 +16,13 @@ namespace {
 // What is sent already may stay in front of the queue up to this size.
 constexpr std::size_t max_unused_bytes = std::size_t{1} << 20;
 
+// A text may hold what workers wrote. What a frame has no room for is cut, and its length said.
+std::string bounded(const std::string& text) {
+    constexpr std::size_t limit = Channel::max_message_bytes - 256;
+    if (text.size() <= limit) return text;
+    return text.substr(0, limit) + " ... (" + std::to_string(text.size() - limit) + " bytes more)";
+}
+
 // One byte before each message: its place in the variant.
 struct Encoder {
     base::PayloadWriter out;
@@ -37,7 +44,7 @@ struct Encoder {
         }
         out.u8(m.status.core_dumped ? 1 : 0);
     }
-    void operator()(const FailureMessage& m) { out.str(m.text); }
+    void operator()(const FailureMessage& m) { out.str(bounded(m.text)); }
     void operator()(const DoneMessage& m) { out.u32(static_cast<std::uint32_t>(m.exit_code)); }
     void operator()(const ShownMessage& m) {
         out.u8(static_cast<std::uint8_t>(m.stream));
@@ -47,6 +54,7 @@ struct Encoder {
         out.u32(static_cast<std::uint32_t>(m.restarts)).i64(m.step);
         out.i64(std::bit_cast<std::int64_t>(m.steps_per_second));
     }
+    void operator()(const NoticeMessage& m) { out.str(m.text); }
 };
 
 int take_int(base::PayloadReader& in) { return static_cast<int>(in.u32()); }
@@ -97,6 +105,8 @@ Message take_message(base::PayloadReader& in) {
             const std::int64_t step = in.i64();
             return StatusMessage{restarts, step, std::bit_cast<double>(in.i64())};
         }
+        case 9:
+            return NoticeMessage{in.str()};
     }
     throw UsageError("channel: unknown message");
 }

@@ -1,6 +1,6 @@
 // What front and agent say to each other, and the socket between them. Down: stop, kill, signal,
-// shown. Up: output, state, failure, done, status. Nothing else is shared. End of file is the
-// leash: each side takes it as the death of the other. Neither side ever blocks in send().
+// shown. Up: output, state, failure, done, status, notice. Nothing else is shared. End of file is
+// the leash: each side takes it as the death of the other. Neither side ever blocks in send().
 #pragma once
 
 #include "base/frame.hpp"
@@ -48,6 +48,7 @@ struct StateMessage {
     int stopped_with = 0;    // the last signal that we sent it, or 0
 };
 // Up: something for the user to read, one or more lines without the program's name before them.
+// encode() cuts one that no frame could hold.
 struct FailureMessage {
     std::string text;
 };
@@ -71,8 +72,14 @@ struct StatusMessage {
     bool operator==(const StatusMessage&) const = default;
 };
 
-using Message = std::variant<StopMessage, KillMessage, SignalMessage, OutputMessage, StateMessage,
-                             FailureMessage, DoneMessage, ShownMessage, StatusMessage>;
+// Up: as FailureMessage, but not a report of how the job ended.
+struct NoticeMessage {
+    std::string text;
+};
+
+using Message =
+    std::variant<StopMessage, KillMessage, SignalMessage, OutputMessage, StateMessage,
+                 FailureMessage, DoneMessage, ShownMessage, StatusMessage, NoticeMessage>;
 
 // The bytes of a message, without the frame around them. decode() throws UsageError on anything
 // that encode() does not make.

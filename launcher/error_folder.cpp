@@ -22,7 +22,9 @@ ErrorFolder::ErrorFolder() {
     path_ = (ignored ? parent : folder) + "/ddp-launch-" + make_run_id();
 }
 
-ErrorFolder::~ErrorFolder() { remove_error_folder(path_); }
+ErrorFolder::~ErrorFolder() {
+    if (!abandoned_) remove_error_folder(path_);
+}
 
 void remove_error_folder(const std::string& path) noexcept {
     std::error_code ignored;  // what is gone already is what was wanted

@@ -10,14 +10,17 @@ namespace ddp::launcher {
 class ErrorFolder {
 public:
     ErrorFolder();   // only the name; throws SystemError
-    ~ErrorFolder();  // removes the folder with all in it
+    ~ErrorFolder();  // removes the folder with all in it, unless it is abandoned
     ErrorFolder(const ErrorFolder&) = delete;
     ErrorFolder& operator=(const ErrorFolder&) = delete;
 
     const std::string& path() const { return path_; }
+    // Leaves it where it is: the file system may hang.
+    void abandon() { abandoned_ = true; }
 
 private:
     std::string path_;
+    bool abandoned_ = false;
 };
 
 // Where the workers of an attempt leave their error files.

@@ -11,11 +11,12 @@
 namespace ddp::launcher {
 namespace {
 
-// By the exit code of run_worker, or, with a plain main, by the abort() that follows when the
-// terminate handler has written down which peer it was.
+// By the exit code of run_worker, or, with a plain main, by the abort() that follows; both only
+// when the error file names the peer. A program may return 82 for reasons of its own.
 bool left_because_of_peer(const WorkerEnd& end) {
-    const bool aborted = end.status.signal == SIGABRT && end.error && end.error->peer;
-    return aborted || (end.status.signal == 0 && end.status.code == contract::exit_because_of_peer);
+    const bool names_a_peer = end.error && end.error->peer && *end.error->peer != end.rank;
+    const bool left = end.status.signal == 0 && end.status.code == contract::exit_because_of_peer;
+    return names_a_peer && (left || end.status.signal == SIGABRT);
 }
 
 bool failed_by_itself(const WorkerEnd& end) { return !end.status.ok() && end.stopped_with == 0; }
@@ -25,7 +26,7 @@ std::optional<int> named_peer(std::span<const WorkerEnd> ended) {
     std::map<int, int> votes;
     std::optional<int> best;
     for (const WorkerEnd& end : ended) {
-        if (!left_because_of_peer(end) || !end.error || !end.error->peer) continue;
+        if (!left_because_of_peer(end)) continue;
         const int peer = *end.error->peer;
         ++votes[peer];
         if (!best || votes[peer] > votes[*best]) best = peer;

@@ -1,6 +1,7 @@
 // Whose fault: from how the workers ended to the one that is to blame and the exit code. Pure. The
-// root cause is the first failure in order of detection that is not exit code 82 ("left because of
-// a peer") and not our own doing; when all left because of a peer, it is the rank that they name.
+// root cause is the first failure in order of detection that is not exit code 82 with an error file
+// that names a peer ("left because of a peer") and not our own doing; when all left because of a
+// peer, it is the rank that they name.
 #pragma once
 
 #include "contract/error_file.hpp"

@@ -1,5 +1,7 @@
 #include "launcher/front.hpp"
 
+#include "base/pidfd.hpp"
+#include "base/process_tree.hpp"
 #include "launcher/agent.hpp"
 #include "launcher/channel.hpp"
 #include "launcher/console.hpp"
@@ -14,7 +16,6 @@
 #include <ddp/error.hpp>
 
 #include <fcntl.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
@@ -40,16 +41,32 @@ MessagePipe make_message_pipe() {
 }
 
 AgentHandle hold_agent(pid_t pid, base::UniqueFd socket, base::UniqueFd messages) {
-    base::UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+    base::UniqueFd pidfd(base::open_pidfd(pid));
     if (!pidfd) throw SystemError("pidfd_open for the agent", errno);
     return {pid, std::move(pidfd), Channel(std::move(socket)), OutputPipe(std::move(messages)),
             LineCutter()};
 }
 
-// Those that ask the job to stop, and those that are passed on.
+std::optional<TerminalForWorker> terminal_for_workers(const Options& options) {
+    using Of = TerminalForWorker::Of;
+    if (options.tty) return TerminalForWorker{Of::both, window_of_terminal()};
+    if (::isatty(STDOUT_FILENO) == 0) return std::nullopt;
+    return TerminalForWorker{Of::out, window_of_terminal()};
+}
+
+// From the fork on nothing that fails is a wrong command line.
+int report_to_parent(AgentJob job, base::UniqueFd channel) {
+    try {
+        return run_agent(std::move(job), std::move(channel));
+    } catch (const UsageError& error) {
+        throw Error(error.what());
+    }
+}
+
+// Those that ask the job to stop, those that are passed on, and the one that tells of children.
 std::vector<int> signals_of(const Options& options) {
     std::vector<int> signals = options.signals_to_handle;
-    signals.insert(signals.end(), {SIGUSR1, SIGUSR2});
+    signals.insert(signals.end(), {SIGUSR1, SIGUSR2, SIGCHLD});
     return signals;
 }
 
@@ -57,18 +74,21 @@ std::vector<int> signals_of(const Options& options) {
 
 int run_front(const Options& options, const JobPlan& plan, contract::HostLink& host) {
     prepare_signals();
+    if (const std::string problem = base::missing_pidfd_calls(); !problem.empty()) {
+        throw Error(problem);
+    }
     // Who was here before us (a shell that exec'ed us may leave children behind) is not ours to
-    // kill.
-    std::vector<pid_t> spared = children_of(::getpid());
+    // kill. As PID 1 we inherit others at any time.
+    const bool strangers = ::getpid() == 1 || !base::children_of(::getpid()).empty();
     Rendezvous rendezvous = make_rendezvous(options);
-    const ErrorFolder error_folder;
+    ErrorFolder error_folder;
     AgentJob job{.options = options,
                  .workers = plan.workers(),
                  .commands = plan.commands,
                  .one_gpu_each = plan.one_gpu_each,
                  .rendezvous = std::move(rendezvous),
                  .error_folder = error_folder.path(),
-                 .terminal = options.tty ? std::optional(window_of_terminal()) : std::nullopt,
+                 .terminal = terminal_for_workers(options),
                  .judge = host.judge(),
                  .handed = hand_descriptors(options, plan.workers())};
     const TerminalModes modes(job.handed.in.get());
@@ -87,16 +107,18 @@ int run_front(const Options& options, const JobPlan& plan, contract::HostLink& h
         messages.read_end.reset();
         host.close();
         become_agent(std::move(messages.write_end));
-        return run_agent(std::move(job), std::move(sockets.agent));
+        return report_to_parent(std::move(job), std::move(sockets.agent));
     }
     sockets.agent.reset();
     messages.write_end.reset();
     job.rendezvous = {};  // the agent's
     job.handed = {};
     Front front(hold_agent(job.agent.pid, std::move(sockets.front), std::move(messages.read_end)),
-                signals, options, std::move(spared), std::move(console), host);
+                signals, options, strangers ? Strangers::possible : Strangers::none,
+                std::move(console), host);
     front.give(plan.notices);
     const int exit_code = front.run();
+    if (front.gave_up()) error_folder.abandon();
     host.send(front.end(exit_code));
     return exit_code;
 }

@@ -3,13 +3,14 @@
 #include "launcher/front_loop.hpp"
 
 #include "base/deadline.hpp"
+#include "base/pidfd.hpp"
+#include "base/process_tree.hpp"
 #include "contract/exit_code.hpp"
 #include "launcher/process_sweep.hpp"
 
 #include <ddp/error.hpp>
 
 #include <poll.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -25,12 +26,33 @@ using std::chrono::milliseconds;
 constexpr milliseconds sweep_time{5000};
 // After the grace, how long the agent may take to end before the front ends it.
 constexpr milliseconds agent_time{15000};
+// Of an agent that has said that it is done.
+constexpr milliseconds time_to_leave{1000};
+// What an agent that has ended by itself leaves behind could not be killed by it either.
+constexpr milliseconds second_sweep_time{250};
+constexpr milliseconds strangers_time{1000};  // between two looks
 
 }  // namespace
 
 int Front::run() {
-    while (!finished()) wait_and_handle();
+    try {
+        if (strangers_ == Strangers::possible) note_strangers();
+        while (!finished()) wait_and_handle();
+    } catch (const std::exception& error) {
+        return abandon(error.what());
+    }
     return done_ ? *done_ : exit_code_without_done();
+}
+
+// The workers must not outlive a front that cannot go on, and it says why.
+int Front::abandon(const std::string& why) {
+    base::signal_pidfd(agent_.pidfd.get(), SIGKILL);
+    pollfd end{agent_.pidfd.get(), POLLIN, 0};
+    constexpr int longest_ms = 5000;  // longer only for one in the middle of a system call
+    if (!agent_end_ && ::poll(&end, 1, longest_ms) > 0) handle_agent_end();
+    report("cannot go on: " + why + "; the workers were stopped");
+    console_.run(Clock::now(), Clock::now());
+    return contract::exit_error;
 }
 
 bool Front::finished() const { return agent_end_ && channel_drained_ && console_.idle(); }
@@ -38,7 +60,10 @@ bool Front::finished() const { return agent_end_ && channel_drained_ && console_
 int Front::wait_time() const {
     constexpr int look_again_ms = 60'000;
     constexpr int look_while_stopping_ms = 100;
-    int wait = stop_asked_at_ ? look_while_stopping_ms : look_again_ms;
+    int wait = agent_must_end_by_ ? look_while_stopping_ms : look_again_ms;
+    if (strangers_ == Strangers::possible) {
+        wait = std::min(wait, static_cast<int>(strangers_time.count()));
+    }
     if (const auto due = console_.next_due()) {
         const auto left = std::chrono::ceil<milliseconds>(*due - Clock::now());
         wait = static_cast<int>(std::clamp<milliseconds::rep>(left.count(), 0, wait));
@@ -67,11 +92,19 @@ void Front::wait_and_handle() {
     if (events[3].revents != 0) handle_agents_log();
     if (!channel_drained_ && (events[2].revents != 0 || agent_end_)) handle_messages();
     end_hanging_agent();
+    if (strangers_ == Strangers::possible && Clock::now() >= look_for_strangers_at_) {
+        note_strangers();
+        look_for_strangers_at_ = Clock::now() + strangers_time;
+    }
     run_console();
 }
 
 void Front::handle_signals() {
     while (const auto signal = signals_.next()) {
+        if (*signal == SIGCHLD) {
+            look_at_children();
+            continue;
+        }
         const bool stops =
             std::find(stop_signals_.begin(), stop_signals_.end(), *signal) != stop_signals_.end();
         if (stops) {
@@ -92,6 +125,7 @@ void Front::handle_end_of_host() {
     stop_asked_at_ = Clock::now();
     agent_must_end_by_ = *stop_asked_at_ + agent_time;
     agent_.channel.send(KillMessage{});
+    continue_agent();
 }
 
 void Front::report(std::string text) {
@@ -122,17 +156,83 @@ void Front::ask_to_stop(int signal) {
         agent_.channel.send(StopMessage{signal, grace_});
     } else if (interrupts_ == 2) {
         agent_.channel.send(KillMessage{});
-        agent_must_end_by_ = std::min(agent_must_end_by_, now + agent_time);
+        agent_must_end_by_ = std::min(*agent_must_end_by_, now + agent_time);
     } else {
         agent_must_end_by_ = now;
     }
+    continue_agent();
+}
+
+// A message waits for an agent that is stopped; its signals, too.
+void Front::continue_agent() {
+    if (agent_stopped_ && !agent_end_) ::kill(agent_.pid, SIGCONT);
 }
 
 // An agent that hangs is ended as if it had been killed by somebody else: we inherit its children.
+// One that cannot be killed either (in a call to a file system that hangs) is left behind.
 void Front::end_hanging_agent() {
-    if (stop_asked_at_ && !agent_end_ && Clock::now() >= agent_must_end_by_) {
-        ::syscall(SYS_pidfd_send_signal, agent_.pidfd.get(), SIGKILL, nullptr, 0);
+    if (agent_end_ || !agent_must_end_by_) return;
+    const auto now = Clock::now();
+    if (agent_killed_at_) {
+        if (now >= *agent_killed_at_ + time_to_die_) leave_agent();
+    } else if (now >= *agent_must_end_by_) {
+        base::signal_pidfd(agent_.pidfd.get(), SIGKILL);
+        agent_killed_at_ = now;
     }
+}
+
+void Front::leave_agent() {
+    gave_up_ = true;
+    agent_end_ = ExitStatus{.signal = SIGKILL};
+    const SweepResult below = sweep_below(agent_.pid, base::Deadline::after(second_sweep_time));
+    console_.say("the agent (pid " + std::to_string(agent_.pid) +
+                 ") cannot be killed (does a file system hang?) and is left behind" +
+                 (below.complete ? "" : ", and so are " + describe_survivors(below)));
+}
+
+// Orphans of strangers, which nobody else waits for. The agent's own end is its pidfd's to tell.
+void Front::look_at_children() {
+    look_at_agent();
+    look_for_strangers_at_ = Clock::time_point::min();
+    for (;;) {
+        siginfo_t info{};
+        if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return;
+        if (info.si_pid == agent_.pid && !agent_end_) return;
+        ::waitid(P_PID, static_cast<id_t>(info.si_pid), &info, WEXITED | WNOHANG);
+    }
+}
+
+void Front::look_at_agent() {
+    const auto id = static_cast<id_t>(agent_.pid);
+    siginfo_t info{};
+    while (!agent_end_ && ::waitid(P_PID, id, &info, WSTOPPED | WCONTINUED | WNOHANG) == 0 &&
+           info.si_pid != 0) {
+        agent_stopped_ = info.si_code == CLD_STOPPED;
+        if (agent_stopped_ && stop_asked_at_) {
+            continue_agent();
+        } else if (agent_stopped_) {
+            const std::string pid = std::to_string(agent_.pid);
+            console_.say("the agent (pid " + pid + ") was stopped by " +
+                         signal_name(info.si_status) + ", and the job waits for it: kill -CONT " +
+                         pid + " continues it, Ctrl-C ends the job");
+        }
+        info = {};
+    }
+}
+
+// While the agent lives, its orphans are its own; all other children of ours are strangers, and so
+// is what is below them. An agent that dies meanwhile spoils the list, since its orphans become our
+// children in the same moment in which it can be waited for.
+void Front::note_strangers() {
+    if (agent_end_) return;
+    SparedProcesses strangers;
+    for (const pid_t child : base::children_of(::getpid())) {
+        if (child != agent_.pid) strangers.add_with_descendants(child);
+    }
+    siginfo_t info{};
+    const auto id = static_cast<id_t>(agent_.pid);
+    const bool waited = ::waitid(P_PID, id, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+    if (waited && info.si_pid == 0) spared_ = std::move(strangers);
 }
 
 void Front::handle_messages() {
@@ -150,6 +250,7 @@ void Front::handle_messages() {
     if (!channel_drained_) return;
     console_.finish();
     if (!done_) {
+        if (!left_.empty()) console_.say(left_);
         const ExitStatus end = *agent_end_;
         report("the agent (pid " + std::to_string(agent_.pid) + ") " +
                (end.signal != 0 ? "was killed by " + signal_name(end.signal)
@@ -163,8 +264,13 @@ void Front::handle(const Message& message) {
         console_.take(*output);
     } else if (const auto* failure = std::get_if<FailureMessage>(&message)) {
         report(failure->text);
+    } else if (const auto* notice = std::get_if<NoticeMessage>(&message)) {
+        if (judge_ == contract::Judge::launcher) console_.say(notice->text);
     } else if (const auto* done = std::get_if<DoneMessage>(&message)) {
         done_ = done->exit_code;
+        // It has nothing more to wait for, and neither have we.
+        agent_must_end_by_ = Clock::now() + time_to_leave;
+        time_to_die_ = time_to_leave;
     } else if (const auto* state = std::get_if<StateMessage>(&message)) {
         workers_running_ += state->state == WorkerState::started ? 1 : -1;
         if (state->state == WorkerState::ended && judge_ == contract::Judge::host) {
@@ -182,8 +288,11 @@ void Front::handle_agent_end() {
     const auto handle = static_cast<id_t>(agent_.pidfd.get());
     if (::waitid(P_PIDFD, handle, &info, WEXITED | WNOHANG) != 0 || info.si_pid == 0) return;
     agent_end_ = exit_status_of(info);
-    const SweepResult sweep = sweep_descendants(base::Deadline::after(sweep_time), spared_);
-    if (!sweep.complete) console_.say("could not be killed: " + describe_survivors(sweep));
+    const bool by_itself = agent_end_->signal == 0;
+    const SweepResult sweep = sweep_descendants(
+        base::Deadline::after(by_itself ? second_sweep_time : sweep_time), spared_);
+    if (!sweep.complete && !by_itself)
+        console_.say("could not be killed: " + describe_survivors(sweep));
 }
 
 int Front::exit_code_without_done() const {

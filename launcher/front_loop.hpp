@@ -9,6 +9,7 @@
 #include "launcher/exit_status.hpp"
 #include "launcher/line_cutter.hpp"
 #include "launcher/options.hpp"
+#include "launcher/process_sweep.hpp"
 #include "launcher/signals.hpp"
 #include "launcher/worker.hpp"
 
@@ -31,19 +32,24 @@ struct AgentHandle {
     LineCutter message_lines{};
 };
 
+// Whether this process may have children that are neither the agent nor below it.
+enum class Strangers { none, possible };
+
 class Front {
 public:
-    Front(AgentHandle agent, SignalReader& signals, const Options& options,
-          std::vector<pid_t> spared, ConsoleSettings console, const contract::HostLink& host)
+    Front(AgentHandle agent, SignalReader& signals, const Options& options, Strangers strangers,
+          ConsoleSettings console, const contract::HostLink& host)
         : agent_(std::move(agent)),
           signals_(signals),
           leash_(host.leash()),
           judge_(host.judge()),
           stop_signals_(options.signals_to_handle),
           grace_(options.shutdown_timeout),
-          spared_(std::move(spared)),
+          strangers_(strangers),
           console_(std::move(console), STDOUT_FILENO, STDERR_FILENO) {}
     int run();
+    // The agent could not be killed, and is left behind.
+    bool gave_up() const { return gave_up_; }
     void give(const std::vector<std::string>& notices);
     // What the host is told.
     contract::LaunchEnd end(int exit_code) const;
@@ -52,6 +58,7 @@ private:
     using Clock = Console::Clock;
 
     bool finished() const;
+    int abandon(const std::string& why);
     void wait_and_handle();
     int wait_time() const;
     void handle_signals();
@@ -60,6 +67,11 @@ private:
     void handle_messages();
     void handle(const Message& message);
     void handle_agent_end();
+    void look_at_children();
+    void look_at_agent();
+    void note_strangers();
+    void continue_agent();
+    void leave_agent();
     void ask_to_stop(int signal);
     void end_hanging_agent();
     void handle_agents_log();
@@ -74,12 +86,19 @@ private:
     std::vector<contract::RankEnd> ends_;  // when the host judges
     std::vector<int> stop_signals_;
     std::chrono::milliseconds grace_;
-    std::vector<pid_t> spared_;
+    Strangers strangers_;
+    SparedProcesses spared_;  // the strangers of the last look
+    Clock::time_point look_for_strangers_at_{};
+    std::string left_;  // what an agent that has ended by itself may have told already
     Console console_;
     std::optional<ExitStatus> agent_end_;
     std::optional<int> done_;
     std::optional<Clock::time_point> stop_asked_at_;
-    Clock::time_point agent_must_end_by_;  // once a stop was asked for
+    std::optional<Clock::time_point> agent_must_end_by_;
+    std::optional<Clock::time_point> agent_killed_at_;  // by us
+    std::chrono::milliseconds time_to_die_{5000};       // from then on
+    bool agent_stopped_ = false;                        // as by SIGSTOP
+    bool gave_up_ = false;
     int interrupts_ = 0;
     int workers_running_ = 0;
     bool channel_drained_ = false;

@@ -27,12 +27,27 @@ bool output_is_plain(const Options& options) {
 
 // A job in the background must not take the shell's input.
 bool in_foreground() { return ::tcgetpgrp(STDIN_FILENO) == ::getpgrp(); }
+bool in_background() { return ::tcgetpgrp(STDIN_FILENO) >= 0 && !in_foreground(); }
+
+bool input_is_wanted(const Options& options, int workers) {
+    const bool terminal = ::isatty(STDIN_FILENO) != 0;
+    switch (options.stdin_for) {
+        case StdinFor::automatic:
+            return workers == 1 && (!terminal || (in_foreground() && !options.tty));
+        case StdinFor::rank:
+        case StdinFor::all:
+            return !terminal || !in_background();
+        case StdinFor::none:
+            break;
+    }
+    return false;
+}
 
 }  // namespace
 
 ChildDescriptors HandedDescriptors::for_worker(int rank, int null, int inherited) const {
     const bool mine = rank == local_rank;
-    return {.in = mine && in ? in.get() : null,
+    return {.in = mine && in && !in_for_all ? in.get() : null,
             .out = mine ? out.get() : -1,
             .err = mine ? err.get() : -1,
             .inherited = inherited};
@@ -40,17 +55,11 @@ ChildDescriptors HandedDescriptors::for_worker(int rank, int null, int inherited
 
 HandedDescriptors hand_descriptors(const Options& options, int workers) {
     HandedDescriptors handed;
-    if (options.stdin_rank) {
-        handed.local_rank = *options.stdin_rank;
-        handed.in = copy_of(STDIN_FILENO);
-    }
+    handed.local_rank = options.stdin_rank.value_or(0);
+    if (input_is_wanted(options, workers)) handed.in = copy_of(STDIN_FILENO);
+    handed.in_for_all = handed.in && options.stdin_for == StdinFor::all && workers > 1;
     if (workers != 1 || !output_is_plain(options)) return handed;
-    if (::isatty(STDOUT_FILENO) != 0) {
-        handed.out = copy_of(STDOUT_FILENO);
-        if (!handed.in && ::isatty(STDIN_FILENO) != 0 && in_foreground()) {
-            handed.in = copy_of(STDIN_FILENO);
-        }
-    }
+    if (::isatty(STDOUT_FILENO) != 0) handed.out = copy_of(STDOUT_FILENO);
     if (::isatty(STDERR_FILENO) != 0) handed.err = copy_of(STDERR_FILENO);
     return handed;
 }

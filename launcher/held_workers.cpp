@@ -9,6 +9,13 @@
 namespace ddp::launcher {
 namespace {
 
+constexpr std::size_t max_message_bytes = 1000;  // of one worker's
+
+std::string first_line(const std::string& message) {
+    const std::string line = message.substr(0, message.find('\n'));
+    return line.size() <= max_message_bytes ? line : line.substr(0, max_message_bytes) + " ...";
+}
+
 bool has_stopped(const Worker& worker) {
     siginfo_t info{};
     const auto handle = static_cast<id_t>(worker.process.pidfd());
@@ -27,7 +34,7 @@ std::string describe_newly_held(std::span<Worker> workers, const ErrorFiles& err
         const std::string pid = std::to_string(worker.process.pid());
         text += (text.empty() ? "rank " : "\nrank ") + std::to_string(worker.local_rank) +
                 " (pid " + pid + ") is held for a debugger: gdb -p " + pid + "; kill -CONT " + pid +
-                " lets it die\n  " + report->message.substr(0, report->message.find('\n'));
+                " lets it die\n  " + first_line(report->message);
     }
     return text;
 }

@@ -74,7 +74,9 @@ std::optional<std::string> hint_for_signal(int signal, OomEvidence oom) {
 std::optional<std::string> hint_for_code(int code, std::string_view text) {
     switch (code) {
         case contract::exit_because_of_peer:
-            return "82: it left because of another rank; that one's log says more";
+            return "82: it left because of another rank, whom its error file would name; its log "
+                   "says "
+                   "more";
         case contract::exit_could_not_abort:
             return "83: its own watchdog ended it, since a collective could not be aborted; an "
                    "earlier line of its log names the operation";

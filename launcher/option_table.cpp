@@ -20,7 +20,7 @@ using Value = const GivenValue&;
 
 constexpr Limits ports{0, 65535};
 constexpr Limits counts{0, 1'000'000};
-constexpr Limits ranks{0, max_workers - 1};
+constexpr ByteLimits store_sizes{std::uint64_t{1} << 20, std::uint64_t{64} << 30};
 
 // name, alias, letter | value, default, variable | group, standing | description | what it does
 constexpr std::array table{
@@ -43,6 +43,16 @@ constexpr std::array table{
                    o.agent_store = parse_choice<AgentStore>(
                        v, {{"on", AgentStore::on}, {"off", AgentStore::off}});
                }},
+    OptionSpec{"store-peers", "", "", "same-user|any", "same-user", "", G::job, S::own,
+               "who may use the launcher's store: this user, root and the job's own processes, or "
+               "anybody on this host",
+               [](Options& o, Value v) {
+                   o.store_peers = parse_choice<StorePeers>(
+                       v, {{"same-user", StorePeers::same_user}, {"any", StorePeers::any}});
+               }},
+    OptionSpec{"store-memory", "", "", "BYTES", "256M", "", G::job, S::own,
+               "most that keys and values in the launcher's store may take; with K, M or G",
+               [](Options& o, Value v) { o.store_bytes = parse_bytes(v, store_sizes); }},
     OptionSpec{"role", "", "", "NAME", "default", "", G::job, S::same, "ROLE_NAME of the workers",
                [](Options& o, Value v) { o.role = parse_name(v); }},
     OptionSpec{"virtual-local-rank", "", "", nullptr, "off", "", G::job, S::same,
@@ -139,9 +149,14 @@ constexpr std::array table{
     OptionSpec{"wrap", "", "", "RANKS:COMMAND", "none", "", G::debugging, S::own,
                "run these local ranks (1, 0,3, 2-5, all) under a command: --wrap='1:gdb --args'",
                [](Options& o, Value v) { o.wraps.push_back(parse_wrap(v)); }},
-    OptionSpec{"stdin", "", "", "RANK", "none", "", G::debugging, S::own,
-               "the local rank that gets the launcher's input",
-               [](Options& o, Value v) { o.stdin_rank = parse_int(v, ranks); }},
+    OptionSpec{"stdin", "", "", "RANK|all|none", "auto", "", G::debugging, S::own,
+               "who gets the launcher's input: a local rank, all (each a copy) or none; auto: a "
+               "single worker",
+               [](Options& o, Value v) {
+                   const WantedStdin wanted = parse_stdin(v);
+                   o.stdin_for = wanted.who;
+                   o.stdin_rank = wanted.rank;
+               }},
     OptionSpec{"tty", "", "", nullptr, "off", "", G::debugging, S::own,
                "give each worker a terminal of its own (a pseudo-terminal)",
                [](Options& o, Value v) { o.tty = parse_flag(v); }},

@@ -26,6 +26,20 @@ std::optional<int> read_int(std::string_view text, Limits limits) {
     return number;
 }
 
+std::optional<std::uint64_t> read_bytes(std::string_view text, ByteLimits limits) {
+    unsigned shift = 0;
+    if (text.ends_with('K')) shift = 10;
+    if (text.ends_with('M')) shift = 20;
+    if (text.ends_with('G')) shift = 30;
+    if (shift != 0) text.remove_suffix(1);
+    std::uint64_t number = 0;
+    const char* const end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, number);
+    if (error != std::errc{} || stop != end || number > limits.high >> shift) return std::nullopt;
+    number <<= shift;
+    return number >= limits.low ? std::optional(number) : std::nullopt;
+}
+
 std::optional<double> read_seconds(std::string_view text) {
     constexpr double max_seconds = 1e6;
     double number = 0;
@@ -83,10 +97,28 @@ int parse_int(const GivenValue& given, Limits limits) {
                           std::to_string(limits.high));
 }
 
+std::uint64_t parse_bytes(const GivenValue& given, ByteLimits limits) {
+    if (const auto bytes = read_bytes(given.text, limits)) return *bytes;
+    const auto in_mib = [](std::uint64_t bytes) { return std::to_string(bytes >> 20) + "M"; };
+    fail_value(given, "a number of bytes from " + in_mib(limits.low) + " to " +
+                          in_mib(limits.high) + ", with K, M or G for powers of 1024");
+}
+
 std::chrono::milliseconds parse_seconds(const GivenValue& given) {
     const auto seconds = read_seconds(given.text);
     if (!seconds) fail_value(given, "a number of seconds from 0 to 1000000");
     return std::chrono::milliseconds(std::llround(*seconds * 1000));
+}
+
+WantedStdin parse_stdin(const GivenValue& given) {
+    if (given.text == "auto") return {StdinFor::automatic};
+    if (given.text == "all") return {StdinFor::all};
+    if (given.text == "none") return {StdinFor::none};
+    if (const auto rank = read_int(given.text, {0, max_workers - 1})) {
+        return {StdinFor::rank, *rank};
+    }
+    fail_value(given, "a whole number from 0 to " + std::to_string(max_workers - 1) +
+                          " (a local rank), all or none");
 }
 
 bool parse_flag(const GivenValue& given) {

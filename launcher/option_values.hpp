@@ -5,7 +5,9 @@
 #include "launcher/option_table.hpp"
 
 #include <chrono>
+#include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -20,8 +22,20 @@ struct Limits {
     int high;
 };
 int parse_int(const GivenValue& given, Limits limits);
+struct ByteLimits {  // whole MiB
+    std::uint64_t low;
+    std::uint64_t high;
+};
+// "1048576", "512K", "256M", "2G": powers of 1024
+std::uint64_t parse_bytes(const GivenValue& given, ByteLimits limits);
 // "2", "0.25"
 std::chrono::milliseconds parse_seconds(const GivenValue& given);
+// "1", "all", "none", "auto"
+struct WantedStdin {
+    StdinFor who;
+    std::optional<int> rank = {};
+};
+WantedStdin parse_stdin(const GivenValue& given);
 bool parse_flag(const GivenValue& given);
 WorkerCount parse_worker_count(const GivenValue& given);
 // "1" or "1:1"; more than one host follows later, and this says so.

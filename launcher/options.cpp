@@ -3,6 +3,7 @@
 #include "launcher/options.hpp"
 
 #include "launcher/endpoint.hpp"
+#include "launcher/job_step.hpp"
 #include "launcher/option_table.hpp"
 
 #include <ddp/error.hpp>
@@ -143,9 +144,14 @@ Options parse_options(std::span<char* const> arguments, const EnvLookup& environ
         options.action = action;
         return options;
     }
-    for (const Setting& setting : settings_of_environment(environment)) apply(options, setting);
+    const std::vector<Setting> defaults = settings_of_environment(environment);
+    for (const Setting& setting : defaults) apply(options, setting);
     for (const Setting& setting : given) apply(options, setting);
     check(options);
+    const bool starts = options.action == Action::run || options.action == Action::dry_run;
+    const bool told_what_it_is =
+        options.standalone || asks_for(given, "nnodes") || asks_for(defaults, "nnodes");
+    if (starts) refuse_step_of_several(told_what_it_is, environment);
     return options;
 }
 

@@ -3,6 +3,8 @@
 // it too). Options are torchrun's where torchrun has them, with dashes or underscores.
 #pragma once
 
+#include "launcher/option_kinds.hpp"
+
 #include <chrono>
 #include <csignal>
 #include <cstdint>
@@ -22,6 +24,12 @@ enum class Action { run, help, version, dry_run, print_config };
 enum class AgentStore {
     on,   // the agent, on 127.0.0.1; TORCHELASTIC_USE_AGENT_STORE=True
     off,  // the program (rank 0); the port is left to it
+};
+
+// --store-peers: who on this host may use the launcher's store.
+enum class StorePeers {
+    same_user,  // this user, root, and the job's own processes, whatever user they became
+    any,
 };
 
 // --nproc-per-node: a number, or what is to be counted on this host.
@@ -59,24 +67,6 @@ struct Wrap {
     std::vector<std::string> command;
 };
 
-enum class Containment {
-    base,   // a session, subreapers, parent death signals
-    pidns,  // and a PID namespace, whose PID 1 is the agent
-};
-
-enum class ExitCode {
-    root_cause,  // the culprit's; 128 + signal
-    torchrun,    // 1 for whatever failed
-};
-
-// torchrun's --rdzv-backend, as far as it has a meaning on one host.
-enum class RendezvousBackend {
-    fixed,  // "static": at the master's address
-    c10d,   // at the endpoint's
-};
-
-enum class StatusLine { automatic, off };  // automatic: on a terminal
-
 struct Options {
     Action action = Action::run;
     WorkerCount nproc_per_node;
@@ -84,6 +74,8 @@ struct Options {
     std::string master_addr = "127.0.0.1";
     std::uint16_t master_port = 0;  // 0: a free one is found and held
     AgentStore agent_store = AgentStore::on;
+    StorePeers store_peers = StorePeers::same_user;
+    std::uint64_t store_bytes = std::uint64_t{256} << 20;  // of keys and values
     RendezvousBackend rdzv_backend = RendezvousBackend::fixed;
     std::string rdzv_endpoint;  // takes the place of the master's address and port
     std::string role = "default";
@@ -111,8 +103,9 @@ struct Options {
     std::string log_line_prefix_template;                // empty: "[rank] "
     StatusLine status = StatusLine::automatic;
 
-    bool tty = false;               // each worker gets a pseudo-terminal
-    std::optional<int> stdin_rank;  // the local rank that gets the launcher's input
+    bool tty = false;  // each worker gets a pseudo-terminal
+    StdinFor stdin_for = StdinFor::automatic;
+    std::optional<int> stdin_rank;  // of StdinFor::rank
     bool break_on_failure = false;
 
     // The program and its arguments as given; not empty where the action needs one.

@@ -6,6 +6,7 @@
 #include "launcher/failure_report.hpp"
 #include "launcher/hints.hpp"
 #include "launcher/report_file.hpp"
+#include "launcher/signals.hpp"
 
 #include <algorithm>
 #include <cstdlib>
@@ -20,6 +21,14 @@ milliseconds between(Worker::Clock::time_point start, Worker::Clock::time_point 
     return std::chrono::duration_cast<milliseconds>(end - start);
 }
 
+// A peer that the world does not have is none.
+std::optional<contract::ErrorReport> error_of(int rank, const JobEnd& job) {
+    auto error = contract::read_error_file(job.error_files.of(rank));
+    const auto world = static_cast<int>(job.workers.size());
+    if (error && error->peer && (*error->peer < 0 || *error->peer >= world)) error->peer.reset();
+    return error;
+}
+
 // One host, so that a local rank is a rank.
 WorkerEnd end_of(const Worker& worker, const JobEnd& job) {
     const int rank = worker.local_rank;
@@ -32,7 +41,7 @@ WorkerEnd end_of(const Worker& worker, const JobEnd& job) {
             .stop_took = worker.stopped_with != 0
                              ? between(worker.asked_to_stop_at, worker.ended_at)
                              : milliseconds{0},
-            .error = contract::read_error_file(job.error_files.of(rank)),
+            .error = error_of(rank, job),
             .gpu = job.gpu_of ? job.gpu_of(rank) : "",
             .last_stderr = worker.last_lines.text()};
 }
@@ -107,8 +116,13 @@ Outcome failed(std::span<const WorkerEnd> ends, const Verdict& verdict, const Jo
 }  // namespace
 
 Outcome judge(const JobEnd& job) {
-    const std::vector<WorkerEnd> ends = ends_of(job);
+    std::vector<WorkerEnd> ends = ends_of(job);
     if (job.user_signal != 0) {
+        // Who signals a whole job may reach a worker before us: it was stopped all the same.
+        for (WorkerEnd& end : ends) {
+            const int signal = end.status.exit_code() - contract::exit_signal_base;
+            if (end.stopped_with == 0 && is_stop_signal(signal)) end.stopped_with = signal;
+        }
         return with_json(
             {contract::exit_signal_base + job.user_signal, stop_text(job.user_signal, ends)},
             {.outcome = "stopped",
@@ -143,22 +157,16 @@ Outcome stopped_before_restart(int signal, const JobEnd& job) {
                      job);
 }
 
-void publish(Outcome& outcome, const std::string& report_file) {
-    const auto also_say = [&](const std::string& problem) {
-        outcome.text += (outcome.text.empty() ? "" : "\n") + problem;
-    };
-    if (!outcome.json.empty()) {
-        const std::string problem = write_report_file(report_file, outcome.json);
-        if (!problem.empty()) also_say(problem);
-    }
+void publish(Outcome& outcome) {
     const char* own = std::getenv("TORCHELASTIC_ERROR_FILE");
     if (!outcome.root || own == nullptr || *own == '\0') return;
     const RootError& root = *outcome.root;
     const int problem =
         contract::copy_error_file(root.error_file, own, root.error_code, root.otherwise);
     if (problem != 0) {
-        also_say("cannot write TORCHELASTIC_ERROR_FILE " + std::string(own) + ": " +
-                 std::strerror(problem));
+        outcome.text += (outcome.text.empty() ? "" : "\n") +
+                        std::string("cannot write TORCHELASTIC_ERROR_FILE ") + own + ": " +
+                        std::strerror(problem);
     }
 }
 

@@ -54,9 +54,9 @@ Outcome not_started(int exit_code, const std::string& why, const JobEnd& end);
 // Of a job that was stopped by this signal after a failed attempt, before the next one.
 Outcome stopped_before_restart(int signal, const JobEnd& end);
 
-// Once, for the outcome that counts: writes report.json, and the launcher's own error file when it
-// was given one (TORCHELASTIC_ERROR_FILE, as a worker of another launcher). What cannot be written
-// is said in the outcome's text.
-void publish(Outcome& outcome, const std::string& report_file);
+// Once, for the outcome that counts: writes the launcher's own error file when it was given one
+// (TORCHELASTIC_ERROR_FILE, as a worker of another launcher). What cannot be written is said in the
+// outcome's text.
+void publish(Outcome& outcome);
 
 }  // namespace ddp::launcher

@@ -24,6 +24,13 @@ bool is_shown(const Options& options, int local_rank, Stream stream) {
            has(options.tee.of(local_rank), stream);
 }
 
+bool is_only_shown(const Options& options, int local_rank, Stream stream) {
+    const bool to_file = !options.log_dir.empty() ||
+                         has(options.redirects.of(local_rank), stream) ||
+                         has(options.tee.of(local_rank), stream);
+    return !to_file && is_shown(options, local_rank, stream);
+}
+
 ConsoleSettings console_settings(const Options& options, int workers) {
     return {workers, options.role, options.log_line_prefix_template, options.tee, options.status};
 }

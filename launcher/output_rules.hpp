@@ -13,6 +13,9 @@ namespace ddp::launcher {
 // Whether a stream is shown on the console. Log files get it in any case.
 bool is_shown(const Options& options, int local_rank, Stream stream);
 
+// Whether a stream goes to the console and nowhere else.
+bool is_only_shown(const Options& options, int local_rank, Stream stream);
+
 struct ConsoleSettings {
     int workers = 1;
     std::string role = {};

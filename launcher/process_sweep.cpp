@@ -2,95 +2,71 @@
 // again: a process that forked in between is found in the next round, below us or as our own child.
 #include "launcher/process_sweep.hpp"
 
+#include "base/pidfd.hpp"
+#include "base/process_tree.hpp"
 #include "base/unique_fd.hpp"
 
 #include <ddp/error.hpp>
 
-#include <dirent.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <csignal>
-#include <fstream>
-#include <memory>
+#include <ctime>
 #include <optional>
 
 namespace ddp::launcher {
 namespace {
 
-// Names in a folder of /proc; whoever ends meanwhile may be missing.
-std::vector<std::string> names_in(const std::string& folder) {
-    std::vector<std::string> names;
-    const std::unique_ptr<DIR, int (*)(DIR*)> entries(::opendir(folder.c_str()), &::closedir);
-    if (!entries) return names;
-    while (const dirent* entry = ::readdir(entries.get())) {
-        if (entry->d_name[0] != '.') names.emplace_back(entry->d_name);
-    }
-    return names;
-}
+using base::children_of;
 
-// The parent as /proc/<pid>/stat names it: "pid (any name) state ppid ...".
 std::optional<pid_t> parent_of(pid_t pid) {
-    std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-    std::string text;
-    if (!std::getline(file, text)) return std::nullopt;
-    const std::size_t after_name = text.rfind(')');
-    if (after_name == text.npos || after_name + 4 >= text.size()) return std::nullopt;
-    pid_t parent = 0;
-    const char* const start = text.data() + after_name + 4;
-    const auto result = std::from_chars(start, text.data() + text.size(), parent);
-    return result.ec == std::errc{} ? std::optional(parent) : std::nullopt;
-}
-
-// For kernels without /proc/<pid>/task/<tid>/children.
-std::vector<pid_t> children_by_scan(pid_t pid) {
-    std::vector<pid_t> children;
-    for (const std::string& name : names_in("/proc")) {
-        pid_t child = 0;
-        const auto result = std::from_chars(name.data(), name.data() + name.size(), child);
-        if (result.ptr != name.data() + name.size()) continue;
-        if (parent_of(child) == pid) children.push_back(child);
-    }
-    return children;
-}
-
-bool kernel_lists_children() {
-    static const bool answer = ::access("/proc/thread-self/children", R_OK) == 0;
-    return answer;
+    const auto state = base::stat_of(pid);
+    return state ? std::optional(state->parent) : std::nullopt;
 }
 
 // A pid that is not our own child's may be anybody's by the time it is used: hold it by a pidfd and
-// look again who its parent is before killing.
-void kill_if_child(pid_t pid, pid_t parent) {
-    const base::UniqueFd handle(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-    if (handle && parent_of(pid) == parent) {
-        ::syscall(SYS_pidfd_send_signal, handle.get(), SIGKILL, nullptr, 0);
+// look again who its parent is before the signal.
+void signal_if_child(pid_t pid, pid_t parent, int signal) {
+    const base::UniqueFd handle(base::open_pidfd(pid));
+    const bool held = handle || errno != ESRCH;  // else there are no pidfds here
+    if (!held || parent_of(pid) != parent) return;
+    if (!handle) {
+        ::kill(pid, signal);
+    } else {
+        base::signal_pidfd(handle.get(), signal);
     }
 }
+
+constexpr int max_depth = 64;  // deeper ones become children of ours in a later round
 
 // Children first are listed, then the parent is killed: killed before, they would be listed nowhere
 // until they became ours.
 void kill_tree(pid_t pid, pid_t parent, int depth) {
-    constexpr int max_depth = 64;  // deeper ones become children of ours in a later round
     const std::vector<pid_t> below = depth < max_depth ? children_of(pid) : std::vector<pid_t>{};
-    kill_if_child(pid, parent);
+    signal_if_child(pid, parent, SIGKILL);
     for (const pid_t child : below) kill_tree(child, pid, depth + 1);
+}
+
+void list_living(pid_t parent, const SparedProcesses& spared, int depth,
+                 std::vector<Descendant>& found) {
+    if (depth > max_depth) return;
+    for (const pid_t pid : children_of(parent)) {
+        if (spared.contains(pid)) continue;
+        const auto state = base::stat_of(pid);
+        const bool alive = state && state->state != 'Z' && state->state != 'X';
+        if (alive) found.push_back({pid, parent, state->name});
+        list_living(pid, spared, depth + 1, found);
+    }
 }
 
 bool reap(pid_t pid) {
     siginfo_t info{};
     return ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | __WALL) == 0 &&
            info.si_pid == pid;
-}
-
-bool has_no_child() {
-    siginfo_t info{};
-    return ::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT | __WALL) != 0 && errno == ECHILD;
 }
 
 // Blocked SIGCHLD, so that a death between looking and waiting still ends the wait.
@@ -123,26 +99,46 @@ void become_subreaper() {
     }
 }
 
-std::vector<pid_t> children_of(pid_t pid) {
-    if (!kernel_lists_children()) return children_by_scan(pid);
-    std::vector<pid_t> children;
-    const std::string tasks = "/proc/" + std::to_string(pid) + "/task";
-    for (const std::string& task : names_in(tasks)) {
-        std::ifstream file(tasks + "/" + task + "/children");
-        for (pid_t child = 0; file >> child;) children.push_back(child);
-    }
-    return children;
+bool has_children() {
+    siginfo_t info{};
+    return ::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT | __WALL) == 0 || errno != ECHILD;
 }
 
-SweepResult sweep_descendants(const base::Deadline& deadline, std::span<const pid_t> spared) {
-    if (has_no_child()) return {true, {}};  // the usual end of a job, without a look at /proc
+void SparedProcesses::add(pid_t pid) {
+    if (const auto state = base::stat_of(pid)) started_[pid] = state->started;
+}
+
+void SparedProcesses::add_with_descendants(pid_t pid) {
+    std::vector<pid_t> next{pid};
+    while (!next.empty()) {
+        const pid_t one = next.back();
+        next.pop_back();
+        add(one);
+        const std::vector<pid_t> below = children_of(one);
+        next.insert(next.end(), below.begin(), below.end());
+    }
+}
+
+bool SparedProcesses::contains(pid_t pid) const {
+    const auto found = started_.find(pid);
+    if (found == started_.end()) return false;
+    const auto state = base::stat_of(pid);
+    return state && state->started == found->second;
+}
+
+SweepResult sweep_descendants(const base::Deadline& deadline, const SparedProcesses& given) {
+    if (!has_children()) return {true, {}};  // the usual end of a job, without a look at /proc
     const ChildSignal child_signal;
     const pid_t self = ::getpid();
+    SparedProcesses spared = given;
     for (int round = 0;; ++round) {
         std::vector<pid_t> left;
         bool progress = false;
         for (const pid_t child : children_of(self)) {
-            if (std::find(spared.begin(), spared.end(), child) != spared.end()) continue;
+            if (spared.contains(child)) {
+                spared.add_with_descendants(child);  // whom we inherit when it ends
+                continue;
+            }
             kill_tree(child, self, 0);
             if (reap(child)) {
                 progress = true;
@@ -151,7 +147,7 @@ SweepResult sweep_descendants(const base::Deadline& deadline, std::span<const pi
             }
         }
         // The list may miss somebody while it changes; waitid() does not.
-        if (left.empty() && (has_no_child() || (!progress && !spared.empty()))) return {true, {}};
+        if (left.empty() && (!has_children() || (!progress && !spared.empty()))) return {true, {}};
         if (deadline.passed()) return {false, left};
         if (!progress) {
             constexpr std::chrono::milliseconds longest{10};
@@ -161,12 +157,54 @@ SweepResult sweep_descendants(const base::Deadline& deadline, std::span<const pi
     }
 }
 
+SweepResult sweep_below(pid_t ancestor, const base::Deadline& deadline) {
+    for (;;) {
+        std::vector<Descendant> left;
+        list_living(ancestor, {}, 0, left);
+        if (left.empty()) return {true, {}};
+        for (const Descendant& one : left) signal_if_child(one.pid, one.parent, SIGKILL);
+        if (deadline.passed()) {
+            SweepResult result;
+            for (const Descendant& one : left) result.survivors.push_back(one.pid);
+            return result;
+        }
+        constexpr timespec pause{0, 10'000'000};
+        ::nanosleep(&pause, nullptr);
+    }
+}
+
+std::vector<Descendant> living_descendants(const SparedProcesses& spared) {
+    std::vector<Descendant> found;
+    list_living(::getpid(), spared, 0, found);
+    return found;
+}
+
+void signal_descendants(const std::vector<Descendant>& descendants, int signal) {
+    for (const Descendant& one : descendants) signal_if_child(one.pid, one.parent, signal);
+}
+
 std::string describe_survivors(const SweepResult& result) {
     std::string text;
     for (const pid_t pid : result.survivors) {
         text += (text.empty() ? "pid " : ", pid ") + std::to_string(pid);
     }
     return text.empty() ? "processes that cannot be seen (is /proc mounted?)" : text;
+}
+
+std::string describe(const std::vector<Descendant>& descendants) {
+    constexpr std::size_t most = 5;
+    std::string text;
+    for (std::size_t i = 0; i < std::min(most, descendants.size()); ++i) {
+        const Descendant& one = descendants[i];
+        std::string name = one.name;  // any bytes, chosen by the process
+        std::replace_if(
+            name.begin(), name.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+        text += (i == 0 ? "pid " : ", pid ") + std::to_string(one.pid) + " (" + name + ")";
+    }
+    if (descendants.size() > most) {
+        text += " and " + std::to_string(descendants.size() - most) + " more";
+    }
+    return text;
 }
 
 }  // namespace ddp::launcher

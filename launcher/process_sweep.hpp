@@ -7,7 +7,10 @@
 
 #include <sys/types.h>
 
-#include <span>
+#include <cstdint>
+#include <initializer_list>
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,19 +19,53 @@ namespace ddp::launcher {
 // Makes this process the one that inherits the orphans below it. Throws SystemError.
 void become_subreaper();
 
-// Direct children now, zombies too.
-std::vector<pid_t> children_of(pid_t pid);
+// Whether somebody among the descendants of this process may be a child of its own: alive or not
+// yet waited for. Costs one call.
+bool has_children();
+
+// Processes that are not to be touched, with all below them. A pid comes with its start time, so
+// that a number which comes again is another process.
+class SparedProcesses {
+public:
+    SparedProcesses() = default;
+    SparedProcesses(std::initializer_list<pid_t> pids) {
+        for (const pid_t pid : pids) add(pid);
+    }
+    void add(pid_t pid);  // does nothing for one that is gone
+    void add_with_descendants(pid_t pid);
+    bool contains(pid_t pid) const;
+    bool empty() const { return started_.empty(); }
+
+private:
+    std::map<pid_t, std::uint64_t> started_;
+};
 
 struct SweepResult {
     bool complete = false;         // nothing but the spared is left
     std::vector<pid_t> survivors;  // SIGKILL was sent, and they were still there at the deadline
 };
 
-// Repeats until no child is left. Children in `spared`, which were there before we began, are left
-// alone with all below them.
-SweepResult sweep_descendants(const base::Deadline& deadline, std::span<const pid_t> spared = {});
+// Repeats until no child is left but the spared.
+SweepResult sweep_descendants(const base::Deadline& deadline, const SparedProcesses& spared = {});
+
+// The same for what is below another process, which cannot be waited for here: zombies do not
+// count.
+SweepResult sweep_below(pid_t ancestor, const base::Deadline& deadline);
+
+// A living descendant, and what its parent was when it was seen.
+struct Descendant {
+    pid_t pid;
+    pid_t parent;
+    std::string name;  // as ps shows it
+};
+// Of this process, without zombies and the spared.
+std::vector<Descendant> living_descendants(const SparedProcesses& spared);
+// To those of them that are still the same.
+void signal_descendants(const std::vector<Descendant>& descendants, int signal);
 
 // For a message: "pid 12, pid 13". Without /proc the kernel says that there is somebody, not who.
 std::string describe_survivors(const SweepResult& result);
+// "pid 12 (sleep), pid 13 (rsync)"; of many the first.
+std::string describe(const std::vector<Descendant>& descendants);
 
 }  // namespace ddp::launcher

@@ -3,6 +3,15 @@
 #include <algorithm>
 
 namespace ddp::launcher {
+namespace {
+
+// A worker's stray write may have put anything there.
+bool believable(std::int64_t step, double rate) {
+    constexpr double max_rate = 1e9;
+    return step >= 0 && rate >= 0 && rate <= max_rate;  // no NaN
+}
+
+}  // namespace
 
 std::optional<ProgressWatch::Clock::time_point> ProgressWatch::next() const {
     if (watching_ == Watching::off) return std::nullopt;
@@ -22,11 +31,11 @@ std::optional<StatusMessage> ProgressWatch::look(Clock::time_point now,
 StatusMessage slowest(const contract::ControlRegion& pages, int restarts) {
     StatusMessage result{restarts, 0, 0};
     bool found = false;
-    for (std::uint32_t rank = 0; rank < pages.header().local_ranks; ++rank) {
-        const contract::ControlPage& page = pages.page(static_cast<int>(rank));
+    for (int rank = 0; rank < pages.local_ranks(); ++rank) {
+        const contract::ControlPage& page = pages.page(rank);
         const std::int64_t step = page.step.load(std::memory_order_relaxed);
         const double rate = page.steps_per_second.load(std::memory_order_relaxed);
-        if (step == 0 && rate == 0) continue;
+        if ((step == 0 && rate == 0) || !believable(step, rate)) continue;
         result.step = found ? std::min(result.step, step) : step;
         result.steps_per_second = found ? std::min(result.steps_per_second, rate) : rate;
         found = true;

@@ -25,18 +25,15 @@ constexpr std::size_t tag_index(Stream stream) { return stream == Stream::out ? 
 }  // namespace
 
 Relay::Relay(Channel& channel, std::vector<Worker>& workers, const Options& options,
-             const LogTree& logs)
+             LogWriter& logs)
     : channel_(channel), workers_(workers), options_(options), logs_(logs) {}
 
-void Relay::begin_attempt(int workers, int attempt) {
+void Relay::begin_attempt(int workers) {
     routes_.clear();
     routes_.resize(static_cast<std::size_t>(workers));
     for (int rank = 0; rank < workers; ++rank) {
-        if (logs_.wanted()) logs_.make_folder(attempt, rank);
         for (const Stream stream : {Stream::out, Stream::err}) {
-            Route& to = route(static_cast<std::size_t>(rank), stream);
-            to.shown = is_shown(options_, rank, stream);
-            if (logs_.wanted()) to.file = logs_.open(attempt, rank, stream);
+            route(static_cast<std::size_t>(rank), stream).shown = is_shown(options_, rank, stream);
         }
     }
 }
@@ -53,6 +50,7 @@ void Relay::watch(std::size_t worker, Stream stream) {
 
 void Relay::relay_ready() {
     for (const Poller::Tag tag : pipes_.wait(Poller::Clock::now())) {
+        if (logs_.full()) return;
         relay(tag / 2, tag % 2 == 0 ? Stream::out : Stream::err);
     }
 }
@@ -62,11 +60,7 @@ OutputPipe::State Relay::relay(std::size_t index, Stream stream) {
     Worker& worker = workers_[index];
     OutputPipe::Read read = worker.pipe(stream).read();
     if (!read.bytes.empty()) {
-        Route& to = route(index, stream);
-        to.file.write(read.bytes);
-        if (std::string problem = to.file.take_problem(); !problem.empty()) {
-            channel_.send(FailureMessage{std::move(problem)});
-        }
+        logs_.append(worker.local_rank, stream, read.bytes);
         // Without a pipe of its own stderr is the terminal that stdout is.
         if (stream == Stream::err || !worker.has_err) worker.last_lines.feed(read.bytes);
         send(index, stream, std::move(read.bytes));
@@ -112,7 +106,7 @@ bool Relay::drain() {
 bool Relay::drain(std::size_t index, Stream stream) {
     OutputPipe& pipe = workers_[index].pipe(stream);
     while (pipe.open()) {
-        if (route(index, stream).waiting && channel_.open()) return false;
+        if (logs_.full() || (route(index, stream).waiting && channel_.open())) return false;
         if (relay(index, stream) != OutputPipe::State::empty) continue;
         pipe.close();
         send(index, stream, {});

@@ -1,11 +1,12 @@
 // Carries what workers write to where it belongs: every byte to the log files, the last lines of
 // stderr to the worker's LastLines, and what is to be shown to the front. It never loses a byte: of
-// each stream only so much is on its way to the console; beyond that its pipe is left full, and the
-// worker waits in write() as with any pipe. Messages of other kinds never queue behind it.
+// each stream only so much is on its way to the console, and of all together to the log writer;
+// beyond that a pipe is left full, and the worker waits in write() as with any pipe. Messages of
+// other kinds never queue behind it.
 #pragma once
 
 #include "launcher/channel.hpp"
-#include "launcher/log_files.hpp"
+#include "launcher/log_writer.hpp"
 #include "launcher/options.hpp"
 #include "launcher/poller.hpp"
 #include "launcher/worker.hpp"
@@ -18,15 +19,13 @@ namespace ddp::launcher {
 class Relay {
 public:
     // All are borrowed and outlive the relay. The workers may still grow.
-    Relay(Channel& channel, std::vector<Worker>& workers, const Options& options,
-          const LogTree& logs);
+    Relay(Channel& channel, std::vector<Worker>& workers, const Options& options, LogWriter& logs);
 
     // Readable when some pipe is.
     int fd() const { return pipes_.fd(); }
 
-    // Before the workers of an attempt start: forgets those of the last one and opens the log
-    // files. Throws SystemError.
-    void begin_attempt(int workers, int attempt);
+    // Before the workers of an attempt start: forgets those of the last one.
+    void begin_attempt(int workers);
     void add_pipes_of(std::size_t worker);
     // Relays what is there now, a bounded amount.
     void relay_ready();
@@ -34,14 +33,14 @@ public:
     void on_shown(const ShownMessage& message);
 
     // When no descendant is left that could write: an empty pipe stays empty. Relays what the front
-    // has room for, stderr first, and closes the pipes that are empty. Whether all are; if not,
-    // call it again after on_shown(). Without a front all goes to the files.
+    // and the log writer have room for, stderr first, and closes the pipes that are empty. Whether
+    // all are; if not, call it again after on_shown(), or when the log writer is no longer full.
+    // Without a front all goes to the files.
     bool drain();
 
 private:
     struct Route {
         bool shown = true;
-        LogFile file;
         std::size_t in_flight = 0;  // bytes that the front has not shown yet
         bool waiting = false;       // not in the poller until it has
     };
@@ -57,7 +56,7 @@ private:
     Channel& channel_;
     std::vector<Worker>& workers_;
     const Options& options_;
-    const LogTree& logs_;
+    LogWriter& logs_;
     std::vector<std::array<Route, 2>> routes_;  // by worker
     Poller pipes_;
 };

@@ -14,6 +14,13 @@ void StopSequence::on_failure(Time now, Milliseconds grace) {
     kill_at_ = *signal_at_ + grace;
 }
 
+void StopSequence::on_likely_stop(Time now, Milliseconds grace) {
+    if (std::exchange(active_, true)) return;
+    signal_ = SIGTERM;
+    signal_at_ = now + time_to_leave;
+    kill_at_ = *signal_at_ + grace;
+}
+
 void StopSequence::on_signal(int signal, Time now, Milliseconds grace) {
     if (hopeless_at_) return;  // SIGKILL is out
     signal_ = signal;
@@ -40,6 +47,11 @@ std::optional<int> StopSequence::due(Time now) {
         return SIGKILL;
     }
     return std::nullopt;
+}
+
+StopSequence::Time StopSequence::kill_time(Time now, Milliseconds grace) const {
+    if (hopeless_at_) return now;
+    return kill_at_ ? *kill_at_ : now + grace;
 }
 
 std::optional<StopSequence::Time> StopSequence::next() const {

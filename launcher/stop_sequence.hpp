@@ -23,6 +23,9 @@ public:
     // The first of these starts the sequence. Later ones only make it faster: on_signal() sends its
     // signal at once, and neither moves an earlier SIGKILL back.
     void on_failure(Time now, Milliseconds grace);
+    // A failure that may be a stop of the whole job, of which our own signal is still to come: the
+    // time to leave is not cut by the grace.
+    void on_likely_stop(Time now, Milliseconds grace);
     void on_signal(int signal, Time now, Milliseconds grace);
     void kill_now(Time now);
 
@@ -31,6 +34,8 @@ public:
     std::optional<int> due(Time now);
     // When something will be due, or the wait is over.
     std::optional<Time> next() const;
+    // When whoever is left is to be killed: by the sequence, else a grace from now on.
+    Time kill_time(Time now, Milliseconds grace) const;
     // SIGKILL was sent long ago.
     bool hopeless(Time now) const { return hopeless_at_ && now >= *hopeless_at_; }
 

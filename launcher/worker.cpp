@@ -32,6 +32,16 @@ Pipe make_pipe(int local_rank) {
     return pipe;
 }
 
+// Empty where no pseudo-terminal can be had: a pipe does as well, but for lines that come late.
+Pipe make_line_pipe(const winsize& window) {
+    try {
+        WorkerTerminal ends = make_line_terminal(window);
+        return {std::move(ends.ours), std::move(ends.workers)};
+    } catch (const SystemError&) {
+        return {};
+    }
+}
+
 }  // namespace
 
 OutputPipe::Read OutputPipe::read() {
@@ -43,9 +53,10 @@ OutputPipe::Read OutputPipe::read() {
     return {State::ended, {}};
 }
 
-Worker start_worker(WorkerStart start, int local_rank, const std::optional<winsize>& terminal) {
-    if (terminal) {
-        WorkerTerminal ends = make_worker_terminal(*terminal);
+Worker start_worker(WorkerStart start, int local_rank,
+                    const std::optional<TerminalForWorker>& terminal) {
+    if (terminal && terminal->of == TerminalForWorker::Of::both) {
+        WorkerTerminal ends = make_worker_terminal(terminal->window);
         start.descriptors.out = ends.workers.get();
         start.descriptors.err = ends.workers.get();
         start.descriptors.out_is_terminal = true;
@@ -54,7 +65,10 @@ Worker start_worker(WorkerStart start, int local_rank, const std::optional<winsi
         worker.has_err = false;
         return worker;
     }
-    Pipe out = start.descriptors.out < 0 ? make_pipe(local_rank) : Pipe{};
+    Pipe out;
+    if (start.descriptors.out < 0 && terminal) out = make_line_pipe(terminal->window);
+    start.descriptors.out_is_line_terminal = static_cast<bool>(out.write_end);
+    if (start.descriptors.out < 0 && !out.write_end) out = make_pipe(local_rank);
     Pipe err = start.descriptors.err < 0 ? make_pipe(local_rank) : Pipe{};
     if (out.write_end) start.descriptors.out = out.write_end.get();
     if (err.write_end) start.descriptors.err = err.write_end.get();

@@ -1,5 +1,5 @@
-// A worker as the agent sees it: the process, the two pipes (or the one terminal) that carry its
-// output, the last lines of it, and how it ended.
+// A worker as the agent sees it: the process, the two pipes (or a terminal for one, or for both)
+// that carry its output, the last lines of it, and how it ended.
 #pragma once
 
 #include "base/unique_fd.hpp"
@@ -11,6 +11,7 @@
 #include <sys/ioctl.h>
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -57,9 +58,17 @@ struct Worker {
     OutputPipe& pipe(Stream stream) { return stream == Stream::out ? out : err; }
 };
 
-// Starts a program with stdin from `start.descriptors.in`, and pipes for those of the other two
-// that are not given (-1), or one terminal of this size for both. Throws SpawnError, SystemError.
+// A pseudo-terminal for both outputs, or for stdout alone, where a C program then writes each line
+// as it is printed.
+struct TerminalForWorker {
+    enum class Of : std::uint8_t { both, out };
+    Of of;
+    winsize window;
+};
+
+// Starts a program with stdin from `start.descriptors.in`, and pipes, or such a terminal, for those
+// of the other two that are not given (-1). Throws SpawnError, SystemError.
 Worker start_worker(WorkerStart start, int local_rank,
-                    const std::optional<winsize>& terminal = std::nullopt);
+                    const std::optional<TerminalForWorker>& terminal = std::nullopt);
 
 }  // namespace ddp::launcher

@@ -2,6 +2,7 @@
 // quirks that matters here is met where it arises.
 #include "launcher/worker_process.hpp"
 
+#include "base/pidfd.hpp"
 #include "contract/exit_code.hpp"
 #include "launcher/signals.hpp"
 
@@ -19,6 +20,7 @@
 #include <boost/process/v2/posix/vfork_launcher.hpp>
 #include <boost/process/v2/process.hpp>
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <linux/close_range.h>
 #include <sys/ioctl.h>
@@ -27,6 +29,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <concepts>
 #include <utility>
@@ -68,6 +71,32 @@ static_assert(std::same_as<decltype(boost::asio::query(std::declval<const Execut
                                                        boost::asio::execution::context)),
                            Context&>);
 
+// Without close_range(), which old kernels lack and old seccomp profiles refuse: marks all
+// descriptors but the standard ones, one by one. Between vfork and exec, so that the folder is read
+// by the bare system call.
+void mark_others(rlim_t limit) {
+    const int folder = ::open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder < 0) {
+        for (int fd = first_other_fd; static_cast<rlim_t>(fd) < limit; ++fd) {
+            ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+        }
+        return;
+    }
+    alignas(dirent64) std::array<char, 4096> entries;
+    for (;;) {
+        const long got = ::syscall(SYS_getdents64, folder, entries.data(), entries.size());
+        if (got <= 0) return;
+        for (std::size_t at = 0; at < static_cast<std::size_t>(got);) {
+            const auto* entry = reinterpret_cast<const dirent64*>(entries.data() + at);
+            int fd = 0;
+            for (const char* c = entry->d_name; *c >= '0' && *c <= '9'; ++c)
+                fd = 10 * fd + *c - '0';
+            if (fd >= first_other_fd) ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+            at += entry->d_reclen;
+        }
+    }
+}
+
 // What the child does between vfork and exec: only async-signal-safe calls, and no change of our
 // memory.
 class ChildSetup {
@@ -76,7 +105,9 @@ public:
         : descriptors_(start.descriptors),
           limit_(start.descriptor_limit),
           agent_(::getpid()),
-          ignored_(ignored_at_first_start()) {}
+          ignored_(ignored_at_first_start()) {
+        ::getrlimit(RLIMIT_NOFILE, &agents_limit_);
+    }
 
     // In the parent. The launcher closes all descriptors above the largest of this list.
     ErrorCode on_setup(Launcher& launcher, const Path&, const char* const*) {
@@ -100,7 +131,7 @@ public:
         // The launcher's own closing leaves low descriptors open. Marked, not closed: its error
         // pipe is among them.
         if (::syscall(SYS_close_range, first_other_fd, ~0U, CLOSE_RANGE_CLOEXEC) != 0) {
-            return last_error();
+            mark_others(agents_limit_.rlim_cur);
         }
         if (descriptors_.inherited >= 0 && ::fcntl(descriptors_.inherited, F_SETFD, 0) != 0) {
             return last_error();
@@ -127,8 +158,8 @@ private:
     // by it. With a terminal a session: for a controlling one, and because nobody would continue
     // who stops as programs at a terminal do; a session's only group does not stop.
     bool lead() const {
-        const int fds[] = {descriptors_.in, descriptors_.out, descriptors_.err};
-        for (const int fd : fds) {
+        const int out = descriptors_.out_is_line_terminal ? descriptors_.err : descriptors_.out;
+        for (const int fd : {descriptors_.in, out, descriptors_.err}) {
             if (::isatty(fd) != 0) return ::setsid() >= 0;
         }
         return ::setpgid(0, 0) == 0;
@@ -142,6 +173,7 @@ private:
 
     ChildDescriptors descriptors_;
     rlimit limit_;
+    rlimit agents_limit_{};
     pid_t agent_;
     const sigset_t& ignored_;
 };
@@ -218,7 +250,7 @@ int SpawnError::exit_code() const {
 
 WorkerProcess WorkerProcess::start(const WorkerStart& start) {
     const pid_t pid = spawn(start);
-    base::UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+    base::UniqueFd pidfd(base::open_pidfd(pid));
     if (!pidfd) {
         const int code = errno;
         kill_and_reap(pid);
@@ -236,9 +268,7 @@ std::optional<ExitStatus> WorkerProcess::reap() {
     return exit_status_of(info);
 }
 
-void WorkerProcess::signal(int signal) const {
-    ::syscall(SYS_pidfd_send_signal, pidfd_.get(), signal, nullptr, 0);
-}
+void WorkerProcess::signal(int signal) const { base::signal_pidfd(pidfd_.get(), signal); }
 
 void WorkerProcess::signal_group(int signal) const { ::kill(-pid_, signal); }
 

@@ -31,7 +31,8 @@ struct ChildDescriptors {
     int out;
     int err;
     int inherited;
-    bool out_is_terminal = false;  // and becomes the child's controlling one
+    bool out_is_terminal = false;       // and becomes the child's controlling one
+    bool out_is_line_terminal = false;  // a pseudo-terminal that is nobody's controlling one
 };
 
 struct WorkerStart {

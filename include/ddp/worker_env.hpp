@@ -29,6 +29,10 @@ struct WorkerEnv {
     std::optional<MasterAddress> master;  // where the store is; always there when world_size > 1
     bool agent_store = false;             // the launcher serves the store; otherwise rank 0 does
     int attempt = 0;                      // how often the job was restarted before
+    // Tells this job from others that might be given the same port: TORCHELASTIC_RUN_ID (unless it
+    // is `none`), Slurm's job and step, PMIx's namespace. Empty: it has no name.
+    std::string job = {};
+    bool on_one_host = false;  // the launcher says that all ranks are on this host
     WorkerEnvSource source = WorkerEnvSource::none;
 };
 

@@ -78,14 +78,10 @@ std::shared_ptr<shm::SharedRegion> meet_in_region(const GroupContext& group,
     }
     const std::string address = published.substr(newline + 1);
     if (address.empty()) throw UsageError("has no region to open: rank 0 could not make it");
-    return shm::SharedRegion::open(address, deadline);
+    return shm::SharedRegion::open(address, group.me.world_size, deadline);
 }
 
-std::string why_not(const std::exception& error) {
-    std::string reason = error.what();
-    std::replace(reason.begin(), reason.end(), '\n', ' ');
-    return reason;
-}
+std::string why_not(const std::exception& error) { return one_line(error.what()); }
 
 // Beside NCCL, CPU memory is moved as if nothing had been asked for.
 ddp::Backend cpu_backend_of(ddp::Backend wanted) {

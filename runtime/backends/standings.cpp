@@ -2,6 +2,7 @@
 
 #include <ddp/error.hpp>
 
+#include <charconv>
 #include <chrono>
 
 namespace ddp::backends {
@@ -38,6 +39,44 @@ std::string list_missing(const GroupContext& group) {
 std::string short_host(const Standing& one) { return one.host.substr(0, one.host.find('/')); }
 
 }  // namespace
+
+Wish Wish::decode(std::uint32_t number) {
+    const std::uint32_t wanted = number & 0xff;
+    const std::uint32_t gpu = number >> 8;
+    if (wanted > static_cast<std::uint32_t>(ddp::Backend::nccl) ||
+        gpu > static_cast<std::uint32_t>(GpuState::usable)) {
+        throw UsageError("init_process_group: what a rank wants is damaged (" +
+                         std::to_string(number) +
+                         "); did somebody else write into the store or the shared memory?");
+    }
+    return {static_cast<ddp::Backend>(wanted), static_cast<GpuState>(gpu)};
+}
+
+Standing Standing::decode(const std::string& text) {
+    std::uint32_t number = 0;
+    const char* const end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, number);
+    const std::size_t first = static_cast<std::size_t>(stop - text.data());
+    const std::size_t second = text.find('\n', first + 1);
+    const std::size_t third = second == text.npos ? text.npos : text.find('\n', second + 1);
+    if (error != std::errc{} || stop == end || *stop != '\n' || third == text.npos) {
+        throw UsageError("init_process_group: what a rank says of itself is damaged (\"" +
+                         one_line(text) + "\"); did somebody else write into the store?");
+    }
+    return {Wish::decode(number), one_line(text.substr(first + 1, second - first - 1)),
+            one_line(text.substr(second + 1, third - second - 1)),
+            one_line(text.substr(third + 1))};
+}
+
+std::string one_line(std::string_view text) {
+    constexpr std::size_t most = 1000;
+    std::string line(text.substr(0, most));
+    for (char& letter : line) {
+        if (letter == '\n') letter = ' ';
+        if (letter < ' ' || letter > '~') letter = '?';
+    }
+    return text.size() > most ? line + "..." : line;
+}
 
 void say_here(const GroupContext& group) { group.store->set(here_key(group.me.rank), ""); }
 

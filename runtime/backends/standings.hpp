@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace ddp::backends {
@@ -24,9 +25,8 @@ struct Wish {
     std::uint32_t encode() const {
         return static_cast<std::uint32_t>(wanted) | static_cast<std::uint32_t>(gpu) << 8;
     }
-    static Wish decode(std::uint32_t number) {
-        return {static_cast<ddp::Backend>(number & 0xff), static_cast<GpuState>(number >> 8)};
-    }
+    // Throws UsageError for what no rank encodes: others may write where it comes from.
+    static Wish decode(std::uint32_t number);
 };
 
 // What one rank publishes: its wish, and why it cannot have what CPU memory takes (empty: it can).
@@ -40,15 +40,12 @@ struct Standing {
         return std::to_string(wish.encode()) + "\n" + host + "\n" + shm_refusal + "\n" +
                other_refusal;
     }
-    static Standing decode(const std::string& text) {
-        const std::size_t first = text.find('\n');
-        const std::size_t second = text.find('\n', first + 1);
-        const std::size_t third = text.find('\n', second + 1);
-        return {Wish::decode(static_cast<std::uint32_t>(std::stoul(text.substr(0, first)))),
-                text.substr(first + 1, second - first - 1),
-                text.substr(second + 1, third - second - 1), text.substr(third + 1)};
-    }
+    // Throws UsageError for what is none.
+    static Standing decode(const std::string& text);
 };
+
+// As it may be shown: one line of printable characters, not too long.
+std::string one_line(std::string_view text);
 
 // Before anything else that may fail: who has not said it counts as missing.
 void say_here(const GroupContext& group);

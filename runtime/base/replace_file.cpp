@@ -1,18 +1,21 @@
 // No fsync: who reads these files runs on the same host at the same time.
 #include "base/replace_file.hpp"
 
+#include "base/random.hpp"
+
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 
 namespace ddp::base {
 namespace {
 
 int write_whole(const std::string& path, std::string_view text) {
-    const int fd =
-        ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0) return errno;
     int problem = 0;
     while (!text.empty() && problem == 0) {
@@ -29,9 +32,13 @@ int write_whole(const std::string& path, std::string_view text) {
 
 }  // namespace
 
+// In a folder that others may write to, a name that can be guessed may be theirs already.
 int replace_file(const std::string& path, std::string_view text) {
-    const std::string temporary = path + ".tmp" + std::to_string(::getpid());
+    std::array<char, 17> random{};
+    std::to_chars(random.data(), random.data() + random.size() - 1, random_bits(), 16);
+    const std::string temporary = path + ".tmp" + random.data();
     int problem = write_whole(temporary, text);
+    if (problem == EEXIST) return problem;  // not ours to remove
     if (problem == 0 && std::rename(temporary.c_str(), path.c_str()) != 0) problem = errno;
     if (problem != 0) ::unlink(temporary.c_str());
     return problem;

@@ -7,7 +7,8 @@
 namespace ddp::base {
 
 // The new file has mode 0600; one of that name is replaced, not followed if it is a link. Returns 0
-// or an errno; the old file is untouched then and nothing is left beside it.
+// or an errno; the old file is untouched then and nothing is left beside it. Throws SystemError
+// where the kernel has no random numbers.
 int replace_file(const std::string& path, std::string_view text);
 
 }  // namespace ddp::base

@@ -99,10 +99,19 @@ UniqueFd try_connect_tcp(const std::string& host, std::uint16_t port, const Dead
         error = connect_before(fd.get(), *to, deadline);
         if (error != 0) continue;
         set_option(fd.get(), IPPROTO_TCP, TCP_NODELAY, 1);
-        set_option(fd.get(), SOL_SOCKET, SO_KEEPALIVE, 1);
+        keep_alive(fd.get());
         return fd;
     }
     return {};
+}
+
+void keep_alive(int fd) {
+    constexpr int unacknowledged_ms = 60'000;
+    set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 15);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 5);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
+    set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, unacknowledged_ms);
 }
 
 void send_all(int fd, std::span<const std::byte> bytes, const Deadline& deadline) {

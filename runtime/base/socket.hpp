@@ -24,6 +24,10 @@ std::uint16_t local_port(int fd);
 UniqueFd try_connect_tcp(const std::string& host, std::uint16_t port, const Deadline& deadline,
                          int& error);
 
+// A peer whose host has vanished is noticed within about half a minute on an idle connection,
+// within a minute when something is on its way there. Best effort.
+void keep_alive(int fd);
+
 // Writes all bytes to a socket, blocking or not, never raising SIGPIPE. Throws TimeoutError,
 // SystemError.
 void send_all(int fd, std::span<const std::byte> bytes, const Deadline& deadline);

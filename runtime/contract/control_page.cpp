@@ -48,12 +48,23 @@ std::optional<Handover> parse_handover(std::string_view text) {
     return result;
 }
 
+// The pages of a region behind a descriptor: nothing when it cannot be one that an agent made. A
+// memory that somebody may still cut short would be a SIGBUS later.
+std::optional<int> ranks_behind(int fd) {
+    struct stat status {};
+    if (::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) return std::nullopt;
+    const int seals = ::fcntl(fd, F_GET_SEALS);
+    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) return std::nullopt;
+    constexpr off_t page = control_page_bytes;
+    const off_t ranks = status.st_size / page - 1;
+    if (status.st_size % page != 0 || ranks < 1 || ranks > max_control_ranks) return std::nullopt;
+    return static_cast<int>(ranks);
+}
+
 // Whether the mapping is what its maker says: another program may have reused the descriptor.
-bool believable(const ControlHeader& header, std::uint64_t cookie, std::size_t bytes,
-                int local_rank) {
+bool believable(const ControlHeader& header, std::uint64_t cookie, int local_ranks) {
     return header.magic == control_magic && header.version == control_version &&
-           header.cookie == cookie && region_bytes(header.local_ranks) == bytes &&
-           local_rank >= 0 && static_cast<std::uint32_t>(local_rank) < header.local_ranks;
+           header.cookie == cookie && header.local_ranks == static_cast<std::uint32_t>(local_ranks);
 }
 
 }  // namespace
@@ -76,21 +87,23 @@ ControlRegion ControlRegion::create(int local_ranks) {
     header->version = control_version;
     header->local_ranks = static_cast<std::uint32_t>(local_ranks);
     header->cookie = base::random_bits();
+    region.local_ranks_ = local_ranks;
+    region.cookie_ = header->cookie;
     region.shared_ = true;
     return region;
 }
 
 ControlRegion ControlRegion::attach(const std::optional<std::string>& handed_over, int local_rank) {
     if (const auto given = handed_over ? parse_handover(*handed_over) : std::nullopt) {
-        struct stat status {};
-        if (::fstat(given->fd, &status) == 0 && S_ISREG(status.st_mode) &&
-            status.st_size >= static_cast<off_t>(2 * control_page_bytes)) {
+        const auto ranks = ranks_behind(given->fd);
+        if (ranks && local_rank >= 0 && local_rank < *ranks) {
             ControlRegion region;
-            region.bytes_ = static_cast<std::size_t>(status.st_size);
+            region.bytes_ = region_bytes(static_cast<std::uint32_t>(*ranks));
             region.memory_ = map_shared(given->fd, region.bytes_);
-            if (region.memory_ != nullptr &&
-                believable(region.header(), given->cookie, region.bytes_, local_rank)) {
+            if (region.memory_ != nullptr && believable(region.header(), given->cookie, *ranks)) {
                 ::close(given->fd);
+                region.local_ranks_ = *ranks;
+                region.cookie_ = given->cookie;
                 region.own_ = local_rank;
                 region.shared_ = true;
                 return region;
@@ -107,6 +120,8 @@ ControlRegion::ControlRegion(ControlRegion&& other) noexcept
     : fd_(std::move(other.fd_)),
       memory_(std::exchange(other.memory_, nullptr)),
       bytes_(other.bytes_),
+      local_ranks_(other.local_ranks_),
+      cookie_(other.cookie_),
       own_(other.own_),
       shared_(other.shared_) {}
 
@@ -114,6 +129,8 @@ ControlRegion& ControlRegion::operator=(ControlRegion&& other) noexcept {
     std::swap(fd_, other.fd_);
     std::swap(memory_, other.memory_);
     std::swap(bytes_, other.bytes_);
+    std::swap(local_ranks_, other.local_ranks_);
+    std::swap(cookie_, other.cookie_);
     std::swap(own_, other.own_);
     std::swap(shared_, other.shared_);
     return *this;
@@ -133,7 +150,7 @@ ControlPage& ControlRegion::page(int local_rank) const {
 }
 
 std::string ControlRegion::handover(int fd_in_child) const {
-    return std::to_string(fd_in_child) + ":" + to_hex(header().cookie);
+    return std::to_string(fd_in_child) + ":" + to_hex(cookie_);
 }
 
 }  // namespace ddp::contract

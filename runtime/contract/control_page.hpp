@@ -7,7 +7,8 @@
 //
 // Made by the agent, handed over as DDP_CONTROL_FD=<fd>:<cookie in hex>. A worker to whom it is not
 // handed, or whose descriptor was closed or reused, makes a private one and goes on.
-// All fields are written with relaxed or release stores and read by the agent at any time.
+// All fields are written with relaxed or release stores and read by the agent at any time. Any
+// worker may write anything anywhere in it: sizes and indices never come from the memory itself.
 #pragma once
 
 #include "base/unique_fd.hpp"
@@ -24,6 +25,7 @@ namespace ddp::contract {
 inline constexpr std::uint64_t control_magic = 0x6464705f6374726c;  // "ddp_ctrl"
 inline constexpr std::uint32_t control_version = 1;
 inline constexpr std::size_t control_page_bytes = 4096;
+inline constexpr int max_control_ranks = 4096;
 
 struct ControlHeader {
     std::uint64_t magic;
@@ -79,6 +81,8 @@ public:
     ControlRegion& operator=(ControlRegion&& other) noexcept;
     ~ControlRegion();
 
+    // How many pages there are: as it was made, whatever the header says by now.
+    int local_ranks() const { return local_ranks_; }
     ControlHeader& header() const;
     ControlPage& page(int local_rank) const;
     ControlPage& own_page() const { return page(own_); }  // after attach
@@ -93,6 +97,8 @@ private:
     base::UniqueFd fd_;
     std::byte* memory_ = nullptr;
     std::size_t bytes_ = 0;
+    int local_ranks_ = 0;
+    std::uint64_t cookie_ = 0;
     int own_ = 0;
     bool shared_ = false;
 };

@@ -17,7 +17,9 @@
 #include <charconv>
 #include <chrono>
 #include <cmath>
+#include <cstdint>
 #include <cstdlib>
+#include <limits>
 #include <mutex>
 #include <typeinfo>
 #include <utility>
@@ -29,7 +31,12 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t max_error_file_bytes = std::size_t{1} << 20;
+constexpr off_t max_error_file_bytes = off_t{1} << 20;
+// Of a file that we write, each: quoted they may grow, and the file is to be believed.
+constexpr std::size_t max_text_bytes = std::size_t{64} << 10;
+// Of a file that we read. What copies, writes or frees JSON goes down its depth with the stack.
+constexpr int max_depth = 32;
+constexpr int max_values = 20'000;
 
 std::string type_name(const std::exception& error) {
     int status = 0;
@@ -43,23 +50,53 @@ json to_json(const ErrorReport& report) {
     const auto now = std::chrono::system_clock::now().time_since_epoch();
     const std::int64_t time =
         report.timestamp.value_or(std::chrono::duration_cast<std::chrono::seconds>(now).count());
-    json extra = {{"py_callstack", report.callstack}, {"timestamp", std::to_string(time)}};
+    json extra = {{"py_callstack", report.callstack.substr(0, max_text_bytes)},
+                  {"timestamp", std::to_string(time)}};
     if (report.peer) extra["peer"] = *report.peer;
-    return {{"message", {{"message", report.message}, {"extraInfo", extra}}}};
+    return {
+        {"message", {{"message", report.message.substr(0, max_text_bytes)}, {"extraInfo", extra}}}};
 }
+
+// Looks at a text and keeps nothing: false at what is too deep, too much, or no JSON.
+class Bounds : public nlohmann::json_sax<json> {
+public:
+    bool null() override { return count(); }
+    bool boolean(bool) override { return count(); }
+    bool number_integer(number_integer_t) override { return count(); }
+    bool number_unsigned(number_unsigned_t) override { return count(); }
+    bool number_float(number_float_t, const string_t&) override { return count(); }
+    bool string(string_t&) override { return count(); }
+    bool binary(binary_t&) override { return count(); }
+    bool key(string_t&) override { return true; }
+    bool start_object(std::size_t) override { return count() && ++depth_ <= max_depth; }
+    bool start_array(std::size_t) override { return count() && ++depth_ <= max_depth; }
+    bool end_object() override { return --depth_, true; }
+    bool end_array() override { return --depth_, true; }
+    bool parse_error(std::size_t, const std::string&, const json::exception&) override {
+        return false;
+    }
+
+private:
+    bool count() { return ++values_ <= max_values; }
+
+    int depth_ = 0;
+    int values_ = 0;
+};
 
 // An exception's text may be any bytes; JSON is UTF-8.
 std::string text_of(const json& file) {
     return file.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
-// The first max_error_file_bytes. The worker chose what lies there: a pipe must not hold us up, a
-// link must not lead us elsewhere.
+// The worker chose what lies there: a pipe must not hold us up, a link must not lead us elsewhere,
+// and what is too long is not read at all.
 std::optional<std::string> read_regular_file(const std::string& path) {
-    const base::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));
+    const base::UniqueFd fd(
+        ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC));
     struct stat status {};
     if (!fd || ::fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode)) return std::nullopt;
-    std::string text(std::min(static_cast<std::size_t>(status.st_size), max_error_file_bytes), 0);
+    if (status.st_size > max_error_file_bytes) return std::nullopt;
+    std::string text(static_cast<std::size_t>(status.st_size), 0);
     std::size_t filled = 0;
     while (filled < text.size()) {
         const ssize_t got = ::read(fd.get(), text.data() + filled, text.size() - filled);
@@ -73,13 +110,15 @@ std::optional<std::string> read_regular_file(const std::string& path) {
 
 std::optional<json> read_json(const std::string& path) {
     const std::optional<std::string> text = read_regular_file(path);
-    if (!text) return std::nullopt;
+    Bounds bounds;
+    if (!text || !json::sax_parse(*text, &bounds)) return std::nullopt;
     json parsed = json::parse(*text, nullptr, false);
     if (!parsed.is_object() || !parsed.contains("message")) return std::nullopt;
     return std::optional<json>(std::in_place, std::move(parsed));
 }
 
 std::optional<std::int64_t> as_number(const json& value) {
+    if (value.is_number_unsigned() && value.get<std::uint64_t>() > INT64_MAX) return std::nullopt;
     if (value.is_number_integer()) return value.get<std::int64_t>();
     if (value.is_number_float() && std::abs(value.get<double>()) < 1e15) {
         return static_cast<std::int64_t>(value.get<double>());
@@ -92,21 +131,31 @@ std::optional<std::int64_t> as_number(const json& value) {
     return number;
 }
 
+std::optional<int> as_rank(const json& value) {
+    constexpr std::int64_t last = std::numeric_limits<int>::max();
+    const bool fits = value.is_number_unsigned() && value.get<std::uint64_t>() <= last;
+    return fits ? std::optional(value.get<int>()) : std::nullopt;
+}
+
 void take_extra(const json& object, ErrorReport& report) {
-    const auto find = [&](const char* name) { return object.value(name, json{}); };
-    if (const json stack = find("py_callstack"); stack.is_string() && report.callstack.empty()) {
+    static const json nothing;
+    const auto find = [&](const char* name) -> const json& {
+        const auto found = object.find(name);
+        return found != object.end() ? *found : nothing;
+    };
+    if (const json& stack = find("py_callstack"); stack.is_string() && report.callstack.empty()) {
         report.callstack = stack.get<std::string>();
     }
     if (const auto time = as_number(find("timestamp"))) report.timestamp = time;
-    if (const json peer = find("peer"); peer.is_number_integer()) report.peer = peer.get<int>();
+    if (const auto peer = as_rank(find("peer"))) report.peer = peer;
 }
 
 // {"message": "text"}, {"message": {"message": "text", "extraInfo": {...}}}, and so on inwards.
 std::optional<ErrorReport> report_of(const json& file) {
-    constexpr int max_depth = 8;
+    constexpr int max_messages = 8;
     ErrorReport report;
     const json* object = &file;
-    for (int depth = 0; depth < max_depth; ++depth) {
+    for (int inwards = 0; inwards < max_messages; ++inwards) {
         take_extra(*object, report);
         if (const auto extra = object->find("extraInfo");
             extra != object->end() && extra->is_object()) {

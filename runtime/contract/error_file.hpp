@@ -28,8 +28,8 @@ ErrorReport describe(std::exception_ptr error);
 void write_error_file(const ErrorReport& report) noexcept;
 
 // Reads a worker's error file, ours or torch's (also its form {"message": "text", "timestamp":
-// 10}, and messages inside messages). Nothing when there is none or it is damaged. At most 1 MiB is
-// believed.
+// 10}, and messages inside messages). Nothing when there is none or it is damaged. The worker may
+// have written anything: at most 1 MiB, 32 levels and 20,000 values are believed.
 std::optional<ErrorReport> read_error_file(const std::string& path);
 
 // As torch's agent does with the root cause's file when it has one of its own to write: the content

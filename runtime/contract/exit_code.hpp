@@ -8,7 +8,7 @@ inline constexpr int exit_ok = 0;
 inline constexpr int exit_error = 1;
 inline constexpr int exit_usage = 2;  // the launcher's own command line
 inline constexpr int exit_because_of_peer =
-    82;  // left because of another rank, which the error file names
+    82;  // left because of another rank; only with an error file that names it
 inline constexpr int exit_could_not_abort = 83;  // ended by its own watchdog
 inline constexpr int exit_not_executable = 126;
 inline constexpr int exit_not_found = 127;

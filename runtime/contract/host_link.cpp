@@ -7,13 +7,33 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 
-#include <cstdio>
+#include <charconv>
 #include <cstdlib>
+#include <optional>
 
 namespace ddp::contract {
 namespace {
 
 bool keep_from_children(int fd) { return fd > 2 && ::fcntl(fd, F_SETFD, FD_CLOEXEC) == 0; }
+
+// "leash:results:judge"; the judge may be missing.
+struct Handover {
+    int leash = -1;
+    int results = -1;
+    unsigned judge = 0;
+};
+
+std::optional<Handover> parse_handover(std::string_view text) {
+    Handover given;
+    const char* const end = text.data() + text.size();
+    const auto leash = std::from_chars(text.data(), end, given.leash);
+    if (leash.ec != std::errc{} || leash.ptr == end || *leash.ptr != ':') return std::nullopt;
+    auto rest = std::from_chars(leash.ptr + 1, end, given.results);
+    if (rest.ec != std::errc{}) return std::nullopt;
+    if (rest.ptr != end && *rest.ptr == ':') rest = std::from_chars(rest.ptr + 1, end, given.judge);
+    const bool read = rest.ec == std::errc{} && rest.ptr == end && given.leash != given.results;
+    return read ? std::optional(given) : std::nullopt;
+}
 
 bool is_socket(int fd) {
     int type = 0;
@@ -57,20 +77,19 @@ LaunchEnd parse_launch_end(std::string_view payload) {
         one.stopped_with = take_int();
         one.status.core_dumped = reader.u8() != 0;
     }
+    if (!reader.at_end()) throw UsageError("launch: ddp-launch sent a result that is too long");
     return end;
 }
 
 HostLink HostLink::take() {
     HostLink link;
     const char* value = std::getenv(host_link_variable);
-    int leash = -1;
-    int results = -1;
-    unsigned judge = 0;
-    if (value != nullptr && std::sscanf(value, "%d:%d:%u", &leash, &results, &judge) >= 2 &&
-        is_socket(results) && keep_from_children(leash) && keep_from_children(results)) {
-        link.leash_.reset(leash);
-        link.results_.reset(results);
-        link.judge_ = judge == 0 ? Judge::launcher : Judge::host;
+    const auto given = value != nullptr ? parse_handover(value) : std::nullopt;
+    if (given && is_socket(given->results) && keep_from_children(given->leash) &&
+        keep_from_children(given->results)) {
+        link.leash_.reset(given->leash);
+        link.results_.reset(given->results);
+        link.judge_ = given->judge == 0 ? Judge::launcher : Judge::host;
     }
     ::unsetenv(host_link_variable);
     return link;

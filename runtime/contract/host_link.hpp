@@ -21,7 +21,8 @@ namespace ddp::contract {
 
 inline constexpr const char* host_link_variable = "DDP_LAUNCH_HOST";
 inline constexpr std::size_t max_report_bytes = 64 * 1024;  // of a report; the rest is cut
-inline constexpr std::size_t max_launch_end_bytes = 2 * max_report_bytes;
+// A report, and the ends of 4096 workers.
+inline constexpr std::size_t max_launch_end_bytes = 4 * max_report_bytes;
 
 // launcher: the first failure ends the job, and ddp-launch says so. host: a failure stops nobody
 // and ddp-launch says nothing; it tells the host how each worker ended.

@@ -155,6 +155,41 @@ void read_master(const Reader& env, WorkerEnv& me) {
     }
 }
 
+std::string name_of_job(const Reader& env, WorkerEnvSource source) {
+    const std::string run_id = env.text("TORCHELASTIC_RUN_ID").value_or("");
+    if (!run_id.empty() && run_id != "none") return run_id;  // torchrun's default for all jobs
+    switch (source) {
+        case WorkerEnvSource::slurm:
+            return "slurm " + env.text("SLURM_JOB_ID").value_or("") + "." +
+                   env.text("SLURM_STEP_ID").value_or("");
+        case WorkerEnvSource::open_mpi:
+        case WorkerEnvSource::pmi:
+            if (const auto name = env.text("PMIX_NAMESPACE")) return "pmix " + *name;
+            break;
+        case WorkerEnvSource::torchrun:
+        case WorkerEnvSource::none:
+            break;
+    }
+    return {};
+}
+
+// Where it does not, all are taken to be on this host, which may be wrong.
+bool tells_local_world(const Reader& env, WorkerEnvSource source) {
+    switch (source) {
+        case WorkerEnvSource::torchrun:
+            return env.has(torchrun.local_world_size);
+        case WorkerEnvSource::open_mpi:
+            return env.has(open_mpi.local_world_size);
+        case WorkerEnvSource::pmi:
+            return env.has(pmi.local_world_size);
+        case WorkerEnvSource::slurm:
+            return env.has("SLURM_STEP_TASKS_PER_NODE");
+        case WorkerEnvSource::none:
+            break;
+    }
+    return false;
+}
+
 }  // namespace
 
 WorkerEnv worker_env(const EnvLookup& lookup) {
@@ -171,6 +206,8 @@ WorkerEnv worker_env(const EnvLookup& lookup) {
     }
     read_master(env, me);
     me.agent_store = env.text("TORCHELASTIC_USE_AGENT_STORE") == "True";
+    me.job = name_of_job(env, me.source);
+    me.on_one_host = me.local_world_size == me.world_size && tells_local_world(env, me.source);
     me.attempt = env.number_or("TORCHELASTIC_RESTART_COUNT", 0, no_limit, 0);
     return me;
 }

@@ -1,10 +1,11 @@
 #include "launch/held_child.hpp"
 
+#include "base/pidfd.hpp"
+
 #include <ddp/error.hpp>
 
 #include <poll.h>
 #include <signal.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,8 +13,7 @@
 
 namespace ddp::launching {
 
-HeldChild::HeldChild(pid_t pid)
-    : pid_(pid), pidfd_(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))) {
+HeldChild::HeldChild(pid_t pid) : pid_(pid), pidfd_(base::open_pidfd(pid)) {
     if (pidfd_ || errno == ESRCH) return;
     const int code = errno;
     ::kill(pid, SIGKILL);
@@ -32,7 +32,7 @@ bool HeldChild::wait(const base::Deadline& deadline) const {
 }
 
 void HeldChild::signal(int signal) const {
-    if (pidfd_) ::syscall(SYS_pidfd_send_signal, pidfd_.get(), signal, nullptr, 0);
+    if (pidfd_) base::signal_pidfd(pidfd_.get(), signal);
 }
 
 std::optional<contract::ExitStatus> HeldChild::reap() {

@@ -59,19 +59,35 @@ ProcessGroup join(WorkerEnv me, std::shared_ptr<Store> store, const InitOptions&
 
 // Rank 0's store, where no agent serves one: until the process ends, as the port is the job's, and
 // another rank may be at its next group while this one still leaves the last.
-void serve_store(const MasterAddress& master) {
+void serve_store(const MasterAddress& master, bool on_one_host, const store::RankClaim& claim,
+                 store::StorePeers peers) {
     static std::mutex mutex;
-    static std::map<std::pair<std::string, std::uint16_t>, TcpStoreServer> servers;
+    static std::map<std::pair<std::string, std::uint16_t>, store::JobStoreServer> servers;
     const std::lock_guard lock(mutex);
     const std::pair key(master.host, master.port);
-    if (!servers.contains(key)) servers.emplace(key, TcpStoreServer(master));
+    if (servers.contains(key)) return;
+    servers.emplace(key, store::JobStoreServer(master, claim, on_one_host, peers));
 }
 
+// With another launcher's store (torchrun's) the port and who comes there are its business.
 std::shared_ptr<Store> connect(const WorkerEnv& me, Store::Timeout timeout) {
     const std::string where = me.master->host + ":" + std::to_string(me.master->port);
     const bool launchers = me.agent_store && environment("DDP_AGENT_STORE") == where;
-    return launchers ? store::connect_job_store(*me.master, me.attempt, timeout)
-                     : connect_tcp_store(*me.master, timeout);
+    if (me.agent_store && !launchers) return connect_tcp_store(*me.master, timeout);
+    const store::StorePeers peers = store::store_peers(std::getenv("DDP_STORE_PEERS"));
+    const store::RankClaim claim =
+        store::claim_of_this_process({.job = me.job,
+                                      .attempt = me.attempt,
+                                      .world_size = me.world_size,
+                                      .rank = me.rank,
+                                      .by_mpi = me.source != WorkerEnvSource::torchrun});
+    // Where all ranks are on this host, nothing listens beyond it.
+    MasterAddress master = *me.master;
+    if (!launchers && me.on_one_host) master.host = "127.0.0.1";
+    if (!launchers && me.rank == 0) serve_store(master, me.on_one_host, claim, peers);
+    return store::connect_job_store(master, claim,
+                                    launchers ? store::ServedBy::launcher : store::ServedBy::rank_0,
+                                    peers, timeout);
 }
 
 // Keys of its own for each group of the process; the ranks make theirs in the same order.
@@ -108,7 +124,6 @@ ProcessGroup init_process_group(const InitOptions& options) {
     WorkerEnv me = worker_env();
     std::shared_ptr<Store> store;
     if (me.world_size > 1) {
-        if (me.rank == 0 && !me.agent_store) serve_store(*me.master);
         store = make_prefix_store(next_group_prefix(me.attempt), connect(me, deadline.left()));
     }
     return join(std::move(me), std::move(store), options, deadline);

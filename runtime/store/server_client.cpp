@@ -4,9 +4,13 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include <utility>
+
+#include "base/socket.hpp"
 
 namespace ddp::store {
 namespace {
@@ -37,12 +41,29 @@ Newcomer accept_newcomer(int listener) {
                                 SOCK_NONBLOCK | SOCK_CLOEXEC)};
     if (!fd) return {};
     set_option(fd.get(), IPPROTO_TCP, TCP_NODELAY, 1);
-    set_option(fd.get(), SOL_SOCKET, SO_KEEPALIVE, 1);
+    base::keep_alive(fd.get());
     return {std::move(fd), address_of(peer)};
 }
 
 void ServerClient::limit_drain_time() {
     set_option(fd(), IPPROTO_TCP, TCP_USER_TIMEOUT, drain_milliseconds);
+}
+
+bool ServerClient::watch(int epoll) {
+    std::uint32_t events = 0;
+    if (!paused() && !waits_for_room && !finished) events |= EPOLLIN;
+    if (backlog() > 0) events |= EPOLLOUT;
+    if (events == events_) return true;
+    epoll_event event{};
+    event.events = events;
+    event.data.u64 = id_;
+    events_ = events;
+    return ::epoll_ctl(epoll, EPOLL_CTL_MOD, fd(), &event) == 0;
+}
+
+bool ServerClient::has_hung_up() const {
+    pollfd entry{fd(), POLLRDHUP, 0};
+    return ::poll(&entry, 1, 0) > 0;
 }
 
 bool ServerClient::queue(Reply reply) {

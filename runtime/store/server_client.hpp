@@ -35,7 +35,6 @@ public:
 
     RequestParser parser{};
     std::optional<Request> pending{};  // whole; waits until there is memory for its reply
-    std::uint32_t events = 0;          // what epoll watches now
     bool identified = false;           // has sent a whole request
     bool finished = false;             // has closed its sending side: only owed replies are left
     bool doomed = false;               // to be closed at the end of this event
@@ -52,6 +51,10 @@ public:
     // Its requests wait until it has read its replies.
     bool paused() const { return blocked_ || backlog() > gathered_bytes; }
     void drop_replies() { outbox_ = Outbox{}; }
+    // Lets epoll watch what its state asks for. False when that fails.
+    bool watch(int epoll);
+    // Whether its process has closed the connection, also when that has not been looked at yet.
+    bool has_hung_up() const;
     // From now on the kernel ends the connection when its replies are left unread for 10 s.
     void limit_drain_time();
 
@@ -59,7 +62,8 @@ private:
     ClientId id_;
     Newcomer peer_;
     Outbox outbox_;
-    bool blocked_ = false;  // the kernel has not taken all that it was given
+    std::uint32_t events_ = 0;  // what epoll watches now
+    bool blocked_ = false;      // the kernel has not taken all that it was given
 };
 
 }  // namespace ddp::store

@@ -54,7 +54,7 @@ StoreData::Handler StoreData::handler_of(Opcode op) {
         &StoreData::list_keys,
         &StoreData::barrier,
         &StoreData::watch_key,
-        &StoreData::is_attempt,
+        nullptr,  // join: the server's
     };
     return handlers[static_cast<std::size_t>(op)];
 }
@@ -98,8 +98,7 @@ void StoreData::forget(ClientId client) {
     if (hooks_.describe) departed_[client] = hooks_.describe(client);
 }
 
-void StoreData::start_attempt(std::uint32_t attempt) {
-    attempt_ = attempt;
+void StoreData::clear() {
     interests_.clear();
     budget_.clear();
     orphans_ = {};
@@ -291,12 +290,6 @@ void StoreData::cancel_wait(const Call& call) {
 
 void StoreData::ping(const Call& call) {
     append_u32(call.reply().bytes, static_cast<std::uint32_t>(call.request.number));
-}
-
-void StoreData::is_attempt(const Call& call) {
-    const bool same = static_cast<std::uint32_t>(call.request.number) == attempt_;
-    append_u8(call.reply().bytes, wire(same ? AttemptReply::same : AttemptReply::another));
-    append_u32(call.replies.back().bytes, attempt_);
 }
 
 void StoreData::queue_push(const Call& call) {

@@ -38,8 +38,8 @@ public:
     void end_interests(ClientId client) { interests_.end(client); }
     // The client has left.
     void forget(ClientId client);
-    // Forgets everything; from now on this attempt's clients come.
-    void start_attempt(std::uint32_t attempt);
+    // Forgets everything.
+    void clear();
 
     // Of all clients, also for what their connections use.
     MemoryBudget& budget() { return budget_; }
@@ -74,7 +74,6 @@ private:
     void multi_set(const Call&);
     void cancel_wait(const Call&);
     void ping(const Call&);
-    void is_attempt(const Call&);
     void queue_push(const Call&);
     void queue_pop(const Call&);
     void queue_len(const Call&);
@@ -97,7 +96,6 @@ private:
     StoreLimits limits_;
     ClientHooks hooks_;
     MemoryBudget budget_;
-    std::uint32_t attempt_ = 0;
     StoreMap map_;
     Orphans orphans_;
     std::unordered_map<std::string, Queue> queues_;

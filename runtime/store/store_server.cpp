@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/log.hpp"
+#include "store/admission.hpp"
 #include "store/client_memory.hpp"
 #include "store/listener.hpp"
 #include "store/server_client.hpp"
@@ -52,11 +53,11 @@ bool out_of_descriptors(int error) {
 
 class StoreServer::Impl {
 public:
-    Impl(base::UniqueFd listener, StoreLimits limits);
+    Impl(base::UniqueFd listener, StoreServerOptions options);
     std::uint16_t port() const { return listener_.port(); }
     int fd() const { return epoll_.get(); }
     void run_ready();
-    void start_attempt(std::uint32_t attempt);
+    void start_attempt(int attempt);
 
 private:
     void handle(const epoll_event& event);
@@ -72,6 +73,8 @@ private:
     bool take_request(ServerClient& client);
     void carry_out(ServerClient& client);
     void identified(ServerClient& client);
+    void join(ServerClient& client, const Request& request, Replies& replies);
+    ClientHooks hooks();
     void end_of_input(ServerClient& client);
     void deliver(Replies& replies);
     void flush(ServerClient& client);
@@ -88,6 +91,7 @@ private:
     base::UniqueFd epoll_;
     WakeTimer timer_;
     Listener listener_;
+    Admission admission_;
     StoreData data_;
     ClientId next_id_ = listener_id + 1;
     std::unordered_map<ClientId, ServerClient> clients_;
@@ -99,18 +103,19 @@ private:
     std::array<char, 64 * 1024> read_buffer_;
 };
 
-StoreServer::Impl::Impl(base::UniqueFd listener, StoreLimits limits)
-    : limits_(limits),
+StoreServer::Impl::Impl(base::UniqueFd listener, StoreServerOptions options)
+    : limits_(options.limits),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       listener_(std::move(listener), epoll_.get(), listener_id),
-      data_(limits) {
+      admission_(options.peers, std::move(options.job)),
+      data_(limits_, hooks()) {
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.u64 = timer_id;
     if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, timer_.fd(), &event) != 0) {
         throw SystemError{"store: epoll_ctl of the timer", errno};
     }
-    if (limits.returns_memory) ::mallopt(M_MMAP_THRESHOLD, mapped_alone);
+    if (limits_.returns_memory) ::mallopt(M_MMAP_THRESHOLD, mapped_alone);
 }
 
 void StoreServer::Impl::run_ready() {
@@ -125,12 +130,23 @@ void StoreServer::Impl::run_ready() {
     set_timer();
 }
 
-void StoreServer::Impl::start_attempt(std::uint32_t attempt) {
+ClientHooks StoreServer::Impl::hooks() {
+    const auto belongs = [this](ClientId id) {
+        return admission_.belongs_to_job(clients_.at(id).fd());
+    };
+    const auto describe = [this](ClientId id) {
+        return admission_.describe(id, clients_.at(id).fd());
+    };
+    return {belongs, describe};
+}
+
+void StoreServer::Impl::start_attempt(int attempt) {
     clients_.clear();
     silent_.clear();
     touched_.clear();
     memory_.clear();
-    data_.start_attempt(attempt);
+    data_.clear();
+    admission_.start_attempt(attempt);
     // What still waits to be accepted belongs to the old attempt too, with all that it has already
     // sent.
     listener_.drop_newcomers();
@@ -202,6 +218,10 @@ bool StoreServer::Impl::make_room_for_newcomer() {
 }
 
 void StoreServer::Impl::add_client(Newcomer newcomer) {
+    if (const auto refusal = admission_.refusal(newcomer.fd.get())) {
+        log_.say(base::LogLevel::warn, *refusal);
+        return listener_.note_stranger_gone(Clock::now());
+    }
     const auto id = next_id_++;
     epoll_event event{};
     event.data.u64 = id;
@@ -272,7 +292,11 @@ void StoreServer::Impl::carry_out(ServerClient& client) {
     client.pending.reset();
     if (request.op == Opcode::wait) memory_.charge(client);  // what it held becomes the wait's
     Replies replies;
-    data_.execute(client.id(), client.parser.era(), std::move(request), replies);
+    if (request.op == Opcode::join) {
+        join(client, request, replies);
+    } else {
+        data_.execute(client.id(), client.parser.era(), std::move(request), replies);
+    }
     deliver(replies);
 }
 
@@ -287,9 +311,20 @@ void StoreServer::Impl::identified(ServerClient& client) {
     }
 }
 
+void StoreServer::Impl::join(ServerClient& client, const Request& request, Replies& replies) {
+    auto answer = admission_.join(client.id(), request, [this](ClientId other) {
+        auto* const found = find(other);
+        return found == nullptr || found->finished || found->doomed || found->has_hung_up();
+    });
+    replies.push_back(std::move(answer.reply));
+    if (!answer.refusal.empty()) return log_.say(base::LogLevel::warn, answer.refusal);
+    data_.budget().mark_rank(client.id());
+}
+
 void StoreServer::Impl::end_of_input(ServerClient& client) {
     client.finished = true;
     data_.end_interests(client.id());
+    admission_.leave(client.id());
     if (client.backlog() == 0) return doom(client, "");
     client.limit_drain_time();
 }
@@ -311,17 +346,7 @@ void StoreServer::Impl::flush(ServerClient& client) {
 }
 
 void StoreServer::Impl::watch(ServerClient& client) {
-    std::uint32_t events = 0;
-    if (!client.paused() && !client.waits_for_room && !client.finished) events |= EPOLLIN;
-    if (client.backlog() > 0) events |= EPOLLOUT;
-    if (events == client.events) return;
-    epoll_event event{};
-    event.events = events;
-    event.data.u64 = client.id();
-    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, client.fd(), &event) != 0) {
-        return doom(client, "epoll_ctl failed");
-    }
-    client.events = events;
+    if (!client.watch(epoll_.get())) doom(client, "epoll_ctl failed");
 }
 
 void StoreServer::Impl::return_memory() {
@@ -366,6 +391,7 @@ void StoreServer::Impl::settle(ClientId id) {
     if (!client->doomed) return;
     if (!client->identified) listener_.note_stranger_gone(Clock::now());
     data_.forget(id);
+    admission_.leave(id);
     silent_.remove(id);
     memory_.forget(id);
     clients_.erase(id);
@@ -376,14 +402,14 @@ ServerClient* StoreServer::Impl::find(ClientId id) {
     return found == clients_.end() ? nullptr : &found->second;
 }
 
-StoreServer::StoreServer(base::UniqueFd listener, StoreLimits limits)
-    : impl_(std::make_unique<Impl>(std::move(listener), limits)) {}
+StoreServer::StoreServer(base::UniqueFd listener, StoreServerOptions options)
+    : impl_(std::make_unique<Impl>(std::move(listener), std::move(options))) {}
 StoreServer::~StoreServer() = default;
 StoreServer::StoreServer(StoreServer&& other) noexcept = default;
 StoreServer& StoreServer::operator=(StoreServer&& other) noexcept = default;
 std::uint16_t StoreServer::port() const { return impl_->port(); }
 int StoreServer::fd() const { return impl_->fd(); }
 void StoreServer::run_ready() { impl_->run_ready(); }
-void StoreServer::start_attempt(std::uint32_t attempt) { impl_->start_attempt(attempt); }
+void StoreServer::start_attempt(int attempt) { impl_->start_attempt(attempt); }
 
 }  // namespace ddp::store

@@ -6,17 +6,26 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "base/unique_fd.hpp"
+#include "store/job_claims.hpp"
+#include "store/peer_check.hpp"
 #include "store/server_limits.hpp"
 
 namespace ddp::store {
 
+struct StoreServerOptions {
+    StoreLimits limits = {};
+    PeerRule peers = {};
+    std::optional<RankClaim> job = {};  // whose store it is; nothing: that of the first who joins
+};
+
 class StoreServer {
 public:
     // A listening TCP socket, as from base::listen_tcp. Throws SystemError when epoll cannot be
-    // had.
-    explicit StoreServer(base::UniqueFd listener, StoreLimits limits = {});
+    // had, or nobody tells who connects (PeerCheck).
+    explicit StoreServer(base::UniqueFd listener, StoreServerOptions options = {});
     ~StoreServer();
     StoreServer(StoreServer&& other) noexcept;
     StoreServer& operator=(StoreServer&& other) noexcept;
@@ -27,8 +36,8 @@ public:
     // Handles what is ready now, and a bounded amount of it: call again while fd() is readable.
     void run_ready();
     // Closes all connections, also those not yet accepted, and empties the map. Keeps the listener.
-    // Clients that name another attempt are told so; the first is 0.
-    void start_attempt(std::uint32_t attempt);
+    // Ranks that join for another attempt are told so; the first is 0.
+    void start_attempt(int attempt);
 
 private:
     class Impl;

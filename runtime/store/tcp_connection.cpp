@@ -20,10 +20,14 @@ namespace {
 
 using std::chrono::milliseconds;
 
+using Clock = std::chrono::steady_clock;
+
 constexpr milliseconds first_pause{10};
 constexpr milliseconds longest_pause{1000};
 // A server that accepts but does not answer may be restarting: try anew after this.
 constexpr milliseconds hello_timeout{10'000};
+// What serves others alone closes at once; what has no descriptor left may have one again.
+constexpr milliseconds closed_for{30'000};
 // A server that restarts may close one; PyTorch's before 2.2 closes each.
 constexpr int hellos_before_older_one = 2;
 
@@ -45,10 +49,12 @@ base::Deadline sooner(const base::Deadline& deadline, milliseconds cap) {
 }  // namespace
 
 TcpConnection::TcpConnection(const MasterAddress& server, const base::Deadline& deadline,
-                             Refused refused, Era expected, const Request* question)
+                             Refused refused, Era expected, const Request* question,
+                             Servers servers)
     : server_(server), where_(server.host + ":" + std::to_string(server.port)), era_(expected) {
     std::string trouble = "no time to try";
     int closed_hellos = 0;
+    auto answered_until = Clock::now();
     for (auto pause = first_pause; !deadline.passed(); pause = std::min(2 * pause, longest_pause)) {
         const int error = try_hello(sooner(deadline, hello_timeout), question);
         if (error == 0) return;
@@ -57,7 +63,18 @@ TcpConnection::TcpConnection(const MasterAddress& server, const base::Deadline& 
         }
         const bool closed = era_ == Era::modern && (error == ECONNRESET || error == EPIPE);
         closed_hellos = closed ? closed_hellos + 1 : 0;
-        era_ = closed_hellos == hellos_before_older_one ? Era::legacy : Era::modern;
+        if (closed_hellos == 0) answered_until = Clock::now();
+        if (servers == Servers::any) {
+            era_ = closed_hellos == hellos_before_older_one ? Era::legacy : Era::modern;
+        } else if (Clock::now() - answered_until > closed_for) {
+            throw SystemError{"store: " + where_ +
+                                  " has closed each connection of this process "
+                                  "for " +
+                                  base::to_string(closed_for) +
+                                  "; why is said in the output of who serves there (ddp-launch, or "
+                                  "rank 0)",
+                              error};
+        }
         trouble = ::strerror(error);
         std::this_thread::sleep_for(std::min(pause, deadline.left()));
     }

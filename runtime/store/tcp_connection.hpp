@@ -19,14 +19,22 @@ namespace ddp::store {
 class TcpConnection {
 public:
     enum class Refused { try_again, give_up };
+    // What kinds of server are tried.
+    enum class Servers {
+        any,     // PyTorch's before 2.2, too
+        of_ddp,  // ddp's own alone: one that closes has no room yet, or serves others
+    };
 
     // Connects and says hello, again and again with growing pauses until the deadline. Throws
     // TimeoutError when nobody answered, SystemError at once when the answer is not a store's
-    // (EPROTO), or when nobody listens and that means that the server is gone (`give_up`).
-    // `expected`: the numbering that is tried first. `question`: a request that changes nothing,
-    // so that it may be sent with each hello; its reply is the caller's to receive.
+    // (EPROTO), or when nobody listens and that means that the server is gone (`give_up`), and
+    // after half a minute when a server `of_ddp` has closed each connection.
+    // `expected`: the numbering that is tried first. `question`: a request that may be sent with
+    // each hello, as it changes nothing that outlives the connection; its reply is the caller's to
+    // receive.
     TcpConnection(const MasterAddress& server, const base::Deadline& deadline, Refused refused,
-                  Era expected = Era::modern, const Request* question = nullptr);
+                  Era expected = Era::modern, const Request* question = nullptr,
+                  Servers servers = Servers::any);
 
     // `doing` is for the messages: "get of keys [a]". All throw SystemError when the connection is
     // lost and TimeoutError when the deadline passes.
@@ -40,6 +48,7 @@ public:
     // Whether a reply has begun to arrive, or the connection ended, before the deadline.
     bool readable(const base::Deadline& deadline) const;
 
+    int fd() const { return fd_.get(); }
     const std::string& where() const { return where_; }  // "host:port"
     Era era() const { return era_; }
 

@@ -13,6 +13,7 @@
 #include "base/deadline.hpp"
 #include "store/job_store.hpp"
 #include "store/limits.hpp"
+#include "store/peer_check.hpp"
 #include "store/tcp_connection.hpp"
 
 namespace ddp {
@@ -30,8 +31,13 @@ constexpr std::size_t most_keys_asked_after = 64;
 
 class TcpStore final : public Store {
 public:
-    // `attempt`: the server is the launcher's, and must serve this one.
-    TcpStore(const MasterAddress& server, Timeout timeout, std::optional<int> attempt);
+    // `job`: the server is one of ddp's, and must serve this rank.
+    struct Job {
+        const RankClaim& claim;
+        ServedBy server;
+        StorePeers peers;
+    };
+    TcpStore(const MasterAddress& server, Timeout timeout, const Job* job);
 
     using Store::get;
     using Store::multi_get;
@@ -64,7 +70,8 @@ private:
     Answer exchange(const Request& request, ReplyKind kind, const std::string& what) {
         return exchange(request, kind, what, timeout_);
     }
-    void require_attempt(int attempt, const Deadline& deadline);
+    void finish_join(const Deadline& deadline);
+    void check_server(const TcpConnection& connection) const;
     bool all_there(const StoreKeys& keys, Timeout timeout);
     void wait_elsewhere(const StoreKeys& keys, const Deadline& deadline);
     bool finish_wait(TcpConnection& connection, const std::string& doing,
@@ -80,7 +87,8 @@ private:
 
     const MasterAddress server_;
     const Timeout timeout_;
-    const bool is_jobs_;  // the server is the launcher's
+    const bool is_jobs_;        // the server is one of ddp's
+    const bool checks_server_;  // and may be anybody's
     const pid_t owner_ = ::getpid();
     std::mutex mutex_;                         // of connection_; held for one exchange
     std::optional<TcpConnection> connection_;  // nothing: it was lost
@@ -109,28 +117,37 @@ bool is_ready(std::uint8_t check_reply) {
     return check_reply == static_cast<std::uint8_t>(CheckReply::ready);
 }
 
-TcpStore::TcpStore(const MasterAddress& server, Timeout timeout, std::optional<int> attempt)
-    : server_(server), timeout_(timeout), is_jobs_(attempt.has_value()) {
+TcpStore::TcpStore(const MasterAddress& server, Timeout timeout, const Job* job)
+    : server_(server),
+      timeout_(timeout),
+      is_jobs_(job != nullptr),
+      checks_server_(is_jobs_ && job->server == ServedBy::rank_0 &&
+                     job->peers == StorePeers::same_user) {
     const auto deadline = Deadline::after(timeout);
-    const Request question{.op = Opcode::attempt, .number = attempt.value_or(0)};
-    auto& connection = connection_.emplace(server, deadline, TcpConnection::Refused::try_again,
-                                           Era::modern, is_jobs_ ? &question : nullptr);
+    Request question{.op = Opcode::join};
+    if (is_jobs_) question.values.push_back(encode_claim(job->claim));
+    auto& connection = connection_.emplace(
+        server, deadline, TcpConnection::Refused::try_again, Era::modern,
+        is_jobs_ ? &question : nullptr,
+        is_jobs_ ? TcpConnection::Servers::of_ddp : TcpConnection::Servers::any);
     where_ = connection.where();
     era_ = connection.era();
-    if (attempt) {
-        require_attempt(*attempt, deadline);
+    if (is_jobs_) {
+        check_server(connection);
+        finish_join(deadline);
     } else {  // PyTorch's rank 0 counts these to know that all workers have come
         exchange({.op = Opcode::add, .keys = {"init/"}, .number = 1}, ReplyKind::number, "hello");
     }
 }
 
-void TcpStore::require_attempt(int attempt, const Deadline& deadline) {
-    const auto reply = static_cast<AttemptReply>(connection_->receive_u8(deadline, "attempt"));
-    const std::uint32_t served = connection_->receive_u32(deadline, "attempt");
-    if (reply == AttemptReply::same) return;
-    throw UsageError{"store: this process belongs to attempt " + std::to_string(attempt) +
-                     " of the job, but " + where_ + " serves attempt " + std::to_string(served) +
-                     "; it was left behind by a restart"};
+void TcpStore::finish_join(const Deadline& deadline) {
+    const auto reply = static_cast<JoinReply>(connection_->receive_u8(deadline, "join"));
+    const std::string why = connection_->receive_value(deadline, "join");
+    if (reply != JoinReply::joined) throw UsageError{"store: at " + where_ + " " + why};
+}
+
+void TcpStore::check_server(const TcpConnection& connection) const {
+    if (checks_server_) require_trusted_server(connection.fd(), where_);
 }
 
 // One request and its reply on the shared connection.
@@ -274,7 +291,15 @@ TcpConnection TcpStore::start_wait(const StoreKeys& keys, const std::string& doi
     }
     const auto plain = exchange_deadline(deadline.left());
     if (!idle) {
-        return TcpConnection{server_, plain, TcpConnection::Refused::give_up, era_, &request};
+        TcpConnection fresh{
+            server_,
+            plain,
+            TcpConnection::Refused::give_up,
+            era_,
+            &request,
+            is_jobs_ ? TcpConnection::Servers::of_ddp : TcpConnection::Servers::any};
+        check_server(fresh);
+        return fresh;
     }
     idle->send(request, plain, doing);
     return std::move(*idle);
@@ -351,13 +376,15 @@ std::int64_t TcpStore::num_keys() {
 }  // namespace
 }  // namespace store
 
-std::shared_ptr<Store> store::connect_job_store(const MasterAddress& master, int attempt,
+std::shared_ptr<Store> store::connect_job_store(const MasterAddress& master, const RankClaim& claim,
+                                                ServedBy server, StorePeers peers,
                                                 Store::Timeout timeout) {
-    return std::make_shared<store::TcpStore>(master, timeout, attempt);
+    const store::TcpStore::Job job{claim, server, peers};
+    return std::make_shared<store::TcpStore>(master, timeout, &job);
 }
 
 std::shared_ptr<Store> connect_tcp_store(const MasterAddress& master, Store::Timeout timeout) {
-    return std::make_shared<store::TcpStore>(master, timeout, std::nullopt);
+    return std::make_shared<store::TcpStore>(master, timeout, nullptr);
 }
 
 }  // namespace ddp

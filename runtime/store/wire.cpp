@@ -36,7 +36,7 @@ constexpr std::array<Fields, opcode_count> fields_of{{
     {},                                        // list_keys
     {Field::key, Field::number64},             // barrier
     {Field::key},                              // watch_key
-    {Field::number32},                         // attempt
+    {Field::value},                            // join
 }};
 
 constexpr std::array legacy_opcodes{
@@ -45,12 +45,12 @@ constexpr std::array legacy_opcodes{
     Opcode::multi_get, Opcode::multi_set,    Opcode::cancel_wait};
 
 constexpr std::size_t last_modern_opcode = static_cast<std::size_t>(Opcode::barrier);
-constexpr std::uint8_t attempt_on_wire = 64;  // far from what PyTorch may add
+constexpr std::uint8_t join_on_wire = 64;  // far from what PyTorch may add
 
 const Fields& fields(Opcode op) { return fields_of[static_cast<std::size_t>(op)]; }
 
 std::uint8_t wire_opcode(Opcode op, Era era) {
-    if (era == Era::modern && op == Opcode::attempt) return attempt_on_wire;
+    if (era == Era::modern && op == Opcode::join) return join_on_wire;
     if (era == Era::modern && op != Opcode::watch_key) return static_cast<std::uint8_t>(op);
     for (std::size_t i = 0; era == Era::legacy && i < legacy_opcodes.size(); ++i) {
         if (legacy_opcodes[i] == op) return static_cast<std::uint8_t>(i);
@@ -205,8 +205,8 @@ RequestParser::Status RequestParser::start() {
     if (era_ == Era::legacy) {
         if (number >= legacy_opcodes.size()) return refuse("unknown operation");
         partial_.op = legacy_opcodes[number];
-    } else if (number == attempt_on_wire) {
-        partial_.op = Opcode::attempt;
+    } else if (number == join_on_wire) {
+        partial_.op = Opcode::join;
     } else {
         if (number == 0 || number > last_modern_opcode) return refuse("unknown operation");
         partial_.op = static_cast<Opcode>(number);

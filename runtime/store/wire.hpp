@@ -42,7 +42,7 @@ enum class Opcode : std::uint8_t {
     list_keys,
     barrier,
     watch_key,  // only in the 1.13 numbering, as 7
-    attempt,    // ddp's own, as 64
+    join,       // ddp's own, as 64
 };
 inline constexpr std::size_t opcode_count = 21;
 
@@ -50,15 +50,14 @@ enum class Era { undecided, modern, legacy };  // modern: PyTorch 2.2 and newer,
 
 enum class CheckReply : std::uint8_t { ready, not_ready };
 enum class WaitReply : std::uint8_t { stop_waiting, wait_canceled };
-enum class AttemptReply : std::uint8_t { same, another };
+enum class JoinReply : std::uint8_t { joined, refused };
 enum class WatchEvent : std::uint8_t { updated, created, deleted, registered, appended };
 
 struct Request {
     Opcode op = Opcode::ping;
     StoreKeys keys{};
     StoreValues values{};     // compare_set: expected, desired
-    std::int64_t number = 0;  // ping: the nonce; add: the amount; barrier: the world size;
-                              // attempt: its number
+    std::int64_t number = 0;  // ping: the nonce; add: the amount; barrier: the world size
 };
 
 // The request's bytes. The operation must exist in that numbering.

@@ -111,6 +111,40 @@ TEST(GlooLibrary, IsNotLoadedByGroupsOfShm) {
     run_ranks(2, body, {.init = over_gloo});
 }
 
+// Rank 1 runs as another user, as in a container of its own: neither maps the other's memory.
+void join_as_two_users(ddp::testing::RankReporter& reporter,
+                       const std::function<ProcessGroup()>& join) {
+    const std::string rank = std::getenv("RANK");
+    if (rank == "1" &&
+        (::setresgid(65534, 65534, 65534) != 0 || ::setresuid(65534, 65534, 65534))) {
+        return reporter.failure("may not change its user");
+    }
+    try {
+        ProcessGroup group = join();
+        if (group.backend() != Backend::gloo) reporter.failure("joined without Gloo");
+        if (group.all_reduce(group.rank() + 1) != 3) reporter.failure("a wrong sum");
+    } catch (const UsageError& error) {
+        reporter.failure(error.what());
+    }
+}
+
+TEST(GlooBackend, IsTakenByRanksOfTwoUsersOnOneHost) {
+    if (::geteuid() != 0) GTEST_SKIP() << "needs root, to be another user";
+    EXPECT_TRUE(ddp::testing::failures_of_ranks(2, join_as_two_users).empty());
+}
+
+TEST(GlooBackend, IsNotTakenByRanksOfTwoUsersThatInsistOnShm) {
+    if (::geteuid() != 0) GTEST_SKIP() << "needs root, to be another user";
+    const auto failures = ddp::testing::failures_of_ranks(
+        2, join_as_two_users, {.init = {.backend = Backend::shm, .timeout = 20s}});
+    ASSERT_EQ(failures.size(), 2U);
+    for (const auto& failure : failures) {
+        EXPECT_THAT(failure.message, HasSubstr("backend shm cannot be had: rank 1 on host "));
+        EXPECT_THAT(failure.message,
+                    HasSubstr("belongs to user 0, and this process to user 65534"));
+    }
+}
+
 TEST(GlooBackend, TellsEveryRankWhichRankHasNoSuchInterface) {
     const auto body = [](ddp::testing::RankReporter& reporter,
                          const std::function<ProcessGroup()>& join) {

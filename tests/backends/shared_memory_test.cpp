@@ -134,10 +134,11 @@ TEST_F(SharedAllocationsTest, FindEachOthersMemory) {
         const Location location = ranks[1].locate(piece(1, index) + 100, 50);
         ASSERT_NE(location.allocation, 0U);
         EXPECT_EQ(location.offset, 100U);
-        *ranks[0].address(1, location) = std::byte(10 + index);
+        *ranks[0].address(1, location, {0, 1}) = std::byte(10 + index);
         EXPECT_EQ(piece(1, index)[100], std::byte(10 + index));
-        EXPECT_EQ(ranks[1].address(1, location), piece(1, index) + 100);
-        EXPECT_NE(ranks[1].address(0, location), piece(1, index) + 100) << "rank 0 has its own";
+        EXPECT_EQ(ranks[1].address(1, location, {0, 1}), piece(1, index) + 100);
+        EXPECT_NE(ranks[1].address(0, location, {0, 1}), piece(1, index) + 100)
+            << "rank 0 has its own";
     }
     EXPECT_NE(ranks[0].locate(piece(0, 0), 1).allocation,
               ranks[0].locate(piece(0, 1), 1).allocation);
@@ -159,13 +160,13 @@ TEST_F(SharedAllocationsTest, KeepMemoryThatAPeerStillHolds) {
     allocate();
     const Location location = ranks[1].locate(piece(1, 0), 1);
     pieces[0].clear();
-    std::byte* const theirs = ranks[0].address(1, location);
+    std::byte* const theirs = ranks[0].address(1, location, {0, 1});
     *theirs = std::byte{3};
     EXPECT_EQ(piece(1, 0)[0], std::byte{3});
     pieces[1].clear();
     ranks[0].locate(nullptr, 1);  // any call lets go of what nobody holds
     EXPECT_FALSE(is_mapped(theirs));
-    EXPECT_THROW(ranks[0].address(1, location), ddp::Error);
+    EXPECT_THROW(ranks[0].address(1, location, {0, 1}), ddp::Error);
 }
 
 TEST_F(SharedAllocationsTest, LetGoInAnyOrderAndNumberTheNextAlike) {
@@ -177,7 +178,7 @@ TEST_F(SharedAllocationsTest, LetGoInAnyOrderAndNumberTheNextAlike) {
     allocate();
     const Location last = ranks[0].locate(piece(0, 2), 1);
     EXPECT_EQ(last.allocation, ranks[1].locate(piece(1, 2), 1).allocation);
-    *ranks[1].address(0, last) = std::byte{8};
+    *ranks[1].address(0, last, {0, 1}) = std::byte{8};
     EXPECT_EQ(piece(0, 2)[0], std::byte{8});
 }
 

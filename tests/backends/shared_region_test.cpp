@@ -24,13 +24,13 @@ std::shared_ptr<SharedRegion> create(int ranks) {
     return SharedRegion::create(ranks, ddp::shm::make_tuning(ranks, 2, "chunk_bytes=4K"));
 }
 
-std::shared_ptr<SharedRegion> open_at(const std::string& address) {
-    return SharedRegion::open(address, ddp::base::Deadline::after(10s));
+std::shared_ptr<SharedRegion> open_at(const std::string& address, int ranks = 1) {
+    return SharedRegion::open(address, ranks, ddp::base::Deadline::after(10s));
 }
 
 TEST(SharedRegion, IsTheSameMemoryForWhoOpensIt) {
     const auto made = create(3);
-    const auto opened = open_at(made->address());
+    const auto opened = open_at(made->address(), 3);
     made->slot(2, 1)[5] = std::byte{42};
     EXPECT_EQ(opened->slot(2, 1)[5], std::byte{42});
     EXPECT_EQ(opened->ranks(), 3);
@@ -92,10 +92,10 @@ TEST(SharedRegion, IsHandedOverWhereProcIsClosed) {
     fields >> pid >> fd;
     std::getline(fields, rest);
     const std::string no_such_fd = "987654321";
-    const auto opened = open_at(pid + " " + no_such_fd + rest);
+    const auto opened = open_at(pid + " " + no_such_fd + rest, 2);
     made->slot(1, 0)[7] = std::byte{9};
     EXPECT_EQ(opened->slot(1, 0)[7], std::byte{9});
-    EXPECT_THROW(open_at("1 " + no_such_fd + rest), ddp::UsageError) << "trusts any answer";
+    EXPECT_THROW(open_at("1 " + no_such_fd + rest, 2), ddp::UsageError) << "trusts any answer";
 }
 
 TEST(SharedRegion, RefusesWhatIsNotTheRegion) {

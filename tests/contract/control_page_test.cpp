@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <string>
 
 namespace {
@@ -71,6 +73,36 @@ TEST(ControlRegion, IsPrivateForALocalRankThatItHasNoPageFor) {
     const ControlRegion agent = ControlRegion::create(2);
     const ControlRegion worker = ControlRegion::attach(hand_over(agent), 2);
     EXPECT_FALSE(worker.shared());
+}
+
+TEST(ControlRegion, KnowsItsSizeAndNameWhateverIsWrittenIntoIt) {
+    const ControlRegion agent = ControlRegion::create(3);
+    const std::string before = agent.handover(7);
+    std::memset(static_cast<void*>(&agent.header()), 0xff, sizeof(ControlHeader));
+    EXPECT_EQ(agent.local_ranks(), 3);
+    EXPECT_EQ(agent.handover(7), before);
+    agent.page(2).step.store(1);
+}
+
+TEST(ControlRegion, IsPrivateWhenTheSizeIsNotThatOfItsHeader) {
+    for (const std::uint32_t claimed : {0U, 1U, 3U, 0x7fffffffU, 0xffffffffU}) {
+        const ControlRegion agent = ControlRegion::create(2);
+        agent.header().local_ranks = claimed;
+        const ControlRegion worker = ControlRegion::attach(hand_over(agent), 0);
+        EXPECT_FALSE(worker.shared()) << claimed;
+        worker.own_page().step.store(1);
+    }
+}
+
+TEST(ControlRegion, IsPrivateWhenTheMemoryCouldBeCutShort) {
+    const ControlRegion agent = ControlRegion::create(1);
+    const int fd = ::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    ASSERT_EQ(::ftruncate(fd, 8192), 0);
+    ASSERT_EQ(::pwrite(fd, &agent.header(), sizeof(ControlHeader), 0),
+              static_cast<ssize_t>(sizeof(ControlHeader)));
+    EXPECT_FALSE(ControlRegion::attach(agent.handover(fd), 0).shared());
+    ASSERT_EQ(::fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
+    EXPECT_TRUE(ControlRegion::attach(agent.handover(fd), 0).shared());
 }
 
 TEST(ControlRegion, KeepsItsFixedLayout) {

@@ -107,6 +107,73 @@ TEST_F(ErrorFile, OfMoreThanAMebibyteIsNotBelieved) {
     EXPECT_FALSE(read_error_file(path_));
 }
 
+std::string repeated(const std::string& text, int times) {
+    std::string result;
+    for (int i = 0; i < times; ++i) result += text;
+    return result;
+}
+
+TEST_F(ErrorFile, OfAMillionLevelsIsNotBelieved) {
+    constexpr int deep = 1'000'000;
+    for (const auto& [open, close] :
+         {std::pair{std::string("["), std::string("]")}, {R"({"a":)", "1}"}}) {
+        for (const char* name : {"timestamp", "peer", "py_callstack", "more", "extraInfo"}) {
+            const std::string nested = repeated(open, deep) + repeated(close, deep);
+            write(R"({"message":"x",")" + std::string(name) + "\":" + nested + "}");
+            EXPECT_FALSE(read_error_file(path_)) << name;
+        }
+    }
+    // Within the size that is read, too.
+    constexpr int shorter = 400'000;
+    write(R"({"message":"x","timestamp":)" + repeated("[", shorter) + repeated("]", shorter) + "}");
+    EXPECT_FALSE(read_error_file(path_));
+    EXPECT_EQ(copy_error_file(path_, dir_ / "ours.json", 3, {"rank 1 failed"}), 0);
+    EXPECT_EQ(read_error_file(dir_ / "ours.json")->message, "rank 1 failed");
+}
+
+TEST_F(ErrorFile, OfManyValuesIsNotBelieved) {
+    write(R"({"message":"x","more":[)" + repeated("{},", 300'000) + "0]}");
+    EXPECT_FALSE(read_error_file(path_));
+    write(R"({"message":"x","more":[)" + repeated("{},", 1000) + "0]}");
+    EXPECT_TRUE(read_error_file(path_));
+}
+
+TEST_F(ErrorFile, OfAGibibyteIsNotEvenRead) {
+    write(R"({"message": "x"})");
+    std::filesystem::resize_file(path_, std::uintmax_t{1} << 30);
+    EXPECT_FALSE(read_error_file(path_));
+    write(R"({"message": "x"})" + std::string(100, ' '));
+    EXPECT_TRUE(read_error_file(path_));
+}
+
+TEST_F(ErrorFile, NamesOnlyAPeerThatIsANumberOfARank) {
+    for (const char* odd : {"-1", "4294967297", "2147483648", "18446744073709551616", "1.5",
+                            "\"1\"", "[1]", "null", "1e3"}) {
+        write(R"({"message": {"message": "x", "extraInfo": {"peer": )" + std::string(odd) + "}}}");
+        const auto report = read_error_file(path_);
+        ASSERT_TRUE(report) << odd;
+        EXPECT_FALSE(report->peer) << odd;
+    }
+}
+
+TEST_F(ErrorFile, HasATextThatIsCutRatherThanNotBelieved) {
+    write_error_file({std::string(50'000'000, '\x01'), 2});
+    const auto report = read_error_file(path_);
+    ASSERT_TRUE(report);
+    EXPECT_EQ(report->peer, 2);
+    EXPECT_EQ(report->message.size(), 65536U);
+}
+
+TEST_F(ErrorFile, IsNeverWrittenIntoAFileThatWasThere) {
+    const auto other = dir_ / "other.json";
+    std::ofstream(other) << "theirs";
+    std::filesystem::create_symlink(other, path_);
+    write_error_file({"ours", std::nullopt});
+    std::ifstream file(other);
+    EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), "theirs");
+    EXPECT_EQ(read_error_file(path_)->message, "ours");
+}
+
 TEST_F(ErrorFile, IsCopiedWithTheErrorCodeInPlaceOfWhatWasThere) {
     const std::string to = dir_ / "ours.json";
     std::ofstream(to) << "old";
@@ -146,6 +213,11 @@ TEST_F(ErrorFile, IsNothingWhenAbsentOrDamaged) {
 }
 
 TEST_F(ErrorFile, IsNothingWhenItIsNoRegularFile) {
+    std::filesystem::create_directory(path_);
+    EXPECT_FALSE(read_error_file(path_));
+    std::filesystem::remove(path_);
+    EXPECT_FALSE(read_error_file("/dev/zero"));
+    EXPECT_FALSE(read_error_file("/dev/tty"));
     ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
     EXPECT_FALSE(read_error_file(path_)) << "and does not wait for a writer";
     const auto other = dir_ / "other.json";

@@ -3,9 +3,15 @@
 
 #include <ddp/error.hpp>
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <array>
 #include <csignal>
+#include <cstdlib>
+#include <string>
 
 namespace ddp::contract {
 namespace {
@@ -33,6 +39,33 @@ TEST(HostLink, ADamagedEndIsRefused) {
     for (std::size_t size = 0; size < payload.size(); ++size) {
         EXPECT_THROW(parse_launch_end(payload.substr(0, size)), UsageError) << size;
     }
+}
+
+TEST(LaunchEnd, OfALargeWorldFitsAndNothingFollowsIt) {
+    LaunchEnd end;
+    end.report.assign(10 * max_report_bytes, 'x');
+    for (int rank = 0; rank < 4096; ++rank) end.ends.push_back({.rank = rank});
+    const std::string payload = to_payload(end);
+    EXPECT_LE(payload.size(), max_launch_end_bytes);
+    EXPECT_EQ(parse_launch_end(payload).ends.size(), 4096U);
+    EXPECT_THROW(parse_launch_end(payload + "x"), UsageError);
+}
+
+TEST(HostLink, IsNoneForAVariableThatIsNotOne) {
+    std::array<int, 2> ends{};
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
+    const std::string one = std::to_string(ends[0]);
+    for (const std::string& odd :
+         {std::string(), std::string("nonsense"), one, one + ":", one + ":" + one,
+          one + ":99999999999999999999", "99999999999999999999:" + one, one + ":" + one + ":1 ",
+          std::string("-5:-7"), std::string("1:2:0")}) {
+        ::setenv(host_link_variable, odd.c_str(), 1);
+        EXPECT_EQ(HostLink::take().leash(), -1) << odd;
+        EXPECT_EQ(std::getenv(host_link_variable), nullptr);
+    }
+    EXPECT_GE(::fcntl(ends[0], F_GETFD), 0) << "not closed";
+    ::close(ends[0]);
+    ::close(ends[1]);
 }
 
 }  // namespace

@@ -146,6 +146,31 @@ TEST(WorkerEnv, PrefersTorchrunsNamesInsideAnMpiJob) {
     EXPECT_EQ(read(environment).source, WorkerEnvSource::torchrun);
 }
 
+TEST(WorkerEnv, TheJobsNameIsWhatItsLauncherGaveIt) {
+    Environment environment = torchrun;
+    EXPECT_EQ(read(environment).job, "");
+    environment["TORCHELASTIC_RUN_ID"] = "none";  // torchrun's default, for every job
+    EXPECT_EQ(read(environment).job, "");
+    environment["TORCHELASTIC_RUN_ID"] = "run 7";
+    EXPECT_EQ(read(environment).job, "run 7");
+    Environment step = with_master(slurm_step);
+    step["SLURM_JOB_ID"] = "12";
+    EXPECT_EQ(read(step).job, "slurm 12.0");
+    Environment mpi = with_master(open_mpi);
+    mpi["PMIX_NAMESPACE"] = "783613953";
+    EXPECT_EQ(read(mpi).job, "pmix 783613953");
+    EXPECT_EQ(read(with_master(mpich)).job, "");
+}
+
+TEST(WorkerEnv, AllRanksAreOnOneHostOnlyWhereTheLauncherSaysSo) {
+    EXPECT_FALSE(read(torchrun).on_one_host);
+    Environment environment = torchrun;
+    environment["LOCAL_WORLD_SIZE"] = "4";
+    EXPECT_TRUE(read(environment).on_one_host);
+    EXPECT_FALSE(read(with_master({{"RANK", "0"}, {"WORLD_SIZE", "2"}})).on_one_host);
+    EXPECT_TRUE(read(with_master(mpich)).on_one_host);
+}
+
 TEST(WorkerEnv, RefusesARankOutsideItsWorld) {
     expect_refused(with_master({{"RANK", "9"}, {"WORLD_SIZE", "2"}}), "RANK=9");
     expect_refused(with_master({{"RANK", "2"}, {"WORLD_SIZE", "2"}}), "ranks 0 to 1");

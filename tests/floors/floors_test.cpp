@@ -185,7 +185,7 @@ TEST(Floors, FilesStaySmall) {
     for (const char* folder : {"include", "runtime", "launcher", "examples"}) {
         for (const fs::path& file : sources_below(folder)) {
             const auto lines = lines_of(file);
-            const std::size_t limit = file.extension() == ".hpp" ? 150 : 400;
+            const std::size_t limit = file.extension() == ".hpp" ? 150 : 500;
             EXPECT_LE(lines.size(), limit) << fs::relative(file, root);
             for (const std::string& line : lines) EXPECT_LE(line.size(), 100U) << file << line;
             EXPECT_TRUE(file.extension() != ".hpp" || lines.size() < 3 ||

@@ -53,6 +53,11 @@ const std::vector<BadCommandLine>& bad_command_lines() {
         {{"--rdzv-conf=timeout=", "x"}, {"--rdzv-conf", "\"timeout=\"", "KEY=VALUE"}},
         {{"--rdzv-conf=join_timeout=soon", "x"}, {"--rdzv-conf", "soon", "number of seconds"}},
         {{"--agent-store=yes", "x"}, {"--agent-store", "\"yes\"", "on or off"}},
+        {{"--store-peers=all", "x"}, {"--store-peers", "\"all\"", "same-user or any"}},
+        {{"--store-memory=512K", "x"}, {"--store-memory", "\"512K\"", "from 1M to 65536M"}},
+        {{"--store-memory=65G", "x"}, {"--store-memory", "\"65G\"", "K, M or G"}},
+        {{"--store-memory=2GB", "x"}, {"--store-memory", "\"2GB\"", "K, M or G"}},
+        {{"--store-memory=-1", "x"}, {"--store-memory", "\"-1\"", "number of bytes"}},
         {{"--role=a/b", "x"}, {"--role", "\"a/b\"", "without a slash"}},
         // failures, signals, restarts
         {{"--max-restarts=-1", "x"}, {"--max-restarts", "\"-1\"", "0 to 1000000"}},
@@ -90,7 +95,7 @@ const std::vector<BadCommandLine>& bad_command_lines() {
         {{"--wrap=x:gdb", "x"}, {"--wrap", "\"x:gdb\"", "all"}},
         {{"--wrap=0:'gdb", "x"}, {"--wrap", "\"0:'gdb\"", "' is not closed"}},
         {{"--wrap=1:gdb", "x"}, {"--wrap", "1 is no local rank", "0 to 0"}},
-        {{"--stdin=first", "x"}, {"--stdin", "\"first\"", "whole number"}},
+        {{"--stdin=first", "x"}, {"--stdin", "\"first\"", "whole number", "all or none"}},
         {{"--stdin=1", "x"}, {"--stdin", "1 is no local rank", "0 to 0"}},
         // flags
         {{"--standalone=1", "x"}, {"--standalone takes no value", "\"1\""}},

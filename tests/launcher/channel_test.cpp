@@ -22,7 +22,8 @@ std::vector<Message> one_of_each() {
             FailureMessage{"rank 1 failed\nbadly"},
             DoneMessage{139},
             ShownMessage{Stream::err, 3, 70000},
-            StatusMessage{2, 1'000'000'000'000, 12.5}};
+            StatusMessage{2, 1'000'000'000'000, 12.5},
+            NoticeMessage{"3 lines are missing"}};
 }
 
 std::vector<std::string> encoded(const std::vector<Message>& messages) {
@@ -50,6 +51,15 @@ TEST(Channel, EveryMessageSurvivesTheTrip) {
     EXPECT_EQ(state.pid, 4711);
     EXPECT_EQ(state.status, (ExitStatus{.signal = 6, .core_dumped = true}));
     EXPECT_EQ(state.stopped_with, 15);
+}
+
+TEST(Channel, ATextThatNoFrameHoldsIsCut) {
+    const std::string text(12U << 20, 'x');
+    const std::string payload = encode(FailureMessage{text});
+    EXPECT_LE(payload.size(), Channel::max_message_bytes);
+    const auto cut = std::get<FailureMessage>(decode(payload)).text;
+    EXPECT_GT(cut.size(), Channel::max_message_bytes / 2);
+    EXPECT_NE(cut.find("bytes more)"), std::string::npos);
 }
 
 TEST(Channel, MessagesArriveWholeWhereverTheStreamIsCut) {

@@ -45,6 +45,9 @@ std::vector<Case> table() {
          3},
         {"an abort of its own", {killed(0, SIGABRT), because_of(1, 0)}, 0, 134},
         {"all left, nobody is named", {exited(1, 82), exited(0, 82)}, 1, 82},
+        {"82 without a peer is a failure as any", {exited(0, 82), exited(1, 9)}, 0, 82},
+        {"82 that names itself is one, too", {because_of(0, 0), exited(1, 9)}, 0, 82},
+        {"82 without a peer is no vote", {because_of(2, 1), exited(1, 82)}, 1, 82},
         {"all left, a stranger is named", {because_of(1, 9), because_of(0, 9)}, 1, 82},
         {"SIGTERM from elsewhere is a failure", {killed(0, SIGTERM)}, 0, 143},
     };
@@ -73,6 +76,7 @@ TEST(PartOfAWorker, IsToldFromItsEnd) {
     EXPECT_EQ(part_of(killed(0, SIGTERM), false), Part::failed);
     EXPECT_EQ(part_of(because_of(0, 1), false), Part::left);
     EXPECT_EQ(part_of(aborted_because_of(0, 1), false), Part::left);
+    EXPECT_EQ(part_of(exited(0, 82), false), Part::failed);
     EXPECT_EQ(part_of(stopped(exited(0, 0), SIGTERM), false), Part::stopped);
     EXPECT_EQ(part_of(stopped(because_of(0, 1), SIGTERM), false), Part::stopped);
     EXPECT_EQ(part_of(exited(0, 0), false), Part::fine);

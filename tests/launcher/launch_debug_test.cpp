@@ -95,7 +95,39 @@ TEST_F(LaunchStdin, GoesToTheRankThatIsNamedAndToNoOther) {
     EXPECT_EQ(lines, (std::vector<std::string>{"0 0", "1 2", "2 0"}));
 }
 
-TEST_F(LaunchStdin, IsNobodysUnlessAskedFor) { EXPECT_EQ(feed("", "wc -l").out, "0\n"); }
+TEST_F(LaunchStdin, IsASingleWorkersAndNobodysOfSeveral) {
+    EXPECT_EQ(feed("", "wc -l").out, "2\n");
+    EXPECT_EQ(feed("--stdin=none", "wc -l").out, "0\n");
+    EXPECT_EQ(feed("--stdin=all", "wc -l").out, "2\n");
+    EXPECT_EQ(feed("-n2", "wc -l").out, "0\n0\n");
+}
+
+TEST_F(LaunchStdin, OfAllIsACopyForEach) {
+    for (const char* input : {"seq 1 50000 | ", "", "head -c 0 /dev/zero | "}) {
+        const bool file = *input == '\0';
+        const std::string command = input + std::string(DDP_LAUNCH) +
+                                    " -n 3 --stdin=all bash -c 'echo $RANK $(wc -l) | cat'";
+        const LaunchResult result =
+            launch({"-n1", "bash", "-c",
+                    file ? "seq 1 50000 > lines; " + command + " < lines; rm lines" : command});
+        EXPECT_EQ(result.exit_code, 0) << result.err;
+        std::vector<std::string> lines = lines_of(result.out);
+        std::sort(lines.begin(), lines.end());
+        const std::string count = std::string(input).starts_with("head") ? "0" : "50000";
+        EXPECT_EQ(lines, (std::vector<std::string>{"0 " + count, "1 " + count, "2 " + count}));
+    }
+}
+
+// One that never reads, one that closes its input, one that takes all.
+TEST_F(LaunchStdin, OfAllComesToTheOneThatReads) {
+    const LaunchResult result =
+        launch({"bash", "-c",
+                "seq 1 60000 | " + std::string(DDP_LAUNCH) +
+                    " -n 3 --stdin=all bash -c 'case $RANK in 0) wc -l;; 1) exec <&-; sleep 0.01;; "
+                    "2) sleep 0.01;; esac'"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(result.out, "60000\n");
+}
 
 }  // namespace
 }  // namespace ddp::launcher::testing

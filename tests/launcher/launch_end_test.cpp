@@ -58,13 +58,15 @@ TEST_F(LaunchEnd, ARankThatLeftBecauseOfAPeerIsNotBlamed) {
     // Rank 1 dies just after rank 0 has left.
     const std::string script =
         "ulimit -c 0; cd " + flags.path() +
-        "; if [ $RANK = 0 ]; then until [ -e up ]; do :; done; touch gone; exit 82; fi; "
+        "; if [ $RANK = 0 ]; then until [ -e up ]; do :; done; echo '{\"message\": {\"message\": "
+        "\"gone\", \"extraInfo\": "
+        "{\"peer\": 1}}}' > $TORCHELASTIC_ERROR_FILE; touch gone; exit 82; fi; "
         "touch up; until [ -e gone ]; do :; done; kill -SEGV $BASHPID";
     const LaunchResult result = launch({"--nproc-per-node=2", "bash", "-c", script});
     EXPECT_EQ(result.exit_code, 139);
     EXPECT_THAT(result.err, HasSubstr("rank 1 "));
     EXPECT_THAT(result.err, HasSubstr("failed: SIGSEGV (signal 11)"));
-    EXPECT_THAT(result.err, HasSubstr("left     rank 0 (exit code 82)"));
+    EXPECT_THAT(result.err, HasSubstr("left     rank 0 (because of rank 1, exit code 82)"));
 }
 
 TEST_F(LaunchEnd, WhenAllLeftBecauseOfAPeerThatOneIsNamed) {

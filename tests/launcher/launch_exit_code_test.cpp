@@ -90,7 +90,11 @@ TEST_F(LaunchExitCode, IsTheCulpritsAmongSeveral) {
                           " ]; do :; done; " + then,
                       two, flag);
     };
-    check({in_turn("touch $FLAG; exit 82", "exit 83"), 83, "left     rank 0 (exit code 82)"});
+    const std::string names_rank_1 =
+        R"(echo '{"message": {"message": "gone", "extraInfo": {"peer": 1}}}' > )"
+        "$TORCHELASTIC_ERROR_FILE; ";
+    check({in_turn(names_rank_1 + "touch $FLAG; exit 82", "exit 83"), 83,
+           "left     rank 0 (because of rank 1, exit code 82)"});
     check({in_turn("touch $FLAG; exit 0", "exit 4"), 4, "fine     rank 0 (exit code 0)"});
     check({in_turn("trap 'exit 0' TERM; touch $FLAG; while :; do sleep 0.01; done", "exit 6"), 6,
            "stopped  rank 0 (exit code 0 after SIGTERM, "});

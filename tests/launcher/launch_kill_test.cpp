@@ -333,6 +333,68 @@ TEST_F(PidNamespace, KillsOfOneAreAnsweredAsWithout) {
     }
 }
 
+// Who changes its user loses the order to die with its parent: the kernel takes it back
+// (prctl(2), PR_SET_PDEATHSIG).
+class ChangedUser : public DoubleKill {
+protected:
+    void SetUp() override {
+        if (::geteuid() != 0) GTEST_SKIP() << "changing the user takes root";
+        ASSERT_EQ(::chmod(folder_.path().c_str(), 0777), 0);
+        ASSERT_EQ(::chmod(witness_.path().c_str(), 0666), 0);
+    }
+    Launch::Words changed_user(Launch::Words options) const {
+        options.insert(options.end(),
+                       {"--nproc-per-node=2", "--shutdown-timeout=0", "setpriv", "--reuid=65534",
+                        "--regid=65534", "--clear-groups", DDP_TEST_ZOO, witness_.path()});
+        return options;
+    }
+    void kill_one_of(const Launch::Words& options) {
+        for (const Victim victim : {Victim::front, Victim::agent}) {
+            Launch job(temporary_, changed_user(options), settings());
+            ASSERT_TRUE(witness_.wait_for(2 * zoo_size));
+            const auto agent = job.wait_for_agent();
+            ASSERT_TRUE(agent);
+            const pid_t pid = victim == Victim::front ? job.pid() : *agent;
+            ASSERT_EQ(::kill(pid, SIGKILL), 0);
+            const LaunchResult result = job.wait();
+            expect_nothing_left();
+            expect_answer(victim, pid, result);
+            witness_.forget();
+        }
+    }
+    void kill_front_and_agent(const Launch::Words& options) {
+        Launch job(temporary_, changed_user(options), settings());
+        ASSERT_TRUE(witness_.wait_for(2 * zoo_size));
+        const auto agent = job.wait_for_agent();
+        ASSERT_TRUE(agent);
+        ::kill(job.pid(), SIGSTOP);
+        ::kill(*agent, SIGSTOP);
+        ::kill(*agent, SIGKILL);
+        ::kill(job.pid(), SIGKILL);
+        job.wait();
+    }
+};
+
+TEST_F(ChangedUser, WorkersDieWhenOneHalfOfTheLauncherIsKilled) { kill_one_of({}); }
+
+TEST_F(ChangedUser, InAPidNamespaceNobodySurvivesADoubleKill) {
+    if (!pid_namespaces_are_allowed()) GTEST_SKIP() << "this host allows no PID namespace";
+    kill_front_and_agent({with_pidns});
+    expect_nobody();
+}
+
+// As docs/launcher.md says of --contain=base.
+TEST_F(ChangedUser, WithoutANamespaceWorkersSurviveADoubleKillAsDocumented) {
+    kill_front_and_agent({});
+    const std::vector<pid_t> workers = witness_.pids_of("worker");
+    ASSERT_EQ(workers.size(), 2U);
+    for (const pid_t worker : workers) {
+        EXPECT_EQ(::kill(worker, 0), 0) << "then the docs promise too little";
+        ::kill(worker, SIGKILL);
+    }
+    expect_no_worker();
+}
+
 TEST_F(LaunchKill, AKilledAgentIsSaidInOneLineAndItsWorkersAreStopped) {
     Launch job(temporary_, zoo(), settings());
     ASSERT_TRUE(witness_.wait_for(2 * zoo_size));

@@ -4,6 +4,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
 
 #include <csignal>
 
@@ -73,19 +75,74 @@ TEST_F(LaunchSignal, ASecondInterruptKillsAtOnce) {
     EXPECT_THAT(result.err, HasSubstr("stopped  rank 0, 1 (SIGKILL, "));
 }
 
+// Held by a tracer it hangs as in a call to a file system that does not answer: SIGCONT does not
+// help.
 TEST_F(LaunchSignal, AThirdInterruptDoesNotWaitForAnAgentThatHangs) {
     Launch job(folder_, plain({"--shutdown-timeout=1000"}, {"wait_forever"}));
     ASSERT_TRUE(job.wait_for_output("ready"));
     const auto agent = job.wait_for_agent();
     ASSERT_TRUE(agent);
-    ASSERT_EQ(::kill(*agent, SIGSTOP), 0);
+    if (::ptrace(PTRACE_SEIZE, *agent, nullptr, nullptr) != 0) {
+        GTEST_SKIP() << "this host allows no ptrace of a descendant";
+    }
+    ASSERT_EQ(::ptrace(PTRACE_INTERRUPT, *agent, nullptr, nullptr), 0);
     LaunchResult result;
     for (int i = 0; i < 100 && result.exit_code == -1; ++i) {
         job.signal(SIGINT);
         result = job.wait(milliseconds{50});
+        ::waitpid(*agent, nullptr, WNOHANG | __WALL);  // the tracer's share of its end
     }
     EXPECT_EQ(result.exit_code, 137);
     EXPECT_THAT(result.err, HasSubstr("its workers were stopped"));
+}
+
+TEST_F(LaunchSignal, AStoppedAgentIsSaidAndAnInterruptEndsTheJobAsAlways) {
+    Launch job(folder_, plain({"--nproc-per-node=2"}, {"print_signals"}));
+    ASSERT_TRUE(job.wait_for_output("ready", 2));
+    const auto agent = job.wait_for_agent();
+    ASSERT_TRUE(agent);
+    ASSERT_EQ(::kill(*agent, SIGSTOP), 0);
+    const std::string pid = std::to_string(*agent);
+    ASSERT_TRUE(job.wait_for_error("the agent (pid " + pid + ") was stopped by SIGSTOP"));
+    job.signal(SIGINT);
+    EXPECT_TRUE(job.wait_for_output("got 2\n", 2));
+    const LaunchResult result = job.wait();
+    EXPECT_EQ(result.exit_code, 130);
+    EXPECT_THAT(result.err, HasSubstr("kill -CONT " + pid + " continues it"));
+    EXPECT_THAT(result.err, HasSubstr("stopped by SIGINT"));
+}
+
+// Two that come so close together that the kernel makes one of them: the agent is continued by the
+// first.
+TEST_F(LaunchSignal, AStoppedAgentKillsAtTheSecondInterrupt) {
+    Launch job(folder_, plain({"--shutdown-timeout=1000"}, {"print_signals", "stubborn"}));
+    ASSERT_TRUE(job.wait_for_output("ready"));
+    const auto agent = job.wait_for_agent();
+    ASSERT_TRUE(agent);
+    ASSERT_EQ(::kill(*agent, SIGSTOP), 0);
+    ASSERT_TRUE(job.wait_for_error("was stopped by SIGSTOP"));
+    job.signal(SIGINT);
+    ASSERT_TRUE(job.wait_for_output("got 2\n"));
+    ASSERT_EQ(::kill(*agent, SIGSTOP), 0);
+    job.signal(SIGINT);
+    job.signal(SIGINT);
+    const LaunchResult result = job.wait(seconds{10});
+    EXPECT_EQ(result.exit_code, 130);
+    EXPECT_THAT(result.err, HasSubstr("stopped  rank 0 (SIGKILL, "));
+}
+
+TEST_F(LaunchSignal, AnAgentThatIsContinuedGoesOn) {
+    Launch job(folder_, plain({}, {"print_signals"}));
+    ASSERT_TRUE(job.wait_for_output("ready"));
+    const auto agent = job.wait_for_agent();
+    ASSERT_TRUE(agent);
+    ASSERT_EQ(::kill(*agent, SIGSTOP), 0);
+    ASSERT_TRUE(job.wait_for_error("was stopped by SIGSTOP"));
+    ASSERT_EQ(::kill(*agent, SIGCONT), 0);
+    job.signal(SIGUSR1);
+    EXPECT_TRUE(job.wait_for_output("got " + std::to_string(SIGUSR1) + "\n"));
+    job.signal(SIGTERM);
+    EXPECT_EQ(job.wait().exit_code, 143);
 }
 
 TEST_F(LaunchSignal, TheDefaultGraceComesFromTheEnvironment) {

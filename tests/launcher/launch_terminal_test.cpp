@@ -13,6 +13,7 @@
 #include <array>
 #include <csignal>
 #include <cstdlib>
+#include <map>
 
 namespace ddp::launcher::testing {
 namespace {
@@ -50,11 +51,11 @@ public:
         EXPECT_EQ(::write(master_.get(), text.data(), text.size()),
                   static_cast<ssize_t>(text.size()));
     }
-    bool wait_for(const std::string& text) {
+    bool wait_for(const std::string& text, std::size_t times = 1) {
         const auto deadline = base::Deadline::after(patience);
-        while (shown_.find(text) == shown_.npos && !deadline.passed() && read_some()) {
+        while (count_of(text) < times && !deadline.passed() && read_some()) {
         }
-        return shown_.find(text) != shown_.npos;
+        return count_of(text) >= times;
     }
     // 128 + signal when that ended it.
     int wait() {
@@ -76,6 +77,14 @@ public:
     }
 
 private:
+    std::size_t count_of(const std::string& text) const {
+        std::size_t count = 0;
+        for (std::size_t at = shown_.find(text); at != shown_.npos;
+             at = shown_.find(text, at + text.size())) {
+            ++count;
+        }
+        return count;
+    }
     // False when nothing came for a moment, or nobody is left who could write.
     bool read_some() {
         pollfd entry{master_.get(), POLLIN, 0};
@@ -102,10 +111,56 @@ TEST_F(LaunchTerminal, ASingleWorkerKeepsIt) {
         EXPECT_THAT(job.shown(), HasSubstr(fd));
 }
 
-TEST_F(LaunchTerminal, AmongSeveralWorkersNobodyHasIt) {
+TEST_F(LaunchTerminal, AmongSeveralWorkersNobodyHasItAndStdoutIsOneOfItsOwn) {
     TerminalLaunch job(folder_, {"--nproc-per-node=2", "bash", "-c", which});
     EXPECT_EQ(job.wait(), 0);
-    for (const char* fd : {"fd0:no", "fd1:no", "fd2:no"}) EXPECT_THAT(job.shown(), HasSubstr(fd));
+    for (const char* fd : {"fd0:no", "fd1:tty", "fd2:no"}) EXPECT_THAT(job.shown(), HasSubstr(fd));
+}
+
+TEST_F(LaunchTerminal, ACProgramsLinesShowAsTheyArePrinted) {
+    TerminalLaunch job(folder_, plain({"-n2"}, {"print_and_wait", "step one", "step two"}));
+    EXPECT_TRUE(job.wait_for("step two", 2)) << job.shown();
+    job.type("\x03");
+    EXPECT_EQ(job.wait(), 130);
+}
+
+TEST_F(LaunchTerminal, ItsOwnForStdoutIsNeitherASessionNorAControllingOne) {
+    TerminalLaunch job(folder_, plain({"-n2"}, {"show_surroundings"}));
+    EXPECT_EQ(job.wait(), 0);
+    EXPECT_THAT(job.shown(), HasSubstr("parent's session yes"));
+    EXPECT_THAT(job.shown(), HasSubstr("group leader yes"));
+    EXPECT_THAT(job.shown(), HasSubstr("fd 1 -> /dev/pts/"));
+    TerminalLaunch other(folder_, plain({"-n2"}, {"show_terminal"}));
+    EXPECT_EQ(other.wait(), 0);
+    EXPECT_THAT(other.shown(), HasSubstr("terminals 010"));
+    EXPECT_THAT(other.shown(), HasSubstr("controlling no"));
+}
+
+// Written by a program that then ends at once, in more than a terminal's buffer holds.
+TEST_F(LaunchTerminal, NoLineIsLostOrChangedOnItsOwnForStdout) {
+    constexpr int count = 3000;
+    TerminalLaunch job(folder_, plain({"-n2"}, {"many_lines", std::to_string(count), "out"}));
+    EXPECT_EQ(job.wait(), 0);
+    std::map<std::string, int> next;
+    for (const std::string& line : lines_of(job.shown())) {
+        const std::size_t at = line.find("rank ");
+        if (at == line.npos || line.find(" line ") == line.npos) continue;
+        const std::string rank = line.substr(at, line.find(" line ") - at);
+        EXPECT_EQ(line.substr(at), rank + " line " + std::to_string(next[rank]++) + "\r");
+    }
+    EXPECT_EQ(next, (std::map<std::string, int>{{"rank 0", count}, {"rank 1", count}}));
+}
+
+TEST_F(LaunchTerminal, AStreamThatHasAFileKeepsItsPipe) {
+    const TemporaryFolder logs;
+    for (const Launch::Words& options :
+         {Launch::Words{"-t", "1"}, {"-r", "0:1"}, {"--log-dir", logs.path()}}) {
+        Launch::Words words{"-n2"};
+        words.insert(words.end(), options.begin(), options.end());
+        words.insert(words.end(), {"bash", "-c", "[ $RANK = 1 ] || [ ! -t 1 ]"});
+        TerminalLaunch job(folder_, words);
+        EXPECT_EQ(job.wait(), 0) << options.front();
+    }
 }
 
 TEST_F(LaunchTerminal, ASingleWorkerReadsWhatIsTyped) {

@@ -100,7 +100,7 @@ TEST_F(LaunchWorker, TheAbortWordTellsTheOthersWhoFailed) {
                                             DDP_TEST_WORKER + " wait_for_abort"});
     EXPECT_EQ(result.exit_code, 7);
     EXPECT_EQ(result.out, "abort word 2\n");
-    EXPECT_THAT(result.err, HasSubstr("left     rank 0 (exit code 82)"));
+    EXPECT_THAT(result.err, HasSubstr("left     rank 0 (because of rank 1, exit code 82)"));
 }
 
 TEST_F(LaunchWorker, ItHasFreshSignalsAGroupAndALeash) {

@@ -6,6 +6,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
+#include <limits>
+#include <random>
+
 namespace ddp::launcher {
 namespace {
 
@@ -59,6 +63,29 @@ TEST(ProgressWatch, TheSlowestRankCounts) {
     pages.page(2).step = 10;
     pages.page(2).steps_per_second = 3.5;
     EXPECT_EQ(slowest(pages, 0), (StatusMessage{0, 10, 2.5}));
+}
+
+TEST(ProgressWatch, NoWriteOfAWorkerLeadsItAstray) {
+    const auto pages = contract::ControlRegion::create(2);
+    std::mt19937_64 random(21);
+    auto* const memory = reinterpret_cast<std::byte*>(&pages.header());
+    const std::size_t end = 3 * contract::control_page_bytes;
+    for (std::size_t offset = 0; offset + sizeof(std::uint64_t) <= end; ++offset) {
+        const std::uint64_t bits = random();
+        std::memcpy(memory + offset, &bits, sizeof bits);
+        const StatusMessage status = slowest(pages, 0);
+        EXPECT_GE(status.step, 0);
+        EXPECT_TRUE(status.steps_per_second >= 0 && status.steps_per_second <= 1e9);
+        EXPECT_EQ(decode(encode(status)).index(), Message(status).index());
+    }
+    constexpr auto nan = std::numeric_limits<double>::quiet_NaN();
+    for (const double odd : {nan, std::numeric_limits<double>::infinity(), -1.0, 1e300}) {
+        pages.page(0).step = 7;
+        pages.page(0).steps_per_second = odd;
+        pages.page(1).step = 8;
+        pages.page(1).steps_per_second = 2;
+        EXPECT_EQ(slowest(pages, 0), (StatusMessage{0, 8, 2})) << odd;
+    }
 }
 
 TEST(ProgressWatch, ItSpeaksWhenSomethingIsNewAndNotTooOften) {

@@ -61,6 +61,21 @@ TEST(OptionValues, SignalsHaveNamesWithOrWithoutSig) {
                 ElementsAre(SIGTERM, SIGINT, SIGUSR1));
 }
 
+TEST(OptionValues, BytesHaveSuffixesThatArePowersOf1024) {
+    constexpr ByteLimits limits{1 << 20, std::uint64_t{64} << 30};
+    const auto bytes = [&](const std::string& text) {
+        return parse_bytes(GivenValue{"--option", text}, limits);
+    };
+    EXPECT_EQ(bytes("1048576"), 1U << 20);
+    EXPECT_EQ(bytes("1024K"), 1U << 20);
+    EXPECT_EQ(bytes("256M"), 256U << 20);
+    EXPECT_EQ(bytes("64G"), std::uint64_t{64} << 30);
+    for (const char* bad : {"", "M", "1023K", "64.5G", "65537M", "1T", "0x100000", " 1M", "1M ",
+                            "-1M", "99999999999999999999G", "18446744073709551615G"}) {
+        EXPECT_THROW(bytes(bad), UsageError) << bad;
+    }
+}
+
 TEST(OptionValues, SecondsMayHaveFractions) {
     EXPECT_EQ(parse_with(parse_seconds, "2"), std::chrono::milliseconds{2000});
     EXPECT_EQ(parse_with(parse_seconds, "0.05"), std::chrono::milliseconds{50});

@@ -30,6 +30,8 @@ TEST(Options, DefaultsAreThoseOfASingleWorker) {
     EXPECT_EQ(options.master_port, 0);
     EXPECT_EQ(options.shutdown_timeout, std::chrono::seconds{30});
     EXPECT_EQ(options.agent_store, AgentStore::on);
+    EXPECT_EQ(options.store_peers, StorePeers::same_user);
+    EXPECT_EQ(options.store_bytes, 256U << 20);
     EXPECT_FALSE(options.standalone);
     EXPECT_THAT(options.command, ElementsAre("./train"));
 }
@@ -47,12 +49,15 @@ TEST(Options, UnderscoresAndDashesAndEqualsSignsAreTheSame) {
 }
 
 TEST(Options, ValuesArriveWhereTheyBelong) {
-    const Options options = parse({"--master_addr", "localhost", "--master_port=29500",
-                                   "--shutdown-timeout", "0", "--agent-store=off", "x"});
+    const Options options =
+        parse({"--master_addr", "localhost", "--master_port=29500", "--shutdown-timeout", "0",
+               "--agent-store=off", "--store-peers=any", "--store-memory=1G", "x"});
     EXPECT_EQ(options.master_addr, "localhost");
     EXPECT_EQ(options.master_port, 29500);
     EXPECT_EQ(options.shutdown_timeout, std::chrono::seconds{0});
     EXPECT_EQ(options.agent_store, AgentStore::off);
+    EXPECT_EQ(options.store_peers, StorePeers::any);
+    EXPECT_EQ(options.store_bytes, 1U << 30);
 }
 
 TEST(Options, TheLastOfRepeatedOptionsCounts) {
@@ -225,6 +230,78 @@ TEST(Options, DryRunNeedsAProgramAndPrintConfigDoesNot) {
 
 TEST(Options, AForeignAddressIsFineWhenRankZeroServes) {
     EXPECT_EQ(parse({"--agent-store=off", "--master-addr=10.0.0.1", "x"}).master_addr, "10.0.0.1");
+}
+
+const testing::Environment srun_step{{"SLURM_STEP_ID", "0"},
+                                     {"SLURM_STEP_NUM_TASKS", "2"},
+                                     {"SLURM_STEP_NUM_NODES", "2"},
+                                     {"SLURM_NTASKS", "2"},
+                                     {"SLURM_PROCID", "1"}};
+
+// The variables are those of the fixtures of tests/contract.
+TEST(Options, AStepOfSeveralTasksIsRefusedWithWhatToWrite) {
+    const std::vector<std::pair<testing::Environment, std::string>> rows{
+        {srun_step, "SLURM_STEP_NUM_TASKS=2 (srun)"},
+        {{{"SLURM_STEP_ID", "3"}, {"SLURM_STEP_NUM_NODES", "2"}}, "SLURM_STEP_NUM_NODES=2 (srun)"},
+        {{{"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_RANK", "0"}}, "Open MPI's mpirun"},
+        {{{"PMI_SIZE", "2"}, {"PMI_RANK", "0"}}, "PMI_SIZE=2"},
+        {{{"MV2_COMM_WORLD_SIZE", "8"}}, "MV2_COMM_WORLD_SIZE=8"},
+        {{{"PMIX_RANK", "1"}}, "PMIX_RANK=1"},
+    };
+    for (const auto& [environment, part] : rows) {
+        for (const Words& words : {Words{"-n2", "x"}, Words{"--dry-run", "x"},
+                                   Words{"--rdzv-endpoint=localhost:29400", "x"}}) {
+            const std::string error = testing::error_of(words, environment);
+            EXPECT_THAT(error, ::testing::HasSubstr(part));
+            EXPECT_THAT(error, ::testing::HasSubstr("--standalone"));
+            EXPECT_EQ(error.find('\n'), std::string::npos);
+        }
+    }
+}
+
+TEST(Options, AStepOfSeveralTasksIsTakenWhenToldWhatItIs) {
+    for (const Words& words :
+         {Words{"--nnodes=1", "x"}, Words{"--nnodes", "1:1", "x"}, Words{"--standalone", "x"},
+          Words{"--help"}, Words{"--print-config"}}) {
+        EXPECT_EQ(testing::error_of(words, srun_step), "no error") << words.front();
+    }
+    for (const auto& [name, value] : {std::pair{"PET_NNODES", "1"}, {"PET_STANDALONE", "1"}}) {
+        testing::Environment environment = srun_step;
+        environment[name] = value;
+        EXPECT_EQ(testing::error_of({"x"}, environment), "no error") << name;
+    }
+}
+
+TEST(Options, ABatchShellAndAStepOfOneAreNoStepsOfSeveral) {
+    const std::vector<testing::Environment> rows{
+        {{"SLURM_JOB_ID", "2"},
+         {"SLURM_NTASKS", "2"},
+         {"SLURM_NNODES", "2"},
+         {"SLURM_PROCID", "0"},
+         {"SLURM_NPROCS", "2"},
+         {"SLURM_TASKS_PER_NODE", "1(x2)"}},
+        {{"SLURM_STEP_ID", "4294967290"},
+         {"SLURM_STEP_NUM_TASKS", "1"},
+         {"SLURM_STEP_NUM_NODES", "1"},
+         {"SLURM_NTASKS", "8"}},
+        {{"SLURM_STEP_NUM_TASKS", "2"}},
+        {{"OMPI_COMM_WORLD_SIZE", "1"}, {"PMIX_RANK", "0"}},
+        {{"PMI_SIZE", "1"}, {"PMI_RANK", "0"}},
+        {{"PMI_SIZE", "many"}},
+    };
+    for (const testing::Environment& environment : rows) {
+        EXPECT_EQ(testing::error_of({"-n2", "x"}, environment), "no error");
+    }
+}
+
+TEST(Options, StdinGoesToARankToAllOrToNone) {
+    EXPECT_EQ(parse({"x"}).stdin_for, StdinFor::automatic);
+    EXPECT_EQ(parse({"--stdin=all", "x"}).stdin_for, StdinFor::all);
+    EXPECT_EQ(parse({"--stdin=none", "x"}).stdin_for, StdinFor::none);
+    const Options one = parse({"-n2", "--stdin=all", "--stdin=1", "x"});
+    EXPECT_EQ(one.stdin_for, StdinFor::rank);
+    EXPECT_EQ(one.stdin_rank, 1);
+    EXPECT_FALSE(parse({"--stdin=0", "--stdin=none", "x"}).stdin_rank);
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 // Families that try to get away. Each test sweeps in a child of its own.
 #include "launcher/process_sweep.hpp"
 
+#include "base/process_tree.hpp"
+
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -12,6 +14,8 @@
 #include <csignal>
 #include <ctime>
 #include <functional>
+#include <limits>
+#include <vector>
 
 namespace ddp::launcher {
 namespace {
@@ -106,9 +110,8 @@ TEST(ProcessSweep, WhoeverIsSparedLives) {
         become_subreaper();
         const pid_t spared = start(wait_forever);
         start_stubborn_family();
-        const std::array<pid_t, 1> list{spared};
-        const SweepResult swept = sweep_descendants(base::Deadline::after(seconds{30}), list);
-        const bool alone = children_of(::getpid()) == std::vector<pid_t>{spared};
+        const SweepResult swept = sweep_descendants(base::Deadline::after(seconds{30}), {spared});
+        const bool alone = base::children_of(::getpid()) == std::vector<pid_t>{spared};
         const bool lives = ::waitpid(spared, nullptr, WNOHANG) == 0;
         ::kill(spared, SIGKILL);
         ::waitpid(spared, nullptr, 0);
@@ -117,13 +120,106 @@ TEST(ProcessSweep, WhoeverIsSparedLives) {
     EXPECT_EQ(result, 0);
 }
 
+// What a spared process leaves behind when it ends in the middle of a sweep was never ours.
+TEST(ProcessSweep, WhatIsBelowTheSparedLivesToo) {
+    const int result = in_child([] {
+        become_subreaper();
+        std::array<int, 2> pipe{};
+        if (::pipe(pipe.data()) != 0) return 2;
+        const pid_t spared = start([&] {
+            const pid_t below = start(wait_forever);
+            if (::write(pipe[1], &below, sizeof below) != sizeof below) ::_exit(1);
+            wait_forever();
+        });
+        pid_t below = 0;
+        if (::read(pipe[0], &below, sizeof below) != sizeof below) return 3;
+        SparedProcesses list;
+        list.add_with_descendants(spared);
+        ::kill(spared, SIGKILL);
+        ::waitpid(spared, nullptr, 0);  // `below` is our child from here on
+        start_stubborn_family();
+        const SweepResult swept = sweep_descendants(base::Deadline::after(seconds{30}), list);
+        const bool alone = base::children_of(::getpid()) == std::vector<pid_t>{below};
+        const bool lives = ::waitpid(below, nullptr, WNOHANG) == 0;
+        ::kill(below, SIGKILL);
+        ::waitpid(below, nullptr, 0);
+        return swept.complete && alone && lives ? 0 : 1;
+    });
+    EXPECT_EQ(result, 0);
+}
+
+TEST(ProcessSweep, BelowAnotherProcessEverybodyIsKilled) {
+    const int result = in_child([] {
+        become_subreaper();
+        const pid_t ancestor = start([] {
+            become_subreaper();
+            start_stubborn_family();
+            wait_forever();
+        });
+        const auto deadline = base::Deadline::after(seconds{30});
+        while (base::children_of(ancestor).empty() && !deadline.passed()) ::usleep(1000);
+        const SweepResult swept = sweep_below(ancestor, deadline);
+        const bool lives = ::waitpid(ancestor, nullptr, WNOHANG) == 0;
+        ::kill(ancestor, SIGKILL);
+        ::waitpid(ancestor, nullptr, 0);
+        sweep_descendants(base::Deadline::after(seconds{30}));
+        return swept.complete && lives ? 0 : 1;
+    });
+    EXPECT_EQ(result, 0);
+}
+
+TEST(ProcessSweep, LivingDescendantsAreListedAndSignalled) {
+    const int result = in_child([] {
+        become_subreaper();
+        const pid_t spared = start(wait_forever);
+        const pid_t zombie = start([] {});
+        siginfo_t info{};
+        ::waitid(P_PID, static_cast<id_t>(zombie), &info, WEXITED | WNOWAIT);
+        const pid_t parent = start([] {
+            start(wait_forever);
+            wait_forever();
+        });
+        const auto deadline = base::Deadline::after(seconds{30});
+        while (base::children_of(parent).empty() && !deadline.passed()) ::usleep(1000);
+        // The kernel's list may miss somebody while it changes.
+        std::vector<Descendant> found;
+        while (found.size() != 2 && !deadline.passed()) found = living_descendants({spared});
+        const bool right = found.size() == 2 && found[0].pid == parent &&
+                           found[1].parent == parent && !found[0].name.empty();
+        signal_descendants(found, SIGTERM);
+        ::waitpid(parent, nullptr, 0);
+        while (!living_descendants({spared}).empty() && !deadline.passed()) ::usleep(1000);
+        const bool gone = living_descendants({spared}).empty();
+        const bool lives = ::waitpid(spared, nullptr, WNOHANG) == 0;
+        sweep_descendants(base::Deadline::after(seconds{30}));
+        return right && gone && lives ? 0 : 1;
+    });
+    EXPECT_EQ(result, 0);
+}
+
+// Who has the name of one that was spared is spared only if it is the same process.
+TEST(ProcessSweep, ANumberThatIsNobodysIsNotSpared) {
+    SparedProcesses list;
+    list.add(std::numeric_limits<pid_t>::max());
+    EXPECT_TRUE(list.empty());
+    list.add(::getpid());
+    EXPECT_TRUE(list.contains(::getpid()));
+    EXPECT_FALSE(list.contains(::getppid()));
+}
+
+TEST(ProcessSweep, LeftoversAreDescribedByNameAndTheirNamesArePlain) {
+    EXPECT_EQ(describe({{12, 1, "sleep"}, {13, 1, "a\x1b[2J"}}), "pid 12 (sleep), pid 13 (a?[2J)");
+    const std::vector<Descendant> many(7, Descendant{1, 1, "x"});
+    EXPECT_TRUE(describe(many).ends_with(" and 2 more"));
+}
+
 TEST(ProcessSweep, ChildrenAreListedZombiesToo) {
     const int result = in_child([] {
         const pid_t alive = start(wait_forever);
         const pid_t zombie = start([] {});
         siginfo_t info{};
         ::waitid(P_PID, static_cast<id_t>(zombie), &info, WEXITED | WNOWAIT);
-        const std::vector<pid_t> children = children_of(::getpid());
+        const std::vector<pid_t> children = base::children_of(::getpid());
         const auto has = [&](pid_t pid) {
             return std::count(children.begin(), children.end(), pid) == 1;
         };

@@ -85,6 +85,27 @@ TEST(StopSequence, KillNowSkipsTheGrace) {
     EXPECT_EQ(stop.due(start + grace), std::nullopt);
 }
 
+TEST(StopSequence, ALikelyStopLeavesItsTimeWhateverTheGrace) {
+    StopSequence stop;
+    stop.on_likely_stop(start, milliseconds{0});
+    EXPECT_TRUE(stop.active());
+    const Time term = start + StopSequence::time_to_leave;
+    EXPECT_EQ(stop.due(term - tick), std::nullopt);
+    EXPECT_EQ(stop.due(term), SIGTERM);
+    EXPECT_EQ(stop.due(term), SIGKILL);
+}
+
+TEST(StopSequence, WhoIsLeftSharesTheGrace) {
+    StopSequence stop;
+    EXPECT_EQ(stop.kill_time(start, grace), start + grace) << "nobody was stopped";
+    stop.on_signal(SIGTERM, start, grace);
+    EXPECT_EQ(stop.due(start), SIGTERM);
+    EXPECT_EQ(stop.kill_time(start + grace / 2, grace), start + grace);
+    stop.kill_now(start + grace / 2);
+    EXPECT_EQ(stop.due(start + grace / 2), SIGKILL);
+    EXPECT_EQ(stop.kill_time(start + grace / 2, grace), start + grace / 2);
+}
+
 TEST(StopSequence, AGraceOfNothingKillsRightAfterTheSignal) {
     StopSequence stop;
     stop.on_signal(SIGTERM, start, milliseconds{0});

@@ -19,8 +19,8 @@ namespace ddp::store_test {
 
 class DrivenServer {
 public:
-    explicit DrivenServer(store::StoreLimits limits = {})
-        : server(base::listen_tcp("127.0.0.1", 0), limits) {}
+    explicit DrivenServer(store::StoreServerOptions options = {})
+        : server(base::listen_tcp("127.0.0.1", 0), std::move(options)) {}
 
     store::StoreServer server;
 

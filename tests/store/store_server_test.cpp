@@ -25,6 +25,7 @@ struct Exchange {
     std::string reply;
 };
 
+const std::string claim = "world_size 2\nrank 1\nprocess 7\npid 4711\n";
 const std::string set_k = str("k") + str("v");
 
 std::vector<Exchange> modern_exchanges() {
@@ -71,8 +72,9 @@ std::vector<Exchange> modern_exchanges() {
         {"queue_is_no_key", m, u8(14) + set_k, u8(7), i64(0)},
         {"list_keys", m, set, u8(17), i64(1) + str("k")},
         {"barrier_of_one", m, "", u8(18) + str("k") + i64(1), u8(0)},
-        {"attempt_same", m, "", u8(64) + u32(0), u8(0) + u32(0)},
-        {"attempt_another", m, "", u8(64) + u32(3), u8(1) + u32(0)},
+        {"join", m, "", u8(64) + str(claim), u8(0) + str("")},
+        {"join_twice", m, u8(64) + str(claim), u8(64) + str(claim),
+         u8(1) + str("this connection has joined before")},
         {"barrier_counts_in_the_map", m, u8(18) + str("k") + i64(1), u8(3) + str("k"), str("1")},
     };
 }

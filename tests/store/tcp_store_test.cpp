@@ -103,30 +103,18 @@ TEST(TcpStore, ATimeoutNamesKeysTimeAndServer) {
     }
 }
 
-TEST(TcpStore, ALeftoverOfAnEarlierAttemptIsRefused) {
-    const TcpStoreServer server{{"127.0.0.1", 0}};  // serves attempt 0
-    const MasterAddress where{"127.0.0.1", server.port()};
-    store::connect_job_store(where, 0, patient)->set("k", "v");
-    try {
-        store::connect_job_store(where, 1, patient);
-        FAIL() << "the store took a client of another attempt";
-    } catch (const UsageError& error) {
-        EXPECT_EQ(error.what(), "store: this process belongs to attempt 1 of the job, but " +
-                                    address(server.port()) +
-                                    " serves attempt 0; it was left behind by a restart");
-    }
-}
-
 // The launcher's store: a round trip to join, and one a key; no init/.
 TEST(TcpStore, AsksTheJobsStoreWithTheHelloAndGetsAKeyInOneExchange) {
     const std::string check = u8(5) + u64(1) + str("/k");
     const std::string get = u8(3) + str("/k");
+    const store::RankClaim rank_1 =
+        store::claim_of_this_process({.job = "j", .world_size = 2, .rank = 1});
     ScriptedServer jobs{[&](ScriptedServer& server) {
         auto peer = server.accept();
         peer.expect(hello + u8(13));
         const std::string nonce = peer.receive(4);
-        peer.expect(u8(64) + u32(2));
-        peer.send(nonce + u8(0) + u32(2));
+        peer.expect(u8(64) + str(store::encode_claim(rank_1)));
+        peer.send(nonce + u8(0) + str(""));
         peer.expect(check + get);
         peer.send(u8(0) + str("v"));
         peer.expect(check + get);
@@ -139,7 +127,9 @@ TEST(TcpStore, AsksTheJobsStoreWithTheHelloAndGetsAKeyInOneExchange) {
         peer.expect(get);
         peer.send(str("w"));
     }};
-    const auto store = store::connect_job_store({"127.0.0.1", jobs.port()}, 2, patient);
+    const auto store =
+        store::connect_job_store({"127.0.0.1", jobs.port()}, rank_1, store::ServedBy::launcher,
+                                 store::StorePeers::same_user, patient);
     EXPECT_EQ(store->get("k"), "v");
     EXPECT_EQ(store->get("k"), "w");
 }

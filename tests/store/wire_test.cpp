@@ -68,7 +68,7 @@ std::vector<WireCase> all_requests() {
          Era::modern,
          u8(18) + str("k") + i64(4),
          {.op = Opcode::barrier, .keys = {"k"}, .number = 4}},
-        {"attempt", Era::modern, u8(64) + u32(2), {.op = Opcode::attempt, .number = 2}},
+        {"join", Era::modern, u8(64) + str("c"), {.op = Opcode::join, .values = {"c"}}},
         {"set", Era::legacy, u8(0) + kv, {.op = Opcode::set, .keys = {"k"}, .values = {"v"}}},
         // Its key's length begins with the magic's first byte.
         {"set_like_hello",

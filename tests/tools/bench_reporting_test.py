@@ -9,6 +9,8 @@ import unittest
 sys.dont_write_bytecode = True
 sys.path.insert(0, sys.argv.pop(1))
 sys.path.append(os.path.join(sys.path[0], "peers"))
+sys.path.append(os.path.join(sys.path[0], "start"))
+import against_report  # noqa: E402
 import reporting  # noqa: E402
 import results  # noqa: E402
 
@@ -48,6 +50,32 @@ class Sections(unittest.TestCase):
         reporting.write_section(self.path, "collectives", ["busy", ""])
         with open(self.path) as file:
             self.assertEqual(file.read(), before)
+
+
+class Against(unittest.TestCase):
+    @staticmethod
+    def case_of(new, old=(100, 100, 100, 100), again=(104, 96, 102, 99)):
+        case = against_report.Case("start", 8)
+        for times in zip(new, old, again):
+            case.add(dict(zip(("new", "old", "old again"), times)))
+        return case
+
+    def test_what_the_old_build_differs_from_itself_by_is_inside(self):
+        self.assertEqual(self.case_of([103, 98, 101, 102]).verdict(), "inside")
+
+    def test_more_is_outside_and_says_to_which_side(self):
+        self.assertEqual(self.case_of([111, 109, 108, 112]).verdict(), "outside: slower")
+        self.assertEqual(self.case_of([88, 91, 90, 90]).verdict(), "outside: faster")
+
+    def test_the_spread_is_the_same_whichever_old_one_is_called_again(self):
+        low, high = self.case_of([100] * 4).spread()
+        self.assertAlmostEqual(low * high, 1, places=2)
+        self.assertLess(low, 1)
+
+    def test_a_round_in_which_one_failed_does_not_count(self):
+        case = self.case_of([100] * 4)
+        case.add({"new": 500, "old": 100})
+        self.assertEqual(case.rounds(), 4)
 
 
 class Judgements(unittest.TestCase):

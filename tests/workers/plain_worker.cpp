@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -77,6 +78,18 @@ int many_lines(const Words& words) {
     return 0;
 }
 
+// Prints "ready"; at SIGUSR1 COUNT lines on stdout.
+int lines_at_signal(const Words& words) {
+    sigset_t usr1;
+    sigemptyset(&usr1);
+    sigaddset(&usr1, SIGUSR1);
+    ::sigprocmask(SIG_BLOCK, &usr1, nullptr);
+    say_ready();
+    while (::sigwaitinfo(&usr1, nullptr) != SIGUSR1) {
+    }
+    return many_lines({words.at(0), "out"});
+}
+
 int print_bytes(const Words& words) {
     const std::string text(static_cast<std::size_t>(word_as_int(words, 0)), 'x');
     return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() ? 0 : 1;
@@ -126,6 +139,15 @@ int print_signals(const Words& words) {
     }
 }
 
+int write_error_file(const Words& words) {
+    std::FILE* file = std::fopen(env("TORCHELASTIC_ERROR_FILE").c_str(), "w");
+    if (file == nullptr) return 99;
+    std::fprintf(file, "{\"message\": {\"message\": \"%s\", \"extraInfo\": {%s}}}",
+                 words.at(1).c_str(), words.size() > 2 ? words[2].c_str() : "");
+    std::fclose(file);
+    return word_as_int(words, 0);
+}
+
 // Looks at the control region by its documented layout: the abort word is the u32 at byte 24.
 int wait_for_abort(const Words&) {
     const int fd = std::atoi(env("DDP_CONTROL_FD").c_str());
@@ -135,7 +157,7 @@ int wait_for_abort(const Words&) {
     while (*word == 0) ::sched_yield();  // ends at the latest by the launcher's signal
     std::printf("abort word %u\n", *word);
     std::fflush(stdout);
-    return 82;
+    return write_error_file({"82", "gone", "\"peer\": " + std::to_string(*word - 1)});
 }
 
 // Shows a step and a rate as the runtime does: at bytes 8 and 16 of its page.
@@ -152,6 +174,58 @@ int publish_progress(const Words& words) {
     for (;;) ::pause();
 }
 
+// Eight random bytes at every offset of the control region, header and all pages, again and again.
+int scribble(const Words&) {
+    const int fd = std::atoi(env("DDP_CONTROL_FD").c_str());
+    struct stat status {};
+    if (::fstat(fd, &status) != 0) return 97;
+    const auto bytes = static_cast<std::size_t>(status.st_size);
+    void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (memory == MAP_FAILED) return 97;
+    std::uint64_t bits = 21;
+    for (bool first = true;; first = false) {
+        for (std::size_t offset = 0; offset + sizeof bits <= bytes; ++offset) {
+            bits = bits * 6364136223846793005U + 1442695040888963407U;
+            std::memcpy(static_cast<char*>(memory) + offset, &bits, sizeof bits);
+        }
+        if (first) say_ready();
+    }
+}
+
+// An error file that is deep or long beyond reason: KIND, and the code to end with.
+int write_odd_error_file(const Words& words) {
+    std::FILE* file = std::fopen(env("TORCHELASTIC_ERROR_FILE").c_str(), "w");
+    if (file == nullptr) return 99;
+    std::string text = R"({"message":"x","timestamp":)";
+    if (words.at(0) == "deep") text += std::string(1'000'000, '[') + std::string(1'000'000, ']');
+    // Within the first MiB, which is read.
+    if (words.at(0) == "less_deep") text += std::string(400'000, '[') + std::string(400'000, ']');
+    text += "}";
+    std::fwrite(text.data(), 1, text.size(), file);
+    std::fflush(file);
+    if (words.at(0) == "long" && ::ftruncate(::fileno(file), off_t{1} << 30) != 0) return 99;
+    std::fclose(file);
+    return word_as_int(words, 1);
+}
+
+// As with DDP_BREAK_ON_FAILURE=1: an error file with a text of so many bytes, then SIGSTOP.
+int hold_with_error(const Words& words) {
+    std::FILE* file = std::fopen(env("TORCHELASTIC_ERROR_FILE").c_str(), "w");
+    if (file == nullptr) return 99;
+    const std::string text(static_cast<std::size_t>(word_as_int(words, 0)), 'x');
+    std::fprintf(file, "{\"message\": \"%s\"}", text.c_str());
+    std::fclose(file);
+    say_ready();
+    std::raise(SIGSTOP);
+    return 0;
+}
+
+// As programs do that never heard of pipes: no flush, and more to do.
+int print_and_wait(const Words& words) {
+    for (const std::string& word : words) std::printf("%s\n", word.c_str());
+    for (;;) ::pause();
+}
+
 // What kind of terminal there is.
 int show_terminal(const Words&) {
     winsize size{};
@@ -162,15 +236,6 @@ int show_terminal(const Words&) {
     std::fflush(stdout);
     std::fprintf(stderr, "on stderr\n");
     return 0;
-}
-
-int write_error_file(const Words& words) {
-    std::FILE* file = std::fopen(env("TORCHELASTIC_ERROR_FILE").c_str(), "w");
-    if (file == nullptr) return 99;
-    std::fprintf(file, "{\"message\": {\"message\": \"%s\", \"extraInfo\": {%s}}}",
-                 words.at(1).c_str(), words.size() > 2 ? words[2].c_str() : "");
-    std::fclose(file);
-    return word_as_int(words, 0);
 }
 
 // Leaves a child behind that keeps stdout open and would live for long.
@@ -197,11 +262,16 @@ int main(int argc, char** argv) {
         {"print_env", print_env},
         {"print_arguments", print_arguments},
         {"many_lines", many_lines},
+        {"lines_at_signal", lines_at_signal},
         {"print_bytes", print_bytes},
         {"show_surroundings", show_surroundings},
         {"print_signals", print_signals},
         {"wait_for_abort", wait_for_abort},
         {"publish_progress", publish_progress},
+        {"scribble", scribble},
+        {"write_odd_error_file", write_odd_error_file},
+        {"hold_with_error", hold_with_error},
+        {"print_and_wait", print_and_wait},
         {"show_terminal", show_terminal},
         {"write_error_file", write_error_file},
         {"leave_child", leave_child},

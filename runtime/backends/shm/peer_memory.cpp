@@ -14,7 +14,13 @@
 // A pid may be used again by a process that has nothing to do with us, so the writer looks at the
 // peer's pidfd after its announcement: what remains is that the peer ends, is waited for, and
 // all other pids are used up, between that look and the call.
+//
+// So peers can change the iovec between our store and the kernel's look. They are processes of this
+// user that hold the region: no stranger gets it (shared_memory.cpp). And what they could change is
+// only where in the one process that the Waiter has checked, of at most as many bytes as `local`.
 #include "backends/shm/peer_memory.hpp"
+
+#include "base/log.hpp"
 
 #include <ddp/error.hpp>
 
@@ -49,38 +55,60 @@ void* pointer_to(std::uint64_t address) {
 
 PeerMemory::PeerMemory(SharedRegion& region, int rank, Waiter& waiter)
     : region_(region), rank_(rank), waiter_(waiter) {
-    const bool reaches = region.header().tuning.direct_bytes_max > 0 && reaches_all();
-    region.block(rank).reaches_peers.store(reaches ? 1 : 0, std::memory_order_release);
+    reaches_ = region.tuning().direct_bytes_max > 0 && reaches_all();
+    region.block(rank).reaches_peers.store(reaches_ ? 1 : 0, std::memory_order_release);
 }
 
 bool PeerMemory::reaches_all() const {
     for (int peer = 0; peer < region_.ranks(); ++peer) {
         if (peer == rank_) continue;
         const RankBlock& block = region_.block(peer);
+        const std::uint64_t address = block.token_address;
         std::uint64_t token = 0;
+        const int error = copy_from(peer, address, &token, sizeof token);
+        if (error == EPERM || error == ENOSYS) log_refusal(peer);
         // A pid that means another process here has another number there, if anything.
-        if (try_read(peer, block.token_address, &token, sizeof token) != 0) return false;
-        if (token != block.token) return false;
+        if (error != 0 || token != block.token) return false;
     }
     // Who may read may write, unless a filter forbids the call as such.
-    return ::process_vm_writev(::getpid(), nullptr, 0, nullptr, 0, 0) == 0;
+    const iovec nothing{nullptr, 0};
+    return waiter_.kernel().write_memory(::getpid(), nothing, &nothing) == 0;
+}
+
+void PeerMemory::log_refusal(int peer) const {
+    base::log_debug("backends", "shm: " + waiter_.name(rank_) +
+                                    " goes through slots, as it may not read memory of " +
+                                    waiter_.name(peer) +
+                                    " (kernel.yama.ptrace_scope, a container or a seccomp "
+                                    "profile?)");
 }
 
 bool PeerMemory::all_reach() {
     if (all_reach_ == Known::not_yet) {
-        bool all = true;
+        bool all = reaches_;
         for (int peer = 0; peer < region_.ranks(); ++peer) all = all && reaches(peer);
         all_reach_ = all ? Known::yes : Known::no;
     }
     return all_reach_ == Known::yes;
 }
 
+// Who has not found a peer's token does not touch that process, whatever the region says.
+int PeerMemory::refusal(int peer) const {
+    if (reaches_) return 0;
+    return waiter_.is_dead(peer) ? ESRCH : EPERM;
+}
+
 int PeerMemory::try_read(int peer, std::uint64_t address, void* to, std::size_t bytes) const {
-    const pid_t pid = region_.block(peer).pid.load(std::memory_order_relaxed);
+    const int error = refusal(peer);
+    return error != 0 ? error : copy_from(peer, address, to, bytes);
+}
+
+int PeerMemory::copy_from(int peer, std::uint64_t address, void* to, std::size_t bytes) const {
+    const pid_t pid = waiter_.pid(peer);
     while (bytes > 0) {  // one call ends early at 2 GiB, and before a page it cannot read
         const iovec local{to, bytes};
         const iovec remote{pointer_to(address), bytes};
-        const ssize_t count = ::process_vm_readv(pid, &local, 1, &remote, 1, 0);
+        const ssize_t count = waiter_.kernel().read_memory(pid, local, remote);
         if (count < 0 && errno != EINTR) return errno;
         if (count == 0) return EFAULT;
         const std::size_t done = count < 0 ? 0 : static_cast<std::size_t>(count);
@@ -96,10 +124,10 @@ int PeerMemory::try_read(int peer, std::uint64_t address, void* to, std::size_t 
 }
 
 int PeerMemory::try_write(int peer, std::uint64_t address, const void* from, std::size_t bytes) {
-    const pid_t pid = region_.block(peer).pid.load(std::memory_order_relaxed);
+    const pid_t pid = waiter_.pid(peer);
     RemoteWrite& mine = region_.block(rank_).write;
     const auto* source = static_cast<const std::byte*>(from);
-    int error = 0;
+    int error = refusal(peer);
     while (bytes > 0 && error == 0) {
         const std::size_t most = std::min(bytes, write_at_once);
         mine.address.store(static_cast<std::uintptr_t>(address), std::memory_order_seq_cst);
@@ -112,7 +140,7 @@ int PeerMemory::try_write(int peer, std::uint64_t address, const void* from, std
         } else {
             const iovec local{const_cast<std::byte*>(source), most};
             const auto* const remote = reinterpret_cast<const iovec*>(&mine.address);
-            const ssize_t count = ::process_vm_writev(pid, &local, 1, remote, 1, 0);
+            const ssize_t count = waiter_.kernel().write_memory(pid, local, remote);
             if (count < 0 && errno != EINTR) error = errno;
             if (count == 0) error = waiter_.is_aborted() ? ECANCELED : EFAULT;
             const std::size_t done = count < 0 ? 0 : static_cast<std::size_t>(count);

@@ -1,6 +1,8 @@
 // Peers' memory by its address: process_vm_readv and process_vm_writev, one copy through the kernel
 // where slots need two, which giver and taker can share. Not every pair of processes may (other pid
 // namespaces, seccomp, Yama), so each rank tries before its first call and tells the others.
+// Which process a peer is, the Waiter has found out and keeps: the region cannot lead elsewhere. It
+// says only where in that process; a wrong place there can harm no other process.
 // Nothing is written into memory that its owner has given up: see close().
 #pragma once
 
@@ -24,6 +26,8 @@ public:
     bool reaches(int rank) const {
         return region_.block(rank).reaches_peers.load(std::memory_order_acquire) != 0;
     }
+    // Whether this one does: it has found all tokens.
+    bool reaches_peers() const { return reaches_; }
     // Whether all ranks do. After a phase, so that all have said so; they all find the same.
     bool all_reach();
 
@@ -60,13 +64,17 @@ private:
     };
     // 0 or an errno.
     int try_read(int peer, std::uint64_t address, void* to, std::size_t bytes) const;
+    int copy_from(int peer, std::uint64_t address, void* to, std::size_t bytes) const;
     int try_write(int peer, std::uint64_t address, const void* from, std::size_t bytes);
     bool reaches_all() const;
+    void log_refusal(int peer) const;
+    int refusal(int peer) const;
     [[noreturn]] void throw_unreached(const Failure& failure, const std::string& what);
 
     SharedRegion& region_;
     int rank_;
     Waiter& waiter_;
+    bool reaches_ = false;
     enum class Known : std::uint8_t { not_yet, yes, no };
     Known all_reach_ = Known::not_yet;
 };

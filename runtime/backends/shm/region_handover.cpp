@@ -12,6 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstddef>
@@ -21,6 +22,9 @@ namespace ddp::shm {
 namespace {
 
 constexpr int pause_when_full_ms = 50;  // of a process without a free descriptor
+constexpr std::string_view name_prefix = "ddp-region-";
+constexpr std::size_t most_digits = 20;  // of a 64-bit number
+static_assert(1 + name_prefix.size() + most_digits <= sizeof sockaddr_un{}.sun_path);
 
 struct AbstractAddress {
     sockaddr_un address{};
@@ -36,13 +40,6 @@ AbstractAddress abstract_address(const std::string& name) {
     return result;
 }
 
-ucred credentials_of_peer(int fd) {
-    ucred peer{-1, static_cast<uid_t>(-1), static_cast<gid_t>(-1)};
-    socklen_t size = sizeof peer;
-    ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size);
-    return peer;
-}
-
 // A message of one byte, since ancillary data does not travel alone, with room for a descriptor.
 struct Message {
     char byte = 'r';
@@ -54,7 +51,7 @@ struct Message {
         header.msg_iov = &data;
         header.msg_iovlen = 1;
         header.msg_control = control.data();
-        header.msg_controllen = control.size();
+        header.msg_controllen = CMSG_LEN(sizeof(int));  // no second one into the padding
     }
 };
 
@@ -70,9 +67,11 @@ void send_descriptor(int socket, int descriptor) {
 
 }  // namespace
 
-RegionHandover::RegionHandover(int region_fd)
+RegionHandover::RegionHandover(int region_fd, std::vector<pid_t> takers, const HostKernel& kernel)
     : region_fd_(region_fd),
-      name_("ddp-region-" + std::to_string(base::random_bits())),
+      takers_(std::move(takers)),
+      kernel_(kernel),
+      name_(std::string(name_prefix) + std::to_string(base::random_bits())),
       listener_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)),
       stop_(::eventfd(0, EFD_CLOEXEC)) {
     const AbstractAddress where = abstract_address(name_);
@@ -98,30 +97,55 @@ void RegionHandover::serve() const {
         const base::UniqueFd peer(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
         if (!peer && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)) {
             ::poll(&ready[1], 1, pause_when_full_ms);  // who asks stays in the queue
-        } else if (peer && credentials_of_peer(peer.get()).uid == ::geteuid()) {
+        } else if (peer && may_have_it(peer.get())) {
             send_descriptor(peer.get(), region_fd_);
         }
     }
 }
 
-base::UniqueFd receive_region(const std::string& name, pid_t maker,
-                              const base::Deadline& deadline) {
+// A pid is 0 where that process has none here: it is in a pid namespace that we do not see into.
+bool RegionHandover::may_have_it(int socket) const {
+    const ucred taker = kernel_.peer_of(socket);
+    if (taker.pid <= 0 || !why_not_ours(kernel_, taker.uid).empty()) return false;
+    return takers_.empty() || std::find(takers_.begin(), takers_.end(), taker.pid) != takers_.end();
+}
+
+bool is_handover_name(std::string_view text) {
+    if (!text.starts_with(name_prefix)) return false;
+    text.remove_prefix(name_prefix.size());
+    return !text.empty() && text.size() <= most_digits &&
+           text.find_first_not_of("0123456789") == text.npos;
+}
+
+base::UniqueFd receive_region(const std::string& name, pid_t maker, const base::Deadline& deadline,
+                              const HostKernel& kernel) {
     const std::string what = "shm: ask process " + std::to_string(maker) + " for the shared region";
+    if (!is_handover_name(name)) throw UsageError(what + ": '" + name + "' is no such socket");
     const AbstractAddress where = abstract_address(name);
     const base::UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (!socket || ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&where.address),
                              where.size) != 0) {
         throw SystemError(what, errno);
     }
-    if (credentials_of_peer(socket.get()).pid != maker) {
-        throw UsageError(what + ": another process answered");
+    // Of who began to listen there: whoever squats on a name is found out.
+    const ucred answers = kernel.peer_of(socket.get());
+    if (const std::string foreign = why_not_ours(kernel, answers.uid); !foreign.empty()) {
+        throw UsageError(what + ": what answers " + foreign);
     }
-    if (!base::wait_readable(socket.get(), deadline)) throw SystemError(what, ETIMEDOUT);
+    if (answers.pid != maker) {
+        throw UsageError(what + ": another process answered, " + std::to_string(answers.pid));
+    }
     Message message;
-    const ssize_t got = ::recvmsg(socket.get(), &message.header, MSG_CMSG_CLOEXEC);
+    ssize_t got = -1;
+    do {
+        if (!base::wait_readable(socket.get(), deadline)) throw SystemError(what, ETIMEDOUT);
+        got = ::recvmsg(socket.get(), &message.header, MSG_CMSG_CLOEXEC);
+    } while (got < 0 && errno == EINTR);
     const cmsghdr* const ancillary = got == 1 ? CMSG_FIRSTHDR(&message.header) : nullptr;
-    if (ancillary == nullptr || ancillary->cmsg_type != SCM_RIGHTS) {
-        throw SystemError(what + ": refused, as this process runs as another user", EACCES);
+    if (ancillary == nullptr || ancillary->cmsg_level != SOL_SOCKET ||
+        ancillary->cmsg_type != SCM_RIGHTS || ancillary->cmsg_len != CMSG_LEN(sizeof(int))) {
+        throw SystemError(what + ": refused; to it this process is another user's, or no rank",
+                          EACCES);
     }
     int descriptor = -1;
     std::memcpy(&descriptor, CMSG_DATA(ancillary), sizeof descriptor);

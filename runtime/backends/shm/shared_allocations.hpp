@@ -25,8 +25,12 @@ public:
 
     // Where these bytes of this rank lie; allocation 0 when not all of them in one allocation.
     Location locate(const void* data, std::size_t bytes) const;
-    // The place of `rank` that it announced as `location`.
-    std::byte* address(int rank, const Location& location) const;
+    // Where some bytes begin of what `rank` announced as `location`. Throws Error when they do not
+    // lie in its piece of an allocation.
+    struct Extent {
+        std::size_t first, bytes;
+    };
+    std::byte* address(int rank, const Location& location, const Extent& extent) const;
 
 private:
     struct Registry;  // outlives this as long as memory of it is in use

@@ -52,13 +52,17 @@ SharedRegion::Layout::Layout(std::size_t ranks_, std::size_t slot_bytes_)
     end = slots + (ranks + 1) * slots_a_rank * slot_bytes;
 }
 
-SharedRegion::SharedRegion(std::shared_ptr<SharedMemory> memory, const Layout& layout)
+SharedRegion::SharedRegion(std::shared_ptr<SharedMemory> memory, const Layout& layout,
+                           const Tuning& tuning)
     : memory_(std::move(memory)),
       layout_(layout),
+      tuning_(tuning),
       blocks_(&at<RankBlock>(memory_->data() + layout_.blocks)),
+      own_(std::make_unique<std::atomic<bool>[]>(layout_.ranks)),
       token_(base::random_bits()) {}
 
 std::shared_ptr<SharedRegion> SharedRegion::create(int ranks, const Tuning& tuning) {
+    require_watching(HostKernel::real());
     const Layout layout(index_of(ranks), tuning.chunk_bytes);
     const std::string what = "shm: " + std::to_string(layout.end) + " bytes of shared memory for " +
                              std::to_string(ranks) + " ranks";
@@ -66,31 +70,51 @@ std::shared_ptr<SharedRegion> SharedRegion::create(int ranks, const Tuning& tuni
     auto* header = new (memory->data()) RegionHeader{};
     header->ranks = index_of(ranks);
     header->tuning = tuning;
-    return std::shared_ptr<SharedRegion>(new SharedRegion(std::move(memory), layout));
+    return std::shared_ptr<SharedRegion>(new SharedRegion(std::move(memory), layout, tuning));
 }
 
-std::shared_ptr<SharedRegion> SharedRegion::open(const std::string& address,
-                                                 const base::Deadline& deadline) {
-    auto memory = SharedMemory::open(address, deadline);
+// The header is read here, once, and never again: what comes of it are numbers of this process.
+std::shared_ptr<SharedRegion> SharedRegion::open(const std::string& address, int ranks,
+                                                 const base::Deadline& deadline,
+                                                 const HostKernel& kernel) {
+    require_watching(kernel);
+    auto memory = SharedMemory::open(address, deadline, 0, kernel);
+    const std::string refusal = "shm: the memory at '" + address + "' is not a region of " +
+                                std::to_string(ranks) + " ranks: ";
+    if (memory->bytes() < sizeof(RegionHeader)) throw UsageError(refusal + "it is too small");
     const auto& header = at<RegionHeader>(memory->data());
-    const std::string refusal = "shm: the memory at '" + address + "' is not a region of ranks";
-    const bool fits =
-        memory->bytes() >= sizeof(RegionHeader) && header.ranks > 0 && header.ranks < (1U << 16);
-    if (!fits) throw UsageError(refusal);
-    const Layout layout(header.ranks, header.tuning.chunk_bytes);
-    if (round_up(layout.end, page_bytes) != memory->bytes()) throw UsageError(refusal);
-    return std::shared_ptr<SharedRegion>(new SharedRegion(std::move(memory), layout));
+    const std::uint64_t their_ranks = header.ranks;
+    const Tuning tuning = header.tuning;
+    if (their_ranks != index_of(ranks)) {
+        throw UsageError(refusal + "it is one of " + std::to_string(their_ranks));
+    }
+    if (const char* const number = find_impossible(tuning, ranks); number != nullptr) {
+        throw UsageError(refusal + "its " + number + " cannot be");
+    }
+    const Layout layout(index_of(ranks), tuning.chunk_bytes);
+    if (round_up(layout.end, page_bytes) != memory->bytes()) {
+        throw UsageError(refusal + "it has " + std::to_string(memory->bytes()) + " bytes, not " +
+                         std::to_string(round_up(layout.end, page_bytes)));
+    }
+    return std::shared_ptr<SharedRegion>(new SharedRegion(std::move(memory), layout, tuning));
 }
 
 RegionHeader& SharedRegion::header() const { return at<RegionHeader>(memory_->data()); }
 
+std::atomic<std::uint32_t>& SharedRegion::abort_word() const { return header().abort_word; }
+
 void SharedRegion::introduce(int rank, std::uint32_t wanted) const {
+    own_[index_of(rank)].store(true, std::memory_order_relaxed);
     RankBlock& mine = block(rank);
     mine.wanted = wanted;
     mine.token_address = reinterpret_cast<std::uintptr_t>(&token_);
     mine.token = token_;
     mine.pid.store(::getpid(), std::memory_order_release);
     ::syscall(SYS_futex, &mine.pid, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
+}
+
+bool SharedRegion::is_own(int rank) const {
+    return own_[index_of(rank)].load(std::memory_order_relaxed);
 }
 
 bool SharedRegion::has_come(int rank, std::chrono::nanoseconds at_most) const {

@@ -20,18 +20,23 @@ class SharedRegion {
 public:
     // Throws SystemError that names the bytes when there is no memory for what every group needs.
     static std::shared_ptr<SharedRegion> create(int ranks, const Tuning& tuning);
-    // As SharedMemory's.
-    static std::shared_ptr<SharedRegion> open(const std::string& address,
-                                              const base::Deadline& deadline);
+    // That of a group of so many ranks: as SharedMemory's. UsageError also when what the header
+    // says is not what such a region's can.
+    static std::shared_ptr<SharedRegion> open(const std::string& address, int ranks,
+                                              const base::Deadline& deadline,
+                                              const HostKernel& kernel = HostKernel::real());
     std::string address() const { return memory_->address(); }
     void close_descriptor() { memory_->close_descriptor(); }
 
     int ranks() const { return static_cast<int>(layout_.ranks); }
-    RegionHeader& header() const;
+    const Tuning& tuning() const { return tuning_; }  // as it was when the region was opened
+    std::atomic<std::uint32_t>& abort_word() const;
     RankBlock& block(int rank) const { return blocks_[rank]; }
     // Writes down who this rank is, and what it wants: before any rank makes a backend of the
     // region.
     void introduce(int rank, std::uint32_t wanted = 0) const;
+    // Whether that rank is one of this process: introduced through this very object.
+    bool is_own(int rank) const;
     // Whether it has, now or within `at_most`.
     bool has_come(int rank, std::chrono::nanoseconds at_most) const;
     // 2 * ranks() counts of an uneven all_to_all: sent, then received.
@@ -55,12 +60,15 @@ private:
         std::size_t ranks, slot_bytes, channel_slot_bytes, parts_bytes;
         std::size_t blocks, parts, channels, channel_slots, slots, end;
     };
-    SharedRegion(std::shared_ptr<SharedMemory> memory, const Layout& layout);
+    SharedRegion(std::shared_ptr<SharedMemory> memory, const Layout& layout, const Tuning& tuning);
+    RegionHeader& header() const;
 
     std::shared_ptr<SharedMemory> memory_;
     Layout layout_;
+    Tuning tuning_;
     RankBlock* blocks_;
-    std::uint64_t token_;  // of this process, for its peers to find
+    std::unique_ptr<std::atomic<bool>[]> own_;  // by rank
+    std::uint64_t token_;                       // of this process, for its peers to find
 };
 
 }  // namespace ddp::shm

@@ -1,6 +1,8 @@
 // The paths of all_reduce: one phase, zero copy, staged.
 #include "backends/shm/shm_running.hpp"
 
+#include <ddp/error.hpp>
+
 #include <cstring>
 
 namespace ddp::shm {
@@ -84,21 +86,23 @@ void ShmBackend::reduce_block(const Running& running, Range block) {
     std::size_t mapped = 0;
     for (std::size_t peer = 0; peer < ranks_; ++peer) {
         const int rank = static_cast<int>(peer);
-        const CallDetails& place = announced(running, peer).details;
+        const CallDetails place = announced(running, peer).details;
         if (peer == rank_) {
             inputs_[peer] = running.input() + first;
             outputs_[mapped++] = running.output() + first;
             continue;
         }
         if (place.input.allocation != 0) {
-            inputs_[peer] = allocations_.address(rank, place.input) + first;
+            inputs_[peer] = allocations_.address(rank, place.input, {first, bytes});
         } else {
+            // The block was cut for that, unless the announcement has changed since.
+            if (bytes > scratch()) throw Error("shm: " + waiter_.name(rank) + " changed its call");
             std::byte* const read = region_->slot(static_cast<int>(rank_), 0) + peer * scratch();
             peers_.read(rank, place.input.offset + first, read, bytes, running);
             inputs_[peer] = read;
         }
         if (place.output.allocation == 0) continue;
-        outputs_[mapped++] = allocations_.address(rank, place.output) + first;
+        outputs_[mapped++] = allocations_.address(rank, place.output, {first, bytes});
     }
     backends::reduce(inputs_, std::span(outputs_).first(mapped), block.end - block.begin,
                      reduction(running));

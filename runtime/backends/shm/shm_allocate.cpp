@@ -38,6 +38,13 @@ struct Report {
         std::strncpy(report.text, text.c_str(), sizeof report.text - 1);
         return report;
     }
+    // A private copy of what a rank has put there, which ends.
+    static Report read(const std::byte* slot) {
+        Report report;
+        std::memcpy(&report, slot, sizeof report);
+        report.text[sizeof report.text - 1] = 0;
+        return report;
+    }
 };
 
 // Runs `make`, whose result is the report's text, and reports what it throws.
@@ -92,18 +99,17 @@ std::shared_ptr<void> ShmBackend::allocate(std::size_t bytes, std::uint64_t sequ
         mine = report_of([&] {
             // No product of two numbers tells that it is too large.
             if (stride < bytes || stride > SIZE_MAX / ranks_) throw SystemError(what, ENOMEM);
-            memory = SharedMemory::create(ranks_ * stride, what);
+            memory = SharedMemory::create(ranks_ * stride, what, SIZE_MAX, waiter_.pids());
             return memory->address();
         });
         std::memcpy(slot(0), &mine, sizeof mine);
     }
     barrier_.arrive_and_wait(deadline, running);
     if (rank_ != 0) {
-        Report made;
-        std::memcpy(&made, slot(0), sizeof made);
+        const Report made = Report::read(slot(0));
         if (made.code == 0) {
             mine = report_of([&] {
-                memory = SharedMemory::open(made.text, deadline);
+                memory = SharedMemory::open(made.text, deadline, ranks_ * stride, waiter_.kernel());
                 return std::string();
             });
         }
@@ -111,7 +117,7 @@ std::shared_ptr<void> ShmBackend::allocate(std::size_t bytes, std::uint64_t sequ
     }
     barrier_.arrive_and_wait(deadline, running);
     for (std::size_t rank = 0; rank < ranks_; ++rank) {
-        std::memcpy(&mine, slot(rank), sizeof mine);
+        mine = Report::read(slot(rank));
         if (mine.code != 0) break;
     }
     ++chunk_;

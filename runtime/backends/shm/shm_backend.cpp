@@ -47,16 +47,32 @@ bool same_call(const Signature& a, const Signature& b) {
            a.root == b.root && a.kind == b.kind && a.dtype == b.dtype && a.op == b.op;
 }
 
+struct Pair {
+    std::size_t from, to;
+};
+struct Counts {
+    std::uint64_t sent, expected;
+};
+[[noreturn]] void throw_other_parts(Waiter& waiter, std::uint64_t sequence, const Pair& pair,
+                                    const Counts& counts) {
+    const int to = static_cast<int>(pair.to);
+    waiter.abort(AbortReason::mismatch, to);
+    throw UsageError("all_to_all, operation " + std::to_string(sequence) + ": " +
+                     waiter.name(static_cast<int>(pair.from)) + " sends " +
+                     std::to_string(counts.sent) + " elements to " + waiter.name(to) +
+                     ", which expects " + std::to_string(counts.expected));
+}
+
 }  // namespace
 
 ShmBackend::ShmBackend(std::shared_ptr<SharedRegion> region, int rank,
                        const std::atomic<std::uint32_t>* agent_abort,
-                       std::span<const int> job_ranks)
+                       std::span<const int> job_ranks, const HostKernel& kernel)
     : region_(std::move(region)),
       rank_(static_cast<std::size_t>(rank)),
       ranks_(static_cast<std::size_t>(region_->ranks())),
-      tuning_(region_->header().tuning),
-      waiter_(*region_, rank, agent_abort, job_ranks),
+      tuning_(region_->tuning()),
+      waiter_(*region_, rank, agent_abort, job_ranks, kernel),
       barrier_(*region_, rank, waiter_),
       peers_(*region_, rank, waiter_),
       allocations_(rank, region_->ranks()),
@@ -78,6 +94,14 @@ void ShmBackend::run(const Call& call, std::uint64_t sequence, const base::Deadl
         throw;
     }
     claim_next_slot(running);
+}
+
+void ShmBackend::fail() noexcept {
+    waiter_.abort(AbortReason::peer_failed, static_cast<int>(rank_));
+}
+
+std::exception_ptr ShmBackend::find_trouble(const std::string& during) noexcept {
+    return waiter_.find_trouble(during);
 }
 
 // Others have read the lines of the slot that this rank writes next. They come back while nobody
@@ -207,20 +231,27 @@ void ShmBackend::compare_calls(const Running& running) {
     if (running.call.parts && !running.call.parts->receive.empty()) compare_parts(running);
 }
 
-// All ranks look at all counts, so that all of them throw.
+// All ranks look at all counts, so that all of them throw. Each is read once: what the call does
+// with them later comes from here, and this rank's own from the call.
 void ShmBackend::compare_parts(const Running& running) {
+    const backends::Parts& mine = *running.call.parts;
+    const std::size_t limit = PTRDIFF_MAX / running.element_bytes / ranks_;
+    largest_part_ = 0;
+    in_inputs_.assign(ranks_, 0);
+    in_outputs_.assign(ranks_, 0);
     for (std::size_t from = 0; from < ranks_; ++from) {
         const std::uint64_t* const sent = region_->parts(static_cast<int>(from), running.sequence);
         for (std::size_t to = 0; to < ranks_; ++to) {
             const std::uint64_t* const received =
                 region_->parts(static_cast<int>(to), running.sequence) + ranks_;
-            if (sent[to] == received[from]) continue;
-            waiter_.abort(AbortReason::mismatch, static_cast<int>(to));
-            throw UsageError("all_to_all, operation " + std::to_string(running.sequence) + ": " +
-                             waiter_.name(static_cast<int>(from)) + " sends " +
-                             std::to_string(sent[to]) + " elements to " +
-                             waiter_.name(static_cast<int>(to)) + ", which expects " +
-                             std::to_string(received[from]));
+            const std::uint64_t gives = from == rank_ ? mine.send[to] : sent[to];
+            const std::uint64_t takes = to == rank_ ? mine.receive[from] : received[from];
+            if (gives != takes || gives > limit) {
+                throw_other_parts(waiter_, running.sequence, {from, to}, {gives, takes});
+            }
+            largest_part_ = std::max<std::size_t>(largest_part_, gives);
+            if (to < rank_) in_inputs_[from] += gives;
+            if (from < rank_) in_outputs_[to] += gives;
         }
     }
 }

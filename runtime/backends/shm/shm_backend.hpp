@@ -22,22 +22,18 @@ namespace ddp::shm {
 class ShmBackend : public backends::Backend {
 public:
     // All ranks have written their pids into the region. `job_ranks`: each rank's number in the
-    // job, for messages; empty: the same. Throws SystemError.
+    // job, for messages; empty: the same. Throws as Waiter.
     ShmBackend(std::shared_ptr<SharedRegion> region, int rank,
                const std::atomic<std::uint32_t>* agent_abort = nullptr,
-               std::span<const int> job_ranks = {});
+               std::span<const int> job_ranks = {}, const HostKernel& kernel = HostKernel::real());
 
     ddp::Backend kind() const override { return ddp::Backend::shm; }
     void run(const backends::Call& call, std::uint64_t sequence,
              const base::Deadline& deadline) override;
     std::shared_ptr<void> allocate(std::size_t bytes, std::uint64_t sequence,
                                    const base::Deadline& deadline) override;
-    void fail() noexcept override {
-        waiter_.abort(AbortReason::peer_failed, static_cast<int>(rank_));
-    }
-    std::exception_ptr find_trouble(const std::string& during) noexcept override {
-        return waiter_.find_trouble(during);
-    }
+    void fail() noexcept override;
+    std::exception_ptr find_trouble(const std::string& during) noexcept override;
     void pass_on_trouble() noexcept override { waiter_.pass_on_trouble(); }
     std::unique_ptr<backends::PendingTransfer> start_transfer(
         const backends::Transfer& transfer) override;
@@ -45,9 +41,7 @@ public:
 private:
     struct Running;  // the call under way
     struct Window;   // what one chunk moves
-    struct Range {
-        std::size_t begin, end;
-    };
+    struct Range;    // of elements
 
     bool fits_in_lines(const backends::Call& call) const;
     void reserve_slots();
@@ -93,7 +87,7 @@ private:
 
     // shm_direct.cpp
     const Announcement& announced(const Running& running, std::size_t peer) const;
-    void find_inputs(const Running& running, std::size_t first);
+    void find_inputs(const Running& running, const SharedAllocations::Extent& part);
     // Bytes at `from` of a rank's input for the place `to` of a rank's output.
     struct Move {
         std::size_t giver, taker;
@@ -108,6 +102,8 @@ private:
     // shm_exchange.hpp, shm_exchange.cpp
     template <class Chunks, class Stage, class Take, class Direct>
     struct Exchange;
+    template <class C, class S, class T, class D>  // which clang before 17 does not see by itself
+    Exchange(Role, Extents, const C&, const S&, const T&, const D&)->Exchange<C, S, T, D>;
     template <class Chunks, class Stage, class Take, class Direct>
     void exchange(Running& running, const Exchange<Chunks, Stage, Take, Direct>& how);
     void await(Running& running, std::size_t rank, std::size_t offset, std::size_t bytes) const;
@@ -145,6 +141,10 @@ private:
     std::vector<const std::byte*> inputs_;
     std::vector<std::byte*> outputs_;
     std::vector<double> factors_;
+    // Of an uneven all_to_all, in elements: the largest part, and where this rank's begins in each
+    // rank's input and output (compare_parts).
+    std::size_t largest_part_ = 0;
+    std::vector<std::size_t> in_inputs_, in_outputs_;
 };
 
 }  // namespace ddp::shm

@@ -21,12 +21,12 @@ const Announcement& ShmBackend::announced(const Running& running, std::size_t pe
 }
 
 // Points to that place of each rank's input; all of them are mapped.
-void ShmBackend::find_inputs(const Running& running, std::size_t first) {
-    inputs_[rank_] = running.input() + first;
+void ShmBackend::find_inputs(const Running& running, const SharedAllocations::Extent& part) {
+    inputs_[rank_] = running.input() + part.first;
     for (std::size_t peer = 0; peer < ranks_; ++peer) {
         if (peer == rank_) continue;
         const Location input = announced(running, peer).details.input;
-        inputs_[peer] = allocations_.address(static_cast<int>(peer), input) + first;
+        inputs_[peer] = allocations_.address(static_cast<int>(peer), input, part);
     }
 }
 
@@ -38,7 +38,7 @@ void ShmBackend::write_to(const Running& running, std::size_t peer, std::size_t 
     if (output.allocation == 0) {
         peers_.write(rank, output.offset + at, from, bytes, running);
     } else {
-        copy(allocations_.address(rank, output) + at, from, bytes, running.delivery);
+        copy(allocations_.address(rank, output, {at, bytes}), from, bytes, running.delivery);
     }
 }
 
@@ -69,7 +69,9 @@ void ShmBackend::move(const Running& running, const Move& move, std::size_t give
     if (input.allocation == 0) {
         peers_.read(giver, input.offset + move.from + given, to, bytes, running);
     } else {
-        copy(to, allocations_.address(giver, input) + move.from + given, bytes, running.delivery);
+        const std::byte* const from =
+            allocations_.address(giver, input, {move.from + given, bytes});
+        copy(to, from, bytes, running.delivery);
     }
 }
 

@@ -202,30 +202,23 @@ void ShmBackend::all_to_all(Running& running) {
             running.take(running.output() + to_offsets[peer] + window.first, from, window.count);
         }
     };
-    // Where in the peer's input (its first counts) or output (the others) this rank's part begins.
-    const auto offset_at = [&](std::size_t peer, std::size_t first_count) {
-        if (!running.call.parts) return rank_ * running.call.bytes();
-        const std::uint64_t* const counts =
-            region_->parts(static_cast<int>(peer), running.sequence) + first_count;
-        return std::accumulate(counts, counts + rank_, std::size_t{0}) * size;
+    // Where in the peer's input or output this rank's part begins.
+    const auto offset_at = [&](std::size_t peer, const std::vector<std::size_t>& begins) {
+        return running.call.parts ? begins[peer] * size : rank_ * running.call.bytes();
     };
     // All give, so they do it all.
     const auto direct = [&] {
         for (std::size_t peer = 0; peer < ranks_; ++peer) {
-            const std::size_t to = peer == rank_ ? to_offsets[rank_] : offset_at(peer, ranks_);
+            const std::size_t to = peer == rank_ ? to_offsets[rank_] : offset_at(peer, in_outputs_);
             move(running, {rank_, peer, sent[peer], from_offsets[peer], to}, sent[peer]);
             if (peer == rank_) continue;
-            move(running, {peer, rank_, received[peer], offset_at(peer, 0), to_offsets[peer]},
+            move(running,
+                 {peer, rank_, received[peer], offset_at(peer, in_inputs_), to_offsets[peer]},
                  received[peer]);
         }
     };
     const auto chunks = [&] {
-        std::size_t most = running.call.elements;
-        for (std::size_t r = 0; running.call.parts && r < ranks_; ++r) {
-            const std::uint64_t* const counts =
-                region_->parts(static_cast<int>(r), running.sequence);
-            most = std::max<std::size_t>(most, *std::max_element(counts, counts + ranks_));
-        }
+        const std::size_t most = running.call.parts ? largest_part_ : running.call.elements;
         return chunks_of(most * size, piece);
     };
     const std::size_t input = from_offsets.back() + sent.back();

@@ -24,7 +24,7 @@ void ShmBackend::reduce_scatter(Running& running) {
     };
     const auto chunks = [&] { return chunks_of(bytes, piece); };
     const auto direct = [&] {
-        find_inputs(running, rank_ * bytes);
+        find_inputs(running, {rank_ * bytes, bytes});
         std::byte* const output = running.output();
         backends::reduce(inputs_, {&output, 1}, running.call.elements, reduction(running),
                          running.delivery);
@@ -57,7 +57,7 @@ void ShmBackend::reduce(Running& running) {
     const auto chunks = [&] { return chunks_of(bytes, piece); };
     const auto direct = [&] {
         if (!takes) return;
-        find_inputs(running, 0);
+        find_inputs(running, {0, bytes});
         std::byte* const output = running.output();
         backends::reduce(inputs_, {&output, 1}, running.call.elements, reduction(running),
                          running.delivery);

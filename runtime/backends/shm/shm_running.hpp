@@ -10,6 +10,10 @@
 
 namespace ddp::shm {
 
+struct ShmBackend::Range {
+    std::size_t begin, end;
+};
+
 struct ShmBackend::Running {
     ShmBackend& backend;
     const backends::Call& call;

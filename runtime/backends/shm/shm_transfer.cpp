@@ -127,6 +127,9 @@ private:
         const std::uint64_t message = message_of_chunk();
         const bool reads = (message & by_address) != 0;
         if ((message & ~by_address) != transfer_.bytes) throw_mismatch(message & ~by_address);
+        if (reads && !state_.peers_.reaches_peers()) {
+            throw Error("shm: " + describe() + ": an address, for a rank that reads none");
+        }
         const std::size_t count = std::min(reads ? read_at_once : room(), transfer_.bytes - moved_);
         if (reads) {
             std::uint64_t address = 0;
@@ -142,7 +145,7 @@ private:
 
     // Not what a channel holds whole: such a send ends before the receiver comes.
     bool can_be_offered() const {
-        const Tuning& tuning = state_.region_.header().tuning;
+        const Tuning& tuning = state_.region_.tuning();
         const std::size_t bytes = transfer_.bytes;
         if (bytes < tuning.direct_bytes_min || bytes > tuning.direct_bytes_max ||
             bytes <= channel_slots * room() || !state_.peers_.reaches(transfer_.peer)) {
@@ -179,7 +182,7 @@ TransferState::TransferState(SharedRegion& region, int rank, Waiter& waiter, Pee
       rank_(rank),
       waiter_(waiter),
       peers_(peers),
-      stores_(for_channels(region.header().tuning)),
+      stores_(for_channels(region.tuning())),
       sends_(static_cast<std::size_t>(region.ranks())),
       receives_(static_cast<std::size_t>(region.ranks())) {}
 

@@ -51,6 +51,7 @@ bool cores_may_lack_a_common_cache() {
 
 constexpr std::uint64_t least_chunk = 4 * K;
 constexpr std::uint64_t most_chunk = 64 * M;
+constexpr std::uint64_t most_spins = 16 * M;  // half a second
 
 [[noreturn]] void refuse(std::string_view what, const std::string& why) {
     throw UsageError("DDP_SHM_TUNING: '" + std::string(what) + "' " + why);
@@ -104,11 +105,31 @@ void apply(Tuning& tuning, std::string_view entry) {
     if (tuning.chunk_bytes < least_chunk || tuning.chunk_bytes > most_chunk) {
         refuse(entry, "is outside 4K to 64M");
     }
+    if (tuning.spins > most_spins) refuse(entry, "is more than 16M");
 }
 
 std::uint64_t whole_pages(std::uint64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 
+// Slots begin on pages, and hold whole cache lines of each rank's share.
+std::uint64_t least_slot(int ranks) {
+    return std::max(static_cast<std::uint64_t>(ranks) * 64, least_chunk);
+}
+
 }  // namespace
+
+const char* find_impossible(const Tuning& tuning, int ranks) {
+    const std::uint64_t least = whole_pages(least_slot(ranks));
+    const auto is_slot = [&](std::uint64_t bytes) {
+        return bytes >= least && bytes <= std::max(most_chunk, least) && bytes % 4096 == 0;
+    };
+    if (!is_slot(tuning.chunk_bytes)) return "chunk_bytes";
+    if (!is_slot(tuning.pipelined_bytes) || tuning.pipelined_bytes > tuning.chunk_bytes) {
+        return "pipelined_bytes";
+    }
+    if (tuning.one_phase_bytes > tuning.chunk_bytes) return "one_phase_bytes";
+    if (tuning.spins > most_spins) return "spins";
+    return nullptr;
+}
 
 Tuning make_tuning(int ranks, int cores, std::string_view overrides) {
     const bool oversubscribed = ranks > cores;
@@ -121,8 +142,7 @@ Tuning make_tuning(int ranks, int cores, std::string_view overrides) {
         apply(tuning, overrides.substr(0, comma));
         overrides.remove_prefix(comma == std::string_view::npos ? overrides.size() : comma + 1);
     }
-    // Slots begin on pages, and hold whole cache lines of each rank's share.
-    const std::uint64_t least = std::max(static_cast<std::uint64_t>(ranks) * 64, least_chunk);
+    const std::uint64_t least = least_slot(ranks);
     tuning.chunk_bytes = whole_pages(std::max(tuning.chunk_bytes, least));
     tuning.pipelined_bytes = std::min(tuning.pipelined_bytes, tuning.chunk_bytes);
     tuning.pipelined_bytes = whole_pages(std::max(tuning.pipelined_bytes, least));

@@ -44,6 +44,10 @@ struct Tuning {
     friend bool operator==(const Tuning&, const Tuning&) = default;
 };
 
+// The first number, if any, that no make_tuning() gives a group of so many ranks: sizes of slots
+// and what fits in them, and how long a rank polls. Null: none. What a region says is asked so.
+const char* find_impossible(const Tuning& tuning, int ranks);
+
 // For so many ranks on so many cores, at least one each, with `overrides` (the variable's value,
 // may be empty) applied. Throws UsageError for an unknown name or a bad number.
 Tuning make_tuning(int ranks, int cores, std::string_view overrides);

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <ctime>
 
 namespace ddp::shm {
@@ -45,25 +46,42 @@ constexpr int culprit_of(std::uint32_t word) { return static_cast<int>(word & 0x
 }  // namespace
 
 Waiter::Waiter(SharedRegion& region, int rank, const std::atomic<std::uint32_t>* agent_abort,
-               std::span<const int> job_ranks)
+               std::span<const int> job_ranks, const HostKernel& kernel)
     : region_(region),
-      header_(region.header()),
-      spins_(header_.tuning.spins),
+      kernel_(kernel),
+      abort_word_(region.abort_word()),
+      spins_(region.tuning().spins),
       rank_(rank),
       cores_(region, rank),
       agent_abort_(agent_abort),
       job_ranks_(job_ranks.begin(), job_ranks.end()),
+      pids_(static_cast<std::size_t>(region.ranks()), ::getpid()),
       pidfds_(static_cast<std::size_t>(region.ranks())),
       gone_(static_cast<std::size_t>(region.ranks()), false) {
     for (int peer = 0; peer < region.ranks(); ++peer) {
-        if (peer == rank) continue;
-        const pid_t pid = region.block(peer).pid.load(std::memory_order_acquire);
-        const auto index = static_cast<std::size_t>(peer);
-        pidfds_[index].reset(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-        if (pidfds_[index]) continue;
+        if (peer != rank) watch(peer);
+    }
+}
+
+void Waiter::watch(int peer) {
+    const auto index = static_cast<std::size_t>(peer);
+    const pid_t pid = region_.block(peer).pid.load(std::memory_order_acquire);
+    pids_[index] = pid;
+    if (pid <= 0 || (pid == ::getpid() && !region_.is_own(peer))) {
+        throw UsageError("shm: " + name(peer) + " cannot be that process");
+    }
+    base::UniqueFd& pidfd = pidfds_[index];
+    pidfd = kernel_.watch(pid);
+    if (!pidfd) {
         if (errno != ESRCH) throw SystemError("shm: pidfd_open of " + std::to_string(pid), errno);
         gone_[index] = true;
+        return;
     }
+    const std::optional<uid_t> user = kernel_.user_of(pid);
+    if (is_dead(peer)) return;  // what was asked of that pid may be another process's
+    const std::string foreign =
+        user ? why_not_ours(kernel_, *user) : "may be any user's: /proc does not show it";
+    if (!foreign.empty()) throw UsageError("shm: the process of " + name(peer) + " " + foreign);
 }
 
 int Waiter::job_rank(int rank) const {
@@ -72,7 +90,7 @@ int Waiter::job_rank(int rank) const {
 
 std::string Waiter::name(int rank) const {
     return "rank " + std::to_string(job_rank(rank)) + " (pid " +
-           std::to_string(region_.block(rank).pid.load(std::memory_order_relaxed)) + ")";
+           std::to_string(pids_[static_cast<std::size_t>(rank)]) + ")";
 }
 
 void Waiter::wait_long(const std::function<bool()>& ready, const std::function<Bell&()>& bell,
@@ -151,7 +169,7 @@ bool Waiter::is_dead(int rank) const {
 int Waiter::blamed_by_agent() const {
     if (agent_abort_ == nullptr) return -1;
     const std::uint32_t word = agent_abort_->load(std::memory_order_acquire);
-    if (word == 0) return -1;
+    if (word == 0 || word > INT32_MAX) return -1;  // any worker may have written there
     const int blamed = static_cast<int>(word) - 1;
     if (job_ranks_.empty()) return blamed < region_.ranks() ? blamed : -1;
     const auto found = std::find(job_ranks_.begin(), job_ranks_.end(), blamed);
@@ -161,8 +179,8 @@ int Waiter::blamed_by_agent() const {
 
 void Waiter::abort(SharedRegion& region, AbortReason reason, int culprit) {
     std::uint32_t none = 0;
-    region.header().abort_word.compare_exchange_strong(none, encode(reason, culprit),
-                                                       std::memory_order_seq_cst);
+    region.abort_word().compare_exchange_strong(none, encode(reason, culprit),
+                                                std::memory_order_seq_cst);
     for (int rank = 0; rank < region.ranks(); ++rank) {
         wake_sleepers(region.block(rank).arrivals);
         wake_sleepers(region.block(rank).inbox);
@@ -170,8 +188,11 @@ void Waiter::abort(SharedRegion& region, AbortReason reason, int culprit) {
 }
 
 void Waiter::throw_abort(const std::string& what) const {
-    const std::uint32_t word = header_.abort_word.load(std::memory_order_acquire);
+    const std::uint32_t word = abort_word_.load(std::memory_order_acquire);
     const int culprit = culprit_of(word);
+    if (culprit >= region_.ranks()) {
+        throw Error("shm: aborted because of a rank that does not exist, during " + what);
+    }
     switch (reason_of(word)) {
         case AbortReason::none:
             break;

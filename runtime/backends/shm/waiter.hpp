@@ -5,6 +5,7 @@
 #pragma once
 
 #include "backends/shm/core_sharing.hpp"
+#include "backends/shm/host_kernel.hpp"
 #include "backends/shm/shared_region.hpp"
 #include "base/deadline.hpp"
 #include "base/pause_cpu.hpp"
@@ -30,11 +31,13 @@ public:
         std::function<std::vector<int>()> missing;  // the ranks that have not come
     };
 
-    // Opens a pidfd for each rank named in the region; all ranks must have written their pids.
+    // Reads, for good, each rank's pid from the region, where all ranks must have written theirs,
+    // and opens a pidfd for it. Throws UsageError where that is another user's process, or one that
+    // cannot be a rank.
     // `agent_abort`: the control region's abort word (1 + the job's rank to blame), or null.
     // `job_ranks`: each rank's number in the job, for messages; empty: the same.
     Waiter(SharedRegion& region, int rank, const std::atomic<std::uint32_t>* agent_abort,
-           std::span<const int> job_ranks);
+           std::span<const int> job_ranks, const HostKernel& kernel = HostKernel::real());
 
     // Blocks until `ready()`, which reads what peers publish.
     // `bell()` is where to sleep meanwhile, `awaited()` makes the Awaited, only in need. Throws
@@ -73,7 +76,7 @@ public:
     // Ends every wait on every rank. The first call wins.
     void abort(AbortReason reason, int culprit) { abort(region_, reason, culprit); }
     static void abort(SharedRegion& region, AbortReason reason, int culprit);
-    bool is_aborted() const { return header_.abort_word.load(std::memory_order_seq_cst) != 0; }
+    bool is_aborted() const { return abort_word_.load(std::memory_order_seq_cst) != 0; }
     [[noreturn]] void throw_abort(const std::string& what) const;  // after is_aborted()
 
     // What throw_abort would throw; also when a peer is only gone, or blamed by the agent. Null:
@@ -82,6 +85,13 @@ public:
     void pass_on_trouble();  // aborts because of it
 
     bool is_dead(int rank) const;
+    // As it was when this was made, and checked: never what the region says now. 0: has ended.
+    pid_t pid(int rank) const {
+        const auto index = static_cast<std::size_t>(rank);
+        return gone_[index] ? 0 : pids_[index];
+    }
+    const std::vector<pid_t>& pids() const { return pids_; }
+    const HostKernel& kernel() const { return kernel_; }
     int job_rank(int rank) const;
     std::string name(int rank) const;  // "rank 1 (pid 77)"
 
@@ -97,19 +107,22 @@ private:
     void wait_long(const std::function<bool()>& ready, const std::function<Bell&()>& bell,
                    const base::Deadline& deadline, const std::function<Awaited()>& awaited);
     static void wake_sleepers(Bell& bell);
+    void watch(int peer);
     void look_for_trouble(const std::function<bool()>& ready, const Awaited& awaited);
     std::vector<int> dead_peers() const;
     int find_culprit() const;     // gone, or blamed by the agent; -1: nobody
     int blamed_by_agent() const;  // a rank of this group, -1: nobody
 
     SharedRegion& region_;
-    RegionHeader& header_;
+    const HostKernel& kernel_;
+    std::atomic<std::uint32_t>& abort_word_;
     std::uint64_t spins_;
     int rank_;
     CoreSharing cores_;
     const std::atomic<std::uint32_t>* agent_abort_;
     std::vector<int> job_ranks_;
     std::atomic<int> long_waits_ = 0;     // counted no further than needed
+    std::vector<pid_t> pids_;             // by rank
     std::vector<base::UniqueFd> pidfds_;  // by rank; none for this one
     std::vector<bool> gone_;              // had already died when we looked
 };

@@ -5,27 +5,12 @@ nothing of it is left; called by start.sh."""
 import argparse
 import json
 import os
-import subprocess
 import sys
 import time
 
 import contestants
-from host import MARK, host_facts, kill_all, output_of, package_version
-
-TOO_LONG = 3  # timer.cpp's exit code
-
-
-def time_one(timer, limit_s, command, environment):
-    """Microseconds, or None and why."""
-    mark = f"{os.getpid()}-{time.monotonic_ns()}"
-    result = subprocess.run([timer, str(limit_s), *command], capture_output=True, text=True,
-                            env={**os.environ, **environment, MARK: mark})
-    if result.returncode == 0:
-        return float(result.stdout), None
-    kill_all(mark)
-    if result.returncode == TOO_LONG:
-        return None, "hang"
-    return None, f"failed: {' '.join(result.stderr[-200:].split())}"
+from host import host_facts, output_of, package_version
+from timing import time_one
 
 
 class Recorder:

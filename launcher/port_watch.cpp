@@ -1,0 +1,41 @@
+#include "launcher/port_watch.hpp"
+
+#include <ddp/error.hpp>
+
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace ddp::launcher {
+namespace {
+
+constexpr long interval_ns = 20'000'000;
+
+void set_timer(int timer, long nanoseconds) {
+    const itimerspec time{{0, nanoseconds}, {0, nanoseconds}};
+    if (::timerfd_settime(timer, 0, &time, nullptr) != 0) throw SystemError("timerfd", errno);
+}
+
+}  // namespace
+
+PortWatch::PortWatch(std::uint16_t port)
+    : port_(port), timer_(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)) {
+    if (!timer_) throw SystemError("timerfd_create", errno);
+    set_timer(timer_.get(), interval_ns);
+}
+
+std::optional<std::string> PortWatch::look() {
+    std::uint64_t ticks = 0;
+    if (::read(timer_.get(), &ticks, sizeof ticks) < 0) return std::nullopt;
+    const auto owner = store::SocketOwners::listener_on(port_);
+    if (!owner) return std::nullopt;
+    set_timer(timer_.get(), 0);
+    if (check_.trusts(*owner)) return std::nullopt;
+    return "port " + std::to_string(port_) + ", which rank 0 is to serve, was taken by uid " +
+           std::to_string(owner->user) +
+           ", so that ranks would meet there; the job is ended; with --agent-store=on the launcher "
+           "holds the port itself, and --store-peers=any does not look";
+}
+
+}  // namespace ddp::launcher

@@ -1,0 +1,31 @@
+// With --agent-store=off a free port is held for rank 0 by a socket that does not listen, and so
+// anybody may listen there before rank 0 does. This looks, from the start of an attempt until
+// somebody listens, at who does.
+#pragma once
+
+#include "base/unique_fd.hpp"
+#include "store/peer_check.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace ddp::launcher {
+
+class PortWatch {
+public:
+    // Begins to look. Throws SystemError.
+    explicit PortWatch(std::uint16_t port);
+
+    int fd() const { return timer_.get(); }  // readable when look() is due
+    // Why the job must not go on: a stranger listens. Nothing: nobody does yet, or it is one of the
+    // job's processes (and that ends the watch).
+    std::optional<std::string> look();
+
+private:
+    std::uint16_t port_;
+    base::UniqueFd timer_;
+    store::PeerCheck check_{{}};
+};
+
+}  // namespace ddp::launcher

@@ -1,0 +1,41 @@
+// Who started whom, read from /proc: parents, children, who holds a socket. A snapshot: whoever
+// ends or forks meanwhile may be missing. Nothing here throws; what cannot be read is not there.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ddp::base {
+
+// The first KiB of a small file; empty when it cannot be read.
+std::string read_small_file(const std::string& path);
+
+// Names in a folder, without those that begin with a dot.
+std::vector<std::string> names_in(const std::string& folder);
+
+// What /proc/<pid>/stat says of a process.
+struct ProcessStat {
+    char state = '?';  // as ps shows it: Z a zombie, D in a call that nothing interrupts
+    pid_t parent = 0;
+    pid_t session = 0;
+    std::uint64_t started = 0;  // in clock ticks since the host's start: tells users of a pid apart
+    std::string name;           // at most 15 bytes, chosen by the process
+};
+std::optional<ProcessStat> stat_of(pid_t pid);
+
+// Direct children now, zombies too.
+std::vector<pid_t> children_of(pid_t pid);
+
+// Calls `look` for each descendant, parents first, until it returns true; returns whether it did.
+bool any_descendant(pid_t pid, const std::function<bool(pid_t)>& look);
+
+// Whether this process has the socket with this inode open; nothing when that cannot be seen
+// (another user's process).
+std::optional<bool> holds_socket(pid_t pid, ino_t inode);
+
+}  // namespace ddp::base

@@ -1,0 +1,64 @@
+// Who may speak to a store's server. A client on this host is served only if the other end of its
+// connection belongs to root, to this process's user, or to a process that descends from this one
+// (a worker that has changed its user). Asked once a connection, before a byte of it is read.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "store/socket_owner.hpp"
+
+namespace ddp::store {
+
+enum class StorePeers {
+    same_user,  // as above
+    any,        // whoever can connect
+};
+
+struct PeerRule {
+    StorePeers peers = StorePeers::same_user;
+    bool other_hosts =
+        true;  // serve clients that are not on this host: nobody can tell who they are
+};
+
+// Single-threaded.
+class PeerCheck {
+public:
+    // Throws SystemError that says what to do when the kernel tells nobody who connects.
+    explicit PeerCheck(PeerRule rule, SocketOwners::Source first = SocketOwners::Source::netlink);
+
+    // Nothing when this accepted connection is to be served; else why not, in one line.
+    std::optional<std::string> refusal(int connection);
+    // Whether the process at the other end descends from this one.
+    bool belongs_to_job(int connection);
+    // Whether a socket's owner is root, this user or a descendant of this process.
+    bool trusts(const SocketOwner& owner);
+    // "uid 1001, pid 4711 (python3)": the other end, as far as it can be seen.
+    std::string describe(int connection) const;
+
+private:
+    using Clock = std::chrono::steady_clock;
+
+    bool descends(const SocketOwner& owner);
+    bool some_descendant_runs_as(uid_t user);
+
+    PeerRule rule_;
+    SocketOwners owners_;
+    uid_t own_user_;
+    std::optional<uid_t> stands_for_many_;  // the user that unmapped ones are shown as
+    // A crowd of strangers must not keep this process reading /proc.
+    std::set<uid_t> descendants_users_;
+    int looks_left_;
+    Clock::time_point looks_since_;
+};
+
+// For a client: throws UsageError when the server at the other end is on this host and belongs to
+// somebody else than root or this user (a port that nobody holds can be taken by anybody), and
+// SystemError when that cannot be told. `where` is for the message.
+void require_trusted_server(int connection, const std::string& where);
+
+}  // namespace ddp::store

@@ -1,0 +1,248 @@
+// Who is served, by each of the kernel's two ways to tell: this user, root, descendants that run as
+// another user; not other users, also not when they hide behind a closed socket.
+#include "store/peer_check.hpp"
+
+#include <ddp/error.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+
+#include "base/socket.hpp"
+
+namespace ddp::store {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr uid_t somebody = 65533;
+
+struct Connection {
+    base::UniqueFd accepted;
+    base::UniqueFd client;  // unless a child has it
+    pid_t child = 0;
+
+    Connection() = default;
+    Connection(Connection&& other) noexcept
+        : accepted(std::move(other.accepted)),
+          client(std::move(other.client)),
+          child(std::exchange(other.child, 0)) {}
+    ~Connection() {
+        if (child == 0) return;
+        ::kill(child, SIGKILL);
+        ::waitpid(child, nullptr, 0);
+    }
+};
+
+class Listener {
+public:
+    explicit Listener(const std::string& address = "127.0.0.1")
+        : address_(address), listener_(base::listen_tcp(address, 0)) {}
+
+    Connection connect() const {
+        Connection connection;
+        connection.client = dial();
+        connection.accepted = accept();
+        return connection;
+    }
+
+    // Others may listen on the client's port once it has closed.
+    Connection connect_with_reusable_port() const {
+        Connection connection;
+        connection.client.reset(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+        const int on = 1;
+        const int fd = connection.client.get();
+        sockaddr_in address{};
+        address.sin_family = AF_INET;
+        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        const auto* const generic = reinterpret_cast<const sockaddr*>(&address);
+        EXPECT_EQ(::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on), 0);
+        EXPECT_EQ(::bind(fd, generic, sizeof address), 0);
+        address.sin_port = htons(base::local_port(listener_.get()));
+        EXPECT_EQ(::connect(fd, generic, sizeof address), 0);
+        connection.accepted = accept();
+        ::setsockopt(connection.accepted.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+        return connection;
+    }
+
+    // From a child of this process that has become `user` before.
+    Connection connect_as(uid_t user, const std::function<void(int)>& then = {}) const {
+        Connection connection;
+        std::array<int, 2> done{};
+        EXPECT_EQ(::pipe2(done.data(), O_CLOEXEC), 0);
+        connection.child = ::fork();
+        if (connection.child == 0) {
+            ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+            if (::setresuid(user, user, user) != 0) ::_exit(1);
+            base::UniqueFd client = dial();
+            if (then) then(client.get());
+            if (then) client.reset();
+            if (::write(done[1], "x", 1) != 1) ::_exit(1);
+            for (;;) ::pause();
+        }
+        const base::UniqueFd ended(done[0]);
+        ::close(done[1]);
+        connection.accepted = accept();
+        char byte = 0;
+        EXPECT_EQ(::read(ended.get(), &byte, 1), 1);
+        return connection;
+    }
+
+private:
+    base::UniqueFd dial() const {
+        int error = 0;
+        return base::try_connect_tcp(address_, base::local_port(listener_.get()),
+                                     base::Deadline::after(std::chrono::seconds{10}), error);
+    }
+    base::UniqueFd accept() const {
+        pollfd ready{listener_.get(), POLLIN, 0};
+        EXPECT_GT(::poll(&ready, 1, 10'000), 0);
+        return base::UniqueFd{::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC)};
+    }
+
+    std::string address_;
+    base::UniqueFd listener_;
+};
+
+// Below this process, as the agent is below the front.
+template <class Body>
+void as_somebody_else(Body body) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+        if (::setresuid(somebody, somebody, somebody) != 0) ::_exit(1);
+        body();
+        ::_exit(testing::Test::HasFailure() ? 1 : 0);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+}
+
+class PeerCheckBy : public testing::TestWithParam<SocketOwners::Source> {
+protected:
+    static PeerCheck make(PeerRule rule = {}) { return PeerCheck(rule, GetParam()); }
+};
+
+TEST_P(PeerCheckBy, UsesTheSourceThatItWasAskedFor) {
+    const SocketOwners owners(GetParam());
+    EXPECT_EQ(owners.source(), GetParam()) << owners.refusals();
+}
+
+TEST_P(PeerCheckBy, ServesThisUser) {
+    for (const char* address : {"127.0.0.1", "::1", "::ffff:127.0.0.1"}) {
+        const Connection connection = Listener(address).connect();
+        EXPECT_EQ(make().refusal(connection.accepted.get()), std::nullopt) << address;
+        EXPECT_THAT(make().describe(connection.accepted.get()),
+                    HasSubstr("uid " + std::to_string(::geteuid())));
+    }
+}
+
+TEST_P(PeerCheckBy, FindsTheOwnerOfTheOtherEndExactly) {
+    const Listener listener;
+    const Connection one = listener.connect();
+    const Connection two = listener.connect();
+    const SocketOwners owners(GetParam());
+    const auto first = owners.peer_of(one.accepted.get());
+    const auto second = owners.peer_of(two.accepted.get());
+    ASSERT_TRUE(first && second);
+    EXPECT_NE(first->inode, second->inode);
+    EXPECT_EQ(first->user, ::geteuid());
+}
+
+TEST_P(PeerCheckBy, ServesADescendantThatRunsAsAnotherUserAndNobodyElse) {
+    if (::geteuid() != 0) GTEST_SKIP() << "needs root, to become another user";
+    const Listener listener;
+    const Connection worker = listener.connect_as(somebody);
+    EXPECT_EQ(make().refusal(worker.accepted.get()), std::nullopt);
+    PeerCheck check = make();
+    EXPECT_TRUE(check.belongs_to_job(worker.accepted.get()));
+    // The same connection, seen by a process that the worker does not descend from.
+    const pid_t sibling = ::fork();
+    if (sibling == 0) {
+        const auto why = make().refusal(worker.accepted.get());
+        ::_exit(why && why->find("it belongs to uid 65533, which is neither root nor uid 0") !=
+                            why->npos
+                    ? 0
+                    : 1);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(sibling, &status, 0), sibling);
+    EXPECT_EQ(status, 0);
+}
+
+TEST_P(PeerCheckBy, ServesRootAndItselfWhoeverItRunsAs) {
+    if (::geteuid() != 0) GTEST_SKIP() << "needs root, to become another user";
+    const Listener listener;
+    const Connection roots = listener.connect();
+    const Connection strangers = listener.connect_as(65532);
+    as_somebody_else([&] {
+        EXPECT_EQ(make().refusal(roots.accepted.get()), std::nullopt);
+        EXPECT_EQ(make().refusal(Listener().connect().accepted.get()), std::nullopt);
+        EXPECT_THAT(make().refusal(strangers.accepted.get()).value_or(""), HasSubstr("uid 65532"));
+        EXPECT_EQ(make({.peers = StorePeers::any}).refusal(strangers.accepted.get()), std::nullopt);
+    });
+}
+
+// The kernel shows such a socket as root's.
+TEST_P(PeerCheckBy, AStrangerThatHasClosedItsEndIsNotTakenForRoot) {
+    if (::geteuid() != 0) GTEST_SKIP() << "needs root, to become another user";
+    const Listener listener;
+    const Connection connection =
+        listener.connect_as(65532, [](int client) { EXPECT_EQ(::send(client, "x", 1, 0), 1); });
+    const pid_t sibling = ::fork();
+    if (sibling == 0) {
+        const auto why = make().refusal(connection.accepted.get());
+        ::_exit(why && why->find("it has closed its end") != why->npos ? 0 : 1);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(sibling, &status, 0), sibling);
+    EXPECT_EQ(status, 0);
+}
+
+// Where no connection is found the kernel shows who listens on the port.
+TEST_P(PeerCheckBy, AListenerOnTheStrangersPortIsNotTakenForIt) {
+    const Listener listener;
+    Connection connection = listener.connect_with_reusable_port();
+    const std::uint16_t port = base::local_port(connection.client.get());
+    connection.client.reset();
+    const base::UniqueFd on_its_port = base::listen_tcp("127.0.0.1", port);
+    EXPECT_THAT(make().refusal(connection.accepted.get()).value_or(""),
+                HasSubstr("closed its end"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Sources, PeerCheckBy,
+                         testing::Values(SocketOwners::Source::netlink, SocketOwners::Source::proc),
+                         [](const auto& param_info) {
+                             return param_info.param == SocketOwners::Source::netlink ? "Netlink"
+                                                                                      : "Proc";
+                         });
+
+TEST(PeerCheck, GoesOnOnlyWhenToldWhereNobodyTellsWhoConnects) {
+    try {
+        const PeerCheck check({}, SocketOwners::Source::nothing);
+        FAIL() << "would serve anybody";
+    } catch (const SystemError& error) {
+        EXPECT_THAT(error.what(), HasSubstr("--store-peers=any"));
+    }
+    PeerCheck any({.peers = StorePeers::any}, SocketOwners::Source::nothing);
+    EXPECT_EQ(any.refusal(Listener().connect().accepted.get()), std::nullopt);
+}
+
+TEST(PeerCheck, AddressesOfThisHostAreItsOwn) {
+    const Connection loopback = Listener().connect();
+    EXPECT_TRUE(peer_is_on_this_host(loopback.accepted.get()));
+    EXPECT_EQ(peer_address(loopback.accepted.get()),
+              "127.0.0.1:" + std::to_string(base::local_port(loopback.client.get())));
+}
+
+}  // namespace
+}  // namespace ddp::store

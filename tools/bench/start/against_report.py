@@ -1,0 +1,69 @@
+"""What against.py says of its times: medians, the ratio of new and old, and whether that lies inside
+the spread of old against old."""
+from dataclasses import dataclass, field
+from statistics import median
+
+
+def quantile(values, part):
+    """Of sorted values, between two of them where it falls there."""
+    position = part * (len(values) - 1)
+    low = int(position)
+    high = min(low + 1, len(values) - 1)
+    return values[low] + (values[high] - values[low]) * (position - low)
+
+
+@dataclass
+class Case:
+    name: str
+    ranks: int
+    times: dict = field(default_factory=lambda: {"new": [], "old": [], "old again": []})
+
+    def add(self, times):
+        """A round counts where all took part: its ratios are of the same moment."""
+        if len(times) == len(self.times):
+            for label, microseconds in times.items():
+                self.times[label].append(microseconds)
+
+    def rounds(self):
+        return len(self.times["new"])
+
+    def median_ms(self, label):
+        return median(self.times[label]) / 1000
+
+    def ratio(self, over, under):
+        """The median of the rounds' ratios."""
+        return median(a / b for a, b in zip(self.times[over], self.times[under]))
+
+    def spread(self):
+        """Of old against old: nine of ten rounds lie within. Which of the two is called `again` is
+        chance, so that each round counts both ways."""
+        ratios = [a / b for a, b in zip(self.times["old again"], self.times["old"])]
+        both = sorted(ratios + [1 / ratio for ratio in ratios])
+        return quantile(both, 0.05), quantile(both, 0.95)
+
+    def verdict(self):
+        low, high = self.spread()
+        ratio = self.ratio("new", "old")
+        if ratio > high:
+            return "outside: slower"
+        return "outside: faster" if ratio < low else "inside"
+
+
+def print_cases(cases):
+    """Returns how many are slower than the spread allows, or were not measured."""
+    print("case   ranks   new ms   old ms   again ms   new/old   again/old   "
+          "spread of old/old    verdict")
+    bad = 0
+    for case in cases:
+        if case.rounds() == 0:
+            print(f"{case.name:6} {case.ranks:5}   not measured")
+            bad += 1
+            continue
+        low, high = case.spread()
+        verdict = case.verdict()
+        bad += verdict == "outside: slower"
+        print(f"{case.name:6} {case.ranks:5} {case.median_ms('new'):8.2f} "
+              f"{case.median_ms('old'):8.2f} {case.median_ms('old again'):10.2f} "
+              f"{case.ratio('new', 'old'):9.3f} {case.ratio('old again', 'old'):11.3f}   "
+              f"{low:.3f} .. {high:.3f}       {verdict}")
+    return bad
