@@ -149,18 +149,18 @@ TEST(StoreDataLimits, AFullMapNamesWhoFilledItAlsoWhenTheyHaveLeft) {
 
 // The hook knows only those that are there.
 TEST(StoreDataLimits, WhoLeftAndSetLittleIsAConnection) {
-    StoreData data{{.map_bytes = 800'000}, {.describe = [](ClientId client) -> std::string {
+    StoreData data{{.map_bytes = 1'600'000}, {.describe = [](ClientId client) -> std::string {
                        if (client < 3) throw std::out_of_range{"gone"};
                        return "somebody";
                    }}};
     Replies replies;
     for (ClientId client = 1; client <= 2; ++client) {
-        data.execute(client, Era::modern, set_of(std::to_string(client), 300), replies);
+        data.execute(client, Era::modern, set_of(std::to_string(client), 300 * client), replies);
         data.forget(client);
     }
-    EXPECT_EQ(refusal_of(data, 3, set_of("k", 750'000)),
-              "store: full, more than 700000 bytes; most of it, " +
-                  std::to_string(301 + StoreMap::entry_bytes) + " bytes, was set by connection 2");
+    EXPECT_EQ(refusal_of(data, 3, set_of("k", 1'500'000)),
+              "store: full, more than 1400000 bytes; most of it, " +
+                  std::to_string(601 + StoreMap::entry_bytes) + " bytes, was set by connection 2");
 }
 
 TEST(StoreDataLimits, AWaitOrWatchForWhichThereIsNoMemoryIsRefused) {

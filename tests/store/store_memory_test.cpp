@@ -48,7 +48,7 @@ private:
 
 class StoreMemory : public testing::Test {
 protected:
-    StoreMemory() : server({.returns_memory = true}) { friendly.send(hello + nothing); }
+    StoreMemory() : server({.limits = {.returns_memory = true}}) { friendly.send(hello + nothing); }
 
     // Connections that will read nothing, or not much.
     RawClient& attacker() {
