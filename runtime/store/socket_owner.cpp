@@ -16,6 +16,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <charconv>
 #include <cstdint>
@@ -110,16 +111,19 @@ struct DiagAnswer {
 };
 
 // The kernel answers while it handles send(): the answer is there when that returns.
-DiagAnswer ask(int netlink, const DiagRequest& request) {
-    alignas(nlmsghdr) std::array<char, 4096> buffer;
-    while (::recv(netlink, buffer.data(), buffer.size(), MSG_DONTWAIT) > 0) {  // a late one
-    }
+DiagAnswer ask(int netlink, DiagRequest request) {
+    static std::atomic<std::uint32_t> questions{0};
+    request.header.nlmsg_seq = ++questions;
     if (::send(netlink, &request, sizeof request, 0) < 0) return {.error = errno};
-    const ssize_t got = ::recv(netlink, buffer.data(), buffer.size(), MSG_DONTWAIT);
-    if (got < 0) return {.error = errno};
+    alignas(nlmsghdr) std::array<char, 1024> buffer;
     nlmsghdr header{};
-    if (static_cast<std::size_t>(got) < sizeof header) return {.error = EPROTO};
-    std::memcpy(&header, buffer.data(), sizeof header);
+    ssize_t got = 0;
+    do {  // past a late answer to an earlier question
+        got = ::recv(netlink, buffer.data(), buffer.size(), MSG_DONTWAIT);
+        if (got < 0) return {.error = errno};
+        if (static_cast<std::size_t>(got) < sizeof header) return {.error = EPROTO};
+        std::memcpy(&header, buffer.data(), sizeof header);
+    } while (header.nlmsg_seq != request.header.nlmsg_seq);
     const std::size_t body = static_cast<std::size_t>(got) - NLMSG_HDRLEN;
     if (header.nlmsg_type == NLMSG_ERROR) {
         nlmsgerr error{};

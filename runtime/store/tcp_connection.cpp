@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "base/socket.hpp"
+#include "store/server_limits.hpp"
 
 namespace ddp::store {
 namespace {
@@ -178,7 +179,7 @@ std::int64_t TcpConnection::receive_i64(const base::Deadline& deadline, const st
 std::string TcpConnection::receive_value(const base::Deadline& deadline, const std::string& doing) {
     const auto length = read_u64(receive(sizeof(std::uint64_t), deadline, doing));
     // PyTorch's server lets APPEND grow a value beyond what one request may carry.
-    if (length > max_request_bytes) {
+    if (length > max_reply_bytes) {
         throw SystemError{"store: " + where_ + " announced a value of " + std::to_string(length) +
                               " bytes (" + doing + ")",
                           EPROTO};

@@ -1,5 +1,6 @@
 // Whom the store serves: requests of another user of this host are not executed, whoever serves the
 // store; root's are, and those of workers that have become another user.
+#include "base/socket.hpp"
 #include "security/job.hpp"
 #include "security/requests.hpp"
 
@@ -91,6 +92,21 @@ TEST_F(Strangers, WorkersThatBecameAnotherUserAreServedAndOthersOfThatUserAreNot
 TEST_F(Strangers, AnotherUsersJobRefusesThemToo) {
     if (!can_run_programs(another_user)) GTEST_SKIP() << "the build is closed to other users";
     refuse(requests, {.user = another_user});
+}
+
+// Before rank 0 listens, which the launcher's holding of the port does not do for it.
+TEST_F(Strangers, WhoTakesRankZerosPortEndsTheJob) {
+    Job job({.options = {"--agent-store=off"}});
+    const auto port = job.wait_until_ready();
+    ASSERT_TRUE(port) << job.wait().err;
+    const Stranger thief(nobody, [&] {
+        const base::UniqueFd listener = base::listen_tcp("127.0.0.1", *port);
+        ::pause();
+    });
+    const LaunchResult result = job.wait();
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_THAT(result.err, HasSubstr("port " + std::to_string(*port) +
+                                      ", which rank 0 is to serve, was taken by uid 65534"));
 }
 
 // The same requests: what is counted is there to be counted.

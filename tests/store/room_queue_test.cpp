@@ -68,15 +68,15 @@ TEST_F(RoomQueueTest, ASenderThatWaitsItselfIsNotSlow) {
     EXPECT_EQ(too_slow(start + 25s), Ids{1});
 }
 
-TEST(StrangerRate, RestsUntilTheNextTenthOfASecondOnceThereAreTooMany) {
+TEST(StrangerRate, RestsUntilTheWindowIsOverOnceThereAreTooMany) {
     StrangerRate rate;
     const auto start = StrangerRate::Clock::now();
-    for (std::size_t i = 0; i < StrangerRate::most_a_second; ++i) {
+    for (std::size_t i = 0; i < StrangerRate::most_at_once; ++i) {
         ASSERT_EQ(rate.note_end(start + 10ms), std::nullopt);
     }
-    EXPECT_EQ(rate.note_end(start + 20ms), start + 110ms);  // the second began at 10 ms
-    EXPECT_EQ(rate.note_end(start + 900ms), start + 910ms);
-    EXPECT_EQ(rate.note_end(start + 1100ms), std::nullopt);
+    EXPECT_EQ(rate.note_end(start + 20ms), start + 30ms);  // the window began at 10 ms
+    EXPECT_EQ(rate.note_end(start + 29ms), start + 30ms);
+    EXPECT_EQ(rate.note_end(start + 30ms), std::nullopt);
 }
 
 }  // namespace
