@@ -90,6 +90,7 @@ private:
     bool waits_to_send_ = false;  // and so is woken when the channel has room
     LogTree tree_{job_.options.log_dir, job_.options.run_id};
     LogWriter logs_;
+    bool workers_started_ = false;
     bool hurried_ = false;  // the user wants the end now
     RestartPolicy restarts_;
     rlimit users_descriptor_limit_ = raise_descriptor_limit();
@@ -136,7 +137,9 @@ void Agent::watch_port() {
     if (!job_.rendezvous.rank_0_serves_here) return;
     if (job_.options.store_peers == StorePeers::any) return;
     if (port_watch_) events_.remove(port_watch_->fd());
-    port_watch_.emplace(job_.rendezvous.port);
+    port_watch_.emplace(job_.rendezvous.port, job_.rendezvous.at_loopback
+                                                  ? store::SocketOwners::At::loopback
+                                                  : store::SocketOwners::At::any);
     events_.add(port_watch_->fd(), EPOLLIN, tag_of(Source::port));
     port_problem_ = port_watch_->look_now().value_or("");
 }
@@ -163,9 +166,12 @@ std::optional<int> Agent::run_attempt(int number) {
                      .input = tag_of(Source::input),
                      .worker = [](std::size_t index) { return tag_of(Source::worker, index); }});
     attempt_ = &attempt;
+    workers_started_ = false;
     const std::optional<Problem> problem = supervise(attempt);
+    port_watch_.reset();
     channel_.flush();  // what is left behind may take its time to die
-    if (!leash_held()) attempt.kill_now();
+    if (problem) attempt.kill_soon();
+    if (problem || !leash_held()) attempt.kill_now();
     wait_for_own_stop(attempt);
     end_leftovers(attempt);
     attempt.sweep();
@@ -192,6 +198,7 @@ std::optional<Agent::Problem> Agent::supervise(Attempt& attempt) {
         if (stopped_by_user_ || !leash_held()) return std::nullopt;
         watch_port();
         if (port_problem_.empty()) attempt.start_workers(users_descriptor_limit_);
+        workers_started_ = true;
         while (port_problem_.empty() && leash_held() && !attempt.all_ended() &&
                !attempt.hopeless(Clock::now())) {
             handle_events(attempt.wakes_at());
@@ -290,6 +297,10 @@ void Agent::finish_logs() {
 
 void Agent::say_log_news() {
     std::string news = logs_.take_news();
+    if (workers_started_) {  // without their files, and too late to refuse
+        const std::string late = logs_.take_open_problem();
+        if (!late.empty()) news += (news.empty() ? "" : "\n") + late + "; lines are missing there";
+    }
     if (!news.empty()) channel_.send(NoticeMessage{std::move(news)});
 }
 

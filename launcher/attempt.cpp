@@ -192,6 +192,7 @@ void Attempt::start_failure_stop(const Worker& failed) {
 
 bool Attempt::may_be_stopped_from_outside() const {
     if (user_signal_ != 0) return false;
+    if (all_ended() && !all_fine()) return stop_may_come_until().has_value();
     return (!stop_.active() && !swept_.complete) || stop_may_come_until();
 }
 
@@ -207,8 +208,8 @@ std::optional<Attempt::Time> Attempt::stop_may_come_until() const {
         if (std::find(stops.begin(), stops.end(), signal) != stops.end()) {
             const Time over = worker.ended_at + StopSequence::time_to_leave;
             until = until ? std::max(*until, over) : over;
-        } else if (end.exit_code() != contract::exit_because_of_peer) {
-            return std::nullopt;
+        } else if (!until && end.exit_code() != contract::exit_because_of_peer) {
+            return std::nullopt;  // a failure after a stop signal's is taken for its consequence
         }
     }
     return until && Clock::now() < *until ? until : std::nullopt;
@@ -346,7 +347,7 @@ JobEnd Attempt::end() const {
             .user_signal = user_signal_,
             .error_files = error_files_,
             .exit_code = job_.options.exit_code,
-            .report_file = tree_.report_file(),
+            .report_file = logs_.gives_nothing() ? "" : tree_.report_file(),
             .attempt = 1 + number_,
             .attempts = 1 + job_.options.max_restarts,
             .oom_before = oom_before_,

@@ -25,7 +25,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds sweep_time{5000};
 // After the grace, how long the agent may take to end before the front ends it.
-constexpr milliseconds agent_time{15000};
+constexpr milliseconds agent_time{20000};
 // Of an agent that has said that it is done, and from its SIGKILL then.
 constexpr milliseconds time_to_leave{1500};
 constexpr milliseconds time_to_die_then{500};
@@ -292,8 +292,13 @@ void Front::handle_agent_end() {
     const bool by_itself = agent_end_->signal == 0;
     const SweepResult sweep = sweep_descendants(
         base::Deadline::after(by_itself ? second_sweep_time : sweep_time), spared_);
-    if (!sweep.complete && !by_itself)
-        console_.say("could not be killed: " + describe_survivors(sweep));
+    if (sweep.complete) return;
+    const std::string survivors = "could not be killed: " + describe_survivors(sweep);
+    if (by_itself) {
+        left_ = survivors;
+    } else {
+        console_.say(survivors);
+    }
 }
 
 int Front::exit_code_without_done() const {

@@ -43,7 +43,13 @@ InputRelay::InputRelay(int source) : source_(open_again(source)) {
     struct stat status {};
     ::fstat(source_.get(), &status);
     is_socket_ = S_ISSOCK(status.st_mode);
-    always_ready_ = S_ISREG(status.st_mode) || S_ISDIR(status.st_mode);
+    try {
+        events_.add(source_.get(), EPOLLIN, source_tag);
+        events_.remove(source_.get());
+    } catch (const SystemError& error) {
+        if (error.code() != EPERM) throw;
+        always_ready_ = true;  // files, folders, /dev/null
+    }
 }
 
 base::UniqueFd InputRelay::add_worker() {

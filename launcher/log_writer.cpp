@@ -54,7 +54,10 @@ void LogWriter::start(const LogTree& tree) {
     pid_ = pid;
 }
 
-void LogWriter::open(int workers, int attempt) { ask(OpenRequest{workers, attempt}, 0); }
+void LogWriter::open(int workers, int attempt) {
+    open_problem_.clear();  // an earlier attempt's
+    ask(OpenRequest{workers, attempt}, 0);
+}
 
 void LogWriter::append(int local_rank, Stream stream, std::string_view bytes) {
     if (!started()) return;

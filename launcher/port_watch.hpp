@@ -15,7 +15,7 @@ namespace ddp::launcher {
 class PortWatch {
 public:
     // Begins to look. Throws SystemError.
-    explicit PortWatch(std::uint16_t port);
+    PortWatch(std::uint16_t port, store::SocketOwners::At at);
 
     int fd() const { return timer_.get(); }  // readable when look() is due
     // Why the job must not go on: a stranger listens. Nothing: nobody does yet, or it is one of the
@@ -25,8 +25,11 @@ public:
 
 private:
     std::uint16_t port_;
+    store::SocketOwners::At at_;
     base::UniqueFd timer_;
+    int looks_ = 0;
     store::PeerCheck check_{{}};
+    store::SocketOwners owners_;
 };
 
 }  // namespace ddp::launcher

@@ -48,7 +48,8 @@ bool is_local(const std::string& address) { return address == loopback || addres
 }  // namespace
 
 Rendezvous make_rendezvous(const Options& options) {
-    Rendezvous result{options.master_addr, options.master_port, {}, {}, false};
+    Rendezvous result{options.master_addr,          options.master_port, {}, {}, false,
+                      is_local(options.master_addr)};
     if (options.agent_store == AgentStore::on) {
         result.listener = listen_on_loopback(options.master_port);
         result.port = base::local_port(result.listener.get());

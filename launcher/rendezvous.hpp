@@ -23,6 +23,7 @@ struct Rendezvous {
     base::UniqueFd listener;  // for the agent's store
     base::UniqueFd holder;    // keeps a free port for rank 0
     bool rank_0_serves_here = false;
+    bool at_loopback = false;
 };
 
 // Throws UsageError for a port in use, SystemError.

@@ -63,6 +63,7 @@ Worker start_worker(WorkerStart start, int local_rank,
         Worker worker{local_rank, WorkerProcess::start(start), OutputPipe(std::move(ends.ours)),
                       OutputPipe(base::UniqueFd()), std::nullopt};
         worker.has_err = false;
+        worker.terminal_end = std::move(ends.workers);
         return worker;
     }
     Pipe out;

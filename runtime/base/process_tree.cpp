@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <charconv>
 #include <fstream>
 #include <memory>
@@ -117,16 +118,18 @@ bool any_descendant(pid_t pid, const std::function<bool(pid_t)>& look) {
 
 std::optional<bool> holds_socket(pid_t pid, ino_t inode) {
     const std::string folder = proc(pid, "fd");
-    if (::access(folder.c_str(), R_OK | X_OK) != 0) return std::nullopt;
+    if (::faccessat(AT_FDCWD, folder.c_str(), R_OK | X_OK, AT_EACCESS) != 0) return std::nullopt;
+    bool hidden = false;  // a root without CAP_SYS_PTRACE sees the names, not what they are
     const std::string wanted = "socket:[" + std::to_string(inode) + "]";
     std::array<char, 64> link;
     for (const std::string& name : names_in(folder)) {
         const ssize_t size = ::readlink((folder + "/" + name).c_str(), link.data(), link.size());
+        if (size < 0 && (errno == EACCES || errno == EPERM)) hidden = true;
         if (size > 0 && std::string_view(link.data(), static_cast<std::size_t>(size)) == wanted) {
             return true;
         }
     }
-    return false;
+    return hidden ? std::nullopt : std::optional(false);
 }
 
 }  // namespace ddp::base

@@ -25,9 +25,12 @@ Admission::Answer Admission::join(ClientId client, const Request& request,
     return answer;
 }
 
-std::string Admission::describe(ClientId client, int connection) const {
+std::string Admission::describe(ClientId client, int connection) {
     const std::string rank = claims_.describe(client);
-    return rank.empty() ? peers_.describe(connection) : rank;
+    if (!rank.empty()) return rank;
+    const auto [known, is_new] = described_.try_emplace(client);
+    if (is_new) known->second = peers_.describe(connection);
+    return known->second;
 }
 
 }  // namespace ddp::store

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -31,16 +32,24 @@ public:
     // when it is none.
     Answer join(ClientId client, const Request& request,
                 const std::function<bool(ClientId)>& has_hung_up);
-    void leave(ClientId client) { claims_.leave(client); }
-    void start_attempt(int attempt) { claims_.start_attempt(attempt); }
+    void leave(ClientId client) {
+        claims_.leave(client);
+        described_.erase(client);
+    }
+    void start_attempt(int attempt) {
+        claims_.start_attempt(attempt);
+        described_.clear();
+    }
 
     bool belongs_to_job(int connection) { return peers_.belongs_to_job(connection); }
-    // A rank by its number, anybody else by user and process.
-    std::string describe(ClientId client, int connection) const;
+    // A rank by its number, anybody else by user and process: looked for once a client, since that
+    // means to read all of /proc.
+    std::string describe(ClientId client, int connection);
 
 private:
     PeerCheck peers_;
     JobClaims claims_;
+    std::map<ClientId, std::string> described_;
 };
 
 }  // namespace ddp::store

@@ -11,6 +11,8 @@ namespace {
 
 using Use = MemoryBudget::Use;
 
+constexpr std::chrono::seconds longest_without_reading{5};
+
 }  // namespace
 
 bool ClientMemory::get_room(ServerClient& client) {
@@ -102,6 +104,14 @@ ClientMemory::Decisions ClientMemory::admit() {
 std::vector<ClientMemory::MustGo> ClientMemory::overdue(Clock::time_point now) {
     std::vector<MustGo> must_go;
     if (queue_.empty()) return must_go;
+    for (auto& [id, client] : clients_) {
+        if (client.charged_reply <= RequestParser::free_room) continue;
+        if (client.backlog() != std::exchange(client.unread_then, client.backlog())) {
+            client.read_at = now;
+        } else if (now - client.read_at >= longest_without_reading) {
+            must_go.push_back({id, "does not read its replies, while others wait for its memory"});
+        }
+    }
     for (const auto id : queue_.waited_too_long(now)) {
         must_go.push_back({id, "no memory was free for its request within 30 s"});
     }

@@ -63,9 +63,9 @@ void Interests::start_wait(ClientId client, StoreKeys keys) {
     std::size_t cost = 0;
     for (const auto& key : keys) cost += interest_cost(key);
     charge(client, cost);
-    for (const auto& key : keys) waiters_[key].push_back(client);
     const auto missing = keys.size();
-    waits_.insert_or_assign(client, Wait{std::move(keys), missing, cost});
+    const auto& wait = waits_.insert_or_assign(client, Wait{std::move(keys), missing, cost}).first;
+    for (const auto& key : wait->second.keys) waiters_[key].push_back(client);
 }
 
 void Interests::end_wait(ClientId client) {

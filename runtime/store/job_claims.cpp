@@ -60,8 +60,9 @@ bool read_field(std::string_view name, std::string_view value, RankClaim& claim)
     return false;
 }
 
-// Whether the same program seems to have started both. Unknown is yes: an orphan, another host, a
-// container. One of them may stand below a wrapper or a debugger; under an MPI launcher both may.
+// Whether the same program seems to have started both. Unknown is yes: another host, a container.
+// Of an orphan the session counts. One of them may stand below a wrapper or a debugger; under an
+// MPI launcher both may.
 bool are_kin(const RankClaim& a, const RankClaim& b) {
     if (a.machine != b.machine || a.machine.empty()) return true;
     if (a.parent.empty() || b.parent.empty()) {

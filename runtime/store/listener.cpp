@@ -20,6 +20,7 @@
 namespace ddp::store {
 namespace {
 
+constexpr std::chrono::milliseconds without_descriptors{100};
 constexpr std::size_t longest_queue = 4096;  // where the kernel does not say
 
 base::UniqueFd open_spare() { return base::UniqueFd{::open("/dev/null", O_RDONLY | O_CLOEXEC)}; }
@@ -62,7 +63,10 @@ bool Listener::turn_one_away() {
         const base::UniqueFd turned_away{::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC)};
     }
     spare_ = open_spare();
-    if (!spare_) listen(false);
+    if (!spare_) {
+        rests_until_ = Clock::now() + without_descriptors;
+        listen(false);
+    }
     return static_cast<bool>(spare_);
 }
 

@@ -7,8 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <fstream>
-#include <sstream>
+#include <string_view>
 #include <vector>
 
 #include "base/process_tree.hpp"
@@ -16,20 +15,22 @@
 namespace ddp::store {
 namespace {
 
-constexpr int looks_a_second = 200;
 constexpr uid_t root = 0;
 
 // The real, effective, saved and file-system user of a process; none when it is gone.
 std::vector<uid_t> users_of(pid_t pid) {
-    std::ifstream file("/proc/" + std::to_string(pid) + "/status");
-    for (std::string line; std::getline(file, line);) {
-        if (!line.starts_with("Uid:")) continue;
-        std::istringstream numbers(line.substr(4));
-        std::vector<uid_t> users;
-        for (uid_t user = 0; numbers >> user;) users.push_back(user);
-        return users;
+    const std::string text = base::read_small_file("/proc/" + std::to_string(pid) + "/status");
+    const std::size_t line = text.find("\nUid:");
+    if (line == text.npos) return {};
+    std::vector<uid_t> users;
+    const char* at = text.data() + line + std::string_view("\nUid:").size();
+    const char* const end = text.data() + text.size();
+    while (at != end && *at == '\t') {
+        uid_t user = 0;
+        at = std::from_chars(at + 1, end, user).ptr;
+        users.push_back(user);
     }
-    return {};
+    return users;
 }
 
 // In a user namespace that does not have all users those that it lacks are all shown as one.
@@ -58,9 +59,7 @@ bool is_number(const std::string& text, pid_t& number) {
 PeerCheck::PeerCheck(PeerRule rule, SocketOwners::Source first)
     : rule_(rule),
       owners_(rule.peers == StorePeers::any ? SocketOwners::Source::nothing : first),
-      own_user_(::geteuid()),
-      looks_left_(looks_a_second),
-      looks_since_(Clock::now()) {
+      own_user_(::geteuid()) {
     if (rule.peers == StorePeers::any) return;
     if (owners_.source() == SocketOwners::Source::nothing) {
         throw SystemError{"store: this host does not tell who connects (" + owners_.refusals() +
@@ -77,7 +76,9 @@ std::optional<std::string> PeerCheck::refusal(int connection) {
     if (!owner) {
         if (peer_is_on_this_host(connection)) {
             return "refused " + peer_address(connection) +
-                   ": it has closed its end, so that nobody can tell whose it was";
+                   ": its other end is not among this host's sockets (closed, or redirected on the "
+                   "way), so that nobody can tell whose it is; --store-peers=any "
+                   "(DDP_STORE_PEERS=any) serves everybody";
         }
         if (rule_.other_hosts) return std::nullopt;
         return "refused " + peer_address(connection) +
@@ -115,18 +116,15 @@ bool PeerCheck::descends(const SocketOwner& owner) {
 }
 
 bool PeerCheck::some_descendant_runs_as(uid_t user) {
-    const auto now = Clock::now();
-    if (now - looks_since_ >= std::chrono::seconds{1}) {
-        looks_since_ = now;
-        looks_left_ = looks_a_second;
-    }
-    if (looks_left_ > 0) {
-        --looks_left_;
+    const auto begin = Clock::now();
+    if (begin >= next_look_) {
         descendants_users_.clear();
         base::any_descendant(::getpid(), [this](pid_t pid) {
             for (const uid_t one : users_of(pid)) descendants_users_.insert(one);
             return false;
         });
+        const auto end = Clock::now();
+        next_look_ = end + 9 * (end - begin);
     }
     return descendants_users_.contains(user);
 }
@@ -142,7 +140,8 @@ void require_trusted_server(int connection, const std::string& where) {
                               advice,
                           EPERM};
     }
-    if (owner->user == root || owner->user == ::geteuid()) return;
+    const bool known = owner->user == root || owner->user == ::geteuid();
+    if (known && owner->user != user_for_unmapped_ones()) return;
     throw UsageError{"store: what listens at " + where + " belongs to uid " +
                      std::to_string(owner->user) + ", neither root nor uid " +
                      std::to_string(::geteuid()) + ", who runs this rank; use another MASTER_PORT" +

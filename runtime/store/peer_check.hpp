@@ -50,10 +50,9 @@ private:
     SocketOwners owners_;
     uid_t own_user_;
     std::optional<uid_t> stands_for_many_;  // the user that unmapped ones are shown as
-    // A crowd of strangers must not keep this process reading /proc.
+    // A crowd of strangers must not keep this process reading /proc: a tenth of its time at most.
     std::set<uid_t> descendants_users_;
-    int looks_left_;
-    Clock::time_point looks_since_;
+    Clock::time_point next_look_{};
 };
 
 // For a client: throws UsageError when the server at the other end is on this host and belongs to

@@ -2,6 +2,7 @@
 // owed, and what epoll watches for it.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -41,6 +42,9 @@ public:
     bool waits_for_room = false;       // in ClientMemory
     std::size_t charged_request = 0;   // to its account, as of now
     std::size_t charged_reply = 0;
+    // Of a reader, while others wait for memory: how much was unread when it read last.
+    std::size_t unread_then = 0;
+    std::chrono::steady_clock::time_point read_at{};
 
     // False when it already owes too much reading.
     bool queue(Reply reply);

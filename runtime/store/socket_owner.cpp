@@ -23,6 +23,8 @@
 #include <cstdio>
 #include <cstring>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace ddp::store {
 namespace {
@@ -189,6 +191,11 @@ Number as_number(std::string_view word, int base = 10) {
     return number;
 }
 
+struct Listening {
+    Endpoint at;
+    SocketOwner owner;
+};
+
 struct ProcLine {
     std::string_view local;
     std::string_view remote;
@@ -251,6 +258,78 @@ std::optional<SocketOwner> search_proc(const Endpoint& there, const Endpoint& he
     return std::nullopt;
 }
 
+// Whether an address seems to be one of this host's: yes also when that cannot be told.
+bool can_be_bound(const Endpoint& end) {
+    sockaddr_storage address{};
+    address.ss_family = static_cast<sa_family_t>(end.family);
+    socklen_t size = sizeof(sockaddr_in);
+    if (end.family == AF_INET) {
+        reinterpret_cast<sockaddr_in&>(address).sin_addr.s_addr = end.address[0];
+    } else {
+        size = sizeof(sockaddr_in6);
+        std::memcpy(&reinterpret_cast<sockaddr_in6&>(address).sin6_addr, end.address.data(),
+                    sizeof(in6_addr));
+    }
+    const base::UniqueFd probe(::socket(end.family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    return !probe || ::bind(probe.get(), reinterpret_cast<const sockaddr*>(&address), size) == 0 ||
+           errno != EADDRNOTAVAIL;
+}
+
+// Whether somebody who listens there is found at a loopback address.
+bool hears_loopback(const Endpoint& end) {
+    const auto& a = end.address;
+    const bool any = a[0] == 0 && a[1] == 0 && a[2] == 0;
+    if (end.family == AF_INET) return a[0] == 0 || a[0] == htonl(INADDR_LOOPBACK);
+    return any && (a[3] == 0 || a[3] == htonl(1));
+}
+
+// All that listen on this port, of one family. False when the kernel does not answer.
+bool dump_listeners(int netlink, int family, std::uint16_t port, std::vector<Listening>& found) {
+    Endpoint any{family, {}, htons(port)};
+    DiagRequest request = diag_request(any, {});
+    request.header.nlmsg_flags |= NLM_F_DUMP;
+    request.query.idiag_states = 1U << TCP_LISTEN;
+    if (::send(netlink, &request, sizeof request, 0) < 0) return false;
+    alignas(nlmsghdr) std::array<char, 16 * 1024> buffer;
+    for (;;) {
+        const ssize_t got = ::recv(netlink, buffer.data(), buffer.size(), MSG_DONTWAIT);
+        if (got < 0) return false;
+        auto left = static_cast<unsigned>(got);
+        for (auto* header = reinterpret_cast<nlmsghdr*>(buffer.data()); NLMSG_OK(header, left);
+             header = NLMSG_NEXT(header, left)) {
+            if (header->nlmsg_type == NLMSG_DONE) return true;
+            inet_diag_msg message{};
+            if (header->nlmsg_type != SOCK_DIAG_BY_FAMILY ||
+                header->nlmsg_len < NLMSG_LENGTH(sizeof message)) {
+                return false;
+            }
+            std::memcpy(&message, NLMSG_DATA(header), sizeof message);
+            Listening one{{family, {}, message.id.idiag_sport},
+                          {message.idiag_uid, message.idiag_inode}};
+            std::memcpy(one.at.address.data(), message.id.idiag_src, sizeof message.id.idiag_src);
+            if (message.id.idiag_sport == htons(port)) found.push_back(one);
+        }
+    }
+}
+
+// For hosts without netlink; it walks all sockets of the host.
+void scan_listeners(std::uint16_t port, std::vector<Listening>& found) {
+    std::array<char, 8> end{};
+    std::snprintf(end.data(), end.size(), ":%04X", port);
+    for (const bool v6 : {false, true}) {
+        for_each_line(v6 ? proc_v6 : proc_v4, [&](const ProcLine& line) {
+            if (line.state != TCP_LISTEN) return true;  // those that listen come first
+            if (!line.local.ends_with(end.data())) return false;
+            Listening one{{v6 ? AF_INET6 : AF_INET, {}, htons(port)}, line.owner};
+            for (std::size_t i = 0; i < (v6 ? 4U : 1U); ++i) {
+                one.at.address[i] = as_number<std::uint32_t>(line.local.substr(8 * i, 8), 16);
+            }
+            found.push_back(one);
+            return false;
+        });
+    }
+}
+
 std::string refusal(const char* what, int error) {
     return std::string(what) + ": " + std::strerror(error);
 }
@@ -295,19 +374,20 @@ std::optional<SocketOwner> SocketOwners::peer_of(int connection) const {
     return std::nullopt;
 }
 
-std::optional<SocketOwner> SocketOwners::listener_on(std::uint16_t port) {
-    std::array<char, 8> end{};
-    std::snprintf(end.data(), end.size(), ":%04X", port);
-    std::optional<SocketOwner> found;
-    for (const char* path : {proc_v4, proc_v6}) {
-        for_each_line(path, [&](const ProcLine& line) {
-            if (line.state != TCP_LISTEN || !line.local.ends_with(end.data())) return false;
-            found = line.owner;
-            return true;
-        });
-        if (found) break;
+std::vector<SocketOwner> SocketOwners::listeners_on(std::uint16_t port, At at) const {
+    std::vector<Listening> found;
+    const bool told = source_ == Source::netlink &&
+                      dump_listeners(netlink_.get(), AF_INET, port, found) &&
+                      dump_listeners(netlink_.get(), AF_INET6, port, found);
+    if (!told) {
+        found.clear();
+        scan_listeners(port, found);
     }
-    return found;
+    std::vector<SocketOwner> owners;
+    for (const Listening& one : found) {
+        if (at == At::any || hears_loopback(one.at)) owners.push_back(one.owner);
+    }
+    return owners;
 }
 
 bool peer_is_on_this_host(int connection) {
@@ -316,7 +396,7 @@ bool peer_is_on_this_host(int connection) {
     there.port = here.port = 0;
     if (is_loopback(there) || there == here) return true;
     ifaddrs* list = nullptr;
-    if (::getifaddrs(&list) != 0) return false;
+    if (::getifaddrs(&list) != 0) return can_be_bound(there);  // it needs netlink
     bool found = false;
     for (const ifaddrs* entry = list; entry != nullptr && !found; entry = entry->ifa_next) {
         if (entry->ifa_addr == nullptr) continue;

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/unique_fd.hpp"
 
@@ -35,8 +36,10 @@ public:
     // Of the other end of this connected socket. Nothing when no such socket is on this host (in
     // this network namespace), or nobody has it any more.
     std::optional<SocketOwner> peer_of(int connection) const;
-    // Of the socket that listens on this port, at whatever address of this host; by /proc/net/tcp.
-    static std::optional<SocketOwner> listener_on(std::uint16_t port);
+    // Of all sockets that listen on this port of this host, or only of those that are found at a
+    // loopback address.
+    enum class At { loopback, any };
+    std::vector<SocketOwner> listeners_on(std::uint16_t port, At at) const;
 
 private:
     Source source_;

@@ -50,14 +50,14 @@ base::Deadline sooner(const base::Deadline& deadline, milliseconds cap) {
 }  // namespace
 
 TcpConnection::TcpConnection(const MasterAddress& server, const base::Deadline& deadline,
-                             Refused refused, Era expected, const Request* question,
+                             Refused refused, Era expected, std::span<const Request> questions,
                              Servers servers)
     : server_(server), where_(server.host + ":" + std::to_string(server.port)), era_(expected) {
     std::string trouble = "no time to try";
     int closed_hellos = 0;
     auto answered_until = Clock::now();
     for (auto pause = first_pause; !deadline.passed(); pause = std::min(2 * pause, longest_pause)) {
-        const int error = try_hello(sooner(deadline, hello_timeout), question);
+        const int error = try_hello(sooner(deadline, hello_timeout), questions);
         if (error == 0) return;
         if (error == ECONNREFUSED && refused == Refused::give_up) {
             throw SystemError{"store: the server at " + where_ + " is gone", error};
@@ -85,13 +85,13 @@ TcpConnection::TcpConnection(const MasterAddress& server, const base::Deadline& 
 }
 
 // 0, or the errno that makes it worth another try; ETIMEDOUT also when the hello is not answered.
-int TcpConnection::try_hello(const base::Deadline& deadline, const Request* question) {
+int TcpConnection::try_hello(const base::Deadline& deadline, std::span<const Request> questions) {
     int error = 0;
     fd_ = base::try_connect_tcp(server_.host, server_.port, deadline, error);
     if (!fd_) return error;
     if (connected_to_itself(fd_.get())) return ECONNREFUSED;
     try {
-        if (answers_hello(deadline, question)) return 0;
+        if (answers_hello(deadline, questions)) return 0;
     } catch (const SystemError& lost) {
         return lost.code();
     } catch (const TimeoutError&) {
@@ -102,8 +102,10 @@ int TcpConnection::try_hello(const base::Deadline& deadline, const Request* ques
 }
 
 // The older numbering has no hello; whether no keys are there is a question without effect.
-bool TcpConnection::answers_hello(const base::Deadline& deadline, const Request* question) {
-    const std::string asked = question != nullptr ? encode_request(*question, era_) : "";
+bool TcpConnection::answers_hello(const base::Deadline& deadline,
+                                  std::span<const Request> questions) {
+    std::string asked;
+    for (const Request& question : questions) asked += encode_request(question, era_);
     if (era_ == Era::legacy) {
         send_bytes(encode_request({.op = Opcode::check}, era_) + asked, deadline, "hello");
         return receive_u8(deadline, "hello") == static_cast<std::uint8_t>(CheckReply::ready);

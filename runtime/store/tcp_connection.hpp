@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "base/deadline.hpp"
@@ -29,11 +30,11 @@ public:
     // TimeoutError when nobody answered, SystemError at once when the answer is not a store's
     // (EPROTO), or when nobody listens and that means that the server is gone (`give_up`), and
     // after half a minute when a server `of_ddp` has closed each connection.
-    // `expected`: the numbering that is tried first. `question`: a request that may be sent with
-    // each hello, as it changes nothing that outlives the connection; its reply is the caller's to
-    // receive.
+    // `expected`: the numbering that is tried first. `questions`: requests that may be sent with
+    // each hello, as they change nothing that outlives the connection; their replies are the
+    // caller's to receive.
     TcpConnection(const MasterAddress& server, const base::Deadline& deadline, Refused refused,
-                  Era expected = Era::modern, const Request* question = nullptr,
+                  Era expected = Era::modern, std::span<const Request> questions = {},
                   Servers servers = Servers::any);
 
     // `doing` is for the messages: "get of keys [a]". All throw SystemError when the connection is
@@ -53,8 +54,8 @@ public:
     Era era() const { return era_; }
 
 private:
-    int try_hello(const base::Deadline& deadline, const Request* question);
-    bool answers_hello(const base::Deadline& deadline, const Request* question);
+    int try_hello(const base::Deadline& deadline, std::span<const Request> questions);
+    bool answers_hello(const base::Deadline& deadline, std::span<const Request> questions);
     void send_bytes(const std::string& bytes, const base::Deadline& deadline,
                     const std::string& doing);
     std::string receive(std::size_t bytes, const base::Deadline& deadline,

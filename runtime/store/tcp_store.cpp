@@ -70,7 +70,7 @@ private:
     Answer exchange(const Request& request, ReplyKind kind, const std::string& what) {
         return exchange(request, kind, what, timeout_);
     }
-    void finish_join(const Deadline& deadline);
+    void finish_join(TcpConnection& connection, const Deadline& deadline) const;
     void check_server(const TcpConnection& connection) const;
     bool all_there(const StoreKeys& keys, Timeout timeout);
     void wait_elsewhere(const StoreKeys& keys, const Deadline& deadline);
@@ -89,6 +89,7 @@ private:
     const Timeout timeout_;
     const bool is_jobs_;        // the server is one of ddp's
     const bool checks_server_;  // and may be anybody's
+    std::string join_;          // the claim that goes with each connection
     const pid_t owner_ = ::getpid();
     std::mutex mutex_;                         // of connection_; held for one exchange
     std::optional<TcpConnection> connection_;  // nothing: it was lost
@@ -124,25 +125,25 @@ TcpStore::TcpStore(const MasterAddress& server, Timeout timeout, const Job* job)
       checks_server_(is_jobs_ && job->server == ServedBy::rank_0 &&
                      job->peers == StorePeers::same_user) {
     const auto deadline = Deadline::after(timeout);
-    Request question{.op = Opcode::join};
-    if (is_jobs_) question.values.push_back(encode_claim(job->claim));
+    std::vector<Request> questions;
+    if (is_jobs_) join_ = encode_claim(job->claim);
+    if (is_jobs_) questions.push_back({.op = Opcode::join, .values = {join_}});
     auto& connection = connection_.emplace(
-        server, deadline, TcpConnection::Refused::try_again, Era::modern,
-        is_jobs_ ? &question : nullptr,
+        server, deadline, TcpConnection::Refused::try_again, Era::modern, questions,
         is_jobs_ ? TcpConnection::Servers::of_ddp : TcpConnection::Servers::any);
     where_ = connection.where();
     era_ = connection.era();
     if (is_jobs_) {
         check_server(connection);
-        finish_join(deadline);
+        finish_join(connection, deadline);
     } else {  // PyTorch's rank 0 counts these to know that all workers have come
         exchange({.op = Opcode::add, .keys = {"init/"}, .number = 1}, ReplyKind::number, "hello");
     }
 }
 
-void TcpStore::finish_join(const Deadline& deadline) {
-    const auto reply = static_cast<JoinReply>(connection_->receive_u8(deadline, "join"));
-    const std::string why = connection_->receive_value(deadline, "join");
+void TcpStore::finish_join(TcpConnection& connection, const Deadline& deadline) const {
+    const auto reply = static_cast<JoinReply>(connection.receive_u8(deadline, "join"));
+    const std::string why = connection.receive_value(deadline, "join");
     if (reply != JoinReply::joined) throw UsageError{"store: at " + where_ + " " + why};
 }
 
@@ -291,14 +292,18 @@ TcpConnection TcpStore::start_wait(const StoreKeys& keys, const std::string& doi
     }
     const auto plain = exchange_deadline(deadline.left());
     if (!idle) {
+        std::vector<Request> questions;
+        if (is_jobs_) questions.push_back({.op = Opcode::join, .values = {join_}});
+        questions.push_back(request);
         TcpConnection fresh{
             server_,
             plain,
             TcpConnection::Refused::give_up,
             era_,
-            &request,
+            questions,
             is_jobs_ ? TcpConnection::Servers::of_ddp : TcpConnection::Servers::any};
         check_server(fresh);
+        if (is_jobs_) finish_join(fresh, plain);
         return fresh;
     }
     idle->send(request, plain, doing);

@@ -44,7 +44,12 @@ public:
     ServerThread(const ServerThread&) = delete;
     ServerThread& operator=(const ServerThread&) = delete;
 
+    // In a forked child there is no thread, and the descriptors are the parent's as well.
     ~ServerThread() {
+        if (owner != ::getpid()) {
+            thread.detach();
+            return;
+        }
         ::eventfd_write(stop.get(), 1);
         thread.join();
     }
@@ -63,6 +68,7 @@ public:
     store::StoreServer server;
     base::UniqueFd stop;
     std::uint16_t port;
+    pid_t owner = ::getpid();
     std::thread thread;  // last: it uses the others
 };
 

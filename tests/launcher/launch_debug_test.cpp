@@ -118,6 +118,14 @@ TEST_F(LaunchStdin, OfAllIsACopyForEach) {
     }
 }
 
+TEST_F(LaunchStdin, OfAllIsEmptyWhereItIsTheNullDevice) {
+    const LaunchResult result =
+        launch({"bash", "-c",
+                std::string(DDP_LAUNCH) + " -n 2 --stdin=all bash -c 'echo $(wc -c)' < /dev/null"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(result.out, "0\n0\n");
+}
+
 // One that never reads, one that closes its input, one that takes all.
 TEST_F(LaunchStdin, OfAllComesToTheOneThatReads) {
     const LaunchResult result =

@@ -177,7 +177,7 @@ TEST(InitProcessGroup, TellsEveryRankSoWhenRankZeroMakesNoRegion) {
     }
 }
 
-// With a descriptor for the region but not for all of the peers.
+// With descriptors for the region but not for all of the peers.
 TEST(InitProcessGroup, TellsTheOthersWhenARankFailsAfterAllHaveMet) {
     constexpr int ranks = 4;
     const auto options_of = [](int rank) {
@@ -185,7 +185,7 @@ TEST(InitProcessGroup, TellsTheOthersWhenARankFailsAfterAllHaveMet) {
             rlimit limit{};
             ::getrlimit(RLIMIT_NOFILE, &limit);
             const base::UniqueFd next(::dup(STDERR_FILENO));
-            limit.rlim_cur = static_cast<rlim_t>(next.get()) + 2;
+            limit.rlim_cur = static_cast<rlim_t>(next.get()) + 3;
             ::setrlimit(RLIMIT_NOFILE, &limit);
         }
         return InitOptions{.backend = Backend::shm, .timeout = 60s};

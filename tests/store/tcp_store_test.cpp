@@ -122,8 +122,8 @@ TEST(TcpStore, AsksTheJobsStoreWithTheHelloAndGetsAKeyInOneExchange) {
         auto waiting = server.accept();
         waiting.expect(hello + u8(13));
         const std::string another = waiting.receive(4);
-        waiting.expect(u8(6) + u64(1) + str("/k"));
-        waiting.send(another + u8(0));
+        waiting.expect(u8(65) + str(store::encode_claim(rank_1)) + u8(6) + u64(1) + str("/k"));
+        waiting.send(another + u8(0) + str("") + u8(0));
         peer.expect(get);
         peer.send(str("w"));
     }};

@@ -141,6 +141,7 @@ base::UniqueFd receive_region(const std::string& name, pid_t maker, const base::
         if (!base::wait_readable(socket.get(), deadline)) throw SystemError(what, ETIMEDOUT);
         got = ::recvmsg(socket.get(), &message.header, MSG_CMSG_CLOEXEC);
     } while (got < 0 && errno == EINTR);
+    if (got == 1 && (message.header.msg_flags & MSG_CTRUNC) != 0) throw SystemError(what, EMFILE);
     const cmsghdr* const ancillary = got == 1 ? CMSG_FIRSTHDR(&message.header) : nullptr;
     if (ancillary == nullptr || ancillary->cmsg_level != SOL_SOCKET ||
         ancillary->cmsg_type != SCM_RIGHTS || ancillary->cmsg_len != CMSG_LEN(sizeof(int))) {
