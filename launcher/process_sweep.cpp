@@ -17,6 +17,7 @@
 #include <csignal>
 #include <ctime>
 #include <optional>
+#include <ranges>
 
 namespace ddp::launcher {
 namespace {
@@ -33,7 +34,9 @@ std::optional<pid_t> parent_of(pid_t pid) {
 void signal_if_child(pid_t pid, pid_t parent, int signal) {
     const base::UniqueFd handle(base::open_pidfd(pid));
     const bool held = handle || errno != ESRCH;  // else there are no pidfds here
-    if (!held || parent_of(pid) != parent) return;
+    const auto parent_now = parent_of(pid);
+    // A parent that has ended meanwhile has left it to us.
+    if (!held || (parent_now != parent && parent_now != ::getpid())) return;
     if (!handle) {
         ::kill(pid, signal);
     } else {
@@ -180,7 +183,9 @@ std::vector<Descendant> living_descendants(const SparedProcesses& spared) {
 }
 
 void signal_descendants(const std::vector<Descendant>& descendants, int signal) {
-    for (const Descendant& one : descendants) signal_if_child(one.pid, one.parent, signal);
+    for (const Descendant& one : std::views::reverse(descendants)) {  // children first
+        signal_if_child(one.pid, one.parent, signal);
+    }
 }
 
 std::string describe_survivors(const SweepResult& result) {
