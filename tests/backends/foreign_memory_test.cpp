@@ -651,10 +651,11 @@ TEST(ShmBackend, RefusesCountsThatNoMemoryHolds) {
         const auto me = static_cast<std::size_t>(rank);
         ddp::backends::Parts counts{{0, 0}, {0, 0}};
         counts.send[1 - me] = counts.receive[1 - me] = SIZE_MAX / 2;
-        std::array<std::byte, 8> memory{};
+        // Whoever does not throw first may begin to stage its part.
+        std::vector<std::byte> memory(std::size_t{1} << 20);
         const Call call{.kind = Collective::all_to_all,
                         .input = memory.data(),
-                        .output = memory.data() + 4,
+                        .output = memory.data() + memory.size() / 2,
                         .parts = std::make_shared<const ddp::backends::Parts>(counts)};
         EXPECT_THROW(backend.run(call, 2, Deadline::after(60s)), ddp::UsageError);
     });
