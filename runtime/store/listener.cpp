@@ -41,6 +41,10 @@ Listener::Listener(base::UniqueFd socket, int epoll, std::uint64_t tag)
     if (flags < 0 || ::fcntl(socket_.get(), F_SETFL, flags | O_NONBLOCK) < 0) {
         throw SystemError{"store: making the listener non-blocking", errno};
     }
+    // Connections inherit these.
+    const int on = 1;
+    ::setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    base::keep_alive(socket_.get());
     epoll_event event{};
     event.data.u64 = tag_;
     if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, socket_.get(), &event) != 0) {

@@ -13,13 +13,13 @@
 
 namespace ddp::store {
 
-// How many connections may end within a while that have never said a whole request: 50,000 a
+// How many connections may end within a while that have never said a whole request: 100,000 a
 // second, which leaves the server's process time for others. The rest is short, as ranks wait in
 // the same queue. Pure.
 class StrangerRate {
 public:
     using Clock = std::chrono::steady_clock;
-    static constexpr std::size_t most_at_once = 1000;
+    static constexpr std::size_t most_at_once = 2000;
     static constexpr std::chrono::milliseconds window{20};
 
     // One more has ended. When that is one too many: when newcomers may come again.

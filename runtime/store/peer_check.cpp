@@ -72,6 +72,7 @@ PeerCheck::PeerCheck(PeerRule rule, SocketOwners::Source first)
 
 std::optional<std::string> PeerCheck::refusal(int connection) {
     if (rule_.peers == StorePeers::any) return std::nullopt;
+    if (!has_peer(connection)) return "refused a connection that was closed at once";
     const auto owner = owners_.peer_of(connection);
     if (!owner) {
         if (peer_is_on_this_host(connection)) {

@@ -10,8 +10,6 @@
 
 #include <utility>
 
-#include "base/socket.hpp"
-
 namespace ddp::store {
 namespace {
 
@@ -40,8 +38,6 @@ Newcomer accept_newcomer(int listener) {
     base::UniqueFd fd{::accept4(listener, reinterpret_cast<sockaddr*>(&peer), &length,
                                 SOCK_NONBLOCK | SOCK_CLOEXEC)};
     if (!fd) return {};
-    set_option(fd.get(), IPPROTO_TCP, TCP_NODELAY, 1);
-    base::keep_alive(fd.get());
     return {std::move(fd), address_of(peer)};
 }
 

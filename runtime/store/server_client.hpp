@@ -23,7 +23,8 @@ struct Newcomer {
     base::UniqueFd fd;
     std::string address;  // of its host, to be compared, not read
 };
-// Accepts one connection, non-blocking. Without one the fd is invalid and errno says why.
+// Accepts one connection, non-blocking, with the listener's TCP options. Without one the fd is
+// invalid and errno says why.
 Newcomer accept_newcomer(int listener);
 
 class ServerClient {

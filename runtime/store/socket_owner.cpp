@@ -390,6 +390,8 @@ std::vector<SocketOwner> SocketOwners::listeners_on(std::uint16_t port, At at) c
     return owners;
 }
 
+bool has_peer(int connection) { return end_of(connection, &::getpeername).family != AF_UNSPEC; }
+
 bool peer_is_on_this_host(int connection) {
     Endpoint there = end_of(connection, &::getpeername);
     Endpoint here = end_of(connection, &::getsockname);

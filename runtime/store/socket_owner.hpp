@@ -47,6 +47,9 @@ private:
     base::UniqueFd netlink_;
 };
 
+// False: it has been reset since it was accepted.
+bool has_peer(int connection);
+
 // Whether the other end of this connected socket can only be on this host: its address is a
 // loopback one, the connection's own, or an interface's.
 bool peer_is_on_this_host(int connection);
