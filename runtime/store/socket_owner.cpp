@@ -275,12 +275,14 @@ bool can_be_bound(const Endpoint& end) {
            errno != EADDRNOTAVAIL;
 }
 
-// Whether somebody who listens there is found at a loopback address.
+// Whether somebody who listens there is found at 127.0.0.1 or ::1.
 bool hears_loopback(const Endpoint& end) {
     const auto& a = end.address;
-    const bool any = a[0] == 0 && a[1] == 0 && a[2] == 0;
     if (end.family == AF_INET) return a[0] == 0 || a[0] == htonl(INADDR_LOOPBACK);
-    return any && (a[3] == 0 || a[3] == htonl(1));
+    if (a[0] != 0 || a[1] != 0) return false;
+    const bool holds_v4 = a[2] == htonl(0xffff);
+    return (holds_v4 && (a[3] == 0 || a[3] == htonl(INADDR_LOOPBACK))) ||
+           (a[2] == 0 && (a[3] == 0 || a[3] == htonl(1)));
 }
 
 // All that listen on this port, of one family. False when the kernel does not answer.

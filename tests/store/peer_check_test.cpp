@@ -219,6 +219,32 @@ TEST_P(PeerCheckBy, AListenerOnTheStrangersPortIsNotTakenForIt) {
                 HasSubstr("not among this host's sockets"));
 }
 
+// As whoever connects to 127.0.0.1 or ::1 would.
+TEST_P(PeerCheckBy, FindsWhoListensOnAPort) {
+    const SocketOwners owners(GetParam());
+    for (const auto& [address, is_loopback] :
+         std::vector<std::pair<std::string, bool>>{{"127.0.0.1", true},
+                                                   {"0.0.0.0", true},
+                                                   {"::", true},
+                                                   {"::1", true},
+                                                   {"::ffff:127.0.0.1", true},
+                                                   {"127.0.0.2", false},
+                                                   {"::ffff:127.0.0.2", false}}) {
+        SCOPED_TRACE(address);
+        const base::UniqueFd listener = base::listen_tcp(address, 0);
+        const std::uint16_t port = base::local_port(listener.get());
+        const auto anywhere = owners.listeners_on(port, SocketOwners::At::any);
+        ASSERT_EQ(anywhere.size(), 1U);
+        EXPECT_EQ(anywhere[0].user, ::geteuid());
+        EXPECT_NE(anywhere[0].inode, 0U);
+        EXPECT_EQ(owners.listeners_on(port, SocketOwners::At::loopback).size(),
+                  is_loopback ? 1U : 0U);
+    }
+    const Connection connection = Listener().connect();
+    const std::uint16_t clients = base::local_port(connection.client.get());
+    EXPECT_TRUE(owners.listeners_on(clients, SocketOwners::At::any).empty());
+}
+
 INSTANTIATE_TEST_SUITE_P(Sources, PeerCheckBy,
                          testing::Values(SocketOwners::Source::netlink, SocketOwners::Source::proc),
                          [](const auto& param_info) {
