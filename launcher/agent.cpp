@@ -122,12 +122,11 @@ void Agent::serve_store() {
     if (!job_.rendezvous.listener) return;
     // What torchrun calls each job is a name of none (worker_env.hpp).
     const std::string& id = job_.options.run_id;
-    const bool any = job_.options.store_peers == StorePeers::any;
     store_.emplace(
         std::move(job_.rendezvous.listener),
         store::StoreServerOptions{
             .limits = {.map_bytes = job_.options.store_bytes, .returns_memory = true},
-            .peers = {any ? store::StorePeers::any : store::StorePeers::same_user},
+            .peers = {job_.options.store_peers},
             .job = store::RankClaim{.job = id == "none" ? "" : id, .world_size = job_.workers}});
     events_.add(store_->fd(), EPOLLIN, tag_of(Source::store));
 }
@@ -135,7 +134,7 @@ void Agent::serve_store() {
 // Nobody but rank 0 is to listen there, and others can before it does.
 void Agent::watch_port() {
     if (!job_.rendezvous.rank_0_serves_here) return;
-    if (job_.options.store_peers == StorePeers::any) return;
+    if (job_.options.store_peers == store::StorePeers::any) return;
     if (port_watch_) events_.remove(port_watch_->fd());
     port_watch_.emplace(job_.rendezvous.port, job_.rendezvous.at_loopback
                                                   ? store::SocketOwners::At::loopback

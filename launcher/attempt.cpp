@@ -77,7 +77,7 @@ void Attempt::start_workers(const rlimit& users_descriptor_limit) {
         .master_addr = job_.rendezvous.address,
         .master_port = job_.rendezvous.port,
         .agent_store = job_.options.agent_store == AgentStore::on,
-        .any_store_peers = job_.options.store_peers == StorePeers::any,
+        .any_store_peers = job_.options.store_peers == store::StorePeers::any,
         .held_port = job_.rendezvous.holder.get(),
         .run_id = job_.options.run_id,
         .error_files = error_files_,

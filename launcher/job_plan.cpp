@@ -52,7 +52,7 @@ JobVariables variables_for_show(const Options& options, const JobPlan& plan) {
             .master_addr = options.master_addr,
             .master_port = options.master_port,
             .agent_store = options.agent_store == AgentStore::on,
-            .any_store_peers = options.store_peers == StorePeers::any,
+            .any_store_peers = options.store_peers == store::StorePeers::any,
             .run_id = options.run_id.empty() ? "<random>" : options.run_id,
             .error_files = error_files_in(options.log_dir.empty() ? "<temporary>"
                                                                   : options.log_dir + "/<run>"),

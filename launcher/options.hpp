@@ -4,6 +4,7 @@
 #pragma once
 
 #include "launcher/option_kinds.hpp"
+#include "store/store_peers.hpp"
 
 #include <chrono>
 #include <csignal>
@@ -24,12 +25,6 @@ enum class Action { run, help, version, dry_run, print_config };
 enum class AgentStore {
     on,   // the agent, on 127.0.0.1; TORCHELASTIC_USE_AGENT_STORE=True
     off,  // the program (rank 0); the port is left to it
-};
-
-// --store-peers: who on this host may use the launcher's store.
-enum class StorePeers {
-    same_user,  // this user, root, and the job's own processes, whatever user they became
-    any,
 };
 
 // --nproc-per-node: a number, or what is to be counted on this host.
@@ -74,7 +69,7 @@ struct Options {
     std::string master_addr = "127.0.0.1";
     std::uint16_t master_port = 0;  // 0: a free one is found and held
     AgentStore agent_store = AgentStore::on;
-    StorePeers store_peers = StorePeers::same_user;
+    store::StorePeers store_peers = store::StorePeers::same_user;
     std::uint64_t store_bytes = std::uint64_t{256} << 20;  // of keys and values
     RendezvousBackend rdzv_backend = RendezvousBackend::fixed;
     std::string rdzv_endpoint;  // takes the place of the master's address and port

@@ -3,6 +3,7 @@
 #include "launcher/process_sweep.hpp"
 
 #include "base/pidfd.hpp"
+#include "base/printable.hpp"
 #include "base/process_tree.hpp"
 #include "base/unique_fd.hpp"
 
@@ -201,10 +202,8 @@ std::string describe(const std::vector<Descendant>& descendants) {
     std::string text;
     for (std::size_t i = 0; i < std::min(most, descendants.size()); ++i) {
         const Descendant& one = descendants[i];
-        std::string name = one.name;  // any bytes, chosen by the process
-        std::replace_if(
-            name.begin(), name.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
-        text += (i == 0 ? "pid " : ", pid ") + std::to_string(one.pid) + " (" + name + ")";
+        text += (i == 0 ? "pid " : ", pid ") + std::to_string(one.pid) + " (" +
+                base::printable(one.name) + ")";
     }
     if (descendants.size() > most) {
         text += " and " + std::to_string(descendants.size() - most) + " more";

@@ -1,7 +1,10 @@
 #include "backends/standings.hpp"
 
+#include "base/printable.hpp"
+
 #include <ddp/error.hpp>
 
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 
@@ -71,11 +74,8 @@ Standing Standing::decode(const std::string& text) {
 std::string one_line(std::string_view text) {
     constexpr std::size_t most = 1000;
     std::string line(text.substr(0, most));
-    for (char& letter : line) {
-        if (letter == '\n') letter = ' ';
-        if (letter < ' ' || letter > '~') letter = '?';
-    }
-    return text.size() > most ? line + "..." : line;
+    std::replace(line.begin(), line.end(), '\n', ' ');
+    return base::printable(line) + (text.size() > most ? "..." : "");
 }
 
 void say_here(const GroupContext& group) { group.store->set(here_key(group.me.rank), ""); }

@@ -10,6 +10,7 @@
 #include <limits>
 #include <vector>
 
+#include "base/printable.hpp"
 #include "base/process_tree.hpp"
 #include "base/random.hpp"
 #include "base/socket.hpp"
@@ -20,12 +21,7 @@ namespace {
 constexpr std::size_t longest_text = 256;
 constexpr int most_lines = 16;
 
-std::string clean(std::string_view text) {
-    std::string result(text.substr(0, longest_text));
-    std::replace_if(
-        result.begin(), result.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
-    return result;
-}
+std::string clean(std::string_view text) { return base::printable(text, longest_text); }
 
 template <class Number>
 bool read_number(std::string_view text, Number low, Number high, Number& number) {

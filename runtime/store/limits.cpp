@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/deadline.hpp"
+#include "base/printable.hpp"
 
 namespace ddp::store {
 namespace {
@@ -15,19 +16,15 @@ constexpr std::size_t shown_key_bytes = 100;
 constexpr std::size_t shown_keys = 10;
 constexpr std::size_t string_bytes = 64;  // as the server counts a string beside its bytes
 
-std::string printable(const std::string& key) {
-    std::string text = key.substr(0, shown_key_bytes);
-    std::replace_if(
-        text.begin(), text.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
-    if (key.size() > shown_key_bytes) text += "...";
-    return text;
+std::string shown(const std::string& key) {
+    return base::printable(key, shown_key_bytes) + (key.size() > shown_key_bytes ? "..." : "");
 }
 
 }  // namespace
 
 void check_key(const std::string& key) {
     if (key.size() <= max_key_bytes) return;
-    throw UsageError{"store: the key " + printable(key) + " has " + std::to_string(key.size()) +
+    throw UsageError{"store: the key " + shown(key) + " has " + std::to_string(key.size()) +
                      " bytes; at most " + std::to_string(max_key_bytes) + " are allowed"};
 }
 
@@ -49,7 +46,7 @@ void check_keys(const StoreKeys& keys) {
 
 void check_value_bytes(const std::string& key, std::size_t bytes) {
     if (bytes <= max_value_bytes) return;
-    throw UsageError{"store: the value of key " + printable(key) + " would have " +
+    throw UsageError{"store: the value of key " + shown(key) + " would have " +
                      std::to_string(bytes) + " bytes; at most " + std::to_string(max_value_bytes) +
                      " are allowed (a store is not for data)"};
 }
@@ -74,9 +71,9 @@ void check_pairs(const StoreKeys& keys, const StoreValues& values) {
 
 std::string name_keys(const StoreKeys& keys) {
     std::string text = "[";
-    const auto shown = std::min(keys.size(), shown_keys);
-    for (std::size_t i = 0; i < shown; ++i) text += (i > 0 ? ", " : "") + printable(keys[i]);
-    if (keys.size() > shown) text += " and " + std::to_string(keys.size() - shown) + " more";
+    const auto count = std::min(keys.size(), shown_keys);
+    for (std::size_t i = 0; i < count; ++i) text += (i > 0 ? ", " : "") + shown(keys[i]);
+    if (keys.size() > count) text += " and " + std::to_string(keys.size() - count) + " more";
     return text + "]";
 }
 

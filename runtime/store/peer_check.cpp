@@ -4,13 +4,14 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <string_view>
 #include <vector>
 
+#include "base/printable.hpp"
 #include "base/process_tree.hpp"
+#include "base/unmapped_user.hpp"
 
 namespace ddp::store {
 namespace {
@@ -33,22 +34,6 @@ std::vector<uid_t> users_of(pid_t pid) {
     return users;
 }
 
-// In a user namespace that does not have all users those that it lacks are all shown as one.
-std::optional<uid_t> user_for_unmapped_ones() {
-    const std::string map = base::read_small_file("/proc/self/uid_map");
-    if (map.find("4294967295") != map.npos) return std::nullopt;  // all of them, as they are
-    const std::string text = base::read_small_file("/proc/sys/kernel/overflowuid");
-    uid_t user = 65534;
-    std::from_chars(text.data(), text.data() + text.size(), user);
-    return user;
-}
-
-std::string printable(std::string name) {
-    std::replace_if(
-        name.begin(), name.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
-    return name;
-}
-
 bool is_number(const std::string& text, pid_t& number) {
     const char* const end = text.data() + text.size();
     return std::from_chars(text.data(), end, number).ptr == end;
@@ -67,7 +52,7 @@ PeerCheck::PeerCheck(PeerRule rule, SocketOwners::Source first)
                               "ddp-launch: DDP_STORE_PEERS=any)",
                           EPERM};
     }
-    stands_for_many_ = user_for_unmapped_ones();
+    stands_for_many_ = base::unmapped_user();
 }
 
 std::optional<std::string> PeerCheck::refusal(int connection) {
@@ -142,7 +127,7 @@ void require_trusted_server(int connection, const std::string& where) {
                           EPERM};
     }
     const bool known = owner->user == root || owner->user == ::geteuid();
-    if (known && owner->user != user_for_unmapped_ones()) return;
+    if (known && owner->user != base::unmapped_user()) return;
     throw UsageError{"store: what listens at " + where + " belongs to uid " +
                      std::to_string(owner->user) + ", neither root nor uid " +
                      std::to_string(::geteuid()) + ", who runs this rank; use another MASTER_PORT" +
@@ -159,7 +144,7 @@ std::string PeerCheck::describe(int connection) const {
             continue;
         }
         const auto stat = base::stat_of(pid);
-        return user + ", pid " + name + (stat ? " (" + printable(stat->name) + ")" : "");
+        return user + ", pid " + name + (stat ? " (" + base::printable(stat->name) + ")" : "");
     }
     return user + " at " + peer_address(connection);
 }

@@ -11,13 +11,9 @@
 #include <string>
 
 #include "store/socket_owner.hpp"
+#include "store/store_peers.hpp"
 
 namespace ddp::store {
-
-enum class StorePeers {
-    same_user,  // as above
-    any,        // whoever can connect
-};
 
 struct PeerRule {
     StorePeers peers = StorePeers::same_user;

@@ -30,7 +30,7 @@ TEST(Options, DefaultsAreThoseOfASingleWorker) {
     EXPECT_EQ(options.master_port, 0);
     EXPECT_EQ(options.shutdown_timeout, std::chrono::seconds{30});
     EXPECT_EQ(options.agent_store, AgentStore::on);
-    EXPECT_EQ(options.store_peers, StorePeers::same_user);
+    EXPECT_EQ(options.store_peers, store::StorePeers::same_user);
     EXPECT_EQ(options.store_bytes, 256U << 20);
     EXPECT_FALSE(options.standalone);
     EXPECT_THAT(options.command, ElementsAre("./train"));
@@ -56,7 +56,7 @@ TEST(Options, ValuesArriveWhereTheyBelong) {
     EXPECT_EQ(options.master_port, 29500);
     EXPECT_EQ(options.shutdown_timeout, std::chrono::seconds{0});
     EXPECT_EQ(options.agent_store, AgentStore::off);
-    EXPECT_EQ(options.store_peers, StorePeers::any);
+    EXPECT_EQ(options.store_peers, store::StorePeers::any);
     EXPECT_EQ(options.store_bytes, 1U << 30);
 }
 

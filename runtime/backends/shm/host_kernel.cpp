@@ -1,6 +1,7 @@
 #include "backends/shm/host_kernel.hpp"
 
 #include "base/pidfd.hpp"
+#include "base/unmapped_user.hpp"
 
 #include <ddp/error.hpp>
 
@@ -8,20 +9,9 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
-#include <cinttypes>
-#include <cstdint>
-#include <cstdio>
 
 namespace ddp::shm {
-namespace {
-
-// What the kernel shows for each user that a user namespace has no number for
-// (/proc/sys/kernel/overflowuid, which nobody changes).
-constexpr uid_t user_without_number = 65534;
-
-}  // namespace
 
 const HostKernel& HostKernel::real() {
     static const HostKernel kernel;
@@ -30,17 +20,7 @@ const HostKernel& HostKernel::real() {
 
 uid_t HostKernel::user() const { return ::geteuid(); }
 
-// One line "0 0 4294967295" outside of all user namespaces (user_namespaces(7)).
-bool HostKernel::tells_users_apart() const {
-    const base::UniqueFd file(::open("/proc/self/uid_map", O_RDONLY | O_CLOEXEC));
-    if (!file) return false;
-    std::array<char, 128> text{};
-    if (::read(file.get(), text.data(), text.size() - 1) <= 0) return false;
-    std::uint64_t here = 0, there = 0, count = 0;
-    return std::sscanf(text.data(), "%" SCNu64 " %" SCNu64 " %" SCNu64, &here, &there, &count) ==
-               3 &&
-           here == 0 && count >= UINT32_MAX;
-}
+std::optional<uid_t> HostKernel::unmapped_user() const { return base::unmapped_user(); }
 
 int HostKernel::describe(int fd, struct stat& status) const {
     return ::fstat(fd, &status) == 0 ? 0 : errno;
@@ -84,7 +64,7 @@ std::string why_not_ours(const HostKernel& kernel, uid_t owner) {
                std::to_string(mine) +
                " (all ranks of a host must run as one user, and in one user namespace)";
     }
-    if (owner == user_without_number && !kernel.tells_users_apart()) {
+    if (owner == kernel.unmapped_user()) {
         return "belongs to user " + std::to_string(owner) +
                ", which may be any stranger: this process's user namespace has no number for it";
     }

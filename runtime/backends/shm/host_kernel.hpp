@@ -27,9 +27,8 @@ public:
 
     // This process's, the effective one.
     virtual uid_t user() const;
-    // Whether each user of the host has a number of its own here: not in most user namespaces,
-    // where all strangers are the same one.
-    virtual bool tells_users_apart() const;
+    // As whom it shows each user that it has no number for here (base/unmapped_user.hpp).
+    virtual std::optional<uid_t> unmapped_user() const;
     // As fstat, but 0 or an errno.
     virtual int describe(int fd, struct stat& status) const;
     // F_GET_SEALS: -1 where there are none.
