@@ -38,7 +38,7 @@ ClientMemory::Room ClientMemory::find_room_for_request(ServerClient& client) {
     const auto id = client.id();
     const auto wanted = client.parser.wanted_room();
     const auto bytes = wanted + client.parser.unread_bytes();
-    if (bytes > budget.most_for(id)) {
+    if (!budget.may_ever_have(id, bytes)) {
         throw UsageError{"a request of " + std::to_string(wanted) + " bytes where at most " +
                          std::to_string(budget.most_for(id)) + " are allowed"};
     }

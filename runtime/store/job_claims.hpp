@@ -60,7 +60,6 @@ public:
     void start_attempt(int attempt);
     // The connections of the process that holds this rank.
     std::vector<ClientId> connections_of(int rank) const;
-    bool is_rank(ClientId client) const { return rank_of_.contains(client); }
     // "rank 3 (pid 4711 on n1)"; empty when it has not joined.
     std::string describe(ClientId client) const;
 

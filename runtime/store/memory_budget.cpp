@@ -98,9 +98,15 @@ std::size_t MemoryBudget::used_by(ClientId client) const {
     return account == accounts_.end() ? 0 : account->second.total();
 }
 
-std::size_t MemoryBudget::most_for(ClientId client) {
-    const auto most = is_rank(client) ? most_in_all() - part_ / 2 : most_for_others() - 5 * part_;
+std::size_t MemoryBudget::most_large(bool is_rank) const {
+    const auto most = is_rank ? most_in_all() - part_ / 2 : most_for_others() - 5 * part_;
     return most - connection_bytes;
+}
+
+std::size_t MemoryBudget::most_for(ClientId client) { return most_large(is_rank(client)); }
+
+bool MemoryBudget::may_ever_have(ClientId client, std::size_t bytes) {
+    return bytes <= most_large(false) || bytes <= most_for(client);
 }
 
 std::size_t MemoryBudget::left_for_orphans() const {

@@ -7,7 +7,6 @@
 #include <array>
 #include <cstddef>
 #include <functional>
-#include <optional>
 #include <unordered_map>
 
 #include "store/server_limits.hpp"
@@ -38,8 +37,10 @@ public:
 
     std::size_t used() const { return used_by_others_ + used_by_ranks_; }
     std::size_t used_by(ClientId client) const;  // 0: nobody knows it, or it has left
-    // The most that something large of this client can ever be.
+    // The most that something large of this client can ever be; whether it can ever be that large,
+    // which asks the hook only when others' cannot.
     std::size_t most_for(ClientId client);
+    bool may_ever_have(ClientId client, std::size_t bytes);
     std::size_t left_for_orphans() const;
     // Whether a charge has become smaller since this was asked last.
     bool take_released();
@@ -51,6 +52,7 @@ private:
         bool was_asked = false;
         std::size_t total() const { return connection_bytes + used[0] + used[1] + used[2]; }
     };
+    std::size_t most_large(bool is_rank) const;
     std::size_t most_in_all() const { return 40 * part_; }
     std::size_t most_for_others() const { return 23 * part_; }
     std::size_t most_for_orphans() const { return 32 * part_; }

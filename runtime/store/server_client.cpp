@@ -47,8 +47,9 @@ void ServerClient::limit_drain_time() {
 
 bool ServerClient::watch(int epoll) {
     std::uint32_t events = 0;
-    if (!paused() && !waits_for_room && !finished) events |= EPOLLIN;
-    if (backlog() > 0) events |= EPOLLOUT;
+    if (!paused() && !waits_for_room && !waits_for_turn && !finished) events |= EPOLLIN;
+    // Whose replies the kernel has taken can be written to at once: its next turn.
+    if (backlog() > 0 || waits_for_turn) events |= EPOLLOUT;
     if (events == events_) return true;
     epoll_event event{};
     event.events = events;

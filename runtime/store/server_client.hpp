@@ -41,6 +41,7 @@ public:
     bool finished = false;             // has closed its sending side: only owed replies are left
     bool doomed = false;               // to be closed at the end of this event
     bool waits_for_room = false;       // in ClientMemory
+    bool waits_for_turn = false;       // has asked for more than is done in one
     std::size_t charged_request = 0;   // to its account, as of now
     std::size_t charged_reply = 0;
     // Of a reader, while others wait for memory: how much was unread when it read last.

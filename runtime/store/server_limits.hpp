@@ -2,6 +2,7 @@
 // "Strangers and limits".
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -19,6 +20,9 @@ struct StoreLimits {
     // The process is there for the server: memory that is no longer needed goes back to the kernel
     // at once.
     bool returns_memory = false;
+    // How long one client's requests are carried out in a row, while others and the process's own
+    // work wait; at least one is.
+    std::chrono::microseconds longest_turn{2000};
 };
 
 struct ClientHooks {

@@ -11,7 +11,7 @@ void SilentClients::add(ClientId id, const std::string& address) {
     const auto due = partners_due_.find(address);
     if (due == partners_due_.end()) {
         silent_.push_back({id, address});
-    } else if (--due->second == 0) {
+    } else {
         partners_due_.erase(due);
     }
 }
@@ -20,12 +20,19 @@ void SilentClients::remove(ClientId id) {
     std::erase_if(silent_, [id](const Silent& silent) { return silent.id == id; });
 }
 
+void SilentClients::forget(ClientId id, const std::string& address) {
+    remove(id);
+    const auto [first, last] = partners_due_.equal_range(address);
+    const auto due = std::find_if(first, last, [id](const auto& who) { return who.second == id; });
+    if (due != last) partners_due_.erase(due);
+}
+
 void SilentClients::excuse_partner_of(ClientId id, const std::string& address) {
     const auto partner = std::find_if(silent_.begin(), silent_.end(), [&](const Silent& silent) {
         return silent.id > id && silent.address == address;
     });
     if (partner == silent_.end()) {
-        ++partners_due_[address];
+        partners_due_.emplace(address, id);
     } else {
         silent_.erase(partner);
     }

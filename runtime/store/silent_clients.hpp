@@ -21,8 +21,10 @@ public:
 
     // A connection has come. Ids grow with time.
     void add(ClientId id, const std::string& address);
-    // It has spoken, or gone.
+    // It has spoken.
     void remove(ClientId id);
+    // It has gone, and no partner of its is due.
+    void forget(ClientId id, const std::string& address);
     // A 1.13 client on connection `id` has spoken: its second connection, the next from that
     // address, here already or still to come, is excused for good.
     void excuse_partner_of(ClientId id, const std::string& address);
@@ -38,8 +40,9 @@ private:
         std::string address;
     };
     std::size_t most_;
-    std::deque<Silent> silent_;                                  // oldest first
-    std::unordered_map<std::string, std::size_t> partners_due_;  // still to come, by address
+    std::deque<Silent> silent_;  // oldest first
+    // Whose partner is still to come, by address.
+    std::unordered_multimap<std::string, ClientId> partners_due_;
 };
 
 }  // namespace ddp::store

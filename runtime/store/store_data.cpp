@@ -13,6 +13,8 @@ namespace ddp::store {
 namespace {
 
 constexpr std::size_t queue_item_bytes = 64;  // what a queued value costs beside its bytes
+// And an empty std::deque, which begins with a node and a map of nodes, in its entry.
+constexpr std::size_t one_queue_bytes = StoreMap::entry_bytes + 640;
 // A value below the first is copied into a reply, and one below the second into a small reply.
 constexpr std::size_t always_copied = 64;
 constexpr std::size_t copied_bytes = 1024;
@@ -88,14 +90,24 @@ std::size_t StoreData::reply_bytes(const Request& request) const {
     return bytes;
 }
 
-void StoreData::forget(ClientId client) {
+void StoreData::end_input(ClientId client) {
     interests_.end(client);
+    remember(client);
+}
+
+void StoreData::forget(ClientId client) {
+    end_input(client);
     budget_.forget(client);
+}
+
+// Who it was, if a full store may have to name it.
+void StoreData::remember(ClientId client) {
     const auto& owners = map_.bytes_by_owner();
     const auto owned = owners.find(client);
     if (owned == owners.end() || owned->second < limits_.map_bytes / remembered_part) return;
+    if (!hooks_.describe || departed_.contains(client)) return;
     std::erase_if(departed_, [&](const auto& who) { return !owners.contains(who.first); });
-    if (hooks_.describe) departed_[client] = hooks_.describe(client);
+    departed_.emplace(client, hooks_.describe(client));
 }
 
 void StoreData::clear() {
@@ -134,6 +146,7 @@ void StoreData::require_room(const Call& call) {
     auto bytes = map_.bytes() + queue_bytes_;
     for (const auto& key : call.request.keys) bytes += key.size() + StoreMap::entry_bytes;
     for (const auto& value : call.request.values) bytes += value.size();
+    if (call.request.op == Opcode::queue_push) bytes += queue_item_bytes + one_queue_bytes;
     const auto for_others = limits_.map_bytes - limits_.map_bytes / 8;
     if (bytes <= for_others) return;
     const bool is_rank = budget_.is_rank(call.client);
@@ -296,7 +309,7 @@ void StoreData::queue_push(const Call& call) {
     require_room(call);
     auto& value = call.request.values.front();
     const auto [queue, is_new] = queues_.try_emplace(call.key());
-    if (is_new) queue_bytes_ += call.key().size() + StoreMap::entry_bytes;
+    if (is_new) queue_bytes_ += call.key().size() + one_queue_bytes;
     queue_bytes_ += value.size() + queue_item_bytes;
     queue->second.bytes += value.size() + queue_item_bytes;
     queue->second.owner = call.client;
@@ -315,7 +328,7 @@ void StoreData::queue_pop(const Call& call) {
     queue->second.bytes -= values.front().size() + queue_item_bytes;
     values.pop_front();
     if (values.empty()) {
-        queue_bytes_ -= queue->first.size() + StoreMap::entry_bytes;
+        queue_bytes_ -= queue->first.size() + one_queue_bytes;
         queues_.erase(queue);
     }
 }

@@ -34,9 +34,9 @@ public:
     // What the reply will cost beside values that it shares with the map; roughly, not less. Throws
     // UsageError when that is more than a reply may cost.
     std::size_t reply_bytes(const Request& request) const;
-    // The client sends nothing more: its waits and watches end.
-    void end_interests(ClientId client) { interests_.end(client); }
-    // The client has left.
+    // The client sends nothing more: its waits and watches end. The hooks still know who it is.
+    void end_input(ClientId client);
+    // The client has left. The hooks still know who it is, unless end_input() came before.
     void forget(ClientId client);
     // Forgets everything.
     void clear();
@@ -86,6 +86,7 @@ private:
     std::string who_filled_it() const;
     void append_value(Reply& reply, const std::string& key) const;
     void let_go(SharedValue value);
+    void remember(ClientId client);
     bool present(const std::string& key) const;
 
     struct Queue {

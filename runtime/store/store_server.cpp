@@ -38,6 +38,7 @@ constexpr std::size_t max_silent = 64;
 constexpr int rounds_a_call = 16;
 constexpr int reads_an_event = 4;
 constexpr int accepts_an_event = 16;
+constexpr std::chrono::milliseconds longest_call{20};  // before one more round
 // A read gives no more than this unless it is known that much more is to come: what cannot be used
 // now has to be kept.
 constexpr std::size_t usual_read = std::size_t{16} << 10;
@@ -120,7 +121,8 @@ StoreServer::Impl::Impl(base::UniqueFd listener, StoreServerOptions options)
 
 void StoreServer::Impl::run_ready() {
     std::array<epoll_event, 64> events;
-    for (int round = 0; round < rounds_a_call; ++round) {
+    const auto until = Clock::now() + longest_call;
+    for (int round = 0; round < rounds_a_call && Clock::now() < until; ++round) {
         const int count =
             ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
         for (int i = 0; i < count; ++i) handle(events[static_cast<std::size_t>(i)]);
@@ -168,6 +170,7 @@ void StoreServer::Impl::handle(const epoll_event& event) {
 
 void StoreServer::Impl::handle_client(ServerClient& client, std::uint32_t events) {
     touched_.push_back(client.id());
+    client.waits_for_turn = false;
     if ((events & EPOLLOUT) != 0) flush(client);
     const bool broken = (events & (EPOLLERR | EPOLLHUP)) != 0;
     if (client.paused() || client.waits_for_room || client.finished) {
@@ -254,12 +257,16 @@ void StoreServer::Impl::read_from(ServerClient& client) {
     }
 }
 
-// Stops when the client has left replies unread or waits for memory; settle() calls again once that
-// is over.
+// Stops when the client has left replies unread, waits for memory or has had its turn; settle()
+// calls again once that is over.
 void StoreServer::Impl::execute(ServerClient& client, std::string_view fresh_bytes) {
     try {
         if (!fresh_bytes.empty()) client.parser.feed(fresh_bytes);
-        while (can_go_on(client) && take_request(client)) carry_out(client);
+        const auto until = Clock::now() + limits_.longest_turn;
+        while (can_go_on(client) && take_request(client)) {
+            carry_out(client);
+            client.waits_for_turn = Clock::now() >= until;
+        }
         if (client.doomed) return;
         if (const auto why = memory_.charge(client); !why.empty()) doom(client, why);
     } catch (const std::exception& error) {  // also bad_alloc: one client's trouble
@@ -270,7 +277,7 @@ void StoreServer::Impl::execute(ServerClient& client, std::string_view fresh_byt
 
 bool StoreServer::Impl::can_go_on(ServerClient& client) {
     if (client.paused()) flush(client);
-    return !client.doomed && !client.waits_for_room && !client.paused();
+    return !client.doomed && !client.waits_for_room && !client.waits_for_turn && !client.paused();
 }
 
 // Whether a whole request is there, and memory for its reply.
@@ -323,7 +330,7 @@ void StoreServer::Impl::join(ServerClient& client, const Request& request, Repli
 
 void StoreServer::Impl::end_of_input(ServerClient& client) {
     client.finished = true;
-    data_.end_interests(client.id());
+    data_.end_input(client.id());
     admission_.leave(client.id());
     if (client.backlog() == 0) return doom(client, "");
     client.limit_drain_time();
@@ -390,9 +397,9 @@ void StoreServer::Impl::settle(ClientId id) {
     if (!client->doomed) watch(*client);
     if (!client->doomed) return;
     if (!client->identified) listener_.note_stranger_gone(Clock::now());
-    data_.forget(id);
+    data_.forget(id);  // which may still ask who it is
     admission_.leave(id);
-    silent_.remove(id);
+    silent_.forget(id, client->address());
     memory_.forget(id);
     clients_.erase(id);
 }

@@ -29,7 +29,7 @@ struct Server {
     ClientId last = clients;
 
     void close(std::size_t client) {
-        data.end_interests(connections[client]);
+        data.end_input(connections[client]);
         data.forget(connections[client]);
         claims.leave(connections[client]);
         connections[client] = ++last;

@@ -35,8 +35,7 @@ TEST(JobClaims, EachRankMayJoinOnceAProcess) {
     EXPECT_EQ(refusal(claims, 1, claim(0, 1)), "");
     EXPECT_EQ(refusal(claims, 2, claim(1, 2)), "");
     EXPECT_EQ(refusal(claims, 3, claim(1, 2)), "");
-    EXPECT_TRUE(claims.is_rank(3));
-    EXPECT_FALSE(claims.is_rank(4));
+    EXPECT_EQ(claims.describe(4), "");
     EXPECT_EQ(claims.describe(3), "rank 1 (pid 102 on n1, ./train)");
 }
 

@@ -83,6 +83,19 @@ TEST(MemoryBudget, AsksOnceAndOnlyWhenMemoryIsShort) {
     EXPECT_EQ(asked, 2);
 }
 
+TEST(MemoryBudget, AsksNobodyAboutWhatAnybodyMayHave) {
+    int asked = 0;
+    MemoryBudget budget{bytes, [&](ClientId client) {
+                            ++asked;
+                            return client == 2;
+                        }};
+    EXPECT_TRUE(budget.may_ever_have(2, 16 * mib));
+    EXPECT_EQ(asked, 0);
+    EXPECT_TRUE(budget.may_ever_have(2, 39 * mib));
+    EXPECT_FALSE(budget.may_ever_have(3, 39 * mib));
+    EXPECT_EQ(asked, 2);
+}
+
 TEST(MemoryBudget, OrphansMayHaveWhatClientsLeaveAndNeverLessThanTheirPart) {
     MemoryBudget budget{bytes, {}};
     EXPECT_EQ(budget.left_for_orphans(), 32 * mib);

@@ -53,6 +53,17 @@ TEST(SilentClients, AnOlderConnectionIsNobodysPartner) {
     EXPECT_EQ(silent.oldest(), 1U);
 }
 
+TEST(SilentClients, NobodysPartnerIsDueOnceItHasGone) {
+    SilentClients silent{2};
+    silent.excuse_partner_of(1, "a");
+    silent.excuse_partner_of(2, "a");
+    silent.forget(1, "a");
+    silent.add(3, "a");
+    EXPECT_FALSE(silent.oldest()) << "the other's partner";
+    silent.add(4, "a");
+    EXPECT_EQ(silent.oldest(), 4U);
+}
+
 TEST(SilentClients, ClearForgetsPartnersThatWereDue) {
     SilentClients silent{2};
     silent.excuse_partner_of(1, "a");

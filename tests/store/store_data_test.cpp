@@ -147,6 +147,37 @@ TEST(StoreDataLimits, AFullMapNamesWhoFilledItAlsoWhenTheyHaveLeft) {
                   " bytes, was set by uid 65534, pid 4711 (python3)");
 }
 
+// One item each: what a queue costs beside it counts.
+TEST(StoreDataLimits, QueuesOfOneItemCountForWhatTheyCost) {
+    constexpr std::size_t least_cost = 780;  // node, bucket, and what a std::deque begins with
+    StoreData data{{.map_bytes = 1 << 20}};
+    Replies replies;
+    std::size_t queues = 0;
+    const auto push_until_full = [&] {
+        for (; queues < 10'000; ++queues) {
+            data.execute(
+                1, Era::modern,
+                {.op = Opcode::queue_push, .keys = {std::to_string(queues)}, .values = {"v"}},
+                replies);
+        }
+    };
+    EXPECT_THROW(push_until_full(), UsageError);
+    EXPECT_LT(queues * least_cost, std::size_t{1} << 20);
+}
+
+// Between its last request and its last reply it is no rank any more.
+TEST(StoreDataLimits, WhoSendsNothingMoreIsNamedAsItWasThen) {
+    std::string name = "rank 3";
+    StoreData data{{.map_bytes = 8'000}, {.describe = [&](ClientId) { return name; }}};
+    Replies replies;
+    data.execute(1, Era::modern, set_of("k", 6'000), replies);
+    data.end_input(1);
+    name = "uid 0";
+    data.forget(1);
+    const std::string refusal = refusal_of(data, 2, set_of("more", 1'000));
+    EXPECT_TRUE(refusal.ends_with("was set by rank 3")) << refusal;
+}
+
 // The hook knows only those that are there.
 TEST(StoreDataLimits, WhoLeftAndSetLittleIsAConnection) {
     StoreData data{{.map_bytes = 1'600'000}, {.describe = [](ClientId client) -> std::string {
@@ -185,11 +216,11 @@ TEST(StoreDataLimits, WithoutAHookAConnectionIsNamed) {
     StoreData data{{.map_bytes = 8'000}};
     Replies replies;
     data.execute(17, Era::modern,
-                 {.op = Opcode::queue_push, .keys = {"q"}, .values = {std::string(6'000, 'v')}},
+                 {.op = Opcode::queue_push, .keys = {"q"}, .values = {std::string(5'500, 'v')}},
                  replies);
     EXPECT_EQ(
         refusal_of(data, 18, set_of("k", 1'000)),
-        "store: full, more than 7000 bytes; most of it, 6064 bytes, was set by connection 17");
+        "store: full, more than 7000 bytes; most of it, 5564 bytes, was set by connection 17");
 }
 
 TEST_F(StoreDataTest, WhatAClientWaitsForIsChargedUntilItComesOrTheClientGoes) {

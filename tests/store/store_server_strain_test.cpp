@@ -142,6 +142,33 @@ TEST(StoreServer, AClientThatDoesNotReadDelaysOnlyItself) {
     EXPECT_EQ(other.receive(1), u8(0));
 }
 
+// Requests come faster than they are carried out, and their replies are read: nobody else waits
+// for their end.
+TEST(StoreServer, AClientThatAsksWithoutEndDelaysOnlyItself) {
+    DrivenServer server{{.limits = {.longest_turn = std::chrono::microseconds{0}}}};
+    RawClient other{server};
+    other.send(hello + nothing);
+    RawClient busy{server};
+    constexpr std::size_t requests = 2000;
+    const std::string bytes = hello + std::string(requests, '\7');
+    ASSERT_EQ(::send(busy.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
+    const std::string ping = u8(13) + u32(5);
+    ASSERT_EQ(::send(other.fd(), ping.data(), ping.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(ping.size()));
+    server.pump(1000);
+    server.pump(1000);
+    char reply[4];
+    EXPECT_EQ(::recv(other.fd(), reply, sizeof reply, MSG_DONTWAIT), 4);
+    std::string replies(8 * requests, '\0');
+    const auto got = ::recv(busy.fd(), replies.data(), replies.size(), MSG_DONTWAIT);
+    EXPECT_GT(got, 0);
+    EXPECT_LT(got, static_cast<ssize_t>(replies.size())) << "its turn was over before";
+    EXPECT_EQ(busy.receive(replies.size() - static_cast<std::size_t>(got)).size() +
+                  static_cast<std::size_t>(got),
+              replies.size());
+}
+
 TEST(StoreServer, AWatcherThatNeverReadsIsClosed) {
     DrivenServer server;
     RawClient watcher{server};
