@@ -80,14 +80,18 @@ bool InputRelay::starving() const {
     });
 }
 
+// It need not hurry before somebody waits for it.
+InputRelay::Time InputRelay::cut_off_at(const Sink& sink) const {
+    return std::max(sink.stuck_since, *starving_since_) + patience;
+}
+
 std::optional<InputRelay::Time> InputRelay::wakes_at() const {
     if (ended_ || !wanted()) return std::nullopt;
     if (always_ready_ && has_room()) return Time{};
-    if (!starving()) return std::nullopt;
+    if (!starving_since_) return std::nullopt;
     std::optional<Time> due;
     for (const Sink& sink : sinks_) {
-        if (!sink.pipe || !sink.waiting) continue;
-        due = std::min(due.value_or(Time::max()), sink.stuck_since + patience);
+        if (sink.pipe && sink.waiting) due = std::min(due.value_or(Time::max()), cut_off_at(sink));
     }
     return due;
 }
@@ -162,16 +166,18 @@ void InputRelay::trim() {
 }
 
 void InputRelay::cut_off_stuck(Time now) {
-    if (!starving()) return;
+    if (!starving()) return starving_since_.reset();
+    if (!starving_since_) starving_since_ = now;
     for (std::size_t rank = 0; rank < sinks_.size(); ++rank) {
         Sink& sink = sinks_[rank];
-        if (!sink.pipe || !sink.waiting || now < sink.stuck_since + patience) continue;
+        if (!sink.pipe || !sink.waiting || now < cut_off_at(sink)) continue;
         sink.pipe.reset();
         notice_ += (notice_.empty() ? "rank " : "\nrank ") + std::to_string(rank) +
                    " has not read its input for " + std::to_string(patience.count()) +
                    " s while others wait for more (--stdin=all): its input ends here";
     }
     trim();
+    if (!starving()) starving_since_.reset();
 }
 
 void InputRelay::watch_source() {

@@ -52,6 +52,7 @@ private:
     bool has_room() const { return spool_.size() < spool_bytes; }
     bool wanted() const;
     bool starving() const;
+    Time cut_off_at(const Sink& sink) const;  // while somebody starves
     bool read_some();
     void deliver(std::size_t rank, Time now);
     void trim();
@@ -65,6 +66,7 @@ private:
     bool ended_ = false;
     Poller events_;
     std::vector<Sink> sinks_;  // by local rank
+    std::optional<Time> starving_since_;
     std::string spool_;
     std::uint64_t start_ = 0;  // of the spool, in bytes of all that came
     std::string notice_;

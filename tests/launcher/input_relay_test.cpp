@@ -144,6 +144,28 @@ TEST_F(InputRelayTest, WaitsAsLongAsNobodyElseWantsMore) {
     EXPECT_FALSE(taken(slow).ends_with("<end>"));
 }
 
+// A pause of all workers alike, such as a checkpoint, is nobody's fault: patience counts from when
+// one of them waits for more.
+TEST_F(InputRelayTest, IsPatientWithTheOneThatReadsSecond) {
+    InputRelay relay(source_.read_end.get());
+    const base::UniqueFd first = worker_of(relay);
+    const base::UniqueFd second = worker_of(relay);
+    std::string read;
+    const base::UniqueFd nobody;
+    fill(source_.write_end, relay, nobody, read, now_);
+    const Time later = now_ + 10 * InputRelay::patience;
+    for (int round = 0; round < 100; ++round) {
+        read += taken(first);
+        relay.run(later);
+    }
+    EXPECT_EQ(relay.take_notice(), "");
+    ASSERT_TRUE(relay.wakes_at());
+    EXPECT_EQ(*relay.wakes_at(), later + InputRelay::patience);
+    relay.run(later + InputRelay::patience);
+    EXPECT_NE(relay.take_notice().find("rank 1 has not read"), std::string::npos);
+    EXPECT_TRUE(taken(second).ends_with("<end>"));
+}
+
 TEST_F(InputRelayTest, ReadsAFileFromWhereItIs) {
     std::FILE* const file = std::tmpfile();
     ASSERT_NE(file, nullptr);
