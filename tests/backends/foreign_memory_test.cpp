@@ -371,6 +371,25 @@ TEST(RegionHandover, FindsOutASquatterOfThisUser) {
                 HasSubstr("is no such socket"));
 }
 
+// Whoever makes it is stopped, and the queue of its socket is full.
+TEST(RegionHandover, IsNotWaitedForBeyondTheDeadline) {
+    const std::string name = name_of_test_socket();
+    const UniqueFd listener = squat(name);
+    std::vector<UniqueFd> queue;
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path + 1, name.data(), name.size());
+    const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+    do {
+        queue.emplace_back(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    } while (queue.size() < 100 &&
+             ::connect(queue.back().get(), reinterpret_cast<const sockaddr*>(&address), size) == 0);
+    ASSERT_LT(queue.size(), 100U) << "the queue is never full";
+    const auto deadline = Deadline::after(std::chrono::milliseconds{100});
+    EXPECT_THAT(refusal_of([&] { receive_region(name, ::getpid(), deadline); }),
+                HasSubstr("timed out"));
+}
+
 TEST(RegionHandover, GivesNothingToAnotherUser) {
     if (!is_root()) GTEST_SKIP() << "needs root, to be another user";
     const auto made = SharedMemory::create(page, "test");

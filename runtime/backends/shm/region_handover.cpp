@@ -9,12 +9,14 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <cstring>
 
@@ -63,6 +65,22 @@ void send_descriptor(int socket, int descriptor) {
     ancillary->cmsg_len = CMSG_LEN(sizeof descriptor);
     std::memcpy(CMSG_DATA(ancillary), &descriptor, sizeof descriptor);
     ::sendmsg(socket, &message.header, MSG_NOSIGNAL | MSG_DONTWAIT);  // who left needs nothing
+}
+
+// The kernel lets it wait while many others do.
+void connect_within(int socket, const AbstractAddress& where, const base::Deadline& deadline,
+                    const std::string& what) {
+    for (;;) {
+        const auto left = std::max(deadline.left(), std::chrono::milliseconds{1});
+        const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(left);
+        const std::chrono::microseconds rest = left - seconds;
+        const timeval longest{seconds.count(), rest.count()};
+        ::setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &longest, sizeof longest);
+        const auto* const address = reinterpret_cast<const sockaddr*>(&where.address);
+        if (::connect(socket, address, where.size) == 0) return;
+        if (errno == EAGAIN) throw SystemError(what, ETIMEDOUT);
+        if (errno != EINTR) throw SystemError(what, errno);
+    }
 }
 
 }  // namespace
@@ -123,10 +141,8 @@ base::UniqueFd receive_region(const std::string& name, pid_t maker, const base::
     if (!is_handover_name(name)) throw UsageError(what + ": '" + name + "' is no such socket");
     const AbstractAddress where = abstract_address(name);
     const base::UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    if (!socket || ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&where.address),
-                             where.size) != 0) {
-        throw SystemError(what, errno);
-    }
+    if (!socket) throw SystemError(what, errno);
+    connect_within(socket.get(), where, deadline, what);
     // Of who began to listen there: whoever squats on a name is found out.
     const ucred answers = kernel.peer_of(socket.get());
     if (const std::string foreign = why_not_ours(kernel, answers.uid); !foreign.empty()) {
