@@ -218,9 +218,9 @@ std::optional<Attempt::Time> Attempt::stop_may_come_until() const {
 // Daemons and other orphans that ended are zombies of ours. A worker among them is left to its
 // pidfd, which knows the order.
 void Attempt::note_children() {
-    if (job_.options.break_on_failure) {
+    if (job_.options.break_on_failure && may_read_error_files()) {
         const std::string held = describe_newly_held(workers_, error_files_);
-        if (!held.empty()) channel_.send(FailureMessage{held});
+        if (!held.empty()) channel_.send(NoticeMessage{held});
     }
     for (;;) {
         siginfo_t info{};
@@ -245,7 +245,7 @@ void Attempt::pass_input() {
     if (!input_) return;
     input_->run(Clock::now());
     std::string notice = input_->take_notice();
-    if (!notice.empty()) channel_.send(FailureMessage{std::move(notice)});
+    if (!notice.empty()) channel_.send(NoticeMessage{std::move(notice)});
 }
 
 void Attempt::end_input() {
@@ -307,6 +307,9 @@ bool Attempt::all_fine() const {
                                       [](const Worker& worker) { return worker.ended->ok(); });
 }
 
+// In a tree the log writer has a call to the file system that hangs, or has just had others done.
+bool Attempt::may_read_error_files() const { return !tree_.wanted() || !logs_.gives_nothing(); }
+
 // The agent itself looks for none there: the file system may hang. Of workers that ended well, and
 // when nobody is left to be told, none is wanted.
 bool Attempt::copy_error_files() {
@@ -315,7 +318,8 @@ bool Attempt::copy_error_files() {
     try {
         if (wanted) make_error_folder(job_.error_folder);
     } catch (const SystemError&) {
-        return false;  // no place for copies: then from where they lie
+        // No place for copies: then from where they lie.
+        if (may_read_error_files()) return false;
     }
     error_files_ = error_files_in(job_.error_folder);
     if (wanted) logs_.copy_error_files(job_.workers, number_, job_.error_folder);

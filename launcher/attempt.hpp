@@ -103,6 +103,7 @@ private:
     bool may_be_stopped_from_outside() const;
     SparedProcesses spared() const;
     bool all_fine() const;
+    bool may_read_error_files() const;
     JobEnd end() const;
     Outcome with_survivors(Outcome outcome) const;
 

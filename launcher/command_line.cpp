@@ -58,11 +58,8 @@ int run_job(Options options, contract::HostLink& host) {
         return complain(plan.missing.problem, plan.missing.exit_code, host);
     }
     if (options.action == Action::dry_run) return print(describe_plan(options, plan));
-    if (options.log_dir.empty()) {
-        refuse_strangers_folder(temporary_folder(), "TMPDIR");
-    } else {
-        refuse_strangers_folder(options.log_dir, "--log-dir");
-    }
+    refuse_strangers_folder(temporary_folder(), "TMPDIR");
+    if (!options.log_dir.empty()) refuse_strangers_folder(options.log_dir, "--log-dir");
     if (options.run_id.empty()) options.run_id = make_run_id();
     return run_front(options, plan, host);
 }

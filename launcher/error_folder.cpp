@@ -14,6 +14,11 @@
 #include <filesystem>
 
 namespace ddp::launcher {
+namespace {
+
+bool is_trusted(const struct stat& file) { return file.st_uid == ::geteuid() || file.st_uid == 0; }
+
+}  // namespace
 
 std::string temporary_folder() {
     const char* given = std::getenv("TMPDIR");
@@ -37,17 +42,23 @@ void remove_error_folder(const std::string& path) noexcept {
 }
 
 void refuse_strangers_folder(const std::string& path, const char* option) {
-    struct stat folder {};
-    struct stat parent {};
-    std::string shorter = path;
-    while (shorter.size() > 1 && shorter.back() == '/') shorter.pop_back();
-    const std::size_t slash = shorter.rfind('/');
-    const std::string above = slash == shorter.npos ? "." : shorter.substr(0, slash + 1);
-    if (::lstat(shorter.c_str(), &folder) != 0 || ::stat(above.c_str(), &parent) != 0) return;
-    const bool trusted = folder.st_uid == ::geteuid() || folder.st_uid == 0;
-    if (trusted || (parent.st_mode & S_IWOTH) == 0) return;
-    throw SystemError(shorter + " belongs to another user (uid " + std::to_string(folder.st_uid) +
-                          ") in a folder that anybody may write to; choose another with " + option,
+    std::filesystem::path place;
+    std::filesystem::path foreign;  // the first that anybody may have put there
+    struct stat here {};
+    bool anybody_may_write = false;  // to the folder above
+    for (const auto& name : std::filesystem::absolute(path)) {
+        struct stat next {};
+        if (name.empty() || ::lstat((place / name).c_str(), &next) != 0) break;  // will be ours
+        place /= name;
+        here = next;
+        if (anybody_may_write && !is_trusted(here) && foreign.empty()) foreign = place;
+        if (::stat(place.c_str(), &next) != 0) break;  // where a link leads
+        anybody_may_write = (next.st_mode & S_IWOTH) != 0;
+    }
+    if (foreign.empty() || is_trusted(here)) return;
+    throw SystemError(place.string() + " belongs to another user (uid " +
+                          std::to_string(here.st_uid) + "), and anybody may have put " +
+                          foreign.string() + " where it is; choose another with " + option,
                       EPERM);
 }
 

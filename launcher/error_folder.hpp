@@ -39,9 +39,10 @@ inline ErrorFiles error_files_in(const std::string& folder) { return {folder + "
 // TMPDIR, else /tmp.
 std::string temporary_folder();
 
-// Throws SystemError for a folder (or a link in its place) that lies where anybody may write, as in
-// /tmp, and belongs to neither this user nor root: its owner could put other files in our files'
-// places. `option` is what chooses another.
+// Throws SystemError for a folder of another user's (not root's) that is, or lies in, one that
+// anybody may have put where it is, as in /tmp: that user could put other files in our files'
+// places. Links count as folders. Of what does not exist yet the folder above is looked at.
+// `option` is what chooses another.
 void refuse_strangers_folder(const std::string& path, const char* option);
 
 // Throws SystemError that names it; also when there is something of that name already.

@@ -124,7 +124,7 @@ void Front::handle_end_of_host() {
     if (stop_asked_at_) return;
     console_.say("the program that launched this job has ended; its workers are killed");
     stop_asked_at_ = Clock::now();
-    agent_must_end_by_ = *stop_asked_at_ + agent_time;
+    limit_agent(*stop_asked_at_ + agent_time);
     agent_.channel.send(KillMessage{});
     continue_agent();
 }
@@ -150,18 +150,23 @@ void Front::ask_to_stop(int signal) {
     const auto now = Clock::now();
     if (!stop_asked_at_) {
         stop_asked_at_ = now;
-        agent_must_end_by_ = now + grace_ + agent_time;
+        limit_agent(now + grace_ + agent_time);
     }
     if (signal == SIGINT) ++interrupts_;
     if (signal != SIGINT || interrupts_ == 1) {
         agent_.channel.send(StopMessage{signal, grace_});
     } else if (interrupts_ == 2) {
         agent_.channel.send(KillMessage{});
-        agent_must_end_by_ = std::min(*agent_must_end_by_, now + agent_time);
+        limit_agent(now + agent_time);
     } else {
         agent_must_end_by_ = now;
     }
     continue_agent();
+}
+
+// A stop gives an agent that has said that it is done no more time than it has.
+void Front::limit_agent(Clock::time_point end_by) {
+    agent_must_end_by_ = std::min(agent_must_end_by_.value_or(end_by), end_by);
 }
 
 // A message waits for an agent that is stopped; its signals, too.

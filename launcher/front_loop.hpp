@@ -70,6 +70,7 @@ private:
     void look_at_children();
     void look_at_agent();
     void note_strangers();
+    void limit_agent(Clock::time_point end_by);
     void continue_agent();
     void leave_agent();
     void ask_to_stop(int signal);

@@ -5,6 +5,7 @@
 #include <ddp/error.hpp>
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -27,10 +28,17 @@ std::string as_name(std::string text) {
 
 }  // namespace
 
+// A worker may have put something else in its place: a link must not lead us elsewhere, and a pipe
+// must not hold us up.
 LogFile::LogFile(std::string path)
     : path_(std::move(path)),
-      fd_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, file_mode)) {
+      fd_(::open(path_.c_str(),
+                 O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY,
+                 file_mode)) {
     if (!fd_) throw SystemError("cannot open the log file " + path_ + " (see --log-dir)", errno);
+    struct stat status {};
+    if (::fstat(fd_.get(), &status) == 0 && S_ISREG(status.st_mode)) return;
+    throw UsageError("the log file " + path_ + " is no regular file (see --log-dir)");
 }
 
 void LogFile::write(std::string_view bytes) {

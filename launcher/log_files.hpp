@@ -18,7 +18,8 @@ namespace ddp::launcher {
 class LogFile {
 public:
     LogFile() = default;
-    explicit LogFile(std::string path);  // appends; throws SystemError
+    // Appends. Throws SystemError, UsageError when something else is in its place.
+    explicit LogFile(std::string path);
 
     void write(std::string_view bytes);
     // What went wrong since this was asked last, as a line for the user: said once a file. Later
@@ -42,6 +43,7 @@ public:
     const std::string& root() const { return root_; }  // absolute
     // Makes the folder of a worker in an attempt. Throws SystemError.
     void make_folder(int attempt, int local_rank) const;
+    // As LogFile.
     LogFile open(int attempt, int local_rank, Stream stream) const;
     // Where workers say why they failed. Only when wanted().
     ErrorFiles error_files(int attempt) const;

@@ -2,6 +2,7 @@
 #include "launcher/log_writer_process.hpp"
 
 #include "base/frame.hpp"
+#include "contract/error_file.hpp"
 #include "launcher/error_folder.hpp"
 #include "launcher/report_file.hpp"
 
@@ -24,9 +25,6 @@
 
 namespace ddp::launcher {
 namespace {
-
-// More of an error file is not believed (contract/error_file).
-constexpr std::size_t max_copied_bytes = std::size_t{4} << 20;
 
 std::uint32_t u32(int number) { return static_cast<std::uint32_t>(number); }
 
@@ -60,23 +58,6 @@ std::string encode_with(const Variant& message) {
 }
 
 int take_int(base::PayloadReader& in) { return static_cast<int>(in.u32()); }
-
-// Of a regular file alone, and no more than is believed; nothing when there is none.
-std::string content_of(const std::string& path) {
-    const int flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW;
-    const base::UniqueFd file(::open(path.c_str(), flags));
-    struct stat status {};
-    if (!file || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) return {};
-    std::string text;
-    std::array<char, 64 * 1024> bytes;
-    while (text.size() < max_copied_bytes) {
-        const ssize_t got = ::read(file.get(), bytes.data(), bytes.size());
-        if (got < 0 && errno == EINTR) continue;
-        if (got <= 0) break;
-        text.append(bytes.data(), static_cast<std::size_t>(got));
-    }
-    return text;
-}
 
 class LogServer {
 public:
@@ -112,7 +93,7 @@ void LogServer::run() {
     }
 }
 
-// An agent that is gone hears nothing; what it has sent is written all the same.
+// An agent that is gone hears nothing.
 void LogServer::answer(const LogAnswer& answer) const {
     std::string frame;
     base::append_frame(frame, encode(answer));
@@ -159,11 +140,11 @@ void LogServer::operator()(const CopyErrorsRequest& request) {
     const ErrorFiles to = error_files_in(request.folder);
     constexpr int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
     for (int rank = 0; rank < request.workers; ++rank) {
-        const std::string text = content_of(from.of(rank));
+        const auto text = contract::read_error_file_text(from.of(rank));
         answer(SettledAnswer{0});
-        if (text.empty()) continue;
+        if (!text) continue;
         const base::UniqueFd file(::open(to.of(rank).c_str(), flags, 0600));
-        std::string_view left = text;
+        std::string_view left = *text;
         while (file && !left.empty()) {
             const ssize_t written = ::write(file.get(), left.data(), left.size());
             if (written < 0 && errno == EINTR) continue;

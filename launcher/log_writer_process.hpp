@@ -1,7 +1,7 @@
 // The log writer's own side: a process of the agent's that alone touches the files of --log-dir, so
 // that a file system that hangs holds up nobody else. It reads requests from a socket, one after
 // the other, and ends when that ends: what is in the socket is written first. No signal but SIGKILL
-// ends it before.
+// ends it before, as that of the front, which leaves nothing behind of an agent that was killed.
 //
 // A request is a frame: u8 kind and its fields. An answer likewise.
 #pragma once

@@ -48,7 +48,8 @@ constexpr std::array table{
                "anybody on this host",
                [](Options& o, Value v) {
                    o.store_peers = parse_choice<store::StorePeers>(
-                       v, {{"same-user", store::StorePeers::same_user}, {"any", store::StorePeers::any}});
+                       v, {{"same-user", store::StorePeers::same_user},
+                           {"any", store::StorePeers::any}});
                }},
     OptionSpec{"store-memory", "", "", "BYTES", "256M", "", G::job, S::own,
                "most that keys and values in the launcher's store may take; with K, M or G",

@@ -82,15 +82,13 @@ void Relay::send(std::size_t index, Stream stream, std::string bytes) {
 }
 
 void Relay::on_shown(const ShownMessage& message) {
-    for (std::size_t index = 0; index < workers_.size(); ++index) {
-        if (workers_[index].local_rank != message.local_rank) continue;
-        Route& from = route(index, message.stream);
-        from.in_flight -= std::min<std::size_t>(from.in_flight, message.bytes);
-        if (!from.waiting || from.in_flight > most_in_flight(workers_.size())) return;
-        from.waiting = false;
-        if (workers_[index].pipe(message.stream).open()) watch(index, message.stream);
-        return;
-    }
+    const auto index = static_cast<std::size_t>(message.local_rank);
+    if (index >= workers_.size()) return;
+    Route& from = route(index, message.stream);
+    from.in_flight -= std::min<std::size_t>(from.in_flight, message.bytes);
+    if (!from.waiting || from.in_flight > most_in_flight(workers_.size())) return;
+    from.waiting = false;
+    if (workers_[index].pipe(message.stream).open()) watch(index, message.stream);
 }
 
 bool Relay::drain() {

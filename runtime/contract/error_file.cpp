@@ -88,28 +88,8 @@ std::string text_of(const json& file) {
     return file.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
-// The worker chose what lies there: a pipe must not hold us up, a link must not lead us elsewhere,
-// and what is too long is not read at all.
-std::optional<std::string> read_regular_file(const std::string& path) {
-    const base::UniqueFd fd(
-        ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC));
-    struct stat status {};
-    if (!fd || ::fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode)) return std::nullopt;
-    if (status.st_size > max_error_file_bytes) return std::nullopt;
-    std::string text(static_cast<std::size_t>(status.st_size), 0);
-    std::size_t filled = 0;
-    while (filled < text.size()) {
-        const ssize_t got = ::read(fd.get(), text.data() + filled, text.size() - filled);
-        if (got < 0 && errno == EINTR) continue;
-        if (got <= 0) break;
-        filled += static_cast<std::size_t>(got);
-    }
-    text.resize(filled);
-    return text;
-}
-
 std::optional<json> read_json(const std::string& path) {
-    const std::optional<std::string> text = read_regular_file(path);
+    const std::optional<std::string> text = read_error_file_text(path);
     Bounds bounds;
     if (!text || !json::sax_parse(*text, &bounds)) return std::nullopt;
     json parsed = json::parse(*text, nullptr, false);
@@ -220,6 +200,25 @@ void write_error_file(const ErrorReport& report) noexcept {
         base::replace_file(path, text_of(to_json(report)));
     } catch (...) {  // NOLINT(bugprone-empty-catch): promised: the first error is what matters
     }
+}
+
+// The worker chose what lies there: a pipe must not hold us up, a link must not lead us elsewhere.
+std::optional<std::string> read_error_file_text(const std::string& path) {
+    const base::UniqueFd fd(
+        ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC));
+    struct stat status {};
+    if (!fd || ::fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode)) return std::nullopt;
+    if (status.st_size > max_error_file_bytes) return std::nullopt;
+    std::string text(static_cast<std::size_t>(status.st_size), 0);
+    std::size_t filled = 0;
+    while (filled < text.size()) {
+        const ssize_t got = ::read(fd.get(), text.data() + filled, text.size() - filled);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) break;
+        filled += static_cast<std::size_t>(got);
+    }
+    text.resize(filled);
+    return text;
 }
 
 std::optional<ErrorReport> read_error_file(const std::string& path) {

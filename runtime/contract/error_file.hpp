@@ -32,6 +32,9 @@ void write_error_file(const ErrorReport& report) noexcept;
 // have written anything: at most 1 MiB, 32 levels and 20,000 values are believed.
 std::optional<ErrorReport> read_error_file(const std::string& path);
 
+// Its bytes, if it is a regular file of at most 1 MiB.
+std::optional<std::string> read_error_file_text(const std::string& path);
+
 // As torch's agent does with the root cause's file when it has one of its own to write: the content
 // of `from` goes to `to`, with "errorCode" (an exit code, or minus a signal) beside the message;
 // what was in `to` is replaced. Without a readable `from` it is made from `otherwise`. Returns 0 or

@@ -5,10 +5,14 @@
 
 #include <ddp/error.hpp>
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <fstream>
 #include <iterator>
 
@@ -62,13 +66,40 @@ TEST(LogTree, AFolderThatCannotBeIsNamed) {
     }
 }
 
+// A limit stands for the end of the disk.
 TEST(LogFile, AFullDiskIsSaidOnceAndDoesNotThrow) {
-    LogFile file("/dev/full");
-    EXPECT_EQ(file.take_problem(), "");
+    const testing::TemporaryFolder folder;
+    LogFile file(folder.path() + "/log");
+    rlimit before{};
+    ::getrlimit(RLIMIT_FSIZE, &before);
+    std::signal(SIGXFSZ, SIG_IGN);
+    rlimit full = before;
+    full.rlim_cur = 4;
+    ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &full), 0);
+    file.write("kept");
+    const std::string problem_before = file.take_problem();
     file.write("lost");
-    EXPECT_THAT(file.take_problem(), HasSubstr("cannot write /dev/full: No space left on device"));
+    const std::string problem = file.take_problem();
     file.write("lost, too");
+    ::setrlimit(RLIMIT_FSIZE, &before);
+    std::signal(SIGXFSZ, SIG_DFL);
+    EXPECT_EQ(problem_before, "");
+    EXPECT_THAT(problem, HasSubstr("cannot write " + folder.path() + "/log: File too large"));
     EXPECT_EQ(file.take_problem(), "");
+    EXPECT_EQ(content_of(folder.path() + "/log"), "kept");
+}
+
+TEST(LogFile, WhatAWorkerPutInItsPlaceIsRefused) {
+    const testing::TemporaryFolder folder;
+    const std::string path = folder.path() + "/log";
+    ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+    const base::UniqueFd reader(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+    EXPECT_THROW(LogFile{path}, UsageError);
+    std::ofstream(folder.path() + "/mine") << "mine";
+    const std::string link = folder.path() + "/link";
+    ASSERT_EQ(::symlink("mine", link.c_str()), 0);
+    EXPECT_THROW(LogFile{link}, SystemError);
+    EXPECT_EQ(content_of(folder.path() + "/mine"), "mine");
 }
 
 TEST(LogFile, WithoutAFileItTakesEverything) {
