@@ -1,5 +1,5 @@
-// tmpfs drops what it has allocated when a signal comes, and begins anew: in slices a timer of the
-// program's cannot keep it from its end.
+// tmpfs drops what it has allocated when a signal comes, and would begin anew: in smaller and
+// smaller slices no timer of the program's keeps it from its end.
 #include "base/allocate.hpp"
 
 #include <fcntl.h>
@@ -10,13 +10,16 @@
 namespace ddp::base {
 
 int allocate(int fd, std::size_t bytes) {
-    constexpr std::size_t slice_bytes = std::size_t{1} << 20;
+    constexpr std::size_t least_slice = std::size_t{64} << 10;
+    std::size_t slice = bytes;
     for (std::size_t done = 0; done < bytes;) {
-        const std::size_t slice = std::min(slice_bytes, bytes - done);
-        const int code = ::posix_fallocate(fd, static_cast<off_t>(done), static_cast<off_t>(slice));
+        const std::size_t now = std::min(slice, bytes - done);
+        const int code = ::posix_fallocate(fd, static_cast<off_t>(done), static_cast<off_t>(now));
         if (code == 0) {
-            done += slice;
-        } else if (code != EINTR) {
+            done += now;
+        } else if (code == EINTR) {
+            slice = std::max(slice / 2, least_slice);
+        } else {
             return code;
         }
     }

@@ -1,14 +1,12 @@
 // In a user namespace that does not have all users (user_namespaces(7)) the kernel shows those that
-// it lacks as one. Who is shown as that one may be anybody.
+// it lacks as one.
 #pragma once
 
 #include <sys/types.h>
 
-#include <optional>
-
 namespace ddp::base {
 
-// Its number; nothing where every user has a number of its own.
-std::optional<uid_t> unmapped_user();
+// Whether who is shown as this user may be anybody.
+bool stands_for_many(uid_t user);
 
 }  // namespace ddp::base

@@ -52,7 +52,6 @@ PeerCheck::PeerCheck(PeerRule rule, SocketOwners::Source first)
                               "ddp-launch: DDP_STORE_PEERS=any)",
                           EPERM};
     }
-    stands_for_many_ = base::unmapped_user();
 }
 
 std::optional<std::string> PeerCheck::refusal(int connection) {
@@ -80,7 +79,7 @@ std::optional<std::string> PeerCheck::refusal(int connection) {
 
 bool PeerCheck::trusts(const SocketOwner& owner) {
     const bool known = owner.user == root || owner.user == own_user_;
-    return (known && owner.user != stands_for_many_) || descends(owner);
+    return (known && !base::stands_for_many(owner.user)) || descends(owner);
 }
 
 bool PeerCheck::belongs_to_job(int connection) {
@@ -95,7 +94,7 @@ bool PeerCheck::descends(const SocketOwner& owner) {
     return base::any_descendant(::getpid(), [&](pid_t pid) {
         if (const auto holds = base::holds_socket(pid, owner.inode)) return *holds;
         for (const uid_t user : users_of(pid)) {
-            if (user == owner.user && user != stands_for_many_) return true;
+            if (user == owner.user && !base::stands_for_many(user)) return true;
         }
         return false;
     });
@@ -127,7 +126,7 @@ void require_trusted_server(int connection, const std::string& where) {
                           EPERM};
     }
     const bool known = owner->user == root || owner->user == ::geteuid();
-    if (known && owner->user != base::unmapped_user()) return;
+    if (known && !base::stands_for_many(owner->user)) return;
     throw UsageError{"store: what listens at " + where + " belongs to uid " +
                      std::to_string(owner->user) + ", neither root nor uid " +
                      std::to_string(::geteuid()) + ", who runs this rank; use another MASTER_PORT" +

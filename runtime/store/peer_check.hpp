@@ -45,7 +45,6 @@ private:
     PeerRule rule_;
     SocketOwners owners_;
     uid_t own_user_;
-    std::optional<uid_t> stands_for_many_;  // the user that unmapped ones are shown as
     // A crowd of strangers must not keep this process reading /proc: a tenth of its time at most.
     std::set<uid_t> descendants_users_;
     Clock::time_point next_look_{};

@@ -60,11 +60,11 @@ std::string refusal_of(const Body& body) {
 struct FakeKernel : HostKernel {
     std::optional<uid_t> me, owner_of_memory, owner_of_processes;
     bool hides_processes = false;
-    std::optional<uid_t> stands_for_many;
+    std::optional<uid_t> many;  // whom that one user stands for
     int error_of_copies = 0;
 
     uid_t user() const override { return me.value_or(HostKernel::user()); }
-    std::optional<uid_t> unmapped_user() const override { return stands_for_many; }
+    bool stands_for_many(uid_t user) const override { return user == many; }
     int describe(int fd, struct stat& status) const override {
         const int error = HostKernel::describe(fd, status);
         const auto& owner = S_ISDIR(status.st_mode) ? owner_of_processes : owner_of_memory;
@@ -242,7 +242,7 @@ TEST(ForeignMemory, IsRefusedWhereAllStrangersHaveOneNumber) {
     kernel.me = kernel.owner_of_memory = kernel.owner_of_processes = stranger;
     EXPECT_EQ(refusal_of([&] { SharedMemory::open(made->address(), soon(), 0, kernel); }),
               "nothing was refused");
-    kernel.stands_for_many = stranger;
+    kernel.many = stranger;
     EXPECT_THAT(refusal_of([&] { SharedMemory::open(made->address(), soon(), 0, kernel); }),
                 HasSubstr("may be any stranger: this process's user namespace"));
 }

@@ -20,7 +20,7 @@ const HostKernel& HostKernel::real() {
 
 uid_t HostKernel::user() const { return ::geteuid(); }
 
-std::optional<uid_t> HostKernel::unmapped_user() const { return base::unmapped_user(); }
+bool HostKernel::stands_for_many(uid_t user) const { return base::stands_for_many(user); }
 
 int HostKernel::describe(int fd, struct stat& status) const {
     return ::fstat(fd, &status) == 0 ? 0 : errno;
@@ -64,7 +64,7 @@ std::string why_not_ours(const HostKernel& kernel, uid_t owner) {
                std::to_string(mine) +
                " (all ranks of a host must run as one user, and in one user namespace)";
     }
-    if (owner == kernel.unmapped_user()) {
+    if (kernel.stands_for_many(owner)) {
         return "belongs to user " + std::to_string(owner) +
                ", which may be any stranger: this process's user namespace has no number for it";
     }

@@ -27,8 +27,7 @@ public:
 
     // This process's, the effective one.
     virtual uid_t user() const;
-    // As whom it shows each user that it has no number for here (base/unmapped_user.hpp).
-    virtual std::optional<uid_t> unmapped_user() const;
+    virtual bool stands_for_many(uid_t user) const;  // base/unmapped_user.hpp
     // As fstat, but 0 or an errno.
     virtual int describe(int fd, struct stat& status) const;
     // F_GET_SEALS: -1 where there are none.
