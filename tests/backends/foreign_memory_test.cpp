@@ -178,6 +178,15 @@ MemoryAddress address_of_memory(const SharedMemory& memory) {
     return MemoryAddress::parse(memory.address()).value();
 }
 
+// Memory whose thread, which hands it out, only waits by now: a child that is forked while it
+// starts may find the allocator locked for ever.
+std::shared_ptr<SharedMemory> make_before_fork(std::vector<pid_t> takers = {}) {
+    auto made = SharedMemory::create(page, "test", SIZE_MAX, std::move(takers));
+    const MemoryAddress address = address_of_memory(*made);
+    receive_region(address.socket, address.maker, soon());
+    return made;
+}
+
 // With the label of `memory`, as its maker would write it, but with these seals and of this size.
 UniqueFd look_alike(const SharedMemory& memory, std::size_t mapped, int seals) {
     UniqueFd fd(::memfd_create("ddp-shm", MFD_CLOEXEC | MFD_ALLOW_SEALING));
@@ -207,7 +216,7 @@ TEST(ForeignMemory, IsOpenedWhereItIsOurs) {  // so that the refusals below are 
 
 TEST(ForeignMemory, OfAnotherUserIsRefused) {
     if (!is_root()) GTEST_SKIP() << "needs root, to be another user";
-    const auto made = SharedMemory::create(page, "test");
+    const auto made = make_before_fork();
     const Child other([&] {
         become_stranger();
         return Child::Given{"made", look_alike(*made, 2 * page, all_seals).release()};
@@ -248,7 +257,7 @@ TEST(ForeignMemory, IsRefusedWhereAllStrangersHaveOneNumber) {
 }
 
 TEST(ForeignMemory, IsRefusedInAUserNamespaceWithoutNumbers) {
-    const auto made = SharedMemory::create(page, "test");
+    const auto made = make_before_fork();
     const Child child([&]() -> Child::Given {
         if (::unshare(CLONE_NEWUSER) != 0) return {"cannot"};
         return {refusal_of([&] { SharedMemory::open(made->address(), soon()); })};
@@ -392,7 +401,7 @@ TEST(RegionHandover, IsNotWaitedForBeyondTheDeadline) {
 
 TEST(RegionHandover, GivesNothingToAnotherUser) {
     if (!is_root()) GTEST_SKIP() << "needs root, to be another user";
-    const auto made = SharedMemory::create(page, "test");
+    const auto made = make_before_fork();
     const MemoryAddress address = address_of_memory(*made);
     const Child taker([&] {
         become_stranger();
@@ -405,7 +414,7 @@ TEST(RegionHandover, GivesNothingToAnotherUser) {
 }
 
 TEST(RegionHandover, GivesItToTheProcessesAloneThatItKnows) {
-    const auto for_us = SharedMemory::create(page, "test", SIZE_MAX, {::getpid()});
+    const auto for_us = make_before_fork({::getpid()});
     const MemoryAddress address = address_of_memory(*for_us);
     const auto take = [&] { receive_region(address.socket, address.maker, soon()); };
     EXPECT_EQ(refusal_of(take), "nothing was refused");
@@ -493,12 +502,12 @@ TEST(Waiter, RefusesAProcessOfAnotherUser) {
 
 TEST(Waiter, RefusesAPidThatMeansAStrangersProcess) {
     if (!is_root()) GTEST_SKIP() << "needs root, to be another user";
-    const auto region = make_region(2);
-    for (const int rank : {0, 1}) region->introduce(rank);
     const Child other([] {
         become_stranger();
         return Child::Given{"is another"};
     });
+    const auto region = make_region(2);
+    for (const int rank : {0, 1}) region->introduce(rank);
     region->block(1).pid = other.pid();
     EXPECT_THAT(refusal_of([&] { Waiter(*region, 0, nullptr, {}); }),
                 HasSubstr("belongs to user 65534"));
