@@ -103,7 +103,8 @@ requires(!std::same_as<Object, std::vector<NamedTensor>>) LoadResult
 // A safetensors file or a .pth file that torch.save wrote, told apart by its first bytes. In a .pth
 // file dictionaries and lists inside each other become names with dots, and numbers become tensors
 // of one element; texts and None are left out. Nothing in the file is executed: what is not data of
-// a state dictionary is refused by name. Throws CheckpointError.
+// a state dictionary is refused by name. Links are followed, and the file may be anybody's. Throws
+// CheckpointError.
 DDP_API StateDict read_state_dict(const std::filesystem::path& file);
 
 // A safetensors file, which Python reads too. Durable and whole when it returns; an existing file

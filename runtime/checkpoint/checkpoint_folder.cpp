@@ -98,6 +98,14 @@ std::string cannot_be_used(const std::string& path, const std::string& why) {
     return "checkpoint: " + path + " cannot be used: " + why;
 }
 
+// What was listed is no longer there.
+class Gone : public CheckpointError {
+    using CheckpointError::CheckpointError;
+};
+
+// Of this process or host, whatever the file is like.
+bool is_our_lack(int code) { return code == EMFILE || code == ENFILE || code == ENOMEM; }
+
 }  // namespace
 
 void Found::copy() const {
@@ -155,10 +163,22 @@ std::optional<Progress> CheckpointFolder::read(const std::vector<NamedTensor>& s
     return found->progress;
 }
 
+// A saver beside this may remove what has just been listed; then there is a newer one.
 std::optional<Found> CheckpointFolder::find(const std::vector<NamedTensor>& state) {
-    const auto numbers = scan();
     clean_unless_in_use();
+    for (;;) {
+        const auto numbers = scan();
+        try {
+            return find_among(numbers, state);
+        } catch (const Gone&) {  // NOLINT(bugprone-empty-catch): once more, with what is there now
+        }
+    }
+}
+
+std::optional<Found> CheckpointFolder::find_among(const std::set<std::uint64_t>& numbers,
+                                                  const std::vector<NamedTensor>& state) {
     std::string newest_problem;
+    bool all_are_damaged = true;
     for (auto number = numbers.rbegin(); number != numbers.rend(); ++number) {
         const std::string path = path_of(tensors_name(*number));
         Loaded loaded;
@@ -167,8 +187,13 @@ std::optional<Found> CheckpointFolder::find(const std::vector<NamedTensor>& stat
             loaded = load(*number);
             view = parse_safetensors(loaded.bytes.span());
         } catch (const CheckpointError& error) {
-            damaged_.insert(*number);
             const std::string problem = cannot_be_used(path, error.what());
+            if (const auto* unread = dynamic_cast<const UnreadError*>(&error)) {
+                if (unread->code() == ENOENT && scan() != numbers) throw Gone(problem);
+                if (is_our_lack(unread->code())) throw CheckpointError(problem);
+                all_are_damaged = false;
+            }
+            damaged_.insert(*number);
             if (newest_problem.empty()) newest_problem = problem;
             if (std::next(number) == numbers.rend()) break;
             base::log_warn("checkpoint", problem + "; trying the one before it");
@@ -182,8 +207,9 @@ std::optional<Found> CheckpointFolder::find(const std::vector<NamedTensor>& stat
         }
     }
     if (newest_problem.empty()) return std::nullopt;
-    throw CheckpointError(newest_problem + "; nor can any older one in " + dir_ +
-                          "; to start anew, remove them or name another folder");
+    throw CheckpointError(
+        newest_problem + "; nor can any older one in " + dir_ +
+        (all_are_damaged ? "; to start anew, remove them or name another folder" : ""));
 }
 
 CheckpointFolder::Loaded CheckpointFolder::load(std::uint64_t number) const {
@@ -193,6 +219,9 @@ CheckpointFolder::Loaded CheckpointFolder::load(std::uint64_t number) const {
             read_file(files_, path_of(manifest_name(number)), max_manifest_bytes);
         loaded.manifest =
             decode_manifest({reinterpret_cast<const char*>(text.data.get()), text.size});
+    } catch (const UnreadError& error) {
+        throw UnreadError("reading its manifest " + manifest_name(number) + " failed",
+                          error.code());
     } catch (const CheckpointError& error) {
         throw CheckpointError("its manifest " + manifest_name(number) + ": " + error.what());
     }
@@ -242,7 +271,12 @@ void CheckpointFolder::lock() {
     const auto deadline = std::chrono::steady_clock::now() + lock_timeout;
     while (true) {
         lock_ = files_.lock_directory(dir_);
-        if (lock_ != -EWOULDBLOCK) return;  // a file system without locks: on trust
+        if (lock_ >= 0) return;
+        if (lock_ == -ENOLCK || lock_ == -EOPNOTSUPP || lock_ == -ENOSYS) return;  // on trust
+        if (lock_ != -EWOULDBLOCK) {
+            throw CheckpointError("checkpoint: cannot lock the folder " + dir_ + ": " +
+                                  errno_text(-lock_));
+        }
         if (std::chrono::steady_clock::now() > deadline) {
             throw CheckpointError("checkpoint: another job writes to the folder " + dir_ +
                                   "; give each its own");

@@ -68,6 +68,8 @@ private:
     void clean_unless_in_use();
     void remove(std::uint64_t number);
     void keep_the_last();
+    std::optional<Found> find_among(const std::set<std::uint64_t>& numbers,
+                                    const std::vector<NamedTensor>& state);
     Loaded load(std::uint64_t number) const;
 
     Files& files_;

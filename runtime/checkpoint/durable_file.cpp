@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <new>
 #include <system_error>
 #include <utility>
 
@@ -127,28 +128,38 @@ void FileWriter::commit() {
     left_behind_.clear();
 }
 
-FileBytes read_file(Files& files, const std::string& path, std::uint64_t limit) {
+namespace {
+
+FileBytes memory_for(std::uint64_t bytes) {
+    try {
+        return {std::make_unique_for_overwrite<std::byte[]>(bytes), bytes};
+    } catch (const std::bad_alloc&) {
+        throw UnreadError("reading its " + std::to_string(bytes) + " bytes failed", ENOMEM);
+    }
+}
+
+}  // namespace
+
+FileBytes read_file(Files& files, const std::string& path, std::uint64_t limit, Owner owner) {
     const int fd = unless_interrupted([&] { return files.open(path); });
     if (fd == -ELOOP) throw CheckpointError("it is a symbolic link");
-    if (fd < 0) throw CheckpointError("opening it failed: " + errno_text(-fd));
+    if (fd < 0) throw UnreadError("opening it failed", -fd);
     const OpenFile file{files, fd};
     FileStatus status;
     if (const int result = files.status(fd, status); result < 0) {
-        throw CheckpointError("looking at it failed: " + errno_text(-result));
+        throw UnreadError("looking at it failed", -result);
     }
     if (!status.regular) throw CheckpointError("it is not a regular file");
-    if (!status.own) throw CheckpointError("it belongs to another user");
+    if (owner == Owner::me && !status.own) throw CheckpointError("it belongs to another user");
     if (status.size > limit) {
         throw CheckpointError("it has " + std::to_string(status.size) + " bytes, more than " +
                               std::to_string(limit));
     }
-    FileBytes bytes{std::make_unique_for_overwrite<std::byte[]>(status.size), status.size};
+    FileBytes bytes = memory_for(status.size);
     std::span<std::byte> rest{bytes.data.get(), bytes.size};
     while (!rest.empty()) {
         const ssize_t got = unless_interrupted([&] { return files.read(fd, rest); });
-        if (got < 0) {
-            throw CheckpointError("reading it failed: " + errno_text(static_cast<int>(-got)));
-        }
+        if (got < 0) throw UnreadError("reading it failed", static_cast<int>(-got));
         if (got == 0) throw CheckpointError("it became shorter while it was read");
         rest = rest.subspan(static_cast<std::size_t>(got));
     }

@@ -2,6 +2,8 @@
 // believed. Invariant: after commit() the bytes and the name survive a loss of power.
 #pragma once
 
+#include <ddp/error.hpp>
+
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -12,6 +14,9 @@
 #include "checkpoint/files.hpp"
 
 namespace ddp::checkpoint {
+
+// "No space left on device"
+std::string errno_text(int code);
 
 constexpr const char* temporary_suffix = ".tmp";
 
@@ -58,15 +63,28 @@ struct FileBytes {
     std::span<const std::byte> span() const noexcept { return {data.get(), size}; }
 };
 
-// All of a file. Throws CheckpointError without the path: it is a link, no regular file, another
-// user's, larger than `limit` (found before memory is taken for it), or it cannot be read.
+// The file was not read; of what is in it this says nothing.
+class UnreadError : public CheckpointError {
+public:
+    UnreadError(const std::string& what, int code)
+        : CheckpointError(what + ": " + errno_text(code)), code_(code) {}
+    int code() const noexcept { return code_; }  // an errno; ENOMEM: no memory for its bytes
+
+private:
+    int code_;
+};
+
+// What this process made itself, or what a user names.
+enum class Owner { me, anybody };
+
+// All of a file. Throws without the path: CheckpointError when it is a link, no regular file,
+// another user's (unless that does not matter) or larger than `limit` (found before memory is taken
+// for it); UnreadError when it cannot be read.
 FileBytes read_file(Files& files, const std::string& path,
-                    std::uint64_t limit = std::numeric_limits<std::uint64_t>::max());
+                    std::uint64_t limit = std::numeric_limits<std::uint64_t>::max(),
+                    Owner owner = Owner::me);
 
 // The directory and those above it that are missing, all durable. Throws CheckpointError.
 void make_directories(Files& files, const std::string& path);
-
-// "No space left on device"
-std::string errno_text(int code);
 
 }  // namespace ddp::checkpoint

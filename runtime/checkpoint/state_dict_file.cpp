@@ -3,10 +3,14 @@
 #include <ddp/state_dict.hpp>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
+#include <filesystem>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "checkpoint/durable_file.hpp"
@@ -39,7 +43,11 @@ StateDict read_safetensors(const Memory& memory, std::size_t size) {
 
 StateDict read_state_dict(const std::filesystem::path& file) {
     try {
-        auto bytes = checkpoint::read_file(checkpoint::system_files(), file);
+        std::error_code missing;  // which reading it will say
+        const auto target = std::filesystem::canonical(file, missing);
+        auto bytes = checkpoint::read_file(checkpoint::system_files(), missing ? file : target,
+                                           std::numeric_limits<std::uint64_t>::max(),
+                                           checkpoint::Owner::anybody);
         const std::size_t size = bytes.size;
         const Memory memory = std::move(bytes.data);
         if (checkpoint::is_torch_file({memory.get(), size})) {

@@ -10,12 +10,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -24,7 +27,38 @@ namespace fs = std::filesystem;
 using ddp::Progress;
 using ddp::checkpoint::CheckpointFolder;
 using testing::HasSubstr;
+using testing::Not;
 using testing::UnorderedElementsAre;
+
+// All calls as they are, but for what a test overrides.
+class ForwardedFiles : public ddp::checkpoint::Files {
+public:
+    int create(Path path) override { return real_.create(path); }
+    int open(Path path) override { return real_.open(path); }
+    int status(int fd, ddp::checkpoint::FileStatus& status) override {
+        return real_.status(fd, status);
+    }
+    ssize_t read(int fd, std::span<std::byte> bytes) override { return real_.read(fd, bytes); }
+    ssize_t write(int fd, std::span<const std::byte> bytes) override {
+        return real_.write(fd, bytes);
+    }
+    int start_writeback(int fd, std::uint64_t offset, std::uint64_t bytes) override {
+        return real_.start_writeback(fd, offset, bytes);
+    }
+    int sync(int fd) override { return real_.sync(fd); }
+    int close(int fd) override { return real_.close(fd); }
+    int rename(Path from, Path to) override { return real_.rename(from, to); }
+    int remove(Path path) override { return real_.remove(path); }
+    int make_directory(Path path) override { return real_.make_directory(path); }
+    int sync_directory(Path path) override { return real_.sync_directory(path); }
+    int list(Path path, std::vector<std::string>& names) override {
+        return real_.list(path, names);
+    }
+    int lock_directory(Path path) override { return real_.lock_directory(path); }
+
+private:
+    ddp::checkpoint::Files& real_ = ddp::checkpoint::system_files();
+};
 
 // A small net's worth of tensors of several dtypes.
 struct State {
@@ -285,6 +319,48 @@ TEST_F(Checkpoints, AreRefusedWhenTheyAreAnothersFiles) {
         ASSERT_EQ(::chown(path.c_str(), 0, 0), 0);
     }
     EXPECT_EQ(error_of_reading(), "no error");
+}
+
+// Each time a manifest is opened, something happens first.
+class BusyFiles : public ForwardedFiles {
+public:
+    explicit BusyFiles(std::function<void()> before) : before_(std::move(before)) {}
+    int open(Path path) override {
+        if (path.ends_with(".manifest") && before_) std::exchange(before_, nullptr)();
+        return ForwardedFiles::open(path);
+    }
+
+private:
+    std::function<void()> before_;
+};
+
+TEST_F(Checkpoints, AreFoundWhileASaverReplacesThem) {
+    save(1);
+    BusyFiles files([&] {
+        State next;
+        next.rate = 0.5F;
+        folder(1).write({.epoch = 2}, next.tensors());
+    });
+    State loaded = State::zeros();
+    const auto progress = CheckpointFolder{files, dir_, 2}.read(loaded.tensors());
+    ASSERT_TRUE(progress);
+    EXPECT_EQ(progress->epoch, 2);
+    EXPECT_EQ(loaded.rate, 0.5F);
+}
+
+TEST_F(Checkpoints, AreNotCalledDamagedWhenTheyCouldNotBeRead) {
+    save(1);
+    class Lacking : public ForwardedFiles {
+        int open(Path) override { return -EMFILE; }
+    } files;
+    State state = State::zeros();
+    try {
+        CheckpointFolder{files, dir_, 2}.read(state.tensors());
+        FAIL() << "no error";
+    } catch (const ddp::CheckpointError& error) {
+        EXPECT_THAT(error.what(), HasSubstr("Too many open files"));
+        EXPECT_THAT(error.what(), Not(HasSubstr("remove")));
+    }
 }
 
 TEST_F(Checkpoints, StayWhenTheNextSaveFails) {

@@ -7,6 +7,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -211,6 +212,42 @@ TEST(StateDict, GivesTheTensorsBelowAPrefix) {
     EXPECT_THROW(state["w"], ddp::CheckpointError);
     EXPECT_EQ(state.find("w"), nullptr);
     EXPECT_THROW((ddp::StateDict{{{"a", value}, {"a", value}}}), ddp::UsageError);
+}
+
+// As a model hub's cache has them: another user's files behind links.
+TEST(StateDict, IsReadThroughALinkAndFromAnybodysFile) {
+    std::string dir = (fs::temp_directory_path() / "ddp-state-XXXXXX").string();
+    ASSERT_NE(::mkdtemp(dir.data()), nullptr);
+    const fs::path file = fs::path(dir) / "net.safetensors";
+    const fs::path link = fs::path(dir) / "snapshot";
+    Net net;
+    write_state_dict(file, ddp::StateDict{ddp::named_tensors(net)});
+    fs::create_symlink(file.filename(), link);
+    if (::geteuid() == 0) {
+        EXPECT_EQ(::chown(file.c_str(), 4321, 4321), 0);
+    }
+    Net loaded = zeros();
+    ddp::load_state_dict(loaded, ddp::read_state_dict(link));
+    EXPECT_EQ(loaded.weight, net.weight);
+    fs::remove_all(dir);
+}
+
+TEST(StateDict, TooLargeForMemoryIsACheckpointError) {
+    std::string dir = (fs::temp_directory_path() / "ddp-state-XXXXXX").string();
+    ASSERT_NE(::mkdtemp(dir.data()), nullptr);
+    const fs::path file = fs::path(dir) / "sparse.safetensors";
+    std::ofstream(file) << "x";
+    std::error_code refused;
+    fs::resize_file(file, std::uintmax_t{8} << 40, refused);
+    if (!refused) {
+        try {
+            ddp::read_state_dict(file);
+            ADD_FAILURE() << "no error";
+        } catch (const ddp::CheckpointError& error) {
+            EXPECT_THAT(error.what(), HasSubstr("Cannot allocate memory"));
+        }
+    }
+    fs::remove_all(dir);
 }
 
 TEST(StateDict, RoundTripsThroughASafetensorsFile) {
