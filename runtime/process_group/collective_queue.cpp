@@ -68,7 +68,11 @@ std::unique_ptr<CollectiveOperation> CollectiveQueue::start(const backends::Call
     // First of all, since it may fail: no other rank has counted an operation then.
     if (!thread_) thread_ = std::make_unique<DelayedThread>([this] { return run_all(); });
     auto operation = enqueue(call, timeout, std::move(body));
-    thread_->arm(call.bytes() < small_bytes ? small_delay : large_delay);
+    if (call.bytes() < small_bytes) {
+        thread_->arm(small_delay);
+    } else {
+        thread_->arm_soon(large_delay);
+    }
     return operation;
 }
 

@@ -46,7 +46,7 @@ void DelayedThread::loop() noexcept {
         if (::read(timer_.get(), &expirations, sizeof expirations) < 0) continue;
         if (stopping_.load(std::memory_order_acquire)) return;
         // Before the work: what is asked for while it runs makes it run again.
-        armed_.store(false, std::memory_order_release);
+        armed_.store(Armed::no, std::memory_order_release);
         const bool was_needed = work_();
         patience_ = was_needed ? 1 : std::min(2 * patience_, most_patience);
     }

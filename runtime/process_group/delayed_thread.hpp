@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <thread>
 
@@ -25,8 +26,17 @@ public:
     // unless it is to wake anyway. Any thread; costs a system call only when it had nothing before
     // it.
     void arm(std::chrono::nanoseconds delay) noexcept {
-        if (armed_.load(std::memory_order_acquire)) return;
-        if (!armed_.exchange(true, std::memory_order_acq_rel)) set_timer(delay * patience_.load());
+        Armed before = armed_.load(std::memory_order_acquire);
+        if (before != Armed::no) return;
+        if (!armed_.compare_exchange_strong(before, Armed::some_time)) return;
+        set_timer(delay * patience_.load());
+        if (armed_.load() == Armed::soon) set_timer(delay);  // which may have come between
+    }
+    // Not later than after `delay`, for what is too much to wait longer. As arm(), but costs a
+    // system call also when it was to wake some time.
+    void arm_soon(std::chrono::nanoseconds delay) noexcept {
+        if (armed_.load(std::memory_order_acquire) == Armed::soon) return;
+        if (armed_.exchange(Armed::soon) != Armed::soon) set_timer(delay);
     }
     // After the work at hand, if any. Not from `work`.
     void stop() noexcept;
@@ -37,7 +47,8 @@ private:
 
     std::function<bool()> work_;
     base::UniqueFd timer_;
-    std::atomic<bool> armed_{false};
+    enum class Armed : std::uint8_t { no, some_time, soon };
+    std::atomic<Armed> armed_{Armed::no};
     std::atomic<bool> stopping_{false};
     std::atomic<int> patience_{1};
     std::thread thread_;

@@ -72,6 +72,14 @@ TEST(DelayedThread, WakesLaterAfterItHasWokenForNothing) {
     }
 }
 
+TEST(DelayedThread, WakesSoonForWhatCannotWait) {
+    std::atomic<int> runs{0};
+    DelayedThread thread([&] { return ++runs > 0; });
+    thread.arm(1h);
+    thread.arm_soon(1us);
+    EXPECT_TRUE(comes_true([&] { return runs == 1; }));
+}
+
 // Each adds what it wants done and arms, from several threads; all of it is done in the end.
 TEST(DelayedThread, MissesNothingHoweverManyArmIt) {
     std::atomic<int> wanted{0};
