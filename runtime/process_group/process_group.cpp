@@ -3,6 +3,7 @@
 
 #include <ddp/error.hpp>
 
+#include <cstdint>
 #include <limits>
 #include <numeric>
 
@@ -35,6 +36,35 @@ void require_pair(const ProcessGroup::Impl& group, const TensorView& input,
     group.require_reachable(output, operation);
     group.require_one_place(input, output, operation);
     require_same_dtype(input, output, operation);
+}
+
+// Input and output share no memory, but that the smaller may begin at `allowed`, the one place
+// where every backend reads before it writes.
+void require_apart(const TensorView& input, const TensorView& output, const void* allowed,
+                   const char* operation) {
+    const bool input_is_smaller = input.bytes() < output.bytes();
+    const void* const smaller = input_is_smaller ? input.data : output.data;
+    if (smaller == allowed) return;
+    const auto in = reinterpret_cast<std::uintptr_t>(input.data);
+    const auto out = reinterpret_cast<std::uintptr_t>(output.data);
+    if (in >= out + output.bytes() || out >= in + input.bytes()) return;
+    throw UsageError(
+        std::string(operation) + ": input and output overlap: " + std::to_string(input.bytes()) +
+        " and " + std::to_string(output.bytes()) + " bytes, whose beginnings are " +
+        std::to_string(in < out ? out - in : in - out) + " bytes apart; give each its own memory" +
+        (allowed == nullptr ? ""
+         : input.bytes() == output.bytes()
+             ? ", or one for both"
+             : ", or let the smaller be this rank's part of the larger"));
+}
+
+const std::byte* at(const TensorView& tensor, std::size_t bytes) {
+    return static_cast<const std::byte*>(tensor.data) + bytes;
+}
+
+// Where the part of `rank` begins, each being as large as `part`.
+const std::byte* part_of(const TensorView& whole, const TensorView& part, int rank) {
+    return at(whole, static_cast<std::size_t>(rank) * part.bytes());
 }
 
 void require_root(Root root, int ranks, const char* operation) {
@@ -105,6 +135,7 @@ Work ProcessGroup::all_reduce(const TensorView& input, const TensorView& output,
                               Stream stream) {
     require_pair(*impl_, input, output, "all_reduce");
     require_parts(output, input, 1, "all_reduce");
+    require_apart(input, output, input.data, "all_reduce");
     require_defined(op, input, "all_reduce");
     return impl_->start(call_of(Collective::all_reduce, input, output, input.numel(), op),
                         input.device, stream);
@@ -121,6 +152,7 @@ Work ProcessGroup::reduce(const TensorView& input, const TensorView& output, Roo
     if (rank() == root.rank) {
         require_pair(*impl_, input, output, "reduce");
         require_parts(output, input, 1, "reduce");
+        require_apart(input, output, input.data, "reduce");
     }
     impl_->require_reachable(input, "reduce");
     require_defined(op, input, "reduce");
@@ -140,6 +172,7 @@ Work ProcessGroup::broadcast(const TensorView& tensor, Root root, Stream stream)
 Work ProcessGroup::all_gather(const TensorView& input, const TensorView& output, Stream stream) {
     require_pair(*impl_, input, output, "all_gather");
     require_parts(output, input, size(), "all_gather");
+    require_apart(input, output, part_of(output, input, rank()), "all_gather");
     return impl_->start(call_of(Collective::all_gather, input, output, input.numel()), input.device,
                         stream);
 }
@@ -153,6 +186,9 @@ Work ProcessGroup::all_gather(const TensorView& input, const TensorView& output,
                          " elements, but counts[" + std::to_string(rank()) + "] is " +
                          std::to_string(counts[static_cast<std::size_t>(rank())]));
     }
+    const std::size_t before =
+        std::accumulate(counts.begin(), counts.begin() + rank(), std::size_t{0});
+    require_apart(input, output, at(output, before * size_of(output.dtype)), "all_gather");
     Call call = call_of(Collective::all_gather, input, output, 0);
     call.parts =
         std::make_shared<backends::Parts>(backends::Parts{{counts.begin(), counts.end()}, {}});
@@ -165,6 +201,7 @@ Work ProcessGroup::gather(const TensorView& input, const TensorView& output, Roo
     if (rank() == root.rank) {
         require_pair(*impl_, input, output, "gather");
         require_parts(output, input, size(), "gather");
+        require_apart(input, output, part_of(output, input, rank()), "gather");
     }
     impl_->require_reachable(input, "gather");
     Call call = call_of(Collective::gather, input, output, input.numel());
@@ -178,6 +215,7 @@ Work ProcessGroup::scatter(const TensorView& input, const TensorView& output, Ro
     if (rank() == root.rank) {
         require_pair(*impl_, input, output, "scatter");
         require_parts(input, output, size(), "scatter");
+        require_apart(input, output, part_of(input, output, rank()), "scatter");
     }
     impl_->require_reachable(output, "scatter");
     Call call = call_of(Collective::scatter, input, output, output.numel());
@@ -190,6 +228,7 @@ Work ProcessGroup::reduce_scatter(const TensorView& input, const TensorView& out
                                   Stream stream) {
     require_pair(*impl_, input, output, "reduce_scatter");
     require_parts(input, output, size(), "reduce_scatter");
+    require_apart(input, output, part_of(input, output, rank()), "reduce_scatter");
     require_defined(op, input, "reduce_scatter");
     return impl_->start(call_of(Collective::reduce_scatter, input, output, output.numel(), op),
                         input.device, stream);
@@ -204,6 +243,7 @@ Work ProcessGroup::all_to_all(const TensorView& input, const TensorView& output,
                          " equal parts; give SplitSizes");
     }
     require_parts(output, input, 1, "all_to_all");
+    require_apart(input, output, nullptr, "all_to_all");
     return impl_->start(call_of(Collective::all_to_all, input, output, part), input.device, stream);
 }
 
@@ -212,6 +252,7 @@ Work ProcessGroup::all_to_all(const TensorView& input, const TensorView& output,
     require_pair(*impl_, input, output, "all_to_all");
     require_counts(sizes.input, input, size(), "all_to_all", "input");
     require_counts(sizes.output, output, size(), "all_to_all", "output");
+    require_apart(input, output, nullptr, "all_to_all");
     Call call = call_of(Collective::all_to_all, input, output, 0);
     call.parts = std::make_shared<backends::Parts>(backends::Parts{
         {sizes.input.begin(), sizes.input.end()}, {sizes.output.begin(), sizes.output.end()}});

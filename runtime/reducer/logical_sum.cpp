@@ -1,6 +1,7 @@
 #include "reducer/logical_sum.hpp"
 
 #include "backends/reduce.hpp"
+#include "backends/reduce_kernel_set.hpp"
 
 #include <algorithm>
 #include <array>
@@ -70,6 +71,11 @@ void divide_all(const TensorView& from, const TensorView& to, std::size_t diviso
 }  // namespace
 
 std::string refuse_logical_ranks(std::size_t logical_ranks, std::size_t ranks) {
+    if (logical_ranks / ranks > backends::max_inputs) {
+        return "logical_ranks is " + std::to_string(logical_ranks) + ", more than " +
+               std::to_string(backends::max_inputs) + " for each of " + std::to_string(ranks) +
+               " ranks";
+    }
     if (logical_ranks % ranks == 0 && std::has_single_bit(logical_ranks / ranks)) return {};
     return "logical_ranks is " + std::to_string(logical_ranks) + ", but the group has " +
            std::to_string(ranks) + " ranks; it must be 1, 2, 4, 8, ... times as many";

@@ -229,6 +229,35 @@ TEST(Exchange, RefusesPartsThatDoNotFit) {
                 HasSubstr("need a tensor of 4 elements, not 3"));
 }
 
+// Part of the one in part of the other: which elements come out would depend on sizes and backends.
+TEST(Exchange, RefusesMemoryThatOverlaps) {
+    run_ranks(2, [](ProcessGroup& group) {
+        std::vector<float> memory(100);
+        const auto part = [&](std::size_t first, std::size_t count) {
+            return std::span<float>(memory).subspan(first, count);
+        };
+        const auto mine = static_cast<std::size_t>(group.rank());
+        const auto expect_refused = [](const auto& call, const std::string& what) {
+            EXPECT_THAT(message_of(call), HasSubstr(what + ": input and output overlap"));
+        };
+        expect_refused([&] { group.all_reduce(part(0, 50), part(49, 50), ReduceOp::sum).wait(); },
+                       "all_reduce");
+        expect_refused([&] { group.all_gather(part(10, 20), part(0, 40)).wait(); }, "all_gather");
+        expect_refused([&] { group.all_gather(part(20 * (1 - mine), 20), part(0, 40)).wait(); },
+                       "all_gather");
+        expect_refused([&] { group.reduce_scatter(part(0, 40), part(1, 20)).wait(); },
+                       "reduce_scatter");
+        expect_refused([&] { group.all_to_all(part(0, 40), part(0, 40)).wait(); }, "all_to_all");
+        expect_refused([&] { group.reduce(part(0, 40), part(39, 40), Root{group.rank()}).wait(); },
+                       "reduce");
+        group.all_reduce(part(0, 50), part(50, 50), ReduceOp::sum).wait();
+        group.all_reduce(part(0, 50), part(0, 50), ReduceOp::sum).wait();
+        group.all_gather(part(20 * mine, 20), part(0, 40)).wait();
+        group.reduce_scatter(part(0, 40), part(20 * mine, 20)).wait();
+        group.all_to_all(part(0, 40), part(40, 40)).wait();
+    });
+}
+
 TEST(Exchange, RefusesToSendItselfWhatItDoesNotExpect) {
     ProcessGroup group = init_process_group(WorkerEnv{}, nullptr);
     std::vector<float> three(3), four(4);

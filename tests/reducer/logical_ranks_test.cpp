@@ -233,6 +233,16 @@ TEST(LogicalRanks, RefuseNumbersThatAreNoMultipleByAPowerOfTwo) {
     });
 }
 
+TEST(LogicalRanks, RefuseMoreTurnsThanOneSumTakes) {
+    run_ranks(2, [](ProcessGroup& group) {
+        ToyNet net({4});
+        EXPECT_THAT(usage_error_of([&] {
+                        Reducer reducer(net.parameters(), group, {.logical_ranks = 131'072});
+                    }),
+                    HasSubstr("logical_ranks is 131072, more than 4096 for each of 2 ranks"));
+    });
+}
+
 TEST(LogicalRanks, NeedTheStartOfEachBackward) {
     run_ranks(1, [](ProcessGroup& group) {
         ToyNet net({4});

@@ -53,6 +53,29 @@ TEST(ParameterCheck, NamesTheParameterAndBothShapes) {
         });
 }
 
+TEST(ParameterCheck, NamesParametersInTheSameMemory) {
+    expect_error_on_every_rank(
+        "on rank 1, the value of layer0 and the value of layer1 are in the same memory",
+        [](int rank, std::vector<Parameter>& parameters) {
+            if (rank != 1) return;
+            parameters[0].value = parameters[1].value.as<float>().subspan(2, 4);
+        });
+    expect_error_on_every_rank(
+        "on rank 2, the gradient of layer0 and the gradient of layer1 are in the same memory",
+        [](int rank, std::vector<Parameter>& parameters) {
+            if (rank != 2) return;
+            parameters[0].grad = parameters[1].grad.as<float>().subspan(2, 4);
+        });
+}
+
+TEST(ParameterCheck, NamesAGradientInTheMemoryOfItsValue) {
+    expect_error_on_every_rank(
+        "on rank 0, the value of layer1 and the gradient of layer1 are in the same memory",
+        [](int rank, std::vector<Parameter>& parameters) {
+            if (rank == 0) parameters[1].grad = parameters[1].value;
+        });
+}
+
 TEST(ParameterCheck, NamesWhatOneRankLacks) {
     expect_error_on_every_rank(
         "rank 0 has layer1 [6] float32 on cpu, rank 1 has none (rank 0 has 2 parameters, rank 1 "
