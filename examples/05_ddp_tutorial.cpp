@@ -116,8 +116,8 @@ int main(int argc, char** argv) {
             const ddp::Tensor output = model.forward(input);
             nn::print_line("Outside: input size " + to_string(input.shape()) + " output_size " +
                            to_string(output.shape()));
-            model.backward(output);  // the loss is half the sum of the outputs' squares
-            descend(model.parameters());
+            // The loss is half the sum of the outputs' squares.
+            if (model.backward(output)) descend(model.parameters());
         }
     });
 }

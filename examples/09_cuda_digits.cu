@@ -118,7 +118,7 @@ void step(Training& t, ddp::Reducer& reducer, std::size_t rows) {
     reducer.mark_ready(bias_1, stream);
     reducer.mark_ready(weight_1, stream);
 
-    reducer.wait(stream);  // what comes on this stream now sees averages
+    if (!reducer.wait(stream)) return;  // what comes on this stream now sees averages
     for (std::size_t p = 0; p < parameter_count; ++p) {
         gpu::sgd_step(t.value(Index{p}), t.grad(Index{p}), t.velocity[p],
                       t.parameters[p].value.numel(), rate, momentum, stream);

@@ -66,7 +66,7 @@ public:
     // are: time for the optimiser. Not under no_sync, nor before the last logical rank of this
     // rank had its turn.
     template <class... Args>
-    bool backward(Args&&... args) {
+    [[nodiscard]] bool backward(Args&&... args) {
         start_backward();
         net_.backward(std::forward<Args>(args)...);
         return reducer_.wait(stream());

@@ -3,7 +3,9 @@
 //
 // Gradients are grouped into flat buckets, at first in reverse order of registration, after the
 // first backward in the order in which rank 0's gradients came; a bucket whose gradients are all
-// ready starts its all-reduce, always in bucket order, so that ranks never disagree.
+// ready starts its all-reduce, always in bucket order, so that ranks never disagree. All ranks must
+// start a group's collectives in one order, those of other Reducers and the program's own among
+// them; on shm and Gloo another order is a UsageError on every rank.
 //
 // A mistake in a backward (a gradient that never came or came twice) is found by wait(), and every
 // rank then throws the same UsageError, which names rank and parameter. The reducer can be used on.
@@ -48,8 +50,10 @@ public:
     // SystemError, on every rank, without memory for buckets.
     Reducer(std::span<Parameter> parameters, ProcessGroup& group,
             const ReducerOptions& options = {}, RankState state = {});
-    // Waits for what is in flight. In views mode the gradients' memory goes with it:
-    // Parameter::grad is pointed back at where it was before, values copied there.
+    // Waits for what is in flight; where an exception has ended a backward that sends, the group
+    // ends with it, so that the others get a PeerError (CPU memory only). In views mode the
+    // gradients' memory goes with it: Parameter::grad is pointed back at where it was before,
+    // values copied there.
     ~Reducer();
     Reducer(Reducer&&) noexcept;
     Reducer& operator=(Reducer&&) noexcept;
@@ -63,6 +67,9 @@ public:
     // not mark ready on this rank (find_unused_parameters only). They count as they are: where
     // another rank has used one, it gets the average; where none has, its gradient stays untouched.
     // On a GPU they are as the work already on `stream` leaves them.
+    // Again before wait(), after an exception in the trainer's backward: begins anew, on all ranks
+    // alike. UsageError once a gradient was marked ready or a bucket sent: call wait() first, which
+    // tells all ranks what is missing. Under no_sync gradients stay as they are by then.
     void start_backward(std::span<const std::size_t> unused = {}, Stream stream = {});
     // The gradient of this parameter is complete for this backward. Starts the all-reduce of each
     // bucket that is now complete, after the work already on `stream`. When gradients of a bucket
@@ -74,7 +81,7 @@ public:
     // come. Blocks for CPU memory. The first time, and while bucket_cap_mb is tuned, it may move
     // the gradients into other buckets. Throws UsageError on every rank for a mistake on one, and
     // what collectives throw.
-    bool wait(Stream stream = {});
+    [[nodiscard]] bool wait(Stream stream = {});
 
     // While it lives, nothing is sent: gradients accumulate on this rank only. The first backward
     // after it sends the sum. All ranks must do the same.

@@ -42,7 +42,8 @@ struct ReducerOptions {
     // Instead of the all-reduce.
     CommHook comm_hook = {};
     // Every so many steps, compare a checksum of all gradients and values over ranks, and throw a
-    // UsageError that names the first parameter that differs. 0: never.
+    // UsageError that names the first parameter that differs; on a GPU also of what each rank has
+    // launched there, in its order. 0: never.
     std::size_t checksum_steps = 0;
 };
 

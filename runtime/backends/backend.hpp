@@ -57,6 +57,7 @@ struct Call {
     const void* input = nullptr;
     void* output = nullptr;
     std::shared_ptr<const Parts> parts = nullptr;  // null: even
+    std::uint32_t source = 0;                      // who calls (call_header.hpp); 0: the program
 
     std::size_t bytes() const { return elements * size_of(dtype); }
 };

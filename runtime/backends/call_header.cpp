@@ -1,5 +1,9 @@
 #include "backends/call_header.hpp"
 
+#include "backends/device_backend.hpp"
+
+#include <algorithm>
+#include <bit>
 #include <numeric>
 
 namespace ddp::backends {
@@ -19,7 +23,30 @@ std::uint64_t elements_of(const Call& call) {
     return std::accumulate(call.parts->send.begin(), call.parts->send.end(), std::uint64_t{0});
 }
 
+// From the lowest: so many bits each.
+constexpr std::uint32_t bucket_bits = 14;
+constexpr std::uint32_t backward_bits = 10;
+constexpr std::uint32_t most_reducers = 255;
+
+constexpr std::uint32_t largest(std::uint32_t bits) { return (1U << bits) - 1; }
+
 }  // namespace
+
+std::uint32_t encode(const Source& source) {
+    if (source.reducer == 0) return 0;
+    const std::uint32_t reducer = 1 + (source.reducer - 1) % most_reducers;
+    return (reducer << backward_bits | (source.backward & largest(backward_bits))) << bucket_bits |
+           std::min(source.bucket, largest(bucket_bits));
+}
+
+std::string describe_source(std::uint32_t source) {
+    if (source == 0) return "";
+    const std::uint32_t bucket = source & largest(bucket_bits);
+    const std::uint32_t backward = source >> bucket_bits & largest(backward_bits);
+    return (bucket == 0 ? ", for" : ", bucket " + std::to_string(bucket - 1) + " of") +
+           " backward " + std::to_string(backward) + " of reducer " +
+           std::to_string(source >> (bucket_bits + backward_bits));
+}
 
 void set_parts(CallHeader& header, const Call& call) {
     header.elements = elements_of(call);
@@ -33,12 +60,26 @@ std::string describe(const CallHeader& header) {
     call.op = static_cast<ReduceOp::Kind>(header.op);
     call.root = header.root;
     call.elements = header.elements;
-    return describe(call) + (header.parts != 0 ? " in uneven parts" : "");
+    return describe(call) + (header.parts != 0 ? " in uneven parts" : "") +
+           describe_source(header.source);
 }
 
 bool is_same_call(const CallHeader& a, const CallHeader& b) {
     return a.sequence == b.sequence && a.elements == b.elements && a.parts == b.parts &&
-           a.root == b.root && a.kind == b.kind && a.dtype == b.dtype && a.op == b.op;
+           a.root == b.root && a.kind == b.kind && a.dtype == b.dtype && a.op == b.op &&
+           a.source == b.source;
+}
+
+void LaunchOrder::add(const Call& call) {
+    constexpr std::uint64_t prime = 0x100000001b3;
+    const CallHeader header = header_of(call, ++calls);
+    const std::uint64_t what = std::uint64_t{header.kind} << 16 | std::uint64_t{header.dtype} << 8 |
+                               std::uint64_t{header.op};
+    const auto root = static_cast<std::uint32_t>(header.root);
+    for (const std::uint64_t word :
+         {header.elements, header.parts, what, std::uint64_t{root} << 32 | header.source}) {
+        digest = std::rotl(digest ^ word, 23) * prime;
+    }
 }
 
 int find_different_call(std::span<const CallHeader> headers) {

@@ -21,8 +21,21 @@ struct CallHeader {
     std::uint8_t dtype;
     std::uint8_t op;
     std::uint8_t reserved;
+    std::uint32_t source;
+    std::uint32_t reserved_too;
 };
-static_assert(sizeof(CallHeader) == 40);
+static_assert(sizeof(CallHeader) == 48);
+
+// Who calls, where it is not the program. Ranks must agree on that as on the call itself: two
+// buckets of one size, or the same one of two steps, would be added up without a word.
+struct Source {
+    std::uint32_t reducer = 0;   // its number in the group, from 1; counted up to 255
+    std::uint32_t backward = 0;  // how many of its backwards have sent; 1024 are told apart
+    std::uint32_t bucket = 0;    // from 1; 0: none, as the exchange of what is used
+};
+std::uint32_t encode(const Source& source);
+// ", bucket 3 of backward 17 of reducer 1": for messages. Empty for the program's own.
+std::string describe_source(std::uint32_t source);
 
 // What uneven parts change of it.
 void set_parts(CallHeader& header, const Call& call);
@@ -33,13 +46,14 @@ inline CallHeader header_of(const Call& call, std::uint64_t sequence) {
     header.elements = call.elements;
     header.factor = call.op.factor;
     header.root = call.root;
+    header.source = call.source;
     header.kind = static_cast<std::uint8_t>(call.kind);
     header.dtype = static_cast<std::uint8_t>(call.dtype);
     header.op = static_cast<std::uint8_t>(call.op.kind);
     if (call.parts) set_parts(header, call);
     return header;
 }
-// "all_reduce of 128 float32 (sum)": for messages.
+// "all_reduce of 128 float32 (sum), bucket 3 of ...": for messages.
 std::string describe(const CallHeader& header);
 
 // Whether the two ranks call the same; each may have its own factor.

@@ -29,6 +29,15 @@ public:
     virtual void wait(Stream stream) = 0;
 };
 
+// How many collectives a rank has launched, and a digest of what they were, in their order: no
+// header travels with them, so whoever wants to know compares this.
+struct LaunchOrder {
+    std::uint64_t calls = 0;
+    std::uint64_t digest = 0;
+
+    void add(const Call& call);
+};
+
 class DeviceBackend {
 public:
     // Waits for what is in flight.
@@ -44,6 +53,7 @@ public:
     virtual std::unique_ptr<DeviceOperation> launch(std::span<const Transfer> transfers,
                                                     Stream after,
                                                     std::chrono::milliseconds timeout) = 0;
+    virtual LaunchOrder launch_order() const = 0;  // any thread
     // Throws the group's error once it has failed.
     virtual void require_healthy() const = 0;
     // Zeroed memory of this rank's device that collectives use best (ncclMemAlloc). This rank's

@@ -1,4 +1,5 @@
 // Many tensors in one operation: packed into one piece of memory while the operation runs.
+#include "process_group/call_source.hpp"
 #include "process_group/process_group_impl.hpp"
 
 #include <ddp/error.hpp>
@@ -89,7 +90,8 @@ Work ProcessGroup::all_reduce_coalesced(std::span<const TensorView> tensors, Red
     const Call call{.kind = Collective::all_reduce,
                     .dtype = dtype,
                     .op = op,
-                    .elements = total_bytes(tensors) / size_of(dtype)};
+                    .elements = total_bytes(tensors) / size_of(dtype),
+                    .source = process_group::current_source};
     if (is_on_device(tensors)) return impl_->start_on_device(one_by_one(tensors, call), stream);
     return impl_->start(call, on_all(tensors, call));
 }
@@ -104,7 +106,8 @@ Work ProcessGroup::broadcast_coalesced(std::span<const TensorView> tensors, Root
     const Call call{.kind = Collective::broadcast,
                     .dtype = DType::uint8,
                     .root = root.rank,
-                    .elements = total_bytes(tensors)};
+                    .elements = total_bytes(tensors),
+                    .source = process_group::current_source};
     if (is_on_device(tensors)) return impl_->start_on_device(one_by_one(tensors, call), stream);
     return impl_->start(call, on_all(tensors, call));
 }

@@ -1,4 +1,5 @@
 // Checks arguments and turns each collective into a backends::Call in the queue.
+#include "process_group/call_source.hpp"
 #include "process_group/process_group_impl.hpp"
 
 #include <ddp/error.hpp>
@@ -96,7 +97,8 @@ Call call_of(Collective kind, const TensorView& input, const TensorView& output,
             .op = op,
             .elements = elements,
             .input = input.data,
-            .output = output.data};
+            .output = output.data,
+            .source = process_group::current_source};
 }
 
 }  // namespace
@@ -259,7 +261,9 @@ Work ProcessGroup::all_to_all(const TensorView& input, const TensorView& output,
     return impl_->start(call, input.device, stream);
 }
 
-Work ProcessGroup::barrier() { return impl_->start({.kind = Collective::barrier}); }
+Work ProcessGroup::barrier() {
+    return impl_->start({.kind = Collective::barrier, .source = process_group::current_source});
+}
 
 namespace {
 

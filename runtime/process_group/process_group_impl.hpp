@@ -78,6 +78,7 @@ public:
     std::chrono::milliseconds timeout{};
     std::vector<int> job_ranks;  // each rank's number in the job; empty: the same
     int sub_groups = 0;          // made so far; the same on all ranks
+    std::uint32_t reducers = 0;  // likewise
     std::shared_ptr<backends::Backend> backend;
     std::unique_ptr<process_group::CollectiveQueue> collectives;
     std::shared_ptr<process_group::TransferQueue> transfers;

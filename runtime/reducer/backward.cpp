@@ -2,6 +2,7 @@
 #include "reducer/reducer_impl.hpp"
 
 #include "base/log.hpp"
+#include "process_group/call_source.hpp"
 #include "process_group/process_group_impl.hpp"
 #include "reducer/agreement.hpp"
 
@@ -16,11 +17,6 @@ using reducer::BucketMemory;
 using reducer::BucketSlice;
 
 void Reducer::Impl::start_backward(std::span<const std::size_t> unused, Stream stream) {
-    if (begun_ && marks_.any()) {
-        throw UsageError(
-            "reducer: start_backward() in the middle of a backward; call wait() first");
-    }
-    if (begun_) return;  // once more, after a backward that did not come to its first gradient
     for (const std::size_t parameter : unused) {
         if (parameter < parameters_.size()) continue;
         throw UsageError("reducer: parameter " + std::to_string(parameter) +
@@ -31,9 +27,11 @@ void Reducer::Impl::start_backward(std::span<const std::size_t> unused, Stream s
             "reducer: start_backward() was told of unused parameters; set "
             "find_unused_parameters in the options, on all ranks");
     }
+    if (begun_) abandon_backward();
     backward_start_ = Clock::now();
     begun_ = true;
     sends_ = will_send();
+    if (sends_) ++source_.backward;
     if (turns_ > 1 && fresh_ && turn_ == 0) memory_->start_turns();
     fresh_ = false;
     buffers_unseen_ = false;
@@ -45,11 +43,30 @@ void Reducer::Impl::start_backward(std::span<const std::size_t> unused, Stream s
     for (std::size_t p = 0; options_.static_graph && p < parameters_.size(); ++p) {
         if (marks_.is_never_used(p)) complete(p, stream);
     }
-    send_complete_buckets(Blocking::no);
+    send_complete_buckets();
+}
+
+// A backward that an exception has ended, for another in its place. Gradients that were to be sent
+// cannot be told from those of the next; those that were to stay here are as if it had ended.
+void Reducer::Impl::abandon_backward() {
+    const bool is_one_of_many = sends_ || turns_ > 1;
+    if (next_bucket_ > 0 || (is_one_of_many && marks_.any())) {
+        throw UsageError(
+            "reducer: start_backward() in the middle of a backward; call wait() first, also after "
+            "an exception: all ranks then hear that it did not come to its end");
+    }
+    used_here_ = used_before_;
+    for (std::size_t p = 0; p < used_here_.size(); ++p) {
+        if (marks_.marks(p) > 0) used_here_[p] = 1;
+    }
+    used_work_ = Work();
+    reset_progress();
+    begun_ = false;
 }
 
 // A parameter used in any backward since the last averages has a gradient to send.
 void Reducer::Impl::exchange_used(std::span<const std::size_t> unused) {
+    used_before_ = used_here_;
     std::vector<bool> is_unused(parameters_.size(), false);
     for (const std::size_t parameter : unused) is_unused[parameter] = true;
     for (std::size_t p = 0; p < parameters_.size(); ++p) {
@@ -57,11 +74,14 @@ void Reducer::Impl::exchange_used(std::span<const std::size_t> unused) {
     }
     if (!sends_) return;
     used_ = used_here_;
+    const process_group::SourceScope scope(source_);
     if (group_.size() > 1) used_work_ = group_.all_reduce(used_, ReduceOp::max);
 }
 
+// no_sync that has begun or ended meanwhile belongs to the next backward: the one under way was
+// abandoned.
 void Reducer::Impl::require_start(const char* call, Stream stream) {
-    if (begun_) return;
+    if (begun_ && sends_ == will_send()) return;
     if (turns_ > 1) {
         throw UsageError(std::string("reducer: ") + call +
                          " without start_backward(); with logical_ranks it is needed before each "
@@ -76,11 +96,12 @@ void Reducer::Impl::mark_ready(std::size_t parameter, Stream stream) {
                          " was marked ready; there are " + std::to_string(parameters_.size()));
     }
     require_start("mark_ready()", stream);
+    const bool is_complete = marks_.mark_ready(parameter);
     if (!sends_) return;
     sent_before_last_ = next_bucket_;
-    if (!marks_.mark_ready(parameter)) return order(memory_->bucket_of(parameter), stream);
+    if (!is_complete) return order(memory_->bucket_of(parameter), stream);
     complete(parameter, stream);
-    send_complete_buckets(Blocking::no);
+    send_complete_buckets();
 }
 
 // Gradients of one bucket may come on several streams: the last one waits for the others.
@@ -125,37 +146,15 @@ void Reducer::Impl::complete_the_rest(Stream stream) {
     for (std::size_t p = 0; p < parameters_.size(); ++p) {
         if (!complete_[p]) complete(p, stream);
     }
-    send_complete_buckets(Blocking::yes);
+    send_complete_buckets();
 }
 
-bool Reducer::Impl::is_unused_here(const BucketMemory& bucket) const {
-    return options_.find_unused_parameters &&
-           std::ranges::all_of(bucket.spec.slices, [&](const BucketSlice& slice) {
-               return used_here_[slice.parameter] == 0;
-           });
-}
-
-bool Reducer::Impl::is_unused_everywhere(const BucketMemory& bucket) const {
-    return std::ranges::all_of(
-        bucket.spec.slices, [&](const BucketSlice& slice) { return used_[slice.parameter] == 0; });
-}
-
-// In bucket order, so that all ranks start the same all-reduces in the same order. A bucket that is
-// unused here may be so everywhere, and is then not sent: all ranks see that in the same used_.
-void Reducer::Impl::send_complete_buckets(Blocking blocking) {
-    const auto buckets = memory_->buckets();
-    for (; next_bucket_ < buckets.size() && progress_[next_bucket_].missing == 0; ++next_bucket_) {
-        if (is_unused_here(buckets[next_bucket_])) {
-            if (blocking == Blocking::no && !used_work_.is_completed()) return;
-            try {
-                used_work_.wait();
-            } catch (...) {
-                if (blocking == Blocking::no) return;  // wait() will throw it
-                throw;
-            }
-            progress_[next_bucket_].skipped = is_unused_everywhere(buckets[next_bucket_]);
-        }
-        if (!progress_[next_bucket_].skipped) send(next_bucket_);
+// In bucket order, so that all ranks start the same all-reduces in the same order; also a bucket
+// that is unused here, or everywhere, in its turn.
+void Reducer::Impl::send_complete_buckets() {
+    for (; next_bucket_ < progress_.size() && progress_[next_bucket_].missing == 0;
+         ++next_bucket_) {
+        send(next_bucket_);
     }
 }
 
@@ -166,6 +165,8 @@ void Reducer::Impl::send(std::size_t bucket) {
     Progress& progress = progress_[bucket];
     const Stream stream = progress.stream.value_or(Stream{});
     reducer::BucketSender::Turn turn{bucket, bucket + 1 == buckets.size()};
+    const process_group::SourceScope scope(
+        {source_.reducer, source_.backward, static_cast<std::uint32_t>(bucket + 1)});
     try {
         if (failure_) std::rethrow_exception(failure_);
         if (progress.error) std::rethrow_exception(progress.error);
@@ -196,7 +197,8 @@ Work Reducer::Impl::fail_group(const std::exception_ptr& error) {
 }
 
 bool Reducer::Impl::wait(Stream stream) {
-    require_start("wait()", stream);
+    if (!begun_ || !marks_.any()) require_start("wait()", stream);
+    const process_group::SourceScope scope(source_);
     if (!sends_) {
         end_turn();
         return false;
@@ -245,7 +247,6 @@ void Reducer::Impl::learn_static_graph() {
 void Reducer::Impl::finish_bucket(std::size_t bucket, Stream stream) {
     Progress& progress = progress_[bucket];
     if (progress.stream) streams_.put_after(*progress.stream, stream);
-    if (progress.skipped) return;  // all gradients are as they were
     BucketWork& started = progress.sent.started;
     if (progress.error) std::rethrow_exception(progress.error);
     started.work.wait(stream);

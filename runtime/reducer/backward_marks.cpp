@@ -53,7 +53,6 @@ bool BackwardMarks::mark_ready(std::size_t parameter) {
 }
 
 bool BackwardMarks::mark_unused(std::size_t parameter) {
-    any_ = true;
     if (unused_[parameter] || marks_[parameter] > 0) return false;
     unused_[parameter] = true;
     return true;

@@ -29,7 +29,7 @@ public:
     // What is missing now is a mistake, unless this was a static graph's first backward.
     void end_backward();
 
-    bool any() const noexcept { return any_; }
+    bool any() const noexcept { return any_; }  // was marked ready
     const std::string& mistake() const noexcept { return mistake_; }
     std::uint32_t marks(std::size_t parameter) const { return marks_[parameter]; }
     // A static graph that this rank has not seen, as others marked it.

@@ -1,5 +1,6 @@
 #include "reducer/bucket_sender.hpp"
 
+#include "process_group/call_source.hpp"
 #include "process_group/process_group_impl.hpp"
 #include "reducer/average.hpp"
 #include "reducer/logical_sum.hpp"
@@ -16,7 +17,8 @@ SentBucket BucketSender::all_reduce(const TensorView& tensor, ReduceOp op) {
                               .op = op,
                               .elements = tensor.numel(),
                               .input = tensor.data,
-                              .output = tensor.data};
+                              .output = tensor.data,
+                              .source = process_group::current_source};
     auto took = std::make_unique<std::chrono::nanoseconds>();
     auto run = [call, took = took.get()](backends::Backend& backend, std::uint64_t sequence,
                                          const base::Deadline& deadline) {

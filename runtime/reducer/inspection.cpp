@@ -1,4 +1,5 @@
 // What a Reducer tells of itself: its buckets, its times, and whether the ranks have drifted apart.
+#include "process_group/process_group_impl.hpp"
 #include "reducer/reducer_impl.hpp"
 
 #include <ddp/error.hpp>
@@ -35,7 +36,8 @@ std::uint64_t checksum(const TensorView& tensor) {
 
 }  // namespace
 
-// Only what must be equal: the gradients that are averages now, and the values.
+// Only what must be equal: the gradients that are averages now, and the values. Of a GPU's
+// operations also their order, unless some rank has launched more meanwhile.
 void Reducer::Impl::compare_checksums() {
     if (options_.checksum_steps == 0 || group_.size() == 1 || join_ ||
         statistics_.step % options_.checksum_steps != 0) {
@@ -47,10 +49,24 @@ void Reducer::Impl::compare_checksums() {
         mine.push_back(std::bit_cast<std::int64_t>(checksum(parameters_[p].value)));
         mine.push_back(averaged ? std::bit_cast<std::int64_t>(checksum(parameters_[p].grad)) : 0);
     }
+    const std::size_t sums = mine.size();
+    if (const auto& device = group_.impl().device) {
+        const backends::LaunchOrder order = device->launch_order();
+        mine.push_back(std::bit_cast<std::int64_t>(order.calls));
+        mine.push_back(std::bit_cast<std::int64_t>(order.digest));
+    }
     const auto ranks = static_cast<std::size_t>(group_.size());
     std::vector<std::int64_t> all(mine.size() * ranks);
     group_.all_gather(mine, all).wait();
-    for (std::size_t i = 0; i < mine.size(); ++i) {
+    for (std::size_t rank = 1; rank < ranks && mine.size() > sums; ++rank) {
+        const std::int64_t* const other = &all[rank * mine.size() + sums];
+        if (other[0] != all[sums] || other[1] == all[sums + 1]) continue;
+        throw UsageError("reducer: until step " + std::to_string(statistics_.step) +
+                         " rank 0 and rank " + std::to_string(rank) +
+                         " have launched other operations on their GPUs, or in another order; "
+                         "all ranks must call the same operations in the same order");
+    }
+    for (std::size_t i = 0; i < sums; ++i) {
         for (std::size_t rank = 1; rank < ranks; ++rank) {
             if (all[rank * mine.size() + i] == all[i]) continue;
             throw UsageError("reducer: the ranks have drifted apart: after step " +
@@ -86,7 +102,6 @@ void Reducer::Impl::measure(Clock::time_point backward_end, Clock::time_point do
     now.exposed = done - backward_end;
     const auto buckets = memory_->buckets();
     for (std::size_t b = 0; b < buckets.size(); ++b) {
-        if (progress_[b].skipped) continue;
         ++now.buckets;
         if (b < sent_before_last_) ++now.buckets_before_last_gradient;
         now.bytes += buckets[b].bytes();

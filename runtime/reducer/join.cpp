@@ -1,5 +1,6 @@
 // Training with different numbers of batches: a rank that is through takes part in the others'
 // steps. Source: torch.distributed.algorithms.join.
+#include "process_group/call_source.hpp"
 #include "reducer/reducer_impl.hpp"
 
 #include <ddp/error.hpp>
@@ -39,6 +40,7 @@ void Reducer::Impl::join(const std::function<void()>& train, const JoinOptions& 
 }
 
 bool Reducer::Impl::note_active(Activity activity) {
+    const process_group::SourceScope scope(source_);
     std::array<std::uint8_t, 1> mine{static_cast<std::uint8_t>(activity)};
     std::vector<std::uint8_t> all(static_cast<std::size_t>(group_.size()));
     group_.all_gather(mine, all).wait();
@@ -67,6 +69,7 @@ Root Reducer::Impl::first_active() const {
 // What the others do in a step, with nothing to give.
 void Reducer::Impl::shadow_step() {
     shadow_ = true;
+    const process_group::SourceScope scope(source_);
     const Root first = first_active();
     if (join_->active[static_cast<std::size_t>(first.rank)] == Activity::gives_buffers) {
         group_.broadcast_coalesced(state_.buffers(), first).wait(Stream{});
@@ -91,6 +94,7 @@ void Reducer::Impl::shadow_step() {
 
 void Reducer::Impl::take_model_from(int rank) {
     device::finish_all(where_);
+    const process_group::SourceScope scope(source_);
     std::vector<TensorView> model = state_.buffers();
     for (const Parameter& parameter : parameters_) model.push_back(parameter.value);
     for (const TensorView& tensor : model) group_.broadcast(tensor, Root{rank}).wait();

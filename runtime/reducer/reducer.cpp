@@ -3,6 +3,8 @@
 #include "reducer/reducer_impl.hpp"
 
 #include "base/log.hpp"
+#include "process_group/call_source.hpp"
+#include "process_group/process_group_impl.hpp"
 #include "reducer/logical_sum.hpp"
 #include "reducer/parameter_check.hpp"
 
@@ -10,6 +12,7 @@
 
 #include <algorithm>
 #include <array>
+#include <exception>
 #include <utility>
 
 namespace ddp {
@@ -17,7 +20,10 @@ namespace {
 
 using reducer::BucketCaps;
 
-std::size_t bytes_of(double mebibytes) { return static_cast<std::size_t>(mebibytes * 1024 * 1024); }
+std::size_t bytes_of(double mebibytes) {
+    constexpr auto most = static_cast<double>(std::size_t{1} << 60);  // also of infinity
+    return static_cast<std::size_t>(std::min(mebibytes * 1024 * 1024, most));
+}
 
 ReducerOptions with_logical_ranks(ReducerOptions options, const ProcessGroup& group) {
     if (options.logical_ranks == 0) {
@@ -43,6 +49,7 @@ Reducer::Impl::Impl(std::span<Parameter> parameters, ProcessGroup& group, Reduce
                     RankState state)
     : parameters_(parameters),
       group_(group),
+      source_{.reducer = ++group.impl().reducers},
       where_(reducer::device_of(parameters)),
       streams_(where_),
       saves_random_state_(options.logical_ranks != 0 && !state.random_state.empty()),
@@ -60,10 +67,14 @@ Reducer::Impl::Impl(std::span<Parameter> parameters, ProcessGroup& group, Reduce
                     reducer::GradientMemoryOptions{options_.gradient_as_bucket_view, turns_, caps});
     own_parameters(this);
     used_here_.resize(parameters_.size());
+    used_before_ = used_here_;
     reset_backward();
 }
 
+// An exception that ends a backward goes through here: nobody must wait for the rest of it.
 Reducer::Impl::~Impl() {
+    const bool is_abandoned = begun_ && sends_ && std::uncaught_exceptions() > 0;
+    if (is_abandoned && where_.type == DeviceType::cpu) group_.impl().backend->fail();
     progress_.clear();  // waits for what is in flight
     used_work_ = Work();
     own_parameters(nullptr);
@@ -75,6 +86,7 @@ void Reducer::Impl::own_parameters(const void* owner) {
 
 void Reducer::Impl::start_forward(Stream stream) {
     forward_start_ = Clock::now();
+    const process_group::SourceScope scope(source_);
     if (std::exchange(buffers_unseen_, false)) state_.share_buffers();
     if (no_sync_) return;
     if (join_) note_active(gives_buffers() ? Activity::gives_buffers : Activity::trains);
@@ -96,7 +108,7 @@ void Reducer::Impl::set_no_sync(bool on) {
     if (on && no_sync_) {
         throw UsageError("reducer: no_sync() while another no_sync() guard lives; one is enough");
     }
-    if (on && begun_ && marks_.any()) {
+    if (on && begun_ && sends_ && (marks_.any() || next_bucket_ > 0)) {
         throw UsageError("reducer: no_sync() in the middle of a backward; call wait() first");
     }
     no_sync_ = on;
@@ -113,7 +125,8 @@ void Reducer::Impl::end_turn() {
     turn_ = next;
 }
 
-void Reducer::Impl::reset_backward() {
+// Nothing of the backward under way has been marked or sent. Waits for what is in flight.
+void Reducer::Impl::reset_progress() {
     const auto buckets = memory_->buckets();
     progress_.clear();
     progress_.resize(buckets.size());
@@ -125,12 +138,16 @@ void Reducer::Impl::reset_backward() {
     sent_before_last_ = 0;
     complete_.assign(parameters_.size(), false);
     marks_.start_backward();
-    std::ranges::fill(used_here_, std::uint8_t{0});
     kept_.resize(parameters_.size());
     for (reducer::KeptGradient& kept : kept_) {
         kept.bytes = 0;
         if (where_.type == DeviceType::cpu) kept.memory = {};  // a GPU's is too slow to come by
     }
+}
+
+void Reducer::Impl::reset_backward() {
+    reset_progress();
+    std::ranges::fill(used_here_, std::uint8_t{0});
     used_work_ = Work();
     state_.change_turn(turn_, 0);
     turn_ = 0;
@@ -171,6 +188,7 @@ void Reducer::Impl::gather_random_state() {
     const auto view = [](std::vector<std::byte>& bytes) {
         return TensorView(bytes.data(), {static_cast<std::int64_t>(bytes.size())}, DType::uint8);
     };
+    const process_group::SourceScope scope(source_);
     all_random_state_.resize(state_.named_random_state().size());
     for (std::size_t i = 0; i < all_random_state_.size(); ++i) {
         std::vector<std::byte> mine = state_.random_state(i);
@@ -235,6 +253,7 @@ void Reducer::Impl::rebuild_in_order_of_arrival(Stream stream) {
 }
 
 void Reducer::Impl::check_batches(std::size_t batches) {
+    const process_group::SourceScope scope(source_);
     std::array<std::int64_t, 1> mine{static_cast<std::int64_t>(batches)};
     std::vector<std::int64_t> all(static_cast<std::size_t>(group_.size()));
     group_.all_gather(mine, all).wait();

@@ -3,6 +3,7 @@
 // backwards; so a mistake waits until all buckets are through.
 #pragma once
 
+#include "backends/call_header.hpp"
 #include "reducer/backward_marks.hpp"
 #include "reducer/bucket_sender.hpp"
 #include "reducer/cap_search.hpp"
@@ -57,7 +58,6 @@ private:
 
     struct Progress {             // of a bucket in this backward
         std::size_t missing = 0;  // gradients
-        bool skipped = false;     // no rank has used any of its parameters
         // A GPU's gradients: what is on this stream now includes all work on those that came.
         std::optional<Stream> stream;
         reducer::SentBucket sent;
@@ -72,16 +72,14 @@ private:
     void own_parameters(const void* owner);
     bool will_send() const { return !no_sync_ && turn_ + 1 == turns_; }
 
+    void abandon_backward();
     void require_start(const char* call, Stream stream);
     void exchange_used(std::span<const std::size_t> unused);
     void order(std::size_t bucket, Stream stream);
     void complete(std::size_t parameter, Stream stream);
     void keep(std::size_t parameter, Stream stream);
     void complete_the_rest(Stream stream);
-    enum class Blocking { no, yes };
-    void send_complete_buckets(Blocking blocking);
-    bool is_unused_here(const reducer::BucketMemory& bucket) const;
-    bool is_unused_everywhere(const reducer::BucketMemory& bucket) const;
+    void send_complete_buckets();
     void send(std::size_t bucket);
     Work fail_group(const std::exception_ptr& error);
 
@@ -95,6 +93,7 @@ private:
     void start_search();
     void search_cap(Stream stream);
     void compare_checksums();
+    void reset_progress();
     void reset_backward();
     void measure(Clock::time_point backward_end, Clock::time_point done);
 
@@ -106,7 +105,8 @@ private:
 
     std::span<Parameter> parameters_;
     ProcessGroup& group_;
-    Device where_;  // parameters, gradients and buffers
+    backends::Source source_;  // of what this starts: reducer, and backward under way
+    Device where_;             // parameters, gradients and buffers
     device::StreamOrder streams_;
     bool saves_random_state_;  // of all logical ranks, by state_dict()
     ReducerOptions options_;
@@ -136,7 +136,8 @@ private:
     std::vector<bool> complete_;      // by parameter
     // By parameter, 0 or 1, since gradients were last averaged; then of all ranks.
     std::vector<std::uint8_t> used_here_;
-    std::vector<std::uint8_t> used_;  // empty: all are
+    std::vector<std::uint8_t> used_before_;  // used_here_, when the backward under way began
+    std::vector<std::uint8_t> used_;         // empty: all are
     Work used_work_;
     std::vector<reducer::KeptGradient> kept_;  // by parameter
 

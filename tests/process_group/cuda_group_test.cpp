@@ -142,7 +142,7 @@ TEST_F(CudaGroup, AveragesGradients) {
                     model.set_gradient(p, static_cast<float>(step), streams[p % 2]);
                     reducer.mark_ready(p, streams[p % 2]);
                 }
-                reducer.wait(optimiser);
+                EXPECT_TRUE(reducer.wait(optimiser));
                 for (std::size_t p = 0; p < 4; ++p) {
                     EXPECT_TRUE(all_are(model.gradient(p, optimiser), static_cast<float>(step)));
                 }

@@ -37,7 +37,7 @@ TEST(CommHook, SeesEachBucketInOrder) {
         Reducer reducer(net.parameters(), group,
                         {.bucket_cap_mb = 0.0001, .first_bucket_mb = 0.0001, .comm_hook = hook});
         mark_with(net, reducer, {2, 1, 0}, static_cast<float>(group.rank()));
-        reducer.wait();
+        EXPECT_TRUE(reducer.wait());
         EXPECT_EQ(seen, (std::vector<std::size_t>{2, 1, 0}));
         // Nothing but the hook has divided.
         EXPECT_TRUE(gradient_is(net.parameters(), 0, 1));
@@ -55,7 +55,7 @@ TEST(CommHook, EndsWithWhatIsLeftToDo) {
         };
         Reducer reducer(net.parameters(), group, {.comm_hook = hook});
         mark_with(net, reducer, {0}, 1);
-        reducer.wait();
+        EXPECT_TRUE(reducer.wait());
         EXPECT_TRUE(gradient_is(net.parameters(), 0, 102));
     });
 }
@@ -77,7 +77,7 @@ TEST(CommHook, ThatThrowsEndsTheGroupForAll) {
                 {.bucket_cap_mb = 0.0001, .first_bucket_mb = 0.0001, .comm_hook = hook});
             try {
                 mark_with(net, reducer, {1, 0}, 1);
-                reducer.wait();
+                EXPECT_TRUE(reducer.wait());
                 ADD_FAILURE() << "rank " << group.rank() << " saw nothing";
             } catch (const PeerError&) {
                 EXPECT_NE(group.rank(), 1);
@@ -104,7 +104,7 @@ TEST(CommHook, CompressionRoundsToHalves) {
                             {.comm_hook = bfloat ? bf16_compress_hook() : fp16_compress_hook()});
             for (double& grad : parameters[0].grad.as<double>()) grad = 1.0 + group.rank() * 0.1;
             for (const std::size_t p : {0, 1}) reducer.mark_ready(p);
-            reducer.wait();
+            EXPECT_TRUE(reducer.wait());
             const double precision = bfloat ? 0x1p-8 : 0x1p-11;
             for (const double grad : parameters[0].grad.as<double>()) {
                 EXPECT_NEAR(grad, 1.05, 1.05 * 2 * precision);

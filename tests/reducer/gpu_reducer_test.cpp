@@ -82,6 +82,28 @@ TEST(GpuReducer, AveragesAfterTheWorkOnEachGradientsStream) {
     }
 }
 
+// NCCL adds up whatever comes; no header tells the ranks apart.
+TEST(GpuReducer, FindsLaunchesInAnotherOrderWithTheChecksums) {
+    run_ranks(2, [](ProcessGroup& group) {
+        GpuModel one(group, {300});
+        GpuModel other(group, {300});
+        const ReducerOptions options{.checksum_steps = 1};
+        Reducer first(one.parameters(), group, options);
+        Reducer second(other.parameters(), group, options);
+        const auto step = [&](bool swapped) {
+            if (swapped) second.mark_ready(0);
+            first.mark_ready(0);
+            if (!swapped) second.mark_ready(0);
+            EXPECT_TRUE(first.wait());
+            EXPECT_TRUE(second.wait());
+        };
+        step(false);
+        EXPECT_THAT(usage_error_of([&] { step(group.rank() == 1); }),
+                    HasSubstr("until step 2 rank 0 and rank 1 have launched other operations on "
+                              "their GPUs, or in another order"));
+    });
+}
+
 TEST(GpuReducer, HasRankZerosValuesEverywhere) {
     run_ranks(2, [](ProcessGroup& group) {
         GpuModel model(group, sizes);
@@ -125,7 +147,7 @@ TEST(GpuReducer, LeavesNothingAllocated) {
             Reducer reducer(model.parameters(), group, {.gradient_as_bucket_view = false});
             const std::array<Stream, 1> stream{};
             backward(model, reducer, group, 0, stream);
-            reducer.wait();
+            EXPECT_TRUE(reducer.wait());
         }
         EXPECT_EQ(gpus().allocated(), before);
     });
@@ -148,7 +170,7 @@ TEST(GpuReducer, LeavesGradientsThatNobodyUsedAsTheyWere) {
                 model.set_gradient(p, 1 + rank_of(group), stream);
                 reducer.mark_ready(p, stream);
             }
-            reducer.wait(optimiser);
+            EXPECT_TRUE(reducer.wait(optimiser));
             EXPECT_TRUE(all_are(model.gradient(2, optimiser), 1.5));
             EXPECT_TRUE(all_are(model.gradient(3, optimiser), 7));
             EXPECT_TRUE(all_are(model.gradient(4, optimiser), 4.5));  // 7 and 2
@@ -167,7 +189,7 @@ TEST(GpuReducer, CompressesThere) {
             const LateKernels late;
             for (int step = 0; step < 2; ++step) {
                 backward(model, reducer, group, step, streams);
-                reducer.wait(stream);
+                EXPECT_TRUE(reducer.wait(stream));
                 expect_averages(model, group, step, stream);
             }
         });
@@ -185,7 +207,7 @@ TEST(GpuReducer, DividesByTheRanksThatStillTrain) {
                     for (int step = 0; step <= group.rank(); ++step) {
                         reducer.start_forward();
                         backward(model, reducer, group, step, streams);
-                        reducer.wait();
+                        EXPECT_TRUE(reducer.wait());
                         if (step == 0) continue;
                         EXPECT_TRUE(all_are(model.gradient(1, {}), 1 + 1 + 1));
                     }
@@ -204,13 +226,13 @@ TEST(GpuReducer, TunesAndComparesChecksums) {
         int step = 0;
         for (; step < 100 && !reducer.is_tuned(); ++step) {
             backward(model, reducer, group, step, streams);
-            reducer.wait();
+            EXPECT_TRUE(reducer.wait());
             expect_averages(model, group, step, {});
         }
         EXPECT_TRUE(reducer.is_tuned());
         model.set_value(0, rank_of(group));
         backward(model, reducer, group, step, streams);
-        EXPECT_THAT(usage_error_of([&] { reducer.wait(); }),
+        EXPECT_THAT(usage_error_of([&] { static_cast<void>(reducer.wait()); }),
                     HasSubstr("the value of layer0 on rank 1 differs"));
     });
 }

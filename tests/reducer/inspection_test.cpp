@@ -27,7 +27,7 @@ using ::testing::HasSubstr;
 
 void step(ToyNet& net, Reducer& reducer) {
     mark_with(net, reducer, {1, 0}, 1);
-    reducer.wait();
+    EXPECT_TRUE(reducer.wait());
 }
 
 TEST(Checksum, NamesTheParameterThatChangedOnOneRank) {
@@ -122,7 +122,7 @@ TEST(Buffers, AreRankZerosBeforeEachForward) {
             model.forward(1.0F);
             EXPECT_EQ(net.mean[4], static_cast<float>(10 * i));
             EXPECT_EQ(net.count[0], 100 * i);
-            model.backward(1.0F);
+            EXPECT_TRUE(model.backward(1.0F));
         }
     });
 }
@@ -136,12 +136,12 @@ TEST(Buffers, StayAfterAForwardUnderNoSyncAndWhenNotAsked) {
             {
                 const auto guard = model.no_sync();
                 model.forward(1.0F);
-                model.backward(1.0F);
+                EXPECT_FALSE(model.backward(1.0F));
             }
             net.mean[0] = own;
             model.forward(1.0F);  // the one before was under no_sync
             EXPECT_EQ(net.mean[0], own);
-            model.backward(1.0F);
+            EXPECT_TRUE(model.backward(1.0F));
             model.forward(1.0F);
             EXPECT_EQ(net.mean[0], 0);
         }
@@ -198,7 +198,7 @@ TEST(Autotune, ChoosesOneSizeOnAllRanksAndKeepsTheGradients) {
             EXPECT_EQ(reducer.is_tuned(), i > 21) << "step " << i;
             tried.insert(reducer.bucket_cap_mb());
             mark_with(net, reducer, {2, 1, 0}, static_cast<float>(2 * group.rank()));
-            reducer.wait();
+            EXPECT_TRUE(reducer.wait());
             EXPECT_TRUE(ddp::testing::gradient_is(net.parameters(), 1, static_cast<float>(i)));
         }
         EXPECT_EQ(tried, (std::set<double>{1, 5, 25}));
@@ -246,7 +246,7 @@ TEST(Memory, IsThatOfThePlainNetInViewsModeAndOneCopyMoreElse) {
             Reducer reducer(net.parameters(), group, {.gradient_as_bucket_view = views});
             for (int step = 0; step < 2; ++step) {
                 mark_with(net, reducer, {2, 1, 0}, 1);
-                reducer.wait();
+                EXPECT_TRUE(reducer.wait());
             }
             group.barrier().wait();
             const std::size_t wrapped = pss();

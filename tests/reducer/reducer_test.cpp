@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -25,11 +26,12 @@ using ::testing::HasSubstr;
 // One bucket, several, and gradients that are exactly averaged over 1, 2 and 4 ranks.
 const std::vector<std::int64_t> layers{3, 1000, 0, 17, 50'000};
 
-void train_by_hand(ToyNet& net, Reducer& reducer, float amount) {
+// Whether it sends.
+bool train_by_hand(ToyNet& net, Reducer& reducer, float amount) {
     net.on_gradient_ready(
         [&](std::size_t index, Stream stream) { reducer.mark_ready(index, stream); });
     net.backward(amount);
-    reducer.wait();
+    return reducer.wait();
 }
 
 void train_three_steps(ProcessGroup& group, const ReducerOptions& options) {
@@ -37,7 +39,7 @@ void train_three_steps(ProcessGroup& group, const ReducerOptions& options) {
     Reducer reducer(net.parameters(), group, options);
     for (int step = 0; step < 3; ++step) {
         net.zero_grad();
-        train_by_hand(net, reducer, static_cast<float>(2 * group.rank() + step));
+        EXPECT_TRUE(train_by_hand(net, reducer, static_cast<float>(2 * group.rank() + step)));
         const float average = static_cast<float>(group.size() - 1 + step);
         EXPECT_TRUE(net.gradients_are(average))
             << "step " << step << ", " << group.size() << " ranks, buckets of "
@@ -70,6 +72,12 @@ TEST(Reducer, SplitsIntoBuckets) {
         Reducer three(net.parameters(), group, {.bucket_cap_mb = 0.001, .first_bucket_mb = 0.001});
         EXPECT_EQ(three.num_buckets(), 3U);
     });
+    run_ranks(1, [](ProcessGroup& group) {
+        ToyNet net({1000, 1000, 1000});
+        const double all = std::numeric_limits<double>::infinity();
+        Reducer one(net.parameters(), group, {.bucket_cap_mb = all, .first_bucket_mb = all});
+        EXPECT_EQ(one.num_buckets(), 1U);
+    });
 }
 
 TEST(Reducer, StartsABucketBeforeTheLastGradientIsThere) {
@@ -87,7 +95,7 @@ TEST(Reducer, StartsABucketBeforeTheLastGradientIsThere) {
         }
         EXPECT_EQ(last, 0.5F);
         reducer.mark_ready(0);
-        reducer.wait();
+        EXPECT_TRUE(reducer.wait());
     });
 }
 
@@ -133,10 +141,10 @@ TEST(Reducer, SendsTheSumOfWhatAccumulatedUnderNoSync) {
             const auto mine = static_cast<float>(group.rank());
             {
                 const auto guard = reducer.no_sync();
-                train_by_hand(net, reducer, 10 + mine);
+                EXPECT_FALSE(train_by_hand(net, reducer, 10 + mine));
                 EXPECT_TRUE(net.gradients_are(10 + mine)) << "synchronised under no_sync";
             }
-            train_by_hand(net, reducer, 20 + mine);
+            EXPECT_TRUE(train_by_hand(net, reducer, 20 + mine));
             EXPECT_TRUE(net.gradients_are(31));  // 30 + 2 * rank, averaged
         });
     }
@@ -154,9 +162,10 @@ void expect_mistake_on_every_rank(const std::string& part,
         } else {
             for (const std::size_t parameter : {2, 1, 0}) reducer.mark_ready(parameter);
         }
-        EXPECT_THAT(usage_error_of([&] { reducer.wait(); }), HasSubstr("on rank 1, " + part));
+        EXPECT_THAT(usage_error_of([&] { static_cast<void>(reducer.wait()); }),
+                    HasSubstr("on rank 1, " + part));
         net.zero_grad();
-        train_by_hand(net, reducer, static_cast<float>(group.rank()));
+        EXPECT_TRUE(train_by_hand(net, reducer, static_cast<float>(group.rank())));
         EXPECT_TRUE(net.gradients_are(1));
     });
 }

@@ -152,10 +152,10 @@ TEST(Buffers, OfAllTurnsBeginAsTheyAreAtTheFirstForward) {
         net.running[1] = 5;
         model.forward(1.0F);
         net.running[1] = 6;
-        model.backward(1.0F);
+        EXPECT_FALSE(model.backward(1.0F));
         EXPECT_EQ(net.running[1], 5.0F);
         model.forward(1.0F);
-        model.backward(1.0F);
+        EXPECT_TRUE(model.backward(1.0F));
         EXPECT_EQ(net.running[1], 6.0F);
     });
 }

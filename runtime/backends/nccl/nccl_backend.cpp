@@ -112,6 +112,17 @@ std::unique_ptr<backends::DeviceOperation> NcclBackend::launch(std::span<const C
     return launch_all(calls, after, timeout);
 }
 
+backends::LaunchOrder NcclBackend::launch_order() const {
+    const std::lock_guard lock(order_mutex_);
+    return order_;
+}
+
+// Transfers are matched by their two ranks alone.
+void NcclBackend::note_order(std::span<const Call> calls) {
+    const std::lock_guard lock(order_mutex_);
+    for (const Call& call : calls) order_.add(call);
+}
+
 std::unique_ptr<backends::DeviceOperation> NcclBackend::launch(std::span<const Transfer> transfers,
                                                                Stream after,
                                                                std::chrono::milliseconds timeout) {
@@ -129,6 +140,7 @@ std::unique_ptr<backends::DeviceOperation> NcclBackend::launch_all(
     {
         const Communicator::Launch launch(*communicator_);
         cargo.sequence = ++sequence_;
+        note_order(items);
         try {
             flight = issue(items, cargo, after, deadline);
             watchdog_.watch(flight);

@@ -19,6 +19,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 
 namespace ddp::nccl {
@@ -48,6 +49,7 @@ public:
     std::unique_ptr<backends::DeviceOperation> launch(std::span<const backends::Transfer> transfers,
                                                       Stream after,
                                                       std::chrono::milliseconds timeout) override;
+    backends::LaunchOrder launch_order() const override;
     void require_healthy() const override;
     std::shared_ptr<void> allocate(std::size_t bytes) override;
     void* native_handle() override { return communicator_->handle(); }
@@ -60,6 +62,8 @@ private:
     template <class Item>
     std::shared_ptr<Flight> issue(std::span<const Item> items, const Cargo& cargo, Stream after,
                                   const base::Deadline& deadline);
+    void note_order(std::span<const backends::Call> calls);
+    void note_order(std::span<const backends::Transfer>) {}
     std::exception_ptr find_trouble(const std::string& during) noexcept;
     std::exception_ptr find_async_error(const std::string& during);
     void end_after_launch(const std::string& what, std::exception_ptr error) noexcept;
@@ -73,6 +77,8 @@ private:
     std::shared_ptr<GroupEnd> end_ = std::make_shared<GroupEnd>();
     Issuer issuer_;
     std::uint64_t sequence_ = 0;  // of the last launch; under the communicator's mutex
+    mutable std::mutex order_mutex_;
+    backends::LaunchOrder order_;
     Watchdog watchdog_;
 };
 

@@ -59,7 +59,7 @@ struct Location {
 // polled.
 struct alignas(2 * cache_line) PhaseLine {
     std::atomic<std::uint32_t> arrived;  // the last phase of this parity
-    std::uint32_t reserved;
+    std::uint32_t source;                // who calls (call_header.hpp), compared as the signature
     Signature signature;
     std::byte data[inline_bytes];
 };

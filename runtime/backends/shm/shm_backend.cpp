@@ -30,7 +30,8 @@ Signature signature_of(const Call& call, std::uint64_t sequence, Offer offer) {
     return signature;
 }
 
-backends::CallHeader header_of(const Signature& signature) {
+backends::CallHeader header_of(const PhaseLine& line) {
+    const Signature& signature = line.signature;
     backends::CallHeader header{};
     header.sequence = signature.sequence;
     header.elements = signature.elements;
@@ -39,12 +40,16 @@ backends::CallHeader header_of(const Signature& signature) {
     header.kind = signature.kind;
     header.dtype = signature.dtype;
     header.op = signature.op;
+    header.source = line.source;
     return header;
 }
 
-bool same_call(const Signature& a, const Signature& b) {
+bool same_call(const PhaseLine& one, const PhaseLine& other) {
+    const Signature& a = one.signature;
+    const Signature& b = other.signature;
     return a.elements == b.elements && a.sequence == b.sequence && a.parts == b.parts &&
-           a.root == b.root && a.kind == b.kind && a.dtype == b.dtype && a.op == b.op;
+           a.root == b.root && a.kind == b.kind && a.dtype == b.dtype && a.op == b.op &&
+           one.source == other.source;
 }
 
 struct Pair {
@@ -193,7 +198,9 @@ void ShmBackend::announce(Running& running, Offer offer) {
         std::copy_n(running.call.parts->send.data(), ranks_, table);
         std::copy_n(running.call.parts->receive.data(), ranks_, table + ranks_);
     }
-    mine.line.signature = signature_of(running.call, running.sequence, offer);  // others poll it
+    // Others poll this line.
+    mine.line.source = running.call.source;
+    mine.line.signature = signature_of(running.call, running.sequence, offer);
 }
 
 // Every call begins with one phase, whatever it is; that is where the ranks' ideas of it are
@@ -216,15 +223,15 @@ void ShmBackend::read_factors(const Running& running) {
 }
 
 void ShmBackend::compare_calls(const Running& running) {
-    const auto signature = [&](std::size_t rank) -> const Signature& {
-        return barrier_.announcement(static_cast<int>(rank), running.first_phase).line.signature;
+    const auto line = [&](std::size_t rank) -> const PhaseLine& {
+        return barrier_.announcement(static_cast<int>(rank), running.first_phase).line;
     };
     for (std::size_t peer = 1; peer < ranks_; ++peer) {
-        if (same_call(signature(0), signature(peer))) continue;
+        if (same_call(line(0), line(peer))) continue;
         waiter_.abort(AbortReason::mismatch, static_cast<int>(peer));
-        backends::CallHeader first = header_of(signature(0));
+        backends::CallHeader first = header_of(line(0));
         first.sequence = running.sequence;
-        const backends::CallHeader other = header_of(signature(peer));
+        const backends::CallHeader other = header_of(line(peer));
         throw UsageError(backends::describe_difference(
             {waiter_.job_rank(0), first}, {waiter_.job_rank(static_cast<int>(peer)), other}));
     }

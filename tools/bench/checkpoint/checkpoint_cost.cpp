@@ -65,8 +65,7 @@ public:
         for (int step = 0; step < steps; ++step) {
             optimizer_.zero_grad();
             model_.forward(images_, labels_);
-            model_.backward();
-            optimizer_.step();
+            if (model_.backward()) optimizer_.step();
             progress_.finish_step(batch);
         }
         return seconds_since(start);

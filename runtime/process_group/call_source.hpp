@@ -1,0 +1,27 @@
+// Who starts collectives on this thread, for their signatures: two callers of one group whose calls
+// come in another order on another rank are found out, although the calls look alike.
+#pragma once
+
+#include "backends/call_header.hpp"
+
+#include <cstdint>
+#include <utility>
+
+namespace ddp::process_group {
+
+inline thread_local constinit std::uint32_t current_source = 0;  // the program itself
+
+// While it lives, collectives that this thread starts are `source`'s.
+class SourceScope {
+public:
+    explicit SourceScope(backends::Source source)
+        : before_(std::exchange(current_source, backends::encode(source))) {}
+    ~SourceScope() { current_source = before_; }
+    SourceScope(const SourceScope&) = delete;
+    SourceScope& operator=(const SourceScope&) = delete;
+
+private:
+    std::uint32_t before_;
+};
+
+}  // namespace ddp::process_group

@@ -1,0 +1,258 @@
+// Whatever else a group is used for, and whatever exceptions end a backward: gradients are
+// PyTorch's, or every rank hears of it.
+#include <ddp/distributed_data_parallel.hpp>
+
+#include "support/gradients.hpp"
+#include "support/toy_net.hpp"
+
+#include <ddp/testing.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <source_location>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using namespace ddp;
+using ddp::testing::gradient_is;
+using ddp::testing::mark_with;
+using ddp::testing::run_ranks;
+using ddp::testing::ToyNet;
+using ddp::testing::usage_error_of;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+using Indices = std::vector<std::size_t>;
+
+std::vector<InitOptions> host_backends() {
+    std::vector<InitOptions> all{{.backend = Backend::shm}};
+    if (HAS_GLOO) all.push_back({.backend = Backend::gloo});
+    return all;
+}
+
+// The body on that many ranks, for each backend of a host.
+void run_everywhere(int ranks, const std::function<void(ProcessGroup&)>& body,
+                    std::source_location where = std::source_location::current()) {
+    for (const InitOptions& init : host_backends()) run_ranks(ranks, body, {.init = init}, where);
+}
+
+TEST(OrderOfCalls, IsOneForTwoReducersThatFindUnusedParameters) {
+    run_everywhere(2, [](ProcessGroup& group) {
+        ToyNet one({40});
+        ToyNet other({40});
+        Reducer first(one.parameters(), group, {.find_unused_parameters = true});
+        Reducer second(other.parameters(), group);
+        for (int step = 0; step < 20; ++step) {
+            one.zero_grad();
+            other.zero_grad();
+            const bool unused = group.rank() == 1;
+            first.start_backward(unused ? Indices{0} : Indices{});
+            second.start_backward();
+            if (!unused) mark_with(one, first, {0}, 2);
+            mark_with(other, second, {0}, 100);
+            EXPECT_TRUE(first.wait());
+            EXPECT_TRUE(second.wait());
+            EXPECT_TRUE(gradient_is(one.parameters(), 0, 1));
+            EXPECT_TRUE(gradient_is(other.parameters(), 0, 100));
+        }
+    });
+}
+
+TEST(OrderOfCalls, IsOneForACollectiveAmidABackward) {
+    run_everywhere(2, [](ProcessGroup& group) {
+        ToyNet net({40, 40, 40});
+        Reducer reducer(
+            net.parameters(), group,
+            {.bucket_cap_mb = 0.0001, .first_bucket_mb = 0.0001, .find_unused_parameters = true});
+        for (int step = 0; step < 20; ++step) {
+            net.zero_grad();
+            reducer.start_backward(group.rank() == 1 ? Indices{2} : Indices{});
+            if (group.rank() == 0) mark_with(net, reducer, {2}, 2);
+            std::vector<float> statistics(40, static_cast<float>(group.rank() + 1));
+            group.all_reduce(statistics).wait();  // as of a synchronised batch norm
+            EXPECT_EQ(statistics.front(), 3);
+            mark_with(net, reducer, {1, 0}, 4);
+            EXPECT_TRUE(reducer.wait());
+            EXPECT_TRUE(gradient_is(net.parameters(), 2, 1));
+            EXPECT_TRUE(gradient_is(net.parameters(), 1, 4));
+        }
+    });
+}
+
+TEST(OrderOfCalls, IsCheckedBetweenReducers) {
+    run_everywhere(2, [](ProcessGroup& group) {
+        ToyNet one({40});
+        ToyNet other({40});
+        Reducer first(one.parameters(), group);
+        Reducer second(other.parameters(), group);
+        const auto swapped = [&] {
+            ToyNet& mine = group.rank() == 0 ? one : other;
+            ToyNet& then = group.rank() == 0 ? other : one;
+            Reducer& early = group.rank() == 0 ? first : second;
+            Reducer& late = group.rank() == 0 ? second : first;
+            mark_with(mine, early, {0}, 1);
+            mark_with(then, late, {0}, 1);
+            static_cast<void>(early.wait());
+        };
+        EXPECT_THAT(usage_error_of(swapped), AllOf(HasSubstr("bucket 0 of backward 1 of reducer 1"),
+                                                   HasSubstr("bucket 0 of backward 1 of reducer 2"),
+                                                   HasSubstr("in the same order")));
+    });
+}
+
+TEST(OrderOfCalls, IsCheckedBetweenBucketsAndTheProgramsOwn) {
+    run_everywhere(3, [](ProcessGroup& group) {
+        ToyNet net({40});
+        Reducer reducer(net.parameters(), group);
+        std::vector<float> metric(40, 1);
+        const auto step = [&] {
+            Work work;
+            const auto measure = [&] { work = group.all_reduce(metric, ReduceOp::avg); };
+            if (group.rank() != 2) std::thread(measure).join();
+            mark_with(net, reducer, {0}, 1);
+            if (group.rank() == 2) measure();
+            static_cast<void>(reducer.wait());
+            work.wait();
+        };
+        EXPECT_THAT(usage_error_of(step), AllOf(HasSubstr("called all_reduce of 40 float32 (avg),"),
+                                                HasSubstr("bucket 0 of backward 1 of reducer 1")));
+    });
+}
+
+// A backward ends by an exception, and the trainer goes on with the next batch.
+struct Abandoned {
+    bool on_all;  // ranks, or on rank 0 alone
+    bool marked;  // a gradient had come
+    bool under_no_sync;
+    bool waits;  // calls wait() after it
+};
+
+// What a step of every rank sees: the gradients of both nets' parameters are averages, or an error.
+std::string step_after(const Abandoned& how, ProcessGroup& group) {
+    ToyNet net({40, 40});
+    Reducer reducer(net.parameters(), group);
+    const auto abandon = [&] {
+        reducer.start_backward();
+        if (how.marked) mark_with(net, reducer, {1}, 0);
+        throw std::runtime_error("a bad record");
+    };
+    if (how.on_all || group.rank() == 0) {
+        try {
+            if (how.under_no_sync) {
+                const auto guard = reducer.no_sync();
+                abandon();
+            } else {
+                abandon();
+            }
+        } catch (const std::runtime_error&) {
+            if (how.waits) {
+                const std::string error =
+                    usage_error_of([&] { static_cast<void>(reducer.wait()); });
+                if (error != "no error") return error;
+            }
+        }
+    }
+    const auto own = static_cast<float>(2 * group.rank());
+    return usage_error_of([&] {
+        reducer.start_backward();
+        mark_with(net, reducer, {1, 0}, own);
+        EXPECT_TRUE(reducer.wait());
+        EXPECT_TRUE(gradient_is(net.parameters(), 0, 1));
+        EXPECT_TRUE(gradient_is(net.parameters(), 1, 1));
+    });
+}
+
+TEST(AbandonedBackward, OfAllRanksBeforeItsFirstGradientIsForgotten) {
+    for (const bool under_no_sync : {false, true}) {
+        run_everywhere(2, [=](ProcessGroup& group) {
+            EXPECT_EQ(step_after({true, false, under_no_sync, false}, group), "no error");
+        });
+    }
+}
+
+TEST(AbandonedBackward, UnderNoSyncIsForgottenAlsoInTheMiddleAndOnOneRank) {
+    for (const bool on_all : {false, true}) {
+        run_everywhere(2, [=](ProcessGroup& group) {
+            EXPECT_EQ(step_after({on_all, true, true, false}, group), "no error");
+        });
+    }
+}
+
+TEST(AbandonedBackward, OfOneRankBeforeItsFirstGradientIsAnErrorOnAll) {
+    run_everywhere(2, [](ProcessGroup& group) {
+        EXPECT_THAT(step_after({false, false, false, false}, group),
+                    AllOf(HasSubstr("of backward 1 of reducer 1"),
+                          HasSubstr("of backward 2 of reducer 1")));
+    });
+}
+
+TEST(AbandonedBackward, InTheMiddleIsRefused) {
+    run_everywhere(2, [](ProcessGroup& group) {
+        EXPECT_THAT(step_after({true, true, false, false}, group),
+                    HasSubstr("in the middle of a backward"));
+    });
+}
+
+TEST(AbandonedBackward, InTheMiddleIsToldToAllByWait) {
+    for (const bool on_all : {false, true}) {
+        run_everywhere(2, [=](ProcessGroup& group) {
+            EXPECT_THAT(step_after({on_all, true, false, true}, group),
+                        HasSubstr("backward ended without a gradient for layer0"));
+        });
+    }
+}
+
+TEST(AbandonedBackward, ChangesItsMindAboutUnusedParameters) {
+    run_everywhere(2, [](ProcessGroup& group) {
+        ToyNet net({40, 40});
+        Reducer reducer(net.parameters(), group, {.find_unused_parameters = true});
+        for (const Indices& first : {Indices{}, Indices{0}}) {
+            net.zero_grad();
+            reducer.start_backward(first);
+            reducer.start_backward(Indices{1});
+            mark_with(net, reducer, {0}, static_cast<float>(2 * group.rank()));
+            EXPECT_TRUE(reducer.wait());
+            EXPECT_TRUE(gradient_is(net.parameters(), 0, 1));
+            EXPECT_FALSE(reducer.was_averaged(1)) << "used by the abandoned one";
+        }
+    });
+}
+
+// The net's hook marks; the wrapper starts.
+TEST(AbandonedBackward, OfAWrappedNetUnderNoSyncIsNotTakenForTheNext) {
+    run_everywhere(2, [](ProcessGroup& group) {
+        ToyNet net({40});
+        DistributedDataParallel model(net, group);
+        for (int step = 0; step < 3; ++step) {
+            net.zero_grad();
+            {
+                const auto guard = model.no_sync();
+                model.reducer().start_backward();  // and its backward throws
+            }
+            EXPECT_TRUE(model.backward(static_cast<float>(2 * group.rank())));
+            EXPECT_TRUE(net.gradients_are(1)) << "step " << step;
+        }
+    });
+}
+
+TEST(AbandonedBackward, ThatMarksWithoutAStartIsNotTakenForTheNextEither) {
+    run_everywhere(2, [](ProcessGroup& group) {
+        ToyNet net({40, 40});
+        Reducer reducer(net.parameters(), group);
+        {
+            const auto guard = reducer.no_sync();
+            mark_with(net, reducer, {1}, 0);
+        }
+        mark_with(net, reducer, {1, 0}, static_cast<float>(2 * group.rank()));
+        EXPECT_TRUE(reducer.wait());
+        EXPECT_TRUE(gradient_is(net.parameters(), 0, 1));
+    });
+}
+
+}  // namespace
