@@ -159,7 +159,7 @@ int main(int argc, char** argv) {
         Mlp net{inputs, hidden, classes};  // on the host: the first weights, and the last
         Training t = allocate(net, batch, group.device());
         {
-            ddp::Reducer reducer{t.parameters, group};
+            ddp::Reducer reducer{t.parameters, group, {.gradient_as_bucket_view = true}};
             for (int epoch = 0; epoch < options.epochs; ++epoch) {
                 sampler.set_epoch(epoch);
                 for (const auto& samples : loader) {

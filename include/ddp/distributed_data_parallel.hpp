@@ -47,7 +47,8 @@ public:
     DistributedDataParallel(Net& net, ProcessGroup& group, const ReducerOptions& options = {})
         : net_(net),
           finds_unused_(options.find_unused_parameters),
-          reducer_(std::span<Parameter>(net.parameters()), group, options, state_of(net)) {
+          reducer_(std::span<Parameter>(net.parameters()), group, with_views(options),
+                   state_of(net)) {
         net_.on_gradient_ready([this](std::size_t parameter, Stream stream) {
             reducer_.mark_ready(parameter, stream);
         });
@@ -90,6 +91,10 @@ public:
     Reducer& reducer() noexcept { return reducer_; }
 
 private:
+    static ReducerOptions with_views(ReducerOptions options) {
+        options.gradient_as_bucket_view = options.gradient_as_bucket_view.value_or(true);
+        return options;
+    }
     static RankState state_of(Net& net) {
         RankState state;
         if constexpr (HasBuffers<Net>) state.buffers = net.buffers();

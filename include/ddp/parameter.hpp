@@ -12,6 +12,31 @@
 
 namespace ddp {
 
+// Of a Parameter: which Reducer averages it, and who hears that it ends. Not for users. A copy of
+// a parameter has none.
+class ReducerLink {
+public:
+    using Ended = void (*)(void* owner) noexcept;
+
+    ReducerLink() = default;
+    ~ReducerLink() {
+        if (owner_ != nullptr) ended_(owner_);
+    }
+    ReducerLink(const ReducerLink& /*other*/) noexcept {}
+    ReducerLink& operator=(const ReducerLink& /*other*/) noexcept { return *this; }
+
+    void attach(void* owner, Ended ended) noexcept {
+        owner_ = owner;
+        ended_ = ended;
+    }
+    void detach() noexcept { owner_ = nullptr; }
+    bool is_attached() const noexcept { return owner_ != nullptr; }
+
+private:
+    void* owner_ = nullptr;
+    Ended ended_ = nullptr;
+};
+
 // Borrowed memory: the net owns it (or, after wrapping, the reducer owns what `grad` points to), so
 // layers and optimisers must read `value.data` and `grad.data` from here each time, not keep them.
 // `value` and `grad` have the same shape, dtype and device. Names are unique within a net.
@@ -19,7 +44,7 @@ struct Parameter {
     std::string name;
     TensorView value;
     TensorView grad;
-    const void* reducer = nullptr;  // the one that averages `grad`; set and cleared by it
+    ReducerLink reducer = {};  // to the one that averages `grad`; set and cleared by it
 };
 
 // Called during backward, once a parameter, when its gradient is complete: with the index of the

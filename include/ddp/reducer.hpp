@@ -44,16 +44,17 @@ class DDP_API Reducer {
 public:
     // Collective. Checks on every rank that all ranks hold the same parameters (count, names,
     // shapes, dtypes, devices), then copies rank 0's values to all. Borrows parameters,
-    // state and group: they must outlive the reducer. Throws UsageError, on every rank, that names
-    // the first differing parameter with both ranks' descriptions; UsageError for an empty name, a
-    // name used twice, a gradient unlike its value, a parameter that another reducer has;
-    // SystemError, on every rank, without memory for buckets.
+    // state and group: they outlive the reducer, and parameters stay where they are; where a
+    // Parameter or the group ends first, all later calls but the destructor throw UsageError.
+    // Throws UsageError, on every rank, that names the first differing parameter with both ranks'
+    // descriptions; UsageError for an empty name, a name used twice, a gradient unlike its value, a
+    // parameter that another reducer has; SystemError, on every rank, without memory for buckets.
     Reducer(std::span<Parameter> parameters, ProcessGroup& group,
             const ReducerOptions& options = {}, RankState state = {});
     // Waits for what is in flight; where an exception has ended a backward that sends, the group
-    // ends with it, so that the others get a PeerError (CPU memory only). In views mode the
-    // gradients' memory goes with it: Parameter::grad is pointed back at where it was before,
-    // values copied there.
+    // ends with it, so that the others get a PeerError (CPU memory only). With
+    // gradient_as_bucket_view the gradients' memory goes with it: Parameter::grad is pointed back
+    // at where it was before, values copied there.
     ~Reducer();
     Reducer(Reducer&&) noexcept;
     Reducer& operator=(Reducer&&) noexcept;

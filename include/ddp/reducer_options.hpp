@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace ddp {
@@ -21,10 +22,13 @@ struct ReducerOptions {
     // is ready first, closes at first_bucket_mb so that communication starts early.
     double bucket_cap_mb = 25;
     double first_bucket_mb = 1;
-    // Gradients live in the buckets: construction moves Parameter::grad there (values are kept) and
-    // nothing is copied afterwards. False for memory that cannot move: gradients are copied in and
-    // out.
-    bool gradient_as_bucket_view = true;
+    // True: gradients live in the buckets: construction moves Parameter::grad there (values are
+    // kept), nothing is copied afterwards, and the memory it was in is the reducer's until that
+    // ends (wait() names what the program wrote there in the first steps; CPU only). False: memory
+    // that stays where it is; gradients are copied in and out. Not set: false for a bare Reducer,
+    // whose program may have pointers of its own; true for wrapped nets, which read
+    // Parameter::grad.
+    std::optional<bool> gradient_as_bucket_view = {};
     // Backwards that do not reach every parameter: each tells what it leaves out (see
     // Reducer::start_backward). Buckets are then not put into order of arrival.
     bool find_unused_parameters = false;

@@ -16,6 +16,11 @@ namespace ddp {
 using reducer::BucketMemory;
 using reducer::BucketSlice;
 
+namespace {
+constexpr std::uint64_t watched_steps = 3;  // a program that uses old pointers does so at once
+
+}  // namespace
+
 void Reducer::Impl::start_backward(std::span<const std::size_t> unused, Stream stream) {
     for (const std::size_t parameter : unused) {
         if (parameter < parameters_.size()) continue;
@@ -27,6 +32,7 @@ void Reducer::Impl::start_backward(std::span<const std::size_t> unused, Stream s
             "reducer: start_backward() was told of unused parameters; set "
             "find_unused_parameters in the options, on all ranks");
     }
+    require_all_alive();
     if (begun_) abandon_backward();
     backward_start_ = Clock::now();
     begun_ = true;
@@ -95,6 +101,7 @@ void Reducer::Impl::mark_ready(std::size_t parameter, Stream stream) {
         throw UsageError("reducer: parameter " + std::to_string(parameter) +
                          " was marked ready; there are " + std::to_string(parameters_.size()));
     }
+    require_all_alive();
     require_start("mark_ready()", stream);
     const bool is_complete = marks_.mark_ready(parameter);
     if (!sends_) return;
@@ -197,6 +204,7 @@ Work Reducer::Impl::fail_group(const std::exception_ptr& error) {
 }
 
 bool Reducer::Impl::wait(Stream stream) {
+    require_all_alive();
     if (!begun_ || !marks_.any()) require_start("wait()", stream);
     const process_group::SourceScope scope(source_);
     if (!sends_) {
@@ -224,6 +232,9 @@ void Reducer::Impl::synchronise(Stream stream) {
     const bool learns = options_.static_graph && used_.empty();
     marks_.end_backward();
     if (learns) learn_static_graph();
+    if (statistics_.step < watched_steps) {
+        marks_.add_mistake(memory_->find_written_at_old_place());
+    }
     complete_the_rest(stream);
     for (std::size_t b = 0; b < progress_.size(); ++b) finish_bucket(b, stream);
     used_work_.wait();

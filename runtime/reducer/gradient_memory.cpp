@@ -5,10 +5,6 @@
 
 #include <ddp/error.hpp>
 
-#include <sys/mman.h>
-#include <unistd.h>
-
-#include <cstdint>
 #include <cstring>
 #include <utility>
 
@@ -34,12 +30,11 @@ GradientMemory::GradientMemory(std::span<Parameter> parameters, ProcessGroup& gr
       places_(parameters.size()) {
     device::finish_all(where_);
     if (options_.views) {
-        for (const Parameter& parameter : parameters_) {
-            original_grads_.push_back(parameter.grad.data);
-        }
+        for (const Parameter& parameter : parameters_) old_places_.add(parameter.grad);
     }
     take(allocate(reverse_order(parameters_.size())), {});
-    release_original_memory();
+    old_places_.vacate();
+    take_parameters_on();
 }
 
 GradientMemory::~GradientMemory() {
@@ -48,36 +43,52 @@ GradientMemory::~GradientMemory() {
     } catch (const Error& error) {  // of a GPU that does nothing more
         base::log_warn("reducer", std::string("the gradients' values are lost: ") + error.what());
     }
-    for (std::size_t p = 0; p < original_grads_.size(); ++p) {
+    for (std::size_t p = 0; !old_places_.empty() && p < parameters_.size(); ++p) {
         TensorView& grad = parameters_[p].grad;
-        if (grad.data == bucket_part(p)) grad.data = original_grads_[p];
+        if (grad.data == bucket_part(p)) grad.data = old_places_.data(p);
+    }
+    leave_parameters();
+}
+
+void GradientMemory::take_parameters_on() {
+    for (Parameter& parameter : parameters_) {
+        parameter.reducer.attach(this, [](void* self) noexcept {
+            static_cast<GradientMemory*>(self)->parameters_ = {};
+        });
     }
 }
 
+void GradientMemory::leave_parameters() noexcept {
+    for (Parameter& parameter : parameters_) parameter.reducer.detach();
+}
+
 void GradientMemory::give_back() const {
-    if (original_grads_.empty()) return;
+    if (old_places_.empty()) return;
     device::finish_all(where_);
-    for (std::size_t p = 0; p < original_grads_.size(); ++p) {
+    for (std::size_t p = 0; p < parameters_.size(); ++p) {
         const std::byte* const part = bucket_part(p);
         if (parameters_[p].grad.data != part) continue;  // its owner has taken it elsewhere
+        if (old_places_.state(p) != VacatedMemory::State::untouched) {
+            base::log_warn("reducer", "the gradient of " + parameters_[p].name +
+                                          " is lost: the memory it would go back to was freed or "
+                                          "written while the reducer had it");
+            continue;
+        }
         const DType dtype = buckets_[places_[p].bucket].spec.dtype;
-        device::copy(where_, original_grads_[p], part, slice_of(p).elements * size_of(dtype), {});
+        device::copy(where_, old_places_.data(p), part, slice_of(p).elements * size_of(dtype), {});
     }
     device::finish(where_, {});
 }
 
-// Nobody reads them before the destructor has written them again. A refusal (locked memory) only
-// means that they stay.
-void GradientMemory::release_original_memory() const {
-    if (where_.type != DeviceType::cpu) return;
-    const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
-    for (std::size_t p = 0; p < original_grads_.size(); ++p) {
-        const auto begin = reinterpret_cast<std::uintptr_t>(original_grads_[p]);
-        const std::uintptr_t first = (begin + page - 1) / page * page;
-        const std::uintptr_t last = (begin + parameters_[p].grad.bytes()) / page * page;
-        if (first >= last) continue;
-        ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+std::string GradientMemory::find_written_at_old_place() const {
+    for (std::size_t p = 0; !old_places_.empty() && p < parameters_.size(); ++p) {
+        if (old_places_.state(p) != VacatedMemory::State::written) continue;
+        return "the gradient of " + parameters_[p].name +
+               " was written where it was before the reducer moved it (or that memory was freed); "
+               "use Parameter::grad, which says where it is now, or leave gradient_as_bucket_view "
+               "at false";
     }
+    return {};
 }
 
 void GradientMemory::rebuild(std::span<const std::size_t> order, BucketCaps caps, Stream stream) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "reducer/bucket_plan.hpp"
+#include "reducer/vacated_memory.hpp"
 #include "tensor/device_api.hpp"
 #include "tensor/device_memory.hpp"
 
@@ -14,6 +15,7 @@
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace ddp::reducer {
@@ -51,11 +53,12 @@ struct GradientMemoryOptions {
 
 class GradientMemory {
 public:
-    // Collective. In views mode the gradients move here, with their values, and on the CPU the
-    // pages that they were in are given back to the system until then. On a GPU after all its work.
+    // Collective. In views mode the gradients move here, with their values; see VacatedMemory for
+    // what is left. On a GPU after all its work. Takes the parameters on, until either end.
     GradientMemory(std::span<Parameter> parameters, ProcessGroup& group,
                    const GradientMemoryOptions& options);
-    // In views mode: the gradients go back to where they were, after all work of their GPU.
+    // In views mode: the gradients go back to where they were, unless the program has taken that
+    // for something else, after all work of their GPU.
     ~GradientMemory();
     GradientMemory(const GradientMemory&) = delete;
     GradientMemory& operator=(const GradientMemory&) = delete;
@@ -68,6 +71,10 @@ public:
     std::size_t bucket_of(std::size_t parameter) const { return places_[parameter].bucket; }
     // Whether Parameter::grad is where, and as long as, it should be.
     bool is_in_place(std::size_t parameter) const;
+    // In views mode: that the program has written a gradient where it was. Empty: it has not.
+    std::string find_written_at_old_place() const;
+    // False once a Parameter has been destroyed: no other call may follow.
+    bool has_parameters() const noexcept { return !parameters_.empty() || places_.empty(); }
     std::byte* bucket_part(std::size_t parameter) const;
 
     // Copy mode; in views mode there is nothing to copy. On the CPU one gradient at a time...
@@ -88,7 +95,8 @@ private:
     std::vector<BucketMemory> allocate_on_gpu(std::vector<BucketSpec> plan) const;
     void take(std::vector<BucketMemory> buckets, Stream stream);
     std::vector<device::PackItem> items_of(const BucketMemory& bucket) const;
-    void release_original_memory() const;
+    void take_parameters_on();
+    void leave_parameters() noexcept;
     void give_back() const;
     void swap_turn(std::size_t turn, bool save) const;
     const BucketSlice& slice_of(std::size_t parameter) const {
@@ -99,13 +107,13 @@ private:
         std::size_t bucket;
         std::size_t slice;
     };
-    std::span<Parameter> parameters_;
+    std::span<Parameter> parameters_;  // empty once one has been destroyed
     ProcessGroup& group_;
     GradientMemoryOptions options_;
     Device where_;  // of all gradients
     std::vector<BucketMemory> buckets_;
-    std::vector<Place> places_;          // by parameter
-    std::vector<void*> original_grads_;  // by parameter, in views mode
+    std::vector<Place> places_;  // by parameter
+    VacatedMemory old_places_;   // by parameter, in views mode
 };
 
 }  // namespace ddp::reducer

@@ -130,7 +130,7 @@ std::string find_own_mistake(std::span<const Parameter> parameters,
         if (!names.insert(parameter.name).second) {
             return "the parameter name " + parameter.name + " is used twice";
         }
-        if (parameter.reducer != nullptr) {
+        if (parameter.reducer.is_attached()) {
             return "the parameter " + parameter.name +
                    " already belongs to another reducer (or DistributedDataParallel); a net takes "
                    "one at a time: destroy the first";

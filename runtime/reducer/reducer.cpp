@@ -49,6 +49,7 @@ Reducer::Impl::Impl(std::span<Parameter> parameters, ProcessGroup& group, Reduce
                     RankState state)
     : parameters_(parameters),
       group_(group),
+      backend_(group.impl().backend),
       source_{.reducer = ++group.impl().reducers},
       where_(reducer::device_of(parameters)),
       streams_(where_),
@@ -64,8 +65,8 @@ Reducer::Impl::Impl(std::span<Parameter> parameters, ProcessGroup& group, Reduce
     if (options_.bucket_cap_mb == autotune) start_search();
     const BucketCaps caps{bytes_of(options_.first_bucket_mb), bytes_of(options_.bucket_cap_mb)};
     memory_.emplace(parameters, group,
-                    reducer::GradientMemoryOptions{options_.gradient_as_bucket_view, turns_, caps});
-    own_parameters(this);
+                    reducer::GradientMemoryOptions{options_.gradient_as_bucket_view.value_or(false),
+                                                   turns_, caps});
     used_here_.resize(parameters_.size());
     used_before_ = used_here_;
     reset_backward();
@@ -74,17 +75,25 @@ Reducer::Impl::Impl(std::span<Parameter> parameters, ProcessGroup& group, Reduce
 // An exception that ends a backward goes through here: nobody must wait for the rest of it.
 Reducer::Impl::~Impl() {
     const bool is_abandoned = begun_ && sends_ && std::uncaught_exceptions() > 0;
-    if (is_abandoned && where_.type == DeviceType::cpu) group_.impl().backend->fail();
+    const auto backend = backend_.lock();
+    if (backend && is_abandoned && where_.type == DeviceType::cpu) backend->fail();
     progress_.clear();  // waits for what is in flight
     used_work_ = Work();
-    own_parameters(nullptr);
 }
 
-void Reducer::Impl::own_parameters(const void* owner) {
-    for (Parameter& parameter : parameters_) parameter.reducer = owner;
+void Reducer::Impl::require_all_alive() const {
+    if (!memory_->has_parameters()) {
+        throw UsageError(
+            "reducer: parameters were destroyed (or moved, by a vector that grew) before the "
+            "reducer; keep them where they are, and destroy the reducer first");
+    }
+    if (backend_.expired()) {
+        throw UsageError("reducer: its process group was destroyed; destroy the reducer first");
+    }
 }
 
 void Reducer::Impl::start_forward(Stream stream) {
+    require_all_alive();
     forward_start_ = Clock::now();
     const process_group::SourceScope scope(source_);
     if (std::exchange(buffers_unseen_, false)) state_.share_buffers();

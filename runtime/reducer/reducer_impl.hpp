@@ -1,6 +1,5 @@
-// What a Reducer holds: the state of the backward under way, and what stays from step to step.
-// Invariant: ranks start the same collectives in the same order, whatever happens in their
-// backwards; so a mistake waits until all buckets are through.
+// What a Reducer holds, of the backward under way and from step to step. All ranks start the same
+// collectives in the same order whatever happens in a backward: a mistake waits until all are sent.
 #pragma once
 
 #include "backends/call_header.hpp"
@@ -69,7 +68,7 @@ private:
         std::vector<Activity> active;  // by rank, in the last step in which any trained
     };
 
-    void own_parameters(const void* owner);
+    void require_all_alive() const;
     bool will_send() const { return !no_sync_ && turn_ + 1 == turns_; }
 
     void abandon_backward();
@@ -105,6 +104,7 @@ private:
 
     std::span<Parameter> parameters_;
     ProcessGroup& group_;
+    std::weak_ptr<backends::Backend> backend_;  // the group's
     backends::Source source_;  // of what this starts: reducer, and backward under way
     Device where_;             // parameters, gradients and buffers
     device::StreamOrder streams_;

@@ -220,7 +220,7 @@ TEST(Misuse, AGradientThatWasTakenElsewhereIsNamed) {
     run_ranks(2, [](ProcessGroup& group) {
         ToyNet net({4, 4});
         std::vector<float> elsewhere(4);
-        Reducer reducer(net.parameters(), group);
+        Reducer reducer(net.parameters(), group, {.gradient_as_bucket_view = true});
         void* const own = net.parameters()[1].grad.data;
         if (group.rank() == 1) net.parameters()[1].grad.data = elsewhere.data();
         mark_with(net, reducer, {1, 0}, 1);

@@ -10,8 +10,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/mman.h>
+
+#include <algorithm>
 #include <functional>
 #include <limits>
+#include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -83,8 +89,9 @@ TEST(Reducer, SplitsIntoBuckets) {
 TEST(Reducer, StartsABucketBeforeTheLastGradientIsThere) {
     run_ranks(2, [](ProcessGroup& group) {
         ToyNet net({1000, 1000});
-        Reducer reducer(net.parameters(), group,
-                        {.bucket_cap_mb = 0.001, .first_bucket_mb = 0.001});
+        Reducer reducer(
+            net.parameters(), group,
+            {.bucket_cap_mb = 0.001, .first_bucket_mb = 0.001, .gradient_as_bucket_view = true});
         auto parameters = net.parameters();
         for (float& grad : parameters[1].grad.as<float>()) grad = static_cast<float>(group.rank());
         reducer.mark_ready(1);
@@ -114,13 +121,90 @@ TEST(Reducer, KeepsGradientsWhenItMovesThem) {
         net.backward(7);
         const void* before = net.parameters()[1].grad.data;
         {
-            Reducer reducer(net.parameters(), group);
+            Reducer reducer(net.parameters(), group, {.gradient_as_bucket_view = true});
             EXPECT_NE(net.parameters()[1].grad.data, before);
             EXPECT_TRUE(net.gradients_are(7));
             net.backward(1);
         }
         EXPECT_EQ(net.parameters()[1].grad.data, before);
         EXPECT_EQ(net.own_gradient(1)[999], 7.0F + 1 + 1 + 1);
+    });
+}
+
+// A program whose optimiser, and backward, use pointers that were taken before.
+TEST(Reducer, LeavesMemoryInPlaceUnlessAsked) {
+    run_ranks(2, [](ProcessGroup& group) {
+        std::vector<float> values(5'000, 1), gradients(5'000, 0);
+        std::vector<Parameter> parameters{{"all", values, gradients}};
+        Reducer reducer(parameters, group);
+        std::ranges::fill(gradients, static_cast<float>(group.rank()));
+        reducer.mark_ready(0);
+        EXPECT_TRUE(reducer.wait());
+        EXPECT_EQ(std::ranges::count(gradients, 0.5F), 5'000);
+    });
+}
+
+TEST(Reducer, NamesAGradientThatIsWrittenWhereItWas) {
+    run_ranks(2, [](ProcessGroup& group) {
+        std::vector<float> values(5'000, 1), gradients(5'000, 0);
+        std::vector<Parameter> parameters{{"all", values, gradients}};
+        Reducer reducer(parameters, group, {.gradient_as_bucket_view = true});
+        if (group.rank() == 1) std::ranges::fill(gradients, 1.0F);
+        reducer.mark_ready(0);
+        try {
+            EXPECT_FALSE(reducer.wait());
+        } catch (const UsageError& error) {
+            EXPECT_THAT(error.what(), HasSubstr("on rank 1, the gradient of all was written where "
+                                                "it was before the reducer moved it"));
+            return;
+        }
+        ADD_FAILURE() << "the averages of nothing";
+    });
+}
+
+struct Mapped {
+    explicit Mapped(std::size_t floats)
+        : bytes(floats * sizeof(float)),
+          data(::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
+    }
+    std::span<float> floats() const { return {static_cast<float*>(data), bytes / sizeof(float)}; }
+    std::size_t bytes;
+    void* data;
+};
+
+TEST(Reducer, OutlivesTheMemoryThatGradientsWereIn) {
+    run_ranks(1, [](ProcessGroup& group) {
+        std::vector<float> values(5'000, 1);
+        const Mapped gradients(5'000);
+        std::vector<Parameter> parameters{{"all", values, gradients.floats()}};
+        Reducer reducer(parameters, group, {.gradient_as_bucket_view = true});
+        ::munmap(gradients.data, gradients.bytes);
+        reducer.mark_ready(0);
+        EXPECT_TRUE(reducer.wait());
+    });
+}
+
+TEST(Reducer, IsNoMoreOfUseOnceItsParametersAreDestroyed) {
+    run_ranks(2, [](ProcessGroup& group) {
+        auto net = std::make_unique<ToyNet>(layers);
+        Reducer reducer(net->parameters(), group, {.gradient_as_bucket_view = true});
+        net.reset();
+        EXPECT_THROW(reducer.start_forward(), UsageError);
+        EXPECT_THROW(reducer.start_backward(), UsageError);
+        EXPECT_THROW(reducer.mark_ready(0), UsageError);
+        EXPECT_THROW((void)reducer.wait(), UsageError);
+    });
+}
+
+TEST(Reducer, IsNoMoreOfUseOnceItsGroupIsDestroyed) {
+    run_ranks(2, [](ProcessGroup& group) {
+        ToyNet net(layers);
+        std::optional<ProcessGroup> part = group.split({.color = 0});
+        Reducer reducer(net.parameters(), *part, {.gradient_as_bucket_view = true});
+        net.backward(1);
+        part.reset();
+        EXPECT_THROW(reducer.start_forward(), UsageError);
+        EXPECT_THROW((void)reducer.wait(), UsageError);
     });
 }
 
