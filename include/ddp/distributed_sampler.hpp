@@ -23,6 +23,8 @@ struct DistributedSamplerOptions {
     // ReducerOptions::logical_ranks. A multiple of the shard's count; 0: the count.
     std::size_t logical_ranks = 0;
     RandpermEra randperm = RandpermEra::since_2025;
+    // A rank may have no samples at all: a warning instead of a UsageError.
+    bool allow_empty = false;
 };
 
 // A range of indices below `dataset_size`. The ranks' ranges are interleaved (rank r takes r, r +
@@ -31,7 +33,9 @@ struct DistributedSamplerOptions {
 // Not for several threads at once.
 class DDP_API DistributedSampler {
 public:
-    // Throws UsageError when shard.index >= shard.count, and when logical_ranks is no multiple.
+    // Throws UsageError when shard.index >= shard.count, when logical_ranks is no multiple, and
+    // when no samples are left for a rank: an empty data set, or, with drop_last, one with fewer
+    // samples than ranks.
     DistributedSampler(std::size_t dataset_size, Shard shard,
                        const DistributedSamplerOptions& options = {});
 

@@ -4,6 +4,7 @@
 #include <ddp/distributed_sampler.hpp>
 #include <ddp/error.hpp>
 
+#include "base/log.hpp"
 #include "data/random_permutation.hpp"
 #include "data/torch_generator.hpp"
 
@@ -17,6 +18,17 @@ namespace {
 std::size_t samples_a_rank(std::size_t dataset_size, std::size_t ranks, bool drop_last) {
     const std::size_t whole = dataset_size / ranks;
     return drop_last || dataset_size % ranks == 0 ? whole : whole + 1;
+}
+
+// A job that trains on nothing would end well, without a word.
+void refuse_empty(std::size_t dataset_size, const DistributedSamplerOptions& options) {
+    const std::string text = "distributed sampler: " + std::to_string(dataset_size) +
+                             " samples leave none for each of " +
+                             std::to_string(options.logical_ranks) + " ranks";
+    if (options.allow_empty) return base::log_warn("data", text);
+    throw UsageError(text + (dataset_size == 0 ? "; is the data there? allow_empty accepts it"
+                                               : "; use fewer ranks, or leave drop_last at false "
+                                                 "(allow_empty accepts it)"));
 }
 
 }  // namespace
@@ -37,6 +49,7 @@ DistributedSampler::DistributedSampler(std::size_t dataset_size, Shard shard,
     }
     parts_ = options_.logical_ranks / shard.count;
     num_samples_ = samples_a_rank(dataset_size, options_.logical_ranks, options.drop_last);
+    if (num_samples_ == 0) refuse_empty(dataset_size, options_);
 }
 
 void DistributedSampler::set_epoch(std::int64_t epoch, std::size_t finished) {

@@ -83,8 +83,30 @@ TEST(DistributedSampler, AddsTheEpochToTheSeed) {
     EXPECT_EQ(sampler.indices(), other.indices());
 }
 
-TEST(DistributedSampler, GivesNothingForNoSamples) {
-    const ddp::DistributedSampler sampler{0, {1, 3}};
+TEST(DistributedSampler, RefusesToTrainOnNothing) {
+    const auto error_of = [](std::size_t samples, bool drop_last) -> std::string {
+        try {
+            const ddp::DistributedSampler sampler{samples, {0, 4}, {.drop_last = drop_last}};
+        } catch (const ddp::UsageError& error) {
+            return error.what();
+        }
+        return "no error";
+    };
+    EXPECT_EQ(error_of(3, true),
+              "distributed sampler: 3 samples leave none for each of 4 ranks; use fewer ranks, or "
+              "leave drop_last at false (allow_empty accepts it)");
+    EXPECT_EQ(error_of(0, false),
+              "distributed sampler: 0 samples leave none for each of 4 ranks; is the data there? "
+              "allow_empty accepts it");
+    EXPECT_EQ(error_of(3, false), "no error");
+    EXPECT_EQ(error_of(4, true), "no error");
+    ddp::DistributedSampler sampler{4, {0, 4}, {.drop_last = true}};
+    sampler.set_epoch(0, 4);  // a run that goes on where an epoch had ended
+    EXPECT_EQ(sampler.size(), 0U);
+}
+
+TEST(DistributedSampler, GivesNothingForNoSamplesWhenAsked) {
+    const ddp::DistributedSampler sampler{0, {1, 3}, {.allow_empty = true}};
     EXPECT_EQ(sampler.size(), 0U);
     EXPECT_TRUE(sampler.indices().empty());
 }

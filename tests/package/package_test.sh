@@ -88,6 +88,24 @@ ComponentTorchIsRefusedWithoutTorch() {
         fail "the message does not say what is missing: $(cat "$work/configure.log")"
 }
 
+ComponentThatThereIsNotIsNamed() {
+    make_torch_project
+    sed -i 's/COMPONENTS torch/COMPONENTS pytorch/' "$work/CMakeLists.txt"
+    ! cmake -G Ninja -S "$work" -B "$work/build" -DCMAKE_PREFIX_PATH="$prefix" \
+        >"$work/configure.log" 2>&1 || fail "it was found"
+    tr -s ' \n' '  ' <"$work/configure.log" | grep -q 'no component "pytorch"; there is: torch' ||
+        fail "the message does not say what there is: $(cat "$work/configure.log")"
+}
+
+ACompilerOfAnOlderStandardIsRefused() {
+    install_ddp
+    echo '#include <ddp/ddp.hpp>' >"$work/old.cpp"
+    ! c++ -std=c++17 -I"$prefix/include" -fsyntax-only "$work/old.cpp" 2>"$work/stderr" ||
+        fail "it compiles"
+    grep -m1 error "$work/stderr" | grep -q 'ddp needs C++20' ||
+        fail "the first error is another one: $(grep -m1 error "$work/stderr")"
+}
+
 AddSubdirectoryBuildsSharedWithoutLauncherAndBoost() {
     cat >"$work/CMakeLists.txt" <<EOF
 cmake_minimum_required(VERSION 3.22)
