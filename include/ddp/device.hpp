@@ -3,7 +3,8 @@
 //
 // The CPU is one device, "cpu", unless DDP_CPU_DEVICES=8 divides it into eight virtual ones, cpu:0
 // (which prints as "cpu") to cpu:7: the same memory and cores by several names, so that code for
-// several GPUs runs and is tested where there are none. 1 to 64; anything else is a UsageError.
+// several GPUs runs and is tested where there are none. 1 to 64; anything else is a UsageError. A
+// rank's own, ProcessGroup::device(), is then the one of its local rank, modulo their number.
 #pragma once
 
 #include <ddp/export.hpp>
@@ -22,8 +23,10 @@ struct Device {
     DeviceType type = DeviceType::cpu;
     int index = 0;
 
-    // "cpu", "cpu:3", "cuda" (the same as cuda:0) or "cuda:1"; whether there is such a device is
-    // asked when it is used. Throws UsageError, which knows what "cuda: 0" and "gpu1" mean.
+    // "cpu", "cpu:3", "cuda" or "cuda:1"; whether there is such a device is asked when it is used.
+    // "cuda" is the GPU of the innermost DeviceScope, if that names one; else in a rank, once
+    // init_process_group has returned, the group's, as after torch.cuda.set_device(local_rank);
+    // else cuda:0. Throws UsageError, which knows what "cuda: 0" and "gpu1" mean.
     DDP_API static Device parse(std::string_view text);
 
     friend bool operator==(const Device&, const Device&) = default;

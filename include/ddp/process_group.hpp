@@ -49,8 +49,8 @@ public:
     int size() const noexcept;
     int local_rank() const noexcept;
     int local_size() const noexcept;
-    Shard shard() const noexcept;  // {rank, size}: what a sampler needs
-    Device device() const noexcept;
+    Shard shard() const noexcept;    // {rank, size}: what a sampler needs
+    Device device() const noexcept;  // this rank's: its GPU, or of the CPU's (see device.hpp)
     Backend backend() const noexcept;
     std::chrono::milliseconds timeout() const noexcept;
 

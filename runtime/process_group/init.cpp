@@ -5,6 +5,7 @@
 #include "base/log.hpp"
 #include "contract/error_file.hpp"
 #include "store/job_store.hpp"
+#include "tensor/rank_device.hpp"
 
 #include <ddp/error.hpp>
 
@@ -113,6 +114,8 @@ void ProcessGroup::Impl::join(Backend wanted, const base::Deadline& deadline) {
     backend = std::move(halves.cpu);
     device = std::move(halves.device);
     no_device = std::move(halves.no_device);
+    own_device = device ? device->device() : device::cpu_of_rank(me.local_rank);
+    if (device) device::set_gpu_of_rank(own_device.index);
     collectives =
         std::make_unique<process_group::CollectiveQueue>(backend, control->own_page(), number);
     transfers = std::make_shared<process_group::TransferQueue>(backend);

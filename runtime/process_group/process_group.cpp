@@ -115,9 +115,7 @@ int ProcessGroup::local_size() const noexcept { return impl_->me.local_world_siz
 Shard ProcessGroup::shard() const noexcept {
     return {static_cast<std::size_t>(rank()), static_cast<std::size_t>(size())};
 }
-Device ProcessGroup::device() const noexcept {
-    return impl_->device ? impl_->device->device() : Device{};
-}
+Device ProcessGroup::device() const noexcept { return impl_->own_device; }
 Backend ProcessGroup::backend() const noexcept {
     return impl_->device ? Backend::nccl : impl_->backend->kind();
 }

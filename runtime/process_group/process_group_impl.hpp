@@ -84,6 +84,7 @@ public:
     std::shared_ptr<process_group::TransferQueue> transfers;
     std::unique_ptr<backends::DeviceBackend> device;  // null: CPU memory only
     std::string no_device;                            // why; may be empty
+    Device own_device;                                // this rank's: a GPU, or of the CPU's
     bool insists_on_gpus = false;  // Backend::nccl was asked for, of this group or of its parent
 };
 

@@ -4,10 +4,12 @@
 #include "tensor/current_gpu.hpp"
 #include "tensor/device_api.hpp"
 #include "tensor/known_device.hpp"
+#include "tensor/rank_device.hpp"
 
 #include <ddp/error.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <cctype>
 #include <charconv>
 #include <cstdlib>
@@ -22,6 +24,12 @@ constexpr int most_cpu_devices = 64;  // each has a thread at work in DataParall
 constexpr int most_index = 9999;      // more are a slip of the pen
 
 thread_local Device current_device;
+constinit std::atomic<int> gpu_of_rank{0};
+
+// What "cuda" means: the innermost scope's GPU, or else the rank's.
+int current_gpu() {
+    return current_device.type == DeviceType::cuda ? current_device.index : gpu_of_rank.load();
+}
 
 std::optional<int> number_of(std::string_view text) {
     int value = 0;
@@ -35,7 +43,10 @@ std::optional<Device> parse_strictly(std::string_view text) {
     const std::string_view type = text.substr(0, colon);
     if (type != "cpu" && type != "cuda") return std::nullopt;
     Device device{type == "cpu" ? DeviceType::cpu : DeviceType::cuda, 0};
-    if (colon == std::string_view::npos) return device;
+    if (colon == std::string_view::npos) {
+        if (device.type == DeviceType::cuda) device.index = current_gpu();
+        return device;
+    }
     const std::string_view digits = text.substr(colon + 1);
     const auto index = number_of(digits);
     const bool plain = digits.size() == 1 || !digits.starts_with('0');
@@ -139,6 +150,12 @@ std::vector<Device> devices() {
 }
 
 bool is_available() { return device_count(DeviceType::cuda) > 0; }
+
+Device device::cpu_of_rank(int local_rank) {
+    return {DeviceType::cpu, local_rank % device_count(DeviceType::cpu)};
+}
+
+void device::set_gpu_of_rank(int index) noexcept { gpu_of_rank.store(index); }
 
 void device::require_known(const Device& device) {
     if (device == Device{}) return;

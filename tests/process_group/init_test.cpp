@@ -7,6 +7,7 @@
 #include "contract/control_page.hpp"
 
 #include <ddp/error.hpp>
+#include <ddp/tensor_functions.hpp>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -88,6 +89,19 @@ TEST(InitProcessGroup, MakesAWorldOfOneWithoutAnEnvironment) {
     EXPECT_EQ(group.all_reduce(5), 5);
     EXPECT_EQ(to_string(group.device()), "cpu");
     EXPECT_EQ(group.timeout(), 10min);
+}
+
+TEST(InitProcessGroup, GivesEachRankAVirtualDevice) {
+    const auto body = [](RankReporter&, const std::function<ProcessGroup()>& join) {
+        ::setenv("DDP_CPU_DEVICES", "2", 1);
+        ProcessGroup group = join();
+        EXPECT_EQ(group.device(), (Device{DeviceType::cpu, group.rank() % 2}));
+        EXPECT_EQ(group.split({.color = 0}).device(), group.device());
+        Tensor sum = full({5}, 1.0F, {.device = group.device()});
+        group.all_reduce(sum).wait();
+        EXPECT_EQ(sum.to(Device{}).view().as<float>()[4], 3.0F);
+    };
+    run_joining_ranks(3, body);
 }
 
 TEST(InitProcessGroup, LetsRankZeroServeWhenNoAgentDoes) {

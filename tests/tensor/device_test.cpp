@@ -2,6 +2,7 @@
 #include <ddp/device.hpp>
 
 #include "support/host_device_api.hpp"
+#include "tensor/rank_device.hpp"
 #include "tensor/tensor_places.hpp"
 
 #include <ddp/error.hpp>
@@ -88,6 +89,22 @@ TEST_F(Devices, AreTheGpusWhereThereAreSome) {
     EXPECT_EQ(device_count(), 2);
     EXPECT_EQ(devices(), (std::vector<Device>{gpu, {DeviceType::cuda, 1}}));
     EXPECT_EQ(devices(DeviceType::cpu), std::vector<Device>{Device{}});
+}
+
+TEST_F(Devices, CudaIsTheScopesOrTheRanks) {
+    have_gpus(4);
+    EXPECT_EQ(Device::parse("cuda"), gpu);
+    device::set_gpu_of_rank(2);
+    EXPECT_EQ(Device::parse("cuda"), (Device{DeviceType::cuda, 2}));
+    EXPECT_EQ(Device::parse("cuda:0"), gpu);
+    EXPECT_EQ(DeviceScope::current(), Device{}) << "a new tensor that names no device";
+    {
+        const DeviceScope scope(Device{DeviceType::cuda, 3});
+        EXPECT_EQ(Device::parse("cuda"), (Device{DeviceType::cuda, 3}));
+        const DeviceScope cpu(Device{});
+        EXPECT_EQ(Device::parse("cuda"), (Device{DeviceType::cuda, 2}));
+    }
+    device::set_gpu_of_rank(0);
 }
 
 TEST_F(Devices, AreTheCpuWhereThereIsNoGpu) {
