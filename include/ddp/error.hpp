@@ -5,6 +5,7 @@
 
 #include <ddp/export.hpp>
 
+#include <optional>
 #include <stdexcept>
 #include <string>
 
@@ -13,8 +14,16 @@ namespace ddp {
 // The base of all the others.
 class DDP_API Error : public std::runtime_error {
 public:
-    explicit Error(const std::string& message) : std::runtime_error(message) {}
+    explicit Error(const std::string& message, std::optional<int> culprit = {})
+        : std::runtime_error(message), culprit_(culprit) {}
     ~Error() override;
+    // The rank of the job that it is due to, where that is known; on that rank, too. A worker that
+    // ends by what another rank has done leaves with exit code 82, so that the launcher blames that
+    // one.
+    std::optional<int> culprit() const noexcept { return culprit_; }
+
+private:
+    std::optional<int> culprit_;
 };
 
 // The caller did something that can never work: a wrong argument, a wrong environment, ranks that
@@ -43,16 +52,12 @@ public:
     ~TimeoutError() override;
 };
 
-// Another rank died, left or failed while this one needed it. `rank()` is that rank; a worker that
-// ends because of it leaves with exit code 82, so that the launcher blames the other.
+// Another rank died, left or failed while this one needed it. `rank()` is that rank.
 class DDP_API PeerError : public Error {
 public:
-    PeerError(int rank, const std::string& message) : Error(message), rank_(rank) {}
+    PeerError(int rank, const std::string& message) : Error(message, rank) {}
     ~PeerError() override;
-    int rank() const noexcept { return rank_; }
-
-private:
-    int rank_;
+    int rank() const noexcept { return *culprit(); }
 };
 
 // A library underneath (NCCL, Gloo, the shared-memory backend) refused or failed.

@@ -9,8 +9,8 @@
 
 namespace ddp {
 
-// Runs `body` and returns the exit code for main: 0 when it returns; 82 when it ends by PeerError
-// (the launcher then looks for the rank that failed first); 1 for any other exception. Each
+// Runs `body` and returns the exit code for main: 0 when it returns; 82 when it ends by an Error
+// whose culprit() is another rank (the launcher then looks there); 1 for any other exception. Each
 // exception is written as one line on stderr and, when TORCHELASTIC_ERROR_FILE names a file, as
 // JSON there. Call it from the main thread, once.
 //

@@ -19,6 +19,8 @@ struct RunRanksOptions {
     std::chrono::milliseconds timeout = std::chrono::seconds{60};
     // Ranks whose death by a signal is what the test is about.
     std::vector<int> may_die = {};
+    // Its timeout is cut to three quarters of the test's, so that a rank that others wait for is
+    // named by their errors.
     InitOptions init = {};
     std::string launcher = DDP_LAUNCH_PATH;  // as LaunchOptions::launcher
 };
@@ -33,6 +35,8 @@ class DDP_API RankReporter {
 public:
     explicit RankReporter(int fd) : fd_(fd) {}
     void failure(const std::string& message) { send('F', message); }
+    // Likewise, of what another rank has brought about.
+    void consequence(const std::string& message) { send('C', message); }
     // The body has been left in the regular way; a rank that ends without it has failed.
     void finished() { send('E', {}); }
 
@@ -58,7 +62,8 @@ public:
              std::vector<std::string> environment = {});
 
     // Starts the ranks; each runs `body`, in which `join` makes the group. Returns when all have
-    // ended, with everything that went wrong, ordered by rank; nothing of them is left. One that
+    // ended, with everything that went wrong, ordered by rank, consequences of another rank's
+    // failure last; nothing of them is left. One that
     // fails stops no other. Throws what launch() does. In a rank it returns only from the calls
     // before its own, without failures.
     std::vector<RankFailure> run(int ranks, const RankBody& body,

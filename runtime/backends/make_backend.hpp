@@ -26,6 +26,10 @@ struct GroupContext {
     // By rank in the group: its rank in the job, which errors and the abort word name. Empty: the
     // same.
     std::span<const int> job_ranks = {};
+
+    int job_rank(int rank) const {
+        return job_ranks.empty() ? rank : job_ranks[static_cast<std::size_t>(rank)];
+    }
 };
 
 // What moves a group's bytes: a tensor's device chooses.

@@ -25,18 +25,21 @@ bool is_here(const GroupContext& group, int rank) {
     }
 }
 
-std::string list_missing(const GroupContext& group) {
+std::vector<int> list_missing(const GroupContext& group) {
     if (!is_here(group, group.me.rank)) throw Error("the store has lost its keys");
-    std::string missing;
-    int count = 0;
+    std::vector<int> missing;
     for (int rank = 0; rank < group.me.world_size; ++rank) {
-        if (is_here(group, rank)) continue;
-        missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
-        ++count;
+        if (!is_here(group, rank)) missing.push_back(rank);
     }
-    if (count == 0) return "a rank came, but then said no more";
-    return (count == 1 ? "rank " : "ranks ") + missing + " of " +
-           std::to_string(group.me.world_size) + " did not come";
+    return missing;
+}
+
+std::string describe_missing(const std::vector<int>& missing, int world_size) {
+    if (missing.empty()) return "a rank came, but then said no more";
+    std::string ranks;
+    for (const int rank : missing) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+    return (missing.size() == 1 ? "rank " : "ranks ") + ranks + " of " +
+           std::to_string(world_size) + " did not come";
 }
 
 std::string short_host(const Standing& one) { return one.host.substr(0, one.host.find('/')); }
@@ -82,15 +85,19 @@ void say_here(const GroupContext& group) { group.store->set(here_key(group.me.ra
 
 void throw_missing(const GroupContext& group, const base::Deadline& deadline) {
     std::string who;
+    std::optional<int> culprit;
     try {
-        who = list_missing(group);
+        const std::vector<int> missing = list_missing(group);
+        who = describe_missing(missing, group.me.world_size);
+        if (!missing.empty()) culprit = group.job_rank(missing.front());
     } catch (const Error&) {
         who = "the store stopped answering (is who serves it stopped: the launcher, or rank 0?)";
     }
     throw TimeoutError("init_process_group: " + who + " within " +
-                       base::to_string(deadline.timeout()) + " (seen from rank " +
-                       std::to_string(group.me.rank) + " of " +
-                       std::to_string(group.me.world_size) + "); did all workers start?");
+                           base::to_string(deadline.timeout()) + " (seen from rank " +
+                           std::to_string(group.me.rank) + " of " +
+                           std::to_string(group.me.world_size) + "); did all workers start?",
+                       culprit);
 }
 
 StoreValues exchange(const GroupContext& group, const std::string& prefix, const std::string& mine,

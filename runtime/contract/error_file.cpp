@@ -156,21 +156,20 @@ std::optional<ErrorReport> report_of(const json& file) {
 
 std::terminate_handler previous_handler = nullptr;
 
-bool left_because_of_peer(const std::exception_ptr& error) {
-    try {
-        std::rethrow_exception(error);
-    } catch (const PeerError&) {
-        return true;
-    } catch (...) {
-        return false;
-    }
+// Nobody is to blame for what a rank did to itself but that rank.
+std::optional<int> other_rank(std::optional<int> culprit) {
+    const char* const mine = std::getenv("RANK");
+    if (culprit && mine != nullptr && std::to_string(*culprit) == mine) return std::nullopt;
+    return culprit;
 }
 
 // A rank that leaves because of another is not the one to look into.
 [[noreturn]] void on_terminate() {
     const std::exception_ptr pending = std::current_exception();
-    if (pending) write_error_file(describe(pending));
-    if (pending && left_because_of_peer(pending)) {
+    std::optional<ErrorReport> report;
+    if (pending) report = describe(pending);
+    if (report) write_error_file(*report);
+    if (report && report->peer) {
         do_not_hold();
     } else {
         hold_for_debugger();
@@ -184,8 +183,8 @@ bool left_because_of_peer(const std::exception_ptr& error) {
 ErrorReport describe(std::exception_ptr error) {
     try {
         std::rethrow_exception(std::move(error));
-    } catch (const PeerError& peer) {
-        return {type_name(peer) + ": " + peer.what(), peer.rank()};
+    } catch (const Error& known) {
+        return {type_name(known) + ": " + known.what(), other_rank(known.culprit())};
     } catch (const std::exception& other) {
         return {type_name(other) + ": " + other.what(), std::nullopt};
     } catch (...) {

@@ -119,7 +119,19 @@ void ProcessGroup::Impl::join(Backend wanted, const base::Deadline& deadline) {
     collectives =
         std::make_unique<process_group::CollectiveQueue>(backend, control->own_page(), number);
     transfers = std::make_shared<process_group::TransferQueue>(backend);
-    collectives->run({.kind = backends::Collective::barrier}, deadline.left());
+    meet(deadline);
+}
+
+// Not through the queue, so that the program's first collective is operation 1.
+void ProcessGroup::Impl::meet(const base::Deadline& deadline) {
+    try {
+        backend->run({.kind = backends::Collective::barrier}, 0, deadline);
+    } catch (...) {
+        backend->fail();
+        throw;
+    }
+    control->own_page().phase.store(static_cast<std::uint32_t>(contract::Phase::running),
+                                    std::memory_order_relaxed);
 }
 
 ProcessGroup init_process_group(const InitOptions& options) {

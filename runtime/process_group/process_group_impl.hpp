@@ -66,6 +66,7 @@ public:
     }
 
 private:
+    void meet(const base::Deadline& deadline);
     void require_own_device(const TensorView& tensor, const char* operation) const;
     [[noreturn]] static void throw_two_places(const TensorView& a, const TensorView& b,
                                               const char* operation);
@@ -76,6 +77,9 @@ public:
     std::shared_ptr<contract::ControlRegion> control;  // shared with sub-groups
     std::uint32_t number = 0;                          // among the groups of this process
     std::chrono::milliseconds timeout{};
+    int job_rank(int rank) const {
+        return job_ranks.empty() ? rank : job_ranks[static_cast<std::size_t>(rank)];
+    }
     std::vector<int> job_ranks;  // each rank's number in the job; empty: the same
     int sub_groups = 0;          // made so far; the same on all ranks
     std::uint32_t reducers = 0;  // likewise

@@ -60,8 +60,7 @@ std::unique_ptr<ProcessGroup::Impl> join_members(ProcessGroup::Impl& parent,
     impl->timeout = parent.timeout;
     impl->insists_on_gpus = parent.insists_on_gpus;
     for (const int rank : ranks) {
-        impl->job_ranks.push_back(
-            parent.job_ranks.empty() ? rank : parent.job_ranks[static_cast<std::size_t>(rank)]);
+        impl->job_ranks.push_back(parent.job_rank(rank));
     }
     impl->join(parent.device ? Backend::nccl : parent.backend->kind(),
                base::Deadline::after(parent.timeout));

@@ -1,9 +1,12 @@
 #include "reducer/agreement.hpp"
 
+#include "process_group/process_group_impl.hpp"
+
 #include <ddp/error.hpp>
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 
 namespace ddp::reducer {
 
@@ -32,16 +35,18 @@ void throw_if_any(const std::string& mistake, ProcessGroup& group) {
     const std::vector<std::string> texts = gather_texts(mistake, group);
     std::string message;
     std::string others;
+    std::optional<int> culprit;
     for (std::size_t rank = 0; rank < texts.size(); ++rank) {
         if (texts[rank].empty()) continue;
         if (message.empty()) {
+            culprit = group.impl().job_rank(static_cast<int>(rank));
             message = "reducer: on rank " + std::to_string(rank) + ", " + texts[rank];
         } else {
             others += (others.empty() ? "" : ", ") + std::to_string(rank);
         }
     }
     if (!others.empty()) message += " (likewise on rank " + others + ")";
-    throw UsageError(message);
+    throw UsageError(message, culprit);
 }
 
 }  // namespace ddp::reducer

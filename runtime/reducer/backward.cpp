@@ -19,6 +19,16 @@ using reducer::BucketSlice;
 namespace {
 constexpr std::uint64_t watched_steps = 3;  // a program that uses old pointers does so at once
 
+// The group's words say what moved; these, whose gradients.
+std::string describe_loss(const PeerError& error, std::span<const Parameter> parameters,
+                          const BucketMemory& bucket) {
+    std::vector<std::size_t> which;
+    for (const BucketSlice& slice : bucket.spec.slices) which.push_back(slice.parameter);
+    return std::string(error.what()) + "; its part of the averages is missing, first of " +
+           reducer::list_names(parameters, which) +
+           "; if it ran out of batches before the others, put the loop into join()";
+}
+
 }  // namespace
 
 void Reducer::Impl::start_backward(std::span<const std::size_t> unused, Stream stream) {
@@ -260,7 +270,12 @@ void Reducer::Impl::finish_bucket(std::size_t bucket, Stream stream) {
     if (progress.stream) streams_.put_after(*progress.stream, stream);
     BucketWork& started = progress.sent.started;
     if (progress.error) std::rethrow_exception(progress.error);
-    started.work.wait(stream);
+    try {
+        started.work.wait(stream);
+    } catch (const PeerError& error) {
+        throw PeerError(error.rank(),
+                        describe_loss(error, parameters_, memory_->buckets()[bucket]));
+    }
     try {
         if (started.then) started.then(stream);
     } catch (...) {

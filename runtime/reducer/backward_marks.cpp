@@ -3,7 +3,6 @@
 #include <algorithm>
 
 namespace ddp::reducer {
-namespace {
 
 std::string list_names(std::span<const Parameter> parameters,
                        const std::vector<std::size_t>& which) {
@@ -15,8 +14,6 @@ std::string list_names(std::span<const Parameter> parameters,
     if (which.size() > shown) text += " and " + std::to_string(which.size() - shown) + " more";
     return text;
 }
-
-}  // namespace
 
 BackwardMarks::BackwardMarks(std::span<const Parameter> parameters, bool static_graph)
     : parameters_(parameters), static_graph_(static_graph), expected_(parameters.size(), 1) {

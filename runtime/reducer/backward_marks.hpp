@@ -13,6 +13,10 @@
 
 namespace ddp::reducer {
 
+// "layer0, layer1", at most eight of them.
+std::string list_names(std::span<const Parameter> parameters,
+                       const std::vector<std::size_t>& which);
+
 class BackwardMarks {
 public:
     BackwardMarks(std::span<const Parameter> parameters, bool static_graph);

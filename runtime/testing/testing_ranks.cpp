@@ -5,6 +5,7 @@
 
 #include "base/deadline.hpp"
 #include "base/frame.hpp"
+#include "contract/error_file.hpp"
 #include "launch/launch_job.hpp"
 #include "testing/rank_link.hpp"
 
@@ -14,21 +15,29 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <exception>
 #include <optional>
 #include <utility>
 
 namespace ddp::testing {
 namespace {
 
+// The group's deadline comes before the test's: its error says who waited for whom.
+InitOptions init_options(const RunRanksOptions& options) {
+    InitOptions init = options.init;
+    init.timeout = std::min(init.timeout, options.timeout * 3 / 4);
+    return init;
+}
+
 void run_in_rank(const RankBody& body, const RunRanksOptions& options) {
     const base::UniqueFd reports = begin_body();
     RankReporter reporter(reports.get());
     try {
-        body(reporter, [&] { return init_process_group(options.init); });
-    } catch (const std::exception& error) {
-        reporter.failure(std::string("exception left the body: ") + error.what());
+        body(reporter, [&] { return init_process_group(init_options(options)); });
     } catch (...) {
-        reporter.failure("an exception that is no std::exception left the body");
+        const contract::ErrorReport report = contract::describe(std::current_exception());
+        const std::string text = "exception left the body: " + report.message;
+        report.peer ? reporter.consequence(text) : reporter.failure(text);
     }
     reporter.finished();
 }
@@ -105,17 +114,20 @@ std::vector<RankFailure> RankTest::run(int ranks, const RankBody& body,
                  .arguments = arguments_,
                  .judge = contract::Judge::host});
     std::vector<RankFailure> failures;
+    std::vector<RankFailure> consequences;
     if (!result) return failures;
     for (int rank = 0; rank < ranks; ++rank) {
         bool finished = false;
         for (const std::string& report : links.reports(rank)) {
             if (report.starts_with('F')) failures.push_back({rank, report.substr(1)});
+            if (report.starts_with('C')) consequences.push_back({rank, report.substr(1)});
             finished = finished || report.starts_with('E');
         }
         if (const auto wrong = describe_wrong_end(*result, rank, finished, options)) {
             failures.push_back({rank, *wrong});
         }
     }
+    failures.insert(failures.end(), consequences.begin(), consequences.end());
     return failures;
 }
 

@@ -168,7 +168,7 @@ TEST(Exchange, TellsEveryRankWhenTheirCountsDiffer) {
         std::vector<float> input(counts[static_cast<std::size_t>(group.rank())]);
         std::vector<float> output(5);
         const auto text = message_of([&] { group.all_gather(input, output, counts).wait(); });
-        EXPECT_THAT(text, HasSubstr("operation 2 of the group differs between ranks: rank 0 called "
+        EXPECT_THAT(text, HasSubstr("operation 1 of the group differs between ranks: rank 0 called "
                                     "all_gather of 5 float32 in uneven parts, rank 1 called "
                                     "all_gather of 5 float32 in uneven parts (other counts)"));
     });
@@ -184,7 +184,7 @@ TEST(Exchange, TellsEveryRankWhoSendsWhatAnotherDoesNotExpect) {
         const auto text = message_of([&] {
             group.all_to_all(input, output, {sent, received}).wait();
         });
-        EXPECT_THAT(text, HasSubstr("all_to_all, operation 2: rank 1 (pid "));
+        EXPECT_THAT(text, HasSubstr("all_to_all, operation 1: rank 1 (pid "));
         EXPECT_THAT(text, HasSubstr("sends 2 elements to rank 2 (pid "));
         EXPECT_THAT(text, HasSubstr("which expects 5"));
     });

@@ -271,6 +271,11 @@ TEST(Misuse, ARankThatStopsEarlyIsNamedByTheOthers) {
                 EXPECT_NE(error.rank(), group.rank());
                 EXPECT_GE(error.rank(), 0);
                 EXPECT_LT(error.rank(), 3);
+                EXPECT_THAT(error.what(),
+                            AllOf(HasSubstr("bucket 0 of backward 3 of reducer 1"),
+                                  HasSubstr("the averages is missing, first of layer0; if it ran "
+                                            "out of batches before the others, put the loop "
+                                            "into join()")));
             }
         }
     });

@@ -6,10 +6,13 @@
 #include <gtest/gtest.h>
 
 #include <signal.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <iostream>
 #include <random>
+#include <stdexcept>
 #include <string>
 
 namespace {
@@ -27,6 +30,21 @@ TEST(FailingRanks, Assert) {
         ASSERT_NE(group.rank(), 0);
         EXPECT_EQ(group.rank(), 1) << "an ASSERT did not end the body";
     });
+}
+
+TEST(FailingRanks, LoseOne) {
+    run_ranks(2, [](ProcessGroup& group) {
+        if (group.rank() == 1) throw std::runtime_error("no weights");
+        group.barrier().wait();
+    });
+}
+
+TEST(FailingRanks, Hang) {
+    const auto body = [](ProcessGroup& group) {
+        while (group.rank() == 1) ::pause();
+        group.barrier().wait();
+    };
+    run_ranks(2, body, {.timeout = std::chrono::seconds{2}});
 }
 
 TEST(FailingRanks, ComeAnotherWay) {

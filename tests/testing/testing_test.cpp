@@ -79,7 +79,28 @@ TEST(RunRanks, ReportsAnEscapedException) {
     const auto body = [](ProcessGroup& group) {
         if (group.rank() == 1) throw std::runtime_error("no weights");
     };
-    EXPECT_NONFATAL_FAILURE(run_ranks(2, body), "rank 1: exception left the body: no weights");
+    EXPECT_NONFATAL_FAILURE(run_ranks(2, body),
+                            "rank 1: exception left the body: std::runtime_error: no weights");
+}
+
+TEST(RunRanks, ReportsACauseBeforeItsConsequences) {
+    const Output output = run_failing("FailingRanks.LoseOne");
+    EXPECT_NE(output.status, 0);
+    const auto cause = output.text.find("rank 1: exception left the body: std::runtime_error");
+    const auto consequence = output.text.find("rank 0: exception left the body: ddp::PeerError");
+    EXPECT_NE(cause, std::string::npos) << output.text;
+    EXPECT_NE(consequence, std::string::npos) << output.text;
+    EXPECT_LT(cause, consequence);
+}
+
+// By the errors of those that wait for it: the group's deadline comes before the test's.
+TEST(RunRanks, NamesTheRankThatOthersWaitFor) {
+    const Output output = run_failing("FailingRanks.Hang");
+    EXPECT_NE(output.status, 0);
+    EXPECT_THAT(output.text, HasSubstr("rank 1: still ran after 2 s and was killed"));
+    EXPECT_THAT(output.text, HasSubstr("rank 0: exception left the body: ddp::TimeoutError"));
+    EXPECT_THAT(output.text, HasSubstr("is waiting for rank 1"));
+    EXPECT_THAT(output.text, Not(HasSubstr("rank 0: still ran")));
 }
 
 TEST(RunRanks, ReportsADeathBySignal) {

@@ -12,7 +12,7 @@ void Verdict::raise(int job_rank) const {
         case Reason::peer_died:
             throw PeerError(job_rank, text);
         case Reason::timed_out:
-            throw TimeoutError(text);
+            throw TimeoutError(text, job_rank);
         case Reason::misused:
             throw UsageError(text);
         case Reason::broken:

@@ -37,7 +37,8 @@ std::exception_ptr name_operation(std::exception_ptr error, const std::string& w
         return std::make_exception_ptr(
             BackendError(known.library(), known.code(), what + ": " + text));
     } catch (const TimeoutError& known) {
-        return std::make_exception_ptr(TimeoutError("nccl: " + what + ": " + known.what()));
+        return std::make_exception_ptr(
+            TimeoutError("nccl: " + what + ": " + known.what(), known.culprit()));
     } catch (...) {
         return std::current_exception();
     }

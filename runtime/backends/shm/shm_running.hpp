@@ -1,6 +1,7 @@
 // The call that a ShmBackend is running: what its sources share, private to them.
 #pragma once
 
+#include "backends/call_header.hpp"
 #include "backends/shm/shm_backend.hpp"
 
 #include <algorithm>
@@ -84,7 +85,8 @@ struct ShmBackend::Running {
         }
     }
     std::string operator()() const {  // for messages
-        return backends::describe(call) + ", operation " + std::to_string(sequence);
+        return backends::describe(call) + backends::describe_source(call.source) + ", operation " +
+               std::to_string(sequence);
     }
 };
 

@@ -200,7 +200,8 @@ void Waiter::throw_abort(const std::string& what) const {
             throw PeerError(job_rank(culprit), "shm: " + name(culprit) + " ended during " + what);
         case AbortReason::peer_timed_out:
             throw TimeoutError("shm: " + name(culprit) + " did not come to " + what +
-                               " in time, as another rank found");
+                                   " in time, as another rank found",
+                               job_rank(culprit));
         case AbortReason::mismatch:
             throw UsageError("shm: what " + name(culprit) +
                              " called does not fit what another rank called, as that one found "
@@ -238,9 +239,10 @@ void Waiter::give_up(const base::Deadline& deadline, const Awaited& awaited) {
     for (const int rank : ranks) missing += (missing.empty() ? "" : ", ") + name(rank);
     abort(AbortReason::peer_timed_out, ranks.empty() ? rank_ : ranks.front());
     throw TimeoutError("shm: " + awaited.what() + " did not end within " +
-                       base::to_string(deadline.timeout()) + "; " + name(rank_) +
-                       " is waiting for " + (missing.empty() ? "nobody" : missing) +
-                       "; is it stopped, or in other code?");
+                           base::to_string(deadline.timeout()) + "; " + name(rank_) +
+                           " is waiting for " + (missing.empty() ? "nobody" : missing) +
+                           "; is it stopped, or in other code?",
+                       ranks.empty() ? std::nullopt : std::optional(job_rank(ranks.front())));
 }
 
 }  // namespace ddp::shm
