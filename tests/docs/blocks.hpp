@@ -1,10 +1,12 @@
 // The C++ blocks of a page, as functions; extract_blocks.py writes them.
 #pragma once
 
+#include <string>
 #include <vector>
 
 struct DocumentedBlock {
-    int line;  // of the page
+    int line;             // of the page
+    std::string section;  // the page's heading above it
     int (*run)();
 };
 

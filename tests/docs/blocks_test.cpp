@@ -1,15 +1,8 @@
 // The C++ blocks of docs/from_pytorch.md do what they say they do, as far as they can without GPUs:
 // each runs to its end, as a world of one on four virtual devices.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <cstddef>
-#include <cstdlib>
-#include <filesystem>
-#include <string>
-#include <vector>
 
-#include "docs/blocks.hpp"
+#include "docs/run_block.hpp"
 
 namespace {
 
@@ -32,31 +25,27 @@ const std::vector<std::string> promised{
     "",  // training
     "60\n",
     "rank 0 of 1, here 0 of 1, on cpu\n",
+    "Let's use 1 devices!\n",
     "next epoch 1\n",
     "loss 0.5\n",
     "46 samples, the first is ",
     "3 and 2 batches\n",
     "[30, 5] from row 0\n[30, 5] from row 30\n[30, 5] from row 60\n",
     "one two \nthree \n",
+    "the same weights\n",
+    "missing fc.weight, unexpected module.fc.weight\n",
+    "from cpu:3 to cpu\n",
 };
 
 }  // namespace
 
 TEST(FromPyTorch, BlocksRunAndPrintWhatTheyPromise) {
-    ::setenv("DDP_CPU_DEVICES", "4", 1);
-    ::setenv("CUDA_VISIBLE_DEVICES", "", 1);
+    use_four_devices();
     const auto& blocks = documented_blocks();
     ASSERT_EQ(blocks.size(), promised.size());
-    namespace fs = std::filesystem;
-    std::string folder = fs::temp_directory_path() / "ddp_docs_XXXXXX";
-    ASSERT_NE(::mkdtemp(folder.data()), nullptr);
-    fs::current_path(folder);
-    for (std::size_t i = 0; i < blocks.size(); ++i) {
-        SCOPED_TRACE("docs/from_pytorch.md, line " + std::to_string(blocks[i].line));
-        testing::internal::CaptureStdout();
-        EXPECT_NO_THROW(EXPECT_EQ(blocks[i].run(), 0));
-        EXPECT_THAT(testing::internal::GetCapturedStdout(), testing::HasSubstr(promised[i]));
-    }
-    fs::current_path("/");
-    fs::remove_all(folder);
+    const std::string folder = make_folder();
+    std::filesystem::current_path(folder);
+    for (std::size_t i = 0; i < blocks.size(); ++i) expect_block_prints(blocks[i], promised[i]);
+    std::filesystem::current_path("/");
+    std::filesystem::remove_all(folder);
 }

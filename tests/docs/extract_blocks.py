@@ -1,51 +1,56 @@
 #!/usr/bin/env python3
-"""extract_blocks.py PAGE.md OUT.cpp: each ```cpp block of the page becomes a function.
+"""The C++ blocks of a page as a source file that a test compiles.
 
-    extract_blocks.py --compare PAGE.md OTHER.md: fails unless both have the same code blocks.
+extract_blocks.py blocks PAGE.md OUT.cpp LANGUAGE PRELUDE  each block of this language (`cpp`,
+    `cpp libtorch`) becomes a function in a table, documented_blocks(); PRELUDE is included
+extract_blocks.py program PAGE.md OUT.cpp                  the one block that has a main()
+extract_blocks.py excerpts PAGE.md FILE                    fails unless each `cpp` block is in FILE
 """
-import re
 import sys
 
+from pages import blocks_of
 
-def blocks(path, languages):
-    with open(path, encoding="utf-8") as page:
-        text = page.read()
-    pattern = r"^```(" + "|".join(languages) + r")\n(.*?)^```$"
-    found = [(text[:match.start(2)].count("\n") + 1, match.group(2))
-             for match in re.finditer(pattern, text, re.MULTILINE | re.DOTALL)]
+
+def blocks_in(page, language):
+    found = [block for block in blocks_of(page) if block.language == language]
     if not found:
-        sys.exit(f"{path}: no block of code")
+        sys.exit(f"{page}: no block ```{language}")
     return found
 
 
-def extract(page, out):
-    lines = ['#include "docs/blocks.hpp"', '#include "docs/prelude.hpp"', ""]
-    names = []
-    for number, block in blocks(page, ["cpp"]):
-        names.append(number)
-        lines += [f"static int line_{number}() {{", f'#line {number + 1} "{page}"', block.rstrip("\n"),
-                  "    return 0;", "}", ""]
-    lines += ["const std::vector<DocumentedBlock>& documented_blocks() {",
-              "    static const std::vector<DocumentedBlock> all{"]
-    lines += [f"        {{{number}, line_{number}}}," for number in names]
-    lines += ["    };", "    return all;", "}"]
+def write(out, lines):
     with open(out, "w", encoding="utf-8") as file:
         file.write("\n".join(lines) + "\n")
 
 
-def compare(page, other):
-    first, second = ([block for _, block in blocks(path, ["cpp", "python"])]
-                     for path in (page, other))
-    if len(first) != len(second):
-        sys.exit(f"{page} has {len(first)} blocks, {other} has {len(second)}")
-    for (line, block), (there, translated) in zip(blocks(page, ["cpp", "python"]),
-                                                  blocks(other, ["cpp", "python"])):
-        if block != translated:
-            sys.exit(f"{page}:{line} and {other}:{there} differ")
+def extract_blocks(page, out, language, prelude):
+    found = blocks_in(page, language)
+    lines = ['#include "docs/blocks.hpp"', f'#include "{prelude}"', ""]
+    for block in found:
+        lines += [f"static int line_{block.line}() {{", f'#line {block.line + 1} "{page}"',
+                  block.code.rstrip("\n"), "    return 0;", "}", ""]
+    lines += ["const std::vector<DocumentedBlock>& documented_blocks() {",
+              "    static const std::vector<DocumentedBlock> all{"]
+    lines += [f'        {{{block.line}, "{block.section}", line_{block.line}}},' for block in found]
+    lines += ["    };", "    return all;", "}"]
+    write(out, lines)
+
+
+def extract_program(page, out):
+    found = [block for block in blocks_in(page, "cpp") if "int main(" in block.code]
+    if len(found) != 1:
+        sys.exit(f"{page}: {len(found)} blocks have a main(), not 1")
+    write(out, [f'#line {found[0].line + 1} "{page}"', found[0].code.rstrip("\n")])
+
+
+def compare_excerpts(page, file):
+    with open(file, encoding="utf-8") as source:
+        text = source.read()
+    for block in blocks_in(page, "cpp"):
+        if block.code not in text:
+            sys.exit(f"{page}:{block.line}: this block is not, line by line, in {file}")
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "--compare":
-        compare(*sys.argv[2:])
-    else:
-        extract(*sys.argv[1:])
+    {"blocks": extract_blocks, "program": extract_program,
+     "excerpts": compare_excerpts}[sys.argv[1]](*sys.argv[2:])
