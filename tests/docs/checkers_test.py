@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+"""compare_pages.py and tutorials.py find what they are for: each difference that is put into a page
+gives the one line that names it."""
+import os
+import pathlib
+import tempfile
+import unittest
+
+import compare_pages
+import tutorials
+
+ENGLISH = """# Page
+
+[中文](page.zh.md). See [other](other.md) and [below](#one).
+
+## One
+
+`first` and `second`.
+
+```cpp
+int x = 1;
+```
+
+| option | meaning |
+|---|---|
+| `--a` | takes `N` |
+| `--b` | nothing |
+"""
+CHINESE = """# 页
+
+[English](page.md)。见 [其他](other.zh.md) 和[下文](#一)。
+
+## 一
+
+`first` 与 `second`。
+
+```cpp
+int x = 1;
+```
+
+| 选项 | 含义 |
+|---|---|
+| `--a` | 取 `N` |
+| `--b` | 无 |
+"""
+
+
+class ComparePages(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(folder.name)
+
+    def compare(self, old="", new=""):
+        pathlib.Path("page.md").write_text(ENGLISH, "utf-8")
+        pathlib.Path("page.zh.md").write_text(CHINESE.replace(old, new) if old else CHINESE, "utf-8")
+        return compare_pages.compare("page.md", "page.zh.md")
+
+    def test_pages_in_step_have_no_difference(self):
+        self.assertEqual(self.compare(), [])
+
+    def test_each_change_is_named(self):
+        for old, new, line in [
+                ("int x = 1;", "int x = 2;", "page.zh.md:9: this block differs from that of page.md:9"),
+                ("| `--b` | 无 |\n", "", "page.zh.md:13: no row with `--b`"),
+                ("`N`", "N", "page.zh.md:15: in this row N of page.md:15 is missing"),
+                ("`second`", "`third`", "page.zh.md:5: in this section third is not in page.md:5"),
+                ("other.zh.md", "another.md", "page.zh.md:1: the link other.md of page.md:1 is missing"),
+                ("## 一", "### 一", "page.zh.md:5: a heading of level 3, but of level 2 at page.md:5"),
+                ("无 |\n", "无 |\n\n## 二\n", "page.zh.md:18: only here: 二"),
+                ("#一", "#二", "page.zh.md:3: no heading for #二"),
+                ("(page.md)", "(page.html)", "page.zh.md: no link to page.md")]:
+            self.assertIn(line, self.compare(old, new), new)
+
+    def test_a_translation_that_nobody_compares_is_named(self):
+        self.compare()
+        self.assertEqual(compare_pages.main("."), 1)
+
+
+class Tutorials(unittest.TestCase):
+    root = pathlib.Path(__file__).resolve().parents[2]
+
+    def check(self, old="", new=""):
+        text = (self.root / "docs/tutorials.map").read_text("utf-8")
+        self.assertIn(old, text)
+        rows, words = tutorials.parse(text.replace(old, new) if old else text)
+        sources = tutorials.Sources(self.root)
+        return tutorials.check_rows(rows, sources) + tutorials.check_words(words, sources)
+
+    def test_the_map_is_complete(self):
+        self.assertEqual(self.check(), [])
+
+    def test_each_loss_is_named(self):
+        for old, new, part in [
+                ("row 7:", "row 6:", "nothing answers row 7"),
+                ("block: x = x.to(device);", "block: x = x.to(nowhere);", "no line of a block"),
+                ("text: Where is the output? |", "text: Where is the input? |", "does not say: Where is"),
+                (", TwoDevicesExample.Prints", ", TwoDevicesExample.Print", "no test TwoDevicesExample"),
+                ("example: 07_two_devices", "example: 05_ddp_tutorial", "does not run 05_ddp_tutorial"),
+                ("example: 07_two_", "example: 07_three_", "no examples/07_three_devices.cpp"),
+                ("锁页内存\n", "锁页内存, 没有的词\n", "lacks 没有的词"),
+                ("指定GPU, ", "", "no section for the word 指定GPU"),
+                ("words zh, 采样器", "words zh, 取样器", "has no section 取样器")]:
+            self.assertIn(part, "\n".join(self.check(old, new)), new)
+
+    def test_latin_words_are_found_as_words_only(self):
+        self.assertTrue(tutorials.is_in("amp", "同步amp，"))
+        self.assertTrue(tutorials.is_in("module.", "`module.fc`"))
+        self.assertFalse(tutorials.is_in("amp", "an example"))
+
+
+if __name__ == "__main__":
+    unittest.main()
