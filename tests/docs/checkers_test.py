@@ -25,6 +25,7 @@ int x = 1;
 |---|---|
 | `--a` | takes `N` |
 | `--b` | nothing |
+| `--c` | nothing |
 """
 CHINESE = """# 页
 
@@ -42,6 +43,7 @@ int x = 1;
 |---|---|
 | `--a` | 取 `N` |
 | `--b` | 无 |
+| `--c` | 无 |
 """
 
 
@@ -68,7 +70,9 @@ class ComparePages(unittest.TestCase):
                 ("`second`", "`third`", "page.zh.md:5: in this section third is not in page.md:5"),
                 ("other.zh.md", "another.md", "page.zh.md:1: the link other.md of page.md:1 is missing"),
                 ("## 一", "### 一", "page.zh.md:5: a heading of level 3, but of level 2 at page.md:5"),
-                ("无 |\n", "无 |\n\n## 二\n", "page.zh.md:18: only here: 二"),
+                ("`--c` | 无", "`--c` | 空", "page.zh.md:17: 空, but at page.zh.md:16 无: both are nothing"
+                                             " in page.md:17"),
+                ("`--c` | 无 |\n", "`--c` | 无 |\n\n## 二\n", "page.zh.md:19: only here: 二"),
                 ("#一", "#二", "page.zh.md:3: no heading for #二"),
                 ("(page.md)", "(page.html)", "page.zh.md: no link to page.md")]:
             self.assertIn(line, self.compare(old, new), new)

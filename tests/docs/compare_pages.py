@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""compare_pages.py FOLDER NAME...: fails unless FOLDER/NAME.zh.md is in step with FOLDER/NAME.md for
-each name, and each translation that is there is named.
+"""compare_pages.py FOLDER NAME...: fails unless FOLDER/NAME.zh.md is in step with FOLDER/NAME.md
+for each name, and if a translation is there that is not named.
 
 In step: both link each other; the same headings by level; in each section the same blocks of code,
-byte for byte, the same tables with, row by row, the same words in backquotes, and elsewhere the same
-words in backquotes and links. Each difference is one line that says where and what.
+byte for byte, the same tables, in whose rows the same words are in backquotes and in whose columns
+the same cells are equal, and elsewhere the same words in backquotes and links. Each difference is
+one line that says where and what.
 """
 import pathlib
 import sys
 from collections import Counter
 
-from pages import links_in, lost_anchors, names_in, read_page, tables_in
+from pages import cells_of, links_in, lost_anchors, names_in, read_page, tables_in
 
 
 def compare_sets(here, there, what, first, second):
@@ -28,11 +29,25 @@ def compare_blocks(page, section, other, twin):
             if (here.language, here.code) != (there.language, there.code)]
 
 
+def compare_cells(page, table, other, twin):
+    """What is said twice in a column is translated twice in the same way: a row's kind, say."""
+    meanings, differences = {}, []
+    for (line, row), (there, translated) in zip(table, twin):
+        pairs = zip(cells_of(row), cells_of(translated))
+        for column, (cell, cell_there) in enumerate(pairs):
+            first = meanings.setdefault((column, cell), (cell_there, there))
+            if first[0] != cell_there:
+                differences.append(f"{other}:{there}: {cell_there}, but at {other}:{first[1]} "
+                                   f"{first[0]}: both are {cell} in {page}:{line}")
+    return differences
+
+
 def compare_rows(page, table, other, twin):
     if len(table) == len(twin):
-        return [difference for (line, row), (there, translated) in zip(table, twin)
-                for difference in compare_sets(names_in(row), names_in(translated), "in this row",
-                                               f"{page}:{line}", f"{other}:{there}")]
+        names = [difference for (line, row), (there, translated) in zip(table, twin)
+                 for difference in compare_sets(names_in(row), names_in(translated), "in this row",
+                                                f"{page}:{line}", f"{other}:{there}")]
+        return names + compare_cells(page, table, other, twin)
     rows = [Counter(" ".join(sorted(names_in(row))) for _, row in side) for side in (table, twin)]
     differences = [f"{other}:{twin[0][0]}: {len(twin)} rows in this table, "
                    f"{len(table)} in that of {page}:{table[0][0]}"]
@@ -90,7 +105,8 @@ def main(folder, *names):
     differences = [f"{folder}/{name}.zh.md: compared by no test" for name in sorted(there - set(names))]
     for name in names:
         differences += compare(f"{folder}/{name}.md", f"{folder}/{name}.zh.md")
-    print("\n".join(differences))
+    for difference in differences:
+        print(difference)
     return 1 if differences else 0
 
 

@@ -85,3 +85,7 @@ def tables_in(section):
         if not re.fullmatch(r"[|\s:-]+", text):
             tables[-1].append((number, text))
     return tables
+
+
+def cells_of(row):
+    return [cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]]

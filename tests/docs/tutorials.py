@@ -134,7 +134,8 @@ def main(root):
     sources = Sources(root)
     rows, words = parse((sources.root / "docs/tutorials.map").read_text("utf-8"))
     problems = check_rows(rows, sources) + check_words(words, sources)
-    print("\n".join(problems))
+    for problem in problems:
+        print(problem)
     return 1 if problems else 0
 
 
