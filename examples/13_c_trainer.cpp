@@ -143,7 +143,7 @@ void train(Net& net, ddp::ProcessGroup& group) {
         parameters.push_back(
             {name, std::span(net.values[i], net.sizes[i]), std::span(net.grads[i], net.sizes[i])});
     }
-    ddp::Reducer reducer{parameters, group, {.gradient_as_bucket_view = false}};
+    ddp::Reducer reducer{parameters, group};
 
     for (int step = 0; step < 2000; ++step) {
         std::fill(net.gradients.begin(), net.gradients.end(), 0.0F);
