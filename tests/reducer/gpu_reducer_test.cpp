@@ -123,7 +123,9 @@ TEST(GpuReducer, KeepsGradientsInOneAllocationAndGivesThemBack) {
         }
         {
             Reducer reducer(model.parameters(), group,
-                            {.bucket_cap_mb = two_buckets, .first_bucket_mb = two_buckets});
+                            {.bucket_cap_mb = two_buckets,
+                             .first_bucket_mb = two_buckets,
+                             .gradient_as_bucket_view = true});
             const void* const first = model.parameters().back().grad.data;
             for (const Parameter& parameter : model.parameters()) {
                 const auto* const data = static_cast<const std::byte*>(parameter.grad.data);
