@@ -131,11 +131,10 @@ void FileWriter::commit() {
 namespace {
 
 FileBytes memory_for(std::uint64_t bytes) {
-    try {
-        return {std::make_unique_for_overwrite<std::byte[]>(bytes), bytes};
-    } catch (const std::bad_alloc&) {
+    std::unique_ptr<std::byte[]> memory(new (std::nothrow) std::byte[bytes]);
+    if (!memory)
         throw UnreadError("reading its " + std::to_string(bytes) + " bytes failed", ENOMEM);
-    }
+    return {std::move(memory), bytes};
 }
 
 }  // namespace

@@ -17,6 +17,10 @@
 #include <string>
 #include <vector>
 
+// AddressSanitizer would end the program instead of giving nullptr.
+extern "C" __attribute__((visibility("default"))) const char* __asan_default_options();
+const char* __asan_default_options() { return "allocator_may_return_null=1"; }
+
 namespace {
 
 namespace fs = std::filesystem;
