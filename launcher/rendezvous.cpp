@@ -29,18 +29,26 @@ base::UniqueFd listen_on_loopback(std::uint16_t port) {
     }
 }
 
-// A socket bound to a free port of all addresses, not listening.
-base::UniqueFd hold_free_port() {
+base::UniqueFd bound_socket(in_addr_t address, std::uint16_t port) {
     base::UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (!fd) throw SystemError("socket to hold a port", errno);
     const int on = 1;
-    sockaddr_in any{};
-    any.sin_family = AF_INET;
+    sockaddr_in place{};
+    place.sin_family = AF_INET;
+    place.sin_port = htons(port);
+    place.sin_addr.s_addr = htonl(address);
     if (::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
-        ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&any), sizeof any) != 0) {
+        ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&place), sizeof place) != 0) {
         throw SystemError("bind a free port", errno);
     }
     return fd;
+}
+
+// A socket that does not listen yet. The port is free on all addresses, for programs that bind
+// there; the socket is on loopback, since ddp's rank 0 listens on it.
+base::UniqueFd hold_free_port() {
+    const base::UniqueFd everywhere = bound_socket(INADDR_ANY, 0);
+    return bound_socket(INADDR_LOOPBACK, base::local_port(everywhere.get()));
 }
 
 bool is_local(const std::string& address) { return address == loopback || address == "localhost"; }

@@ -1,12 +1,14 @@
 // MASTER_ADDR:MASTER_PORT, settled before anything is forked, so that a port in use is one clear
-// line. A free port is bound once and held for the whole job, never closed and opened again: nobody
-// can take it in between.
+// line. A free port is bound once and held for the whole job, never closed and opened again: the
+// kernel gives it to nobody who asks for a free one.
 //
 // With the agent's store the port is its listening socket, on 127.0.0.1. Without
-// (--agent-store=off) a free port is held by a socket that is bound, with SO_REUSEADDR, but does
-// not listen: Linux lets another socket with SO_REUSEADDR bind and listen there, and hands the port
-// to no one else. A program that binds without SO_REUSEADDR finds it in use; for that one give
-// --master-port, which is only checked and then left free.
+// (--agent-store=off) a free port is held by a socket on 127.0.0.1 that is bound, with
+// SO_REUSEADDR, but does not listen. ddp's rank 0 gets that socket and listens on it. Other
+// programs bind anew: where both have SO_REUSEADDR, Linux lets another socket bind and listen
+// there, on 127.0.0.1, 0.0.0.0 or ::, whoever's it is. port_watch.hpp looks whose. A program that
+// binds without SO_REUSEADDR finds the port in use; for that one give --master-port, which is only
+// checked and then left free.
 #pragma once
 
 #include "base/unique_fd.hpp"

@@ -4,6 +4,7 @@
 #include <ddp/store.hpp>
 
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -86,9 +87,16 @@ public:
     throw SystemError{error};
 }
 
-// The socket that the launcher holds the port with (DDP_STORE_FD=<fd>:<port>), if that is this one:
-// nobody can have come between.
-base::UniqueFd take_held_socket(std::uint16_t port) {
+bool is_on_loopback(int fd) {
+    sockaddr_in bound{};
+    socklen_t size = sizeof bound;
+    return ::getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &size) == 0 &&
+           bound.sin_family == AF_INET && bound.sin_addr.s_addr == htonl(INADDR_LOOPBACK);
+}
+
+// The socket that the launcher holds the port with (DDP_STORE_FD=<fd>:<port>), if that is this one
+// and reaches as far as the job does, no less and no more: nobody can have come between.
+base::UniqueFd take_held_socket(std::uint16_t port, bool on_one_host) {
     const char* const given = std::getenv("DDP_STORE_FD");
     int fd = -1;
     unsigned held_port = 0;
@@ -97,15 +105,16 @@ base::UniqueFd take_held_socket(std::uint16_t port) {
     socklen_t size = sizeof type;
     const bool is_socket = fd > STDERR_FILENO && held_port == port &&
                            ::getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0 &&
-                           type == SOCK_STREAM && base::local_port(fd) == port;
+                           type == SOCK_STREAM && base::local_port(fd) == port &&
+                           is_on_loopback(fd) == on_one_host;
     if (!is_socket) return {};
     ::unsetenv("DDP_STORE_FD");  // it is used up
     ::fcntl(fd, F_SETFD, FD_CLOEXEC);
     return base::UniqueFd{fd};
 }
 
-base::UniqueFd bind_and_listen(const MasterAddress& master) {
-    base::UniqueFd held = take_held_socket(master.port);
+base::UniqueFd bind_and_listen(const MasterAddress& master, bool on_one_host) {
+    base::UniqueFd held = take_held_socket(master.port, on_one_host);
     if (!held) return base::listen_tcp(master.host, master.port);
     if (::listen(held.get(), SOMAXCONN) == 0) return held;
     throw SystemError{"listen on port " + std::to_string(master.port) + ", which the launcher held",
@@ -113,9 +122,9 @@ base::UniqueFd bind_and_listen(const MasterAddress& master) {
 }
 
 base::UniqueFd listen_as_rank_0(const MasterAddress& master, const store::RankClaim& rank_0,
-                                store::StorePeers peers) {
+                                bool on_one_host, store::StorePeers peers) {
     try {
-        return bind_and_listen(master);
+        return bind_and_listen(master, on_one_host);
     } catch (const SystemError& error) {
         if (error.code() == EADDRINUSE) throw_in_use(master, rank_0, peers, error);
         throw;
@@ -154,7 +163,7 @@ class JobStoreServer::Impl : public ServerThread {
 JobStoreServer::JobStoreServer(const MasterAddress& master, const RankClaim& rank_0,
                                bool on_one_host, StorePeers peers)
     : impl_(std::make_unique<Impl>(
-          listen_as_rank_0(master, rank_0, peers),
+          listen_as_rank_0(master, rank_0, on_one_host, peers),
           StoreServerOptions{.peers = {peers, !on_one_host}, .job = rank_0})) {}
 JobStoreServer::~JobStoreServer() = default;
 JobStoreServer::JobStoreServer(JobStoreServer&&) noexcept = default;

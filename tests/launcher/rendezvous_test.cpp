@@ -14,15 +14,19 @@
 namespace ddp::launcher {
 namespace {
 
+sockaddr_in name_of(int socket) {
+    sockaddr_in bound{};
+    socklen_t size = sizeof bound;
+    EXPECT_EQ(::getsockname(socket, reinterpret_cast<sockaddr*>(&bound), &size), 0);
+    return bound;
+}
+
 TEST(Rendezvous, AFreePortIsListenedOnOnLoopbackOnly) {
     const Rendezvous rendezvous = make_rendezvous({});
     EXPECT_EQ(rendezvous.address, "127.0.0.1");
     EXPECT_NE(rendezvous.port, 0);
     EXPECT_FALSE(rendezvous.holder);
-    sockaddr_in bound{};
-    socklen_t size = sizeof bound;
-    auto* const address = reinterpret_cast<sockaddr*>(&bound);
-    ASSERT_EQ(::getsockname(rendezvous.listener.get(), address, &size), 0);
+    const sockaddr_in bound = name_of(rendezvous.listener.get());
     EXPECT_EQ(bound.sin_addr.s_addr, htonl(INADDR_LOOPBACK));
     EXPECT_EQ(ntohs(bound.sin_port), rendezvous.port);
 }
@@ -50,15 +54,46 @@ TEST(Rendezvous, APortInUseIsOneClearLineThatSaysWhatToDo) {
     }
 }
 
+// Rank 0 listens on it.
+TEST(Rendezvous, AHeldPortIsHeldOnLoopbackOnly) {
+    for (const char* master : {"127.0.0.1", "localhost", "192.0.2.1"}) {
+        Options options;
+        options.agent_store = AgentStore::off;
+        options.master_addr = master;
+        const Rendezvous rendezvous = make_rendezvous(options);
+        ASSERT_TRUE(rendezvous.holder);
+        const sockaddr_in bound = name_of(rendezvous.holder.get());
+        EXPECT_EQ(bound.sin_addr.s_addr, htonl(INADDR_LOOPBACK)) << master;
+        EXPECT_EQ(ntohs(bound.sin_port), rendezvous.port);
+    }
+}
+
+// As PyTorch's TCPStore does: all addresses of both families by one socket.
+bool can_listen_on_everything(std::uint16_t port) {
+    const base::UniqueFd fd(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const int on = 1;
+    const int off = 0;
+    ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    sockaddr_in6 any{};
+    any.sin6_family = AF_INET6;
+    any.sin6_port = htons(port);
+    return ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&any), sizeof any) == 0 &&
+           ::listen(fd.get(), 1) == 0;
+}
+
 TEST(Rendezvous, AHeldPortIsOpenToSoReuseaddrAndClosedToOthers) {
     Options options;
     options.agent_store = AgentStore::off;
     const Rendezvous rendezvous = make_rendezvous(options);
     EXPECT_FALSE(rendezvous.listener);
     ASSERT_TRUE(rendezvous.holder);
-    // listen_tcp sets SO_REUSEADDR, as PyTorch's TCPStore does.
+    // listen_tcp sets SO_REUSEADDR.
     for (const char* host : {"127.0.0.1", "0.0.0.0"}) {
         EXPECT_TRUE(base::listen_tcp(host, rendezvous.port)) << host;
+    }
+    if (base::UniqueFd(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0))) {
+        EXPECT_TRUE(can_listen_on_everything(rendezvous.port));
     }
     const base::UniqueFd without(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in any{};

@@ -89,11 +89,32 @@ TEST(JobStore, APortThatSomethingElseHasIsASystemError) {
     }
 }
 
-TEST(JobStore, RankZeroListensOnTheSocketThatTheLauncherHolds) {
+// Bound to a free port, and not yet listening.
+int held_socket(in_addr_t address) {
     const int held = ::socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in any{};
-    any.sin_family = AF_INET;
-    ASSERT_EQ(::bind(held, reinterpret_cast<const sockaddr*>(&any), sizeof any), 0);
+    sockaddr_in place{};
+    place.sin_family = AF_INET;
+    place.sin_addr.s_addr = htonl(address);
+    EXPECT_EQ(::bind(held, reinterpret_cast<const sockaddr*>(&place), sizeof place), 0);
+    return held;
+}
+
+bool listens(int fd) {
+    int value = 0;
+    socklen_t size = sizeof value;
+    EXPECT_EQ(::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &value, &size), 0);
+    return value != 0;
+}
+
+// At another address of this host's than 127.0.0.1.
+bool is_heard_beyond(std::uint16_t port) {
+    int error = 0;
+    return static_cast<bool>(
+        base::try_connect_tcp("127.0.0.2", port, base::Deadline::after(patient), error));
+}
+
+TEST(JobStore, RankZeroListensOnTheSocketThatTheLauncherHolds) {
+    const int held = held_socket(INADDR_LOOPBACK);
     const MasterAddress where{"127.0.0.1", base::local_port(held)};
     const std::string handed = std::to_string(held) + ":" + std::to_string(where.port);
     for (const std::string& wrong : {std::string("0:1"), std::to_string(held) + ":1"}) {
@@ -105,6 +126,24 @@ TEST(JobStore, RankZeroListensOnTheSocketThatTheLauncherHolds) {
     const JobStoreServer server(where, claim_of(0), true, StorePeers::same_user);
     connect(where, claim_of(1))->set("k", "v");
     EXPECT_EQ(std::getenv("DDP_STORE_FD"), nullptr);
+    EXPECT_TRUE(listens(held));
+    EXPECT_FALSE(is_heard_beyond(where.port));
+}
+
+TEST(JobStore, AHeldSocketThatReachesTooFarOrNotFarEnoughIsLeftAlone) {
+    for (const bool on_one_host : {true, false}) {
+        const base::UniqueFd held(held_socket(on_one_host ? INADDR_ANY : INADDR_LOOPBACK));
+        const int on = 1;  // so that rank 0 can bind beside it
+        ::setsockopt(held.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+        const MasterAddress where{on_one_host ? "127.0.0.1" : "0.0.0.0",
+                                  base::local_port(held.get())};
+        const std::string handed = std::to_string(held.get()) + ":" + std::to_string(where.port);
+        ::setenv("DDP_STORE_FD", handed.c_str(), 1);
+        const JobStoreServer server(where, claim_of(0), on_one_host, StorePeers::same_user);
+        ::unsetenv("DDP_STORE_FD");
+        EXPECT_FALSE(listens(held.get()));
+        EXPECT_EQ(is_heard_beyond(where.port), !on_one_host);
+    }
 }
 
 // Its end may be news that comes after the claim.
