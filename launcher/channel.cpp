@@ -54,7 +54,7 @@ struct Encoder {
         out.u32(static_cast<std::uint32_t>(m.restarts)).i64(m.step);
         out.i64(std::bit_cast<std::int64_t>(m.steps_per_second));
     }
-    void operator()(const NoticeMessage& m) { out.str(m.text); }
+    void operator()(const NoticeMessage& m) { out.str(bounded(m.text)); }
 };
 
 int take_int(base::PayloadReader& in) { return static_cast<int>(in.u32()); }

@@ -36,6 +36,7 @@ std::vector<std::string> ddp::fuzz::seeds() {
         FailureMessage{"rank 1 failed: exit code 3\n"},
         ShownMessage{Stream::out, 2, 4096},
         StatusMessage{1, 640, 12.5},
+        NoticeMessage{"left running by the workers: pid 812 (rsync)"},
         DoneMessage{137},
     };
     std::vector<std::string> all;

@@ -56,10 +56,14 @@ TEST(Channel, EveryMessageSurvivesTheTrip) {
 TEST(Channel, ATextThatNoFrameHoldsIsCut) {
     const std::string text(12U << 20, 'x');
     const std::string payload = encode(FailureMessage{text});
+    const std::string notice = encode(NoticeMessage{text});
     EXPECT_LE(payload.size(), Channel::max_message_bytes);
-    const auto cut = std::get<FailureMessage>(decode(payload)).text;
-    EXPECT_GT(cut.size(), Channel::max_message_bytes / 2);
-    EXPECT_NE(cut.find("bytes more)"), std::string::npos);
+    EXPECT_LE(notice.size(), Channel::max_message_bytes);
+    for (const std::string& cut : {std::get<FailureMessage>(decode(payload)).text,
+                                   std::get<NoticeMessage>(decode(notice)).text}) {
+        EXPECT_GT(cut.size(), Channel::max_message_bytes / 2);
+        EXPECT_NE(cut.find("bytes more)"), std::string::npos);
+    }
 }
 
 TEST(Channel, MessagesArriveWholeWhereverTheStreamIsCut) {
