@@ -17,7 +17,9 @@
 namespace ddp::launcher {
 namespace {
 
-constexpr mode_t file_mode = 0644;  // less what umask takes
+// Less what umask takes, as torchrun's: others may be let read, never write.
+constexpr mode_t file_mode = 0644;
+constexpr mode_t folder_mode = 0755;
 constexpr std::size_t random_digits = 8;
 
 // A run id is any text; in a path it is one name.
@@ -28,17 +30,13 @@ std::string as_name(std::string text) {
 
 }  // namespace
 
-// A worker may have put something else in its place: a link must not lead us elsewhere, and a pipe
-// must not hold us up.
+// Each attempt has folders of its own: what lies in the file's place already, a worker of an
+// earlier attempt put there. O_APPEND, as workers may cut their own files.
 LogFile::LogFile(std::string path)
     : path_(std::move(path)),
-      fd_(::open(path_.c_str(),
-                 O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY,
+      fd_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC | O_NOFOLLOW,
                  file_mode)) {
-    if (!fd_) throw SystemError("cannot open the log file " + path_ + " (see --log-dir)", errno);
-    struct stat status {};
-    if (::fstat(fd_.get(), &status) == 0 && S_ISREG(status.st_mode)) return;
-    throw UsageError("the log file " + path_ + " is no regular file (see --log-dir)");
+    if (!fd_) throw SystemError("cannot make the log file " + path_ + " (see --log-dir)", errno);
 }
 
 void LogFile::write(std::string_view bytes) {
@@ -67,16 +65,25 @@ LogTree::LogTree(const std::string& log_dir, const std::string& run_id) {
             make_run_id().substr(0, random_digits);
 }
 
+std::string LogTree::attempt_folder(int attempt) const {
+    return root_ + "/attempt_" + std::to_string(attempt);
+}
+
 std::string LogTree::folder(int attempt, int local_rank) const {
-    return root_ + "/attempt_" + std::to_string(attempt) + "/" + std::to_string(local_rank);
+    return attempt_folder(attempt) + "/" + std::to_string(local_rank);
 }
 
 void LogTree::make_folder(int attempt, int local_rank) const {
     const std::string path = folder(attempt, local_rank);
     std::error_code error;
-    std::filesystem::create_directories(path, error);
-    if (error) {
-        throw SystemError("cannot make the log folder " + path + " (see --log-dir)", error.value());
+    std::filesystem::create_directories(std::filesystem::path(root_).parent_path(), error);
+    int problem = error.value();
+    for (const std::string& one : {root_, attempt_folder(attempt), path}) {
+        if (problem != 0) break;
+        if (::mkdir(one.c_str(), folder_mode) != 0 && errno != EEXIST) problem = errno;
+    }
+    if (problem != 0) {
+        throw SystemError("cannot make the log folder " + path + " (see --log-dir)", problem);
     }
 }
 
@@ -86,7 +93,7 @@ LogFile LogTree::open(int attempt, int local_rank, Stream stream) const {
 }
 
 ErrorFiles LogTree::error_files(int attempt) const {
-    return {root_ + "/attempt_" + std::to_string(attempt) + "/", "/error.json"};
+    return {attempt_folder(attempt) + "/", "/error.json"};
 }
 
 }  // namespace ddp::launcher

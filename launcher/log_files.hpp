@@ -2,7 +2,8 @@
 //
 //   <log_dir>/<run_id>_<random>/attempt_<restart>/<local_rank>/{stdout.log, stderr.log, error.json}
 //
-// A file gets every byte that its worker wrote, as it was written, whatever the console does.
+// A file gets every byte that its worker wrote, as it was written, whatever the console does. Files
+// and folders are new, umask decides who else may read them, and nobody else may write there.
 #pragma once
 
 #include "base/unique_fd.hpp"
@@ -18,7 +19,7 @@ namespace ddp::launcher {
 class LogFile {
 public:
     LogFile() = default;
-    // Appends. Throws SystemError, UsageError when something else is in its place.
+    // Makes it. Throws SystemError; also when there is something of that name already.
     explicit LogFile(std::string path);
 
     void write(std::string_view bytes);
@@ -51,6 +52,7 @@ public:
     std::string report_file() const { return wanted() ? root_ + "/report.json" : ""; }
 
 private:
+    std::string attempt_folder(int attempt) const;
     std::string folder(int attempt, int local_rank) const;
 
     std::string root_;

@@ -89,17 +89,59 @@ TEST(LogFile, AFullDiskIsSaidOnceAndDoesNotThrow) {
     EXPECT_EQ(content_of(folder.path() + "/log"), "kept");
 }
 
-TEST(LogFile, WhatAWorkerPutInItsPlaceIsRefused) {
+TEST(LogFile, WhatLiesInItsPlaceIsRefused) {
     const testing::TemporaryFolder folder;
     const std::string path = folder.path() + "/log";
     ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
     const base::UniqueFd reader(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
-    EXPECT_THROW(LogFile{path}, UsageError);
-    std::ofstream(folder.path() + "/mine") << "mine";
+    const std::string mine = folder.path() + "/mine";
+    std::ofstream(mine) << "mine";
     const std::string link = folder.path() + "/link";
     ASSERT_EQ(::symlink("mine", link.c_str()), 0);
-    EXPECT_THROW(LogFile{link}, SystemError);
-    EXPECT_EQ(content_of(folder.path() + "/mine"), "mine");
+    const std::string to_nothing = folder.path() + "/to_nothing";
+    ASSERT_EQ(::symlink("made", to_nothing.c_str()), 0);
+    for (const std::string& taken : {path, mine, link, to_nothing}) {
+        try {
+            const LogFile file(taken);
+            FAIL() << taken << " was taken for a log file";
+        } catch (const SystemError& error) {
+            EXPECT_EQ(error.code(), EEXIST);
+            EXPECT_THAT(error.what(), HasSubstr(taken));
+        }
+    }
+    EXPECT_EQ(content_of(mine), "mine");
+    EXPECT_NE(::access((folder.path() + "/made").c_str(), F_OK), 0);
+}
+
+// Whatever umask allows.
+TEST(LogTree, NobodyElseMayWriteInIt) {
+    const testing::TemporaryFolder folder;
+    const LogTree tree(folder.path(), "job");
+    const mode_t before = ::umask(0);
+    tree.make_folder(0, 3);
+    tree.open(0, 3, Stream::out);
+    ::umask(before);
+    const auto mode_of = [&](const std::string& name) {
+        struct stat status {};
+        EXPECT_EQ(::lstat((tree.root() + name).c_str(), &status), 0) << name;
+        return status.st_mode & 07777;
+    };
+    for (const char* name : {"", "/attempt_0", "/attempt_0/3"}) {
+        EXPECT_EQ(mode_of(name), 0755U) << name;
+    }
+    EXPECT_EQ(mode_of("/attempt_0/3/stdout.log"), 0644U);
+}
+
+TEST(LogTree, UmaskDecidesWhoMayReadIt) {
+    const testing::TemporaryFolder folder;
+    const LogTree tree(folder.path(), "job");
+    const mode_t before = ::umask(077);
+    tree.make_folder(0, 0);
+    tree.open(0, 0, Stream::err);
+    ::umask(before);
+    struct stat status {};
+    ASSERT_EQ(::stat((tree.root() + "/attempt_0/0/stderr.log").c_str(), &status), 0);
+    EXPECT_EQ(status.st_mode & 07777, 0600U);
 }
 
 TEST(LogFile, WithoutAFileItTakesEverything) {
@@ -108,12 +150,14 @@ TEST(LogFile, WithoutAFileItTakesEverything) {
     EXPECT_EQ(file.take_problem(), "");
 }
 
-TEST(LogFile, ItAppends) {
+TEST(LogFile, ItAppendsToWhatAWorkerHasCut) {
     const testing::TemporaryFolder folder;
     const std::string path = folder.path() + "/log";
-    LogFile(path).write("one\n");
-    LogFile(path).write("two\n");
-    EXPECT_EQ(content_of(path), "one\ntwo\n");
+    LogFile file(path);
+    file.write("one\n");
+    ASSERT_EQ(::truncate(path.c_str(), 0), 0);
+    file.write("two\n");
+    EXPECT_EQ(content_of(path), "two\n");
 }
 
 }  // namespace
