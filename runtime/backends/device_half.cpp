@@ -1,5 +1,6 @@
 #include "backends/device_half.hpp"
 
+#include "backends/gpu_files.hpp"
 #include "base/log.hpp"
 #include "base/socket.hpp"
 #include "tensor/device_choice.hpp"
@@ -7,6 +8,8 @@
 #include <ddp/error.hpp>
 
 #include <algorithm>
+#include <atomic>
+#include <cstdlib>
 
 namespace ddp::backends {
 namespace {
@@ -36,10 +39,21 @@ std::string exchange_reasons(const GroupContext& group, const nccl::Standing& mi
     return list;
 }
 
+// Where somebody has asked for GPUs, in whatever way, and this rank sees none. Once a process: its
+// further groups are like the first.
+void tell_of_missing_gpu(const std::string& why) {
+    static std::atomic<bool> told = false;
+    const std::string request = find_request_for_gpus(std::getenv("CUDA_VISIBLE_DEVICES"));
+    if (request.empty() || told.exchange(true)) return;
+    base::log_warn("backends", "CPU memory only on host " + base::host_name() + ", although " +
+                                   request + ": " + why);
+}
+
 // On one rank a host, and not where rank 0 has warned already.
 void tell_of_unused_gpu(const GroupContext& group, const nccl::Standing& mine,
                         const std::string& why) {
-    if (mine.state == State::none || group.me.local_rank != 0) return;
+    if (group.me.local_rank != 0) return;
+    if (mine.state == State::none) return tell_of_missing_gpu(why);
     base::log_info("backends", "a GPU of host " + base::host_name() + " stays unused: " + why);
 }
 

@@ -21,8 +21,8 @@ struct DeviceHalf {
 };
 
 // `all`: of each rank. Collective. Throws UsageError on all ranks when nccl is wanted and one of
-// them cannot have it; otherwise rank 0 warns, and each host whose GPU stays unused is told so. And
-// as nccl::make_backend.
+// them cannot have it, and as nccl::make_backend. Otherwise rank 0 warns, and each host is told
+// whose GPU stays unused, or where GPUs were asked for and there are none.
 DeviceHalf make_device_half(const GroupContext& group, const nccl::Standing& mine,
                             std::span<const nccl::Standing::State> all,
                             std::shared_ptr<Backend> cpu, const base::Deadline& deadline);

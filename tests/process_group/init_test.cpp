@@ -13,8 +13,10 @@
 #include <gtest/gtest.h>
 
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <string>
 
@@ -114,6 +116,27 @@ TEST(InitProcessGroup, LetsRankZeroServeWhenNoAgentDoes) {
     run_joining_ranks(3, body);
 }
 
+// exit() runs the destructors of statics, and the store's server is one of rank 0's.
+TEST(InitProcessGroup, MakesAnotherGroupAfterAForkedChildOfRankZeroHasExited) {
+    const std::string port = made_once([] { return std::to_string(free_port()); });
+    const auto body = [&](RankReporter& reporter, const std::function<ProcessGroup()>&) {
+        expect_no_agent_store(port);
+        ProcessGroup first = init_process_group({.timeout = 60s});
+        if (first.rank() == 0) {
+            const pid_t child = ::fork();
+            if (child == 0) std::exit(0);
+            int status = 0;
+            if (::waitpid(child, &status, 0) != child || !WIFEXITED(status)) {
+                reporter.failure("the child's status is " + std::to_string(status));
+            }
+        }
+        first.barrier().wait();
+        ProcessGroup second = init_process_group({.timeout = 60s});
+        if (second.all_reduce(1) != 2) reporter.failure("wrong sum");
+    };
+    run_joining_ranks(2, body);
+}
+
 TEST(InitProcessGroup, MakesOneGroupAfterTheOtherAndTwoAtOnce) {
     const std::string port = made_once([] { return std::to_string(free_port()); });
     const auto body = [&](RankReporter& reporter, const std::function<ProcessGroup()>&) {
@@ -169,6 +192,27 @@ TEST(InitProcessGroup, TellsEveryRankWhichBackendCannotBeHadAndWhy) {
                     AnyOf(HasSubstr("is built without it (there was no CUDA toolkit"),
                           HasSubstr("no driver: there is no /dev/nvidiactl")));
     }
+}
+
+// Who has asked for GPUs does not train on the CPU without a word.
+TEST(InitProcessGroup, SaysOnceWhyNoneOfTheGpusAskedForIsUsed) {
+    if (::access("/dev/nvidiactl", F_OK) == 0) GTEST_SKIP() << "they may be had here";
+    const auto words_of_two_groups = [](const WorkerEnv& me, const char* visible) {
+        ::setenv("CUDA_VISIBLE_DEVICES", visible, 1);
+        ::testing::internal::CaptureStderr();
+        for (int i = 0; i < 2; ++i) init_process_group(me, nullptr);
+        ::unsetenv("CUDA_VISIBLE_DEVICES");
+        return ::testing::internal::GetCapturedStderr();
+    };
+    WorkerEnv another;
+    another.local_rank = 1;
+    EXPECT_EQ(words_of_two_groups(WorkerEnv{}, ""), "");
+    EXPECT_EQ(words_of_two_groups(WorkerEnv{}, "-1"), "");
+    EXPECT_EQ(words_of_two_groups(another, "0,1"), "") << "local rank 0 speaks for the host";
+    const std::string said = words_of_two_groups(WorkerEnv{}, "0,1");
+    EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
+    EXPECT_THAT(said, HasSubstr("although CUDA_VISIBLE_DEVICES is 0,1: "));
+    EXPECT_THAT(said, AnyOf(HasSubstr("is built without it"), HasSubstr("no driver")));
 }
 
 TEST(InitProcessGroup, TellsEveryRankWhenTheyAskForDifferentBackends) {

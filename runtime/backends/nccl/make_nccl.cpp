@@ -1,5 +1,6 @@
 #include "backends/nccl/make_nccl.hpp"
 
+#include "backends/gpu_files.hpp"
 #include "backends/nccl/nccl_backend.hpp"
 #include "base/log.hpp"
 #include "contract/exit_code.hpp"
@@ -35,8 +36,6 @@ bool is_set_to_one(const char* name) {
     const char* const value = std::getenv(name);
     return value != nullptr && std::string_view(value) == "1";
 }
-
-bool has_driver() { return ::access("/dev/nvidiactl", F_OK) == 0; }
 
 // The ranks of a group on their way to a communicator.
 class Meeting {
@@ -218,12 +217,13 @@ std::unique_ptr<Communicator> Meeting::connect() {
 
 Standing find_standing(const WorkerEnv& me) {
     const bool is_real = &device::device_api() == &device::built_in_device_api();
-    if (is_real && !has_driver()) {  // nothing is asked, nor loaded
-        return {Standing::State::none, "no driver: there is no /dev/nvidiactl", 0};
+    const bool has_driver = backends::has_gpu_driver();
+    if (is_real && !has_driver) {  // nothing is asked, nor loaded
+        return {Standing::State::none, backends::describe_missing_driver(), 0};
     }
     const device::Probe probe = device::device_api().probe();
     if (probe.devices == 0) {
-        return {has_driver() ? Standing::State::refused : Standing::State::none, probe.reason, 0};
+        return {has_driver ? Standing::State::refused : Standing::State::none, probe.reason, 0};
     }
     try {
         const int device =

@@ -1,0 +1,28 @@
+// What the files and the environment of a host say of NVIDIA GPUs: whether there is a driver to
+// ask, and whether somebody wanted GPUs, so that it is said why none is used. Costs a few looks at
+// names; nothing is opened.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace ddp::backends {
+
+struct GpuPlaces {
+    std::string devices = "/dev";
+    // Where libcuda.so.1 may be, which is only looked for beside WSL's /dev/dxg: other vendors'
+    // GPUs have that file too.
+    std::vector<std::string> libraries = {"/usr/lib/wsl/lib", "/usr/lib/x86_64-linux-gnu",
+                                          "/usr/lib/aarch64-linux-gnu", "/usr/lib64"};
+};
+
+// /dev/nvidiactl, or on WSL2 /dev/dxg and libcuda.so.1.
+bool has_gpu_driver(const GpuPlaces& places = {});
+// Why has_gpu_driver() is false.
+std::string describe_missing_driver(const GpuPlaces& places = {});
+
+// What asks for GPUs, as a sentence: "CUDA_VISIBLE_DEVICES is 0,1". Empty: nothing does. The
+// variable's value, null where it is not set; "-1" is how to ask for none.
+std::string find_request_for_gpus(const char* visible_devices, const GpuPlaces& places = {});
+
+}  // namespace ddp::backends
