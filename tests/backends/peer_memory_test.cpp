@@ -17,6 +17,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <memory>
 #include <thread>
@@ -197,6 +198,47 @@ TEST(PeerMemory, SaysThatMemoryCannotBeWritten) {
     });
     EXPECT_THAT(message, AllOf(HasSubstr("cannot write"), HasSubstr("in the memory of rank 1"),
                                HasSubstr("Bad address")));
+}
+
+// As after setuid() or a seccomp filter, in the middle of a run.
+struct ForbiddenLater : ddp::shm::HostKernel {
+    bool forbidden = false;
+    ssize_t refuse() const {
+        errno = EPERM;
+        return -1;
+    }
+    ssize_t read_memory(pid_t process, const iovec& local, const iovec& remote) const override {
+        return forbidden ? refuse() : HostKernel::read_memory(process, local, remote);
+    }
+    ssize_t write_memory(pid_t process, const iovec& local, const iovec* remote) const override {
+        return forbidden ? refuse() : HostKernel::write_memory(process, local, remote);
+    }
+};
+
+TEST(PeerMemory, SaysThatItIsForbiddenWhatItCouldDoBefore) {
+    for (const bool reads : {true, false}) {
+        const auto region = make_region(2);
+        ForbiddenLater kernel;
+        ddp::shm::Waiter waiter(*region, 0, nullptr, {}, kernel);
+        PeerMemory peers(*region, 0, waiter);
+        ASSERT_TRUE(peers.reaches_peers());
+        kernel.forbidden = true;
+        int number = 0;
+        const auto message = message_of<ddp::SystemError>([&] {
+            const auto address = ddp::shm::address_of(&number);
+            if (reads) {
+                peers.read(1, address, &number, sizeof number, the_test);
+            } else {
+                peers.write(1, address, &number, sizeof number, the_test);
+            }
+        });
+        EXPECT_THAT(message, AllOf(HasSubstr(reads ? "cannot read" : "cannot write"),
+                                   HasSubstr("in the memory of rank 1"),
+                                   HasSubstr("Operation not permitted"),
+                                   HasSubstr("filters before init_process_group, or set "
+                                             "DDP_SHM_TUNING=direct_bytes_max=0")));
+        EXPECT_TRUE(waiter.is_aborted()) << "the others hear of it";
+    }
 }
 
 TEST(PeerMemory, IsClosedWhenThePeersWriteHasEnded) {

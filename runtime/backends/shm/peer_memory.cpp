@@ -184,10 +184,15 @@ void PeerMemory::throw_unreached(const Failure& failure, const std::string& what
         waiter_.throw_abort(what);
     }
     waiter_.abort(AbortReason::peer_failed, rank_);
+    // All could when the group began.
+    const bool is_forbidden = failure.error == EPERM || failure.error == ENOSYS;
+    const char* const advice =
+        is_forbidden ? " (it could before: change users, capabilities and seccomp filters before "
+                       "init_process_group, or set DDP_SHM_TUNING=direct_bytes_max=0)"
+                     : " (is all of it mapped? DDP_SHM_TUNING=direct_bytes_max=0 goes without)";
     throw SystemError("shm: " + what + ": " + waiter_.name(rank_) + " cannot " + failure.verb +
                           " " + std::to_string(failure.bytes) + " bytes in the memory of " +
-                          waiter_.name(failure.peer) +
-                          " (is all of it mapped? DDP_SHM_TUNING=direct_bytes_max=0 goes without)",
+                          waiter_.name(failure.peer) + advice,
                       failure.error);
 }
 
