@@ -1,5 +1,6 @@
 // Many tensors in one operation: packed into one piece of memory while the operation runs.
 #include "process_group/call_source.hpp"
+#include "process_group/memory_overlap.hpp"
 #include "process_group/process_group_impl.hpp"
 
 #include <ddp/error.hpp>
@@ -50,9 +51,16 @@ process_group::CollectiveOperation::Body on_all(std::span<const TensorView> tens
 
 void require_together(const ProcessGroup::Impl& group, std::span<const TensorView> tensors,
                       const char* operation) {
+    process_group::MemoryRanges ranges;
     for (const TensorView& tensor : tensors) {
         group.require_reachable(tensor, operation);
         group.require_one_place(tensors[0], tensor, operation);
+        ranges.add(tensor);
+    }
+    if (const auto both = ranges.find_overlap()) {
+        throw UsageError(std::string(operation) + ": tensors " + std::to_string(both->first) +
+                         " and " + std::to_string(both->second) +
+                         " of the list overlap; give each its own memory");
     }
 }
 

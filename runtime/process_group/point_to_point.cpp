@@ -1,4 +1,5 @@
 // send, recv and their batches: transfers beside the collectives.
+#include "process_group/memory_overlap.hpp"
 #include "process_group/process_group_impl.hpp"
 
 #include <ddp/error.hpp>
@@ -9,6 +10,19 @@ namespace {
 std::string describe(const P2POp& op) {
     return (op.kind == P2POp::send ? "send to rank " : "recv from rank ") +
            std::to_string(op.peer.rank);
+}
+
+// Two sends may read the same memory.
+void require_apart(std::span<const P2POp> transfers) {
+    process_group::MemoryRanges ranges;
+    for (const P2POp& op : transfers) ranges.add(op.tensor, op.kind == P2POp::recv);
+    const auto both = ranges.find_overlap();
+    if (!both) return;
+    const auto named = [&](std::size_t which) {
+        return std::to_string(which) + " (" + describe(transfers[which]) + ")";
+    };
+    throw UsageError("batch_send_recv: transfers " + named(both->first) + " and " +
+                     named(both->second) + " overlap; what is received needs memory of its own");
 }
 
 }  // namespace
@@ -37,6 +51,7 @@ Work ProcessGroup::batch_send_recv(std::span<const P2POp> transfers, Stream stre
             impl_->require_one_place(transfers[0].tensor, op.tensor, operation.c_str());
         }
     }
+    if (transfers.size() > 1) require_apart(transfers);
     if (transfers[0].tensor.device.type == DeviceType::cuda) {
         std::vector<backends::Transfer> calls;
         for (const P2POp& op : transfers) calls.push_back(process_group::transfer_of(op));

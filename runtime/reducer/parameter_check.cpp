@@ -4,6 +4,7 @@
 #include "reducer/parameter_check.hpp"
 
 #include "base/log.hpp"
+#include "process_group/memory_overlap.hpp"
 #include "process_group/process_group_impl.hpp"
 #include "reducer/agreement.hpp"
 #include "reducer/logical_sum.hpp"
@@ -64,41 +65,22 @@ std::string find_misplaced(std::span<const Parameter> parameters,
     return {};
 }
 
-// A value's or a gradient's.
-struct Range {
-    std::uintptr_t begin;
-    std::uintptr_t end;
-    bool on_gpu;
-    const char* what;
-    const std::string* parameter;
-};
-
 // Two parameters, or a gradient and a value, in the same memory would be summed, split or given
 // back as if each were alone. Empty when there are none.
 std::string find_overlap(std::span<const Parameter> parameters) {
-    std::vector<Range> ranges;
-    const auto add = [&](const TensorView& tensor, const char* what, const std::string& parameter) {
-        const auto begin = reinterpret_cast<std::uintptr_t>(tensor.data);
-        const bool on_gpu = tensor.device.type == DeviceType::cuda;
-        if (tensor.bytes() == 0) return;
-        ranges.push_back({begin, begin + tensor.bytes(), on_gpu, what, &parameter});
-    };
+    process_group::MemoryRanges ranges;
     for (const Parameter& parameter : parameters) {
-        add(parameter.value, "the value of ", parameter.name);
-        add(parameter.grad, "the gradient of ", parameter.name);
+        ranges.add(parameter.value);
+        ranges.add(parameter.grad);
     }
-    std::ranges::stable_sort(
-        ranges, {}, [](const Range& range) { return std::pair(range.on_gpu, range.begin); });
-    for (std::size_t i = 1; i < ranges.size(); ++i) {
-        const Range* first = &ranges[i - 1];
-        const Range* second = &ranges[i];
-        if (first->on_gpu != second->on_gpu || second->begin >= first->end) continue;
-        if (second->parameter < first->parameter) std::swap(first, second);
-        return first->what + *first->parameter + " and " + second->what + *second->parameter +
-               " are in the same memory; give each its own, and a tensor that is used twice (tied "
-               "weights) once";
-    }
-    return {};
+    const auto both = ranges.find_overlap();
+    if (!both) return {};
+    const auto named = [&](std::size_t range) {
+        return (range % 2 == 0 ? "the value of " : "the gradient of ") + parameters[range / 2].name;
+    };
+    return named(both->first) + " and " + named(both->second) +
+           " are in the same memory; give each its own, and a tensor that is used twice (tied "
+           "weights) once";
 }
 
 // Empty when there is none.

@@ -258,6 +258,29 @@ TEST(Exchange, RefusesMemoryThatOverlaps) {
     });
 }
 
+TEST(Exchange, RefusesTensorsOfOneCallThatOverlap) {
+    run_ranks(2, [](ProcessGroup& group) {
+        std::vector<float> memory(100);
+        const auto part = [&](std::size_t first, std::size_t count) {
+            return TensorView(std::span<float>(memory).subspan(first, count));
+        };
+        const auto expect_refused = [&](const std::vector<TensorView>& list,
+                                        const std::string& which) {
+            const std::string words = "_coalesced: tensors " + which + " of the list overlap";
+            EXPECT_THAT(message_of([&] { group.all_reduce_coalesced(list).wait(); }),
+                        HasSubstr("all_reduce" + words));
+            EXPECT_THAT(message_of([&] { group.broadcast_coalesced(list).wait(); }),
+                        HasSubstr("broadcast" + words));
+        };
+        expect_refused({part(0, 10), part(10, 10), part(19, 10)}, "1 and 2");
+        expect_refused({part(50, 10), part(0, 100), part(0, 0)}, "0 and 1");
+        expect_refused({part(0, 10), part(20, 10), part(0, 10)}, "0 and 2");
+        const std::vector<TensorView> apart{part(50, 10), part(0, 50), part(20, 0), part(60, 40)};
+        group.all_reduce_coalesced(apart).wait();
+        group.broadcast_coalesced(apart).wait();
+    });
+}
+
 TEST(Exchange, RefusesToSendItselfWhatItDoesNotExpect) {
     ProcessGroup group = init_process_group(WorkerEnv{}, nullptr);
     std::vector<float> three(3), four(4);

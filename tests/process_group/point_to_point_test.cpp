@@ -221,6 +221,34 @@ TEST(PointToPoint, GoesOnWhenAnotherRankHasLeft) {
     });
 }
 
+TEST(PointToPoint, RefuseABatchThatReceivesIntoItsOtherMemory) {
+    run_ranks(2, [](ProcessGroup& group) {
+        std::vector<float> memory(100, static_cast<float>(group.rank()));
+        const Peer other{1 - group.rank()};
+        const auto op = [&](P2POp::Kind kind, std::size_t first, std::size_t count) {
+            return P2POp{kind, std::span<float>(memory).subspan(first, count), other};
+        };
+        const auto refusal = [&](const std::vector<P2POp>& batch) {
+            try {
+                group.batch_send_recv(batch).wait();
+                return std::string("none");
+            } catch (const UsageError& error) {
+                return std::string(error.what());
+            }
+        };
+        const std::string peer = std::to_string(other.rank);
+        EXPECT_THAT(refusal({op(P2POp::recv, 5, 10), op(P2POp::send, 0, 6)}),
+                    HasSubstr("transfers 0 (recv from rank " + peer + ") and 1 (send to rank " +
+                              peer + ") overlap"));
+        EXPECT_THAT(refusal({op(P2POp::send, 50, 9), op(P2POp::recv, 0, 9), op(P2POp::recv, 8, 9)}),
+                    HasSubstr("transfers 1 (recv from rank " + peer + ") and 2 (recv from rank "));
+        EXPECT_EQ(refusal({op(P2POp::send, 0, 10), op(P2POp::send, 5, 10), op(P2POp::recv, 20, 10),
+                           op(P2POp::recv, 30, 10)}),
+                  "none");
+        EXPECT_EQ(memory[39], static_cast<float>(other.rank));
+    });
+}
+
 TEST(PointToPoint, ThrowsTimeoutErrorThatNamesThePeer) {
     run_ranks(2, [](ProcessGroup&) {
         // Another group than the first, for which ranks may come late.
