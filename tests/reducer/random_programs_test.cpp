@@ -1,9 +1,10 @@
-// Random programs over one or two groups: several Reducers, unused parameters by rank, metrics from
-// other threads, exceptions, no_sync. The gradients are those of a model of PyTorch's rules, or
-// every rank gets an error; nothing else.
-#include <ddp/reducer.hpp>
+// Random programs over one or two groups: several Reducers and wrapped nets, unused parameters by
+// rank, metrics from other threads, exceptions, no_sync, join. The gradients are those of a model
+// of PyTorch's rules, or every rank gets an error; nothing else.
+#include <ddp/distributed_data_parallel.hpp>
 
 #include "process_group/process_group_impl.hpp"
+#include "reducer/random_program.hpp"
 #include "support/toy_net.hpp"
 
 #include <ddp/error.hpp>
@@ -15,9 +16,10 @@
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
-#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -25,187 +27,115 @@
 namespace {
 
 using namespace ddp;
+using namespace ddp::reducer_test;
 using ddp::testing::run_ranks;
 using ddp::testing::ToyNet;
 
 using Indices = std::vector<std::size_t>;
 
-// The same on all ranks, whatever the standard library.
-class Dice {
+// A net whose backward is whatever the program says.
+class ScriptedNet : public ToyNet {
 public:
-    explicit Dice(std::uint64_t seed) : random_(seed) {}
-    std::size_t below(std::size_t count) { return random_() % count; }
-    bool once_in(std::size_t count) { return below(count) == 0; }
+    using ToyNet::ToyNet;
+    void on_gradient_ready(GradientReady hook) { ready_ = std::move(hook); }
+    void ready(std::size_t parameter) const { ready_(parameter, Stream{}); }
+    void leave_out(Indices unused) { unused_ = std::move(unused); }
+    const Indices& unused_parameters() const { return unused_; }
+    void forward() const {}
+    void backward(const std::function<void()>& script) const { script(); }
 
 private:
-    std::mt19937_64 random_;
+    GradientReady ready_;
+    Indices unused_;
 };
 
-struct Backward {
-    std::vector<std::vector<bool>> unused;  // by rank, by parameter
-    bool under_no_sync = false;
-    // The backwards of these ranks throw when so many gradients have been marked.
-    std::vector<bool> throws;
-    std::size_t marked_before = 0;
-};
-
-enum class Form { one_by_one, started_together };
-struct Step {
-    Form form = Form::one_by_one;
-    bool zeroes = false;
-    std::vector<Backward> backwards;  // by reducer
-    // Before which reducer's backward each rank measures; none: it does not.
-    std::vector<std::optional<std::size_t>> metric;
-};
-
-struct Model {
-    std::size_t group = 0;
-    std::vector<std::int64_t> sizes;
-    ReducerOptions options;
-};
-
-struct Program {
-    std::size_t ranks;
-    std::size_t groups;
-    std::vector<Model> models;
-    std::vector<Step> steps;
-};
-
-Backward random_backward(Dice& dice, const Model& model, std::size_t ranks) {
-    Backward backward;
-    backward.unused.assign(ranks, std::vector<bool>(model.sizes.size(), false));
-    backward.throws.assign(ranks, false);
-    if (model.options.find_unused_parameters) {
-        for (auto& rank : backward.unused) {
-            for (auto&& parameter : rank) parameter = dice.once_in(3);
-        }
-    }
-    backward.under_no_sync = dice.once_in(4);
-    if (dice.once_in(8)) {
-        const bool all = dice.once_in(2);
-        for (auto&& rank : backward.throws) rank = all;
-        if (!all) backward.throws[dice.below(ranks)] = true;
-        backward.marked_before = dice.once_in(2) ? 0 : dice.below(model.sizes.size());
-    }
-    return backward;
-}
-
-Program random_program(std::uint64_t seed, std::size_t ranks) {
-    Dice dice(seed);
-    Program program{ranks, 1 + dice.below(2), {}, {}};
-    const std::size_t models = 1 + dice.below(3);
-    for (std::size_t i = 0; i < models; ++i) {
-        Model& model = program.models.emplace_back();
-        model.group = dice.below(program.groups);
-        // Buckets that look alike.
-        model.sizes.assign(1 + dice.below(4), dice.once_in(4) ? 17 : 40);
-        model.options.bucket_cap_mb = model.options.first_bucket_mb = dice.once_in(3) ? 1 : 0.0001;
-        model.options.gradient_as_bucket_view = dice.once_in(2);
-        model.options.find_unused_parameters = dice.once_in(2);
-    }
-    const std::size_t steps = 1 + dice.below(4);
-    for (std::size_t i = 0; i < steps; ++i) {
-        Step& step = program.steps.emplace_back();
-        step.form = dice.once_in(3) ? Form::started_together : Form::one_by_one;
-        step.zeroes = !dice.once_in(3);
-        for (const Model& model : program.models) {
-            step.backwards.push_back(random_backward(dice, model, ranks));
-            if (step.form == Form::one_by_one) continue;
-            step.backwards.back().under_no_sync = false;
-            step.backwards.back().throws.assign(ranks, false);
-        }
-        const bool measures = dice.once_in(3);
-        const bool at_one_place = !dice.once_in(4);
-        const std::size_t place = dice.below(models);
-        for (std::size_t rank = 0; rank < ranks; ++rank) {
-            step.metric.push_back(
-                measures ? std::optional(at_one_place ? place : dice.below(models)) : std::nullopt);
-        }
-    }
-    return program;
-}
-
-// What a rank's backward adds to each element of a gradient.
-float amount_of(std::size_t step, std::size_t model, std::size_t parameter, std::size_t rank) {
-    return static_cast<float>(1 + (step * 1'009 + model * 613 + parameter * 97 + rank * 31) % 500);
-}
-
-// PyTorch's rules, for all ranks: what is in each gradient, every element of which is the same.
-class Expected {
+class Trainee {
 public:
-    explicit Expected(const Program& program) : program_(program) {
-        for (const Model& model : program.models) {
-            State& state = states_.emplace_back();
-            state.gradient.assign(program.ranks, std::vector<double>(model.sizes.size(), 0));
-            state.used.assign(program.ranks, std::vector<bool>(model.sizes.size(), false));
+    Trainee(const Model& model, ProcessGroup& group) : net_(model.sizes) {
+        if (model.wrapped) {
+            wrapped_.emplace(net_, group, model.options);
+        } else {
+            bare_.emplace(net_.parameters(), group, model.options);
         }
     }
 
-    void zero() {
-        for (State& state : states_) {
-            for (auto& rank : state.gradient) std::ranges::fill(rank, 0);
-        }
+    ScriptedNet& net() { return net_; }
+    Reducer& reducer() { return wrapped_ ? wrapped_->reducer() : *bare_; }
+    void start_forward() { wrapped_ ? wrapped_->forward() : bare_->start_forward(); }
+    void mark_ready(std::size_t parameter) {
+        wrapped_ ? net_.ready(parameter) : bare_->mark_ready(parameter);
     }
-    // All ranks' part of a backward, up to its averages.
-    void backward(std::size_t step, std::size_t model) {
-        const Backward& plan = program_.steps[step].backwards[model];
-        State& state = states_[model];
-        for (std::size_t rank = 0; rank < program_.ranks; ++rank) {
-            std::size_t marked = 0;
-            for (std::size_t left = state.gradient[rank].size(); left > 0; --left) {
-                const std::size_t p = left - 1;
-                if (plan.unused[rank][p]) continue;
-                if (plan.throws[rank] && marked == plan.marked_before) break;
-                state.gradient[rank][p] += amount_of(step, model, p, rank);
-                state.used[rank][p] = true;
-                ++marked;
-            }
+    bool backward(const Indices& unused, const std::function<void()>& script) {
+        if (wrapped_) {
+            net_.leave_out(unused);
+            wrapped_->forward();
+            return wrapped_->backward(script);
         }
-        if (!plan.under_no_sync && std::ranges::count(plan.throws, true) == 0) average(model);
-    }
-    double gradient(std::size_t model, std::size_t rank, std::size_t parameter) const {
-        return states_[model].gradient[rank][parameter];
+        bare_->start_backward(unused);
+        script();
+        return bare_->wait();
     }
 
 private:
-    struct State {
-        std::vector<std::vector<double>> gradient;  // by rank, by parameter
-        std::vector<std::vector<bool>> used;        // since the last averages
-    };
+    ScriptedNet net_;
+    std::optional<DistributedDataParallel<ScriptedNet>> wrapped_;
+    std::optional<Reducer> bare_;
+};
 
-    void average(std::size_t model) {
-        State& state = states_[model];
-        for (std::size_t p = 0; p < state.gradient[0].size(); ++p) {
-            bool used = !program_.models[model].options.find_unused_parameters;
-            double sum = 0;
-            for (std::size_t rank = 0; rank < program_.ranks; ++rank) {
-                used = used || state.used[rank][p];
-                sum += state.gradient[rank][p];
+struct WrongSum {
+    std::string what;
+};
+
+void require_near(double is, double should_be, const std::string& what) {
+    if (std::abs(is - should_be) <= 1e-4 * (1 + std::abs(should_be))) return;
+    throw WrongSum{what + ": " + std::to_string(is) + " instead of " + std::to_string(should_be)};
+}
+
+// An average of rank numbers that another thread asks for.
+class Metric {
+public:
+    ~Metric() { join(); }
+
+    void start(ProcessGroup& group, bool races) {
+        value_.assign(40, static_cast<float>(group.rank() + 1));
+        expected_ = static_cast<double>(group.size() + 1) / 2;
+        thread_ = std::thread([this, &group, races] {
+            try {
+                work_ = group.all_reduce(value_, ReduceOp::avg);
+                if (races) work_.wait();
+            } catch (...) {
+                error_ = std::current_exception();
             }
-            for (std::size_t rank = 0; rank < program_.ranks; ++rank) {
-                state.used[rank][p] = false;
-                if (used) state.gradient[rank][p] = sum / static_cast<double>(program_.ranks);
-            }
-        }
+        });
+        if (!races) thread_.join();
+    }
+    void finish() {
+        join();
+        if (error_) std::rethrow_exception(error_);
+        if (value_.empty()) return;
+        work_.wait();
+        require_near(value_[0], expected_, "the metric");
+        value_.clear();
+    }
+    void join() {
+        if (thread_.joinable()) thread_.join();
     }
 
-    const Program& program_;
-    std::vector<State> states_;
+private:
+    std::vector<float> value_;
+    double expected_ = 0;
+    Work work_;
+    std::exception_ptr error_;
+    std::thread thread_;
 };
 
 // One rank's run of a program. Throws what ddp throws.
 class Run {
 public:
-    struct WrongSum {
-        std::string what;
-    };
-
     Run(const Program& program, std::vector<ProcessGroup>& groups, std::size_t rank)
         : program_(program), groups_(groups), rank_(rank), expected_(program) {
         for (const Model& model : program.models) {
-            nets_.push_back(std::make_unique<ToyNet>(model.sizes));
-            reducers_.push_back(std::make_unique<Reducer>(nets_.back()->parameters(),
-                                                          groups[model.group], model.options));
+            trainees_.push_back(std::make_unique<Trainee>(model, groups[model.group]));
         }
     }
 
@@ -214,9 +144,11 @@ public:
     void all() {
         try {
             for (std::size_t step = 0; step < program_.steps.size(); ++step) one(step);
+            if (program_.joined) join();
             for (ProcessGroup& group : groups_) group.barrier().wait();
         } catch (...) {
             for (ProcessGroup& group : groups_) group.impl().backend->fail();
+            metric_.join();
             throw;
         }
     }
@@ -224,103 +156,110 @@ public:
 private:
     struct Bad {};
 
+    void zero() {
+        expected_.zero();
+        for (const auto& trainee : trainees_) trainee->net().zero_grad();
+    }
     void one(std::size_t step) {
         const Step& plan = program_.steps[step];
-        if (plan.zeroes) {
-            expected_.zero();
-            for (const auto& net : nets_) net->zero_grad();
-        }
-        metric_.assign(40, static_cast<float>(rank_ + 1));
-        const auto measure_before = [&](std::size_t model) {
-            if (plan.metric[rank_] != model) return;
-            std::thread([&] { measuring_ = groups_[0].all_reduce(metric_, ReduceOp::avg); }).join();
-        };
+        if (plan.zeroes) zero();
         const bool together = plan.form == Form::started_together;
-        for (std::size_t m = 0; together && m < nets_.size(); ++m) start(step, m);
-        for (std::size_t m = 0; m < nets_.size(); ++m) {
-            measure_before(m);
-            if (together) {
-                mark(step, m);
-            } else {
-                one_backward(step, m);
-            }
+        for (std::size_t m = 0; together && m < trainees_.size(); ++m) {
+            trainees_[m]->reducer().start_backward(unused(step, m));
         }
-        for (std::size_t m = 0; together && m < nets_.size(); ++m) finish(step, m);
-        if (!plan.metric[rank_]) return;
-        measuring_.wait();
-        require_near(metric_[0], static_cast<double>(program_.ranks + 1) / 2, "the metric");
+        for (std::size_t m = 0; m < trainees_.size(); ++m) {
+            if (plan.metric[rank_] == m)
+                metric_.start(groups_[plan.metric_group], plan.metric_races);
+            together ? mark(step, m) : one_backward(step, m);
+        }
+        for (std::size_t m = 0; together && m < trainees_.size(); ++m) {
+            check(step, m, trainees_[m]->reducer().wait());
+        }
+        metric_.finish();
     }
-
     void one_backward(std::size_t step, std::size_t m) {
+        const auto run = [&] {
+            const auto script = [&] { mark(step, m); };
+            check(step, m, trainees_[m]->backward(unused(step, m), script));
+        };
         try {
             if (program_.steps[step].backwards[m].under_no_sync) {
-                no_sync_backward(step, m);
+                const auto guard = trainees_[m]->reducer().no_sync();
+                run();
             } else {
-                start(step, m);
-                mark(step, m);
-                finish(step, m);
+                run();
             }
         } catch (const Bad&) {  // a batch that is skipped
             expected_.backward(step, m);
         }
     }
-    void no_sync_backward(std::size_t step, std::size_t m) {
-        const auto guard = reducers_[m]->no_sync();
-        start(step, m);
-        mark(step, m);
-        finish(step, m);
-    }
-    void start(std::size_t step, std::size_t m) {
+    Indices unused(std::size_t step, std::size_t m) const {
         const std::vector<bool>& unused = program_.steps[step].backwards[m].unused[rank_];
         Indices which;
         for (std::size_t p = 0; p < unused.size(); ++p) {
             if (unused[p]) which.push_back(p);
         }
-        reducers_[m]->start_backward(which);
+        return which;
     }
     void mark(std::size_t step, std::size_t m) {
         const Backward& plan = program_.steps[step].backwards[m];
         std::size_t marked = 0;
-        const auto parameters = nets_[m]->parameters();
-        for (std::size_t left = parameters.size(); left > 0; --left) {
+        for (std::size_t left = program_.models[m].sizes.size(); left > 0; --left) {
             const std::size_t p = left - 1;
             if (plan.unused[rank_][p]) continue;
             if (plan.throws[rank_] && marked == plan.marked_before) throw Bad{};
-            for (float& grad : parameters[p].grad.as<float>()) {
-                grad += amount_of(step, m, p, rank_);
-            }
-            reducers_[m]->mark_ready(p);
+            add(step, m, p);
             ++marked;
         }
         if (plan.throws[rank_]) throw Bad{};
     }
-    void finish(std::size_t step, std::size_t m) {
-        const bool sent = reducers_[m]->wait();
+    void add(std::size_t step, std::size_t m, std::size_t p) {
+        for (float& grad : trainees_[m]->net().parameters()[p].grad.as<float>()) {
+            grad += amount_of(step, m, p, rank_);
+        }
+        trainees_[m]->mark_ready(p);
+    }
+    void check(std::size_t step, std::size_t m, bool sent) {
         expected_.backward(step, m);
-        const auto parameters = nets_[m]->parameters();
+        require_expected(m, "step " + std::to_string(step) + (sent ? ", sent" : ", not sent"));
+    }
+    void require_expected(std::size_t m, const std::string& when) {
+        const auto parameters = trainees_[m]->net().parameters();
         for (std::size_t p = 0; p < parameters.size(); ++p) {
-            const std::string what = "step " + std::to_string(step) + ", reducer " +
-                                     std::to_string(m) + ", parameter " + std::to_string(p) +
-                                     (sent ? ", sent" : ", not sent");
+            const std::string what =
+                when + ", model " + std::to_string(m) + ", parameter " + std::to_string(p);
             for (const float grad : parameters[p].grad.as<float>()) {
                 require_near(grad, expected_.gradient(m, rank_, p), what);
             }
         }
     }
-    static void require_near(double is, double should_be, const std::string& what) {
-        if (std::abs(is - should_be) <= 1e-4 * (1 + std::abs(should_be))) return;
-        throw WrongSum{what + ": " + std::to_string(is) + " instead of " +
-                       std::to_string(should_be)};
+    void join() {
+        const JoinedPart& plan = *program_.joined;
+        Trainee& first = *trainees_[0];
+        const auto batch = [&](std::size_t number) {
+            zero();
+            first.start_forward();
+            first.reducer().start_backward();
+            for (std::size_t left = program_.models[0].sizes.size(); left > 0; --left) {
+                add(program_.steps.size() + number, 0, left - 1);
+            }
+            if (!first.reducer().wait()) throw WrongSum{"a batch in join() that was not sent"};
+            expected_.joined_batch(number);
+            require_expected(0, "batch " + std::to_string(number) + " in join()");
+        };
+        first.reducer().join(
+            [&] {
+                for (std::size_t i = 0; i < plan.batches[rank_]; ++i) batch(i);
+            },
+            {.divide_by_initial_world_size = plan.divide_by_initial_world_size});
     }
 
     const Program& program_;
     std::vector<ProcessGroup>& groups_;
     std::size_t rank_;
     Expected expected_;
-    std::vector<std::unique_ptr<ToyNet>> nets_;
-    std::vector<std::unique_ptr<Reducer>> reducers_;
-    std::vector<float> metric_;
-    Work measuring_;
+    std::vector<std::unique_ptr<Trainee>> trainees_;
+    Metric metric_;
 };
 
 enum Outcome : std::int32_t { fine, error, wrong };
@@ -331,7 +270,7 @@ Outcome run(const Program& program, ProcessGroup& world, std::string& words) {
     try {
         Run(program, groups, static_cast<std::size_t>(world.rank())).all();
         return fine;
-    } catch (const Run::WrongSum& sum) {
+    } catch (const WrongSum& sum) {
         words = sum.what;
         return wrong;
     } catch (const Error& said) {
