@@ -147,6 +147,18 @@ TorchTrainsWithoutTheAgentsStore() {
         "$python" -u "$here/torch_ddp.py" False
 }
 
+# Those that random_programs_test expects of ddp, on 2, 3 and 4 ranks.
+RandomProgramsHavePyTorchsGradients() {
+    need_torch
+    local ranks
+    for ranks in 2 3 4; do
+        "$build/tests/bin/ddp_test_export_programs" $ranks 67 >"$work/programs"
+        under_launch --nproc_per_node=$ranks -- "$python" -u "$here/torch_programs.py" "$work/programs" \
+            >"$work/out" 2>"$work/err" || fail "$(grep -v find_unused "$work/err")"
+        [ "$(grep -c '67 programs alike' "$work/out")" = $ranks ] || fail "$(cat "$work/out")"
+    done
+}
+
 TorchsStoreClientIsServed() {
     need_torch
     under_launch --nproc_per_node=2 -- "$python" -u "$here/torch_store.py"
