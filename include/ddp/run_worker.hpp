@@ -14,7 +14,7 @@ namespace ddp {
 // exception is written as one line on stderr and, when TORCHELASTIC_ERROR_FILE names a file, as
 // JSON there. Call it from the main thread, once.
 //
-// With DDP_BREAK_ON_FAILURE=1 (`ddp-launch --break-on-failure`) an exception other than PeerError,
+// With DDP_BREAK_ON_FAILURE=1 (`ddp-launch --break-on-failure`) an exception of exit code 1,
 // SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGABRT stop the process where it failed, its error file
 // written, for `gdb -p PID`; the launcher prints the pid and leaves the other ranks alone. After
 // `kill -CONT PID` it dies: by SIGABRT for an exception. A plain main gets the same from

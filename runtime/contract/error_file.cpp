@@ -3,6 +3,7 @@
 #include "base/replace_file.hpp"
 #include "base/unique_fd.hpp"
 #include "contract/break_on_failure.hpp"
+#include "contract/exit_code.hpp"
 
 #include <ddp/error.hpp>
 
@@ -18,6 +19,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <limits>
 #include <mutex>
@@ -155,6 +157,7 @@ std::optional<ErrorReport> report_of(const json& file) {
 }
 
 std::terminate_handler previous_handler = nullptr;
+thread_local bool leaves_because_of_peer = false;
 
 // Nobody is to blame for what a rank did to itself but that rank.
 std::optional<int> other_rank(std::optional<int> culprit) {
@@ -171,6 +174,7 @@ std::optional<int> other_rank(std::optional<int> culprit) {
     if (report) write_error_file(*report);
     if (report && report->peer) {
         do_not_hold();
+        if (leaves_because_of_peer) std::_Exit(say_and_choose_exit_code(*report));
     } else {
         hold_for_debugger();
     }
@@ -190,6 +194,12 @@ ErrorReport describe(std::exception_ptr error) {
     } catch (...) {
         return {"an exception that is no std::exception", std::nullopt};
     }
+}
+
+int say_and_choose_exit_code(const ErrorReport& report) noexcept {
+    std::fflush(stdout);
+    std::fprintf(stderr, "%s\n", report.message.c_str());
+    return report.peer ? exit_because_of_peer : exit_error;
 }
 
 void write_error_file(const ErrorReport& report) noexcept {
@@ -234,6 +244,8 @@ int copy_error_file(const std::string& from, const std::string& to, int error_co
     (*file)["message"]["errorCode"] = error_code;
     return base::replace_file(to, text_of(*file));
 }
+
+void leave_because_of_peer() noexcept { leaves_because_of_peer = true; }
 
 void install_terminate_handler() {
     static std::once_flag once;

@@ -1,8 +1,8 @@
 // The error file: how a failing worker tells the launcher why, in the JSON that torch's @record
 // writes:
 // {"message": {"message": "TypeError: text", "extraInfo": {"py_callstack": "...", "timestamp":
-// "1700000000"}}} ddp adds, inside extraInfo, "peer": the rank that a PeerError blames. Named by
-// TORCHELASTIC_ERROR_FILE.
+// "1700000000"}}} ddp adds, inside extraInfo, "peer": the other rank that an Error's culprit() is.
+// Named by TORCHELASTIC_ERROR_FILE.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +21,9 @@ struct ErrorReport {
 
 // What to say about an exception: its type's name for ddp's own errors and its text.
 ErrorReport describe(std::exception_ptr error);
+
+// The message on stderr, after what stands in stdout's buffer; and the exit code for it.
+int say_and_choose_exit_code(const ErrorReport& report) noexcept;
 
 // Writes the file that TORCHELASTIC_ERROR_FILE names, whole (temporary file + rename); does nothing
 // when the variable is unset or empty, and never throws: an error on the way to report an error is
@@ -46,5 +49,11 @@ int copy_error_file(const std::string& from, const std::string& to, int error_co
 // and then calls the handler that was there before. With DDP_BREAK_ON_FAILURE=1 it holds the
 // process for a debugger in between (break_on_failure.hpp).
 void install_terminate_handler();
+
+// From now on an exception that names a peer and that nobody catches on this thread does not abort
+// the process: the handler says it and ends it with exit code 82, as run_worker would. Whether an
+// exception names a peer cannot be told without catching it, which loses the stack of one that does
+// not.
+void leave_because_of_peer() noexcept;
 
 }  // namespace ddp::contract

@@ -6,8 +6,6 @@
 
 #include <ddp/error.hpp>
 
-#include <cstdio>
-
 namespace ddp {
 namespace {
 
@@ -15,15 +13,14 @@ namespace {
 int report_failure() {
     const contract::ErrorReport report = contract::describe(std::current_exception());
     contract::write_error_file(report);
-    std::fflush(stdout);
-    std::fprintf(stderr, "%s\n", report.message.c_str());
-    return report.peer ? contract::exit_because_of_peer : contract::exit_error;
+    return contract::say_and_choose_exit_code(report);
 }
 
 // An exception that nobody catches leaves the stack as it was where it was thrown: the terminate
-// handler holds the process there.
+// handler holds the process there, or ends it when another rank is to blame.
 int run_and_break(const std::function<void()>& body) {
     contract::install_terminate_handler();
+    contract::leave_because_of_peer();
     try {
         body();
         return contract::exit_ok;

@@ -114,6 +114,25 @@ TEST_F(BreakOnFailure, DoesNotHoldWhoLeavesBecauseOfAPeer) {
     EXPECT_EQ(WEXITSTATUS(status), 82);
 }
 
+TEST_F(BreakOnFailure, DoesNotHoldWhoLeavesByAnyErrorThatNamesAPeer) {
+    start([] { return ddp::run_worker([] { throw ddp::TimeoutError("no rank 1", 1); }); });
+    const int status = next_status();
+    ASSERT_TRUE(WIFEXITED(status)) << status;
+    EXPECT_EQ(WEXITSTATUS(status), 82);
+    const auto report = read_error_file(path_);
+    ASSERT_TRUE(report);
+    EXPECT_EQ(report->message, "ddp::TimeoutError: no rank 1");
+    EXPECT_EQ(report->peer, 1);
+}
+
+TEST_F(BreakOnFailure, HoldsWhoIsNamedItself) {
+    start([] {
+        ::setenv("RANK", "1", 1);
+        return ddp::run_worker([] { throw ddp::UsageError("no gradient on rank 1", 1); });
+    });
+    expect_held_with("ddp::UsageError: no gradient on rank 1", SIGABRT);
+}
+
 TEST_F(BreakOnFailure, DoesNotHoldAPlainMainThatEndsBecauseOfAPeer) {
     start([]() -> int {
         ddp::contract::install_terminate_handler();

@@ -35,6 +35,7 @@ TEST(RunWorker, ReturnsOneForAnError) {
 
 TEST(RunWorker, Returns82WhenAPeerIsToBlame) {
     EXPECT_EQ(run([] { throw ddp::PeerError(1, "rank 1 ended"); }).exit_code, 82);
+    EXPECT_EQ(run([] { throw ddp::UsageError("rank 1 has other data", 1); }).exit_code, 82);
 }
 
 TEST(RunWorker, ReturnsOneForAnythingElseThrown) {
