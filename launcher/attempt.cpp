@@ -356,7 +356,7 @@ JobEnd Attempt::end() const {
             .attempts = 1 + job_.options.max_restarts,
             .oom_before = oom_before_,
             .gpu_of = [this](int rank) {
-                return gpu_of(job_.options, visible_gpus(from_environment), rank);
+                return gpu_of(job_.options, listed_gpus(from_environment), rank);
             }};
 }
 

@@ -2,6 +2,8 @@
 // PyTorch makes of repeated entries.
 #include "launcher/visible_gpus.hpp"
 
+#include "launcher/nvidia_smi.hpp"
+
 #include <dirent.h>
 #include <unistd.h>
 
@@ -29,6 +31,19 @@ std::optional<std::string> read_entry(std::string_view entry, std::optional<std:
     const auto [stop, error] = std::from_chars(entry.data(), entry.data() + entry.size(), index);
     if (error != std::errc{} || (devices && index >= *devices)) return std::nullopt;
     return std::to_string(index);
+}
+
+std::vector<std::string> numbers_below(std::size_t count) {
+    std::vector<std::string> all;
+    for (std::size_t index = 0; index < count; ++index) all.push_back(std::to_string(index));
+    return all;
+}
+
+// Its kernel shows the host's GPUs as one device, and the driver's library lies in a folder of its
+// own.
+bool is_wsl(const GpuPlaces& places) {
+    return ::access((places.devices + "/dxg").c_str(), F_OK) == 0 &&
+           ::access((places.wsl_library + "/libcuda.so.1").c_str(), F_OK) == 0;
 }
 
 }  // namespace
@@ -63,15 +78,25 @@ std::size_t count_device_files(const std::string& folder) {
     return count;
 }
 
-std::vector<std::string> visible_gpus(const EnvLookup& environment) {
-    const std::size_t devices = count_device_files("/dev");
-    if (const auto text = environment("CUDA_VISIBLE_DEVICES")) {
-        // Where no file tells the number (WSL has other files), the variable is believed.
-        return parse_visible_devices(*text, devices > 0 ? std::optional(devices) : std::nullopt);
-    }
-    std::vector<std::string> all;
-    for (std::size_t index = 0; index < devices; ++index) all.push_back(std::to_string(index));
-    return all;
+std::optional<std::size_t> count_gpus(const GpuPlaces& places) {
+    const std::size_t files = count_device_files(places.devices);
+    if (files > 0 || !is_wsl(places)) return files;
+    return count_listed_gpus(places.wsl_library + "/nvidia-smi");
+}
+
+std::vector<std::string> visible_gpus(const EnvLookup& environment, const GpuPlaces& places) {
+    const auto text = environment("CUDA_VISIBLE_DEVICES");
+    if (text && text->empty()) return {};
+    const auto devices = count_gpus(places);
+    if (devices == std::size_t{0}) return {};
+    return text ? parse_visible_devices(*text, devices) : numbers_below(devices.value_or(0));
+}
+
+std::vector<std::string> listed_gpus(const EnvLookup& environment, const GpuPlaces& places) {
+    const std::size_t files = count_device_files(places.devices);
+    const auto text = environment("CUDA_VISIBLE_DEVICES");
+    if (!text) return numbers_below(files);
+    return parse_visible_devices(*text, files > 0 ? std::optional(files) : std::nullopt);
 }
 
 std::string gpu_of(const Options& options, std::span<const std::string> gpus, int local_rank) {

@@ -124,7 +124,8 @@ int count_workers(const WorkerCount& wanted, const HostCounts& host) {
             if (const int gpus = host.gpus(); gpus > 0) return std::min(gpus, max_workers);
             throw UsageError(
                 "--nproc-per-node: \"gpu\" finds no GPU: CUDA_VISIBLE_DEVICES shows none, or there "
-                "is no /dev/nvidia0; give a number, or auto or cpu");
+                "is no /dev/nvidia0 (under WSL2: nvidia-smi lists none); give a number, or auto or "
+                "cpu");
         case CountOf::gpus_else_cpus:
             if (const int gpus = host.gpus(); gpus > 0) return std::min(gpus, max_workers);
             return std::min(host.cpus(), max_workers);

@@ -5,6 +5,8 @@
 #include "launcher/parse_words.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <fstream>
 
@@ -72,6 +74,75 @@ TEST(VisibleGpus, DeviceFilesHaveNumbers) {
 TEST(VisibleGpus, TheVariableShowsNoneWhenItIsEmpty) {
     const testing::Environment none{{"CUDA_VISIBLE_DEVICES", ""}};
     EXPECT_EQ(visible_gpus(testing::lookup_in(none)), Entries{});
+}
+
+// A folder of device files, and WSL's of libraries, with a stand-in for nvidia-smi.
+class GpusOfAHost : public ::testing::Test {
+protected:
+    void make_device(const std::string& name) const { std::ofstream(devices_.path() + "/" + name); }
+    void make_wsl(const std::string& nvidia_smi) const {
+        make_device("dxg");
+        std::ofstream(library_.path() + "/libcuda.so.1");
+        const std::string path = library_.path() + "/nvidia-smi";
+        std::ofstream(path) << "#!/bin/sh\n" << nvidia_smi;
+        EXPECT_EQ(::chmod(path.c_str(), 0755), 0);
+    }
+    Entries visible(const testing::Environment& environment) const {
+        return visible_gpus(testing::lookup_in(environment), places());
+    }
+    Entries listed(const testing::Environment& environment) const {
+        return listed_gpus(testing::lookup_in(environment), places());
+    }
+    GpuPlaces places() const { return {devices_.path(), library_.path()}; }
+
+    const testing::Environment three_{{"CUDA_VISIBLE_DEVICES", "0,1,2"}};
+    testing::TemporaryFolder devices_;
+    testing::TemporaryFolder library_;
+};
+
+const std::string two_gpus = "echo 'GPU 0: A (UUID: GPU-a)'; echo 'GPU 1: B (UUID: GPU-b)'\n";
+
+TEST_F(GpusOfAHost, AreNoneWithoutDevicesWhateverTheVariableSays) {
+    EXPECT_EQ(visible(three_), Entries{});
+    EXPECT_EQ(visible({{"CUDA_VISIBLE_DEVICES", "GPU-89"}}), Entries{});
+    EXPECT_EQ(visible({}), Entries{});
+    EXPECT_EQ(listed(three_), (Entries{"0", "1", "2"}));
+}
+
+TEST_F(GpusOfAHost, AreItsDeviceFilesAndTheVariableChoosesAmongThem) {
+    for (const char* name : {"nvidiactl", "nvidia0", "nvidia1"}) make_device(name);
+    EXPECT_EQ(visible({}), (Entries{"0", "1"}));
+    EXPECT_EQ(visible(three_), (Entries{"0", "1"}));
+    EXPECT_EQ(visible({{"CUDA_VISIBLE_DEVICES", "1"}}), Entries{"1"});
+    EXPECT_EQ(listed(three_), visible(three_));
+}
+
+TEST_F(GpusOfAHost, UnderWslAreThoseThatNvidiaSmiLists) {
+    make_wsl(two_gpus);
+    EXPECT_EQ(visible({}), (Entries{"0", "1"}));
+    EXPECT_EQ(visible(three_), (Entries{"0", "1"}));
+    EXPECT_EQ(visible({{"CUDA_VISIBLE_DEVICES", ""}}), Entries{});
+}
+
+TEST_F(GpusOfAHost, UnderWslAreBelievedWhenNvidiaSmiFails) {
+    make_wsl("exit 9\n");
+    EXPECT_EQ(count_gpus(places()), std::nullopt);
+    EXPECT_EQ(visible(three_), (Entries{"0", "1", "2"}));
+    EXPECT_EQ(visible({}), Entries{});
+}
+
+TEST_F(GpusOfAHost, AreNotAskedForWhereTheDriverIsNoWslOne) {
+    make_wsl(two_gpus);
+    ASSERT_EQ(::unlink((library_.path() + "/libcuda.so.1").c_str()), 0);
+    EXPECT_EQ(count_gpus(places()), 0U);
+    EXPECT_EQ(visible(three_), Entries{});
+}
+
+// The report of a failure waits for no child.
+TEST_F(GpusOfAHost, AreListedWithoutNvidiaSmi) {
+    make_wsl("touch " + devices_.path() + "/asked\n");
+    EXPECT_EQ(listed(three_), (Entries{"0", "1", "2"}));
+    EXPECT_NE(::access((devices_.path() + "/asked").c_str(), F_OK), 0);
 }
 
 TEST(VisibleGpus, ReportsNameTheGpuOfALocalRank) {
