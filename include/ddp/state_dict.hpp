@@ -1,6 +1,7 @@
 // StateDict: tensors by name, in order: what a net or an optimiser is made of, apart from its code.
 // Moves between wrapped and bare nets, between C++ and Python (safetensors; the .pth files of
-// torch.save), and between dtypes. Source: torch.nn.Module.state_dict and load_state_dict.
+// torch.save and torch.load), and between dtypes. Source: torch.nn.Module.state_dict and
+// load_state_dict.
 #pragma once
 
 #include <ddp/export.hpp>
@@ -110,5 +111,11 @@ DDP_API StateDict read_state_dict(const std::filesystem::path& file);
 // A safetensors file, which Python reads too. Durable and whole when it returns; an existing file
 // is replaced. Throws CheckpointError.
 DDP_API void write_state_dict(const std::filesystem::path& file, const StateDict& state);
+
+// The same as a .pth file: an OrderedDict for Python's torch.load, also with weights_only=True.
+// Tensors of one dtype and length in the same memory are written once and share it again when they
+// are read, as those that torch.save writes. Throws CheckpointError, also for a name that is not
+// UTF-8.
+DDP_API void write_torch_state_dict(const std::filesystem::path& file, const StateDict& state);
 
 }  // namespace ddp

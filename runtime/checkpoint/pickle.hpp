@@ -1,11 +1,14 @@
-// The part of Python's pickle language in which torch.save writes a state dictionary. It is read as
-// data: the names of classes and functions are compared with a short list, nothing is called.
+// The part of Python's pickle language in which torch.save writes a state dictionary, read and
+// written. It is read as data: the names of classes and functions are compared with a short list,
+// nothing is called.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace ddp::checkpoint {
@@ -52,5 +55,9 @@ struct Pickle {
 
 // Protocol 2. Throws CheckpointError, without the path, for everything else, with its name.
 Pickle parse_pickle(std::span<const std::byte> text);
+
+// An OrderedDict of these tensors by name, as format.md says. Throws CheckpointError, without the
+// path, for a name that no pickle can hold.
+std::string write_pickle(const std::vector<std::pair<std::string_view, PickledTensor>>& tensors);
 
 }  // namespace ddp::checkpoint

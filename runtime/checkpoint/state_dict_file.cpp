@@ -64,4 +64,9 @@ void write_state_dict(const std::filesystem::path& file, const StateDict& state)
                                   checkpoint::Existing::replaced);
 }
 
+void write_torch_state_dict(const std::filesystem::path& file, const StateDict& state) {
+    checkpoint::write_torch_file(checkpoint::system_files(), file, state.views(),
+                                 checkpoint::Existing::replaced);
+}
+
 }  // namespace ddp

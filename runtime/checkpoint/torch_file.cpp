@@ -5,16 +5,19 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "checkpoint/pickle.hpp"
+#include "checkpoint/staging.hpp"
 #include "checkpoint/zip.hpp"
 
 namespace ddp::checkpoint {
@@ -41,6 +44,8 @@ constexpr std::array storage_types{
     StorageType{"ShortStorage", DType::int16},   StorageType{"CharStorage", DType::int8},
     StorageType{"ByteStorage", DType::uint8},    StorageType{"BoolStorage", DType::boolean},
 };
+
+static_assert(std::endian::native == std::endian::little, "the file says that it is");
 
 [[noreturn]] void refuse(const std::string& what) { throw CheckpointError(what); }
 
@@ -257,6 +262,95 @@ StateDict read_torch_file(const std::shared_ptr<std::byte[]>& memory, std::size_
             "FILE)");
     }
     return Reader{memory, size}.read();
+}
+
+namespace {
+
+std::vector<std::int64_t> strides_of(const Shape& shape) {
+    const auto extents = shape.extents();
+    std::vector<std::int64_t> strides(extents.size(), 1);
+    for (std::size_t i = extents.size(); i-- > 1;) {
+        const std::int64_t extent = std::max<std::int64_t>(extents[i], 1);
+        // Only a tensor without elements has room for an overflow; any strides do for it.
+        if (__builtin_mul_overflow(strides[i], extent, &strides[i - 1])) strides[i - 1] = 1;
+    }
+    return strides;
+}
+
+// The tensors of a file to be: which storages there are, and which tensor is in which.
+class Plan {
+public:
+    explicit Plan(const std::vector<NamedTensor>& tensors) {
+        // Their keys are looked at from the pickle.
+        for (std::size_t i = 0; i < tensors.size(); ++i) keys_.push_back(std::to_string(i));
+        for (const auto& [name, tensor] : tensors) add(name, tensor);
+    }
+    std::string pickle(const std::string& path) const {
+        try {
+            return write_pickle(pickled_);
+        } catch (const CheckpointError& error) {
+            throw CheckpointError("checkpoint: cannot write " + path + ": " + error.what());
+        }
+    }
+    const std::vector<TensorView>& storages() const { return storages_; }
+    const std::string& key(std::size_t storage) const { return keys_[storage]; }
+
+private:
+    using Memory = std::tuple<DeviceType, int, const void*, std::size_t, DType>;
+
+    void add(std::string_view name, const TensorView& tensor);
+    std::size_t storage_of(const TensorView& tensor);
+
+    std::vector<std::string> keys_;
+    std::vector<std::pair<std::string_view, PickledTensor>> pickled_;
+    std::vector<TensorView> storages_;
+    std::map<Memory, std::size_t> places_;  // in storages_
+};
+
+std::size_t Plan::storage_of(const TensorView& tensor) {
+    const Memory memory{tensor.device.type, tensor.device.index, tensor.data, tensor.bytes(),
+                        tensor.dtype};
+    const bool has_any = tensor.bytes() > 0;
+    if (const auto found = places_.find(memory); has_any && found != places_.end()) {
+        return found->second;
+    }
+    if (has_any) places_.emplace(memory, storages_.size());
+    storages_.push_back(tensor);
+    return storages_.size() - 1;
+}
+
+void Plan::add(std::string_view name, const TensorView& tensor) {
+    const auto extents = tensor.shape.extents();
+    pickled_.emplace_back(
+        name,
+        PickledTensor{std::ranges::find(storage_types, tensor.dtype, &StorageType::dtype)->name,
+                      keys_[storage_of(tensor)],
+                      tensor.numel(),
+                      0,
+                      {extents.begin(), extents.end()},
+                      strides_of(tensor.shape)});
+}
+
+}  // namespace
+
+void write_torch_file(Files& files, const std::string& path,
+                      const std::vector<NamedTensor>& tensors, Existing existing) {
+    const Plan plan{tensors};
+    const std::string pickle = plan.pickle(path);
+    FileWriter writer{files, path, existing};
+    ZipWriter archive{[&](std::span<const std::byte> bytes) { writer.write(bytes); }};
+    const std::string root = "archive/";
+    archive.add(root + "data.pkl", pickle);
+    archive.add(root + "byteorder", "little");
+    Staging staging;
+    for (std::size_t i = 0; i < plan.storages().size(); ++i) {
+        const TensorView& storage = plan.storages()[i];
+        archive.add(root + "data/" + plan.key(i), storage.bytes(),
+                    [&](const ZipWriter::Sink& sink) { staging.read(storage, sink); });
+    }
+    archive.add(root + "version", "3\n");
+    archive.finish();
+    writer.commit();
 }
 
 }  // namespace ddp::checkpoint

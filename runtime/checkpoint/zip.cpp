@@ -1,4 +1,4 @@
-// Source: PKWARE's APPNOTE.TXT 6.3.10, sections 4.3 and 4.5.3. Sizes come from the central
+// Source: PKWARE's APPNOTE.TXT 6.3.10, sections 4.3 and 4.5.3. Sizes are read from the central
 // directory; the local headers are only stepped over.
 #include "checkpoint/zip.hpp"
 
@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "checkpoint/crc.hpp"
 
@@ -18,6 +20,7 @@ namespace {
 using Bytes = std::span<const std::byte>;
 
 constexpr std::uint32_t local_signature = 0x04034b50;
+constexpr std::uint32_t descriptor_signature = 0x08074b50;
 constexpr std::uint32_t central_signature = 0x02014b50;
 constexpr std::uint32_t end_signature = 0x06054b50;
 constexpr std::uint32_t end64_signature = 0x06064b50;
@@ -151,6 +154,118 @@ std::vector<ZipEntry> read_zip(Bytes file) {
         entries.push_back({name, true, bytes});
     }
     return entries;
+}
+
+namespace {
+
+constexpr std::uint16_t version_plain = 20;
+constexpr std::uint16_t version_zip64 = 45;
+constexpr std::uint16_t flags_written = 0x0808;  // a descriptor follows the data; UTF-8 names
+constexpr std::uint16_t first_date = 0x21;       // 1980-01-01: the same bytes whenever written
+constexpr std::uint64_t alignment = 64;
+constexpr std::uint16_t padding_extra = 0x4246;  // "FB", torch's own
+
+template <class T>
+void append(std::string& to, T value) {
+    to.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+template <class... T>
+std::string numbers(T... values) {
+    std::string bytes;
+    (append(bytes, values), ...);
+    return bytes;
+}
+
+std::uint32_t low_32(std::uint64_t value) {
+    return static_cast<std::uint32_t>(std::min<std::uint64_t>(value, in_zip64));
+}
+std::uint16_t low_16(std::uint64_t value) {
+    return static_cast<std::uint16_t>(std::min<std::uint64_t>(value, 0xffff));
+}
+std::uint16_t version_for(bool zip64) { return zip64 ? version_zip64 : version_plain; }
+
+// What both headers of an entry have in common: from the flags to the date.
+std::string common_fields() {
+    constexpr std::uint16_t stored = 0;
+    constexpr std::uint16_t midnight = 0;
+    return numbers(flags_written, stored, midnight, first_date);
+}
+
+// For data that follows this header of an entry that begins at `place`.
+std::string local_header(const std::string& name, std::uint64_t size, std::uint64_t place) {
+    const bool zip64 = size >= in_zip64;
+    std::string extra;
+    if (zip64) extra = numbers(zip64_extra, std::uint16_t{16}, size, size);
+    const std::uint64_t unpadded = place + local_bytes + name.size() + extra.size() + 4;
+    const auto padding = static_cast<std::uint16_t>((alignment - unpadded % alignment) % alignment);
+    extra += numbers(padding_extra, padding) + std::string(padding, 'Z');
+    const std::uint32_t in_header = zip64 ? in_zip64 : 0;
+    return numbers(local_signature, version_for(zip64)) + common_fields() +
+           numbers(std::uint32_t{0}, in_header, in_header, static_cast<std::uint16_t>(name.size()),
+                   static_cast<std::uint16_t>(extra.size())) +
+           name + extra;
+}
+
+std::string end_of_directory(std::uint64_t entries, std::uint64_t bytes, std::uint64_t place) {
+    constexpr std::uint16_t version = version_zip64;
+    constexpr std::uint32_t disk = 0;
+    constexpr std::uint32_t disks = 1;
+    constexpr std::uint16_t no_comment = 0;
+    return numbers(end64_signature, std::uint64_t{end64_bytes - 12}, version, version, disk, disk,
+                   entries, entries, bytes, place) +
+           numbers(locator64_signature, disk, place + bytes, disks) +
+           numbers(end_signature, disk, low_16(entries), low_16(entries), low_32(bytes),
+                   low_32(place), no_comment);
+}
+
+}  // namespace
+
+void ZipWriter::put(Bytes bytes) {
+    sink_(bytes);
+    written_ += bytes.size();
+}
+
+void ZipWriter::put(const std::string& bytes) { put(std::as_bytes(std::span(bytes))); }
+
+void ZipWriter::add(std::string name, std::uint64_t size,
+                    const std::function<void(const Sink&)>& produce) {
+    Entry entry{std::move(name), size, written_};
+    put(local_header(entry.name, size, entry.place));
+    const std::uint64_t begin = written_;
+    produce([&](Bytes bytes) {
+        entry.crc = crc32(bytes, entry.crc);
+        put(bytes);
+    });
+    if (written_ - begin != size) throw std::logic_error("zip: an entry has another size");
+    put(numbers(descriptor_signature, entry.crc));
+    put(size >= in_zip64 ? numbers(size, size) : numbers(low_32(size), low_32(size)));
+    entries_.push_back(std::move(entry));
+}
+
+void ZipWriter::add(std::string name, std::string_view data) {
+    add(std::move(name), data.size(),
+        [&](const Sink& sink) { sink(std::as_bytes(std::span(data))); });
+}
+
+void ZipWriter::finish() {
+    std::string directory;
+    for (const auto& [name, size, place, crc] : entries_) {
+        std::string field;
+        if (size >= in_zip64) field += numbers(size, size);
+        if (place >= in_zip64) field += numbers(place);
+        const bool zip64 = !field.empty();
+        if (zip64) field = numbers(zip64_extra, static_cast<std::uint16_t>(field.size())) + field;
+        constexpr std::uint16_t none = 0;  // of comment, disk and attributes
+        directory +=
+            numbers(central_signature, none, version_for(zip64)) + common_fields() +
+            numbers(crc, low_32(size), low_32(size), static_cast<std::uint16_t>(name.size()),
+                    static_cast<std::uint16_t>(field.size()), none, none, none, std::uint32_t{0},
+                    low_32(place)) +
+            name + field;
+    }
+    const std::uint64_t place = written_;
+    put(directory);
+    put(end_of_directory(entries_.size(), directory.size(), place));
 }
 
 }  // namespace ddp::checkpoint

@@ -172,17 +172,17 @@ void mutate_checkpoint(std::size_t count, std::mt19937& random) {
 // The whole file: the archive's checksums find nearly everything. Then the pickle alone, which they
 // would protect from most mutations.
 void mutate_torch_files(std::size_t count, std::mt19937& random) {
-    for (const char* name : {"module.pth", "tensors.pth", "training.pth"}) {
+    for (const char* name : {"module.pth", "tensors.pth", "training.pth", "written.pth"}) {
         const std::string whole = fixture(name);
-        const Tally tally = read_mutations(whole, count / 6, random, [](const std::string& bytes) {
+        const Tally tally = read_mutations(whole, count / 8, random, [](const std::string& bytes) {
             use(read_torch_file(shared(bytes), bytes.size()));
         });
-        EXPECT_GT(tally.refused, count / 6 / 4) << name;
+        EXPECT_GT(tally.refused, count / 8 / 4) << name;
         for (const auto& entry : read_zip(bytes_of(whole))) {
             if (!entry.name.ends_with("/data.pkl")) continue;
             const std::string pickle{reinterpret_cast<const char*>(entry.bytes.data()),
                                      entry.bytes.size()};
-            read_mutations(pickle, count / 6, random, [](const std::string& bytes) {
+            read_mutations(pickle, count / 8, random, [](const std::string& bytes) {
                 parse_pickle({shared(bytes).get(), bytes.size()});
             });
         }

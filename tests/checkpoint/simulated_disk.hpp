@@ -43,6 +43,7 @@ public:
     void for_each_power_loss(const std::function<void(const DiskImage&)>& visit) const;
     // What is sure to be there.
     const DiskImage& durable() const { return durable_; }
+    const DiskImage& now() const { return now_; }
     std::size_t open_files() const { return open_.size(); }
     std::vector<std::string> names() const;
     const std::vector<std::string>& calls() const { return calls_; }

@@ -1,6 +1,6 @@
 // Files that Python wrote (fixtures/make_fixtures.py) with torch.save of two ages and with its
-// safetensors: read where they are state dictionaries, refused by name where they are anything
-// else.
+// safetensors, and one of ours (written.pth): read where they are state dictionaries, refused by
+// name where they are anything else.
 #include <ddp/error.hpp>
 #include <ddp/state_dict.hpp>
 
@@ -55,7 +55,8 @@ protected:
     const ddp::StateDict state = ddp::read_state_dict(fixture(GetParam()));
 };
 INSTANTIATE_TEST_SUITE_P(Files, TensorsOfPython,
-                         testing::Values("tensors.pth", "newest_torch.pth", "python.safetensors"));
+                         testing::Values("tensors.pth", "newest_torch.pth", "python.safetensors",
+                                         "written.pth"));
 
 TEST_P(TensorsOfPython, AreOfAllElementTypes) {
     EXPECT_THAT(elements<float>(state["float32"]), ElementsAre(0, 1, 2, 3));

@@ -1,11 +1,22 @@
-// Archives and pickles that torch.save does not write: made by hand, byte for byte.
+// Archives and pickles that torch.save does not write, made by hand, byte for byte; and the limits
+// of those that we write.
 #include <ddp/error.hpp>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
 #include <cstring>
+#include <filesystem>
+#include <span>
+#include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "checkpoint/crc.hpp"
@@ -16,6 +27,7 @@ namespace {
 
 using ddp::checkpoint::parse_pickle;
 using ddp::checkpoint::read_zip;
+using ddp::checkpoint::ZipWriter;
 using testing::HasSubstr;
 using namespace std::string_literals;
 
@@ -134,6 +146,124 @@ TEST(Zip, IsRefusedWhenCutAtAnyByte) {
         for (std::size_t length = 0; length < file.size(); ++length) {
             EXPECT_NE(zip_error(file.substr(0, length)), "no error") << length;
         }
+    }
+}
+
+TEST(WrittenZip, GivesItsEntriesBackAlsoMoreThan16BitsCanCount) {
+    for (const std::size_t count : {0U, 1U, 65'535U, 70'000U}) {
+        std::string file;
+        ZipWriter writer{[&](std::span<const std::byte> bytes) {
+            file.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+        }};
+        for (std::size_t i = 0; i < count; ++i) {
+            writer.add("a/" + std::to_string(i), std::string(i % 3, 'x'));
+        }
+        writer.finish();
+        const auto entries = read_zip(bytes_of(file));
+        ASSERT_EQ(entries.size(), count);
+        for (std::size_t i = 0; i < count; ++i) {
+            ASSERT_EQ(entries[i].name, "a/" + std::to_string(i));
+            ASSERT_EQ(entries[i].bytes.size(), i % 3);
+            ASSERT_EQ((reinterpret_cast<const char*>(entries[i].bytes.data()) - file.data()) % 64,
+                      0);
+        }
+    }
+}
+
+TEST(WrittenZip, RefusesAnEntryOfAnotherSize) {
+    ZipWriter writer{[](std::span<const std::byte>) {}};
+    EXPECT_THROW(writer.add("a", 3, [](const ZipWriter::Sink& sink) { sink(bytes_of("four")); }),
+                 std::logic_error);
+}
+
+// Zeros leave holes, so that the file takes no space on the disk.
+class SparseFile {
+public:
+    SparseFile() {
+        std::string name = (std::filesystem::temp_directory_path() / "ddp-zip-XXXXXX").string();
+        fd_ = ::mkstemp(name.data());
+        if (fd_ < 0) throw ddp::SystemError("mkstemp " + name, errno);
+        ::unlink(name.c_str());
+    }
+    SparseFile(const SparseFile&) = delete;
+    SparseFile& operator=(const SparseFile&) = delete;
+    ~SparseFile() {
+        if (map_ != nullptr) ::munmap(map_, size_);
+        ::close(fd_);
+    }
+    void append(std::span<const std::byte> bytes) {
+        const auto is_zero = [](std::byte byte) { return byte == std::byte{0}; };
+        if (!std::ranges::all_of(bytes, is_zero)) {
+            ASSERT_EQ(::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(size_)),
+                      static_cast<ssize_t>(bytes.size()));
+        }
+        size_ += bytes.size();
+    }
+    std::span<const std::byte> map() {
+        if (::ftruncate(fd_, static_cast<off_t>(size_)) != 0) return {};
+        map_ = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd_, 0);
+        if (map_ == MAP_FAILED) map_ = nullptr;
+        return {static_cast<const std::byte*>(map_), map_ == nullptr ? 0 : size_};
+    }
+
+private:
+    int fd_;
+    std::size_t size_ = 0;
+    void* map_ = nullptr;
+};
+
+// Sizes, and then places, on either side of what 32 bits can say.
+TEST(WrittenZip, SoakIsReadBackAbove4Gibibytes) {
+    const std::vector<std::byte> zeros(std::size_t{1} << 20);
+    for (const std::uint64_t size : {0xfffffffeULL, 0xffffffffULL, 0x100000000ULL}) {
+        SparseFile file;
+        ZipWriter writer{[&](std::span<const std::byte> bytes) { file.append(bytes); }};
+        writer.add("first", "1");
+        writer.add("large", size, [&](const ZipWriter::Sink& sink) {
+            for (std::uint64_t left = size; left > 0;) {
+                const auto part = std::min<std::uint64_t>(left, zeros.size());
+                sink(std::span(zeros).first(part));
+                left -= part;
+            }
+        });
+        writer.add("last", "end");
+        writer.finish();
+        const auto entries = read_zip(file.map());
+        ASSERT_EQ(entries.size(), 3U);
+        EXPECT_EQ(entries[1].name, "large");
+        EXPECT_EQ(entries[1].bytes.size(), size);
+        EXPECT_EQ(entries[2].name, "last");
+        EXPECT_EQ(std::memcmp(entries[2].bytes.data(), "end", 3), 0);
+        EXPECT_EQ((entries[2].bytes.data() - entries[0].bytes.data()) % 64, 0);
+    }
+}
+
+TEST(WrittenPickle, HoldsNumbersOfEveryLength) {
+    using ddp::checkpoint::PickledTensor;
+    std::vector<std::pair<std::string_view, PickledTensor>> tensors;
+    for (const std::int64_t n :
+         {std::int64_t{0}, std::int64_t{255}, std::int64_t{256}, std::int64_t{65'535},
+          std::int64_t{65'536}, std::int64_t{INT32_MAX}, std::int64_t{1} << 31,
+          std::int64_t{1} << 40, std::int64_t{INT64_MAX}}) {
+        for (std::size_t dims = 0; dims <= 8; ++dims) {
+            const std::vector<std::int64_t> extents(dims, n);
+            const auto count = static_cast<std::uint64_t>(n);
+            tensors.emplace_back("a",
+                                 PickledTensor{"ByteStorage", "7", count, count, extents, extents});
+        }
+    }
+    const std::string text = ddp::checkpoint::write_pickle(tensors);
+    const auto pickle = parse_pickle(bytes_of(text));
+    ASSERT_EQ(pickle.tensors.size(), tensors.size());
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+        const auto& found = pickle.tensors[i];
+        const auto& wanted = tensors[i].second;
+        EXPECT_EQ(found.dtype, "ByteStorage");
+        EXPECT_EQ(found.key, "7");
+        EXPECT_EQ(found.storage_elements, wanted.storage_elements);
+        EXPECT_EQ(found.offset, wanted.offset);
+        EXPECT_EQ(found.shape, wanted.shape);
+        EXPECT_EQ(found.strides, wanted.strides);
     }
 }
 
