@@ -273,3 +273,37 @@ TEST(FailingDisk, IsNotAcknowledgedWhenItGivesTheFilesToAnotherUser) {
     }
     EXPECT_THAT(disk.names(), testing::SizeIs(2)) << "the first one alone";
 }
+
+// What went wrong says nothing about locks: another job may hold this one.
+TEST(FailingDisk, IsNotWrittenWhenLockingItFails) {
+    for (const int error : {EMFILE, ENFILE, EACCES, EIO}) {
+        SimulatedDisk disk;
+        CheckpointFolder folder{disk, "run", 2};
+        disk.fault = [&](std::string_view name) { return name == "lock_directory" ? error : 0; };
+        try {
+            save(folder, 1);
+            ADD_FAILURE() << "no error for errno " << error;
+        } catch (const ddp::CheckpointError& failure) {
+            EXPECT_EQ(failure.what(), "checkpoint: cannot lock the folder run: " +
+                                          ddp::checkpoint::errno_text(error));
+        }
+        EXPECT_THAT(disk.names(), testing::IsEmpty());
+        disk.fault = {};
+        save(folder, 1);
+        EXPECT_EQ(found_on(disk), 1);
+    }
+}
+
+TEST(FailingDisk, IsWrittenOnTrustWhenItHasNoLocks) {
+    for (const int error : {ENOLCK, EOPNOTSUPP, ENOSYS}) {
+        SimulatedDisk disk;
+        disk.fault = [&](std::string_view name) { return name == "lock_directory" ? error : 0; };
+        {
+            CheckpointFolder folder{disk, "run", 2};
+            save(folder, 1);
+            save(folder, 2);
+            EXPECT_EQ(found_on(disk), 2) << "errno " << error;
+        }
+        EXPECT_EQ(disk.open_files(), 0U);
+    }
+}
