@@ -3,12 +3,15 @@
 
 #include "contract/host_link.hpp"
 #include "launcher/containment.hpp"
+#include "launcher/failure_report.hpp"
 #include "launcher/handed_descriptors.hpp"
 #include "launcher/options.hpp"
 #include "launcher/progress_watch.hpp"
 #include "launcher/rendezvous.hpp"
 #include "launcher/worker.hpp"
 #include "launcher/worker_command.hpp"
+
+#include <unistd.h>
 
 #include <optional>
 #include <string>
@@ -25,6 +28,8 @@ struct AgentJob {
     std::string error_folder;
     std::optional<TerminalForWorker> terminal = {};  // of each, where it does not say otherwise
     Watching progress = Watching::off;               // for a status line
+    // Of the report: whoever makes this object has the stderr on which it will be read.
+    Lines lines = ::isatty(STDERR_FILENO) != 0 ? Lines::wrapped : Lines::whole;
     contract::Judge judge = contract::Judge::launcher;
     HandedDescriptors handed = {};
     ForkedAgent agent{};

@@ -355,6 +355,7 @@ JobEnd Attempt::end() const {
             .attempt = 1 + number_,
             .attempts = 1 + job_.options.max_restarts,
             .oom_before = oom_before_,
+            .lines = job_.lines,
             .gpu_of = [this](int rank) {
                 return gpu_of(job_.options, listed_gpus(from_environment), rank);
             }};

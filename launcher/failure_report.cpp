@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <map>
 #include <string_view>
+#include <tuple>
 
 namespace ddp::launcher {
 namespace {
@@ -46,12 +47,22 @@ std::string_view last_lines(std::string_view text, std::size_t lines) {
     return start == text.size() ? text : text.substr(start + 1);
 }
 
+// Of the first word. What is quoted is one, so that it can be copied: --wrap='1:gdb --args'.
+std::size_t end_of_word(std::string_view text) {
+    const std::size_t space = std::min(text.find(' '), text.size());
+    const std::size_t quote = text.substr(0, space).find("='");
+    if (quote == text.npos) return space;
+    const std::size_t closing = text.find('\'', quote + 2);
+    return closing == text.npos ? space : std::min(text.find(' ', closing), text.size());
+}
+
 // Breaks at spaces; a longer word stays whole.
-std::string wrapped(std::string_view text) {
+std::string laid_out(std::string_view text, Lines lines) {
+    if (lines == Lines::whole) return std::string(text);
     std::string result;
     std::size_t column = 0;
     while (!text.empty()) {
-        const std::size_t end = std::min(text.find(' '), text.size());
+        const std::size_t end = end_of_word(text);
         if (column > 0 && column + 1 + end > value_width) {
             result += '\n';
             column = 0;
@@ -109,7 +120,8 @@ std::string manner_of(const WorkerEnd& end, Part part) {
     return to_string(end.status);
 }
 
-std::string list_of(Part wanted, std::span<const WorkerEnd> ended, const WorkerEnd* root) {
+std::string list_of(Part wanted, std::span<const WorkerEnd> ended, const WorkerEnd* root,
+                    Lines lines) {
     std::map<std::string, Group> groups;
     for (const WorkerEnd& end : ended) {
         if (part_of(end, &end == root) != wanted) continue;
@@ -126,24 +138,60 @@ std::string list_of(Part wanted, std::span<const WorkerEnd> ended, const WorkerE
         if (wanted == Part::failed) text += " after " + describe_time(group.longest);
         text += ")";
     }
-    return wrapped(text);
+    return laid_out(text, lines);
 }
 
-std::string others_text(std::span<const WorkerEnd> ended, const WorkerEnd* root) {
-    return section("failed", list_of(Part::failed, ended, root)) +
-           section("left", list_of(Part::left, ended, root)) +
-           section("stopped", list_of(Part::stopped, ended, root)) +
-           section("fine", list_of(Part::fine, ended, root));
+std::string others_text(std::span<const WorkerEnd> ended, const WorkerEnd* root, Lines lines) {
+    return section("failed", list_of(Part::failed, ended, root, lines)) +
+           section("left", list_of(Part::left, ended, root, lines)) +
+           section("stopped", list_of(Part::stopped, ended, root, lines)) +
+           section("fine", list_of(Part::fine, ended, root, lines));
+}
+
+std::string_view message_of(const WorkerEnd& end) {
+    return end.error ? trimmed(end.error->message) : "";
+}
+
+// Sorted.
+std::vector<int> ranks_that_say(std::string_view message, std::span<const WorkerEnd> ended) {
+    std::vector<int> ranks;
+    for (const WorkerEnd& end : ended) {
+        if (message_of(end) == message) ranks.push_back(end.rank);
+    }
+    std::sort(ranks.begin(), ranks.end());
+    return ranks;
+}
+
+std::string said_by(const std::vector<int>& ranks, std::string_view message) {
+    return (ranks.size() > 1 ? "ranks " : "rank ") + ranges(ranks) + ": " + first_bytes(message);
+}
+
+// Of a rank that the others blame, and that says nothing itself, they say what was the matter: what
+// most of them do; of equals the first.
+std::string words_of_the_others(std::span<const WorkerEnd> ended) {
+    std::map<std::string_view, int> times;
+    for (const WorkerEnd& end : ended) {
+        if (part_of(end, false) == Part::left) ++times[message_of(end)];
+    }
+    std::string_view message;
+    int most = 0;
+    for (const WorkerEnd& end : ended) {
+        const auto found = times.find(message_of(end));
+        if (found == times.end() || found->second <= most) continue;
+        std::tie(message, most) = *found;
+    }
+    return most == 0 ? "" : section("error", said_by(ranks_that_say(message, ended), message));
 }
 
 // What the worker itself said: its error file, and on stderr. Nothing is said twice.
-std::string own_words(const WorkerEnd& root) {
+std::string own_words(const WorkerEnd& root, std::span<const WorkerEnd> ended) {
     std::string text;
     const std::string_view said = last_lines(root.last_stderr, max_stderr_lines);
     const auto is_said = [&](std::string_view what) { return said.find(what) != said.npos; };
     if (root.error) {
         const std::string_view message = trimmed(root.error->message);
-        text += section("error", first_bytes(message));
+        const std::vector<int> same = ranks_that_say(message, ended);
+        text += section("error", same.size() > 1 ? said_by(same, message) : first_bytes(message));
         const std::string_view trace = last_lines(root.error->callstack, max_trace_lines);
         if (!trace.empty() && !is_said(last_lines(trace, 1))) text += section("trace", trace);
         if (said == message) return text;
@@ -195,14 +243,21 @@ std::string failure_text(std::span<const WorkerEnd> ended, const Verdict& verdic
     }
     std::string text = headline(root, verdict) + section("when", when);
     text += section("where", "host " + facts.host + (root.gpu.empty() ? "" : ", ") + root.gpu);
-    text += own_words(root);
-    for (const std::string& hint : facts.hints) text += section("hint", wrapped(hint));
-    text += others_text(ended, &root);
+    if (verdict.named_by_peers && !root.error) text += words_of_the_others(ended);
+    text += own_words(root, ended);
+    for (const std::string& hint : facts.hints) {
+        text += section("hint", laid_out(hint, facts.lines));
+    }
+    text += others_text(ended, &root, facts.lines);
     return text + section("report", facts.report_file);
 }
 
-std::string stop_text(int signal, std::span<const WorkerEnd> ended) {
-    return "stopped by " + signal_name(signal) + others_text(ended, nullptr);
+std::string stop_text(int signal, std::span<const WorkerEnd> ended, Lines lines) {
+    if (signal == SIGPIPE) {
+        return "nobody reads stdout any more, so the job was stopped (SIGPIPE); "
+               "--on-closed-stdout=continue lets one go on";
+    }
+    return "stopped by " + signal_name(signal) + others_text(ended, nullptr, lines);
 }
 
 }  // namespace ddp::launcher

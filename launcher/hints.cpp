@@ -59,8 +59,11 @@ std::optional<std::string> hint_for_signal(int signal, OomEvidence oom) {
                    "df /dev/shm and df of the data's folder";
         case SIGSEGV:
         case SIGFPE:
-            return "for a stack trace: ulimit -c unlimited before the launch for a core file, or "
-                   "--wrap='RANK:gdb -batch -ex run -ex bt --args'";
+            return "for a stack trace: --wrap='RANK:gdb -batch -ex run -ex bt --args', or ulimit "
+                   "-c "
+                   "unlimited before the launch for a core file; --break-on-failure holds a "
+                   "program "
+                   "that uses ddp there for gdb";
         case SIGXCPU:
             return "the limit on CPU time was reached: ulimit -t";
         case SIGXFSZ:
@@ -158,6 +161,14 @@ constexpr std::array text_hints{
              "the right one"},
 };
 
+// The options in a hint are to be copied as they are.
+std::string for_rank(std::string hint, int rank) {
+    constexpr std::string_view placeholder = "='RANK:";
+    const std::size_t found = hint.find(placeholder);
+    if (found == hint.npos) return hint;
+    return hint.replace(found, placeholder.size(), "='" + std::to_string(rank) + ":");
+}
+
 // "GLIBC_2.38" alone is no failure.
 bool applies(const TextHint& hint, std::string_view text) {
     if (!holds(text, hint.part)) return false;
@@ -169,12 +180,13 @@ bool applies(const TextHint& hint, std::string_view text) {
 
 std::vector<std::string> hints_for(const HintFacts& facts) {
     std::vector<std::string> hints;
-    const auto add = [&](const std::optional<std::string>& hint) {
-        if (!hint || hints.size() == max_hints) return;
+    const auto add = [&](const std::optional<std::string>& text) {
+        if (!text || hints.size() == max_hints) return;
+        const std::string hint = for_rank(*text, facts.rank);
         for (const std::string& known : hints) {
-            if (known == *hint) return;
+            if (known == hint) return;
         }
-        hints.push_back(*hint);
+        hints.push_back(hint);
     };
     add(missing_library_hint(facts.text));
     add(missing_module_hint(facts.text));

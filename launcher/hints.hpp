@@ -14,6 +14,7 @@ struct HintFacts {
     ExitStatus status = {};
     std::string text = {};  // the message of its error file and its last lines on stderr
     OomEvidence oom = OomEvidence::unknown;
+    int rank = 0;  // for options that take one
 };
 
 // Most telling first, at most three, each one sentence or two without a newline.

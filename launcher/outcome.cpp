@@ -57,7 +57,8 @@ JobFacts facts_of(const JobEnd& job) {
             .attempt = job.attempt,
             .attempts = job.attempts,
             .hints = {},
-            .report_file = job.report_file};
+            .report_file = job.report_file,
+            .lines = job.lines};
 }
 
 milliseconds time_of(const JobEnd& job) {
@@ -70,7 +71,7 @@ milliseconds time_of(const JobEnd& job) {
 }
 
 std::vector<std::string> hints_for_root(const WorkerEnd& root, const JobEnd& job) {
-    HintFacts facts{.status = root.status, .text = root.last_stderr};
+    HintFacts facts{.status = root.status, .text = root.last_stderr, .rank = root.rank};
     if (root.error) facts.text += "\n" + root.error->message + "\n" + root.error->callstack;
     // Our own SIGKILL needs no explanation.
     if (root.stopped_with != 0) facts.status = {};
@@ -124,7 +125,7 @@ Outcome judge(const JobEnd& job) {
             if (end.stopped_with == 0 && is_stop_signal(signal)) end.stopped_with = signal;
         }
         return with_json(
-            {contract::exit_signal_base + job.user_signal, stop_text(job.user_signal, ends)},
+            {contract::exit_signal_base + job.user_signal, stop_text(job.user_signal, ends, job.lines)},
             {.outcome = "stopped",
              .signal = job.user_signal,
              .facts = facts_of(job),

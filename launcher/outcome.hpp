@@ -5,6 +5,7 @@
 
 #include "contract/error_file.hpp"
 #include "launcher/error_folder.hpp"
+#include "launcher/failure_report.hpp"
 #include "launcher/oom_watch.hpp"
 #include "launcher/options.hpp"
 #include "launcher/worker.hpp"
@@ -42,6 +43,7 @@ struct JobEnd {
     int attempt = 1;
     int attempts = 1;
     OomCounts oom_before = {};
+    Lines lines = Lines::wrapped;
     // What GPU a local rank has, as text; may be empty.
     std::function<std::string(int local_rank)> gpu_of = {};
 };

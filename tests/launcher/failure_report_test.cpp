@@ -74,6 +74,58 @@ TEST(FailureText, FitsIn80ColumnsWithManyRanksAndLongHints) {
     for (const std::string& line : lines_of(text)) EXPECT_LE(line.size(), 68U) << line;
 }
 
+TEST(FailureText, IsNotWrappedWhereNoTerminalIs) {
+    std::vector<WorkerEnd> ended{exited(0, 1)};
+    for (int rank = 1; rank < 99; rank += 2) ended.push_back(stopped(killed(rank, 15), 15));
+    const std::string hint = std::string(30, 'a') + " " + std::string(40, 'b');
+    const JobFacts facts{.host = "node7", .hints = {hint}, .lines = Lines::whole};
+    const std::vector<std::string> lines = lines_of(text_of(ended, facts));
+    ASSERT_EQ(lines.size(), 5U);
+    EXPECT_EQ(lines[3], "  hint     " + hint);
+    EXPECT_THAT(lines[4], HasSubstr(", 95, 97 (SIGTERM, 0.2 s)"));
+    EXPECT_EQ(lines_of(stop_text(SIGTERM, ended, Lines::whole)).size(), 3U);
+}
+
+TEST(FailureText, ACommandIsNeverBroken) {
+    const std::string command = "--wrap='1:gdb -batch -ex run -ex bt --args'";
+    const std::string text =
+        text_of({exited(1, 1)}, {.host = "node7",
+                                 .hints = {"the process's stack by " + command +
+                                           ", or by another way, is what "
+                                           "helps"}});
+    EXPECT_THAT(text, HasSubstr("  hint     the process's stack by\n           " + command +
+                                ", or by\n           another way, is what helps"));
+}
+
+TEST(FailureText, WhatSeveralRanksSayIsSaidOnce) {
+    std::vector<WorkerEnd> ended{exited(2, 1), exited(0, 1), exited(1, 1), exited(3, 7),
+                                 exited(5, 1)};
+    for (WorkerEnd& end : ended) {
+        end.error = contract::ErrorReport{"UsageError: no data\nin ./data"};
+        end.last_stderr = "UsageError: no data\nin ./data\n";
+    }
+    ended[3].error = contract::ErrorReport{"UsageError: another"};
+    const std::string text = text_of(ended);
+    EXPECT_THAT(text, HasSubstr("  error    ranks 0-2, 5: UsageError: no data\n"
+                                "           in ./data\n"
+                                "  failed   "));
+}
+
+TEST(FailureText, OfARankThatSaysNothingTheOthersSayWhatWasTheMatter) {
+    WorkerEnd first = because_of(0, 2);
+    first.error->message = "TimeoutError: rank 0 is waiting for rank 2";
+    const WorkerEnd hangs = stopped(killed(2, SIGTERM), SIGTERM);
+    EXPECT_THAT(text_of({first, hangs}),
+                HasSubstr("  error    rank 0: TimeoutError: rank 0 is waiting for rank 2\n"
+                          "  left     "));
+    EXPECT_THAT(text_of({first, because_of(1, 2), because_of(3, 2), hangs}),
+                HasSubstr("  error    ranks 1, 3: PeerError: gone\n"));
+    WorkerEnd said = hangs;
+    said.error = contract::ErrorReport{"its own"};
+    EXPECT_THAT(text_of({first, said}), HasSubstr("  error    its own\n"));
+    EXPECT_THAT(text_of({first, exited(2, 1)}), Not(HasSubstr("error"))) << "it failed by itself";
+}
+
 TEST(FailureText, RanksInARowAreARange) {
     std::vector<WorkerEnd> ended{exited(3, 1)};
     for (const int rank : {9, 5, 0, 7, 1, 8, 2}) {
@@ -114,12 +166,14 @@ TEST(FailureText, LongWordsOfAWorkerAreCut) {
 }
 
 TEST(StopText, NamesTheSignalAndHowWorkersTookIt) {
-    EXPECT_EQ(stop_text(SIGINT, std::vector{stopped(killed(1, SIGINT), SIGINT),
-                                            stopped(exited(0, 3), SIGINT)}),
-              "stopped by SIGINT\n"
-              "  stopped  rank 1 (SIGINT, 0.2 s); rank 0 (exit code 3 after SIGINT,\n"
-              "           0.2 s)");
-    EXPECT_EQ(stop_text(SIGTERM, {}), "stopped by SIGTERM");
+    EXPECT_EQ(
+        stop_text(SIGINT,
+                  std::vector{stopped(killed(1, SIGINT), SIGINT), stopped(exited(0, 3), SIGINT)},
+                  Lines::wrapped),
+        "stopped by SIGINT\n"
+        "  stopped  rank 1 (SIGINT, 0.2 s); rank 0 (exit code 3 after SIGINT,\n"
+        "           0.2 s)");
+    EXPECT_EQ(stop_text(SIGTERM, {}, Lines::wrapped), "stopped by SIGTERM");
 }
 
 TEST(DescribeTime, HasTheUnitsThatMatter) {

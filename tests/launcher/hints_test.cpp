@@ -7,6 +7,7 @@
 namespace ddp::launcher {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -58,6 +59,16 @@ TEST(Hints, FitTheFailure) {
         EXPECT_THAT(hints.front(), HasSubstr(one.hint));
         for (const std::string& hint : hints) EXPECT_EQ(hint.find('\n'), hint.npos) << hint;
     }
+}
+
+// To be copied as they are.
+TEST(Hints, HaveOptionsForTheRankThatFailed) {
+    const HintFacts crashed{{.signal = SIGSEGV}, "", OomEvidence::unknown, 3};
+    EXPECT_THAT(hints_for(crashed), ElementsAre(AllOf(HasSubstr("--wrap='3:gdb -batch "),
+                                                      HasSubstr("--break-on-failure"))));
+    const HintFacts wrote_wrong{
+        {.code = 1}, "an illegal memory access was encountered", OomEvidence::unknown, 12};
+    EXPECT_THAT(hints_for(wrote_wrong), ElementsAre(HasSubstr("--wrap='12:compute-sanitizer'")));
 }
 
 TEST(Hints, AreNotGivenForNothing) {
