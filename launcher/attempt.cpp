@@ -114,7 +114,7 @@ void Attempt::start_workers(const rlimit& users_descriptor_limit) {
 void Attempt::request_stop(int signal, milliseconds grace) {
     if (may_be_stopped_from_outside()) {
         user_signal_ = signal;
-        notice_.clear();
+        announces_stop_ = false;
     }
     if (kill_leftovers_at_) {
         kill_leftovers_at_ = std::min(*kill_leftovers_at_, Clock::now() + grace);
@@ -154,7 +154,7 @@ void Attempt::send_to_living(int signal) {
     for (std::size_t i = 0; i < workers_.size(); ++i) note_end(i);
     for (Worker& worker : workers_) {
         if (!worker.running()) continue;
-        if (!notice_.empty()) channel_.send(FailureMessage{std::exchange(notice_, {})});
+        if (std::exchange(announces_stop_, false)) announce_stop();
         if (worker.stopped_with == 0) worker.asked_to_stop_at = Clock::now();
         worker.stopped_with = signal;
         worker.process.signal_group(signal);
@@ -173,21 +173,38 @@ void Attempt::note_end(std::size_t index) {
     events_.remove(worker.process.pidfd());
     channel_.queue(StateMessage{WorkerState::ended, worker.local_rank, worker.process.pid(),
                                 *worker.ended, worker.stopped_with});
-    if (!worker.ended->ok() && !stop_.active()) start_failure_stop(worker);
+    if (!worker.ended->ok() && !stop_.active()) start_failure_stop();
     note_children();
 }
 
-void Attempt::start_failure_stop(const Worker& failed) {
+// In a tree error files may lie on a file system that hangs.
+std::optional<FirstFailure> Attempt::failure_so_far() const {
+    JobEnd so_far = end();
+    so_far.gpu_of = nullptr;
+    return launcher::failure_so_far(so_far,
+                                    tree_.wanted() ? ErrorTexts::unknown : ErrorTexts::known);
+}
+
+void Attempt::announce_stop() {
+    if (const auto failure = failure_so_far()) {
+        channel_.send(FailureMessage{failure->text +
+                                     "; stopping the others: SIGTERM now, SIGKILL after " +
+                                     base::to_string(grace_)});
+    }
+}
+
+void Attempt::start_failure_stop() {
     if (all_ended() || job_.judge == contract::Judge::host) return;
-    const auto rank = static_cast<std::uint32_t>(failed.local_rank);
-    control_.header().abort_word.store(1 + rank, std::memory_order_release);
+    if (const auto failure = failure_so_far()) {
+        const auto rank = static_cast<std::uint32_t>(failure->blamed);
+        control_.header().abort_word.store(1 + rank, std::memory_order_release);
+    }
     if (stop_may_come_until()) {
         stop_.on_likely_stop(Clock::now(), grace_);
     } else {
         stop_.on_failure(Clock::now(), grace_);
     }
-    notice_ = "rank " + std::to_string(failed.local_rank) +
-              " failed; stopping the others: SIGTERM now, SIGKILL after " + base::to_string(grace_);
+    announces_stop_ = true;
 }
 
 bool Attempt::may_be_stopped_from_outside() const {

@@ -99,7 +99,9 @@ public:
 private:
     void send_to_living(int signal);
     void end_input();
-    void start_failure_stop(const Worker& failed);
+    std::optional<FirstFailure> failure_so_far() const;
+    void start_failure_stop();
+    void announce_stop();
     bool may_be_stopped_from_outside() const;
     SparedProcesses spared() const;
     bool all_fine() const;
@@ -129,8 +131,8 @@ private:
     bool leftovers_asked_ = false;
     bool output_held_ = false;
     OomCounts oom_before_;
-    std::string notice_;   // to be sent if a failure makes us stop somebody
-    int user_signal_ = 0;  // the first that asked a healthy attempt to stop
+    bool announces_stop_ = false;  // when a failure makes us stop somebody
+    int user_signal_ = 0;          // the first that asked a healthy attempt to stop
 };
 
 }  // namespace ddp::launcher

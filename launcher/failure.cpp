@@ -4,9 +4,9 @@
 
 #include "contract/exit_code.hpp"
 
-#include <algorithm>
 #include <csignal>
 #include <map>
+#include <unordered_map>
 
 namespace ddp::launcher {
 namespace {
@@ -21,23 +21,40 @@ bool left_because_of_peer(const WorkerEnd& end) {
 
 bool failed_by_itself(const WorkerEnd& end) { return !end.status.ok() && end.stopped_with == 0; }
 
-// The rank that most of those who left because of a peer name; of equals the first named.
-std::optional<int> named_peer(std::span<const WorkerEnd> ended) {
+using ByRank = std::unordered_map<int, const WorkerEnd*>;
+
+ByRank by_rank(std::span<const WorkerEnd> ended) {
+    ByRank ends;
+    for (const WorkerEnd& end : ended) ends.emplace(end.rank, &end);
+    return ends;
+}
+
+// Where the chain ends that begins with the peer of `end`: a rank that was made to leave blames
+// another in its turn. In a circle nobody is the last: then the peer itself.
+int last_blamed(const ByRank& ends, const WorkerEnd& end) {
+    int blamed = *end.error->peer;
+    for (std::size_t steps = 0; steps < ends.size(); ++steps) {
+        const auto next = ends.find(blamed);
+        if (next == ends.end() || !left_because_of_peer(*next->second)) return blamed;
+        blamed = *next->second->error->peer;
+    }
+    return *end.error->peer;
+}
+
+// The rank that most of those who left because of a peer blame in the end; of equals the first
+// named. Nothing when it is none of them.
+const WorkerEnd* named_peer(std::span<const WorkerEnd> ended) {
+    const ByRank ends = by_rank(ended);
     std::map<int, int> votes;
     std::optional<int> best;
     for (const WorkerEnd& end : ended) {
         if (!left_because_of_peer(end)) continue;
-        const int peer = *end.error->peer;
-        ++votes[peer];
-        if (!best || votes[peer] > votes[*best]) best = peer;
+        const int blamed = last_blamed(ends, end);
+        ++votes[blamed];
+        if (!best || votes[blamed] > votes[*best]) best = blamed;
     }
-    return best;
-}
-
-const WorkerEnd* find_rank(std::span<const WorkerEnd> ended, int rank) {
-    const auto found = std::find_if(ended.begin(), ended.end(),
-                                    [&](const WorkerEnd& end) { return end.rank == rank; });
-    return found != ended.end() ? &*found : nullptr;
+    const auto found = best ? ends.find(*best) : ends.end();
+    return found != ends.end() ? found->second : nullptr;
 }
 
 struct Blame {
@@ -53,9 +70,7 @@ std::optional<Blame> find_root(std::span<const WorkerEnd> ended) {
         if (first == nullptr) first = &end;
     }
     if (first == nullptr) return std::nullopt;
-    if (const auto peer = named_peer(ended)) {
-        if (const WorkerEnd* root = find_rank(ended, *peer)) return Blame{root, true};
-    }
+    if (const WorkerEnd* root = named_peer(ended)) return Blame{root, true};
     return Blame{first, false};
 }
 
@@ -69,6 +84,25 @@ std::optional<Verdict> whose_fault(std::span<const WorkerEnd> ended) {
     const int code =
         failed_by_itself(root) ? root.status.exit_code() : contract::exit_because_of_peer;
     return Verdict{root.rank, static_cast<std::size_t>(&root - ended.data()), blame->named, code};
+}
+
+std::optional<FirstFailure> first_failure(std::span<const WorkerEnd> ended, ErrorTexts texts) {
+    std::optional<FirstFailure> left;
+    for (const WorkerEnd& end : ended) {
+        if (!failed_by_itself(end)) continue;
+        const std::string name = "rank " + std::to_string(end.rank);
+        const bool may_have_left = texts == ErrorTexts::unknown &&
+                                   end.status == ExitStatus{contract::exit_because_of_peer};
+        if (left_because_of_peer(end)) {
+            const int peer = *end.error->peer;
+            if (!left) left = {peer, name + " left because of rank " + std::to_string(peer)};
+        } else if (may_have_left) {
+            if (!left) left = {end.rank, name + " ended with " + to_string(end.status)};
+        } else {
+            return FirstFailure{end.rank, name + " failed"};
+        }
+    }
+    return left;
 }
 
 Part part_of(const WorkerEnd& end, bool is_root) {

@@ -1,7 +1,7 @@
 // Whose fault: from how the workers ended to the one that is to blame and the exit code. Pure. The
 // root cause is the first failure in order of detection that is not exit code 82 with an error file
 // that names a peer ("left because of a peer") and not our own doing; when all left because of a
-// peer, it is the rank that they name.
+// peer, it is the rank that they name, directly or by way of others that left.
 #pragma once
 
 #include "contract/error_file.hpp"
@@ -48,6 +48,16 @@ struct Verdict {
 
 // `ended`: in order of detection. Nothing when nobody failed.
 std::optional<Verdict> whose_fault(std::span<const WorkerEnd> ended);
+
+// While others still live: whose failure it is, as far as the ends so far tell.
+struct FirstFailure {
+    int blamed;        // a rank; it may live
+    std::string text;  // "rank 0 left because of rank 1"
+};
+enum class ErrorTexts : std::uint8_t { known, unknown };  // whether `error` was looked for
+
+// Nothing when nobody has failed by itself.
+std::optional<FirstFailure> first_failure(std::span<const WorkerEnd> ended, ErrorTexts texts);
 
 Part part_of(const WorkerEnd& end, bool is_root);
 

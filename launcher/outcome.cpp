@@ -1,4 +1,4 @@
-// Reads error files only now, when no worker is left that could be writing one.
+// Reads error files of workers that have ended.
 #include "launcher/outcome.hpp"
 
 #include "base/socket.hpp"
@@ -30,7 +30,7 @@ std::optional<contract::ErrorReport> error_of(int rank, const JobEnd& job) {
 }
 
 // One host, so that a local rank is a rank.
-WorkerEnd end_of(const Worker& worker, const JobEnd& job) {
+WorkerEnd end_of(const Worker& worker, const JobEnd& job, ErrorTexts texts) {
     const int rank = worker.local_rank;
     return {.rank = rank,
             .local_rank = rank,
@@ -41,14 +41,16 @@ WorkerEnd end_of(const Worker& worker, const JobEnd& job) {
             .stop_took = worker.stopped_with != 0
                              ? between(worker.asked_to_stop_at, worker.ended_at)
                              : milliseconds{0},
-            .error = error_of(rank, job),
+            .error = texts == ErrorTexts::known ? error_of(rank, job) : std::nullopt,
             .gpu = job.gpu_of ? job.gpu_of(rank) : "",
             .last_stderr = worker.last_lines.text()};
 }
 
-std::vector<WorkerEnd> ends_of(const JobEnd& job) {
+std::vector<WorkerEnd> ends_of(const JobEnd& job, ErrorTexts texts = ErrorTexts::known) {
     std::vector<WorkerEnd> ends;
-    for (const std::size_t index : job.order) ends.push_back(end_of(job.workers[index], job));
+    for (const std::size_t index : job.order) {
+        ends.push_back(end_of(job.workers[index], job, texts));
+    }
     return ends;
 }
 
@@ -124,13 +126,13 @@ Outcome judge(const JobEnd& job) {
             const int signal = end.status.exit_code() - contract::exit_signal_base;
             if (end.stopped_with == 0 && is_stop_signal(signal)) end.stopped_with = signal;
         }
-        return with_json(
-            {contract::exit_signal_base + job.user_signal, stop_text(job.user_signal, ends, job.lines)},
-            {.outcome = "stopped",
-             .signal = job.user_signal,
-             .facts = facts_of(job),
-             .ended = ends},
-            job);
+        return with_json({contract::exit_signal_base + job.user_signal,
+                          stop_text(job.user_signal, ends, job.lines)},
+                         {.outcome = "stopped",
+                          .signal = job.user_signal,
+                          .facts = facts_of(job),
+                          .ended = ends},
+                         job);
     }
     if (const auto verdict = whose_fault(ends)) return failed(ends, *verdict, job);
     if (ends.size() != job.workers.size()) {
@@ -138,6 +140,10 @@ Outcome judge(const JobEnd& job) {
                          {.outcome = "failed", .facts = facts_of(job), .ended = ends}, job);
     }
     return with_json({}, {.outcome = "succeeded", .facts = facts_of(job), .ended = ends}, job);
+}
+
+std::optional<FirstFailure> failure_so_far(const JobEnd& job, ErrorTexts texts) {
+    return first_failure(ends_of(job, texts), texts);
 }
 
 Outcome not_started(int exit_code, const std::string& why, const JobEnd& job) {

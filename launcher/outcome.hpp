@@ -50,6 +50,9 @@ struct JobEnd {
 
 Outcome judge(const JobEnd& end);
 
+// Of a job of which some live. With ErrorTexts::unknown it reads no error file.
+std::optional<FirstFailure> failure_so_far(const JobEnd& job, ErrorTexts texts);
+
 // Of a job that could not start, or not go on.
 Outcome not_started(int exit_code, const std::string& why, const JobEnd& end);
 

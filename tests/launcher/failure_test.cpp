@@ -38,6 +38,24 @@ std::vector<Case> table() {
          2,
          82},
         {"all left: whom they name", {because_of(0, 2), because_of(2, 1), because_of(1, 2)}, 2, 82},
+        {"all left: along the chain of those who left",
+         {because_of(2, 0), because_of(3, 2), because_of(0, 1),
+          stopped(killed(1, SIGTERM), SIGTERM)},
+         1,
+         82},
+        {"all left: a chain that ends with a rank that ended well",
+         {exited(1, 0), because_of(0, 1), because_of(2, 0), because_of(3, 0)},
+         1,
+         82},
+        {"all left: a chain by way of one that we stopped as it left",
+         {because_of(2, 0), stopped(because_of(0, 1), SIGTERM), stopped(exited(1, 0), SIGTERM)},
+         1,
+         82},
+        {"all left: a circle", {because_of(2, 0), because_of(0, 1), because_of(1, 0)}, 0, 82},
+        {"all left: the chain beside the circle",
+         {because_of(0, 1), because_of(1, 0), because_of(2, 3), because_of(4, 2), exited(3, 0)},
+         3,
+         82},
         {"all left: the one that left with 0 too early", {exited(0, 0), because_of(1, 0)}, 0, 82},
         {"a plain main that aborts because of a peer",
          {aborted_because_of(0, 1), exited(1, 3)},
@@ -68,6 +86,25 @@ TEST(WhoseFault, TheRootIsPointedAtAndWhetherItsPeersNamedIt) {
     const std::vector named{because_of(0, 2), because_of(1, 2), stopped(killed(2, 9), 9)};
     EXPECT_EQ(whose_fault(named)->root, 2U);
     EXPECT_TRUE(whose_fault(named)->named_by_peers);
+}
+
+TEST(FirstFailure, IsToldFromThoseThatHaveEnded) {
+    const auto told = [](const std::vector<WorkerEnd>& ended,
+                         ErrorTexts texts = ErrorTexts::known) {
+        const auto first = first_failure(ended, texts);
+        return first ? std::to_string(first->blamed) + ": " + first->text : "nobody";
+    };
+    EXPECT_EQ(told({}), "nobody");
+    EXPECT_EQ(told({exited(0, 0), stopped(killed(1, SIGTERM), SIGTERM)}), "nobody");
+    EXPECT_EQ(told({exited(0, 0), killed(2, SIGSEGV), exited(1, 3)}), "2: rank 2 failed");
+    EXPECT_EQ(told({because_of(0, 3)}), "3: rank 0 left because of rank 3");
+    EXPECT_EQ(told({aborted_because_of(2, 0), because_of(1, 2)}),
+              "0: rank 2 left because of rank 0");
+    EXPECT_EQ(told({because_of(0, 3), exited(1, 7)}), "1: rank 1 failed");
+    EXPECT_EQ(told({exited(0, 82)}), "0: rank 0 failed");
+    EXPECT_EQ(told({exited(0, 82)}, ErrorTexts::unknown), "0: rank 0 ended with exit code 82");
+    EXPECT_EQ(told({exited(0, 82), exited(1, 7)}, ErrorTexts::unknown), "1: rank 1 failed");
+    EXPECT_EQ(told({killed(0, SIGABRT)}, ErrorTexts::unknown), "0: rank 0 failed");
 }
 
 TEST(PartOfAWorker, IsToldFromItsEnd) {

@@ -61,6 +61,15 @@ TEST_F(BreakOnFailure, ARankThatAbortsIsHeldAndAStopEndsIt) {
     EXPECT_EQ(job.wait().exit_code, 130);
 }
 
+TEST_F(BreakOnFailure, ARankThatEndsByWhatAnotherDidIsNotHeld) {
+    const LaunchResult result = launch(failing("blame"));
+    EXPECT_EQ(result.exit_code, 82) << result.err;
+    EXPECT_THAT(result.err, Not(HasSubstr("is held")));
+    EXPECT_THAT(result.err, HasSubstr("left     rank 0 (because of rank 1, exit code 82)"));
+    EXPECT_THAT(result.err, HasSubstr("\nddp-launch:   error    rank 0: ddp::TimeoutError: "));
+    EXPECT_EQ(result.err.find("terminate called"), result.err.npos) << result.err;
+}
+
 TEST_F(BreakOnFailure, AStopFromElsewhereIsNoFailure) {
     Launch job(folder_, plain({"--break-on-failure"}, {"wait_forever"}));
     ASSERT_TRUE(job.wait_for_output("ready "));
