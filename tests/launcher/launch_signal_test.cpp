@@ -96,14 +96,19 @@ TEST_F(LaunchSignal, AThirdInterruptDoesNotWaitForAnAgentThatHangs) {
     EXPECT_THAT(result.err, HasSubstr("its workers were stopped"));
 }
 
+// The promise is two seconds. Without the news of the stop itself the front would look after a
+// minute.
 TEST_F(LaunchSignal, AStoppedAgentIsSaidAndAnInterruptEndsTheJobAsAlways) {
+    constexpr seconds promised{2};
     Launch job(folder_, plain({"--nproc-per-node=2"}, {"print_signals"}));
     ASSERT_TRUE(job.wait_for_output("ready", 2));
     const auto agent = job.wait_for_agent();
     ASSERT_TRUE(agent);
+    const auto stopped_at = base::Deadline::Clock::now();
     ASSERT_EQ(::kill(*agent, SIGSTOP), 0);
     const std::string pid = std::to_string(*agent);
     ASSERT_TRUE(job.wait_for_error("the agent (pid " + pid + ") was stopped by SIGSTOP"));
+    EXPECT_LT(base::Deadline::Clock::now() - stopped_at, 10 * promised);
     job.signal(SIGINT);
     EXPECT_TRUE(job.wait_for_output("got 2\n", 2));
     const LaunchResult result = job.wait();

@@ -7,8 +7,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <chrono>
 #include <csignal>
+#include <cstdio>
+#include <fstream>
 #include <set>
+#include <sstream>
 
 namespace ddp::launcher::testing {
 namespace {
@@ -90,6 +95,40 @@ TEST_F(LaunchWorker, WithoutTheAgentsStoreThePortIsRankZerosToServe) {
     ASSERT_TRUE(job.wait_for_output("False\n"));
     const int port = std::stoi(printed_value(job.out(), "MASTER_PORT"));
     EXPECT_TRUE(base::listen_tcp("127.0.0.1", static_cast<std::uint16_t>(port)));
+    job.signal(SIGTERM);
+    EXPECT_EQ(job.wait().exit_code, 143);
+}
+
+// The addresses of sockets that listen on a port, as the kernel writes them.
+std::vector<std::string> listening_addresses(int port) {
+    std::array<char, 5> wanted{};
+    std::snprintf(wanted.data(), wanted.size(), "%04X", port);
+    std::vector<std::string> found;
+    for (const char* table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
+        std::ifstream file(table);
+        std::string number;
+        std::string local;
+        std::string remote;
+        std::string state;
+        for (std::string line; std::getline(file, line);) {
+            std::istringstream(line) >> number >> local >> remote >> state;
+            const std::size_t colon = local.find(':');
+            const bool listens = state == "0A";
+            if (listens && local.substr(colon + 1) == wanted.data()) {
+                found.push_back(local.substr(0, colon));
+            }
+        }
+    }
+    return found;
+}
+
+TEST_F(LaunchWorker, RankZerosStoreListensOnThisHostAlone) {
+    Launch job(folder_, {"--agent-store=off", "--nproc-per-node=2", "bash", "-c",
+                         std::string("echo MASTER_PORT=$MASTER_PORT; exec ") +
+                             DDP_TEST_FAILING_WORKER + " join"});
+    ASSERT_TRUE(job.wait_for_output("ready\n", 2)) << job.wait(std::chrono::seconds{0}).err;
+    const int port = std::stoi(printed_value(job.out(), "MASTER_PORT"));
+    EXPECT_EQ(listening_addresses(port), std::vector<std::string>{"0100007F"});
     job.signal(SIGTERM);
     EXPECT_EQ(job.wait().exit_code, 143);
 }
