@@ -30,10 +30,15 @@ constexpr std::uint32_t most_reducers = 255;
 
 constexpr std::uint32_t largest(std::uint32_t bits) { return (1U << bits) - 1; }
 
+// Then the rest of it is none.
+bool is_batch_norm(std::uint32_t source) {
+    return source != 0 && source >> (bucket_bits + backward_bits) == 0;
+}
+
 }  // namespace
 
 std::uint32_t encode(const Source& source) {
-    if (source.reducer == 0) return 0;
+    if (source.reducer == 0) return static_cast<std::uint32_t>(source.batch_norm);
     const std::uint32_t reducer = 1 + (source.reducer - 1) % most_reducers;
     return (reducer << backward_bits | (source.backward & largest(backward_bits))) << bucket_bits |
            std::min(source.bucket, largest(bucket_bits));
@@ -41,6 +46,10 @@ std::uint32_t encode(const Source& source) {
 
 std::string describe_source(std::uint32_t source) {
     if (source == 0) return "";
+    if (is_batch_norm(source)) {
+        const bool forward = source == static_cast<std::uint32_t>(BatchNormPass::forward);
+        return std::string(forward ? ", forward" : ", backward") + " of a synchronised batch norm";
+    }
     const std::uint32_t bucket = source & largest(bucket_bits);
     const std::uint32_t backward = source >> bucket_bits & largest(backward_bits);
     return (bucket == 0 ? ", for" : ", bucket " + std::to_string(bucket - 1) + " of") +
@@ -61,7 +70,11 @@ std::string describe(const CallHeader& header) {
     call.root = header.root;
     call.elements = header.elements;
     return describe(call) + (header.parts != 0 ? " in uneven parts" : "") +
-           describe_source(header.source);
+           describe_source(header.source) +
+           // Of each channel two numbers, and perhaps the count.
+           (is_batch_norm(header.source)
+                ? " of " + std::to_string(header.elements / 2) + " channels"
+                : "");
 }
 
 bool is_same_call(const CallHeader& a, const CallHeader& b) {

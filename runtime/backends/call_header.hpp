@@ -28,10 +28,12 @@ static_assert(sizeof(CallHeader) == 48);
 
 // Who calls, where it is not the program. Ranks must agree on that as on the call itself: two
 // buckets of one size, or the same one of two steps, would be added up without a word.
+enum class BatchNormPass : std::uint8_t { none, forward, backward };
 struct Source {
     std::uint32_t reducer = 0;   // its number in the group, from 1; counted up to 255
     std::uint32_t backward = 0;  // how many of its backwards have sent; 1024 are told apart
     std::uint32_t bucket = 0;    // from 1; 0: none, as the exchange of what is used
+    BatchNormPass batch_norm = BatchNormPass::none;  // of a synchronised one; without a reducer
 };
 std::uint32_t encode(const Source& source);
 // ", bucket 3 of backward 17 of reducer 1": for messages. Empty for the program's own.

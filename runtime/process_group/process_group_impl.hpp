@@ -12,6 +12,7 @@
 #include <ddp/store.hpp>
 #include <ddp/worker_env.hpp>
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <span>
@@ -83,6 +84,9 @@ public:
     std::vector<int> job_ranks;  // each rank's number in the job; empty: the same
     int sub_groups = 0;          // made so far; the same on all ranks
     std::uint32_t reducers = 0;  // likewise
+    // How many Reducers there are whose ranks work for several logical ranks in turn, of this group
+    // and of all that come from the same one; shared with them.
+    std::shared_ptr<std::atomic<int>> reducers_with_turns = std::make_shared<std::atomic<int>>(0);
     std::shared_ptr<backends::Backend> backend;
     std::unique_ptr<process_group::CollectiveQueue> collectives;
     std::shared_ptr<process_group::TransferQueue> transfers;

@@ -59,6 +59,7 @@ std::unique_ptr<ProcessGroup::Impl> join_members(ProcessGroup::Impl& parent,
     impl->number = next_group_number();
     impl->timeout = parent.timeout;
     impl->insists_on_gpus = parent.insists_on_gpus;
+    impl->reducers_with_turns = parent.reducers_with_turns;
     for (const int rank : ranks) {
         impl->job_ranks.push_back(parent.job_rank(rank));
     }

@@ -70,6 +70,9 @@ Reducer::Impl::Impl(std::span<Parameter> parameters, ProcessGroup& group, Reduce
     used_here_.resize(parameters_.size());
     used_before_ = used_here_;
     reset_backward();
+    if (turns_ == 1) return;
+    reducers_with_turns_ = group.impl().reducers_with_turns;
+    ++*reducers_with_turns_;
 }
 
 // An exception that ends a backward goes through here: nobody must wait for the rest of it.
@@ -79,6 +82,7 @@ Reducer::Impl::~Impl() {
     if (backend && is_abandoned && where_.type == DeviceType::cpu) backend->fail();
     progress_.clear();  // waits for what is in flight
     used_work_ = Work();
+    if (reducers_with_turns_) --*reducers_with_turns_;
 }
 
 void Reducer::Impl::require_all_alive() const {

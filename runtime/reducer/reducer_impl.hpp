@@ -12,6 +12,7 @@
 
 #include <ddp/reducer.hpp>
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -110,7 +111,8 @@ private:
     device::StreamOrder streams_;
     bool saves_random_state_;  // of all logical ranks, by state_dict()
     ReducerOptions options_;
-    std::size_t turns_;  // logical ranks of this rank
+    std::size_t turns_;                                      // logical ranks of this rank
+    std::shared_ptr<std::atomic<int>> reducers_with_turns_;  // this one counted; null: it has none
     reducer::TurnState state_;
     std::vector<std::vector<std::byte>> all_random_state_;  // of all logical ranks, by tensor
     std::vector<std::size_t> order_;                        // of the buckets' gradients

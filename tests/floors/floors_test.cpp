@@ -16,9 +16,11 @@ namespace fs = std::filesystem;
 const fs::path root = DDP_SOURCE_DIR;
 
 const std::map<std::string, int> floors = {
-    {"base", 0},          {"contract", 1}, {"store", 1},         {"tensor", 1},   {"launch", 2},
-    {"backends", 2},      {"data", 2},     {"process_group", 3}, {"reducer", 4},  {"checkpoint", 4},
-    {"data_parallel", 4}, {"testing", 5},  {"torch", 5},         {"launcher", 2},
+    {"base", 0},       {"contract", 1},      {"store", 1},
+    {"tensor", 1},     {"launch", 2},        {"backends", 2},
+    {"data", 2},       {"process_group", 3}, {"reducer", 4},
+    {"checkpoint", 4}, {"data_parallel", 4}, {"testing", 5},
+    {"torch", 5},      {"launcher", 2},      {"sync_batch_norm", 4},
 };
 // The room that owns each public header: including it counts as including the room.
 const std::map<std::string, std::string> owners = {
@@ -66,6 +68,7 @@ const std::map<std::string, std::string> owners = {
     {"replicas.hpp", "data_parallel"},
     {"data_parallel_options.hpp", "data_parallel"},
     {"data_parallel.hpp", "data_parallel"},
+    {"sync_batch_norm.hpp", "sync_batch_norm"},
     {"checkpoint.hpp", "checkpoint"},
     {"state_dict.hpp", "checkpoint"},
     {"testing.hpp", "testing"},
