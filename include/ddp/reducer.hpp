@@ -67,7 +67,10 @@ public:
     // and with logical ranks, harmless otherwise. `unused`: the parameters that this backward will
     // not mark ready on this rank (find_unused_parameters only). They count as they are: where
     // another rank has used one, it gets the average; where none has, its gradient stays untouched.
-    // On a GPU they are as the work already on `stream` leaves them.
+    // On a GPU they are as the work already on `stream` leaves them. Nothing of them is sent yet:
+    // buckets that hold nothing else go with the first mark_ready or wait(), or before the
+    // program's next collective on this thread; where no parameter is used, also before the next
+    // bucket of a reducer started later, and at the end of any other's backward.
     // Again before wait(), after an exception in the trainer's backward: begins anew, on all ranks
     // alike. UsageError once a gradient was marked ready or a bucket sent: call wait() first, which
     // tells all ranks what is missing. Under no_sync gradients stay as they are by then.

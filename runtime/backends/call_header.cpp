@@ -44,6 +44,10 @@ std::uint32_t encode(const Source& source) {
            std::min(source.bucket, largest(bucket_bits));
 }
 
+bool comes_from_reducer(std::uint32_t source) {
+    return source >> (bucket_bits + backward_bits) != 0;
+}
+
 std::string describe_source(std::uint32_t source) {
     if (source == 0) return "";
     if (is_batch_norm(source)) {

@@ -36,6 +36,7 @@ struct Source {
     BatchNormPass batch_norm = BatchNormPass::none;  // of a synchronised one; without a reducer
 };
 std::uint32_t encode(const Source& source);
+bool comes_from_reducer(std::uint32_t source);
 // ", bucket 3 of backward 17 of reducer 1": for messages. Empty for the program's own.
 std::string describe_source(std::uint32_t source);
 

@@ -55,10 +55,12 @@ void ProcessGroup::Impl::throw_two_places(const TensorView& a, const TensorView&
 }
 
 Work ProcessGroup::Impl::start_on_device(std::span<const backends::Call> calls, Stream stream) {
+    release_held();
     return Work(std::make_unique<DeviceWork>(device->launch(calls, stream, timeout)));
 }
 
 Work ProcessGroup::Impl::start_on_device(std::span<const backends::Transfer> batch, Stream stream) {
+    release_held();
     return Work(std::make_unique<DeviceWork>(device->launch(batch, stream, timeout)));
 }
 

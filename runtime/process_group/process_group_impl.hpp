@@ -5,7 +5,9 @@
 #include "backends/device_backend.hpp"
 #include "base/deadline.hpp"
 #include "contract/control_page.hpp"
+#include "process_group/call_source.hpp"
 #include "process_group/collective_queue.hpp"
+#include "process_group/held_calls.hpp"
 #include "process_group/transfer_queue.hpp"
 
 #include <ddp/process_group.hpp>
@@ -46,6 +48,7 @@ public:
     // Of CPU memory.
     Work start(const backends::Call& call, process_group::CollectiveOperation::Body&& body = {}) {
         require_healthy();
+        release_held();
         return Work(collectives->start(call, timeout, std::move(body)));
     }
     // Of memory `where`, which has been found reachable.
@@ -56,6 +59,7 @@ public:
     Work start_on_device(std::span<const backends::Transfer> batch, Stream stream);
     void run(const backends::Call& call, process_group::CollectiveOperation::Body&& body = {}) {
         require_healthy();
+        release_held();
         collectives->run(call, timeout, std::move(body));
     }
     // As Backend::allocate, of GPU memory: in the place of the CPU half's operation `sequence`.
@@ -64,6 +68,12 @@ public:
     // What ended one half has ended the group.
     void require_healthy() const {
         if (device) device->require_healthy();
+    }
+
+    // Before a call that is no reducer's.
+    void release_held() {
+        if (!held->any() || backends::comes_from_reducer(process_group::current_source)) return;
+        held->release();
     }
 
 private:
@@ -87,6 +97,7 @@ public:
     // How many Reducers there are whose ranks work for several logical ranks in turn, of this group
     // and of all that come from the same one; shared with them.
     std::shared_ptr<std::atomic<int>> reducers_with_turns = std::make_shared<std::atomic<int>>(0);
+    std::shared_ptr<process_group::HeldCalls> held = std::make_shared<process_group::HeldCalls>();
     std::shared_ptr<backends::Backend> backend;
     std::unique_ptr<process_group::CollectiveQueue> collectives;
     std::shared_ptr<process_group::TransferQueue> transfers;

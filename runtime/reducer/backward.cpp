@@ -46,6 +46,7 @@ void Reducer::Impl::start_backward(std::span<const std::size_t> unused, Stream s
     if (begun_) abandon_backward();
     backward_start_ = Clock::now();
     begun_ = true;
+    held_.take_turn();
     sends_ = will_send();
     if (sends_) ++source_.backward;
     if (turns_ > 1 && fresh_ && turn_ == 0) memory_->start_turns();
@@ -59,7 +60,7 @@ void Reducer::Impl::start_backward(std::span<const std::size_t> unused, Stream s
     for (std::size_t p = 0; options_.static_graph && p < parameters_.size(); ++p) {
         if (marks_.is_never_used(p)) complete(p, stream);
     }
-    send_complete_buckets();
+    hold_complete_buckets();
 }
 
 // A backward that an exception has ended, for another in its place. Gradients that were to be sent
@@ -114,6 +115,7 @@ void Reducer::Impl::mark_ready(std::size_t parameter, Stream stream) {
     require_all_alive();
     require_start("mark_ready()", stream);
     const bool is_complete = marks_.mark_ready(parameter);
+    if (held_.take_back()) send_complete_buckets();
     if (!sends_) return;
     sent_before_last_ = next_bucket_;
     if (!is_complete) return order(memory_->bucket_of(parameter), stream);
@@ -159,12 +161,20 @@ void Reducer::Impl::keep(std::size_t parameter, Stream stream) {
     device::copy(where_, kept.memory.reserve(where_, kept.bytes), grad.data, kept.bytes, stream);
 }
 
+    held_.take_back();
 void Reducer::Impl::complete_the_rest(Stream stream) {
     for (std::size_t p = 0; p < parameters_.size(); ++p) {
         if (!complete_[p]) complete(p, stream);
     }
     send_complete_buckets();
 }
+// Where other ranks use the first buckets, they go after what the program does until then.
+void Reducer::Impl::hold_complete_buckets() {
+    if (progress_.empty() || progress_.front().missing > 0) return;
+    const bool is_silent = std::ranges::find(complete_, false) == complete_.end();
+    held_.hold(is_silent, [this] { send_complete_buckets(); });
+}
+
 
 // In bucket order, so that all ranks start the same all-reduces in the same order; also a bucket
 // that is unused here, or everywhere, in its turn.
@@ -177,6 +187,7 @@ void Reducer::Impl::send_complete_buckets() {
 
 // An exception (of a hook, or of a group that has failed) is for wait(). It ends the group: the
 // others cannot go on.
+    held_.release_earlier();
 void Reducer::Impl::send(std::size_t bucket) {
     const auto buckets = memory_->buckets();
     Progress& progress = progress_[bucket];
@@ -245,6 +256,7 @@ void Reducer::Impl::synchronise(Stream stream) {
     if (statistics_.step < watched_steps) {
         marks_.add_mistake(memory_->find_written_at_old_place());
     }
+    held_.release_silent();
     complete_the_rest(stream);
     for (std::size_t b = 0; b < progress_.size(); ++b) finish_bucket(b, stream);
     used_work_.wait();

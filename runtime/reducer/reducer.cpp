@@ -62,6 +62,7 @@ Reducer::Impl::Impl(std::span<Parameter> parameters, ProcessGroup& group, Reduce
       sender_(group, options_.comm_hook, options_.logical_ranks, turns_) {
     reducer::check_parameters(parameters, state_.named_buffers(), group, options_);
     broadcast_values(parameters, group);
+      held_(group.impl().held),
     if (options_.bucket_cap_mb == autotune) start_search();
     const BucketCaps caps{bytes_of(options_.first_bucket_mb), bytes_of(options_.bucket_cap_mb)};
     memory_.emplace(parameters, group,
@@ -89,6 +90,7 @@ void Reducer::Impl::require_all_alive() const {
     if (!memory_->has_parameters()) {
         throw UsageError(
             "reducer: parameters were destroyed (or moved, by a vector that grew) before the "
+    held_.take_back();
             "reducer; keep them where they are, and destroy the reducer first");
     }
     if (backend_.expired()) {
@@ -121,6 +123,10 @@ void Reducer::Impl::set_no_sync(bool on) {
     if (on && no_sync_) {
         throw UsageError("reducer: no_sync() while another no_sync() guard lives; one is enough");
     }
+bool Reducer::Impl::was_averaged(std::size_t parameter) const {
+    return used_.empty() || used_[parameter] != 0;
+}
+
     if (on && begun_ && sends_ && (marks_.any() || next_bucket_ > 0)) {
         throw UsageError("reducer: no_sync() in the middle of a backward; call wait() first");
     }
@@ -160,6 +166,7 @@ void Reducer::Impl::reset_progress() {
 
 void Reducer::Impl::reset_backward() {
     reset_progress();
+    held_.take_back();
     std::ranges::fill(used_here_, std::uint8_t{0});
     used_work_ = Work();
     state_.change_turn(turn_, 0);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "backends/call_header.hpp"
+#include "process_group/held_calls.hpp"
 #include "reducer/backward_marks.hpp"
 #include "reducer/bucket_sender.hpp"
 #include "reducer/cap_search.hpp"
@@ -49,17 +50,13 @@ public:
     void load_state_dict();
     std::string describe() const;
     const StepStatistics& statistics() const { return statistics_; }
-    bool was_averaged(std::size_t parameter) const {
-        return used_.empty() || used_[parameter] != 0;
-    }
+    bool was_averaged(std::size_t parameter) const;
 
 private:
     using Clock = std::chrono::steady_clock;
-
-    struct Progress {             // of a bucket in this backward
-        std::size_t missing = 0;  // gradients
-        // A GPU's gradients: what is on this stream now includes all work on those that came.
-        std::optional<Stream> stream;
+    struct Progress {                  // of a bucket in this backward
+        std::size_t missing = 0;       // gradients
+        std::optional<Stream> stream;  // a GPU's: has all work on the gradients that came
         reducer::SentBucket sent;
         std::exception_ptr error;  // of making or sending it, for wait()
     };
@@ -79,6 +76,7 @@ private:
     void complete(std::size_t parameter, Stream stream);
     void keep(std::size_t parameter, Stream stream);
     void complete_the_rest(Stream stream);
+    void hold_complete_buckets();
     void send_complete_buckets();
     void send(std::size_t bucket);
     Work fail_group(const std::exception_ptr& error);
@@ -106,6 +104,7 @@ private:
     std::span<Parameter> parameters_;
     ProcessGroup& group_;
     std::weak_ptr<backends::Backend> backend_;  // the group's
+    process_group::HeldCallsOfReducer held_;
     backends::Source source_;  // of what this starts: reducer, and backward under way
     Device where_;             // parameters, gradients and buffers
     device::StreamOrder streams_;
@@ -132,14 +131,13 @@ private:
     std::optional<Join> join_;
     bool shadow_ = false;  // this step is only the others'
 
-    std::vector<Progress> progress_;  // by bucket
-    std::size_t next_bucket_ = 0;     // the first one not yet sent
-    std::exception_ptr failure_;      // of a bucket: no later one is sent
-    std::vector<bool> complete_;      // by parameter
-    // By parameter, 0 or 1, since gradients were last averaged; then of all ranks.
-    std::vector<std::uint8_t> used_here_;
+    std::vector<Progress> progress_;         // by bucket
+    std::size_t next_bucket_ = 0;            // the first one not yet sent
+    std::exception_ptr failure_;             // of a bucket: no later one is sent
+    std::vector<bool> complete_;             // by parameter
+    std::vector<std::uint8_t> used_here_;    // by parameter, 0 or 1, since the last averages
     std::vector<std::uint8_t> used_before_;  // used_here_, when the backward under way began
-    std::vector<std::uint8_t> used_;         // empty: all are
+    std::vector<std::uint8_t> used_;         // likewise, of all ranks; empty: all are
     Work used_work_;
     std::vector<reducer::KeptGradient> kept_;  // by parameter
 

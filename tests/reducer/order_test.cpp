@@ -85,6 +85,70 @@ TEST(OrderOfCalls, IsOneForACollectiveAmidABackward) {
     });
 }
 
+// Two Reducers that leave out the first parameters of their order, of which each is a bucket, on
+// rank 1 alone; both have started before the first gradient comes.
+void expect_averages_of_two_started_together(const std::vector<std::int64_t>& sizes,
+                                             bool second_comes_first) {
+    run_everywhere(2, [&](ProcessGroup& group) {
+        ToyNet one(sizes);
+        ToyNet other(sizes);
+        const ReducerOptions options{
+            .bucket_cap_mb = 0.0001, .first_bucket_mb = 0.0001, .find_unused_parameters = true};
+        Reducer first(one.parameters(), group, options);
+        Reducer second(other.parameters(), group, options);
+        const std::size_t last = sizes.size() - 1;
+        for (int step = 0; step < 20; ++step) {
+            one.zero_grad();
+            other.zero_grad();
+            const Indices unused = group.rank() == 1 ? Indices{last} : Indices{};
+            first.start_backward(unused);
+            second.start_backward(unused);
+            const auto mark = [&](ToyNet& net, Reducer& reducer, float amount) {
+                for (std::size_t left = sizes.size() - unused.size(); left > 0; --left) {
+                    mark_with(net, reducer, {left - 1}, amount);
+                }
+            };
+            if (second_comes_first) mark(other, second, 100);
+            mark(one, first, 2);
+            if (!second_comes_first) mark(other, second, 100);
+            EXPECT_TRUE(first.wait());
+            EXPECT_TRUE(second.wait());
+            EXPECT_TRUE(gradient_is(one.parameters(), last, 1));
+            EXPECT_TRUE(gradient_is(other.parameters(), last, 50));
+            EXPECT_TRUE(last == 0 || gradient_is(other.parameters(), 0, 100));
+        }
+    });
+}
+
+TEST(OrderOfCalls, IsOneForTwoReducersThatAreStartedTogether) {
+    expect_averages_of_two_started_together({40}, false);
+    for (const bool second_comes_first : {false, true}) {
+        expect_averages_of_two_started_together({40, 40, 40}, second_comes_first);
+    }
+}
+
+TEST(OrderOfCalls, IsOneForAReducerOfAStaticGraphThatThisRankDoesNotUse) {
+    run_everywhere(2, [](ProcessGroup& group) {
+        ToyNet one({40});
+        ToyNet other({40});
+        Reducer first(one.parameters(), group, {.static_graph = true});
+        Reducer second(other.parameters(), group, {.find_unused_parameters = true});
+        for (int step = 0; step < 5; ++step) {
+            one.zero_grad();
+            other.zero_grad();
+            first.start_backward();
+            second.start_backward();
+            if (group.rank() == 0) mark_with(one, first, {0}, 2);
+            if (step > 0) mark_with(other, second, {0}, 100);  // the first step sends in wait()
+            EXPECT_TRUE(first.wait());
+            if (step == 0) mark_with(other, second, {0}, 100);
+            EXPECT_TRUE(second.wait());
+            EXPECT_TRUE(gradient_is(one.parameters(), 0, 1));
+            EXPECT_TRUE(gradient_is(other.parameters(), 0, 100));
+        }
+    });
+}
+
 TEST(OrderOfCalls, IsCheckedBetweenReducers) {
     run_everywhere(2, [](ProcessGroup& group) {
         ToyNet one({40});
@@ -211,8 +275,11 @@ TEST(AbandonedBackward, InTheMiddleIsToldToAllByWait) {
 TEST(AbandonedBackward, ChangesItsMindAboutUnusedParameters) {
     run_everywhere(2, [](ProcessGroup& group) {
         ToyNet net({40, 40});
-        Reducer reducer(net.parameters(), group, {.find_unused_parameters = true});
-        for (const Indices& first : {Indices{}, Indices{0}}) {
+        // Also of a bucket that could have been sent already.
+        Reducer reducer(
+            net.parameters(), group,
+            {.bucket_cap_mb = 0.0001, .first_bucket_mb = 0.0001, .find_unused_parameters = true});
+        for (const Indices& first : {Indices{}, Indices{0}, Indices{1}, Indices{0, 1}}) {
             net.zero_grad();
             reducer.start_backward(first);
             reducer.start_backward(Indices{1});
