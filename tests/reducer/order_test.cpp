@@ -189,6 +189,16 @@ TEST(OrderOfCalls, IsCheckedBetweenBucketsAndTheProgramsOwn) {
     });
 }
 
+// What the call throws of ddp's.
+std::string error_of(const auto& call) {
+    try {
+        call();
+        return "no error";
+    } catch (const Error& error) {
+        return error.what();
+    }
+}
+
 // A backward ends by an exception, and the trainer goes on with the next batch.
 struct Abandoned {
     bool on_all;  // ranks, or on rank 0 alone
@@ -197,7 +207,7 @@ struct Abandoned {
     bool waits;  // calls wait() after it
 };
 
-// What a step of every rank sees: the gradients of both nets' parameters are averages, or an error.
+// What a step of every rank sees: the gradients are averages, or an error.
 std::string step_after(const Abandoned& how, ProcessGroup& group) {
     ToyNet net({40, 40});
     Reducer reducer(net.parameters(), group);
@@ -248,6 +258,20 @@ TEST(AbandonedBackward, UnderNoSyncIsForgottenAlsoInTheMiddleAndOnOneRank) {
     }
 }
 
+TEST(AbandonedBackward, UnderNoSyncOfOneRankBeforeItsFirstGradientIsForgotten) {
+    run_everywhere(2, [](ProcessGroup& group) {
+        EXPECT_EQ(step_after({false, false, true, false}, group), "no error");
+    });
+}
+
+// By then no_sync has ended: it is the wait() of a backward that sends and has no gradients.
+TEST(AbandonedBackward, UnderNoSyncOfOneRankIsAnErrorOnAllWithAWaitThatIsNot) {
+    run_everywhere(2, [](ProcessGroup& group) {
+        EXPECT_THAT(step_after({false, false, true, true}, group),
+                    HasSubstr("on rank 0, backward ended without a gradient for layer0, layer1"));
+    });
+}
+
 TEST(AbandonedBackward, OfOneRankBeforeItsFirstGradientIsAnErrorOnAll) {
     run_everywhere(2, [](ProcessGroup& group) {
         EXPECT_THAT(step_after({false, false, false, false}, group),
@@ -260,6 +284,18 @@ TEST(AbandonedBackward, InTheMiddleIsRefused) {
     run_everywhere(2, [](ProcessGroup& group) {
         EXPECT_THAT(step_after({true, true, false, false}, group),
                     HasSubstr("in the middle of a backward"));
+    });
+}
+
+// The rank that threw is refused another backward; the others lose it, or wait for it in vain.
+TEST(AbandonedBackward, OfOneRankInTheMiddleIsAnErrorOnAll) {
+    run_everywhere(2, [](ProcessGroup& group) {
+        const auto step = [&] { return step_after({false, true, false, false}, group); };
+        if (group.rank() == 0) {
+            EXPECT_THAT(step(), HasSubstr("in the middle of a backward"));
+        } else {
+            EXPECT_THAT(error_of(step), HasSubstr("rank 0"));
+        }
     });
 }
 
@@ -305,6 +341,73 @@ TEST(AbandonedBackward, OfAWrappedNetUnderNoSyncIsNotTakenForTheNext) {
             EXPECT_TRUE(model.backward(static_cast<float>(2 * group.rank())));
             EXPECT_TRUE(net.gradients_are(1)) << "step " << step;
         }
+    });
+}
+
+// Its backward throws when so many gradients have come.
+class FailingNet : public ToyNet {
+public:
+    using ToyNet::ToyNet;
+    static constexpr int never = 1'000;
+    int gradients_left = never;
+
+    void on_gradient_ready(GradientReady hook) {
+        if (!hook) return ToyNet::on_gradient_ready({});
+        ToyNet::on_gradient_ready([this, hook](std::size_t parameter, Stream stream) {
+            if (gradients_left-- == 0) throw std::runtime_error("a bad record");
+            hook(parameter, stream);
+        });
+    }
+};
+
+// What a step sees after one whose backward threw within the wrapper's.
+std::string step_after_a_wrapped(const Abandoned& how, ProcessGroup& group) {
+    FailingNet net({40, 40});
+    DistributedDataParallel model(net, group);
+    const auto own = static_cast<float>(2 * group.rank());
+    if (how.on_all || group.rank() == 0) {
+        net.gradients_left = how.marked ? 1 : 0;
+        const auto fail = [&] { static_cast<void>(model.backward(own)); };
+        if (how.under_no_sync) {
+            const auto guard = model.no_sync();
+            EXPECT_THROW(fail(), std::runtime_error);
+        } else {
+            EXPECT_THROW(fail(), std::runtime_error);
+        }
+        net.gradients_left = FailingNet::never;
+    }
+    net.zero_grad();
+    return error_of([&] {
+        EXPECT_TRUE(model.backward(own));
+        EXPECT_TRUE(net.gradients_are(1));
+    });
+}
+
+TEST(AbandonedBackward, WithinAWrappersIsForgottenUnderNoSyncAndOnAllRanksBeforeItsGradients) {
+    for (const bool on_all : {false, true}) {
+        for (const bool marked : {false, true}) {
+            run_everywhere(2, [=](ProcessGroup& group) {
+                EXPECT_EQ(step_after_a_wrapped({on_all, marked, true, false}, group), "no error");
+            });
+        }
+    }
+    run_everywhere(2, [](ProcessGroup& group) {
+        EXPECT_EQ(step_after_a_wrapped({true, false, false, false}, group), "no error");
+    });
+}
+
+TEST(AbandonedBackward, WithinAWrappersIsAnErrorOnAllOtherwise) {
+    run_everywhere(2, [](ProcessGroup& group) {
+        EXPECT_THAT(step_after_a_wrapped({true, true, false, false}, group),
+                    HasSubstr("in the middle of a backward"));
+    });
+    run_everywhere(2, [](ProcessGroup& group) {
+        EXPECT_THAT(step_after_a_wrapped({false, false, false, false}, group),
+                    HasSubstr("of backward 2 of reducer 1"));
+    });
+    run_everywhere(2, [](ProcessGroup& group) {
+        EXPECT_THAT(step_after_a_wrapped({false, true, false, false}, group),
+                    HasSubstr(group.rank() == 0 ? "in the middle of a backward" : "rank 0"));
     });
 }
 
