@@ -45,7 +45,8 @@ public:
     // Collective. Checks on every rank that all ranks hold the same parameters (count, names,
     // shapes, dtypes, devices), then copies rank 0's values to all. Borrows parameters,
     // state and group: they outlive the reducer, and parameters stay where they are; where a
-    // Parameter or the group ends first, all later calls but the destructor throw UsageError.
+    // Parameter or the group ends first, all later calls throw UsageError, but the destructor and
+    // what only tells of earlier steps (num_buckets to is_tuned, was_averaged, statistics).
     // Throws UsageError, on every rank, that names the first differing parameter with both ranks'
     // descriptions; UsageError for an empty name, a name used twice, a gradient unlike its value, a
     // parameter that another reducer has; SystemError, on every rank, without memory for buckets.
@@ -114,7 +115,7 @@ public:
 
     // Whose turn it is: {rank, size}, or with logical ranks the one that the next backward works
     // for. Seeds of random numbers belong to it, not to the rank.
-    Shard logical_rank() const noexcept;
+    Shard logical_rank() const;
 
     std::size_t num_buckets() const noexcept;
     // In use now; with `autotune`, the one chosen once is_tuned(). Where the order of additions

@@ -111,6 +111,7 @@ void Reducer::Impl::measure(Clock::time_point backward_end, Clock::time_point do
         const auto share = static_cast<double>(now.exposed.count()) /
                            static_cast<double>(now.communication.count());
         now.overlap = std::clamp(1 - share, 0.0, 1.0);
+    require_all_alive();
     }
     statistics_ = now;
 }

@@ -12,6 +12,7 @@
 namespace ddp {
 
 void Reducer::Impl::join(const std::function<void()>& train, const JoinOptions& options) {
+    require_all_alive();
     if (turns_ > 1) {
         throw UsageError(
             "reducer: join() with logical_ranks; their numbers of batches must be the same "

@@ -90,7 +90,6 @@ void Reducer::Impl::require_all_alive() const {
     if (!memory_->has_parameters()) {
         throw UsageError(
             "reducer: parameters were destroyed (or moved, by a vector that grew) before the "
-    held_.take_back();
             "reducer; keep them where they are, and destroy the reducer first");
     }
     if (backend_.expired()) {
@@ -133,10 +132,12 @@ bool Reducer::Impl::was_averaged(std::size_t parameter) const {
     no_sync_ = on;
 }
 
+    require_all_alive();
 void Reducer::Impl::end_turn() {
     marks_.start_backward();
     begun_ = false;
     if (turns_ == 1) return;
+    if (on) require_all_alive();
     const std::size_t next = (turn_ + 1) % turns_;
     memory_->save_turn(turn_);
     memory_->load_turn(next);
@@ -197,6 +198,7 @@ std::vector<NamedTensor> Reducer::Impl::state_dict() {
             {"random_state." + named[i].name, {all_random_state_[i].data(), shape, one.dtype}});
     }
     return state;
+    require_all_alive();
 }
 
 void Reducer::Impl::gather_random_state() {
@@ -231,6 +233,7 @@ void Reducer::Impl::search_cap(Stream stream) {
     if (!tuned_cap_mb_) return;
     double cap_mb = tuned_cap_mb_->front();
     if (cap_mb == 0) {
+    require_all_alive();
         search_->add_step(statistics_.backward + statistics_.exposed);
         if (!search_->is_done()) {
             cap_mb = search_->cap_mb();
@@ -286,6 +289,7 @@ void Reducer::Impl::check_batches(std::size_t batches) {
                      "; give all ranks as many (drop_last), or train in join()");
 }
 
+    require_all_alive();
 Reducer::Reducer(std::span<Parameter> parameters, ProcessGroup& group,
                  const ReducerOptions& options, RankState state)
     : impl_(std::make_unique<Impl>(parameters, group, options, std::move(state))) {}
@@ -305,7 +309,7 @@ void Reducer::join(const std::function<void()>& train, const JoinOptions& option
     impl_->join(train, options);
 }
 void Reducer::check_batches(std::size_t batches) { impl_->check_batches(batches); }
-Shard Reducer::logical_rank() const noexcept { return impl_->logical_rank(); }
+Shard Reducer::logical_rank() const { return impl_->logical_rank(); }
 std::size_t Reducer::num_buckets() const noexcept { return impl_->num_buckets(); }
 double Reducer::bucket_cap_mb() const noexcept { return impl_->bucket_cap_mb(); }
 bool Reducer::is_tuned() const noexcept { return impl_->is_tuned(); }

@@ -283,6 +283,47 @@ TEST(Reducer, RefusesAParameterThatThereIsNot) {
     });
 }
 
+// All calls of a reducer that has outlived its parameters or its group.
+void expect_all_calls_refused(Reducer& reducer, const std::string& why) {
+    using Call = std::function<void()>;
+    const std::vector<std::pair<const char*, Call>> calls{
+        {"start_forward", [&] { reducer.start_forward(); }},
+        {"start_backward", [&] { reducer.start_backward(); }},
+        {"mark_ready", [&] { reducer.mark_ready(0); }},
+        {"wait", [&] { static_cast<void>(reducer.wait()); }},
+        {"no_sync", [&] { static_cast<void>(reducer.no_sync()); }},
+        {"join", [&] { reducer.join([] {}); }},
+        {"check_batches", [&] { reducer.check_batches(1); }},
+        {"logical_rank", [&] { static_cast<void>(reducer.logical_rank()); }},
+        {"state_dict", [&] { static_cast<void>(reducer.state_dict()); }},
+        {"load_state_dict", [&] { reducer.load_state_dict(); }},
+        {"describe", [&] { static_cast<void>(reducer.describe()); }},
+    };
+    for (const auto& [name, call] : calls)
+        EXPECT_THAT(usage_error_of(call), HasSubstr(why)) << name;
+    EXPECT_EQ(reducer.num_buckets(), 1U);
+    EXPECT_TRUE(reducer.was_averaged(0));
+    EXPECT_EQ(reducer.statistics().step, 1U);
+}
+
+TEST(Reducer, RefusesAllCallsOnceItsParametersOrItsGroupAreGone) {
+    for (const bool group_goes : {false, true}) {
+        run_ranks(2, [=](ProcessGroup& world) {
+            std::optional<ProcessGroup> group = world.split({.color = 0});
+            std::optional<ToyNet> net(std::in_place, std::vector<std::int64_t>{4, 4});
+            Reducer reducer(net->parameters(), *group);
+            EXPECT_TRUE(train_by_hand(*net, reducer, 1));
+            if (group_goes) {
+                group.reset();
+                expect_all_calls_refused(reducer, "its process group was destroyed");
+            } else {
+                net.reset();
+                expect_all_calls_refused(reducer, "parameters were destroyed");
+            }
+        });
+    }
+}
+
 TEST(Reducer, RefusesASecondNoSyncAndOneInTheMiddleOfABackward) {
     run_ranks(1, [](ProcessGroup& group) {
         ToyNet net({4, 4});
