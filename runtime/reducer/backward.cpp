@@ -25,8 +25,7 @@ std::string describe_loss(const PeerError& error, std::span<const Parameter> par
     std::vector<std::size_t> which;
     for (const BucketSlice& slice : bucket.spec.slices) which.push_back(slice.parameter);
     return std::string(error.what()) + "; its part of the averages is missing, first of " +
-           reducer::list_names(parameters, which) +
-           "; if it ran out of batches before the others, put the loop into join()";
+           reducer::list_names(parameters, which) + reducer::advice_on_uneven_batches;
 }
 
 }  // namespace
@@ -46,8 +45,8 @@ void Reducer::Impl::start_backward(std::span<const std::size_t> unused, Stream s
     if (begun_) abandon_backward();
     backward_start_ = Clock::now();
     begun_ = true;
-    held_.take_turn();
     sends_ = will_send();
+    held_.take_turn();
     if (sends_) ++source_.backward;
     if (turns_ > 1 && fresh_ && turn_ == 0) memory_->start_turns();
     fresh_ = false;
@@ -115,8 +114,8 @@ void Reducer::Impl::mark_ready(std::size_t parameter, Stream stream) {
     require_all_alive();
     require_start("mark_ready()", stream);
     const bool is_complete = marks_.mark_ready(parameter);
-    if (held_.take_back()) send_complete_buckets();
     if (!sends_) return;
+    if (held_.take_back()) send_complete_buckets();
     sent_before_last_ = next_bucket_;
     if (!is_complete) return order(memory_->bucket_of(parameter), stream);
     complete(parameter, stream);
@@ -161,20 +160,20 @@ void Reducer::Impl::keep(std::size_t parameter, Stream stream) {
     device::copy(where_, kept.memory.reserve(where_, kept.bytes), grad.data, kept.bytes, stream);
 }
 
-    held_.take_back();
 void Reducer::Impl::complete_the_rest(Stream stream) {
+    held_.take_back();
     for (std::size_t p = 0; p < parameters_.size(); ++p) {
         if (!complete_[p]) complete(p, stream);
     }
     send_complete_buckets();
 }
+
 // Where other ranks use the first buckets, they go after what the program does until then.
 void Reducer::Impl::hold_complete_buckets() {
     if (progress_.empty() || progress_.front().missing > 0) return;
     const bool is_silent = std::ranges::find(complete_, false) == complete_.end();
     held_.hold(is_silent, [this] { send_complete_buckets(); });
 }
-
 
 // In bucket order, so that all ranks start the same all-reduces in the same order; also a bucket
 // that is unused here, or everywhere, in its turn.
@@ -187,8 +186,8 @@ void Reducer::Impl::send_complete_buckets() {
 
 // An exception (of a hook, or of a group that has failed) is for wait(). It ends the group: the
 // others cannot go on.
-    held_.release_earlier();
 void Reducer::Impl::send(std::size_t bucket) {
+    held_.release_earlier();
     const auto buckets = memory_->buckets();
     Progress& progress = progress_[bucket];
     const Stream stream = progress.stream.value_or(Stream{});
@@ -256,8 +255,8 @@ void Reducer::Impl::synchronise(Stream stream) {
     if (statistics_.step < watched_steps) {
         marks_.add_mistake(memory_->find_written_at_old_place());
     }
-    held_.release_silent();
     complete_the_rest(stream);
+    held_.release_silent();
     for (std::size_t b = 0; b < progress_.size(); ++b) finish_bucket(b, stream);
     used_work_.wait();
     if (search_) device::finish(where_, stream);

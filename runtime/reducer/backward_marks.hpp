@@ -17,6 +17,10 @@ namespace ddp::reducer {
 std::string list_names(std::span<const Parameter> parameters,
                        const std::vector<std::size_t>& which);
 
+// Ends an error about a rank that is gone.
+inline constexpr const char* advice_on_uneven_batches =
+    "; if it ran out of batches before the others, put the loop into join()";
+
 class BackwardMarks {
 public:
     BackwardMarks(std::span<const Parameter> parameters, bool static_graph);

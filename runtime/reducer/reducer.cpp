@@ -43,6 +43,18 @@ void broadcast_values(std::span<const Parameter> parameters, ProcessGroup& group
     for (Work& work : works) work.wait();
 }
 
+// Where a net has buffers, a forward is what meets the loss of a rank first.
+void broadcast_buffers(const std::vector<TensorView>& buffers, Root root, ProcessGroup& group,
+                       Stream stream) {
+    try {
+        group.broadcast_coalesced(buffers, root, stream).wait(stream);
+    } catch (const PeerError& error) {
+        throw PeerError(error.rank(), std::string(error.what()) + "; this forward lacks rank " +
+                                          std::to_string(root.rank) + "'s buffers" +
+                                          reducer::advice_on_uneven_batches);
+    }
+}
+
 }  // namespace
 
 Reducer::Impl::Impl(std::span<Parameter> parameters, ProcessGroup& group, ReducerOptions options,
@@ -50,6 +62,7 @@ Reducer::Impl::Impl(std::span<Parameter> parameters, ProcessGroup& group, Reduce
     : parameters_(parameters),
       group_(group),
       backend_(group.impl().backend),
+      held_(group.impl().held),
       source_{.reducer = ++group.impl().reducers},
       where_(reducer::device_of(parameters)),
       streams_(where_),
@@ -62,7 +75,6 @@ Reducer::Impl::Impl(std::span<Parameter> parameters, ProcessGroup& group, Reduce
       sender_(group, options_.comm_hook, options_.logical_ranks, turns_) {
     reducer::check_parameters(parameters, state_.named_buffers(), group, options_);
     broadcast_values(parameters, group);
-      held_(group.impl().held),
     if (options_.bucket_cap_mb == autotune) start_search();
     const BucketCaps caps{bytes_of(options_.first_bucket_mb), bytes_of(options_.bucket_cap_mb)};
     memory_.emplace(parameters, group,
@@ -78,6 +90,7 @@ Reducer::Impl::Impl(std::span<Parameter> parameters, ProcessGroup& group, Reduce
 
 // An exception that ends a backward goes through here: nobody must wait for the rest of it.
 Reducer::Impl::~Impl() {
+    held_.take_back();
     const bool is_abandoned = begun_ && sends_ && std::uncaught_exceptions() > 0;
     const auto backend = backend_.lock();
     if (backend && is_abandoned && where_.type == DeviceType::cpu) backend->fail();
@@ -106,8 +119,12 @@ void Reducer::Impl::start_forward(Stream stream) {
     if (join_) note_active(gives_buffers() ? Activity::gives_buffers : Activity::trains);
     if (!gives_buffers()) return;
     const Root root = join_ ? first_active() : Root{0};
-    if (group_.size() > 1) group_.broadcast_coalesced(state_.buffers(), root, stream).wait(stream);
+    if (group_.size() > 1) broadcast_buffers(state_.buffers(), root, group_, stream);
     state_.share_buffers();
+}
+
+bool Reducer::Impl::was_averaged(std::size_t parameter) const {
+    return used_.empty() || used_[parameter] != 0;
 }
 
 bool Reducer::Impl::gives_buffers() const {
@@ -115,29 +132,25 @@ bool Reducer::Impl::gives_buffers() const {
 }
 
 Shard Reducer::Impl::logical_rank() const {
+    require_all_alive();
     return {static_cast<std::size_t>(group_.rank()) * turns_ + turn_, options_.logical_ranks};
 }
 
 void Reducer::Impl::set_no_sync(bool on) {
+    if (on) require_all_alive();
     if (on && no_sync_) {
         throw UsageError("reducer: no_sync() while another no_sync() guard lives; one is enough");
     }
-bool Reducer::Impl::was_averaged(std::size_t parameter) const {
-    return used_.empty() || used_[parameter] != 0;
-}
-
     if (on && begun_ && sends_ && (marks_.any() || next_bucket_ > 0)) {
         throw UsageError("reducer: no_sync() in the middle of a backward; call wait() first");
     }
     no_sync_ = on;
 }
 
-    require_all_alive();
 void Reducer::Impl::end_turn() {
     marks_.start_backward();
     begun_ = false;
     if (turns_ == 1) return;
-    if (on) require_all_alive();
     const std::size_t next = (turn_ + 1) % turns_;
     memory_->save_turn(turn_);
     memory_->load_turn(next);
@@ -153,6 +166,7 @@ void Reducer::Impl::reset_progress() {
     for (std::size_t b = 0; b < buckets.size(); ++b) {
         progress_[b].missing = buckets[b].spec.slices.size();
     }
+    held_.take_back();
     next_bucket_ = 0;
     failure_ = nullptr;
     sent_before_last_ = 0;
@@ -167,7 +181,6 @@ void Reducer::Impl::reset_progress() {
 
 void Reducer::Impl::reset_backward() {
     reset_progress();
-    held_.take_back();
     std::ranges::fill(used_here_, std::uint8_t{0});
     used_work_ = Work();
     state_.change_turn(turn_, 0);
@@ -185,6 +198,7 @@ void Reducer::Impl::start_search() {
 }
 
 std::vector<NamedTensor> Reducer::Impl::state_dict() {
+    require_all_alive();
     std::vector<NamedTensor> state;
     if (tuned_cap_mb_) state.push_back({"bucket_cap_mb", *tuned_cap_mb_});
     if (!saves_random_state_) return state;
@@ -198,7 +212,6 @@ std::vector<NamedTensor> Reducer::Impl::state_dict() {
             {"random_state." + named[i].name, {all_random_state_[i].data(), shape, one.dtype}});
     }
     return state;
-    require_all_alive();
 }
 
 void Reducer::Impl::gather_random_state() {
@@ -220,6 +233,7 @@ void Reducer::Impl::gather_random_state() {
 }
 
 void Reducer::Impl::load_state_dict() {
+    require_all_alive();
     for (std::size_t i = 0; i < all_random_state_.size(); ++i) {
         const std::span<const std::byte> all = all_random_state_[i];
         const std::size_t mine = all.size() / static_cast<std::size_t>(group_.size());
@@ -233,7 +247,6 @@ void Reducer::Impl::search_cap(Stream stream) {
     if (!tuned_cap_mb_) return;
     double cap_mb = tuned_cap_mb_->front();
     if (cap_mb == 0) {
-    require_all_alive();
         search_->add_step(statistics_.backward + statistics_.exposed);
         if (!search_->is_done()) {
             cap_mb = search_->cap_mb();
@@ -276,6 +289,7 @@ void Reducer::Impl::rebuild_in_order_of_arrival(Stream stream) {
 }
 
 void Reducer::Impl::check_batches(std::size_t batches) {
+    require_all_alive();
     const process_group::SourceScope scope(source_);
     std::array<std::int64_t, 1> mine{static_cast<std::int64_t>(batches)};
     std::vector<std::int64_t> all(static_cast<std::size_t>(group_.size()));
@@ -289,7 +303,6 @@ void Reducer::Impl::check_batches(std::size_t batches) {
                      "; give all ranks as many (drop_last), or train in join()");
 }
 
-    require_all_alive();
 Reducer::Reducer(std::span<Parameter> parameters, ProcessGroup& group,
                  const ReducerOptions& options, RankState state)
     : impl_(std::make_unique<Impl>(parameters, group, options, std::move(state))) {}

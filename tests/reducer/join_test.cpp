@@ -162,6 +162,36 @@ TEST(Join, ThrowsOnEveryRankWhenOneIsThroughAndThatIsWanted) {
     });
 }
 
+// Without join(): rank 0 has one batch, rank 1 two.
+std::string error_of_uneven_batches(ProcessGroup& group, auto&& net) {
+    DistributedDataParallel model{net, group};
+    try {
+        for (int batch = 0; batch <= group.rank(); ++batch) {
+            model.forward(1.0F);
+            EXPECT_TRUE(model.backward(1.0F));
+        }
+    } catch (const PeerError& error) {
+        EXPECT_EQ(error.rank(), 0);
+        return error.what();
+    }
+    return "no error";
+}
+
+TEST(Join, IsAdvisedWhereARankRunsOutOfBatchesInAForwardOrABackward) {
+    run_ranks(2, [](ProcessGroup& world) {
+        const std::string error = error_of_uneven_batches(world, BufferedNet({4}));
+        if (world.rank() == 0) return;
+        EXPECT_THAT(error, HasSubstr("; this forward lacks rank 0's buffers; if it ran out of "
+                                     "batches before the others, put the loop into join()"));
+    });
+    run_ranks(2, [](ProcessGroup& world) {
+        const std::string error = error_of_uneven_batches(world, ToyNet({4}));
+        if (world.rank() == 0) return;
+        EXPECT_THAT(error, HasSubstr("its part of the averages is missing, first of layer0; if "
+                                     "it ran out of batches before the others, put the loop"));
+    });
+}
+
 TEST(Join, PassesOnWhatTheLoopThrows) {
     run_ranks(1, [](ProcessGroup& group) {
         ToyNet net({4});
