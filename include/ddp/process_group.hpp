@@ -2,8 +2,9 @@
 // globals, nothing to finalise. Source: torch.distributed's ProcessGroup and init_process_group.
 //
 // Threads: the members may be called from any thread, but all ranks must start the same operations
-// in the same order; a mismatch is an error on every rank. Operations of one group run one after
-// another.
+// in the same order; a mismatch is an error on every rank. Two threads that start calls which look
+// alike (kind, size, dtype) must agree on their order themselves: nothing tells one from the other.
+// Operations of one group run one after another.
 //
 // Done means that this rank's memory is free. Where a rank only gives (the root of a broadcast),
 // the others may not have come yet: what goes wrong with them shows at its next collective, if any.
@@ -72,7 +73,8 @@ public:
         all_reduce_number(TensorView{&value, Shape{}, dtype_of<T>()}, op);
         return value;
     }
-    // Many tensors in one operation, in place: for small ones, whose latencies would add up.
+    // Many tensors, apart in memory, in one operation, in place: for small ones, whose latencies
+    // would add up.
     Work all_reduce_coalesced(std::span<const TensorView> tensors, ReduceOp op = ReduceOp::sum,
                               Stream stream = {});
     // The reduction for root alone; `output` (may be the input) is used on root only.

@@ -17,17 +17,19 @@ namespace ddp {
 inline constexpr double autotune = -1;
 
 // All ranks pass the same, but for comm_hook, which is not compared.
-struct ReducerOptions {
+struct ReducerOptions {  // designated initialisers come in this order
     // A bucket closes when it holds at least so many MiB; > 0, or `autotune`. The first one, which
     // is ready first, closes at first_bucket_mb so that communication starts early.
     double bucket_cap_mb = 25;
     double first_bucket_mb = 1;
     // True: gradients live in the buckets: construction moves Parameter::grad there (values are
     // kept), nothing is copied afterwards, and the memory it was in is the reducer's until that
-    // ends (wait() names what the program wrote there in the first steps; CPU only). False: memory
-    // that stays where it is; gradients are copied in and out. Not set: false for a bare Reducer,
-    // whose program may have pointers of its own; true for wrapped nets, which read
-    // Parameter::grad.
+    // ends. wait() names what the program still writes there, as far as it looks: in the first
+    // three steps that send, at the first 16 bytes of each gradient, in CPU memory; later writes,
+    // and those to other elements alone (some rows of an embedding), train on gradients that are no
+    // averages without a word, which checksum_steps finds. False: memory that stays where it is;
+    // gradients are copied in and out. Not set: false for a bare Reducer, whose program may have
+    // pointers of its own; true for wrapped nets, which read Parameter::grad.
     std::optional<bool> gradient_as_bucket_view = {};
     // Backwards that do not reach every parameter: each tells what it leaves out (see
     // Reducer::start_backward). Buckets are then not put into order of arrival.
