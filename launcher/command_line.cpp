@@ -52,8 +52,8 @@ void open_missing_standard_descriptors() {
     }
 }
 
-int run_job(Options options, contract::HostLink& host) {
-    const JobPlan plan = plan_job(options, from_environment);
+int run_job(Options options, const std::string& called_as, contract::HostLink& host) {
+    const JobPlan plan = plan_job(options, from_environment, {.called_as = called_as});
     if (!plan.missing.problem.empty()) {
         return complain(plan.missing.problem, plan.missing.exit_code, host);
     }
@@ -66,7 +66,7 @@ int run_job(Options options, contract::HostLink& host) {
 
 }  // namespace
 
-int run_command_line(std::span<char* const> arguments) {
+int run_command_line(const std::string& called_as, std::span<char* const> arguments) {
     contract::HostLink host = contract::HostLink::take();
     open_missing_standard_descriptors();
     try {
@@ -78,7 +78,7 @@ int run_command_line(std::span<char* const> arguments) {
                 return print(std::string("ddp-launch ") + version() + "\n");
             case Action::run:
             case Action::dry_run:
-                return run_job(options, host);
+                return run_job(options, called_as, host);
             case Action::print_config:
                 return print(config_text(arguments, from_environment));
         }

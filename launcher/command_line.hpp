@@ -4,12 +4,13 @@
 #pragma once
 
 #include <span>
+#include <string>
 
 namespace ddp::launcher {
 
-// `arguments` without the program's own name. Returns what main returns: the root cause's exit
+// `called_as`: argv[0]; `arguments`: the rest. Returns what main returns: the root cause's exit
 // code, 2 for a wrong command line, 126 or 127 for a program that cannot be run. It returns twice,
 // like fork(): in the front, and with the agent's exit code in the agent.
-int run_command_line(std::span<char* const> arguments);
+int run_command_line(const std::string& called_as, std::span<char* const> arguments);
 
 }  // namespace ddp::launcher

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "launcher/options.hpp"
+#include "launcher/visible_gpus.hpp"
 #include "launcher/worker_command.hpp"
 
 #include <string>
@@ -20,8 +21,14 @@ struct JobPlan {
     int workers() const { return static_cast<int>(commands.size()); }
 };
 
+// What a plan asks beside the options and variables; a test has its own.
+struct Host {
+    std::string called_as = {};  // argv[0] of ddp-launch
+    GpuPlaces gpus = {};
+};
+
 // Throws UsageError.
-JobPlan plan_job(const Options& options, const EnvLookup& environment);
+JobPlan plan_job(const Options& options, const EnvLookup& environment, const Host& host = {});
 
 // What --dry-run prints: the variables that differ from the launcher's own, and the command, of
 // each worker. What only a start decides stands in angle brackets.

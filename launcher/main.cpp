@@ -5,6 +5,7 @@
 #include <cstddef>
 
 int main(int argc, char** argv) {
-    const std::size_t count = argc > 0 ? static_cast<std::size_t>(argc) - 1 : 0;
-    return ddp::launcher::run_command_line({argv + (argc > 0 ? 1 : 0), count});
+    const std::size_t own = argc > 0 ? 1 : 0;
+    const std::size_t count = static_cast<std::size_t>(argc) - own;
+    return ddp::launcher::run_command_line(own > 0 ? argv[0] : "", {argv + own, count});
 }

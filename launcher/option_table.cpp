@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <optional>
+#include <utility>
 #include <vector>
 
 namespace ddp::launcher {
@@ -81,7 +83,13 @@ constexpr std::array table{
                        throw UsageError(std::string(v.label) +
                                         ": a module needs Python; leave out --module");
                    }
+                   if (o.program_kind == ProgramKind::script) return;
                    o.program_kind = ProgramKind::executable;
+               }},
+    OptionSpec{"run-path", "", "", nullptr, "off", "", G::program, S::same,
+               "the program is a Python script, whatever its name: python3 -u PROGRAM",
+               [](Options& o, Value v) {
+                   if (parse_flag(v)) o.program_kind = ProgramKind::script;
                }},
     OptionSpec{"pass-local-rank", "", "", nullptr, "off", "", G::program, S::own,
                "give the program --local_rank=N as its first argument",
@@ -136,10 +144,22 @@ constexpr std::array table{
     OptionSpec{"local-ranks-filter", "", "", "RANKS", "", "", G::logs, S::better,
                "only these local ranks are shown: 0,3 or 2-5; files are not affected",
                [](Options& o, Value v) { o.local_ranks_filter = parse_ranks(v); }},
+    OptionSpec{"duplicate-stdout-filters", "", "", "TEXTS", "", "", G::logs, S::same,
+               "tee'd lines that hold one of these texts go to one more file: loss,error",
+               [](Options& o, Value v) { o.duplicate_stdout_filters = parse_texts(v); }},
+    OptionSpec{"duplicate-stderr-filters", "", "", "TEXTS", "", "", G::logs, S::same,
+               "the same for stderr",
+               [](Options& o, Value v) { o.duplicate_stderr_filters = parse_texts(v); }},
     OptionSpec{"log-line-prefix-template", "", "", "TEXT", "",
                "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", G::logs, S::better,
                "what stands before each line; ${role_name}, ${rank}, ${local_rank} are filled in",
                [](Options& o, Value v) { o.log_line_prefix_template = v.text; }},
+    OptionSpec{"on-closed-stdout", "", "", "stop|continue", "stop", "", G::logs, S::own,
+               "when nobody reads stdout any more: stop the job with 141, or go on unseen",
+               [](Options& o, Value v) {
+                   o.on_closed_stdout = parse_choice<ClosedStdout>(
+                       v, {{"stop", ClosedStdout::stop}, {"continue", ClosedStdout::go_on}});
+               }},
     OptionSpec{"status", "", "", "auto|off", "auto", "", G::logs, S::own,
                "auto: a live line while stderr is a terminal",
                [](Options& o, Value v) {
@@ -176,7 +196,8 @@ constexpr std::array table{
                }},
 
     OptionSpec{"nnodes", "", "", "N|MIN:MAX", "1:1", "", G::torchrun, S::later,
-               "hosts: 1 today; several follow", [](Options&, Value v) { check_nodes(v); }},
+               "hosts: 1 today, and of 1:MAX one; several follow",
+               [](Options& o, Value v) { o.most_nodes = parse_nodes(v); }},
     OptionSpec{"node-rank", "", "", "N", "0", "", G::torchrun, S::later,
                "number of this host: 0 today", [](Options&, Value v) { check_node_rank(v); }},
     OptionSpec{"rdzv-backend", "", "", "static|c10d", "static", "", G::torchrun, S::same,
@@ -200,20 +221,27 @@ constexpr std::array table{
     OptionSpec{"monitor-interval", "", "", "SECONDS", "0.1", "", G::torchrun, S::better,
                "accepted; the launcher is told of a death at once and polls nothing",
                [](Options&, Value v) { parse_seconds(v); }},
-    OptionSpec{"start-method", "", "", "METHOD", "none", "", G::torchrun, S::declined,
-               "workers are programs, started afresh; there is no interpreter to fork", nullptr},
-    OptionSpec{"run-path", "", "", nullptr, "off", "", G::torchrun, S::declined,
-               "the launcher holds no Python interpreter; name the script as the program", nullptr},
-    OptionSpec{"event-log-handler", "", "", "NAME", "none", "", G::torchrun, S::declined,
-               "handlers are Python entry points; --log-dir keeps a report in JSON", nullptr},
-    OptionSpec{"logs-specs", "", "", "NAME", "none", "", G::torchrun, S::declined,
-               "log specs are Python entry points; use --log-dir, --redirects and --tee", nullptr},
+    OptionSpec{"start-method", "", "", "spawn|fork|forkserver", "spawn", "", G::torchrun, S::same,
+               "accepted; workers are programs, started afresh, and there is nothing to fork",
+               [](Options&, Value v) {
+                   parse_choice<bool>(v, {{"spawn", true}, {"fork", true}, {"forkserver", true}});
+               }},
+    OptionSpec{"event-log-handler", "", "", "null", "null", "", G::torchrun, S::later,
+               "null alone: handlers are Python entry points; --log-dir keeps a report in JSON",
+               [](Options&, Value v) {
+                   if (v.text == "null") return;
+                   fail_value(v, "null: handlers are Python entry points; --log-dir keeps a report "
+                                 "in JSON");
+               }},
+    OptionSpec{"logs-specs", "", "", "default", "default", "", G::torchrun, S::later,
+               "default alone: others are Python entry points; use --log-dir, --redirects, --tee",
+               [](Options&, Value v) {
+                   if (v.text == "default") return;
+                   fail_value(v, "default: other log specs are Python entry points; use --log-dir, "
+                                 "--redirects and --tee");
+               }},
     OptionSpec{"numa-binding", "", "", "MODE", "none", "", G::torchrun, S::later,
                "not there yet; --wrap='all:numactl ...' does it by hand", nullptr},
-    OptionSpec{"duplicate-stdout-filters", "", "", "TEXTS", "none", "", G::torchrun, S::later,
-               "not there yet; filter the files of --log-dir with grep", nullptr},
-    OptionSpec{"duplicate-stderr-filters", "", "", "TEXTS", "none", "", G::torchrun, S::later,
-               "not there yet; filter the files of --log-dir with grep", nullptr},
 
     OptionSpec{"help", "", "h", nullptr, "off", "", G::other, S::same, "show this text",
                [](Options& o, Value) { o.action = Action::help; }},
@@ -227,10 +255,33 @@ std::string with_dashes(std::string_view name) {
     return result;
 }
 
-[[noreturn]] void fail_unknown(std::string_view token, const std::string& dashed) {
+// What other launchers (accelerate, deepspeed, srun) and torch.multiprocessing call the same thing.
+constexpr std::array<std::pair<std::string_view, const char*>, 12> words_of_others{{
+    {"nprocs", "nproc-per-node"},
+    {"nprocs-per-node", "nproc-per-node"},
+    {"num-procs", "nproc-per-node"},
+    {"num-processes", "nproc-per-node"},
+    {"num-gpus", "nproc-per-node"},
+    {"ntasks", "nproc-per-node"},
+    {"ntasks-per-node", "nproc-per-node"},
+    {"num-nodes", "nnodes"},
+    {"num-machines", "nnodes"},
+    {"machine-rank", "node-rank"},
+    {"main-process-ip", "master-addr"},
+    {"main-process-port", "master-port"},
+}};
+
+std::optional<std::string> suggestion_for(const std::string& dashed) {
+    for (const auto& [word, name] : words_of_others) {
+        if (dashed == word) return std::string("--") + name;
+    }
     std::vector<std::string> names;
     for (const OptionSpec& spec : table) names.emplace_back(std::string("--") + spec.name);
-    const auto near = did_you_mean("--" + dashed, names);
+    return did_you_mean("--" + dashed, names);
+}
+
+[[noreturn]] void fail_unknown(std::string_view token, const std::string& dashed) {
+    const auto near = suggestion_for(dashed);
     throw UsageError("unknown option " + std::string(token) +
                      (near ? "; did you mean " + *near + "?" : "; --help lists the options"));
 }

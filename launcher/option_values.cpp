@@ -50,6 +50,13 @@ std::optional<double> read_seconds(std::string_view text) {
     return number;
 }
 
+// PyTorch's own tests write --rdzv-conf='...' without a shell that would take the quotes away.
+std::string_view without_quotes(std::string_view text) {
+    const bool quoted = text.size() >= 2 && text.front() == text.back() &&
+                        (text.front() == '\'' || text.front() == '"');
+    return quoted ? text.substr(1, text.size() - 2) : text;
+}
+
 std::vector<std::string_view> split_at(std::string_view text, char separator) {
     std::vector<std::string_view> parts;
     for (;;) {
@@ -138,7 +145,7 @@ WorkerCount parse_worker_count(const GivenValue& given) {
                "a whole number from 1 to " + std::to_string(max_workers) + ", or gpu, cpu or auto");
 }
 
-void check_nodes(const GivenValue& given) {
+int parse_nodes(const GivenValue& given) {
     const auto parts = split_at(given.text, ':');
     constexpr Limits any{1, std::numeric_limits<int>::max()};
     const auto low = read_int(parts.front(), any);
@@ -146,7 +153,11 @@ void check_nodes(const GivenValue& given) {
     if (parts.size() > 2 || !low || !high || *low > *high) {
         fail_value(given, "N or MIN:MAX with 0 < MIN <= MAX");
     }
-    if (*high > 1) fail_value(given, "1 or 1:1, a job of one host; " + std::string(several_hosts));
+    if (*low > 1) {
+        fail_value(given,
+                   "1 or 1:MAX, a job that one host will do for; " + std::string(several_hosts));
+    }
+    return *high;
 }
 
 void check_node_rank(const GivenValue& given) {
@@ -185,6 +196,28 @@ StreamsOfRanks parse_streams(const GivenValue& given) {
 std::vector<int> parse_ranks(const GivenValue& given) {
     if (auto ranks = read_ranks(given.text)) return *std::move(ranks);
     fail_value(given, "a list of local ranks: 0,3 or 2-5");
+}
+
+std::vector<std::string> parse_texts(const GivenValue& given) {
+    std::vector<std::string> texts(1);
+    const std::string& text = given.text;
+    for (std::size_t at = 0; at < text.size(); ++at) {
+        const bool comma = text[at] == ',';
+        const bool escaped = comma && at + 1 < text.size() && text[at + 1] == ',';
+        if (escaped) ++at;
+        if (comma && !escaped) {
+            texts.emplace_back();
+        } else {
+            texts.back() += text[at];
+        }
+    }
+    for (std::string& one : texts) {
+        const std::size_t end = one.find_last_not_of(' ');
+        one.erase(end == one.npos ? 0 : end + 1);
+        one.erase(0, std::min(one.find_first_not_of(' '), one.size()));
+        if (one.empty()) fail_value(given, "a list of texts such as \"loss,error\": one is empty");
+    }
+    return texts;
 }
 
 std::vector<int> parse_signals(const GivenValue& given) {
@@ -258,9 +291,10 @@ std::vector<std::string> split_words(const GivenValue& given, std::string_view t
 void check_rendezvous_settings(const GivenValue& given) {
     constexpr std::array seconds_keys{"join_timeout", "last_call_timeout", "close_timeout",
                                       "read_timeout", "timeout"};
-    for (const std::string_view setting : split_at(given.text, ',')) {
+    for (const std::string_view setting : split_at(without_quotes(given.text), ',')) {
         const std::size_t equals = setting.find('=');
-        if (equals == setting.npos || equals == 0 || equals + 1 == setting.size()) {
+        const bool quote_left = setting.find_first_of("'\"") != setting.npos;
+        if (quote_left || equals == setting.npos || equals == 0 || equals + 1 == setting.size()) {
             fail_value(given, "KEY=VALUE,KEY=VALUE");
         }
         const std::string_view key = setting.substr(0, equals);

@@ -38,8 +38,9 @@ struct WantedStdin {
 WantedStdin parse_stdin(const GivenValue& given);
 bool parse_flag(const GivenValue& given);
 WorkerCount parse_worker_count(const GivenValue& given);
-// "1" or "1:1"; more than one host follows later, and this says so.
-void check_nodes(const GivenValue& given);
+// "1", "1:1", "1:2": the most hosts, of which one will do. More than one at least follows later,
+// and this says so.
+int parse_nodes(const GivenValue& given);
 void check_node_rank(const GivenValue& given);
 std::string parse_name(const GivenValue& given);  // becomes part of a path: no slash
 
@@ -47,13 +48,15 @@ std::string parse_name(const GivenValue& given);  // becomes part of a path: no 
 StreamsOfRanks parse_streams(const GivenValue& given);
 // "0,3", "2-5", "0,4-6"; sorted, each once
 std::vector<int> parse_ranks(const GivenValue& given);
+// "apple,orange": texts between commas, without blanks around them; ",," is a comma in one.
+std::vector<std::string> parse_texts(const GivenValue& given);
 std::vector<int> parse_signals(const GivenValue& given);
 // "1:gdb --args"
 Wrap parse_wrap(const GivenValue& given);
 // Splits as a shell does: blanks, quotes, backslashes; no expansion.
 std::vector<std::string> split_words(const GivenValue& given, std::string_view text);
 
-// "join_timeout=60,is_host=1": one host has no use for them, but a typo is told.
+// "join_timeout=60,is_host=1", in quotes or not: one host has no use for them, but a typo is told.
 void check_rendezvous_settings(const GivenValue& given);
 
 // One of a few words.

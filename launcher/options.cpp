@@ -105,6 +105,11 @@ void check(Options& options) {
             "--help lists the options");
     }
     settle_endpoint(options);
+    if (options.most_nodes > 1 && !is_this_host(options.master_addr)) {
+        throw UsageError(
+            "--nnodes: a job of more than 1 host whose --master-addr is not this one (" +
+            options.master_addr + ") is not there yet; several hosts follow later");
+    }
     const WorkerCount& count = options.nproc_per_node;
     if (count.what == CountOf::number || count.what == CountOf::not_given) {
         check_local_ranks(options, count.number);
@@ -149,8 +154,8 @@ Options parse_options(std::span<char* const> arguments, const EnvLookup& environ
     for (const Setting& setting : given) apply(options, setting);
     check(options);
     const bool starts = options.action == Action::run || options.action == Action::dry_run;
-    const bool told_what_it_is =
-        options.standalone || asks_for(given, "nnodes") || asks_for(defaults, "nnodes");
+    const bool one_host = asks_for(given, "nnodes") || asks_for(defaults, "nnodes");
+    const bool told_what_it_is = options.standalone || (one_host && options.most_nodes == 1);
     if (starts) refuse_step_of_several(told_what_it_is, environment);
     return options;
 }
@@ -175,23 +180,28 @@ void check_local_ranks(const Options& options, int workers) {
 
 std::string help_text() {
     std::ostringstream text;
-    text << "Starts N copies of a program, tells each which rank it is, and stops all when one "
-            "fails.\n"
-            "\n"
-            "usage: ddp-launch [options] [--] program [args...]\n"
-         << describe_options()
-         << "\n"
-            "Option names may be written with underscores (--nproc_per_node=2) and shortened as "
-            "long\n"
-            "as one option begins so. PET_NPROC_PER_NODE=2 is a default for that option; "
-            "torchrun's\n"
-            "other options have such variables too. A program that ends in .py is run by "
-            "$PYTHON_EXEC,\n"
-            "else python3. All words after the program are the program's; ${local_rank} in them "
-            "becomes\n"
-            "the local rank. Exit code: that of the rank that failed first (128 + signal "
-            "for a\n"
-            "signal), 2 for a wrong command line, 126 and 127 for a program that cannot run.\n";
+    text
+        << "Starts N copies of a program, tells each which rank it is, and stops all when one "
+           "fails.\n"
+           "\n"
+           "usage: ddp-launch [options] [--] program [args...]\n"
+           "example: ddp-launch --nproc-per-node=2 ./train --epochs 3\n"
+           "         starts ./train --epochs 3 twice, as rank 0 and rank 1 of a world of 2\n"
+        << describe_options()
+        << "\n"
+           "Option names may be written with underscores (--nproc_per_node=2) and shortened as "
+           "long\n"
+           "as one option begins so. PET_NPROC_PER_NODE=2 is a default for that option; "
+           "torchrun's\n"
+           "other options have such variables too. A program that ends in .py is run by "
+           "$PYTHON_EXEC,\n"
+           "else the virtual environment's python3, else that of PATH. All words after the program "
+           "are\n"
+           "the program's; ${local_rank} in them becomes the local rank. Exit code: that of the "
+           "rank that\n"
+           "failed first (128 + signal for a signal), 2 for a wrong command line, 126 and 127 for "
+           "a program\n"
+           "that cannot run.\n";
     return text.str();
 }
 

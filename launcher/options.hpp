@@ -39,6 +39,7 @@ inline constexpr int max_workers = 4096;
 enum class ProgramKind {
     automatic,   // Python for a name that ends in .py, else itself
     executable,  // --no-python: itself, whatever its name
+    script,      // --run-path: Python, whatever its name
     module,      // --module: python -m
 };
 
@@ -66,6 +67,7 @@ struct Options {
     Action action = Action::run;
     WorkerCount nproc_per_node;
     bool standalone = false;
+    int most_nodes = 1;  // --nnodes; of more than one, this host is the one that there is
     std::string master_addr = "127.0.0.1";
     std::uint16_t master_port = 0;  // 0: a free one is found and held
     AgentStore agent_store = AgentStore::on;
@@ -95,8 +97,12 @@ struct Options {
     StreamsOfRanks redirects;
     StreamsOfRanks tee;
     std::optional<std::vector<int>> local_ranks_filter;  // who is shown; nothing: all
-    std::string log_line_prefix_template;                // empty: "[rank] "
+    // Lines that hold one of these are kept once more, of all ranks together.
+    std::vector<std::string> duplicate_stdout_filters;
+    std::vector<std::string> duplicate_stderr_filters;
+    std::string log_line_prefix_template;  // empty: "[rank] "
     StatusLine status = StatusLine::automatic;
+    ClosedStdout on_closed_stdout = ClosedStdout::stop;
 
     bool tty = false;  // each worker gets a pseudo-terminal
     StdinFor stdin_for = StdinFor::automatic;

@@ -20,6 +20,7 @@ std::size_t end_of_name(std::string_view text, std::size_t start) {
 bool runs_under_python(const Options& options) {
     switch (options.program_kind) {
         case ProgramKind::module:
+        case ProgramKind::script:
             return true;
         case ProgramKind::executable:
             return false;

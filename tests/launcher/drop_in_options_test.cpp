@@ -8,6 +8,8 @@
 //   launch_with_env_vars                        Variables*
 //   nproc_launch_*, nproc_gpu_*                 WorkersCanBeCounted, AnUnknownCountIsRefused
 //   min_max_nodes_parse                         NodesOfThreePartsAreRefused
+//   launch_elastic                              AJobThatOneHostWillDoForRunsAsItsTestsSay
+//   launch_run_path                             AScriptOfAnyNameIsPythonsWithRunPath
 //   virtual_local_rank                          AVirtualLocalRankIs0OnOneDevice,
 //   ...NeedsEnoughDevices capture_logs_using_default_logs_specs ThePrefixIsFilledInForEachRank
 // launch_test.py
@@ -87,6 +89,24 @@ TEST_F(DropInOptions, ThePlainFlagsOfAStaticJobAreTaken) {
                     "--monitor_interval=1", "--max_restarts=3", "--role=trainer", "--no_python",
                     "bash", "-c", "echo $RANK $ROLE_NAME $TORCHELASTIC_RUN_ID"}),
         ElementsAre("0 trainer run-7", "1 trainer run-7"));
+}
+
+TEST_F(DropInOptions, AJobThatOneHostWillDoForRunsAsItsTestsSay) {
+    EXPECT_THAT(sorted_out({"--nnodes=1:2", "--nproc-per-node=2", "--rdzv-backend=c10d",
+                            "--rdzv-endpoint=localhost:0", "--rdzv-id=run-7",
+                            "--rdzv-conf='join_timeout=5,last_call_timeout=1,timeout=5'",
+                            "--monitor-interval=1", "--start-method=spawn", "--logs-specs=default",
+                            "--event-log-handler=null", "--no-python", "bash", "-c",
+                            "echo $RANK of $WORLD_SIZE in $GROUP_RANK of $GROUP_WORLD_SIZE"}),
+                ElementsAre("0 of 2 in 0 of 1", "1 of 2 in 0 of 1"));
+}
+
+TEST_F(DropInOptions, AScriptOfAnyNameIsPythonsWithRunPath) {
+    std::ofstream(path("train")) << "\n";
+    EXPECT_EQ(launch({"--run-path", path("train"), "--lr", "1"},
+                     {.environment = {"PYTHON_EXEC=/bin/echo"}})
+                  .out,
+              "-u " + path("train") + " --lr 1\n");
 }
 
 TEST_F(DropInOptions, UnambiguousBeginningsOfOptionsWillDo) {

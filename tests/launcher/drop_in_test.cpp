@@ -13,8 +13,9 @@
 //   launch_shutdown                             NothingListensAfterTheJob
 //   is_torchelastic_launched                    ARunIdTellsWorkersWhoStartedThem
 //   init_method_{tcp,env}_with_torchelastic     interop
-//   launch_elastic, ..._multiple_agents         several hosts: later
-//   launch_run_path, *xpu*, logs_spec_*         n/a: Python inside the launcher
+//   launch_elastic, launch_run_path             drop_in_options_test.cpp
+//   ..._multiple_agents                         several hosts: later
+//   *xpu*, logs_spec_*                          n/a: Python inside the launcher
 //   launch_elastic_agent_raise_exception        LaunchKill: an agent that dies
 // test_api.py, elastic/multiprocessing/test_api.py
 //   ..._default_signals, signals registered     EachDefaultSignalIsPassedOnAndStopsTheJob

@@ -66,8 +66,8 @@ TEST(OptionDefaults, ABadOneIsOneLineThatNamesTheVariable) {
         {{{"PET_NNODES", "4"}}, {"$PET_NNODES: \"4\"", "several hosts"}},
         {{{"PET_MASTER_PORT", "http"}}, {"$PET_MASTER_PORT: \"http\"", "65535"}},
         {{{"PET_TEE", "9"}}, {"$PET_TEE: \"9\"", "0:3,1:2"}},
-        {{{"PET_START_METHOD", "fork"}}, {"$PET_START_METHOD: \"fork\"", "not supported"}},
-        {{{"PET_RUN_PATH", "1"}}, {"$PET_RUN_PATH is not supported"}},
+        {{{"PET_START_METHOD", "thread"}}, {"$PET_START_METHOD: \"thread\"", "forkserver"}},
+        {{{"PET_RUN_PATH", "yes"}}, {"$PET_RUN_PATH: \"yes\"", "0 or 1"}},
         {{{"PET_MODULE", "1"}, {"PET_NO_PYTHON", "1"}}, {"$PET_NO_PYTHON", "--module"}},
         {{{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "soon"}},
          {"$TORCH_ELASTIC_SHUTDOWN_TIMEOUT: \"soon\"", "whole number"}},
@@ -110,7 +110,7 @@ TEST(OptionDefaults, PrintConfigSaysWhereEachValueComesFrom) {
     EXPECT_THAT(text, ContainsRegex("--wrap +1:nice -n 5 +command line\n"));
     EXPECT_THAT(text, ContainsRegex("--tty +on +command line\n"));
     EXPECT_THAT(text, ContainsRegex("--standalone +off +default\n"));
-    EXPECT_THAT(text, AllOf(Not(HasSubstr("--start-method")), Not(HasSubstr("--help"))));
+    EXPECT_THAT(text, AllOf(Not(HasSubstr("--numa-binding")), Not(HasSubstr("--help"))));
 }
 
 }  // namespace
