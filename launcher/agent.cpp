@@ -28,6 +28,7 @@
 #include <optional>
 #include <utility>
 
+#include <vector>
 namespace ddp::launcher {
 namespace {
 
@@ -97,6 +98,7 @@ private:
     Attempt* attempt_ = nullptr;          // the one that runs; null between two
     std::optional<int> stopped_by_user_;  // the first signal that asked the job to end
 };
+    std::vector<Stream> closed_outputs_;  // of the front's
 
 Agent::Agent(AgentJob job, base::UniqueFd channel)
     : job_(std::move(job)),
@@ -175,6 +177,7 @@ std::optional<int> Agent::run_attempt(int number) {
     end_leftovers(attempt);
     attempt.sweep();
     // The report comes after the last words, but does not wait for a reader that takes nothing.
+    for (const Stream stream : closed_outputs_) attempt.stop_showing(stream);
     relay_rest(Clock::now() + time_for_last_words);
     if (attempt.copy_error_files()) await_logs();
     Outcome outcome =
@@ -378,6 +381,9 @@ void Agent::handle_signals() {
 }
 
 void Agent::request_stop(int signal, milliseconds grace) {
+        } else if (const auto* closed = std::get_if<ClosedMessage>(&*message)) {
+            closed_outputs_.push_back(closed->stream);
+            if (attempt_ != nullptr) attempt_->stop_showing(closed->stream);
     if (!stopped_by_user_) stopped_by_user_ = signal;
     if (attempt_ != nullptr) attempt_->request_stop(signal, grace);
 }

@@ -71,6 +71,7 @@ public:
     // With --stdin=all; its time may have come without an event.
     void pass_input();
     void on_shown(const ShownMessage& message) { relay_.on_shown(message); }
+    void stop_showing(Stream stream) { relay_.stop_showing(stream); }
     // At SIGCHLD: orphans of the workers that ended, and workers that hold themselves.
     void note_children();
 

@@ -54,7 +54,8 @@ struct Encoder {
         out.u32(static_cast<std::uint32_t>(m.restarts)).i64(m.step);
         out.i64(std::bit_cast<std::int64_t>(m.steps_per_second));
     }
-    void operator()(const NoticeMessage& m) { out.str(bounded(m.text)); }
+    void operator()(const ClosedMessage& m) { out.u8(static_cast<std::uint8_t>(m.stream)); }
+    void operator()(const NoticeMessage& m) { out.str(bounded(m.text)).u8(m.needed ? 1 : 0); }
 };
 
 int take_int(base::PayloadReader& in) { return static_cast<int>(in.u32()); }
@@ -105,8 +106,12 @@ Message take_message(base::PayloadReader& in) {
             const std::int64_t step = in.i64();
             return StatusMessage{restarts, step, std::bit_cast<double>(in.i64())};
         }
-        case 9:
-            return NoticeMessage{in.str()};
+        case 9: {
+            std::string text = in.str();
+            return NoticeMessage{std::move(text), in.u8() != 0};
+        }
+        case 10:
+            return ClosedMessage{take_one_of_two(in, Stream::err)};
     }
     throw UsageError("channel: unknown message");
 }

@@ -1,6 +1,7 @@
 // What front and agent say to each other, and the socket between them. Down: stop, kill, signal,
-// shown. Up: output, state, failure, done, status, notice. Nothing else is shared. End of file is
-// the leash: each side takes it as the death of the other. Neither side ever blocks in send().
+// shown, closed. Up: output, state, failure, done, status, notice. Nothing else is shared. End of
+// file is the leash: each side takes it as the death of the other. Neither side ever blocks in
+// send().
 #pragma once
 
 #include "base/frame.hpp"
@@ -75,11 +76,17 @@ struct StatusMessage {
 // Up: as FailureMessage, but not a report of how the job ended.
 struct NoticeMessage {
     std::string text;
+    bool needed = false;  // the job waits for the user: said whatever DDP_LOG_LEVEL is
 };
 
-using Message =
-    std::variant<StopMessage, KillMessage, SignalMessage, OutputMessage, StateMessage,
-                 FailureMessage, DoneMessage, ShownMessage, StatusMessage, NoticeMessage>;
+// Down: nobody reads this output any more; no more of it need be sent.
+struct ClosedMessage {
+    Stream stream;
+};
+
+using Message = std::variant<StopMessage, KillMessage, SignalMessage, OutputMessage, StateMessage,
+                             FailureMessage, DoneMessage, ShownMessage, StatusMessage,
+                             NoticeMessage, ClosedMessage>;
 
 // The bytes of a message, without the frame around them. decode() throws UsageError on anything
 // that encode() does not make.

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include <utility>
 namespace ddp::launcher {
 namespace {
 
@@ -301,3 +302,20 @@ bool Console::idle() const {
 }
 
 }  // namespace ddp::launcher
+std::vector<Stream> Console::take_closed() {
+    std::vector<Stream> closed;
+    for (Sink& sink : sinks_) {
+        const Output& output = sink.writer->output();
+        if (!output.gone() || output.is_terminal() || std::exchange(sink.closed_told, true)) {
+            continue;
+        }
+        if (&sink == &sinks_.front()) closed.push_back(Stream::out);
+        if (&sink == &sinks_.back()) closed.push_back(Stream::err);
+    }
+    return closed;
+}
+
+bool Console::stdout_lost_its_reader() const {
+    return sinks_.front().writer->output().reader_is_gone();
+}
+

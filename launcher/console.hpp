@@ -63,6 +63,11 @@ public:
     // All is written, or given up.
     bool idle() const;
 
+    // Outputs of which the reader is gone, or that take nothing any more; each once. A terminal is
+    // none: the user may come back to it.
+    std::vector<Stream> take_closed();
+    // Nobody reads stdout: it is a pipe whose other end is closed.
+    bool stdout_lost_its_reader() const;
 private:
     struct Source {
         LineWriter* writer = nullptr;
@@ -84,6 +89,7 @@ private:
         Time next_draw{};
         bool changed = false;  // live lines may have
     };
+        bool closed_told = false;
 
     Sink& sink_of(Stream stream) { return stream == Stream::err ? sinks_.back() : sinks_.front(); }
     const Sink& sink_of(Stream stream) const {

@@ -42,7 +42,21 @@ int Front::run() {
     } catch (const std::exception& error) {
         return abandon(error.what());
     }
-    return done_ ? *done_ : exit_code_without_done();
+    if (lost_output()) {
+        report("nobody reads stdout any more, and what the job wrote last was lost (SIGPIPE)");
+        console_.run(Clock::now(), Clock::now());
+    }
+    return exit_code();
+}
+
+// By a job that ended well before it could be stopped.
+bool Front::lost_output() const { return done_ == contract::exit_ok && stdout_ends_the_job(); }
+
+// What of a job that ended well was lost on its way to stdout must not look like success, as in
+// any pipeline.
+int Front::exit_code() const {
+    if (!done_) return exit_code_without_done();
+    return lost_output() ? contract::exit_signal_base + SIGPIPE : *done_;
 }
 
 // The workers must not outlive a front that cannot go on, and it says why.
@@ -319,8 +333,20 @@ void Front::handle_agents_log() {
 
 void Front::run_console() {
     console_.run(Clock::now(), stop_asked_at_);
+bool Front::stdout_ends_the_job() const {
+    return on_closed_stdout_ == ClosedStdout::stop && console_.stdout_lost_its_reader();
+}
+
+void Front::handle_closed_outputs() {
+    for (const Stream stream : console_.take_closed()) {
+        agent_.channel.send(ClosedMessage{stream});
+        if (stream == Stream::out && stdout_ends_the_job()) ask_to_stop(SIGPIPE);
+    }
+}
+
     for (const ShownMessage& shown : console_.take_shown()) agent_.channel.send(shown);
     if (agent_.channel.queued_bytes() > 0) agent_.channel.flush();
+    handle_closed_outputs();
 }
 
 }  // namespace ddp::launcher

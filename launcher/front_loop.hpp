@@ -45,6 +45,7 @@ public:
           judge_(host.judge()),
           stop_signals_(options.signals_to_handle),
           grace_(options.shutdown_timeout),
+          on_closed_stdout_(options.on_closed_stdout),
           strangers_(strangers),
           console_(std::move(console), STDOUT_FILENO, STDERR_FILENO) {}
     int run();
@@ -77,6 +78,10 @@ private:
     void end_hanging_agent();
     void handle_agents_log();
     void run_console();
+    void handle_closed_outputs();
+    bool stdout_ends_the_job() const;
+    bool lost_output() const;
+    int exit_code() const;
     int exit_code_without_done() const;
 
     AgentHandle agent_;
@@ -87,6 +92,7 @@ private:
     std::vector<contract::RankEnd> ends_;  // when the host judges
     std::vector<int> stop_signals_;
     std::chrono::milliseconds grace_;
+    ClosedStdout on_closed_stdout_;
     Strangers strangers_;
     SparedProcesses spared_;  // the strangers of the last look
     Clock::time_point look_for_strangers_at_{};

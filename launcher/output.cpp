@@ -63,7 +63,8 @@ void Output::pump() {
         } else if (written < 0 && errno == EAGAIN) {
             break;
         } else if (written < 0 && errno != EINTR) {
-            problem_ = errno == EPIPE ? 0 : errno;
+            reader_is_gone_ = errno == EPIPE || errno == ECONNRESET;
+            problem_ = reader_is_gone_ ? 0 : errno;
             give_up();
         }
     }

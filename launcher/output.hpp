@@ -32,6 +32,7 @@ public:
     std::size_t queued_lines() const;
 
     bool gone() const { return gone_; }
+    bool reader_is_gone() const { return reader_is_gone_; }
     // Why it is gone, when not by EPIPE: an errno (a full disk), once; 0 otherwise.
     int take_problem() { return std::exchange(problem_, 0); }
     std::size_t queued_bytes() const { return queue_.size() - done_; }
@@ -52,6 +53,7 @@ private:
     std::uint64_t accepted_ = 0;
     std::size_t done_ = 0;
     bool gone_ = false;
+    bool reader_is_gone_ = false;
     int problem_ = 0;
     Clock::time_point last_progress_ = Clock::now();
 };

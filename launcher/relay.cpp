@@ -33,7 +33,8 @@ void Relay::begin_attempt(int workers) {
     routes_.resize(static_cast<std::size_t>(workers));
     for (int rank = 0; rank < workers; ++rank) {
         for (const Stream stream : {Stream::out, Stream::err}) {
-            route(static_cast<std::size_t>(rank), stream).shown = is_shown(options_, rank, stream);
+            route(static_cast<std::size_t>(rank), stream).shown =
+                !closed_[tag_index(stream)] && is_shown(options_, rank, stream);
         }
     }
 }
@@ -89,6 +90,16 @@ void Relay::on_shown(const ShownMessage& message) {
     if (!from.waiting || from.in_flight > most_in_flight(workers_.size())) return;
     from.waiting = false;
     if (workers_[index].pipe(message.stream).open()) watch(index, message.stream);
+}
+
+void Relay::stop_showing(Stream stream) {
+    closed_[tag_index(stream)] = true;
+    for (std::size_t index = 0; index < routes_.size(); ++index) {
+        Route& from = route(index, stream);
+        from.shown = false;
+        const bool waiting = std::exchange(from.waiting, false);
+        if (waiting && workers_[index].pipe(stream).open()) watch(index, stream);
+    }
 }
 
 bool Relay::drain() {

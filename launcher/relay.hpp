@@ -31,6 +31,8 @@ public:
     void relay_ready();
     // The front has shown it.
     void on_shown(const ShownMessage& message);
+    // Nobody reads it any more: from now on it goes to the files alone, in all attempts.
+    void stop_showing(Stream stream);
 
     // When no descendant is left that could write: an empty pipe stays empty. Relays what the front
     // and the log writer have room for, stderr first, and closes the pipes that are empty. Whether
@@ -58,6 +60,7 @@ private:
     const Options& options_;
     LogWriter& logs_;
     std::vector<std::array<Route, 2>> routes_;  // by worker
+    std::array<bool, 2> closed_{};              // stop_showing() was called
     Poller pipes_;
 };
 

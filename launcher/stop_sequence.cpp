@@ -39,6 +39,12 @@ void StopSequence::kill_now(Time now) {
 std::optional<int> StopSequence::due(Time now) {
     if (signal_at_ && now >= *signal_at_) {
         signal_at_.reset();
+        // Who ignores it, as Python does, would learn of it by writing, which need not happen.
+        if (signal_ == SIGPIPE) {
+            signal_ = SIGTERM;
+            signal_at_ = now + time_to_leave;
+            return SIGPIPE;
+        }
         return signal_;
     }
     if (kill_at_ && now >= *kill_at_) {

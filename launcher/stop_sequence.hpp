@@ -26,6 +26,7 @@ public:
     // A failure that may be a stop of the whole job, of which our own signal is still to come: the
     // time to leave is not cut by the grace.
     void on_likely_stop(Time now, Milliseconds grace);
+    // SIGPIPE, of a job whose output nobody reads, is followed by SIGTERM after time_to_leave.
     void on_signal(int signal, Time now, Milliseconds grace);
     void kill_now(Time now);
 

@@ -37,6 +37,8 @@ std::vector<std::string> ddp::fuzz::seeds() {
         ShownMessage{Stream::out, 2, 4096},
         StatusMessage{1, 640, 12.5},
         NoticeMessage{"left running by the workers: pid 812 (rsync)"},
+        NoticeMessage{"rank 1 (pid 812) is held for a debugger", true},
+        ClosedMessage{Stream::out},
         DoneMessage{137},
     };
     std::vector<std::string> all;

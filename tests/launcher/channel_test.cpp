@@ -23,7 +23,9 @@ std::vector<Message> one_of_each() {
             DoneMessage{139},
             ShownMessage{Stream::err, 3, 70000},
             StatusMessage{2, 1'000'000'000'000, 12.5},
-            NoticeMessage{"3 lines are missing"}};
+            NoticeMessage{"3 lines are missing"},
+            NoticeMessage{"rank 1 is held for a debugger", true},
+            ClosedMessage{Stream::err}};
 }
 
 std::vector<std::string> encoded(const std::vector<Message>& messages) {

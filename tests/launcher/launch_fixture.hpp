@@ -78,6 +78,7 @@ public:
     // Until the pipe of stdout, which nobody reads, takes no more.
     bool wait_for_full_stdout() const;
     void start_reading() { settings_.read_output = true; }
+    void close_stdout() { out_.reset(); }  // its reader is gone
     LaunchResult wait(std::chrono::milliseconds at_most = patience);
 
 private:

@@ -129,11 +129,12 @@ TEST_F(LaunchLogs, AFullDiskIsSaidOnceAndEndsNothing) {
 }
 
 TEST_F(LaunchLogs, FilesAreCompleteWhenTheReaderOfTheConsoleIsGone) {
-    const LaunchResult result =
-        launch({"bash", "-c",
-                "set -o pipefail; \"$0\" --log-dir=" + logs_.path() +
-                    " --nproc-per-node=2 \"$1\" many_lines 50000 out | head -n 1",
-                DDP_LAUNCH, DDP_TEST_WORKER});
+    const LaunchResult result = launch(
+        {"bash", "-c",
+         "set -o pipefail; \"$0\" --log-dir=" + logs_.path() +
+             " --on-closed-stdout=continue --nproc-per-node=2 \"$1\" many_lines 50000 out | head "
+             "-n 1",
+         DDP_LAUNCH, DDP_TEST_WORKER});
     EXPECT_EQ(result.exit_code, 0) << result.err;
     for (int rank = 0; rank < 2; ++rank) {
         expect_all_lines(folder_of(rank) + "/stdout.log", rank, 50'000);

@@ -84,16 +84,6 @@ TEST_F(LaunchOutput, AReaderThatPausesLosesNothing) {
     expect_lines(result.out, 2, 200000);
 }
 
-// ddp-launch as a worker of ddp-launch: the inner one gets its stdout from a shell.
-TEST_F(LaunchOutput, AReaderThatIsGoneDoesNotEndTheJob) {
-    const LaunchResult result =
-        launch({"bash", "-c",
-                std::string("set -o pipefail; ") + DDP_LAUNCH + " " + DDP_TEST_WORKER +
-                    " many_lines 50000 2>/dev/null | head -n 1"});
-    EXPECT_EQ(result.exit_code, 0) << result.err;
-    EXPECT_EQ(result.out, "rank 0 line 0\n");
-}
-
 // What is left of the job then is its last words on their way to a slow reader.
 TEST_F(LaunchOutput, AStopAfterTheLastWorkerChangesNothingOfHowTheJobEnded) {
     const TemporaryFolder sign;

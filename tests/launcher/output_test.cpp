@@ -96,6 +96,7 @@ TEST(Output, AReaderThatIsGoneSwallowsTheRestQuietly) {
     pipe.read_end.reset();
     output.write("lost\n");
     EXPECT_TRUE(output.gone());
+    EXPECT_TRUE(output.reader_is_gone());
     EXPECT_EQ(output.queued_bytes(), 0U);
     EXPECT_EQ(output.take_problem(), 0);
     output.write("lost too\n");
@@ -108,6 +109,7 @@ TEST(Output, AFullDiskIsAProblemThatIsToldOnce) {
     Output output(full.get());
     output.write("x\n");
     EXPECT_TRUE(output.gone());
+    EXPECT_FALSE(output.reader_is_gone());
     EXPECT_EQ(output.take_problem(), ENOSPC);
     EXPECT_EQ(output.take_problem(), 0);
 }

@@ -49,6 +49,18 @@ TEST(StopSequence, ASignalIsSentAtOnceAndKillAfterTheGrace) {
     EXPECT_EQ(stop.due(start + grace), SIGKILL);
 }
 
+TEST(StopSequence, SigpipeIsFollowedByTermForThoseWhoIgnoreIt) {
+    StopSequence stop;
+    stop.on_signal(SIGPIPE, start, grace);
+    EXPECT_EQ(stop.due(start), SIGPIPE);
+    EXPECT_EQ(stop.due(start), std::nullopt);
+    const Time term = start + StopSequence::time_to_leave;
+    EXPECT_EQ(stop.next(), term);
+    EXPECT_EQ(stop.due(term), SIGTERM);
+    EXPECT_EQ(stop.due(term), std::nullopt);
+    EXPECT_EQ(stop.due(start + grace), SIGKILL);
+}
+
 TEST(StopSequence, ASecondSignalIsSentButDoesNotPutTheKillOff) {
     StopSequence stop;
     stop.on_signal(SIGTERM, start, grace);
