@@ -73,7 +73,7 @@ std::vector<int> signals_of(const Options& options) {
 }  // namespace
 
 int run_front(const Options& options, const JobPlan& plan, contract::HostLink& host) {
-    prepare_signals();
+    prepare_signals(options.signals_to_handle);
     if (const std::string problem = base::missing_pidfd_calls(); !problem.empty()) {
         throw Error(problem);
     }

@@ -30,10 +30,13 @@ std::optional<int> SignalReader::next() {
     return static_cast<int>(info.ssi_signo);
 }
 
-void prepare_signals() {
+void prepare_signals(std::span<const int> stop_signals) {
     for (const int signal : {SIGPIPE, SIGXFSZ}) std::signal(signal, SIG_IGN);
-    for (const int signal : {SIGCHLD, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2})
-        std::signal(signal, SIG_DFL);
+    for (const int signal : {SIGCHLD, SIGUSR1, SIGUSR2}) std::signal(signal, SIG_DFL);
+    for (const int signal : stop_signals) {
+        const bool is_own = signal == SIGHUP || signal == SIGPIPE || signal == SIGXFSZ;
+        if (!is_own) std::signal(signal, SIG_DFL);
+    }
 }
 
 sigset_t ignored_signals() {

@@ -32,9 +32,10 @@ private:
 };
 
 // What front and agent want: no death by SIGPIPE or SIGXFSZ, children that can be waited for, and
-// signals that work whatever the caller ignores, a shell's `&` for example. A SIGHUP that the
-// caller ignores stays ignored: that is what nohup asks for.
-void prepare_signals();
+// signals that work whatever the caller ignores, a shell's `&` for example: those that are to stop
+// the job, and those that are passed on. A SIGHUP that the caller ignores stays ignored: that is
+// what nohup asks for.
+void prepare_signals(std::span<const int> stop_signals);
 
 // Those that this process ignores.
 sigset_t ignored_signals();
