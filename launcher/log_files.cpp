@@ -92,6 +92,11 @@ LogFile LogTree::open(int attempt, int local_rank, Stream stream) const {
     return LogFile(folder(attempt, local_rank) + name);
 }
 
+LogFile LogTree::open_filtered(int attempt, Stream stream) const {
+    const char* name = stream == Stream::out ? "/filtered_stdout.log" : "/filtered_stderr.log";
+    return LogFile(attempt_folder(attempt) + name);
+}
+
 ErrorFiles LogTree::error_files(int attempt) const {
     return {attempt_folder(attempt) + "/", "/error.json"};
 }

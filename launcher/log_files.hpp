@@ -46,6 +46,8 @@ public:
     void make_folder(int attempt, int local_rank) const;
     // As LogFile.
     LogFile open(int attempt, int local_rank, Stream stream) const;
+    // What of all workers together is kept once more; in the folder of an attempt, which is there.
+    LogFile open_filtered(int attempt, Stream stream) const;
     // Where workers say why they failed. Only when wanted().
     ErrorFiles error_files(int attempt) const;
     // The end of the job for machines; empty when no tree is wanted.

@@ -35,7 +35,7 @@ LogWriter::~LogWriter() {
     if (started() && !ended_) kill();
 }
 
-void LogWriter::start(const LogTree& tree) {
+void LogWriter::start(const LogTree& tree, const Options& options) {
     std::array<int, 2> ends{};
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
         throw SystemError("socketpair for the log writer", errno);
@@ -48,7 +48,7 @@ void LogWriter::start(const LogTree& tree) {
     ::sigprocmask(SIG_SETMASK, &all, &before);  // it never hears any
     const pid_t pid = ::fork();
     const int code = errno;
-    if (pid == 0) become_log_writer(std::move(other), tree);
+    if (pid == 0) become_log_writer(std::move(other), tree, options);
     ::sigprocmask(SIG_SETMASK, &before, nullptr);
     if (pid < 0) throw SystemError("fork the log writer", code);
     pid_ = pid;

@@ -36,7 +36,7 @@ public:
     LogWriter& operator=(const LogWriter&) = delete;
 
     // Forks it, single-threaded. `tree` is wanted. Throws SystemError.
-    void start(const LogTree& tree);
+    void start(const LogTree& tree, const Options& options = {});
     bool started() const { return pid_ != 0; }
     // 0: there is none, or no more. It is to be spared by whoever reaps or kills children.
     pid_t pid() const { return ended_ ? 0 : pid_; }

@@ -4,6 +4,7 @@
 #include "base/frame.hpp"
 #include "contract/error_file.hpp"
 #include "launcher/error_folder.hpp"
+#include "launcher/filtered_lines.hpp"
 #include "launcher/report_file.hpp"
 
 #include <ddp/error.hpp>
@@ -61,7 +62,8 @@ int take_int(base::PayloadReader& in) { return static_cast<int>(in.u32()); }
 
 class LogServer {
 public:
-    LogServer(int socket, const LogTree& tree) : socket_(socket), tree_(tree) {}
+    LogServer(int socket, const LogTree& tree, const Options& options)
+        : socket_(socket), tree_(tree), filtered_(options) {}
     void run();
 
     void operator()(const OpenRequest& request);
@@ -76,6 +78,7 @@ private:
     const LogTree& tree_;
     base::FrameReader requests_{max_log_request_bytes};
     std::vector<std::array<LogFile, 2>> files_;  // by local rank
+    FilteredLines filtered_;
 };
 
 void LogServer::run() {
@@ -83,7 +86,7 @@ void LogServer::run() {
     for (;;) {
         const ssize_t got = ::recv(socket_, bytes.data(), bytes.size(), 0);
         if (got < 0 && errno == EINTR) continue;
-        if (got <= 0) return;
+        if (got <= 0) return filtered_.finish();
         requests_.feed({bytes.data(), static_cast<std::size_t>(got)});
         std::uint32_t settled = 0;
         for (; const auto payload = requests_.next(); ++settled) {
@@ -115,6 +118,7 @@ void LogServer::operator()(const OpenRequest& request) {
                               tree_.open(request.attempt, rank, Stream::err)});
             answer(SettledAnswer{0});  // slow is not stuck
         }
+        filtered_.open(tree_, request.workers, request.attempt);
     } catch (const std::exception& error) {
         answer(NotOpenedAnswer{error.what()});
     }
@@ -126,6 +130,10 @@ void LogServer::operator()(const AppendRequest& request) {
     LogFile& file = files_[rank][request.stream == Stream::out ? 0 : 1];
     file.write(request.bytes);
     if (std::string problem = file.take_problem(); !problem.empty()) {
+        answer(ProblemAnswer{std::move(problem)});
+    }
+    filtered_.append(request.local_rank, request.stream, request.bytes);
+    if (std::string problem = filtered_.take_problem(); !problem.empty()) {
         answer(ProblemAnswer{std::move(problem)});
     }
 }
@@ -202,7 +210,7 @@ LogAnswer decode_log_answer(std::string_view payload) {
     throw UsageError("log writer: unknown answer");
 }
 
-void become_log_writer(base::UniqueFd socket, const LogTree& tree) {
+void become_log_writer(base::UniqueFd socket, const LogTree& tree, const Options& options) {
     ::prctl(PR_SET_NAME, "ddp-log", 0, 0, 0);
     sigset_t all;
     sigfillset(&all);
@@ -213,7 +221,7 @@ void become_log_writer(base::UniqueFd socket, const LogTree& tree) {
     if (socket.get() != own) ::dup2(socket.release(), own);
     close_from(own + 1);
     try {
-        LogServer(own, tree).run();
+        LogServer(own, tree, options).run();
     } catch (const std::exception&) {
         ::_exit(1);  // the agent sees the end of the socket
     }

@@ -9,6 +9,7 @@
 #include "base/unique_fd.hpp"
 #include "launcher/channel.hpp"
 #include "launcher/log_files.hpp"
+#include "launcher/options.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -62,6 +63,7 @@ LogRequest decode_log_request(std::string_view payload);
 LogAnswer decode_log_answer(std::string_view payload);
 
 // In a process forked for it: gives back all other descriptors, serves until the socket ends.
-[[noreturn]] void become_log_writer(base::UniqueFd socket, const LogTree& tree);
+[[noreturn]] void become_log_writer(base::UniqueFd socket, const LogTree& tree,
+                                    const Options& options);
 
 }  // namespace ddp::launcher
