@@ -1,6 +1,7 @@
 // One loop over one epoll set; everything that happens is an event in it.
 #include "launcher/agent.hpp"
 
+#include "base/deadline.hpp"
 #include "base/log.hpp"
 #include "contract/exit_code.hpp"
 #include "launcher/attempt.hpp"
@@ -27,8 +28,8 @@
 #include <cerrno>
 #include <optional>
 #include <utility>
-
 #include <vector>
+
 namespace ddp::launcher {
 namespace {
 
@@ -36,6 +37,8 @@ using Clock = StopSequence::Clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds time_for_last_words{500};
+
+void log_step(const std::string& step) { base::log_debug("launcher", step); }
 
 enum class Source : std::uint32_t { channel, signals, logs, store, port, pipes, input, worker };
 
@@ -95,10 +98,10 @@ private:
     bool hurried_ = false;  // the user wants the end now
     RestartPolicy restarts_;
     rlimit users_descriptor_limit_ = raise_descriptor_limit();
+    std::vector<Stream> closed_outputs_;  // of the front's
     Attempt* attempt_ = nullptr;          // the one that runs; null between two
     std::optional<int> stopped_by_user_;  // the first signal that asked the job to end
 };
-    std::vector<Stream> closed_outputs_;  // of the front's
 
 Agent::Agent(AgentJob job, base::UniqueFd channel)
     : job_(std::move(job)),
@@ -114,6 +117,7 @@ Agent::Agent(AgentJob job, base::UniqueFd channel)
 int Agent::run() {
     const int exit_code = run_attempts();
     finish_logs();
+    log_step("done: exit code " + std::to_string(exit_code));
     channel_.send(DoneMessage{exit_code});
     while (leash_held() && channel_.queued_bytes() > 0) handle_events(std::nullopt);
     return exit_code;
@@ -131,6 +135,8 @@ void Agent::serve_store() {
             .peers = {job_.options.store_peers},
             .job = store::RankClaim{.job = id == "none" ? "" : id, .world_size = job_.workers}});
     events_.add(store_->fd(), EPOLLIN, tag_of(Source::store));
+    log_step("store serves at " + job_.rendezvous.address + ":" +
+             std::to_string(job_.rendezvous.port));
 }
 
 // Nobody but rank 0 is to listen there, and others can before it does.
@@ -149,7 +155,11 @@ int Agent::run_attempts() {
     try {
         finish_containment(job_.agent);
         serve_store();
-        if (tree_.wanted()) logs_.start(tree_);
+        if (tree_.wanted()) {
+            logs_.start(tree_, job_.options);
+            log_step("log files go to " + tree_.root() + ", written by pid " +
+                     std::to_string(logs_.pid()));
+        }
     } catch (const std::exception& error) {
         channel_.send(FailureMessage{error.what()});
         return contract::exit_error;
@@ -167,6 +177,7 @@ std::optional<int> Agent::run_attempt(int number) {
                      .input = tag_of(Source::input),
                      .worker = [](std::size_t index) { return tag_of(Source::worker, index); }});
     attempt_ = &attempt;
+    for (const Stream stream : closed_outputs_) attempt.stop_showing(stream);
     workers_started_ = false;
     const std::optional<Problem> problem = supervise(attempt);
     port_watch_.reset();
@@ -177,7 +188,6 @@ std::optional<int> Agent::run_attempt(int number) {
     end_leftovers(attempt);
     attempt.sweep();
     // The report comes after the last words, but does not wait for a reader that takes nothing.
-    for (const Stream stream : closed_outputs_) attempt.stop_showing(stream);
     relay_rest(Clock::now() + time_for_last_words);
     if (attempt.copy_error_files()) await_logs();
     Outcome outcome =
@@ -257,6 +267,7 @@ std::optional<milliseconds> Agent::decide(Outcome& outcome, Clock::duration last
 // What a new attempt finds is as new as it is: an empty store without connections, an empty folder
 // for error files. Returns an exit code if the user has stopped the job meanwhile.
 std::optional<int> Agent::prepare_restart(const Attempt& failed, milliseconds delay) {
+    log_step("restart " + std::to_string(restarts_.restarts()) + " in " + base::to_string(delay));
     pause(delay);
     if (!leash_held()) return contract::exit_error;
     if (stopped_by_user_) {
@@ -359,14 +370,20 @@ void Agent::handle_messages() {
     channel_.receive();
     while (const auto message = channel_.next()) {
         if (const auto* stop = std::get_if<StopMessage>(&*message)) {
+            log_step("asked to stop: " + signal_name(stop->signal));
             request_stop(stop->signal, stop->grace);
         } else if (std::holds_alternative<KillMessage>(*message)) {
+            log_step("asked to kill the workers");
             hurried_ = true;
             if (attempt_ != nullptr) attempt_->kill_soon();
         } else if (const auto* pass_on = std::get_if<SignalMessage>(&*message)) {
+            log_step(signal_name(pass_on->signal) + " is passed on to the workers");
             if (attempt_ != nullptr) attempt_->signal_workers(pass_on->signal);
         } else if (const auto* shown = std::get_if<ShownMessage>(&*message)) {
             if (attempt_ != nullptr) attempt_->on_shown(*shown);
+        } else if (const auto* closed = std::get_if<ClosedMessage>(&*message)) {
+            closed_outputs_.push_back(closed->stream);
+            if (attempt_ != nullptr) attempt_->stop_showing(closed->stream);
         }
     }
 }
@@ -375,15 +392,14 @@ void Agent::handle_messages() {
 // Our own stop signals first, then children: a worker's end is judged in its turn (note_end).
 void Agent::handle_signals() {
     while (const auto signal = signals_.next()) {
-        if (is_stop_signal(*signal)) request_stop(*signal, job_.options.shutdown_timeout);
+        if (!is_stop_signal(*signal)) continue;
+        log_step("got " + signal_name(*signal));
+        request_stop(*signal, job_.options.shutdown_timeout);
     }
     if (attempt_ != nullptr) attempt_->note_children();
 }
 
 void Agent::request_stop(int signal, milliseconds grace) {
-        } else if (const auto* closed = std::get_if<ClosedMessage>(&*message)) {
-            closed_outputs_.push_back(closed->stream);
-            if (attempt_ != nullptr) attempt_->stop_showing(closed->stream);
     if (!stopped_by_user_) stopped_by_user_ = signal;
     if (attempt_ != nullptr) attempt_->request_stop(signal, grace);
 }

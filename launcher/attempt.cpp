@@ -2,6 +2,7 @@
 #include "launcher/attempt.hpp"
 
 #include "base/deadline.hpp"
+#include "base/log.hpp"
 #include "contract/exit_code.hpp"
 #include "launcher/descriptor_limit.hpp"
 #include "launcher/error_folder.hpp"
@@ -30,6 +31,11 @@ using Clock = StopSequence::Clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds sweep_time{5000};
+
+void log_step(const Worker& worker, const std::string& step) {
+    base::log_debug("launcher", "rank " + std::to_string(worker.local_rank) + " (pid " +
+                                    std::to_string(worker.process.pid()) + ") " + step);
+}
 
 }  // namespace
 
@@ -106,6 +112,7 @@ void Attempt::start_workers(const rlimit& users_descriptor_limit) {
         events_.add(worker.process.pidfd(), EPOLLIN, tags_.worker(index));
         relay_.add_pipes_of(index);
         channel_.queue(StateMessage{WorkerState::started, rank, worker.process.pid()});
+        log_step(worker, "started: " + command.path);
     }
     if (input_) events_.add(input_->fd(), EPOLLIN, tags_.input);
     oom_before_ = read_oom_counts();  // now, while the workers get ready
@@ -157,6 +164,7 @@ void Attempt::send_to_living(int signal) {
         if (std::exchange(announces_stop_, false)) announce_stop();
         if (worker.stopped_with == 0) worker.asked_to_stop_at = Clock::now();
         worker.stopped_with = signal;
+        log_step(worker, signal_name(signal) + " to its process group");
         worker.process.signal_group(signal);
         // A stopped process sees no other signal than SIGKILL.
         if (signal != SIGKILL) worker.process.signal_group(SIGCONT);
@@ -173,6 +181,7 @@ void Attempt::note_end(std::size_t index) {
     events_.remove(worker.process.pidfd());
     channel_.queue(StateMessage{WorkerState::ended, worker.local_rank, worker.process.pid(),
                                 *worker.ended, worker.stopped_with});
+    log_step(worker, "ended: " + to_string(*worker.ended));
     if (!worker.ended->ok() && !stop_.active()) start_failure_stop();
     note_children();
 }
@@ -237,7 +246,7 @@ std::optional<Attempt::Time> Attempt::stop_may_come_until() const {
 void Attempt::note_children() {
     if (job_.options.break_on_failure && may_read_error_files()) {
         const std::string held = describe_newly_held(workers_, error_files_);
-        if (!held.empty()) channel_.send(NoticeMessage{held});
+        if (!held.empty()) channel_.send(NoticeMessage{held, true});
     }
     for (;;) {
         siginfo_t info{};

@@ -1,5 +1,6 @@
 #include "launcher/console.hpp"
 
+#include "base/log.hpp"
 #include "base/socket.hpp"
 #include "launcher/line_prefix.hpp"
 #include "launcher/status_line.hpp"
@@ -8,8 +9,8 @@
 
 #include <algorithm>
 #include <cstring>
-
 #include <utility>
+
 namespace ddp::launcher {
 namespace {
 
@@ -112,6 +113,10 @@ void Console::say(std::string_view text) {
         if (c == '\n') lines += "ddp-launch: ";
     }
     pass_on(lines + "\n");
+}
+
+void Console::warn(std::string_view text) {
+    if (base::log_enabled(base::LogLevel::warn)) say(text);
 }
 
 void Console::pass_on(std::string_view lines) {
@@ -275,8 +280,8 @@ void Console::give_up_stuck(Sink& sink, Time now, std::optional<Time> stop_asked
     Output& output = writer.output();
     const bool of_stdout = &sink == &sinks_.front();
     if (const int problem = output.take_problem(); problem != 0 && of_stdout) {
-        say(std::string("cannot write to stdout: ") + std::strerror(problem) +
-            "; what workers write there is lost from now on");
+        warn(std::string("cannot write to stdout: ") + std::strerror(problem) +
+             "; what workers write there is lost from now on");
     }
     if (output.queued_bytes() == 0) return;
     if (finished_ && writer.lossy(now)) return writer.give_up();
@@ -292,8 +297,8 @@ void Console::say_what_was_lost() {
     for (const Sink& sink : sinks_) lost += sink.writer->lost_lines();
     lost_said_ = true;
     if (lost == 0) return;
-    say(std::to_string(lost) + (lost == 1 ? " line was" : " lines were") +
-        " not shown: nobody took them; --log-dir keeps all");
+    warn(std::to_string(lost) + (lost == 1 ? " line was" : " lines were") +
+         " not shown: nobody took them; --log-dir keeps all");
 }
 
 bool Console::idle() const {
@@ -301,7 +306,6 @@ bool Console::idle() const {
                        [](const Sink& sink) { return sink.writer->output().queued_bytes() == 0; });
 }
 
-}  // namespace ddp::launcher
 std::vector<Stream> Console::take_closed() {
     std::vector<Stream> closed;
     for (Sink& sink : sinks_) {
@@ -319,3 +323,4 @@ bool Console::stdout_lost_its_reader() const {
     return sinks_.front().writer->output().reader_is_gone();
 }
 
+}  // namespace ddp::launcher

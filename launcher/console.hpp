@@ -45,6 +45,7 @@ public:
     void take(const OutputMessage& message);
     // Each line of the text, after the program's name.
     void say(std::string_view text);
+    void warn(std::string_view text);  // the same, where DDP_LOG_LEVEL lets warnings through
     // Whole lines from the agent's logger, as they are.
     void pass_on(std::string_view lines);
     void take(const StateMessage& message);
@@ -62,12 +63,12 @@ public:
     std::vector<ShownMessage> take_shown();
     // All is written, or given up.
     bool idle() const;
-
     // Outputs of which the reader is gone, or that take nothing any more; each once. A terminal is
     // none: the user may come back to it.
     std::vector<Stream> take_closed();
     // Nobody reads stdout: it is a pipe whose other end is closed.
     bool stdout_lost_its_reader() const;
+
 private:
     struct Source {
         LineWriter* writer = nullptr;
@@ -88,8 +89,8 @@ private:
         Time full_at{};     // the last time that something had to wait
         Time next_draw{};
         bool changed = false;  // live lines may have
-    };
         bool closed_told = false;
+    };
 
     Sink& sink_of(Stream stream) { return stream == Stream::err ? sinks_.back() : sinks_.front(); }
     const Sink& sink_of(Stream stream) const {

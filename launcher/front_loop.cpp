@@ -3,6 +3,7 @@
 #include "launcher/front_loop.hpp"
 
 #include "base/deadline.hpp"
+#include "base/log.hpp"
 #include "base/pidfd.hpp"
 #include "base/process_tree.hpp"
 #include "contract/exit_code.hpp"
@@ -149,7 +150,7 @@ void Front::report(std::string text) {
 }
 
 void Front::give(const std::vector<std::string>& notices) {
-    if (judge_ == contract::Judge::host) return;
+    if (judge_ == contract::Judge::host || !base::log_enabled(base::LogLevel::info)) return;
     for (const std::string& notice : notices) console_.say(notice);
 }
 
@@ -285,7 +286,8 @@ void Front::handle(const Message& message) {
     } else if (const auto* failure = std::get_if<FailureMessage>(&message)) {
         report(failure->text);
     } else if (const auto* notice = std::get_if<NoticeMessage>(&message)) {
-        if (judge_ == contract::Judge::launcher) console_.say(notice->text);
+        const bool wanted = notice->needed || base::log_enabled(base::LogLevel::warn);
+        if (judge_ == contract::Judge::launcher && wanted) console_.say(notice->text);
     } else if (const auto* done = std::get_if<DoneMessage>(&message)) {
         done_ = done->exit_code;
         // It has nothing more to wait for, and neither have we.
@@ -331,8 +333,6 @@ void Front::handle_agents_log() {
     console_.pass_on(lines);
 }
 
-void Front::run_console() {
-    console_.run(Clock::now(), stop_asked_at_);
 bool Front::stdout_ends_the_job() const {
     return on_closed_stdout_ == ClosedStdout::stop && console_.stdout_lost_its_reader();
 }
@@ -340,13 +340,17 @@ bool Front::stdout_ends_the_job() const {
 void Front::handle_closed_outputs() {
     for (const Stream stream : console_.take_closed()) {
         agent_.channel.send(ClosedMessage{stream});
-        if (stream == Stream::out && stdout_ends_the_job()) ask_to_stop(SIGPIPE);
+        // Workers that are stopping already may still have something to save.
+        const bool ends = stream == Stream::out && stdout_ends_the_job();
+        if (ends && !stop_asked_at_) ask_to_stop(SIGPIPE);
     }
 }
 
+void Front::run_console() {
+    console_.run(Clock::now(), stop_asked_at_);
+    handle_closed_outputs();
     for (const ShownMessage& shown : console_.take_shown()) agent_.channel.send(shown);
     if (agent_.channel.queued_bytes() > 0) agent_.channel.flush();
-    handle_closed_outputs();
 }
 
 }  // namespace ddp::launcher

@@ -85,6 +85,18 @@ TEST_F(LaunchClosedStdout, LetsWorkersThatHandleTheSignalTidyUp) {
     EXPECT_THAT(result.err, HasSubstr("saved\nsaved\n"));
 }
 
+TEST_F(LaunchClosedStdout, DoesNotCutShortAStopThatWasAskedFor) {
+    Launch job(folder_, {"bash", "-c",
+                         "trap 'for i in {1..20}; do echo tidy; sleep 0.02; done; echo saved >&2; "
+                         "exit' INT; echo ready; while :; do sleep 0.02; done"});
+    ASSERT_TRUE(job.wait_for_output("ready"));
+    job.close_stdout();
+    job.signal(SIGINT);
+    const LaunchResult result = job.wait();
+    EXPECT_EQ(result.exit_code, 128 + SIGINT);
+    EXPECT_THAT(result.err, HasSubstr("saved\n"));
+}
+
 TEST_F(LaunchClosedStdout, IsNoSuccessForAJobThatHasWrittenAll) {
     Launch job(folder_, after_gate({}, "echo last"));
     ASSERT_TRUE(job.wait_for_output("ready"));
