@@ -205,7 +205,7 @@ void Attempt::announce_stop() {
 void Attempt::start_failure_stop() {
     if (all_ended() || job_.judge == contract::Judge::host) return;
     if (const auto failure = failure_so_far()) {
-        const auto rank = static_cast<std::uint32_t>(failure->blamed);
+        const auto rank = static_cast<std::uint32_t>(failure->ended);
         control_.header().abort_word.store(1 + rank, std::memory_order_release);
     }
     if (stop_may_come_until()) {

@@ -4,6 +4,7 @@
 
 #include "contract/exit_code.hpp"
 
+#include <algorithm>
 #include <csignal>
 #include <map>
 #include <unordered_map>
@@ -94,8 +95,12 @@ std::optional<FirstFailure> first_failure(std::span<const WorkerEnd> ended, Erro
         const bool may_have_left = texts == ErrorTexts::unknown &&
                                    end.status == ExitStatus{contract::exit_because_of_peer};
         if (left_because_of_peer(end)) {
+            if (left) continue;
             const int peer = *end.error->peer;
-            if (!left) left = {peer, name + " left because of rank " + std::to_string(peer)};
+            const bool has_ended = std::any_of(
+                ended.begin(), ended.end(), [&](const WorkerEnd& one) { return one.rank == peer; });
+            left = {has_ended ? peer : end.rank,
+                    name + " left because of rank " + std::to_string(peer)};
         } else if (may_have_left) {
             if (!left) left = {end.rank, name + " ended with " + to_string(end.status)};
         } else {

@@ -51,7 +51,7 @@ std::optional<Verdict> whose_fault(std::span<const WorkerEnd> ended);
 
 // While others still live: whose failure it is, as far as the ends so far tell.
 struct FirstFailure {
-    int blamed;        // a rank; it may live
+    int ended;         // the rank to blame, or, while that lives, the one that left because of it
     std::string text;  // "rank 0 left because of rank 1"
 };
 enum class ErrorTexts : std::uint8_t { known, unknown };  // whether `error` was looked for

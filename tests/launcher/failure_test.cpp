@@ -92,14 +92,15 @@ TEST(FirstFailure, IsToldFromThoseThatHaveEnded) {
     const auto told = [](const std::vector<WorkerEnd>& ended,
                          ErrorTexts texts = ErrorTexts::known) {
         const auto first = first_failure(ended, texts);
-        return first ? std::to_string(first->blamed) + ": " + first->text : "nobody";
+        return first ? std::to_string(first->ended) + ": " + first->text : "nobody";
     };
     EXPECT_EQ(told({}), "nobody");
     EXPECT_EQ(told({exited(0, 0), stopped(killed(1, SIGTERM), SIGTERM)}), "nobody");
     EXPECT_EQ(told({exited(0, 0), killed(2, SIGSEGV), exited(1, 3)}), "2: rank 2 failed");
-    EXPECT_EQ(told({because_of(0, 3)}), "3: rank 0 left because of rank 3");
+    EXPECT_EQ(told({because_of(0, 3)}), "0: rank 0 left because of rank 3");
+    EXPECT_EQ(told({exited(3, 0), because_of(0, 3)}), "3: rank 0 left because of rank 3");
     EXPECT_EQ(told({aborted_because_of(2, 0), because_of(1, 2)}),
-              "0: rank 2 left because of rank 0");
+              "2: rank 2 left because of rank 0");
     EXPECT_EQ(told({because_of(0, 3), exited(1, 7)}), "1: rank 1 failed");
     EXPECT_EQ(told({exited(0, 82)}), "0: rank 0 failed");
     EXPECT_EQ(told({exited(0, 82)}, ErrorTexts::unknown), "0: rank 0 ended with exit code 82");

@@ -93,14 +93,20 @@ TEST_F(LaunchBlame, ItGoesAlongTheChainOfThoseWhoLeft) {
                       HasSubstr("made the others leave: it was stopped by SIGTERM\n")));
 }
 
-TEST_F(LaunchBlame, TheAbortWordNamesWhoIsBlamedAndNotWhoEndedFirst) {
-    const std::string flag = flags_.path() + "/ready";
-    const LaunchResult result = launch(
-        {"--nproc-per-node=3", "bash", "-c",
-         script("case $RANK in 0) until [ -e " + flag + " ]; do :; done; blame 2;; 1) touch " +
-                flag + "; exec " + DDP_TEST_WORKER + " wait_for_abort;; esac; exec sleep 99")});
+// Rank 2 ends well, and too early for rank 0. The others are told so; of a rank that lives they
+// would say that it has ended.
+TEST_F(LaunchBlame, TheAbortWordNamesWhoIsBlamedAndHasEnded) {
+    const std::string ready = flags_.path() + "/ready";
+    const std::string pid_of_2 = flags_.path() + "/rank_2";
+    const LaunchResult result =
+        launch({"--nproc-per-node=3", "bash", "-c",
+                script("case $RANK in 2) echo $$ > " + pid_of_2 + "; exit 0;; 1) touch " + ready +
+                       "; exec " + DDP_TEST_WORKER + " wait_for_abort;; esac; until [ -e " + ready +
+                       " ] && [ -s " + pid_of_2 + " ]; do :; done; read pid < " + pid_of_2 +
+                       "; while kill -0 $pid 2> /dev/null; do :; done; blame 2")});
     EXPECT_EQ(result.exit_code, 82) << result.err;
     EXPECT_EQ(result.out, "abort word 3\n");
+    EXPECT_THAT(result.err, HasSubstr("rank 2 (local rank 2, pid "));
 }
 
 }  // namespace
