@@ -155,18 +155,31 @@ void read_master(const Reader& env, WorkerEnv& me) {
     }
 }
 
-std::string name_of_job(const Reader& env, WorkerEnvSource source) {
+std::string name_of_step(const Reader& env) {
+    return "slurm " + env.text("SLURM_JOB_ID").value_or("") + "." +
+           env.text("SLURM_STEP_ID").value_or("");
+}
+
+// Of a step's script that gives its tasks torchrun's names. Another world, such as one of those
+// that a shell of one task starts, may have others of its size beside it in the step.
+bool is_whole_step(const Reader& env, int world_size) {
+    return world_size > 1 && env.has("SLURM_STEP_ID") &&
+           env.text("SLURM_STEP_NUM_TASKS") == std::to_string(world_size);
+}
+
+std::string name_of_job(const Reader& env, const WorkerEnv& me) {
     const std::string run_id = env.text("TORCHELASTIC_RUN_ID").value_or("");
     if (!run_id.empty() && run_id != "none") return run_id;  // torchrun's default for all jobs
-    switch (source) {
+    switch (me.source) {
         case WorkerEnvSource::slurm:
-            return "slurm " + env.text("SLURM_JOB_ID").value_or("") + "." +
-                   env.text("SLURM_STEP_ID").value_or("");
+            return name_of_step(env);
         case WorkerEnvSource::open_mpi:
         case WorkerEnvSource::pmi:
             if (const auto name = env.text("PMIX_NAMESPACE")) return "pmix " + *name;
             break;
         case WorkerEnvSource::torchrun:
+            if (is_whole_step(env, me.world_size)) return name_of_step(env);
+            break;
         case WorkerEnvSource::none:
             break;
     }
@@ -206,7 +219,7 @@ WorkerEnv worker_env(const EnvLookup& lookup) {
     }
     read_master(env, me);
     me.agent_store = env.text("TORCHELASTIC_USE_AGENT_STORE") == "True";
-    me.job = name_of_job(env, me.source);
+    me.job = name_of_job(env, me);
     me.on_one_host = me.local_world_size == me.world_size && tells_local_world(env, me.source);
     me.attempt = env.number_or("TORCHELASTIC_RESTART_COUNT", 0, no_limit, 0);
     return me;

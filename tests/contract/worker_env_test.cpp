@@ -156,6 +156,14 @@ TEST(WorkerEnv, TheJobsNameIsWhatItsLauncherGaveIt) {
     Environment step = with_master(slurm_step);
     step["SLURM_JOB_ID"] = "12";
     EXPECT_EQ(read(step).job, "slurm 12.0");
+    // A step whose script gives its tasks torchrun's names; not one task's shell, whose world is
+    // another than the step.
+    environment["TORCHELASTIC_RUN_ID"] = "none";
+    environment.insert(step.begin(), step.end());
+    environment["SLURM_STEP_NUM_TASKS"] = environment["WORLD_SIZE"];
+    EXPECT_EQ(read(environment).job, "slurm 12.0");
+    environment["SLURM_STEP_NUM_TASKS"] = "1";
+    EXPECT_EQ(read(environment).job, "");
     Environment mpi = with_master(open_mpi);
     mpi["PMIX_NAMESPACE"] = "783613953";
     EXPECT_EQ(read(mpi).job, "pmix 783613953");
