@@ -6,6 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -66,6 +68,23 @@ TEST(Socket, ReceiveThrowsWhenTheOtherSideCloses) {
     std::array<std::byte, 1> byte{};
     EXPECT_THROW(receive_all(connection.client.get(), byte, Deadline::after(10s)),
                  ddp::SystemError);
+}
+
+// A host that vanishes says nothing; the kernel asks it, and gives up within a minute.
+TEST(Socket, NoticesThatAPeerHasVanished) {
+    const UniqueFd listener = listen_tcp("127.0.0.1", 0);
+    const Connection connection = connect_to(listener);
+    const auto option = [&](int level, int name) {
+        int value = 0;
+        socklen_t size = sizeof value;
+        EXPECT_EQ(::getsockopt(connection.client.get(), level, name, &value, &size), 0);
+        return value;
+    };
+    EXPECT_EQ(option(SOL_SOCKET, SO_KEEPALIVE), 1);
+    EXPECT_LE(option(IPPROTO_TCP, TCP_KEEPIDLE) +
+                  option(IPPROTO_TCP, TCP_KEEPINTVL) * option(IPPROTO_TCP, TCP_KEEPCNT),
+              60);
+    EXPECT_EQ(option(IPPROTO_TCP, TCP_USER_TIMEOUT), 60'000);
 }
 
 TEST(Socket, ConnectReportsWhyItFailed) {

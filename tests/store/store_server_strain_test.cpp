@@ -2,7 +2,10 @@
 // left.
 #include <gtest/gtest.h>
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -246,6 +249,35 @@ TEST(StoreServer, AThousandStrangersCostNeitherDescriptorsNorMemory) {
     EXPECT_LT(resident_bytes(), before + (std::size_t{16} << 20));
     old.send(u8(7));
     EXPECT_EQ(old.receive(8), i64(0));
+}
+
+// The server's end of a client's connection, in this process.
+int other_end_of(const RawClient& client) {
+    constexpr int most = 1024;
+    for (int fd = 0; fd < most; ++fd) {
+        sockaddr_in peer{};
+        socklen_t size = sizeof peer;
+        if (::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) == 0 &&
+            peer.sin_family == AF_INET && ntohs(peer.sin_port) == base::local_port(client.fd())) {
+            return fd;
+        }
+    }
+    return -1;
+}
+
+// A host that vanishes says nothing.
+TEST(StoreServer, AsksSilentClientsWhetherTheyAreThere) {
+    DrivenServer server;
+    const RawClient client{server};
+    const int fd = other_end_of(client);
+    ASSERT_GE(fd, 0);
+    int keep_alive = 0;
+    int user_timeout_ms = 0;
+    socklen_t size = sizeof(int);
+    ASSERT_EQ(::getsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &keep_alive, &size), 0);
+    ASSERT_EQ(::getsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &user_timeout_ms, &size), 0);
+    EXPECT_EQ(keep_alive, 1);
+    EXPECT_EQ(user_timeout_ms, 60'000);
 }
 
 }  // namespace
