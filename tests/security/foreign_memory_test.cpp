@@ -211,9 +211,10 @@ protected:
     static void attack_often(int runs) {
         const bool others = can_run_programs(another_user);
         for (int run = 0; run < runs && !HasFailure(); ++run) {
-            const int ranks = run % 2 == 0 ? 2 : 4;
-            const auto bait = static_cast<Bait>(run / 2 % baits);
-            const uid_t user = others && run % 4 < 2 ? another_user : 0;
+            // Each bait with each size and each user, in 16 runs.
+            const auto bait = static_cast<Bait>(run % baits);
+            const int ranks = run / baits % 2 == 0 ? 2 : 4;
+            const uid_t user = others && run / (2 * baits) % 2 == 0 ? another_user : 0;
             SCOPED_TRACE("run " + std::to_string(run) + ", " + std::to_string(ranks) +
                          " ranks of user " + std::to_string(user) + ", bait " +
                          std::to_string(static_cast<int>(bait)));

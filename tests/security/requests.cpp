@@ -1,6 +1,7 @@
 #include "security/requests.hpp"
 
 #include "base/unique_fd.hpp"
+#include "store/job_claims.hpp"
 #include "store/wire_bytes.hpp"
 
 #include <netinet/in.h>
@@ -63,9 +64,10 @@ std::vector<std::string> only_in_the_newer() {
     const int pop = 15;
     const int length = 16;
     const int barrier = 18;
-    const int attempt = 64;
-    return {u8(push) + queue + str("x"),  u8(pop) + queue,     u8(length) + queue, u8(list_keys),
-            u8(barrier) + queue + i64(1), u8(attempt) + u32(0)};
+    const int join = 65;
+    const std::string claim = store::encode_claim({.process = 1, .pid = 1});
+    return {u8(push) + queue + str("x"),  u8(pop) + queue,      u8(length) + queue, u8(list_keys),
+            u8(barrier) + queue + i64(1), u8(join) + str(claim)};
 }
 
 struct Conversation {
