@@ -1,7 +1,13 @@
-"""Runs ddp-store-speed at the stores of one or two builds, interleaved, and prints what came out."""
+"""Runs ddp-store-speed at the stores of one or two builds, interleaved, and prints what came out; of
+two builds also whether the new one is inside the spread of old against old, as start.sh judges it."""
 import argparse
+import pathlib
 import statistics
 import subprocess
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "start"))
+from against_report import Case  # noqa: E402
 
 
 def measure(launch, speed, clients, rounds):
@@ -39,11 +45,15 @@ def main():
     for name, values in speeds.items():
         low, high = min(values), max(values)
         print(f"  {name:10} median {statistics.median(values):10,.0f}   from {low:10,.0f} to {high:10,.0f}")
-    if options.against:
-        old, new, again = (statistics.median(speeds[name]) for name in ("old", "new", "old again"))
-        ratios = sorted(b / a for a, b in zip(speeds["old"], speeds["old again"]))
-        print(f"  new / old {new / old:.3f}   old again / old {again / old:.3f}")
-        print(f"  old again / old, round by round: from {ratios[0]:.3f} to {ratios[-1]:.3f}")
+    if not options.against:
+        return 0
+    case = Case("store", options.clients)
+    for rates in zip(*speeds.values()):
+        case.add({name: 1 / rate for name, rate in zip(speeds, rates)})
+    low, high = case.spread()
+    verdict = case.verdict()
+    print(f"  time: new / old {case.ratio('new', 'old'):.3f}, spread of old / old {low:.3f} .. {high:.3f}: {verdict}")
+    return verdict == "outside: slower"
 
 
-main()
+sys.exit(main())
