@@ -13,6 +13,7 @@
 
 #include "checkpoint/checkpoint_folder.hpp"
 #include "checkpoint/simulated_disk.hpp"
+#include "checkpoint/torch_file.hpp"
 #include "support/host_device_api.hpp"
 
 namespace {
@@ -133,4 +134,18 @@ TEST_F(GpuTensors, ComeBackFromACheckpointOnAnyDevice) {
     EXPECT_THAT(values_of<std::int64_t>(gpu_step), ElementsAre(7));
     EXPECT_EQ(folder.read({{"w", cpu}, {"step", step}}), ddp::Progress{.epoch = 1});
     EXPECT_EQ(cpu, values);
+}
+
+TEST_F(GpuTensors, GiveTheSameTorchFileAsThoseOfTheCpu) {
+    const auto written = [](const std::vector<ddp::NamedTensor>& tensors) {
+        ddp::checkpoint_test::SimulatedDisk disk;
+        ddp::checkpoint::write_torch_file(disk, "net.pth", tensors);
+        return disk.durable().contents[disk.durable().names.at("net.pth")];
+    };
+    auto values = numbers(several_parts);
+    const ddp::TensorView gpu = on_gpu(values);
+    const ddp::TensorView empty = on_gpu<float>({});
+    std::vector<float> none;
+    EXPECT_TRUE(written({{"w", gpu}, {"tied", gpu}, {"nothing", empty}}) ==
+                written({{"w", values}, {"tied", values}, {"nothing", none}}));
 }
