@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""compare_pages.py and tutorials.py find what they are for: each difference that is put into a page
-gives the one line that names it."""
+"""compare_pages.py, promised_names.py and tutorials.py find what they are for: each difference that
+is put into a page gives the one line that names it."""
 import os
 import pathlib
 import tempfile
 import unittest
 
 import compare_pages
+import promised_names
 import tutorials
 
 ENGLISH = """# Page
@@ -80,6 +81,60 @@ class ComparePages(unittest.TestCase):
     def test_a_translation_that_nobody_compares_is_named(self):
         self.compare()
         self.assertEqual(compare_pages.main("."), 1)
+
+HEADER = """// ddp::only_in_a_comment
+#include <vector>
+#define DDP_MACRO(x) \\
+    in_a_macro(x)
+namespace ddp {
+class Error;
+class [[nodiscard]] DDP_API Work final : public Base {
+public:
+    void wait(int parameter) const { in_a_body(); }
+private:
+    const char* text_ = "in_a_text { (";
+};
+enum class Kind : std::uint8_t { one = 1, two };
+struct Op {
+    enum Plain { sum };
+    int member = 3;
+};
+template <class T>
+concept HasState = requires(T object) {
+    { object.in_a_concept() };
+};
+template <class Object>
+requires(!std::same_as<Object, int>) Op make(Object& object, const Options& options = {});
+namespace libtorch { inline int view() { return 1; } }
+}  // namespace ddp
+int outside();
+"""
+
+
+class PromisedNames(unittest.TestCase):
+    names = promised_names.declared_in(HEADER)
+
+    def problems(self, text):
+        return promised_names.check_page("page.md", text, self.names, {"ddp/ddp.hpp", "ddp/torch/tensor.hpp"})
+
+    def test_what_is_declared_is_found(self):
+        for name in ("Error", "Work", "Work::wait", "Kind::two", "Op::Plain::sum", "Op::sum", "Op::member", "HasState",
+                     "make", "libtorch::view"):
+            self.assertEqual(self.problems(f"一行\n用 `ddp::{name}`（如此）"), [])
+
+    def test_what_is_not_is_named(self):
+        for name in ("only_in_a_comment", "in_a_macro", "wait", "Work::nodiscard", "Work::parameter", "Work::in_a_body",
+                     "in_a_text", "Kind::three", "two", "sum", "HasState::in_a_concept", "view", "libtorch::Error",
+                     "outside", "Options", "T::object", "Wor", "ddp::Work"):
+            self.assertEqual(self.problems(f"text\n`ddp::{name}()`"), [f"page.md:2: include/ddp has no ddp::{name}"])
+
+    def test_headers_are_looked_for(self):
+        self.assertEqual(self.problems("`<ddp/ddp.hpp>`, [here](../include/ddp/torch/tensor.hpp), abcddp/x.hpp"), [])
+        self.assertEqual(self.problems("#include <ddp/none.hpp>"), ["page.md:1: there is no include/ddp/none.hpp"])
+        self.assertEqual(self.problems("[none](../include/ddp/none.h)"), ["page.md:1: there is no include/ddp/none.h"])
+
+    def test_targets_of_cmake_count(self):
+        self.assertIn(("ddp", "runtime"), promised_names.targets_below(Tutorials.root))
 
 
 class Tutorials(unittest.TestCase):
