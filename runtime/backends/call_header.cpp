@@ -89,14 +89,20 @@ bool is_same_call(const CallHeader& a, const CallHeader& b) {
 
 void LaunchOrder::add(const Call& call) {
     constexpr std::uint64_t prime = 0x100000001b3;
-    const CallHeader header = header_of(call, ++calls);
+    const CallHeader header = header_of(call, ++calls_);
     const std::uint64_t what = std::uint64_t{header.kind} << 16 | std::uint64_t{header.dtype} << 8 |
                                std::uint64_t{header.op};
     const auto root = static_cast<std::uint32_t>(header.root);
     for (const std::uint64_t word :
          {header.elements, header.parts, what, std::uint64_t{root} << 32 | header.source}) {
-        digest = std::rotl(digest ^ word, 23) * prime;
+        digest_ = std::rotl(digest_ ^ word, 23) * prime;
     }
+    last_[calls_ % remembered] = digest_;
+}
+
+std::optional<std::uint64_t> LaunchOrder::digest_after(std::uint64_t calls) const {
+    if (calls > calls_ || calls + remembered <= calls_) return std::nullopt;
+    return last_[calls % remembered];
 }
 
 int find_different_call(std::span<const CallHeader> headers) {

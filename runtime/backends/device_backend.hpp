@@ -8,9 +8,12 @@
 #include <ddp/stream.hpp>
 #include <ddp/tensor.hpp>
 
+#include <array>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 namespace ddp::backends {
@@ -31,11 +34,20 @@ public:
 
 // How many collectives a rank has launched, and a digest of what they were, in their order: no
 // header travels with them, so whoever wants to know compares this.
-struct LaunchOrder {
-    std::uint64_t calls = 0;
-    std::uint64_t digest = 0;
-
+class LaunchOrder {
+public:
     void add(const Call& call);
+    std::uint64_t calls() const { return calls_; }
+    std::uint64_t digest() const { return digest_; }
+    // As it was when so many had been launched; not known of those that are too long ago.
+    std::optional<std::uint64_t> digest_after(std::uint64_t calls) const;
+
+private:
+    static constexpr std::size_t remembered = 1024;
+
+    std::uint64_t calls_ = 0;
+    std::uint64_t digest_ = 0;
+    std::array<std::uint64_t, remembered> last_{};  // of `calls` at calls % remembered
 };
 
 class DeviceBackend {

@@ -34,39 +34,70 @@ std::uint64_t checksum(const TensorView& tensor) {
     return checksum(std::span(static_cast<const std::byte*>(tensor.data), tensor.bytes()));
 }
 
+// Of two numbers from each rank. By rank.
+std::vector<std::array<std::uint64_t, 2>> gather(std::array<std::uint64_t, 2> mine,
+                                                 ProcessGroup& group) {
+    std::array<std::int64_t, 2> words = std::bit_cast<std::array<std::int64_t, 2>>(mine);
+    std::vector<std::int64_t> all(words.size() * static_cast<std::size_t>(group.size()));
+    group.all_gather(words, all).wait();
+    std::vector<std::array<std::uint64_t, 2>> by_rank(all.size() / words.size());
+    std::memcpy(by_rank.data(), all.data(), all.size() * sizeof all[0]);
+    return by_rank;
+}
+
+[[noreturn]] void throw_other_launches(std::uint64_t step, std::size_t rank, std::uint64_t first,
+                                       std::uint64_t other) {
+    std::string counts;
+    if (first != other) {
+        counts = " (" + std::to_string(first) + " and " + std::to_string(other) + " of them)";
+    }
+    throw UsageError("reducer: until step " + std::to_string(step) + " rank 0 and rank " +
+                     std::to_string(rank) + " have launched other operations on their GPUs" +
+                     counts + ", or in another order; all ranks must call the same operations " +
+                     "in the same order");
+}
+
+// NCCL sends no header, so the order of a GPU's operations is compared here. Another thread of a
+// rank may have launched more by now: then the part that all have launched is.
+void compare_launches(ProcessGroup& group, std::uint64_t step) {
+    const auto& device = group.impl().device;
+    if (!device) return;
+    const backends::LaunchOrder mine = device->launch_order();
+    const auto all = gather({mine.calls(), mine.digest()}, group);
+    const auto calls_of = [](const auto& rank) { return rank[0]; };
+    const std::uint64_t least = std::ranges::min(all, {}, calls_of)[0];
+    auto digests = all;
+    if (std::ranges::max(all, {}, calls_of)[0] != least) {
+        const auto digest = mine.digest_after(least);
+        digests = gather({digest ? 1U : 0U, digest.value_or(0)}, group);
+    } else {
+        for (auto& rank : digests) rank[0] = 1;
+    }
+    for (std::size_t rank = 1; rank < all.size(); ++rank) {
+        if (digests[0][0] == 1 && digests[rank] == digests[0]) continue;
+        throw_other_launches(step, rank, all[0][0], all[rank][0]);
+    }
+}
+
 }  // namespace
 
-// Only what must be equal: the gradients that are averages now, and the values. Of a GPU's
-// operations also their order, unless some rank has launched more meanwhile.
+// Only what must be equal: the gradients that are averages now, and the values.
 void Reducer::Impl::compare_checksums() {
     if (options_.checksum_steps == 0 || group_.size() == 1 || join_ ||
         statistics_.step % options_.checksum_steps != 0) {
         return;
     }
+    compare_launches(group_, statistics_.step);
     std::vector<std::int64_t> mine;
     for (std::size_t p = 0; p < parameters_.size(); ++p) {
         const bool averaged = used_.empty() || used_[p] != 0;
         mine.push_back(std::bit_cast<std::int64_t>(checksum(parameters_[p].value)));
         mine.push_back(averaged ? std::bit_cast<std::int64_t>(checksum(parameters_[p].grad)) : 0);
     }
-    const std::size_t sums = mine.size();
-    if (const auto& device = group_.impl().device) {
-        const backends::LaunchOrder order = device->launch_order();
-        mine.push_back(std::bit_cast<std::int64_t>(order.calls));
-        mine.push_back(std::bit_cast<std::int64_t>(order.digest));
-    }
     const auto ranks = static_cast<std::size_t>(group_.size());
     std::vector<std::int64_t> all(mine.size() * ranks);
     group_.all_gather(mine, all).wait();
-    for (std::size_t rank = 1; rank < ranks && mine.size() > sums; ++rank) {
-        const std::int64_t* const other = &all[rank * mine.size() + sums];
-        if (other[0] != all[sums] || other[1] == all[sums + 1]) continue;
-        throw UsageError("reducer: until step " + std::to_string(statistics_.step) +
-                         " rank 0 and rank " + std::to_string(rank) +
-                         " have launched other operations on their GPUs, or in another order; "
-                         "all ranks must call the same operations in the same order");
-    }
-    for (std::size_t i = 0; i < sums; ++i) {
+    for (std::size_t i = 0; i < mine.size(); ++i) {
         for (std::size_t rank = 1; rank < ranks; ++rank) {
             if (all[rank * mine.size() + i] == all[i]) continue;
             throw UsageError("reducer: the ranks have drifted apart: after step " +
@@ -80,6 +111,7 @@ void Reducer::Impl::compare_checksums() {
 }
 
 std::string Reducer::Impl::describe() const {
+    require_all_alive();
     std::string text;
     const auto buckets = memory_->buckets();
     for (std::size_t b = 0; b < buckets.size(); ++b) {
@@ -111,7 +143,6 @@ void Reducer::Impl::measure(Clock::time_point backward_end, Clock::time_point do
         const auto share = static_cast<double>(now.exposed.count()) /
                            static_cast<double>(now.communication.count());
         now.overlap = std::clamp(1 - share, 0.0, 1.0);
-    require_all_alive();
     }
     statistics_ = now;
 }

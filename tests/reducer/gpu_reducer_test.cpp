@@ -1,6 +1,7 @@
 // Gradients on a GPU: buckets there, streams that wait for each other, gradients that cannot move.
 // Over the host's device API, whose kernels begin late here: what is not ordered is seen.
 #include "process_group/gpus.hpp"
+#include "process_group/process_group_impl.hpp"
 #include "reducer/gpu_model.hpp"
 #include "support/gradients.hpp"
 
@@ -16,12 +17,14 @@
 #include <cstdlib>
 #include <functional>
 #include <ostream>
+#include <thread>
 
 namespace {
 
 using namespace std::chrono_literals;
 using namespace ddp;
 using namespace ddp::testing;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 // Before anything joins.
@@ -101,6 +104,67 @@ TEST(GpuReducer, FindsLaunchesInAnotherOrderWithTheChecksums) {
         EXPECT_THAT(usage_error_of([&] { step(group.rank() == 1); }),
                     HasSubstr("until step 2 rank 0 and rank 1 have launched other operations on "
                               "their GPUs, or in another order"));
+    });
+}
+
+constexpr std::size_t like_a_bucket = 384;  // of 300 elements
+
+// Every later operation meets one that is not its own.
+TEST(GpuReducer, FindsALaunchTooManyWithTheChecksums) {
+    run_ranks(2, [](ProcessGroup& group) {
+        GpuModel model(group, {300});
+        GpuModel extra(group, {like_a_bucket});
+        const auto measure = [&] { return group.all_reduce(extra.parameters()[0].value); };
+        Reducer reducer(model.parameters(), group, {.checksum_steps = 1});
+        const auto step = [&](bool has_extra) {
+            Work measured;
+            if (has_extra) measured = measure();
+            reducer.mark_ready(0);
+            EXPECT_TRUE(reducer.wait());
+        };
+        step(false);
+        EXPECT_THAT(usage_error_of([&] { step(group.rank() == 1); }),
+                    AllOf(HasSubstr("until step 2 rank 0 and rank 1 have launched other "
+                                    "operations on their GPUs ("),
+                          HasSubstr(" of them), or in another order")));
+        if (group.rank() == 0) measure().wait();  // what rank 1's bucket meets
+    });
+}
+
+// Until the CPU half of this rank's group is in an all_gather of so many elements.
+void wait_for_all_gather(ProcessGroup& group, std::uint64_t elements) {
+    const auto& now = group.impl().control->own_page().current;
+    const auto kind = static_cast<std::uint8_t>(backends::Collective::all_gather);
+    const auto end = std::chrono::steady_clock::now() + 30s;
+    while (now.kind != kind || now.elements != elements) {
+        if (std::chrono::steady_clock::now() > end) return ADD_FAILURE() << "it did not come";
+        std::this_thread::yield();
+    }
+}
+
+// Not a mistake: another thread of rank 0 launches it, too, when the orders have been compared.
+TEST(GpuReducer, LetsARankBeAheadOfOthersWithTheChecksums) {
+    run_ranks(2, [](ProcessGroup& group) {
+        GpuModel model(group, {300, 300});
+        GpuModel extra(group, {like_a_bucket});
+        const auto measure = [&] { group.all_reduce(extra.parameters()[0].value).wait(); };
+        Reducer reducer(model.parameters(), group, {.checksum_steps = 1});
+        for (int step = 0; step < 3; ++step) {
+            Work measured;
+            if (step > 0) group.barrier().wait();  // no longer in the last step's all_gather
+            reducer.mark_ready(1);
+            reducer.mark_ready(0);
+            std::jthread metrics;
+            if (group.rank() == 1) {
+                measured = group.all_reduce(extra.parameters()[0].value);
+            } else {
+                metrics = std::jthread([&] {
+                    wait_for_all_gather(group, 2 * model.parameters().size());
+                    measure();
+                });
+            }
+            EXPECT_TRUE(reducer.wait());
+        }
     });
 }
 
