@@ -16,6 +16,7 @@
 #include <ddp/torch/gradient_averager.hpp>
 #include <ddp/torch/module.hpp>
 #include <ddp/torch/no_sync.hpp>
+#include <ddp/torch/sync_batch_norm.hpp>
 #include <ddp/torch/tensor.hpp>
 
 #include <functional>

@@ -20,7 +20,7 @@ out=build/newest_torch
 mkdir -p "$out"
 
 objects=()
-for test in backward data_parallel gradients join logical_ranks tensors unused_parameters; do
+for test in backward data_parallel gradients join logical_ranks sync_batch_norm tensors unused_parameters; do
     objects+=("$out/$test.o")
     g++ -std=c++20 -O1 -c -Iinclude -Itests -isystem "$torch/include" -isystem "$torch/include/torch/csrc/api/include" \
         -Wall -Wextra -Werror "tests/torch/${test}_test.cpp" -o "$out/$test.o"

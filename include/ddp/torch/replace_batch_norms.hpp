@@ -1,0 +1,126 @@
+// Which batch norms a module has, who holds each, and putting others in their places. Not for
+// users.
+#pragma once
+
+#include <ddp/error.hpp>
+#include <ddp/process_group.hpp>
+
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/any.h>
+#include <torch/nn/modules/container/moduledict.h>
+#include <torch/nn/modules/container/modulelist.h>
+#include <torch/nn/modules/container/sequential.h>
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace ddp::libtorch::detail {
+
+// `Replacement`: made from a batch norm and the group.
+template <class Replacement>
+class Conversion {
+public:
+    explicit Conversion(ProcessGroup& group) : group_(group) {}
+
+    std::shared_ptr<torch::nn::Module> convert(const std::shared_ptr<torch::nn::Module>& root) {
+        if (auto made = replacement_of(*root)) return made;
+        find(*root, "");
+        require_replaceable();
+        for (Replacement* const own : own_) {
+            if (own->group() == nullptr) own->set_group(group_);
+        }
+        for (const Place& place : places_) replace(place);
+        return root;
+    }
+
+private:
+    using Module = torch::nn::Module;
+    struct Place {
+        Module* parent;
+        std::string name;
+        std::string path;
+        std::shared_ptr<Module> child;
+    };
+
+    // Null when it is no batch norm. One that has several places stays one.
+    std::shared_ptr<Replacement> replacement_of(Module& module) {
+        std::shared_ptr<Replacement>& made = made_[&module];
+        if (!made) made = make<torch::nn::BatchNorm1dImpl>(module);
+        if (!made) made = make<torch::nn::BatchNorm2dImpl>(module);
+        if (!made) made = make<torch::nn::BatchNorm3dImpl>(module);
+        return made;
+    }
+    template <class BatchNorm>
+    std::shared_ptr<Replacement> make(Module& module) {
+        const auto* const found = dynamic_cast<const BatchNorm*>(&module);
+        return found == nullptr ? nullptr : std::make_shared<Replacement>(*found, group_);
+    }
+
+    void find(Module& parent, const std::string& prefix) {
+        if (auto* const own = dynamic_cast<Replacement*>(&parent)) {
+            own_.push_back(own);
+            return;
+        }
+        for (const auto& child : parent.named_children()) {
+            const std::string path = prefix + child.key();
+            if (replacement_of(*child.value())) {
+                places_.push_back({&parent, child.key(), path, child.value()});
+            } else {
+                find(*child.value(), path + ".");
+            }
+        }
+    }
+
+    static bool is_container(const Module& parent) {
+        return dynamic_cast<const torch::nn::SequentialImpl*>(&parent) != nullptr ||
+               dynamic_cast<const torch::nn::ModuleListImpl*>(&parent) != nullptr ||
+               dynamic_cast<const torch::nn::ModuleDictImpl*>(&parent) != nullptr;
+    }
+
+    // Each list of submodules holds a child once, a container does so once more, and so do we.
+    void require_replaceable() const {
+        std::unordered_map<const Module*, long> holders;
+        for (const Place& place : places_) {
+            holders[place.child.get()] += is_container(*place.parent) ? 3 : 2;
+        }
+        for (const Place& place : places_) {
+            if (is_container(*place.parent)) continue;
+            if (place.child.use_count() <= holders[place.child.get()]) continue;
+            throw UsageError("libtorch: convert_sync_batchnorm cannot replace " + place.path +
+                             ": something else, as a member of " + place.parent->name() +
+                             ", holds it and would go on calling it; declare that as "
+                             "ddp::libtorch::SyncBatchNorm, or put the batch norm into a "
+                             "Sequential");
+        }
+    }
+
+    void replace(const Place& place) {
+        const std::shared_ptr<Replacement> made = made_.at(place.child.get());
+        if (auto* const dict = dynamic_cast<torch::nn::ModuleDictImpl*>(place.parent)) {
+            torch::OrderedDict<std::string, std::shared_ptr<Module>> one;
+            one.insert(place.name, made);
+            return dict->update(one);
+        }
+        if (auto* const list = dynamic_cast<torch::nn::ModuleListImpl*>(place.parent)) {
+            for (std::shared_ptr<Module>& element : *list) {
+                if (element == place.child) element = made;
+            }
+        }
+        if (auto* const sequential = dynamic_cast<torch::nn::SequentialImpl*>(place.parent)) {
+            for (torch::nn::AnyModule& element : *sequential) {
+                if (element.ptr() == place.child) element = torch::nn::AnyModule(made);
+            }
+        }
+        place.parent->replace_module(place.name, made);
+    }
+
+    ProcessGroup& group_;
+    std::vector<Place> places_;
+    std::vector<Replacement*> own_;  // that were there already
+    std::unordered_map<const Module*, std::shared_ptr<Replacement>> made_;
+};
+
+}  // namespace ddp::libtorch::detail
