@@ -13,6 +13,7 @@
 #include <ddp/distributed_sampler.hpp>
 #include <ddp/random_sampler.hpp>
 #include <ddp/state_dict.hpp>
+#include <ddp/sync_batch_norm.hpp>
 // Where it is started from a program of its own.
 #include <ddp/launch.hpp>
 // Underneath.
