@@ -255,7 +255,8 @@ std::string failure_text(std::span<const WorkerEnd> ended, const Verdict& verdic
 std::string stop_text(int signal, std::span<const WorkerEnd> ended, Lines lines) {
     if (signal == SIGPIPE) {
         return "nobody reads stdout any more, so the job was stopped (SIGPIPE); "
-               "--on-closed-stdout=continue lets one go on";
+               "--on-closed-stdout=continue lets one go on" +
+               section("failed", list_of(Part::failed, ended, nullptr, lines));
     }
     return "stopped by " + signal_name(signal) + others_text(ended, nullptr, lines);
 }

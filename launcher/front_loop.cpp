@@ -338,7 +338,9 @@ bool Front::stdout_ends_the_job() const {
 }
 
 void Front::handle_closed_outputs() {
-    for (const Stream stream : console_.take_closed()) {
+    const auto closed = console_.take_closed();
+    if (!closed.empty()) handle_signals();  // what ended the reader, a Ctrl-C, came to us as well
+    for (const Stream stream : closed) {
         agent_.channel.send(ClosedMessage{stream});
         // Workers that are stopping already may still have something to save.
         const bool ends = stream == Stream::out && stdout_ends_the_job();

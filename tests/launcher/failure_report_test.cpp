@@ -176,6 +176,14 @@ TEST(StopText, NamesTheSignalAndHowWorkersTookIt) {
     EXPECT_EQ(stop_text(SIGTERM, {}, Lines::wrapped), "stopped by SIGTERM");
 }
 
+TEST(StopText, OfALostReaderNamesWorkersThatFailedByThemselves) {
+    const std::vector ended{exited(0, 9), stopped(killed(1, SIGPIPE), SIGPIPE)};
+    const std::vector<std::string> lines = lines_of(stop_text(SIGPIPE, ended, Lines::whole));
+    ASSERT_EQ(lines.size(), 2U);
+    EXPECT_THAT(lines[0], HasSubstr("nobody reads stdout any more"));
+    EXPECT_THAT(lines[1], HasSubstr("  failed   rank 0 (exit code 9"));
+}
+
 TEST(DescribeTime, HasTheUnitsThatMatter) {
     EXPECT_EQ(describe_time(milliseconds{0}), "0.0 s");
     EXPECT_EQ(describe_time(milliseconds{249}), "0.2 s");

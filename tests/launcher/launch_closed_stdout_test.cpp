@@ -76,7 +76,7 @@ TEST_F(LaunchClosedStdout, EndsAWorkerThatIgnoresSigpipeAndWritesNoMore) {
 
 TEST_F(LaunchClosedStdout, LetsWorkersThatHandleTheSignalTidyUp) {
     Launch job(folder_, after_gate({"-n", "2"}, "while :; do echo more; sleep 0.02; done",
-                                   "trap 'echo saved >&2; exit' PIPE"));
+                                   "trap '' TERM; trap 'echo saved >&2; exit' PIPE"));
     ASSERT_TRUE(job.wait_for_output("ready", 2));
     job.close_stdout();
     open_gate();
@@ -95,6 +95,21 @@ TEST_F(LaunchClosedStdout, DoesNotCutShortAStopThatWasAskedFor) {
     const LaunchResult result = job.wait();
     EXPECT_EQ(result.exit_code, 128 + SIGINT);
     EXPECT_THAT(result.err, HasSubstr("saved\n"));
+}
+
+// Which ends the reader as well, and may be read after the pipe that it has left.
+TEST_F(LaunchClosedStdout, IsNotTheReasonWhereACtrlCCameToAll) {
+    for (int i = 0; i < 8; ++i) {
+        const std::string sign = signs_.path() + "/runs" + std::to_string(i);
+        const LaunchResult result =
+            launch({"--wait", "bash", "-c",
+                    "trap : INT; (until [ -e " + sign + " ]; do sleep 0.02; done; kill -INT 0) & " +
+                        DDP_LAUNCH + " -n 2 bash -c 'touch " + sign +
+                        "; exec yes' | cat >/dev/null; echo ended with ${PIPESTATUS[0]}"},
+                   {.program = "/usr/bin/setsid"});
+        EXPECT_EQ(result.out, "ended with " + std::to_string(128 + SIGINT) + "\n");
+        EXPECT_THAT(result.err, Not(HasSubstr("nobody reads")));
+    }
 }
 
 TEST_F(LaunchClosedStdout, IsNoSuccessForAJobThatHasWrittenAll) {
