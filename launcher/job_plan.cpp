@@ -81,7 +81,10 @@ std::string describe_misplaced(const Options& options) {
     if (!other && (!counts || given)) return {};
     std::string shown(word);
     const bool has_value = equals < word.size() || name == "--standalone";
-    if (!has_value && options.command.size() > 2) shown += " " + options.command[2];
+    if (!has_value) {
+        if (options.command.size() == 2) return {};
+        shown += " " + options.command[2];
+    }
     return shown + " after " + program + " is an argument of " + program +
            "; for the launcher: ddp-launch " + shown + " " + program;
 }

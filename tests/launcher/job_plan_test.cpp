@@ -94,6 +94,7 @@ TEST_F(PlanOfAJob, AnOptionAfterTheProgramIsSaidToBeTheProgramsOwn) {
                 ElementsAre(HasSubstr("ddp-launch --standalone ")));
     EXPECT_THAT(said({"-n1"}, {"-n", "4"}), IsEmpty()) << "the number of workers was given";
     EXPECT_THAT(said({}, {"--lr", "4"}), IsEmpty());
+    EXPECT_THAT(said({}, {"-n"}), IsEmpty()) << "no value to move with it";
     EXPECT_THAT(said({}, {"a", "-n", "4"}), IsEmpty());
     EXPECT_THAT(notices_of({"head", "-n", "4"}), IsEmpty()) << "not the user's own program";
 }
