@@ -3,7 +3,8 @@
 //   <log_dir>/<run_id>_<random>/attempt_<restart>/<local_rank>/{stdout.log, stderr.log, error.json}
 //
 // A file gets every byte that its worker wrote, as it was written, whatever the console does. Files
-// and folders are new, umask decides who else may read them, and nobody else may write there.
+// and folders below log_dir are new, umask decides who else may read them, and nobody else may
+// write there.
 #pragma once
 
 #include "base/unique_fd.hpp"

@@ -1,6 +1,6 @@
 // MASTER_ADDR:MASTER_PORT, settled before anything is forked, so that a port in use is one clear
 // line. A free port is bound once and held for the whole job, never closed and opened again: the
-// kernel gives it to nobody who asks for a free one.
+// kernel gives it to nobody who asks for a free one on 127.0.0.1 or on all addresses.
 //
 // With the agent's store the port is its listening socket, on 127.0.0.1. Without
 // (--agent-store=off) a free port is held by a socket on 127.0.0.1 that is bound, with
