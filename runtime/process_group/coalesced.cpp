@@ -8,6 +8,8 @@
 #include <cstring>
 #include <memory>
 #include <numeric>
+#include <set>
+#include <utility>
 
 namespace ddp {
 namespace {
@@ -49,13 +51,20 @@ process_group::CollectiveOperation::Body on_all(std::span<const TensorView> tens
     };
 }
 
+// Of the same memory once more: it would be summed twice, but may be copied twice, as a buffer with
+// two names is.
+enum class Repeated { refused, taken };
+
 void require_together(const ProcessGroup::Impl& group, std::span<const TensorView> tensors,
-                      const char* operation) {
+                      const char* operation, Repeated repeated) {
     process_group::MemoryRanges ranges;
+    std::set<std::pair<const void*, std::size_t>> seen;
     for (const TensorView& tensor : tensors) {
         group.require_reachable(tensor, operation);
         group.require_one_place(tensors[0], tensor, operation);
-        ranges.add(tensor);
+        const bool is_new = seen.emplace(tensor.data, tensor.bytes()).second;
+        const bool counts = is_new || repeated == Repeated::refused;
+        ranges.add(counts ? tensor : TensorView(nullptr, {0}, tensor.dtype));
     }
     if (const auto both = ranges.find_overlap()) {
         throw UsageError(std::string(operation) + ": tensors " + std::to_string(both->first) +
@@ -83,7 +92,7 @@ std::vector<Call> one_by_one(std::span<const TensorView> tensors, const Call& ca
 
 Work ProcessGroup::all_reduce_coalesced(std::span<const TensorView> tensors, ReduceOp op,
                                         Stream stream) {
-    require_together(*impl_, tensors, "all_reduce_coalesced");
+    require_together(*impl_, tensors, "all_reduce_coalesced", Repeated::refused);
     const DType dtype = tensors.empty() ? DType::float32 : tensors[0].dtype;
     for (const TensorView& tensor : tensors) {
         if (tensor.dtype == dtype) continue;
@@ -106,7 +115,7 @@ Work ProcessGroup::all_reduce_coalesced(std::span<const TensorView> tensors, Red
 
 Work ProcessGroup::broadcast_coalesced(std::span<const TensorView> tensors, Root root,
                                        Stream stream) {
-    require_together(*impl_, tensors, "broadcast_coalesced");
+    require_together(*impl_, tensors, "broadcast_coalesced", Repeated::taken);
     if (root.rank < 0 || root.rank >= size()) {
         throw UsageError("broadcast_coalesced: root " + std::to_string(root.rank) +
                          " is not a rank of a group of " + std::to_string(size()));

@@ -274,7 +274,14 @@ TEST(Exchange, RefusesTensorsOfOneCallThatOverlap) {
         };
         expect_refused({part(0, 10), part(10, 10), part(19, 10)}, "1 and 2");
         expect_refused({part(50, 10), part(0, 100), part(0, 0)}, "0 and 1");
-        expect_refused({part(0, 10), part(20, 10), part(0, 10)}, "0 and 2");
+        expect_refused({part(0, 10), part(20, 10), part(0, 11)}, "0 and 2");
+        const std::vector<TensorView> twice{part(0, 10), part(20, 10), part(0, 10)};
+        EXPECT_THAT(message_of([&] { group.all_reduce_coalesced(twice).wait(); }),
+                    HasSubstr("tensors 0 and 2 of the list overlap"));
+        memory[3] = memory[23] = static_cast<float>(7 + group.rank());
+        group.broadcast_coalesced(twice).wait();
+        EXPECT_EQ(memory[3], 7);
+        EXPECT_EQ(memory[23], 7);
         const std::vector<TensorView> apart{part(50, 10), part(0, 50), part(20, 0), part(60, 40)};
         group.all_reduce_coalesced(apart).wait();
         group.broadcast_coalesced(apart).wait();
