@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <memory>
 #include <string_view>
 
@@ -50,7 +51,9 @@ std::string describe_missing_driver(const GpuPlaces& places) {
 
 std::string find_request_for_gpus(const char* visible_devices, const GpuPlaces& places) {
     const std::string_view visible = visible_devices != nullptr ? visible_devices : "";
-    if (!visible.empty() && !visible.starts_with('-')) {
+    // Some launchers hide GPUs by a word, such as NoDevFiles.
+    if (!visible.empty() && (std::isdigit(static_cast<unsigned char>(visible[0])) != 0 ||
+                             visible.starts_with("GPU-") || visible.starts_with("MIG-"))) {
         return "CUDA_VISIBLE_DEVICES is " + std::string(visible);
     }
     if (visible_devices != nullptr) return {};  // it hides what there is

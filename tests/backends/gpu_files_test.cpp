@@ -76,6 +76,8 @@ TEST_F(GpuFiles, AreAskedForByTheVariableOrHiddenByIt) {
     make("dev/nvidia0");
     EXPECT_EQ(find_request_for_gpus("", places()), "");
     EXPECT_EQ(find_request_for_gpus("-1", places()), "");
+    EXPECT_EQ(find_request_for_gpus("NoDevFiles", places()), "");
+    EXPECT_EQ(find_request_for_gpus("GPU-1b2c", places()), "CUDA_VISIBLE_DEVICES is GPU-1b2c");
 }
 
 }  // namespace
