@@ -514,4 +514,35 @@ TEST(TorchSyncBatchNormConversion, RefusesWhatAMemberWouldGoOnCalling) {
     EXPECT_TRUE(is<SyncBatchNormImpl>(*bare.named_children()["norm"]));
 }
 
+struct SharedImpl : torch::nn::Module {
+    explicit SharedImpl(const std::shared_ptr<torch::nn::Module>& block) {
+        register_module("first", block);
+        register_module("second", block);
+    }
+};
+
+TEST(TorchSyncBatchNormConversion, CountsAParentThatHasSeveralPlacesOnce) {
+    auto group = join_group();
+    SharedImpl of_members(Member().ptr());
+    EXPECT_THAT(error_of<UsageError>([&] { convert_sync_batchnorm(of_members, group); }),
+                HasSubstr("cannot replace first.norm"));
+    SharedImpl of_lists(Block().ptr());
+    convert_sync_batchnorm(of_lists, group);
+    for (const auto& module : of_lists.modules(false)) {
+        EXPECT_FALSE(is<torch::nn::BatchNorm1dImpl>(*module));
+    }
+}
+
+// Its buffers have two names each.
+TEST(TorchSyncBatchNormConversion, ANormWithTwoNamesIsWrappedAsOne) {
+    auto group = join_group();
+    auto net = std::make_shared<SharedImpl>(Block().ptr());
+    convert_sync_batchnorm(*net, group);
+    EXPECT_EQ(net->named_buffers().size(), 6U);
+    torch::Tensor mean = net->buffers()[0];
+    mean.fill_(group.rank() + 1);
+    const DistributedDataParallel model(net, group);
+    EXPECT_EQ(mean[0].item<float>(), 1);
+}
+
 }  // namespace

@@ -14,6 +14,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -60,6 +61,7 @@ private:
     }
 
     void find(Module& parent, const std::string& prefix) {
+        if (!visited_.insert(&parent).second) return;  // it has several places
         if (auto* const own = dynamic_cast<Replacement*>(&parent)) {
             own_.push_back(own);
             return;
@@ -118,6 +120,7 @@ private:
     }
 
     ProcessGroup& group_;
+    std::unordered_set<const Module*> visited_;  // parents
     std::vector<Place> places_;
     std::vector<Replacement*> own_;  // that were there already
     std::unordered_map<const Module*, std::shared_ptr<Replacement>> made_;
