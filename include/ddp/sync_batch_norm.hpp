@@ -21,8 +21,9 @@
 //
 // Errors: UsageError for memory that does not fit, and, on every rank, where ranks have different
 // numbers of channels (shm, Gloo), where one value a channel is all that there is, and where a
-// Reducer of the job works for more logical ranks than it has ranks: these take turns, so that
-// there is no moment at which their batches are together. What collectives throw.
+// Reducer of this group, or of one that was split from the same, works for more logical ranks than
+// it has ranks: these take turns, so that there is no moment at which their batches are together.
+// What collectives throw.
 #pragma once
 
 #include <ddp/export.hpp>
