@@ -1,5 +1,6 @@
 // A launcher whose stdout has lost its reader, as after `| head`: the job ends as a pipeline does,
 // or goes on unseen where the user says so.
+#include "base/process_tree.hpp"
 #include "launcher/launch_fixture.hpp"
 
 #include <gmock/gmock.h>
@@ -44,8 +45,7 @@ protected:
 
 // Clock ticks that a process has used.
 long ticks_of(pid_t pid) {
-    std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-    std::string text{std::istreambuf_iterator<char>(file), {}};
+    const std::string text = base::read_small_file("/proc/" + std::to_string(pid) + "/stat");
     const std::size_t name_end = text.rfind(") ");
     if (name_end == text.npos) return 0;
     std::istringstream fields(text.substr(name_end + 2));

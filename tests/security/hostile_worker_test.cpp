@@ -1,5 +1,6 @@
 // What workers can write, the agent reads without trust: whatever stands in the control page or in
 // an error file, and however long it is, the job's true end is reported.
+#include "base/process_tree.hpp"
 #include "launcher/launch_fixture.hpp"
 #include "launcher/pseudo_terminal.hpp"
 #include "support/seed.hpp"
@@ -11,8 +12,6 @@
 
 #include <algorithm>
 #include <csignal>
-#include <fstream>
-#include <iterator>
 
 namespace ddp::security_test {
 namespace {
@@ -124,8 +123,7 @@ TEST_F(HostileWorker, MayWriteADeepErrorFileForAReportThatIsKept) {
 bool wait_until_stopped(pid_t pid) {
     const auto deadline = base::Deadline::after(patience);
     while (!deadline.passed()) {
-        std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-        const std::string text{std::istreambuf_iterator<char>(file), {}};
+        const std::string text = base::read_small_file("/proc/" + std::to_string(pid) + "/stat");
         if (text.find(") T ") != text.npos) return true;
         ::poll(nullptr, 0, 1);
     }
