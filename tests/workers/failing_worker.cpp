@@ -66,6 +66,10 @@ void fail(std::string_view how, std::string_view rank) {
     if (how == "missing_gradient") return train_without_a_gradient(false);
     if (how == "missing_gradient_stays") return train_without_a_gradient(true);
     if (how == "hang") return hang();
+    if (how == "init") {  // and no failure
+        const auto group = ddp::init_process_group();
+        return;
+    }
     if (how == "join") {
         auto group = ddp::init_process_group();
         wait_to_be_stopped();
