@@ -10,6 +10,7 @@
 #include <array>
 #include <cctype>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -23,6 +24,11 @@ using Value = const GivenValue&;
 constexpr Limits ports{0, 65535};
 constexpr Limits counts{0, 1'000'000};
 constexpr ByteLimits store_sizes{std::uint64_t{1} << 20, std::uint64_t{64} << 30};
+
+// Of an option that torchrun fills with Python entry points: what it means when nothing is chosen.
+void require_only(Value value, const std::string& only, const std::string& why) {
+    if (value.text != only) fail_value(value, only + ": " + why);
+}
 
 // name, alias, letter | value, default, variable | group, standing | description | what it does
 constexpr std::array table{
@@ -229,16 +235,16 @@ constexpr std::array table{
     OptionSpec{"event-log-handler", "", "", "null", "null", "", G::torchrun, S::later,
                "null alone: handlers are Python entry points; --log-dir keeps a report in JSON",
                [](Options&, Value v) {
-                   if (v.text == "null") return;
-                   fail_value(v, "null: handlers are Python entry points; --log-dir keeps a report "
-                                 "in JSON");
+                   require_only(v, "null",
+                                "handlers are Python entry points; --log-dir keeps a report in "
+                                "JSON");
                }},
     OptionSpec{"logs-specs", "", "", "default", "default", "", G::torchrun, S::later,
                "default alone: others are Python entry points; use --log-dir, --redirects, --tee",
                [](Options&, Value v) {
-                   if (v.text == "default") return;
-                   fail_value(v, "default: other log specs are Python entry points; use --log-dir, "
-                                 "--redirects and --tee");
+                   require_only(v, "default",
+                                "other log specs are Python entry points; use --log-dir, "
+                                "--redirects and --tee");
                }},
     OptionSpec{"numa-binding", "", "", "MODE", "none", "", G::torchrun, S::later,
                "not there yet; --wrap='all:numactl ...' does it by hand", nullptr},
