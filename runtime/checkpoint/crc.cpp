@@ -6,6 +6,8 @@
 #include <bit>
 #include <cstring>
 
+#include "base/cpu_features.hpp"
+
 namespace ddp::checkpoint {
 
 namespace {
@@ -129,7 +131,7 @@ __attribute__((target("sse4.2"))) std::uint32_t by_instruction(std::span<const s
     }
     return ~tail;
 }
-bool has_instruction() { return __builtin_cpu_supports("sse4.2") != 0; }
+bool has_instruction() { return base::has_sse4_2(); }
 #else
 std::uint32_t by_instruction(std::span<const std::byte> bytes, std::uint32_t before) {
     return by_tables(castagnoli, bytes, before);

@@ -6,6 +6,8 @@
 #include <charconv>
 #include <string>
 
+#include "base/cpu_features.hpp"
+
 namespace ddp::shm {
 namespace {
 
@@ -43,7 +45,7 @@ constexpr Row table_without_common_cache[] = {
 
 bool cores_may_lack_a_common_cache() {
 #if defined(__x86_64__)
-    return __builtin_cpu_is("amd") != 0;
+    return base::is_made_by_amd();
 #else
     return false;
 #endif
