@@ -1,11 +1,9 @@
 #include "backends/gpu_files.hpp"
 
-#include <dirent.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
-#include <memory>
 #include <string_view>
 
 namespace ddp::backends {
@@ -13,40 +11,32 @@ namespace {
 
 bool exists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
 
-bool has_wsl_driver(const GpuPlaces& places) {
-    return exists(places.devices + "/dxg") &&
-           std::ranges::any_of(places.libraries, [](const std::string& folder) {
-               return exists(folder + "/libcuda.so.1");
-           });
+bool has_wsl_library(const GpuPlaces& places) {
+    return std::ranges::any_of(places.libraries, [](const std::string& folder) {
+        return exists(folder + "/libcuda.so.1");
+    });
 }
 
-// The lowest of nvidia0, nvidia1, ...; empty: none.
+// The lowest of nvidia0, nvidia1, ...; empty: none. By names, and few where the usual ones are
+// missing: a name that is not in /dev takes long to be looked for, and /dev long to be read.
 std::string first_device_file(const std::string& folder) {
-    constexpr std::string_view start = "nvidia";
-    const std::unique_ptr<DIR, int (*)(DIR*)> entries(::opendir(folder.c_str()), ::closedir);
-    std::string first;
-    while (const dirent* entry = entries ? ::readdir(entries.get()) : nullptr) {
-        const std::string_view name = entry->d_name;
-        if (!name.starts_with(start) || name == start) continue;
-        if (name.find_first_not_of("0123456789", start.size()) != name.npos) continue;
-        const bool is_lower =
-            name.size() < first.size() || (name.size() == first.size() && name < first);
-        if (first.empty() || is_lower) first = name;
+    constexpr int most_gpus = 16;  // of a host
+    const int last = exists(folder + "/nvidiactl") ? most_gpus : 1;
+    for (int index = 0; index < last; ++index) {
+        std::string file = folder + "/nvidia" + std::to_string(index);
+        if (exists(file)) return file;
     }
-    return first;
+    return {};
 }
 
 }  // namespace
 
-bool has_gpu_driver(const GpuPlaces& places) {
-    return exists(places.devices + "/nvidiactl") || has_wsl_driver(places);
-}
-
 std::string describe_missing_driver(const GpuPlaces& places) {
-    return "no driver: there is no " + places.devices + "/nvidiactl" +
-           (exists(places.devices + "/dxg")
-                ? ", and " + places.devices + "/dxg without NVIDIA's libcuda.so.1"
-                : "");
+    if (exists(places.devices + "/nvidiactl")) return {};
+    const std::string why = "no driver: there is no " + places.devices + "/nvidiactl";
+    if (!exists(places.devices + "/dxg")) return why;
+    if (has_wsl_library(places)) return {};
+    return why + ", and " + places.devices + "/dxg without NVIDIA's libcuda.so.1";
 }
 
 std::string find_request_for_gpus(const char* visible_devices, const GpuPlaces& places) {
@@ -58,9 +48,10 @@ std::string find_request_for_gpus(const char* visible_devices, const GpuPlaces& 
     }
     if (visible_devices != nullptr) return {};  // it hides what there is
     if (const std::string file = first_device_file(places.devices); !file.empty()) {
-        return places.devices + "/" + file + " is there";
+        return file + " is there";
     }
-    return has_wsl_driver(places) ? places.devices + "/dxg and libcuda.so.1 are there" : "";
+    const bool is_wsl = exists(places.devices + "/dxg") && has_wsl_library(places);
+    return is_wsl ? places.devices + "/dxg and libcuda.so.1 are there" : "";
 }
 
 }  // namespace ddp::backends

@@ -16,9 +16,8 @@ struct GpuPlaces {
                                           "/usr/lib/aarch64-linux-gnu", "/usr/lib64"};
 };
 
-// /dev/nvidiactl, or on WSL2 /dev/dxg and libcuda.so.1.
-bool has_gpu_driver(const GpuPlaces& places = {});
-// Why has_gpu_driver() is false.
+// Why there is no driver to ask. Empty: there is one, by /dev/nvidiactl, or on WSL2 by /dev/dxg and
+// libcuda.so.1.
 std::string describe_missing_driver(const GpuPlaces& places = {});
 
 // What asks for GPUs, as a sentence: "CUDA_VISIBLE_DEVICES is 0,1". Empty: nothing does. The

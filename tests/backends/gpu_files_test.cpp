@@ -38,26 +38,26 @@ private:
 
 TEST_F(GpuFiles, OfLinuxDriverAreItsControlFile) {
     make("dev/nvidia0");
-    EXPECT_FALSE(has_gpu_driver(places()));
+    EXPECT_NE(describe_missing_driver(places()), "");
     make("dev/nvidiactl");
-    EXPECT_TRUE(has_gpu_driver(places()));
+    EXPECT_EQ(describe_missing_driver(places()), "");
 }
 
 TEST_F(GpuFiles, OfWslAreItsDeviceAndTheDriversLibrary) {
     EXPECT_EQ(describe_missing_driver(places()), "no driver: there is no " + in_dev("nvidiactl"));
     make("dev/dxg");
-    EXPECT_FALSE(has_gpu_driver(places())) << "another vendor's GPU";
+    EXPECT_NE(describe_missing_driver(places()), "") << "another vendor's GPU";
     EXPECT_THAT(describe_missing_driver(places()), HasSubstr("dxg without NVIDIA's libcuda.so.1"));
     EXPECT_EQ(find_request_for_gpus(nullptr, places()), "");
     make("lib/libcuda.so.1");
-    EXPECT_TRUE(has_gpu_driver(places()));
+    EXPECT_EQ(describe_missing_driver(places()), "");
     EXPECT_EQ(find_request_for_gpus(nullptr, places()),
               in_dev("dxg") + " and libcuda.so.1 are there");
 }
 
 TEST_F(GpuFiles, WithoutADeviceTheLibraryIsNoDriver) {
     make("lib/libcuda.so.1");
-    EXPECT_FALSE(has_gpu_driver(places()));
+    EXPECT_NE(describe_missing_driver(places()), "");
     EXPECT_EQ(find_request_for_gpus(nullptr, places()), "");
 }
 

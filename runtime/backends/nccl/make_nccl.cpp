@@ -217,9 +217,10 @@ std::unique_ptr<Communicator> Meeting::connect() {
 
 Standing find_standing(const WorkerEnv& me) {
     const bool is_real = &device::device_api() == &device::built_in_device_api();
-    const bool has_driver = backends::has_gpu_driver();
+    const std::string missing = backends::describe_missing_driver();
+    const bool has_driver = missing.empty();
     if (is_real && !has_driver) {  // nothing is asked, nor loaded
-        return {Standing::State::none, backends::describe_missing_driver(), 0};
+        return {Standing::State::none, missing, 0};
     }
     const device::Probe probe = device::device_api().probe();
     if (probe.devices == 0) {
