@@ -133,7 +133,8 @@ void Agent::serve_store() {
         store::StoreServerOptions{
             .limits = {.map_bytes = job_.options.store_bytes, .returns_memory = true},
             .peers = {job_.options.store_peers},
-            .job = store::RankClaim{.job = id == "none" ? "" : id, .world_size = job_.workers}});
+            .job = store::RankClaim{.job = id == "none" ? "" : id, .world_size = job_.workers},
+            .is_local_too = true});
     events_.add(store_->fd(), EPOLLIN, tag_of(Source::store));
     log_step("store serves at " + job_.rendezvous.address + ":" +
              std::to_string(job_.rendezvous.port));
@@ -209,7 +210,8 @@ std::optional<Agent::Problem> Agent::supervise(Attempt& attempt) {
         await_log_files();
         if (stopped_by_user_ || !leash_held()) return std::nullopt;
         watch_port();
-        if (port_problem_.empty()) attempt.start_workers(users_descriptor_limit_);
+        const std::string socket = store_ ? store_->local_name() : "";
+        if (port_problem_.empty()) attempt.start_workers(users_descriptor_limit_, socket);
         workers_started_ = true;
         while (port_problem_.empty() && leash_held() && !attempt.all_ended() &&
                !attempt.hopeless(Clock::now())) {

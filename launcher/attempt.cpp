@@ -73,7 +73,7 @@ void Attempt::prepare() {
     relay_.begin_attempt(job_.workers);
 }
 
-void Attempt::start_workers(const rlimit& users_descriptor_limit) {
+void Attempt::start_workers(const rlimit& users_descriptor_limit, const std::string& store_socket) {
     const base::UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
     if (!null) throw SystemError("open /dev/null", errno);
     if (job_.options.break_on_failure) ::setenv("DDP_BREAK_ON_FAILURE", "1", 1);
@@ -83,6 +83,7 @@ void Attempt::start_workers(const rlimit& users_descriptor_limit) {
         .master_addr = job_.rendezvous.address,
         .master_port = job_.rendezvous.port,
         .agent_store = job_.options.agent_store == AgentStore::on,
+        .store_socket = store_socket,
         .any_store_peers = job_.options.store_peers == store::StorePeers::any,
         .held_port = job_.rendezvous.holder.get(),
         .run_id = job_.options.run_id,

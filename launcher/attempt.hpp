@@ -48,8 +48,9 @@ public:
 
     // Asks for what the workers' output goes to. Throws UsageError, SystemError.
     void prepare();
-    // Throws SpawnError, SystemError; then some of the workers may run.
-    void start_workers(const rlimit& users_descriptor_limit);
+    // `store_socket`: JobVariables'. Throws SpawnError, SystemError; then some of the workers may
+    // run.
+    void start_workers(const rlimit& users_descriptor_limit, const std::string& store_socket);
 
     bool all_ended() const { return order_.size() == workers_.size(); }
     // Waiting longer for who was killed makes no sense.

@@ -8,15 +8,16 @@
 //   TORCHELASTIC_RESTART_COUNT                     0, then 1 more with each restart
 //   TORCHELASTIC_MAX_RESTARTS                      --max-restarts
 //   TORCHELASTIC_RUN_ID                            --rdzv-id, else 32 random hex digits
-//   TORCHELASTIC_USE_AGENT_STORE                   True: all ranks are clients; False: rank 0
-//   serves TORCHELASTIC_ERROR_FILE                        where the worker says why it failed
+//   TORCHELASTIC_USE_AGENT_STORE                   True: all are clients; False: rank 0 serves
+//   TORCHELASTIC_ERROR_FILE                        where the worker says why it failed
 //   TORCHELASTIC_SIGNALS_TO_HANDLE                 --signals-to-handle
 //   TORCH_NCCL_ASYNC_ERROR_HANDLING                the launcher's, else 1
 //   OMP_NUM_THREADS                                the launcher's, else 1 when N > 1
 //   CUDA_VISIBLE_DEVICES                           the launcher's
-//   DDP_AGENT_STORE                                MASTER_ADDR:MASTER_PORT, when the agent serves
-//   it DDP_STORE_FD                                   for rank 0, when the port is held for it:
+//   DDP_AGENT_STORE                                MASTER_ADDR:MASTER_PORT, if the agent serves
+//   DDP_STORE_FD                                   for rank 0, when the port is held for it:
 //                                                  <fd>:<port>
+//   DDP_AGENT_STORE_SOCKET                         the name of the agent's local socket
 //   DDP_STORE_PEERS                                any, with --store-peers=any
 //   DDP_CONTROL_FD                                 see contract/control_page.hpp
 //
@@ -40,6 +41,7 @@ struct JobVariables {
     std::string master_addr;
     std::uint16_t master_port = 0;
     bool agent_store = true;
+    std::string store_socket{};  // the name of its local socket; empty: it has none
     bool any_store_peers = false;
     int held_port = -1;  // rank 0's descriptor that holds the port; -1: none
     std::string run_id;

@@ -50,8 +50,9 @@ bool kernel_lists_children() {
     return answer;
 }
 
+constexpr int max_depth = 64;
+
 bool any_descendant(pid_t pid, const std::function<bool(pid_t)>& look, int depth) {
-    constexpr int max_depth = 64;
     if (depth == max_depth) return false;
     for (const pid_t child : children_of(pid)) {
         if (look(child) || any_descendant(child, look, depth + 1)) return true;
@@ -114,6 +115,16 @@ std::vector<pid_t> children_of(pid_t pid) {
 
 bool any_descendant(pid_t pid, const std::function<bool(pid_t)>& look) {
     return any_descendant(pid, look, 0);
+}
+
+bool descends_from(pid_t pid, pid_t ancestor) {
+    for (int depth = 0; depth < max_depth; ++depth) {
+        const auto stat = stat_of(pid);
+        if (!stat || stat->parent <= 0) return false;
+        if (stat->parent == ancestor) return true;
+        pid = stat->parent;
+    }
+    return false;
 }
 
 std::optional<bool> holds_socket(pid_t pid, ino_t inode) {

@@ -34,6 +34,9 @@ std::vector<pid_t> children_of(pid_t pid);
 // Calls `look` for each descendant, parents first, until it returns true; returns whether it did.
 bool any_descendant(pid_t pid, const std::function<bool(pid_t)>& look);
 
+// Whether `ancestor` has started `pid`, or who started that, and so on.
+bool descends_from(pid_t pid, pid_t ancestor);
+
 // Whether this process has the socket with this inode open; nothing when that cannot be seen
 // (another user's process).
 std::optional<bool> holds_socket(pid_t pid, ino_t inode);

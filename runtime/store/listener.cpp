@@ -33,24 +33,28 @@ std::size_t queue_length(int listener) {
     return info.tcpi_unacked;
 }
 
-}  // namespace
-
-Listener::Listener(base::UniqueFd socket, int epoll, std::uint64_t tag)
-    : socket_(std::move(socket)), epoll_(epoll), tag_(tag), spare_(open_spare()) {
-    const int flags = ::fcntl(socket_.get(), F_GETFL);
-    if (flags < 0 || ::fcntl(socket_.get(), F_SETFL, flags | O_NONBLOCK) < 0) {
+void prepare_tcp(int listener) {
+    const int flags = ::fcntl(listener, F_GETFL);
+    if (flags < 0 || ::fcntl(listener, F_SETFL, flags | O_NONBLOCK) < 0) {
         throw SystemError{"store: making the listener non-blocking", errno};
     }
     // Connections inherit these.
     const int on = 1;
-    ::setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    base::keep_alive(socket_.get());
+    ::setsockopt(listener, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    base::keep_alive(listener);
+}
+
+}  // namespace
+
+Listener::Listener(Kind kind, base::UniqueFd socket, int epoll, std::uint64_t tag)
+    : socket_(std::move(socket)), epoll_(epoll), tag_(tag), spare_(open_spare()) {
+    if (kind == Kind::tcp) prepare_tcp(socket_.get());
     epoll_event event{};
+    event.events = EPOLLIN;
     event.data.u64 = tag_;
     if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, socket_.get(), &event) != 0) {
         throw SystemError{"store: epoll_ctl of the listener", errno};
     }
-    listen(true);
 }
 
 std::uint16_t Listener::port() const { return base::local_port(socket_.get()); }

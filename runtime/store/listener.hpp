@@ -1,4 +1,4 @@
-// Listener: the listening socket of a store's server, in the server's epoll set. It rests when no
+// Listener: a listening socket of a store's server, in the server's epoll set. It rests when no
 // descriptor is left, and when strangers come and go too fast. Invariant: no call accepts more than
 // a bounded number of connections.
 #pragma once
@@ -13,13 +13,13 @@
 
 namespace ddp::store {
 
-// How many connections may end within a while that have never said a whole request: 100,000 a
+// How many connections may end within a while that have never said a whole request: 10,000 a
 // second, which leaves the server's process time for others. The rest is short, as ranks wait in
 // the same queue. Pure.
 class StrangerRate {
 public:
     using Clock = std::chrono::steady_clock;
-    static constexpr std::size_t most_at_once = 2000;
+    static constexpr std::size_t most_at_once = 200;
     static constexpr std::chrono::milliseconds window{20};
 
     // One more has ended. When that is one too many: when newcomers may come again.
@@ -41,9 +41,10 @@ class Listener {
 public:
     using Clock = StrangerRate::Clock;
 
-    // Makes the socket non-blocking and adds it to `epoll`, which must outlive this. Throws
+    // A TCP socket becomes non-blocking. Adds it to `epoll`, which must outlive this. Throws
     // SystemError.
-    Listener(base::UniqueFd socket, int epoll, std::uint64_t tag);
+    enum class Kind { tcp, local };
+    Listener(Kind kind, base::UniqueFd socket, int epoll, std::uint64_t tag);
 
     std::uint16_t port() const;
     // As accept_newcomer().
@@ -69,7 +70,7 @@ private:
     int epoll_;
     std::uint64_t tag_;
     base::UniqueFd spare_;
-    bool listening_ = false;
+    bool listening_ = true;
     StrangerRate strangers_;
     std::optional<Clock::time_point> rests_until_;
 };

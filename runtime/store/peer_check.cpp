@@ -4,11 +4,13 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <string_view>
 #include <vector>
 
+#include "base/local_socket.hpp"
 #include "base/printable.hpp"
 #include "base/process_tree.hpp"
 #include "base/unmapped_user.hpp"
@@ -34,6 +36,12 @@ std::vector<uid_t> users_of(pid_t pid) {
     return users;
 }
 
+std::string describe_process(uid_t user, pid_t pid) {
+    const auto stat = base::stat_of(pid);
+    return "uid " + std::to_string(user) + ", pid " + std::to_string(pid) +
+           (stat ? " (" + base::printable(stat->name) + ")" : "");
+}
+
 bool is_number(const std::string& text, pid_t& number) {
     const char* const end = text.data() + text.size();
     return std::from_chars(text.data(), end, number).ptr == end;
@@ -56,6 +64,7 @@ PeerCheck::PeerCheck(PeerRule rule, SocketOwners::Source first)
 
 std::optional<std::string> PeerCheck::refusal(int connection) {
     if (rule_.peers == StorePeers::any) return std::nullopt;
+    if (const auto peer = base::local_peer(connection)) return refusal_of_local(*peer);
     if (!has_peer(connection)) return "refused a connection that was closed at once";
     const auto owner = owners_.peer_of(connection);
     if (!owner) {
@@ -70,19 +79,29 @@ std::optional<std::string> PeerCheck::refusal(int connection) {
                ": it is on another host, and all ranks are on this one";
     }
     if (trusts(*owner)) return std::nullopt;
-    return "refused " + peer_address(connection) + ": it belongs to uid " +
-           std::to_string(owner->user) + ", which is neither root nor uid " +
-           std::to_string(own_user_) +
+    return refusal_of(peer_address(connection), owner->user);
+}
+
+std::optional<std::string> PeerCheck::refusal_of_local(const ucred& peer) {
+    if (is_known(peer.uid) || descends(peer)) return std::nullopt;
+    return refusal_of("process " + std::to_string(peer.pid), peer.uid);
+}
+
+std::string PeerCheck::refusal_of(const std::string& who, uid_t user) const {
+    return "refused " + who + ": it belongs to uid " + std::to_string(user) +
+           ", which is neither root nor uid " + std::to_string(own_user_) +
            ", and to no process of this job; --store-peers=any (DDP_STORE_PEERS=any) serves "
            "everybody";
 }
 
-bool PeerCheck::trusts(const SocketOwner& owner) {
-    const bool known = owner.user == root || owner.user == own_user_;
-    return (known && !base::stands_for_many(owner.user)) || descends(owner);
+bool PeerCheck::is_known(uid_t user) const {
+    return (user == root || user == own_user_) && !base::stands_for_many(user);
 }
 
+bool PeerCheck::trusts(const SocketOwner& owner) { return is_known(owner.user) || descends(owner); }
+
 bool PeerCheck::belongs_to_job(int connection) {
+    if (const auto peer = base::local_peer(connection)) return descends(*peer);
     const auto owner = owners_.peer_of(connection);
     return owner && descends(*owner);
 }
@@ -90,7 +109,7 @@ bool PeerCheck::belongs_to_job(int connection) {
 // Exactly the process that has the socket, where that can be seen. Another user's descriptors
 // cannot, without being root: then it is enough that a descendant runs as that user.
 bool PeerCheck::descends(const SocketOwner& owner) {
-    if (owner.user != own_user_ && !some_descendant_runs_as(owner.user)) return false;
+    if (!is_user_of_job(owner.user)) return false;
     return base::any_descendant(::getpid(), [&](pid_t pid) {
         if (const auto holds = base::holds_socket(pid, owner.inode)) return *holds;
         for (const uid_t user : users_of(pid)) {
@@ -98,6 +117,14 @@ bool PeerCheck::descends(const SocketOwner& owner) {
         }
         return false;
     });
+}
+
+// The number may be another process's by now: that one counts only if it runs as that user, too.
+bool PeerCheck::descends(const ucred& peer) {
+    if (peer.pid <= 0 || !is_user_of_job(peer.uid) || base::stands_for_many(peer.uid)) return false;
+    const std::vector<uid_t> users = users_of(peer.pid);
+    return std::find(users.begin(), users.end(), peer.uid) != users.end() &&
+           base::descends_from(peer.pid, ::getpid());
 }
 
 bool PeerCheck::some_descendant_runs_as(uid_t user) {
@@ -134,6 +161,9 @@ void require_trusted_server(int connection, const std::string& where) {
 }
 
 std::string PeerCheck::describe(int connection) const {
+    if (const auto peer = base::local_peer(connection)) {
+        return describe_process(peer->uid, peer->pid);
+    }
     const auto owner = owners_.peer_of(connection);
     if (!owner) return peer_address(connection);
     const std::string user = "uid " + std::to_string(owner->user);
@@ -142,8 +172,7 @@ std::string PeerCheck::describe(int connection) const {
         if (!is_number(name, pid) || !base::holds_socket(pid, owner->inode).value_or(false)) {
             continue;
         }
-        const auto stat = base::stat_of(pid);
-        return user + ", pid " + name + (stat ? " (" + base::printable(stat->name) + ")" : "");
+        return describe_process(owner->user, pid);
     }
     return user + " at " + peer_address(connection);
 }

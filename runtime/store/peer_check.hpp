@@ -1,8 +1,11 @@
 // Who may speak to a store's server. A client on this host is served only if the other end of its
 // connection belongs to root, to this process's user, or to a process that descends from this one
-// (a worker that has changed its user). Asked once a connection, before a byte of it is read.
+// (a worker that has changed its user). Asked once a connection, before a byte of it is read. Of a
+// local socket's connection the kernel tells user and process (SO_PEERCRED); of TCP's see
+// socket_owner.hpp.
 #pragma once
 
+#include <sys/socket.h>
 #include <sys/types.h>
 
 #include <chrono>
@@ -39,7 +42,12 @@ public:
 private:
     using Clock = std::chrono::steady_clock;
 
+    std::optional<std::string> refusal_of_local(const ucred& peer);
+    std::string refusal_of(const std::string& who, uid_t user) const;
+    bool is_known(uid_t user) const;
     bool descends(const SocketOwner& owner);
+    bool descends(const ucred& peer);
+    bool is_user_of_job(uid_t user) { return user == own_user_ || some_descendant_runs_as(user); }
     bool some_descendant_runs_as(uid_t user);
 
     PeerRule rule_;

@@ -20,8 +20,9 @@ void set_option(int fd, int level, int option, int value) {
     ::setsockopt(fd, level, option, &value, sizeof value);
 }
 
-// The raw address is as good as its text for telling hosts apart.
+// The raw address is as good as its text for telling hosts apart. Empty: a local socket's.
 std::string address_of(const sockaddr_storage& peer) {
+    if (peer.ss_family == AF_UNIX) return {};
     if (peer.ss_family == AF_INET) {
         const auto& in = reinterpret_cast<const sockaddr_in&>(peer).sin_addr;
         return {reinterpret_cast<const char*>(&in), sizeof in};
@@ -38,7 +39,7 @@ Newcomer accept_newcomer(int listener) {
     base::UniqueFd fd{::accept4(listener, reinterpret_cast<sockaddr*>(&peer), &length,
                                 SOCK_NONBLOCK | SOCK_CLOEXEC)};
     if (!fd) return {};
-    return {std::move(fd), address_of(peer)};
+    return {std::move(fd), address_of(peer), peer.ss_family == AF_UNIX};
 }
 
 void ServerClient::limit_drain_time() {

@@ -21,7 +21,8 @@ inline constexpr std::size_t max_backlog_bytes = std::size_t{32} << 20;
 
 struct Newcomer {
     base::UniqueFd fd;
-    std::string address;  // of its host, to be compared, not read
+    std::string address;    // of its host, to be compared, not read
+    bool is_local = false;  // by the server's local socket, not by TCP
 };
 // Accepts one connection, non-blocking, with the listener's TCP options. Without one the fd is
 // invalid and errno says why.
@@ -29,11 +30,14 @@ Newcomer accept_newcomer(int listener);
 
 class ServerClient {
 public:
-    ServerClient(ClientId id, Newcomer newcomer) : id_(id), peer_(std::move(newcomer)) {}
+    // `events`: what epoll watches for it.
+    ServerClient(ClientId id, Newcomer newcomer, std::uint32_t events)
+        : id_(id), peer_(std::move(newcomer)), events_(events) {}
 
     ClientId id() const { return id_; }
     int fd() const { return peer_.fd.get(); }
     const std::string& address() const { return peer_.address; }
+    bool is_local() const { return peer_.is_local; }
 
     RequestParser parser{};
     std::optional<Request> pending{};  // whole; waits until there is memory for its reply
@@ -68,8 +72,8 @@ private:
     ClientId id_;
     Newcomer peer_;
     Outbox outbox_;
-    std::uint32_t events_ = 0;  // what epoll watches now
-    bool blocked_ = false;      // the kernel has not taken all that it was given
+    std::uint32_t events_;  // what epoll watches now
+    bool blocked_ = false;  // the kernel has not taken all that it was given
 };
 
 }  // namespace ddp::store

@@ -17,7 +17,9 @@
 #include <chrono>
 #include <vector>
 
+#include "base/local_socket.hpp"
 #include "base/log.hpp"
+#include "base/random.hpp"
 #include "store/admission.hpp"
 #include "store/client_memory.hpp"
 #include "store/listener.hpp"
@@ -34,10 +36,11 @@ using Clock = std::chrono::steady_clock;
 
 constexpr ClientId listener_id = 0;
 constexpr ClientId timer_id = ~ClientId{0};
+constexpr ClientId local_listener_id = timer_id - 1;
 constexpr std::size_t max_silent = 64;
 constexpr int rounds_a_call = 16;
 constexpr int reads_an_event = 4;
-constexpr int accepts_an_event = 16;
+constexpr int accepts_an_event = 4;                    // others have asked meanwhile
 constexpr std::chrono::milliseconds longest_call{20};  // before one more round
 // A read gives no more than this unless it is known that much more is to come: what cannot be used
 // now has to be kept.
@@ -56,6 +59,7 @@ class StoreServer::Impl {
 public:
     Impl(base::UniqueFd listener, StoreServerOptions options);
     std::uint16_t port() const { return listener_.port(); }
+    const std::string& local_name() const { return local_name_; }
     int fd() const { return epoll_.get(); }
     void run_ready();
     void start_attempt(int attempt);
@@ -65,9 +69,18 @@ private:
     void handle_client(ServerClient& client, std::uint32_t events);
     void handle_timer();
     void set_timer();
-    void accept_some();
-    bool make_room_for_newcomer();
-    void add_client(Newcomer newcomer);
+    void listen_locally();
+    Listener& listener_of(const ServerClient& client) {
+        return client.is_local() ? *local_listener_ : listener_;
+    }
+    template <class Visit>
+    void each_listener(Visit visit) {
+        visit(listener_);
+        if (local_listener_) visit(*local_listener_);
+    }
+    void accept_some(Listener& listener);
+    bool make_room_for_newcomer(Listener& listener);
+    void add_client(Listener& listener, Newcomer newcomer);
     void read_from(ServerClient& client);
     void execute(ServerClient& client, std::string_view fresh_bytes);
     bool can_go_on(ServerClient& client);
@@ -92,6 +105,8 @@ private:
     base::UniqueFd epoll_;
     WakeTimer timer_;
     Listener listener_;
+    std::string local_name_;
+    std::optional<Listener> local_listener_;
     Admission admission_;
     StoreData data_;
     ClientId next_id_ = listener_id + 1;
@@ -107,7 +122,7 @@ private:
 StoreServer::Impl::Impl(base::UniqueFd listener, StoreServerOptions options)
     : limits_(options.limits),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
-      listener_(std::move(listener), epoll_.get(), listener_id),
+      listener_(Listener::Kind::tcp, std::move(listener), epoll_.get(), listener_id),
       admission_(options.peers, std::move(options.job)),
       data_(limits_, hooks()) {
     epoll_event event{};
@@ -117,6 +132,17 @@ StoreServer::Impl::Impl(base::UniqueFd listener, StoreServerOptions options)
         throw SystemError{"store: epoll_ctl of the timer", errno};
     }
     if (limits_.returns_memory) ::mallopt(M_MMAP_THRESHOLD, mapped_alone);
+    if (options.is_local_too) listen_locally();
+}
+
+// The port remains where this cannot be had.
+void StoreServer::Impl::listen_locally() {
+    const std::string name = "ddp-store-" + std::to_string(base::random_bits());
+    base::UniqueFd socket = base::listen_local(name);
+    if (!socket) return;
+    local_listener_.emplace(Listener::Kind::local, std::move(socket), epoll_.get(),
+                            local_listener_id);
+    local_name_ = name;
 }
 
 void StoreServer::Impl::run_ready() {
@@ -151,18 +177,19 @@ void StoreServer::Impl::start_attempt(int attempt) {
     admission_.start_attempt(attempt);
     // What still waits to be accepted belongs to the old attempt too, with all that it has already
     // sent.
-    listener_.drop_newcomers();
+    each_listener([](Listener& listener) { listener.drop_newcomers(); });
     return_memory();
     set_timer();
 }
 
 void StoreServer::Impl::handle(const epoll_event& event) {
     if (event.data.u64 == listener_id) {
-        accept_some();
+        accept_some(listener_);
+    } else if (event.data.u64 == local_listener_id) {
+        accept_some(*local_listener_);
     } else if (event.data.u64 == timer_id) {
         handle_timer();
     } else if (auto* client = find(event.data.u64)) {
-        if (listener_.rests()) listener_.resume(Clock::now());
         handle_client(*client, event.events);
     }
     settle();
@@ -183,24 +210,26 @@ void StoreServer::Impl::handle_client(ServerClient& client, std::uint32_t events
 void StoreServer::Impl::handle_timer() {
     timer_.acknowledge();
     const auto now = Clock::now();
-    listener_.resume(now);
+    each_listener([&](Listener& listener) { listener.resume(now); });
     log_.say_rest(now);
     for (const auto& [id, why] : memory_.overdue(now)) doom(*find(id), why);
 }
 
 // For the next thing that happens although nobody says anything.
 void StoreServer::Impl::set_timer() {
-    if (const auto time = listener_.wakes_at()) timer_.set(*time);
+    each_listener([this](const Listener& listener) {
+        if (const auto time = listener.wakes_at()) timer_.set(*time);
+    });
     if (const auto time = log_.wakes_at()) timer_.set(*time);
     if (memory_.somebody_waits() && !timer_.is_set()) timer_.set(Clock::now() + room_tick);
 }
 
-void StoreServer::Impl::accept_some() {
-    for (int i = 0; i < accepts_an_event && !listener_.rests(); ++i) {
-        if (auto newcomer = listener_.accept(); newcomer.fd) {
-            add_client(std::move(newcomer));
+void StoreServer::Impl::accept_some(Listener& listener) {
+    for (int i = 0; i < accepts_an_event && !listener.rests(); ++i) {
+        if (auto newcomer = listener.accept(); newcomer.fd) {
+            add_client(listener, std::move(newcomer));
         } else if (out_of_descriptors(errno)) {
-            if (!make_room_for_newcomer()) return;
+            if (!make_room_for_newcomer(listener)) return;
         } else if (errno != EINTR && errno != ECONNABORTED) {
             return;  // EAGAIN: all are in; anything else concerns one connection that is gone
         }
@@ -209,28 +238,30 @@ void StoreServer::Impl::accept_some() {
 
 // No descriptor is left for a newcomer, if there is one: accept fails that way also when nobody
 // waits. Returns whether to try again.
-bool StoreServer::Impl::make_room_for_newcomer() {
-    if (!listener_.has_newcomers()) return false;
+bool StoreServer::Impl::make_room_for_newcomer(Listener& listener) {
+    if (!listener.has_newcomers()) return false;
     if (const auto oldest = silent_.oldest()) {
         doom(*find(*oldest), "no descriptor left");
         settle();
         return true;
     }
     log_.say(base::LogLevel::warn, "no descriptor left: a connection is turned away");
-    return listener_.turn_one_away();
+    return listener.turn_one_away();
 }
 
-void StoreServer::Impl::add_client(Newcomer newcomer) {
+void StoreServer::Impl::add_client(Listener& listener, Newcomer newcomer) {
     if (const auto refusal = admission_.refusal(newcomer.fd.get())) {
         log_.say(base::LogLevel::warn, *refusal);
-        return listener_.note_stranger_gone(Clock::now());
+        return listener.note_stranger_gone(Clock::now());
     }
     const auto id = next_id_++;
     epoll_event event{};
+    event.events = EPOLLIN;
     event.data.u64 = id;
     if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, newcomer.fd.get(), &event) != 0) return;
     silent_.add(id, newcomer.address);
-    auto& client = clients_.try_emplace(id, id, std::move(newcomer)).first->second;
+    const std::uint32_t watched = event.events;
+    auto& client = clients_.try_emplace(id, id, std::move(newcomer), watched).first->second;
     touched_.push_back(id);
     read_from(client);  // it may have spoken already, and then it is no stranger
     if (const auto surplus = silent_.surplus()) {
@@ -332,7 +363,8 @@ void StoreServer::Impl::end_of_input(ServerClient& client) {
     client.finished = true;
     data_.end_input(client.id());
     admission_.leave(client.id());
-    if (client.backlog() == 0) return doom(client, "");
+    // A local peer closes both directions, and nothing would limit its time to read the rest.
+    if (client.backlog() == 0 || client.is_local()) return doom(client, "");
     client.limit_drain_time();
 }
 
@@ -396,7 +428,7 @@ void StoreServer::Impl::settle(ClientId id) {
     flush(*client);
     if (!client->doomed) watch(*client);
     if (!client->doomed) return;
-    if (!client->identified) listener_.note_stranger_gone(Clock::now());
+    if (!client->identified) listener_of(*client).note_stranger_gone(Clock::now());
     data_.forget(id);  // which may still ask who it is
     admission_.leave(id);
     silent_.forget(id, client->address());
@@ -415,6 +447,7 @@ StoreServer::~StoreServer() = default;
 StoreServer::StoreServer(StoreServer&& other) noexcept = default;
 StoreServer& StoreServer::operator=(StoreServer&& other) noexcept = default;
 std::uint16_t StoreServer::port() const { return impl_->port(); }
+const std::string& StoreServer::local_name() const { return impl_->local_name(); }
 int StoreServer::fd() const { return impl_->fd(); }
 void StoreServer::run_ready() { impl_->run_ready(); }
 void StoreServer::start_attempt(int attempt) { impl_->start_attempt(attempt); }

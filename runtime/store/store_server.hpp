@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "base/unique_fd.hpp"
 #include "store/job_claims.hpp"
@@ -19,6 +20,7 @@ struct StoreServerOptions {
     StoreLimits limits = {};
     PeerRule peers = {};
     std::optional<RankClaim> job = {};  // whose store it is; nothing: that of the first who joins
+    bool is_local_too = false;          // serves a local socket, too (protocol.md, "Who is served")
 };
 
 class StoreServer {
@@ -31,6 +33,8 @@ public:
     StoreServer& operator=(StoreServer&& other) noexcept;
 
     std::uint16_t port() const;
+    // Of the local socket. Empty: there is none, or it could not be had.
+    const std::string& local_name() const;
     // Readable when run_ready() has something to do.
     int fd() const;
     // Handles what is ready now, and a bounded amount of it: call again while fd() is readable.

@@ -9,10 +9,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <span>
 #include <thread>
 
+#include "base/local_socket.hpp"
 #include "base/socket.hpp"
 #include "store/server_limits.hpp"
 
@@ -57,7 +59,9 @@ TcpConnection::TcpConnection(const MasterAddress& server, const base::Deadline& 
     int closed_hellos = 0;
     auto answered_until = Clock::now();
     for (auto pause = first_pause; !deadline.passed(); pause = std::min(2 * pause, longest_pause)) {
-        const int error = try_hello(sooner(deadline, hello_timeout), questions);
+        const base::Deadline soon = sooner(deadline, hello_timeout);
+        int error = connect(soon, servers);
+        if (error == 0) error = try_hello(soon, questions);
         if (error == 0) return;
         if (error == ECONNREFUSED && refused == Refused::give_up) {
             throw SystemError{"store: the server at " + where_ + " is gone", error};
@@ -84,12 +88,21 @@ TcpConnection::TcpConnection(const MasterAddress& server, const base::Deadline& 
                        "); is rank 0 running?"};
 }
 
-// 0, or the errno that makes it worth another try; ETIMEDOUT also when the hello is not answered.
-int TcpConnection::try_hello(const base::Deadline& deadline, std::span<const Request> questions) {
+// 0, or the errno that makes it worth another try.
+int TcpConnection::connect(const base::Deadline& deadline, Servers servers) {
+    const char* const name = std::getenv("DDP_AGENT_STORE_SOCKET");
+    if (servers == Servers::of_launcher && name != nullptr) {
+        fd_ = base::try_connect_local(name);
+        if (fd_) return 0;
+    }
     int error = 0;
     fd_ = base::try_connect_tcp(server_.host, server_.port, deadline, error);
     if (!fd_) return error;
-    if (connected_to_itself(fd_.get())) return ECONNREFUSED;
+    return connected_to_itself(fd_.get()) ? ECONNREFUSED : 0;
+}
+
+// Likewise; ETIMEDOUT also when the hello is not answered.
+int TcpConnection::try_hello(const base::Deadline& deadline, std::span<const Request> questions) {
     try {
         if (answers_hello(deadline, questions)) return 0;
     } catch (const SystemError& lost) {

@@ -22,8 +22,9 @@ public:
     enum class Refused { try_again, give_up };
     // What kinds of server are tried.
     enum class Servers {
-        any,     // PyTorch's before 2.2, too
-        of_ddp,  // ddp's own alone: one that closes has no room yet, or serves others
+        any,          // PyTorch's before 2.2, too
+        of_ddp,       // ddp's own alone: one that closes has no room yet, or serves others
+        of_launcher,  // as of_ddp, by its local socket (DDP_AGENT_STORE_SOCKET) where that can be
     };
 
     // Connects and says hello, again and again with growing pauses until the deadline. Throws
@@ -54,6 +55,7 @@ public:
     Era era() const { return era_; }
 
 private:
+    int connect(const base::Deadline& deadline, Servers servers);
     int try_hello(const base::Deadline& deadline, std::span<const Request> questions);
     bool answers_hello(const base::Deadline& deadline, std::span<const Request> questions);
     void send_bytes(const std::string& bytes, const base::Deadline& deadline,

@@ -72,6 +72,11 @@ private:
     }
     void finish_join(TcpConnection& connection, const Deadline& deadline) const;
     void check_server(const TcpConnection& connection) const;
+    static TcpConnection::Servers servers_of(const Job* job) {
+        if (job == nullptr) return TcpConnection::Servers::any;
+        return job->server == ServedBy::launcher ? TcpConnection::Servers::of_launcher
+                                                 : TcpConnection::Servers::of_ddp;
+    }
     bool all_there(const StoreKeys& keys, Timeout timeout);
     void wait_elsewhere(const StoreKeys& keys, const Deadline& deadline);
     bool finish_wait(TcpConnection& connection, const std::string& doing,
@@ -87,7 +92,8 @@ private:
 
     const MasterAddress server_;
     const Timeout timeout_;
-    const bool is_jobs_;        // the server is one of ddp's
+    const bool is_jobs_;  // the server is one of ddp's
+    const TcpConnection::Servers servers_;
     const bool checks_server_;  // and may be anybody's
     std::string join_;          // the claim that goes with each connection
     const pid_t owner_ = ::getpid();
@@ -122,15 +128,15 @@ TcpStore::TcpStore(const MasterAddress& server, Timeout timeout, const Job* job)
     : server_(server),
       timeout_(timeout),
       is_jobs_(job != nullptr),
+      servers_(servers_of(job)),
       checks_server_(is_jobs_ && job->server == ServedBy::rank_0 &&
                      job->peers == StorePeers::same_user) {
     const auto deadline = Deadline::after(timeout);
     std::vector<Request> questions;
     if (is_jobs_) join_ = encode_claim(job->claim);
     if (is_jobs_) questions.push_back({.op = Opcode::join, .values = {join_}});
-    auto& connection = connection_.emplace(
-        server, deadline, TcpConnection::Refused::try_again, Era::modern, questions,
-        is_jobs_ ? TcpConnection::Servers::of_ddp : TcpConnection::Servers::any);
+    auto& connection = connection_.emplace(server, deadline, TcpConnection::Refused::try_again,
+                                           Era::modern, questions, servers_);
     where_ = connection.where();
     era_ = connection.era();
     if (is_jobs_) {
@@ -295,13 +301,8 @@ TcpConnection TcpStore::start_wait(const StoreKeys& keys, const std::string& doi
         std::vector<Request> questions;
         if (is_jobs_) questions.push_back({.op = Opcode::join, .values = {join_}});
         questions.push_back(request);
-        TcpConnection fresh{
-            server_,
-            plain,
-            TcpConnection::Refused::give_up,
-            era_,
-            questions,
-            is_jobs_ ? TcpConnection::Servers::of_ddp : TcpConnection::Servers::any};
+        TcpConnection fresh{server_, plain,     TcpConnection::Refused::give_up,
+                            era_,    questions, servers_};
         check_server(fresh);
         if (is_jobs_) finish_join(fresh, plain);
         return fresh;

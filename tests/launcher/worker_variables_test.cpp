@@ -58,6 +58,15 @@ TEST(WorkerVariables, TheTableIsTorchruns) {
     EXPECT_EQ(table_of(job, 2, {}), expected);
 }
 
+TEST(WorkerVariables, TheStoresNameIsThereWhenItHasOne) {
+    JobVariables named = job;
+    named.store_socket = "ddp-store-1";
+    EXPECT_EQ(table_of(named, 0, {}).at("DDP_AGENT_STORE_SOCKET"), "ddp-store-1");
+    named.agent_store = false;
+    named.store_socket.clear();
+    EXPECT_FALSE(table_of(named, 0, {}).contains("DDP_AGENT_STORE_SOCKET"));
+}
+
 TEST(WorkerVariables, InheritedVariablesPassAndOursWin) {
     const Table table = table_of(job, 0,
                                  {"HOME=/root", "RANK=17", "EMPTY=", "OMPI_COMM_WORLD_RANK=4",

@@ -69,6 +69,13 @@ std::optional<std::uint16_t> Job::wait_until_ready() {
     return static_cast<std::uint16_t>(std::stoi(out.substr(out.find(before) + before.size())));
 }
 
+std::string Job::store_socket() const {
+    const std::string& out = launch_.out();
+    const std::string before = "socket ";
+    const std::size_t begin = out.find(before) + before.size();
+    return out.substr(begin, out.find('.', begin) - begin);
+}
+
 bool Job::wait_until_joined() { return launch_.wait_for_output("joined rank", settings_.ranks); }
 
 std::vector<std::uint64_t> Job::mapped_memory() const {

@@ -29,6 +29,8 @@ public:
 
     // Where its store is, once all ranks wait to join. Nothing: it has come to its end before.
     std::optional<std::uint16_t> wait_until_ready();
+    // The name of its store's local socket, then.
+    std::string store_socket() const;
     void let_join() { open_gate("join"); }
     // Until all ranks have joined and compute.
     bool wait_until_joined();

@@ -1,5 +1,6 @@
 #include "security/requests.hpp"
 
+#include "base/local_socket.hpp"
 #include "base/unique_fd.hpp"
 #include "store/job_claims.hpp"
 #include "store/wire_bytes.hpp"
@@ -102,11 +103,12 @@ bool advance(Conversation& one, short events, Tally& tally) {
     return false;
 }
 
-base::UniqueFd begin_to_connect(std::uint16_t port) {
+base::UniqueFd begin_to_connect(const StorePlace& place) {
+    if (!place.name.empty()) return base::try_connect_local(place.name);
     base::UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     const linger at_once_gone{1, 0};  // 10,000 closed connections would use up the ports
     ::setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &at_once_gone, sizeof at_once_gone);
-    const sockaddr_in address = loopback(port);
+    const sockaddr_in address = loopback(place.port);
     const int rc = ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
     if (rc != 0 && errno != EINPROGRESS) fd.reset();
     return fd;
@@ -130,14 +132,14 @@ std::vector<std::string> conversations() {
     return all;
 }
 
-void send_requests(std::uint16_t port, std::size_t count, const base::Deadline& deadline,
+void send_requests(const StorePlace& place, std::size_t count, const base::Deadline& deadline,
                    Tally& tally) {
     const std::vector<std::string> texts = conversations();
     std::vector<Conversation> open;
     std::size_t begun = 0;
     while ((begun < count || !open.empty()) && !deadline.passed()) {
         while (begun < count && open.size() < at_once) {
-            Conversation one{begin_to_connect(port), texts[begun % texts.size()]};
+            Conversation one{begin_to_connect(place), texts[begun % texts.size()]};
             ++begun;
             if (one.fd) {
                 open.push_back(std::move(one));

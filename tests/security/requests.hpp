@@ -28,9 +28,15 @@ struct Tally {
     std::atomic<std::uint64_t> failed;    // to connect
 };
 
-// Sends `count` of them to 127.0.0.1:port, each on a connection of its own, up to 32 at once. Those
-// that have neither an answer nor an end by the deadline are in no column.
-void send_requests(std::uint16_t port, std::size_t count, const base::Deadline& deadline,
+// Where a store is: at a port of 127.0.0.1, or, where there is a name, at that local socket.
+struct StorePlace {
+    std::uint16_t port = 0;
+    std::string name = {};
+};
+
+// Sends `count` of them there, each on a connection of its own, up to 32 at once. Those that have
+// neither an answer nor an end by the deadline are in no column.
+void send_requests(const StorePlace& place, std::size_t count, const base::Deadline& deadline,
                    Tally& tally);
 
 // One who is served: the test itself.

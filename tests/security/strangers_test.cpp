@@ -30,9 +30,9 @@ class Strangers : public ::testing::Test {
 protected:
     void SetUp() override { DDP_NEEDS_ROOT(); }
 
-    static void ask(uid_t user, std::uint16_t port, std::size_t count, Tally& tally) {
+    static void ask(uid_t user, const StorePlace& place, std::size_t count, Tally& tally) {
         Stranger asker(
-            user, [&] { send_requests(port, count, base::Deadline::after(time_to_ask), tally); });
+            user, [&] { send_requests(place, count, base::Deadline::after(time_to_ask), tally); });
         EXPECT_TRUE(asker.wait(time_to_ask + seconds{10}));
     }
 
@@ -44,15 +44,18 @@ protected:
         EXPECT_THAT(witness.keys(), Each(Not(StartsWith(stranger_key))));
     }
 
-    // Before the ranks join.
+    // Before the ranks join, at the port and at the local socket.
     static void refuse(std::size_t count, const JobSettings& settings) {
         Job job(settings);
         const auto port = job.wait_until_ready();
         ASSERT_TRUE(port) << job.wait().err;
         Friend(*port).set(known_key, known_value);
-        const Shared<Tally> tally;
-        ask(nobody, *port, count, *tally);
-        expect_nothing_executed(*port, count, *tally);
+        for (const std::string& name : {std::string(), job.store_socket()}) {
+            SCOPED_TRACE(name);
+            const Shared<Tally> tally;
+            ask(nobody, {*port, name}, count, *tally);
+            expect_nothing_executed(*port, count, *tally);
+        }
         job.let_join();
         job.let_end();
         const LaunchResult result = job.wait();
@@ -70,7 +73,7 @@ protected:
         ASSERT_TRUE(job.wait_until_joined()) << job.wait().err;
         Friend(*port).set(known_key, known_value);
         const Shared<Tally> tally;
-        ask(nobody, *port, count, *tally);
+        ask(nobody, {*port}, count, *tally);
         expect_nothing_executed(*port, count, *tally);
         job.let_end();
         expect_right(job.wait(), 2);
@@ -116,11 +119,14 @@ protected:
         Job job(settings);
         const auto port = job.wait_until_ready();
         ASSERT_TRUE(port) << job.wait().err;
-        Friend(*port).set(known_key, known_value);
-        const Shared<Tally> tally;
-        ask(user, *port, requests, *tally);
-        EXPECT_GT(tally->answered, requests * 3 / 4);
-        EXPECT_NE(Friend(*port).get(known_key), known_value);
+        for (const std::string& name : {std::string(), job.store_socket()}) {
+            SCOPED_TRACE(name);
+            Friend(*port).set(known_key, known_value);
+            const Shared<Tally> tally;
+            ask(user, {*port, name}, requests, *tally);
+            EXPECT_GT(tally->answered, requests * 3 / 4);
+            EXPECT_NE(Friend(*port).get(known_key), known_value);
+        }
         job.let_join();
         job.let_end();
         expect_right(job.wait(), settings.ranks);

@@ -67,6 +67,8 @@ void reduce_once(ddp::ProcessGroup& group) {
 
 void reduce(const std::string& gates) {
     say("port " + std::string(std::getenv("MASTER_PORT")));
+    const char* const name = std::getenv("DDP_AGENT_STORE_SOCKET");
+    say("socket " + std::string(name != nullptr ? name : "none") + ".");
     say("ready");
     wait_for(gates + "/join");
     auto group = ddp::init_process_group({.timeout = time_to_meet});

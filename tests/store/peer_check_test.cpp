@@ -17,6 +17,8 @@
 
 #include <array>
 
+#include "base/local_socket.hpp"
+#include "base/random.hpp"
 #include "base/socket.hpp"
 
 namespace ddp::store {
@@ -261,6 +263,81 @@ TEST(PeerCheck, GoesOnOnlyWhenToldWhereNobodyTellsWhoConnects) {
     }
     PeerCheck any({.peers = StorePeers::any}, SocketOwners::Source::nothing);
     EXPECT_EQ(any.refusal(Listener().connect().accepted.get()), std::nullopt);
+}
+
+// Of a local socket the kernel tells it in its own way.
+class LocalPeers : public testing::Test {
+protected:
+    Connection connect() const {
+        Connection connection;
+        connection.client = base::try_connect_local(name_);
+        EXPECT_TRUE(connection.client);
+        connection.accepted.reset(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+        EXPECT_TRUE(connection.accepted);
+        return connection;
+    }
+    // From a child of this process.
+    Connection connect_as(uid_t user) const {
+        Connection connection;
+        connection.child = ::fork();
+        if (connection.child == 0) {
+            if (::setresuid(user, user, user) != 0) ::_exit(1);
+            const base::UniqueFd client = base::try_connect_local(name_);
+            ::pause();
+        }
+        pollfd ready{listener_.get(), POLLIN, 0};
+        EXPECT_GT(::poll(&ready, 1, 10'000), 0);
+        connection.accepted.reset(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+        EXPECT_TRUE(connection.accepted);
+        return connection;
+    }
+
+private:
+    std::string name_ = "ddp-test-" + std::to_string(base::random_bits());
+    base::UniqueFd listener_ = base::listen_local(name_);
+};
+
+TEST_F(LocalPeers, AreServedWhenTheyAreThisUsers) {
+    const Connection connection = connect();
+    PeerCheck check({});
+    EXPECT_EQ(check.refusal(connection.accepted.get()), std::nullopt);
+    EXPECT_FALSE(check.belongs_to_job(connection.accepted.get())) << "no process is its own child";
+    EXPECT_THAT(check.describe(connection.accepted.get()),
+                HasSubstr("uid " + std::to_string(::geteuid()) + ", pid " +
+                          std::to_string(::getpid()) + " ("));
+}
+
+TEST_F(LocalPeers, ThatRunAsAnotherUserAreServedWhenTheyDescendFromThisProcess) {
+    if (::geteuid() != 0) GTEST_SKIP() << "needs root, to become another user";
+    const Connection worker = connect_as(somebody);
+    PeerCheck check({});
+    EXPECT_EQ(check.refusal(worker.accepted.get()), std::nullopt);
+    EXPECT_TRUE(check.belongs_to_job(worker.accepted.get()));
+    // The same connection, seen by a process that the worker does not descend from.
+    const pid_t sibling = ::fork();
+    if (sibling == 0) {
+        PeerCheck siblings({});
+        const std::string why = siblings.refusal(worker.accepted.get()).value_or("");
+        const std::string wanted = "refused process " + std::to_string(worker.child) +
+                                   ": it belongs to uid 65533, which is neither root nor uid 0";
+        const bool served_when_told =
+            !PeerCheck({.peers = StorePeers::any}).refusal(worker.accepted.get());
+        ::_exit(why.starts_with(wanted) && served_when_told ? 0 : 1);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(sibling, &status, 0), sibling);
+    EXPECT_EQ(status, 0);
+}
+
+// Whoever has its number now counts only as the user that it runs as.
+TEST_F(LocalPeers, ThatHaveGoneAreNotServed) {
+    if (::geteuid() != 0) GTEST_SKIP() << "needs root, to become another user";
+    Connection gone = connect_as(somebody);
+    ::kill(gone.child, SIGKILL);
+    ASSERT_EQ(::waitpid(gone.child, nullptr, 0), gone.child);
+    gone.child = 0;
+    const Connection still_there = connect_as(somebody);
+    EXPECT_THAT(PeerCheck({}).refusal(gone.accepted.get()).value_or(""), HasSubstr("uid 65533"));
 }
 
 TEST(PeerCheck, AddressesOfThisHostAreItsOwn) {

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "base/deadline.hpp"
+#include "base/local_socket.hpp"
 #include "base/socket.hpp"
 #include "store/store_server.hpp"
 
@@ -35,12 +36,16 @@ public:
     }
 };
 
+enum class By { port, name };
+
 class RawClient {
 public:
-    explicit RawClient(DrivenServer& server) : server_(server) {
+    explicit RawClient(DrivenServer& server, By by = By::port) : server_(server) {
         int error = 0;
-        fd_ = base::try_connect_tcp("127.0.0.1", server.server.port(),
-                                    base::Deadline::after(std::chrono::seconds{10}), error);
+        fd_ = by == By::name
+                  ? base::try_connect_local(server.server.local_name())
+                  : base::try_connect_tcp("127.0.0.1", server.server.port(),
+                                          base::Deadline::after(std::chrono::seconds{10}), error);
         EXPECT_TRUE(fd_) << "errno " << error;
         if (fd_) ::fcntl(fd_.get(), F_SETFL, ::fcntl(fd_.get(), F_GETFL) | O_NONBLOCK);
         server_.settle();

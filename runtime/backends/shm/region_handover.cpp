@@ -1,6 +1,7 @@
 #include "backends/shm/region_handover.hpp"
 
 #include "base/background_thread.hpp"
+#include "base/local_socket.hpp"
 #include "base/random.hpp"
 #include "base/socket.hpp"
 
@@ -10,14 +11,12 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/time.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <cstddef>
 #include <cstring>
 
 namespace ddp::shm {
@@ -26,21 +25,7 @@ namespace {
 constexpr int pause_when_full_ms = 50;  // of a process without a free descriptor
 constexpr std::string_view name_prefix = "ddp-region-";
 constexpr std::size_t most_digits = 20;  // of a 64-bit number
-static_assert(1 + name_prefix.size() + most_digits <= sizeof sockaddr_un{}.sun_path);
-
-struct AbstractAddress {
-    sockaddr_un address{};
-    socklen_t size = 0;
-};
-
-AbstractAddress abstract_address(const std::string& name) {
-    AbstractAddress result;
-    result.address.sun_family = AF_UNIX;
-    // The leading zero byte is what makes it abstract.
-    std::memcpy(result.address.sun_path + 1, name.data(), name.size());
-    result.size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-    return result;
-}
+static_assert(1 + name_prefix.size() + most_digits <= sizeof sockaddr_un::sun_path);
 
 // A message of one byte, since ancillary data does not travel alone, with room for a descriptor.
 struct Message {
@@ -68,7 +53,7 @@ void send_descriptor(int socket, int descriptor) {
 }
 
 // The kernel lets it wait while many others do.
-void connect_within(int socket, const AbstractAddress& where, const base::Deadline& deadline,
+void connect_within(int socket, const base::AbstractAddress& where, const base::Deadline& deadline,
                     const std::string& what) {
     for (;;) {
         const auto left = std::max(deadline.left(), std::chrono::milliseconds{1});
@@ -76,8 +61,7 @@ void connect_within(int socket, const AbstractAddress& where, const base::Deadli
         const std::chrono::microseconds rest = left - seconds;
         const timeval longest{seconds.count(), rest.count()};
         ::setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &longest, sizeof longest);
-        const auto* const address = reinterpret_cast<const sockaddr*>(&where.address);
-        if (::connect(socket, address, where.size) == 0) return;
+        if (::connect(socket, where.generic(), where.size) == 0) return;
         if (errno == EAGAIN) throw SystemError(what, ETIMEDOUT);
         if (errno != EINTR) throw SystemError(what, errno);
     }
@@ -90,13 +74,9 @@ RegionHandover::RegionHandover(int region_fd, std::vector<pid_t> takers, const H
       takers_(std::move(takers)),
       kernel_(kernel),
       name_(std::string(name_prefix) + std::to_string(base::random_bits())),
-      listener_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)),
+      listener_(base::listen_local(name_)),
       stop_(::eventfd(0, EFD_CLOEXEC)) {
-    const AbstractAddress where = abstract_address(name_);
-    if (!listener_ || !stop_ ||
-        ::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&where.address), where.size) !=
-            0 ||
-        ::listen(listener_.get(), SOMAXCONN) != 0) {
+    if (!listener_ || !stop_) {
         throw SystemError("shm: a socket to hand out the shared region", errno);
     }
     thread_ = base::start_background_thread([this] { serve(); });
@@ -139,7 +119,7 @@ base::UniqueFd receive_region(const std::string& name, pid_t maker, const base::
                               const HostKernel& kernel) {
     const std::string what = "shm: ask process " + std::to_string(maker) + " for the shared region";
     if (!is_handover_name(name)) throw UsageError(what + ": '" + name + "' is no such socket");
-    const AbstractAddress where = abstract_address(name);
+    const base::AbstractAddress where = base::abstract_address(name);
     const base::UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (!socket) throw SystemError(what, errno);
     connect_within(socket.get(), where, deadline, what);
