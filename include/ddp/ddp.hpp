@@ -23,6 +23,7 @@
 #include <ddp/dtype.hpp>
 #include <ddp/error.hpp>
 #include <ddp/half.hpp>
+#include <ddp/init_process_group.hpp>
 #include <ddp/memory.hpp>
 #include <ddp/parameter.hpp>
 #include <ddp/reduce_op.hpp>

@@ -52,6 +52,7 @@ const std::map<std::string, std::string> owners = {
     {"randperm_era.hpp", "data"},
     {"backend.hpp", "backends"},
     {"collective_options.hpp", "process_group"},
+    {"init_process_group.hpp", "process_group"},
     {"dtype.hpp", "tensor"},
     {"half.hpp", "tensor"},
     {"reduce_op.hpp", "backends"},
