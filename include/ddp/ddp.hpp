@@ -18,6 +18,7 @@
 #include <ddp/launch.hpp>
 // Underneath.
 #include <ddp/backend.hpp>
+#include <ddp/call_site.hpp>
 #include <ddp/collective_options.hpp>
 #include <ddp/device.hpp>
 #include <ddp/dtype.hpp>

@@ -15,10 +15,12 @@
 //
 // Failure: a rank that dies, a deadline that passes or a mismatch fails the group: the operation
 // throws, all others in flight end with an error, and so does each later call. A failed group is
-// not repaired.
+// not repaired. The error names the file and line where this rank started the operation: `site`,
+// which callers leave alone (see call_site.hpp). The others' errors name theirs.
 #pragma once
 
 #include <ddp/backend.hpp>
+#include <ddp/call_site.hpp>
 #include <ddp/collective_options.hpp>
 #include <ddp/export.hpp>
 #include <ddp/init_process_group.hpp>
@@ -61,74 +63,86 @@ public:
     // Replaces `tensor` on every rank by the element-wise reduction over all ranks, in place.
     // All ranks pass the same number of elements, dtype and op. Returns at once; the memory is
     // borrowed until the Work is done. Other collectives likewise.
-    Work all_reduce(const TensorView& tensor, ReduceOp op = ReduceOp::sum, Stream stream = {});
+    Work all_reduce(const TensorView& tensor, ReduceOp op = ReduceOp::sum, Stream stream = {},
+                    const CallSite& site = CallSite::here());
     // Out of place: reads `input`, writes `output` (same elements and dtype; may be the same
     // memory).
     Work all_reduce(const TensorView& input, const TensorView& output, ReduceOp op,
-                    Stream stream = {});
+                    Stream stream = {}, const CallSite& site = CallSite::here());
     // One number a rank; blocks and returns the reduction. For losses and counts.
     template <TensorElement T>
-    T all_reduce(T value, ReduceOp op = ReduceOp::sum) {
-        all_reduce_number(TensorView{&value, Shape{}, dtype_of<T>()}, op);
+    T all_reduce(T value, ReduceOp op = ReduceOp::sum, const CallSite& site = CallSite::here()) {
+        all_reduce_number(TensorView{&value, Shape{}, dtype_of<T>()}, op, site);
         return value;
     }
     // Many tensors, apart in memory, in one operation, in place: for small ones, whose latencies
     // would add up.
     Work all_reduce_coalesced(std::span<const TensorView> tensors, ReduceOp op = ReduceOp::sum,
-                              Stream stream = {});
+                              Stream stream = {}, const CallSite& site = CallSite::here());
     // The reduction for root alone; `output` (may be the input) is used on root only.
     Work reduce(const TensorView& input, const TensorView& output, Root root = {},
-                ReduceOp op = ReduceOp::sum, Stream stream = {});
+                ReduceOp op = ReduceOp::sum, Stream stream = {},
+                const CallSite& site = CallSite::here());
     // Copies root's `tensor` to all ranks.
-    Work broadcast(const TensorView& tensor, Root root = {}, Stream stream = {});
+    Work broadcast(const TensorView& tensor, Root root = {}, Stream stream = {},
+                   const CallSite& site = CallSite::here());
     Work broadcast_coalesced(std::span<const TensorView> tensors, Root root = {},
-                             Stream stream = {});
+                             Stream stream = {}, const CallSite& site = CallSite::here());
     // `output` holds size() times the elements of `input`: rank r's at position r. `input` may be
     // this rank's part of `output`.
-    Work all_gather(const TensorView& input, const TensorView& output, Stream stream = {});
+    Work all_gather(const TensorView& input, const TensorView& output, Stream stream = {},
+                    const CallSite& site = CallSite::here());
     // Uneven: rank r gives counts[r] elements (0 is fine), one after the other in `output`.
     Work all_gather(const TensorView& input, const TensorView& output,
-                    std::span<const std::size_t> counts, Stream stream = {});
+                    std::span<const std::size_t> counts, Stream stream = {},
+                    const CallSite& site = CallSite::here());
     // As all_gather, but for root alone; `output` is used on root only.
     Work gather(const TensorView& input, const TensorView& output, Root root = {},
-                Stream stream = {});
+                Stream stream = {}, const CallSite& site = CallSite::here());
     // The reverse: rank r gets part r of root's `input`, which is used on root only.
     Work scatter(const TensorView& input, const TensorView& output, Root root = {},
-                 Stream stream = {});
+                 Stream stream = {}, const CallSite& site = CallSite::here());
     // `input` holds size() times the elements of `output`; rank r gets the reduction of part r.
     // `output` may be this rank's part of `input`.
     Work reduce_scatter(const TensorView& input, const TensorView& output,
-                        ReduceOp op = ReduceOp::sum, Stream stream = {});
+                        ReduceOp op = ReduceOp::sum, Stream stream = {},
+                        const CallSite& site = CallSite::here());
     // Part r of `input` goes to rank r, and part r of `output` comes from it. Distinct memory.
-    Work all_to_all(const TensorView& input, const TensorView& output, Stream stream = {});
+    Work all_to_all(const TensorView& input, const TensorView& output, Stream stream = {},
+                    const CallSite& site = CallSite::here());
     Work all_to_all(const TensorView& input, const TensorView& output, const SplitSizes& sizes,
-                    Stream stream = {});
+                    Stream stream = {}, const CallSite& site = CallSite::here());
     // Done when all ranks have started it.
-    Work barrier();
+    Work barrier(const CallSite& site = CallSite::here());
 
     // Point to point, beside the collectives and without order to them. The n-th send to a rank
     // meets its n-th recv from this one, of the same bytes. A batch is done when all of it is. On
     // GPUs all operations of a group are in one order: what waits for each other goes in one batch.
-    Work send(const TensorView& tensor, Peer to, Stream stream = {});
-    Work recv(const TensorView& tensor, Peer from, Stream stream = {});
-    Work batch_send_recv(std::span<const P2POp> transfers, Stream stream = {});
+    Work send(const TensorView& tensor, Peer to, Stream stream = {},
+              const CallSite& site = CallSite::here());
+    Work recv(const TensorView& tensor, Peer from, Stream stream = {},
+              const CallSite& site = CallSite::here());
+    Work batch_send_recv(std::span<const P2POp> transfers, Stream stream = {},
+                         const CallSite& site = CallSite::here());
 
     // Zeroed memory that collectives of this group need not copy (on shm: shared between the
     // ranks), of the CPU or of device(). Collective; blocks; the same shape and dtype on all ranks.
     // It may outlive the group. Throws SystemError, on every rank, when there is not enough.
-    Tensor allocate(const Shape& shape, DType dtype, const Device& where = {});
+    Tensor allocate(const Shape& shape, DType dtype, const Device& where = {},
+                    const CallSite& site = CallSite::here());
 
     // Groups of some of the ranks, with the same backend. Collective over this group; they block.
-    ProcessGroup split(const SplitOptions& options);
+    ProcessGroup split(const SplitOptions& options, const CallSite& site = CallSite::here());
     // The ranks in the order given, the same on all; nothing for a rank that is not among them.
-    std::optional<ProcessGroup> new_group(std::span<const int> ranks);
+    std::optional<ProcessGroup> new_group(std::span<const int> ranks,
+                                          const CallSite& site = CallSite::here());
 
     class Impl;
     explicit ProcessGroup(std::unique_ptr<Impl>) noexcept;  // made by init_process_group
     Impl& impl() noexcept { return *impl_; }
 
 private:
-    void all_reduce_number(const TensorView& number, ReduceOp op);  // blocks
+    void all_reduce_number(const TensorView& number, ReduceOp op, const CallSite& site);  // blocks
 
     std::unique_ptr<Impl> impl_;
 };

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <string_view>
 
 namespace ddp {
 
@@ -125,6 +126,28 @@ std::string describe(const Transfer& transfer) {
     const bool send = transfer.direction == Direction::send;
     return std::string(send ? "send of " : "recv of ") + std::to_string(transfer.bytes) +
            (send ? " bytes to rank " : " bytes from rank ") + std::to_string(transfer.peer);
+}
+
+std::string describe(const CallSite& site) {
+    const std::string_view file = site.file();
+    return std::string(file.substr(file.rfind('/') + 1)) + ":" + std::to_string(site.line());
+}
+
+void rethrow_at(const CallSite& site) {
+    if (site.line() == 0) throw;
+    const std::string here = " (this rank's call: " + describe(site) + ")";
+    try {
+        throw;
+    } catch (const UsageError& error) {
+        throw UsageError(error.what() + here, error.culprit());
+    } catch (const TimeoutError& error) {
+        throw TimeoutError(error.what() + here, error.culprit());
+    } catch (const PeerError& error) {
+        throw PeerError(error.rank(), error.what() + here);
+    } catch (const BackendError& error) {
+        const std::string text = std::string(error.what()).substr(error.library().size() + 2);
+        throw BackendError(error.library(), error.code(), text + here);
+    }
 }
 
 std::shared_ptr<void> allocate_private(std::size_t bytes) {

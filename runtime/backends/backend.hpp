@@ -7,6 +7,7 @@
 #include "base/recycled.hpp"
 
 #include <ddp/backend.hpp>
+#include <ddp/call_site.hpp>
 #include <ddp/reduce_op.hpp>
 #include <ddp/tensor.hpp>
 
@@ -41,8 +42,8 @@ struct Parts {
     std::vector<std::size_t> receive;  // all_to_all: what this rank gets from each rank
 };
 
-// One collective as one rank calls it. Between ranks only the pointers differ, op.factor, and the
-// Parts of all_to_all.
+// One collective as one rank calls it. Between ranks only the pointers differ, op.factor, the Parts
+// of all_to_all, and the site.
 struct Call {
     Collective kind = Collective::barrier;
     DType dtype = DType::uint8;
@@ -58,8 +59,11 @@ struct Call {
     void* output = nullptr;
     std::shared_ptr<const Parts> parts = nullptr;  // null: even
     std::uint32_t source = 0;                      // who calls (call_header.hpp); 0: the program
+    CallSite site = {};                            // where this rank starts it
 
     std::size_t bytes() const { return elements * size_of(dtype); }
+    // Where the program does; a call of the library names its source instead.
+    CallSite site_in_program() const { return source == 0 ? site : CallSite{}; }
 };
 // "all_reduce of 128 float32 (sum)": for messages.
 std::string describe(const Call&);
@@ -73,9 +77,16 @@ struct Transfer {
     int peer = 0;  // not this rank
     void* data = nullptr;
     std::size_t bytes = 0;
+    CallSite site = {};
 };
 // "send of 128 bytes to rank 1": for messages.
 std::string describe(const Transfer&);
+
+// "train.cpp:42": for messages. The last part of the path: the job's report is of one program.
+std::string describe(const CallSite&);
+// In a catch block, where a call ended: throws what has been caught, with this rank's line in its
+// message if there is one. The others' errors name theirs, as no text travels with a call.
+[[noreturn]] void rethrow_at(const CallSite& site);
 
 // A transfer under way; made by start_transfer.
 class PendingTransfer : public base::Recycled {
@@ -107,13 +118,15 @@ public:
     virtual ddp::Backend kind() const = 0;
     // Blocks until this rank's part is done and its memory free. `sequence` counts the group's
     // calls from 1. One thread at a time. Throws PeerError, TimeoutError, UsageError (the ranks'
-    // calls differ); afterwards the backend is failed on all ranks and is not called again.
+    // calls differ), with the site in their messages; afterwards the backend is failed on all ranks
+    // and is not called again.
     virtual void run(const Call& call, std::uint64_t sequence, const base::Deadline& deadline) = 0;
     // Collective, in the order of `run` and under its rules: the same bytes on every rank. Throws
     // SystemError on every rank when there is no memory on one; the backend stays usable then.
     // This rank's part: aligned to 4096 bytes, zero.
     virtual std::shared_ptr<void> allocate(std::size_t bytes, std::uint64_t sequence,
-                                           const base::Deadline& deadline) = 0;
+                                           const base::Deadline& deadline,
+                                           const CallSite& site) = 0;
     // Something other than its own verdicts ended an operation on this rank: the others are told,
     // unless they have been told of something before.
     virtual void fail() noexcept {}

@@ -76,7 +76,7 @@ public:
         constexpr int nobody = std::numeric_limits<int>::max();
         std::array<int, 2> first_ranks{nobody, nobody};  // with a name, without one
         first_ranks[dir_.empty() ? 1 : 0] = group_.rank();
-        group_.all_reduce(first_ranks, ReduceOp::min).wait();
+        group_.all_reduce(first_ranks, ReduceOp::min, {}, CallSite{}).wait();
         if (first_ranks[0] != nobody && first_ranks[1] != nobody) {
             throw UsageError("checkpoint: rank " + std::to_string(first_ranks[0]) +
                              " has a folder's name, rank " + std::to_string(first_ranks[1]) +
@@ -143,17 +143,17 @@ private:
             const Device& device = named.tensor.device;
             return device.type != DeviceType::cpu && device != group_.device();
         });
-        return group_.all_reduce(mine ? 1 : 0, ReduceOp::max) == 1;
+        return group_.all_reduce(mine ? 1 : 0, ReduceOp::max, CallSite{}) == 1;
     }
     void broadcast(const TensorView& tensor, bool through_host) {
         if (tensor.numel() == 0) return;
         if (!through_host || tensor.device.type == DeviceType::cpu) {
-            return group_.broadcast(tensor).wait();
+            return group_.broadcast(tensor, Root{}, {}, CallSite{}).wait();
         }
         std::vector<std::byte> host(tensor.bytes());
         checkpoint::Staging staging;
         if (group_.rank() == 0) staging.read(tensor, host.data());
-        group_.broadcast({host.data(), tensor.shape, tensor.dtype}).wait();
+        group_.broadcast({host.data(), tensor.shape, tensor.dtype}, Root{}, {}, CallSite{}).wait();
         if (group_.rank() != 0) staging.write(tensor, host.data());
     }
 

@@ -89,7 +89,7 @@ std::size_t send(ProcessGroup& group, Report& report) {
                                         report.outcome.progress.epoch,
                                         static_cast<std::int64_t>(report.outcome.progress.samples),
                                         report.outcome.progress.step};
-    group.broadcast(numbers).wait();
+    group.broadcast(numbers, Root{}, {}, CallSite{}).wait();
     report.at_work = numbers[0] == 1;
     report.outcome = {numbers[2] == 1,
                       {.epoch = static_cast<int>(numbers[3]),
@@ -109,7 +109,7 @@ Outcome share(
     }
     std::vector<std::uint8_t> text(report.error.begin(), report.error.end());
     text.resize(error_bytes);
-    group.broadcast(text).wait();
+    group.broadcast(text, Root{}, {}, CallSite{}).wait();
     told();
     throw CheckpointError(std::string(text.begin(), text.end()));
 }

@@ -91,7 +91,7 @@ std::vector<Call> one_by_one(std::span<const TensorView> tensors, const Call& ca
 }  // namespace
 
 Work ProcessGroup::all_reduce_coalesced(std::span<const TensorView> tensors, ReduceOp op,
-                                        Stream stream) {
+                                        Stream stream, const CallSite& site) {
     require_together(*impl_, tensors, "all_reduce_coalesced", Repeated::refused);
     const DType dtype = tensors.empty() ? DType::float32 : tensors[0].dtype;
     for (const TensorView& tensor : tensors) {
@@ -108,13 +108,14 @@ Work ProcessGroup::all_reduce_coalesced(std::span<const TensorView> tensors, Red
                     .dtype = dtype,
                     .op = op,
                     .elements = total_bytes(tensors) / size_of(dtype),
-                    .source = process_group::current_source};
+                    .source = process_group::current_source,
+                    .site = site};
     if (is_on_device(tensors)) return impl_->start_on_device(one_by_one(tensors, call), stream);
     return impl_->start(call, on_all(tensors, call));
 }
 
 Work ProcessGroup::broadcast_coalesced(std::span<const TensorView> tensors, Root root,
-                                       Stream stream) {
+                                       Stream stream, const CallSite& site) {
     require_together(*impl_, tensors, "broadcast_coalesced", Repeated::taken);
     if (root.rank < 0 || root.rank >= size()) {
         throw UsageError("broadcast_coalesced: root " + std::to_string(root.rank) +
@@ -124,7 +125,8 @@ Work ProcessGroup::broadcast_coalesced(std::span<const TensorView> tensors, Root
                     .dtype = DType::uint8,
                     .root = root.rank,
                     .elements = total_bytes(tensors),
-                    .source = process_group::current_source};
+                    .source = process_group::current_source,
+                    .site = site};
     if (is_on_device(tensors)) return impl_->start_on_device(one_by_one(tensors, call), stream);
     return impl_->start(call, on_all(tensors, call));
 }

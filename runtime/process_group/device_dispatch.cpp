@@ -68,7 +68,8 @@ Work ProcessGroup::Impl::start_on_device(std::span<const backends::Transfer> bat
 // half that takes the place of its allocate.
 std::shared_ptr<void> ProcessGroup::Impl::allocate_on_device(std::size_t bytes,
                                                              std::uint64_t sequence,
-                                                             const base::Deadline& deadline) {
+                                                             const base::Deadline& deadline,
+                                                             const CallSite& site) {
     std::shared_ptr<void> memory;
     std::exception_ptr refused;
     try {
@@ -82,7 +83,8 @@ std::shared_ptr<void> ProcessGroup::Impl::allocate_on_device(std::size_t bytes,
                   .op = ReduceOp::max,
                   .elements = 1,
                   .input = &lacking,
-                  .output = &lacking},
+                  .output = &lacking,
+                  .site = site},
                  sequence, deadline);
     if (refused) std::rethrow_exception(refused);
     if (lacking >= 0) {

@@ -27,17 +27,18 @@ void require_apart(std::span<const P2POp> transfers) {
 
 }  // namespace
 
-Work ProcessGroup::send(const TensorView& tensor, Peer to, Stream stream) {
+Work ProcessGroup::send(const TensorView& tensor, Peer to, Stream stream, const CallSite& site) {
     const P2POp op{P2POp::send, tensor, to};
-    return batch_send_recv({&op, 1}, stream);
+    return batch_send_recv({&op, 1}, stream, site);
 }
 
-Work ProcessGroup::recv(const TensorView& tensor, Peer from, Stream stream) {
+Work ProcessGroup::recv(const TensorView& tensor, Peer from, Stream stream, const CallSite& site) {
     const P2POp op{P2POp::recv, tensor, from};
-    return batch_send_recv({&op, 1}, stream);
+    return batch_send_recv({&op, 1}, stream, site);
 }
 
-Work ProcessGroup::batch_send_recv(std::span<const P2POp> transfers, Stream stream) {
+Work ProcessGroup::batch_send_recv(std::span<const P2POp> transfers, Stream stream,
+                                   const CallSite& site) {
     if (transfers.empty()) return {};
     for (const P2POp& op : transfers) {
         if (op.peer.rank < 0 || op.peer.rank >= size() || op.peer.rank == rank()) {
@@ -54,11 +55,11 @@ Work ProcessGroup::batch_send_recv(std::span<const P2POp> transfers, Stream stre
     if (transfers.size() > 1) require_apart(transfers);
     if (transfers[0].tensor.device.type == DeviceType::cuda) {
         std::vector<backends::Transfer> calls;
-        for (const P2POp& op : transfers) calls.push_back(process_group::transfer_of(op));
+        for (const P2POp& op : transfers) calls.push_back(process_group::transfer_of(op, site));
         return impl_->start_on_device(calls, stream);
     }
     impl_->require_healthy();
-    return Work(impl_->transfers->start(transfers, impl_->timeout));
+    return Work(impl_->transfers->start(transfers, impl_->timeout, site));
 }
 
 }  // namespace ddp

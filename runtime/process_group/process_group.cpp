@@ -91,14 +91,15 @@ void require_counts(std::span<const std::size_t> counts, const TensorView& tenso
 }
 
 Call call_of(Collective kind, const TensorView& input, const TensorView& output,
-             std::size_t elements, ReduceOp op = ReduceOp::sum) {
+             std::size_t elements, const CallSite& site, ReduceOp op = ReduceOp::sum) {
     return {.kind = kind,
             .dtype = input.dtype,
             .op = op,
             .elements = elements,
             .input = input.data,
             .output = output.data,
-            .source = process_group::current_source};
+            .source = process_group::current_source,
+            .site = site};
 }
 
 }  // namespace
@@ -127,27 +128,28 @@ void ProcessGroup::publish_progress(std::int64_t step, double steps_per_second) 
     page.steps_per_second.store(steps_per_second, std::memory_order_relaxed);
 }
 
-Work ProcessGroup::all_reduce(const TensorView& tensor, ReduceOp op, Stream stream) {
-    return all_reduce(tensor, tensor, op, stream);
+Work ProcessGroup::all_reduce(const TensorView& tensor, ReduceOp op, Stream stream,
+                              const CallSite& site) {
+    return all_reduce(tensor, tensor, op, stream, site);
 }
 
 Work ProcessGroup::all_reduce(const TensorView& input, const TensorView& output, ReduceOp op,
-                              Stream stream) {
+                              Stream stream, const CallSite& site) {
     require_pair(*impl_, input, output, "all_reduce");
     require_parts(output, input, 1, "all_reduce");
     require_apart(input, output, input.data, "all_reduce");
     require_defined(op, input, "all_reduce");
-    return impl_->start(call_of(Collective::all_reduce, input, output, input.numel(), op),
+    return impl_->start(call_of(Collective::all_reduce, input, output, input.numel(), site, op),
                         input.device, stream);
 }
 
-void ProcessGroup::all_reduce_number(const TensorView& number, ReduceOp op) {
+void ProcessGroup::all_reduce_number(const TensorView& number, ReduceOp op, const CallSite& site) {
     require_defined(op, number, "all_reduce");
-    impl_->run(call_of(Collective::all_reduce, number, number, 1, op));
+    impl_->run(call_of(Collective::all_reduce, number, number, 1, site, op));
 }
 
 Work ProcessGroup::reduce(const TensorView& input, const TensorView& output, Root root, ReduceOp op,
-                          Stream stream) {
+                          Stream stream, const CallSite& site) {
     require_root(root, size(), "reduce");
     if (rank() == root.rank) {
         require_pair(*impl_, input, output, "reduce");
@@ -156,29 +158,32 @@ Work ProcessGroup::reduce(const TensorView& input, const TensorView& output, Roo
     }
     impl_->require_reachable(input, "reduce");
     require_defined(op, input, "reduce");
-    Call call = call_of(Collective::reduce, input, output, input.numel(), op);
+    Call call = call_of(Collective::reduce, input, output, input.numel(), site, op);
     call.root = root.rank;
     return impl_->start(call, input.device, stream);
 }
 
-Work ProcessGroup::broadcast(const TensorView& tensor, Root root, Stream stream) {
+Work ProcessGroup::broadcast(const TensorView& tensor, Root root, Stream stream,
+                             const CallSite& site) {
     impl_->require_reachable(tensor, "broadcast");
     require_root(root, size(), "broadcast");
-    Call call = call_of(Collective::broadcast, tensor, tensor, tensor.numel());
+    Call call = call_of(Collective::broadcast, tensor, tensor, tensor.numel(), site);
     call.root = root.rank;
     return impl_->start(call, tensor.device, stream);
 }
 
-Work ProcessGroup::all_gather(const TensorView& input, const TensorView& output, Stream stream) {
+Work ProcessGroup::all_gather(const TensorView& input, const TensorView& output, Stream stream,
+                              const CallSite& site) {
     require_pair(*impl_, input, output, "all_gather");
     require_parts(output, input, size(), "all_gather");
     require_apart(input, output, part_of(output, input, rank()), "all_gather");
-    return impl_->start(call_of(Collective::all_gather, input, output, input.numel()), input.device,
-                        stream);
+    return impl_->start(call_of(Collective::all_gather, input, output, input.numel(), site),
+                        input.device, stream);
 }
 
 Work ProcessGroup::all_gather(const TensorView& input, const TensorView& output,
-                              std::span<const std::size_t> counts, Stream stream) {
+                              std::span<const std::size_t> counts, Stream stream,
+                              const CallSite& site) {
     require_pair(*impl_, input, output, "all_gather");
     require_counts(counts, output, size(), "all_gather", "output");
     if (counts[static_cast<std::size_t>(rank())] != input.numel()) {
@@ -189,14 +194,14 @@ Work ProcessGroup::all_gather(const TensorView& input, const TensorView& output,
     const std::size_t before =
         std::accumulate(counts.begin(), counts.begin() + rank(), std::size_t{0});
     require_apart(input, output, at(output, before * size_of(output.dtype)), "all_gather");
-    Call call = call_of(Collective::all_gather, input, output, 0);
+    Call call = call_of(Collective::all_gather, input, output, 0, site);
     call.parts =
         std::make_shared<backends::Parts>(backends::Parts{{counts.begin(), counts.end()}, {}});
     return impl_->start(call, input.device, stream);
 }
 
 Work ProcessGroup::gather(const TensorView& input, const TensorView& output, Root root,
-                          Stream stream) {
+                          Stream stream, const CallSite& site) {
     require_root(root, size(), "gather");
     if (rank() == root.rank) {
         require_pair(*impl_, input, output, "gather");
@@ -204,13 +209,13 @@ Work ProcessGroup::gather(const TensorView& input, const TensorView& output, Roo
         require_apart(input, output, part_of(output, input, rank()), "gather");
     }
     impl_->require_reachable(input, "gather");
-    Call call = call_of(Collective::gather, input, output, input.numel());
+    Call call = call_of(Collective::gather, input, output, input.numel(), site);
     call.root = root.rank;
     return impl_->start(call, input.device, stream);
 }
 
 Work ProcessGroup::scatter(const TensorView& input, const TensorView& output, Root root,
-                           Stream stream) {
+                           Stream stream, const CallSite& site) {
     require_root(root, size(), "scatter");
     if (rank() == root.rank) {
         require_pair(*impl_, input, output, "scatter");
@@ -218,23 +223,25 @@ Work ProcessGroup::scatter(const TensorView& input, const TensorView& output, Ro
         require_apart(input, output, part_of(input, output, rank()), "scatter");
     }
     impl_->require_reachable(output, "scatter");
-    Call call = call_of(Collective::scatter, input, output, output.numel());
+    Call call = call_of(Collective::scatter, input, output, output.numel(), site);
     call.dtype = output.dtype;
     call.root = root.rank;
     return impl_->start(call, output.device, stream);
 }
 
 Work ProcessGroup::reduce_scatter(const TensorView& input, const TensorView& output, ReduceOp op,
-                                  Stream stream) {
+                                  Stream stream, const CallSite& site) {
     require_pair(*impl_, input, output, "reduce_scatter");
     require_parts(input, output, size(), "reduce_scatter");
     require_apart(input, output, part_of(input, output, rank()), "reduce_scatter");
     require_defined(op, input, "reduce_scatter");
-    return impl_->start(call_of(Collective::reduce_scatter, input, output, output.numel(), op),
-                        input.device, stream);
+    return impl_->start(
+        call_of(Collective::reduce_scatter, input, output, output.numel(), site, op), input.device,
+        stream);
 }
 
-Work ProcessGroup::all_to_all(const TensorView& input, const TensorView& output, Stream stream) {
+Work ProcessGroup::all_to_all(const TensorView& input, const TensorView& output, Stream stream,
+                              const CallSite& site) {
     require_pair(*impl_, input, output, "all_to_all");
     const std::size_t part = input.numel() / static_cast<std::size_t>(size());
     if (part * static_cast<std::size_t>(size()) != input.numel()) {
@@ -244,23 +251,25 @@ Work ProcessGroup::all_to_all(const TensorView& input, const TensorView& output,
     }
     require_parts(output, input, 1, "all_to_all");
     require_apart(input, output, nullptr, "all_to_all");
-    return impl_->start(call_of(Collective::all_to_all, input, output, part), input.device, stream);
+    return impl_->start(call_of(Collective::all_to_all, input, output, part, site), input.device,
+                        stream);
 }
 
 Work ProcessGroup::all_to_all(const TensorView& input, const TensorView& output,
-                              const SplitSizes& sizes, Stream stream) {
+                              const SplitSizes& sizes, Stream stream, const CallSite& site) {
     require_pair(*impl_, input, output, "all_to_all");
     require_counts(sizes.input, input, size(), "all_to_all", "input");
     require_counts(sizes.output, output, size(), "all_to_all", "output");
     require_apart(input, output, nullptr, "all_to_all");
-    Call call = call_of(Collective::all_to_all, input, output, 0);
+    Call call = call_of(Collective::all_to_all, input, output, 0, site);
     call.parts = std::make_shared<backends::Parts>(backends::Parts{
         {sizes.input.begin(), sizes.input.end()}, {sizes.output.begin(), sizes.output.end()}});
     return impl_->start(call, input.device, stream);
 }
 
-Work ProcessGroup::barrier() {
-    return impl_->start({.kind = Collective::barrier, .source = process_group::current_source});
+Work ProcessGroup::barrier(const CallSite& site) {
+    return impl_->start(
+        {.kind = Collective::barrier, .source = process_group::current_source, .site = site});
 }
 
 namespace {
@@ -279,7 +288,8 @@ std::size_t bytes_of(const Shape& shape, DType dtype) {
 
 }  // namespace
 
-Tensor ProcessGroup::allocate(const Shape& shape, DType dtype, const Device& where) {
+Tensor ProcessGroup::allocate(const Shape& shape, DType dtype, const Device& where,
+                              const CallSite& site) {
     impl_->require_reachable(TensorView(nullptr, shape, dtype, where), "allocate");
     const std::size_t bytes = bytes_of(shape, dtype);
     const Call shown{.kind = Collective::allocate, .dtype = dtype, .elements = shape.numel()};
@@ -289,8 +299,8 @@ Tensor ProcessGroup::allocate(const Shape& shape, DType dtype, const Device& whe
                           const base::Deadline& deadline) {
         try {
             memory = where.type == DeviceType::cpu
-                         ? backend.allocate(bytes, sequence, deadline)
-                         : impl_->allocate_on_device(bytes, sequence, deadline);
+                         ? backend.allocate(bytes, sequence, deadline, site)
+                         : impl_->allocate_on_device(bytes, sequence, deadline, site);
         } catch (const SystemError&) {
             refused = std::current_exception();
         }

@@ -64,7 +64,7 @@ public:
     }
     // As Backend::allocate, of GPU memory: in the place of the CPU half's operation `sequence`.
     std::shared_ptr<void> allocate_on_device(std::size_t bytes, std::uint64_t sequence,
-                                             const base::Deadline& deadline);
+                                             const base::Deadline& deadline, const CallSite& site);
     // What ended one half has ended the group.
     void require_healthy() const {
         if (device) device->require_healthy();

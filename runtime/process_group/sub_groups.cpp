@@ -24,10 +24,11 @@ std::string list(std::span<const int> ranks) {
     return "{" + text + "}";
 }
 
-std::vector<Member> exchange(ProcessGroup& group, std::int64_t color, std::int64_t key) {
+std::vector<Member> exchange(ProcessGroup& group, std::int64_t color, std::int64_t key,
+                             const CallSite& site) {
     std::array<std::int64_t, 2> mine{color, key};
     std::vector<std::int64_t> all(2 * static_cast<std::size_t>(group.size()));
-    group.all_gather(mine, all).wait();
+    group.all_gather(mine, all, Stream{}, site).wait();
     std::vector<Member> members;
     for (int rank = 0; rank < group.size(); ++rank) {
         const std::size_t at = 2 * static_cast<std::size_t>(rank);
@@ -68,28 +69,30 @@ std::unique_ptr<ProcessGroup::Impl> join_members(ProcessGroup::Impl& parent,
     return impl;
 }
 
-std::optional<ProcessGroup> split_by(ProcessGroup& group, std::int64_t color, std::int64_t key) {
+std::optional<ProcessGroup> split_by(ProcessGroup& group, std::int64_t color, std::int64_t key,
+                                     const CallSite& site) {
     ProcessGroup::Impl& parent = group.impl();
-    const std::vector<int> ranks = ranks_of(exchange(group, color, key), color);
+    const std::vector<int> ranks = ranks_of(exchange(group, color, key, site), color);
     const std::string keys =
         "split_" + std::to_string(parent.sub_groups++) + "/" + std::to_string(color);
     std::optional<ProcessGroup> made;
     if (color != no_color) made.emplace(join_members(parent, ranks, keys));
-    group.barrier().wait();
+    group.barrier(site).wait();
     return made;
 }
 
 }  // namespace
 
-ProcessGroup ProcessGroup::split(const SplitOptions& options) {
+ProcessGroup ProcessGroup::split(const SplitOptions& options, const CallSite& site) {
     if (options.color < 0) {
         throw UsageError("split: color " + std::to_string(options.color) +
                          " is negative; new_group makes groups without some of the ranks");
     }
-    return *split_by(*this, options.color, options.key);
+    return *split_by(*this, options.color, options.key, site);
 }
 
-std::optional<ProcessGroup> ProcessGroup::new_group(std::span<const int> ranks) {
+std::optional<ProcessGroup> ProcessGroup::new_group(std::span<const int> ranks,
+                                                    const CallSite& site) {
     std::int64_t digest = 17;
     std::vector<bool> seen(static_cast<std::size_t>(size()), false);
     for (const int rank : ranks) {
@@ -101,14 +104,14 @@ std::optional<ProcessGroup> ProcessGroup::new_group(std::span<const int> ranks) 
         seen[static_cast<std::size_t>(rank)] = true;
         digest = (digest * 1'000'003 + rank) % 1'000'000'000'039;
     }
-    const std::int64_t least = all_reduce(digest, ReduceOp::min);
-    if (all_reduce(digest, ReduceOp::max) != least) {
+    const std::int64_t least = all_reduce(digest, ReduceOp::min, site);
+    if (all_reduce(digest, ReduceOp::max, site) != least) {
         throw UsageError("new_group: the ranks do not all give the same list; this rank gives " +
                          list(ranks));
     }
     const auto mine = std::find(ranks.begin(), ranks.end(), rank());
     const bool member = mine != ranks.end();
-    return split_by(*this, member ? 0 : no_color, mine - ranks.begin());
+    return split_by(*this, member ? 0 : no_color, mine - ranks.begin(), site);
 }
 
 }  // namespace ddp

@@ -12,12 +12,21 @@ constexpr auto yield_time = 1ms;
 // Fruitless rounds before the clock is read, which takes longer than a round.
 constexpr std::uint64_t rounds_without_clock = 256;
 
+// In a catch block: what has been caught, with this rank's line.
+std::exception_ptr error_at(const CallSite& site) noexcept {
+    try {
+        backends::rethrow_at(site);
+    } catch (...) {
+        return std::current_exception();
+    }
+}
+
 }  // namespace
 
-backends::Transfer transfer_of(const P2POp& op) {
+backends::Transfer transfer_of(const P2POp& op, const CallSite& site) {
     const auto direction =
         op.kind == P2POp::send ? backends::Direction::send : backends::Direction::receive;
-    return {direction, op.peer.rank, op.tensor.data, op.tensor.bytes()};
+    return {direction, op.peer.rank, op.tensor.data, op.tensor.bytes(), site};
 }
 
 void TransferOperation::wait() {
@@ -35,21 +44,22 @@ TransferQueue::TransferQueue(std::shared_ptr<backends::Backend> backend)
 TransferQueue::~TransferQueue() { stop(); }
 
 std::unique_ptr<TransferOperation> TransferQueue::start(std::span<const P2POp> transfers,
-                                                        std::chrono::milliseconds timeout) {
+                                                        std::chrono::milliseconds timeout,
+                                                        const CallSite& site) {
     const std::lock_guard lock(lock_);
     if (failure_) std::rethrow_exception(failure_);
     if (!thread_) thread_ = std::make_unique<DelayedThread>([this] { return complete_undriven(); });
-    auto batch = std::make_shared<TransferBatch>(base::Deadline::roughly_after(timeout));
+    auto batch = std::make_shared<TransferBatch>(base::Deadline::roughly_after(timeout), site);
     batch->pending.reserve(transfers.size());
     try {
         for (const P2POp& op : transfers) {
-            batch->pending.push_back(backend_->start_transfer(transfer_of(op)));
+            batch->pending.push_back(backend_->start_transfer(transfer_of(op, site)));
         }
     } catch (...) {
         // Those that have started leave a hole in their channels' order.
-        failure_ = std::current_exception();
+        failure_ = error_at(site);
         backend_->fail();
-        throw;
+        std::rethrow_exception(failure_);
     }
     batches_.push_back(batch);
     count_news();
@@ -117,7 +127,7 @@ bool TransferQueue::advance_all(bool look_at_clock) noexcept {
                 batch->pending.front()->give_up(batch->deadline);
             }
         } catch (...) {
-            error = std::current_exception();
+            error = error_at(batch->site);
         }
         if (error || batch->pending.empty()) finish(*batch, error);
     }
@@ -135,7 +145,7 @@ void TransferQueue::idle(std::uint64_t round) noexcept {
         }
         first.pending.front()->rest(round);
     } catch (...) {
-        finish(first, std::current_exception());
+        finish(first, error_at(first.site));
     }
 }
 

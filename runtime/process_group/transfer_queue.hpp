@@ -8,6 +8,7 @@
 #include "process_group/operation.hpp"
 #include "process_group/queue_lock.hpp"
 
+#include <ddp/call_site.hpp>
 #include <ddp/collective_options.hpp>
 
 #include <atomic>
@@ -24,14 +25,16 @@ namespace ddp::process_group {
 
 class TransferQueue;
 
-backends::Transfer transfer_of(const P2POp& op);
+backends::Transfer transfer_of(const P2POp& op, const CallSite& site);
 
 // A batch of transfers; done when all of them are.
 struct TransferBatch {
-    explicit TransferBatch(const base::Deadline& deadline_) : deadline(deadline_) {}
+    TransferBatch(const base::Deadline& deadline_, const CallSite& site_)
+        : deadline(deadline_), site(site_) {}
     bool is_completed() const noexcept { return completed.load(std::memory_order_acquire); }
 
     base::Deadline deadline;
+    CallSite site;
     std::vector<std::unique_ptr<backends::PendingTransfer>> pending;
     std::exception_ptr error;  // written before completed
     std::atomic<bool> completed{false};
@@ -58,7 +61,8 @@ public:
 
     // Throws the error of an earlier transfer once one has failed.
     std::unique_ptr<TransferOperation> start(std::span<const P2POp> transfers,
-                                             std::chrono::milliseconds timeout);
+                                             std::chrono::milliseconds timeout,
+                                             const CallSite& site);
     // Ends what is under way, then the thread. Called by the group's destructor, not by the
     // operations' (they may outlive the group).
     void stop() noexcept;

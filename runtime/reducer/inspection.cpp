@@ -39,7 +39,7 @@ std::vector<std::array<std::uint64_t, 2>> gather(std::array<std::uint64_t, 2> mi
                                                  ProcessGroup& group) {
     std::array<std::int64_t, 2> words = std::bit_cast<std::array<std::int64_t, 2>>(mine);
     std::vector<std::int64_t> all(words.size() * static_cast<std::size_t>(group.size()));
-    group.all_gather(words, all).wait();
+    group.all_gather(words, all, Stream{}, CallSite{}).wait();
     std::vector<std::array<std::uint64_t, 2>> by_rank(all.size() / words.size());
     std::memcpy(by_rank.data(), all.data(), all.size() * sizeof all[0]);
     return by_rank;
@@ -96,7 +96,7 @@ void Reducer::Impl::compare_checksums() {
     }
     const auto ranks = static_cast<std::size_t>(group_.size());
     std::vector<std::int64_t> all(mine.size() * ranks);
-    group_.all_gather(mine, all).wait();
+    group_.all_gather(mine, all, Stream{}, CallSite{}).wait();
     for (std::size_t i = 0; i < mine.size(); ++i) {
         for (std::size_t rank = 1; rank < ranks; ++rank) {
             if (all[rank * mine.size() + i] == all[i]) continue;

@@ -230,7 +230,7 @@ void check_parameters(std::span<const Parameter> parameters, std::span<const Nam
     std::array<std::int64_t, 2> summary{static_cast<std::int64_t>(mine.size()),
                                         static_cast<std::int64_t>(digest(mine))};
     std::vector<std::int64_t> all(summary.size() * static_cast<std::size_t>(group.size()));
-    group.all_gather(summary, all).wait();
+    group.all_gather(summary, all, Stream{}, CallSite{}).wait();
     bool same = true;  // as rank 0's: what every rank sees alike
     for (std::size_t i = 0; i < all.size(); i += summary.size()) {
         same = same && all[i] == all[0] && all[i + 1] == all[1];

@@ -38,7 +38,7 @@ void broadcast_values(std::span<const Parameter> parameters, ProcessGroup& group
     std::vector<Work> works;
     works.reserve(parameters.size());
     for (const Parameter& parameter : parameters) {
-        works.push_back(group.broadcast(parameter.value, Root{0}));
+        works.push_back(group.broadcast(parameter.value, Root{0}, {}, CallSite{}));
     }
     for (Work& work : works) work.wait();
 }
@@ -47,7 +47,7 @@ void broadcast_values(std::span<const Parameter> parameters, ProcessGroup& group
 void broadcast_buffers(const std::vector<TensorView>& buffers, Root root, ProcessGroup& group,
                        Stream stream) {
     try {
-        group.broadcast_coalesced(buffers, root, stream).wait(stream);
+        group.broadcast_coalesced(buffers, root, stream, CallSite{}).wait(stream);
     } catch (const PeerError& error) {
         throw PeerError(error.rank(), std::string(error.what()) + "; this forward lacks rank " +
                                           std::to_string(root.rank) + "'s buffers" +

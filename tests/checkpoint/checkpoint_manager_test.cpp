@@ -396,6 +396,27 @@ TEST_F(CheckpointManager, RefusesAFolderOnSomeRanksAlone) {
     });
 }
 
+// The program's line alone: a line of the library would tell nobody anything.
+TEST_F(CheckpointManager, NamesNoLineWhereARankCallsSomethingElse) {
+    for (const bool knows : {false, true}) {
+        run_ranks(2, [&](ddp::ProcessGroup& group) {
+            ddp::CheckpointManager manager{dir_of(group), group};
+            Net net{0};
+            Optimizer optimizer{0};
+            if (knows) manager.save(1, net, optimizer);
+            try {
+                if (group.rank() == 0) manager.resume(net, optimizer);
+                group.barrier().wait();
+                ADD_FAILURE() << "no error";
+            } catch (const ddp::UsageError& error) {
+                EXPECT_THAT(error.what(), HasSubstr("differs between ranks"));
+                const auto line = HasSubstr("pp:");
+                EXPECT_EQ(testing::Matches(line)(error.what()), group.rank() == 1) << error.what();
+            }
+        });
+    }
+}
+
 TEST_F(CheckpointManager, RefusesNoTimeAtAll) {
     run_ranks(1, [&](ddp::ProcessGroup& group) {
         EXPECT_THROW((ddp::CheckpointManager{dir_of(group), group, {.timeout = 0ms}}),

@@ -51,6 +51,7 @@ const std::map<std::string, std::string> owners = {
     {"random_sampler.hpp", "data"},
     {"randperm_era.hpp", "data"},
     {"backend.hpp", "backends"},
+    {"call_site.hpp", "base"},
     {"collective_options.hpp", "process_group"},
     {"init_process_group.hpp", "process_group"},
     {"dtype.hpp", "tensor"},

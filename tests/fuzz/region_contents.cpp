@@ -76,7 +76,7 @@ struct Side {
                   .input = input.data(),
                   .output = output.data()};
         if (call.kind == Collective::allocate) {
-            backend.allocate(elements, 1, deadline);
+            backend.allocate(elements, 1, deadline, {});
             return;
         }
         if (call.kind == Collective::all_to_all && elements % 2 == 1) {

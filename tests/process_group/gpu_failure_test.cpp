@@ -145,7 +145,8 @@ std::string third_all_reduce(ProcessGroup& group) {
     EXPECT_EQ(error_of([&] { group.barrier().wait(); }), error) << "the CPU half has ended too";
     return error;
 }
-constexpr const char* name_of_third = "all_reduce of 1000 float32 (sum), operation 3 (4000 bytes)";
+constexpr const char* name_of_third =
+    "all_reduce of 1000 float32 (sum), operation 3 (4000 bytes) at gpu_failure_test.cpp:";
 
 void die_amid_a_collective() {
     const auto reports = reports_of(3,

@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <optional>
 #include <source_location>
 #include <stdexcept>
 #include <string>
@@ -27,6 +28,7 @@ using ddp::testing::ToyNet;
 using ddp::testing::usage_error_of;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Matches;
 
 using Indices = std::vector<std::size_t>;
 
@@ -187,6 +189,33 @@ TEST(OrderOfCalls, IsCheckedBetweenBucketsAndTheProgramsOwn) {
         EXPECT_THAT(usage_error_of(step), AllOf(HasSubstr("called all_reduce of 40 float32 (avg),"),
                                                 HasSubstr("bucket 0 of backward 1 of reducer 1")));
     });
+}
+
+// A line of the library would tell nobody anything: its calls name themselves.
+TEST(OrderOfCalls, IsCheckedWithoutNamingALineOfTheLibrary) {
+    using Use = std::function<void(ToyNet&, Reducer&)>;
+    const std::vector<Use> uses{nullptr,  // no more than to make it
+                                [](ToyNet& net, Reducer& reducer) {
+                                    mark_with(net, reducer, {0}, 1);
+                                    static_cast<void>(reducer.wait());
+                                },
+                                [](ToyNet&, Reducer& reducer) { reducer.check_batches(3); }};
+    for (const Use& use : uses) {
+        run_everywhere(2, [&](ProcessGroup& group) {
+            ToyNet net({40});
+            std::vector<float> metric(41);
+            const std::string error = usage_error_of([&] {
+                std::optional<Reducer> reducer;
+                if (use || group.rank() == 0) reducer.emplace(net.parameters(), group);
+                if (use && group.rank() == 0) use(net, *reducer);
+                if (group.rank() == 1) group.all_reduce(metric).wait();
+            });
+            EXPECT_THAT(error, HasSubstr("differs between ranks"));
+            EXPECT_EQ(Matches(HasSubstr("pp:"))(error), group.rank() == 1) << error;
+            const auto own_line = HasSubstr("(this rank's call: order_test.cpp:");
+            EXPECT_EQ(Matches(own_line)(error), group.rank() == 1) << error;
+        });
+    }
 }
 
 // What the call throws of ddp's.

@@ -75,7 +75,17 @@ void GlooBackend::compare_parts(const backends::Parts& parts, const Errand& erra
     }
 }
 
+// The verdict on a call goes to all ranks as it is; each adds its own line.
 void GlooBackend::run(const Call& call, std::uint64_t sequence, const base::Deadline& deadline) {
+    try {
+        run_together(call, sequence, deadline);
+    } catch (...) {
+        backends::rethrow_at(call.site_in_program());
+    }
+}
+
+void GlooBackend::run_together(const Call& call, std::uint64_t sequence,
+                               const base::Deadline& deadline) {
     const backends::CallHeader own = backends::header_of(call, sequence);
     const Errand errand{backends::describe(own) + ", operation " + std::to_string(sequence),
                         &deadline};
@@ -98,15 +108,24 @@ void GlooBackend::fail() noexcept {
 }
 
 std::shared_ptr<void> GlooBackend::allocate(std::size_t bytes, std::uint64_t sequence,
-                                            const base::Deadline& deadline) {
-    const Call call{.kind = Collective::allocate, .elements = bytes};
+                                            const base::Deadline& deadline, const CallSite& site) {
+    try {
+        return allocate_together({.kind = Collective::allocate, .elements = bytes}, sequence,
+                                 deadline);
+    } catch (...) {
+        backends::rethrow_at(site);
+    }
+}
+
+std::shared_ptr<void> GlooBackend::allocate_together(const Call& call, std::uint64_t sequence,
+                                                     const base::Deadline& deadline) {
     const Errand errand{backends::describe(call) + ", operation " + std::to_string(sequence),
                         &deadline};
     compare_calls(backends::header_of(call, sequence), errand);
     std::shared_ptr<void> memory;
     std::uint64_t errno_of_own = 0;
     try {
-        memory = backends::allocate_private(bytes);
+        memory = backends::allocate_private(call.elements);
     } catch (const SystemError& error) {
         errno_of_own = static_cast<std::uint64_t>(error.code());
     }

@@ -29,7 +29,7 @@ public:
     void run(const backends::Call& call, std::uint64_t sequence,
              const base::Deadline& deadline) override;
     std::shared_ptr<void> allocate(std::size_t bytes, std::uint64_t sequence,
-                                   const base::Deadline& deadline) override;
+                                   const base::Deadline& deadline, const CallSite& site) override;
     void fail() noexcept override;
     std::exception_ptr find_trouble(const std::string& during) noexcept override {
         return mesh_ ? mesh_->find_trouble(during) : nullptr;
@@ -42,6 +42,10 @@ public:
 
 private:
     using LaneKey = std::pair<backends::Direction, int>;  // and the peer
+    void run_together(const backends::Call& call, std::uint64_t sequence,
+                      const base::Deadline& deadline);
+    std::shared_ptr<void> allocate_together(const backends::Call& call, std::uint64_t sequence,
+                                            const base::Deadline& deadline);
     void compare_calls(const backends::CallHeader& own, const Errand& errand);
     void compare_parts(const backends::Parts& parts, const Errand& errand);
     // Every rank's `own`, by rank.

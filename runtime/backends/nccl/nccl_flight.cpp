@@ -90,8 +90,11 @@ Cargo::Cargo(std::span<const backends::Transfer> transfers, std::uint64_t sequen
 std::string Cargo::describe() const {
     std::string text = std::visit([](const auto& one) { return backends::describe(one); }, first);
     if (count > 1) text += " and " + std::to_string(count - 1) + " more";
-    return text + ", operation " + std::to_string(sequence) + " (" + std::to_string(bytes) +
-           " bytes)";
+    text += ", operation " + std::to_string(sequence) + " (" + std::to_string(bytes) + " bytes)";
+    const auto* const call = std::get_if<backends::Call>(&first);
+    const CallSite site =
+        call != nullptr ? call->site_in_program() : std::get<backends::Transfer>(first).site;
+    return site.line() == 0 ? text : text + " at " + backends::describe(site);
 }
 
 Flight::~Flight() { events_->give_back(event_); }

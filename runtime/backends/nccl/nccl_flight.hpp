@@ -68,7 +68,7 @@ private:
 struct Cargo {
     Cargo(std::span<const backends::Call> calls, std::uint64_t sequence_);  // at least one
     Cargo(std::span<const backends::Transfer> transfers, std::uint64_t sequence_);
-    // "all_reduce of 128 float32 (sum), operation 7 (512 bytes)"
+    // "all_reduce of 128 float32 (sum), operation 7 (512 bytes) at train.cpp:42"
     std::string describe() const;
 
     std::variant<backends::Call, backends::Transfer> first;

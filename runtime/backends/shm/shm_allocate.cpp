@@ -74,11 +74,21 @@ void fill_page_tables(const SharedMemory& memory) {
 }  // namespace
 
 std::shared_ptr<void> ShmBackend::allocate(std::size_t bytes, std::uint64_t sequence,
-                                           const base::Deadline& deadline) {
+                                           const base::Deadline& deadline, const CallSite& site) {
     if (ranks_ == 1) return backends::allocate_private(bytes);
     settle(deadline);
     const backends::Call call{.kind = backends::Collective::allocate, .elements = bytes};
     Running running{*this, call, sequence, deadline, 1};
+    try {
+        return allocate_together(running);
+    } catch (...) {
+        backends::rethrow_at(site);
+    }
+}
+
+std::shared_ptr<void> ShmBackend::allocate_together(Running& running) {
+    const std::size_t bytes = running.call.elements;
+    const base::Deadline& deadline = running.deadline;
     const std::size_t stride = stride_of(bytes);
     const std::string what = "shm: allocate " + std::to_string(bytes) + " bytes on each of " +
                              std::to_string(ranks_) + " ranks";

@@ -96,7 +96,7 @@ void ShmBackend::run(const Call& call, std::uint64_t sequence, const base::Deadl
         run_together(running);
     } catch (...) {
         peers_.close();
-        throw;
+        backends::rethrow_at(call.site_in_program());
     }
     claim_next_slot(running);
 }
@@ -185,8 +185,12 @@ void ShmBackend::settle(const base::Deadline& deadline) {
     const Unsettled left = *std::exchange(unsettled_, std::nullopt);
     Running running{*this, left.call, left.sequence, deadline, size_of(left.call.dtype)};
     running.first_phase = left.phase;
-    barrier_.wait(left.phase, deadline, running);
-    compare_calls(running);
+    try {
+        barrier_.wait(left.phase, deadline, running);
+        compare_calls(running);
+    } catch (...) {
+        backends::rethrow_at(left.call.site_in_program());
+    }
 }
 
 // Fills in this rank's announcement of the call; begin() publishes it.

@@ -31,7 +31,7 @@ public:
     void run(const backends::Call& call, std::uint64_t sequence,
              const base::Deadline& deadline) override;
     std::shared_ptr<void> allocate(std::size_t bytes, std::uint64_t sequence,
-                                   const base::Deadline& deadline) override;
+                                   const base::Deadline& deadline, const CallSite& site) override;
     void fail() noexcept override;
     std::exception_ptr find_trouble(const std::string& during) noexcept override;
     void pass_on_trouble() noexcept override { waiter_.pass_on_trouble(); }
@@ -59,6 +59,7 @@ private:
     MemoryKind locate(std::span<const std::byte> memory, bool may_be_reached, Location& place);
     void begin(Running& running);
     void compare_calls(const Running& running);
+    std::shared_ptr<void> allocate_together(Running& running);
     void leave_unsettled(Running& running);
     void settle(const base::Deadline& deadline);
     void compare_parts(const Running& running);
@@ -90,8 +91,7 @@ private:
     void find_inputs(const Running& running, const SharedAllocations::Extent& part);
     // Bytes at `from` of a rank's input for the place `to` of a rank's output.
     struct Move {
-        std::size_t giver, taker;
-        std::size_t bytes, from, to;
+        std::size_t giver, taker, bytes, from, to;
     };
     // This rank's half of it: the giver copies so many of its bytes, the taker the others.
     void move(const Running& running, const Move& move, std::size_t given);
