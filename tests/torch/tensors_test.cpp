@@ -31,6 +31,25 @@ TEST(TorchTensors, AreReducedInPlaceWithAnyTypeAndStrides) {
     EXPECT_TRUE(torch::equal(whole, wanted)) << whole;
 }
 
+TEST(TorchTensors, NameTheProgramsLineWhereTheirSizesDiffer) {
+    auto group = join_group();
+    if (group.size() == 1) return;
+    auto tensor = torch::zeros({group.rank() == 0 ? 3 : 4});
+    for (const bool sends : {false, true}) {
+        auto other = group.split({});
+        const auto differ = [&] {
+            if (sends) {
+                libtorch::broadcast(other, tensor, Root{1});
+            } else {
+                libtorch::all_reduce(other, tensor);
+            }
+            other.barrier().wait();  // where a root hears of it that did not wait for the others
+        };
+        EXPECT_THAT(error_of<UsageError>(differ),
+                    HasSubstr("(this rank's call: tensors_test.cpp:"));
+    }
+}
+
 TEST(TorchTensors, AreBroadcastAlsoAsParameters) {
     auto group = join_group();
     auto tensor = torch::full({2, 3}, group.rank(), torch::kFloat64).set_requires_grad(true);

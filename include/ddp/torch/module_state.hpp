@@ -61,7 +61,8 @@ inline void require_same_strides(std::span<const Gradient> gradients, ProcessGro
                 0x7fffffffffffffff);
         }
     }
-    if (group.all_reduce(digest, ReduceOp::min) == group.all_reduce(digest, ReduceOp::max)) return;
+    const std::int64_t least = group.all_reduce(digest, ReduceOp::min, CallSite{});
+    if (group.all_reduce(digest, ReduceOp::max, CallSite{}) == least) return;
     throw UsageError(
         "libtorch: the ranks hold the module's parameters in different memory formats; call "
         "to(memory format) on all ranks or on none");
@@ -74,12 +75,12 @@ inline void broadcast_all(const std::vector<torch::Tensor>& tensors, ProcessGrou
         if (tensor.is_contiguous()) {
             contiguous.push_back(view(tensor));
         } else {
-            broadcast(group, tensor);
+            broadcast(group, tensor, Root{0}, CallSite{});
         }
     }
     if (contiguous.empty()) return;
     const Stream stream = current_stream(contiguous.front().device);
-    group.broadcast_coalesced(contiguous, Root{0}, stream).wait(stream);
+    group.broadcast_coalesced(contiguous, Root{0}, stream, CallSite{}).wait(stream);
 }
 
 }  // namespace ddp::libtorch::detail

@@ -96,7 +96,7 @@ public:
         for (std::size_t i = 0; i < generators_.size(); ++i) {
             at::Generator& generator = generators_[i].generator;
             std::array<std::int64_t, 1> seed{seed_of(generator)};
-            group.broadcast(seed).wait();
+            group.broadcast(seed, Root{}, {}, CallSite{}).wait();
             const TensorView& rows = of_all[of_all.size() - generators_.size() + i].tensor;
             const auto bytes = static_cast<std::size_t>(rows.shape[1]);
             const std::lock_guard lock(generator.mutex());

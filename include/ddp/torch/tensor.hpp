@@ -97,16 +97,17 @@ void run_in_place(const torch::Tensor& tensor, Collective collective) {
 // Replaces the tensor on every rank by the reduction over all ranks, on torch's current stream;
 // blocks for CPU memory. Any strides. Without blocking: group.all_reduce(view(tensor), op).
 inline void all_reduce(ProcessGroup& group, const torch::Tensor& tensor,
-                       ReduceOp op = ReduceOp::sum) {
+                       ReduceOp op = ReduceOp::sum, const CallSite& site = CallSite::here()) {
     detail::run_in_place(tensor, [&](const TensorView& elements, Stream stream) {
-        return group.all_reduce(elements, op, stream);
+        return group.all_reduce(elements, op, stream, site);
     });
 }
 
 // Copies root's tensor to all ranks; otherwise as all_reduce.
-inline void broadcast(ProcessGroup& group, const torch::Tensor& tensor, Root root = {}) {
+inline void broadcast(ProcessGroup& group, const torch::Tensor& tensor, Root root = {},
+                      const CallSite& site = CallSite::here()) {
     detail::run_in_place(tensor, [&](const TensorView& elements, Stream stream) {
-        return group.broadcast(elements, root, stream);
+        return group.broadcast(elements, root, stream, site);
     });
 }
 
