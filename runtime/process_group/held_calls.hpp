@@ -1,6 +1,8 @@
 // Buckets that a reducer could send before any gradient of a backward has come, as this rank does
 // not use them. A rank that does use them sends them after whatever its program starts until then;
-// here they wait for the next call of the same thread, so that the order is the same.
+// here they wait for the next call of the same thread, so that the order is the same. Where nothing
+// is held that is a look at a counter, while a group for each reducer would cost a rendezvous and
+// memory: docs/distributed_data_parallel.md has both measured.
 #pragma once
 
 #include <atomic>
