@@ -130,7 +130,10 @@ void ProcessGroup::publish_progress(std::int64_t step, double steps_per_second) 
 
 Work ProcessGroup::all_reduce(const TensorView& tensor, ReduceOp op, Stream stream,
                               const CallSite& site) {
-    return all_reduce(tensor, tensor, op, stream, site);
+    impl_->require_reachable(tensor, "all_reduce");
+    require_defined(op, tensor, "all_reduce");
+    return impl_->start(call_of(Collective::all_reduce, tensor, tensor, tensor.numel(), site, op),
+                        tensor.device, stream);
 }
 
 Work ProcessGroup::all_reduce(const TensorView& input, const TensorView& output, ReduceOp op,
