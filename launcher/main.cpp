@@ -1,6 +1,6 @@
 // ddp-launch: starts one worker process per GPU or CPU slot and keeps them honest.
 // Everything is in run_command_line, so that tests can link it; this file has only main.
-#include "launcher/command_line.hpp"
+#include "launcher/front/command_line.hpp"
 
 #include <cstddef>
 

@@ -22,6 +22,11 @@ const std::map<std::string, int> floors = {
     {"checkpoint", 4}, {"data_parallel", 4}, {"testing", 5},
     {"torch", 5},      {"launcher", 2},      {"sync_batch_norm", 4},
 };
+// Rooms of the launcher, between each other.
+const std::map<std::string, int> launcher_floors = {
+    {"process", 0}, {"options", 0}, {"channel", 1}, {"plan", 1},  {"console", 2},
+    {"worker", 2},  {"report", 3},  {"logs", 4},    {"agent", 5}, {"front", 6},
+};
 // The room that owns each public header: including it counts as including the room.
 const std::map<std::string, std::string> owners = {
     {"error.hpp", "base"},
@@ -156,6 +161,35 @@ TEST(Floors, TheLauncherUsesContractStoreAndBaseOnly) {
             EXPECT_TRUE(allowed) << fs::relative(file, root) << " includes " << included;
         }
     }
+}
+
+TEST(Floors, ALauncherRoomIncludesOnlyRoomsOnLowerFloors) {
+    const std::regex internal(R"(^#include "launcher/([a-z_]+)/.*")");
+    std::size_t checked = 0;
+    for (const fs::path& file : sources_below("launcher")) {
+        const std::string room = file.parent_path().filename();
+        if (room == "launcher") {
+            EXPECT_EQ(file.filename(), "main.cpp") << "belongs in a room";
+            continue;
+        }
+        ASSERT_TRUE(launcher_floors.contains(room)) << file << ": unknown room " << room;
+        for (const std::string& line : lines_of(file)) {
+            std::smatch match;
+            if (!std::regex_search(line, match, internal) || match[1] == room) continue;
+            ++checked;
+            ASSERT_TRUE(launcher_floors.contains(match[1])) << file << " includes " << line;
+            EXPECT_LT(launcher_floors.at(match[1]), launcher_floors.at(room))
+                << fs::relative(file, root) << " includes " << line;
+        }
+    }
+    EXPECT_GT(checked, 50U) << "the include lines were not found";
+}
+
+TEST(Floors, NoFolderOfTheLauncherIsCrowded) {
+    constexpr std::size_t most = 30;
+    std::map<fs::path, std::size_t> files;
+    for (const fs::path& file : sources_below("launcher")) ++files[file.parent_path()];
+    for (const auto& [folder, count] : files) EXPECT_LE(count, most) << fs::relative(folder, root);
 }
 
 TEST(Floors, PublicHeadersShowNoForeignType) {

@@ -1,6 +1,6 @@
 // What front and agent take from the socket between them: frames in pieces of any size, and the
 // messages in them. Input: how long the pieces are, then the stream.
-#include "launcher/channel.hpp"
+#include "launcher/channel/channel.hpp"
 #include "fuzz/seeds.hpp"
 
 #include <ddp/error.hpp>

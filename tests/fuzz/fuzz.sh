@@ -34,7 +34,7 @@ build() {
     local sources=("$root"/runtime/base/*.cpp "$root"/runtime/contract/*.cpp "$root"/runtime/store/*.cpp "$root"/runtime/backends/shm/*.cpp)
     for name in backend call_header reduce reduce_portable; do sources+=("$root/runtime/backends/$name.cpp"); done
     sources+=("$root/runtime/tensor/dtype.cpp")
-    for name in channel did_you_mean line_prefix option_table option_values progress_watch split_arguments; do
+    for name in agent/progress_watch channel/channel console/line_prefix options/did_you_mean options/option_table options/option_values options/split_arguments; do
         sources+=("$root/launcher/$name.cpp")
     done
     mkdir "$work/objects" "$work/fuzzers"

@@ -1,10 +1,10 @@
 // The values of ddp-launch's options, in files and variables too, and the words of its command
 // line. Input: words with a zero after each; the first may name an option.
-#include "launcher/option_values.hpp"
+#include "launcher/options/option_values.hpp"
 #include "fuzz/seeds.hpp"
-#include "launcher/line_prefix.hpp"
-#include "launcher/option_table.hpp"
-#include "launcher/options.hpp"
+#include "launcher/console/line_prefix.hpp"
+#include "launcher/options/option_table.hpp"
+#include "launcher/options/options.hpp"
 
 #include <ddp/error.hpp>
 

@@ -56,7 +56,7 @@
 // shutdown_timeout_test.py                      TheShutdownTimeoutIs30OrTheVariablesOrTheOptions
 // rendezvous/*                                  several hosts: later
 #include "launcher/launch_fixture.hpp"
-#include "launcher/options.hpp"
+#include "launcher/options/options.hpp"
 
 #include <ddp/error.hpp>
 #include <ddp/store.hpp>

@@ -1,6 +1,6 @@
 // Signals to the front: forwarded, then the grace, then SIGKILL; the exit code says which it was.
-#include "launcher/exit_status.hpp"
 #include "launcher/launch_fixture.hpp"
+#include "launcher/process/exit_status.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

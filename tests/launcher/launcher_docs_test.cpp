@@ -1,6 +1,6 @@
 // docs/launcher.md against the option table and --help: a row for each option and no other, with
 // the word for how it stands to torchrun's.
-#include "launcher/option_table.hpp"
+#include "launcher/options/option_table.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

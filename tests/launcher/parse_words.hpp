@@ -1,7 +1,7 @@
 // parse_options() for tests: words and variables as values, errors as text.
 #pragma once
 
-#include "launcher/options.hpp"
+#include "launcher/options/options.hpp"
 
 #include <ddp/error.hpp>
 

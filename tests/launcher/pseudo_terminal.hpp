@@ -2,7 +2,7 @@
 #pragma once
 
 #include "base/unique_fd.hpp"
-#include "launcher/worker_terminal.hpp"
+#include "launcher/worker/worker_terminal.hpp"
 
 #include <termios.h>
 #include <unistd.h>

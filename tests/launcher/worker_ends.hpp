@@ -1,7 +1,7 @@
 // Ends of workers, made up for the tests of the whose-fault rule and of the reports.
 #pragma once
 
-#include "launcher/failure.hpp"
+#include "launcher/report/failure.hpp"
 
 #include <csignal>
 

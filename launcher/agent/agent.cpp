@@ -1,0 +1,444 @@
+// One loop over one epoll set; everything that happens is an event in it.
+#include "launcher/agent/agent.hpp"
+
+#include "base/deadline.hpp"
+#include "base/log.hpp"
+#include "contract/exit_code.hpp"
+#include "launcher/agent/attempt.hpp"
+#include "launcher/agent/port_watch.hpp"
+#include "launcher/agent/restart_policy.hpp"
+#include "launcher/channel/channel.hpp"
+#include "launcher/logs/log_writer.hpp"
+#include "launcher/plan/error_folder.hpp"
+#include "launcher/process/descriptor_limit.hpp"
+#include "launcher/process/exit_status.hpp"
+#include "launcher/process/poller.hpp"
+#include "launcher/process/process_sweep.hpp"
+#include "launcher/process/signals.hpp"
+#include "store/store_server.hpp"
+
+#include <ddp/error.hpp>
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace ddp::launcher {
+namespace {
+
+using Clock = StopSequence::Clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds time_for_last_words{500};
+
+void log_step(const std::string& step) { base::log_debug("launcher", step); }
+
+enum class Source : std::uint32_t { channel, signals, logs, store, port, pipes, input, worker };
+
+constexpr Poller::Tag tag_of(Source source, std::size_t index = 0) {
+    return static_cast<Poller::Tag>(source) << 32 | index;
+}
+constexpr Source source_of(Poller::Tag tag) { return static_cast<Source>(tag >> 32); }
+constexpr std::size_t index_of(Poller::Tag tag) { return tag & 0xffffffff; }
+
+class Agent {
+public:
+    Agent(AgentJob job, base::UniqueFd channel);
+    int run();
+
+private:
+    struct Problem {
+        int exit_code;
+        std::string text;
+    };
+    bool leash_held() const { return channel_.open(); }
+
+    void serve_store();
+    void watch_port();
+    int run_attempts();
+    std::optional<int> run_attempt(int number);
+    std::optional<Problem> supervise(Attempt& attempt);
+    void relay_rest(std::optional<Clock::time_point> until);
+    std::optional<milliseconds> decide(Outcome& outcome, Clock::duration lasted);
+    std::optional<int> prepare_restart(const Attempt& failed, milliseconds delay);
+    void pause(milliseconds time);
+    void wait_for_own_stop(const Attempt& attempt);
+    void end_leftovers(Attempt& attempt);
+    void await_logs();
+    void await_log_files();
+    void finish_logs();
+    void say_log_news();
+    void publish_all(Outcome& outcome);
+    void handle_events(std::optional<Clock::time_point> wake_at);
+    void handle(Poller::Tag tag);
+    void handle_messages();
+    void handle_signals();
+    void request_stop(int signal, milliseconds grace);
+    void update_events();
+
+    AgentJob job_;
+    Channel channel_;
+    SignalReader signals_;
+    std::optional<store::StoreServer> store_;
+    std::optional<PortWatch> port_watch_;  // before anybody listens on rank 0's port
+    std::string port_problem_;
+    Poller events_;
+    bool leash_watched_ = true;   // the channel is in the poller
+    bool waits_to_send_ = false;  // and so is woken when the channel has room
+    LogTree tree_{job_.options.log_dir, job_.options.run_id};
+    LogWriter logs_;
+    bool workers_started_ = false;
+    bool hurried_ = false;  // the user wants the end now
+    RestartPolicy restarts_;
+    rlimit users_descriptor_limit_ = raise_descriptor_limit();
+    std::vector<Stream> closed_outputs_;  // of the front's
+    Attempt* attempt_ = nullptr;          // the one that runs; null between two
+    std::optional<int> stopped_by_user_;  // the first signal that asked the job to end
+};
+
+Agent::Agent(AgentJob job, base::UniqueFd channel)
+    : job_(std::move(job)),
+      channel_(std::move(channel)),
+      signals_({SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT}),
+      restarts_({.max_restarts = job_.options.max_restarts,
+                 .delay = job_.options.restart_delay,
+                 .same_failure_window = job_.options.same_failure_window}) {
+    events_.add(channel_.fd(), EPOLLIN, tag_of(Source::channel));
+    events_.add(signals_.fd(), EPOLLIN, tag_of(Source::signals));
+}
+
+int Agent::run() {
+    const int exit_code = run_attempts();
+    finish_logs();
+    log_step("done: exit code " + std::to_string(exit_code));
+    channel_.send(DoneMessage{exit_code});
+    while (leash_held() && channel_.queued_bytes() > 0) handle_events(std::nullopt);
+    return exit_code;
+}
+
+// In the namespaces that the workers get, too, so that users have the numbers that they have there.
+void Agent::serve_store() {
+    if (!job_.rendezvous.listener) return;
+    // What torchrun calls each job is a name of none (worker_env.hpp).
+    const std::string& id = job_.options.run_id;
+    store_.emplace(
+        std::move(job_.rendezvous.listener),
+        store::StoreServerOptions{
+            .limits = {.map_bytes = job_.options.store_bytes, .returns_memory = true},
+            .peers = {job_.options.store_peers},
+            .job = store::RankClaim{.job = id == "none" ? "" : id, .world_size = job_.workers},
+            .is_local_too = true});
+    events_.add(store_->fd(), EPOLLIN, tag_of(Source::store));
+    log_step("store serves at " + job_.rendezvous.address + ":" +
+             std::to_string(job_.rendezvous.port));
+}
+
+// Nobody but rank 0 is to listen there, and others can before it does.
+void Agent::watch_port() {
+    if (!job_.rendezvous.rank_0_serves_here) return;
+    if (job_.options.store_peers == store::StorePeers::any) return;
+    if (port_watch_) events_.remove(port_watch_->fd());
+    port_watch_.emplace(job_.rendezvous.port, job_.rendezvous.at_loopback
+                                                  ? store::SocketOwners::At::loopback
+                                                  : store::SocketOwners::At::any);
+    events_.add(port_watch_->fd(), EPOLLIN, tag_of(Source::port));
+    port_problem_ = port_watch_->look_now().value_or("");
+}
+
+int Agent::run_attempts() {
+    try {
+        finish_containment(job_.agent);
+        serve_store();
+        if (tree_.wanted()) {
+            logs_.start(tree_, job_.options);
+            log_step("log files go to " + tree_.root() + ", written by pid " +
+                     std::to_string(logs_.pid()));
+        }
+    } catch (const std::exception& error) {
+        channel_.send(FailureMessage{error.what()});
+        return contract::exit_error;
+    }
+    for (;;) {
+        if (const auto exit_code = run_attempt(restarts_.restarts())) return *exit_code;
+    }
+}
+
+// The job's exit code, or nothing when another attempt is to follow.
+std::optional<int> Agent::run_attempt(int number) {
+    const auto started = Clock::now();
+    Attempt attempt(job_, number, tree_, logs_, channel_, events_,
+                    {.pipes = tag_of(Source::pipes),
+                     .input = tag_of(Source::input),
+                     .worker = [](std::size_t index) { return tag_of(Source::worker, index); }});
+    attempt_ = &attempt;
+    for (const Stream stream : closed_outputs_) attempt.stop_showing(stream);
+    workers_started_ = false;
+    const std::optional<Problem> problem = supervise(attempt);
+    port_watch_.reset();
+    channel_.flush();  // what is left behind may take its time to die
+    if (problem) attempt.kill_soon();
+    if (problem || !leash_held()) attempt.kill_now();
+    wait_for_own_stop(attempt);
+    end_leftovers(attempt);
+    attempt.sweep();
+    // The report comes after the last words, but does not wait for a reader that takes nothing.
+    relay_rest(Clock::now() + time_for_last_words);
+    if (attempt.copy_error_files()) await_logs();
+    Outcome outcome =
+        problem ? attempt.outcome(problem->exit_code, problem->text) : attempt.outcome();
+    const auto restart = decide(outcome, Clock::now() - started);
+    if (!restart) publish_all(outcome);
+    if (!outcome.text.empty()) channel_.send(FailureMessage{std::move(outcome.text)});
+    relay_rest(std::nullopt);
+    attempt_ = nullptr;
+    if (!restart) return outcome.exit_code;
+    return prepare_restart(attempt, *restart);
+}
+
+// Until all workers have ended or the front is gone. What it returns is why the attempt did not
+// start, or could not go on.
+std::optional<Agent::Problem> Agent::supervise(Attempt& attempt) {
+    try {
+        attempt.prepare();
+        await_log_files();
+        if (stopped_by_user_ || !leash_held()) return std::nullopt;
+        watch_port();
+        const std::string socket = store_ ? store_->local_name() : "";
+        if (port_problem_.empty()) attempt.start_workers(users_descriptor_limit_, socket);
+        workers_started_ = true;
+        while (port_problem_.empty() && leash_held() && !attempt.all_ended() &&
+               !attempt.hopeless(Clock::now())) {
+            handle_events(attempt.wakes_at());
+            attempt.look_at_progress();
+            attempt.pass_input();
+            attempt.apply_stop_sequence();
+        }
+        if (!port_problem_.empty()) return Problem{contract::exit_error, port_problem_};
+    } catch (const SpawnError& error) {
+        return Problem{error.exit_code(), error.what()};
+    } catch (const std::exception& error) {
+        return Problem{contract::exit_error, error.what()};
+    }
+    return std::nullopt;
+}
+
+// Somebody may be signalling every process of the job: our own signal is among the last then.
+void Agent::wait_for_own_stop(const Attempt& attempt) {
+    while (leash_held() && !stopped_by_user_) {
+        const auto until = attempt.stop_may_come_until();
+        if (!until) return;
+        handle_events(until);
+    }
+}
+
+void Agent::end_leftovers(Attempt& attempt) {
+    while (leash_held()) {
+        const auto look_again = attempt.end_leftovers(Clock::now());
+        if (!look_again) return;
+        handle_events(look_again);
+    }
+}
+
+// Until the front has all that workers wrote, or the time is over. Without a front, until the files
+// have it.
+void Agent::relay_rest(std::optional<Clock::time_point> until) {
+    while (!attempt_->drain() && (leash_held() || logs_.full())) {
+        if (until && Clock::now() >= *until) return;
+        handle_events(until);
+    }
+}
+
+// The pause before another attempt, if there is to be one; the outcome's text then says so.
+std::optional<milliseconds> Agent::decide(Outcome& outcome, Clock::duration lasted) {
+    if (!outcome.failed_rank || stopped_by_user_ || !leash_held()) return std::nullopt;
+    const RestartPolicy::Decision decision =
+        restarts_.decide({.rank = *outcome.failed_rank,
+                          .exit_code = outcome.exit_code,
+                          .lasted = std::chrono::duration_cast<milliseconds>(lasted)});
+    if (!decision.text.empty()) outcome.text += "\n" + decision.text;
+    return decision.restart ? std::optional(decision.delay) : std::nullopt;
+}
+
+// What a new attempt finds is as new as it is: an empty store without connections, an empty folder
+// for error files. Returns an exit code if the user has stopped the job meanwhile.
+std::optional<int> Agent::prepare_restart(const Attempt& failed, milliseconds delay) {
+    log_step("restart " + std::to_string(restarts_.restarts()) + " in " + base::to_string(delay));
+    pause(delay);
+    if (!leash_held()) return contract::exit_error;
+    if (stopped_by_user_) {
+        Outcome outcome = failed.outcome_when_stopped(*stopped_by_user_);
+        publish_all(outcome);
+        channel_.send(FailureMessage{std::move(outcome.text)});
+        return outcome.exit_code;
+    }
+    // First, since connections may have taken all descriptors.
+    if (store_) store_->start_attempt(restarts_.restarts());
+    remove_error_folder(job_.error_folder);
+    return std::nullopt;
+}
+
+void Agent::pause(milliseconds time) {
+    const auto end = Clock::now() + time;
+    while (leash_held() && !stopped_by_user_ && Clock::now() < end) handle_events(end);
+}
+
+void Agent::await_logs() {
+    logs_.await([this](auto until) { handle_events(until); }, hurried_);
+}
+
+// Throws Error when the files are not to be had. Those that are late come when the file system
+// takes them.
+void Agent::await_log_files() {
+    const std::uint64_t asked = logs_.asked();
+    while (!logs_.settled(asked) && !logs_.gives_nothing() && !stopped_by_user_ && leash_held()) {
+        handle_events(std::nullopt);
+    }
+    if (const std::string why = logs_.take_open_problem(); !why.empty()) throw Error(why);
+}
+
+void Agent::finish_logs() {
+    if (!logs_.started()) return;
+    std::string text = logs_.finish([this](auto until) { handle_events(until); }, hurried_);
+    say_log_news();
+    if (!text.empty()) channel_.send(NoticeMessage{std::move(text)});
+}
+
+void Agent::say_log_news() {
+    std::string news = logs_.take_news();
+    if (workers_started_) {  // without their files, and too late to refuse
+        const std::string late = logs_.take_open_problem();
+        if (!late.empty()) news += (news.empty() ? "" : "\n") + late + "; lines are missing there";
+    }
+    if (!news.empty()) channel_.send(NoticeMessage{std::move(news)});
+}
+
+void Agent::publish_all(Outcome& outcome) {
+    if (tree_.wanted() && !outcome.json.empty()) {
+        logs_.write_report(std::move(outcome.json));
+        await_logs();
+        say_log_news();
+    }
+    publish(outcome);
+}
+
+// What asks the job to stop comes before what happens to workers: in a batch that has both, a
+// death is the consequence or the same signal's, and it must find the stop on record.
+void Agent::handle_events(std::optional<Clock::time_point> wake_at) {
+    update_events();
+    if (const auto due = logs_.next_due()) wake_at = wake_at ? std::min(*wake_at, *due) : *due;
+    const std::vector<Poller::Tag> tags = events_.wait(wake_at);
+    const bool of_worker = std::any_of(
+        tags.begin(), tags.end(), [](Poller::Tag tag) { return source_of(tag) == Source::worker; });
+    if (of_worker) {
+        handle_messages();
+        handle_signals();
+    }
+    for (const Poller::Tag tag : tags) handle(tag);
+    logs_.look_at_time(Clock::now());
+    say_log_news();
+}
+
+void Agent::handle(Poller::Tag tag) {
+    switch (source_of(tag)) {
+        case Source::channel:
+            return handle_messages();
+        case Source::signals:
+            return handle_signals();
+        case Source::logs:
+            return logs_.run_ready();
+        case Source::store:
+            return store_->run_ready();
+        case Source::port:
+            port_problem_ = port_watch_->look().value_or("");
+            return;
+        case Source::pipes:
+            return attempt_->relay_ready();
+        case Source::input:
+            return attempt_->pass_input();
+        case Source::worker:
+            return attempt_->note_end(index_of(tag));
+    }
+}
+
+void Agent::handle_messages() {
+    channel_.flush();
+    channel_.receive();
+    while (const auto message = channel_.next()) {
+        if (const auto* stop = std::get_if<StopMessage>(&*message)) {
+            log_step("asked to stop: " + signal_name(stop->signal));
+            request_stop(stop->signal, stop->grace);
+        } else if (std::holds_alternative<KillMessage>(*message)) {
+            log_step("asked to kill the workers");
+            hurried_ = true;
+            if (attempt_ != nullptr) attempt_->kill_soon();
+        } else if (const auto* pass_on = std::get_if<SignalMessage>(&*message)) {
+            log_step(signal_name(pass_on->signal) + " is passed on to the workers");
+            if (attempt_ != nullptr) attempt_->signal_workers(pass_on->signal);
+        } else if (const auto* shown = std::get_if<ShownMessage>(&*message)) {
+            if (attempt_ != nullptr) attempt_->on_shown(*shown);
+        } else if (const auto* closed = std::get_if<ClosedMessage>(&*message)) {
+            closed_outputs_.push_back(closed->stream);
+            if (attempt_ != nullptr) attempt_->stop_showing(closed->stream);
+        }
+    }
+}
+
+// Not the way to stop a job, but what a service manager does that signals every process.
+// Our own stop signals first, then children: a worker's end is judged in its turn (note_end).
+void Agent::handle_signals() {
+    while (const auto signal = signals_.next()) {
+        if (!is_stop_signal(*signal)) continue;
+        log_step("got " + signal_name(*signal));
+        request_stop(*signal, job_.options.shutdown_timeout);
+    }
+    if (attempt_ != nullptr) attempt_->note_children();
+}
+
+void Agent::request_stop(int signal, milliseconds grace) {
+    if (!stopped_by_user_) stopped_by_user_ = signal;
+    if (attempt_ != nullptr) attempt_->request_stop(signal, grace);
+}
+
+// What one round had to say to the front goes out before the next is waited for.
+void Agent::update_events() {
+    channel_.flush();
+    const bool waiting = channel_.queued_bytes() > 0;
+    if (leash_watched_ && !leash_held()) {
+        events_.remove(channel_.fd());  // its end would be news for ever
+        leash_watched_ = false;
+    } else if (leash_watched_ && waiting != waits_to_send_) {
+        const std::uint32_t wanted = waiting ? EPOLLIN | EPOLLOUT : EPOLLIN;
+        events_.change(channel_.fd(), wanted, tag_of(Source::channel));
+        waits_to_send_ = waiting;
+    }
+    logs_.keep_watched(events_, tag_of(Source::logs));
+    if (attempt_ != nullptr) attempt_->hold_output(logs_.full());
+}
+
+}  // namespace
+
+void become_agent(base::UniqueFd err) {
+    if (::setsid() < 0) throw SystemError("setsid", errno);  // the workers' too: signals, terminal
+    ::prctl(PR_SET_NAME, "ddp-agent", 0, 0, 0);
+    base::set_log_name("agent");
+    become_subreaper();
+    const base::UniqueFd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
+    if (!null) throw SystemError("open /dev/null", errno);
+    ::dup2(null.get(), STDIN_FILENO);
+    ::dup2(null.get(), STDOUT_FILENO);
+    ::dup2(err.get(), STDERR_FILENO);
+}
+
+int run_agent(AgentJob job, base::UniqueFd channel) {
+    Agent agent(std::move(job), std::move(channel));
+    return agent.run();
+}
+
+}  // namespace ddp::launcher

@@ -1,0 +1,38 @@
+// What the front hands to the agent that it forks.
+#pragma once
+
+#include "contract/host_link.hpp"
+#include "launcher/agent/containment.hpp"
+#include "launcher/agent/progress_watch.hpp"
+#include "launcher/agent/rendezvous.hpp"
+#include "launcher/options/options.hpp"
+#include "launcher/plan/worker_command.hpp"
+#include "launcher/report/failure_report.hpp"
+#include "launcher/worker/handed_descriptors.hpp"
+#include "launcher/worker/worker.hpp"
+
+#include <unistd.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ddp::launcher {
+
+struct AgentJob {
+    Options options;
+    int workers = 1;
+    std::vector<WorkerCommand> commands;    // by local rank
+    std::vector<std::string> one_gpu_each;  // with --virtual-local-rank
+    Rendezvous rendezvous;
+    std::string error_folder;
+    std::optional<TerminalForWorker> terminal = {};  // of each, where it does not say otherwise
+    Watching progress = Watching::off;               // for a status line
+    // Of the report: whoever makes this object has the stderr on which it will be read.
+    Lines lines = ::isatty(STDERR_FILENO) != 0 ? Lines::wrapped : Lines::whole;
+    contract::Judge judge = contract::Judge::launcher;
+    HandedDescriptors handed = {};
+    ForkedAgent agent{};
+};
+
+}  // namespace ddp::launcher

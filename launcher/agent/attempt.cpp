@@ -1,0 +1,391 @@
+// The order of events matters in one place: workers' pidfds, whose order says who failed first.
+#include "launcher/agent/attempt.hpp"
+
+#include "base/deadline.hpp"
+#include "base/log.hpp"
+#include "contract/exit_code.hpp"
+#include "launcher/agent/held_workers.hpp"
+#include "launcher/console/output_rules.hpp"
+#include "launcher/plan/error_folder.hpp"
+#include "launcher/plan/visible_gpus.hpp"
+#include "launcher/plan/worker_variables.hpp"
+#include "launcher/process/descriptor_limit.hpp"
+
+#include <ddp/error.hpp>
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <utility>
+
+namespace ddp::launcher {
+namespace {
+
+using Clock = StopSequence::Clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds sweep_time{5000};
+
+void log_step(const Worker& worker, const std::string& step) {
+    base::log_debug("launcher", "rank " + std::to_string(worker.local_rank) + " (pid " +
+                                    std::to_string(worker.process.pid()) + ") " + step);
+}
+
+}  // namespace
+
+Attempt::Attempt(const AgentJob& job, int number, const LogTree& tree, LogWriter& logs,
+                 Channel& channel, Poller& events, Tags tags)
+    : job_(job),
+      number_(number),
+      tree_(tree),
+      logs_(logs),
+      error_files_(tree.wanted() ? tree.error_files(number) : error_files_in(job.error_folder)),
+      channel_(channel),
+      events_(events),
+      tags_(std::move(tags)),
+      grace_(job.options.shutdown_timeout),
+      control_(contract::ControlRegion::create(job.workers)) {
+    events_.add(relay_.fd(), EPOLLIN, tags_.pipes);
+    progress_.set_restarts(number);
+}
+
+Attempt::~Attempt() {
+    end_input();
+    events_.remove(relay_.fd());
+    for (const Worker& worker : workers_) {
+        if (worker.running()) events_.remove(worker.process.pidfd());
+    }
+}
+
+void Attempt::prepare() {
+    require_descriptors_for(job_.workers);
+    if (tree_.wanted()) {
+        logs_.open(job_.workers, number_);
+    } else {
+        make_error_folder(job_.error_folder);
+    }
+    relay_.begin_attempt(job_.workers);
+}
+
+void Attempt::start_workers(const rlimit& users_descriptor_limit, const std::string& store_socket) {
+    const base::UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    if (!null) throw SystemError("open /dev/null", errno);
+    if (job_.options.break_on_failure) ::setenv("DDP_BREAK_ON_FAILURE", "1", 1);
+    const std::vector<std::string> inherited = own_environment();
+    const JobVariables variables{
+        .workers = job_.workers,
+        .master_addr = job_.rendezvous.address,
+        .master_port = job_.rendezvous.port,
+        .agent_store = job_.options.agent_store == AgentStore::on,
+        .store_socket = store_socket,
+        .any_store_peers = job_.options.store_peers == store::StorePeers::any,
+        .held_port = job_.rendezvous.holder.get(),
+        .run_id = job_.options.run_id,
+        .error_files = error_files_,
+        .control = control_.handover(control_.fd()),
+        .role = job_.options.role,
+        .restart_count = number_,
+        .max_restarts = job_.options.max_restarts,
+        .signals_to_handle = names_of(job_.options.signals_to_handle),
+        .one_gpu_each = job_.one_gpu_each,
+        .oversubscribe_gpu = job_.options.oversubscribe_gpu,
+    };
+    if (job_.handed.in_for_all) input_.emplace(job_.handed.in.get());
+    workers_.reserve(static_cast<std::size_t>(job_.workers));
+    for (int rank = 0; rank < job_.workers; ++rank) {
+        const WorkerCommand& command = job_.commands[static_cast<std::size_t>(rank)];
+        WorkerStart start{
+            command.path, command.arguments, worker_environment(variables, rank, inherited),
+            job_.handed.for_worker(rank, null.get(), control_.fd()), users_descriptor_limit};
+        if (rank == 0) start.descriptors.held_port = job_.rendezvous.holder.get();
+        const base::UniqueFd input = input_ ? input_->add_worker() : base::UniqueFd();
+        if (input) start.descriptors.in = input.get();
+        const std::size_t index = workers_.size();
+        const bool terminal = job_.options.tty || is_only_shown(job_.options, rank, Stream::out);
+        Worker& worker = workers_.emplace_back(
+            start_worker(std::move(start), rank, terminal ? job_.terminal : std::nullopt));
+        events_.add(worker.process.pidfd(), EPOLLIN, tags_.worker(index));
+        relay_.add_pipes_of(index);
+        channel_.queue(StateMessage{WorkerState::started, rank, worker.process.pid()});
+        log_step(worker, "started: " + command.path);
+    }
+    if (input_) events_.add(input_->fd(), EPOLLIN, tags_.input);
+    oom_before_ = read_oom_counts();  // now, while the workers get ready
+}
+
+void Attempt::request_stop(int signal, milliseconds grace) {
+    if (may_be_stopped_from_outside()) {
+        user_signal_ = signal;
+        announces_stop_ = false;
+    }
+    if (kill_leftovers_at_) {
+        kill_leftovers_at_ = std::min(*kill_leftovers_at_, Clock::now() + grace);
+    }
+    stop_.on_signal(signal, Clock::now(), grace);
+}
+
+void Attempt::kill_soon() {
+    if (kill_leftovers_at_) kill_leftovers_at_ = Clock::now();
+    stop_.kill_now(Clock::now());
+}
+
+void Attempt::hold_output(bool hold) {
+    if (hold == std::exchange(output_held_, hold)) return;
+    const std::uint32_t wanted = hold ? 0U : EPOLLIN;
+    events_.change(relay_.fd(), wanted, tags_.pipes);
+}
+
+void Attempt::kill_now() const {
+    for (const Worker& worker : workers_) {
+        if (worker.running()) worker.process.signal_group(SIGKILL);
+    }
+}
+
+void Attempt::signal_workers(int signal) const {
+    for (const Worker& worker : workers_) {
+        if (worker.running()) worker.process.signal(signal);
+    }
+}
+
+void Attempt::apply_stop_sequence() {
+    while (const auto signal = stop_.due(Clock::now())) send_to_living(*signal);
+}
+
+void Attempt::send_to_living(int signal) {
+    // Who has ended already must not be counted among those that we stopped.
+    for (std::size_t i = 0; i < workers_.size(); ++i) note_end(i);
+    for (Worker& worker : workers_) {
+        if (!worker.running()) continue;
+        if (std::exchange(announces_stop_, false)) announce_stop();
+        if (worker.stopped_with == 0) worker.asked_to_stop_at = Clock::now();
+        worker.stopped_with = signal;
+        log_step(worker, signal_name(signal) + " to its process group");
+        worker.process.signal_group(signal);
+        // A stopped process sees no other signal than SIGKILL.
+        if (signal != SIGKILL) worker.process.signal_group(SIGCONT);
+    }
+}
+
+void Attempt::note_end(std::size_t index) {
+    Worker& worker = workers_[index];
+    if (!worker.running()) return;
+    worker.ended = worker.process.reap();
+    if (!worker.ended) return;
+    worker.ended_at = Clock::now();
+    order_.push_back(index);
+    events_.remove(worker.process.pidfd());
+    channel_.queue(StateMessage{WorkerState::ended, worker.local_rank, worker.process.pid(),
+                                *worker.ended, worker.stopped_with});
+    log_step(worker, "ended: " + to_string(*worker.ended));
+    if (!worker.ended->ok() && !stop_.active()) start_failure_stop();
+    note_children();
+}
+
+// In a tree error files may lie on a file system that hangs.
+std::optional<FirstFailure> Attempt::failure_so_far() const {
+    JobEnd so_far = end();
+    so_far.gpu_of = nullptr;
+    return launcher::failure_so_far(so_far,
+                                    tree_.wanted() ? ErrorTexts::unknown : ErrorTexts::known);
+}
+
+void Attempt::announce_stop() {
+    if (const auto failure = failure_so_far()) {
+        channel_.send(FailureMessage{failure->text +
+                                     "; stopping the others: SIGTERM now, SIGKILL after " +
+                                     base::to_string(grace_)});
+    }
+}
+
+void Attempt::start_failure_stop() {
+    if (all_ended() || job_.judge == contract::Judge::host) return;
+    if (const auto failure = failure_so_far()) {
+        const auto rank = static_cast<std::uint32_t>(failure->ended);
+        control_.header().abort_word.store(1 + rank, std::memory_order_release);
+    }
+    if (stop_may_come_until()) {
+        stop_.on_likely_stop(Clock::now(), grace_);
+    } else {
+        stop_.on_failure(Clock::now(), grace_);
+    }
+    announces_stop_ = true;
+}
+
+bool Attempt::may_be_stopped_from_outside() const {
+    if (user_signal_ != 0) return false;
+    if (all_ended() && !all_fine()) return stop_may_come_until().has_value();
+    return (!stop_.active() && !swept_.complete) || stop_may_come_until();
+}
+
+// By the kernel's word, or by a shell's.
+std::optional<Attempt::Time> Attempt::stop_may_come_until() const {
+    std::optional<Time> until;
+    for (const std::size_t index : order_) {
+        const Worker& worker = workers_[index];
+        const ExitStatus& end = *worker.ended;
+        if (end.ok() || worker.stopped_with != 0) continue;
+        const std::vector<int>& stops = job_.options.signals_to_handle;
+        const int signal = end.exit_code() - contract::exit_signal_base;
+        if (std::find(stops.begin(), stops.end(), signal) != stops.end()) {
+            const Time over = worker.ended_at + StopSequence::time_to_leave;
+            until = until ? std::max(*until, over) : over;
+        } else if (!until && end.exit_code() != contract::exit_because_of_peer) {
+            return std::nullopt;  // a failure after a stop signal's is taken for its consequence
+        }
+    }
+    return until && Clock::now() < *until ? until : std::nullopt;
+}
+
+// Daemons and other orphans that ended are zombies of ours. A worker among them is left to its
+// pidfd, which knows the order.
+void Attempt::note_children() {
+    if (job_.options.break_on_failure && may_read_error_files()) {
+        const std::string held = describe_newly_held(workers_, error_files_);
+        if (!held.empty()) channel_.send(NoticeMessage{held, true});
+    }
+    for (;;) {
+        siginfo_t info{};
+        if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return;
+        const bool is_worker = std::any_of(workers_.begin(), workers_.end(), [&](const Worker& w) {
+            return w.running() && w.process.pid() == info.si_pid;
+        });
+        if (is_worker) return;
+        if (info.si_pid == logs_.pid()) {
+            logs_.reap();
+            continue;
+        }
+        ::waitid(P_PID, static_cast<id_t>(info.si_pid), &info, WEXITED | WNOHANG);
+    }
+}
+
+void Attempt::look_at_progress() {
+    if (const auto news = progress_.look(Clock::now(), control_)) channel_.send(*news);
+}
+
+void Attempt::pass_input() {
+    if (!input_) return;
+    input_->run(Clock::now());
+    std::string notice = input_->take_notice();
+    if (!notice.empty()) channel_.send(NoticeMessage{std::move(notice)});
+}
+
+void Attempt::end_input() {
+    if (!input_) return;
+    input_.reset();  // and with it its place in the poller
+}
+
+std::optional<Attempt::Time> Attempt::wakes_at() const {
+    std::optional<Time> first;
+    for (const auto& time : {stop_.next(), progress_.next(), input_ ? input_->wakes_at() : first}) {
+        if (time) first = std::min(first.value_or(Time::max()), *time);
+    }
+    return first;
+}
+
+SparedProcesses Attempt::spared() const {
+    SparedProcesses spared;
+    if (logs_.pid() != 0) spared.add(logs_.pid());
+    return spared;
+}
+
+std::optional<Attempt::Time> Attempt::end_leftovers(Time now) {
+    if (!has_children() || grace_.count() == 0) return std::nullopt;
+    const std::vector<Descendant> left = living_descendants(spared());
+    if (left.empty()) return std::nullopt;
+    if (!kill_leftovers_at_) {
+        ask_leftovers_at_ = now + std::min(StopSequence::time_to_leave, grace_);
+        kill_leftovers_at_ = stop_.kill_time(*ask_leftovers_at_, grace_);
+    }
+    if (now >= *kill_leftovers_at_) return std::nullopt;
+    if (now < *ask_leftovers_at_) return std::min(*ask_leftovers_at_, *kill_leftovers_at_);
+    if (!std::exchange(leftovers_asked_, true)) {
+        signal_descendants(left, SIGTERM);
+        signal_descendants(left, SIGCONT);
+        // Of a job that was stopped or failed nobody expects that something goes on.
+        if (all_fine()) {
+            channel_.send(NoticeMessage{"left running by the workers: " + describe(left) +
+                                        "; SIGTERM now, SIGKILL after " + base::to_string(grace_)});
+        }
+    }
+    return kill_leftovers_at_;
+}
+
+// What the workers leave behind may still write, also into the error files that tell whose fault
+// it was.
+void Attempt::sweep() {
+    for (std::size_t i = 0; i < workers_.size(); ++i) note_end(i);
+    end_input();
+    swept_ = sweep_descendants(base::Deadline::after(sweep_time), spared());
+    for (Worker& worker : workers_) {
+        if (!worker.running()) continue;
+        events_.remove(worker.process.pidfd());
+        worker.swept = true;
+    }
+}
+
+bool Attempt::all_fine() const {
+    return all_ended() && std::all_of(workers_.begin(), workers_.end(),
+                                      [](const Worker& worker) { return worker.ended->ok(); });
+}
+
+// In a tree the log writer has a call to the file system that hangs, or has just had others done.
+bool Attempt::may_read_error_files() const { return !tree_.wanted() || !logs_.gives_nothing(); }
+
+// The agent itself looks for none there: the file system may hang. Of workers that ended well, and
+// when nobody is left to be told, none is wanted.
+bool Attempt::copy_error_files() {
+    if (!tree_.wanted()) return false;
+    const bool wanted = channel_.open() && !all_fine();
+    try {
+        if (wanted) make_error_folder(job_.error_folder);
+    } catch (const SystemError&) {
+        // No place for copies: then from where they lie.
+        if (may_read_error_files()) return false;
+    }
+    error_files_ = error_files_in(job_.error_folder);
+    if (wanted) logs_.copy_error_files(job_.workers, number_, job_.error_folder);
+    return wanted;
+}
+
+Outcome Attempt::outcome() const { return with_survivors(judge(end())); }
+
+Outcome Attempt::outcome(int exit_code, const std::string& why) const {
+    return with_survivors(not_started(exit_code, why, end()));
+}
+
+Outcome Attempt::outcome_when_stopped(int signal) const {
+    return stopped_before_restart(signal, end());
+}
+
+Outcome Attempt::with_survivors(Outcome outcome) const {
+    if (swept_.complete) return outcome;
+    outcome.text += (outcome.text.empty() ? "" : "\n") + std::string("could not be killed: ") +
+                    describe_survivors(swept_);
+    if (outcome.exit_code == contract::exit_ok) outcome.exit_code = contract::exit_error;
+    outcome.failed_rank.reset();  // not a state to start anew from
+    return outcome;
+}
+
+JobEnd Attempt::end() const {
+    return {.workers = workers_,
+            .order = order_,
+            .user_signal = user_signal_,
+            .error_files = error_files_,
+            .exit_code = job_.options.exit_code,
+            .report_file = logs_.gives_nothing() ? "" : tree_.report_file(),
+            .attempt = 1 + number_,
+            .attempts = 1 + job_.options.max_restarts,
+            .oom_before = oom_before_,
+            .lines = job_.lines,
+            .gpu_of = [this](int rank) {
+                return gpu_of(job_.options, listed_gpus(from_environment), rank);
+            }};
+}
+
+}  // namespace ddp::launcher

@@ -1,0 +1,140 @@
+// One attempt at the job: its workers, from their start until the last has ended and nothing that
+// they left behind lives. The agent makes one, and another for each restart; what belongs to the
+// attempt alone (control region, pipes, the schedule by which it is stopped) goes with it.
+#pragma once
+
+#include "contract/control_page.hpp"
+#include "launcher/agent/agent_job.hpp"
+#include "launcher/agent/input_relay.hpp"
+#include "launcher/agent/progress_watch.hpp"
+#include "launcher/agent/relay.hpp"
+#include "launcher/agent/stop_sequence.hpp"
+#include "launcher/channel/channel.hpp"
+#include "launcher/logs/log_files.hpp"
+#include "launcher/logs/log_writer.hpp"
+#include "launcher/process/poller.hpp"
+#include "launcher/process/process_sweep.hpp"
+#include "launcher/report/outcome.hpp"
+#include "launcher/worker/worker.hpp"
+
+#include <sys/resource.h>
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ddp::launcher {
+
+class Attempt {
+public:
+    using Time = StopSequence::Time;
+
+    // Tags of the events that the attempt adds to the agent's poller.
+    struct Tags {
+        Poller::Tag pipes;
+        Poller::Tag input;
+        std::function<Poller::Tag(std::size_t worker)> worker;
+    };
+
+    // Everything is borrowed and outlives the attempt. `number`: 0, 1, ...
+    Attempt(const AgentJob& job, int number, const LogTree& tree, LogWriter& logs, Channel& channel,
+            Poller& events, Tags tags);
+    ~Attempt();
+    Attempt(const Attempt&) = delete;
+    Attempt& operator=(const Attempt&) = delete;
+
+    // Asks for what the workers' output goes to. Throws UsageError, SystemError.
+    void prepare();
+    // `store_socket`: JobVariables'. Throws SpawnError, SystemError; then some of the workers may
+    // run.
+    void start_workers(const rlimit& users_descriptor_limit, const std::string& store_socket);
+
+    bool all_ended() const { return order_.size() == workers_.size(); }
+    // Waiting longer for who was killed makes no sense.
+    bool hopeless(Time now) const { return stop_.hopeless(now); }
+    // When apply_stop_sequence() or look_at_progress() has something to do.
+    std::optional<Time> wakes_at() const;
+
+    void request_stop(int signal, std::chrono::milliseconds grace);
+    void kill_soon();                       // by the schedule: those who ended are noted first
+    void kill_now() const;                  // without a word
+    void signal_workers(int signal) const;  // nothing more
+    void apply_stop_sequence();
+    void look_at_progress();
+
+    // A worker's pidfd is readable.
+    void note_end(std::size_t worker);
+    void relay_ready() { relay_.relay_ready(); }
+    void hold_output(bool hold);  // leaves the pipes unread, while the log writer is full
+    // With --stdin=all; its time may have come without an event.
+    void pass_input();
+    void on_shown(const ShownMessage& message) { relay_.on_shown(message); }
+    void stop_showing(Stream stream) { relay_.stop_showing(stream); }
+    // At SIGCHLD: orphans of the workers that ended, and workers that hold themselves.
+    void note_children();
+
+    // When all have ended, and some of them died of stop signals that we did not send, and none of
+    // anything worse: until then our own signal may still come. It may be somebody who signals
+    // every process of the job, one after the other.
+    std::optional<Time> stop_may_come_until() const;
+
+    // What the workers left running is given time to leave, then asked to (SIGTERM), and after the
+    // rest of the grace it is for sweep(). When to look again; nothing: when all are gone, or their
+    // time is over.
+    std::optional<Time> end_leftovers(Time now);
+    // Then, in this order: kills whatever is left; relays the last words (again and again, as the
+    // front has room for them, until it says that all are); says what it all means.
+    void sweep();
+    bool drain() { return relay_.drain(); }
+    // With a log folder: error files are read from copies from now on. Whether it asked the log
+    // writer for some.
+    bool copy_error_files();
+    Outcome outcome() const;
+    // When it could not start or go on: the same, with the reason.
+    Outcome outcome(int exit_code, const std::string& why) const;
+    // When the user stopped the job in the pause after it.
+    Outcome outcome_when_stopped(int signal) const;
+
+private:
+    void send_to_living(int signal);
+    void end_input();
+    std::optional<FirstFailure> failure_so_far() const;
+    void start_failure_stop();
+    void announce_stop();
+    bool may_be_stopped_from_outside() const;
+    SparedProcesses spared() const;
+    bool all_fine() const;
+    bool may_read_error_files() const;
+    JobEnd end() const;
+    Outcome with_survivors(Outcome outcome) const;
+
+    const AgentJob& job_;
+    int number_;
+    const LogTree& tree_;
+    LogWriter& logs_;
+    ErrorFiles error_files_;
+    Channel& channel_;
+    Poller& events_;
+    Tags tags_;
+    std::chrono::milliseconds grace_;  // between the signal that asks and SIGKILL
+    contract::ControlRegion control_;
+    std::vector<Worker> workers_;
+    Relay relay_{channel_, workers_, job_.options, logs_};
+    std::optional<InputRelay> input_;
+    ProgressWatch progress_{job_.progress};
+    std::vector<std::size_t> order_;  // of their ends, by index
+    StopSequence stop_;
+    SweepResult swept_;
+    std::optional<Time> ask_leftovers_at_;
+    std::optional<Time> kill_leftovers_at_;
+    bool leftovers_asked_ = false;
+    bool output_held_ = false;
+    OomCounts oom_before_;
+    bool announces_stop_ = false;  // when a failure makes us stop somebody
+    int user_signal_ = 0;          // the first that asked a healthy attempt to stop
+};
+
+}  // namespace ddp::launcher

@@ -1,0 +1,46 @@
+#include "launcher/agent/progress_watch.hpp"
+
+#include <algorithm>
+
+namespace ddp::launcher {
+namespace {
+
+// A worker's stray write may have put anything there.
+bool believable(std::int64_t step, double rate) {
+    constexpr double max_rate = 1e9;
+    return step >= 0 && rate >= 0 && rate <= max_rate;  // no NaN
+}
+
+}  // namespace
+
+std::optional<ProgressWatch::Clock::time_point> ProgressWatch::next() const {
+    if (watching_ == Watching::off) return std::nullopt;
+    return next_;
+}
+
+std::optional<StatusMessage> ProgressWatch::look(Clock::time_point now,
+                                                 const contract::ControlRegion& pages) {
+    if (watching_ == Watching::off || now < next_) return std::nullopt;
+    next_ = now + interval;
+    const StatusMessage current = slowest(pages, restarts_);
+    if (current == last_) return std::nullopt;
+    last_ = current;
+    return current;
+}
+
+StatusMessage slowest(const contract::ControlRegion& pages, int restarts) {
+    StatusMessage result{restarts, 0, 0};
+    bool found = false;
+    for (int rank = 0; rank < pages.local_ranks(); ++rank) {
+        const contract::ControlPage& page = pages.page(rank);
+        const std::int64_t step = page.step.load(std::memory_order_relaxed);
+        const double rate = page.steps_per_second.load(std::memory_order_relaxed);
+        if ((step == 0 && rate == 0) || !believable(step, rate)) continue;
+        result.step = found ? std::min(result.step, step) : step;
+        result.steps_per_second = found ? std::min(result.steps_per_second, rate) : rate;
+        found = true;
+    }
+    return result;
+}
+
+}  // namespace ddp::launcher

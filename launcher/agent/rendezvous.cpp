@@ -1,0 +1,75 @@
+// Binds before anything is forked. Only a listening or a held socket leaves this file.
+#include "launcher/agent/rendezvous.hpp"
+
+#include "base/socket.hpp"
+
+#include <ddp/error.hpp>
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+
+namespace ddp::launcher {
+namespace {
+
+constexpr const char* loopback = "127.0.0.1";
+
+[[noreturn]] void fail_in_use(const std::string& address, std::uint16_t port) {
+    throw UsageError("port " + std::to_string(port) + " on " + address +
+                     " is in use; leave out --master-port to get a free one");
+}
+
+base::UniqueFd listen_on_loopback(std::uint16_t port) {
+    try {
+        return base::listen_tcp(loopback, port);
+    } catch (const SystemError& error) {
+        if (error.code() == EADDRINUSE) fail_in_use(loopback, port);
+        throw;
+    }
+}
+
+base::UniqueFd bound_socket(in_addr_t address, std::uint16_t port) {
+    base::UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (!fd) throw SystemError("socket to hold a port", errno);
+    const int on = 1;
+    sockaddr_in place{};
+    place.sin_family = AF_INET;
+    place.sin_port = htons(port);
+    place.sin_addr.s_addr = htonl(address);
+    if (::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
+        ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&place), sizeof place) != 0) {
+        throw SystemError("bind a free port", errno);
+    }
+    return fd;
+}
+
+// A socket that does not listen yet. The port is free on all addresses, for programs that bind
+// there; the socket is on loopback, since ddp's rank 0 listens on it.
+base::UniqueFd hold_free_port() {
+    const base::UniqueFd everywhere = bound_socket(INADDR_ANY, 0);
+    return bound_socket(INADDR_LOOPBACK, base::local_port(everywhere.get()));
+}
+
+bool is_local(const std::string& address) { return address == loopback || address == "localhost"; }
+
+}  // namespace
+
+Rendezvous make_rendezvous(const Options& options) {
+    Rendezvous result{options.master_addr,          options.master_port, {}, {}, false,
+                      is_local(options.master_addr)};
+    if (options.agent_store == AgentStore::on) {
+        result.listener = listen_on_loopback(options.master_port);
+        result.port = base::local_port(result.listener.get());
+    } else if (options.master_port == 0) {
+        result.holder = hold_free_port();
+        result.port = base::local_port(result.holder.get());
+        result.rank_0_serves_here = true;
+    } else if (is_local(options.master_addr)) {
+        result.rank_0_serves_here = true;
+        listen_on_loopback(options.master_port);  // closed at once: only to know that it is free
+    }
+    return result;
+}
+
+}  // namespace ddp::launcher

@@ -1,0 +1,34 @@
+// MASTER_ADDR:MASTER_PORT, settled before anything is forked, so that a port in use is one clear
+// line. A free port is bound once and held for the whole job, never closed and opened again: the
+// kernel gives it to nobody who asks for a free one on 127.0.0.1 or on all addresses.
+//
+// With the agent's store the port is its listening socket, on 127.0.0.1. Without
+// (--agent-store=off) a free port is held by a socket on 127.0.0.1 that is bound, with
+// SO_REUSEADDR, but does not listen. ddp's rank 0 gets that socket and listens on it. Other
+// programs bind anew: where both have SO_REUSEADDR, Linux lets another socket bind and listen
+// there, on 127.0.0.1, 0.0.0.0 or ::, whoever's it is. port_watch.hpp looks whose. A program that
+// binds without SO_REUSEADDR finds the port in use; for that one give --master-port, which is only
+// checked and then left free.
+#pragma once
+
+#include "base/unique_fd.hpp"
+#include "launcher/options/options.hpp"
+
+#include <cstdint>
+#include <string>
+
+namespace ddp::launcher {
+
+struct Rendezvous {
+    std::string address;
+    std::uint16_t port = 0;
+    base::UniqueFd listener;  // for the agent's store
+    base::UniqueFd holder;    // keeps a free port for rank 0
+    bool rank_0_serves_here = false;
+    bool at_loopback = false;
+};
+
+// Throws UsageError for a port in use, SystemError.
+Rendezvous make_rendezvous(const Options& options);
+
+}  // namespace ddp::launcher

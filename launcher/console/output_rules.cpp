@@ -1,0 +1,50 @@
+#include "launcher/console/output_rules.hpp"
+
+#include "launcher/console/line_prefix.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace ddp::launcher {
+namespace {
+
+bool has(Streams set, Stream stream) {
+    const auto bit = static_cast<unsigned>(stream == Stream::out ? Streams::out : Streams::err);
+    return (static_cast<unsigned>(set) & bit) != 0;
+}
+
+}  // namespace
+
+bool is_shown(const Options& options, int local_rank, Stream stream) {
+    if (const auto& filter = options.local_ranks_filter) {
+        if (std::find(filter->begin(), filter->end(), local_rank) == filter->end()) return false;
+    }
+    return !has(options.redirects.of(local_rank), stream) ||
+           has(options.tee.of(local_rank), stream);
+}
+
+bool is_only_shown(const Options& options, int local_rank, Stream stream) {
+    const bool to_file = !options.log_dir.empty() ||
+                         has(options.redirects.of(local_rank), stream) ||
+                         has(options.tee.of(local_rank), stream);
+    return !to_file && is_shown(options, local_rank, stream);
+}
+
+ConsoleSettings console_settings(const Options& options, int workers) {
+    return {workers, options.role, options.log_line_prefix_template, options.tee, options.status};
+}
+
+std::string_view prefix_template_for(const ConsoleSettings& settings, int local_rank, Stream stream,
+                                     Place place) {
+    if (!settings.prefix_template.empty()) return settings.prefix_template;
+    if (place == Place::terminal) return settings.workers > 1 ? terminal_prefix_template : "";
+    return has(settings.tee.of(local_rank), stream) ? torchrun_prefix_template : "";
+}
+
+bool wants_status_line(const ConsoleSettings& settings) {
+    return settings.status == StatusLine::automatic && settings.workers > 1 &&
+           ::isatty(STDERR_FILENO) != 0 && terminal_can_redraw();
+}
+
+}  // namespace ddp::launcher

@@ -1,0 +1,38 @@
+// Which of the workers' output is shown, and with what before each line: the rules of --redirects,
+// --tee, --local-ranks-filter, --log-line-prefix-template and --status.
+#pragma once
+
+#include "launcher/channel/channel.hpp"
+#include "launcher/options/options.hpp"
+
+#include <string>
+#include <string_view>
+
+namespace ddp::launcher {
+
+// Whether a stream is shown on the console. Log files get it in any case.
+bool is_shown(const Options& options, int local_rank, Stream stream);
+
+// Whether a stream goes to the console and nowhere else.
+bool is_only_shown(const Options& options, int local_rank, Stream stream);
+
+struct ConsoleSettings {
+    int workers = 1;
+    std::string role = {};
+    std::string prefix_template = {};  // empty: the default of the place
+    StreamsOfRanks tee = {};
+    StatusLine status = StatusLine::automatic;
+};
+
+ConsoleSettings console_settings(const Options& options, int workers);
+
+enum class Place { terminal, elsewhere };
+
+// Empty: no prefix.
+std::string_view prefix_template_for(const ConsoleSettings& settings, int local_rank, Stream stream,
+                                     Place place);
+
+// Whether there will be a status line: several workers, and stderr is a terminal that can redraw.
+bool wants_status_line(const ConsoleSettings& settings);
+
+}  // namespace ddp::launcher

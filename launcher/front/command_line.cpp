@@ -1,0 +1,93 @@
+// What ddp-launch does before there is a job. Its one line on stderr is written here, by hand: no
+// logger, no prefix but the program's name.
+#include "launcher/front/command_line.hpp"
+
+#include "contract/exit_code.hpp"
+#include "contract/host_link.hpp"
+#include "launcher/front/front.hpp"
+#include "launcher/options/options.hpp"
+#include "launcher/plan/error_folder.hpp"
+#include "launcher/plan/job_plan.hpp"
+#include "launcher/plan/worker_variables.hpp"
+
+#include <ddp/error.hpp>
+#include <ddp/version.hpp>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+namespace ddp::launcher {
+namespace {
+
+using Kind = contract::LaunchEnd::Kind;
+
+int complain(const std::string& message, int exit_code, const contract::HostLink& host,
+             Kind kind = Kind::ended) {
+    host.send({.kind = kind, .exit_code = exit_code, .report = message});
+    const std::string line = "ddp-launch: " + message + "\n";
+    std::fwrite(line.data(), 1, line.size(), stderr);
+    return exit_code;
+}
+
+int print(const std::string& text) {
+    const bool written =
+        std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+    return written ? contract::exit_ok : contract::exit_error;
+}
+
+// Whoever starts us with 0, 1 or 2 closed must not find a pipe of ours there.
+void open_missing_standard_descriptors() {
+    for (;;) {
+        const int fd = ::open("/dev/null", O_RDWR);
+        if (fd < 0) return;
+        if (fd > STDERR_FILENO) {
+            ::close(fd);
+            return;
+        }
+    }
+}
+
+int run_job(Options options, const std::string& called_as, contract::HostLink& host) {
+    const JobPlan plan = plan_job(options, from_environment, {.called_as = called_as});
+    if (!plan.missing.problem.empty()) {
+        return complain(plan.missing.problem, plan.missing.exit_code, host);
+    }
+    if (options.action == Action::dry_run) return print(describe_plan(options, plan));
+    refuse_strangers_folder(temporary_folder(), "TMPDIR");
+    if (!options.log_dir.empty()) refuse_strangers_folder(options.log_dir, "--log-dir");
+    if (options.run_id.empty()) options.run_id = make_run_id();
+    return run_front(options, plan, host);
+}
+
+}  // namespace
+
+int run_command_line(const std::string& called_as, std::span<char* const> arguments) {
+    contract::HostLink host = contract::HostLink::take();
+    open_missing_standard_descriptors();
+    try {
+        const Options options = parse_options(arguments, from_environment);
+        switch (options.action) {
+            case Action::help:
+                return print(help_text());
+            case Action::version:
+                return print(std::string("ddp-launch ") + version() + "\n");
+            case Action::run:
+            case Action::dry_run:
+                return run_job(options, called_as, host);
+            case Action::print_config:
+                return print(config_text(arguments, from_environment));
+        }
+    } catch (const UsageError& error) {
+        return complain(error.what(), contract::exit_usage, host, Kind::wrong_command_line);
+    } catch (const std::exception& error) {
+        return complain(error.what(), contract::exit_error, host);
+    }
+    return contract::exit_error;
+}
+
+}  // namespace ddp::launcher

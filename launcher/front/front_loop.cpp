@@ -1,0 +1,358 @@
+// One loop over poll(): signals, the agent's end, its messages, and our two outputs. poll() and not
+// epoll, because stdout may be a file, which epoll refuses.
+#include "launcher/front/front_loop.hpp"
+
+#include "base/deadline.hpp"
+#include "base/log.hpp"
+#include "base/pidfd.hpp"
+#include "base/process_tree.hpp"
+#include "contract/exit_code.hpp"
+#include "launcher/process/process_sweep.hpp"
+
+#include <ddp/error.hpp>
+
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+namespace ddp::launcher {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds sweep_time{5000};
+// After the grace, how long the agent may take to end before the front ends it.
+constexpr milliseconds agent_time{20000};
+// Of an agent that has said that it is done, and from its SIGKILL then.
+constexpr milliseconds time_to_leave{1500};
+constexpr milliseconds time_to_die_then{500};
+// What an agent that has ended by itself leaves behind could not be killed by it either.
+constexpr milliseconds second_sweep_time{250};
+constexpr milliseconds strangers_time{1000};  // between two looks
+
+}  // namespace
+
+int Front::run() {
+    try {
+        if (strangers_ == Strangers::possible) note_strangers();
+        while (!finished()) wait_and_handle();
+    } catch (const std::exception& error) {
+        return abandon(error.what());
+    }
+    if (lost_output()) {
+        report("nobody reads stdout any more, and what the job wrote last was lost (SIGPIPE)");
+        console_.run(Clock::now(), Clock::now());
+    }
+    return exit_code();
+}
+
+// By a job that ended well before it could be stopped.
+bool Front::lost_output() const { return done_ == contract::exit_ok && stdout_ends_the_job(); }
+
+// What of a job that ended well was lost on its way to stdout must not look like success, as in
+// any pipeline.
+int Front::exit_code() const {
+    if (!done_) return exit_code_without_done();
+    return lost_output() ? contract::exit_signal_base + SIGPIPE : *done_;
+}
+
+// The workers must not outlive a front that cannot go on, and it says why.
+int Front::abandon(const std::string& why) {
+    base::signal_pidfd(agent_.pidfd.get(), SIGKILL);
+    pollfd end{agent_.pidfd.get(), POLLIN, 0};
+    constexpr int longest_ms = 5000;  // longer only for one in the middle of a system call
+    if (!agent_end_ && ::poll(&end, 1, longest_ms) > 0) handle_agent_end();
+    report("cannot go on: " + why + "; the workers were stopped");
+    console_.run(Clock::now(), Clock::now());
+    return contract::exit_error;
+}
+
+bool Front::finished() const { return agent_end_ && channel_drained_ && console_.idle(); }
+
+int Front::wait_time() const {
+    constexpr int look_again_ms = 60'000;
+    constexpr int look_while_stopping_ms = 100;
+    int wait = agent_must_end_by_ ? look_while_stopping_ms : look_again_ms;
+    if (strangers_ == Strangers::possible) {
+        wait = std::min(wait, static_cast<int>(strangers_time.count()));
+    }
+    if (const auto due = console_.next_due()) {
+        const auto left = std::chrono::ceil<milliseconds>(*due - Clock::now());
+        wait = static_cast<int>(std::clamp<milliseconds::rep>(left.count(), 0, wait));
+    }
+    return wait;
+}
+
+void Front::wait_and_handle() {
+    const std::array<pollfd, 2> outputs = console_.wanted();
+    const auto if_wanted = [](bool wanted, int fd) { return wanted ? fd : -1; };
+    std::array<pollfd, 7> events{{
+        {signals_.fd(), POLLIN, 0},
+        {if_wanted(!agent_end_, agent_.pidfd.get()), POLLIN, 0},
+        {if_wanted(!channel_drained_ && agent_.channel.open(), agent_.channel.fd()), POLLIN, 0},
+        {if_wanted(agent_.messages.open(), agent_.messages.fd()), POLLIN, 0},
+        outputs[0],
+        outputs[1],
+        {if_wanted(!agent_end_, leash_), POLLIN, 0},
+    }};
+    if (::poll(events.data(), events.size(), wait_time()) < 0 && errno != EINTR) {
+        throw SystemError("poll", errno);
+    }
+    if (events[0].revents != 0) handle_signals();
+    if (events[6].revents != 0) handle_end_of_host();
+    if (events[1].revents != 0) handle_agent_end();
+    if (events[3].revents != 0) handle_agents_log();
+    if (!channel_drained_ && (events[2].revents != 0 || agent_end_)) handle_messages();
+    end_hanging_agent();
+    if (strangers_ == Strangers::possible && Clock::now() >= look_for_strangers_at_) {
+        note_strangers();
+        look_for_strangers_at_ = Clock::now() + strangers_time;
+    }
+    run_console();
+}
+
+void Front::handle_signals() {
+    while (const auto signal = signals_.next()) {
+        if (*signal == SIGCHLD) {
+            look_at_children();
+            continue;
+        }
+        const bool stops =
+            std::find(stop_signals_.begin(), stop_signals_.end(), *signal) != stop_signals_.end();
+        if (stops) {
+            ask_to_stop(*signal);
+        } else {
+            agent_.channel.send(SignalMessage{*signal});
+        }
+    }
+}
+
+// A host that dies takes its job along. The one exception: a Ctrl-C that ended the host has asked
+// the job to stop as well, and it may take its time for that.
+void Front::handle_end_of_host() {
+    leash_ = -1;
+    handle_signals();  // one that came to both came before this end
+    if (stop_asked_at_) return;
+    console_.say("the program that launched this job has ended; its workers are killed");
+    stop_asked_at_ = Clock::now();
+    limit_agent(*stop_asked_at_ + agent_time);
+    agent_.channel.send(KillMessage{});
+    continue_agent();
+}
+
+void Front::report(std::string text) {
+    if (judge_ == contract::Judge::launcher) console_.say(text);
+    report_ = std::move(text);
+}
+
+void Front::give(const std::vector<std::string>& notices) {
+    if (judge_ == contract::Judge::host || !base::log_enabled(base::LogLevel::info)) return;
+    for (const std::string& notice : notices) console_.say(notice);
+}
+
+contract::LaunchEnd Front::end(int exit_code) const {
+    return {.exit_code = exit_code,
+            .report = exit_code != contract::exit_ok ? report_ : "",
+            .ends = ends_};
+}
+
+// Once is a request, twice means now, and a third Ctrl-C does not even trust the agent.
+void Front::ask_to_stop(int signal) {
+    const auto now = Clock::now();
+    if (!stop_asked_at_) {
+        stop_asked_at_ = now;
+        limit_agent(now + grace_ + agent_time);
+    }
+    if (signal == SIGINT) ++interrupts_;
+    if (signal != SIGINT || interrupts_ == 1) {
+        agent_.channel.send(StopMessage{signal, grace_});
+    } else if (interrupts_ == 2) {
+        agent_.channel.send(KillMessage{});
+        limit_agent(now + agent_time);
+    } else {
+        agent_must_end_by_ = now;
+    }
+    continue_agent();
+}
+
+// A stop gives an agent that has said that it is done no more time than it has.
+void Front::limit_agent(Clock::time_point end_by) {
+    agent_must_end_by_ = std::min(agent_must_end_by_.value_or(end_by), end_by);
+}
+
+// A message waits for an agent that is stopped; its signals, too.
+void Front::continue_agent() {
+    if (agent_stopped_ && !agent_end_) ::kill(agent_.pid, SIGCONT);
+}
+
+// An agent that hangs is ended as if it had been killed by somebody else: we inherit its children.
+// One that cannot be killed either (in a call to a file system that hangs) is left behind.
+void Front::end_hanging_agent() {
+    if (agent_end_ || !agent_must_end_by_) return;
+    const auto now = Clock::now();
+    if (agent_killed_at_) {
+        if (now >= *agent_killed_at_ + time_to_die_) leave_agent();
+    } else if (now >= *agent_must_end_by_) {
+        base::signal_pidfd(agent_.pidfd.get(), SIGKILL);
+        agent_killed_at_ = now;
+    }
+}
+
+void Front::leave_agent() {
+    gave_up_ = true;
+    agent_end_ = ExitStatus{.signal = SIGKILL};
+    const SweepResult below = sweep_below(agent_.pid, base::Deadline::after(second_sweep_time));
+    console_.say("the agent (pid " + std::to_string(agent_.pid) +
+                 ") cannot be killed (does a file system hang?) and is left behind" +
+                 (below.complete ? "" : ", and so are " + describe_survivors(below)));
+}
+
+// Orphans of strangers, which nobody else waits for. The agent's own end is its pidfd's to tell.
+void Front::look_at_children() {
+    look_at_agent();
+    look_for_strangers_at_ = Clock::time_point::min();
+    for (;;) {
+        siginfo_t info{};
+        if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return;
+        if (info.si_pid == agent_.pid && !agent_end_) return;
+        ::waitid(P_PID, static_cast<id_t>(info.si_pid), &info, WEXITED | WNOHANG);
+    }
+}
+
+void Front::look_at_agent() {
+    const auto id = static_cast<id_t>(agent_.pid);
+    siginfo_t info{};
+    while (!agent_end_ && ::waitid(P_PID, id, &info, WSTOPPED | WCONTINUED | WNOHANG) == 0 &&
+           info.si_pid != 0) {
+        agent_stopped_ = info.si_code == CLD_STOPPED;
+        if (agent_stopped_ && stop_asked_at_) {
+            continue_agent();
+        } else if (agent_stopped_) {
+            const std::string pid = std::to_string(agent_.pid);
+            console_.say("the agent (pid " + pid + ") was stopped by " +
+                         signal_name(info.si_status) + ", and the job waits for it: kill -CONT " +
+                         pid + " continues it, Ctrl-C ends the job");
+        }
+        info = {};
+    }
+}
+
+// While the agent lives, its orphans are its own; all other children of ours are strangers, and so
+// is what is below them. An agent that dies meanwhile spoils the list, since its orphans become our
+// children in the same moment in which it can be waited for.
+void Front::note_strangers() {
+    if (agent_end_) return;
+    SparedProcesses strangers;
+    for (const pid_t child : base::children_of(::getpid())) {
+        if (child != agent_.pid) strangers.add_with_descendants(child);
+    }
+    siginfo_t info{};
+    const auto id = static_cast<id_t>(agent_.pid);
+    const bool waited = ::waitid(P_PID, id, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+    if (waited && info.si_pid == 0) spared_ = std::move(strangers);
+}
+
+void Front::handle_messages() {
+    Channel& channel = agent_.channel;
+    channel.receive();
+    while (const auto message = channel.next()) handle(*message);
+    // The dead send nothing more: what there is, is there. End of file would say the same, but for
+    // a descriptor that somebody unkillable still has.
+    if (!channel.open()) {
+        channel_drained_ = agent_end_.has_value();
+    } else if (agent_end_) {
+        pollfd entry{channel.fd(), POLLIN, 0};
+        channel_drained_ = ::poll(&entry, 1, 0) == 0;
+    }
+    if (!channel_drained_) return;
+    console_.finish();
+    if (!done_) {
+        if (!left_.empty()) console_.say(left_);
+        const ExitStatus end = *agent_end_;
+        report("the agent (pid " + std::to_string(agent_.pid) + ") " +
+               (end.signal != 0 ? "was killed by " + signal_name(end.signal)
+                                : "ended early with " + to_string(end)) +
+               (workers_running_ > 0 ? "; its workers were stopped" : "; no worker was running"));
+    }
+}
+
+void Front::handle(const Message& message) {
+    if (const auto* output = std::get_if<OutputMessage>(&message)) {
+        console_.take(*output);
+    } else if (const auto* failure = std::get_if<FailureMessage>(&message)) {
+        report(failure->text);
+    } else if (const auto* notice = std::get_if<NoticeMessage>(&message)) {
+        const bool wanted = notice->needed || base::log_enabled(base::LogLevel::warn);
+        if (judge_ == contract::Judge::launcher && wanted) console_.say(notice->text);
+    } else if (const auto* done = std::get_if<DoneMessage>(&message)) {
+        done_ = done->exit_code;
+        // It has nothing more to wait for, and neither have we.
+        agent_must_end_by_ = Clock::now() + time_to_leave;
+        time_to_die_ = time_to_die_then;
+    } else if (const auto* state = std::get_if<StateMessage>(&message)) {
+        workers_running_ += state->state == WorkerState::started ? 1 : -1;
+        if (state->state == WorkerState::ended && judge_ == contract::Judge::host) {
+            ends_.push_back({state->local_rank, state->status, state->stopped_with});
+        }
+        console_.take(*state);
+    } else if (const auto* status = std::get_if<StatusMessage>(&message)) {
+        console_.take(*status);
+    }
+}
+
+// Sweeps first and speaks later: a second of a lost job's workers costs more than a late line.
+void Front::handle_agent_end() {
+    siginfo_t info{};
+    const auto handle = static_cast<id_t>(agent_.pidfd.get());
+    if (::waitid(P_PIDFD, handle, &info, WEXITED | WNOHANG) != 0 || info.si_pid == 0) return;
+    agent_end_ = exit_status_of(info);
+    const bool by_itself = agent_end_->signal == 0;
+    const SweepResult sweep = sweep_descendants(
+        base::Deadline::after(by_itself ? second_sweep_time : sweep_time), spared_);
+    if (sweep.complete) return;
+    const std::string survivors = "could not be killed: " + describe_survivors(sweep);
+    if (by_itself) {
+        left_ = survivors;
+    } else {
+        console_.say(survivors);
+    }
+}
+
+int Front::exit_code_without_done() const {
+    return agent_end_->ok() ? contract::exit_error : agent_end_->exit_code();
+}
+
+void Front::handle_agents_log() {
+    const OutputPipe::Read read = agent_.messages.read();
+    std::string lines = agent_.message_lines.feed(read.bytes);
+    if (read.state == OutputPipe::State::ended) lines += agent_.message_lines.finish();
+    console_.pass_on(lines);
+}
+
+bool Front::stdout_ends_the_job() const {
+    return on_closed_stdout_ == ClosedStdout::stop && console_.stdout_lost_its_reader();
+}
+
+void Front::handle_closed_outputs() {
+    const auto closed = console_.take_closed();
+    if (!closed.empty()) handle_signals();  // what ended the reader, a Ctrl-C, came to us as well
+    for (const Stream stream : closed) {
+        agent_.channel.send(ClosedMessage{stream});
+        // Workers that are stopping already may still have something to save.
+        const bool ends = stream == Stream::out && stdout_ends_the_job();
+        if (ends && !stop_asked_at_) ask_to_stop(SIGPIPE);
+    }
+}
+
+void Front::run_console() {
+    console_.run(Clock::now(), stop_asked_at_);
+    handle_closed_outputs();
+    for (const ShownMessage& shown : console_.take_shown()) agent_.channel.send(shown);
+    if (agent_.channel.queued_bytes() > 0) agent_.channel.flush();
+}
+
+}  // namespace ddp::launcher

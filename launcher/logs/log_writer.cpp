@@ -1,0 +1,237 @@
+#include "launcher/logs/log_writer.hpp"
+
+#include "base/deadline.hpp"
+#include "launcher/process/exit_status.hpp"
+
+#include <ddp/error.hpp>
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+
+namespace ddp::launcher {
+namespace {
+
+// What is sent already may stay in front of the queue up to this size.
+constexpr std::size_t max_unused_bytes = std::size_t{1} << 20;
+
+constexpr std::chrono::milliseconds hurried_time{500};
+// From SIGKILL until it is named as one that cannot be killed.
+constexpr std::chrono::milliseconds time_to_die{250};
+
+std::size_t lines_in(std::string_view bytes) {
+    return static_cast<std::size_t>(std::count(bytes.begin(), bytes.end(), '\n'));
+}
+
+}  // namespace
+
+LogWriter::~LogWriter() {
+    if (started() && !ended_) kill();
+}
+
+void LogWriter::start(const LogTree& tree, const Options& options) {
+    std::array<int, 2> ends{};
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
+        throw SystemError("socketpair for the log writer", errno);
+    }
+    socket_.reset(ends[0]);
+    base::UniqueFd other(ends[1]);
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    ::sigprocmask(SIG_SETMASK, &all, &before);  // it never hears any
+    const pid_t pid = ::fork();
+    const int code = errno;
+    if (pid == 0) become_log_writer(std::move(other), tree, options);
+    ::sigprocmask(SIG_SETMASK, &before, nullptr);
+    if (pid < 0) throw SystemError("fork the log writer", code);
+    pid_ = pid;
+}
+
+void LogWriter::open(int workers, int attempt) {
+    open_problem_.clear();  // an earlier attempt's
+    ask(OpenRequest{workers, attempt}, 0);
+}
+
+void LogWriter::append(int local_rank, Stream stream, std::string_view bytes) {
+    if (!started()) return;
+    if (gives_nothing()) {
+        lost_lines_ += lines_in(bytes);
+        return;
+    }
+    ask(AppendRequest{local_rank, stream, std::string(bytes)}, lines_in(bytes));
+}
+
+void LogWriter::write_report(std::string json) { ask(ReportRequest{std::move(json)}, 0); }
+
+void LogWriter::copy_error_files(int workers, int attempt, std::string folder) {
+    ask(CopyErrorsRequest{workers, attempt, std::move(folder)}, 0);
+}
+
+void LogWriter::ask(const LogRequest& request, std::size_t lines) {
+    if (!socket_) return;
+    const std::size_t before = out_.size();
+    base::append_frame(out_, encode(request));
+    if (waiting_.empty()) progress_at_ = Clock::now();
+    waiting_.push_back({out_.size() - before, lines});
+    waiting_bytes_ += waiting_.back().bytes;
+    ++asked_;
+    send();
+}
+
+void LogWriter::run_ready() {
+    send();
+    receive();
+}
+
+void LogWriter::send() {
+    while (socket_ && sent_ < out_.size()) {
+        const ssize_t sent = ::send(socket_.get(), out_.data() + sent_, out_.size() - sent_,
+                                    MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent >= 0) {
+            sent_ += static_cast<std::size_t>(sent);
+        } else if (errno != EINTR) {
+            break;  // full; or its reader is gone, which receive() sees
+        }
+    }
+    if (sent_ == out_.size()) {
+        out_.clear();
+        sent_ = 0;
+    } else if (sent_ > max_unused_bytes) {
+        out_.erase(0, sent_);
+        sent_ = 0;
+    }
+}
+
+void LogWriter::receive() {
+    std::array<char, 16 * 1024> bytes;
+    while (socket_) {
+        const ssize_t got = ::recv(socket_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+        if (got > 0) {
+            answers_.feed({bytes.data(), static_cast<std::size_t>(got)});
+        } else if (got < 0 && errno == EINTR) {
+            continue;
+        } else if (got < 0 && errno == EAGAIN) {
+            break;
+        } else {
+            socket_.reset();
+        }
+    }
+    while (const auto payload = answers_.next()) take(decode_log_answer(*payload));
+}
+
+void LogWriter::take(const LogAnswer& answer) {
+    if (const auto* settled = std::get_if<SettledAnswer>(&answer)) {
+        for (std::uint32_t i = 0; i < settled->requests && !waiting_.empty(); ++i) {
+            waiting_bytes_ -= waiting_.front().bytes;
+            waiting_.pop_front();
+            ++settled_;
+        }
+        progress_at_ = Clock::now();
+        stuck_ = false;
+    } else if (const auto* problem = std::get_if<ProblemAnswer>(&answer)) {
+        say(problem->text);
+    } else if (const auto* not_opened = std::get_if<NotOpenedAnswer>(&answer)) {
+        open_problem_ = not_opened->text;
+    }
+}
+
+void LogWriter::look_at_time(Time now) {
+    if (stuck_ || waiting_.empty() || !socket_ || now < progress_at_ + stuck_time) return;
+    stuck_ = true;
+    if (std::exchange(stuck_said_, true)) return;
+    say("the file system of --log-dir has taken nothing for " + base::to_string(stuck_time) +
+        "; the job goes on, and lines are missing in its log files until it does");
+}
+
+std::optional<LogWriter::Time> LogWriter::next_due() const {
+    if (stuck_ || waiting_.empty() || !socket_) return std::nullopt;
+    return progress_at_ + stuck_time;
+}
+
+void LogWriter::say(const std::string& line) {
+    if (!news_.empty()) news_ += '\n';
+    news_ += line;
+}
+
+void LogWriter::close() {
+    closed_ = true;
+    socket_.reset();
+}
+
+void LogWriter::kill() const {
+    if (pid() != 0) ::kill(pid_, SIGKILL);
+}
+
+bool LogWriter::reap() {
+    if (pid() == 0) return true;
+    siginfo_t info{};
+    const auto id = static_cast<id_t>(pid_);
+    if (::waitid(P_PID, id, &info, WEXITED | WNOHANG) != 0 || info.si_pid == 0) return false;
+    ended_ = true;
+    if (!closed_) {
+        receive();
+        socket_.reset();
+        say("the log writer (pid " + std::to_string(pid_) + ") ended early (" +
+            to_string(exit_status_of(info)) +
+            "); lines are missing in the files of --log-dir from now on");
+    }
+    return true;
+}
+
+void LogWriter::keep_watched(Poller& events, Poller::Tag tag) {
+    if (!socket_) {
+        watched_.reset();  // it left the poller by being closed
+        return;
+    }
+    const std::uint32_t wanted = wants_to_send() ? EPOLLIN | EPOLLOUT : EPOLLIN;
+    if (watched_ == wanted) return;
+    if (watched_) {
+        events.change(fd(), wanted, tag);
+    } else {
+        events.add(fd(), wanted, tag);
+    }
+    watched_ = wanted;
+}
+
+void LogWriter::await(const Wait& wait, const bool& hurried) const {
+    const std::uint64_t all = asked_;
+    const Time hurried_end = Clock::now() + hurried_time;
+    while (!settled(all) && !gives_nothing()) {
+        if (hurried && Clock::now() >= hurried_end) return;
+        wait(hurried ? std::optional(hurried_end) : std::nullopt);
+    }
+}
+
+std::string LogWriter::finish(const Wait& wait, const bool& hurried) {
+    const auto wait_for_its_end = [&](std::chrono::milliseconds at_most) {
+        const Time end = Clock::now() + at_most;
+        while (!reap() && Clock::now() < end) wait(end);
+    };
+    await(wait, hurried);
+    const bool all = settled(asked_) && !gives_nothing();
+    close();
+    if (all) wait_for_its_end(stuck_time);  // it closes its files, which may hang, too
+    kill();
+    wait_for_its_end(time_to_die);
+    const std::string loss = describe_loss();
+    if (reap()) return loss;
+    return loss + (loss.empty() ? "" : "; ") + "the log writer (pid " + std::to_string(pid_) +
+           ") cannot be killed while the file system of --log-dir hangs, and is left there";
+}
+
+std::string LogWriter::describe_loss() const {
+    std::uint64_t lines = lost_lines_;
+    for (const Waiting& waiting : waiting_) lines += waiting.lines;
+    if (lines == 0) return {};
+    return std::to_string(lines) + (lines == 1 ? " line is" : " lines are") +
+           " missing in the files of --log-dir";
+}
+
+}  // namespace ddp::launcher

@@ -1,0 +1,103 @@
+// Names are compared, never resolved: a name server that is slow must not slow a start.
+#include "launcher/options/endpoint.hpp"
+
+#include "base/socket.hpp"
+#include "launcher/options/option_values.hpp"
+
+#include <ddp/error.hpp>
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
+
+#include <array>
+
+namespace ddp::launcher {
+namespace {
+
+constexpr const char* loopback = "127.0.0.1";
+constexpr std::uint16_t c10d_port = 29400;  // torchrun's, for an endpoint without one
+
+std::string text_of(const sockaddr* address) {
+    std::array<char, INET6_ADDRSTRLEN> text{};
+    const void* bytes = nullptr;
+    if (address->sa_family == AF_INET) {
+        bytes = &reinterpret_cast<const sockaddr_in*>(address)->sin_addr;
+    } else if (address->sa_family == AF_INET6) {
+        bytes = &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr;
+    }
+    const bool is_ip = bytes != nullptr &&
+                       ::inet_ntop(address->sa_family, bytes, text.data(), text.size()) != nullptr;
+    return is_ip ? text.data() : "";
+}
+
+bool is_interface_address(const std::string& host) {
+    ifaddrs* list = nullptr;
+    if (::getifaddrs(&list) != 0) return false;
+    bool found = false;
+    for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+        found = found || (entry->ifa_addr != nullptr && text_of(entry->ifa_addr) == host);
+    }
+    ::freeifaddrs(list);
+    return found;
+}
+
+}  // namespace
+
+Endpoint parse_endpoint(const GivenValue& given) {
+    constexpr const char* allowed = "HOST or HOST:PORT, an IPv6 address in brackets: [::1]:29500";
+    const std::string& text = given.text;
+    const bool bracketed = text.starts_with('[');
+    const std::size_t host_end = bracketed ? text.find(']') : text.find(':');
+    if (bracketed && host_end == text.npos) fail_value(given, allowed);
+    Endpoint endpoint{bracketed ? text.substr(1, host_end - 1) : text.substr(0, host_end), {}};
+    const std::string rest =
+        host_end == text.npos ? "" : text.substr(host_end + (bracketed ? 1 : 0));
+    if (endpoint.host.empty() || (!rest.empty() && rest.front() != ':')) fail_value(given, allowed);
+    if (rest.empty()) return endpoint;
+    const std::string port = rest.substr(1);
+    if (port.empty() || port.size() > 5 || port.find_first_not_of("0123456789") != port.npos ||
+        std::stoi(port) > 65535) {
+        fail_value(given, allowed);
+    }
+    endpoint.port = static_cast<std::uint16_t>(std::stoi(port));
+    return endpoint;
+}
+
+bool is_this_host(const std::string& host) {
+    if (host.empty()) return false;
+    if (host == "localhost" || host == "::1" || host.starts_with("127.")) return true;
+    const std::string own = base::host_name();
+    const bool named =
+        !own.empty() && (host == own || host.starts_with(own + ".") || own.starts_with(host + "."));
+    return named || is_interface_address(host);
+}
+
+void settle_endpoint(Options& options) {
+    if (options.standalone) {
+        options.master_addr = loopback;
+        options.master_port = 0;
+        return;
+    }
+    const char* option = "--master-addr";
+    if (!options.rdzv_endpoint.empty()) {
+        option = "--rdzv-endpoint";
+        const GivenValue given{option, options.rdzv_endpoint};
+        const Endpoint endpoint = parse_endpoint(given);
+        const bool fixed = options.rdzv_backend == RendezvousBackend::fixed;
+        if (fixed && !endpoint.port) {
+            fail_value(given, "complete: --rdzv-backend=static needs HOST:PORT there");
+        }
+        options.master_addr = endpoint.host;
+        options.master_port = endpoint.port.value_or(c10d_port);
+    }
+    if (options.agent_store == AgentStore::off) return;
+    if (!is_this_host(options.master_addr)) {
+        fail_value({option, options.master_addr},
+                   "this host, where the launcher's store serves; leave the option out, or use "
+                   "--agent-store=off if rank 0 serves there (several hosts follow later)");
+    }
+    options.master_addr = loopback;
+}
+
+}  // namespace ddp::launcher

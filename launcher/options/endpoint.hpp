@@ -1,0 +1,29 @@
+// Where workers meet: --master-addr, --master-port and --rdzv-endpoint, brought together for a job
+// on one host. The address of this host, however it is spelled, becomes 127.0.0.1 where the
+// launcher serves, since its store listens there alone.
+#pragma once
+
+#include "launcher/options/option_table.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace ddp::launcher {
+
+struct Endpoint {
+    std::string host;
+    std::optional<std::uint16_t> port;
+};
+
+// "host", "host:port", "[::1]:port"
+Endpoint parse_endpoint(const GivenValue& given);
+
+// Loopback, this host's name (also with a domain after it), or an address of its interfaces.
+bool is_this_host(const std::string& host);
+
+// Throws UsageError for an address that this job cannot use.
+void settle_endpoint(Options& options);
+
+}  // namespace ddp::launcher

@@ -1,0 +1,74 @@
+// From the text of an option's value to the value. Each function throws UsageError: one line with
+// the option or variable, the text, and what is allowed there.
+#pragma once
+
+#include "launcher/options/option_table.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace ddp::launcher {
+
+[[noreturn]] void fail_value(const GivenValue& given, std::string_view allowed);
+
+struct Limits {
+    int low;
+    int high;
+};
+int parse_int(const GivenValue& given, Limits limits);
+struct ByteLimits {  // whole MiB
+    std::uint64_t low;
+    std::uint64_t high;
+};
+// "1048576", "512K", "256M", "2G": powers of 1024
+std::uint64_t parse_bytes(const GivenValue& given, ByteLimits limits);
+// "2", "0.25"
+std::chrono::milliseconds parse_seconds(const GivenValue& given);
+// "1", "all", "none", "auto"
+struct WantedStdin {
+    StdinFor who;
+    std::optional<int> rank = {};
+};
+WantedStdin parse_stdin(const GivenValue& given);
+bool parse_flag(const GivenValue& given);
+WorkerCount parse_worker_count(const GivenValue& given);
+// "1", "1:1", "1:2": the most hosts, of which one will do. More than one at least follows later,
+// and this says so.
+int parse_nodes(const GivenValue& given);
+void check_node_rank(const GivenValue& given);
+std::string parse_name(const GivenValue& given);  // becomes part of a path: no slash
+
+// "0".."3", or "0:3,12:1"
+StreamsOfRanks parse_streams(const GivenValue& given);
+// "0,3", "2-5", "0,4-6"; sorted, each once
+std::vector<int> parse_ranks(const GivenValue& given);
+// "apple,orange": texts between commas, without blanks around them; ",," is a comma in one.
+std::vector<std::string> parse_texts(const GivenValue& given);
+std::vector<int> parse_signals(const GivenValue& given);
+// "1:gdb --args"
+Wrap parse_wrap(const GivenValue& given);
+// Splits as a shell does: blanks, quotes, backslashes; no expansion.
+std::vector<std::string> split_words(const GivenValue& given, std::string_view text);
+
+// "join_timeout=60,is_host=1", in quotes or not: one host has no use for them, but a typo is told.
+void check_rendezvous_settings(const GivenValue& given);
+
+// One of a few words.
+template <class Value>
+Value parse_choice(const GivenValue& given,
+                   std::initializer_list<std::pair<const char*, Value>> choices) {
+    std::string allowed;
+    for (const auto& [word, value] : choices) {
+        if (given.text == word) return value;
+        allowed += (allowed.empty() ? "" : " or ") + std::string(word);
+    }
+    fail_value(given, allowed);
+}
+
+}  // namespace ddp::launcher

@@ -1,0 +1,231 @@
+// From words and variables to Options. Program_options sees the launcher's part alone, since it
+// would reject or eat words of the worker's; all that is special about an option is in the table.
+#include "launcher/options/options.hpp"
+
+#include "launcher/options/endpoint.hpp"
+#include "launcher/options/job_step.hpp"
+#include "launcher/options/option_table.hpp"
+
+#include <ddp/error.hpp>
+
+#include <boost/program_options.hpp>
+
+#include <algorithm>
+#include <sstream>
+
+namespace ddp::launcher {
+namespace {
+
+namespace po = boost::program_options;
+
+// A value that somebody gave, in order of precedence: a later one of the same option wins.
+struct Setting {
+    const OptionSpec* spec;
+    std::string label;  // where it was found
+    std::string text;
+};
+
+std::string long_name(const OptionSpec& spec) { return std::string("--") + spec.name; }
+
+po::options_description describe_options(OptionGroup group) {
+    po::options_description description(title_of(group), 100);
+    for (const OptionSpec& spec : option_table()) {
+        if (spec.group != group) continue;
+        const bool has_default =
+            !spec.is_flag() && *spec.initial != '\0' && spec.initial != std::string_view("none");
+        const std::string text =
+            (spec.apply == nullptr ? "refused: " : "") + std::string(spec.description) +
+            (has_default ? std::string(" (default ") + spec.initial + ")" : "");
+        const std::string name =
+            spec.name + (*spec.letter != '\0' ? "," + std::string(spec.letter) : "");
+        if (spec.is_flag()) {
+            description.add_options()(name.c_str(), text.c_str());
+        } else {
+            auto* semantic = po::value<std::string>();
+            semantic->value_name(spec.value);
+            description.add_options()(name.c_str(), semantic, text.c_str());
+        }
+    }
+    return description;
+}
+
+po::options_description describe_options() {
+    po::options_description all;
+    for (int group = 0; group <= static_cast<int>(last_group); ++group) {
+        all.add(describe_options(static_cast<OptionGroup>(group)));
+    }
+    return all;
+}
+
+std::vector<Setting> settings_of_command_line(const std::vector<std::string>& options) {
+    std::vector<Setting> settings;
+    if (options.empty()) return settings;
+    try {
+        const po::options_description description = describe_options();
+        using Style = po::command_line_style::style_t;
+        const auto parsed = po::command_line_parser(options)
+                                .options(description)
+                                .style(Style::allow_long | Style::long_allow_adjacent)
+                                .run();
+        for (const auto& option : parsed.options) {
+            const OptionSpec& spec = find_option(option.string_key, option.string_key);
+            settings.push_back(
+                {&spec, long_name(spec), option.value.empty() ? "1" : option.value.front()});
+        }
+    } catch (const po::error& error) {
+        throw UsageError(error.what());
+    }
+    return settings;
+}
+
+std::vector<Setting> settings_of_environment(const EnvLookup& environment) {
+    std::vector<Setting> settings;
+    for (const OptionSpec& spec : option_table()) {
+        for (const std::string& variable : {std::string(spec.variable), spec.pet_variable()}) {
+            if (variable.empty()) continue;
+            const auto text = environment(variable);
+            if (text && !text->empty()) settings.push_back({&spec, "$" + variable, *text});
+        }
+    }
+    return settings;
+}
+
+void apply(Options& options, const Setting& setting) {
+    const OptionSpec& spec = *setting.spec;
+    if (spec.apply != nullptr) return spec.apply(options, {setting.label, setting.text});
+    if (spec.is_flag() && setting.text == "0") return;
+    const std::string value = spec.is_flag() ? " is" : ": \"" + setting.text + "\" is";
+    throw UsageError(setting.label + value + " not supported: " + spec.description);
+}
+
+void check(Options& options) {
+    if (options.action != Action::print_config && options.command.empty()) {
+        throw UsageError(
+            "no program to run; use ddp-launch [options] [--] program [args...], "
+            "--help lists the options");
+    }
+    settle_endpoint(options);
+    if (options.most_nodes > 1 && !is_this_host(options.master_addr)) {
+        throw UsageError(
+            "--nnodes: a job of more than 1 host whose --master-addr is not this one (" +
+            options.master_addr + ") is not there yet; several hosts follow later");
+    }
+    const WorkerCount& count = options.nproc_per_node;
+    if (count.what == CountOf::number || count.what == CountOf::not_given) {
+        check_local_ranks(options, count.number);
+    }
+}
+
+bool asks_for(const std::vector<Setting>& settings, std::string_view name) {
+    return std::any_of(settings.begin(), settings.end(),
+                       [&](const Setting& setting) { return setting.spec->name == name; });
+}
+
+std::string source_of(const Setting& setting) {
+    return setting.label.starts_with('$') ? setting.label : "command line";
+}
+
+std::string config_line(const OptionSpec& spec, const std::string& text,
+                        const std::string& source) {
+    constexpr std::size_t name_width = 28;
+    constexpr std::size_t value_width = 32;
+    std::string line = long_name(spec);
+    line.resize(std::max(line.size() + 1, name_width), ' ');
+    line += spec.is_flag() && text == "1" ? "on" : spec.is_flag() && text == "0" ? "off" : text;
+    line.resize(std::max(line.size() + 1, name_width + value_width), ' ');
+    return line + source + "\n";
+}
+
+}  // namespace
+
+Options parse_options(std::span<char* const> arguments, const EnvLookup& environment) {
+    SplitArguments split = split_arguments(arguments);
+    const std::vector<Setting> given = settings_of_command_line(split.options);
+    Options options;
+    options.command = std::move(split.command);
+    for (const auto& [name, action] :
+         {std::pair{"help", Action::help}, {"version", Action::version}}) {
+        if (!asks_for(given, name)) continue;
+        options.action = action;
+        return options;
+    }
+    const std::vector<Setting> defaults = settings_of_environment(environment);
+    for (const Setting& setting : defaults) apply(options, setting);
+    for (const Setting& setting : given) apply(options, setting);
+    check(options);
+    const bool starts = options.action == Action::run || options.action == Action::dry_run;
+    const bool one_host = asks_for(given, "nnodes") || asks_for(defaults, "nnodes");
+    const bool told_what_it_is = options.standalone || (one_host && options.most_nodes == 1);
+    if (starts) refuse_step_of_several(told_what_it_is, environment);
+    return options;
+}
+
+void check_local_ranks(const Options& options, int workers) {
+    const auto check = [&](const char* option, int rank) {
+        if (rank < workers) return;
+        throw UsageError(std::string(option) + ": " + std::to_string(rank) +
+                         " is no local rank of this job; they go from 0 to " +
+                         std::to_string(workers - 1));
+    };
+    for (const auto& [rank, streams] : options.redirects.listed) check("--redirects", rank);
+    for (const auto& [rank, streams] : options.tee.listed) check("--tee", rank);
+    for (const int rank : options.local_ranks_filter.value_or(std::vector<int>{})) {
+        check("--local-ranks-filter", rank);
+    }
+    for (const Wrap& wrap : options.wraps) {
+        for (const int rank : wrap.local_ranks) check("--wrap", rank);
+    }
+    if (options.stdin_rank) check("--stdin", *options.stdin_rank);
+}
+
+std::string help_text() {
+    std::ostringstream text;
+    text
+        << "Starts N copies of a program, tells each which rank it is, and stops all when one "
+           "fails.\n"
+           "\n"
+           "usage: ddp-launch [options] [--] program [args...]\n"
+           "example: ddp-launch --nproc-per-node=2 ./train --epochs 3\n"
+           "         starts ./train --epochs 3 twice, as rank 0 and rank 1 of a world of 2\n"
+        << describe_options()
+        << "\n"
+           "Option names may be written with underscores (--nproc_per_node=2) and shortened as "
+           "long\n"
+           "as one option begins so. PET_NPROC_PER_NODE=2 is a default for that option; "
+           "torchrun's\n"
+           "other options have such variables too. A program that ends in .py is run by "
+           "$PYTHON_EXEC,\n"
+           "else the virtual environment's python3, else that of PATH. All words after the program "
+           "are\n"
+           "the program's; ${local_rank} in them becomes the local rank. Exit code: that of the "
+           "rank that\n"
+           "failed first (128 + signal for a signal), 2 for a wrong command line, 126 and 127 for "
+           "a program\n"
+           "that cannot run.\n";
+    return text.str();
+}
+
+std::string config_text(std::span<char* const> arguments, const EnvLookup& environment) {
+    std::vector<Setting> settings = settings_of_environment(environment);
+    const SplitArguments split = split_arguments(arguments);
+    for (Setting& setting : settings_of_command_line(split.options)) {
+        settings.push_back(std::move(setting));
+    }
+    std::string text;
+    for (const OptionSpec& spec : option_table()) {
+        if (spec.apply == nullptr || spec.group == OptionGroup::other) continue;
+        std::vector<const Setting*> found;
+        for (const Setting& setting : settings) {
+            if (setting.spec == &spec) found.push_back(&setting);
+        }
+        const bool all_count = spec.name == std::string_view("wrap");
+        if (found.empty()) text += config_line(spec, spec.initial, "default");
+        if (!all_count && found.size() > 1) found.erase(found.begin(), found.end() - 1);
+        for (const Setting* setting : found) {
+            text += config_line(spec, setting->text, source_of(*setting));
+        }
+    }
+    return text;
+}
+
+}  // namespace ddp::launcher

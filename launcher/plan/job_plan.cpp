@@ -1,0 +1,168 @@
+// The host is asked only for what the options need: a plain start looks at no GPU but to give a
+// hint, and at no cgroup.
+#include "launcher/plan/job_plan.hpp"
+
+#include "launcher/plan/interpreter.hpp"
+#include "launcher/plan/visible_gpus.hpp"
+#include "launcher/plan/worker_count.hpp"
+#include "launcher/plan/worker_variables.hpp"
+
+#include <algorithm>
+#include <span>
+
+namespace ddp::launcher {
+namespace {
+
+constexpr const char* default_path = "/usr/bin:/bin";
+
+bool wants_gpus(const Options& options, const Host& host) {
+    switch (options.nproc_per_node.what) {
+        case CountOf::not_given:  // for the hint, where it costs no child
+            if (count_device_files(host.gpus.devices) > 0) return true;
+            break;
+        case CountOf::gpus:
+        case CountOf::gpus_else_cpus:
+            return true;
+        case CountOf::number:
+        case CountOf::cpus:
+            break;
+    }
+    return options.virtual_local_rank || options.action == Action::dry_run;
+}
+
+ProgramSearch search_of(const EnvLookup& environment, const std::string& called_as) {
+    const std::string path = environment("PATH").value_or(default_path);
+    return {.program = [path](const std::string& name) { return find_program(name, path); },
+            .script = find_script,
+            .python = find_interpreter(called_as, environment)};
+}
+
+std::string in_quotes(const std::string& word) {
+    constexpr std::string_view plain =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=:,./@%<>";
+    if (!word.empty() && word.find_first_not_of(plain) == word.npos) return word;
+    std::string quoted = "'";
+    for (const char c : word) quoted += c == '\'' ? "'\\''" : std::string(1, c);
+    return quoted + "'";
+}
+
+JobVariables variables_for_show(const Options& options, const JobPlan& plan) {
+    return {.workers = plan.workers(),
+            .master_addr = options.master_addr,
+            .master_port = options.master_port,
+            .agent_store = options.agent_store == AgentStore::on,
+            .any_store_peers = options.store_peers == store::StorePeers::any,
+            .run_id = options.run_id.empty() ? "<random>" : options.run_id,
+            .error_files = error_files_in(options.log_dir.empty() ? "<temporary>"
+                                                                  : options.log_dir + "/<run>"),
+            .control = "<descriptor>",
+            .role = options.role,
+            .max_restarts = options.max_restarts,
+            .signals_to_handle = names_of(options.signals_to_handle),
+            .one_gpu_each = plan.one_gpu_each,
+            .oversubscribe_gpu = options.oversubscribe_gpu};
+}
+
+// The words after the program are the program's, also those that were meant for us. Only what no
+// program of the user's is likely to take itself is worth a line; "-n 4" is not, of a command such
+// as head.
+std::string describe_misplaced(const Options& options) {
+    if (options.command.size() < 2) return {};
+    const std::string& program = options.command[0];
+    const std::string_view word = options.command[1];
+    const std::size_t equals = std::min(word.find('='), word.size());
+    std::string name(word.substr(0, equals));
+    std::replace(name.begin(), name.end(), '_', '-');
+    const bool of_users = program.find('/') != program.npos || program.ends_with(".py");
+    const bool is_short = of_users && (name == "-n" || name == "-np");
+    const bool counts = is_short || name == "--nproc-per-node" || name == "--nprocs";
+    const bool given = options.nproc_per_node.what != CountOf::not_given;
+    const bool other = name == "--nnodes" || name == "--standalone" || name == "--max-restarts";
+    if (!other && (!counts || given)) return {};
+    std::string shown(word);
+    const bool has_value = equals < word.size() || name == "--standalone";
+    if (!has_value) {
+        if (options.command.size() == 2) return {};
+        shown += " " + options.command[2];
+    }
+    return shown + " after " + program + " is an argument of " + program +
+           "; for the launcher: ddp-launch " + shown + " " + program;
+}
+
+std::vector<std::string> notices_for(const Options& options, int workers, std::size_t gpus) {
+    std::vector<std::string> notices;
+    if (options.nproc_per_node.what == CountOf::not_given && gpus > 1) {
+        notices.push_back("1 worker on a host with " + std::to_string(gpus) +
+                          " GPUs; --nproc-per-node=gpu starts one for each");
+    }
+    if (std::string misplaced = describe_misplaced(options); !misplaced.empty()) {
+        notices.push_back(std::move(misplaced));
+    }
+    const bool filters =
+        !options.duplicate_stdout_filters.empty() || !options.duplicate_stderr_filters.empty();
+    const bool tees = options.tee.all != Streams::none || !options.tee.listed.empty();
+    if (filters && (options.log_dir.empty() || !tees)) {
+        notices.push_back(
+            "--duplicate-stdout-filters and --duplicate-stderr-filters choose among lines that "
+            "--tee shows, for a file in --log-dir; without both they do nothing");
+    }
+    if (options.most_nodes > 1) {
+        notices.push_back("--nnodes=1:" + std::to_string(options.most_nodes) +
+                          ": this host runs the job alone; several hosts follow later");
+    }
+    if (workers > 1 && limits_threads(workers, own_environment())) {
+        notices.push_back(
+            "OMP_NUM_THREADS=1 for each worker, so that they do not crowd each other; set it to "
+            "choose another number");
+    }
+    if (options.oversubscribe_gpu) {
+        notices.push_back(
+            "--oversubscribe-gpu is for tests only: ranks share GPUs and NCCL is slow");
+    }
+    return notices;
+}
+
+}  // namespace
+
+JobPlan plan_job(const Options& options, const EnvLookup& environment, const Host& host) {
+    JobPlan plan;
+    if (wants_gpus(options, host)) plan.gpus = visible_gpus(environment, host.gpus);
+    const auto gpus = static_cast<int>(plan.gpus.size());
+    const int workers = count_workers(options.nproc_per_node, {.cpus = [] { return usable_cpus(); },
+                                                               .gpus = [gpus] { return gpus; }});
+    check_local_ranks(options, workers);
+    if (options.virtual_local_rank) {
+        // As torchrun, which gives out what the variable lists, whatever is there.
+        std::vector<std::string> listed =
+            plan.gpus.empty() ? listed_gpus(environment, host.gpus) : plan.gpus;
+        plan.one_gpu_each = one_gpu_each(std::move(listed), workers, environment);
+    }
+    WorkerCommands commands =
+        worker_commands(options, workers, search_of(environment, host.called_as));
+    plan.commands = std::move(commands.of_rank);
+    plan.missing = std::move(commands.missing);
+    plan.notices = notices_for(options, workers, plan.gpus.size());
+    return plan;
+}
+
+std::string describe_plan(const Options& options, const JobPlan& plan) {
+    const std::vector<std::string> inherited = own_environment();
+    const JobVariables variables = variables_for_show(options, plan);
+    std::string text;
+    for (int rank = 0; rank < plan.workers(); ++rank) {
+        const std::string gpu = gpu_of(options, plan.gpus, rank);
+        text += "rank " + std::to_string(rank) + " of " + std::to_string(plan.workers()) +
+                (gpu.empty() ? "" : " (" + gpu + ")") + "\n";
+        for (const std::string& entry : worker_environment(variables, rank, inherited)) {
+            if (std::find(inherited.begin(), inherited.end(), entry) != inherited.end()) continue;
+            text += "    " + (entry == "MASTER_PORT=0" ? "MASTER_PORT=<free>" : entry) + "\n";
+        }
+        const WorkerCommand& command = plan.commands[static_cast<std::size_t>(rank)];
+        text += "   ";
+        for (const std::string& word : command.arguments) text += " " + in_quotes(word);
+        text += "\n";
+    }
+    return text;
+}
+
+}  // namespace ddp::launcher

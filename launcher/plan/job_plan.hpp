@@ -1,0 +1,37 @@
+// What is settled between reading the command line and starting anything: how many workers, what
+// each executes, which GPU it gets, and what the user is told about choices made for them.
+#pragma once
+
+#include "launcher/options/options.hpp"
+#include "launcher/plan/visible_gpus.hpp"
+#include "launcher/plan/worker_command.hpp"
+
+#include <string>
+#include <vector>
+
+namespace ddp::launcher {
+
+struct JobPlan {
+    std::vector<WorkerCommand> commands;    // by local rank
+    std::vector<std::string> one_gpu_each;  // by local rank; empty without --virtual-local-rank
+    std::vector<std::string> gpus;          // visible ones, where they were asked for
+    std::vector<std::string> notices;       // lines for stderr
+    Program missing;                        // its problem is not empty when something cannot be run
+
+    int workers() const { return static_cast<int>(commands.size()); }
+};
+
+// What a plan asks beside the options and variables; a test has its own.
+struct Host {
+    std::string called_as = {};  // argv[0] of ddp-launch
+    GpuPlaces gpus = {};
+};
+
+// Throws UsageError.
+JobPlan plan_job(const Options& options, const EnvLookup& environment, const Host& host = {});
+
+// What --dry-run prints: the variables that differ from the launcher's own, and the command, of
+// each worker. What only a start decides stands in angle brackets.
+std::string describe_plan(const Options& options, const JobPlan& plan);
+
+}  // namespace ddp::launcher

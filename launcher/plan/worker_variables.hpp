@@ -1,0 +1,80 @@
+// The environment of a worker: torchrun's table, so that programs written for it run unchanged.
+// Pure: from the job and the launcher's own environment to the list that is handed to exec.
+//
+//   RANK LOCAL_RANK ROLE_RANK                      the worker's number, 0 <= it < N
+//   WORLD_SIZE LOCAL_WORLD_SIZE ROLE_WORLD_SIZE    N
+//   GROUP_RANK GROUP_WORLD_SIZE ROLE_NAME          0, 1, --role: one host
+//   MASTER_ADDR MASTER_PORT                        where the store is
+//   TORCHELASTIC_RESTART_COUNT                     0, then 1 more with each restart
+//   TORCHELASTIC_MAX_RESTARTS                      --max-restarts
+//   TORCHELASTIC_RUN_ID                            --rdzv-id, else 32 random hex digits
+//   TORCHELASTIC_USE_AGENT_STORE                   True: all are clients; False: rank 0 serves
+//   TORCHELASTIC_ERROR_FILE                        where the worker says why it failed
+//   TORCHELASTIC_SIGNALS_TO_HANDLE                 --signals-to-handle
+//   TORCH_NCCL_ASYNC_ERROR_HANDLING                the launcher's, else 1
+//   OMP_NUM_THREADS                                the launcher's, else 1 when N > 1
+//   CUDA_VISIBLE_DEVICES                           the launcher's
+//   DDP_AGENT_STORE                                MASTER_ADDR:MASTER_PORT, if the agent serves
+//   DDP_STORE_FD                                   for rank 0, when the port is held for it:
+//                                                  <fd>:<port>
+//   DDP_AGENT_STORE_SOCKET                         the name of the agent's local socket
+//   DDP_STORE_PEERS                                any, with --store-peers=any
+//   DDP_CONTROL_FD                                 see contract/control_page.hpp
+//
+// With --virtual-local-rank LOCAL_RANK is 0 and CUDA_VISIBLE_DEVICES the worker's own GPU alone.
+// With --oversubscribe-gpu there are DDP_OVERSUBSCRIBE_GPU=1 and, where the launcher has no value,
+// the variables with which NCCL takes two ranks on a GPU for two hosts.
+#pragma once
+
+#include "launcher/options/options.hpp"
+#include "launcher/plan/error_folder.hpp"
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace ddp::launcher {
+
+struct JobVariables {
+    int workers = 1;
+    std::string master_addr;
+    std::uint16_t master_port = 0;
+    bool agent_store = true;
+    std::string store_socket{};  // the name of its local socket; empty: it has none
+    bool any_store_peers = false;
+    int held_port = -1;  // rank 0's descriptor that holds the port; -1: none
+    std::string run_id;
+    ErrorFiles error_files;
+    std::string control;  // the value of DDP_CONTROL_FD
+    std::string role = "default";
+    int restart_count = 0;
+    int max_restarts = 0;
+    std::string signals_to_handle = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
+    std::vector<std::string> one_gpu_each = {};  // by local rank; not empty: --virtual-local-rank
+    bool oversubscribe_gpu = false;
+};
+
+// The job's variables take the place of the inherited ones of the same name; all others pass.
+std::vector<std::string> worker_environment(const JobVariables& job, int local_rank,
+                                            std::span<const std::string> inherited);
+
+// Whether workers get OMP_NUM_THREADS=1 from us.
+bool limits_threads(int workers, std::span<const std::string> inherited);
+
+// The GPU of each worker. Throws UsageError when the visible ones are too few; on a host without
+// any, and without CUDA_VISIBLE_DEVICES, workers get their own number, as from torchrun.
+std::vector<std::string> one_gpu_each(std::vector<std::string> visible, int workers,
+                                      const EnvLookup& environment);
+
+// "SIGTERM,SIGINT"
+std::string names_of(std::span<const int> signals);
+
+// 32 random hex digits. Throws SystemError.
+std::string make_run_id();
+
+// This process's environment, "NAME=value"; and one variable of it.
+std::vector<std::string> own_environment();
+std::optional<std::string> from_environment(std::string_view name);
+
+}  // namespace ddp::launcher

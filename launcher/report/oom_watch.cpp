@@ -1,0 +1,82 @@
+// Plain reads into one buffer: this runs in every launch.
+#include "launcher/report/oom_watch.hpp"
+
+#include "base/unique_fd.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <charconv>
+#include <string_view>
+
+namespace ddp::launcher {
+namespace {
+
+constexpr std::size_t max_bytes = 64 * 1024;  // vmstat has about 4 KiB
+
+std::string read_file(const std::string& path) {
+    const base::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!fd) return {};
+    std::array<char, max_bytes> buffer;  // not zeroed: most of it is never touched
+    std::size_t filled = 0;
+    while (filled < buffer.size()) {
+        const ssize_t got = ::read(fd.get(), buffer.data() + filled, buffer.size() - filled);
+        if (got <= 0) break;
+        filled += static_cast<std::size_t>(got);
+    }
+    return {buffer.data(), filled};
+}
+
+// The number of the line "oom_kill <number>", which all three files have.
+std::optional<std::int64_t> oom_kills_in(const std::string& path) {
+    const std::string text = "\n" + read_file(path);
+    constexpr std::string_view name = "\noom_kill ";
+    const std::size_t found = text.find(name);
+    if (found == text.npos) return std::nullopt;
+    std::int64_t count = 0;
+    const char* const start = text.data() + found + name.size();
+    const auto result = std::from_chars(start, text.data() + text.size(), count);
+    return result.ec == std::errc{} ? std::optional(count) : std::nullopt;
+}
+
+// The path after `name` in /proc/self/cgroup: "0::/a" (v2, name "0::"), "9:memory:/a" (v1;
+// "memory:").
+std::optional<std::string> cgroup_path(std::string_view list, std::string_view name) {
+    const std::size_t found = list.find(name);
+    if (found == list.npos) return std::nullopt;
+    const std::size_t start = found + name.size();
+    return std::string(list.substr(start, list.find('\n', start) - start));
+}
+
+// In a container the path may be the host's, and the mount is the cgroup itself.
+std::optional<std::int64_t> count_of(const std::string& mount, const std::string& path,
+                                     const char* file) {
+    if (const auto count = oom_kills_in(mount + path + file)) return count;
+    return oom_kills_in(mount + file);
+}
+
+}  // namespace
+
+OomCounts read_oom_counts(const std::string& root) {
+    OomCounts counts;
+    counts.host = oom_kills_in(root + "/proc/vmstat");
+    const std::string list = "\n" + read_file(root + "/proc/self/cgroup");
+    if (const auto path = cgroup_path(list, "memory:")) {
+        counts.cgroup = count_of(root + "/sys/fs/cgroup/memory", *path, "/memory.oom_control");
+    } else if (const auto unified = cgroup_path(list, "\n0::")) {
+        counts.cgroup = count_of(root + "/sys/fs/cgroup", *unified, "/memory.events");
+    }
+    return counts;
+}
+
+OomEvidence compare(const OomCounts& before, const OomCounts& after) {
+    const auto known = [](const auto& a, const auto& b) { return a.has_value() && b.has_value(); };
+    if (known(before.cgroup, after.cgroup) && *after.cgroup > *before.cgroup) {
+        return OomEvidence::cgroup;
+    }
+    if (!known(before.host, after.host)) return OomEvidence::unknown;
+    return *after.host > *before.host ? OomEvidence::host : OomEvidence::none;
+}
+
+}  // namespace ddp::launcher

@@ -1,0 +1,50 @@
+// report.json: the end of a job for machines, in the log folder of a launch with --log-dir. UTF-8,
+// one object:
+//
+//   format        1; grows when a field changes its meaning, not when one is added
+//   outcome       "succeeded", "failed", "stopped" (by a signal to the launcher), "not_started"
+//   exit_code     the launcher's
+//   signal        that stopped the job, else 0
+//   host          of the launcher
+//   attempt, attempts
+//   started, ended    seconds since 1970, of this attempt
+//   root_rank     the rank to blame, else null
+//   message       what the user reads: the whole report
+//   hints         texts
+//   workers       of this attempt, by rank:
+//     rank, local_rank, pid, gpu
+//     part        "root_cause", "failed", "left" (because of a peer), "stopped" (by us), "fine"
+//     exit_code   128 + signal when a signal ended it
+//     signal      that ended it, else 0; signal_name, core_dumped
+//     stopped_with, stop_seconds   our last signal to it, else 0; from our first one to its end
+//     seconds     from its start to its end
+//     peer        the rank it left because of, else null
+//     error       the message of its error file, else null; callstack
+//     last_stderr its last lines there
+#pragma once
+
+#include "launcher/report/failure_report.hpp"
+
+#include <optional>
+#include <span>
+#include <string>
+
+namespace ddp::launcher {
+
+struct JobReport {
+    std::string outcome = {};
+    int exit_code = 0;
+    int signal = 0;
+    JobFacts facts = {};
+    std::chrono::milliseconds ran_for{0};
+    std::string message = {};
+    std::optional<Verdict> verdict = {};
+    std::span<const WorkerEnd> ended = {};
+};
+
+std::string to_json(const JobReport& report);
+
+// Writes it whole, making the folders above it. Returns what went wrong, for the user, or nothing.
+std::string write_report_file(const std::string& path, const std::string& json);
+
+}  // namespace ddp::launcher

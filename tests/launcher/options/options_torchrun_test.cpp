@@ -1,0 +1,93 @@
+// Options that torchrun's own tests and users' scripts give, and that mean nothing or little here.
+#include "launcher/options/options.hpp"
+
+#include "launcher/parse_words.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace ddp::launcher {
+namespace {
+
+using ::testing::AllOf;
+using testing::Environment;
+using testing::error_of;
+using ::testing::HasSubstr;
+using testing::parse;
+using testing::Words;
+
+TEST(TorchrunOptions, EveryStartMethodIsTaken) {
+    for (const char* method : {"spawn", "fork", "forkserver"}) {
+        const Words words{std::string("--start-method=") + method, "x"};
+        EXPECT_EQ(error_of(words), "no error") << method;
+        EXPECT_EQ(error_of({"x"}, {{"PET_START_METHOD", method}}), "no error") << method;
+    }
+    EXPECT_THAT(error_of({"--start-method=thread", "x"}), HasSubstr("spawn or fork or forkserver"));
+}
+
+TEST(TorchrunOptions, DefaultsOfEntryPointsAreTakenAndOthersAreNot) {
+    EXPECT_EQ(error_of({"--logs_specs=default", "--event_log_handler", "null", "x"}), "no error");
+    EXPECT_THAT(error_of({"--logs-specs=mine", "x"}), HasSubstr("Python entry points"));
+    EXPECT_THAT(error_of({"--event-log-handler=console", "x"}), HasSubstr("Python entry points"));
+}
+
+TEST(TorchrunOptions, AScriptOfAnyNameIsPythonsWithRunPath) {
+    EXPECT_EQ(parse({"--run-path", "train"}).program_kind, ProgramKind::script);
+    EXPECT_EQ(parse({"--no-python", "--run-path", "train"}).program_kind, ProgramKind::script);
+    EXPECT_EQ(parse({"--run-path", "--no-python", "train"}).program_kind, ProgramKind::script);
+    EXPECT_EQ(parse({"x"}, {{"PET_RUN_PATH", "1"}}).program_kind, ProgramKind::script);
+    EXPECT_EQ(parse({"x"}, {{"PET_RUN_PATH", "0"}}).program_kind, ProgramKind::automatic);
+}
+
+TEST(TorchrunOptions, AJobThatOneHostWillDoForRunsOnIt) {
+    EXPECT_EQ(parse({"x"}).most_nodes, 1);
+    EXPECT_EQ(parse({"--nnodes=1:4", "x"}).most_nodes, 4);
+    EXPECT_EQ(parse({"--nnodes=1:2", "--rdzv_backend=c10d", "--rdzv_endpoint=localhost:0", "x"})
+                  .master_addr,
+              "127.0.0.1");
+    EXPECT_EQ(parse({"x"}, {{"PET_NNODES", "1:2"}}).most_nodes, 2);
+}
+
+TEST(TorchrunOptions, AJobOfSeveralHostsIsRefusedWhereOtherHostsAreNamed) {
+    EXPECT_THAT(
+        error_of({"--nnodes=1:2", "--rdzv_backend=c10d", "--rdzv_endpoint=192.0.2.1:1", "x"}),
+        HasSubstr("several hosts"));
+    EXPECT_THAT(error_of({"--nnodes=1:2", "--agent-store=off", "--master-addr=192.0.2.1", "x"}),
+                AllOf(HasSubstr("--nnodes"), HasSubstr("192.0.2.1"), HasSubstr("several hosts")));
+    EXPECT_THAT(error_of({"--nnodes=2:4", "x"}), HasSubstr("several hosts"));
+    EXPECT_THAT(error_of({"--nnodes=1:2", "--node-rank=1", "x"}), HasSubstr("several hosts"));
+}
+
+// Each task would be a whole job of its own.
+TEST(TorchrunOptions, AJobOfSeveralHostsIsRefusedInAStepOfSeveralTasks) {
+    const Environment step{{"SLURM_STEP_ID", "0"}, {"SLURM_STEP_NUM_TASKS", "2"}};
+    EXPECT_THAT(error_of({"--nnodes=1:2", "x"}, step), HasSubstr("SLURM_STEP_NUM_TASKS=2 (srun)"));
+    EXPECT_EQ(error_of({"--nnodes=1", "x"}, step), "no error");
+    EXPECT_EQ(error_of({"--nnodes=1:2", "--standalone", "x"}, step), "no error");
+}
+
+TEST(TorchrunOptions, RendezvousSettingsMayStandInQuotes) {
+    for (const char* conf :
+         {"join_timeout=5,timeout=5", "'join_timeout=5,timeout=5'", "\"join_timeout=5\""}) {
+        EXPECT_EQ(error_of({std::string("--rdzv-conf=") + conf, "x"}), "no error") << conf;
+    }
+    for (const char* conf : {"'timeout=5", "timeout=5'", "'timeout=5\"", "''timeout=5''", "'"}) {
+        EXPECT_THAT(error_of({std::string("--rdzv-conf=") + conf, "x"}), HasSubstr("--rdzv-conf"))
+            << conf;
+    }
+}
+
+TEST(TorchrunOptions, WordsOfOtherLaunchersAreAnsweredWithOurs) {
+    for (const char* word :
+         {"--nprocs=2", "--num_processes=2", "--num-gpus=2", "--ntasks", "--nprocs"}) {
+        EXPECT_THAT(error_of({word, "x"}), HasSubstr("did you mean --nproc-per-node?")) << word;
+    }
+    EXPECT_THAT(error_of({"--main_process_port=1", "x"}), HasSubstr("did you mean --master-port?"));
+}
+
+TEST(TorchrunOptions, TheHelpShowsAnExample) {
+    EXPECT_THAT(help_text(), HasSubstr("example: ddp-launch --nproc-per-node=2 ./train"));
+}
+
+}  // namespace
+}  // namespace ddp::launcher

@@ -1,0 +1,239 @@
+// Families that try to get away. Each test sweeps in a child of its own.
+#include "launcher/process/process_sweep.hpp"
+
+#include "base/process_tree.hpp"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <ctime>
+#include <functional>
+#include <limits>
+#include <vector>
+
+namespace ddp::launcher {
+namespace {
+
+using std::chrono::seconds;
+
+[[noreturn]] void wait_forever() {
+    for (;;) ::pause();
+}
+
+// In a child, since a sweep takes all that this process has. `body` returns what to exit with.
+int in_child(const std::function<int()>& body) {
+    const pid_t pid = ::fork();
+    if (pid == 0) ::_exit(body());
+    int status = 0;
+    EXPECT_EQ(::waitpid(pid, &status, 0), pid);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+template <class Body>
+pid_t start(Body body) {
+    const pid_t pid = ::fork();
+    if (pid == 0) {
+        body();
+        ::_exit(0);
+    }
+    return pid;
+}
+
+void start_daemon() {
+    start([] {
+        ::setsid();
+        start(wait_forever);
+    });
+}
+
+// Every hop is a new process; the old one is gone within a millisecond.
+[[noreturn]] void hop() {
+    for (;;) {
+        const timespec pause{0, 200'000};
+        ::nanosleep(&pause, nullptr);
+        if (::fork() != 0) ::_exit(0);
+    }
+}
+
+void start_stubborn_family() {
+    start([] {
+        std::signal(SIGTERM, SIG_IGN);
+        ::setsid();
+        start([] {
+            ::setsid();
+            start(wait_forever);
+            wait_forever();
+        });
+        start_daemon();
+        start(hop);
+        wait_forever();
+    });
+}
+
+bool has_no_child() { return ::waitpid(-1, nullptr, WNOHANG) == -1 && errno == ECHILD; }
+
+TEST(ProcessSweep, NoDescendantSurvives) {
+    for (int round = 0; round < 10; ++round) {
+        // The witness: end of file when the last process that inherited the write end is gone.
+        std::array<int, 2> witness{};
+        ASSERT_EQ(::pipe(witness.data()), 0);
+        const int result = in_child([&] {
+            ::close(witness[0]);
+            become_subreaper();
+            for (int i = 0; i < 3; ++i) start_stubborn_family();
+            const SweepResult swept = sweep_descendants(base::Deadline::after(seconds{30}));
+            return swept.complete && swept.survivors.empty() && has_no_child() ? 0 : 1;
+        });
+        EXPECT_EQ(result, 0);
+        ::close(witness[1]);
+        ::fcntl(witness[0], F_SETFL, O_NONBLOCK);
+        char byte = 0;
+        EXPECT_EQ(::read(witness[0], &byte, 1), 0) << "somebody still has the pipe";
+        ::close(witness[0]);
+    }
+}
+
+TEST(ProcessSweep, NothingToDoIsDoneAtOnce) {
+    const int result = in_child(
+        [] { return sweep_descendants(base::Deadline::after(seconds{0})).complete ? 0 : 1; });
+    EXPECT_EQ(result, 0);
+}
+
+TEST(ProcessSweep, WhoeverIsSparedLives) {
+    const int result = in_child([] {
+        become_subreaper();
+        const pid_t spared = start(wait_forever);
+        start_stubborn_family();
+        const SweepResult swept = sweep_descendants(base::Deadline::after(seconds{30}), {spared});
+        const bool alone = base::children_of(::getpid()) == std::vector<pid_t>{spared};
+        const bool lives = ::waitpid(spared, nullptr, WNOHANG) == 0;
+        ::kill(spared, SIGKILL);
+        ::waitpid(spared, nullptr, 0);
+        return swept.complete && alone && lives ? 0 : 1;
+    });
+    EXPECT_EQ(result, 0);
+}
+
+// What a spared process leaves behind when it ends in the middle of a sweep was never ours.
+TEST(ProcessSweep, WhatIsBelowTheSparedLivesToo) {
+    const int result = in_child([] {
+        become_subreaper();
+        std::array<int, 2> pipe{};
+        if (::pipe(pipe.data()) != 0) return 2;
+        const pid_t spared = start([&] {
+            const pid_t below = start(wait_forever);
+            if (::write(pipe[1], &below, sizeof below) != sizeof below) ::_exit(1);
+            wait_forever();
+        });
+        pid_t below = 0;
+        if (::read(pipe[0], &below, sizeof below) != sizeof below) return 3;
+        SparedProcesses list;
+        list.add_with_descendants(spared);
+        ::kill(spared, SIGKILL);
+        ::waitpid(spared, nullptr, 0);  // `below` is our child from here on
+        start_stubborn_family();
+        const SweepResult swept = sweep_descendants(base::Deadline::after(seconds{30}), list);
+        const bool alone = base::children_of(::getpid()) == std::vector<pid_t>{below};
+        const bool lives = ::waitpid(below, nullptr, WNOHANG) == 0;
+        ::kill(below, SIGKILL);
+        ::waitpid(below, nullptr, 0);
+        return swept.complete && alone && lives ? 0 : 1;
+    });
+    EXPECT_EQ(result, 0);
+}
+
+TEST(ProcessSweep, BelowAnotherProcessEverybodyIsKilled) {
+    const int result = in_child([] {
+        become_subreaper();
+        const pid_t ancestor = start([] {
+            become_subreaper();
+            start_stubborn_family();
+            wait_forever();
+        });
+        const auto deadline = base::Deadline::after(seconds{30});
+        while (base::children_of(ancestor).empty() && !deadline.passed()) ::usleep(1000);
+        const SweepResult swept = sweep_below(ancestor, deadline);
+        const bool lives = ::waitpid(ancestor, nullptr, WNOHANG) == 0;
+        ::kill(ancestor, SIGKILL);
+        ::waitpid(ancestor, nullptr, 0);
+        sweep_descendants(base::Deadline::after(seconds{30}));
+        return swept.complete && lives ? 0 : 1;
+    });
+    EXPECT_EQ(result, 0);
+}
+
+TEST(ProcessSweep, LivingDescendantsAreListedAndSignalled) {
+    const int result = in_child([] {
+        become_subreaper();
+        const pid_t spared = start(wait_forever);
+        const pid_t zombie = start([] {});
+        siginfo_t info{};
+        ::waitid(P_PID, static_cast<id_t>(zombie), &info, WEXITED | WNOWAIT);
+        const pid_t parent = start([] {
+            start(wait_forever);
+            wait_forever();
+        });
+        const auto deadline = base::Deadline::after(seconds{30});
+        while (base::children_of(parent).empty() && !deadline.passed()) ::usleep(1000);
+        // The kernel's list may miss somebody while it changes.
+        std::vector<Descendant> found;
+        while (found.size() != 2 && !deadline.passed()) found = living_descendants({spared});
+        const bool right = found.size() == 2 && found[0].pid == parent &&
+                           found[1].parent == parent && !found[0].name.empty();
+        signal_descendants(found, SIGTERM);
+        ::waitpid(parent, nullptr, 0);
+        while (!living_descendants({spared}).empty() && !deadline.passed()) ::usleep(1000);
+        const bool gone = living_descendants({spared}).empty();
+        const bool lives = ::waitpid(spared, nullptr, WNOHANG) == 0;
+        sweep_descendants(base::Deadline::after(seconds{30}));
+        return right && gone && lives ? 0 : 1;
+    });
+    EXPECT_EQ(result, 0);
+}
+
+// Who has the name of one that was spared is spared only if it is the same process.
+TEST(ProcessSweep, ANumberThatIsNobodysIsNotSpared) {
+    SparedProcesses list;
+    list.add(std::numeric_limits<pid_t>::max());
+    EXPECT_TRUE(list.empty());
+    list.add(::getpid());
+    EXPECT_TRUE(list.contains(::getpid()));
+    EXPECT_FALSE(list.contains(::getppid()));
+}
+
+TEST(ProcessSweep, LeftoversAreDescribedByNameAndTheirNamesArePlain) {
+    EXPECT_EQ(describe({{12, 1, "sleep"}, {13, 1, "a\x1b[2J"}}), "pid 12 (sleep), pid 13 (a?[2J)");
+    const std::vector<Descendant> many(7, Descendant{1, 1, "x"});
+    EXPECT_TRUE(describe(many).ends_with(" and 2 more"));
+}
+
+TEST(ProcessSweep, ChildrenAreListedZombiesToo) {
+    const int result = in_child([] {
+        const pid_t alive = start(wait_forever);
+        const pid_t zombie = start([] {});
+        siginfo_t info{};
+        ::waitid(P_PID, static_cast<id_t>(zombie), &info, WEXITED | WNOWAIT);
+        const std::vector<pid_t> children = base::children_of(::getpid());
+        const auto has = [&](pid_t pid) {
+            return std::count(children.begin(), children.end(), pid) == 1;
+        };
+        const bool right = children.size() == 2 && has(alive) && has(zombie);
+        const SweepResult swept = sweep_descendants(base::Deadline::after(seconds{30}));
+        return swept.complete && right ? 0 : 1;
+    });
+    EXPECT_EQ(result, 0);
+}
+
+TEST(ProcessSweep, SurvivorsAreNamedByPid) {
+    EXPECT_EQ(describe_survivors({false, {12, 13}}), "pid 12, pid 13");
+    EXPECT_NE(describe_survivors({false, {}}), "");
+}
+
+}  // namespace
+}  // namespace ddp::launcher
