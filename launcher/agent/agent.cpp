@@ -128,13 +128,13 @@ void Agent::serve_store() {
     if (!job_.rendezvous.listener) return;
     // What torchrun calls each job is a name of none (worker_env.hpp).
     const std::string& id = job_.options.run_id;
-    store_.emplace(
-        std::move(job_.rendezvous.listener),
-        store::StoreServerOptions{
-            .limits = {.map_bytes = job_.options.store_bytes, .returns_memory = true},
-            .peers = {job_.options.store_peers},
-            .job = store::RankClaim{.job = id == "none" ? "" : id, .world_size = job_.workers},
-            .is_local_too = true});
+    store_.emplace(std::move(job_.rendezvous.listener),
+                   store::StoreServerOptions{
+                       .limits = {.map_bytes = job_.options.store_bytes, .returns_memory = true},
+                       .peers = {job_.options.store_peers},
+                       .job = store::RankClaim{.job = id == "none" ? "" : id,
+                                               .world_size = job_.plan.workers()},
+                       .is_local_too = true});
     events_.add(store_->fd(), EPOLLIN, tag_of(Source::store));
     log_step("store serves at " + job_.rendezvous.address + ":" +
              std::to_string(job_.rendezvous.port));

@@ -6,7 +6,7 @@
 #include "launcher/agent/progress_watch.hpp"
 #include "launcher/agent/rendezvous.hpp"
 #include "launcher/options/options.hpp"
-#include "launcher/plan/worker_command.hpp"
+#include "launcher/plan/job_plan.hpp"
 #include "launcher/report/failure_report.hpp"
 #include "launcher/worker/handed_descriptors.hpp"
 #include "launcher/worker/worker.hpp"
@@ -21,9 +21,7 @@ namespace ddp::launcher {
 
 struct AgentJob {
     Options options;
-    int workers = 1;
-    std::vector<WorkerCommand> commands;    // by local rank
-    std::vector<std::string> one_gpu_each;  // with --virtual-local-rank
+    JobPlan plan;
     Rendezvous rendezvous;
     std::string error_folder;
     std::optional<TerminalForWorker> terminal = {};  // of each, where it does not say otherwise

@@ -50,7 +50,7 @@ Attempt::Attempt(const AgentJob& job, int number, const LogTree& tree, LogWriter
       events_(events),
       tags_(std::move(tags)),
       grace_(job.options.shutdown_timeout),
-      control_(contract::ControlRegion::create(job.workers)) {
+      control_(contract::ControlRegion::create(job.plan.workers())) {
     events_.add(relay_.fd(), EPOLLIN, tags_.pipes);
     progress_.set_restarts(number);
 }
@@ -64,42 +64,30 @@ Attempt::~Attempt() {
 }
 
 void Attempt::prepare() {
-    require_descriptors_for(job_.workers);
+    require_descriptors_for(job_.plan.workers());
     if (tree_.wanted()) {
-        logs_.open(job_.workers, number_);
+        logs_.open(job_.plan.workers(), number_);
     } else {
         make_error_folder(job_.error_folder);
     }
-    relay_.begin_attempt(job_.workers);
+    relay_.begin_attempt(job_.plan.workers());
 }
 
 void Attempt::start_workers(const rlimit& users_descriptor_limit, const std::string& store_socket) {
     const base::UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
     if (!null) throw SystemError("open /dev/null", errno);
-    if (job_.options.break_on_failure) ::setenv("DDP_BREAK_ON_FAILURE", "1", 1);
     const std::vector<std::string> inherited = own_environment();
-    const JobVariables variables{
-        .workers = job_.workers,
-        .master_addr = job_.rendezvous.address,
-        .master_port = job_.rendezvous.port,
-        .agent_store = job_.options.agent_store == AgentStore::on,
-        .store_socket = store_socket,
-        .any_store_peers = job_.options.store_peers == store::StorePeers::any,
-        .held_port = job_.rendezvous.holder.get(),
-        .run_id = job_.options.run_id,
-        .error_files = error_files_,
-        .control = control_.handover(control_.fd()),
-        .role = job_.options.role,
-        .restart_count = number_,
-        .max_restarts = job_.options.max_restarts,
-        .signals_to_handle = names_of(job_.options.signals_to_handle),
-        .one_gpu_each = job_.one_gpu_each,
-        .oversubscribe_gpu = job_.options.oversubscribe_gpu,
-    };
+    JobVariables variables = job_.plan.variables;
+    variables.master_port = job_.rendezvous.port;
+    variables.held_port = job_.rendezvous.holder.get();
+    variables.store_socket = store_socket;
+    variables.error_files = error_files_;
+    variables.control = control_.handover(control_.fd());
+    variables.restart_count = number_;
     if (job_.handed.in_for_all) input_.emplace(job_.handed.in.get());
-    workers_.reserve(static_cast<std::size_t>(job_.workers));
-    for (int rank = 0; rank < job_.workers; ++rank) {
-        const WorkerCommand& command = job_.commands[static_cast<std::size_t>(rank)];
+    workers_.reserve(static_cast<std::size_t>(job_.plan.workers()));
+    for (int rank = 0; rank < job_.plan.workers(); ++rank) {
+        const WorkerCommand& command = job_.plan.commands[static_cast<std::size_t>(rank)];
         WorkerStart start{
             command.path, command.arguments, worker_environment(variables, rank, inherited),
             job_.handed.for_worker(rank, null.get(), control_.fd()), users_descriptor_limit};
@@ -349,7 +337,7 @@ bool Attempt::copy_error_files() {
         if (may_read_error_files()) return false;
     }
     error_files_ = error_files_in(job_.error_folder);
-    if (wanted) logs_.copy_error_files(job_.workers, number_, job_.error_folder);
+    if (wanted) logs_.copy_error_files(job_.plan.workers(), number_, job_.error_folder);
     return wanted;
 }
 

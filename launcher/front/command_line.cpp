@@ -53,14 +53,15 @@ void open_missing_standard_descriptors() {
 }
 
 int run_job(Options options, const std::string& called_as, contract::HostLink& host) {
+    const bool runs = options.action == Action::run;
+    if (runs && options.run_id.empty()) options.run_id = make_run_id();
     const JobPlan plan = plan_job(options, from_environment, {.called_as = called_as});
     if (!plan.missing.problem.empty()) {
         return complain(plan.missing.problem, plan.missing.exit_code, host);
     }
-    if (options.action == Action::dry_run) return print(describe_plan(options, plan));
+    if (!runs) return print(describe_plan(options, plan));
     refuse_strangers_folder(temporary_folder(), "TMPDIR");
     if (!options.log_dir.empty()) refuse_strangers_folder(options.log_dir, "--log-dir");
-    if (options.run_id.empty()) options.run_id = make_run_id();
     return run_front(options, plan, host);
 }
 

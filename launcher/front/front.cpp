@@ -83,16 +83,14 @@ int run_front(const Options& options, const JobPlan& plan, contract::HostLink& h
     Rendezvous rendezvous = make_rendezvous(options);
     ErrorFolder error_folder;
     AgentJob job{.options = options,
-                 .workers = plan.workers(),
-                 .commands = plan.commands,
-                 .one_gpu_each = plan.one_gpu_each,
+                 .plan = plan,
                  .rendezvous = std::move(rendezvous),
                  .error_folder = error_folder.path(),
                  .terminal = terminal_for_workers(options),
                  .judge = host.judge(),
                  .handed = hand_descriptors(options, plan.workers())};
     const TerminalModes modes(job.handed.in.get());
-    ConsoleSettings console = console_settings(options, job.workers);
+    ConsoleSettings console = console_settings(options, plan.workers());
     const bool lent = job.handed.out || job.handed.err;  // nobody else may draw there
     if (lent) console.status = StatusLine::off;
     if (wants_status_line(console)) job.progress = Watching::on;

@@ -46,21 +46,39 @@ std::string in_quotes(const std::string& word) {
     return quoted + "'";
 }
 
-JobVariables variables_for_show(const Options& options, const JobPlan& plan) {
-    return {.workers = plan.workers(),
+JobVariables variables_of(const Options& options, int workers) {
+    return {.workers = workers,
             .master_addr = options.master_addr,
             .master_port = options.master_port,
             .agent_store = options.agent_store == AgentStore::on,
             .any_store_peers = options.store_peers == store::StorePeers::any,
-            .run_id = options.run_id.empty() ? "<random>" : options.run_id,
-            .error_files = error_files_in(options.log_dir.empty() ? "<temporary>"
-                                                                  : options.log_dir + "/<run>"),
-            .control = "<descriptor>",
+            .run_id = options.run_id,
             .role = options.role,
             .max_restarts = options.max_restarts,
             .signals_to_handle = names_of(options.signals_to_handle),
-            .one_gpu_each = plan.one_gpu_each,
-            .oversubscribe_gpu = options.oversubscribe_gpu};
+            .oversubscribe_gpu = options.oversubscribe_gpu,
+            .break_on_failure = options.break_on_failure};
+}
+
+// With words where a start would have the agent's values; numbers get theirs from with_words().
+JobVariables variables_for_show(const Options& options, const JobPlan& plan) {
+    JobVariables variables = plan.variables;
+    if (variables.run_id.empty()) variables.run_id = "<random>";
+    if (variables.agent_store) variables.store_socket = "<random>";
+    if (!variables.agent_store && variables.master_port == 0) variables.held_port = 0;
+    variables.error_files =
+        error_files_in(options.log_dir.empty() ? "<temporary>" : options.log_dir + "/<run>");
+    variables.control = "<descriptor>";
+    return variables;
+}
+
+std::string with_words(std::string entry) {
+    if (entry == "MASTER_PORT=0") return "MASTER_PORT=<free>";
+    if (entry == "DDP_STORE_FD=0:0") return "DDP_STORE_FD=<descriptor>:<free>";
+    if (entry.starts_with("DDP_AGENT_STORE=") && entry.ends_with(":0")) {
+        entry.replace(entry.size() - 1, 1, "<free>");
+    }
+    return entry;
 }
 
 // The words after the program are the program's, also those that were meant for us. Only what no
@@ -131,11 +149,12 @@ JobPlan plan_job(const Options& options, const EnvLookup& environment, const Hos
     const int workers = count_workers(options.nproc_per_node, {.cpus = [] { return usable_cpus(); },
                                                                .gpus = [gpus] { return gpus; }});
     check_local_ranks(options, workers);
+    plan.variables = variables_of(options, workers);
     if (options.virtual_local_rank) {
         // As torchrun, which gives out what the variable lists, whatever is there.
         std::vector<std::string> listed =
             plan.gpus.empty() ? listed_gpus(environment, host.gpus) : plan.gpus;
-        plan.one_gpu_each = one_gpu_each(std::move(listed), workers, environment);
+        plan.variables.one_gpu_each = one_gpu_each(std::move(listed), workers, environment);
     }
     WorkerCommands commands =
         worker_commands(options, workers, search_of(environment, host.called_as));
@@ -155,7 +174,7 @@ std::string describe_plan(const Options& options, const JobPlan& plan) {
                 (gpu.empty() ? "" : " (" + gpu + ")") + "\n";
         for (const std::string& entry : worker_environment(variables, rank, inherited)) {
             if (std::find(inherited.begin(), inherited.end(), entry) != inherited.end()) continue;
-            text += "    " + (entry == "MASTER_PORT=0" ? "MASTER_PORT=<free>" : entry) + "\n";
+            text += "    " + with_words(entry) + "\n";
         }
         const WorkerCommand& command = plan.commands[static_cast<std::size_t>(rank)];
         text += "   ";

@@ -5,6 +5,7 @@
 #include "launcher/options/options.hpp"
 #include "launcher/plan/visible_gpus.hpp"
 #include "launcher/plan/worker_command.hpp"
+#include "launcher/plan/worker_variables.hpp"
 
 #include <string>
 #include <vector>
@@ -12,11 +13,11 @@
 namespace ddp::launcher {
 
 struct JobPlan {
-    std::vector<WorkerCommand> commands;    // by local rank
-    std::vector<std::string> one_gpu_each;  // by local rank; empty without --virtual-local-rank
-    std::vector<std::string> gpus;          // visible ones, where they were asked for
-    std::vector<std::string> notices;       // lines for stderr
-    Program missing;                        // its problem is not empty when something cannot be run
+    std::vector<WorkerCommand> commands;  // by local rank
+    JobVariables variables;               // of all workers, but for what the agent alone knows
+    std::vector<std::string> gpus;        // visible ones, where they were asked for
+    std::vector<std::string> notices;     // lines for stderr
+    Program missing;                      // its problem is not empty when something cannot be run
 
     int workers() const { return static_cast<int>(commands.size()); }
 };

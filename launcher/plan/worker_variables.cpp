@@ -59,6 +59,7 @@ Table job_table(const JobVariables& job, int local_rank) {
         table["CUDA_VISIBLE_DEVICES"] = job.one_gpu_each.at(static_cast<std::size_t>(local_rank));
     }
     if (job.oversubscribe_gpu) table["DDP_OVERSUBSCRIBE_GPU"] = "1";
+    if (job.break_on_failure) table["DDP_BREAK_ON_FAILURE"] = "1";
     return table;
 }
 

@@ -19,6 +19,7 @@
 //                                                  <fd>:<port>
 //   DDP_AGENT_STORE_SOCKET                         the name of the agent's local socket
 //   DDP_STORE_PEERS                                any, with --store-peers=any
+//   DDP_BREAK_ON_FAILURE                           1, with --break-on-failure
 //   DDP_CONTROL_FD                                 see contract/control_page.hpp
 //
 // With --virtual-local-rank LOCAL_RANK is 0 and CUDA_VISIBLE_DEVICES the worker's own GPU alone.
@@ -36,23 +37,27 @@
 
 namespace ddp::launcher {
 
+// Of all workers of an attempt.
 struct JobVariables {
+    // The plan's.
     int workers = 1;
     std::string master_addr;
-    std::uint16_t master_port = 0;
+    std::uint16_t master_port = 0;  // 0: the agent chooses one
     bool agent_store = true;
-    std::string store_socket{};  // the name of its local socket; empty: it has none
     bool any_store_peers = false;
-    int held_port = -1;  // rank 0's descriptor that holds the port; -1: none
     std::string run_id;
-    ErrorFiles error_files;
-    std::string control;  // the value of DDP_CONTROL_FD
     std::string role = "default";
-    int restart_count = 0;
     int max_restarts = 0;
     std::string signals_to_handle = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
     std::vector<std::string> one_gpu_each = {};  // by local rank; not empty: --virtual-local-rank
     bool oversubscribe_gpu = false;
+    bool break_on_failure = false;
+    // What the agent alone knows, beside the port.
+    int held_port = -1;          // rank 0's descriptor that holds the port; -1: none
+    std::string store_socket{};  // the name of the store's local socket; empty: it has none
+    ErrorFiles error_files{};
+    std::string control{};  // the value of DDP_CONTROL_FD
+    int restart_count = 0;
 };
 
 // The job's variables take the place of the inherited ones of the same name; all others pass.

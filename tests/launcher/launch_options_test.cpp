@@ -7,8 +7,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <map>
+#include <regex>
 
 namespace ddp::launcher::testing {
 namespace {
@@ -126,6 +130,74 @@ TEST_F(LaunchOptions, DryRunAndPrintConfigStartNothing) {
     const LaunchResult config = launch({"-n2", "--print-config"});
     EXPECT_EQ(config.exit_code, 0);
     EXPECT_THAT(config.out, HasSubstr("--nproc-per-node"));
+}
+
+using Variables = std::map<std::string, std::string>;
+
+Variables variables_of(const std::string& text, const std::string& indent) {
+    Variables variables;
+    for (const std::string& line : lines_of(text)) {
+        const std::size_t equals = line.find('=');
+        if (!line.starts_with(indent) || equals == line.npos) continue;
+        const std::string name = line.substr(indent.size(), equals - indent.size());
+        if (name.find(' ') == name.npos) variables[name] = line.substr(equals + 1);
+    }
+    return variables;
+}
+
+// "<free>" and such stand for what a start decides.
+bool is_shown_as(const std::string& value, const std::string& shown) {
+    const std::size_t begin = shown.find('<');
+    if (begin == shown.npos) return value == shown;
+    const std::string end = shown.substr(shown.rfind('>') + 1);
+    return value.size() > begin + end.size() && value.starts_with(shown.substr(0, begin)) &&
+           value.ends_with(end);
+}
+
+bool is_launchers(const std::string& name) {
+    static const std::regex ours(
+        "(.*_)?RANK|.*WORLD_SIZE|MASTER_.*|ROLE_.*|TORCHELASTIC_.*|DDP_.*|OMP_NUM_THREADS|"
+        "TORCH_NCCL_.*|NCCL_.*|CUDA_VISIBLE_DEVICES");
+    return std::regex_match(name, ours);
+}
+
+TEST_F(LaunchOptions, ADryRunShowsTheVariablesThatWorkersGet) {
+    const std::string folder = folder_.path();
+    const Launch::Words program{"sh", "-c", "env > " + folder + "/env_$RANK"};
+    for (const Launch::Words& options :
+         {Launch::Words{"-n2"}, Launch::Words{"-n2", "--agent-store=off"},
+          Launch::Words{"-n2", "--log-dir=" + folder},
+          Launch::Words{"-n2", "--break-on-failure", "--oversubscribe-gpu", "--store-peers=any",
+                        "--role=r", "--max-restarts=3", "--rdzv-id=job",
+                        "--signals-to-handle=SIGTERM"},
+          Launch::Words{"-n2", "--virtual-local-rank"}}) {
+        const auto with = [&](Launch::Words words) {
+            words.insert(words.begin(), options.begin(), options.end());
+            words.insert(words.end(), program.begin(), program.end());
+            return launch(words, {.environment = {"CUDA_VISIBLE_DEVICES=0,1"}});
+        };
+        const std::string shown = with({"--dry-run"}).out;
+        ASSERT_EQ(with({}).exit_code, 0) << options.back();
+        for (const std::string rank : {"0", "1"}) {
+            SCOPED_TRACE(options.back() + " of rank " + rank);
+            const std::size_t begin = shown.find("rank " + rank + " of 2");
+            const Variables dry =
+                variables_of(shown.substr(begin, shown.find("\nrank", begin) - begin), "    ");
+            std::ifstream file(folder + "/env_" + rank);
+            const Variables real = variables_of({std::istreambuf_iterator<char>(file), {}}, "");
+            EXPECT_GT(dry.size(), 15U);
+            for (const auto& [name, value] : dry) {
+                ASSERT_TRUE(real.contains(name)) << name;
+                EXPECT_TRUE(is_shown_as(real.at(name), value))
+                    << name << "=" << real.at(name) << ", shown as " << value;
+            }
+            for (const auto& [name, value] : real) {
+                const bool inherited =
+                    name == "CUDA_VISIBLE_DEVICES" || std::getenv(name.c_str()) == value;
+                EXPECT_TRUE(inherited || !is_launchers(name) || dry.contains(name)) << name;
+            }
+        }
+    }
 }
 
 }  // namespace

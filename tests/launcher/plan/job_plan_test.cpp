@@ -75,7 +75,7 @@ TEST_F(PlanOfAJob, AVariableMakesNoGpus) {
 TEST_F(PlanOfAJob, AVirtualLocalRankGetsWhatTheVariableListsWhateverIsThere) {
     EXPECT_THAT(plan_without_gpus({"-n2", "--virtual-local-rank", "true"},
                                   {{"CUDA_VISIBLE_DEVICES", "5,3"}})
-                    .one_gpu_each,
+                    .variables.one_gpu_each,
                 ElementsAre("5", "3"));
 }
 
@@ -118,7 +118,7 @@ TEST_F(PlanOfAJob, RanksAreCheckedAgainstWhatWasCounted) {
 }
 
 TEST_F(PlanOfAJob, AVirtualLocalRankHasAGpuOfItsOwn) {
-    EXPECT_THAT(plan_of({"-n2", "--virtual-local-rank", "true"}, two_gpus).one_gpu_each,
+    EXPECT_THAT(plan_of({"-n2", "--virtual-local-rank", "true"}, two_gpus).variables.one_gpu_each,
                 ElementsAre("GPU-a", "GPU-b"));
     try {
         plan_of({"-n3", "--virtual-local-rank", "true"}, two_gpus);
