@@ -30,10 +30,8 @@ void train(ddp::ProcessGroup& group, const Digits& data, Net& net, Optimizer& op
     ddp::DataLoader loader{
         data, sampler, {.batch_size = options.batch_size(group), .drop_last = true}};
 
-    ddp::DistributedDataParallel model{// all ranks now hold rank 0's weights
-                                       net,
-                                       group,
-                                       {.logical_ranks = options.logical_ranks}};
+    // From here on all ranks hold rank 0's weights.
+    ddp::DistributedDataParallel model{net, group, {.logical_ranks = options.logical_ranks}};
     ddp::CheckpointManager checkpoints{options.checkpoint_dir, group};  // an empty name: none
 
     auto epoch = checkpoints.load_latest(net, optimizer);

@@ -17,8 +17,8 @@ namespace ddp {
 struct DistributedSamplerOptions {
     bool shuffle = true;
     std::int64_t seed = 0;  // the same on every rank; only the low 32 bits of seed + epoch count
-    bool drop_last =
-        false;  // true: cut the tail so that all ranks get as many; false: repeat the head
+    // true: cut the tail so that all ranks get as many; false: repeat the head.
+    bool drop_last = false;
     // The samples are cut for so many ranks, and this one gets the parts of several: see
     // ReducerOptions::logical_ranks. A multiple of the shard's count; 0: the count.
     std::size_t logical_ranks = 0;

@@ -222,8 +222,8 @@ Chosen choose(const GroupContext& group, GpuState gpu, const base::Deadline& dea
     }
     std::shared_ptr<shm::SharedRegion> region;
     if (may_be_shm(group.wanted)) {
-        static_cast<void>(
-            tuning_for(group));  // a wrong variable is an error, not a reason for Gloo
+        // A wrong variable is an error, not a reason for Gloo.
+        static_cast<void>(tuning_for(group));
         region = try_region(group, mine, deadline);
     } else if (group.me.world_size > 1 && group.me.rank == lowest_rank) {
         group.store->set(region_key, mine.host + "\n");  // for ranks that want something else

@@ -20,8 +20,8 @@ namespace ddp::store {
 
 struct PeerRule {
     StorePeers peers = StorePeers::same_user;
-    bool other_hosts =
-        true;  // serve clients that are not on this host: nobody can tell who they are
+    // Serve clients that are not on this host: nobody can tell who they are.
+    bool other_hosts = true;
 };
 
 // Single-threaded.
