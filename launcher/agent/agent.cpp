@@ -15,7 +15,7 @@
 #include "launcher/process/poller.hpp"
 #include "launcher/process/process_sweep.hpp"
 #include "launcher/process/signals.hpp"
-#include "store/store_server.hpp"
+#include "store/server/store_server.hpp"
 
 #include <ddp/error.hpp>
 

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "base/unique_fd.hpp"
-#include "store/peer_check.hpp"
+#include "store/admission/peer_check.hpp"
 
 #include <cstdint>
 #include <optional>

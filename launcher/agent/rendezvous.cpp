@@ -1,7 +1,7 @@
 // Binds before anything is forked. Only a listening or a held socket leaves this file.
 #include "launcher/agent/rendezvous.hpp"
 
-#include "base/socket.hpp"
+#include "base/net/socket.hpp"
 
 #include <ddp/error.hpp>
 

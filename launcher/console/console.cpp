@@ -1,7 +1,7 @@
 #include "launcher/console/console.hpp"
 
 #include "base/log.hpp"
-#include "base/socket.hpp"
+#include "base/net/socket.hpp"
 #include "launcher/console/line_prefix.hpp"
 #include "launcher/console/status_line.hpp"
 

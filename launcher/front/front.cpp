@@ -1,7 +1,7 @@
 #include "launcher/front/front.hpp"
 
-#include "base/pidfd.hpp"
-#include "base/process_tree.hpp"
+#include "base/process/pidfd.hpp"
+#include "base/process/process_tree.hpp"
 #include "launcher/agent/agent.hpp"
 #include "launcher/agent/containment.hpp"
 #include "launcher/agent/rendezvous.hpp"

@@ -4,8 +4,8 @@
 
 #include "base/deadline.hpp"
 #include "base/log.hpp"
-#include "base/pidfd.hpp"
-#include "base/process_tree.hpp"
+#include "base/process/pidfd.hpp"
+#include "base/process/process_tree.hpp"
 #include "contract/exit_code.hpp"
 #include "launcher/process/process_sweep.hpp"
 

@@ -1,6 +1,6 @@
 #include "launcher/logs/filtered_lines.hpp"
 
-#include "base/socket.hpp"
+#include "base/net/socket.hpp"
 #include "launcher/console/line_prefix.hpp"
 #include "launcher/console/output_rules.hpp"
 

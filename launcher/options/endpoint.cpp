@@ -1,7 +1,7 @@
 // Names are compared, never resolved: a name server that is slow must not slow a start.
 #include "launcher/options/endpoint.hpp"
 
-#include "base/socket.hpp"
+#include "base/net/socket.hpp"
 #include "launcher/options/option_values.hpp"
 
 #include <ddp/error.hpp>

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "launcher/options/option_kinds.hpp"
-#include "store/store_peers.hpp"
+#include "store/admission/store_peers.hpp"
 
 #include <chrono>
 #include <csignal>

@@ -2,9 +2,9 @@
 // again: a process that forked in between is found in the next round, below us or as our own child.
 #include "launcher/process/process_sweep.hpp"
 
-#include "base/pidfd.hpp"
 #include "base/printable.hpp"
-#include "base/process_tree.hpp"
+#include "base/process/pidfd.hpp"
+#include "base/process/process_tree.hpp"
 #include "base/unique_fd.hpp"
 
 #include <ddp/error.hpp>

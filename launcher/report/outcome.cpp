@@ -1,7 +1,7 @@
 // Reads error files of workers that have ended.
 #include "launcher/report/outcome.hpp"
 
-#include "base/socket.hpp"
+#include "base/net/socket.hpp"
 #include "contract/exit_code.hpp"
 #include "launcher/process/signals.hpp"
 #include "launcher/report/failure_report.hpp"

@@ -2,7 +2,7 @@
 // quirks that matters here is met where it arises.
 #include "launcher/worker/worker_process.hpp"
 
-#include "base/pidfd.hpp"
+#include "base/process/pidfd.hpp"
 #include "contract/exit_code.hpp"
 #include "launcher/process/signals.hpp"
 

@@ -16,8 +16,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/background_thread.hpp"
 #include "base/log.hpp"
+#include "base/process/background_thread.hpp"
 #include "checkpoint/checkpoint_folder.hpp"
 #include "checkpoint/on_rank_0.hpp"
 #include "checkpoint/staging.hpp"

@@ -13,11 +13,11 @@
 #include <thread>
 #include <vector>
 
-#include "base/background_thread.hpp"
 #include "base/deadline.hpp"
 #include "base/log.hpp"
+#include "base/process/background_thread.hpp"
 #include "process_group/process_group_impl.hpp"
-#include "tensor/device_api.hpp"
+#include "tensor/device/device_api.hpp"
 
 namespace ddp::checkpoint {
 

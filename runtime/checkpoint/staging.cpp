@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "tensor/current_gpu.hpp"
-#include "tensor/device_api.hpp"
+#include "tensor/device/current_gpu.hpp"
+#include "tensor/device/device_api.hpp"
 
 namespace ddp::checkpoint {
 

@@ -4,8 +4,8 @@
 
 #include <ddp/error.hpp>
 
-#include "base/background_thread.hpp"
-#include "tensor/device_api.hpp"
+#include "base/process/background_thread.hpp"
+#include "tensor/device/device_api.hpp"
 
 #include <algorithm>
 #include <exception>

@@ -5,7 +5,7 @@
 #include "base/log.hpp"
 #include "data/batch_stream.hpp"
 #include "data/random_permutation.hpp"
-#include "tensor/device_api.hpp"
+#include "tensor/device/device_api.hpp"
 
 #include <memory>
 #include <numeric>

@@ -11,7 +11,7 @@
 #include <string>
 #include <thread>
 
-#include "base/background_thread.hpp"
+#include "base/process/background_thread.hpp"
 #include "data_parallel/replica_error.hpp"
 
 namespace ddp {

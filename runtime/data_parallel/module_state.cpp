@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "backends/reduce.hpp"
+#include "backends/reduction/reduce.hpp"
 #include "tensor/allocation.hpp"
 
 namespace ddp::data_parallel {

@@ -1,6 +1,6 @@
 #include "launch/held_child.hpp"
 
-#include "base/pidfd.hpp"
+#include "base/process/pidfd.hpp"
 
 #include <ddp/error.hpp>
 

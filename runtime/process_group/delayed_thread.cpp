@@ -1,6 +1,6 @@
 #include "process_group/delayed_thread.hpp"
 
-#include "base/background_thread.hpp"
+#include "base/process/background_thread.hpp"
 
 #include <ddp/error.hpp>
 

@@ -1,11 +1,11 @@
 // init_process_group: environment -> store -> control region -> backend -> first barrier.
 #include "process_group/process_group_impl.hpp"
 
-#include "backends/make_backend.hpp"
+#include "backends/selection/make_backend.hpp"
 #include "base/log.hpp"
 #include "contract/error_file.hpp"
-#include "store/job_store.hpp"
-#include "tensor/rank_device.hpp"
+#include "store/client/job_store.hpp"
+#include "tensor/device/rank_device.hpp"
 
 #include <ddp/error.hpp>
 

@@ -1,7 +1,7 @@
 #include "reducer/average.hpp"
 
 #include "reducer/logical_sum.hpp"
-#include "tensor/device_api.hpp"
+#include "tensor/device/device_api.hpp"
 
 #include <ddp/error.hpp>
 

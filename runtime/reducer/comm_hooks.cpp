@@ -3,8 +3,8 @@
 #include <ddp/half.hpp>
 
 #include "reducer/average.hpp"
-#include "tensor/device_api.hpp"
-#include "tensor/device_memory.hpp"
+#include "tensor/device/device_api.hpp"
+#include "tensor/device/device_memory.hpp"
 
 #include <map>
 #include <memory>

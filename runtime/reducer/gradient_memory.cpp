@@ -1,7 +1,7 @@
 #include "reducer/gradient_memory.hpp"
 
 #include "base/log.hpp"
-#include "tensor/device_memory.hpp"
+#include "tensor/device/device_memory.hpp"
 
 #include <ddp/error.hpp>
 

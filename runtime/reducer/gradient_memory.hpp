@@ -6,8 +6,8 @@
 
 #include "reducer/bucket_plan.hpp"
 #include "reducer/vacated_memory.hpp"
-#include "tensor/device_api.hpp"
-#include "tensor/device_memory.hpp"
+#include "tensor/device/device_api.hpp"
+#include "tensor/device/device_memory.hpp"
 
 #include <ddp/parameter.hpp>
 #include <ddp/process_group.hpp>

@@ -1,7 +1,7 @@
 #include "reducer/logical_sum.hpp"
 
-#include "backends/reduce.hpp"
-#include "backends/reduce_kernel_set.hpp"
+#include "backends/reduction/reduce.hpp"
+#include "backends/reduction/reduce_kernel_set.hpp"
 
 #include <algorithm>
 #include <array>

@@ -9,7 +9,7 @@
 #include "reducer/cap_search.hpp"
 #include "reducer/gradient_memory.hpp"
 #include "reducer/turn_state.hpp"
-#include "tensor/device_memory.hpp"
+#include "tensor/device/device_memory.hpp"
 
 #include <ddp/reducer.hpp>
 

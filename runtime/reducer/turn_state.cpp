@@ -1,6 +1,6 @@
 #include "reducer/turn_state.hpp"
 
-#include "tensor/device_memory.hpp"
+#include "tensor/device/device_memory.hpp"
 
 #include <algorithm>
 #include <iterator>

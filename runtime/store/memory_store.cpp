@@ -9,7 +9,7 @@
 
 #include "base/deadline.hpp"
 #include "store/limits.hpp"
-#include "store/store_map.hpp"
+#include "store/server/store_map.hpp"
 
 namespace ddp {
 namespace store {

@@ -1,6 +1,6 @@
 #include "tensor/blocks.hpp"
 
-#include "tensor/current_gpu.hpp"
+#include "tensor/device/current_gpu.hpp"
 
 #include <ddp/error.hpp>
 

@@ -1,7 +1,7 @@
 // Parts of tensors as blocks of contiguous memory: what `narrow` and `cat` copy.
 #pragma once
 
-#include "tensor/device_api.hpp"
+#include "tensor/device/device_api.hpp"
 
 #include <ddp/tensor_view.hpp>
 

@@ -3,8 +3,8 @@
 
 #include "tensor/allocation.hpp"
 #include "tensor/convert_elements.hpp"
-#include "tensor/current_gpu.hpp"
-#include "tensor/device_api.hpp"
+#include "tensor/device/current_gpu.hpp"
+#include "tensor/device/device_api.hpp"
 
 #include <ddp/error.hpp>
 

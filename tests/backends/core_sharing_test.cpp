@@ -1,5 +1,5 @@
 // Ranks that wait for each other on one core: who moves, and where to.
-#include "backends/shm/core_sharing.hpp"
+#include "backends/shm/wait/core_sharing.hpp"
 
 #include <gtest/gtest.h>
 

@@ -4,7 +4,7 @@
 
 #include "backends/gloo/gloo_library.hpp"
 #include "backends/gloo/network_address.hpp"
-#include "backends/reduce.hpp"
+#include "backends/reduction/reduce.hpp"
 #include "support/exact_inputs.hpp"
 #include "support/seed_for_ranks.hpp"
 

@@ -1,5 +1,5 @@
 // What a host's files and environment say of GPUs, in made-up folders.
-#include "backends/gpu_files.hpp"
+#include "backends/selection/gpu_files.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

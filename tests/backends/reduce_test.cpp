@@ -1,6 +1,6 @@
 // The reduction's order and its bits are promises: these tests would fail for any other. Each set
 // of kernels is compared with an independent model on every type, operation and kind of memory.
-#include "backends/reduce.hpp"
+#include "backends/reduction/reduce.hpp"
 
 #include "backends/reduce_model.hpp"
 #include "support/seed.hpp"

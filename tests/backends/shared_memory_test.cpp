@@ -1,7 +1,7 @@
 // Memory that processes share, and the allocations made of it: found from any pointer into them,
 // and unmapped when the last rank has let go.
-#include "backends/shm/shared_memory.hpp"
-#include "backends/shm/shared_allocations.hpp"
+#include "backends/shm/region/shared_memory.hpp"
+#include "backends/shm/region/shared_allocations.hpp"
 
 #include <ddp/error.hpp>
 

@@ -1,5 +1,5 @@
 // The shared region: found by its address only, refused when it is something else, and nameless.
-#include "backends/shm/shared_region.hpp"
+#include "backends/shm/region/shared_region.hpp"
 
 #include <ddp/error.hpp>
 

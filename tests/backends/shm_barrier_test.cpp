@@ -1,6 +1,6 @@
 // What ends a wait at the barrier. Ranks are threads or forked processes over one region.
-#include "backends/shm/shm_barrier.hpp"
-#include "backends/shm/waiter.hpp"
+#include "backends/shm/wait/shm_barrier.hpp"
+#include "backends/shm/wait/waiter.hpp"
 
 #include <ddp/error.hpp>
 

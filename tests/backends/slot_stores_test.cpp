@@ -1,5 +1,5 @@
 // Which way what a rank stages goes, by what both ways have cost of late.
-#include "backends/shm/slot_stores.hpp"
+#include "backends/shm/transfer/slot_stores.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

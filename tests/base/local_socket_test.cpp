@@ -1,5 +1,5 @@
 // Named sockets of this host: who is at the other end, and what is said when there is none.
-#include "base/local_socket.hpp"
+#include "base/net/local_socket.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +7,8 @@
 
 #include <cerrno>
 
+#include "base/net/socket.hpp"
 #include "base/random.hpp"
-#include "base/socket.hpp"
 
 namespace ddp::base {
 namespace {

@@ -1,4 +1,4 @@
-#include "base/process_tree.hpp"
+#include "base/process/process_tree.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Sockets on 127.0.0.1: bytes arrive, deadlines hold, errors name what they are about.
-#include "base/socket.hpp"
+#include "base/net/socket.hpp"
 
 #include <ddp/error.hpp>
 

@@ -17,7 +17,7 @@
 
 #include "data_parallel/cpu_devices.hpp"
 #include "support/host_device_api.hpp"
-#include "tensor/device_api.hpp"
+#include "tensor/device/device_api.hpp"
 
 namespace {
 

@@ -8,7 +8,7 @@
 
 #include "data_parallel/linear_model.hpp"
 #include "support/host_device_api.hpp"
-#include "tensor/device_api.hpp"
+#include "tensor/device/device_api.hpp"
 
 namespace {
 

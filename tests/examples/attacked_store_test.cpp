@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "base/deadline.hpp"
-#include "base/socket.hpp"
+#include "base/net/socket.hpp"
 #include "launcher/launch_fixture.hpp"
 #include "store/wire_bytes.hpp"
 

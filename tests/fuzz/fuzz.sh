@@ -31,8 +31,9 @@ is_built() {
 
 # A library of all that any of them may need: what one does not, its program leaves out.
 build() {
-    local sources=("$root"/runtime/base/*.cpp "$root"/runtime/contract/*.cpp "$root"/runtime/store/*.cpp "$root"/runtime/backends/shm/*.cpp)
-    for name in backend call_header reduce reduce_portable; do sources+=("$root/runtime/backends/$name.cpp"); done
+    local sources
+    mapfile -t sources < <(find "$root"/runtime/{base,contract,store,backends/shm} -name '*.cpp')
+    for name in backend call_header reduction/reduce reduction/reduce_portable; do sources+=("$root/runtime/backends/$name.cpp"); done
     sources+=("$root/runtime/tensor/dtype.cpp")
     for name in agent/progress_watch channel/channel console/line_prefix options/did_you_mean options/option_table options/option_values options/split_arguments; do
         sources+=("$root/launcher/$name.cpp")

@@ -1,6 +1,6 @@
 // What a rank finds where the store says that its group's region is: any text, and memory of the
 // right kind with any header. Input: which of the two, then the text or the header's bytes.
-#include "backends/shm/shared_region.hpp"
+#include "backends/shm/region/shared_region.hpp"
 #include "base/deadline.hpp"
 #include "fuzz/seeds.hpp"
 

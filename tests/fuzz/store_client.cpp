@@ -1,10 +1,10 @@
 // What a store's client makes of a server's replies: a real connection to a server that answers the
 // hello and then says what the input says. Input: which call, and whether as a rank of a job, then
 // the server's bytes.
-#include "base/socket.hpp"
+#include "base/net/socket.hpp"
 #include "fuzz/seeds.hpp"
-#include "store/job_store.hpp"
-#include "store/store_data.hpp"
+#include "store/client/job_store.hpp"
+#include "store/server/store_data.hpp"
 #include "store/wire.hpp"
 
 #include <ddp/error.hpp>

@@ -2,8 +2,8 @@
 // on one store's data, which has little memory. Input: turns of a client's number, a length of two
 // bytes, and what it says.
 #include "fuzz/seeds.hpp"
-#include "store/job_claims.hpp"
-#include "store/store_data.hpp"
+#include "store/admission/job_claims.hpp"
+#include "store/server/store_data.hpp"
 #include "store/wire.hpp"
 
 #include <ddp/error.hpp>

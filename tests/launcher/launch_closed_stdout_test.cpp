@@ -1,6 +1,6 @@
 // A launcher whose stdout has lost its reader, as after `| head`: the job ends as a pipeline does,
 // or goes on unseen where the user says so.
-#include "base/process_tree.hpp"
+#include "base/process/process_tree.hpp"
 #include "launcher/launch_fixture.hpp"
 
 #include <gmock/gmock.h>

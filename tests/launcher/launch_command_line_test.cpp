@@ -1,5 +1,5 @@
 // ddp-launch answers a wrong command line with exactly one line and without starting anything.
-#include "base/socket.hpp"
+#include "base/net/socket.hpp"
 #include "launcher/launch_fixture.hpp"
 
 #include <gmock/gmock.h>

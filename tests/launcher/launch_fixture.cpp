@@ -1,7 +1,7 @@
 // One child, three descriptors, one poll(): the pidfd says when it ended, the pipes what it wrote.
 #include "launcher/launch_fixture.hpp"
 
-#include "base/process_tree.hpp"
+#include "base/process/process_tree.hpp"
 
 #include <dirent.h>
 #include <fcntl.h>

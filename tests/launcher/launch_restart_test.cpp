@@ -1,5 +1,5 @@
 // --max-restarts: after a failure all workers start anew, with nothing of the attempt before.
-#include "base/socket.hpp"
+#include "base/net/socket.hpp"
 #include "launcher/launch_fixture.hpp"
 
 #include <ddp/store.hpp>

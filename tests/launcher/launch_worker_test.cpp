@@ -1,5 +1,5 @@
 // What a worker finds: its variables, its descriptors, its group, fresh signals.
-#include "base/socket.hpp"
+#include "base/net/socket.hpp"
 #include "launcher/launch_fixture.hpp"
 
 #include <ddp/store.hpp>

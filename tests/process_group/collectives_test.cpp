@@ -3,7 +3,7 @@
 #include <ddp/testing.hpp>
 
 #include "backends/gloo/make_gloo.hpp"
-#include "backends/shm/region_layout.hpp"
+#include "backends/shm/region/region_layout.hpp"
 #include "support/exact_inputs.hpp"
 
 #include <gtest/gtest.h>

@@ -5,7 +5,7 @@
 #include "process_group/worlds.hpp"
 #include "support/host_device_api.hpp"
 #include "support/stand_in_library.hpp"
-#include "tensor/current_gpu.hpp"
+#include "tensor/device/current_gpu.hpp"
 
 #include <cstdlib>
 #include <cstring>

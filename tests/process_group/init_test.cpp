@@ -2,7 +2,7 @@
 #include "process_group/worlds.hpp"
 
 #include "base/deadline.hpp"
-#include "base/socket.hpp"
+#include "base/net/socket.hpp"
 #include "base/unique_fd.hpp"
 #include "contract/control_page.hpp"
 

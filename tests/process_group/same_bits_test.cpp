@@ -2,7 +2,7 @@
 // each path, in each kind of memory and with each tuning, are those of a tree computed here, on
 // inputs whose rounding depends on the order.
 #include "backends/reduce_model.hpp"
-#include "backends/shm/region_layout.hpp"
+#include "backends/shm/region/region_layout.hpp"
 #include "process_group/worlds.hpp"
 
 #include <stdlib.h>

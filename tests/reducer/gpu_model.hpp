@@ -3,8 +3,8 @@
 // the same on a real GPU and on the host's.
 #pragma once
 
-#include "tensor/device_api.hpp"
-#include "tensor/device_memory.hpp"
+#include "tensor/device/device_api.hpp"
+#include "tensor/device/device_memory.hpp"
 
 #include <ddp/parameter.hpp>
 #include <ddp/process_group.hpp>

@@ -1,6 +1,6 @@
 // Whose memory a rank maps: a stranger who squats the key of the group's shared region, with memory
 // and sockets of its own laid out as the real ones are, gets nothing mapped, and the job goes on.
-#include "backends/shm/shared_region.hpp"
+#include "backends/shm/region/shared_region.hpp"
 #include "base/unique_fd.hpp"
 #include "security/job.hpp"
 #include "security/requests.hpp"

@@ -1,6 +1,6 @@
 // What workers can write, the agent reads without trust: whatever stands in the control page or in
 // an error file, and however long it is, the job's true end is reported.
-#include "base/process_tree.hpp"
+#include "base/process/process_tree.hpp"
 #include "launcher/launch_fixture.hpp"
 #include "launcher/pseudo_terminal.hpp"
 #include "support/seed.hpp"

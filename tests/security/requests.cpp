@@ -1,8 +1,8 @@
 #include "security/requests.hpp"
 
-#include "base/local_socket.hpp"
+#include "base/net/local_socket.hpp"
 #include "base/unique_fd.hpp"
-#include "store/job_claims.hpp"
+#include "store/admission/job_claims.hpp"
 #include "store/wire_bytes.hpp"
 
 #include <netinet/in.h>

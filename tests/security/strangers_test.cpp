@@ -1,6 +1,6 @@
 // Whom the store serves: requests of another user of this host are not executed, whoever serves the
 // store; root's are, and those of workers that have become another user.
-#include "base/socket.hpp"
+#include "base/net/socket.hpp"
 #include "security/job.hpp"
 #include "security/requests.hpp"
 

@@ -1,8 +1,8 @@
 // Two jobs that were started by hand with the same MASTER_PORT, their ranks in any order: the one
 // whose rank 0 has the port runs, and each rank of the other ends with an error that names both.
 #include "base/deadline.hpp"
-#include "base/process_tree.hpp"
-#include "base/socket.hpp"
+#include "base/net/socket.hpp"
+#include "base/process/process_tree.hpp"
 #include "launcher/launch_fixture.hpp"
 #include "security/stranger.hpp"
 #include "support/seed.hpp"

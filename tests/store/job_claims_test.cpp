@@ -1,5 +1,5 @@
 // Which claims of ranks are refused, and that whatever text comes as one does no harm.
-#include "store/job_claims.hpp"
+#include "store/admission/job_claims.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // The store of a job of ddp's: joining over a real connection, rank 0's server, and whose it may
 // be.
-#include "store/job_store.hpp"
+#include "store/client/job_store.hpp"
 
 #include <ddp/error.hpp>
 
@@ -16,7 +16,7 @@
 #include <array>
 #include <cstdlib>
 
-#include "base/socket.hpp"
+#include "base/net/socket.hpp"
 #include "raw_client.hpp"
 #include "wire_bytes.hpp"
 

@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "raw_client.hpp"
-#include "store/job_store.hpp"
+#include "store/client/job_store.hpp"
 #include "wire_bytes.hpp"
 
 namespace ddp::store {

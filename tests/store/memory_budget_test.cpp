@@ -1,6 +1,6 @@
 // Who may have how much of a server's working memory. Numbers are parts of 48 MiB: 8 are kept for
 // orphans and 17 for ranks, and of the 23 that anybody may have 5 are for small things.
-#include "store/memory_budget.hpp"
+#include "store/server/memory_budget.hpp"
 
 #include <gtest/gtest.h>
 

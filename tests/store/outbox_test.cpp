@@ -1,6 +1,6 @@
 // Owned bytes and shared values leave in the order in which they were added, however little the
 // socket takes, and nothing is kept of what has left.
-#include "store/outbox.hpp"
+#include "store/server/outbox.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Who is served, by each of the kernel's two ways to tell: this user, root, descendants that run as
 // another user; not other users, also not when they hide behind a closed socket.
-#include "store/peer_check.hpp"
+#include "store/admission/peer_check.hpp"
 
 #include <ddp/error.hpp>
 
@@ -17,9 +17,9 @@
 
 #include <array>
 
-#include "base/local_socket.hpp"
+#include "base/net/local_socket.hpp"
+#include "base/net/socket.hpp"
 #include "base/random.hpp"
-#include "base/socket.hpp"
 
 namespace ddp::store {
 namespace {

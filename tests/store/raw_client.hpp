@@ -12,9 +12,9 @@
 #include <string>
 
 #include "base/deadline.hpp"
-#include "base/local_socket.hpp"
-#include "base/socket.hpp"
-#include "store/store_server.hpp"
+#include "base/net/local_socket.hpp"
+#include "base/net/socket.hpp"
+#include "store/server/store_server.hpp"
 
 namespace ddp::store_test {
 

@@ -1,11 +1,11 @@
 // Who waits for memory, how long, and who is too slow meanwhile; and the pace of strangers.
-#include "store/room_queue.hpp"
+#include "store/server/room_queue.hpp"
 
 #include <gtest/gtest.h>
 
 #include <unordered_map>
 
-#include "store/listener.hpp"
+#include "store/server/listener.hpp"
 
 namespace ddp::store {
 namespace {

@@ -13,7 +13,7 @@
 #include <string>
 #include <thread>
 
-#include "base/socket.hpp"
+#include "base/net/socket.hpp"
 #include "wire_bytes.hpp"
 
 namespace ddp::store_test {

@@ -1,5 +1,5 @@
 // Who may be silent: strangers up to a number, the second connections of 1.13 clients always.
-#include "store/silent_clients.hpp"
+#include "store/server/silent_clients.hpp"
 
 #include <gtest/gtest.h>
 

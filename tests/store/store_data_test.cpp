@@ -1,6 +1,6 @@
 // What the server knows, without a network: what is left behind by clients that go, and what is
 // counted against the limits. The replies to each operation are in store_server_test.cpp.
-#include "store/store_data.hpp"
+#include "store/server/store_data.hpp"
 
 #include <ddp/error.hpp>
 

@@ -1,5 +1,5 @@
 // The map underneath all stores: what it counts, and that a refused operation changes nothing.
-#include "store/store_map.hpp"
+#include "store/server/store_map.hpp"
 
 #include <ddp/error.hpp>
 

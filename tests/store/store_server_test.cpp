@@ -1,6 +1,6 @@
 // The server, bytes in and bytes out: every operation of both numberings over a real connection,
 // cut at every byte.
-#include "store/store_server.hpp"
+#include "store/server/store_server.hpp"
 
 #include <gtest/gtest.h>
 

@@ -8,7 +8,7 @@
 
 #include <cerrno>
 
-#include "base/socket.hpp"
+#include "base/net/socket.hpp"
 
 namespace ddp {
 namespace {

@@ -15,8 +15,8 @@
 #include <thread>
 
 #include "scripted_server.hpp"
-#include "store/job_store.hpp"
-#include "store/tcp_connection.hpp"
+#include "store/client/job_store.hpp"
+#include "store/client/tcp_connection.hpp"
 
 namespace ddp {
 namespace {

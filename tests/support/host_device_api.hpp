@@ -7,7 +7,7 @@
 
 #include "support/host_memory.hpp"
 #include "support/host_stream.hpp"
-#include "tensor/device_api.hpp"
+#include "tensor/device/device_api.hpp"
 
 #include <atomic>
 #include <chrono>

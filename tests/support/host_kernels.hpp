@@ -1,7 +1,7 @@
 // The kernels of the device API as plain loops.
 #pragma once
 
-#include "tensor/device_api.hpp"
+#include "tensor/device/device_api.hpp"
 
 #include <vector>
 

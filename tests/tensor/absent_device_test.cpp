@@ -1,5 +1,5 @@
 // The device API of a build without CUDA, which this program has whatever the build has.
-#include "tensor/device_api.hpp"
+#include "tensor/device/device_api.hpp"
 
 #include <ddp/error.hpp>
 

@@ -1,7 +1,7 @@
 // Arrays on a device for tests of its kernels, and all dtypes in turn.
 #pragma once
 
-#include "tensor/device_api.hpp"
+#include "tensor/device/device_api.hpp"
 
 #include <cstddef>
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "tensor/device_choice.hpp"
+#include "tensor/device/device_choice.hpp"
 
 #include <ddp/error.hpp>
 

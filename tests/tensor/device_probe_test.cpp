@@ -1,5 +1,5 @@
 // Every answer of the CUDA runtime that is known, and the line that is made of it.
-#include "tensor/device_probe.hpp"
+#include "tensor/device/device_probe.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -2,7 +2,7 @@
 // one. Each program that includes tensor_suite.hpp says which.
 #pragma once
 
-#include "tensor/device_api.hpp"
+#include "tensor/device/device_api.hpp"
 
 #include <ddp/device.hpp>
 

@@ -1,7 +1,7 @@
 #include "backends/gloo/lane.hpp"
 
 #include "backends/gloo/slots.hpp"
-#include "base/background_thread.hpp"
+#include "base/process/background_thread.hpp"
 
 #include <sched.h>
 

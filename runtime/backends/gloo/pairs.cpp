@@ -1,7 +1,7 @@
 #include "backends/gloo/pairs.hpp"
 
 #include "backends/gloo/gloo_library.hpp"
-#include "base/socket.hpp"
+#include "base/net/socket.hpp"
 
 #include <ddp/error.hpp>
 

@@ -5,7 +5,7 @@
 
 #include "backends/backend.hpp"
 #include "backends/gloo/mesh.hpp"
-#include "backends/reduce.hpp"
+#include "backends/reduction/reduce.hpp"
 
 #include <cstddef>
 #include <span>

@@ -1,6 +1,6 @@
 #include "backends/gloo/watch.hpp"
 
-#include "base/background_thread.hpp"
+#include "base/process/background_thread.hpp"
 
 #include <utility>
 

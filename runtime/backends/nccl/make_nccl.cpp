@@ -1,11 +1,11 @@
 #include "backends/nccl/make_nccl.hpp"
 
-#include "backends/gpu_files.hpp"
 #include "backends/nccl/nccl_backend.hpp"
+#include "backends/selection/gpu_files.hpp"
 #include "base/log.hpp"
 #include "contract/exit_code.hpp"
-#include "tensor/built_in_device_api.hpp"
-#include "tensor/device_choice.hpp"
+#include "tensor/device/built_in_device_api.hpp"
+#include "tensor/device/device_choice.hpp"
 
 #include <ddp/error.hpp>
 

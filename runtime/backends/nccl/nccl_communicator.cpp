@@ -1,7 +1,7 @@
 #include "backends/nccl/nccl_communicator.hpp"
 
-#include "base/background_thread.hpp"
 #include "base/log.hpp"
+#include "base/process/background_thread.hpp"
 
 #include <ddp/error.hpp>
 

@@ -13,8 +13,8 @@
 
 #include "backends/nccl/nccl_library.hpp"
 #include "base/deadline.hpp"
-#include "tensor/current_gpu.hpp"
-#include "tensor/device_api.hpp"
+#include "tensor/device/current_gpu.hpp"
+#include "tensor/device/device_api.hpp"
 
 #include <chrono>
 #include <exception>

@@ -1,7 +1,7 @@
 #include "backends/nccl/nccl_flight.hpp"
 
 #include "base/deadline.hpp"
-#include "tensor/current_gpu.hpp"
+#include "tensor/device/current_gpu.hpp"
 
 #include <ddp/error.hpp>
 

@@ -11,7 +11,7 @@
 #include "backends/backend.hpp"
 #include "backends/device_backend.hpp"
 #include "base/deadline.hpp"
-#include "tensor/device_api.hpp"
+#include "tensor/device/device_api.hpp"
 
 #include <atomic>
 #include <condition_variable>

@@ -7,7 +7,7 @@
 #include "backends/nccl/nccl_communicator.hpp"
 #include "backends/nccl/nccl_reductions.hpp"
 #include "base/deadline.hpp"
-#include "tensor/device_api.hpp"
+#include "tensor/device/device_api.hpp"
 
 #include <span>
 #include <vector>

@@ -1,6 +1,6 @@
 #include "backends/nccl/nccl_watchdog.hpp"
 
-#include "base/background_thread.hpp"
+#include "base/process/background_thread.hpp"
 
 #include <ddp/error.hpp>
 

@@ -1,7 +1,7 @@
 #include "backends/shm/shm_backend.hpp"
 
 #include "backends/call_header.hpp"
-#include "backends/shm/shm_running.hpp"
+#include "backends/shm/collectives/shm_running.hpp"
 
 #include <ddp/error.hpp>
 

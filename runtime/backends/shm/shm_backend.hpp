@@ -2,14 +2,14 @@
 #pragma once
 
 #include "backends/backend.hpp"
-#include "backends/reduce.hpp"
-#include "backends/shm/peer_memory.hpp"
-#include "backends/shm/shared_allocations.hpp"
-#include "backends/shm/shared_region.hpp"
-#include "backends/shm/shm_barrier.hpp"
-#include "backends/shm/shm_transfer.hpp"
-#include "backends/shm/slot_stores.hpp"
-#include "backends/shm/waiter.hpp"
+#include "backends/reduction/reduce.hpp"
+#include "backends/shm/region/shared_allocations.hpp"
+#include "backends/shm/region/shared_region.hpp"
+#include "backends/shm/transfer/peer_memory.hpp"
+#include "backends/shm/transfer/shm_transfer.hpp"
+#include "backends/shm/transfer/slot_stores.hpp"
+#include "backends/shm/wait/shm_barrier.hpp"
+#include "backends/shm/wait/waiter.hpp"
 
 #include <atomic>
 #include <memory>

@@ -1,7 +1,7 @@
 // Ports: free, held, given and taken.
 #include "launcher/agent/rendezvous.hpp"
 
-#include "base/socket.hpp"
+#include "base/net/socket.hpp"
 
 #include <ddp/error.hpp>
 

@@ -1,7 +1,7 @@
 // Families that try to get away. Each test sweeps in a child of its own.
 #include "launcher/process/process_sweep.hpp"
 
-#include "base/process_tree.hpp"
+#include "base/process/process_tree.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -3,8 +3,8 @@
 // of it to see that it works.
 #include "backends/nccl/nccl_library.hpp"
 #include "bench/method.hpp"
-#include "tensor/device_api.hpp"
-#include "tensor/device_memory.hpp"
+#include "tensor/device/device_api.hpp"
+#include "tensor/device/device_memory.hpp"
 
 #include <ddp/error.hpp>
 #include <ddp/nccl.hpp>

@@ -1,0 +1,118 @@
+#include "backends/reduction/reduce.hpp"
+
+#include "backends/reduction/reduce_kernel_set.hpp"
+
+#include <atomic>
+#include <cassert>
+#include <cstring>
+
+namespace ddp::backends {
+namespace {
+
+const KernelSet* automatic_kernels() noexcept {
+    const KernelSet* const fast = avx2_kernels();
+    return fast != nullptr ? fast : &baseline_kernels();
+}
+
+std::atomic<const KernelSet*> chosen{nullptr};
+
+const KernelSet& kernels() noexcept {
+    const KernelSet* set = chosen.load(std::memory_order_relaxed);
+    if (set == nullptr) {
+        set = automatic_kernels();
+        chosen.store(set, std::memory_order_relaxed);
+    }
+    return *set;
+}
+
+// The operation on bytes that does to 0 and 1 what `op` does to booleans.
+ReduceOp::Kind on_bytes(ReduceOp::Kind op) noexcept {
+    switch (op) {
+        case ReduceOp::sum:
+        case ReduceOp::max:
+        case ReduceOp::bit_or:
+            return ReduceOp::bit_or;
+        case ReduceOp::product:
+        case ReduceOp::min:
+        case ReduceOp::bit_and:
+            return ReduceOp::bit_and;
+        case ReduceOp::bit_xor:
+            return ReduceOp::bit_xor;
+        case ReduceOp::avg:
+        case ReduceOp::premul_sum:
+            break;
+    }
+    assert(false && "not defined on booleans");
+    return op;
+}
+
+bool is_bitwise(ReduceOp::Kind op) noexcept {
+    return op == ReduceOp::bit_and || op == ReduceOp::bit_or || op == ReduceOp::bit_xor;
+}
+
+}  // namespace
+
+void reduce(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
+            std::size_t elements, const Reduction& how, Store store) {
+    assert(!inputs.empty() && inputs.size() <= max_inputs && !outputs.empty());
+    assert(is_defined(how.op, how.dtype));
+    assert(how.factors.size() == (how.op == ReduceOp::premul_sum ? inputs.size() : 0));
+    const bool copies = inputs.size() == 1 && how.op != ReduceOp::premul_sum;
+    if (copies && !(outputs.size() == 2 && store == Store::cached)) {
+        for (std::byte* const to : outputs) {
+            copy(to, inputs[0], elements * size_of(how.dtype), store);
+        }
+        return;
+    }
+    Job job{.dtype = how.dtype,
+            .op = how.op,
+            .store = store,
+            .inputs = inputs.data(),
+            .input_count = inputs.size(),
+            .outputs = outputs.data(),
+            .output_count = outputs.size(),
+            .elements = elements,
+            .factors = how.factors.data()};
+    if (job.dtype == DType::boolean) job.op = on_bytes(job.op);
+    if (is_bitwise(job.op)) {
+        job.elements *= size_of(job.dtype);
+        job.dtype = DType::uint8;
+    }
+    kernels().reduce(job);
+}
+
+void copy(void* to, const void* from, std::size_t bytes, Store store) {
+    if (bytes == 0 || to == from) return;
+    if (store == Store::cached) {
+        if (bytes < 2048) {
+            std::memmove(to, from, bytes);
+        } else {
+            kernels().copy(static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes);
+        }
+    } else {
+        kernels().stream(static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes);
+    }
+}
+
+void claim(void* memory, std::size_t bytes) {
+    kernels().claim(static_cast<std::byte*>(memory), bytes);
+}
+
+bool use_kernels(Kernels which) noexcept {
+    const KernelSet* set = nullptr;
+    switch (which) {
+        case Kernels::automatic:
+            set = automatic_kernels();
+            break;
+        case Kernels::scalar:
+            set = &baseline_kernels();
+            break;
+        case Kernels::avx2:
+            set = avx2_kernels();
+            break;
+    }
+    if (set != nullptr) chosen.store(set, std::memory_order_relaxed);
+    return set != nullptr;
+}
+
+}  // namespace ddp::backends

@@ -1,0 +1,79 @@
+// The source of all kernels, and which of them a job needs. Included by one source file for each
+// kind of processor, after that file's Machine; gives it reduce_job and stream_all.
+#pragma once
+
+#include "backends/reduction/reduce_blocks.hpp"
+
+namespace ddp::backends {
+namespace {
+
+template <class Format>
+void reduce_number(const Job& job) {
+    switch (job.op) {
+        case ReduceOp::sum:
+            return Blocks<Format, Sum, Finishing::keep>(job).run();
+        case ReduceOp::avg:
+            return Blocks<Format, Sum, Finishing::average>(job).run();
+        case ReduceOp::min:
+            return Blocks<Format, Min, Finishing::keep>(job).run();
+        case ReduceOp::max:
+            return Blocks<Format, Max, Finishing::keep>(job).run();
+        case ReduceOp::product:
+            return Blocks<Format, Product, Finishing::keep>(job).run();
+        case ReduceOp::premul_sum:
+            if constexpr (std::is_floating_point_v<typename Format::Work>) {
+                return Blocks<Format, Sum, Finishing::premultiply>(job).run();
+            }
+            return;
+        case ReduceOp::bit_and:
+        case ReduceOp::bit_or:
+        case ReduceOp::bit_xor:
+            return;
+    }
+}
+
+void reduce_bytes(const Job& job) {
+    using Bytes = Plain<std::uint8_t>;
+    switch (job.op) {
+        case ReduceOp::bit_and:
+            return Blocks<Bytes, And, Finishing::keep>(job).run();
+        case ReduceOp::bit_or:
+            return Blocks<Bytes, Or, Finishing::keep>(job).run();
+        case ReduceOp::bit_xor:
+            return Blocks<Bytes, Xor, Finishing::keep>(job).run();
+        case ReduceOp::sum:
+        case ReduceOp::avg:
+        case ReduceOp::min:
+        case ReduceOp::max:
+        case ReduceOp::product:
+        case ReduceOp::premul_sum:
+            return reduce_number<Bytes>(job);
+    }
+}
+
+void reduce_job(const Job& job) {
+    switch (job.dtype) {
+        case DType::float32:
+            return reduce_number<Plain<float>>(job);
+        case DType::float64:
+            return reduce_number<Plain<double>>(job);
+        case DType::float16:
+            return reduce_number<Half>(job);
+        case DType::bfloat16:
+            return reduce_number<Brain>(job);
+        case DType::int8:
+            return reduce_number<Plain<std::int8_t>>(job);
+        case DType::int16:
+            return reduce_number<Plain<std::int16_t>>(job);
+        case DType::int32:
+            return reduce_number<Plain<std::int32_t>>(job);
+        case DType::int64:
+            return reduce_number<Plain<std::int64_t>>(job);
+        case DType::uint8:
+        case DType::boolean:
+            return reduce_bytes(job);
+    }
+}
+
+}  // namespace
+}  // namespace ddp::backends

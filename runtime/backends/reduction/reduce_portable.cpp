@@ -1,0 +1,36 @@
+// The kernels for processors other than x86-64: the compiler maps the vectors to what there is,
+// and stores go through the caches.
+#include "backends/reduction/reduce_kernel_set.hpp"
+
+#include <cstring>
+
+namespace ddp::backends {
+namespace {
+
+struct Machine {
+    static constexpr std::size_t vector_bytes = 16;
+    static constexpr bool combines_into_several = false;
+    static void stream(std::byte* aligned, const std::byte* from) {
+        std::memcpy(aligned, from, vector_bytes);
+    }
+    static void prefetch_to_write(std::byte* at) { __builtin_prefetch(at, 1); }
+    static void finish_streams() {}
+};
+
+}  // namespace
+}  // namespace ddp::backends
+
+#include "backends/reduction/reduce_half_bits.hpp"
+#include "backends/reduction/reduce_kernels.hpp"
+
+namespace ddp::backends {
+
+const KernelSet& baseline_kernels() noexcept {
+    static constexpr KernelSet set{
+        .reduce = reduce_job, .stream = stream_all, .copy = copy_all, .claim = claim_all};
+    return set;
+}
+
+const KernelSet* avx2_kernels() noexcept { return nullptr; }
+
+}  // namespace ddp::backends

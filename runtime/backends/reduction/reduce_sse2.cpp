@@ -1,0 +1,35 @@
+// The kernels for every x86-64 processor. They have no instructions for float16, so integer
+// arithmetic converts them.
+#include "backends/reduction/reduce_kernel_set.hpp"
+
+#include <emmintrin.h>
+
+namespace ddp::backends {
+namespace {
+
+struct Machine {
+    static constexpr std::size_t vector_bytes = 16;
+    static constexpr bool combines_into_several = false;
+    static void stream(std::byte* aligned, const std::byte* from) {
+        _mm_stream_si128(reinterpret_cast<__m128i*>(aligned),
+                         _mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+    }
+    static void prefetch_to_write(std::byte* at) { __builtin_prefetch(at, 1); }
+    static void finish_streams() { _mm_sfence(); }
+};
+
+}  // namespace
+}  // namespace ddp::backends
+
+#include "backends/reduction/reduce_half_bits.hpp"
+#include "backends/reduction/reduce_kernels.hpp"
+
+namespace ddp::backends {
+
+const KernelSet& baseline_kernels() noexcept {
+    static constexpr KernelSet set{
+        .reduce = reduce_job, .stream = stream_all, .copy = copy_all, .claim = claim_all};
+    return set;
+}
+
+}  // namespace ddp::backends

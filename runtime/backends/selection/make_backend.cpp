@@ -1,0 +1,259 @@
+#include "backends/selection/make_backend.hpp"
+
+#include "backends/gloo/make_gloo.hpp"
+#include "backends/selection/device_half.hpp"
+#include "backends/selection/standings.hpp"
+#include "backends/shm/region/shared_region.hpp"
+#include "backends/shm/shm_backend.hpp"
+#include "backends/shm/wait/waiter.hpp"
+#include "base/log.hpp"
+#include "base/net/socket.hpp"
+#include "base/unique_fd.hpp"
+
+#include <ddp/error.hpp>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+namespace ddp::backends {
+namespace {
+
+constexpr int lowest_rank = 0;
+const std::string region_key = "shm/region";
+
+// Set by each rank that cannot have shm, for those who wait in the region.
+const std::string no_shm_key = "backend/no_shm";
+const std::string gloo_prefix = "backend/gloo/";
+
+// With what tells two machines apart that have the same name. Not by a stream: to prepare the first
+// one of a process takes longer than to read this.
+std::string host_id() {
+    std::array<char, 64> boot_id{};
+    const base::UniqueFd file(::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
+    const ssize_t got = file ? ::read(file.get(), boot_id.data(), boot_id.size()) : 0;
+    const std::string_view id(boot_id.data(), static_cast<std::size_t>(got > 0 ? got : 0));
+    return base::host_name() + "/" + std::string(id.substr(0, id.find('\n')));
+}
+
+std::string shm_refusal_of_foreign_host(const std::string& their_host) {
+    return "is on another host than rank 0's (" + their_host.substr(0, their_host.find('/')) + ")";
+}
+
+// The cores that this process may use, and DDP_SHM_TUNING.
+shm::Tuning tuning_for(const GroupContext& group) {
+    const char* const overrides = std::getenv("DDP_SHM_TUNING");
+    const auto cores = static_cast<int>(std::max(std::thread::hardware_concurrency(), 1U));
+    return shm::make_tuning(group.me.world_size, cores, overrides != nullptr ? overrides : "");
+}
+
+// Rank 0 makes the region, the others open it. Throws when that fails.
+std::shared_ptr<shm::SharedRegion> meet_in_region(const GroupContext& group,
+                                                  const std::string& host,
+                                                  const base::Deadline& deadline) {
+    if (group.me.rank == lowest_rank) {
+        std::shared_ptr<shm::SharedRegion> region;
+        std::string address;
+        try {
+            region = shm::SharedRegion::create(group.me.world_size, tuning_for(group));
+            address = region->address();
+        } catch (const std::exception&) {
+            group.store->set(region_key, host + "\n");
+            throw;
+        }
+        group.store->set(region_key, host + "\n" + address);
+        return region;
+    }
+    const std::string published = group.store->get(region_key, deadline.left());
+    const std::size_t newline = published.find('\n');
+    if (const std::string theirs = published.substr(0, newline); theirs != host) {
+        throw UsageError(shm_refusal_of_foreign_host(theirs));
+    }
+    const std::string address = published.substr(newline + 1);
+    if (address.empty()) throw UsageError("has no region to open: rank 0 could not make it");
+    return shm::SharedRegion::open(address, group.me.world_size, deadline);
+}
+
+std::string why_not(const std::exception& error) { return one_line(error.what()); }
+
+// Beside NCCL, CPU memory is moved as if nothing had been asked for.
+ddp::Backend cpu_backend_of(ddp::Backend wanted) {
+    return wanted == ddp::Backend::nccl ? ddp::Backend::automatic : wanted;
+}
+
+bool may_be_shm(ddp::Backend wanted) {
+    const ddp::Backend cpu = cpu_backend_of(wanted);
+    return cpu == ddp::Backend::automatic || cpu == ddp::Backend::shm;
+}
+
+// Null, and the reason in `refusal`, when this rank cannot have it.
+std::shared_ptr<shm::SharedRegion> try_region(const GroupContext& group, Standing& mine,
+                                              const base::Deadline& deadline) {
+    if (group.me.world_size == 1) return shm::SharedRegion::create(1, tuning_for(group));
+    try {
+        auto region = meet_in_region(group, mine.host, deadline);
+        region->introduce(group.me.rank, mine.wish.encode());
+        return region;
+    } catch (const TimeoutError&) {
+        throw_missing(group, deadline);
+    } catch (const Error& error) {
+        mine.shm_refusal = why_not(error);
+        return nullptr;
+    }
+}
+
+bool says_no(const GroupContext& group, const base::Deadline& deadline) {
+    try {
+        return group.store->check({no_shm_key});
+    } catch (const TimeoutError&) {
+        throw_missing(group, deadline);
+    }
+}
+
+// Whether all ranks have come to the region, which is then the group's: all find the same, as who
+// has come stays. False once one says that it will not. The store is asked no more than now and
+// then, for a rank that comes wakes who waits for it. From the last one on: ranks start in order.
+bool all_come(const GroupContext& group, const shm::SharedRegion& region,
+              const base::Deadline& deadline) {
+    using std::chrono::milliseconds;
+    milliseconds pause{20};
+    for (int rank = group.me.world_size - 1; rank >= 0;) {
+        if (region.has_come(rank, std::min(pause, deadline.left()))) {
+            --rank;
+            continue;
+        }
+        if (says_no(group, deadline)) return false;
+        if (deadline.passed()) throw_missing(group, deadline);
+        pause = std::min(2 * pause, milliseconds{200});
+    }
+    return true;
+}
+
+// What all ranks stand for, from the region where all came there, else from the store.
+std::vector<Standing> meet(const GroupContext& group, const shm::SharedRegion* region,
+                           const Standing& mine, const base::Deadline& deadline) {
+    if (group.me.world_size == 1) return {mine};
+    if (region == nullptr) {
+        group.store->set(no_shm_key, "");
+    } else if (all_come(group, *region, deadline)) {
+        std::vector<Standing> all;
+        for (int rank = 0; rank < group.me.world_size; ++rank) {
+            all.push_back({Wish::decode(region->block(rank).wanted), mine.host, {}, {}});
+        }
+        return all;
+    }
+    return exchange(group, mine, deadline);
+}
+
+std::unique_ptr<Backend> make_shm(const GroupContext& group,
+                                  std::shared_ptr<shm::SharedRegion> region) {
+    // Every rank has it open by now; without the descriptor nobody else can.
+    region->close_descriptor();
+    return std::make_unique<shm::ShmBackend>(std::move(region), group.me.rank, group.agent_abort,
+                                             group.job_ranks);
+}
+
+// All have it built in; whether they reach each other shows now.
+std::unique_ptr<Backend> make_gloo(const GroupContext& group, std::vector<Standing> all,
+                                   const base::Deadline& deadline) {
+    const bool on_one_host = std::all_of(
+        all.begin(), all.end(), [&](const Standing& one) { return one.host == all[0].host; });
+    std::unique_ptr<Backend> backend;
+    std::string refusal;
+    try {
+        backend = gloo::make_backend({.rank = group.me.rank,
+                                      .ranks = group.me.world_size,
+                                      .store = group.store,
+                                      .on_one_host = on_one_host,
+                                      .master = group.me.master,
+                                      .job_ranks = group.job_ranks,
+                                      .agent_abort = group.agent_abort},
+                                     deadline);
+    } catch (const std::exception& error) {  // Gloo's own too: the others must hear of it
+        refusal = why_not(error);
+    }
+    if (group.me.world_size == 1) return backend;
+    const StoreValues refusals = exchange(group, gloo_prefix, refusal, deadline);
+    for (std::size_t rank = 0; rank < all.size(); ++rank) {
+        all[rank].other_refusal = refusals[rank];
+    }
+    const std::string listed = list_refusals(all, &Standing::other_refusal);
+    if (!listed.empty()) {
+        throw_refused(ddp::Backend::gloo, listed, list_refusals(all, &Standing::shm_refusal));
+    }
+    return backend;
+}
+
+struct Chosen {
+    std::unique_ptr<Backend> backend;
+    std::vector<GpuState> gpus;  // by rank
+};
+
+Chosen agree(const GroupContext& group, std::shared_ptr<shm::SharedRegion> region,
+             const Standing& mine, const base::Deadline& deadline) {
+    const ddp::Backend cpu = cpu_backend_of(group.wanted);
+    const std::vector<Standing> all = meet(group, region.get(), mine, deadline);
+    require_same_wish(all);
+    std::vector<GpuState> gpus;
+    for (const Standing& one : all) gpus.push_back(one.wish.gpu);
+    const std::string no_shm = list_refusals(all, &Standing::shm_refusal);
+    if (region && no_shm.empty()) return {make_shm(group, std::move(region)), gpus};
+    if (cpu == ddp::Backend::shm) throw_refused(cpu, no_shm, {});
+    const std::string no_gloo = list_refusals(all, &Standing::other_refusal);
+    if (!no_gloo.empty()) throw_refused(ddp::Backend::gloo, no_gloo, no_shm);
+    region.reset();
+    const bool fell_back = cpu == ddp::Backend::automatic && group.me.rank == lowest_rank &&
+                           all.front().host == all.back().host;
+    if (fell_back) base::log_warn("backends", "gloo on one host, as shm cannot be had: " + no_shm);
+    return {make_gloo(group, all, deadline), gpus};
+}
+
+Chosen choose(const GroupContext& group, GpuState gpu, const base::Deadline& deadline) {
+    Standing mine{{group.wanted, gpu}, host_id(), {}, {}};
+    if (cpu_backend_of(group.wanted) != ddp::Backend::shm) {
+        mine.other_refusal = gloo::refusal_of_build();
+    }
+    std::shared_ptr<shm::SharedRegion> region;
+    if (may_be_shm(group.wanted)) {
+        // A wrong variable is an error, not a reason for Gloo.
+        static_cast<void>(tuning_for(group));
+        region = try_region(group, mine, deadline);
+    } else if (group.me.world_size > 1 && group.me.rank == lowest_rank) {
+        group.store->set(region_key, mine.host + "\n");  // for ranks that want something else
+    }
+    try {
+        return agree(group, region, mine, deadline);
+    } catch (...) {
+        // It has introduced itself: the others may already wait for it in there.
+        if (region) shm::Waiter::abort(*region, shm::AbortReason::peer_failed, group.me.rank);
+        throw;
+    }
+}
+
+}  // namespace
+
+Halves make_backends(const GroupContext& group, const base::Deadline& deadline) {
+    if (group.me.world_size > 1) say_here(group);
+    const nccl::Standing mine =
+        may_use_gpus(group.wanted) ? nccl::find_standing(group.me) : nccl::Standing{};
+    Chosen chosen = choose(group, mine.state, deadline);
+    Halves halves{std::move(chosen.backend), nullptr, {}};
+    auto half = make_device_half(group, mine, chosen.gpus, halves.cpu, deadline);
+    halves.device = std::move(half.backend);
+    halves.no_device = std::move(half.refusal);
+    if (base::log_enabled(base::LogLevel::debug)) {
+        base::log_debug("backends", std::string(ddp::to_string(halves.cpu->kind())) +
+                                        (halves.device ? " and nccl" : "") + " for " +
+                                        std::to_string(group.me.world_size) + " ranks");
+    }
+    return halves;
+}
+
+}  // namespace ddp::backends

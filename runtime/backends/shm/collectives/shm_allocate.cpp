@@ -1,0 +1,141 @@
+// ProcessGroup::allocate on shm: the lowest rank makes the memory, the others open it, and all of
+// them have it or none.
+#include "backends/shm/collectives/shm_running.hpp"
+
+#include <ddp/error.hpp>
+
+#include <sys/mman.h>
+
+#include <cstring>
+
+namespace ddp::shm {
+namespace {
+
+constexpr std::size_t page_bytes = 4096;
+
+// All ranks' pieces are read and written at the same offset at once. A power of two apart they are
+// in other rows of the same banks of the memory, each of which has one row open: a bare loop over
+// eight pieces 256 MiB apart moved 11 GB/s, and more than 30 with seven pages more between them.
+// So many pages beyond whole turns of 16, from this size on, are never a power of two.
+constexpr std::size_t turn = 16;
+constexpr std::size_t beyond_turn = 7;
+constexpr std::size_t least_apart = std::size_t{1} << 20;
+
+// From one rank's piece to the next. Too large a number of bytes comes out as less.
+std::size_t stride_of(std::size_t bytes) {
+    std::size_t pages = bytes / page_bytes + (bytes % page_bytes != 0 || bytes == 0 ? 1 : 0);
+    if (bytes >= least_apart) pages += (turn + beyond_turn - pages % turn) % turn;
+    return pages * page_bytes;
+}
+
+// What a rank tells the others through its slot: an address, or an errno and what failed.
+struct Report {
+    std::int32_t code = 0;  // 0: fine
+    char text[1024] = {};
+
+    static Report of(const std::string& text) {
+        Report report;
+        std::strncpy(report.text, text.c_str(), sizeof report.text - 1);
+        return report;
+    }
+    // A private copy of what a rank has put there, which ends.
+    static Report read(const std::byte* slot) {
+        Report report;
+        std::memcpy(&report, slot, sizeof report);
+        report.text[sizeof report.text - 1] = 0;
+        return report;
+    }
+};
+
+// Runs `make`, whose result is the report's text, and reports what it throws.
+template <class Make>
+Report report_of(const Make& make) {
+    try {
+        return Report::of(make());
+    } catch (const SystemError& error) {
+        std::string text = error.what();
+        // Who throws it again on the other side appends the errno's text as the first has.
+        text.resize(text.size() - std::strlen(": ") - std::strlen(::strerror(error.code())));
+        Report report = Report::of(text);
+        report.code = error.code();
+        return report;
+    } catch (const Error& error) {
+        Report report = Report::of(error.what());
+        report.code = EIO;
+        return report;
+    }
+}
+
+// Here rather than fault by fault in the first collective; a kernel before 5.14 does the latter.
+void fill_page_tables(const SharedMemory& memory) {
+    ::madvise(memory.data(), memory.bytes(), MADV_POPULATE_WRITE);
+}
+
+}  // namespace
+
+std::shared_ptr<void> ShmBackend::allocate(std::size_t bytes, std::uint64_t sequence,
+                                           const base::Deadline& deadline, const CallSite& site) {
+    if (ranks_ == 1) return backends::allocate_private(bytes);
+    settle(deadline);
+    const backends::Call call{.kind = backends::Collective::allocate, .elements = bytes};
+    Running running{*this, call, sequence, deadline, 1};
+    try {
+        return allocate_together(running);
+    } catch (...) {
+        backends::rethrow_at(site);
+    }
+}
+
+std::shared_ptr<void> ShmBackend::allocate_together(Running& running) {
+    const std::size_t bytes = running.call.elements;
+    const base::Deadline& deadline = running.deadline;
+    const std::size_t stride = stride_of(bytes);
+    const std::string what = "shm: allocate " + std::to_string(bytes) + " bytes on each of " +
+                             std::to_string(ranks_) + " ranks";
+    std::shared_ptr<SharedMemory> memory;
+    Report mine;
+    const auto slot = [&](std::size_t rank) {
+        return region_->slot(static_cast<int>(rank), chunk_);
+    };
+
+    try {
+        if (!has_slots_) reserve_slots();  // for the reports
+    } catch (const SystemError& error) {
+        throw Error(error.what());  // not one of those on which all ranks agree here
+    }
+    announce(running, {});
+    begin(running);
+    if (rank_ == 0) {
+        mine = report_of([&] {
+            // No product of two numbers tells that it is too large.
+            if (stride < bytes || stride > SIZE_MAX / ranks_) throw SystemError(what, ENOMEM);
+            memory = SharedMemory::create(ranks_ * stride, what, SIZE_MAX, waiter_.pids());
+            return memory->address();
+        });
+        std::memcpy(slot(0), &mine, sizeof mine);
+    }
+    barrier_.arrive_and_wait(deadline, running);
+    if (rank_ != 0) {
+        const Report made = Report::read(slot(0));
+        if (made.code == 0) {
+            mine = report_of([&] {
+                memory = SharedMemory::open(made.text, deadline, ranks_ * stride, waiter_.kernel());
+                return std::string();
+            });
+        }
+        std::memcpy(slot(rank_), &mine, sizeof mine);
+    }
+    barrier_.arrive_and_wait(deadline, running);
+    for (std::size_t rank = 0; rank < ranks_; ++rank) {
+        mine = Report::read(slot(rank));
+        if (mine.code != 0) break;
+    }
+    ++chunk_;
+    if (mine.code != 0) throw SystemError(mine.text, mine.code);
+    // Every rank has it open by now; without the descriptor nobody else can.
+    memory->close_descriptor();
+    fill_page_tables(*memory);
+    return allocations_.add(std::move(memory), stride);
+}
+
+}  // namespace ddp::shm

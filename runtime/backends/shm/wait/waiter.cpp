@@ -1,0 +1,248 @@
+#include "backends/shm/wait/waiter.hpp"
+
+#include <ddp/error.hpp>
+
+#include <linux/futex.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <ctime>
+
+namespace ddp::shm {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto yield_time = 1ms;
+// The first waits of a group are for ranks that are still starting, and need the cores for it.
+constexpr int first_waits = 2;
+constexpr auto first_yield_time = 50us;
+constexpr auto futex_slice = 20ms;
+// A hundred times as long as a store takes from its core to another's.
+constexpr auto store_time = 20us;
+
+// Not FUTEX_PRIVATE: the word is shared between processes.
+void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t expected,
+                std::chrono::nanoseconds timeout) {
+    const timespec time{0, static_cast<long>(timeout.count())};
+    ::syscall(SYS_futex, &word, FUTEX_WAIT, expected, &time, nullptr, 0);
+}
+
+void futex_wake_all(std::atomic<std::uint32_t>& word) {
+    ::syscall(SYS_futex, &word, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
+}
+
+constexpr std::uint32_t encode(AbortReason reason, int culprit) {
+    return static_cast<std::uint32_t>(reason) << 24 | static_cast<std::uint32_t>(culprit);
+}
+constexpr AbortReason reason_of(std::uint32_t word) { return static_cast<AbortReason>(word >> 24); }
+constexpr int culprit_of(std::uint32_t word) { return static_cast<int>(word & 0xffffff); }
+
+}  // namespace
+
+Waiter::Waiter(SharedRegion& region, int rank, const std::atomic<std::uint32_t>* agent_abort,
+               std::span<const int> job_ranks, const HostKernel& kernel)
+    : region_(region),
+      kernel_(kernel),
+      abort_word_(region.abort_word()),
+      spins_(region.tuning().spins),
+      rank_(rank),
+      cores_(region, rank),
+      agent_abort_(agent_abort),
+      job_ranks_(job_ranks.begin(), job_ranks.end()),
+      pids_(static_cast<std::size_t>(region.ranks()), ::getpid()),
+      pidfds_(static_cast<std::size_t>(region.ranks())),
+      gone_(static_cast<std::size_t>(region.ranks()), false) {
+    for (int peer = 0; peer < region.ranks(); ++peer) {
+        if (peer != rank) watch(peer);
+    }
+}
+
+void Waiter::watch(int peer) {
+    const auto index = static_cast<std::size_t>(peer);
+    const pid_t pid = region_.block(peer).pid.load(std::memory_order_acquire);
+    pids_[index] = pid;
+    if (pid <= 0 || (pid == ::getpid() && !region_.is_own(peer))) {
+        throw UsageError("shm: " + name(peer) + " cannot be that process");
+    }
+    base::UniqueFd& pidfd = pidfds_[index];
+    pidfd = kernel_.watch(pid);
+    if (!pidfd) {
+        if (errno != ESRCH) throw SystemError("shm: pidfd_open of " + std::to_string(pid), errno);
+        gone_[index] = true;
+        return;
+    }
+    const std::optional<uid_t> user = kernel_.user_of(pid);
+    if (is_dead(peer)) return;  // what was asked of that pid may be another process's
+    const std::string foreign =
+        user ? why_not_ours(kernel_, *user) : "may be any user's: /proc does not show it";
+    if (!foreign.empty()) throw UsageError("shm: the process of " + name(peer) + " " + foreign);
+}
+
+int Waiter::job_rank(int rank) const {
+    return job_ranks_.empty() ? rank : job_ranks_[static_cast<std::size_t>(rank)];
+}
+
+std::string Waiter::name(int rank) const {
+    return "rank " + std::to_string(job_rank(rank)) + " (pid " +
+           std::to_string(pids_[static_cast<std::size_t>(rank)]) + ")";
+}
+
+void Waiter::wait_long(const std::function<bool()>& ready, const std::function<Bell&()>& bell,
+                       const base::Deadline& deadline, const std::function<Awaited()>& awaited) {
+    cores_.wait_begins();
+    const bool is_first = long_waits_.load(std::memory_order_relaxed) < first_waits &&
+                          long_waits_.fetch_add(1, std::memory_order_relaxed) < first_waits;
+    const auto yield_end =
+        base::Deadline::Clock::now() + (is_first ? first_yield_time : yield_time);
+    do {
+        ::sched_yield();
+        if (ready()) return;
+    } while (base::Deadline::Clock::now() < yield_end);
+
+    const Awaited for_messages = awaited();
+    while (!ready()) {
+        nap(bell, ready, for_messages);
+        if (deadline.passed() && !ready()) give_up(deadline, for_messages);
+    }
+}
+
+void Waiter::nap(const std::function<Bell&()>& bell, const std::function<bool()>& ready,
+                 const Awaited& awaited) {
+    Bell& here = bell();
+    here.sleepers.fetch_add(1, std::memory_order_seq_cst);
+    const std::uint32_t seen = here.rings.load(std::memory_order_seq_cst);
+    // Who did not see that has stored before what is waited for, and its store is on the way.
+    const auto arrived_by = base::Deadline::Clock::now() + store_time;
+    while (!ready() && base::Deadline::Clock::now() < arrived_by) ::sched_yield();
+    // The look may have found that it is another bell by now that will ring.
+    if (!ready() && &bell() == &here && !is_aborted()) futex_wait(here.rings, seen, futex_slice);
+    here.sleepers.fetch_sub(1, std::memory_order_seq_cst);
+    if (!ready()) look_for_trouble(ready, awaited);
+}
+
+void Waiter::rest(std::uint64_t round) {
+    if (round < spins_) return base::pause_cpu();
+    if (round == spins_) cores_.wait_begins();
+    ::sched_yield();
+}
+
+void Waiter::wake_sleepers(Bell& bell) {
+    bell.rings.fetch_add(1, std::memory_order_seq_cst);
+    futex_wake_all(bell.rings);
+}
+
+void Waiter::look_for_trouble(const std::function<bool()>& ready, const Awaited& awaited) {
+    const std::vector<int> dead = dead_peers();
+    // Looked at after the deaths: who has died has published its part by now, or never will.
+    if (ready()) return;
+    if (!dead.empty()) {
+        for (const int rank : awaited.missing()) {  // others may have done theirs and left
+            const bool is_dead = std::find(dead.begin(), dead.end(), rank) != dead.end();
+            if (is_dead) abort(AbortReason::peer_died, rank);
+        }
+    }
+    if (const int blamed = blamed_by_agent(); blamed >= 0) abort(AbortReason::peer_died, blamed);
+    // Whoever aborted may have published before what we wait for.
+    if (is_aborted() && !ready()) throw_abort(awaited.what());
+}
+
+std::vector<int> Waiter::dead_peers() const {
+    std::vector<int> dead;
+    for (int peer = 0; peer < region_.ranks(); ++peer) {
+        if (is_dead(peer)) dead.push_back(peer);
+    }
+    return dead;
+}
+
+bool Waiter::is_dead(int rank) const {
+    const auto peer = static_cast<std::size_t>(rank);
+    pollfd entry{pidfds_[peer].get(), POLLIN, 0};
+    return gone_[peer] || (pidfds_[peer] && ::poll(&entry, 1, 0) == 1);
+}
+
+int Waiter::blamed_by_agent() const {
+    if (agent_abort_ == nullptr) return -1;
+    const std::uint32_t word = agent_abort_->load(std::memory_order_acquire);
+    if (word == 0 || word > INT32_MAX) return -1;  // any worker may have written there
+    const int blamed = static_cast<int>(word) - 1;
+    if (job_ranks_.empty()) return blamed < region_.ranks() ? blamed : -1;
+    const auto found = std::find(job_ranks_.begin(), job_ranks_.end(), blamed);
+    // Somebody of the job outside this group: its end is for others to report.
+    return found == job_ranks_.end() ? -1 : static_cast<int>(found - job_ranks_.begin());
+}
+
+void Waiter::abort(SharedRegion& region, AbortReason reason, int culprit) {
+    std::uint32_t none = 0;
+    region.abort_word().compare_exchange_strong(none, encode(reason, culprit),
+                                                std::memory_order_seq_cst);
+    for (int rank = 0; rank < region.ranks(); ++rank) {
+        wake_sleepers(region.block(rank).arrivals);
+        wake_sleepers(region.block(rank).inbox);
+    }
+}
+
+void Waiter::throw_abort(const std::string& what) const {
+    const std::uint32_t word = abort_word_.load(std::memory_order_acquire);
+    const int culprit = culprit_of(word);
+    if (culprit >= region_.ranks()) {
+        throw Error("shm: aborted because of a rank that does not exist, during " + what);
+    }
+    switch (reason_of(word)) {
+        case AbortReason::none:
+            break;
+        case AbortReason::peer_died:
+            throw PeerError(job_rank(culprit), "shm: " + name(culprit) + " ended during " + what);
+        case AbortReason::peer_timed_out:
+            throw TimeoutError("shm: " + name(culprit) + " did not come to " + what +
+                                   " in time, as another rank found",
+                               job_rank(culprit));
+        case AbortReason::mismatch:
+            throw UsageError("shm: what " + name(culprit) +
+                             " called does not fit what another rank called, as that one found "
+                             "(at " +
+                             what + ")");
+        case AbortReason::peer_failed:
+            throw PeerError(job_rank(culprit), "shm: " + name(culprit) + " failed during " + what);
+    }
+    throw Error("shm: aborted for no known reason during " + what);
+}
+
+int Waiter::find_culprit() const {
+    const std::vector<int> dead = dead_peers();
+    return dead.empty() ? blamed_by_agent() : dead.front();
+}
+
+void Waiter::pass_on_trouble() {
+    if (const int culprit = find_culprit(); culprit >= 0) abort(AbortReason::peer_died, culprit);
+}
+
+std::exception_ptr Waiter::find_trouble(const std::string& during) const noexcept {
+    try {
+        if (is_aborted()) throw_abort(during);
+        const int culprit = find_culprit();
+        if (culprit < 0) return nullptr;
+        throw PeerError(job_rank(culprit), "shm: " + name(culprit) + " ended during " + during);
+    } catch (...) {
+        return std::current_exception();
+    }
+}
+
+void Waiter::give_up(const base::Deadline& deadline, const Awaited& awaited) {
+    std::string missing;
+    const std::vector<int> ranks = awaited.missing();
+    for (const int rank : ranks) missing += (missing.empty() ? "" : ", ") + name(rank);
+    abort(AbortReason::peer_timed_out, ranks.empty() ? rank_ : ranks.front());
+    throw TimeoutError("shm: " + awaited.what() + " did not end within " +
+                           base::to_string(deadline.timeout()) + "; " + name(rank_) +
+                           " is waiting for " + (missing.empty() ? "nobody" : missing) +
+                           "; is it stopped, or in other code?",
+                       ranks.empty() ? std::nullopt : std::optional(job_rank(ranks.front())));
+}
+
+}  // namespace ddp::shm

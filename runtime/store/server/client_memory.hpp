@@ -1,0 +1,69 @@
+// ClientMemory: what the requests and replies of a server's connections cost, and who waits until
+// there is memory for a large one. Invariant: what a large request or reply may cost was charged
+// before its bytes were accepted or made.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "store/server/room_queue.hpp"
+#include "store/server/server_client.hpp"
+#include "store/server/store_data.hpp"
+
+namespace ddp::store {
+
+class ClientMemory {
+public:
+    using Clients = std::unordered_map<ClientId, ServerClient>;
+    using Clock = RoomQueue::Clock;
+    struct MustGo {
+        ClientId client;
+        std::string why;
+    };
+
+    // Borrows both.
+    ClientMemory(StoreData& data, Clients& clients) : data_(data), clients_(clients) {}
+
+    // Whether the client may go on with the request that its parser wants memory for, or carry out
+    // its pending one; if not it waits. Throws UsageError when that can never be.
+    bool get_room(ServerClient& client);
+    // Brings its charges to what its connection costs now. Empty, or why it must go.
+    std::string charge(ServerClient& client);
+    void forget(ClientId client);
+    void clear();
+
+    struct Decisions {
+        std::vector<ClientId> go_on{};
+        std::vector<MustGo> must_go{};
+    };
+    // Who waited and need not wait any longer.
+    Decisions admit();
+    // Who waited too long, and who sends too slowly while others wait.
+    std::vector<MustGo> overdue(Clock::time_point now);
+    // Keeps the values that only unread replies hold within what is left for them: who holds most
+    // of them must go, and has lost its replies.
+    std::vector<MustGo> limit_orphans();
+    bool somebody_waits() const { return !queue_.empty(); }
+
+private:
+    enum class Room { granted, no_memory, no_slot };
+    Room find_room(ServerClient& client);
+    Room find_room_for_request(ServerClient& client);
+    bool take_slot(ClientId client);
+    void release_slot(ClientId client);
+    void wait(ServerClient& client);
+
+    StoreData& data_;
+    Clients& clients_;
+    RoomQueue queue_;
+    bool look_again_ = false;
+    // Who may send a list of unforeseen length, which gets its memory in steps: two that had half
+    // of it would wait for each other. The second slot is for a rank while somebody has the first.
+    std::array<ClientId, 2> slots_{};  // 0: free
+};
+
+}  // namespace ddp::store

@@ -1,0 +1,79 @@
+// ServerClient: one connection as the server sees it: what it has sent so far, what it is still
+// owed, and what epoll watches for it.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/unique_fd.hpp"
+#include "store/server/outbox.hpp"
+#include "store/server/server_limits.hpp"
+#include "store/wire.hpp"
+
+namespace ddp::store {
+
+// Small replies are sent together.
+inline constexpr std::size_t gathered_bytes = std::size_t{4} << 10;
+inline constexpr std::size_t max_backlog_bytes = std::size_t{32} << 20;
+
+struct Newcomer {
+    base::UniqueFd fd;
+    std::string address;    // of its host, to be compared, not read
+    bool is_local = false;  // by the server's local socket, not by TCP
+};
+// Accepts one connection, non-blocking, with the listener's TCP options. Without one the fd is
+// invalid and errno says why.
+Newcomer accept_newcomer(int listener);
+
+class ServerClient {
+public:
+    // `events`: what epoll watches for it.
+    ServerClient(ClientId id, Newcomer newcomer, std::uint32_t events)
+        : id_(id), peer_(std::move(newcomer)), events_(events) {}
+
+    ClientId id() const { return id_; }
+    int fd() const { return peer_.fd.get(); }
+    const std::string& address() const { return peer_.address; }
+    bool is_local() const { return peer_.is_local; }
+
+    RequestParser parser{};
+    std::optional<Request> pending{};  // whole; waits until there is memory for its reply
+    bool identified = false;           // has sent a whole request
+    bool finished = false;             // has closed its sending side: only owed replies are left
+    bool doomed = false;               // to be closed at the end of this event
+    bool waits_for_room = false;       // in ClientMemory
+    bool waits_for_turn = false;       // has asked for more than is done in one
+    std::size_t charged_request = 0;   // to its account, as of now
+    std::size_t charged_reply = 0;
+    // Of a reader, while others wait for memory: how much was unread when it read last.
+    std::size_t unread_then = 0;
+    std::chrono::steady_clock::time_point read_at{};
+
+    // False when it already owes too much reading.
+    bool queue(Reply reply);
+    // Sends what the kernel takes. False when the connection is lost.
+    bool flush();
+    std::size_t backlog() const { return outbox_.bytes(); }
+    const Outbox& outbox() const { return outbox_; }
+    // Its requests wait until it has read its replies.
+    bool paused() const { return blocked_ || backlog() > gathered_bytes; }
+    void drop_replies() { outbox_ = Outbox{}; }
+    // Lets epoll watch what its state asks for. False when that fails.
+    bool watch(int epoll);
+    // Whether its process has closed the connection, also when that has not been looked at yet.
+    bool has_hung_up() const;
+    // From now on the kernel ends the connection when its replies are left unread for 10 s.
+    void limit_drain_time();
+
+private:
+    ClientId id_;
+    Newcomer peer_;
+    Outbox outbox_;
+    std::uint32_t events_;  // what epoll watches now
+    bool blocked_ = false;  // the kernel has not taken all that it was given
+};
+
+}  // namespace ddp::store

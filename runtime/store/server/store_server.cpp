@@ -1,0 +1,455 @@
+// The connections of a TCP store's server: accept, read, execute, write, close. Clients are
+// addressed by a number that is never used twice, since a descriptor may be given to a newcomer
+// while events for its former owner are still in hand. Invariant: between two events no client is
+// doomed, epoll watches exactly what each client's state asks for, and what each client's requests
+// and replies cost is charged to its account.
+#include "store/server/store_server.hpp"
+
+#include <ddp/error.hpp>
+
+#include <malloc.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <vector>
+
+#include "base/log.hpp"
+#include "base/net/local_socket.hpp"
+#include "base/random.hpp"
+#include "store/admission/admission.hpp"
+#include "store/server/client_memory.hpp"
+#include "store/server/listener.hpp"
+#include "store/server/server_client.hpp"
+#include "store/server/server_log.hpp"
+#include "store/server/silent_clients.hpp"
+#include "store/server/store_data.hpp"
+#include "store/server/wake_timer.hpp"
+
+namespace ddp::store {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr ClientId listener_id = 0;
+constexpr ClientId timer_id = ~ClientId{0};
+constexpr ClientId local_listener_id = timer_id - 1;
+constexpr std::size_t max_silent = 64;
+constexpr int rounds_a_call = 16;
+constexpr int reads_an_event = 4;
+constexpr int accepts_an_event = 4;                    // others have asked meanwhile
+constexpr std::chrono::milliseconds longest_call{20};  // before one more round
+// A read gives no more than this unless it is known that much more is to come: what cannot be used
+// now has to be kept.
+constexpr std::size_t usual_read = std::size_t{16} << 10;
+constexpr std::chrono::seconds room_tick{1};
+constexpr std::size_t returned_at_once = std::size_t{8} << 20;
+constexpr int mapped_alone = 128 << 10;  // larger blocks go back to the kernel when they are freed
+
+bool out_of_descriptors(int error) {
+    return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+}
+
+}  // namespace
+
+class StoreServer::Impl {
+public:
+    Impl(base::UniqueFd listener, StoreServerOptions options);
+    std::uint16_t port() const { return listener_.port(); }
+    const std::string& local_name() const { return local_name_; }
+    int fd() const { return epoll_.get(); }
+    void run_ready();
+    void start_attempt(int attempt);
+
+private:
+    void handle(const epoll_event& event);
+    void handle_client(ServerClient& client, std::uint32_t events);
+    void handle_timer();
+    void set_timer();
+    void listen_locally();
+    Listener& listener_of(const ServerClient& client) {
+        return client.is_local() ? *local_listener_ : listener_;
+    }
+    template <class Visit>
+    void each_listener(Visit visit) {
+        visit(listener_);
+        if (local_listener_) visit(*local_listener_);
+    }
+    void accept_some(Listener& listener);
+    bool make_room_for_newcomer(Listener& listener);
+    void add_client(Listener& listener, Newcomer newcomer);
+    void read_from(ServerClient& client);
+    void execute(ServerClient& client, std::string_view fresh_bytes);
+    bool can_go_on(ServerClient& client);
+    bool take_request(ServerClient& client);
+    void carry_out(ServerClient& client);
+    void identified(ServerClient& client);
+    void join(ServerClient& client, const Request& request, Replies& replies);
+    ClientHooks hooks();
+    void end_of_input(ServerClient& client);
+    void deliver(Replies& replies);
+    void flush(ServerClient& client);
+    void watch(ServerClient& client);
+
+    void return_memory();
+
+    void doom(ServerClient& client, const std::string& why);
+    void settle();
+    void settle(ClientId id);
+    ServerClient* find(ClientId id);
+
+    StoreLimits limits_;
+    base::UniqueFd epoll_;
+    WakeTimer timer_;
+    Listener listener_;
+    std::string local_name_;
+    std::optional<Listener> local_listener_;
+    Admission admission_;
+    StoreData data_;
+    ClientId next_id_ = listener_id + 1;
+    std::unordered_map<ClientId, ServerClient> clients_;
+    SilentClients silent_{max_silent};
+    std::vector<ClientId> touched_;  // to be settled after this event
+    ClientMemory memory_{data_, clients_};
+    ServerLog log_;
+    std::size_t most_held_ = 0;  // since memory was returned last
+    std::array<char, 64 * 1024> read_buffer_;
+};
+
+StoreServer::Impl::Impl(base::UniqueFd listener, StoreServerOptions options)
+    : limits_(options.limits),
+      epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+      listener_(Listener::Kind::tcp, std::move(listener), epoll_.get(), listener_id),
+      admission_(options.peers, std::move(options.job)),
+      data_(limits_, hooks()) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.u64 = timer_id;
+    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, timer_.fd(), &event) != 0) {
+        throw SystemError{"store: epoll_ctl of the timer", errno};
+    }
+    if (limits_.returns_memory) ::mallopt(M_MMAP_THRESHOLD, mapped_alone);
+    if (options.is_local_too) listen_locally();
+}
+
+// The port remains where this cannot be had.
+void StoreServer::Impl::listen_locally() {
+    const std::string name = "ddp-store-" + std::to_string(base::random_bits());
+    base::UniqueFd socket = base::listen_local(name);
+    if (!socket) return;
+    local_listener_.emplace(Listener::Kind::local, std::move(socket), epoll_.get(),
+                            local_listener_id);
+    local_name_ = name;
+}
+
+void StoreServer::Impl::run_ready() {
+    std::array<epoll_event, 64> events;
+    const auto until = Clock::now() + longest_call;
+    for (int round = 0; round < rounds_a_call && Clock::now() < until; ++round) {
+        const int count =
+            ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
+        for (int i = 0; i < count; ++i) handle(events[static_cast<std::size_t>(i)]);
+        if (count < static_cast<int>(events.size())) break;  // what came since wakes us anew
+    }
+    return_memory();
+    set_timer();
+}
+
+ClientHooks StoreServer::Impl::hooks() {
+    const auto belongs = [this](ClientId id) {
+        return admission_.belongs_to_job(clients_.at(id).fd());
+    };
+    const auto describe = [this](ClientId id) {
+        return admission_.describe(id, clients_.at(id).fd());
+    };
+    return {belongs, describe};
+}
+
+void StoreServer::Impl::start_attempt(int attempt) {
+    clients_.clear();
+    silent_.clear();
+    touched_.clear();
+    memory_.clear();
+    data_.clear();
+    admission_.start_attempt(attempt);
+    // What still waits to be accepted belongs to the old attempt too, with all that it has already
+    // sent.
+    each_listener([](Listener& listener) { listener.drop_newcomers(); });
+    return_memory();
+    set_timer();
+}
+
+void StoreServer::Impl::handle(const epoll_event& event) {
+    if (event.data.u64 == listener_id) {
+        accept_some(listener_);
+    } else if (event.data.u64 == local_listener_id) {
+        accept_some(*local_listener_);
+    } else if (event.data.u64 == timer_id) {
+        handle_timer();
+    } else if (auto* client = find(event.data.u64)) {
+        handle_client(*client, event.events);
+    }
+    settle();
+}
+
+void StoreServer::Impl::handle_client(ServerClient& client, std::uint32_t events) {
+    touched_.push_back(client.id());
+    client.waits_for_turn = false;
+    if ((events & EPOLLOUT) != 0) flush(client);
+    const bool broken = (events & (EPOLLERR | EPOLLHUP)) != 0;
+    if (client.paused() || client.waits_for_room || client.finished) {
+        if (broken) doom(client, "connection lost");
+    } else if (broken || (events & EPOLLIN) != 0) {
+        read_from(client);
+    }
+}
+
+void StoreServer::Impl::handle_timer() {
+    timer_.acknowledge();
+    const auto now = Clock::now();
+    each_listener([&](Listener& listener) { listener.resume(now); });
+    log_.say_rest(now);
+    for (const auto& [id, why] : memory_.overdue(now)) doom(*find(id), why);
+}
+
+// For the next thing that happens although nobody says anything.
+void StoreServer::Impl::set_timer() {
+    each_listener([this](const Listener& listener) {
+        if (const auto time = listener.wakes_at()) timer_.set(*time);
+    });
+    if (const auto time = log_.wakes_at()) timer_.set(*time);
+    if (memory_.somebody_waits() && !timer_.is_set()) timer_.set(Clock::now() + room_tick);
+}
+
+void StoreServer::Impl::accept_some(Listener& listener) {
+    for (int i = 0; i < accepts_an_event && !listener.rests(); ++i) {
+        if (auto newcomer = listener.accept(); newcomer.fd) {
+            add_client(listener, std::move(newcomer));
+        } else if (out_of_descriptors(errno)) {
+            if (!make_room_for_newcomer(listener)) return;
+        } else if (errno != EINTR && errno != ECONNABORTED) {
+            return;  // EAGAIN: all are in; anything else concerns one connection that is gone
+        }
+    }
+}
+
+// No descriptor is left for a newcomer, if there is one: accept fails that way also when nobody
+// waits. Returns whether to try again.
+bool StoreServer::Impl::make_room_for_newcomer(Listener& listener) {
+    if (!listener.has_newcomers()) return false;
+    if (const auto oldest = silent_.oldest()) {
+        doom(*find(*oldest), "no descriptor left");
+        settle();
+        return true;
+    }
+    log_.say(base::LogLevel::warn, "no descriptor left: a connection is turned away");
+    return listener.turn_one_away();
+}
+
+void StoreServer::Impl::add_client(Listener& listener, Newcomer newcomer) {
+    if (const auto refusal = admission_.refusal(newcomer.fd.get())) {
+        log_.say(base::LogLevel::warn, *refusal);
+        return listener.note_stranger_gone(Clock::now());
+    }
+    const auto id = next_id_++;
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.u64 = id;
+    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, newcomer.fd.get(), &event) != 0) return;
+    silent_.add(id, newcomer.address);
+    const std::uint32_t watched = event.events;
+    auto& client = clients_.try_emplace(id, id, std::move(newcomer), watched).first->second;
+    touched_.push_back(id);
+    read_from(client);  // it may have spoken already, and then it is no stranger
+    if (const auto surplus = silent_.surplus()) {
+        doom(*find(*surplus), "silent, and too many others are");
+    }
+    settle();
+}
+
+void StoreServer::Impl::read_from(ServerClient& client) {
+    execute(client, {});  // first what is there already
+    for (int i = 0; i < reads_an_event && can_go_on(client); ++i) {
+        const auto size = client.parser.allowed_room() > 0 ? read_buffer_.size() : usual_read;
+        const auto count = ::recv(client.fd(), read_buffer_.data(), size, MSG_DONTWAIT);
+        if (count > 0) {
+            execute(client, {read_buffer_.data(), static_cast<std::size_t>(count)});
+            if (static_cast<std::size_t>(count) < size) return;  // that was all
+        } else if (count == 0) {
+            return end_of_input(client);
+        } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+            return;
+        } else if (errno != EINTR) {
+            return doom(client, "connection lost");
+        }
+    }
+}
+
+// Stops when the client has left replies unread, waits for memory or has had its turn; settle()
+// calls again once that is over.
+void StoreServer::Impl::execute(ServerClient& client, std::string_view fresh_bytes) {
+    try {
+        if (!fresh_bytes.empty()) client.parser.feed(fresh_bytes);
+        const auto until = Clock::now() + limits_.longest_turn;
+        while (can_go_on(client) && take_request(client)) {
+            carry_out(client);
+            client.waits_for_turn = Clock::now() >= until;
+        }
+        if (client.doomed) return;
+        if (const auto why = memory_.charge(client); !why.empty()) doom(client, why);
+    } catch (const std::exception& error) {  // also bad_alloc: one client's trouble
+        flush(client);
+        doom(client, error.what());
+    }
+}
+
+bool StoreServer::Impl::can_go_on(ServerClient& client) {
+    if (client.paused()) flush(client);
+    return !client.doomed && !client.waits_for_room && !client.waits_for_turn && !client.paused();
+}
+
+// Whether a whole request is there, and memory for its reply.
+bool StoreServer::Impl::take_request(ServerClient& client) {
+    while (!client.pending) {
+        const auto status = client.parser.next(client.pending.emplace());
+        if (status == RequestParser::Status::request) break;
+        client.pending.reset();
+        if (status == RequestParser::Status::incomplete) return false;
+        if (status == RequestParser::Status::refused) throw UsageError{client.parser.refusal()};
+        if (!memory_.get_room(client)) return false;
+    }
+    if (!client.identified) identified(client);
+    return !client.doomed && memory_.get_room(client);
+}
+
+void StoreServer::Impl::carry_out(ServerClient& client) {
+    Request request = std::move(*client.pending);
+    client.pending.reset();
+    if (request.op == Opcode::wait) memory_.charge(client);  // what it held becomes the wait's
+    Replies replies;
+    if (request.op == Opcode::join) {
+        join(client, request, replies);
+    } else {
+        data_.execute(client.id(), client.parser.era(), std::move(request), replies);
+    }
+    deliver(replies);
+}
+
+void StoreServer::Impl::identified(ServerClient& client) {
+    client.identified = true;
+    silent_.remove(client.id());
+    if (client.parser.era() == Era::legacy) {
+        silent_.excuse_partner_of(client.id(), client.address());
+    }
+    if (!data_.budget().charge(client.id(), MemoryBudget::Use::request, 0)) {
+        doom(client, "no memory left for one more connection");
+    }
+}
+
+void StoreServer::Impl::join(ServerClient& client, const Request& request, Replies& replies) {
+    auto answer = admission_.join(client.id(), request, [this](ClientId other) {
+        auto* const found = find(other);
+        return found == nullptr || found->finished || found->doomed || found->has_hung_up();
+    });
+    replies.push_back(std::move(answer.reply));
+    if (!answer.refusal.empty()) return log_.say(base::LogLevel::warn, answer.refusal);
+    data_.budget().mark_rank(client.id());
+}
+
+void StoreServer::Impl::end_of_input(ServerClient& client) {
+    client.finished = true;
+    data_.end_input(client.id());
+    admission_.leave(client.id());
+    // A local peer closes both directions, and nothing would limit its time to read the rest.
+    if (client.backlog() == 0 || client.is_local()) return doom(client, "");
+    client.limit_drain_time();
+}
+
+void StoreServer::Impl::deliver(Replies& replies) {
+    for (auto& reply : replies) {
+        auto* client = find(reply.to);
+        if (client == nullptr || client->doomed) continue;
+        if (touched_.empty() || touched_.back() != client->id()) touched_.push_back(client->id());
+        if (!client->queue(std::move(reply))) doom(*client, "does not read its replies");
+    }
+    replies.clear();
+}
+
+void StoreServer::Impl::flush(ServerClient& client) {
+    if (client.doomed) return;
+    if (!client.flush()) return doom(client, "connection lost");
+    if (client.finished && client.backlog() == 0) doom(client, "");
+}
+
+void StoreServer::Impl::watch(ServerClient& client) {
+    if (!client.watch(epoll_.get())) doom(client, "epoll_ctl failed");
+}
+
+void StoreServer::Impl::return_memory() {
+    if (!limits_.returns_memory) return;
+    const auto held = data_.held_bytes();
+    most_held_ = std::max(most_held_, held);
+    if (most_held_ - held < returned_at_once) return;
+    ::malloc_trim(0);
+    most_held_ = held;
+}
+
+// `why` empty: it left by itself.
+void StoreServer::Impl::doom(ServerClient& client, const std::string& why) {
+    if (client.doomed) return;
+    client.doomed = true;
+    touched_.push_back(client.id());
+    if (why.empty()) return;
+    log_.say(client.identified ? base::LogLevel::warn : base::LogLevel::debug,
+             "closing connection " + std::to_string(client.id()) + ": " + why);
+}
+
+// After each event: sends what it caused, goes on where unread replies or a lack of memory stopped
+// it, and closes whom it doomed.
+void StoreServer::Impl::settle() {
+    do {
+        for (std::size_t i = 0; i < touched_.size(); ++i) settle(touched_[i]);  // grows meanwhile
+        touched_.clear();
+        for (const auto& [id, why] : memory_.limit_orphans()) doom(*find(id), why);
+        const auto decisions = memory_.admit();
+        touched_.insert(touched_.end(), decisions.go_on.begin(), decisions.go_on.end());
+        for (const auto& [id, why] : decisions.must_go) doom(*find(id), why);
+    } while (!touched_.empty());
+}
+
+void StoreServer::Impl::settle(ClientId id) {
+    auto* client = find(id);
+    if (client == nullptr) return;
+    flush(*client);
+    execute(*client, {});
+    flush(*client);
+    if (!client->doomed) watch(*client);
+    if (!client->doomed) return;
+    if (!client->identified) listener_of(*client).note_stranger_gone(Clock::now());
+    data_.forget(id);  // which may still ask who it is
+    admission_.leave(id);
+    silent_.forget(id, client->address());
+    memory_.forget(id);
+    clients_.erase(id);
+}
+
+ServerClient* StoreServer::Impl::find(ClientId id) {
+    const auto found = clients_.find(id);
+    return found == clients_.end() ? nullptr : &found->second;
+}
+
+StoreServer::StoreServer(base::UniqueFd listener, StoreServerOptions options)
+    : impl_(std::make_unique<Impl>(std::move(listener), std::move(options))) {}
+StoreServer::~StoreServer() = default;
+StoreServer::StoreServer(StoreServer&& other) noexcept = default;
+StoreServer& StoreServer::operator=(StoreServer&& other) noexcept = default;
+std::uint16_t StoreServer::port() const { return impl_->port(); }
+const std::string& StoreServer::local_name() const { return impl_->local_name(); }
+int StoreServer::fd() const { return impl_->fd(); }
+void StoreServer::run_ready() { impl_->run_ready(); }
+void StoreServer::start_attempt(int attempt) { impl_->start_attempt(attempt); }
+
+}  // namespace ddp::store

@@ -1,0 +1,28 @@
+// The launches of ddp's own CUDA kernels; device_api_cuda.cpp alone calls them, with the stream's
+// device current and arguments that it has checked. Element-wise, and limited by memory alone.
+#pragma once
+
+#include "tensor/device/device_api.hpp"
+
+#include <cuda_runtime_api.h>
+
+#include <span>
+
+namespace ddp::device {
+
+struct LaunchPlace {
+    cudaStream_t stream;
+    unsigned multiprocessors;  // of its device
+};
+
+// packed[offset + i] = data[i] * factor. With a factor of 1 the bits are copied, of any dtype;
+// with another one the dtype is a floating-point one.
+cudaError_t launch_pack(std::span<const PackItem> items, void* packed, DType dtype, double factor,
+                        const LaunchPlace& place);
+// data[i] = packed[offset + i], of any dtype.
+cudaError_t launch_unpack(const void* packed, std::span<const PackItem> items, DType dtype,
+                          const LaunchPlace& place);
+// Between any two dtypes.
+cudaError_t launch_convert(const TensorView& from, const TensorView& to, const LaunchPlace& place);
+
+}  // namespace ddp::device
