@@ -90,23 +90,24 @@ int Front::wait_time() const {
 void Front::wait_and_handle() {
     const std::array<pollfd, 2> outputs = console_.wanted();
     const auto if_wanted = [](bool wanted, int fd) { return wanted ? fd : -1; };
-    std::array<pollfd, 7> events{{
-        {signals_.fd(), POLLIN, 0},
-        {if_wanted(!agent_end_, agent_.pidfd.get()), POLLIN, 0},
-        {if_wanted(!channel_drained_ && agent_.channel.open(), agent_.channel.fd()), POLLIN, 0},
-        {if_wanted(agent_.messages.open(), agent_.messages.fd()), POLLIN, 0},
-        outputs[0],
-        outputs[1],
-        {if_wanted(!agent_end_, leash_), POLLIN, 0},
-    }};
+    enum Event { from_signals, agents_end, from_agent, agents_log, out, err, hosts_end, count };
+    std::array<pollfd, count> events;
+    events[from_signals] = {signals_.fd(), POLLIN, 0};
+    events[agents_end] = {if_wanted(!agent_end_, agent_.pidfd.get()), POLLIN, 0};
+    const bool may_speak = !channel_drained_ && agent_.channel.open();
+    events[from_agent] = {if_wanted(may_speak, agent_.channel.fd()), POLLIN, 0};
+    events[agents_log] = {if_wanted(agent_.messages.open(), agent_.messages.fd()), POLLIN, 0};
+    events[out] = outputs[0];
+    events[err] = outputs[1];
+    events[hosts_end] = {if_wanted(!agent_end_, leash_), POLLIN, 0};
     if (::poll(events.data(), events.size(), wait_time()) < 0 && errno != EINTR) {
         throw SystemError("poll", errno);
     }
-    if (events[0].revents != 0) handle_signals();
-    if (events[6].revents != 0) handle_end_of_host();
-    if (events[1].revents != 0) handle_agent_end();
-    if (events[3].revents != 0) handle_agents_log();
-    if (!channel_drained_ && (events[2].revents != 0 || agent_end_)) handle_messages();
+    if (events[from_signals].revents != 0) handle_signals();
+    if (events[hosts_end].revents != 0) handle_end_of_host();
+    if (events[agents_end].revents != 0) handle_agent_end();
+    if (events[agents_log].revents != 0) handle_agents_log();
+    if (!channel_drained_ && (events[from_agent].revents != 0 || agent_end_)) handle_messages();
     end_hanging_agent();
     if (strangers_ == Strangers::possible && Clock::now() >= look_for_strangers_at_) {
         note_strangers();
