@@ -75,7 +75,8 @@ void Console::take(const OutputMessage& message) {
         source.writer->put_raw(key, message.bytes);
     } else {
         const LineStart start = source.cutter.in_line() ? LineStart::continued : LineStart::fresh;
-        const std::string lines = source.cutter.feed(message.bytes);
+        const std::string lines = repeated_.without_repeated(source.cutter.feed(message.bytes),
+                                                             start == LineStart::continued);
         source.writer->put(key, source.prefix, lines, start);
         if (!lines.empty()) unfinished_.erase(key);
         note_rest(key, source);
@@ -129,6 +130,7 @@ void Console::pass_on(std::string_view lines) {
 void Console::take(const StateMessage& message) {
     if (message.state == WorkerState::started) {
         pids_[message.local_rank] = message.pid;
+        repeated_.forget();
     } else {
         pids_.erase(message.local_rank);
     }

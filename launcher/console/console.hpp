@@ -13,6 +13,7 @@
 #include "launcher/channel/line_cutter.hpp"
 #include "launcher/console/line_writer.hpp"
 #include "launcher/console/output_rules.hpp"
+#include "launcher/console/repeated_errors.hpp"
 
 #include <poll.h>
 
@@ -118,6 +119,7 @@ private:
     std::map<StreamKey, Source> sources_;
     std::set<StreamKey> unfinished_;
     std::map<int, pid_t> pids_;  // of running workers
+    RepeatedErrors repeated_;
     std::map<StreamKey, std::size_t> shown_;
     std::optional<StatusMessage> progress_;
     bool finished_ = false;

@@ -107,6 +107,23 @@ TEST_F(ConsoleTest, AnotherUnfinishedLineWaitsAndAWholeOneDoesNot) {
     EXPECT_EQ(read(), "0:zero\n2:two\n0: goes on\n1:one too\n");
 }
 
+TEST_F(ConsoleTest, OneErrorOfSeveralRanksShowsOnce) {
+    Console console = piped({.workers = 3, .prefix_template = "$rank:"});
+    console.take(output(0, "ddp::UsageError: both\nddp::UsageError: mine\n"));
+    console.take(output(1, "before\nddp::UsageError: both\nddp::Errors: no error\n"));
+    console.take(output(2, "before\nddp::Use"));
+    console.take(output(2, "Error: other\nddp::Errors: no error\nddp::UsageError: both"));
+    console.take(output(2, ""));
+    EXPECT_EQ(read(),
+              "0:ddp::UsageError: both\n0:ddp::UsageError: mine\n"
+              "1:before\n1:ddp::Errors: no error\n"
+              "2:before\n2:ddp::UseError: other\n2:ddp::Errors: no error\n"
+              "2:ddp::UsageError: both\n");
+    console.take(StateMessage{WorkerState::started, 1, 77});  // of another attempt
+    console.take(output(1, "ddp::UsageError: both\n"));
+    EXPECT_EQ(read().substr(read().rfind("1:")), "1:ddp::UsageError: both\n");
+}
+
 TEST_F(ConsoleTest, AProgressBarOnAPipeIsItsLastState) {
     Console console = piped({.workers = 2});
     console.take(output(0, "\r10 %"));
