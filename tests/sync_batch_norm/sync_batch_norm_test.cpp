@@ -10,6 +10,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -173,7 +175,9 @@ void compare_with_one_process(const Case& made, Random& random, double tolerance
               10 * tolerance);
     if (!made.tracks) return;
     EXPECT_EQ(layer.batches, 2);
-    EXPECT_LT(difference(layer.running_mean, reference.running_mean), tolerance);
+    // A mean may cancel: it is as exact as the numbers that it is made of.
+    const double largest = std::max(std::abs(made.low), std::abs(made.high));
+    EXPECT_LT(difference(layer.running_mean, reference.running_mean, largest), tolerance);
     EXPECT_LT(difference(layer.running_var, reference.running_var), tolerance);
 }
 
