@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
-"""compare_pages.py, promised_names.py and tutorials.py find what they are for: each difference that
-is put into a page gives the one line that names it."""
+"""The scripts of this folder find what they are for: each difference that is put into a page gives
+the one line that names it."""
 import os
 import pathlib
 import tempfile
 import unittest
 
+import commands
 import compare_pages
+import page_rules
 import promised_names
 import tutorials
+from pages import Section
 
 ENGLISH = """# Page
 
@@ -167,6 +170,71 @@ class Tutorials(unittest.TestCase):
         self.assertTrue(tutorials.is_in("amp", "同步amp，"))
         self.assertTrue(tutorials.is_in("module.", "`module.fc`"))
         self.assertFalse(tutorials.is_in("amp", "an example"))
+
+
+class Commands(unittest.TestCase):
+    MAP = "# head\nrun: true\n  prints: yes\nnot run: false\n  because: it fails\n"
+
+    def check(self, shown, text=MAP):
+        return commands.check([("page.md:1", command) for command in shown], commands.parse(text))
+
+    def test_a_command_without_its_comment_is_found(self):
+        with tempfile.TemporaryDirectory() as folder:
+            page = pathlib.Path(folder, "page.md")
+            page.write_text("text\n```sh\n# all of it\ntrue   # a comment\n\nfalse #no\n```\n```\nnone\n```\n", "utf-8")
+            self.assertEqual(commands.commands_in(page), [(4, "true"), (6, "false #no")])
+
+    def test_each_loss_is_named(self):
+        self.assertEqual(self.check(["true", "false"]), [])
+        self.assertEqual(self.check(["true", "false", "ls"]), ["page.md:1: not in tests/docs/commands.map: ls"])
+        self.assertEqual(self.check(["true"]), ["commands.map:4: no page shows false"])
+        self.assertEqual(self.check(["true", "false"], self.MAP.replace("  because: it fails\n", "")),
+                         ["commands.map:4: does not say why it is not run"])
+        for text in ("runs: true", self.MAP + "run: true", "not run: a\n  prints: b", "  because: b"):
+            self.assertRaises(SystemExit, commands.parse, text)
+
+    def test_a_command_is_run_in_the_build_folder_and_judged(self):
+        run = lambda command, *prints: commands.run(command, prints, "/", "/tmp")
+        self.assertIsNone(run("echo build/bin rebuild build", "/tmp/bin rebuild /tmp"))
+        self.assertIn("does not print no", run("echo yes", "yes", "no"))
+        self.assertIn("exit code 3", run("exit 3"))
+
+
+class PageRules(unittest.TestCase):
+    def problems(self, text, name="page.md"):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder).resolve()
+            (root / "src").mkdir()
+            (root / "src/a.cpp").write_text("void there(int);\n", "utf-8")
+            (root / "other.md").write_text("# Other\n\n## Its part\n\n## Its part\n", "utf-8")
+            (root / name).write_text(text, "utf-8")
+            return (page_rules.check_links(root, root / name) + page_rules.check_functions(root, name, text)
+                    + page_rules.check_lines(name, text))
+
+    def test_what_is_there_is_found(self):
+        self.assertEqual(self.problems("# `A` [b](other.md)!\n[x](other.md#its-part-1) [y](#a-b) [z](http://none)\n"
+                                       "`[no](link)` `src/a.cpp:there`\n"), [])
+
+    def test_each_loss_is_named(self):
+        for text, problem in [("[x](none.md)", "page.md:1: no file none.md"),
+                              ("[x](other.md#part)", "page.md:1: no heading for other.md#part"),
+                              ("[x](#part)", "page.md:1: no heading for #part"),
+                              ("\n`src/a.cpp:here`", "page.md:2: src/a.cpp has no here()"),
+                              ("`src/b.cpp:there`", "page.md:1: no file src/b.cpp"),
+                              ("x" * 161, "page.md:1: 161 columns, more than 160")]:
+            self.assertEqual(self.problems(text), [problem])
+        self.assertEqual(self.problems("a\n" * 121, "README.md"), ["README.md: 121 lines, more than 120"])
+
+    def flow(self, *rows):
+        section = Section(1, 3, "A flow", list(enumerate(["| step | room | function |", "|---|---|---|", *rows], 2)))
+        return page_rules.check_flows("page.md", [section])
+
+    def test_a_flow_passes_few_rooms_and_names_them(self):
+        self.assertEqual(self.flow("| a | agent | `launcher/agent/a.cpp:b` |", "| | | `launcher/agent/c.cpp:d` |",
+                                   "| e | backends/shm | `runtime/backends/shm/wait/f.cpp:g`, `include/ddp/h.hpp:i` |"), [])
+        self.assertEqual(self.flow("| a | front | `launcher/agent/a.cpp:b` |"),
+                         ["page.md:4: launcher/agent/a.cpp is not in front"])
+        self.assertEqual(self.flow("| a | a, b, c | |", "| d | d, e, f | |"), ["page.md:1: 6 rooms, more than 5"])
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import pathlib
 import re
 import sys
 
-PAGES = ("README.md", "SECURITY.md", "docs/*.md")
+PAGES = ("*.md", "docs/*.md", "docs/*/*.md")
 TOKENS = re.compile(r"[A-Za-z_]\w*|::|[{}();=:]|\S")
 NOT_CODE = re.compile(r"//[^\n]*|\[\[.*?\]\]|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])'"
                       r"|^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", re.DOTALL | re.MULTILINE)
