@@ -98,7 +98,7 @@ LogFile LogTree::open_filtered(int attempt, Stream stream) const {
 }
 
 ErrorFiles LogTree::error_files(int attempt) const {
-    return {attempt_folder(attempt) + "/", "/error.json"};
+    return error_files_in_tree(root_, attempt);
 }
 
 }  // namespace ddp::launcher

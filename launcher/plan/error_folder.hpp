@@ -36,6 +36,11 @@ struct ErrorFiles {
 // <folder>/rank_<local rank>.json
 inline ErrorFiles error_files_in(const std::string& folder) { return {folder + "/rank_", ".json"}; }
 
+// <root>/attempt_<attempt>/<local rank>/error.json: in the tree of --log-dir.
+inline ErrorFiles error_files_in_tree(const std::string& root, int attempt) {
+    return {root + "/attempt_" + std::to_string(attempt) + "/", "/error.json"};
+}
+
 // TMPDIR, else /tmp.
 std::string temporary_folder();
 

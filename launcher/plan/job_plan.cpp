@@ -66,8 +66,9 @@ JobVariables variables_for_show(const Options& options, const JobPlan& plan) {
     if (variables.run_id.empty()) variables.run_id = "<random>";
     if (variables.agent_store) variables.store_socket = "<random>";
     if (!variables.agent_store && variables.master_port == 0) variables.held_port = 0;
-    variables.error_files =
-        error_files_in(options.log_dir.empty() ? "<temporary>" : options.log_dir + "/<run>");
+    variables.error_files = options.log_dir.empty()
+                                ? error_files_in("<temporary>")
+                                : error_files_in_tree(options.log_dir + "/<run>", 0);
     variables.control = "<descriptor>";
     return variables;
 }
