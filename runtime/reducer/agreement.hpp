@@ -1,9 +1,13 @@
-// What ranks say to each other about a step beside gradients: mistakes, which all are to hear of.
+// What ranks say to each other about a step beside gradients: mistakes, which every rank is to hear
+// of, and checksums, which must be equal. All functions are collective: every rank calls them at
+// the same point of the same step.
 #pragma once
 
+#include <ddp/parameter.hpp>
 #include <ddp/process_group.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -16,5 +20,13 @@ std::vector<std::string> gather_texts(const std::string& mine, ProcessGroup& gro
 // Collective, blocks. When a rank's text is not empty, all ranks throw the same UsageError: the
 // first one's text with its rank, and which other ranks have one.
 void throw_if_any(const std::string& mistake, ProcessGroup& group);
+
+// Collective, blocks. Compares checksums over ranks: of all values, of the gradients that are
+// averages now (`averaged` by parameter, 0 or 1; empty: all), and on a GPU of what each rank has
+// launched there, in its order. Throws a UsageError that names the first parameter that differs
+// after `step`.
+void require_equal_models(std::span<const Parameter> parameters,
+                          std::span<const std::uint8_t> averaged, std::uint64_t step,
+                          ProcessGroup& group);
 
 }  // namespace ddp::reducer

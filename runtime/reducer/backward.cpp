@@ -48,9 +48,7 @@ void Reducer::Impl::start_backward(std::span<const std::size_t> unused, Stream s
     sends_ = will_send();
     held_.take_turn();
     if (sends_) ++source_.backward;
-    if (turns_ > 1 && fresh_ && turn_ == 0) memory_->start_turns();
-    fresh_ = false;
-    buffers_unseen_ = false;
+    ranks_.start_backward(*memory_);
     if (options_.find_unused_parameters) exchange_used(unused);
     if (!sends_) return;
     for (const std::size_t parameter : unused) {
@@ -65,7 +63,7 @@ void Reducer::Impl::start_backward(std::span<const std::size_t> unused, Stream s
 // A backward that an exception has ended, for another in its place. Gradients that were to be sent
 // cannot be told from those of the next; those that were to stay here are as if it had ended.
 void Reducer::Impl::abandon_backward() {
-    const bool is_one_of_many = sends_ || turns_ > 1;
+    const bool is_one_of_many = sends_ || ranks_.count() > 1;
     if (next_bucket_ > 0 || (is_one_of_many && marks_.any())) {
         throw UsageError(
             "reducer: start_backward() in the middle of a backward; call wait() first, also after "
@@ -98,7 +96,7 @@ void Reducer::Impl::exchange_used(std::span<const std::size_t> unused) {
 // abandoned.
 void Reducer::Impl::require_start(const char* call, Stream stream) {
     if (begun_ && sends_ == will_send()) return;
-    if (turns_ > 1) {
+    if (ranks_.count() > 1) {
         throw UsageError(std::string("reducer: ") + call +
                          " without start_backward(); with logical_ranks it is needed before each "
                          "backward");
@@ -233,8 +231,8 @@ bool Reducer::Impl::wait(Stream stream) {
     }
     try {
         synchronise(stream);
-        rebuild_in_order_of_arrival(stream);
-        search_cap(stream);
+        tuner_.order_by_arrival(marks_, *memory_, stream);
+        tuner_.add_step(statistics_.backward + statistics_.exposed, *memory_, stream);
     } catch (...) {
         reset_backward();
         throw;
@@ -259,7 +257,7 @@ void Reducer::Impl::synchronise(Stream stream) {
     held_.release_silent();
     for (std::size_t b = 0; b < progress_.size(); ++b) finish_bucket(b, stream);
     used_work_.wait();
-    if (search_) device::finish(where_, stream);
+    if (!tuner_.is_tuned()) device::finish(where_, stream);
     measure(backward_end, Clock::now());
     reducer::throw_if_any(marks_.mistake(), group_);
 }
@@ -305,6 +303,28 @@ void Reducer::Impl::finish_bucket(std::size_t bucket, Stream stream) {
         memory_->copy_out(p);
     }
     if (memory_->packs(memory)) memory_->unpack(memory, stream);
+}
+
+void Reducer::Impl::measure(Clock::time_point backward_end, Clock::time_point done) {
+    StepStatistics now{.step = statistics_.step + 1};
+    const bool had_forward = forward_start_ != Clock::time_point{};
+    if (had_forward) now.forward = backward_start_ - forward_start_;
+    forward_start_ = {};
+    now.backward = backward_end - backward_start_;
+    now.exposed = done - backward_end;
+    const auto buckets = memory_->buckets();
+    for (std::size_t b = 0; b < buckets.size(); ++b) {
+        ++now.buckets;
+        if (b < sent_before_last_) ++now.buckets_before_last_gradient;
+        now.bytes += buckets[b].bytes();
+        if (progress_[b].sent.took) now.communication += *progress_[b].sent.took;
+    }
+    if (now.communication.count() > 0) {
+        const auto share = static_cast<double>(now.exposed.count()) /
+                           static_cast<double>(now.communication.count());
+        now.overlap = std::clamp(1 - share, 0.0, 1.0);
+    }
+    statistics_ = now;
 }
 
 }  // namespace ddp

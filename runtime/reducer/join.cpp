@@ -13,7 +13,7 @@ namespace ddp {
 
 void Reducer::Impl::join(const std::function<void()>& train, const JoinOptions& options) {
     require_all_alive();
-    if (turns_ > 1) {
+    if (ranks_.count() > 1) {
         throw UsageError(
             "reducer: join() with logical_ranks; their numbers of batches must be the same "
             "(drop_last), so that the result does not depend on the number of ranks");
@@ -73,12 +73,12 @@ void Reducer::Impl::shadow_step() {
     const process_group::SourceScope scope(source_);
     const Root first = first_active();
     if (join_->active[static_cast<std::size_t>(first.rank)] == Activity::gives_buffers) {
-        group_.broadcast_coalesced(state_.buffers(), first).wait(Stream{});
+        group_.broadcast_coalesced(ranks_.buffers(), first).wait(Stream{});
     }
     for (const reducer::BucketMemory& bucket : memory_->buckets()) {
         device::set_zero(where_, bucket.tensor.data(), bucket.bytes(), {});
     }
-    fresh_ = true;
+    ranks_.start_over();
     begun_ = false;
     marks_.start_backward();
     std::ranges::fill(used_here_, std::uint8_t{0});
@@ -96,7 +96,7 @@ void Reducer::Impl::shadow_step() {
 void Reducer::Impl::take_model_from(int rank) {
     device::finish_all(where_);
     const process_group::SourceScope scope(source_);
-    std::vector<TensorView> model = state_.buffers();
+    std::vector<TensorView> model = ranks_.buffers();
     for (const Parameter& parameter : parameters_) model.push_back(parameter.value);
     for (const TensorView& tensor : model) group_.broadcast(tensor, Root{rank}).wait();
 }

@@ -5,6 +5,7 @@
 #include "base/log.hpp"
 #include "process_group/call_source.hpp"
 #include "process_group/process_group_impl.hpp"
+#include "reducer/agreement.hpp"
 #include "reducer/logical_sum.hpp"
 #include "reducer/parameter_check.hpp"
 
@@ -12,18 +13,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
 #include <exception>
+#include <iterator>
 #include <utility>
 
 namespace ddp {
 namespace {
-
-using reducer::BucketCaps;
-
-std::size_t bytes_of(double mebibytes) {
-    constexpr auto most = static_cast<double>(std::size_t{1} << 60);  // also of infinity
-    return static_cast<std::size_t>(std::min(mebibytes * 1024 * 1024, most));
-}
 
 ReducerOptions with_logical_ranks(ReducerOptions options, const ProcessGroup& group) {
     if (options.logical_ranks == 0) {
@@ -66,26 +62,20 @@ Reducer::Impl::Impl(std::span<Parameter> parameters, ProcessGroup& group, Reduce
       source_{.reducer = ++group.impl().reducers},
       where_(reducer::device_of(parameters)),
       streams_(where_),
-      saves_random_state_(options.logical_ranks != 0 && !state.random_state.empty()),
+      ranks_(group, options, std::move(state)),
       options_(with_logical_ranks(std::move(options), group)),
-      turns_(options_.logical_ranks / static_cast<std::size_t>(group.size())),
-      state_(std::move(state), turns_),
-      order_(reducer::reverse_order(parameters.size())),
+      tuner_(parameters, group, options_),
       marks_(parameters, options_.static_graph),
-      sender_(group, options_.comm_hook, options_.logical_ranks, turns_) {
-    reducer::check_parameters(parameters, state_.named_buffers(), group, options_);
+      sender_(group, options_.comm_hook, options_.logical_ranks, ranks_.count()) {
+    reducer::check_parameters(parameters, ranks_.named_buffers(), group, options_);
     broadcast_values(parameters, group);
-    if (options_.bucket_cap_mb == autotune) start_search();
-    const BucketCaps caps{bytes_of(options_.first_bucket_mb), bytes_of(options_.bucket_cap_mb)};
     memory_.emplace(parameters, group,
                     reducer::GradientMemoryOptions{options_.gradient_as_bucket_view.value_or(false),
-                                                   turns_, caps});
+                                                   ranks_.count(), tuner_.caps()});
     used_here_.resize(parameters_.size());
     used_before_ = used_here_;
     reset_backward();
-    if (turns_ == 1) return;
-    reducers_with_turns_ = group.impl().reducers_with_turns;
-    ++*reducers_with_turns_;
+    ranks_.announce();
 }
 
 // An exception that ends a backward goes through here: nobody must wait for the rest of it.
@@ -96,7 +86,6 @@ Reducer::Impl::~Impl() {
     if (backend && is_abandoned && where_.type == DeviceType::cpu) backend->fail();
     progress_.clear();  // waits for what is in flight
     used_work_ = Work();
-    if (reducers_with_turns_) --*reducers_with_turns_;
 }
 
 void Reducer::Impl::require_all_alive() const {
@@ -114,13 +103,13 @@ void Reducer::Impl::start_forward(Stream stream) {
     require_all_alive();
     forward_start_ = Clock::now();
     const process_group::SourceScope scope(source_);
-    if (std::exchange(buffers_unseen_, false)) state_.share_buffers();
+    ranks_.start_forward();
     if (no_sync_) return;
     if (join_) note_active(gives_buffers() ? Activity::gives_buffers : Activity::trains);
     if (!gives_buffers()) return;
     const Root root = join_ ? first_active() : Root{0};
-    if (group_.size() > 1) broadcast_buffers(state_.buffers(), root, group_, stream);
-    state_.share_buffers();
+    if (group_.size() > 1) broadcast_buffers(ranks_.buffers(), root, group_, stream);
+    ranks_.share_buffers();
 }
 
 bool Reducer::Impl::was_averaged(std::size_t parameter) const {
@@ -128,12 +117,12 @@ bool Reducer::Impl::was_averaged(std::size_t parameter) const {
 }
 
 bool Reducer::Impl::gives_buffers() const {
-    return fresh_ && turn_ == 0 && options_.broadcast_buffers && !state_.named_buffers().empty();
+    return ranks_.is_at_start() && options_.broadcast_buffers && !ranks_.named_buffers().empty();
 }
 
 Shard Reducer::Impl::logical_rank() const {
     require_all_alive();
-    return {static_cast<std::size_t>(group_.rank()) * turns_ + turn_, options_.logical_ranks};
+    return ranks_.current();
 }
 
 void Reducer::Impl::set_no_sync(bool on) {
@@ -150,12 +139,7 @@ void Reducer::Impl::set_no_sync(bool on) {
 void Reducer::Impl::end_turn() {
     marks_.start_backward();
     begun_ = false;
-    if (turns_ == 1) return;
-    const std::size_t next = (turn_ + 1) % turns_;
-    memory_->save_turn(turn_);
-    memory_->load_turn(next);
-    state_.change_turn(turn_, next);
-    turn_ = next;
+    ranks_.end_turn(*memory_);
 }
 
 // Nothing of the backward under way has been marked or sent. Waits for what is in flight.
@@ -183,109 +167,22 @@ void Reducer::Impl::reset_backward() {
     reset_progress();
     std::ranges::fill(used_here_, std::uint8_t{0});
     used_work_ = Work();
-    state_.change_turn(turn_, 0);
-    turn_ = 0;
-    fresh_ = true;
+    ranks_.start_over();
     begun_ = false;
-}
-
-void Reducer::Impl::start_search() {
-    std::size_t bytes = 0;
-    for (const Parameter& parameter : parameters_) bytes += parameter.grad.bytes();
-    search_.emplace(bytes);
-    options_.bucket_cap_mb = search_->cap_mb();
-    tuned_cap_mb_.emplace(1, 0.0);
 }
 
 std::vector<NamedTensor> Reducer::Impl::state_dict() {
     require_all_alive();
     std::vector<NamedTensor> state;
-    if (tuned_cap_mb_) state.push_back({"bucket_cap_mb", *tuned_cap_mb_});
-    if (!saves_random_state_) return state;
-    gather_random_state();
-    const auto named = state_.named_random_state();
-    for (std::size_t i = 0; i < named.size(); ++i) {
-        const TensorView& one = named[i].tensor;
-        const Shape shape{static_cast<std::int64_t>(options_.logical_ranks),
-                          static_cast<std::int64_t>(one.numel())};
-        state.push_back(
-            {"random_state." + named[i].name, {all_random_state_[i].data(), shape, one.dtype}});
-    }
-    return state;
-}
-
-void Reducer::Impl::gather_random_state() {
-    if (turn_ != 0) {
-        throw UsageError(
-            "reducer: state_dict() before all logical ranks of this rank had their turn; call it "
-            "after a wait() (or backward) that returned true");
-    }
-    const auto view = [](std::vector<std::byte>& bytes) {
-        return TensorView(bytes.data(), {static_cast<std::int64_t>(bytes.size())}, DType::uint8);
-    };
+    if (const auto choice = tuner_.choice()) state.push_back(*choice);
     const process_group::SourceScope scope(source_);
-    all_random_state_.resize(state_.named_random_state().size());
-    for (std::size_t i = 0; i < all_random_state_.size(); ++i) {
-        std::vector<std::byte> mine = state_.random_state(i);
-        all_random_state_[i].resize(mine.size() * static_cast<std::size_t>(group_.size()));
-        if (!mine.empty()) group_.all_gather(view(mine), view(all_random_state_[i])).wait();
-    }
+    std::ranges::move(ranks_.gather_random_state(), std::back_inserter(state));
+    return state;
 }
 
 void Reducer::Impl::load_state_dict() {
     require_all_alive();
-    for (std::size_t i = 0; i < all_random_state_.size(); ++i) {
-        const std::span<const std::byte> all = all_random_state_[i];
-        const std::size_t mine = all.size() / static_cast<std::size_t>(group_.size());
-        state_.set_random_state(i, all.subspan(static_cast<std::size_t>(group_.rank()) * mine));
-    }
-}
-
-// The same on all ranks: it depends on scores that they have agreed on, or on a checkpoint that all
-// have loaded.
-void Reducer::Impl::search_cap(Stream stream) {
-    if (!tuned_cap_mb_) return;
-    double cap_mb = tuned_cap_mb_->front();
-    if (cap_mb == 0) {
-        search_->add_step(statistics_.backward + statistics_.exposed);
-        if (!search_->is_done()) {
-            cap_mb = search_->cap_mb();
-        } else {
-            if (group_.size() > 1) group_.all_reduce(search_->scores(), ReduceOp::max).wait();
-            cap_mb = tuned_cap_mb_->front() = search_->best_mb();
-        }
-    }
-    if (search_ && tuned_cap_mb_->front() != 0) {
-        search_.reset();
-        base::log_info("reducer", "autotune has chosen bucket_cap_mb " + std::to_string(cap_mb));
-    }
-    if (cap_mb == options_.bucket_cap_mb) return;
-    rebuild(order_, cap_mb, stream);
-    if (!search_) tuned_cap_mb_->front() = options_.bucket_cap_mb;
-}
-
-// Without memory for other buckets (on any rank: all hear of it) the old ones stay.
-void Reducer::Impl::rebuild(const std::vector<std::size_t>& order, double cap_mb, Stream stream) {
-    try {
-        memory_->rebuild(order, {bytes_of(options_.first_bucket_mb), bytes_of(cap_mb)}, stream);
-        order_ = order;
-        options_.bucket_cap_mb = cap_mb;
-    } catch (const SystemError& error) {
-        base::log_warn("reducer", std::string("the buckets stay as they are: ") + error.what());
-    }
-}
-
-// Rank 0's order is everyone's: gradients may come in another order on other ranks.
-void Reducer::Impl::rebuild_in_order_of_arrival(Stream stream) {
-    if (rebuilt_ || options_.find_unused_parameters) return;
-    rebuilt_ = true;
-    std::vector<std::int64_t> agreed;
-    for (const std::size_t parameter : marks_.order()) {
-        agreed.push_back(static_cast<std::int64_t>(parameter));
-    }
-    if (group_.size() > 1) group_.broadcast(agreed, Root{0}).wait();
-    const std::vector<std::size_t> order(agreed.begin(), agreed.end());
-    if (order != order_) rebuild(order, options_.bucket_cap_mb, stream);
+    ranks_.load_random_state();
 }
 
 void Reducer::Impl::check_batches(std::size_t batches) {
@@ -301,6 +198,44 @@ void Reducer::Impl::check_batches(std::size_t batches) {
                      std::to_string(*least) + " batches in this epoch, rank " +
                      std::to_string(most - all.begin()) + " has " + std::to_string(*most) +
                      "; give all ranks as many (drop_last), or train in join()");
+}
+
+void Reducer::Impl::compare_checksums() {
+    if (options_.checksum_steps == 0 || group_.size() == 1 || join_ ||
+        statistics_.step % options_.checksum_steps != 0) {
+        return;
+    }
+    reducer::require_equal_models(parameters_, used_, statistics_.step, group_);
+}
+
+std::string Reducer::Impl::describe() const {
+    require_all_alive();
+    std::string text;
+    const auto buckets = memory_->buckets();
+    for (std::size_t b = 0; b < buckets.size(); ++b) {
+        text += "bucket " + std::to_string(b) + ": " + std::to_string(buckets[b].bytes()) +
+                " bytes of " + to_string(buckets[b].spec.dtype) + ":";
+        for (const reducer::BucketSlice& slice : buckets[b].spec.slices) {
+            text += " " + parameters_[slice.parameter].name;
+        }
+        text += '\n';
+    }
+    return text;
+}
+
+std::string to_json(const StepStatistics& statistics) {
+    std::array<char, 512> text{};
+    std::snprintf(text.data(), text.size(),
+                  "{\"step\": %llu, \"forward_ns\": %lld, \"backward_ns\": %lld, "
+                  "\"communication_ns\": %lld, \"exposed_ns\": %lld, \"overlap\": %.4f, "
+                  "\"buckets\": %zu, \"buckets_before_last_gradient\": %zu, \"bytes\": %zu}",
+                  static_cast<unsigned long long>(statistics.step),
+                  static_cast<long long>(statistics.forward.count()),
+                  static_cast<long long>(statistics.backward.count()),
+                  static_cast<long long>(statistics.communication.count()),
+                  static_cast<long long>(statistics.exposed.count()), statistics.overlap,
+                  statistics.buckets, statistics.buckets_before_last_gradient, statistics.bytes);
+    return text.data();
 }
 
 Reducer::Reducer(std::span<Parameter> parameters, ProcessGroup& group,

@@ -6,14 +6,13 @@
 #include "process_group/held_calls.hpp"
 #include "reducer/backward_marks.hpp"
 #include "reducer/bucket_sender.hpp"
-#include "reducer/cap_search.hpp"
+#include "reducer/bucket_tuner.hpp"
 #include "reducer/gradient_memory.hpp"
-#include "reducer/turn_state.hpp"
+#include "reducer/logical_ranks.hpp"
 #include "tensor/device/device_memory.hpp"
 
 #include <ddp/reducer.hpp>
 
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -44,8 +43,8 @@ public:
 
     Shard logical_rank() const;
     std::size_t num_buckets() const { return memory_->buckets().size(); }
-    double bucket_cap_mb() const { return options_.bucket_cap_mb; }
-    bool is_tuned() const { return !search_; }
+    double bucket_cap_mb() const { return tuner_.bucket_cap_mb(); }
+    bool is_tuned() const { return tuner_.is_tuned(); }
     std::vector<NamedTensor> state_dict();
     void load_state_dict();
     std::string describe() const;
@@ -67,7 +66,7 @@ private:
     };
 
     void require_all_alive() const;
-    bool will_send() const { return !no_sync_ && turn_ + 1 == turns_; }
+    bool will_send() const { return !no_sync_ && ranks_.is_last_turn(); }
 
     void abandon_backward();
     void require_start(const char* call, Stream stream);
@@ -82,14 +81,9 @@ private:
     Work fail_group(const std::exception_ptr& error);
 
     void end_turn();
-    void gather_random_state();
     void synchronise(Stream stream);
     void learn_static_graph();
     void finish_bucket(std::size_t bucket, Stream stream);
-    void rebuild_in_order_of_arrival(Stream stream);
-    void rebuild(const std::vector<std::size_t>& order, double cap_mb, Stream stream);
-    void start_search();
-    void search_cap(Stream stream);
     void compare_checksums();
     void reset_progress();
     void reset_backward();
@@ -108,26 +102,16 @@ private:
     backends::Source source_;  // of what this starts: reducer, and backward under way
     Device where_;             // parameters, gradients and buffers
     device::StreamOrder streams_;
-    bool saves_random_state_;  // of all logical ranks, by state_dict()
+    reducer::LogicalRanks ranks_;
     ReducerOptions options_;
-    std::size_t turns_;                                      // logical ranks of this rank
-    std::shared_ptr<std::atomic<int>> reducers_with_turns_;  // this one counted; null: it has none
-    reducer::TurnState state_;
-    std::vector<std::vector<std::byte>> all_random_state_;  // of all logical ranks, by tensor
-    std::vector<std::size_t> order_;                        // of the buckets' gradients
-    std::optional<reducer::CapSearch> search_;
-    std::optional<std::vector<double>> tuned_cap_mb_;  // with autotune; 0: not yet chosen
+    reducer::BucketTuner tuner_;
     std::optional<reducer::GradientMemory> memory_;
     reducer::BackwardMarks marks_;
     reducer::BucketSender sender_;
 
     bool no_sync_ = false;
-    std::size_t turn_ = 0;
-    bool buffers_unseen_ = true;  // neither a forward nor a backward yet
-    bool fresh_ = true;           // no backward yet since gradients were last averaged
-    bool begun_ = false;          // start_backward has been called
-    bool sends_ = false;          // this backward
-    bool rebuilt_ = false;
+    bool begun_ = false;  // start_backward has been called
+    bool sends_ = false;  // this backward
     std::optional<Join> join_;
     bool shadow_ = false;  // this step is only the others'
 
