@@ -35,6 +35,11 @@ struct SentBucket {
     BucketWork started;
 };
 
+// In place, by the group's own all-reduce, after the work on the stream. Throws UsageError for
+// integers on a GPU that are divided by anything but the group's size.
+BucketWork start_average(const TensorView& tensor, ProcessGroup& group, std::size_t divisor,
+                         Stream stream);
+
 class BucketSender {
 public:
     // `logical_ranks`: of the group; `turns`: of this rank.

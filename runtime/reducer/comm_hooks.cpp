@@ -2,7 +2,7 @@
 #include <ddp/comm_hook.hpp>
 #include <ddp/half.hpp>
 
-#include "reducer/average.hpp"
+#include "reducer/bucket_sender.hpp"
 #include "tensor/device/device_api.hpp"
 #include "tensor/device/device_memory.hpp"
 

@@ -1,5 +1,4 @@
-// Construction, the public face, and what surrounds a backward: forwards, turns of logical ranks,
-// no_sync. The backward itself is in backward.cpp.
+// A Reducer's steps, and its public face.
 #include "reducer/reducer_impl.hpp"
 
 #include "base/log.hpp"
@@ -16,6 +15,7 @@
 #include <cstdio>
 #include <exception>
 #include <iterator>
+#include <numeric>
 #include <utility>
 
 namespace ddp {
@@ -53,43 +53,31 @@ void broadcast_buffers(const std::vector<TensorView>& buffers, Root root, Proces
 
 }  // namespace
 
-Reducer::Impl::Impl(std::span<Parameter> parameters, ProcessGroup& group, ReducerOptions options,
-                    RankState state)
-    : parameters_(parameters),
-      group_(group),
+Reducer::Impl::Impl(std::span<Parameter> parameters, ProcessGroup& group,
+                    const ReducerOptions& options, RankState state)
+    : ranks_(group, options, std::move(state)),
+      context_(parameters, group, with_logical_ranks(options, group)),
       backend_(group.impl().backend),
-      held_(group.impl().held),
       source_{.reducer = ++group.impl().reducers},
-      where_(reducer::device_of(parameters)),
-      streams_(where_),
-      ranks_(group, options, std::move(state)),
-      options_(with_logical_ranks(std::move(options), group)),
-      tuner_(parameters, group, options_),
-      marks_(parameters, options_.static_graph),
-      sender_(group, options_.comm_hook, options_.logical_ranks, ranks_.count()) {
-    reducer::check_parameters(parameters, ranks_.named_buffers(), group, options_);
+      tuner_(parameters, group, options) {
+    reducer::check_parameters(parameters, ranks_.named_buffers(), group, context_.options);
     broadcast_values(parameters, group);
-    memory_.emplace(parameters, group,
-                    reducer::GradientMemoryOptions{options_.gradient_as_bucket_view.value_or(false),
-                                                   ranks_.count(), tuner_.caps()});
-    used_here_.resize(parameters_.size());
-    used_before_ = used_here_;
-    reset_backward();
+    context_.memory.emplace(
+        parameters, group,
+        reducer::GradientMemoryOptions{options.gradient_as_bucket_view.value_or(false),
+                                       ranks_.count(), tuner_.caps()});
     ranks_.announce();
 }
 
 // An exception that ends a backward goes through here: nobody must wait for the rest of it.
 Reducer::Impl::~Impl() {
-    held_.take_back();
-    const bool is_abandoned = begun_ && sends_ && std::uncaught_exceptions() > 0;
+    const bool is_abandoned = backward_ && backward_->sends() && std::uncaught_exceptions() > 0;
     const auto backend = backend_.lock();
-    if (backend && is_abandoned && where_.type == DeviceType::cpu) backend->fail();
-    progress_.clear();  // waits for what is in flight
-    used_work_ = Work();
+    if (backend && is_abandoned && context_.where.type == DeviceType::cpu) backend->fail();
 }
 
 void Reducer::Impl::require_all_alive() const {
-    if (!memory_->has_parameters()) {
+    if (!context_.memory->has_parameters()) {
         throw UsageError(
             "reducer: parameters were destroyed (or moved, by a vector that grew) before the "
             "reducer; keep them where they are, and destroy the reducer first");
@@ -101,23 +89,21 @@ void Reducer::Impl::require_all_alive() const {
 
 void Reducer::Impl::start_forward(Stream stream) {
     require_all_alive();
-    forward_start_ = Clock::now();
+    forward_start_ = std::chrono::steady_clock::now();
     const process_group::SourceScope scope(source_);
     ranks_.start_forward();
     if (no_sync_) return;
-    if (join_) note_active(gives_buffers() ? Activity::gives_buffers : Activity::trains);
+    if (join_) note_join_step(gives_buffers() ? Activity::gives_buffers : Activity::trains);
     if (!gives_buffers()) return;
-    const Root root = join_ ? first_active() : Root{0};
-    if (group_.size() > 1) broadcast_buffers(ranks_.buffers(), root, group_, stream);
+    const Root root = join_ ? join_->first_that_trains() : Root{0};
+    if (context_.group.size() > 1)
+        broadcast_buffers(ranks_.buffers(), root, context_.group, stream);
     ranks_.share_buffers();
 }
 
-bool Reducer::Impl::was_averaged(std::size_t parameter) const {
-    return used_.empty() || used_[parameter] != 0;
-}
-
 bool Reducer::Impl::gives_buffers() const {
-    return ranks_.is_at_start() && options_.broadcast_buffers && !ranks_.named_buffers().empty();
+    return ranks_.is_at_start() && context_.options.broadcast_buffers &&
+           !ranks_.named_buffers().empty();
 }
 
 Shard Reducer::Impl::logical_rank() const {
@@ -130,45 +116,171 @@ void Reducer::Impl::set_no_sync(bool on) {
     if (on && no_sync_) {
         throw UsageError("reducer: no_sync() while another no_sync() guard lives; one is enough");
     }
-    if (on && begun_ && sends_ && (marks_.any() || next_bucket_ > 0)) {
+    if (on && backward_ && backward_->sends() && (context_.marks.any() || backward_->has_sent())) {
         throw UsageError("reducer: no_sync() in the middle of a backward; call wait() first");
     }
     no_sync_ = on;
 }
 
-void Reducer::Impl::end_turn() {
-    marks_.start_backward();
-    begun_ = false;
-    ranks_.end_turn(*memory_);
+void Reducer::Impl::start_backward(std::span<const std::size_t> unused, Stream stream) {
+    const std::size_t parameters = context_.parameters.size();
+    for (const std::size_t parameter : unused) {
+        if (parameter < parameters) continue;
+        throw UsageError("reducer: parameter " + std::to_string(parameter) +
+                         " was said to be unused; there are " + std::to_string(parameters));
+    }
+    if (!unused.empty() && !context_.options.find_unused_parameters) {
+        throw UsageError(
+            "reducer: start_backward() was told of unused parameters; set "
+            "find_unused_parameters in the options, on all ranks");
+    }
+    require_all_alive();
+    begin_backward(will_send() ? Backward::Kind::sends : Backward::Kind::accumulates, unused,
+                   stream);
 }
 
-// Nothing of the backward under way has been marked or sent. Waits for what is in flight.
-void Reducer::Impl::reset_progress() {
-    const auto buckets = memory_->buckets();
-    progress_.clear();
-    progress_.resize(buckets.size());
-    for (std::size_t b = 0; b < buckets.size(); ++b) {
-        progress_[b].missing = buckets[b].spec.slices.size();
-    }
-    held_.take_back();
-    next_bucket_ = 0;
-    failure_ = nullptr;
-    sent_before_last_ = 0;
-    complete_.assign(parameters_.size(), false);
-    marks_.start_backward();
-    kept_.resize(parameters_.size());
-    for (reducer::KeptGradient& kept : kept_) {
-        kept.bytes = 0;
-        if (where_.type == DeviceType::cpu) kept.memory = {};  // a GPU's is too slow to come by
-    }
+void Reducer::Impl::begin_backward(Backward::Kind kind, std::span<const std::size_t> unused,
+                                   Stream stream) {
+    if (backward_) abandon_backward();
+    if (kind != Backward::Kind::accumulates) ++source_.backward;
+    backward_.emplace(context_, kind, source_);
+    ranks_.start_backward(*context_.memory);
+    backward_->start(unused, stream);
 }
 
-void Reducer::Impl::reset_backward() {
-    reset_progress();
-    std::ranges::fill(used_here_, std::uint8_t{0});
-    used_work_ = Work();
+// For another in its place; see backward.hpp. Gradients that were to be sent cannot be told from
+// those of the next backward.
+void Reducer::Impl::abandon_backward() {
+    const bool is_one_of_many = backward_->sends() || ranks_.count() > 1;
+    if (backward_->has_sent() || (is_one_of_many && context_.marks.any())) {
+        throw UsageError(
+            "reducer: start_backward() in the middle of a backward; call wait() first, also after "
+            "an exception: all ranks then hear that it did not come to its end");
+    }
+    context_.used.abandon_backward(context_.marks);
+    backward_.reset();
+}
+
+// no_sync that has begun or ended meanwhile belongs to the next backward: the one under way is
+// abandoned.
+void Reducer::Impl::require_backward(const char* call, Stream stream) {
+    if (backward_ && backward_->sends() == will_send()) return;
+    if (ranks_.count() > 1) {
+        throw UsageError(std::string("reducer: ") + call +
+                         " without start_backward(); with logical_ranks it is needed before each "
+                         "backward");
+    }
+    start_backward({}, stream);
+}
+
+void Reducer::Impl::mark_ready(std::size_t parameter, Stream stream) {
+    if (parameter >= context_.parameters.size()) {
+        throw UsageError("reducer: parameter " + std::to_string(parameter) +
+                         " was marked ready; there are " +
+                         std::to_string(context_.parameters.size()));
+    }
+    require_all_alive();
+    require_backward("mark_ready()", stream);
+    backward_->mark_ready(parameter, stream);
+}
+
+bool Reducer::Impl::wait(Stream stream) {
+    require_all_alive();
+    if (!backward_ || !context_.marks.any()) require_backward("wait()", stream);
+    const process_group::SourceScope scope(source_);
+    if (!backward_->sends()) {
+        backward_.reset();
+        ranks_.end_turn(*context_.memory);
+        return false;
+    }
+    try {
+        finish_step(stream);
+    } catch (...) {
+        start_over();
+        throw;
+    }
+    start_over();
+    if (base::log_enabled(base::LogLevel::debug)) {
+        base::log_debug("reducer", to_json(statistics_) + "\n" + describe());
+    }
+    compare_checksums();
+    return true;
+}
+
+void Reducer::Impl::finish_step(Stream stream) {
+    const std::uint64_t step = statistics_.step + 1;
+    backward_->finish(step, stream);
+    if (!tuner_.is_tuned()) device::finish(context_.where, stream);
+    statistics_ = backward_->measure(step);
+    const auto forward_start = std::exchange(forward_start_, {});
+    if (forward_start != decltype(forward_start){}) {
+        statistics_.forward = backward_->start_time() - forward_start;
+    }
+    reducer::throw_if_any(context_.marks.mistake(), context_.group);
+    tuner_.order_by_arrival(context_.marks, *context_.memory, stream);
+    tuner_.add_step(statistics_.backward + statistics_.exposed, *context_.memory, stream);
+}
+
+// The gradients are averages, or given up. Waits for what is in flight.
+void Reducer::Impl::start_over() {
+    backward_.reset();
+    context_.used.start_over();
     ranks_.start_over();
-    begun_ = false;
+}
+
+void Reducer::Impl::join(const std::function<void()>& train, const JoinOptions& options) {
+    require_all_alive();
+    if (ranks_.count() > 1) {
+        throw UsageError(
+            "reducer: join() with logical_ranks; their numbers of batches must be the same "
+            "(drop_last), so that the result does not depend on the number of ranks");
+    }
+    if (join_) throw UsageError("reducer: join() within join()");
+    join_.emplace(context_.group, context_.sender, context_.options.logical_ranks, options);
+    try {
+        train();
+        // The last step, on whatever stream, before the others' go on.
+        device::finish_all(context_.where);
+        while (note_join_step(Activity::none)) shadow_step();
+        take_model_from_last_rank();
+    } catch (...) {
+        join_.reset();
+        throw;
+    }
+    join_.reset();
+}
+
+bool Reducer::Impl::note_join_step(Activity activity) {
+    const process_group::SourceScope scope(source_);
+    return join_->note_step(activity);
+}
+
+// What the others do in a step, with nothing to give.
+void Reducer::Impl::shadow_step() {
+    const process_group::SourceScope scope(source_);
+    if (join_->are_buffers_given()) {
+        const Root first = join_->first_that_trains();
+        context_.group.broadcast_coalesced(ranks_.buffers(), first).wait(Stream{});
+    }
+    for (const reducer::BucketMemory& bucket : context_.memory->buckets()) {
+        device::set_zero(context_.where, bucket.tensor.data(), bucket.bytes(), {});
+    }
+    start_over();  // what the loop may have begun under no_sync
+    std::vector<std::size_t> unused;
+    if (context_.options.find_unused_parameters) {
+        unused.resize(context_.parameters.size());
+        std::iota(unused.begin(), unused.end(), std::size_t{0});
+    }
+    begin_backward(will_send() ? Backward::Kind::shadows : Backward::Kind::accumulates, unused, {});
+    wait({});
+}
+
+void Reducer::Impl::take_model_from_last_rank() {
+    device::finish_all(context_.where);
+    const process_group::SourceScope scope(source_);
+    std::vector<TensorView> model = ranks_.buffers();
+    for (const Parameter& parameter : context_.parameters) model.push_back(parameter.value);
+    join_->copy_from_last_that_trained(model);
 }
 
 std::vector<NamedTensor> Reducer::Impl::state_dict() {
@@ -189,8 +301,8 @@ void Reducer::Impl::check_batches(std::size_t batches) {
     require_all_alive();
     const process_group::SourceScope scope(source_);
     std::array<std::int64_t, 1> mine{static_cast<std::int64_t>(batches)};
-    std::vector<std::int64_t> all(static_cast<std::size_t>(group_.size()));
-    group_.all_gather(mine, all).wait();
+    std::vector<std::int64_t> all(static_cast<std::size_t>(context_.group.size()));
+    context_.group.all_gather(mine, all).wait();
     const auto least = std::ranges::min_element(all);
     const auto most = std::ranges::max_element(all);
     if (*least == *most) return;
@@ -201,22 +313,23 @@ void Reducer::Impl::check_batches(std::size_t batches) {
 }
 
 void Reducer::Impl::compare_checksums() {
-    if (options_.checksum_steps == 0 || group_.size() == 1 || join_ ||
-        statistics_.step % options_.checksum_steps != 0) {
+    if (context_.options.checksum_steps == 0 || context_.group.size() == 1 || join_ ||
+        statistics_.step % context_.options.checksum_steps != 0) {
         return;
     }
-    reducer::require_equal_models(parameters_, used_, statistics_.step, group_);
+    reducer::require_equal_models(context_.parameters, context_.used.anywhere(), statistics_.step,
+                                  context_.group);
 }
 
 std::string Reducer::Impl::describe() const {
     require_all_alive();
     std::string text;
-    const auto buckets = memory_->buckets();
+    const auto buckets = context_.memory->buckets();
     for (std::size_t b = 0; b < buckets.size(); ++b) {
         text += "bucket " + std::to_string(b) + ": " + std::to_string(buckets[b].bytes()) +
                 " bytes of " + to_string(buckets[b].spec.dtype) + ":";
         for (const reducer::BucketSlice& slice : buckets[b].spec.slices) {
-            text += " " + parameters_[slice.parameter].name;
+            text += " " + context_.parameters[slice.parameter].name;
         }
         text += '\n';
     }
