@@ -286,7 +286,7 @@ private:
             fail_here(Verdict::too_many, "");
             return false;
         }
-        return visited_.insert(hash).second;
+        return visited_.insert(hash).second || !options_.merges_states;
     }
 
     // On a fiber: until the scheduler picks it.

@@ -45,6 +45,8 @@ struct Options {
     // Runs in which a thread that could go on is left for another more often are left out. -1:
     // none.
     int max_preemptions = -1;
+    // Whether a state that another run has reached ends the run: changes nothing but the time.
+    bool merges_states = true;
 };
 
 struct Result {

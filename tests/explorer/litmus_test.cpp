@@ -28,11 +28,16 @@ struct Shared {
 
 template <class... Threads>
 Result run(std::string (*outcome)(Shared&), const Threads&... threads) {
-    const Result result = explore([&](Program& program) {
+    const auto program = [&](Program& made) {
         auto shared = std::make_shared<Shared>();
-        (program.thread([shared, &threads] { threads(*shared); }), ...);
-        program.at_end([shared, outcome] { return outcome(*shared); });
-    });
+        (made.thread([shared, &threads] { threads(*shared); }), ...);
+        made.at_end([shared, outcome] { return outcome(*shared); });
+    };
+    const Result result = explore(program);
+    const Result unmerged = explore(program, {.merges_states = false});
+    EXPECT_EQ(result.verdict, unmerged.verdict) << result << unmerged;
+    EXPECT_EQ(result.outcomes, unmerged.outcomes) << result << unmerged;
+    EXPECT_LE(result.runs, unmerged.runs);
     return result;
 }
 
