@@ -11,11 +11,6 @@ constexpr std::size_t small_bytes = 64 * 1024;
 constexpr auto small_delay = 200us;
 constexpr auto large_delay = 50us;
 
-// A hundred times as long as a store takes from its core to another's.
-constexpr auto store_time = 20us;
-// How long a sleeper can miss an end in the worst case.
-constexpr auto sleep_slice = 5ms;
-
 // Since CLOCK_MONOTONIC's zero, which is steady_clock's.
 std::uint64_t nanoseconds(base::Deadline::Clock::time_point time) {
     const auto since =
@@ -54,7 +49,7 @@ CollectiveQueue::~CollectiveQueue() {
     run_all();
     {
         std::unique_lock lock(lock_);
-        sleep(lock, [this] { return waiting_ == 0 && !running_; });
+        sleep(lock, [this] { return waiting_ == 0 && !is_running(); });
     }
     // Outside the lock, which the thread takes; nothing more is started by now.
     if (thread_) thread_->stop();
@@ -102,24 +97,25 @@ void CollectiveQueue::complete(CollectiveOperation& wanted) noexcept {
     if (is_alone(wanted)) return run_alone(lock);
     ++waiting_;
     while (!wanted.is_completed()) {
-        if (!running_ && !queue_.empty()) {
+        if (!is_running() && !queue_.empty()) {
             run_front(lock);
         } else {
-            sleep(lock, [&] { return wanted.is_completed() || (!running_ && !queue_.empty()); });
+            sleep(lock,
+                  [&] { return wanted.is_completed() || (!is_running() && !queue_.empty()); });
         }
     }
     // Without a thread each of them has its waiter.
     if (!queue_.empty() && thread_) thread_->arm(large_delay);
     --waiting_;
-    wake_sleepers();
+    changed_.notify_all();
 }
 
 bool CollectiveQueue::run_all() noexcept {
     std::unique_lock lock(lock_);
     const bool any = !queue_.empty();
     while (!queue_.empty()) {
-        if (running_) {
-            sleep(lock, [this] { return !running_ || queue_.empty(); });
+        if (is_running()) {
+            sleep(lock, [this] { return !is_running() || queue_.empty(); });
         } else {
             run_front(lock);
         }
@@ -128,25 +124,28 @@ bool CollectiveQueue::run_all() noexcept {
 }
 
 bool CollectiveQueue::is_alone(const CollectiveOperation& wanted) const {
-    return queue_.size() == 1 && queue_.front() == &wanted && !running_ && !failure_;
+    return queue_.size() == 1 && queue_.front() == &wanted && !is_running() && !failure_;
 }
 
 // What nobody else waits for ends without the lock: to take it would last until all that the
 // operation wrote has left this core, a good part of a small call. What is started meanwhile has
-// armed the thread, or has its waiter; who began to sleep unseen looks again, see sleep().
+// armed the thread, or has its waiter. The look for sleepers must come before the last stores, for
+// the operation and the queue may be gone after them: so `ending` comes before the look, and who
+// sees it does not sleep (see sleep()).
 void CollectiveQueue::run_alone(std::unique_lock<QueueLock>& lock) noexcept {
     CollectiveOperation& operation = *queue_.front();
     queue_.pop_front();
-    running_.store(true, std::memory_order_relaxed);
+    running_.store(Running::running, std::memory_order_relaxed);
     lock.unlock();
     std::exception_ptr error = execute(operation);
-    if (error || sleeping_.load(std::memory_order_relaxed) > 0) {
+    running_.store(Running::ending, std::memory_order_relaxed);
+    if (error || changed_.has_waiters()) {
         lock.lock();
         return finish(operation, std::move(error));
     }
     operation.completed_.store(true, std::memory_order_release);
     // The operation may be gone by now; the queue is not while running_ is set.
-    running_.store(false, std::memory_order_release);
+    running_.store(Running::no, std::memory_order_release);
 }
 
 void CollectiveQueue::run_front(std::unique_lock<QueueLock>& lock) noexcept {
@@ -154,7 +153,7 @@ void CollectiveQueue::run_front(std::unique_lock<QueueLock>& lock) noexcept {
     queue_.pop_front();
     std::exception_ptr error = failure_;
     if (!error) {
-        running_.store(true, std::memory_order_relaxed);
+        running_.store(Running::running, std::memory_order_relaxed);
         lock.unlock();
         error = execute(operation);
         lock.lock();
@@ -184,33 +183,35 @@ std::exception_ptr CollectiveQueue::execute(CollectiveOperation& operation) noex
 
 // Under the lock.
 void CollectiveQueue::finish(CollectiveOperation& operation, std::exception_ptr error) noexcept {
-    running_.store(false, std::memory_order_relaxed);
+    running_.store(Running::no, std::memory_order_relaxed);
     if (error) {
         failure_ = error;
         operation.error_ = std::move(error);
     }
     operation.completed_.store(true, std::memory_order_release);
     // From here on its owner may have destroyed it.
-    wake_sleepers();
+    changed_.notify_all();
 }
 
-// Who runs an operation alone and has not seen this sleeper stores its end soon after: within the
-// first looks, or else a slice ends the sleep. All other changes are made under the lock.
+// A thread that runs an operation alone and misses this sleeper has stored `ending` before, which
+// the fences of the eventcount make seen here: its last stores come at once, unless it has lost its
+// core. All other changes are made under the lock. tests/explorer/queue_model_test.cpp checks it.
 template <class Ready>
 void CollectiveQueue::sleep(std::unique_lock<QueueLock>& lock, const Ready& ready) {
-    sleeping_.fetch_add(1, std::memory_order_seq_cst);
-    const auto stored_by = base::Deadline::Clock::now() + store_time;
-    while (!ready() && base::Deadline::Clock::now() < stored_by) {
+    for (int looks = 0; !ready(); ++looks) {
+        const base::Eventcount::Key key = changed_.prepare_wait();
+        // Before ready(), which may look at the operation first, and at running_ when both are over.
+        const bool ends = running_.load(std::memory_order_acquire) == Running::ending;
+        if (ready()) return changed_.cancel_wait();
         lock.unlock();
-        std::this_thread::yield();
+        if (ends) {
+            changed_.cancel_wait();
+            QueueLock::rest(looks);
+        } else {
+            changed_.wait(key);
+        }
         lock.lock();
     }
-    while (!ready()) changed_.wait_for(lock, sleep_slice);
-    sleeping_.fetch_sub(1, std::memory_order_relaxed);
-}
-
-void CollectiveQueue::wake_sleepers() {
-    if (sleeping_ > 0) changed_.notify_all();
 }
 
 void CollectiveQueue::publish(const CollectiveOperation& operation) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "backends/backend.hpp"
+#include "base/eventcount.hpp"
 #include "contract/control_page.hpp"
 #include "process_group/delayed_thread.hpp"
 #include "process_group/operation.hpp"
@@ -11,7 +12,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <deque>
 #include <exception>
 #include <functional>
@@ -87,19 +87,20 @@ private:
     // Until ready(), which looks under the lock.
     template <class Ready>
     void sleep(std::unique_lock<QueueLock>& lock, const Ready& ready);
-    void wake_sleepers();
+    bool is_running() const { return running_.load(std::memory_order_acquire) != Running::no; }
     void publish(const CollectiveOperation& operation);
 
     std::shared_ptr<backends::Backend> backend_;
     contract::ControlPage& page_;
     std::uint32_t number_;
     QueueLock lock_;
-    std::condition_variable_any changed_;
-    std::atomic<int> sleeping_{0};  // threads in sleep(); changes under the lock
+    base::Eventcount changed_;
     std::deque<CollectiveOperation*> queue_;
     std::uint64_t sequence_ = 0;
-    // Some thread is inside the backend. Begins under the lock, but may end without (run_alone).
-    std::atomic<bool> running_{false};
+    // `running`: some thread is inside the backend. `ending`: it has come out, and may have looked
+    // for sleepers already. Begins under the lock, but may end without (run_alone).
+    enum class Running : std::uint8_t { no, running, ending };
+    std::atomic<Running> running_{Running::no};
     int waiting_ = 0;  // threads in complete(), other than in run_alone
     std::exception_ptr failure_;
     std::unique_ptr<DelayedThread> thread_;  // made by the first start

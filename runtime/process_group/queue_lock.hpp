@@ -12,12 +12,14 @@ namespace ddp::process_group {
 class QueueLock {
 public:
     void lock() noexcept {
-        for (int tries = 0; taken_.exchange(true, std::memory_order_acquire); ++tries) {
-            if (tries < 100) {
-                std::this_thread::yield();
-            } else {  // a holder of lower priority gets no core from a yield
-                std::this_thread::sleep_for(std::chrono::microseconds{50});
-            }
+        for (int tries = 0; taken_.exchange(true, std::memory_order_acquire); ++tries) rest(tries);
+    }
+    // After that many fruitless looks at what another thread is about to store.
+    static void rest(int tries) noexcept {
+        if (tries < 100) {
+            std::this_thread::yield();
+        } else {  // a thread of lower priority gets no core from a yield
+            std::this_thread::sleep_for(std::chrono::microseconds{50});
         }
     }
     void unlock() noexcept { taken_.store(false, std::memory_order_release); }

@@ -87,7 +87,7 @@ TEST_F(ShmTransfers, WakeWhenAnotherIsStarted) {
         }
     });
     for (int i = 0; i < rounds; ++i) {
-        while (region->block(0).inbox.sleepers.load() == 0) std::this_thread::yield();
+        while (!region->block(0).inbox.has_waiters()) std::this_thread::yield();
         const auto send = first.start_transfer({Direction::send, 1, &byte, 1});
         started = send.get();
         while (moved == i) std::this_thread::yield();

@@ -1,7 +1,9 @@
 // The layout of the memory that the ranks of one group share, as protocol.md gives it.
 #pragma once
 
+#include "backends/shm/memory_orders.hpp"
 #include "backends/shm/tuning.hpp"
+#include "base/eventcount.hpp"
 
 #include <atomic>
 #include <cstddef>
@@ -78,10 +80,7 @@ struct alignas(2 * cache_line) Announcement {
 };
 
 // Where ranks sleep until somebody has published something.
-struct alignas(cache_line) Bell {
-    std::atomic<std::uint32_t> rings;     // the futex word
-    std::atomic<std::uint32_t> sleepers;  // in futex(rings), or on their way there
-};
+struct alignas(cache_line) Bell : base::BasicEventcount<SharedEventcountPolicy> {};
 
 // What one rank writes into another's memory just now (peer_memory.cpp); begins as an iovec does.
 struct alignas(cache_line) RemoteWrite {

@@ -89,8 +89,11 @@ private:
         }
         ++end_.chunks;
         if (offered_) end_.until_read = end_.chunks;
-        auto& counter = sends() ? channel().written : channel().read;
-        counter.store(end_.chunks, std::memory_order_release);
+        if (sends()) {
+            channel().written.store(end_.chunks, channel_orders.write);
+        } else {
+            channel().read.store(end_.chunks, channel_orders.read);
+        }
         Waiter::ring(state_.region_.block(transfer_.peer).inbox);
         if (sends() && transfer_.bytes <= few_lines) claim_next_chunk();
         if (moved_ == transfer_.bytes && !offered_) finish();
@@ -198,12 +201,12 @@ bool TransferState::can_send(End& end, int peer) const {
         return end.read >= end.until_read && end.chunks - end.read < channel_slots;
     };
     if (can()) return true;
-    end.read = region_.channel(rank_, peer).read.load(std::memory_order_acquire);
+    end.read = region_.channel(rank_, peer).read.load(channel_orders.see_read);
     return can();
 }
 
 bool TransferState::can_receive(const End& end, int peer) const {
-    return region_.channel(peer, rank_).written.load(std::memory_order_acquire) > end.chunks;
+    return region_.channel(peer, rank_).written.load(channel_orders.see_written) > end.chunks;
 }
 
 bool TransferState::any_ready() {

@@ -30,7 +30,7 @@ public:
     // At the next phase, whose number it returns.
     std::uint32_t arrive() {
         ++phase_;
-        announcement(rank_, phase_).line.arrived.store(phase_, std::memory_order_release);
+        announcement(rank_, phase_).line.arrived.store(phase_, phase_orders.arrive);
         Waiter::ring(region_.block(rank_).arrivals);
         return phase_;
     }
@@ -69,7 +69,7 @@ private:
     };
     bool has_arrived(int rank, std::uint32_t phase) const {
         const std::uint32_t arrived =
-            announcement(rank, phase).line.arrived.load(std::memory_order_acquire);
+            announcement(rank, phase).line.arrived.load(phase_orders.see_arrival);
         return static_cast<std::int32_t>(arrived - phase) >= 0;
     }
     std::vector<int> missing(std::uint32_t phase) const {

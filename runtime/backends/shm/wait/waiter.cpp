@@ -2,16 +2,13 @@
 
 #include <ddp/error.hpp>
 
-#include <linux/futex.h>
 #include <poll.h>
 #include <sched.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
-#include <ctime>
 
 namespace ddp::shm {
 namespace {
@@ -26,17 +23,6 @@ constexpr auto futex_slice = 20ms;
 // A hundred times as long as a store takes from its core to another's.
 constexpr auto store_time = 20us;
 
-// Not FUTEX_PRIVATE: the word is shared between processes.
-void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t expected,
-                std::chrono::nanoseconds timeout) {
-    const timespec time{0, static_cast<long>(timeout.count())};
-    ::syscall(SYS_futex, &word, FUTEX_WAIT, expected, &time, nullptr, 0);
-}
-
-void futex_wake_all(std::atomic<std::uint32_t>& word) {
-    ::syscall(SYS_futex, &word, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
-}
-
 constexpr std::uint32_t encode(AbortReason reason, int culprit) {
     return static_cast<std::uint32_t>(reason) << 24 | static_cast<std::uint32_t>(culprit);
 }
@@ -44,6 +30,14 @@ constexpr AbortReason reason_of(std::uint32_t word) { return static_cast<AbortRe
 constexpr int culprit_of(std::uint32_t word) { return static_cast<int>(word & 0xffffff); }
 
 }  // namespace
+
+// Where the kernel refuses this process a heavy fence, it waits for as long as one could take: a
+// light fence of another's may be none for its core.
+void SharedEventcountPolicy::heavy_fence() noexcept {
+    if (base::heavy_fence_across_processes()) return;
+    const auto arrived_by = base::Deadline::Clock::now() + store_time;
+    while (base::Deadline::Clock::now() < arrived_by) ::sched_yield();
+}
 
 Waiter::Waiter(SharedRegion& region, int rank, const std::atomic<std::uint32_t>* agent_abort,
                std::span<const int> job_ranks, const HostKernel& kernel)
@@ -115,14 +109,13 @@ void Waiter::wait_long(const std::function<bool()>& ready, const std::function<B
 void Waiter::nap(const std::function<Bell&()>& bell, const std::function<bool()>& ready,
                  const Awaited& awaited) {
     Bell& here = bell();
-    here.sleepers.fetch_add(1, std::memory_order_seq_cst);
-    const std::uint32_t seen = here.rings.load(std::memory_order_seq_cst);
-    // Who did not see that has stored before what is waited for, and its store is on the way.
-    const auto arrived_by = base::Deadline::Clock::now() + store_time;
-    while (!ready() && base::Deadline::Clock::now() < arrived_by) ::sched_yield();
+    const Bell::Key key = here.prepare_wait();
     // The look may have found that it is another bell by now that will ring.
-    if (!ready() && &bell() == &here && !is_aborted()) futex_wait(here.rings, seen, futex_slice);
-    here.sleepers.fetch_sub(1, std::memory_order_seq_cst);
+    if (!ready() && &bell() == &here && !is_aborted()) {
+        here.wait(key, futex_slice);
+    } else {
+        here.cancel_wait();
+    }
     if (!ready()) look_for_trouble(ready, awaited);
 }
 
@@ -130,11 +123,6 @@ void Waiter::rest(std::uint64_t round) {
     if (round < spins_) return base::pause_cpu();
     if (round == spins_) cores_.wait_begins();
     ::sched_yield();
-}
-
-void Waiter::wake_sleepers(Bell& bell) {
-    bell.rings.fetch_add(1, std::memory_order_seq_cst);
-    futex_wake_all(bell.rings);
 }
 
 void Waiter::look_for_trouble(const std::function<bool()>& ready, const Awaited& awaited) {
@@ -182,8 +170,8 @@ void Waiter::abort(SharedRegion& region, AbortReason reason, int culprit) {
     region.abort_word().compare_exchange_strong(none, encode(reason, culprit),
                                                 std::memory_order_seq_cst);
     for (int rank = 0; rank < region.ranks(); ++rank) {
-        wake_sleepers(region.block(rank).arrivals);
-        wake_sleepers(region.block(rank).inbox);
+        region.block(rank).arrivals.wake_all();
+        region.block(rank).inbox.wake_all();
     }
 }
 

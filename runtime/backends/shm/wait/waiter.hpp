@@ -68,10 +68,9 @@ public:
         return false;
     }
     // After a store of what others may wait for at this bell. Without a memory barrier between the
-    // two, which would last until all that this rank wrote has left its core: see nap().
-    static void ring(Bell& bell) {
-        if (bell.sleepers.load(std::memory_order_relaxed) > 0) wake_sleepers(bell);
-    }
+    // two, which would last until all that this rank wrote has left its core: the sleeper makes it
+    // (base/eventcount.hpp).
+    static void ring(Bell& bell) { bell.notify_all(); }
 
     // Ends every wait on every rank. The first call wins.
     void abort(AbortReason reason, int culprit) { abort(region_, reason, culprit); }
@@ -106,7 +105,6 @@ private:
     }
     void wait_long(const std::function<bool()>& ready, const std::function<Bell&()>& bell,
                    const base::Deadline& deadline, const std::function<Awaited()>& awaited);
-    static void wake_sleepers(Bell& bell);
     void watch(int peer);
     void look_for_trouble(const std::function<bool()>& ready, const Awaited& awaited);
     std::vector<int> dead_peers() const;
