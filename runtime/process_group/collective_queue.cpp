@@ -200,7 +200,7 @@ template <class Ready>
 void CollectiveQueue::sleep(std::unique_lock<QueueLock>& lock, const Ready& ready) {
     for (int looks = 0; !ready(); ++looks) {
         const base::Eventcount::Key key = changed_.prepare_wait();
-        // Before ready(), which may look at the operation first, and at running_ when both are over.
+        // Before ready(), which looks at the operation first: both may end between its two looks.
         const bool ends = running_.load(std::memory_order_acquire) == Running::ending;
         if (ready()) return changed_.cancel_wait();
         lock.unlock();

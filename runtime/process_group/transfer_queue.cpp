@@ -168,6 +168,8 @@ void TransferQueue::count_news() noexcept {
     news_.store(news_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
 }
 
+// A condition variable, not an eventcount: whatever ends a sleep is changed under the lock, so
+// nothing has to be said about orders, and the fast path takes the lock in any case.
 void TransferQueue::sleep(std::unique_lock<QueueLock>& lock) {
     ++sleeping_;
     changed_.wait(lock);
