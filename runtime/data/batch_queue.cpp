@@ -1,8 +1,6 @@
 // A ring of slots without a lock: a slot belongs to who claimed its batch until `full` is set, then
-// to the loop until `taken_` has passed it. The mutex is for those who have nothing to do.
-//
-// Whoever sleeps first counts itself, then looks once more; whoever changes something first does
-// that, then looks for sleepers. Sequentially consistent, so that one of the two sees the other.
+// to the loop until `taken_` has passed it. Threads that have nothing to do sleep at eventcounts: a
+// thread that changes something stores that first, then calls wake().
 #include "data/batch_queue.hpp"
 
 #include "base/pause_cpu.hpp"
@@ -29,27 +27,17 @@ void BatchQueue::wait_for(Sleepers& sleepers, const Ready& ready) {
         base::pause_cpu();
     }
     const bool may_move = sleepers.long_waits++ % 64 == 0;
-    if (may_move && sched_getcpu() == sleepers.waker_core) return sleep_until(sleepers, ready);
+    if (may_move && sched_getcpu() == sleepers.waker_core) return sleepers.changed.await(ready);
     const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds{50};
     do {
         if (ready()) return;
         std::this_thread::yield();
     } while (std::chrono::steady_clock::now() < end);
-    sleep_until(sleepers, ready);
-}
-
-template <class Ready>
-void BatchQueue::sleep_until(Sleepers& sleepers, const Ready& ready) {
-    std::unique_lock lock(mutex_);
-    ++sleepers.count;
-    sleepers.changed.wait(lock, ready);
-    --sleepers.count;
+    sleepers.changed.await(ready);
 }
 
 void BatchQueue::wake(Sleepers& sleepers) {
     if (const int core = sched_getcpu(); core != sleepers.waker_core) sleepers.waker_core = core;
-    if (sleepers.count == 0) return;
-    { const std::lock_guard lock(mutex_); }  // who counted itself has looked, or waits
     sleepers.changed.notify_all();
 }
 

@@ -8,12 +8,12 @@
 // as it likes, just as if the loop called it; close() ends them all.
 #pragma once
 
+#include "base/eventcount.hpp"
+
 #include <atomic>
-#include <condition_variable>
 #include <cstddef>
 #include <exception>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -50,21 +50,17 @@ private:
     };
     // Threads that wait for one kind of change, and sleep when it takes long.
     struct alignas(64) Sleepers {
-        std::atomic<std::size_t> count = 0;
-        std::condition_variable changed;
+        base::Eventcount changed;
         std::atomic<int> waker_core = -1;
         std::atomic<std::size_t> long_waits = 0;
     };
 
     template <class Ready>
     void wait_for(Sleepers&, const Ready&);
-    template <class Ready>
-    void sleep_until(Sleepers&, const Ready&);
     void wake(Sleepers&);
 
     const std::size_t num_batches_;
     std::vector<Slot> slots_;  // batch b waits in slot b % window
-    std::mutex mutex_;         // of sleeping and waking alone
     Sleepers for_room_;        // claim()
     Sleepers for_batch_;       // take()
     alignas(64) std::atomic<std::size_t> claimed_ = 0;
