@@ -7,8 +7,10 @@
 #if defined(__x86_64__)
 
 #include <cpuid.h>
-#if __has_include(<sys/platform/x86.h>)  // glibc 2.33
+// glibc 2.33 and newer; in 2.36 the header says _Bool, which clang takes for no C++.
+#if __has_include(<sys/platform/x86.h>) && !defined(__clang__)
 #include <sys/platform/x86.h>
+#define DDP_GLIBC_KNOWS_PROCESSOR
 #endif
 
 namespace ddp::base {
@@ -19,12 +21,14 @@ inline bool is_made_by_amd() {
     return first == signature_AMD_ebx && second == signature_AMD_edx && third == signature_AMD_ecx;
 }
 
-#if __has_include(<sys/platform/x86.h>)
+#ifdef DDP_GLIBC_KNOWS_PROCESSOR
 inline bool has_avx2_and_f16c() { return CPU_FEATURE_ACTIVE(AVX2) && CPU_FEATURE_ACTIVE(F16C); }
 inline bool has_sse4_2() { return CPU_FEATURE_ACTIVE(SSE4_2); }
 #else
 inline bool has_avx2_and_f16c() {
-    return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("f16c") != 0;
+    unsigned a = 0, b = 0, c = 0, d = 0;  // not every compiler's builtin knows f16c
+    return __builtin_cpu_supports("avx2") != 0 && __get_cpuid(1, &a, &b, &c, &d) != 0 &&
+           (c & bit_F16C) != 0;
 }
 inline bool has_sse4_2() { return __builtin_cpu_supports("sse4.2") != 0; }
 #endif
