@@ -74,6 +74,12 @@ TEST(LauncherDocs, AndHelpNameTheSameOptions) {
     EXPECT_EQ(in_help, in_docs);
 }
 
+TEST(LauncherDocs, SayWhereTorchrunDoesOtherwise) {
+    const std::string docs = text_of(DDP_LAUNCHER_DOCS);
+    EXPECT_THAT(docs, HasSubstr("`ddp-launch train.py -- --b` runs `train.py -- --b`"));
+    EXPECT_THAT(docs, HasSubstr("(torchrun: a UUID since 2.15, `none` before)"));
+}
+
 TEST(LauncherDocs, NameTheVariables) {
     const std::string docs = text_of(DDP_LAUNCHER_DOCS);
     for (const OptionSpec& spec : option_table()) EXPECT_THAT(docs, HasSubstr(spec.variable));
