@@ -47,8 +47,9 @@ Table job_table(const JobVariables& job, int local_rank) {
     };
     if (job.agent_store) {
         table["DDP_AGENT_STORE"] = job.master_addr + ":" + std::to_string(job.master_port);
+        // Also when it is empty: the name of an outer job's would lead to that store.
+        table["DDP_AGENT_STORE_SOCKET"] = job.store_socket;
     }
-    if (!job.store_socket.empty()) table["DDP_AGENT_STORE_SOCKET"] = job.store_socket;
     if (job.any_store_peers) table["DDP_STORE_PEERS"] = "any";
     if (job.held_port >= 0 && local_rank == 0) {
         table["DDP_STORE_FD"] =

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <thread>
 
+#include "base/random.hpp"
 #include "raw_client.hpp"
 #include "store/client/job_store.hpp"
 #include "wire_bytes.hpp"
@@ -117,6 +118,24 @@ TEST_F(LaunchersStore, IsReachedByItsPortWhereTheNameIsNobodys) {
         ::setenv("DDP_AGENT_STORE_SOCKET", name, 1);
         connect(port_, ServedBy::launcher)->set("k", "v");
     }
+}
+
+// As one does whose kernel shows the client as nobody it knows.
+TEST_F(LaunchersStore, IsReachedByItsPortWhereTheNameRefuses) {
+    const std::string name = "ddp-test-" + std::to_string(base::random_bits());
+    const base::UniqueFd refusing = base::listen_local(name);
+    ASSERT_TRUE(refusing);
+    ::setenv("DDP_AGENT_STORE_SOCKET", name.c_str(), 1);
+    std::atomic<int> refused = 0;
+    std::thread server([&] {
+        pollfd ready{refusing.get(), POLLIN, 0};
+        if (::poll(&ready, 1, 20'000) <= 0) return;
+        const base::UniqueFd closed{::accept4(refusing.get(), nullptr, nullptr, SOCK_CLOEXEC)};
+        ++refused;
+    });
+    connect(port_, ServedBy::launcher)->set("k", "v");
+    server.join();
+    EXPECT_EQ(refused, 1);
 }
 
 TEST_F(LaunchersStore, TheNameIsNotUsedForRankZerosServer) {

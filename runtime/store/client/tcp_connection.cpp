@@ -63,6 +63,8 @@ TcpConnection::TcpConnection(const MasterAddress& server, const base::Deadline& 
         int error = connect(soon, servers);
         if (error == 0) error = try_hello(soon, questions);
         if (error == 0) return;
+        // A process that cannot be recognised by name may be by its port.
+        if (servers == Servers::of_launcher) servers = Servers::of_ddp;
         if (error == ECONNREFUSED && refused == Refused::give_up) {
             throw SystemError{"store: the server at " + where_ + " is gone", error};
         }

@@ -24,7 +24,7 @@ public:
     enum class Servers {
         any,          // PyTorch's before 2.2, too
         of_ddp,       // ddp's own alone: one that closes has no room yet, or serves others
-        of_launcher,  // as of_ddp, by its local socket (DDP_AGENT_STORE_SOCKET) where that can be
+        of_launcher,  // as of_ddp, first by its local socket (DDP_AGENT_STORE_SOCKET)
     };
 
     // Connects and says hello, again and again with growing pauses until the deadline. Throws

@@ -54,6 +54,7 @@ TEST(WorkerVariables, TheTableIsTorchruns) {
                          {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
                          {"OMP_NUM_THREADS", "1"},
                          {"DDP_AGENT_STORE", "127.0.0.1:29400"},
+                         {"DDP_AGENT_STORE_SOCKET", ""},
                          {"DDP_CONTROL_FD", "5:abc"}};
     EXPECT_EQ(table_of(job, 2, {}), expected);
 }
@@ -62,6 +63,8 @@ TEST(WorkerVariables, TheStoresNameIsThereWhenItHasOne) {
     JobVariables named = job;
     named.store_socket = "ddp-store-1";
     EXPECT_EQ(table_of(named, 0, {}).at("DDP_AGENT_STORE_SOCKET"), "ddp-store-1");
+    const Table inner = table_of(job, 0, {"DDP_AGENT_STORE_SOCKET=ddp-store-of-an-outer-job"});
+    EXPECT_EQ(inner.at("DDP_AGENT_STORE_SOCKET"), "");
     named.agent_store = false;
     named.store_socket.clear();
     EXPECT_FALSE(table_of(named, 0, {}).contains("DDP_AGENT_STORE_SOCKET"));
