@@ -17,7 +17,7 @@
 
 #include "base/log.hpp"
 #include "checkpoint/crc.hpp"
-#include "checkpoint/safetensors_file.hpp"
+#include "checkpoint/formats/safetensors_file.hpp"
 #include "checkpoint/staging.hpp"
 
 namespace ddp::checkpoint {

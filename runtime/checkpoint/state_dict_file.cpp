@@ -14,8 +14,8 @@
 #include <utility>
 
 #include "checkpoint/durable_file.hpp"
-#include "checkpoint/safetensors_file.hpp"
-#include "checkpoint/torch_file.hpp"
+#include "checkpoint/formats/safetensors_file.hpp"
+#include "checkpoint/formats/torch_file.hpp"
 
 namespace ddp {
 

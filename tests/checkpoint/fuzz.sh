@@ -17,11 +17,11 @@ sources=("$here/fuzz_readers.cpp" "$root/runtime/base/error.cpp")
 for name in convert_elements device/device device/device_api device/device_api_absent dtype shape tensor_view; do
     sources+=("$root/runtime/tensor/$name.cpp")
 done
-for name in crc manifest pickle pickle_stack safetensors state_dict torch_file zip; do
+for name in crc manifest formats/pickle formats/pickle_stack formats/safetensors state_dict formats/torch_file formats/zip; do
     sources+=("$root/runtime/checkpoint/$name.cpp")
 done
 # What the readers' neighbours need, of which nothing runs here.
-for name in durable_file files safetensors_file staging; do sources+=("$root/runtime/checkpoint/$name.cpp"); done
+for name in durable_file files formats/safetensors_file staging; do sources+=("$root/runtime/checkpoint/$name.cpp"); done
 for name in base/log base/random base/unique_fd; do sources+=("$root/runtime/$name.cpp"); done
 printf '%s\n' "${sources[@]}" | (cd "$work" && xargs -P "$(nproc)" -n 1 clang++ "${flags[@]}" -c)
 clang++ "${flags[@]}" "$work"/*.o -o "$work/fuzz"

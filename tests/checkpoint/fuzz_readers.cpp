@@ -9,10 +9,10 @@
 #include <memory>
 #include <span>
 
+#include "checkpoint/formats/pickle.hpp"
+#include "checkpoint/formats/safetensors_file.hpp"
+#include "checkpoint/formats/torch_file.hpp"
 #include "checkpoint/manifest.hpp"
-#include "checkpoint/pickle.hpp"
-#include "checkpoint/safetensors_file.hpp"
-#include "checkpoint/torch_file.hpp"
 
 namespace {
 

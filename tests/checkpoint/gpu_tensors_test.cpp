@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "checkpoint/checkpoint_folder.hpp"
+#include "checkpoint/formats/torch_file.hpp"
 #include "checkpoint/simulated_disk.hpp"
-#include "checkpoint/torch_file.hpp"
 #include "support/host_device_api.hpp"
 
 namespace {

@@ -19,12 +19,12 @@
 
 #include "checkpoint/allocations.hpp"
 #include "checkpoint/checkpoint_folder.hpp"
+#include "checkpoint/formats/pickle.hpp"
+#include "checkpoint/formats/safetensors_file.hpp"
+#include "checkpoint/formats/torch_file.hpp"
+#include "checkpoint/formats/zip.hpp"
 #include "checkpoint/manifest.hpp"
-#include "checkpoint/pickle.hpp"
-#include "checkpoint/safetensors_file.hpp"
 #include "checkpoint/simulated_disk.hpp"
-#include "checkpoint/torch_file.hpp"
-#include "checkpoint/zip.hpp"
 #include "support/seed.hpp"
 
 namespace {

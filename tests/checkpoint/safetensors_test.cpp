@@ -1,6 +1,6 @@
 // The header alone: what encode writes, and each thing that decode refuses. The texts are written
 // out, so that the format cannot change unseen.
-#include "checkpoint/safetensors.hpp"
+#include "checkpoint/formats/safetensors.hpp"
 
 #include <ddp/error.hpp>
 

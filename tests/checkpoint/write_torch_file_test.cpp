@@ -1,7 +1,7 @@
 // .pth files of our own: their bytes, what is read back of them, and that a disk that fails or
 // loses power leaves the file of before or the new one. That torch.load reads them is a test of
 // tests/interop.
-#include "checkpoint/torch_file.hpp"
+#include "checkpoint/formats/torch_file.hpp"
 
 #include <ddp/error.hpp>
 #include <ddp/state_dict.hpp>
@@ -21,8 +21,8 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/formats/zip.hpp"
 #include "checkpoint/simulated_disk.hpp"
-#include "checkpoint/zip.hpp"
 
 namespace {
 

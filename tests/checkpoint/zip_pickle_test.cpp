@@ -20,8 +20,8 @@
 #include <vector>
 
 #include "checkpoint/crc.hpp"
-#include "checkpoint/pickle.hpp"
-#include "checkpoint/zip.hpp"
+#include "checkpoint/formats/pickle.hpp"
+#include "checkpoint/formats/zip.hpp"
 
 namespace {
 

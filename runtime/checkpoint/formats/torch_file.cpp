@@ -1,5 +1,5 @@
 // The archive's members: NAME/data.pkl, NAME/data/KEY for each storage, NAME/byteorder.
-#include "checkpoint/torch_file.hpp"
+#include "checkpoint/formats/torch_file.hpp"
 
 #include <ddp/error.hpp>
 
@@ -16,9 +16,9 @@
 #include <utility>
 #include <vector>
 
-#include "checkpoint/pickle.hpp"
+#include "checkpoint/formats/pickle.hpp"
+#include "checkpoint/formats/zip.hpp"
 #include "checkpoint/staging.hpp"
-#include "checkpoint/zip.hpp"
 
 namespace ddp::checkpoint {
 

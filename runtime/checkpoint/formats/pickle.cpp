@@ -1,6 +1,6 @@
 // The few instructions and functions that a state dictionary needs beside the stack's own, and a
 // writer that uses as few of them as it can.
-#include "checkpoint/pickle.hpp"
+#include "checkpoint/formats/pickle.hpp"
 
 #include <ddp/error.hpp>
 
@@ -13,7 +13,7 @@
 #include <string>
 #include <utility>
 
-#include "checkpoint/pickle_stack.hpp"
+#include "checkpoint/formats/pickle_stack.hpp"
 
 namespace ddp::checkpoint {
 

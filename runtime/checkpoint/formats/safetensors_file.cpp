@@ -1,5 +1,5 @@
 // The length, the header, and the tensors in the header's order.
-#include "checkpoint/safetensors_file.hpp"
+#include "checkpoint/formats/safetensors_file.hpp"
 
 #include <ddp/error.hpp>
 

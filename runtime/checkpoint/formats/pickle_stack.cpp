@@ -1,4 +1,4 @@
-#include "checkpoint/pickle_stack.hpp"
+#include "checkpoint/formats/pickle_stack.hpp"
 
 #include <ddp/error.hpp>
 

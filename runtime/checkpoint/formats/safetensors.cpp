@@ -1,6 +1,6 @@
 // The only user of JSON in this room. Nothing in a file is believed: each field is checked for its
 // type, and sizes are multiplied with a check for overflow.
-#include "checkpoint/safetensors.hpp"
+#include "checkpoint/formats/safetensors.hpp"
 
 #include <ddp/error.hpp>
 

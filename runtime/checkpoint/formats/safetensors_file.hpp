@@ -11,7 +11,7 @@
 
 #include "checkpoint/durable_file.hpp"
 #include "checkpoint/files.hpp"
-#include "checkpoint/safetensors.hpp"
+#include "checkpoint/formats/safetensors.hpp"
 
 namespace ddp::checkpoint {
 

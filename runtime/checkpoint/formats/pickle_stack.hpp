@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "checkpoint/pickle.hpp"
+#include "checkpoint/formats/pickle.hpp"
 
 namespace ddp::checkpoint {
 

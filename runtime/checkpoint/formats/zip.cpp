@@ -1,6 +1,6 @@
 // Source: PKWARE's APPNOTE.TXT 6.3.10, sections 4.3 and 4.5.3. Sizes are read from the central
 // directory; the local headers are only stepped over.
-#include "checkpoint/zip.hpp"
+#include "checkpoint/formats/zip.hpp"
 
 #include <ddp/error.hpp>
 
