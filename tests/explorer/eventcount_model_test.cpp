@@ -2,6 +2,7 @@
 // order that its specification calls needed is needed.
 #include "base/eventcount.hpp"
 #include "explorer/explorer.hpp"
+#include "explorer/model_policy.hpp"
 
 #include <gtest/gtest.h>
 
@@ -15,19 +16,7 @@ constexpr auto acquire = std::memory_order_acquire;
 constexpr auto release = std::memory_order_release;
 
 // The eventcount's own orders and fences, on modelled atomics.
-struct AsSpecified {
-    template <class T>
-    using Atomic = explorer::Atomic<T>;
-    using Timeout = ddp::base::EventcountPolicy::Timeout;
-    static constexpr auto load_epoch = ddp::base::EventcountPolicy::load_epoch;
-    static constexpr auto advance_epoch = ddp::base::EventcountPolicy::advance_epoch;
-    static void light_fence() { explorer::light_fence(); }
-    static void heavy_fence() { explorer::heavy_fence(); }
-    static void sleep(Atomic<std::uint32_t>& word, std::uint32_t expected, Timeout) {
-        word.park(expected);
-    }
-    static void wake_all(Atomic<std::uint32_t>& word) { word.wake_all(); }
-};
+using AsSpecified = ModelPolicy<ddp::base::EventcountPolicy>;
 // Where the kernel refuses heavy fences: both are full ones.
 struct WithFullFences : AsSpecified {
     static void light_fence() { fence(std::memory_order_seq_cst); }

@@ -2,6 +2,7 @@
 // and sleep of runtime/process_group/collective_queue.cpp, over the eventcount itself.
 #include "base/eventcount.hpp"
 #include "explorer/explorer.hpp"
+#include "explorer/model_policy.hpp"
 
 #include <gtest/gtest.h>
 
@@ -31,22 +32,13 @@ struct Weakening {
 };
 const Weakening* weakening = nullptr;  // of the run under way
 
-struct Policy {
-    template <class T>
-    using Atomic = explorer::Atomic<T>;
-    using Timeout = ddp::base::EventcountPolicy::Timeout;
-    static constexpr auto load_epoch = ddp::base::EventcountPolicy::load_epoch;
-    static constexpr auto advance_epoch = ddp::base::EventcountPolicy::advance_epoch;
+struct Policy : ModelPolicy<ddp::base::ProcessEventcountPolicy> {
     static void light_fence() {
         if (weakening->has_light_fence) explorer::light_fence();
     }
     static void heavy_fence() {
         if (weakening->has_heavy_fence) explorer::heavy_fence();
     }
-    static void sleep(Atomic<std::uint32_t>& word, std::uint32_t expected, Timeout) {
-        word.park(expected);
-    }
-    static void wake_all(Atomic<std::uint32_t>& word) { word.wake_all(); }
 };
 
 // One operation, which the runner has taken from the queue.

@@ -4,6 +4,7 @@
 // ShmTransfer. The fast path of Waiter::wait, some looks before it sleeps, is one look here.
 #include "backends/shm/memory_orders.hpp"
 #include "explorer/explorer.hpp"
+#include "explorer/model_policy.hpp"
 
 #include <gtest/gtest.h>
 
@@ -23,22 +24,13 @@ enum class Fences { asymmetric, light_alone, heavy_alone, none };
 
 // Bell, with fences to leave out.
 template <Fences fences>
-struct BellPolicy {
-    template <class T>
-    using Atomic = explorer::Atomic<T>;
-    using Timeout = ddp::base::EventcountPolicy::Timeout;
-    static constexpr auto load_epoch = ddp::shm::SharedEventcountPolicy::load_epoch;
-    static constexpr auto advance_epoch = ddp::shm::SharedEventcountPolicy::advance_epoch;
+struct BellPolicy : ModelPolicy<ddp::shm::SharedEventcountPolicy> {
     static void light_fence() {
         if (fences == Fences::asymmetric || fences == Fences::light_alone) explorer::light_fence();
     }
     static void heavy_fence() {
         if (fences == Fences::asymmetric || fences == Fences::heavy_alone) explorer::heavy_fence();
     }
-    static void sleep(Atomic<std::uint32_t>& word, std::uint32_t expected, Timeout) {
-        word.park(expected);
-    }
-    static void wake_all(Atomic<std::uint32_t>& word) { word.wake_all(); }
 };
 template <Fences fences>
 using Bell = ddp::base::BasicEventcount<BellPolicy<fences>>;
