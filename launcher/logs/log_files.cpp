@@ -97,8 +97,6 @@ LogFile LogTree::open_filtered(int attempt, Stream stream) const {
     return LogFile(attempt_folder(attempt) + name);
 }
 
-ErrorFiles LogTree::error_files(int attempt) const {
-    return error_files_in_tree(root_, attempt);
-}
+ErrorFiles LogTree::error_files(int attempt) const { return error_files_in_tree(root_, attempt); }
 
 }  // namespace ddp::launcher
