@@ -1,25 +1,20 @@
-// One backward of a Reducer, from start_backward() to wait(); made new for
-// each. The reducer has none between wait() and the next start_backward() (or
-// mark_ready(), or wait(), which start one where the program has not; with
-// several logical ranks a rank these two throw UsageError instead).
+// One backward of a Reducer, from start_backward() to wait(); made new for each. The reducer has
+// none between wait() and the next start_backward() (or mark_ready(), or wait(), which start one
+// where the program has not; with several logical ranks a rank these two throw UsageError instead).
 //
-//   so far in this backward       start_backward()      no_sync() begins wait()
-//   nothing marked, nothing sent  abandons it           allowed (1) ends it
-//   marked or sent, it sends      UsageError            UsageError ends it,
-//   averages marked, it accumulates        abandons it (2)       allowed (1)
-//   ends it, no averages
+//   so far in this backward        start_backward()   no_sync() begins   wait()
+//   nothing marked, nothing sent   abandons it        allowed (1)        ends it
+//   marked or sent, it sends       UsageError         UsageError         ends it, averages
+//   marked, it accumulates         abandons it (2)    allowed (1)        ends it, no averages
 //
 //   mark_ready() is allowed in all of them.
-//   (1) Whether a backward sends is settled when it starts. Where no_sync() has
-//   begun or ended since,
-//       the next mark_ready() abandons it and starts another; so does wait()
-//       where nothing is marked.
-//   (2) UsageError with several logical ranks a rank, whose turns must all come
-//   to their end.
+//   (1) Whether a backward sends is settled when it starts. Where no_sync() has begun or ended
+//       since, the next mark_ready() abandons it and starts another; so does wait() where nothing
+//       is marked.
+//   (2) UsageError with several logical ranks a rank, whose turns must all come to their end.
 //
-// An abandoned backward has sent no bucket, and no gradient of it was to be
-// sent. Gradients that it marked stay as if it had ended; what it said of
-// unused parameters is forgotten.
+// An abandoned backward has sent no bucket, and no gradient of it was to be sent. Gradients that it
+// marked stay as if it had ended; what it said of unused parameters is forgotten.
 #pragma once
 
 #include "backends/call_header.hpp"
@@ -51,10 +46,9 @@ struct BucketProgress {
     std::exception_ptr error;  // of making or sending it, for wait()
 };
 
-// What all backwards of one reducer share. Invariant: it outlives each of them,
-// and at most one Backward uses it at a time. The lists at the end belong to
-// that one; they are kept here so that the next finds their memory and a step
-// allocates none.
+// What all backwards of one reducer share. Invariant: it outlives each of them, and at most one
+// Backward uses it at a time. The lists at the end belong to that one; they are kept here so that
+// the next finds their memory and a step allocates none.
 struct BackwardContext {
     // `memory` is for the caller to make, before the first backward.
     BackwardContext(std::span<Parameter> parameters, ProcessGroup& group, ReducerOptions options);
@@ -74,17 +68,15 @@ struct BackwardContext {
     std::vector<KeptGradient> kept;  // by parameter
 };
 
-// Invariant: buckets are sent in their order, each once and only when all of
-// its gradients are complete, so that all ranks start the same collectives;
-// whatever goes wrong waits until all are sent, and finish() throws it.
+// Invariant: buckets are sent in their order, each once and only when all of its gradients are
+// complete, so that all ranks start the same collectives; whatever goes wrong waits until all are
+// sent, and finish() throws it.
 class Backward {
 public:
     enum class Kind : std::uint8_t {
-        accumulates,  // sends nothing: no_sync(), or not the last turn of a rank's
-                      // logical ranks
+        accumulates,  // sends nothing: no_sync(), or not the last turn of a rank's logical ranks
         sends,
-        shadows,  // sends zeros: the step of other ranks, in join() after this
-                  // rank's last batch
+        shadows,  // sends zeros: the step of other ranks, in join() after this rank's last batch
     };
 
     // `source` is what this backward's collectives carry.
@@ -96,9 +88,8 @@ public:
     // To be called once, first. As Reducer::start_backward.
     void start(std::span<const std::size_t> unused, Stream stream);
     void mark_ready(std::size_t parameter, Stream stream);
-    // Sends what is left, waits for all buckets and leaves the averages on
-    // `stream`. `step` counts the backwards that send, from 1. Throws what went
-    // wrong here, but not the mistakes of marks.
+    // Sends what is left, waits for all buckets and leaves the averages on `stream`. `step` counts
+    // the backwards that send, from 1. Throws what went wrong here, but not the mistakes of marks.
     void finish(std::uint64_t step, Stream stream);
     // After finish(): what it took, until now, but for the forward.
     StepStatistics measure(std::uint64_t step) const;
