@@ -2,7 +2,7 @@
 // descriptors, on sockets and in the region itself, each refused by name before a byte of it is
 // used. Other users are played by children that change theirs (as root), user namespaces and
 // containers also by a kernel that says what it is told to.
-#include "backends/selection/standings.hpp"
+#include "backends/selection/backend_support.hpp"
 #include "backends/shm/shm_backend.hpp"
 
 #include <ddp/error.hpp>

@@ -9,8 +9,8 @@
 
 #include "backends/backend.hpp"
 #include "backends/call_header.hpp"
-#include "backends/gloo/lane.hpp"
 #include "backends/gloo/mesh.hpp"
+#include "backends/gloo/peer_queue.hpp"
 
 #include <map>
 #include <memory>

@@ -3,8 +3,8 @@
 // that the connection has closed.
 #pragma once
 
+#include "backends/gloo/abort_reason.hpp"
 #include "backends/gloo/pairs.hpp"
-#include "backends/gloo/verdict.hpp"
 
 #include <mutex>
 #include <optional>

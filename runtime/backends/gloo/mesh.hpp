@@ -3,11 +3,11 @@
 // of them throws it from what it waits for, at once or from its next call.
 #pragma once
 
+#include "backends/gloo/abort_reason.hpp"
 #include "backends/gloo/health.hpp"
 #include "backends/gloo/make_gloo.hpp"
 #include "backends/gloo/pairs.hpp"
-#include "backends/gloo/verdict.hpp"
-#include "backends/gloo/watch.hpp"
+#include "backends/gloo/watchdog.hpp"
 
 #include <atomic>
 #include <exception>

@@ -13,8 +13,8 @@
 
 #include "backends/device_backend.hpp"
 #include "backends/nccl/nccl_communicator.hpp"
-#include "backends/nccl/nccl_flight.hpp"
-#include "backends/nccl/nccl_issuer.hpp"
+#include "backends/nccl/nccl_launcher.hpp"
+#include "backends/nccl/nccl_operation.hpp"
 #include "backends/nccl/nccl_watchdog.hpp"
 
 #include <cstdint>

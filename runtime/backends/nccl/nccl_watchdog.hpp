@@ -11,7 +11,7 @@
 // launcher's abort word).
 #pragma once
 
-#include "backends/nccl/nccl_flight.hpp"
+#include "backends/nccl/nccl_operation.hpp"
 
 #include <chrono>
 #include <condition_variable>

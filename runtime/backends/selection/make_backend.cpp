@@ -1,8 +1,8 @@
 #include "backends/selection/make_backend.hpp"
 
 #include "backends/gloo/make_gloo.hpp"
+#include "backends/selection/backend_support.hpp"
 #include "backends/selection/device_half.hpp"
-#include "backends/selection/standings.hpp"
 #include "backends/shm/region/shared_region.hpp"
 #include "backends/shm/shm_backend.hpp"
 #include "backends/shm/wait/waiter.hpp"

@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "store/server/room_queue.hpp"
+#include "store/server/memory_queue.hpp"
 #include "store/server/server_client.hpp"
 #include "store/server/store_data.hpp"
 

@@ -11,12 +11,12 @@
 #include <unordered_map>
 #include <vector>
 
-#include "store/server/interests.hpp"
+#include "store/server/detached_values.hpp"
 #include "store/server/memory_budget.hpp"
-#include "store/server/orphans.hpp"
 #include "store/server/reply.hpp"
 #include "store/server/server_limits.hpp"
 #include "store/server/store_map.hpp"
+#include "store/server/subscriptions.hpp"
 #include "store/wire.hpp"
 
 namespace ddp::store {

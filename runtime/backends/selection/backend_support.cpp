@@ -1,4 +1,4 @@
-#include "backends/selection/standings.hpp"
+#include "backends/selection/backend_support.hpp"
 
 #include "base/printable.hpp"
 

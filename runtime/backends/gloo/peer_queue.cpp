@@ -1,4 +1,4 @@
-#include "backends/gloo/lane.hpp"
+#include "backends/gloo/peer_queue.hpp"
 
 #include "backends/gloo/slots.hpp"
 #include "base/process/background_thread.hpp"

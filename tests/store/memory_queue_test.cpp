@@ -1,5 +1,5 @@
 // Who waits for memory, how long, and who is too slow meanwhile; and the pace of strangers.
-#include "store/server/room_queue.hpp"
+#include "store/server/memory_queue.hpp"
 
 #include <gtest/gtest.h>
 

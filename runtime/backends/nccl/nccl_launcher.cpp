@@ -1,4 +1,4 @@
-#include "backends/nccl/nccl_issuer.hpp"
+#include "backends/nccl/nccl_launcher.hpp"
 
 #include "backends/nccl/nccl_reductions.hpp"
 

@@ -8,8 +8,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "store/server/detached_values.hpp"
 #include "store/server/memory_budget.hpp"
-#include "store/server/orphans.hpp"
 #include "store/server/reply.hpp"
 #include "store/server/server_limits.hpp"
 #include "store/wire.hpp"

@@ -1,4 +1,4 @@
-#include "backends/gloo/watch.hpp"
+#include "backends/gloo/watchdog.hpp"
 
 #include "base/process/background_thread.hpp"
 

@@ -1,5 +1,5 @@
 // First come, first served. Nobody is hurried as long as nobody waits.
-#include "store/server/room_queue.hpp"
+#include "store/server/memory_queue.hpp"
 
 #include <algorithm>
 

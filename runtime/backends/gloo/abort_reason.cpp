@@ -1,4 +1,4 @@
-#include "backends/gloo/verdict.hpp"
+#include "backends/gloo/abort_reason.hpp"
 
 #include <ddp/error.hpp>
 

@@ -1,5 +1,5 @@
 // Invariant kept here: waiters_ and watchers_ hold exactly the keys of waits_ and watches_.
-#include "store/server/interests.hpp"
+#include "store/server/subscriptions.hpp"
 
 #include <ddp/error.hpp>
 

@@ -1,4 +1,4 @@
-#include "backends/nccl/nccl_flight.hpp"
+#include "backends/nccl/nccl_operation.hpp"
 
 #include "base/deadline.hpp"
 #include "tensor/device/current_gpu.hpp"
