@@ -157,7 +157,7 @@ RequestParser::Status RequestParser::next(Request& request) {
         partial_ = Request{};
         begun_ = false;
         is_first_ = false;
-        room_ = free_room;
+        granted_ = bytes_without_grant;
     }
     if (status == Status::incomplete || !has_unread()) drop_used();
     return status;
@@ -176,7 +176,7 @@ bool RequestParser::wants_more_later() const {
 }
 
 std::size_t RequestParser::held_bytes() const {
-    const auto request = begun_ ? std::max(cost_, allowed_room()) : 0;
+    const auto request = begun_ ? std::max(cost_, granted_memory()) : 0;
     return request + unread_bytes();
 }
 
@@ -284,7 +284,7 @@ RequestParser::Status RequestParser::take_string(std::vector<std::string>& list,
     return Status::request;
 }
 
-// A string's length: believed only within all limits, and with room for it.
+// A string's length: believed only within all limits, and with memory for it.
 RequestParser::Status RequestParser::announce(std::vector<std::string>& list, std::size_t limit) {
     if (unread().size() < sizeof(std::uint64_t)) return Status::incomplete;
     const auto length = read_u64(unread());
@@ -301,14 +301,14 @@ RequestParser::Status RequestParser::announce(std::vector<std::string>& list, st
     if (cost > max_request_bytes) {
         return refuse("a request of more than " + std::to_string(max_request_bytes >> 20) + " MiB");
     }
-    if (cost > room_) {
+    if (cost > granted_) {
         const bool is_expected_value = partial_.op == Opcode::compare_set && field_ == 1;
-        wanted_room_ = is_expected_value ? cost + max_value_bytes + string_overhead : cost;
+        wanted_memory_ = is_expected_value ? cost + max_value_bytes + string_overhead : cost;
         if (wants_more_later()) {  // in steps, not string by string
             constexpr std::size_t step = std::size_t{1} << 20;
-            wanted_room_ = std::min((cost + step - 1) / step * step, max_request_bytes);
+            wanted_memory_ = std::min((cost + step - 1) / step * step, max_request_bytes);
         }
-        return Status::needs_room;
+        return Status::needs_memory;
     }
     size_ = size;
     cost_ = cost;

@@ -81,9 +81,9 @@ std::size_t cost_of(const Request& request);
 // Cuts one connection's bytes into requests.
 class RequestParser {
 public:
-    // needs_room: the request would cost wanted_room() bytes, which is more than it may have
-    // without allow_room().
-    enum class Status { request, incomplete, needs_room, refused };
+    // needs_memory: the request would cost wanted_memory() bytes, which is more than it may have
+    // without grant_memory().
+    enum class Status { request, incomplete, needs_memory, refused };
 
     // What follows on what was fed before; when that has not been used up, it is kept as well.
     void feed(std::string_view bytes);
@@ -94,20 +94,20 @@ public:
     Era era() const { return era_; }
     const std::string& refusal() const { return refusal_; }
 
-    std::size_t wanted_room() const { return wanted_room_; }
+    std::size_t wanted_memory() const { return wanted_memory_; }
     // Whether the request is a list whose end cannot be foreseen.
     bool wants_more_later() const;
     // The request that has begun may cost that much.
-    void allow_room(std::size_t bytes) { room_ = bytes; }
+    void grant_memory(std::size_t bytes) { granted_ = bytes; }
     // What the request that has begun was allowed beyond what is free.
-    std::size_t allowed_room() const { return room_ > free_room ? room_ : 0; }
+    std::size_t granted_memory() const { return granted_ > bytes_without_grant ? granted_ : 0; }
     // What the request that has begun and the bytes after it cost now, what was allowed included.
     std::size_t held_bytes() const;
     std::uint64_t received_bytes() const { return received_; }  // in all
     bool has_unread() const { return begin_ < raw_.size(); }
     std::size_t unread_bytes() const { return raw_.empty() ? 0 : raw_.capacity(); }
 
-    static constexpr std::size_t free_room = std::size_t{64} << 10;
+    static constexpr std::size_t bytes_without_grant = std::size_t{64} << 10;
 
 private:
     Status identify();
@@ -136,8 +136,8 @@ private:
     std::optional<std::size_t> announced_;  // length of the string that has begun
     std::size_t size_ = 0;                  // bytes on the wire, with what is announced
     std::size_t cost_ = 0;                  // in memory
-    std::size_t room_ = free_room;
-    std::size_t wanted_room_ = 0;
+    std::size_t granted_ = bytes_without_grant;
+    std::size_t wanted_memory_ = 0;
 };
 
 }  // namespace ddp::store

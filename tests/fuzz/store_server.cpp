@@ -43,7 +43,7 @@ struct Server {
             if (!known) std::abort();
         }
         // Without values that only replies hold: these are gone soon.
-        const std::size_t held = data.held_bytes() - data.orphans().bytes();
+        const std::size_t held = data.held_bytes() - data.detached().bytes();
         if (held > little.map_bytes + little.working_bytes) std::abort();
     }
     void hear(std::size_t client, std::string_view bytes) {
@@ -67,9 +67,9 @@ struct Server {
                 return true;
             case RequestParser::Status::incomplete:
                 return false;
-            case RequestParser::Status::needs_room:
-                if (parser.wanted_room() > little.working_bytes) break;
-                parser.allow_room(parser.wanted_room());
+            case RequestParser::Status::needs_memory:
+                if (parser.wanted_memory() > little.working_bytes) break;
+                parser.grant_memory(parser.wanted_memory());
                 return true;
             case RequestParser::Status::refused:
                 if (parser.refusal().empty()) std::abort();

@@ -26,8 +26,8 @@ RankClaim claim(int rank, std::uint64_t process, std::string job = "j") {
             .program = "./train"};
 }
 
-std::string refusal(JobClaims& claims, JobClaims::ClientId client, const RankClaim& newcomer) {
-    return claims.join(client, newcomer).value_or("");
+std::string refusal(JobClaims& claims, JobClaims::ClientId client, const RankClaim& claimant) {
+    return claims.join(client, claimant).value_or("");
 }
 
 TEST(JobClaims, EachRankMayJoinOnceAProcess) {
@@ -109,13 +109,13 @@ TEST_P(JobClaimsWithoutAName, AreToldApartByWhoStartedThem) {
     auto owner = claim(0, 1, "");
     owner.by_mpi = GetParam().by_mpi;
     JobClaims claims(owner);
-    auto newcomer = claim(1, 2, "");
-    newcomer.parent = GetParam().parent;
-    newcomer.grandparent = GetParam().grandparent;
-    newcomer.machine = GetParam().machine;
-    newcomer.session = GetParam().session;
-    newcomer.by_mpi = GetParam().by_mpi;
-    const std::string why = refusal(claims, 1, newcomer);
+    auto claimant = claim(1, 2, "");
+    claimant.parent = GetParam().parent;
+    claimant.grandparent = GetParam().grandparent;
+    claimant.machine = GetParam().machine;
+    claimant.session = GetParam().session;
+    claimant.by_mpi = GetParam().by_mpi;
+    const std::string why = refusal(claims, 1, claimant);
     if (GetParam().joins) {
         EXPECT_EQ(why, "");
     } else {

@@ -1,5 +1,5 @@
 // Who may have how much of a server's working memory. Numbers are parts of 48 MiB: 8 are kept for
-// orphans and 17 for ranks, and of the 23 that anybody may have 5 are for small things.
+// detached values and 17 for ranks, and of the 23 that anybody may have 5 are for small things.
 #include "store/server/memory_budget.hpp"
 
 #include <gtest/gtest.h>
@@ -38,9 +38,9 @@ TEST(MemoryBudget, TellsOnceThatSomethingWasReleased) {
 
 TEST(MemoryBudget, OthersNeverReachIntoWhatIsKeptForRanks) {
     MemoryBudget budget{bytes, {}};
-    EXPECT_TRUE(budget.charge(1, Use::interest, 22 * mib));
+    EXPECT_TRUE(budget.charge(1, Use::subscription, 22 * mib));
     const auto before = budget.used();
-    EXPECT_FALSE(budget.charge(2, Use::interest, mib));
+    EXPECT_FALSE(budget.charge(2, Use::subscription, mib));
     EXPECT_EQ(budget.used(), before + MemoryBudget::connection_bytes);  // nothing has changed
     budget.mark_rank(3);
     EXPECT_TRUE(budget.charge(3, Use::request, 16 * mib));
@@ -58,11 +58,11 @@ TEST(MemoryBudget, LargeThingsLeaveRoomForSmallOnes) {
 
 TEST(MemoryBudget, AMarkedRankTakesItsChargesAlong) {
     MemoryBudget budget{bytes, {}};
-    EXPECT_TRUE(budget.charge(1, Use::interest, 22 * mib));
+    EXPECT_TRUE(budget.charge(1, Use::subscription, 22 * mib));
     budget.mark_rank(1);
     EXPECT_TRUE(budget.is_rank(1));
-    EXPECT_TRUE(budget.charge(2, Use::interest, 17 * mib));
-    EXPECT_FALSE(budget.charge(2, Use::interest, 23 * mib));  // 40 in all
+    EXPECT_TRUE(budget.charge(2, Use::subscription, 17 * mib));
+    EXPECT_FALSE(budget.charge(2, Use::subscription, 23 * mib));  // 40 in all
 }
 
 TEST(MemoryBudget, AsksOnceAndOnlyWhenMemoryIsShort) {
@@ -71,12 +71,13 @@ TEST(MemoryBudget, AsksOnceAndOnlyWhenMemoryIsShort) {
                             ++asked;
                             return client == 2;
                         }};
-    EXPECT_TRUE(budget.charge(1, Use::interest, 20 * mib));
+    EXPECT_TRUE(budget.charge(1, Use::subscription, 20 * mib));
     EXPECT_TRUE(budget.charge(2, Use::request, mib));
     EXPECT_EQ(asked, 0);
     EXPECT_TRUE(budget.charge(2, Use::request, 16 * mib));  // it is of the job
     EXPECT_EQ(asked, 1);
-    for (int i = 0; i < 3; ++i) EXPECT_FALSE(budget.charge(1, Use::interest, 23 * mib + mib / 2));
+    for (int i = 0; i < 3; ++i)
+        EXPECT_FALSE(budget.charge(1, Use::subscription, 23 * mib + mib / 2));
     EXPECT_EQ(asked, 2);
     EXPECT_TRUE(budget.is_rank(2));
     EXPECT_FALSE(budget.is_rank(1));
@@ -96,13 +97,13 @@ TEST(MemoryBudget, AsksNobodyAboutWhatAnybodyMayHave) {
     EXPECT_EQ(asked, 2);
 }
 
-TEST(MemoryBudget, OrphansMayHaveWhatClientsLeaveAndNeverLessThanTheirPart) {
+TEST(MemoryBudget, DetachedValuesMayHaveWhatClientsLeaveAndNeverLessThanTheirPart) {
     MemoryBudget budget{bytes, {}};
-    EXPECT_EQ(budget.left_for_orphans(), 32 * mib);
+    EXPECT_EQ(budget.left_for_detached(), 32 * mib);
     budget.mark_rank(1);
     EXPECT_TRUE(budget.charge(1, Use::request, 39 * mib));
-    EXPECT_GE(budget.left_for_orphans(), 8 * mib);
-    EXPECT_LT(budget.left_for_orphans(), 10 * mib);
+    EXPECT_GE(budget.left_for_detached(), 8 * mib);
+    EXPECT_LT(budget.left_for_detached(), 10 * mib);
 }
 
 TEST(MemoryBudget, ManyIdleConnectionsAreNotMoreThanTheirPart) {

@@ -15,12 +15,12 @@ using Ids = std::vector<ClientId>;
 
 class RoomQueueTest : public testing::Test {
 protected:
-    Ids too_slow(RoomQueue::Clock::time_point now) {
+    Ids too_slow(MemoryQueue::Clock::time_point now) {
         return queue.too_slow(now, [this](ClientId client) { return received[client]; });
     }
 
-    RoomQueue queue;
-    RoomQueue::Clock::time_point start = RoomQueue::Clock::now();
+    MemoryQueue queue;
+    MemoryQueue::Clock::time_point start = MemoryQueue::Clock::now();
     std::unordered_map<ClientId, std::uint64_t> received;
 };
 
@@ -50,8 +50,8 @@ TEST_F(RoomQueueTest, ASenderThatDoesNotKeepThePaceMustGo) {
     queue.note_sender(2, 0, start);
     queue.wait(9, start + 100s);  // until now nobody was in a hurry
     EXPECT_EQ(too_slow(start + 104s), Ids{});
-    received[1] = RoomQueue::pace_bytes - 1;
-    received[2] = RoomQueue::pace_bytes;
+    received[1] = MemoryQueue::pace_bytes - 1;
+    received[2] = MemoryQueue::pace_bytes;
     EXPECT_EQ(too_slow(start + 105s), Ids{1});
     queue.remove(1);
     EXPECT_EQ(too_slow(start + 109s), Ids{});

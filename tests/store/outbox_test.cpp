@@ -89,12 +89,12 @@ TEST_F(OutboxTest, HoldsAValueOnlyUntilItHasLeft) {
     Reply reply{1, {}};
     reply.share(value);
     outbox.add(std::move(reply));
-    value->is_orphan = true;
+    value->is_detached = true;
     EXPECT_EQ(value.use_count(), 2);
-    EXPECT_EQ(outbox.orphaned_bytes(), 1000U);
+    EXPECT_EQ(outbox.detached_bytes(), 1000U);
     outbox.send(here.get());
     EXPECT_EQ(value.use_count(), 1);
-    EXPECT_EQ(outbox.orphaned_bytes(), 0U);
+    EXPECT_EQ(outbox.detached_bytes(), 0U);
 }
 
 TEST_F(OutboxTest, AQueueThatNeverRunsEmptyDoesNotGrow) {

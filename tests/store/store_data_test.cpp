@@ -246,8 +246,8 @@ TEST_F(StoreDataTest, OneEventIsSharedByAllWatchersAndCountedOnce) {
         run(client, {.op = Opcode::watch_key, .keys = {"k"}}, Era::legacy);
     }
     run(99, {.op = Opcode::set, .keys = {"k"}, .values = {value}});
-    data.orphans().recount();
-    EXPECT_EQ(data.orphans().bytes(), 0U);
+    data.detached().recount();
+    EXPECT_EQ(data.detached().bytes(), 0U);
     {
         const auto events = run(99, {.op = Opcode::set, .keys = {"k"}, .values = {value}});
         ASSERT_EQ(events.size(), 50U);
@@ -255,11 +255,11 @@ TEST_F(StoreDataTest, OneEventIsSharedByAllWatchersAndCountedOnce) {
             ASSERT_EQ(event.shared.size(), 4U);
             EXPECT_EQ(event.shared[1].value, events[0].shared[1].value);
         }
-        EXPECT_GE(data.orphans().bytes(), max_value_bytes);  // what was there before
-        EXPECT_LT(data.orphans().bytes(), max_value_bytes + 1000);
+        EXPECT_GE(data.detached().bytes(), max_value_bytes);  // what was there before
+        EXPECT_LT(data.detached().bytes(), max_value_bytes + 1000);
     }
-    data.orphans().recount();
-    EXPECT_EQ(data.orphans().bytes(), 0U);
+    data.detached().recount();
+    EXPECT_EQ(data.detached().bytes(), 0U);
 }
 
 TEST_F(StoreDataTest, ASharedValueStaysAsItWasWhenTheKeyChanges) {
@@ -272,9 +272,9 @@ TEST_F(StoreDataTest, ASharedValueStaysAsItWasWhenTheKeyChanges) {
         ASSERT_EQ(replies.at(0).shared.size(), 1U);
         run(2, change);
         EXPECT_EQ(replies[0].shared[0].value->bytes, value);
-        EXPECT_TRUE(replies[0].shared[0].value->is_orphan);
+        EXPECT_TRUE(replies[0].shared[0].value->is_detached);
     }
-    EXPECT_GE(data.orphans().bytes(), value.size());
+    EXPECT_GE(data.detached().bytes(), value.size());
 }
 
 }  // namespace

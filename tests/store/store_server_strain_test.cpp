@@ -72,24 +72,24 @@ TEST(StoreServer, KeepsTheSilentSecondConnectionsOfOldClients) {
     }
 }
 
-// Newcomers that wait to be accepted, while the process may open only `room` descriptors more.
+// Connections that wait to be accepted, while the process may open only `spare` descriptors more.
 class NoDescriptorLeft : public testing::Test {
 protected:
-    void connect_newcomers(int count) {
+    void connect_arrivals(int count) {
         for (int i = 0; i < count; ++i) {
             int error = 0;
             const auto deadline = base::Deadline::after(std::chrono::seconds{10});
-            newcomers.push_back(
+            arrivals.push_back(
                 base::try_connect_tcp("127.0.0.1", server.server.port(), deadline, error));
-            ASSERT_TRUE(newcomers.back());
+            ASSERT_TRUE(arrivals.back());
         }
     }
-    void run_server_with_room_for(int room) {
+    void run_server_with_descriptors_for(int spare) {
         rlimit before{};
         ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
         rlimit tight = before;
         const int lowest_free = base::UniqueFd{::dup(server.server.fd())}.get();
-        tight.rlim_cur = static_cast<rlim_t>(lowest_free + room);
+        tight.rlim_cur = static_cast<rlim_t>(lowest_free + spare);
         ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &tight), 0);
         int calls = 0;
         pollfd ready{server.server.fd(), POLLIN, 0};
@@ -103,15 +103,15 @@ protected:
     }
 
     DrivenServer server;
-    std::vector<base::UniqueFd> newcomers;
+    std::vector<base::UniqueFd> arrivals;
 };
 
-TEST_F(NoDescriptorLeft, NewcomersAreTurnedAwayAndOthersServed) {
+TEST_F(NoDescriptorLeft, NewConnectionsAreTurnedAwayAndOthersServed) {
     RawClient old{server};
     ASSERT_TRUE(is_open(old));
-    connect_newcomers(20);
-    run_server_with_room_for(0);
-    for (const auto& newcomer : newcomers) EXPECT_TRUE(closed_by_server(newcomer));
+    connect_arrivals(20);
+    run_server_with_descriptors_for(0);
+    for (const auto& arrival : arrivals) EXPECT_TRUE(closed_by_server(arrival));
     old.send(u8(7));
     EXPECT_EQ(old.receive(8), i64(0));
     RawClient fresh{server};
@@ -119,12 +119,12 @@ TEST_F(NoDescriptorLeft, NewcomersAreTurnedAwayAndOthersServed) {
 }
 
 TEST_F(NoDescriptorLeft, TheOldestSilentConnectionMakesRoom) {
-    connect_newcomers(20);
-    run_server_with_room_for(2);
-    EXPECT_TRUE(closed_by_server(newcomers[0]));
-    EXPECT_TRUE(closed_by_server(newcomers[17]));
-    EXPECT_FALSE(closed_by_server(newcomers[18]));
-    EXPECT_FALSE(closed_by_server(newcomers[19]));
+    connect_arrivals(20);
+    run_server_with_descriptors_for(2);
+    EXPECT_TRUE(closed_by_server(arrivals[0]));
+    EXPECT_TRUE(closed_by_server(arrivals[17]));
+    EXPECT_FALSE(closed_by_server(arrivals[18]));
+    EXPECT_FALSE(closed_by_server(arrivals[19]));
 }
 
 // Replies of 8 MiB each to a client that reads none of them: its later requests wait, others do

@@ -177,10 +177,10 @@ TEST(RequestParser, TakesManyRequestsThatCameAtOnce) {
 }
 
 // As a server does that has memory for all.
-RequestParser::Status next_with_room(RequestParser& parser, Request& request) {
+RequestParser::Status next_with_grants(RequestParser& parser, Request& request) {
     auto status = parser.next(request);
-    while (status == RequestParser::Status::needs_room) {
-        parser.allow_room(parser.wanted_room());
+    while (status == RequestParser::Status::needs_memory) {
+        parser.grant_memory(parser.wanted_memory());
         status = parser.next(request);
     }
     return status;
@@ -193,13 +193,13 @@ TEST(RequestParser, TakesTheLargestKeyValueAndList) {
     const std::string value(max_value_bytes, 'v');
     parser.feed(hello + nothing + u8(1) + str(key) + str(value));
     ASSERT_EQ(parser.next(request), RequestParser::Status::request);
-    ASSERT_EQ(next_with_room(parser, request), RequestParser::Status::request);
+    ASSERT_EQ(next_with_grants(parser, request), RequestParser::Status::request);
     EXPECT_EQ(request.keys.front(), key);
     EXPECT_EQ(request.values.front(), value);
     auto list = u8(5) + u64(max_keys_per_request);
     for (std::size_t i = 0; i < max_keys_per_request; ++i) list += str("k");
     parser.feed(list);
-    ASSERT_EQ(next_with_room(parser, request), RequestParser::Status::request);
+    ASSERT_EQ(next_with_grants(parser, request), RequestParser::Status::request);
     EXPECT_EQ(request.keys.size(), max_keys_per_request);
 }
 
@@ -274,7 +274,7 @@ TEST(RequestParser, RefusesARequestOfMoreThan32MiBBeforeItIsAllThere) {
     while (status == RequestParser::Status::incomplete && pairs < 9) {
         parser.feed(pair);
         ++pairs;
-        status = next_with_room(parser, request);
+        status = next_with_grants(parser, request);
     }
     EXPECT_EQ(status, RequestParser::Status::refused);
     EXPECT_EQ(pairs, 4);

@@ -23,7 +23,7 @@ public:
     // What kinds of server are tried.
     enum class Servers {
         any,          // PyTorch's before 2.2, too
-        of_ddp,       // ddp's own alone: one that closes has no room yet, or serves others
+        of_ddp,       // ddp's own alone: one that closes has no descriptor left, or serves others
         of_launcher,  // as of_ddp, first by its local socket (DDP_AGENT_STORE_SOCKET)
     };
 

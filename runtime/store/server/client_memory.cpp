@@ -15,39 +15,40 @@ constexpr std::chrono::seconds longest_without_reading{5};
 
 }  // namespace
 
-bool ClientMemory::get_room(ServerClient& client) {
+bool ClientMemory::get_memory(ServerClient& client) {
     if (client.pending) {
         const auto bytes = data_.reply_bytes(*client.pending);
-        if (bytes <= RequestParser::free_room || bytes <= client.charged_reply) return true;
+        if (bytes <= RequestParser::bytes_without_grant || bytes <= client.charged_reply)
+            return true;
     }
-    if (queue_.empty() && find_room(client) == Room::granted) return true;
+    if (queue_.empty() && reserve(client) == Grant::granted) return true;
     wait(client);
     return false;
 }
 
-ClientMemory::Room ClientMemory::find_room(ServerClient& client) {
-    if (!client.pending) return find_room_for_request(client);
+ClientMemory::Grant ClientMemory::reserve(ServerClient& client) {
+    if (!client.pending) return reserve_for_request(client);
     const auto bytes = data_.reply_bytes(*client.pending);
-    if (!data_.budget().charge_large(client.id(), Use::reply, bytes)) return Room::no_memory;
+    if (!data_.budget().charge_large(client.id(), Use::reply, bytes)) return Grant::no_memory;
     client.charged_reply = bytes;
-    return Room::granted;
+    return Grant::granted;
 }
 
-ClientMemory::Room ClientMemory::find_room_for_request(ServerClient& client) {
+ClientMemory::Grant ClientMemory::reserve_for_request(ServerClient& client) {
     auto& budget = data_.budget();
     const auto id = client.id();
-    const auto wanted = client.parser.wanted_room();
+    const auto wanted = client.parser.wanted_memory();
     const auto bytes = wanted + client.parser.unread_bytes();
     if (!budget.may_ever_have(id, bytes)) {
         throw UsageError{"a request of " + std::to_string(wanted) + " bytes where at most " +
                          std::to_string(budget.most_for(id)) + " are allowed"};
     }
-    if (client.parser.wants_more_later() && !take_slot(id)) return Room::no_slot;
-    if (!budget.charge_large(id, Use::request, bytes)) return Room::no_memory;
+    if (client.parser.wants_more_later() && !take_slot(id)) return Grant::no_slot;
+    if (!budget.charge_large(id, Use::request, bytes)) return Grant::no_memory;
     client.charged_request = bytes;
-    client.parser.allow_room(wanted);
+    client.parser.grant_memory(wanted);
     queue_.note_sender(id, client.parser.received_bytes(), Clock::now());
-    return Room::granted;
+    return Grant::granted;
 }
 
 bool ClientMemory::take_slot(ClientId client) {
@@ -67,9 +68,9 @@ void ClientMemory::release_slot(ClientId client) {
 }
 
 void ClientMemory::wait(ServerClient& client) {
-    client.waits_for_room = true;
+    client.waits_for_memory = true;
     look_again_ = true;
-    if (client.parser.allowed_room() > 0) {
+    if (client.parser.granted_memory() > 0) {
         queue_.wait_first(client.id(), Clock::now());
     } else {
         queue_.wait(client.id(), Clock::now());
@@ -88,15 +89,15 @@ ClientMemory::Decisions ClientMemory::admit() {
         auto& full = is_full[budget.is_rank(id) ? 1 : 0];
         if (full) continue;
         try {
-            const auto room = find_room(client);
-            full = room == Room::no_memory;
-            if (room != Room::granted) continue;
+            const auto grant = reserve(client);
+            full = grant == Grant::no_memory;
+            if (grant != Grant::granted) continue;
             decisions.go_on.push_back(id);
         } catch (const std::exception& error) {
             decisions.must_go.push_back({id, error.what()});
         }
         queue_.stop_waiting(id);
-        client.waits_for_room = false;
+        client.waits_for_memory = false;
     }
     return decisions;
 }
@@ -105,7 +106,7 @@ std::vector<ClientMemory::MustGo> ClientMemory::overdue(Clock::time_point now) {
     std::vector<MustGo> must_go;
     if (queue_.empty()) return must_go;
     for (auto& [id, client] : clients_) {
-        if (client.charged_reply <= RequestParser::free_room) continue;
+        if (client.charged_reply <= RequestParser::bytes_without_grant) continue;
         if (client.backlog() != std::exchange(client.unread_then, client.backlog())) {
             client.read_at = now;
         } else if (now - client.read_at >= longest_without_reading) {
@@ -122,16 +123,16 @@ std::vector<ClientMemory::MustGo> ClientMemory::overdue(Clock::time_point now) {
     return must_go;
 }
 
-std::vector<ClientMemory::MustGo> ClientMemory::limit_orphans() {
+std::vector<ClientMemory::MustGo> ClientMemory::limit_detached() {
     std::vector<MustGo> must_go;
-    auto& orphans = data_.orphans();
-    const auto most = data_.budget().left_for_orphans();
-    if (orphans.bytes() <= most) return must_go;
-    for (orphans.recount(); orphans.bytes() > most; orphans.recount()) {
+    auto& detached = data_.detached();
+    const auto most = data_.budget().left_for_detached();
+    if (detached.bytes() <= most) return must_go;
+    for (detached.recount(); detached.bytes() > most; detached.recount()) {
         ServerClient* slowest = nullptr;
         std::size_t most_unread = 0;
         for (auto& [id, client] : clients_) {
-            const auto unread = client.outbox().orphaned_bytes();
+            const auto unread = client.outbox().detached_bytes();
             if (unread <= most_unread) continue;
             slowest = &client;
             most_unread = unread;
@@ -153,7 +154,7 @@ std::string ClientMemory::charge(ServerClient& client) {
             return "no memory left for its request";
         }
         client.charged_request = request;
-        if (client.parser.allowed_room() == 0) {
+        if (client.parser.granted_memory() == 0) {
             queue_.remove_sender(client.id());
             release_slot(client.id());
         }

@@ -19,7 +19,7 @@ namespace ddp::store {
 class ClientMemory {
 public:
     using Clients = std::unordered_map<ClientId, ServerClient>;
-    using Clock = RoomQueue::Clock;
+    using Clock = MemoryQueue::Clock;
     struct MustGo {
         ClientId client;
         std::string why;
@@ -30,7 +30,7 @@ public:
 
     // Whether the client may go on with the request that its parser wants memory for, or carry out
     // its pending one; if not it waits. Throws UsageError when that can never be.
-    bool get_room(ServerClient& client);
+    bool get_memory(ServerClient& client);
     // Brings its charges to what its connection costs now. Empty, or why it must go.
     std::string charge(ServerClient& client);
     void forget(ClientId client);
@@ -46,20 +46,20 @@ public:
     std::vector<MustGo> overdue(Clock::time_point now);
     // Keeps the values that only unread replies hold within what is left for them: who holds most
     // of them must go, and has lost its replies.
-    std::vector<MustGo> limit_orphans();
+    std::vector<MustGo> limit_detached();
     bool somebody_waits() const { return !queue_.empty(); }
 
 private:
-    enum class Room { granted, no_memory, no_slot };
-    Room find_room(ServerClient& client);
-    Room find_room_for_request(ServerClient& client);
+    enum class Grant { granted, no_memory, no_slot };
+    Grant reserve(ServerClient& client);
+    Grant reserve_for_request(ServerClient& client);
     bool take_slot(ClientId client);
     void release_slot(ClientId client);
     void wait(ServerClient& client);
 
     StoreData& data_;
     Clients& clients_;
-    RoomQueue queue_;
+    MemoryQueue queue_;
     bool look_again_ = false;
     // Who may send a list of unforeseen length, which gets its memory in steps: two that had half
     // of it would wait for each other. The second slot is for a rank while somebody has the first.

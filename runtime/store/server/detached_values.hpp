@@ -1,5 +1,5 @@
-// Orphans: the values that the map no longer holds but replies still do, each counted once however
-// many replies share it.
+// DetachedValues: what the values cost that the map no longer holds but unsent replies still do.
+// Invariant: a value is counted once, however many replies share it.
 #pragma once
 
 #include <cstddef>
@@ -10,11 +10,11 @@
 
 namespace ddp::store {
 
-class Orphans {
+class DetachedValues {
 public:
     void add(const SharedValue& value) {
-        if (value->is_orphan) return;
-        value->is_orphan = true;
+        if (value->is_detached) return;
+        value->is_detached = true;
         bytes_ += cost(*value);
         values_.push_back(value);
         if (values_.size() >= 2 * counted_ + 1024) recount();

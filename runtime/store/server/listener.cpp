@@ -1,5 +1,5 @@
-// Accepting, and not accepting. A spare descriptor is kept so that a newcomer can be told no, since
-// a listener whose queue is left alone stays readable for ever.
+// Accepting, and not accepting. A spare descriptor is kept so that a connection can be refused,
+// since a listener whose queue is left alone stays readable for ever.
 #include "store/server/listener.hpp"
 
 #include <ddp/error.hpp>
@@ -59,12 +59,12 @@ Listener::Listener(Kind kind, base::UniqueFd socket, int epoll, std::uint64_t ta
 
 std::uint16_t Listener::port() const { return base::local_port(socket_.get()); }
 
-bool Listener::has_newcomers() const {
+bool Listener::has_pending() const {
     pollfd waiting{socket_.get(), POLLIN, 0};
     return ::poll(&waiting, 1, 0) > 0;
 }
 
-bool Listener::turn_one_away() {
+bool Listener::reject_one() {
     if (!spare_) spare_ = open_spare();
     if (spare_) {
         spare_.reset();
@@ -78,7 +78,7 @@ bool Listener::turn_one_away() {
     return static_cast<bool>(spare_);
 }
 
-void Listener::drop_newcomers() {
+void Listener::drop_pending() {
     for (auto left = queue_length(socket_.get()); left > 0; --left) {
         const base::UniqueFd dropped{::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC)};
         if (!dropped && errno != EINTR && errno != ECONNABORTED) break;

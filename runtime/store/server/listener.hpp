@@ -22,7 +22,7 @@ public:
     static constexpr std::size_t most_at_once = 200;
     static constexpr std::chrono::milliseconds window{20};
 
-    // One more has ended. When that is one too many: when newcomers may come again.
+    // One more has ended. When that is one too many: when new connections may come again.
     std::optional<Clock::time_point> note_end(Clock::time_point now) {
         if (now - since_ >= window) {
             since_ = now;
@@ -47,15 +47,15 @@ public:
     Listener(Kind kind, base::UniqueFd socket, int epoll, std::uint64_t tag);
 
     std::uint16_t port() const;
-    // As accept_newcomer().
-    Newcomer accept() { return accept_newcomer(socket_.get()); }
+    // As accept_socket().
+    AcceptedSocket accept() { return accept_socket(socket_.get()); }
     // Whether somebody waits to be accepted.
-    bool has_newcomers() const;
+    bool has_pending() const;
     // No descriptor is left: accepts one with a spare descriptor and closes it. False: there was
     // not even a spare one, and the listener rests until resume().
-    bool turn_one_away();
+    bool reject_one();
     // Closes those that wait to be accepted now, at most as many as a queue holds.
-    void drop_newcomers();
+    void drop_pending();
 
     void note_stranger_gone(Clock::time_point now);
     // Ends a rest that is over by then, or the one for want of a descriptor.

@@ -1,6 +1,6 @@
-// The parts of the budget, for 48 MiB: 8 for orphans, which may also have what is left; 17 for
-// ranks, so that the largest request of ddp's own client (16 MiB) fits; 23 for everybody, of which
-// 5 for small things only.
+// The parts of the budget, for 48 MiB: 8 for detached values, which may also have what is left; 17
+// for ranks, so that the largest request of ddp's own client (16 MiB) fits; 23 for everybody, of
+// which 5 for small things only.
 #include "store/server/memory_budget.hpp"
 
 #include <algorithm>
@@ -34,7 +34,7 @@ bool MemoryBudget::charge(ClientId client, Use use, std::size_t bytes, Size size
     return true;
 }
 
-// A newcomer counts as one of the others until it is known better.
+// A new client counts as one of the others until it is known better.
 MemoryBudget::Account* MemoryBudget::open(ClientId client) {
     const auto [entry, is_new] = accounts_.try_emplace(client);
     if (!is_new) return &entry->second;
@@ -109,8 +109,8 @@ bool MemoryBudget::may_ever_have(ClientId client, std::size_t bytes) {
     return bytes <= most_large(false) || bytes <= most_for(client);
 }
 
-std::size_t MemoryBudget::left_for_orphans() const {
-    return std::min(most_for_orphans(), 48 * part_ - used());
+std::size_t MemoryBudget::left_for_detached() const {
+    return std::min(most_for_detached(), 48 * part_ - used());
 }
 
 bool MemoryBudget::take_released() { return std::exchange(released_, false); }

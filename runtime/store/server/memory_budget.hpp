@@ -1,6 +1,6 @@
 // MemoryBudget: who uses how much of a server's working memory, which is all but the map. Pure
 // bookkeeping. A part is kept for the job's ranks, and another for replies whose values the map no
-// longer holds (orphans). Invariant: what is charged to all clients never exceeds the budget, and
+// longer holds. Invariant: what is charged to all clients never exceeds the budget, and
 // what is charged to those that are not ranks never reaches into the ranks' part.
 #pragma once
 
@@ -15,8 +15,8 @@ namespace ddp::store {
 
 class MemoryBudget {
 public:
-    // interest: what a client waits for and watches.
-    enum class Use : std::size_t { request, reply, interest };
+    // subscription: what a client waits for and watches.
+    enum class Use : std::size_t { request, reply, subscription };
     using BelongsToJob = std::function<bool(ClientId)>;
 
     static constexpr std::size_t connection_bytes = 1024;  // what a client costs that does nothing
@@ -24,9 +24,9 @@ public:
     MemoryBudget(std::size_t bytes, BelongsToJob belongs_to_job);
 
     // The client's charge for `use` becomes `bytes`. False, and nothing changes, when it would be
-    // more than before and there is no room.
+    // more than before and there is no memory left.
     bool charge(ClientId client, Use use, std::size_t bytes);
-    // The same for something large, which leaves room for small things of others.
+    // The same for something large, which leaves memory for small things of others.
     bool charge_large(ClientId client, Use use, std::size_t bytes);
     void forget(ClientId client);
     void clear();
@@ -41,7 +41,7 @@ public:
     // which asks the hook only when others' cannot.
     std::size_t most_for(ClientId client);
     bool may_ever_have(ClientId client, std::size_t bytes);
-    std::size_t left_for_orphans() const;
+    std::size_t left_for_detached() const;
     // Whether a charge has become smaller since this was asked last.
     bool take_released();
 
@@ -55,7 +55,7 @@ private:
     std::size_t most_large(bool is_rank) const;
     std::size_t most_in_all() const { return 40 * part_; }
     std::size_t most_for_others() const { return 23 * part_; }
-    std::size_t most_for_orphans() const { return 32 * part_; }
+    std::size_t most_for_detached() const { return 32 * part_; }
     Account* open(ClientId client);
     enum class Size { small, large };
     bool charge(ClientId client, Use use, std::size_t bytes, Size size);

@@ -1,4 +1,4 @@
-// RoomQueue: clients whose large request or reply waits until there is memory for it, and clients
+// MemoryQueue: clients whose large request or reply waits until there is memory for it, and clients
 // that already have memory for a request they are still sending. Pure: the time is handed in.
 // Invariant: a client that waits for nothing and sends nothing large is not in it.
 #pragma once
@@ -15,7 +15,7 @@
 
 namespace ddp::store {
 
-class RoomQueue {
+class MemoryQueue {
 public:
     using Clock = std::chrono::steady_clock;
     static constexpr std::chrono::seconds longest_wait{30};

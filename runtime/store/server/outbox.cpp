@@ -117,10 +117,10 @@ std::size_t Outbox::owned_bytes() const {
     return owned + pieces_.capacity() * sizeof(Piece);
 }
 
-std::size_t Outbox::orphaned_bytes() const {
+std::size_t Outbox::detached_bytes() const {
     std::size_t bytes = 0;
     for (auto i = next_; i < pieces_.size(); ++i) {
-        if (pieces_[i].value && pieces_[i].value->is_orphan) bytes += pieces_[i].size;
+        if (pieces_[i].value && pieces_[i].value->is_detached) bytes += pieces_[i].size;
     }
     return bytes;
 }

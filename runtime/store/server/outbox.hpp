@@ -23,7 +23,7 @@ public:
     // What it costs beside shared values.
     std::size_t owned_bytes() const;
     // Bytes of values that are in memory only for replies like these.
-    std::size_t orphaned_bytes() const;
+    std::size_t detached_bytes() const;
 
 private:
     struct Piece {

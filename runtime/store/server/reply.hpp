@@ -15,7 +15,7 @@ namespace ddp::store {
 struct Value {
     explicit Value(std::string text) : bytes(std::move(text)) {}
     std::string bytes;
-    bool is_orphan = false;  // no longer in the map; only replies hold it
+    bool is_detached = false;  // no longer in the map; only replies hold it
 };
 // Only the map changes a value, and only when nobody else holds it.
 using SharedValue = std::shared_ptr<Value>;

@@ -33,7 +33,7 @@ std::string address_of(const sockaddr_storage& peer) {
 
 }  // namespace
 
-Newcomer accept_newcomer(int listener) {
+AcceptedSocket accept_socket(int listener) {
     sockaddr_storage peer{};
     socklen_t length = sizeof peer;
     base::UniqueFd fd{::accept4(listener, reinterpret_cast<sockaddr*>(&peer), &length,
@@ -48,7 +48,7 @@ void ServerClient::limit_drain_time() {
 
 bool ServerClient::watch(int epoll) {
     std::uint32_t events = 0;
-    if (!paused() && !waits_for_room && !waits_for_turn && !finished) events |= EPOLLIN;
+    if (!paused() && !waits_for_memory && !waits_for_turn && !finished) events |= EPOLLIN;
     // Whose replies the kernel has taken can be written to at once: its next turn.
     if (backlog() > 0 || waits_for_turn) events |= EPOLLOUT;
     if (events == events_) return true;

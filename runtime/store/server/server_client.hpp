@@ -19,20 +19,20 @@ namespace ddp::store {
 inline constexpr std::size_t gathered_bytes = std::size_t{4} << 10;
 inline constexpr std::size_t max_backlog_bytes = std::size_t{32} << 20;
 
-struct Newcomer {
+struct AcceptedSocket {
     base::UniqueFd fd;
     std::string address;    // of its host, to be compared, not read
     bool is_local = false;  // by the server's local socket, not by TCP
 };
 // Accepts one connection, non-blocking, with the listener's TCP options. Without one the fd is
 // invalid and errno says why.
-Newcomer accept_newcomer(int listener);
+AcceptedSocket accept_socket(int listener);
 
 class ServerClient {
 public:
     // `events`: what epoll watches for it.
-    ServerClient(ClientId id, Newcomer newcomer, std::uint32_t events)
-        : id_(id), peer_(std::move(newcomer)), events_(events) {}
+    ServerClient(ClientId id, AcceptedSocket socket, std::uint32_t events)
+        : id_(id), peer_(std::move(socket)), events_(events) {}
 
     ClientId id() const { return id_; }
     int fd() const { return peer_.fd.get(); }
@@ -43,8 +43,8 @@ public:
     std::optional<Request> pending{};  // whole; waits until there is memory for its reply
     bool identified = false;           // has sent a whole request
     bool finished = false;             // has closed its sending side: only owed replies are left
-    bool doomed = false;               // to be closed at the end of this event
-    bool waits_for_room = false;       // in ClientMemory
+    bool closing = false;              // to be closed at the end of this event
+    bool waits_for_memory = false;     // in ClientMemory
     bool waits_for_turn = false;       // has asked for more than is done in one
     std::size_t charged_request = 0;   // to its account, as of now
     std::size_t charged_reply = 0;
@@ -70,7 +70,7 @@ public:
 
 private:
     ClientId id_;
-    Newcomer peer_;
+    AcceptedSocket peer_;
     Outbox outbox_;
     std::uint32_t events_;  // what epoll watches now
     bool blocked_ = false;  // the kernel has not taken all that it was given

@@ -91,7 +91,7 @@ std::size_t StoreData::reply_bytes(const Request& request) const {
 }
 
 void StoreData::end_input(ClientId client) {
-    interests_.end(client);
+    subscriptions_.end(client);
     remember(client);
 }
 
@@ -111,9 +111,9 @@ void StoreData::remember(ClientId client) {
 }
 
 void StoreData::clear() {
-    interests_.clear();
+    subscriptions_.clear();
     budget_.clear();
-    orphans_ = {};
+    detached_ = {};
     map_.clear();
     queues_.clear();
     queue_bytes_ = 0;
@@ -122,27 +122,27 @@ void StoreData::clear() {
 
 // Stores a value and tells those who wait for it or watch it.
 void StoreData::store(const Call& call, const std::string& key, std::string value) {
-    if (!interests_.is_watched(key)) {
+    if (!subscriptions_.is_watched(key)) {
         let_go(map_.set(key, std::move(value), call.client));
     } else {
         auto before = map_.share(key);
         map_.set(key, std::move(value), call.client);
-        interests_.tell_watchers(key,
-                                 {.event = before ? WatchEvent::updated : WatchEvent::created,
-                                  .before = before,
-                                  .after = map_.share(key)},
-                                 call.replies);
+        subscriptions_.tell_watchers(key,
+                                     {.event = before ? WatchEvent::updated : WatchEvent::created,
+                                      .before = before,
+                                      .after = map_.share(key)},
+                                     call.replies);
         let_go(std::move(before));
     }
-    interests_.wake_all(key, call.replies);
+    subscriptions_.wake_all(key, call.replies);
 }
 
 // A value that the map no longer holds is counted as long as replies do.
 void StoreData::let_go(SharedValue value) {
-    if (value.use_count() > 1) orphans_.add(value);
+    if (value.use_count() > 1) detached_.add(value);
 }
 
-void StoreData::require_room(const Call& call) {
+void StoreData::require_map_space(const Call& call) {
     auto bytes = map_.bytes() + queue_bytes_;
     for (const auto& key : call.request.keys) bytes += key.size() + StoreMap::entry_bytes;
     for (const auto& value : call.request.values) bytes += value.size();
@@ -186,19 +186,19 @@ std::string StoreData::who_filled_it() const {
 }
 
 void StoreData::set(const Call& call) {
-    require_room(call);
+    require_map_space(call);
     store(call, call.key(), std::move(call.request.values.front()));
 }
 
 void StoreData::multi_set(const Call& call) {
-    require_room(call);
+    require_map_space(call);
     for (std::size_t i = 0; i < call.request.keys.size(); ++i) {
         store(call, call.request.keys[i], std::move(call.request.values[i]));
     }
 }
 
 void StoreData::compare_set(const Call& call) {
-    require_room(call);
+    require_map_space(call);
     const auto& expected = call.request.values[0];
     auto& desired = call.request.values[1];
     const auto* held = map_.find(call.key());
@@ -246,7 +246,7 @@ void StoreData::get(const Call& call) {
 }
 
 void StoreData::add(const Call& call) {
-    require_room(call);
+    require_map_space(call);
     const auto sum = sum_with(map_.find(call.key()), call.request.number, call.key());
     append_i64(call.reply().bytes, sum);
     store(call, call.key(), std::to_string(sum));
@@ -262,11 +262,11 @@ void StoreData::check(const Call& call) {
 void StoreData::wait(const Call& call) {
     auto& absent = call.request.keys;
     std::erase_if(absent, [this](const std::string& key) { return present(key); });
-    interests_.end_wait(call.client);
+    subscriptions_.end_wait(call.client);
     if (absent.empty()) {
         append_u8(call.reply().bytes, wire(WaitReply::stop_waiting));
     } else {
-        interests_.start_wait(call.client, std::move(absent));
+        subscriptions_.start_wait(call.client, std::move(absent));
     }
 }
 
@@ -277,27 +277,28 @@ void StoreData::get_num_keys(const Call& call) {
 void StoreData::delete_key(const Call& call) {
     auto value = map_.take(call.key());
     if (value)
-        interests_.tell_watchers(call.key(), {WatchEvent::deleted, value, nullptr}, call.replies);
+        subscriptions_.tell_watchers(call.key(), {WatchEvent::deleted, value, nullptr},
+                                     call.replies);
     append_i64(call.reply().bytes, value ? 1 : 0);
     let_go(std::move(value));
 }
 
 void StoreData::append(const Call& call) {
-    require_room(call);
+    require_map_space(call);
     const auto& piece = call.request.values.front();
     const bool is_new = map_.find(call.key()) == nullptr;
     let_go(map_.append(call.key(), piece, call.client));
-    if (interests_.is_watched(call.key())) {
+    if (subscriptions_.is_watched(call.key())) {
         const auto event = is_new ? WatchEvent::created : WatchEvent::appended;
         auto told = std::make_shared<Value>(piece);
-        interests_.tell_watchers(call.key(), {event, nullptr, told}, call.replies);
+        subscriptions_.tell_watchers(call.key(), {event, nullptr, told}, call.replies);
         let_go(std::move(told));
     }
-    interests_.wake_all(call.key(), call.replies);
+    subscriptions_.wake_all(call.key(), call.replies);
 }
 
 void StoreData::cancel_wait(const Call& call) {
-    interests_.end_wait(call.client);
+    subscriptions_.end_wait(call.client);
     append_u8(call.reply().bytes, wire(WaitReply::wait_canceled));
 }
 
@@ -306,7 +307,7 @@ void StoreData::ping(const Call& call) {
 }
 
 void StoreData::queue_push(const Call& call) {
-    require_room(call);
+    require_map_space(call);
     auto& value = call.request.values.front();
     const auto [queue, is_new] = queues_.try_emplace(call.key());
     if (is_new) queue_bytes_ += call.key().size() + one_queue_bytes;
@@ -314,7 +315,7 @@ void StoreData::queue_push(const Call& call) {
     queue->second.bytes += value.size() + queue_item_bytes;
     queue->second.owner = call.client;
     queue->second.values.push_back(std::move(value));
-    interests_.wake_one(call.key(), call.replies);
+    subscriptions_.wake_one(call.key(), call.replies);
 }
 
 void StoreData::queue_pop(const Call& call) {
@@ -347,20 +348,20 @@ void StoreData::list_keys(const Call& call) {
 }
 
 void StoreData::barrier(const Call& call) {
-    require_room(call);
+    require_map_space(call);
     const auto arrived = sum_with(map_.find(call.key()), 1, call.key());
     let_go(map_.set(call.key(), std::to_string(arrived), call.client));
     if (arrived >= call.request.number) {
-        interests_.wake_all(call.key(), call.replies);
+        subscriptions_.wake_all(call.key(), call.replies);
         append_u8(call.reply().bytes, wire(WaitReply::stop_waiting));
     } else {
-        interests_.end_wait(call.client);
-        interests_.start_wait(call.client, {call.key()});
+        subscriptions_.end_wait(call.client);
+        subscriptions_.start_wait(call.client, {call.key()});
     }
 }
 
 void StoreData::watch_key(const Call& call) {
-    interests_.watch(call.client, call.key());
+    subscriptions_.watch(call.client, call.key());
     append_u8(call.reply().bytes, wire(WatchEvent::registered));
 }
 

@@ -44,10 +44,10 @@ public:
     // Of all clients, also for what their connections use.
     MemoryBudget& budget() { return budget_; }
     // Values that only replies hold.
-    Orphans& orphans() { return orphans_; }
+    DetachedValues& detached() { return detached_; }
     // All that is counted, the map included.
     std::size_t held_bytes() const {
-        return map_.bytes() + queue_bytes_ + budget_.used() + orphans_.bytes();
+        return map_.bytes() + queue_bytes_ + budget_.used() + detached_.bytes();
     }
 
 private:
@@ -82,7 +82,7 @@ private:
     void watch_key(const Call&);
 
     void store(const Call& call, const std::string& key, std::string value);
-    void require_room(const Call& call);
+    void require_map_space(const Call& call);
     std::string who_filled_it() const;
     void append_value(Reply& reply, const std::string& key) const;
     void let_go(SharedValue value);
@@ -98,10 +98,10 @@ private:
     ClientHooks hooks_;
     MemoryBudget budget_;
     StoreMap map_;
-    Orphans orphans_;
+    DetachedValues detached_;
     std::unordered_map<std::string, Queue> queues_;
     std::size_t queue_bytes_ = 0;
-    Interests interests_{budget_, orphans_};
+    Subscriptions subscriptions_{budget_, detached_};
     // Of clients that have left and whose entries are most of a map: who they were.
     std::unordered_map<ClientId, std::string> departed_;
 };

@@ -1,8 +1,8 @@
 // The connections of a TCP store's server: accept, read, execute, write, close. Clients are
-// addressed by a number that is never used twice, since a descriptor may be given to a newcomer
-// while events for its former owner are still in hand. Invariant: between two events no client is
-// doomed, epoll watches exactly what each client's state asks for, and what each client's requests
-// and replies cost is charged to its account.
+// addressed by a number that is never used twice, since a descriptor may be given to a new
+// connection while events for its former owner are still in hand. Invariant: between two events no
+// client is closing, epoll watches exactly what each client's state asks for, and what each
+// client's requests and replies cost is charged to its account.
 #include "store/server/store_server.hpp"
 
 #include <ddp/error.hpp>
@@ -45,7 +45,7 @@ constexpr std::chrono::milliseconds longest_call{20};  // before one more round
 // A read gives no more than this unless it is known that much more is to come: what cannot be used
 // now has to be kept.
 constexpr std::size_t usual_read = std::size_t{16} << 10;
-constexpr std::chrono::seconds room_tick{1};
+constexpr std::chrono::seconds memory_tick{1};
 constexpr std::size_t returned_at_once = std::size_t{8} << 20;
 constexpr int mapped_alone = 128 << 10;  // larger blocks go back to the kernel when they are freed
 
@@ -79,8 +79,8 @@ private:
         if (local_listener_) visit(*local_listener_);
     }
     void accept_some(Listener& listener);
-    bool make_room_for_newcomer(Listener& listener);
-    void add_client(Listener& listener, Newcomer newcomer);
+    bool free_descriptor_for_next(Listener& listener);
+    void add_client(Listener& listener, AcceptedSocket socket);
     void read_from(ServerClient& client);
     void execute(ServerClient& client, std::string_view fresh_bytes);
     bool can_go_on(ServerClient& client);
@@ -96,9 +96,9 @@ private:
 
     void return_memory();
 
-    void doom(ServerClient& client, const std::string& why);
-    void settle();
-    void settle(ClientId id);
+    void close_later(ServerClient& client, const std::string& why);
+    void finish_event();
+    void finish(ClientId id);
     ServerClient* find(ClientId id);
 
     StoreLimits limits_;
@@ -112,7 +112,7 @@ private:
     ClientId next_id_ = listener_id + 1;
     std::unordered_map<ClientId, ServerClient> clients_;
     SilentClients silent_{max_silent};
-    std::vector<ClientId> touched_;  // to be settled after this event
+    std::vector<ClientId> changed_;  // to be finished after this event
     ClientMemory memory_{data_, clients_};
     ServerLog log_;
     std::size_t most_held_ = 0;  // since memory was returned last
@@ -171,13 +171,13 @@ ClientHooks StoreServer::Impl::hooks() {
 void StoreServer::Impl::start_attempt(int attempt) {
     clients_.clear();
     silent_.clear();
-    touched_.clear();
+    changed_.clear();
     memory_.clear();
     data_.clear();
     admission_.start_attempt(attempt);
     // What still waits to be accepted belongs to the old attempt too, with all that it has already
     // sent.
-    each_listener([](Listener& listener) { listener.drop_newcomers(); });
+    each_listener([](Listener& listener) { listener.drop_pending(); });
     return_memory();
     set_timer();
 }
@@ -192,16 +192,16 @@ void StoreServer::Impl::handle(const epoll_event& event) {
     } else if (auto* client = find(event.data.u64)) {
         handle_client(*client, event.events);
     }
-    settle();
+    finish_event();
 }
 
 void StoreServer::Impl::handle_client(ServerClient& client, std::uint32_t events) {
-    touched_.push_back(client.id());
+    changed_.push_back(client.id());
     client.waits_for_turn = false;
     if ((events & EPOLLOUT) != 0) flush(client);
     const bool broken = (events & (EPOLLERR | EPOLLHUP)) != 0;
-    if (client.paused() || client.waits_for_room || client.finished) {
-        if (broken) doom(client, "connection lost");
+    if (client.paused() || client.waits_for_memory || client.finished) {
+        if (broken) close_later(client, "connection lost");
     } else if (broken || (events & EPOLLIN) != 0) {
         read_from(client);
     }
@@ -212,7 +212,7 @@ void StoreServer::Impl::handle_timer() {
     const auto now = Clock::now();
     each_listener([&](Listener& listener) { listener.resume(now); });
     log_.say_rest(now);
-    for (const auto& [id, why] : memory_.overdue(now)) doom(*find(id), why);
+    for (const auto& [id, why] : memory_.overdue(now)) close_later(*find(id), why);
 }
 
 // For the next thing that happens although nobody says anything.
@@ -221,36 +221,36 @@ void StoreServer::Impl::set_timer() {
         if (const auto time = listener.wakes_at()) timer_.set(*time);
     });
     if (const auto time = log_.wakes_at()) timer_.set(*time);
-    if (memory_.somebody_waits() && !timer_.is_set()) timer_.set(Clock::now() + room_tick);
+    if (memory_.somebody_waits() && !timer_.is_set()) timer_.set(Clock::now() + memory_tick);
 }
 
 void StoreServer::Impl::accept_some(Listener& listener) {
     for (int i = 0; i < accepts_an_event && !listener.rests(); ++i) {
-        if (auto newcomer = listener.accept(); newcomer.fd) {
-            add_client(listener, std::move(newcomer));
+        if (auto socket = listener.accept(); socket.fd) {
+            add_client(listener, std::move(socket));
         } else if (out_of_descriptors(errno)) {
-            if (!make_room_for_newcomer(listener)) return;
+            if (!free_descriptor_for_next(listener)) return;
         } else if (errno != EINTR && errno != ECONNABORTED) {
             return;  // EAGAIN: all are in; anything else concerns one connection that is gone
         }
     }
 }
 
-// No descriptor is left for a newcomer, if there is one: accept fails that way also when nobody
-// waits. Returns whether to try again.
-bool StoreServer::Impl::make_room_for_newcomer(Listener& listener) {
-    if (!listener.has_newcomers()) return false;
+// No descriptor is left for the next connection, if there is one: accept fails that way also when
+// nobody waits. Returns whether to try again.
+bool StoreServer::Impl::free_descriptor_for_next(Listener& listener) {
+    if (!listener.has_pending()) return false;
     if (const auto oldest = silent_.oldest()) {
-        doom(*find(*oldest), "no descriptor left");
-        settle();
+        close_later(*find(*oldest), "no descriptor left");
+        finish_event();
         return true;
     }
     log_.say(base::LogLevel::warn, "no descriptor left: a connection is turned away");
-    return listener.turn_one_away();
+    return listener.reject_one();
 }
 
-void StoreServer::Impl::add_client(Listener& listener, Newcomer newcomer) {
-    if (const auto refusal = admission_.refusal(newcomer.fd.get())) {
+void StoreServer::Impl::add_client(Listener& listener, AcceptedSocket socket) {
+    if (const auto refusal = admission_.refusal(socket.fd.get())) {
         log_.say(base::LogLevel::warn, *refusal);
         return listener.note_stranger_gone(Clock::now());
     }
@@ -258,22 +258,22 @@ void StoreServer::Impl::add_client(Listener& listener, Newcomer newcomer) {
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.u64 = id;
-    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, newcomer.fd.get(), &event) != 0) return;
-    silent_.add(id, newcomer.address);
+    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket.fd.get(), &event) != 0) return;
+    silent_.add(id, socket.address);
     const std::uint32_t watched = event.events;
-    auto& client = clients_.try_emplace(id, id, std::move(newcomer), watched).first->second;
-    touched_.push_back(id);
+    auto& client = clients_.try_emplace(id, id, std::move(socket), watched).first->second;
+    changed_.push_back(id);
     read_from(client);  // it may have spoken already, and then it is no stranger
     if (const auto surplus = silent_.surplus()) {
-        doom(*find(*surplus), "silent, and too many others are");
+        close_later(*find(*surplus), "silent, and too many others are");
     }
-    settle();
+    finish_event();
 }
 
 void StoreServer::Impl::read_from(ServerClient& client) {
     execute(client, {});  // first what is there already
     for (int i = 0; i < reads_an_event && can_go_on(client); ++i) {
-        const auto size = client.parser.allowed_room() > 0 ? read_buffer_.size() : usual_read;
+        const auto size = client.parser.granted_memory() > 0 ? read_buffer_.size() : usual_read;
         const auto count = ::recv(client.fd(), read_buffer_.data(), size, MSG_DONTWAIT);
         if (count > 0) {
             execute(client, {read_buffer_.data(), static_cast<std::size_t>(count)});
@@ -283,12 +283,12 @@ void StoreServer::Impl::read_from(ServerClient& client) {
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
             return;
         } else if (errno != EINTR) {
-            return doom(client, "connection lost");
+            return close_later(client, "connection lost");
         }
     }
 }
 
-// Stops when the client has left replies unread, waits for memory or has had its turn; settle()
+// Stops when the client has left replies unread, waits for memory or has had its turn; finish()
 // calls again once that is over.
 void StoreServer::Impl::execute(ServerClient& client, std::string_view fresh_bytes) {
     try {
@@ -298,17 +298,18 @@ void StoreServer::Impl::execute(ServerClient& client, std::string_view fresh_byt
             carry_out(client);
             client.waits_for_turn = Clock::now() >= until;
         }
-        if (client.doomed) return;
-        if (const auto why = memory_.charge(client); !why.empty()) doom(client, why);
+        if (client.closing) return;
+        if (const auto why = memory_.charge(client); !why.empty()) close_later(client, why);
     } catch (const std::exception& error) {  // also bad_alloc: one client's trouble
         flush(client);
-        doom(client, error.what());
+        close_later(client, error.what());
     }
 }
 
 bool StoreServer::Impl::can_go_on(ServerClient& client) {
     if (client.paused()) flush(client);
-    return !client.doomed && !client.waits_for_room && !client.waits_for_turn && !client.paused();
+    return !client.closing && !client.waits_for_memory && !client.waits_for_turn &&
+           !client.paused();
 }
 
 // Whether a whole request is there, and memory for its reply.
@@ -319,10 +320,10 @@ bool StoreServer::Impl::take_request(ServerClient& client) {
         client.pending.reset();
         if (status == RequestParser::Status::incomplete) return false;
         if (status == RequestParser::Status::refused) throw UsageError{client.parser.refusal()};
-        if (!memory_.get_room(client)) return false;
+        if (!memory_.get_memory(client)) return false;
     }
     if (!client.identified) identified(client);
-    return !client.doomed && memory_.get_room(client);
+    return !client.closing && memory_.get_memory(client);
 }
 
 void StoreServer::Impl::carry_out(ServerClient& client) {
@@ -345,14 +346,14 @@ void StoreServer::Impl::identified(ServerClient& client) {
         silent_.excuse_partner_of(client.id(), client.address());
     }
     if (!data_.budget().charge(client.id(), MemoryBudget::Use::request, 0)) {
-        doom(client, "no memory left for one more connection");
+        close_later(client, "no memory left for one more connection");
     }
 }
 
 void StoreServer::Impl::join(ServerClient& client, const Request& request, Replies& replies) {
     auto answer = admission_.join(client.id(), request, [this](ClientId other) {
         auto* const found = find(other);
-        return found == nullptr || found->finished || found->doomed || found->has_hung_up();
+        return found == nullptr || found->finished || found->closing || found->has_hung_up();
     });
     replies.push_back(std::move(answer.reply));
     if (!answer.refusal.empty()) return log_.say(base::LogLevel::warn, answer.refusal);
@@ -364,28 +365,28 @@ void StoreServer::Impl::end_of_input(ServerClient& client) {
     data_.end_input(client.id());
     admission_.leave(client.id());
     // A local peer closes both directions, and nothing would limit its time to read the rest.
-    if (client.backlog() == 0 || client.is_local()) return doom(client, "");
+    if (client.backlog() == 0 || client.is_local()) return close_later(client, "");
     client.limit_drain_time();
 }
 
 void StoreServer::Impl::deliver(Replies& replies) {
     for (auto& reply : replies) {
         auto* client = find(reply.to);
-        if (client == nullptr || client->doomed) continue;
-        if (touched_.empty() || touched_.back() != client->id()) touched_.push_back(client->id());
-        if (!client->queue(std::move(reply))) doom(*client, "does not read its replies");
+        if (client == nullptr || client->closing) continue;
+        if (changed_.empty() || changed_.back() != client->id()) changed_.push_back(client->id());
+        if (!client->queue(std::move(reply))) close_later(*client, "does not read its replies");
     }
     replies.clear();
 }
 
 void StoreServer::Impl::flush(ServerClient& client) {
-    if (client.doomed) return;
-    if (!client.flush()) return doom(client, "connection lost");
-    if (client.finished && client.backlog() == 0) doom(client, "");
+    if (client.closing) return;
+    if (!client.flush()) return close_later(client, "connection lost");
+    if (client.finished && client.backlog() == 0) close_later(client, "");
 }
 
 void StoreServer::Impl::watch(ServerClient& client) {
-    if (!client.watch(epoll_.get())) doom(client, "epoll_ctl failed");
+    if (!client.watch(epoll_.get())) close_later(client, "epoll_ctl failed");
 }
 
 void StoreServer::Impl::return_memory() {
@@ -398,36 +399,36 @@ void StoreServer::Impl::return_memory() {
 }
 
 // `why` empty: it left by itself.
-void StoreServer::Impl::doom(ServerClient& client, const std::string& why) {
-    if (client.doomed) return;
-    client.doomed = true;
-    touched_.push_back(client.id());
+void StoreServer::Impl::close_later(ServerClient& client, const std::string& why) {
+    if (client.closing) return;
+    client.closing = true;
+    changed_.push_back(client.id());
     if (why.empty()) return;
     log_.say(client.identified ? base::LogLevel::warn : base::LogLevel::debug,
              "closing connection " + std::to_string(client.id()) + ": " + why);
 }
 
 // After each event: sends what it caused, goes on where unread replies or a lack of memory stopped
-// it, and closes whom it doomed.
-void StoreServer::Impl::settle() {
+// it, and closes the clients that are closing.
+void StoreServer::Impl::finish_event() {
     do {
-        for (std::size_t i = 0; i < touched_.size(); ++i) settle(touched_[i]);  // grows meanwhile
-        touched_.clear();
-        for (const auto& [id, why] : memory_.limit_orphans()) doom(*find(id), why);
+        for (std::size_t i = 0; i < changed_.size(); ++i) finish(changed_[i]);  // grows meanwhile
+        changed_.clear();
+        for (const auto& [id, why] : memory_.limit_detached()) close_later(*find(id), why);
         const auto decisions = memory_.admit();
-        touched_.insert(touched_.end(), decisions.go_on.begin(), decisions.go_on.end());
-        for (const auto& [id, why] : decisions.must_go) doom(*find(id), why);
-    } while (!touched_.empty());
+        changed_.insert(changed_.end(), decisions.go_on.begin(), decisions.go_on.end());
+        for (const auto& [id, why] : decisions.must_go) close_later(*find(id), why);
+    } while (!changed_.empty());
 }
 
-void StoreServer::Impl::settle(ClientId id) {
+void StoreServer::Impl::finish(ClientId id) {
     auto* client = find(id);
     if (client == nullptr) return;
     flush(*client);
     execute(*client, {});
     flush(*client);
-    if (!client->doomed) watch(*client);
-    if (!client->doomed) return;
+    if (!client->closing) watch(*client);
+    if (!client->closing) return;
     if (!client->identified) listener_of(*client).note_stranger_gone(Clock::now());
     data_.forget(id);  // which may still ask who it is
     admission_.leave(id);

@@ -11,7 +11,7 @@ namespace ddp::store {
 namespace {
 
 // What a key that is waited for or watched costs: it is in two lists.
-std::size_t interest_cost(const std::string& key) { return 2 * (key.size() + 128); }
+std::size_t subscription_cost(const std::string& key) { return 2 * (key.size() + 128); }
 
 constexpr std::size_t small_event_bytes = 1024;
 
@@ -19,17 +19,17 @@ std::uint8_t wire(auto reply) { return static_cast<std::uint8_t>(reply); }
 
 }  // namespace
 
-void Interests::watch(ClientId client, const std::string& key) {
+void Subscriptions::watch(ClientId client, const std::string& key) {
     auto& watched = watches_[client];
     if (std::find(watched.keys.begin(), watched.keys.end(), key) != watched.keys.end()) return;
     if (watched.keys.size() == max_watches_per_client) throw UsageError{"store: too many watches"};
-    charge(client, interest_cost(key));
-    watched.cost += interest_cost(key);
+    charge(client, subscription_cost(key));
+    watched.cost += subscription_cost(key);
     watched.keys.push_back(key);
     watchers_[key].push_back(client);
 }
 
-void Interests::end(ClientId client) {
+void Subscriptions::end(ClientId client) {
     end_wait(client);
     if (const auto watches = watches_.extract(client); !watches.empty()) {
         remove_from(watchers_, watches.mapped().keys, client);
@@ -37,7 +37,7 @@ void Interests::end(ClientId client) {
     }
 }
 
-void Interests::clear() {
+void Subscriptions::clear() {
     waits_.clear();
     waiters_.clear();
     watches_.clear();
@@ -45,13 +45,13 @@ void Interests::clear() {
 }
 
 // Charges what the client waits for and watches, and `more`.
-void Interests::charge(ClientId client, std::size_t more) {
+void Subscriptions::charge(ClientId client, std::size_t more) {
     const auto wait = waits_.find(client);
     const auto watches = watches_.find(client);
     const auto bytes = more + (wait == waits_.end() ? 0 : wait->second.cost) +
                        (watches == watches_.end() ? 0 : watches->second.cost);
-    constexpr auto use = MemoryBudget::Use::interest;
-    const bool is_large = bytes > RequestParser::free_room;
+    constexpr auto use = MemoryBudget::Use::subscription;
+    const bool is_large = bytes > RequestParser::bytes_without_grant;
     if (is_large ? budget_.charge_large(client, use, bytes) : budget_.charge(client, use, bytes)) {
         return;
     }
@@ -59,23 +59,23 @@ void Interests::charge(ClientId client, std::size_t more) {
                      " bytes of keys that one client waits for or watches"};
 }
 
-void Interests::start_wait(ClientId client, StoreKeys keys) {
+void Subscriptions::start_wait(ClientId client, StoreKeys keys) {
     std::size_t cost = 0;
-    for (const auto& key : keys) cost += interest_cost(key);
+    for (const auto& key : keys) cost += subscription_cost(key);
     charge(client, cost);
     const auto missing = keys.size();
     const auto& wait = waits_.insert_or_assign(client, Wait{std::move(keys), missing, cost}).first;
     for (const auto& key : wait->second.keys) waiters_[key].push_back(client);
 }
 
-void Interests::end_wait(ClientId client) {
+void Subscriptions::end_wait(ClientId client) {
     if (const auto wait = waits_.extract(client); !wait.empty()) {
         remove_from(waiters_, wait.mapped().keys, client);
         charge(client, 0);
     }
 }
 
-bool Interests::count_down(ClientId client, Replies& replies) {
+bool Subscriptions::count_down(ClientId client, Replies& replies) {
     const auto wait = waits_.find(client);
     if (--wait->second.missing > 0) return false;
     waits_.erase(wait);
@@ -84,13 +84,13 @@ bool Interests::count_down(ClientId client, Replies& replies) {
     return true;
 }
 
-void Interests::wake_all(const std::string& key, Replies& replies) {
+void Subscriptions::wake_all(const std::string& key, Replies& replies) {
     const auto waiting = waiters_.extract(key);
     if (waiting.empty()) return;
     for (const auto client : waiting.mapped()) count_down(client, replies);
 }
 
-void Interests::wake_one(const std::string& key, Replies& replies) {
+void Subscriptions::wake_one(const std::string& key, Replies& replies) {
     const auto waiting = waiters_.find(key);
     if (waiting == waiters_.end()) return;
     auto& clients = waiting->second;
@@ -104,7 +104,7 @@ void Interests::wake_one(const std::string& key, Replies& replies) {
 }
 
 // All watchers share one event: a small one is made once, of a large one the values are the map's.
-void Interests::tell_watchers(const std::string& key, const Change& change, Replies& replies) {
+void Subscriptions::tell_watchers(const std::string& key, const Change& change, Replies& replies) {
     const auto watching = watchers_.find(key);
     if (watching == watchers_.end()) return;
     const auto size_of = [](const SharedValue& value) { return value ? value->bytes.size() : 0; };
@@ -126,11 +126,11 @@ void Interests::tell_watchers(const std::string& key, const Change& change, Repl
         reply.share(middle);
         if (change.after) reply.share(change.after);
     }
-    if (head.use_count() > 1) orphans_.add(head);
-    if (middle.use_count() > 1) orphans_.add(middle);
+    if (head.use_count() > 1) detached_.add(head);
+    if (middle.use_count() > 1) detached_.add(middle);
 }
 
-void Interests::remove_from(ClientLists& lists, const StoreKeys& keys, ClientId client) {
+void Subscriptions::remove_from(ClientLists& lists, const StoreKeys& keys, ClientId client) {
     for (const auto& key : keys) {
         const auto list = lists.find(key);
         if (list == lists.end()) continue;

@@ -1,5 +1,6 @@
-// Interests: who waits for which keys and who watches them, in a TCP store's server. Pure: a change
-// of a key comes in, replies go out. What a client waits for and watches is charged to its account.
+// Subscriptions: which clients of a TCP store's server wait for which keys, and which watch them.
+// Pure: a change of a key comes in, replies go out. What a client waits for and watches is charged
+// to its account.
 // Invariant: a client that is forgotten is in no list any more.
 #pragma once
 
@@ -16,10 +17,11 @@
 
 namespace ddp::store {
 
-class Interests {
+class Subscriptions {
 public:
     // Borrows both.
-    Interests(MemoryBudget& budget, Orphans& orphans) : budget_(budget), orphans_(orphans) {}
+    Subscriptions(MemoryBudget& budget, DetachedValues& detached)
+        : budget_(budget), detached_(detached) {}
 
     // Each throws UsageError when there is no memory for it.
     void start_wait(ClientId client, StoreKeys keys);  // none of them is there
@@ -56,7 +58,7 @@ private:
         std::size_t cost = 0;
     };
     MemoryBudget& budget_;
-    Orphans& orphans_;
+    DetachedValues& detached_;
     std::unordered_map<ClientId, Wait> waits_;
     ClientLists waiters_;  // of a key
     std::unordered_map<ClientId, Watches> watches_;
