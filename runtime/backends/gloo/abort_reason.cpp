@@ -6,32 +6,32 @@
 
 namespace ddp::gloo {
 
-void Verdict::raise(int job_rank) const {
-    switch (reason) {
-        case Reason::left:
-        case Reason::peer_died:
+void AbortReason::raise(int job_rank) const {
+    switch (kind) {
+        case AbortKind::left:
+        case AbortKind::peer_died:
             throw PeerError(job_rank, text);
-        case Reason::timed_out:
+        case AbortKind::timed_out:
             throw TimeoutError(text, job_rank);
-        case Reason::misused:
+        case AbortKind::misused:
             throw UsageError(text);
-        case Reason::broken:
+        case AbortKind::broken:
             break;
     }
     throw BackendError("gloo", 0, text);
 }
 
-LastWords encode(const Verdict& verdict) {
-    LastWords words{};
-    words.reason = verdict.reason;
-    words.culprit = verdict.culprit;
-    verdict.text.copy(words.text.data(), words.text.size() - 1);
-    return words;
+AbortNotice encode(const AbortReason& reason) {
+    AbortNotice notice{};
+    notice.kind = reason.kind;
+    notice.culprit = reason.culprit;
+    reason.text.copy(notice.text.data(), notice.text.size() - 1);
+    return notice;
 }
 
-Verdict decode(const LastWords& words) {
-    const std::size_t length = ::strnlen(words.text.data(), words.text.size());
-    return {words.reason, words.culprit, std::string(words.text.data(), length)};
+AbortReason decode(const AbortNotice& notice) {
+    const std::size_t length = ::strnlen(notice.text.data(), notice.text.size());
+    return {notice.kind, notice.culprit, std::string(notice.text.data(), length)};
 }
 
 }  // namespace ddp::gloo

@@ -1,6 +1,7 @@
-// Why a group of ranks over Gloo ended: found once, by the rank that sees it first, and told to the
-// others before the connections close. A closed connection alone says little: the rank behind it
-// may have closed it because of a third.
+// AbortReason: why a group of ranks over Gloo ended: found once, by the rank that sees it first,
+// and sent to the others as an AbortNotice before the connections close. A closed connection alone
+// says little: the rank behind it may have closed it because of a third. Invariant: a group has one
+// reason, the first.
 #pragma once
 
 #include <array>
@@ -9,7 +10,7 @@
 
 namespace ddp::gloo {
 
-enum class Reason : std::uint32_t {
+enum class AbortKind : std::uint32_t {
     left,       // in the regular way: the rank has done all it was asked to
     peer_died,  // PeerError
     timed_out,  // TimeoutError
@@ -17,23 +18,23 @@ enum class Reason : std::uint32_t {
     broken,     // BackendError
 };
 
-struct Verdict {
-    Reason reason = Reason::left;
+struct AbortReason {
+    AbortKind kind = AbortKind::left;
     int culprit = 0;  // rank in the group
     std::string text;
 
-    // Throws what the reason stands for; a PeerError names `job_rank`.
+    // Throws the exception of this kind; a PeerError names `job_rank`.
     [[noreturn]] void raise(int job_rank) const;
 };
 
-// What travels: the last thing that a rank says to each of the others.
-struct LastWords {
-    Reason reason;
+// What travels: the last message of a rank to each of the others.
+struct AbortNotice {
+    AbortKind kind;
     std::int32_t culprit;
     std::array<char, 1016> text;
 };
 
-LastWords encode(const Verdict& verdict);
-Verdict decode(const LastWords& words);
+AbortNotice encode(const AbortReason& reason);
+AbortReason decode(const AbortNotice& notice);
 
 }  // namespace ddp::gloo

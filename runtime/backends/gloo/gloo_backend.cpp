@@ -23,7 +23,7 @@ GlooBackend::GlooBackend(std::shared_ptr<Mesh> mesh)
 
 template <class T>
 void GlooBackend::exchange_all(const T* own, std::size_t count, std::vector<T>& all,
-                               const Errand& errand) {
+                               const WaitContext& context) {
     const std::size_t bytes = count * sizeof(T);
     all.resize(ranks_ * count);
     std::memcpy(&all[rank_ * count], own, bytes);
@@ -31,14 +31,14 @@ void GlooBackend::exchange_all(const T* own, std::size_t count, std::vector<T>& 
     for (std::size_t peer = 0; peer < ranks_; ++peer) {
         if (peer == rank_) continue;
         const int to = static_cast<int>(peer);
-        messages.push_back({Way::receive, to, collective_slot, &all[peer * count], bytes});
-        messages.push_back({Way::send, to, collective_slot, &all[rank_ * count], bytes});
+        messages.push_back({Direction::receive, to, collective_slot, &all[peer * count], bytes});
+        messages.push_back({Direction::send, to, collective_slot, &all[rank_ * count], bytes});
     }
-    if (mesh_) mesh_->exchange(messages, errand);
+    if (mesh_) mesh_->exchange(messages, context);
 }
 
-void GlooBackend::compare_calls(const backends::CallHeader& own, const Errand& errand) {
-    exchange_all(&own, 1, headers_, errand);
+void GlooBackend::compare_calls(const backends::CallHeader& own, const WaitContext& context) {
+    exchange_all(&own, 1, headers_, context);
     const int other = backends::find_different_call(headers_);
     if (other < 0) return;
     const auto call_of = [&](int rank) {
@@ -46,11 +46,11 @@ void GlooBackend::compare_calls(const backends::CallHeader& own, const Errand& e
         return backends::NamedCall{mesh_->job_rank(rank), header};
     };
     mesh_->fail(
-        {Reason::misused, other, backends::describe_difference(call_of(0), call_of(other))});
+        {AbortKind::misused, other, backends::describe_difference(call_of(0), call_of(other))});
 }
 
 // Of an uneven all_to_all: all ranks see all counts, so all find the same fault.
-void GlooBackend::compare_parts(const backends::Parts& parts, const Errand& errand) {
+void GlooBackend::compare_parts(const backends::Parts& parts, const WaitContext& context) {
     std::vector<std::uint64_t> own;
     for (const auto* counts : {&parts.send, &parts.receive}) {
         for (std::size_t peer = 0; peer < ranks_; ++peer) own.push_back((*counts)[peer]);
@@ -60,22 +60,22 @@ void GlooBackend::compare_parts(const backends::Parts& parts, const Errand& erra
         return std::to_string(mesh_ ? mesh_->job_rank(number) : number);
     };
     std::vector<std::uint64_t> all;
-    exchange_all(own.data(), own.size(), all, errand);
+    exchange_all(own.data(), own.size(), all, context);
     for (std::size_t from = 0; from < ranks_; ++from) {
         for (std::size_t to = 0; to < ranks_; ++to) {
             const std::uint64_t sent = all[from * 2 * ranks_ + to];
             const std::uint64_t received = all[to * 2 * ranks_ + ranks_ + from];
             if (sent == received) continue;
-            const std::string what = errand.what + ": rank " + name(from) + " sends " +
+            const std::string what = context.what + ": rank " + name(from) + " sends " +
                                      std::to_string(sent) + " elements to rank " + name(to) +
                                      ", which receives " + std::to_string(received);
             if (!mesh_) throw UsageError(what);
-            mesh_->fail({Reason::misused, static_cast<int>(from), what});
+            mesh_->fail({AbortKind::misused, static_cast<int>(from), what});
         }
     }
 }
 
-// The verdict on a call goes to all ranks as it is; each adds its own line.
+// The reason why a call failed goes to all ranks as it is; each rank adds its own line.
 void GlooBackend::run(const Call& call, std::uint64_t sequence, const base::Deadline& deadline) {
     try {
         run_together(call, sequence, deadline);
@@ -87,23 +87,23 @@ void GlooBackend::run(const Call& call, std::uint64_t sequence, const base::Dead
 void GlooBackend::run_together(const Call& call, std::uint64_t sequence,
                                const base::Deadline& deadline) {
     const backends::CallHeader own = backends::header_of(call, sequence);
-    const Errand errand{backends::describe(own) + ", operation " + std::to_string(sequence),
-                        &deadline};
-    compare_calls(own, errand);
-    if (call.kind == Collective::all_to_all && call.parts) compare_parts(*call.parts, errand);
+    const WaitContext context{backends::describe(own) + ", operation " + std::to_string(sequence),
+                              &deadline};
+    compare_calls(own, context);
+    if (call.kind == Collective::all_to_all && call.parts) compare_parts(*call.parts, context);
     std::vector<double> factors;
     if (call.op.kind == ReduceOp::premul_sum) {
         for (const backends::CallHeader& header : headers_) factors.push_back(header.factor);
     }
-    Schedule(mesh_.get(), call, factors, errand, staging_).run();
+    Schedule(mesh_.get(), call, factors, context, staging_).run();
 }
 
 void GlooBackend::fail() noexcept {
     if (!mesh_) return;
     try {
-        mesh_->end({Reason::peer_died, mesh_->rank(),
+        mesh_->end({AbortKind::peer_died, mesh_->rank(),
                     "gloo: " + mesh_->name_of(mesh_->rank()) + " failed in an operation"});
-    } catch (...) {  // no memory for words: the others find it dead, or at their deadline
+    } catch (...) {  // no memory for a notice: the others find it dead, or at their deadline
     }
 }
 
@@ -119,9 +119,9 @@ std::shared_ptr<void> GlooBackend::allocate(std::size_t bytes, std::uint64_t seq
 
 std::shared_ptr<void> GlooBackend::allocate_together(const Call& call, std::uint64_t sequence,
                                                      const base::Deadline& deadline) {
-    const Errand errand{backends::describe(call) + ", operation " + std::to_string(sequence),
-                        &deadline};
-    compare_calls(backends::header_of(call, sequence), errand);
+    const WaitContext context{backends::describe(call) + ", operation " + std::to_string(sequence),
+                              &deadline};
+    compare_calls(backends::header_of(call, sequence), context);
     std::shared_ptr<void> memory;
     std::uint64_t errno_of_own = 0;
     try {
@@ -130,7 +130,7 @@ std::shared_ptr<void> GlooBackend::allocate_together(const Call& call, std::uint
         errno_of_own = static_cast<std::uint64_t>(error.code());
     }
     std::vector<std::uint64_t> all;
-    exchange_all(&errno_of_own, 1, all, errand);
+    exchange_all(&errno_of_own, 1, all, context);
     for (std::size_t rank = 0; rank < ranks_; ++rank) {
         if (all[rank] == 0) continue;
         const int failed = static_cast<int>(rank);
@@ -144,12 +144,12 @@ std::shared_ptr<void> GlooBackend::allocate_together(const Call& call, std::uint
 std::unique_ptr<backends::PendingTransfer> GlooBackend::start_transfer(
     const backends::Transfer& transfer) {
     if (!mesh_) throw UsageError(backends::describe(transfer) + ": the group has one rank");
-    auto shared = std::make_shared<LaneTransfer>(transfer, lane_news_);
-    const std::lock_guard lock(lanes_mutex_);
-    std::unique_ptr<Lane>& lane = lanes_[{transfer.direction, transfer.peer}];
-    if (!lane) lane = std::make_unique<Lane>(*mesh_);
-    auto pending = std::make_unique<PendingLaneTransfer>(mesh_, shared);
-    lane->start(std::move(shared));
+    auto shared = std::make_shared<QueuedTransfer>(transfer, completions_);
+    const std::lock_guard lock(queues_mutex_);
+    std::unique_ptr<PeerQueue>& queue = queues_[{transfer.direction, transfer.peer}];
+    if (!queue) queue = std::make_unique<PeerQueue>(*mesh_);
+    auto pending = std::make_unique<PendingQueuedTransfer>(mesh_, shared);
+    queue->start(std::move(shared));
     return pending;
 }
 

@@ -41,25 +41,26 @@ public:
         const backends::Transfer& transfer) override;
 
 private:
-    using LaneKey = std::pair<backends::Direction, int>;  // and the peer
+    using PeerQueueKey = std::pair<backends::Direction, int>;  // and the peer
     void run_together(const backends::Call& call, std::uint64_t sequence,
                       const base::Deadline& deadline);
     std::shared_ptr<void> allocate_together(const backends::Call& call, std::uint64_t sequence,
                                             const base::Deadline& deadline);
-    void compare_calls(const backends::CallHeader& own, const Errand& errand);
-    void compare_parts(const backends::Parts& parts, const Errand& errand);
+    void compare_calls(const backends::CallHeader& own, const WaitContext& context);
+    void compare_parts(const backends::Parts& parts, const WaitContext& context);
     // Every rank's `own`, by rank.
     template <class T>
-    void exchange_all(const T* own, std::size_t count, std::vector<T>& all, const Errand& errand);
+    void exchange_all(const T* own, std::size_t count, std::vector<T>& all,
+                      const WaitContext& context);
 
     std::shared_ptr<Mesh> mesh_;
     std::size_t rank_;
     std::size_t ranks_;
     std::vector<backends::CallHeader> headers_;  // of the current call, by rank
     std::vector<std::byte> staging_;             // of the schedules
-    std::shared_ptr<LaneNews> lane_news_ = std::make_shared<LaneNews>();
-    std::mutex lanes_mutex_;
-    std::map<LaneKey, std::unique_ptr<Lane>> lanes_;
+    std::shared_ptr<CompletionEvents> completions_ = std::make_shared<CompletionEvents>();
+    std::mutex queues_mutex_;
+    std::map<PeerQueueKey, std::unique_ptr<PeerQueue>> queues_;
 };
 
 }  // namespace ddp::gloo

@@ -12,8 +12,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// How long a rank that fails waits for its words to be written, and one that listens for them to
-// come.
+// How long a rank that fails waits for its notices to be written, and a rank that listens for a
+// notice to come.
 constexpr auto grace = 300ms;
 
 }  // namespace
@@ -23,13 +23,13 @@ Health::Health(Pairs& pairs) : pairs_(pairs), peers_(static_cast<std::size_t>(pa
     for (Peer& peer : peers_) {
         if (rank == pairs_.rank()) ++rank;
         peer.rank = rank++;
-        peer.pulse = pairs_.buffer(&peer.nothing, sizeof peer.nothing);
-        peer.words_buffer = pairs_.buffer(&peer.words, sizeof peer.words);
+        peer.liveness = pairs_.buffer(&peer.nothing, sizeof peer.nothing);
+        peer.notice_buffer = pairs_.buffer(&peer.received, sizeof peer.received);
         try {
-            peer.pulse->recv(peer.rank, pulse_slot);
-            peer.words_buffer->recv(peer.rank, last_words_slot);
+            peer.liveness->recv(peer.rank, liveness_slot);
+            peer.notice_buffer->recv(peer.rank, abort_notice_slot);
         } catch (const ::gloo::Exception&) {
-            bury(peer);
+            mark_gone(peer);
         }
     }
 }
@@ -37,26 +37,26 @@ Health::Health(Pairs& pairs) : pairs_(pairs), peers_(static_cast<std::size_t>(pa
 // The order matters: an abort that finds an error leaves it to the wait to throw it.
 bool Health::has_closed(Peer& peer) {
     try {
-        peer.pulse->abortWaitRecv();
-        peer.pulse->waitRecv(grace);
+        peer.liveness->abortWaitRecv();
+        peer.liveness->waitRecv(grace);
         return false;
     } catch (const ::gloo::Exception&) {
         return true;
     }
 }
 
-void Health::bury(Peer& peer) {
+void Health::mark_gone(Peer& peer) {
     peer.gone = true;
     try {
-        // They came before the connection closed, if at all.
-        if (peer.words_buffer->waitRecv(grace)) peer.said = decode(peer.words);
+        // The notice came before the connection closed, if at all.
+        if (peer.notice_buffer->waitRecv(grace)) peer.notice = decode(peer.received);
     } catch (const ::gloo::Exception&) {
     }
 }
 
 void Health::look() {
     for (Peer& peer : peers_) {
-        if (!peer.gone && has_closed(peer)) bury(peer);
+        if (!peer.gone && has_closed(peer)) mark_gone(peer);
     }
 }
 
@@ -64,7 +64,7 @@ bool Health::is_troubled() noexcept {
     const std::lock_guard lock(mutex_);
     look();
     return std::any_of(peers_.begin(), peers_.end(), [](const Peer& peer) {
-        return peer.gone && (!peer.said || peer.said->reason != Reason::left);
+        return peer.gone && (!peer.notice || peer.notice->kind != AbortKind::left);
     });
 }
 
@@ -73,32 +73,32 @@ std::vector<Health::Gone> Health::list_gone(int suspect) {
     look();
     std::vector<Gone> gone;
     for (Peer& peer : peers_) {
-        if (peer.rank == suspect && !peer.gone) bury(peer);
-        if (peer.gone) gone.push_back({peer.rank, peer.said});
+        if (peer.rank == suspect && !peer.gone) mark_gone(peer);
+        if (peer.gone) gone.push_back({peer.rank, peer.notice});
     }
     return gone;
 }
 
-std::optional<Verdict> Health::hear(int rank) noexcept {
+std::optional<AbortReason> Health::wait_for_notice(int rank) noexcept {
     const std::lock_guard lock(mutex_);
     for (Peer& peer : peers_) {
         if (peer.rank != rank) continue;
-        if (!peer.gone) bury(peer);
-        return peer.said;
+        if (!peer.gone) mark_gone(peer);
+        return peer.notice;
     }
     return std::nullopt;
 }
 
-void Health::say_last_words(const Verdict& verdict) noexcept {
+void Health::send_abort_notice(const AbortReason& reason) noexcept {
     const PipeSignalBlock no_signal;
     const std::lock_guard lock(mutex_);
-    LastWords words = encode(verdict);
+    AbortNotice notice = encode(reason);
     std::vector<Buffer> sends;
     for (const Peer& peer : peers_) {
         try {
             if (peer.gone) continue;
-            Buffer send = pairs_.buffer(&words, sizeof words);
-            send->send(peer.rank, last_words_slot);
+            Buffer send = pairs_.buffer(&notice, sizeof notice);
+            send->send(peer.rank, abort_notice_slot);
             sends.push_back(std::move(send));
         } catch (const std::exception&) {  // it is gone by now
         }

@@ -1,6 +1,7 @@
-// What this rank knows of the others' lives. For each peer two receives are posted from the start:
-// one for its last words, and one that nothing ever answers, whose error tells without blocking
-// that the connection has closed.
+// Health: which peers of this rank are gone, and what they said before. For each peer two receives
+// are posted from the start: one for its abort notice, and one that nothing ever answers, whose
+// error tells without blocking that the connection has closed. Invariant: a peer that is gone stays
+// gone; one that left in the regular way is no trouble.
 #pragma once
 
 #include "backends/gloo/abort_reason.hpp"
@@ -22,31 +23,32 @@ public:
 
     struct Gone {
         int rank;
-        // What it said before; nothing: it ended without a word.
-        std::optional<Verdict> last_words;
+        // Nothing: it ended without one.
+        std::optional<AbortReason> notice;
     };
     // All that are gone. `suspect`: its connection gave an error just now (-1: none).
     std::vector<Gone> list_gone(int suspect);
 
-    // What a peer that is still there says within a short while; closes all connections if nothing.
-    std::optional<Verdict> hear(int rank) noexcept;
+    // The notice of a peer that is still there, if it comes within a short while; closes all
+    // connections if none does.
+    std::optional<AbortReason> wait_for_notice(int rank) noexcept;
 
-    // To all that are still there; waits a short while until the words are on their way.
-    void say_last_words(const Verdict& verdict) noexcept;
+    // To all that are still there; waits a short while until the notices are on their way.
+    void send_abort_notice(const AbortReason& reason) noexcept;
 
 private:
     struct Peer {
         int rank = -1;
-        char nothing = 0;
-        LastWords words{};
-        Buffer pulse;
-        Buffer words_buffer;
+        char nothing = 0;  // where the liveness receive would write
+        AbortNotice received{};
+        Buffer liveness;
+        Buffer notice_buffer;
         bool gone = false;
-        std::optional<Verdict> said;
+        std::optional<AbortReason> notice;
     };
     void look();
     bool has_closed(Peer& peer);
-    void bury(Peer& peer);
+    void mark_gone(Peer& peer);
 
     Pairs& pairs_;
     std::mutex mutex_;

@@ -8,7 +8,7 @@
 
 namespace ddp::gloo {
 
-struct Mesh::Flight {
+struct Mesh::PostedMessage {
     const Message* message;
     Buffer buffer;
 };
@@ -20,12 +20,12 @@ Mesh::Mesh(const Group& group, const std::string& address, const base::Deadline&
     const PipeSignalBlock no_signal;
     pairs_.connect(*group.store, deadline);
     health_.emplace(pairs_);
-    watch_.emplace([this] { return is_troubled(); });
+    watchdog_.emplace([this] { return is_troubled(); });
 }
 
 Mesh::~Mesh() {
-    if (!ended_) health_->say_last_words({Reason::left, rank(), ""});
-    watch_.reset();
+    if (!ended_) health_->send_abort_notice({AbortKind::left, rank(), ""});
+    watchdog_.reset();
 }
 
 std::string Mesh::name_of(int peer) const {
@@ -53,117 +53,123 @@ bool Mesh::is_troubled() noexcept {
     return ended_ || rank_that_agent_blames() >= 0 || health_->is_troubled();
 }
 
-void Mesh::post(const Message& message, Flight& flight) {
-    flight = {&message, pairs_.buffer(message.data, message.bytes)};
-    if (message.way == Way::send) {
-        flight.buffer->send(message.peer, message.slot);
+void Mesh::post(const Message& message, PostedMessage& posted) {
+    posted = {&message, pairs_.buffer(message.data, message.bytes)};
+    if (message.direction == Direction::send) {
+        posted.buffer->send(message.peer, message.slot);
     } else {
-        flight.buffer->recv(message.peer, message.slot);
+        posted.buffer->recv(message.peer, message.slot);
     }
 }
 
-void Mesh::exchange(std::span<const Message> messages, const Errand& errand) {
+void Mesh::exchange(std::span<const Message> messages, const WaitContext& context) {
     if (ended_) raise();
     const PipeSignalBlock no_signal;
-    // Outlives the verdict: no buffer goes while its connection is open, which Gloo cannot bear.
-    std::vector<Flight> flights;
-    flights.reserve(messages.size());
+    // Destroyed after fail() has closed the connections: Gloo cannot bear that the buffer of an
+    // open operation goes.
+    std::vector<PostedMessage> posted;
+    posted.reserve(messages.size());
     int current = -1;
     std::string gloo_says;
     try {
-        for (const Way way : {Way::receive, Way::send}) {
+        for (const Direction direction : {Direction::receive, Direction::send}) {
             for (const Message& message : messages) {
-                if (message.way != way || message.bytes == 0) continue;
+                if (message.direction != direction || message.bytes == 0) continue;
                 current = message.peer;
-                post(message, flights.emplace_back());
+                post(message, posted.emplace_back());
             }
         }
         bool done = true;
-        for (std::size_t i = 0; i < flights.size() && done; ++i) {
-            current = flights[i].message->peer;
-            done = watch_->wait(*flights[i].buffer, flights[i].message->way, errand.deadline);
+        for (std::size_t i = 0; i < posted.size() && done; ++i) {
+            current = posted[i].message->peer;
+            done =
+                watchdog_->wait(*posted[i].buffer, posted[i].message->direction, context.deadline);
         }
         if (done) return;
     } catch (const ::gloo::Exception& error) {
         gloo_says = error.what();
     } catch (const std::exception& error) {  // of memory, or a check inside Gloo
-        fail({Reason::broken, rank(), errand.what + ": " + error.what()});
+        fail({AbortKind::broken, rank(), context.what + ": " + error.what()});
     }
-    fail(judge(current, errand, gloo_says));
+    fail(diagnose(current, context, gloo_says));
 }
 
-// The root of it, from all that is known here: what another rank found; whom the agent blames; who
-// went without a word; who left though needed. `suspect` is who was waited for.
-Verdict Mesh::judge(int suspect, const Errand& errand, const std::string& gloo_says) {
+// The root cause, from all that is known on this rank, in this order: another rank's notice; the
+// rank that the agent blames; a peer that ended without a notice; a peer that left though it was
+// needed. `suspect` is the peer that this rank waited for.
+AbortReason Mesh::diagnose(int suspect, const WaitContext& context, const std::string& gloo_says) {
     const std::vector<Health::Gone> gone = health_->list_gone(gloo_says.empty() ? -1 : suspect);
-    if (const auto words = find_words(gone, suspect, errand)) return *words;
+    if (const auto notice = find_notice(gone, suspect, context)) return *notice;
     if (const int blamed = rank_that_agent_blames(); blamed >= 0) {
-        return {Reason::peer_died, blamed,
-                "gloo: " + name_of(blamed) + " ended during " + errand.what};
+        return {AbortKind::peer_died, blamed,
+                "gloo: " + name_of(blamed) + " ended during " + context.what};
     }
     if (!gone.empty()) {
         const bool needed = !gloo_says.empty();
-        const Verdict verdict = judge_gone(gone, errand.what);
-        if (verdict.reason != Reason::left || needed) return verdict;
+        const AbortReason reason = diagnose_gone(gone, context.what);
+        if (reason.kind != AbortKind::left || needed) return reason;
     }
     if (!gloo_says.empty()) {
-        return {Reason::broken, suspect,
-                errand.what + " with " + name_of(suspect) + ": " + gloo_says};
+        return {AbortKind::broken, suspect,
+                context.what + " with " + name_of(suspect) + ": " + gloo_says};
     }
-    const std::string within =
-        errand.deadline != nullptr ? " within " + base::to_string(errand.deadline->timeout()) : "";
-    return {Reason::timed_out, suspect,
-            "gloo: " + errand.what + " did not end" + within + " on " + name_of(rank()) +
+    const std::string within = context.deadline != nullptr
+                                   ? " within " + base::to_string(context.deadline->timeout())
+                                   : "";
+    return {AbortKind::timed_out, suspect,
+            "gloo: " + context.what + " did not end" + within + " on " + name_of(rank()) +
                 "; waiting for " + name_of(suspect) + "; is it stopped, or in other code?"};
 }
 
-// Of several ranks that gave up waiting, the one that waited for none of the others is right.
-std::optional<Verdict> Mesh::find_words(const std::vector<Health::Gone>& gone, int suspect,
-                                        const Errand& errand) const {
-    std::optional<Verdict> best;
+// Of several ranks whose wait timed out, the one that waited for none of the others is right.
+std::optional<AbortReason> Mesh::find_notice(const std::vector<Health::Gone>& gone, int suspect,
+                                             const WaitContext& context) const {
+    std::optional<AbortReason> best;
     for (const Health::Gone& one : gone) {
-        if (!one.last_words || one.last_words->reason == Reason::left) continue;
-        Verdict words = *one.last_words;
-        if (words.reason == Reason::timed_out && words.culprit == rank() && suspect >= 0) {
-            words = {Reason::timed_out, suspect,
-                     "gloo: " + errand.what + " was given up by " + name_of(one.rank) + ", while " +
-                         name_of(rank()) + " waits for " + name_of(suspect)};
+        if (!one.notice || one.notice->kind == AbortKind::left) continue;
+        AbortReason notice = *one.notice;
+        if (notice.kind == AbortKind::timed_out && notice.culprit == rank() && suspect >= 0) {
+            notice = {AbortKind::timed_out, suspect,
+                      "gloo: " + context.what + " was given up by " + name_of(one.rank) +
+                          ", while " + name_of(rank()) + " waits for " + name_of(suspect)};
         }
         const bool follows = std::any_of(gone.begin(), gone.end(), [&](const Health::Gone& other) {
-            return other.last_words && other.rank == words.culprit;
+            return other.notice && other.rank == notice.culprit;
         });
-        if (!best || !follows) best = words;
+        if (!best || !follows) best = notice;
     }
     return best;
 }
 
-Verdict Mesh::judge_gone(const std::vector<Health::Gone>& gone, const std::string& what) const {
+AbortReason Mesh::diagnose_gone(const std::vector<Health::Gone>& gone,
+                                const std::string& what) const {
     for (const Health::Gone& one : gone) {
-        if (one.last_words) continue;
-        return {Reason::peer_died, one.rank,
+        if (one.notice) continue;
+        return {AbortKind::peer_died, one.rank,
                 "gloo: " + name_of(one.rank) + " ended, or its host, during " + what};
     }
     const int first = gone.front().rank;
-    return {Reason::left, first, "gloo: " + name_of(first) + " has left the group before " + what};
+    return {AbortKind::left, first,
+            "gloo: " + name_of(first) + " has left the group before " + what};
 }
 
-// As judge, by one that waits for nobody.
-std::optional<Verdict> Mesh::judge_from_afar(const std::string& during) {
+// As diagnose, on a rank that waits for nobody.
+std::optional<AbortReason> Mesh::diagnose_without_waiting(const std::string& during) {
     const std::vector<Health::Gone> gone = health_->list_gone(-1);
-    if (const auto words = find_words(gone, -1, {during})) return words;
+    if (const auto notice = find_notice(gone, -1, {during})) return notice;
     if (const int blamed = rank_that_agent_blames(); blamed >= 0) {
-        return Verdict{Reason::peer_died, blamed,
-                       "gloo: " + name_of(blamed) + " ended during " + during};
+        return AbortReason{AbortKind::peer_died, blamed,
+                           "gloo: " + name_of(blamed) + " ended during " + during};
     }
     if (gone.empty()) return std::nullopt;
-    return judge_gone(gone, during);
+    return diagnose_gone(gone, during);
 }
 
 std::exception_ptr Mesh::find_trouble(const std::string& during) noexcept {
     try {
         if (ended_) raise();
-        if (const auto verdict = judge_from_afar(during)) {
-            verdict->raise(job_rank(verdict->culprit));
+        if (const auto reason = diagnose_without_waiting(during)) {
+            reason->raise(job_rank(reason->culprit));
         }
     } catch (...) {
         return std::current_exception();
@@ -173,41 +179,41 @@ std::exception_ptr Mesh::find_trouble(const std::string& during) noexcept {
 
 void Mesh::pass_on_trouble() noexcept {
     try {
-        if (const auto verdict = judge_from_afar("another rank's operation")) end(*verdict);
+        if (const auto reason = diagnose_without_waiting("another rank's operation")) end(*reason);
     } catch (const std::exception&) {  // no memory: the others find out for themselves
     }
 }
 
-void Mesh::end(const Verdict& verdict) noexcept {
+void Mesh::end(const AbortReason& reason) noexcept {
     const std::lock_guard lock(mutex_);
-    if (verdict_) return;
-    verdict_ = verdict;
+    if (abort_reason_) return;
+    abort_reason_ = reason;
     // A needed rank that left is gone for the others as if it had died.
-    if (verdict_->reason == Reason::left) verdict_->reason = Reason::peer_died;
+    if (abort_reason_->kind == AbortKind::left) abort_reason_->kind = AbortKind::peer_died;
     ended_ = true;
-    health_->say_last_words(*verdict_);
-    follow_suspicion();
+    health_->send_abort_notice(*abort_reason_);
+    adopt_reason_of_culprit();
     pairs_.close_all();
 }
 
-// Deadlines pass on all ranks at about the same time. If the one that this rank waited for has just
-// given up too, it knows better whom all are waiting for.
-void Mesh::follow_suspicion() {
-    for (int hops = 0; hops < ranks() && verdict_->reason == Reason::timed_out; ++hops) {
-        const auto heard = health_->hear(verdict_->culprit);
-        if (!heard || heard->reason == Reason::left || heard->culprit == rank()) return;
-        verdict_ = heard;
+// Deadlines pass on all ranks at about the same time. If the rank that this one waited for has just
+// timed out too, its notice says better whom all are waiting for.
+void Mesh::adopt_reason_of_culprit() {
+    for (int hops = 0; hops < ranks() && abort_reason_->kind == AbortKind::timed_out; ++hops) {
+        const auto heard = health_->wait_for_notice(abort_reason_->culprit);
+        if (!heard || heard->kind == AbortKind::left || heard->culprit == rank()) return;
+        abort_reason_ = heard;
     }
 }
 
-void Mesh::fail(const Verdict& verdict) {
-    end(verdict);
+void Mesh::fail(const AbortReason& reason) {
+    end(reason);
     raise();
 }
 
 void Mesh::raise() {
     const std::lock_guard lock(mutex_);
-    verdict_->raise(job_rank(verdict_->culprit));
+    abort_reason_->raise(job_rank(abort_reason_->culprit));
 }
 
 }  // namespace ddp::gloo

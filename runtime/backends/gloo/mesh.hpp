@@ -1,6 +1,6 @@
-// The ranks of one group, connected each to each by Gloo: messages between them, and one common
-// end. Whatever goes wrong on any rank becomes one verdict, which that rank tells the others; each
-// of them throws it from what it waits for, at once or from its next call.
+// Mesh: the ranks of one group, connected each to each by Gloo: messages between them, and one
+// common end. Invariant: whatever goes wrong on any rank becomes one AbortReason, which that rank
+// sends to the others; each rank throws it from what it waits for, at once or from its next call.
 #pragma once
 
 #include "backends/gloo/abort_reason.hpp"
@@ -21,7 +21,7 @@ namespace ddp::gloo {
 
 // One message between this rank and another. Both sides know the size; zero bytes are not sent.
 struct Message {
-    Way way = Way::send;
+    Direction direction = Direction::send;
     int peer = 0;
     std::uint64_t slot = 0;
     void* data = nullptr;
@@ -29,7 +29,7 @@ struct Message {
 };
 
 // What messages are for: in errors, and by when.
-struct Errand {
+struct WaitContext {
     std::string what;
     const base::Deadline* deadline = nullptr;  // null: none
 };
@@ -46,16 +46,16 @@ public:
     int rank() const { return pairs_.rank(); }
     int ranks() const { return pairs_.size(); }
 
-    // All at once; returns when all are done and their memory is free. Throws the verdict. Any
+    // All at once; returns when all are done and their memory is free. Throws the reason. Any
     // thread; two threads use different slots.
-    void exchange(std::span<const Message> messages, const Errand& errand);
+    void exchange(std::span<const Message> messages, const WaitContext& context);
 
     // Ends the group on all ranks, unless it has ended before. Any thread.
-    void end(const Verdict& verdict) noexcept;
-    // The same, and throws the verdict that ended it.
-    [[noreturn]] void fail(const Verdict& verdict);
+    void end(const AbortReason& reason) noexcept;
+    // The same, and throws the reason that ended it.
+    [[noreturn]] void fail(const AbortReason& reason);
 
-    // The verdict, or what it would be, without ending the group; also of a peer that has left.
+    // The reason, or what it would be, without ending the group; also of a peer that has left.
     // Null: there is nothing. Any thread; never blocks.
     std::exception_ptr find_trouble(const std::string& during) noexcept;
     void pass_on_trouble() noexcept;  // ends the group because of it
@@ -65,16 +65,16 @@ public:
     std::string name_of(int peer) const;
 
 private:
-    struct Flight;
+    struct PostedMessage;
     bool is_troubled() noexcept;
     int rank_that_agent_blames() const;  // -1: none
-    void post(const Message& message, Flight& flight);
-    Verdict judge(int suspect, const Errand& errand, const std::string& gloo_says);
-    std::optional<Verdict> find_words(const std::vector<Health::Gone>& gone, int suspect,
-                                      const Errand& errand) const;
-    Verdict judge_gone(const std::vector<Health::Gone>& gone, const std::string& what) const;
-    std::optional<Verdict> judge_from_afar(const std::string& during);
-    void follow_suspicion();
+    void post(const Message& message, PostedMessage& posted);
+    AbortReason diagnose(int suspect, const WaitContext& context, const std::string& gloo_says);
+    std::optional<AbortReason> find_notice(const std::vector<Health::Gone>& gone, int suspect,
+                                           const WaitContext& context) const;
+    AbortReason diagnose_gone(const std::vector<Health::Gone>& gone, const std::string& what) const;
+    std::optional<AbortReason> diagnose_without_waiting(const std::string& during);
+    void adopt_reason_of_culprit();
     [[noreturn]] void raise();
 
     std::vector<int> job_ranks_;
@@ -82,9 +82,9 @@ private:
     Pairs pairs_;
     std::optional<Health> health_;
     std::mutex mutex_;
-    std::optional<Verdict> verdict_;
+    std::optional<AbortReason> abort_reason_;
     std::atomic<bool> ended_ = false;
-    std::optional<Watch> watch_;
+    std::optional<Watchdog> watchdog_;
 };
 
 }  // namespace ddp::gloo

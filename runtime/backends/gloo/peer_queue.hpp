@@ -1,6 +1,6 @@
-// The point-to-point transfers from this rank to one other, or the reverse: one after the other, in
-// the order in which they were started, on a thread of the lane. A thread because Gloo can wait for
-// a message but not ask whether it has come.
+// PeerQueue: the point-to-point transfers from this rank to one other, or the reverse, on a thread
+// of its own: Gloo can wait for a message but not ask whether it has come. Invariant: transfers run
+// one after the other, in the order in which they were started.
 #pragma once
 
 #include "backends/backend.hpp"
@@ -17,18 +17,18 @@
 
 namespace ddp::gloo {
 
-// Counts the transfers of a backend that have finished, for those who wait for any.
-struct LaneNews {
+// Counts the transfers of a backend that have finished, for callers that wait for any of them.
+struct CompletionEvents {
     std::mutex mutex;
     std::condition_variable changed;
     std::uint64_t finished = 0;
 };
 
-// One transfer, shared by the lane and by who asked for it.
-class LaneTransfer {
+// One transfer, shared by the peer queue and the caller that waits for it.
+class QueuedTransfer {
 public:
-    LaneTransfer(const backends::Transfer& transfer, std::shared_ptr<LaneNews> news)
-        : transfer_(transfer), news_(std::move(news)) {}
+    QueuedTransfer(const backends::Transfer& transfer, std::shared_ptr<CompletionEvents> events)
+        : transfer_(transfer), events_(std::move(events)) {}
 
     const backends::Transfer& transfer() const { return transfer_; }
     void finish(std::exception_ptr error) noexcept;
@@ -37,25 +37,25 @@ public:
     // Until this one is finished.
     void wait();
     // Until one has finished since the count was `seen`, or until `end`. Returns the count.
-    std::uint64_t wait_for_news(std::uint64_t seen, base::Deadline::Clock::time_point end);
+    std::uint64_t wait_for_completion(std::uint64_t seen, base::Deadline::Clock::time_point end);
 
 private:
     backends::Transfer transfer_;
-    std::shared_ptr<LaneNews> news_;
+    std::shared_ptr<CompletionEvents> events_;
     std::atomic<bool> finished_ = false;
     std::exception_ptr error_;
 };
 
-class Lane {
+class PeerQueue {
 public:
     // Throws SystemError when there can be no more threads.
-    explicit Lane(Mesh& mesh);
+    explicit PeerQueue(Mesh& mesh);
     // Ends the group when a transfer is under way.
-    ~Lane();
-    Lane(const Lane&) = delete;
-    Lane& operator=(const Lane&) = delete;
+    ~PeerQueue();
+    PeerQueue(const PeerQueue&) = delete;
+    PeerQueue& operator=(const PeerQueue&) = delete;
 
-    void start(std::shared_ptr<LaneTransfer> transfer);
+    void start(std::shared_ptr<QueuedTransfer> transfer);
 
 private:
     void run() noexcept;
@@ -64,18 +64,18 @@ private:
     Mesh& mesh_;
     std::mutex mutex_;
     std::condition_variable changed_;
-    std::deque<std::shared_ptr<LaneTransfer>> queue_;  // the first is under way
+    std::deque<std::shared_ptr<QueuedTransfer>> queue_;  // the first is under way
     bool stopping_ = false;
     std::thread thread_;
 };
 
 // What the backend hands out.
-class PendingLaneTransfer : public backends::PendingTransfer {
+class PendingQueuedTransfer : public backends::PendingTransfer {
 public:
-    PendingLaneTransfer(std::shared_ptr<Mesh> mesh, std::shared_ptr<LaneTransfer> transfer)
+    PendingQueuedTransfer(std::shared_ptr<Mesh> mesh, std::shared_ptr<QueuedTransfer> transfer)
         : mesh_(std::move(mesh)), transfer_(std::move(transfer)) {}
     // Of a transfer that is not done: ends the group, since the ranks' transfers no longer match.
-    ~PendingLaneTransfer() override;
+    ~PendingQueuedTransfer() override;
 
     bool advance() override;
     bool is_done() const override { return done_; }
@@ -85,8 +85,8 @@ public:
 
 private:
     std::shared_ptr<Mesh> mesh_;
-    std::shared_ptr<LaneTransfer> transfer_;
-    std::uint64_t seen_ = 0;  // of LaneNews
+    std::shared_ptr<QueuedTransfer> transfer_;
+    std::uint64_t seen_ = 0;  // of CompletionEvents
     bool done_ = false;
 };
 

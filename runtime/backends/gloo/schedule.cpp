@@ -20,11 +20,11 @@ constexpr std::size_t chunk_bytes = 8 << 20;
 }  // namespace
 
 Schedule::Schedule(Mesh* mesh, const backends::Call& call, std::span<const double> factors,
-                   const Errand& errand, std::vector<std::byte>& staging)
+                   const WaitContext& context, std::vector<std::byte>& staging)
     : mesh_(mesh),
       call_(call),
       factors_(factors),
-      errand_(errand),
+      context_(context),
       staging_(staging),
       ranks_(mesh != nullptr ? static_cast<std::size_t>(mesh->ranks()) : 1),
       me_(mesh != nullptr ? static_cast<std::size_t>(mesh->rank()) : 0),
@@ -242,18 +242,18 @@ std::byte* Schedule::stage(std::size_t wanted_bytes) {
 
 void Schedule::send(std::size_t peer, const std::byte* data, std::size_t size) {
     if (peer == me_) return;
-    // Gloo has one kind of buffer for both ways; it does not write to this one.
-    messages_.push_back(
-        {Way::send, static_cast<int>(peer), collective_slot, const_cast<std::byte*>(data), size});
+    // Gloo has one kind of buffer for both directions; it does not write to this one.
+    messages_.push_back({Direction::send, static_cast<int>(peer), collective_slot,
+                         const_cast<std::byte*>(data), size});
 }
 
 void Schedule::receive(std::size_t peer, std::byte* data, std::size_t size) {
     if (peer == me_) return;
-    messages_.push_back({Way::receive, static_cast<int>(peer), collective_slot, data, size});
+    messages_.push_back({Direction::receive, static_cast<int>(peer), collective_slot, data, size});
 }
 
 void Schedule::flush() {
-    if (mesh_ != nullptr) mesh_->exchange(messages_, errand_);
+    if (mesh_ != nullptr) mesh_->exchange(messages_, context_);
     messages_.clear();
 }
 

@@ -18,7 +18,7 @@ public:
     // All ranks' calls have been found the same. `mesh` is null in a world of one; `staging` is
     // kept between calls and grows as needed.
     Schedule(Mesh* mesh, const backends::Call& call, std::span<const double> factors,
-             const Errand& errand, std::vector<std::byte>& staging);
+             const WaitContext& context, std::vector<std::byte>& staging);
 
     void run();
 
@@ -59,7 +59,7 @@ private:
     Mesh* mesh_;
     const backends::Call& call_;
     std::span<const double> factors_;
-    const Errand& errand_;
+    const WaitContext& context_;
     std::vector<std::byte>& staging_;
     std::size_t ranks_;
     std::size_t me_;

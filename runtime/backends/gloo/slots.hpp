@@ -6,8 +6,8 @@
 
 namespace ddp::gloo {
 
-inline constexpr std::uint64_t pulse_slot = 1;       // never sent
-inline constexpr std::uint64_t last_words_slot = 2;  // once
+inline constexpr std::uint64_t liveness_slot = 1;      // never sent
+inline constexpr std::uint64_t abort_notice_slot = 2;  // once
 inline constexpr std::uint64_t collective_slot = 3;
 // Point to point: the sender tells its size and the receiver its own, then the data follows.
 inline constexpr std::uint64_t sender_slot = 4;

@@ -17,11 +17,11 @@ constexpr int idle_ticks = 10;
 
 }  // namespace
 
-Watch::Watch(std::function<bool()> is_trouble)
-    : is_trouble_(std::move(is_trouble)),
+Watchdog::Watchdog(std::function<bool()> has_trouble)
+    : has_trouble_(std::move(has_trouble)),
       thread_(base::start_background_thread([this] { run(); })) {}
 
-Watch::~Watch() {
+Watchdog::~Watchdog() {
     {
         const std::lock_guard lock(mutex_);
         stopping_ = true;
@@ -30,26 +30,26 @@ Watch::~Watch() {
     thread_.join();
 }
 
-bool Watch::wait(::gloo::transport::UnboundBuffer& buffer, Way way,
-                 const base::Deadline* deadline) {
+bool Watchdog::wait(::gloo::transport::UnboundBuffer& buffer, Direction direction,
+                    const base::Deadline* deadline) {
     std::list<Wait>::iterator entry;
     {
         const std::lock_guard lock(mutex_);
-        entry = waits_.insert(waits_.end(), {buffer, way, deadline});
+        entry = waits_.insert(waits_.end(), {buffer, direction, deadline});
         if (asleep_) changed_.notify_all();
     }
     struct Removal {
-        Watch& watch;
+        Watchdog& watchdog;
         std::list<Wait>::iterator entry;
         ~Removal() {
-            const std::lock_guard lock(watch.mutex_);
-            watch.waits_.erase(entry);
+            const std::lock_guard lock(watchdog.mutex_);
+            watchdog.waits_.erase(entry);
         }
     } const removal{*this, entry};
-    return way == Way::send ? buffer.waitSend(never) : buffer.waitRecv(never);
+    return direction == Direction::send ? buffer.waitSend(never) : buffer.waitRecv(never);
 }
 
-void Watch::run() {
+void Watchdog::run() {
     std::unique_lock lock(mutex_);
     int idle = 0;
     while (!stopping_) {
@@ -61,12 +61,12 @@ void Watch::run() {
         changed_.wait_for(lock, tick, [this] { return stopping_; });
         idle = waits_.empty() ? idle + 1 : 0;
         if (waits_.empty()) continue;
-        const bool trouble = is_trouble_();
+        const bool trouble = has_trouble_();
         for (const Wait& wait : waits_) {
             const bool late = wait.deadline != nullptr && wait.deadline->passed();
             if (!trouble && !late) continue;
-            if (wait.way == Way::send) wait.buffer.abortWaitSend();
-            if (wait.way == Way::receive) wait.buffer.abortWaitRecv();
+            if (wait.direction == Direction::send) wait.buffer.abortWaitSend();
+            if (wait.direction == Direction::receive) wait.buffer.abortWaitRecv();
         }
     }
 }

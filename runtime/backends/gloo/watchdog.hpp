@@ -1,8 +1,10 @@
-// Gloo's waits end by completion, by an error of their own connection, or by a timeout that closes
-// all connections at once. The watch adds what is missing: it looks every 20 ms, while somebody
-// waits, for deadlines and for trouble elsewhere, and interrupts the waits.
+// Watchdog: gives Gloo's waits an end. By themselves they end by completion, by an error of their
+// own connection, or by a timeout that closes all connections at once. Invariant: while a thread
+// waits, the watchdog looks every 20 ms for a passed deadline and for trouble elsewhere, and
+// interrupts the wait.
 #pragma once
 
+#include "backends/backend.hpp"
 #include "base/deadline.hpp"
 
 #include <gloo/transport/unbound_buffer.h>
@@ -15,29 +17,30 @@
 
 namespace ddp::gloo {
 
-enum class Way { send, receive };
+using backends::Direction;
 
-class Watch {
+class Watchdog {
 public:
-    // `is_trouble` is called on the watch's thread. Throws SystemError.
-    explicit Watch(std::function<bool()> is_trouble);
-    ~Watch();
-    Watch(const Watch&) = delete;
-    Watch& operator=(const Watch&) = delete;
+    // `has_trouble` is called on the watchdog's thread. Throws SystemError.
+    explicit Watchdog(std::function<bool()> has_trouble);
+    ~Watchdog();
+    Watchdog(const Watchdog&) = delete;
+    Watchdog& operator=(const Watchdog&) = delete;
 
     // Blocks until the buffer's operation is done: true. False when it was interrupted: the
     // deadline (null: none) has passed, or there is trouble. Throws gloo::Exception. Any thread.
-    bool wait(::gloo::transport::UnboundBuffer& buffer, Way way, const base::Deadline* deadline);
+    bool wait(::gloo::transport::UnboundBuffer& buffer, Direction direction,
+              const base::Deadline* deadline);
 
 private:
     struct Wait {
         ::gloo::transport::UnboundBuffer& buffer;
-        Way way;
+        Direction direction;
         const base::Deadline* deadline;
     };
     void run();
 
-    std::function<bool()> is_trouble_;
+    std::function<bool()> has_trouble_;
     std::mutex mutex_;
     std::condition_variable changed_;
     std::list<Wait> waits_;
