@@ -127,11 +127,12 @@ public:
     virtual std::shared_ptr<void> allocate(std::size_t bytes, std::uint64_t sequence,
                                            const base::Deadline& deadline,
                                            const CallSite& site) = 0;
-    // Something other than its own verdicts ended an operation on this rank: the others are told,
-    // unless they have been told of something before.
+    // Something that the backend did not find itself ended an operation on this rank: the others
+    // are told, unless they have been told of something before.
     virtual void fail() noexcept {}
-    // What ends the group as far as is known without waiting: somebody's verdict, the launcher's,
-    // a rank whose process is gone (who may have left in the regular way, its part being done).
+    // What ends the group as far as is known without waiting: what another rank found, what the
+    // launcher found, a rank whose process is gone (it may have left in the regular way, its part
+    // being done).
     // `during` is what the error says it interrupted. Null: nothing. Any thread; never blocks.
     virtual std::exception_ptr find_trouble(const std::string& /*during*/) noexcept {
         return nullptr;

@@ -646,26 +646,28 @@ TEST(SharedAllocations, StayWhileTheyAreHeldWhateverTheCountSays) {
     EXPECT_NE(ranks.locate(own.get(), 1).allocation, 0U);
 }
 
-using ddp::backends::Standing;
-using ddp::backends::Wish;
+using ddp::backends::BackendSupport;
+using ddp::backends::RequestedBackend;
 
-TEST(Standing, IsTheSameAfterATrip) {
-    const Standing one{{ddp::Backend::gloo, ddp::backends::GpuState::usable}, "host/id", "why", ""};
-    const Standing copy = Standing::decode(one.encode());
+TEST(BackendSupport, IsTheSameAfterATrip) {
+    const BackendSupport one{
+        {ddp::Backend::gloo, ddp::backends::GpuState::usable}, "host/id", "why", ""};
+    const BackendSupport copy = BackendSupport::decode(one.encode());
     EXPECT_EQ(copy.wish.encode(), one.wish.encode());
     EXPECT_EQ(copy.host + "|" + copy.shm_refusal + "|" + copy.other_refusal, "host/id|why|");
 }
 
-TEST(Standing, IsRefusedWhenNoRankSaysIt) {
+TEST(BackendSupport, IsRefusedWhenNoRankSaysIt) {
     for (const char* const text : {"", "1", "1\n", "1\n\n", "x\na\nb\nc", "-1\na\nb\nc",
                                    "4\na\nb\nc", "768\na\nb\nc", "99999999999\na\nb\nc"}) {
-        EXPECT_THROW(Standing::decode(text), ddp::UsageError) << text;
+        EXPECT_THROW(BackendSupport::decode(text), ddp::UsageError) << text;
     }
-    EXPECT_THROW(Wish::decode(UINT32_MAX), ddp::UsageError);
+    EXPECT_THROW(RequestedBackend::decode(UINT32_MAX), ddp::UsageError);
 }
 
-TEST(Standing, BringsNoTerminalSequencesAndNoFloodIntoMessages) {
-    const Standing one = Standing::decode("1\nhost\n\x1b[2J" + std::string(100'000, 'x') + "\n");
+TEST(BackendSupport, BringsNoTerminalSequencesAndNoFloodIntoMessages) {
+    const BackendSupport one =
+        BackendSupport::decode("1\nhost\n\x1b[2J" + std::string(100'000, 'x') + "\n");
     EXPECT_EQ(one.shm_refusal.find('\x1b'), std::string::npos);
     EXPECT_LT(one.shm_refusal.size(), 2'000U);
 }

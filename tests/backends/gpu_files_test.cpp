@@ -26,11 +26,11 @@ protected:
     ~GpuFiles() override { fs::remove_all(root_); }
 
     void make(const std::string& name) { std::ofstream(root_ / name) << ""; }
-    GpuPlaces places() const {
+    GpuSearchPaths paths() const {
         return {.devices = (root_ / "dev").string(),
                 .libraries = {(root_ / "nowhere").string(), (root_ / "lib").string()}};
     }
-    std::string in_dev(const std::string& words) const { return places().devices + "/" + words; }
+    std::string in_dev(const std::string& words) const { return paths().devices + "/" + words; }
 
 private:
     fs::path root_;
@@ -38,46 +38,46 @@ private:
 
 TEST_F(GpuFiles, OfLinuxDriverAreItsControlFile) {
     make("dev/nvidia0");
-    EXPECT_NE(describe_missing_driver(places()), "");
+    EXPECT_NE(describe_missing_driver(paths()), "");
     make("dev/nvidiactl");
-    EXPECT_EQ(describe_missing_driver(places()), "");
+    EXPECT_EQ(describe_missing_driver(paths()), "");
 }
 
 TEST_F(GpuFiles, OfWslAreItsDeviceAndTheDriversLibrary) {
-    EXPECT_EQ(describe_missing_driver(places()), "no driver: there is no " + in_dev("nvidiactl"));
+    EXPECT_EQ(describe_missing_driver(paths()), "no driver: there is no " + in_dev("nvidiactl"));
     make("dev/dxg");
-    EXPECT_NE(describe_missing_driver(places()), "") << "another vendor's GPU";
-    EXPECT_THAT(describe_missing_driver(places()), HasSubstr("dxg without NVIDIA's libcuda.so.1"));
-    EXPECT_EQ(find_request_for_gpus(nullptr, places()), "");
+    EXPECT_NE(describe_missing_driver(paths()), "") << "another vendor's GPU";
+    EXPECT_THAT(describe_missing_driver(paths()), HasSubstr("dxg without NVIDIA's libcuda.so.1"));
+    EXPECT_EQ(find_request_for_gpus(nullptr, paths()), "");
     make("lib/libcuda.so.1");
-    EXPECT_EQ(describe_missing_driver(places()), "");
-    EXPECT_EQ(find_request_for_gpus(nullptr, places()),
+    EXPECT_EQ(describe_missing_driver(paths()), "");
+    EXPECT_EQ(find_request_for_gpus(nullptr, paths()),
               in_dev("dxg") + " and libcuda.so.1 are there");
 }
 
 TEST_F(GpuFiles, WithoutADeviceTheLibraryIsNoDriver) {
     make("lib/libcuda.so.1");
-    EXPECT_NE(describe_missing_driver(places()), "");
-    EXPECT_EQ(find_request_for_gpus(nullptr, places()), "");
+    EXPECT_NE(describe_missing_driver(paths()), "");
+    EXPECT_EQ(find_request_for_gpus(nullptr, paths()), "");
 }
 
 TEST_F(GpuFiles, AskForGpusByTheirNumbers) {
     for (const char* name : {"nvidia-uvm", "nvidia", "nvidiactl", "nvme0"}) {
         make(std::string("dev/") + name);
     }
-    EXPECT_EQ(find_request_for_gpus(nullptr, places()), "");
+    EXPECT_EQ(find_request_for_gpus(nullptr, paths()), "");
     for (const char* name : {"nvidia12", "nvidia3"}) make(std::string("dev/") + name);
-    EXPECT_EQ(find_request_for_gpus(nullptr, places()), in_dev("nvidia3 is there"));
+    EXPECT_EQ(find_request_for_gpus(nullptr, paths()), in_dev("nvidia3 is there"));
     EXPECT_EQ(find_request_for_gpus(nullptr, {.devices = in_dev("nowhere"), .libraries = {}}), "");
 }
 
 TEST_F(GpuFiles, AreAskedForByTheVariableOrHiddenByIt) {
-    EXPECT_EQ(find_request_for_gpus("0,1", places()), "CUDA_VISIBLE_DEVICES is 0,1");
+    EXPECT_EQ(find_request_for_gpus("0,1", paths()), "CUDA_VISIBLE_DEVICES is 0,1");
     make("dev/nvidia0");
-    EXPECT_EQ(find_request_for_gpus("", places()), "");
-    EXPECT_EQ(find_request_for_gpus("-1", places()), "");
-    EXPECT_EQ(find_request_for_gpus("NoDevFiles", places()), "");
-    EXPECT_EQ(find_request_for_gpus("GPU-1b2c", places()), "CUDA_VISIBLE_DEVICES is GPU-1b2c");
+    EXPECT_EQ(find_request_for_gpus("", paths()), "");
+    EXPECT_EQ(find_request_for_gpus("-1", paths()), "");
+    EXPECT_EQ(find_request_for_gpus("NoDevFiles", paths()), "");
+    EXPECT_EQ(find_request_for_gpus("GPU-1b2c", paths()), "CUDA_VISIBLE_DEVICES is GPU-1b2c");
 }
 
 }  // namespace

@@ -59,7 +59,7 @@ void hang_once(const ThreadsSetup& setup = {}) {
             EXPECT_THAT(third_all_reduce(own),
                         AllOf(StartsWith("TimeoutError " + std::string(name_of_third)),
                               HasSubstr("did not end within 150 ms on rank " +
-                                        std::to_string(own.place.rank))));
+                                        std::to_string(own.own.rank))));
         },
         setup);
 }
@@ -67,7 +67,7 @@ void hang_once(const ThreadsSetup& setup = {}) {
 void meet_an_async_error_once() {
     const ScopedKnob fault("FAULTS", "error:1:2:2");  // ncclSystemError
     on_nccl_threads(2, [](NcclThread& own) {
-        const std::string kind = own.place.rank == 1 ? "BackendError " : "TimeoutError ";
+        const std::string kind = own.own.rank == 1 ? "BackendError " : "TimeoutError ";
         const std::string error = third_all_reduce(own);
         EXPECT_THAT(error, AnyOf(StartsWith(kind + name_of_third),
                                  StartsWith("TimeoutError " + std::string(name_of_third))));
@@ -77,7 +77,7 @@ void meet_an_async_error_once() {
 void fail_a_call_once() {
     const ScopedKnob fault("FAULTS", "fail:0:2:3");  // ncclInternalError
     on_nccl_threads(2, [](NcclThread& own) {
-        const std::string kind = own.place.rank == 0 ? "BackendError " : "TimeoutError ";
+        const std::string kind = own.own.rank == 0 ? "BackendError " : "TimeoutError ";
         EXPECT_THAT(third_all_reduce(own), StartsWith(kind + name_of_third));
     });
 }

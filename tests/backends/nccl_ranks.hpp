@@ -21,20 +21,20 @@ namespace ddp::testing {
 class NcclThread {
 public:
     NcclThread(HostDeviceApi& api_, const nccl::NcclLibrary& library, const ncclUniqueId& id,
-               nccl::Communicator::Place place_, std::chrono::milliseconds limit)
-        : api(api_), place(place_) {
-        api.use(place.rank);
-        auto communicator = std::make_unique<nccl::Communicator>(library, api, place.rank);
-        communicator->start_init(id, place);
+               nccl::Communicator::GroupRank own_, std::chrono::milliseconds limit)
+        : api(api_), own(own_) {
+        api.use(own.rank);
+        auto communicator = std::make_unique<nccl::Communicator>(library, api, own.rank);
+        communicator->start_init(id, own);
         if (!communicator->wait_ready(std::chrono::seconds{20})) {
             throw std::runtime_error("the communicator does not become ready");
         }
         backend = std::make_unique<nccl::NcclBackend>(
             nccl::NcclBackend::Setup{.library = library,
                                      .api = api,
-                                     .device = place.rank,
-                                     .place = place,
-                                     .name = "rank " + std::to_string(place.rank),
+                                     .device = own.rank,
+                                     .own = own,
+                                     .name = "rank " + std::to_string(own.rank),
                                      .cpu = nullptr,
                                      .limit = limit},
             std::move(communicator));
@@ -69,7 +69,7 @@ public:
     }
 
     HostDeviceApi& api;
-    nccl::Communicator::Place place;
+    nccl::Communicator::GroupRank own;
     std::unique_ptr<nccl::NcclBackend> backend;
     CUstream_st* stream = nullptr;
 

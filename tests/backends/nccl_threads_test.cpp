@@ -54,10 +54,10 @@ std::vector<CollectivePlan> random_plans(std::mt19937& random, int ranks, std::s
 }
 
 void run_plans(const std::vector<CollectivePlan>& plans, NcclThread& own) {
-    const std::size_t bytes = 2 * largest_buffer(own.place.ranks, max_elements);
+    const std::size_t bytes = 2 * largest_buffer(own.own.ranks, max_elements);
     const std::span<std::byte> memory = own.make(bytes, std::byte{0});
     for (const CollectivePlan& plan : plans) {
-        const PlannedCollective planned(plan, own.place.rank, {memory, memory});
+        const PlannedCollective planned(plan, own.own.rank, {memory, memory});
         const Call call = planned.call();
         own.backend->launch({&call, 1}, own.stream, 20s)->wait();
         EXPECT_EQ(planned.wrong(), "") << describe(plan);
@@ -116,9 +116,9 @@ TEST(NcclThreads, TakeManyTensorsAsOne) {
 
 TEST(NcclThreads, SendAroundARing) {
     on_nccl_threads(4, [](NcclThread& own) {
-        const auto from = own.make(1'000, own.place.rank);
+        const auto from = own.make(1'000, own.own.rank);
         const auto to = own.make(1'000, -1);
-        const int next = (own.place.rank + 1) % 4, last = (own.place.rank + 3) % 4;
+        const int next = (own.own.rank + 1) % 4, last = (own.own.rank + 3) % 4;
         const Transfer both[] = {{Direction::send, next, from.data(), from.size_bytes()},
                                  {Direction::receive, last, to.data(), to.size_bytes()}};
         own.backend->launch(std::span<const Transfer>(both), own.stream, 20s)->wait();
@@ -187,11 +187,11 @@ TEST(Averaging, IsByNcclWhereNvlsBringsNothing) {
 TEST(Averaging, ByScalingIsTheAverageToo) {
     on_nccl_threads(5, [](NcclThread& own) {
         for (const std::size_t size : {std::size_t{1'000}, std::size_t{1'001}}) {
-            const auto values = own.make(size, static_cast<float>(own.place.rank));
+            const auto values = own.make(size, static_cast<float>(own.own.rank));
             own.all_reduce(values, ReduceOp::avg)->wait();
             for (const float value : values) ASSERT_FLOAT_EQ(value, 2.0F) << size;
         }
-        const auto numbers = own.make(7, -3 * own.place.rank);
+        const auto numbers = own.make(7, -3 * own.own.rank);
         own.all_reduce(numbers, ReduceOp::avg)->wait();
         EXPECT_EQ(numbers[6], -6);
         const auto halves = own.make(7, float16(20'000.0F));  // their sum has no float16

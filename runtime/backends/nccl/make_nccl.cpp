@@ -30,17 +30,18 @@ const std::string outcome_prefix = "nccl/outcome/";
 
 constexpr auto poll_pause = 5ms;
 // To hear what the others say, when the deadline has just passed on all of them.
-constexpr auto last_words_time = std::chrono::milliseconds{1s};
+constexpr auto outcome_time = std::chrono::milliseconds{1s};
 
 bool is_set_to_one(const char* name) {
     const char* const value = std::getenv(name);
     return value != nullptr && std::string_view(value) == "1";
 }
 
-// The ranks of a group on their way to a communicator.
-class Meeting {
+// Brings the ranks of a group to one communicator: by way of the store they compare GPUs, share the
+// unique id of rank 0, and agree on whether all are connected.
+class UniqueIdExchange {
 public:
-    Meeting(const Group& group, const base::Deadline& deadline)
+    UniqueIdExchange(const Group& group, const base::Deadline& deadline)
         : group_(group), deadline_(deadline), library_(NcclLibrary::load()) {}
 
     std::unique_ptr<Communicator> connect();
@@ -77,7 +78,7 @@ void require_no_trouble(const Group& group) {
 }
 
 // False when the deadline passed first.
-bool Meeting::await(const StoreKeys& keys, const base::Deadline& deadline) const {
+bool UniqueIdExchange::await(const StoreKeys& keys, const base::Deadline& deadline) const {
     while (!group_.store->check(keys)) {
         require_no_trouble(group_);
         if (deadline.passed()) return false;
@@ -87,8 +88,8 @@ bool Meeting::await(const StoreKeys& keys, const base::Deadline& deadline) const
 }
 
 // By rank; empty when not all of them came.
-StoreValues Meeting::exchange(const std::string& prefix, const std::string& mine,
-                              const base::Deadline& deadline) const {
+StoreValues UniqueIdExchange::exchange(const std::string& prefix, const std::string& mine,
+                                       const base::Deadline& deadline) const {
     StoreKeys keys;
     for (int rank = 0; rank < group_.ranks; ++rank) keys.push_back(prefix + std::to_string(rank));
     group_.store->set(keys[static_cast<std::size_t>(group_.rank)], mine);
@@ -107,7 +108,7 @@ auto tell_of_failure(const Group& group, const Step& step) {
 }
 
 // What NCCL would refuse without saying who.
-void Meeting::require_own_gpus() const {
+void UniqueIdExchange::require_own_gpus() const {
     if (alone() || is_set_to_one("DDP_OVERSUBSCRIBE_GPU")) return;
     const std::string own =
         tell_of_failure(group_, [&] { return device::device_api().describe(group_.device); });
@@ -121,7 +122,7 @@ void Meeting::require_own_gpus() const {
 }
 
 // Made by rank 0 through our store, never through NCCL_COMM_ID.
-ncclUniqueId Meeting::agree_on_id() const {
+ncclUniqueId UniqueIdExchange::agree_on_id() const {
     ncclUniqueId id{};
     if (group_.rank == 0) {
         const ncclResult_t result = library_.get_unique_id(&id);
@@ -146,7 +147,7 @@ ncclUniqueId Meeting::agree_on_id() const {
     return id;
 }
 
-void Meeting::connect(Communicator& communicator) const {
+void UniqueIdExchange::connect(Communicator& communicator) const {
     const ncclUniqueId id = agree_on_id();
     if (another_failed()) return;
     communicator.start_init(id, {group_.rank, group_.ranks});
@@ -163,11 +164,11 @@ void Meeting::connect(Communicator& communicator) const {
 }
 
 // All ranks throw the same, or none does.
-void Meeting::require_all_connected(const std::string& own_failure) const {
+void UniqueIdExchange::require_all_connected(const std::string& own_failure) const {
     StoreValues failures{own_failure};
     if (!alone()) {
         if (!own_failure.empty()) group_.store->set(failed_key, "");
-        const auto patience = std::max(deadline_.left(), last_words_time);
+        const auto patience = std::max(deadline_.left(), outcome_time);
         failures = exchange(outcome_prefix, own_failure, base::Deadline::after(patience));
         if (failures.empty()) {
             throw TimeoutError(own_failure.empty() ? "nccl: not all ranks were connected within " +
@@ -184,7 +185,7 @@ void Meeting::require_all_connected(const std::string& own_failure) const {
     if (!list.empty()) throw BackendError("nccl", 0, "the ranks cannot be connected: " + list);
 }
 
-std::unique_ptr<Communicator> Meeting::connect() {
+std::unique_ptr<Communicator> UniqueIdExchange::connect() {
     require_own_gpus();
     auto communicator = tell_of_failure(group_, [&] {
         return std::make_unique<Communicator>(library_, device::device_api(), group_.device);
@@ -215,16 +216,16 @@ std::unique_ptr<Communicator> Meeting::connect() {
 
 }  // namespace
 
-Standing find_standing(const WorkerEnv& me) {
+GpuSupport find_gpu_support(const WorkerEnv& me) {
     const bool is_real = &device::device_api() == &device::built_in_device_api();
     const std::string missing = backends::describe_missing_driver();
     const bool has_driver = missing.empty();
     if (is_real && !has_driver) {  // nothing is asked, nor loaded
-        return {Standing::State::none, missing, 0};
+        return {GpuSupport::State::none, missing, 0};
     }
     const device::Probe probe = device::device_api().probe();
     if (probe.devices == 0) {
-        return {has_driver ? Standing::State::refused : Standing::State::none, probe.reason, 0};
+        return {has_driver ? GpuSupport::State::refused : GpuSupport::State::none, probe.reason, 0};
     }
     try {
         const int device =
@@ -235,29 +236,29 @@ Standing find_standing(const WorkerEnv& me) {
                                    .restricted = std::getenv("CUDA_VISIBLE_DEVICES") != nullptr,
                                    .oversubscribed = is_set_to_one("DDP_OVERSUBSCRIBE_GPU")});
         NcclLibrary::load();
-        return {Standing::State::usable, {}, device};
+        return {GpuSupport::State::usable, {}, device};
     } catch (const Error& error) {
-        return {Standing::State::refused, error.what(), 0};
+        return {GpuSupport::State::refused, error.what(), 0};
     }
 }
 
 std::unique_ptr<backends::DeviceBackend> make_backend(const Group& group,
                                                       const base::Deadline& deadline) {
-    Meeting meeting(group, deadline);
+    UniqueIdExchange exchange(group, deadline);
     device::DeviceApi& api = device::device_api();
     tell_of_failure(group, [&] { api.use(group.device); });  // the first call that needs memory
-    auto communicator = meeting.connect();
+    auto communicator = exchange.connect();
     if (base::log_enabled(base::LogLevel::debug)) {
-        base::log_debug("nccl", meeting.library().name + ", version " +
-                                    version_text(meeting.library().version) + ", on " +
+        base::log_debug("nccl", exchange.library().name + ", version " +
+                                    version_text(exchange.library().version) + ", on " +
                                     api.describe(group.device));
     }
     return tell_of_failure(group, [&] {
-        return std::make_unique<NcclBackend>(NcclBackend::Setup{.library = meeting.library(),
+        return std::make_unique<NcclBackend>(NcclBackend::Setup{.library = exchange.library(),
                                                                 .api = api,
                                                                 .device = group.device,
-                                                                .place = {group.rank, group.ranks},
-                                                                .name = meeting.name(group.rank),
+                                                                .own = {group.rank, group.ranks},
+                                                                .name = exchange.name(group.rank),
                                                                 .cpu = group.cpu},
                                              std::move(communicator));
     });

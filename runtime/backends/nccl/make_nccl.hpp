@@ -1,5 +1,6 @@
-// The door to the NCCL backend. Two sources stand behind it: make_nccl.cpp, or nccl_absent.cpp in a
-// build without CUDA; nothing else of ddp knows which.
+// How to get the NCCL backend. Two sources implement it: make_nccl.cpp, or nccl_absent.cpp in a
+// build without CUDA; nothing else of ddp knows which. Invariant: all ranks of a group get it, or
+// none.
 #pragma once
 
 #include "backends/backend.hpp"
@@ -17,7 +18,7 @@
 namespace ddp::nccl {
 
 // What this rank can have, as it tells the others.
-struct Standing {
+struct GpuSupport {
     enum class State : std::uint8_t {
         none,     // no GPU to be seen: nothing to speak of unless nccl was asked for
         refused,  // there is one, but
@@ -30,7 +31,7 @@ struct Standing {
 
 // Asks for devices, chooses this rank's and opens libnccl, as far as it comes. Costs nothing on a
 // host without GPUs.
-Standing find_standing(const WorkerEnv& me);
+GpuSupport find_gpu_support(const WorkerEnv& me);
 
 struct Group {
     int rank = 0;

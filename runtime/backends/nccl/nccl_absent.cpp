@@ -6,8 +6,8 @@
 
 namespace ddp::nccl {
 
-Standing find_standing(const WorkerEnv&) {
-    return {Standing::State::none,
+GpuSupport find_gpu_support(const WorkerEnv&) {
+    return {GpuSupport::State::none,
             "ddp " + std::string(version()) +
                 " is built without it (there was no CUDA toolkit with nccl.h, or DDP_WITH_CUDA "
                 "was OFF)",
@@ -15,7 +15,7 @@ Standing find_standing(const WorkerEnv&) {
 }
 
 std::unique_ptr<backends::DeviceBackend> make_backend(const Group&, const base::Deadline&) {
-    throw UsageError("nccl: " + find_standing({}).reason);
+    throw UsageError("nccl: " + find_gpu_support({}).reason);
 }
 
 }  // namespace ddp::nccl

@@ -46,7 +46,7 @@ std::exception_ptr name_operation(std::exception_ptr error, const std::string& w
 
 Averaging averaging_of(const NcclBackend::Setup& setup) {
     const Averaging averaging =
-        choose_averaging(setup.place.ranks, std::getenv("NCCL_NVLS_ENABLE"), setup.library.version);
+        choose_averaging(setup.own.ranks, std::getenv("NCCL_NVLS_ENABLE"), setup.library.version);
     if (base::log_enabled(base::LogLevel::debug)) {
         base::log_debug("nccl",
                         std::string("avg is ") + (averaging == Averaging::by_nccl
@@ -88,18 +88,18 @@ NcclBackend::NcclBackend(Setup setup, std::unique_ptr<Communicator> communicator
       communicator_(std::move(communicator)),
       streams_(std::make_unique<Streams>(setup_)),
       events_(std::make_shared<EventPool>(setup_.api, setup_.device)),
-      issuer_(setup_.library, setup_.api, *communicator_, setup_.place, averaging_of(setup_),
-              streams_->own),
+      launcher_(setup_.library, setup_.api, *communicator_, setup_.own, averaging_of(setup_),
+                streams_->own),
       watchdog_(
           {[this](const std::string& during) { return find_trouble(during); },
            [this](const std::string& during) { return find_async_error(during); }, setup_.name},
           [this](std::exception_ptr error, Watchdog::Finder finder) { end(error, finder); }) {}
 
 NcclBackend::~NcclBackend() {
-    watchdog_.wait_until_landed();
+    watchdog_.wait_until_completed();
     watchdog_.stop();
-    if (end_->is_set()) {
-        end_->wait_until_settled();
+    if (group_abort_->is_set()) {
+        group_abort_->wait_until_aborted();
     } else if (!communicator_->leave(setup_.limit)) {
         base::log_warn("nccl", setup_.name + ": NCCL did not let go of the group within " +
                                    base::to_string(setup_.limit) + "; its memory stays in use");
@@ -109,7 +109,7 @@ NcclBackend::~NcclBackend() {
 std::unique_ptr<backends::DeviceOperation> NcclBackend::launch(std::span<const Call> calls,
                                                                Stream after,
                                                                std::chrono::milliseconds timeout) {
-    for (const Call& call : calls) require_supported(call, setup_.place.rank);
+    for (const Call& call : calls) require_supported(call, setup_.own.rank);
     return launch_all(calls, after, timeout);
 }
 
@@ -135,43 +135,45 @@ std::unique_ptr<backends::DeviceOperation> NcclBackend::launch_all(
     std::span<const Item> items, Stream after, std::chrono::milliseconds timeout) {
     require_healthy();
     const base::Deadline deadline = base::Deadline::after(timeout);
-    std::shared_ptr<Flight> flight;
+    std::shared_ptr<InFlightOperation> operation;
     std::exception_ptr error;
-    Cargo cargo(items, 0);
+    OperationInfo info(items, 0);
     {
         const Communicator::Launch launch(*communicator_);
-        cargo.sequence = ++sequence_;
+        info.sequence = ++sequence_;
         note_order(items);
         try {
-            flight = issue(items, cargo, after, deadline);
-            watchdog_.watch(flight);
+            operation = launch_on_stream(items, info, after, deadline);
+            watchdog_.watch(operation);
         } catch (const Communicator::Cancelled&) {  // the group has ended meanwhile
         } catch (...) {
             error = std::current_exception();
         }
     }
     if (error) {
-        end_after_launch(cargo.describe(), error);
-    } else if (flight && !end_->is_set()) {
-        return std::make_unique<FlightOperation>(std::move(flight), end_);
+        end_after_launch(info.describe(), error);
+    } else if (operation && !group_abort_->is_set()) {
+        return std::make_unique<OperationHandle>(std::move(operation), group_abort_);
     }
-    if (flight) flight->lose();  // who ended the group may not have known of it
-    end_->raise();
+    if (operation) operation->abort();  // the thread that ended the group may not have known of it
+    group_abort_->raise();
 }
 
 template <class Item>
-std::shared_ptr<Flight> NcclBackend::issue(std::span<const Item> items, const Cargo& cargo,
-                                           Stream after, const base::Deadline& deadline) {
+std::shared_ptr<InFlightOperation> NcclBackend::launch_on_stream(std::span<const Item> items,
+                                                                 const OperationInfo& info,
+                                                                 Stream after,
+                                                                 const base::Deadline& deadline) {
     setup_.api.record(streams_->before, after);
     setup_.api.wait(streams_->own, streams_->before);
-    issuer_.issue(items, deadline);
+    launcher_.launch(items, deadline);
     CUevent_st* const done = events_->take();
     setup_.api.record(done, streams_->own);
-    return std::make_shared<Flight>(events_, done, cargo, deadline);
+    return std::make_shared<InFlightOperation>(events_, done, info, deadline);
 }
 
 void NcclBackend::require_healthy() const {
-    if (end_->is_set()) end_->raise();
+    if (group_abort_->is_set()) group_abort_->raise();
 }
 
 std::exception_ptr NcclBackend::find_trouble(const std::string& during) noexcept {
@@ -208,14 +210,14 @@ void NcclBackend::tell_others(Watchdog::Finder finder) noexcept {
 }
 
 void NcclBackend::end(std::exception_ptr error, Watchdog::Finder finder) noexcept {
-    if (!end_->set(error)) return;
+    if (!group_abort_->set(error)) return;
     communicator_->cancel();
-    std::string lost;
-    for (const std::string& flight : watchdog_.lose_all()) {
-        lost += (lost.empty() ? "" : "; ") + flight;
+    std::string aborted;
+    for (const std::string& operation : watchdog_.abort_all()) {
+        aborted += (aborted.empty() ? "" : "; ") + operation;
     }
     base::log_error("nccl", setup_.name + " ends the group: " + text_of(error) +
-                                "; in flight: " + (lost.empty() ? "nothing" : lost));
+                                "; in flight: " + (aborted.empty() ? "nothing" : aborted));
     tell_others(finder);
     if (!communicator_->abort(setup_.limit)) {
         base::log_error("nccl", setup_.name + ": NCCL could not be aborted within " +
@@ -223,7 +225,7 @@ void NcclBackend::end(std::exception_ptr error, Watchdog::Finder finder) noexcep
                                     "; the process ends itself (exit code 83)");
         ::_exit(contract::exit_could_not_abort);
     }
-    end_->settle();
+    group_abort_->mark_aborted();
 }
 
 std::shared_ptr<void> NcclBackend::allocate(std::size_t bytes) {

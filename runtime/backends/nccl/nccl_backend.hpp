@@ -1,14 +1,14 @@
-// The GPU half of a group: collectives of the memory of this rank's device, over one communicator
-// and on one stream of high priority. Launches on the caller's thread: an event that another thread
-// would record later is one that a stream does not yet wait for, and reads too early.
+// NcclBackend: the GPU half of a group: collectives of the memory of this rank's device, over one
+// communicator and on one stream of high priority. Launches on the caller's thread: an event that
+// another thread would record later is one that a stream does not yet wait for and reads too soon.
 //
-//   going -> ended -> settled     launches and works throw from `ended` on, works once settled
+//   running -> failed -> aborted     launches throw from `failed` on, works once aborted
 //
-// It ends once, by the first of: the watchdog's verdict, a launch that NCCL refuses. Then: the
-// error is set, the communicator cancelled, what was in flight is lost and logged, the other ranks
-// are told through the CPU half, NCCL is revoked and aborted on the communicator's thread; if that
-// takes longer than the limit, the process ends itself with exit code 83 (its launcher starts it
-// anew).
+// Invariant: it ends once, by the first of: a failure that the watchdog finds, a launch that NCCL
+// refuses. Then: the error is set, the communicator cancelled, what was in flight is aborted and
+// logged, the other ranks are told through the CPU half, NCCL is revoked and aborted on the
+// communicator's thread; if that takes longer than the limit, the process ends itself with code
+// 83 (its launcher starts it anew).
 #pragma once
 
 #include "backends/device_backend.hpp"
@@ -33,7 +33,7 @@ public:
         const NcclLibrary& library;
         device::DeviceApi& api;
         int device = 0;
-        Communicator::Place place;
+        Communicator::GroupRank own;
         std::string name;                        // "rank 1", by its number in the job
         std::shared_ptr<backends::Backend> cpu;  // the group's other half, or null
         std::chrono::milliseconds limit = abort_limit;
@@ -60,8 +60,9 @@ private:
     std::unique_ptr<backends::DeviceOperation> launch_all(std::span<const Item> items, Stream after,
                                                           std::chrono::milliseconds timeout);
     template <class Item>
-    std::shared_ptr<Flight> issue(std::span<const Item> items, const Cargo& cargo, Stream after,
-                                  const base::Deadline& deadline);
+    std::shared_ptr<InFlightOperation> launch_on_stream(std::span<const Item> items,
+                                                        const OperationInfo& info, Stream after,
+                                                        const base::Deadline& deadline);
     void note_order(std::span<const backends::Call> calls);
     void note_order(std::span<const backends::Transfer>) {}
     std::exception_ptr find_trouble(const std::string& during) noexcept;
@@ -74,8 +75,8 @@ private:
     std::unique_ptr<Communicator> communicator_;
     std::unique_ptr<Streams> streams_;
     std::shared_ptr<EventPool> events_;
-    std::shared_ptr<GroupEnd> end_ = std::make_shared<GroupEnd>();
-    Issuer issuer_;
+    std::shared_ptr<GroupAbort> group_abort_ = std::make_shared<GroupAbort>();
+    NcclLauncher launcher_;
     std::uint64_t sequence_ = 0;  // of the last launch; under the communicator's mutex
     mutable std::mutex order_mutex_;
     backends::LaunchOrder order_;

@@ -54,8 +54,8 @@ struct Communicator::Core {
     std::exception_ptr refusal;
 
     void run() noexcept;
-    void init(const ncclUniqueId& id, Place place);
-    void join(const ncclUniqueId& id, Place place);
+    void init(const ncclUniqueId& id, GroupRank own);
+    void join(const ncclUniqueId& id, GroupRank own);
     void end(bool regular, Clock::time_point patience) noexcept;
     void revoke(Clock::time_point patience) noexcept;
     ncclResult_t state() const;
@@ -93,22 +93,22 @@ ncclResult_t Communicator::Core::state() const {
     return asked == ncclSuccess ? state : asked;
 }
 
-void Communicator::Core::join(const ncclUniqueId& id, Place place) {
+void Communicator::Core::join(const ncclUniqueId& id, GroupRank own) {
     const std::lock_guard lock(mutex);
     api.use(device);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     ncclComm_t made = nullptr;
     const ncclResult_t result =
-        library.comm_init_rank_config(&made, place.ranks, id, place.rank, &config);
+        library.comm_init_rank_config(&made, own.ranks, id, own.rank, &config);
     comm = made;
     check(result, "ncclCommInitRankConfig");
 }
 
-void Communicator::Core::init(const ncclUniqueId& id, Place place) {
+void Communicator::Core::init(const ncclUniqueId& id, GroupRank own) {
     std::exception_ptr error;
     try {
-        join(id, place);
+        join(id, own);
         Pauses pauses;
         ncclResult_t now = ncclInProgress;
         while (now == ncclInProgress && !cancelled) {
@@ -196,9 +196,9 @@ bool Communicator::run_on_thread(std::function<void()> task,
     return core_->changed.wait_until(lock, Clock::now() + limit, [&] { return *done; });
 }
 
-void Communicator::start_init(const ncclUniqueId& id, Place place) {
+void Communicator::start_init(const ncclUniqueId& id, GroupRank own) {
     const std::lock_guard lock(core_->tasks_mutex);
-    core_->tasks.push_back([core = core_.get(), id, place] { core->init(id, place); });
+    core_->tasks.push_back([core = core_.get(), id, own] { core->init(id, own); });
     core_->changed.notify_all();
 }
 
@@ -218,14 +218,14 @@ void Communicator::require_usable() const {
     if (core_->cancelled || core_->comm == nullptr) throw Cancelled{};
 }
 
-void Communicator::launch_group(const Issue& issue, const base::Deadline& deadline) {
+void Communicator::launch_group(const Enqueue& enqueue, const base::Deadline& deadline) {
     require_usable();
     Core& core = *core_;
     const ncclComm_t comm = core.comm;
     check(core.library.group_start(), "ncclGroupStart");
     std::exception_ptr error;
     try {
-        issue(comm);
+        enqueue(comm);
     } catch (...) {
         error = std::current_exception();
     }

@@ -1,14 +1,15 @@
-// One NCCL communicator and the only thread that makes, ends or waits for it. States:
+// Communicator: one NCCL communicator and the only thread that makes, ends or waits for it. States:
 //
 //   idle -> joining -> ready -> left                 init, launches, leave
 //              |         |
 //              +----+----+-> cancelled -> aborted    cancel from any thread, then abort
 //              +-> refused                           NCCL said no
 //
-// NCCL allows one thread at a time: every call is made under the mutex. init, revoke, abort and
-// destroy run on the communicator's thread, launches on their callers'; whoever polls NCCL under
-// the mutex looks at the cancel flag and goes, so that abort gets it. Communicators do not block
-// (blocking = 0): what NCCL does in the background is polled against a deadline.
+// NCCL allows one thread at a time. Invariant: every call is made under the mutex. init, revoke,
+// abort and destroy run on the communicator's thread, launches on their callers'; a caller that
+// polls NCCL under the mutex looks at the cancel flag and returns, so that abort gets the mutex.
+// Communicators do not block (blocking = 0): what NCCL does in the background is polled against a
+// deadline.
 #pragma once
 
 #include "backends/nccl/nccl_library.hpp"
@@ -34,21 +35,21 @@ public:
     Communicator(const Communicator&) = delete;
     Communicator& operator=(const Communicator&) = delete;
 
-    struct Place {
+    struct GroupRank {
         int rank = 0;
         int ranks = 1;
     };
     // Joins the others, in the background.
-    void start_init(const ncclUniqueId& id, Place place);
+    void start_init(const ncclUniqueId& id, GroupRank own);
     // Whether it is ready, after at most `wait`. Throws BackendError when NCCL refused.
     bool wait_ready(std::chrono::milliseconds wait);
 
-    // Calls `issue` between ncclGroupStart and ncclGroupEnd, and returns when NCCL has launched all
-    // of it. Under the mutex and with the device, which the caller has: see Launch. Throws
+    // Calls `enqueue` between ncclGroupStart and ncclGroupEnd, and returns when NCCL has launched
+    // all of it. Under the mutex and with the device, which the caller has: see Launch. Throws
     // BackendError, TimeoutError; Cancelled when it was.
     struct Cancelled {};
-    using Issue = std::function<void(ncclComm_t)>;
-    void launch_group(const Issue& issue, const base::Deadline& deadline);
+    using Enqueue = std::function<void(ncclComm_t)>;
+    void launch_group(const Enqueue& enqueue, const base::Deadline& deadline);
     void require_usable() const;  // throws Cancelled
     // Waits for the mutex, and puts the device in place.
     class Launch {

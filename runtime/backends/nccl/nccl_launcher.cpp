@@ -28,10 +28,10 @@ std::size_t offset_of(const std::vector<std::size_t>& counts, std::size_t rank, 
 
 // The operations with a factor of a launch. After a launch that failed they go with the
 // communicator, of which nothing may be asked any more.
-class Issuer::CustomOps {
+class NcclLauncher::CustomOps {
 public:
-    explicit CustomOps(const Issuer& issuer)
-        : issuer_(issuer), comm_(issuer.communicator_.handle()) {}
+    explicit CustomOps(const NcclLauncher& launcher)
+        : launcher_(launcher), comm_(launcher.communicator_.handle()) {}
     CustomOps(const CustomOps&) = delete;
     CustomOps& operator=(const CustomOps&) = delete;
 
@@ -43,55 +43,55 @@ public:
                    : make_of(static_cast<float>(factor), ncclFloat32);
     }
 
-    void let_go() {  // NCCL has launched what uses them
-        for (const ncclRedOp_t op : ops_) issuer_.library_.red_op_destroy(op, comm_);
+    void destroy() {  // NCCL has launched what uses them
+        for (const ncclRedOp_t op : ops_) launcher_.library_.red_op_destroy(op, comm_);
     }
 
 private:
     template <class T>
     ncclRedOp_t make_of(T factor, ncclDataType_t type) {
         ncclRedOp_t op{};
-        issuer_.communicator_.check(issuer_.library_.red_op_create_premul_sum(
-                                        &op, &factor, type, ncclScalarHostImmediate, comm_),
-                                    "ncclRedOpCreatePreMulSum");
+        launcher_.communicator_.check(launcher_.library_.red_op_create_premul_sum(
+                                          &op, &factor, type, ncclScalarHostImmediate, comm_),
+                                      "ncclRedOpCreatePreMulSum");
         ops_.push_back(op);
         return op;
     }
 
-    const Issuer& issuer_;
+    const NcclLauncher& launcher_;
     ncclComm_t comm_;
     std::vector<ncclRedOp_t> ops_;
 };
 
 // Not float16, whose sum overflows where the average does not.
-bool Issuer::scales_after(const Call& call) const {
+bool NcclLauncher::scales_after(const Call& call) const {
     return averaging_ == Averaging::by_sum_and_scale && reduces(call) &&
            call.op.kind == ReduceOp::avg && is_floating_point(call.dtype) &&
            call.dtype != DType::float16;
 }
 
 // all_reduce as reduce_scatter, scaling of the own shard, all_gather.
-bool Issuer::in_two_steps(const Call& call) const {
+bool NcclLauncher::in_two_steps(const Call& call) const {
     return call.kind == Collective::all_reduce && scales_after(call) &&
-           call.elements % static_cast<std::size_t>(place_.ranks) == 0;
+           call.elements % static_cast<std::size_t>(own_.ranks) == 0;
 }
 
-std::size_t Issuer::own_offset(const Call& call) const {
-    return static_cast<std::size_t>(place_.rank) * call.bytes();
+std::size_t NcclLauncher::own_offset(const Call& call) const {
+    return static_cast<std::size_t>(own_.rank) * call.bytes();
 }
 
-ncclRedOp_t Issuer::op_of(const Call& call, CustomOps& custom) const {
+ncclRedOp_t NcclLauncher::op_of(const Call& call, CustomOps& custom) const {
     if (!reduces(call) || scales_after(call)) return ncclSum;
     if (call.op.kind == ReduceOp::premul_sum) return custom.make(call.op.factor, call.dtype);
     return *simple_op(call.op, call.dtype);
 }
 
 // Whether NCCL has anything to do; the same on all ranks, but for what an uneven all_to_all moves.
-bool Issuer::moves_between_ranks(const Call& call) const {
+bool NcclLauncher::moves_between_ranks(const Call& call) const {
     return call.parts != nullptr || call.elements > 0;
 }
 
-void Issuer::issue(std::span<const Call> calls, const base::Deadline& deadline) {
+void NcclLauncher::launch(std::span<const Call> calls, const base::Deadline& deadline) {
     communicator_.require_usable();
     CustomOps custom(*this);
     std::vector<std::pair<const Call*, ncclRedOp_t>> first;
@@ -107,20 +107,20 @@ void Issuer::issue(std::span<const Call> calls, const base::Deadline& deadline) 
     if (!first.empty()) {
         communicator_.launch_group(
             [&](ncclComm_t comm) {
-                for (const auto& [call, op] : first) issue_one(*call, op, comm);
+                for (const auto& [call, op] : first) enqueue(*call, op, comm);
             },
             deadline);
     }
-    custom.let_go();
+    custom.destroy();
     for (const Call* const call : scaled) scale(*call);
     if (second.empty()) return;
     communicator_.launch_group(
         [&](ncclComm_t comm) {
             for (const Call* const call : second) {
-                const std::size_t shard = call->bytes() / static_cast<std::size_t>(place_.ranks);
+                const std::size_t shard = call->bytes() / static_cast<std::size_t>(own_.ranks);
                 std::byte* const output = output_of(*call);
                 communicator_.check(
-                    library_.all_gather(output + static_cast<std::size_t>(place_.rank) * shard,
+                    library_.all_gather(output + static_cast<std::size_t>(own_.rank) * shard,
                                         output, shard, ncclUint8, comm, stream_),
                     "ncclAllGather");
             }
@@ -128,7 +128,8 @@ void Issuer::issue(std::span<const Call> calls, const base::Deadline& deadline) 
         deadline);
 }
 
-void Issuer::issue(std::span<const backends::Transfer> transfers, const base::Deadline& deadline) {
+void NcclLauncher::launch(std::span<const backends::Transfer> transfers,
+                          const base::Deadline& deadline) {
     communicator_.launch_group(
         [&](ncclComm_t comm) {
             for (const backends::Transfer& transfer : transfers) {
@@ -143,12 +144,12 @@ void Issuer::issue(std::span<const backends::Transfer> transfers, const base::De
         deadline);
 }
 
-void Issuer::issue_one(const Call& call, ncclRedOp_t op, ncclComm_t comm) {
+void NcclLauncher::enqueue(const Call& call, ncclRedOp_t op, ncclComm_t comm) {
     switch (call.kind) {
         case Collective::all_reduce:
         case Collective::reduce:
         case Collective::reduce_scatter:
-            return issue_reduction(call, op, comm);
+            return enqueue_reduction(call, op, comm);
         case Collective::broadcast:
             return communicator_.check(library_.broadcast(call.input, call.output, call.bytes(),
                                                           ncclUint8, call.root, comm, stream_),
@@ -171,7 +172,7 @@ void Issuer::issue_one(const Call& call, ncclRedOp_t op, ncclComm_t comm) {
     throw Error("nccl: cannot run " + backends::describe(call));
 }
 
-void Issuer::issue_reduction(const Call& call, ncclRedOp_t op, ncclComm_t comm) {
+void NcclLauncher::enqueue_reduction(const Call& call, ncclRedOp_t op, ncclComm_t comm) {
     const ncclDataType_t type = *type_of(call.dtype);
     if (call.kind == Collective::reduce) {
         return communicator_.check(library_.reduce(call.input, call.output, call.elements, type, op,
@@ -186,33 +187,33 @@ void Issuer::issue_reduction(const Call& call, ncclRedOp_t op, ncclComm_t comm) 
     std::byte* output = output_of(call);
     std::size_t elements = call.elements;
     if (in_two_steps(call)) {
-        elements /= static_cast<std::size_t>(place_.ranks);
-        output += static_cast<std::size_t>(place_.rank) * elements * size_of(call.dtype);
+        elements /= static_cast<std::size_t>(own_.ranks);
+        output += static_cast<std::size_t>(own_.rank) * elements * size_of(call.dtype);
     }
     communicator_.check(
         library_.reduce_scatter(call.input, output, elements, type, op, comm, stream_),
         "ncclReduceScatter");
 }
 
-void Issuer::scale(const Call& call) {
+void NcclLauncher::scale(const Call& call) {
     if (call.kind == Collective::reduce && !is_root(call)) return;
-    const auto ranks = static_cast<std::size_t>(place_.ranks);
+    const auto ranks = static_cast<std::size_t>(own_.ranks);
     const bool shard = in_two_steps(call);
     const std::size_t elements = shard ? call.elements / ranks : call.elements;
-    const std::size_t first = shard ? static_cast<std::size_t>(place_.rank) * elements : 0;
+    const std::size_t first = shard ? static_cast<std::size_t>(own_.rank) * elements : 0;
     const TensorView values(output_of(call) + first * size_of(call.dtype),
                             Shape{static_cast<std::int64_t>(elements)}, call.dtype,
                             {DeviceType::cuda, api_.current()});
-    api_.scale(values, 1.0 / place_.ranks, stream_);
+    api_.scale(values, 1.0 / own_.ranks, stream_);
 }
 
 // What stays on this rank, of the operations made of sends and receives.
-void Issuer::copy_own_part(const Call& call) {
+void NcclLauncher::copy_own_part(const Call& call) {
     const std::byte* from = input_of(call);
     std::byte* to = output_of(call);
     std::size_t bytes = call.bytes();
     if (call.kind == Collective::all_to_all) {
-        const auto own = static_cast<std::size_t>(place_.rank);
+        const auto own = static_cast<std::size_t>(own_.rank);
         from += call.parts ? offset_of(call.parts->send, own, call.dtype) : own_offset(call);
         to += call.parts ? offset_of(call.parts->receive, own, call.dtype) : own_offset(call);
         if (call.parts) bytes = call.parts->send[own] * size_of(call.dtype);
@@ -226,12 +227,12 @@ void Issuer::copy_own_part(const Call& call) {
     if (bytes > 0 && from != to) api_.copy(to, from, bytes, stream_);
 }
 
-void Issuer::gather_unevenly(const Call& call, ncclComm_t comm) {
+void NcclLauncher::gather_unevenly(const Call& call, ncclComm_t comm) {
     std::byte* part = output_of(call);
-    for (int rank = 0; rank < place_.ranks; ++rank) {
+    for (int rank = 0; rank < own_.ranks; ++rank) {
         const std::size_t bytes =
             call.parts->send[static_cast<std::size_t>(rank)] * size_of(call.dtype);
-        const void* const input = rank == place_.rank ? call.input : part;
+        const void* const input = rank == own_.rank ? call.input : part;
         if (bytes > 0) {
             communicator_.check(
                 library_.broadcast(input, part, bytes, ncclUint8, rank, comm, stream_),
@@ -241,33 +242,33 @@ void Issuer::gather_unevenly(const Call& call, ncclComm_t comm) {
     }
 }
 
-void Issuer::gather(const Call& call, ncclComm_t comm) {
+void NcclLauncher::gather(const Call& call, ncclComm_t comm) {
     if (!is_root(call)) return send(input_of(call), call.bytes(), call.root, comm);
-    for (int rank = 0; rank < place_.ranks; ++rank) {
-        if (rank == place_.rank) continue;
+    for (int rank = 0; rank < own_.ranks; ++rank) {
+        if (rank == own_.rank) continue;
         receive(output_of(call) + static_cast<std::size_t>(rank) * call.bytes(), call.bytes(), rank,
                 comm);
     }
 }
 
-void Issuer::scatter(const Call& call, ncclComm_t comm) {
+void NcclLauncher::scatter(const Call& call, ncclComm_t comm) {
     if (!is_root(call)) return receive(output_of(call), call.bytes(), call.root, comm);
-    for (int rank = 0; rank < place_.ranks; ++rank) {
-        if (rank == place_.rank) continue;
+    for (int rank = 0; rank < own_.ranks; ++rank) {
+        if (rank == own_.rank) continue;
         send(input_of(call) + static_cast<std::size_t>(rank) * call.bytes(), call.bytes(), rank,
              comm);
     }
 }
 
-void Issuer::all_to_all(const Call& call, ncclComm_t comm) {
+void NcclLauncher::all_to_all(const Call& call, ncclComm_t comm) {
     const std::byte* from = input_of(call);
     std::byte* to = output_of(call);
-    for (std::size_t rank = 0; rank < static_cast<std::size_t>(place_.ranks); ++rank) {
+    for (std::size_t rank = 0; rank < static_cast<std::size_t>(own_.ranks); ++rank) {
         const std::size_t element = size_of(call.dtype);
         const std::size_t sent = call.parts ? call.parts->send[rank] * element : call.bytes();
         const std::size_t got = call.parts ? call.parts->receive[rank] * element : call.bytes();
         const int peer = static_cast<int>(rank);
-        if (peer != place_.rank) {
+        if (peer != own_.rank) {
             send(from, sent, peer, comm);
             receive(to, got, peer, comm);
         }
@@ -276,12 +277,12 @@ void Issuer::all_to_all(const Call& call, ncclComm_t comm) {
     }
 }
 
-void Issuer::send(const std::byte* data, std::size_t bytes, int peer, ncclComm_t comm) {
+void NcclLauncher::send(const std::byte* data, std::size_t bytes, int peer, ncclComm_t comm) {
     if (bytes == 0) return;
     communicator_.check(library_.send(data, bytes, ncclUint8, peer, comm, stream_), "ncclSend");
 }
 
-void Issuer::receive(std::byte* data, std::size_t bytes, int peer, ncclComm_t comm) {
+void NcclLauncher::receive(std::byte* data, std::size_t bytes, int peer, ncclComm_t comm) {
     if (bytes == 0) return;
     communicator_.check(library_.recv(data, bytes, ncclUint8, peer, comm, stream_), "ncclRecv");
 }

@@ -1,6 +1,6 @@
-// What ddp's operations are in NCCL's: each launch is one group of NCCL calls on one stream, or two
-// with a scaling between them. Those that NCCL lacks (gather, scatter, all_to_all, uneven parts)
-// are groups of sends, receives and broadcasts; what only moves, moves as bytes.
+// NcclLauncher: ddp's operations in NCCL's terms: each launch is one group of NCCL calls on one
+// stream, or two with a scaling between them. Those that NCCL lacks (gather, scatter, all_to_all,
+// uneven parts) are groups of sends, receives and broadcasts; what only moves, moves as bytes.
 #pragma once
 
 #include "backends/backend.hpp"
@@ -14,33 +14,33 @@
 
 namespace ddp::nccl {
 
-class Issuer {
+class NcclLauncher {
 public:
-    Issuer(const NcclLibrary& library, device::DeviceApi& api, Communicator& communicator,
-           Communicator::Place place, Averaging averaging, CUstream_st* stream)
+    NcclLauncher(const NcclLibrary& library, device::DeviceApi& api, Communicator& communicator,
+                 Communicator::GroupRank own, Averaging averaging, CUstream_st* stream)
         : library_(library),
           api_(api),
           communicator_(communicator),
-          place_(place),
+          own_(own),
           averaging_(averaging),
           stream_(stream) {}
 
     // The caller has the communicator (Communicator::Launch) and has asked require_supported.
-    void issue(std::span<const backends::Call> calls, const base::Deadline& deadline);
-    void issue(std::span<const backends::Transfer> transfers, const base::Deadline& deadline);
+    void launch(std::span<const backends::Call> calls, const base::Deadline& deadline);
+    void launch(std::span<const backends::Transfer> transfers, const base::Deadline& deadline);
 
 private:
     class CustomOps;
     bool scales_after(const backends::Call& call) const;
     bool in_two_steps(const backends::Call& call) const;
-    bool is_root(const backends::Call& call) const { return call.root == place_.rank; }
+    bool is_root(const backends::Call& call) const { return call.root == own_.rank; }
     std::size_t own_offset(const backends::Call& call) const;  // in bytes, of the larger memory
     ncclRedOp_t op_of(const backends::Call& call, CustomOps& custom) const;
     bool moves_between_ranks(const backends::Call& call) const;
 
     void copy_own_part(const backends::Call& call);
-    void issue_one(const backends::Call& call, ncclRedOp_t op, ncclComm_t comm);
-    void issue_reduction(const backends::Call& call, ncclRedOp_t op, ncclComm_t comm);
+    void enqueue(const backends::Call& call, ncclRedOp_t op, ncclComm_t comm);
+    void enqueue_reduction(const backends::Call& call, ncclRedOp_t op, ncclComm_t comm);
     void gather_unevenly(const backends::Call& call, ncclComm_t comm);
     void gather(const backends::Call& call, ncclComm_t comm);
     void scatter(const backends::Call& call, ncclComm_t comm);
@@ -52,7 +52,7 @@ private:
     const NcclLibrary& library_;
     device::DeviceApi& api_;
     Communicator& communicator_;
-    Communicator::Place place_;
+    Communicator::GroupRank own_;
     Averaging averaging_;
     CUstream_st* stream_;
 };

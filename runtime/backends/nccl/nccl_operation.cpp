@@ -46,7 +46,7 @@ void EventPool::give_back(CUevent_st* event) noexcept {
     }
 }
 
-bool GroupEnd::set(std::exception_ptr error) noexcept {
+bool GroupAbort::set(std::exception_ptr error) noexcept {
     const std::lock_guard lock(mutex_);
     if (error_) return false;
     error_ = std::move(error);
@@ -54,24 +54,24 @@ bool GroupEnd::set(std::exception_ptr error) noexcept {
     return true;
 }
 
-void GroupEnd::settle() noexcept {
+void GroupAbort::mark_aborted() noexcept {
     const std::lock_guard lock(mutex_);
-    settled_ = true;
+    aborted_ = true;
     changed_.notify_all();
 }
 
-// Who ends the group sees to it that this ends, or that the process does.
-void GroupEnd::wait_until_settled() const noexcept {
+// The thread that ends the group sees to it that this wait ends, or that the process does.
+void GroupAbort::wait_until_aborted() const noexcept {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return settled_; });
+    changed_.wait(lock, [this] { return aborted_; });
 }
 
-void GroupEnd::raise() const {
-    wait_until_settled();
+void GroupAbort::raise() const {
+    wait_until_aborted();
     std::rethrow_exception(error_);
 }
 
-Cargo::Cargo(std::span<const backends::Call> calls, std::uint64_t sequence_)
+OperationInfo::OperationInfo(std::span<const backends::Call> calls, std::uint64_t sequence_)
     : first(calls.front()), count(calls.size()), sequence(sequence_) {
     for (const backends::Call& call : calls) {
         bytes += call.bytes();
@@ -82,12 +82,12 @@ Cargo::Cargo(std::span<const backends::Call> calls, std::uint64_t sequence_)
     }
 }
 
-Cargo::Cargo(std::span<const backends::Transfer> transfers, std::uint64_t sequence_)
+OperationInfo::OperationInfo(std::span<const backends::Transfer> transfers, std::uint64_t sequence_)
     : first(transfers.front()), count(transfers.size()), sequence(sequence_) {
     for (const backends::Transfer& transfer : transfers) bytes += transfer.bytes;
 }
 
-std::string Cargo::describe() const {
+std::string OperationInfo::describe() const {
     std::string text = std::visit([](const auto& one) { return backends::describe(one); }, first);
     if (count > 1) text += " and " + std::to_string(count - 1) + " more";
     text += ", operation " + std::to_string(sequence) + " (" + std::to_string(bytes) + " bytes)";
@@ -97,41 +97,41 @@ std::string Cargo::describe() const {
     return site.line() == 0 ? text : text + " at " + backends::describe(site);
 }
 
-Flight::~Flight() { events_->give_back(event_); }
+InFlightOperation::~InFlightOperation() { events_->give_back(event_); }
 
-Flight::State Flight::look() {
+InFlightOperation::State InFlightOperation::poll() {
     State now = state();
-    if (now != State::flying || !events_->api().is_done(event_)) return now;
-    state_.compare_exchange_strong(now, State::landed, std::memory_order_acq_rel);
+    if (now != State::running || !events_->api().is_done(event_)) return now;
+    state_.compare_exchange_strong(now, State::completed, std::memory_order_acq_rel);
     return state();
 }
 
-void Flight::lose() noexcept {
-    State flying = State::flying;
-    state_.compare_exchange_strong(flying, State::lost, std::memory_order_acq_rel);
+void InFlightOperation::abort() noexcept {
+    State running = State::running;
+    state_.compare_exchange_strong(running, State::aborted, std::memory_order_acq_rel);
 }
 
 // The default stream is the group's device's, whatever the calling thread's current one is.
-void Flight::let_wait(Stream stream) {
+void InFlightOperation::make_wait(Stream stream) {
     const device::CurrentGpu current(events_->api(), events_->device());
     events_->api().wait(stream, event_);
 }
 
-std::string Flight::describe_with_age() const {
+std::string InFlightOperation::describe_with_age() const {
     const auto age =
         std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - deadline_.start());
     return describe() + ", since " + base::to_string(age);
 }
 
-bool FlightOperation::is_completed() const noexcept {
+bool OperationHandle::is_completed() const noexcept {
     try {
-        return flight_->look() != Flight::State::flying;
+        return operation_->poll() != InFlightOperation::State::running;
     } catch (const Error&) {  // of the device: the watchdog finds it too, and ends the group
         return false;
     }
 }
 
-void FlightOperation::wait() {
+void OperationHandle::wait() {
     const auto begin = Clock::now();
     while (!is_completed()) {
         if (Clock::now() - begin < yield_time) {
@@ -140,13 +140,13 @@ void FlightOperation::wait() {
             std::this_thread::sleep_for(pause);
         }
     }
-    if (flight_->state() == Flight::State::lost) end_->raise();
+    if (operation_->state() == InFlightOperation::State::aborted) group_abort_->raise();
 }
 
-void FlightOperation::wait(Stream stream) {
-    const Flight::State now = flight_->state();
-    if (now == Flight::State::lost) end_->raise();
-    if (now == Flight::State::flying) flight_->let_wait(stream);
+void OperationHandle::wait(Stream stream) {
+    const InFlightOperation::State now = operation_->state();
+    if (now == InFlightOperation::State::aborted) group_abort_->raise();
+    if (now == InFlightOperation::State::running) operation_->make_wait(stream);
 }
 
 }  // namespace ddp::nccl

@@ -1,11 +1,12 @@
-// An operation in flight: what was launched, its end event, how it ends. And what all operations of
-// a group share: events, and what ended the group.
+// InFlightOperation: what was launched, its end event, how it ends. And what all operations of a
+// group share: events, and the error that ended the group.
 //
-//   flying -> landed     its event has come
-//        +--> lost       the group was ended while it flew
+//   running -> completed     its event has come
+//         +--> aborted       the group was ended while it ran
 //
-// Whoever looks first makes it landed. When a group ends its flights are made lost before NCCL is
-// aborted, so that an event that comes because of the abort is never taken for a result.
+// The first poll after the event makes it completed. Invariant: when a group ends, its operations
+// are made aborted before NCCL is, so that an event that comes because of NCCL's abort is never
+// taken for a result.
 #pragma once
 
 #include "backends/backend.hpp"
@@ -26,7 +27,8 @@
 
 namespace ddp::nccl {
 
-// Events are made once and recorded again and again. Outlives the group when operations do.
+// Events are made once and recorded again and again. The pool outlives the group when operations
+// do.
 class EventPool {
 public:
     EventPool(device::DeviceApi& api, int device) : api_(api), device_(device) {}
@@ -46,28 +48,28 @@ private:
     std::vector<CUevent_st*> events_;
 };
 
-// What ended the group, if something has. First it is ended: nothing is launched any more; then
-// settled: NCCL is out of the tensors' memory.
-class GroupEnd {
+// The error that ended the group, if one has. First it is set: nothing is launched any more; then
+// the group is aborted: NCCL is out of the tensors' memory.
+class GroupAbort {
 public:
     bool set(std::exception_ptr error) noexcept;  // the first wins: true
     bool is_set() const noexcept { return set_.load(std::memory_order_acquire); }
-    void settle() noexcept;
-    void wait_until_settled() const noexcept;
-    [[noreturn]] void raise() const;  // when settled
+    void mark_aborted() noexcept;
+    void wait_until_aborted() const noexcept;
+    [[noreturn]] void raise() const;  // once aborted
 
 private:
     mutable std::mutex mutex_;
     mutable std::condition_variable changed_;
     std::exception_ptr error_;
     std::atomic<bool> set_ = false;
-    bool settled_ = false;
+    bool aborted_ = false;
 };
 
 // What an operation is, for messages.
-struct Cargo {
-    Cargo(std::span<const backends::Call> calls, std::uint64_t sequence_);  // at least one
-    Cargo(std::span<const backends::Transfer> transfers, std::uint64_t sequence_);
+struct OperationInfo {
+    OperationInfo(std::span<const backends::Call> calls, std::uint64_t sequence_);  // at least one
+    OperationInfo(std::span<const backends::Transfer> transfers, std::uint64_t sequence_);
     // "all_reduce of 128 float32 (sum), operation 7 (512 bytes) at train.cpp:42"
     std::string describe() const;
 
@@ -77,49 +79,49 @@ struct Cargo {
     std::uint64_t sequence;
 };
 
-class Flight {
+class InFlightOperation {
 public:
     // `end_event` is of the pool, recorded after the last of it.
-    Flight(std::shared_ptr<EventPool> events, CUevent_st* end_event, Cargo cargo,
-           const base::Deadline& deadline)
+    InFlightOperation(std::shared_ptr<EventPool> events, CUevent_st* end_event, OperationInfo info,
+                      const base::Deadline& deadline)
         : events_(std::move(events)),
           event_(end_event),
-          cargo_(std::move(cargo)),
+          info_(std::move(info)),
           deadline_(deadline) {}
-    ~Flight();
-    Flight(const Flight&) = delete;
-    Flight& operator=(const Flight&) = delete;
+    ~InFlightOperation();
+    InFlightOperation(const InFlightOperation&) = delete;
+    InFlightOperation& operator=(const InFlightOperation&) = delete;
 
-    enum class State { flying, landed, lost };
-    State look();  // never blocks; throws what the device says
+    enum class State { running, completed, aborted };
+    State poll();  // never blocks; throws what the device says
     State state() const noexcept { return state_.load(std::memory_order_acquire); }
-    void lose() noexcept;  // unless it has landed
-    void let_wait(Stream stream);
+    void abort() noexcept;  // unless it has completed
+    void make_wait(Stream stream);
 
     const base::Deadline& deadline() const { return deadline_; }
-    std::string describe() const { return cargo_.describe(); }
+    std::string describe() const { return info_.describe(); }
     // For the dump: with the time since it was launched.
     std::string describe_with_age() const;
 
 private:
     std::shared_ptr<EventPool> events_;
     CUevent_st* event_;
-    Cargo cargo_;
+    OperationInfo info_;
     base::Deadline deadline_;
-    std::atomic<State> state_ = State::flying;
+    std::atomic<State> state_ = State::running;
 };
 
-class FlightOperation : public backends::DeviceOperation {
+class OperationHandle : public backends::DeviceOperation {
 public:
-    FlightOperation(std::shared_ptr<Flight> flight, std::shared_ptr<GroupEnd> end)
-        : flight_(std::move(flight)), end_(std::move(end)) {}
+    OperationHandle(std::shared_ptr<InFlightOperation> operation, std::shared_ptr<GroupAbort> end)
+        : operation_(std::move(operation)), group_abort_(std::move(end)) {}
     bool is_completed() const noexcept override;
     void wait() override;
     void wait(Stream stream) override;
 
 private:
-    std::shared_ptr<Flight> flight_;
-    std::shared_ptr<GroupEnd> end_;
+    std::shared_ptr<InFlightOperation> operation_;
+    std::shared_ptr<GroupAbort> group_abort_;
 };
 
 }  // namespace ddp::nccl

@@ -18,9 +18,9 @@ constexpr int idle_ticks = 10;
 
 }  // namespace
 
-Watchdog::Watchdog(Eyes eyes, Bark bark)
-    : eyes_(std::move(eyes)),
-      bark_(std::move(bark)),
+Watchdog::Watchdog(Probes probes, EndGroup end_group)
+    : probes_(std::move(probes)),
+      end_group_(std::move(end_group)),
       thread_(base::start_background_thread([this] { run(); })) {}
 
 Watchdog::~Watchdog() { stop(); }
@@ -34,42 +34,44 @@ void Watchdog::stop() noexcept {
     if (thread_.joinable()) thread_.join();
 }
 
-void Watchdog::watch(std::shared_ptr<Flight> flight) {
+void Watchdog::watch(std::shared_ptr<InFlightOperation> operation) {
     const std::lock_guard lock(mutex_);
-    flights_.push_back(std::move(flight));
+    operations_.push_back(std::move(operation));
     if (asleep_) changed_.notify_all();
 }
 
-std::vector<std::string> Watchdog::lose_all() noexcept {
+std::vector<std::string> Watchdog::abort_all() noexcept {
     const std::lock_guard lock(mutex_);
-    std::vector<std::string> lost;
-    for (const auto& flight : flights_) {
+    std::vector<std::string> aborted;
+    for (const auto& operation : operations_) {
         try {
-            flight->look();
-        } catch (const Error&) {  // the device has failed: it does not land any more
+            operation->poll();
+        } catch (const Error&) {  // the device has failed: it does not complete any more
         }
-        flight->lose();
-        if (flight->state() == Flight::State::lost) lost.push_back(flight->describe_with_age());
+        operation->abort();
+        if (operation->state() == InFlightOperation::State::aborted)
+            aborted.push_back(operation->describe_with_age());
     }
-    flights_.clear();
+    operations_.clear();
     changed_.notify_all();
-    return lost;
+    return aborted;
 }
 
-void Watchdog::wait_until_landed() noexcept {
+void Watchdog::wait_until_completed() noexcept {
     std::unique_lock lock(mutex_);
-    while (!flights_.empty()) {
+    while (!operations_.empty()) {
         try {
-            land();
-        } catch (const Error&) {  // the thread barks
+            drop_ended();
+        } catch (const Error&) {  // the thread ends the group
         }
-        if (!flights_.empty()) changed_.wait_for(lock, 1ms);
+        if (!operations_.empty()) changed_.wait_for(lock, 1ms);
     }
 }
 
-void Watchdog::land() {
-    while (!flights_.empty() && flights_.front()->look() != Flight::State::flying) {
-        flights_.pop_front();
+void Watchdog::drop_ended() {
+    while (!operations_.empty() &&
+           operations_.front()->poll() != InFlightOperation::State::running) {
+        operations_.pop_front();
     }
 }
 
@@ -79,64 +81,66 @@ void Watchdog::run() noexcept {
     while (!stopping_) {
         if (idle > idle_ticks) {
             asleep_ = true;
-            changed_.wait(lock, [this] { return stopping_ || !flights_.empty(); });
+            changed_.wait(lock, [this] { return stopping_ || !operations_.empty(); });
             asleep_ = false;
         }
         changed_.wait_for(lock, tick, [this] { return stopping_; });
-        std::optional<Verdict> verdict;
+        std::optional<Failure> failure;
         try {
-            land();
-            idle = flights_.empty() ? idle + 1 : 0;
-            if (flights_.empty()) {
-                be_patient_again();
+            drop_ended();
+            idle = operations_.empty() ? idle + 1 : 0;
+            if (operations_.empty()) {
+                reset_grace();
                 continue;
             }
-            const std::shared_ptr<Flight> oldest = flights_.front();
+            const std::shared_ptr<InFlightOperation> oldest = operations_.front();
             const auto late =
-                std::find_if(flights_.begin(), flights_.end(),
-                             [](const auto& flight) { return flight->deadline().passed(); });
-            const std::shared_ptr<Flight> late_one = late != flights_.end() ? *late : nullptr;
+                std::find_if(operations_.begin(), operations_.end(),
+                             [](const auto& operation) { return operation->deadline().passed(); });
+            const std::shared_ptr<InFlightOperation> late_one =
+                late != operations_.end() ? *late : nullptr;
             lock.unlock();
-            verdict = judge(*oldest, late_one.get());
+            failure = diagnose(*oldest, late_one.get());
             lock.lock();
         } catch (const Error&) {  // of the device
             if (!lock) lock.lock();
-            verdict = Verdict{std::current_exception(), Finder::this_rank};
+            failure = Failure{std::current_exception(), Finder::this_rank};
         }
-        if (!verdict || flights_.empty()) continue;
+        if (!failure || operations_.empty()) continue;
         lock.unlock();
-        bark_(verdict->error, verdict->finder);
+        end_group_(failure->error, failure->finder);
         lock.lock();
     }
 }
 
-void Watchdog::be_patient_again() {
-    patience_.reset();
+void Watchdog::reset_grace() {
+    grace_.reset();
     first_trouble_ = nullptr;
     during_.clear();
 }
 
-std::optional<Watchdog::Verdict> Watchdog::judge(const Flight& oldest, const Flight* late) {
+std::optional<Watchdog::Failure> Watchdog::diagnose(const InFlightOperation& oldest,
+                                                    const InFlightOperation* late) {
     const std::string what = oldest.describe();
-    const std::exception_ptr trouble = eyes_.find_trouble(what);
-    const std::exception_ptr async_error = eyes_.find_async_error(what);
+    const std::exception_ptr trouble = probes_.find_trouble(what);
+    const std::exception_ptr async_error = probes_.find_async_error(what);
     if (trouble || async_error) {
-        if (!patience_) patience_ = base::Deadline::after(peer_grace);
+        if (!grace_) grace_ = base::Deadline::after(peer_grace);
         // An operation that ends nevertheless is not the one that the peer missed.
         if (trouble && during_ != what) {
             first_trouble_ = trouble;
             during_ = what;
         }
-        if (!patience_->passed()) return std::nullopt;
+        if (!grace_->passed()) return std::nullopt;
         // Of a peer's death NCCL sees a closed connection; the CPU half knows whose.
-        if (first_trouble_) return Verdict{first_trouble_, Finder::other_rank};
-        return Verdict{async_error, Finder::this_rank};
+        if (first_trouble_) return Failure{first_trouble_, Finder::other_rank};
+        return Failure{async_error, Finder::this_rank};
     }
-    be_patient_again();
+    reset_grace();
     if (late == nullptr) return std::nullopt;
-    return Verdict{std::make_exception_ptr(TimeoutError(
+    return Failure{std::make_exception_ptr(TimeoutError(
                        "nccl: " + late->describe() + " did not end within " +
-                       base::to_string(late->deadline().timeout()) + " on " + eyes_.name +
+                       base::to_string(late->deadline().timeout()) + " on " + probes_.name +
                        "; is another rank stopped, or at another operation?")),
                    Finder::this_rank};
 }

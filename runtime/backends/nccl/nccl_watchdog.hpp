@@ -1,14 +1,15 @@
-// Looks after what a group has in flight, on a thread of its own, by questions that never block:
+// Watchdog: looks after what a group has in flight, on a thread of its own, by questions that never
+// block:
 //
-//   asleep   nothing in flight
-//   looking  every 20 ms: which flights have landed; is there trouble?
-//   judging  another rank seems gone: a short while to see whether all that flies lands anyway, as
-//            it does when a rank has done its part and left
-//   barking  once: the group is ended with the verdict; then back to sleep
+//   asleep      nothing is in flight
+//   polling     every 20 ms: which operations have completed; is there trouble?
+//   in grace    another rank seems gone: a short while to see whether what is in flight completes
+//               anyway, as it does when a rank has done its part and left
+//   ending      once: the group is ended with the failure; then back to sleep
 //
 // Trouble is: an error that NCCL found in the background, a deadline that has passed, and what the
 // group's CPU half knows of the other ranks' lives (it has their pidfds or connections, and the
-// launcher's abort word).
+// launcher's abort word). Invariant: the group is ended at most once.
 #pragma once
 
 #include "backends/nccl/nccl_operation.hpp"
@@ -24,12 +25,12 @@
 
 namespace ddp::nccl {
 
-// From the first sign that another rank is gone to the verdict.
+// From the first sign that another rank is gone until the group is ended.
 inline constexpr auto peer_grace = std::chrono::milliseconds{100};
 
 class Watchdog {
 public:
-    struct Eyes {
+    struct Probes {
         // What the CPU half knows; `during` is for its message. Null: nothing.
         std::function<std::exception_ptr(const std::string& during)> find_trouble;
         // The BackendError of an error in the background. Null: none.
@@ -38,42 +39,42 @@ public:
     };
     // Whether the others have yet to be told, or the CPU half knows of it.
     enum class Finder { this_rank, other_rank };
-    using Bark = std::function<void(std::exception_ptr error, Finder finder)>;
+    using EndGroup = std::function<void(std::exception_ptr error, Finder finder)>;
 
     // Throws SystemError.
-    Watchdog(Eyes eyes, Bark bark);
+    Watchdog(Probes probes, EndGroup end_group);
     ~Watchdog();  // stop()
     Watchdog(const Watchdog&) = delete;
     Watchdog& operator=(const Watchdog&) = delete;
 
-    void watch(std::shared_ptr<Flight> flight);
-    // Makes all flights lost that have not landed, and says what they were: for a dump.
-    std::vector<std::string> lose_all() noexcept;
-    // Returns when nothing is in flight any more; flights have deadlines.
-    void wait_until_landed() noexcept;
+    void watch(std::shared_ptr<InFlightOperation> operation);
+    // Makes all operations aborted that have not completed, and says what they were: for a dump.
+    std::vector<std::string> abort_all() noexcept;
+    // Returns when nothing is in flight any more; operations have deadlines.
+    void wait_until_completed() noexcept;
     void stop() noexcept;
 
 private:
-    struct Verdict {
+    struct Failure {
         std::exception_ptr error;
         Finder finder;
     };
     void run() noexcept;
-    void be_patient_again();
-    void land();  // lets go of flights that have ended; under the mutex
-    // `late`: one whose deadline has passed, or null.
-    std::optional<Verdict> judge(const Flight& oldest, const Flight* late);
+    void reset_grace();
+    void drop_ended();  // under the mutex
+    // `late`: an operation whose deadline has passed, or null.
+    std::optional<Failure> diagnose(const InFlightOperation& oldest, const InFlightOperation* late);
 
-    Eyes eyes_;
-    Bark bark_;
+    Probes probes_;
+    EndGroup end_group_;
     std::mutex mutex_;
     std::condition_variable changed_;
-    std::deque<std::shared_ptr<Flight>> flights_;  // in the order of the stream
+    std::deque<std::shared_ptr<InFlightOperation>> operations_;  // in the order of the stream
     bool asleep_ = false;
     bool stopping_ = false;
-    std::optional<base::Deadline> patience_;  // while judging
-    std::exception_ptr first_trouble_;        // who goes next goes because of this one
-    std::string during_;                      // the operation of first_trouble_
+    std::optional<base::Deadline> grace_;  // while in grace
+    std::exception_ptr first_trouble_;     // the ranks that go later go because of it
+    std::string during_;                   // the operation of first_trouble_
     std::thread thread_;
 };
 

@@ -42,11 +42,11 @@ std::string describe_missing(const std::vector<int>& missing, int world_size) {
            std::to_string(world_size) + " did not come";
 }
 
-std::string short_host(const Standing& one) { return one.host.substr(0, one.host.find('/')); }
+std::string short_host(const BackendSupport& one) { return one.host.substr(0, one.host.find('/')); }
 
 }  // namespace
 
-Wish Wish::decode(std::uint32_t number) {
+RequestedBackend RequestedBackend::decode(std::uint32_t number) {
     const std::uint32_t wanted = number & 0xff;
     const std::uint32_t gpu = number >> 8;
     if (wanted > static_cast<std::uint32_t>(ddp::Backend::nccl) ||
@@ -58,7 +58,7 @@ Wish Wish::decode(std::uint32_t number) {
     return {static_cast<ddp::Backend>(wanted), static_cast<GpuState>(gpu)};
 }
 
-Standing Standing::decode(const std::string& text) {
+BackendSupport BackendSupport::decode(const std::string& text) {
     std::uint32_t number = 0;
     const char* const end = text.data() + text.size();
     const auto [stop, error] = std::from_chars(text.data(), end, number);
@@ -69,7 +69,7 @@ Standing Standing::decode(const std::string& text) {
         throw UsageError("init_process_group: what a rank says of itself is damaged (\"" +
                          one_line(text) + "\"); did somebody else write into the store?");
     }
-    return {Wish::decode(number), one_line(text.substr(first + 1, second - first - 1)),
+    return {RequestedBackend::decode(number), one_line(text.substr(first + 1, second - first - 1)),
             one_line(text.substr(second + 1, third - second - 1)),
             one_line(text.substr(third + 1))};
 }
@@ -81,7 +81,7 @@ std::string one_line(std::string_view text) {
     return base::printable(line) + (text.size() > most ? "..." : "");
 }
 
-void say_here(const GroupContext& group) { group.store->set(here_key(group.me.rank), ""); }
+void announce_arrival(const GroupContext& group) { group.store->set(here_key(group.me.rank), ""); }
 
 void throw_missing(const GroupContext& group, const base::Deadline& deadline) {
     std::string who;
@@ -114,26 +114,27 @@ StoreValues exchange(const GroupContext& group, const std::string& prefix, const
     }
 }
 
-std::vector<Standing> exchange(const GroupContext& group, const Standing& mine,
-                               const base::Deadline& deadline) {
-    std::vector<Standing> all;
+std::vector<BackendSupport> exchange(const GroupContext& group, const BackendSupport& mine,
+                                     const base::Deadline& deadline) {
+    std::vector<BackendSupport> all;
     for (const std::string& text : exchange(group, wants_prefix, mine.encode(), deadline)) {
-        all.push_back(Standing::decode(text));
+        all.push_back(BackendSupport::decode(text));
     }
     return all;
 }
 
-void require_same_wish(const std::vector<Standing>& all) {
+void require_same_request(const std::vector<BackendSupport>& all) {
     for (std::size_t rank = 1; rank < all.size(); ++rank) {
-        if (all[rank].wish.wanted == all[0].wish.wanted) continue;
+        if (all[rank].request.wanted == all[0].request.wanted) continue;
         throw UsageError("init_process_group: rank 0 asks for backend " +
-                         std::string(ddp::to_string(all[0].wish.wanted)) + ", rank " +
-                         std::to_string(rank) + " for " + ddp::to_string(all[rank].wish.wanted) +
+                         std::string(ddp::to_string(all[0].request.wanted)) + ", rank " +
+                         std::to_string(rank) + " for " + ddp::to_string(all[rank].request.wanted) +
                          "; all ranks must ask for the same");
     }
 }
 
-std::string list_refusals(const std::vector<Standing>& all, std::string Standing::*refusal) {
+std::string list_refusals(const std::vector<BackendSupport>& all,
+                          std::string BackendSupport::*refusal) {
     std::string refusals;
     for (std::size_t rank = 0; rank < all.size(); ++rank) {
         if ((all[rank].*refusal).empty()) continue;

@@ -14,12 +14,12 @@
 namespace ddp::backends {
 namespace {
 
-using State = nccl::Standing::State;
+using State = nccl::GpuSupport::State;
 
 const std::string reason_prefix = "backend/gpu/";
 
 // "rank 1 on host b: no driver"; the ranks that could are left out.
-std::string exchange_reasons(const GroupContext& group, const nccl::Standing& mine,
+std::string exchange_reasons(const GroupContext& group, const nccl::GpuSupport& mine,
                              std::span<const State> all, const base::Deadline& deadline) {
     const std::string own = "on host " + base::host_name() + ": " + mine.reason;
     StoreValues reasons{own};
@@ -50,7 +50,7 @@ void tell_of_missing_gpu(const std::string& why) {
 }
 
 // On one rank a host, and not where rank 0 has warned already.
-void tell_of_unused_gpu(const GroupContext& group, const nccl::Standing& mine,
+void tell_of_unused_gpu(const GroupContext& group, const nccl::GpuSupport& mine,
                         const std::string& why) {
     if (group.me.local_rank != 0) return;
     if (mine.state == State::none) return tell_of_missing_gpu(why);
@@ -71,7 +71,7 @@ bool may_use_gpus(ddp::Backend wanted) {
     return false;
 }
 
-DeviceHalf make_device_half(const GroupContext& group, const nccl::Standing& mine,
+DeviceHalf make_device_half(const GroupContext& group, const nccl::GpuSupport& mine,
                             std::span<const State> all, std::shared_ptr<Backend> cpu,
                             const base::Deadline& deadline) {
     if (!may_use_gpus(group.wanted)) return {};

@@ -11,8 +11,8 @@ namespace {
 
 bool exists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
 
-bool has_wsl_library(const GpuPlaces& places) {
-    return std::ranges::any_of(places.libraries, [](const std::string& folder) {
+bool has_wsl_library(const GpuSearchPaths& paths) {
+    return std::ranges::any_of(paths.libraries, [](const std::string& folder) {
         return exists(folder + "/libcuda.so.1");
     });
 }
@@ -31,15 +31,15 @@ std::string first_device_file(const std::string& folder) {
 
 }  // namespace
 
-std::string describe_missing_driver(const GpuPlaces& places) {
-    if (exists(places.devices + "/nvidiactl")) return {};
-    const std::string why = "no driver: there is no " + places.devices + "/nvidiactl";
-    if (!exists(places.devices + "/dxg")) return why;
-    if (has_wsl_library(places)) return {};
-    return why + ", and " + places.devices + "/dxg without NVIDIA's libcuda.so.1";
+std::string describe_missing_driver(const GpuSearchPaths& paths) {
+    if (exists(paths.devices + "/nvidiactl")) return {};
+    const std::string why = "no driver: there is no " + paths.devices + "/nvidiactl";
+    if (!exists(paths.devices + "/dxg")) return why;
+    if (has_wsl_library(paths)) return {};
+    return why + ", and " + paths.devices + "/dxg without NVIDIA's libcuda.so.1";
 }
 
-std::string find_request_for_gpus(const char* visible_devices, const GpuPlaces& places) {
+std::string find_request_for_gpus(const char* visible_devices, const GpuSearchPaths& paths) {
     const std::string_view visible = visible_devices != nullptr ? visible_devices : "";
     // Some launchers hide GPUs by a word, such as NoDevFiles.
     if (!visible.empty() && (std::isdigit(static_cast<unsigned char>(visible[0])) != 0 ||
@@ -47,11 +47,11 @@ std::string find_request_for_gpus(const char* visible_devices, const GpuPlaces& 
         return "CUDA_VISIBLE_DEVICES is " + std::string(visible);
     }
     if (visible_devices != nullptr) return {};  // it hides what there is
-    if (const std::string file = first_device_file(places.devices); !file.empty()) {
+    if (const std::string file = first_device_file(paths.devices); !file.empty()) {
         return file + " is there";
     }
-    const bool is_wsl = exists(places.devices + "/dxg") && has_wsl_library(places);
-    return is_wsl ? places.devices + "/dxg and libcuda.so.1 are there" : "";
+    const bool is_wsl = exists(paths.devices + "/dxg") && has_wsl_library(paths);
+    return is_wsl ? paths.devices + "/dxg and libcuda.so.1 are there" : "";
 }
 
 }  // namespace ddp::backends

@@ -1,6 +1,6 @@
 // What the files and the environment of a host say of NVIDIA GPUs: whether there is a driver to
-// ask, and whether somebody wanted GPUs, so that it is said why none is used. Costs a few looks at
-// names; nothing is opened.
+// ask, and whether the user wanted GPUs, so that a message says why none is used. Invariant: costs
+// a few looks at names; nothing is opened.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace ddp::backends {
 
-struct GpuPlaces {
+struct GpuSearchPaths {
     std::string devices = "/dev";
     // Where libcuda.so.1 may be, which is only looked for beside WSL's /dev/dxg: other vendors'
     // GPUs have that file too.
@@ -18,10 +18,10 @@ struct GpuPlaces {
 
 // Why there is no driver to ask. Empty: there is one, by /dev/nvidiactl, or on WSL2 by /dev/dxg and
 // libcuda.so.1.
-std::string describe_missing_driver(const GpuPlaces& places = {});
+std::string describe_missing_driver(const GpuSearchPaths& paths = {});
 
 // What asks for GPUs, as a sentence: "CUDA_VISIBLE_DEVICES is 0,1". Empty: nothing does. The
 // variable's value, null where it is not set; "-1" is how to ask for none.
-std::string find_request_for_gpus(const char* visible_devices, const GpuPlaces& places = {});
+std::string find_request_for_gpus(const char* visible_devices, const GpuSearchPaths& paths = {});
 
 }  // namespace ddp::backends

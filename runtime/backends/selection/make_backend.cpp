@@ -55,9 +55,9 @@ shm::Tuning tuning_for(const GroupContext& group) {
 }
 
 // Rank 0 makes the region, the others open it. Throws when that fails.
-std::shared_ptr<shm::SharedRegion> meet_in_region(const GroupContext& group,
-                                                  const std::string& host,
-                                                  const base::Deadline& deadline) {
+std::shared_ptr<shm::SharedRegion> make_or_open_region(const GroupContext& group,
+                                                       const std::string& host,
+                                                       const base::Deadline& deadline) {
     if (group.me.rank == lowest_rank) {
         std::shared_ptr<shm::SharedRegion> region;
         std::string address;
@@ -94,12 +94,12 @@ bool may_be_shm(ddp::Backend wanted) {
 }
 
 // Null, and the reason in `refusal`, when this rank cannot have it.
-std::shared_ptr<shm::SharedRegion> try_region(const GroupContext& group, Standing& mine,
+std::shared_ptr<shm::SharedRegion> try_region(const GroupContext& group, BackendSupport& mine,
                                               const base::Deadline& deadline) {
     if (group.me.world_size == 1) return shm::SharedRegion::create(1, tuning_for(group));
     try {
-        auto region = meet_in_region(group, mine.host, deadline);
-        region->introduce(group.me.rank, mine.wish.encode());
+        auto region = make_or_open_region(group, mine.host, deadline);
+        region->introduce(group.me.rank, mine.request.encode());
         return region;
     } catch (const TimeoutError&) {
         throw_missing(group, deadline);
@@ -109,7 +109,7 @@ std::shared_ptr<shm::SharedRegion> try_region(const GroupContext& group, Standin
     }
 }
 
-bool says_no(const GroupContext& group, const base::Deadline& deadline) {
+bool another_refuses_shm(const GroupContext& group, const base::Deadline& deadline) {
     try {
         return group.store->check({no_shm_key});
     } catch (const TimeoutError&) {
@@ -117,11 +117,12 @@ bool says_no(const GroupContext& group, const base::Deadline& deadline) {
     }
 }
 
-// Whether all ranks have come to the region, which is then the group's: all find the same, as who
-// has come stays. False once one says that it will not. The store is asked no more than now and
-// then, for a rank that comes wakes who waits for it. From the last one on: ranks start in order.
-bool all_come(const GroupContext& group, const shm::SharedRegion& region,
-              const base::Deadline& deadline) {
+// Whether all ranks have come to the region, which is then the group's: all find the same, as a
+// rank that has come stays. False once a rank has refused. The store is asked no more than now and
+// then, for a rank that comes wakes the ranks that wait for it. From the last rank on: ranks start
+// in order.
+bool all_have_come(const GroupContext& group, const shm::SharedRegion& region,
+                   const base::Deadline& deadline) {
     using std::chrono::milliseconds;
     milliseconds pause{20};
     for (int rank = group.me.world_size - 1; rank >= 0;) {
@@ -129,23 +130,26 @@ bool all_come(const GroupContext& group, const shm::SharedRegion& region,
             --rank;
             continue;
         }
-        if (says_no(group, deadline)) return false;
+        if (another_refuses_shm(group, deadline)) return false;
         if (deadline.passed()) throw_missing(group, deadline);
         pause = std::min(2 * pause, milliseconds{200});
     }
     return true;
 }
 
-// What all ranks stand for, from the region where all came there, else from the store.
-std::vector<Standing> meet(const GroupContext& group, const shm::SharedRegion* region,
-                           const Standing& mine, const base::Deadline& deadline) {
+// What all ranks support: from the region where all came there, else from the store.
+std::vector<BackendSupport> collect_support(const GroupContext& group,
+                                            const shm::SharedRegion* region,
+                                            const BackendSupport& mine,
+                                            const base::Deadline& deadline) {
     if (group.me.world_size == 1) return {mine};
     if (region == nullptr) {
         group.store->set(no_shm_key, "");
-    } else if (all_come(group, *region, deadline)) {
-        std::vector<Standing> all;
+    } else if (all_have_come(group, *region, deadline)) {
+        std::vector<BackendSupport> all;
         for (int rank = 0; rank < group.me.world_size; ++rank) {
-            all.push_back({Wish::decode(region->block(rank).wanted), mine.host, {}, {}});
+            all.push_back(
+                {RequestedBackend::decode(region->block(rank).wanted), mine.host, {}, {}});
         }
         return all;
     }
@@ -161,10 +165,10 @@ std::unique_ptr<Backend> make_shm(const GroupContext& group,
 }
 
 // All have it built in; whether they reach each other shows now.
-std::unique_ptr<Backend> make_gloo(const GroupContext& group, std::vector<Standing> all,
+std::unique_ptr<Backend> make_gloo(const GroupContext& group, std::vector<BackendSupport> all,
                                    const base::Deadline& deadline) {
     const bool on_one_host = std::all_of(
-        all.begin(), all.end(), [&](const Standing& one) { return one.host == all[0].host; });
+        all.begin(), all.end(), [&](const BackendSupport& one) { return one.host == all[0].host; });
     std::unique_ptr<Backend> backend;
     std::string refusal;
     try {
@@ -184,9 +188,9 @@ std::unique_ptr<Backend> make_gloo(const GroupContext& group, std::vector<Standi
     for (std::size_t rank = 0; rank < all.size(); ++rank) {
         all[rank].other_refusal = refusals[rank];
     }
-    const std::string listed = list_refusals(all, &Standing::other_refusal);
+    const std::string listed = list_refusals(all, &BackendSupport::other_refusal);
     if (!listed.empty()) {
-        throw_refused(ddp::Backend::gloo, listed, list_refusals(all, &Standing::shm_refusal));
+        throw_refused(ddp::Backend::gloo, listed, list_refusals(all, &BackendSupport::shm_refusal));
     }
     return backend;
 }
@@ -197,16 +201,16 @@ struct Chosen {
 };
 
 Chosen agree(const GroupContext& group, std::shared_ptr<shm::SharedRegion> region,
-             const Standing& mine, const base::Deadline& deadline) {
+             const BackendSupport& mine, const base::Deadline& deadline) {
     const ddp::Backend cpu = cpu_backend_of(group.wanted);
-    const std::vector<Standing> all = meet(group, region.get(), mine, deadline);
-    require_same_wish(all);
+    const std::vector<BackendSupport> all = collect_support(group, region.get(), mine, deadline);
+    require_same_request(all);
     std::vector<GpuState> gpus;
-    for (const Standing& one : all) gpus.push_back(one.wish.gpu);
-    const std::string no_shm = list_refusals(all, &Standing::shm_refusal);
+    for (const BackendSupport& one : all) gpus.push_back(one.request.gpu);
+    const std::string no_shm = list_refusals(all, &BackendSupport::shm_refusal);
     if (region && no_shm.empty()) return {make_shm(group, std::move(region)), gpus};
     if (cpu == ddp::Backend::shm) throw_refused(cpu, no_shm, {});
-    const std::string no_gloo = list_refusals(all, &Standing::other_refusal);
+    const std::string no_gloo = list_refusals(all, &BackendSupport::other_refusal);
     if (!no_gloo.empty()) throw_refused(ddp::Backend::gloo, no_gloo, no_shm);
     region.reset();
     const bool fell_back = cpu == ddp::Backend::automatic && group.me.rank == lowest_rank &&
@@ -216,7 +220,7 @@ Chosen agree(const GroupContext& group, std::shared_ptr<shm::SharedRegion> regio
 }
 
 Chosen choose(const GroupContext& group, GpuState gpu, const base::Deadline& deadline) {
-    Standing mine{{group.wanted, gpu}, host_id(), {}, {}};
+    BackendSupport mine{{group.wanted, gpu}, host_id(), {}, {}};
     if (cpu_backend_of(group.wanted) != ddp::Backend::shm) {
         mine.other_refusal = gloo::refusal_of_build();
     }
@@ -231,7 +235,7 @@ Chosen choose(const GroupContext& group, GpuState gpu, const base::Deadline& dea
     try {
         return agree(group, region, mine, deadline);
     } catch (...) {
-        // It has introduced itself: the others may already wait for it in there.
+        // This rank is in the region already: the others may wait for it there.
         if (region) shm::Waiter::abort(*region, shm::AbortReason::peer_failed, group.me.rank);
         throw;
     }
@@ -240,9 +244,9 @@ Chosen choose(const GroupContext& group, GpuState gpu, const base::Deadline& dea
 }  // namespace
 
 Halves make_backends(const GroupContext& group, const base::Deadline& deadline) {
-    if (group.me.world_size > 1) say_here(group);
-    const nccl::Standing mine =
-        may_use_gpus(group.wanted) ? nccl::find_standing(group.me) : nccl::Standing{};
+    if (group.me.world_size > 1) announce_arrival(group);
+    const nccl::GpuSupport mine =
+        may_use_gpus(group.wanted) ? nccl::find_gpu_support(group.me) : nccl::GpuSupport{};
     Chosen chosen = choose(group, mine.state, deadline);
     Halves halves{std::move(chosen.backend), nullptr, {}};
     auto half = make_device_half(group, mine, chosen.gpus, halves.cpu, deadline);

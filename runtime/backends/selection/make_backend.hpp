@@ -1,6 +1,6 @@
 // The one place that chooses what moves a group's bytes. All ranks agree through the store: each
-// tries what is wanted, publishes how that went, and reads what the others published; so all take
-// the same decision and all report the same refusals.
+// tries what is wanted, publishes how that went, and reads what the others published. Invariant:
+// all take the same decision, and all report the same refusals.
 #pragma once
 
 #include "backends/backend.hpp"
