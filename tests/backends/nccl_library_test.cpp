@@ -28,16 +28,16 @@ std::string refusal_of(const std::string& path) {
 TEST(NcclLibrary, HasAllThatTheLibraryHas) {
     const NcclLibrary library = NcclLibrary::load(stand_in_path());
     EXPECT_EQ(library.version, 22809);
-    EXPECT_NE(library.all_reduce, nullptr);
-    EXPECT_NE(library.comm_revoke, nullptr);
-    EXPECT_NE(library.mem_alloc, nullptr);
+    EXPECT_NE(library.operations.all_reduce, nullptr);
+    EXPECT_NE(library.communicator.revoke, nullptr);
+    EXPECT_NE(library.memory.alloc, nullptr);
 }
 
 TEST(NcclLibrary, DoesWithoutWhatIsOptional) {
     const NcclLibrary library = NcclLibrary::load(stand_in_path("libnccl_stand_in_older.so"));
-    EXPECT_NE(library.all_reduce, nullptr);
-    EXPECT_EQ(library.comm_revoke, nullptr);
-    EXPECT_EQ(library.mem_alloc, nullptr);
+    EXPECT_NE(library.operations.all_reduce, nullptr);
+    EXPECT_EQ(library.communicator.revoke, nullptr);
+    EXPECT_EQ(library.memory.alloc, nullptr);
 }
 
 TEST(NcclLibrary, SaysInOneLineWhatIsMissingAndWhatToDo) {

@@ -87,7 +87,7 @@ inline void on_nccl_threads(int ranks, const std::function<void(NcclThread&)>& b
     const nccl::NcclLibrary library = nccl::NcclLibrary::load(setup.library);
     HostDeviceApi api(ranks);
     ncclUniqueId id{};
-    ASSERT_EQ(library.get_unique_id(&id), ncclSuccess);
+    ASSERT_EQ(library.communicator.get_unique_id(&id), ncclSuccess);
     std::vector<std::jthread> threads;
     for (int rank = 0; rank < ranks; ++rank) {
         threads.emplace_back([&, rank] {

@@ -125,7 +125,7 @@ void UniqueIdExchange::require_own_gpus() const {
 ncclUniqueId UniqueIdExchange::agree_on_id() const {
     ncclUniqueId id{};
     if (group_.rank == 0) {
-        const ncclResult_t result = library_.get_unique_id(&id);
+        const ncclResult_t result = library_.communicator.get_unique_id(&id);
         if (result != ncclSuccess) {
             throw BackendError("nccl", static_cast<int>(result),
                                std::string("ncclGetUniqueId: ") +

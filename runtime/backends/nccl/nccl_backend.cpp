@@ -233,15 +233,16 @@ std::shared_ptr<void> NcclBackend::allocate(std::size_t bytes) {
     device::DeviceApi& api = setup_.api;
     const device::CurrentGpu scope(api, setup_.device);
     std::shared_ptr<void> memory;
-    if (setup_.library.mem_alloc != nullptr && setup_.library.mem_free != nullptr) {
+    if (setup_.library.memory.alloc != nullptr && setup_.library.memory.free != nullptr) {
         void* made = nullptr;
-        if (setup_.library.mem_alloc(&made, wanted) != ncclSuccess) {
+        if (setup_.library.memory.alloc(&made, wanted) != ncclSuccess) {
             throw SystemError("nccl: allocate " + std::to_string(bytes) + " bytes on " +
                                   to_string(device()) + " of " + setup_.name,
                               ENOMEM);
         }
         // As cudaFree does: ncclMemFree takes it from under what still runs.
-        memory = {made, [free = setup_.library.mem_free, &api, index = setup_.device](void* data) {
+        memory = {made,
+                  [free = setup_.library.memory.free, &api, index = setup_.device](void* data) {
                       try {
                           const device::CurrentGpu inner(api, index);
                           api.synchronize_device();

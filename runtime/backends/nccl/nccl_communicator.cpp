@@ -89,7 +89,7 @@ void Communicator::Core::check(ncclResult_t result, const char* call) const {
 // Under the mutex.
 ncclResult_t Communicator::Core::state() const {
     ncclResult_t state = ncclSuccess;
-    const ncclResult_t asked = library.comm_get_async_error(comm, &state);
+    const ncclResult_t asked = library.communicator.get_async_error(comm, &state);
     return asked == ncclSuccess ? state : asked;
 }
 
@@ -100,7 +100,7 @@ void Communicator::Core::join(const ncclUniqueId& id, GroupRank own) {
     config.blocking = 0;
     ncclComm_t made = nullptr;
     const ncclResult_t result =
-        library.comm_init_rank_config(&made, own.ranks, id, own.rank, &config);
+        library.communicator.init_rank_config(&made, own.ranks, id, own.rank, &config);
     comm = made;
     check(result, "ncclCommInitRankConfig");
 }
@@ -142,8 +142,8 @@ bool Communicator::Core::poll_until(Clock::time_point end) const noexcept {
 void Communicator::Core::revoke(Clock::time_point patience) noexcept {
     // A launch that failed, or is still under way, NCCL keeps until it has been asked and answered
     // success; a revoke in between frees it, and what comes after would use it.
-    if (library.comm_revoke == nullptr || !ready || state() != ncclSuccess) return;
-    const ncclResult_t result = library.comm_revoke(comm, 0);
+    if (library.communicator.revoke == nullptr || !ready || state() != ncclSuccess) return;
+    const ncclResult_t result = library.communicator.revoke(comm, 0);
     if (result == ncclSuccess || result == ncclInProgress) poll_until(patience);
 }
 
@@ -152,13 +152,14 @@ void Communicator::Core::end(bool regular, Clock::time_point patience) noexcept 
     if (comm == nullptr) return;
     bool finalized = false;
     if (regular) {
-        const ncclResult_t result = library.comm_finalize(comm);
+        const ncclResult_t result = library.communicator.finalize(comm);
         finalized = (result == ncclSuccess || result == ncclInProgress) && poll_until(patience) &&
                     state() == ncclSuccess;
     } else {
         revoke(patience);
     }
-    const ncclResult_t result = finalized ? library.comm_destroy(comm) : library.comm_abort(comm);
+    const ncclResult_t result =
+        finalized ? library.communicator.destroy(comm) : library.communicator.abort(comm);
     comm = nullptr;
     if (result != ncclSuccess && result != ncclInProgress &&
         base::log_enabled(base::LogLevel::debug)) {
@@ -222,14 +223,15 @@ void Communicator::launch_group(const Enqueue& enqueue, const base::Deadline& de
     require_usable();
     Core& core = *core_;
     const ncclComm_t comm = core.comm;
-    check(core.library.group_start(), "ncclGroupStart");
+    check(core.library.operations.group_start(), "ncclGroupStart");
     std::exception_ptr error;
     try {
         enqueue(comm);
     } catch (...) {
         error = std::current_exception();
     }
-    const ncclResult_t ended = core.library.group_end();  // whatever came: it is the thread's
+    const ncclResult_t ended =
+        core.library.operations.group_end();  // whatever came: it is the thread's
     if (error) std::rethrow_exception(error);
     check(ended, "ncclGroupEnd");
     Pauses pauses;

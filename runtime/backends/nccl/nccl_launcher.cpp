@@ -44,14 +44,14 @@ public:
     }
 
     void destroy() {  // NCCL has launched what uses them
-        for (const ncclRedOp_t op : ops_) launcher_.library_.red_op_destroy(op, comm_);
+        for (const ncclRedOp_t op : ops_) launcher_.library_.operations.red_op_destroy(op, comm_);
     }
 
 private:
     template <class T>
     ncclRedOp_t make_of(T factor, ncclDataType_t type) {
         ncclRedOp_t op{};
-        launcher_.communicator_.check(launcher_.library_.red_op_create_premul_sum(
+        launcher_.communicator_.check(launcher_.library_.operations.red_op_create_premul_sum(
                                           &op, &factor, type, ncclScalarHostImmediate, comm_),
                                       "ncclRedOpCreatePreMulSum");
         ops_.push_back(op);
@@ -119,10 +119,10 @@ void NcclLauncher::launch(std::span<const Call> calls, const base::Deadline& dea
             for (const Call* const call : second) {
                 const std::size_t shard = call->bytes() / static_cast<std::size_t>(own_.ranks);
                 std::byte* const output = output_of(*call);
-                communicator_.check(
-                    library_.all_gather(output + static_cast<std::size_t>(own_.rank) * shard,
+                communicator_.check(library_.operations.all_gather(
+                                        output + static_cast<std::size_t>(own_.rank) * shard,
                                         output, shard, ncclUint8, comm, stream_),
-                    "ncclAllGather");
+                                    "ncclAllGather");
             }
         },
         deadline);
@@ -151,14 +151,16 @@ void NcclLauncher::enqueue(const Call& call, ncclRedOp_t op, ncclComm_t comm) {
         case Collective::reduce_scatter:
             return enqueue_reduction(call, op, comm);
         case Collective::broadcast:
-            return communicator_.check(library_.broadcast(call.input, call.output, call.bytes(),
-                                                          ncclUint8, call.root, comm, stream_),
-                                       "ncclBroadcast");
+            return communicator_.check(
+                library_.operations.broadcast(call.input, call.output, call.bytes(), ncclUint8,
+                                              call.root, comm, stream_),
+                "ncclBroadcast");
         case Collective::all_gather:
             if (call.parts) return gather_unevenly(call, comm);
-            return communicator_.check(library_.all_gather(call.input, call.output, call.bytes(),
-                                                           ncclUint8, comm, stream_),
-                                       "ncclAllGather");
+            return communicator_.check(
+                library_.operations.all_gather(call.input, call.output, call.bytes(), ncclUint8,
+                                               comm, stream_),
+                "ncclAllGather");
         case Collective::gather:
             return gather(call, comm);
         case Collective::scatter:
@@ -175,13 +177,15 @@ void NcclLauncher::enqueue(const Call& call, ncclRedOp_t op, ncclComm_t comm) {
 void NcclLauncher::enqueue_reduction(const Call& call, ncclRedOp_t op, ncclComm_t comm) {
     const ncclDataType_t type = *type_of(call.dtype);
     if (call.kind == Collective::reduce) {
-        return communicator_.check(library_.reduce(call.input, call.output, call.elements, type, op,
-                                                   call.root, comm, stream_),
-                                   "ncclReduce");
+        return communicator_.check(
+            library_.operations.reduce(call.input, call.output, call.elements, type, op, call.root,
+                                       comm, stream_),
+            "ncclReduce");
     }
     if (call.kind == Collective::all_reduce && !in_two_steps(call)) {
         return communicator_.check(
-            library_.all_reduce(call.input, call.output, call.elements, type, op, comm, stream_),
+            library_.operations.all_reduce(call.input, call.output, call.elements, type, op, comm,
+                                           stream_),
             "ncclAllReduce");
     }
     std::byte* output = output_of(call);
@@ -191,7 +195,7 @@ void NcclLauncher::enqueue_reduction(const Call& call, ncclRedOp_t op, ncclComm_
         output += static_cast<std::size_t>(own_.rank) * elements * size_of(call.dtype);
     }
     communicator_.check(
-        library_.reduce_scatter(call.input, output, elements, type, op, comm, stream_),
+        library_.operations.reduce_scatter(call.input, output, elements, type, op, comm, stream_),
         "ncclReduceScatter");
 }
 
@@ -235,7 +239,7 @@ void NcclLauncher::gather_unevenly(const Call& call, ncclComm_t comm) {
         const void* const input = rank == own_.rank ? call.input : part;
         if (bytes > 0) {
             communicator_.check(
-                library_.broadcast(input, part, bytes, ncclUint8, rank, comm, stream_),
+                library_.operations.broadcast(input, part, bytes, ncclUint8, rank, comm, stream_),
                 "ncclBroadcast");
         }
         part += bytes;
@@ -279,12 +283,14 @@ void NcclLauncher::all_to_all(const Call& call, ncclComm_t comm) {
 
 void NcclLauncher::send(const std::byte* data, std::size_t bytes, int peer, ncclComm_t comm) {
     if (bytes == 0) return;
-    communicator_.check(library_.send(data, bytes, ncclUint8, peer, comm, stream_), "ncclSend");
+    communicator_.check(library_.operations.send(data, bytes, ncclUint8, peer, comm, stream_),
+                        "ncclSend");
 }
 
 void NcclLauncher::receive(std::byte* data, std::size_t bytes, int peer, ncclComm_t comm) {
     if (bytes == 0) return;
-    communicator_.check(library_.recv(data, bytes, ncclUint8, peer, comm, stream_), "ncclRecv");
+    communicator_.check(library_.operations.recv(data, bytes, ncclUint8, peer, comm, stream_),
+                        "ncclRecv");
 }
 
 }  // namespace ddp::nccl

@@ -13,34 +13,36 @@ constexpr const char* soname = "libnccl.so.2";
 constexpr const char* variable = "DDP_NCCL_LIBRARY";
 
 template <class Visit>
-void visit_required(NcclLibrary& table, const Visit& visit) {
-    visit("ncclGetVersion", table.get_version);
-    visit("ncclGetErrorString", table.get_error_string);
-    visit("ncclGetLastError", table.get_last_error);
-    visit("ncclGetUniqueId", table.get_unique_id);
-    visit("ncclCommInitRankConfig", table.comm_init_rank_config);
-    visit("ncclCommGetAsyncError", table.comm_get_async_error);
-    visit("ncclCommFinalize", table.comm_finalize);
-    visit("ncclCommDestroy", table.comm_destroy);
-    visit("ncclCommAbort", table.comm_abort);
-    visit("ncclGroupStart", table.group_start);
-    visit("ncclGroupEnd", table.group_end);
-    visit("ncclAllReduce", table.all_reduce);
-    visit("ncclReduce", table.reduce);
-    visit("ncclBroadcast", table.broadcast);
-    visit("ncclAllGather", table.all_gather);
-    visit("ncclReduceScatter", table.reduce_scatter);
-    visit("ncclSend", table.send);
-    visit("ncclRecv", table.recv);
-    visit("ncclRedOpCreatePreMulSum", table.red_op_create_premul_sum);
-    visit("ncclRedOpDestroy", table.red_op_destroy);
+void visit_required(NcclLibrary& library, const Visit& visit) {
+    visit("ncclGetVersion", library.get_version);
+    visit("ncclGetErrorString", library.get_error_string);
+    visit("ncclGetLastError", library.get_last_error);
+    auto& communicator = library.communicator;
+    visit("ncclGetUniqueId", communicator.get_unique_id);
+    visit("ncclCommInitRankConfig", communicator.init_rank_config);
+    visit("ncclCommGetAsyncError", communicator.get_async_error);
+    visit("ncclCommFinalize", communicator.finalize);
+    visit("ncclCommDestroy", communicator.destroy);
+    visit("ncclCommAbort", communicator.abort);
+    auto& operations = library.operations;
+    visit("ncclGroupStart", operations.group_start);
+    visit("ncclGroupEnd", operations.group_end);
+    visit("ncclAllReduce", operations.all_reduce);
+    visit("ncclReduce", operations.reduce);
+    visit("ncclBroadcast", operations.broadcast);
+    visit("ncclAllGather", operations.all_gather);
+    visit("ncclReduceScatter", operations.reduce_scatter);
+    visit("ncclSend", operations.send);
+    visit("ncclRecv", operations.recv);
+    visit("ncclRedOpCreatePreMulSum", operations.red_op_create_premul_sum);
+    visit("ncclRedOpDestroy", operations.red_op_destroy);
 }
 
 template <class Visit>
-void visit_optional(NcclLibrary& table, const Visit& visit) {
-    visit("ncclCommRevoke", table.comm_revoke);
-    visit("ncclMemAlloc", table.mem_alloc);
-    visit("ncclMemFree", table.mem_free);
+void visit_optional(NcclLibrary& library, const Visit& visit) {
+    visit("ncclCommRevoke", library.communicator.revoke);
+    visit("ncclMemAlloc", library.memory.alloc);
+    visit("ncclMemFree", library.memory.free);
 }
 
 [[noreturn]] void refuse(const std::string& why, const std::string& remedy) {

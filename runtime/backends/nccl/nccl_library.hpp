@@ -1,23 +1,29 @@
-// libnccl, opened at run time: one binary serves hosts with and without it. A table of the
-// functions that are called, by NCCL's own declarations; its headers are needed to build only.
+// NcclLibrary: libnccl, opened at run time: one binary serves hosts with and without it. Tables of
+// the functions that are called, by NCCL's own declarations; its headers are needed to build only.
+// Invariant: of a loaded library no function is null but those that are said to be optional.
 #pragma once
 
 #include <nccl.h>
 
+#include <cstddef>
 #include <string>
 
 namespace ddp::nccl {
 
-struct NcclLibrary {
-    decltype(&::ncclGetVersion) get_version = nullptr;
-    decltype(&::ncclGetErrorString) get_error_string = nullptr;
-    decltype(&::ncclGetLastError) get_last_error = nullptr;
+// Those without which there is no communicator, and one that newer libraries have.
+struct NcclCommunicatorCalls {
     decltype(&::ncclGetUniqueId) get_unique_id = nullptr;
-    decltype(&::ncclCommInitRankConfig) comm_init_rank_config = nullptr;
-    decltype(&::ncclCommGetAsyncError) comm_get_async_error = nullptr;
-    decltype(&::ncclCommFinalize) comm_finalize = nullptr;
-    decltype(&::ncclCommDestroy) comm_destroy = nullptr;
-    decltype(&::ncclCommAbort) comm_abort = nullptr;
+    decltype(&::ncclCommInitRankConfig) init_rank_config = nullptr;
+    decltype(&::ncclCommGetAsyncError) get_async_error = nullptr;
+    decltype(&::ncclCommFinalize) finalize = nullptr;
+    decltype(&::ncclCommDestroy) destroy = nullptr;
+    decltype(&::ncclCommAbort) abort = nullptr;
+    // 2.28.7; null where the library has none. Written out: older headers have none either.
+    ncclResult_t (*revoke)(ncclComm_t, int flags) = nullptr;
+};
+
+// Those that enqueue operations on a stream.
+struct NcclOperationCalls {
     decltype(&::ncclGroupStart) group_start = nullptr;
     decltype(&::ncclGroupEnd) group_end = nullptr;
     decltype(&::ncclAllReduce) all_reduce = nullptr;
@@ -29,11 +35,21 @@ struct NcclLibrary {
     decltype(&::ncclRecv) recv = nullptr;
     decltype(&::ncclRedOpCreatePreMulSum) red_op_create_premul_sum = nullptr;
     decltype(&::ncclRedOpDestroy) red_op_destroy = nullptr;
+};
 
-    // Null where the library has none. Written out: older headers have none of them either.
-    ncclResult_t (*comm_revoke)(ncclComm_t, int flags) = nullptr;           // 2.28.7
-    ncclResult_t (*mem_alloc)(void** memory, std::size_t bytes) = nullptr;  // 2.19
-    ncclResult_t (*mem_free)(void* memory) = nullptr;
+// 2.19; null where the library has none. Written out: older headers have none either.
+struct NcclMemoryCalls {
+    ncclResult_t (*alloc)(void** memory, std::size_t bytes) = nullptr;
+    ncclResult_t (*free)(void* memory) = nullptr;
+};
+
+struct NcclLibrary {
+    decltype(&::ncclGetVersion) get_version = nullptr;
+    decltype(&::ncclGetErrorString) get_error_string = nullptr;
+    decltype(&::ncclGetLastError) get_last_error = nullptr;
+    NcclCommunicatorCalls communicator;
+    NcclOperationCalls operations;
+    NcclMemoryCalls memory;
 
     std::string name;  // as it was opened: a path, or "libnccl.so.2"
     int version = 0;   // 22809: 2.28.9
