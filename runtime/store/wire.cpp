@@ -1,6 +1,6 @@
 // One table says what follows each opcode; encoding and decoding both walk it. Decoding can stop at
 // any byte and go on later, so that a client that sends byte by byte costs no more than one that
-// sends at once. Invariant: between two calls `raw_` holds what next() has not looked at, and of
+// sends at once. Invariant: between two calls the input holds what next() has not looked at, and of
 // what it has looked at at most the first bytes of a number.
 #include "store/wire.hpp"
 
@@ -133,14 +133,7 @@ std::size_t cost_of(const Request& request) {
     return cost;
 }
 
-void RequestParser::feed(std::string_view bytes) {
-    if (begin_ > 0) {
-        raw_.erase(0, begin_);
-        begin_ = 0;
-    }
-    raw_.append(bytes);
-    received_ += bytes.size();
-}
+void RequestParser::feed(std::string_view bytes) { input_.append(bytes); }
 
 RequestParser::Status RequestParser::next(Request& request) {
     if (!refusal_.empty()) return Status::refused;
@@ -159,14 +152,8 @@ RequestParser::Status RequestParser::next(Request& request) {
         is_first_ = false;
         granted_ = bytes_without_grant;
     }
-    if (status == Status::incomplete || !has_unread()) drop_used();
+    if (status == Status::incomplete || !has_unread()) input_.shrink();
     return status;
-}
-
-// Gives the memory back of what has been used up.
-void RequestParser::drop_used() {
-    raw_ = std::string{unread()};
-    begin_ = 0;
 }
 
 bool RequestParser::wants_more_later() const {
@@ -195,7 +182,7 @@ RequestParser::Status RequestParser::identify() {
     }
     if (bytes.size() < hello.size()) return Status::incomplete;
     era_ = Era::modern;
-    begin_ += hello.size();
+    input_.consume(hello.size());
     return Status::request;
 }
 
@@ -216,7 +203,7 @@ RequestParser::Status RequestParser::start() {
     counted_ = false;
     size_ = 1;
     cost_ = 0;
-    ++begin_;
+    input_.consume(1);
     return Status::request;
 }
 
@@ -226,7 +213,7 @@ RequestParser::Status RequestParser::take_field() {
         partial_.number = bytes == sizeof(std::uint32_t)
                               ? std::int64_t{read_u32(unread())}
                               : static_cast<std::int64_t>(read_u64(unread()));
-        begin_ += bytes;
+        input_.consume(bytes);
         return Status::request;
     };
     switch (fields(partial_.op)[field_]) {
@@ -256,7 +243,7 @@ RequestParser::Status RequestParser::take_list() {
             return refuse(std::to_string(count) + " keys where at most " +
                           std::to_string(max_keys_per_request) + " are allowed");
         }
-        begin_ += sizeof(std::uint64_t);
+        input_.consume(sizeof(std::uint64_t));
         size_ += sizeof(std::uint64_t);
         items_left_ = count * (is_pairs ? 2 : 1);
         counted_ = true;
@@ -278,7 +265,7 @@ RequestParser::Status RequestParser::take_string(std::vector<std::string>& list,
     auto& text = list.back();
     const auto piece = unread().substr(0, *announced_ - text.size());
     text.append(piece);
-    begin_ += piece.size();
+    input_.consume(piece.size());
     if (text.size() < *announced_) return Status::incomplete;
     announced_.reset();
     return Status::request;
@@ -312,7 +299,7 @@ RequestParser::Status RequestParser::announce(std::vector<std::string>& list, st
     }
     size_ = size;
     cost_ = cost;
-    begin_ += sizeof(std::uint64_t);
+    input_.consume(sizeof(std::uint64_t));
     list.emplace_back();
     // Memory that is never written costs nothing, so that it follows the bytes that come.
     if (unread().size() < length) list.back().reserve(length);
@@ -322,8 +309,7 @@ RequestParser::Status RequestParser::announce(std::vector<std::string>& list, st
 
 RequestParser::Status RequestParser::refuse(std::string why) {
     refusal_ = std::move(why);
-    std::string{}.swap(raw_);
-    begin_ = 0;
+    input_.clear();
     partial_ = Request{};
     begun_ = false;
     announced_.reset();

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "store/input_buffer.hpp"
 #include "store/limits.hpp"
 
 namespace ddp::store {
@@ -103,9 +104,9 @@ public:
     std::size_t granted_memory() const { return granted_ > bytes_without_grant ? granted_ : 0; }
     // What the request that has begun and the bytes after it cost now, what was allowed included.
     std::size_t held_bytes() const;
-    std::uint64_t received_bytes() const { return received_; }  // in all
-    bool has_unread() const { return begin_ < raw_.size(); }
-    std::size_t unread_bytes() const { return raw_.empty() ? 0 : raw_.capacity(); }
+    std::uint64_t received_bytes() const { return input_.received(); }  // in all
+    bool has_unread() const { return input_.has_unread(); }
+    std::size_t unread_bytes() const { return input_.held_bytes(); }
 
     static constexpr std::size_t bytes_without_grant = std::size_t{64} << 10;
 
@@ -117,12 +118,9 @@ private:
     Status take_string(std::vector<std::string>& list, std::size_t limit);
     Status announce(std::vector<std::string>& list, std::size_t limit);
     Status refuse(std::string why);
-    void drop_used();
-    std::string_view unread() const { return std::string_view{raw_}.substr(begin_); }
+    std::string_view unread() const { return input_.unread(); }
 
-    std::string raw_;  // fed and not yet decoded
-    std::size_t begin_ = 0;
-    std::uint64_t received_ = 0;
+    InputBuffer input_;  // fed and not yet decoded
     Era era_ = Era::undecided;
     bool is_first_ = true;  // no whole request yet
     std::string refusal_;

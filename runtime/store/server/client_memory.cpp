@@ -18,7 +18,7 @@ constexpr std::chrono::seconds longest_without_reading{5};
 bool ClientMemory::get_memory(ServerClient& client) {
     if (client.pending) {
         const auto bytes = data_.reply_bytes(*client.pending);
-        if (bytes <= RequestParser::bytes_without_grant || bytes <= client.charged_reply)
+        if (bytes <= RequestParser::bytes_without_grant || bytes <= client.charged.reply)
             return true;
     }
     if (queue_.empty() && reserve(client) == Grant::granted) return true;
@@ -30,7 +30,7 @@ ClientMemory::Grant ClientMemory::reserve(ServerClient& client) {
     if (!client.pending) return reserve_for_request(client);
     const auto bytes = data_.reply_bytes(*client.pending);
     if (!data_.budget().charge_large(client.id(), Use::reply, bytes)) return Grant::no_memory;
-    client.charged_reply = bytes;
+    client.charged.reply = bytes;
     return Grant::granted;
 }
 
@@ -45,7 +45,7 @@ ClientMemory::Grant ClientMemory::reserve_for_request(ServerClient& client) {
     }
     if (client.parser.wants_more_later() && !take_slot(id)) return Grant::no_slot;
     if (!budget.charge_large(id, Use::request, bytes)) return Grant::no_memory;
-    client.charged_request = bytes;
+    client.charged.request = bytes;
     client.parser.grant_memory(wanted);
     queue_.note_sender(id, client.parser.received_bytes(), Clock::now());
     return Grant::granted;
@@ -106,10 +106,8 @@ std::vector<ClientMemory::MustGo> ClientMemory::overdue(Clock::time_point now) {
     std::vector<MustGo> must_go;
     if (queue_.empty()) return must_go;
     for (auto& [id, client] : clients_) {
-        if (client.charged_reply <= RequestParser::bytes_without_grant) continue;
-        if (client.backlog() != std::exchange(client.unread_then, client.backlog())) {
-            client.read_at = now;
-        } else if (now - client.read_at >= longest_without_reading) {
+        if (client.charged.reply <= RequestParser::bytes_without_grant) continue;
+        if (client.read_pace.is_stalled(client.backlog(), now, longest_without_reading)) {
             must_go.push_back({id, "does not read its replies, while others wait for its memory"});
         }
     }
@@ -149,21 +147,21 @@ std::string ClientMemory::charge(ServerClient& client) {
     auto& budget = data_.budget();
     const auto request =
         client.parser.held_bytes() + (client.pending ? cost_of(*client.pending) : 0);
-    if (request != client.charged_request) {
+    if (request != client.charged.request) {
         if (!budget.charge(client.id(), Use::request, request)) {
             return "no memory left for its request";
         }
-        client.charged_request = request;
+        client.charged.request = request;
         if (client.parser.granted_memory() == 0) {
             queue_.remove_sender(client.id());
             release_slot(client.id());
         }
     }
     auto reply = client.outbox().owned_bytes();
-    if (client.pending) reply = std::max(reply, client.charged_reply);
-    if (reply != client.charged_reply) {
+    if (client.pending) reply = std::max(reply, client.charged.reply);
+    if (reply != client.charged.reply) {
         if (!budget.charge(client.id(), Use::reply, reply)) return "does not read its replies";
-        client.charged_reply = reply;
+        client.charged.reply = reply;
     }
     return {};
 }

@@ -12,10 +12,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
+#include "base/net/local_socket.hpp"
 #include "base/net/socket.hpp"
+#include "base/random.hpp"
 
 namespace ddp::store {
 namespace {
@@ -105,6 +108,35 @@ void Listener::listen(bool on) {
     event.events = on ? static_cast<std::uint32_t>(EPOLLIN) : 0U;
     event.data.u64 = tag_;
     if (::epoll_ctl(epoll_, EPOLL_CTL_MOD, socket_.get(), &event) == 0) listening_ = on;
+}
+
+void Listeners::listen_locally() {
+    const std::string name = "ddp-store-" + std::to_string(base::random_bits());
+    base::UniqueFd socket = base::listen_local(name);
+    if (!socket) return;
+    local_.emplace(Listener::Kind::local, std::move(socket), epoll_, local_tag);
+    local_name_ = name;
+}
+
+Listener* Listeners::find(std::uint64_t tag) {
+    if (tag == tcp_tag) return &tcp_;
+    return tag == local_tag && local_ ? &*local_ : nullptr;
+}
+
+void Listeners::resume(Clock::time_point now) {
+    tcp_.resume(now);
+    if (local_) local_->resume(now);
+}
+
+void Listeners::drop_pending() {
+    tcp_.drop_pending();
+    if (local_) local_->drop_pending();
+}
+
+std::optional<Listeners::Clock::time_point> Listeners::wakes_at() const {
+    const auto tcp = tcp_.wakes_at();
+    const auto local = local_ ? local_->wakes_at() : std::nullopt;
+    return tcp && local ? std::min(tcp, local) : (tcp ? tcp : local);
 }
 
 }  // namespace ddp::store

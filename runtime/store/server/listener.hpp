@@ -1,5 +1,5 @@
-// Listener: a listening socket of a store's server, in the server's epoll set. It rests when no
-// descriptor is left, and when strangers come and go too fast. Invariant: no call accepts more than
+// Listener: a listening socket of a store's server, in the server's epoll set; Listeners: all of
+// them. A listener rests when no descriptor is left, and when strangers come and go too fast. Invariant: no call accepts more than
 // a bounded number of connections.
 #pragma once
 
@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "base/unique_fd.hpp"
 #include "store/server/server_client.hpp"
@@ -73,6 +74,36 @@ private:
     bool listening_ = true;
     StrangerRate strangers_;
     std::optional<Clock::time_point> rests_until_;
+};
+
+// The sockets on which one server listens: its TCP port and, beside it, a local socket if one can
+// be had.
+class Listeners {
+public:
+    using Clock = Listener::Clock;
+    static constexpr std::uint64_t tcp_tag = 0;
+    static constexpr std::uint64_t local_tag = ~std::uint64_t{0} - 1;
+
+    // As Listener.
+    Listeners(base::UniqueFd tcp, int epoll)
+        : epoll_(epoll), tcp_(Listener::Kind::tcp, std::move(tcp), epoll, tcp_tag) {}
+    // The port alone remains where no local socket can be had.
+    void listen_locally();
+
+    Listener* find(std::uint64_t tag);  // null: no listener's
+    Listener& of(const ServerClient& client) { return client.is_local() ? *local_ : tcp_; }
+    std::uint16_t port() const { return tcp_.port(); }
+    const std::string& local_name() const { return local_name_; }
+
+    void resume(Clock::time_point now);
+    void drop_pending();
+    std::optional<Clock::time_point> wakes_at() const;
+
+private:
+    int epoll_;
+    Listener tcp_;
+    std::optional<Listener> local_;
+    std::string local_name_;
 };
 
 }  // namespace ddp::store

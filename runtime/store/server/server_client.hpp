@@ -1,5 +1,6 @@
 // ServerClient: one connection as the server sees it: what it has sent so far, what it is still
-// owed, and what epoll watches for it.
+// owed, and what epoll watches for it. Invariant: its requests are carried out, and its replies
+// sent, in the order in which they came.
 #pragma once
 
 #include <chrono>
@@ -7,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "base/unique_fd.hpp"
 #include "store/server/outbox.hpp"
@@ -28,6 +30,29 @@ struct AcceptedSocket {
 // invalid and errno says why.
 AcceptedSocket accept_socket(int listener);
 
+// What a client's connection costs, as its account is charged now.
+struct MemoryCharges {
+    std::size_t request = 0;
+    std::size_t reply = 0;
+};
+
+// Whether a client reads its replies; looked at only while others wait for memory.
+class ReadPace {
+public:
+    using Clock = std::chrono::steady_clock;
+
+    // `unread`: what the client is owed. True when it has read nothing for that long.
+    bool is_stalled(std::size_t unread, Clock::time_point now, std::chrono::seconds longest) {
+        if (unread == std::exchange(unread_, unread)) return now - read_at_ >= longest;
+        read_at_ = now;
+        return false;
+    }
+
+private:
+    std::size_t unread_ = 0;
+    Clock::time_point read_at_{};
+};
+
 class ServerClient {
 public:
     // `events`: what epoll watches for it.
@@ -46,11 +71,8 @@ public:
     bool closing = false;              // to be closed at the end of this event
     bool waits_for_memory = false;     // in ClientMemory
     bool waits_for_turn = false;       // has asked for more than is done in one
-    std::size_t charged_request = 0;   // to its account, as of now
-    std::size_t charged_reply = 0;
-    // Of a reader, while others wait for memory: how much was unread when it read last.
-    std::size_t unread_then = 0;
-    std::chrono::steady_clock::time_point read_at{};
+    MemoryCharges charged{};
+    ReadPace read_pace{};
 
     // False when it already owes too much reading.
     bool queue(Reply reply);

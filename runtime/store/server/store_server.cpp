@@ -7,7 +7,6 @@
 
 #include <ddp/error.hpp>
 
-#include <malloc.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -18,10 +17,9 @@
 #include <vector>
 
 #include "base/log.hpp"
-#include "base/net/local_socket.hpp"
-#include "base/random.hpp"
 #include "store/admission/admission.hpp"
 #include "store/server/client_memory.hpp"
+#include "store/server/heap_trimmer.hpp"
 #include "store/server/listener.hpp"
 #include "store/server/server_client.hpp"
 #include "store/server/server_log.hpp"
@@ -34,9 +32,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr ClientId listener_id = 0;
 constexpr ClientId timer_id = ~ClientId{0};
-constexpr ClientId local_listener_id = timer_id - 1;
 constexpr std::size_t max_silent = 64;
 constexpr int rounds_a_call = 16;
 constexpr int reads_an_event = 4;
@@ -46,8 +42,6 @@ constexpr std::chrono::milliseconds longest_call{20};  // before one more round
 // now has to be kept.
 constexpr std::size_t usual_read = std::size_t{16} << 10;
 constexpr std::chrono::seconds memory_tick{1};
-constexpr std::size_t returned_at_once = std::size_t{8} << 20;
-constexpr int mapped_alone = 128 << 10;  // larger blocks go back to the kernel when they are freed
 
 bool out_of_descriptors(int error) {
     return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
@@ -58,8 +52,8 @@ bool out_of_descriptors(int error) {
 class StoreServer::Impl {
 public:
     Impl(base::UniqueFd listener, StoreServerOptions options);
-    std::uint16_t port() const { return listener_.port(); }
-    const std::string& local_name() const { return local_name_; }
+    std::uint16_t port() const { return listeners_.port(); }
+    const std::string& local_name() const { return listeners_.local_name(); }
     int fd() const { return epoll_.get(); }
     void run_ready();
     void start_attempt(int attempt);
@@ -69,15 +63,6 @@ private:
     void handle_client(ServerClient& client, std::uint32_t events);
     void handle_timer();
     void set_timer();
-    void listen_locally();
-    Listener& listener_of(const ServerClient& client) {
-        return client.is_local() ? *local_listener_ : listener_;
-    }
-    template <class Visit>
-    void each_listener(Visit visit) {
-        visit(listener_);
-        if (local_listener_) visit(*local_listener_);
-    }
     void accept_some(Listener& listener);
     bool free_descriptor_for_next(Listener& listener);
     void add_client(Listener& listener, AcceptedSocket socket);
@@ -104,45 +89,33 @@ private:
     StoreLimits limits_;
     base::UniqueFd epoll_;
     WakeTimer timer_;
-    Listener listener_;
-    std::string local_name_;
-    std::optional<Listener> local_listener_;
+    Listeners listeners_;
     Admission admission_;
     StoreData data_;
-    ClientId next_id_ = listener_id + 1;
+    ClientId next_id_ = Listeners::tcp_tag + 1;
     std::unordered_map<ClientId, ServerClient> clients_;
     SilentClients silent_{max_silent};
     std::vector<ClientId> changed_;  // to be finished after this event
     ClientMemory memory_{data_, clients_};
     ServerLog log_;
-    std::size_t most_held_ = 0;  // since memory was returned last
+    HeapTrimmer heap_;
     std::array<char, 64 * 1024> read_buffer_;
 };
 
 StoreServer::Impl::Impl(base::UniqueFd listener, StoreServerOptions options)
     : limits_(options.limits),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
-      listener_(Listener::Kind::tcp, std::move(listener), epoll_.get(), listener_id),
+      listeners_(std::move(listener), epoll_.get()),
       admission_(options.peers, std::move(options.job)),
-      data_(limits_, hooks()) {
+      data_(limits_, hooks()),
+      heap_(limits_.returns_memory) {
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.u64 = timer_id;
     if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, timer_.fd(), &event) != 0) {
         throw SystemError{"store: epoll_ctl of the timer", errno};
     }
-    if (limits_.returns_memory) ::mallopt(M_MMAP_THRESHOLD, mapped_alone);
-    if (options.is_local_too) listen_locally();
-}
-
-// The port remains where this cannot be had.
-void StoreServer::Impl::listen_locally() {
-    const std::string name = "ddp-store-" + std::to_string(base::random_bits());
-    base::UniqueFd socket = base::listen_local(name);
-    if (!socket) return;
-    local_listener_.emplace(Listener::Kind::local, std::move(socket), epoll_.get(),
-                            local_listener_id);
-    local_name_ = name;
+    if (options.is_local_too) listeners_.listen_locally();
 }
 
 void StoreServer::Impl::run_ready() {
@@ -177,20 +150,18 @@ void StoreServer::Impl::start_attempt(int attempt) {
     admission_.start_attempt(attempt);
     // What still waits to be accepted belongs to the old attempt too, with all that it has already
     // sent.
-    each_listener([](Listener& listener) { listener.drop_pending(); });
+    listeners_.drop_pending();
     return_memory();
     set_timer();
 }
 
 void StoreServer::Impl::handle(const epoll_event& event) {
-    if (event.data.u64 == listener_id) {
-        accept_some(listener_);
-    } else if (event.data.u64 == local_listener_id) {
-        accept_some(*local_listener_);
+    if (auto* client = find(event.data.u64)) {
+        handle_client(*client, event.events);
     } else if (event.data.u64 == timer_id) {
         handle_timer();
-    } else if (auto* client = find(event.data.u64)) {
-        handle_client(*client, event.events);
+    } else if (auto* listener = listeners_.find(event.data.u64)) {
+        accept_some(*listener);
     }
     finish_event();
 }
@@ -210,16 +181,14 @@ void StoreServer::Impl::handle_client(ServerClient& client, std::uint32_t events
 void StoreServer::Impl::handle_timer() {
     timer_.acknowledge();
     const auto now = Clock::now();
-    each_listener([&](Listener& listener) { listener.resume(now); });
+    listeners_.resume(now);
     log_.say_rest(now);
     for (const auto& [id, why] : memory_.overdue(now)) close_later(*find(id), why);
 }
 
 // For the next thing that happens although nobody says anything.
 void StoreServer::Impl::set_timer() {
-    each_listener([this](const Listener& listener) {
-        if (const auto time = listener.wakes_at()) timer_.set(*time);
-    });
+    if (const auto time = listeners_.wakes_at()) timer_.set(*time);
     if (const auto time = log_.wakes_at()) timer_.set(*time);
     if (memory_.somebody_waits() && !timer_.is_set()) timer_.set(Clock::now() + memory_tick);
 }
@@ -390,12 +359,7 @@ void StoreServer::Impl::watch(ServerClient& client) {
 }
 
 void StoreServer::Impl::return_memory() {
-    if (!limits_.returns_memory) return;
-    const auto held = data_.held_bytes();
-    most_held_ = std::max(most_held_, held);
-    if (most_held_ - held < returned_at_once) return;
-    ::malloc_trim(0);
-    most_held_ = held;
+    if (heap_.is_on()) heap_.note(data_.held_bytes());
 }
 
 // `why` empty: it left by itself.
@@ -429,7 +393,7 @@ void StoreServer::Impl::finish(ClientId id) {
     flush(*client);
     if (!client->closing) watch(*client);
     if (!client->closing) return;
-    if (!client->identified) listener_of(*client).note_stranger_gone(Clock::now());
+    if (!client->identified) listeners_.of(*client).note_stranger_gone(Clock::now());
     data_.forget(id);  // which may still ask who it is
     admission_.leave(id);
     silent_.forget(id, client->address());
