@@ -43,6 +43,19 @@ TEST_F(StoreDataTest, PoppedValuesNoLongerCountAgainstTheLimit) {
     }
 }
 
+TEST_F(StoreDataTest, KeysOfEmptiedQueuesNoLongerCountAgainstTheLimit) {
+    StoreData small(StoreLimits{.map_bytes = std::size_t{1} << 20});
+    const auto before = small.held_bytes();
+    for (int i = 0; i < 1000; ++i) {
+        const std::string key = std::to_string(i) + std::string(max_key_bytes - 10, 'k');
+        Replies replies;
+        small.execute(1, Era::modern, {.op = Opcode::queue_push, .keys = {key}, .values = {"v"}},
+                      replies);
+        small.execute(1, Era::modern, {.op = Opcode::queue_pop, .keys = {key}}, replies);
+    }
+    EXPECT_EQ(small.held_bytes(), before);
+}
+
 TEST_F(StoreDataTest, QueuedValuesCountAgainstTheLimit) {
     const Request push{
         .op = Opcode::queue_push, .keys = {"q"}, .values = {std::string(max_value_bytes, 'v')}};
