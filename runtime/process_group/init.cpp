@@ -71,10 +71,10 @@ void serve_store(const MasterAddress& master, bool on_one_host, const store::Ran
 }
 
 // With another launcher's store (torchrun's) the port and who comes there are its business.
-std::shared_ptr<Store> connect(const WorkerEnv& me, Store::Timeout timeout) {
+store::JobStore connect(const WorkerEnv& me, Store::Timeout timeout) {
     const std::string where = me.master->host + ":" + std::to_string(me.master->port);
     const bool launchers = me.agent_store && environment("DDP_AGENT_STORE") == where;
-    if (me.agent_store && !launchers) return connect_tcp_store(*me.master, timeout);
+    if (me.agent_store && !launchers) return {connect_tcp_store(*me.master, timeout)};
     const store::StorePeers peers = store::store_peers(std::getenv("DDP_STORE_PEERS"));
     const store::RankClaim claim =
         store::claim_of_this_process({.job = me.job,
@@ -91,10 +91,13 @@ std::shared_ptr<Store> connect(const WorkerEnv& me, Store::Timeout timeout) {
                                     peers, timeout);
 }
 
-// Keys of its own for each group of the process; the ranks make theirs in the same order.
-std::string next_group_prefix(int attempt) {
+// Keys of its own for each group of the process; the ranks make theirs in the same order. A rank's
+// second program in an attempt meets the second programs of the other ranks.
+std::string next_group_prefix(int attempt, int program) {
     static std::atomic<int> groups{0};
-    return "ddp/attempt_" + std::to_string(attempt) + "/group_" + std::to_string(groups++);
+    return "ddp/attempt_" + std::to_string(attempt) +
+           (program == 0 ? "" : "/program_" + std::to_string(program)) + "/group_" +
+           std::to_string(groups++);
 }
 
 }  // namespace
@@ -139,7 +142,8 @@ ProcessGroup init_process_group(const InitOptions& options) {
     WorkerEnv me = worker_env();
     std::shared_ptr<Store> store;
     if (me.world_size > 1) {
-        store = make_prefix_store(next_group_prefix(me.attempt), connect(me, deadline.left()));
+        store::JobStore job = connect(me, deadline.left());
+        store = make_prefix_store(next_group_prefix(me.attempt, job.program), std::move(job.store));
     }
     return join(std::move(me), std::move(store), options, deadline);
 }

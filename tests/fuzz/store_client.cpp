@@ -144,7 +144,7 @@ std::shared_ptr<ddp::Store> connect(bool is_jobs) {
     const ddp::MasterAddress where{"127.0.0.1", server().port()};
     if (!is_jobs) return ddp::connect_tcp_store(where, 2s);
     const RankClaim claim{.job = "7", .world_size = 2, .rank = 1};
-    return connect_job_store(where, claim, ServedBy::launcher, StorePeers::any, 2s);
+    return connect_job_store(where, claim, ServedBy::launcher, StorePeers::any, 2s).store;
 }
 
 }  // namespace
@@ -181,6 +181,7 @@ std::vector<std::string> ddp::fuzz::seeds() {
         return words;
     };
     all.push_back("\x80" + joined(JoinReply::joined, "") + recorded({check, get}));
+    all.push_back("\x80" + joined(JoinReply::joined, "1") + recorded({check, get}));
     all.push_back("\x80" + joined(JoinReply::refused, "rank 1 is taken"));
     return all;
 }

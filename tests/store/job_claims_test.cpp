@@ -52,6 +52,25 @@ TEST(JobClaims, ASecondProcessForARankIsRefusedUntilTheFirstHasLeft) {
     EXPECT_EQ(refusal(claims, 3, claim(1, 3)), "");
 }
 
+TEST(JobClaims, ProcessesThatAreARankOneAfterTheOtherAreCountedInAnAttempt) {
+    JobClaims claims(RankClaim{.job = "j", .world_size = 4});
+    for (const int program : {0, 1, 2}) {
+        const auto process = static_cast<std::uint64_t>(10 + program);
+        EXPECT_EQ(refusal(claims, 1, claim(1, process)), "");
+        EXPECT_EQ(refusal(claims, 2, claim(1, process)), "");
+        EXPECT_EQ(claims.program_of(1), program);
+        claims.leave(1);
+        claims.leave(2);
+        EXPECT_EQ(refusal(claims, 3, claim(1, process)), "") << "the same process, once more";
+        EXPECT_EQ(claims.program_of(1), program);
+        claims.leave(3);
+    }
+    EXPECT_EQ(claims.program_of(2), 0) << "another rank";
+    claims.start_attempt(0);
+    EXPECT_EQ(refusal(claims, 4, claim(1, 20)), "");
+    EXPECT_EQ(claims.program_of(1), 0);
+}
+
 TEST(JobClaims, RankZeroHoldsItsRankForAsLongAsItServes) {
     JobClaims claims(claim(0, 1));
     EXPECT_EQ(refusal(claims, 1, claim(0, 1)), "");

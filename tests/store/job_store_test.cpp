@@ -37,7 +37,7 @@ RankClaim claim_of(int rank, const std::string& job = "j") {
 }
 
 std::shared_ptr<Store> connect(const MasterAddress& where, const RankClaim& claim) {
-    return connect_job_store(where, claim, ServedBy::rank_0, StorePeers::same_user, patient);
+    return connect_job_store(where, claim, ServedBy::rank_0, StorePeers::same_user, patient).store;
 }
 
 template <class Body>
@@ -162,7 +162,7 @@ TEST(JobStore, ARankIsFreeAsSoonAsItsProcessHasHungUp) {
     RawClient second(server);
     ASSERT_EQ(::shutdown(first->fd(), SHUT_RDWR), 0);  // the server has not looked yet
     second.send(hello + join(2));
-    EXPECT_EQ(second.receive(9), u8(0) + str(""));
+    EXPECT_EQ(second.receive(10), u8(0) + str("1")) << "the second program of that rank";
 }
 
 TEST(JobStore, AJoinThatIsNoneEndsItsConnection) {
@@ -191,7 +191,8 @@ TEST(JobStore, AServerOfAnotherUserIsNotJoined) {
     const MasterAddress where{"127.0.0.1", port};
     EXPECT_THAT(usage_error_of([&] { connect(where, claim_of(1)); }),
                 AllOf(HasSubstr("belongs to uid 65533"), HasSubstr("MASTER_PORT")));
-    EXPECT_TRUE(connect_job_store(where, claim_of(1), ServedBy::rank_0, StorePeers::any, patient));
+    EXPECT_TRUE(
+        connect_job_store(where, claim_of(1), ServedBy::rank_0, StorePeers::any, patient).store);
     ::kill(thief, SIGKILL);
     ::waitpid(thief, nullptr, 0);
     ::close(ready[0]);

@@ -91,8 +91,8 @@ protected:
 
     static std::shared_ptr<Store> connect(std::uint16_t port, ServedBy server) {
         const RankClaim claim = claim_of_this_process({.job = "j", .world_size = 2, .rank = 0});
-        return connect_job_store({"127.0.0.1", port}, claim, server, StorePeers::same_user,
-                                 patient);
+        return connect_job_store({"127.0.0.1", port}, claim, server, StorePeers::same_user, patient)
+            .store;
     }
     static std::uint16_t free_port() {
         return base::local_port(base::listen_tcp("127.0.0.1", 0).get());

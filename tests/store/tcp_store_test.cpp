@@ -129,7 +129,8 @@ TEST(TcpStore, AsksTheJobsStoreWithTheHelloAndGetsAKeyInOneExchange) {
     }};
     const auto store =
         store::connect_job_store({"127.0.0.1", jobs.port()}, rank_1, store::ServedBy::launcher,
-                                 store::StorePeers::same_user, patient);
+                                 store::StorePeers::same_user, patient)
+            .store;
     EXPECT_EQ(store->get("k"), "v");
     EXPECT_EQ(store->get("k"), "w");
 }

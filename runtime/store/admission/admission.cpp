@@ -21,7 +21,8 @@ Admission::Answer Admission::join(ClientId client, const Request& request,
     Answer answer{{client, {}}, refusal.value_or("")};
     append_u8(answer.reply.bytes,
               static_cast<std::uint8_t>(refusal ? JoinReply::refused : JoinReply::joined));
-    append_bytes(answer.reply.bytes, answer.refusal);
+    const int program = refusal ? 0 : claims_.program_of(claim->rank);
+    append_bytes(answer.reply.bytes, program > 0 ? std::to_string(program) : answer.refusal);
     return answer;
 }
 

@@ -167,7 +167,7 @@ RankClaim claim_of_this_process(RankClaim claim) {
 }
 
 JobClaims::JobClaims(RankClaim owner)
-    : owner_(std::move(owner)), owner_is_rank_(owner_->process != 0) {
+    : owner_(std::move(owner)), owner_is_rank_(owner_->process != 0), counts_programs_(true) {
     owner_->job = clean(owner_->job);                           // as it arrives from the ranks
     if (owner_is_rank_) holders_[owner_->rank] = {*owner_, 1};  // for as long as it serves
 }
@@ -180,7 +180,19 @@ std::optional<std::string> JobClaims::join(ClientId client, const RankClaim& cla
     holder.claim = claim;
     ++holder.connections;
     rank_of_[client] = claim.rank;
+    if (counts_programs_) count_program(claim);
     return std::nullopt;
+}
+
+void JobClaims::count_program(const RankClaim& claim) {
+    const auto [program, is_first] = programs_.try_emplace(claim.rank, Program{claim.process, 0});
+    if (is_first || program->second.process == claim.process) return;
+    program->second = {claim.process, program->second.number + 1};
+}
+
+int JobClaims::program_of(int rank) const {
+    const auto program = programs_.find(rank);
+    return program == programs_.end() ? 0 : program->second.number;
 }
 
 std::optional<std::string> JobClaims::objection(const RankClaim& claim) const {
@@ -227,6 +239,7 @@ void JobClaims::leave(ClientId client) {
 void JobClaims::start_attempt(int attempt) {
     holders_.clear();
     rank_of_.clear();
+    programs_.clear();
     if (owner_) owner_->attempt = attempt;
     if (owner_is_rank_) holders_[owner_->rank] = {*owner_, 1};
 }

@@ -60,6 +60,10 @@ public:
     void start_attempt(int attempt);
     // The connections of the process that holds this rank.
     std::vector<ClientId> connections_of(int rank) const;
+    // How many other processes were this rank, one after the other, in this attempt before the one
+    // that joined last: 0 for a job's first program, 1 for the second. Always 0 in a store whose
+    // owner is not known beforehand.
+    int program_of(int rank) const;
     // "rank 3 (pid 4711 on n1)"; empty when it has not joined.
     std::string describe(ClientId client) const;
 
@@ -68,12 +72,19 @@ private:
         RankClaim claim;
         int connections = 0;
     };
+    struct Program {
+        std::uint64_t process = 0;
+        int number = 0;
+    };
     std::optional<std::string> objection(const RankClaim& claim) const;
+    void count_program(const RankClaim& claim);
 
     std::optional<RankClaim> owner_;  // nothing: the first who joins
     bool owner_is_rank_ = false;
     std::map<int, Holder> holders_;
     std::map<ClientId, int> rank_of_;
+    bool counts_programs_ = false;     // the owner's world size bounds the map
+    std::map<int, Program> programs_;  // by rank: its last process in this attempt
 };
 
 }  // namespace ddp::store

@@ -16,10 +16,17 @@ enum class ServedBy {
     rank_0,    // whoever listens there is looked at, too
 };
 
+struct JobStore {
+    std::shared_ptr<Store> store;
+    // Of this process among those that were this rank, one after the other, in this attempt: keys
+    // that hold it are met by the same program of other ranks alone.
+    int program = 0;
+};
+
 // As connect_tcp_store(). Throws UsageError that names both sides when the store is another job's
 // or the rank another process's, or (rank_0) belongs to another user.
-std::shared_ptr<Store> connect_job_store(const MasterAddress& master, const RankClaim& claim,
-                                         ServedBy server, StorePeers peers, Store::Timeout timeout);
+JobStore connect_job_store(const MasterAddress& master, const RankClaim& claim, ServedBy server,
+                           StorePeers peers, Store::Timeout timeout);
 
 // Rank 0's server, on a thread of its own. Throws UsageError that names the job which has the port
 // already, SystemError.

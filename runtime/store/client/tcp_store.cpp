@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <mutex>
 
 #include "base/deadline.hpp"
@@ -56,6 +57,7 @@ public:
     void multi_set(const StoreKeys& keys, const StoreValues& values) override;
     std::int64_t num_keys() override;
     Timeout timeout() const override { return timeout_; }
+    int program() const { return program_; }
 
 private:
     // checked_values: CHECK is sent before the request; its reply, then the values.
@@ -70,7 +72,7 @@ private:
     Answer exchange(const Request& request, ReplyKind kind, const std::string& what) {
         return exchange(request, kind, what, timeout_);
     }
-    void finish_join(TcpConnection& connection, const Deadline& deadline) const;
+    int finish_join(TcpConnection& connection, const Deadline& deadline) const;
     void check_server(const TcpConnection& connection) const;
     static TcpConnection::Servers servers_of(const Job* job) {
         if (job == nullptr) return TcpConnection::Servers::any;
@@ -96,6 +98,7 @@ private:
     const TcpConnection::Servers servers_;
     const bool checks_server_;  // and may be anybody's
     std::string join_;          // the claim that goes with each connection
+    int program_ = 0;           // of this process among its rank's, as the server has told
     const pid_t owner_ = ::getpid();
     std::mutex mutex_;                         // of connection_; held for one exchange
     std::optional<TcpConnection> connection_;  // nothing: it was lost
@@ -141,16 +144,24 @@ TcpStore::TcpStore(const MasterAddress& server, Timeout timeout, const Job* job)
     era_ = connection.era();
     if (is_jobs_) {
         check_server(connection);
-        finish_join(connection, deadline);
+        program_ = finish_join(connection, deadline);
     } else {  // PyTorch's rank 0 counts these to know that all workers have come
         exchange({.op = Opcode::add, .keys = {"init/"}, .number = 1}, ReplyKind::number, "hello");
     }
 }
 
-void TcpStore::finish_join(TcpConnection& connection, const Deadline& deadline) const {
+// Returns the number of this process among its rank's.
+int TcpStore::finish_join(TcpConnection& connection, const Deadline& deadline) const {
     const auto reply = static_cast<JoinReply>(connection.receive_u8(deadline, "join"));
     const std::string why = connection.receive_value(deadline, "join");
     if (reply != JoinReply::joined) throw UsageError{"store: at " + where_ + " " + why};
+    int program = 0;
+    const char* const end = why.data() + why.size();
+    const auto parsed = std::from_chars(why.data(), end, program);
+    if (!why.empty() && (parsed.ec != std::errc{} || parsed.ptr != end || program < 0)) {
+        throw SystemError{"store: " + where_ + " answered a join with no number", EPROTO};
+    }
+    return program;
 }
 
 void TcpStore::check_server(const TcpConnection& connection) const {
@@ -382,11 +393,13 @@ std::int64_t TcpStore::num_keys() {
 }  // namespace
 }  // namespace store
 
-std::shared_ptr<Store> store::connect_job_store(const MasterAddress& master, const RankClaim& claim,
-                                                ServedBy server, StorePeers peers,
-                                                Store::Timeout timeout) {
+store::JobStore store::connect_job_store(const MasterAddress& master, const RankClaim& claim,
+                                         ServedBy server, StorePeers peers,
+                                         Store::Timeout timeout) {
     const store::TcpStore::Job job{claim, server, peers};
-    return std::make_shared<store::TcpStore>(master, timeout, &job);
+    auto store = std::make_shared<store::TcpStore>(master, timeout, &job);
+    const int program = store->program();
+    return {std::move(store), program};
 }
 
 std::shared_ptr<Store> connect_tcp_store(const MasterAddress& master, Store::Timeout timeout) {
