@@ -60,7 +60,7 @@ void reduce_job(const Job& job) {
         case DType::float16:
             return reduce_number<Half>(job);
         case DType::bfloat16:
-            return reduce_number<Brain>(job);
+            return reduce_number<BFloat16>(job);
         case DType::int8:
             return reduce_number<Plain<std::int8_t>>(job);
         case DType::int16:

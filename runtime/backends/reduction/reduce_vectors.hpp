@@ -45,7 +45,7 @@ struct Half {
     }
 };
 
-struct Brain {
+struct BFloat16 {
     using Work = float;
     using Words = Vector<std::uint32_t>;
     static constexpr std::size_t bytes = 2;
