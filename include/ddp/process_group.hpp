@@ -39,6 +39,10 @@
 
 namespace ddp {
 
+namespace process_group {
+class GroupAccess;
+}
+
 class DDP_API ProcessGroup {
 public:
     ProcessGroup(ProcessGroup&&) noexcept;
@@ -139,10 +143,14 @@ public:
 
     class Impl;
     explicit ProcessGroup(std::unique_ptr<Impl>) noexcept;  // made by init_process_group
-    Impl& impl() noexcept { return *impl_; }
 
 private:
+    friend class process_group::GroupAccess;  // the library's own
+    Work start_all_reduce(const TensorView& tensor, ReduceOp op, Stream stream,
+                          const CallSite& site, std::chrono::nanoseconds* took);
     void all_reduce_number(const TensorView& number, ReduceOp op, const CallSite& site);  // blocks
+    std::optional<ProcessGroup> split_by(std::int64_t color, std::int64_t key,
+                                         const CallSite& site);
 
     std::unique_ptr<Impl> impl_;
 };

@@ -16,7 +16,7 @@
 #include "base/deadline.hpp"
 #include "base/log.hpp"
 #include "base/process/background_thread.hpp"
-#include "process_group/process_group_impl.hpp"
+#include "process_group/group_access.hpp"
 #include "tensor/device/device_api.hpp"
 
 namespace ddp::checkpoint {
@@ -121,8 +121,8 @@ std::exception_ptr wait_a_while(Worker& worker, ProcessGroup& group,
     const auto end = base::Deadline::after(time);
     while (!worker.is_done_within(std::min<std::chrono::milliseconds>(look_interval, end.left()))) {
         if (end.passed()) break;
-        const auto& backend = group.impl().backend;
-        if (auto trouble = backend->find_trouble("rank 0's work on a checkpoint")) return trouble;
+        process_group::GroupAccess access(group);
+        if (auto trouble = access.find_trouble("rank 0's work on a checkpoint")) return trouble;
     }
     return nullptr;
 }
@@ -158,7 +158,8 @@ Outcome on_rank_0(ProcessGroup& group, std::chrono::milliseconds limit, const Jo
         Report still_at_work{true, {}, {}};
         send(group, still_at_work);  // throws the group's own account of the trouble, if it knows
         if (trouble) {
-            group.impl().backend->pass_on_trouble();  // this rank goes because of another
+            process_group::GroupAccess(group)
+                .pass_on_trouble();  // this rank goes because of another
             std::rethrow_exception(trouble);
         }
     }

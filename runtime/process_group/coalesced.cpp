@@ -55,13 +55,14 @@ process_group::CollectiveOperation::Body on_all(std::span<const TensorView> tens
 // two names is.
 enum class Repeated { refused, taken };
 
-void require_together(const ProcessGroup::Impl& group, std::span<const TensorView> tensors,
-                      const char* operation, Repeated repeated) {
+void require_together(const process_group::DeviceDispatch& dispatch,
+                      std::span<const TensorView> tensors, const char* operation,
+                      Repeated repeated) {
     process_group::MemoryRanges ranges;
     std::set<std::pair<const void*, std::size_t>> seen;
     for (const TensorView& tensor : tensors) {
-        group.require_reachable(tensor, operation);
-        group.require_one_place(tensors[0], tensor, operation);
+        dispatch.require_reachable(tensor, operation);
+        dispatch.require_one_device(tensors[0], tensor, operation);
         const bool is_new = seen.emplace(tensor.data, tensor.bytes()).second;
         const bool counts = is_new || repeated == Repeated::refused;
         ranges.add(counts ? tensor : TensorView(nullptr, {0}, tensor.dtype));
@@ -73,7 +74,7 @@ void require_together(const ProcessGroup::Impl& group, std::span<const TensorVie
     }
 }
 
-bool is_on_device(std::span<const TensorView> tensors) {
+bool is_on_gpu(std::span<const TensorView> tensors) {
     return !tensors.empty() && tensors[0].device.type == DeviceType::cuda;
 }
 
@@ -92,7 +93,7 @@ std::vector<Call> one_by_one(std::span<const TensorView> tensors, const Call& ca
 
 Work ProcessGroup::all_reduce_coalesced(std::span<const TensorView> tensors, ReduceOp op,
                                         Stream stream, const CallSite& site) {
-    require_together(*impl_, tensors, "all_reduce_coalesced", Repeated::refused);
+    require_together(impl_->dispatch(), tensors, "all_reduce_coalesced", Repeated::refused);
     const DType dtype = tensors.empty() ? DType::float32 : tensors[0].dtype;
     for (const TensorView& tensor : tensors) {
         if (tensor.dtype == dtype) continue;
@@ -110,13 +111,14 @@ Work ProcessGroup::all_reduce_coalesced(std::span<const TensorView> tensors, Red
                     .elements = total_bytes(tensors) / size_of(dtype),
                     .source = process_group::current_source,
                     .site = site};
-    if (is_on_device(tensors)) return impl_->start_on_device(one_by_one(tensors, call), stream);
-    return impl_->start(call, on_all(tensors, call));
+    if (is_on_gpu(tensors))
+        return impl_->dispatch().start_on_gpu(one_by_one(tensors, call), stream);
+    return impl_->dispatch().start(call, on_all(tensors, call));
 }
 
 Work ProcessGroup::broadcast_coalesced(std::span<const TensorView> tensors, Root root,
                                        Stream stream, const CallSite& site) {
-    require_together(*impl_, tensors, "broadcast_coalesced", Repeated::taken);
+    require_together(impl_->dispatch(), tensors, "broadcast_coalesced", Repeated::taken);
     if (root.rank < 0 || root.rank >= size()) {
         throw UsageError("broadcast_coalesced: root " + std::to_string(root.rank) +
                          " is not a rank of a group of " + std::to_string(size()));
@@ -127,8 +129,9 @@ Work ProcessGroup::broadcast_coalesced(std::span<const TensorView> tensors, Root
                     .elements = total_bytes(tensors),
                     .source = process_group::current_source,
                     .site = site};
-    if (is_on_device(tensors)) return impl_->start_on_device(one_by_one(tensors, call), stream);
-    return impl_->start(call, on_all(tensors, call));
+    if (is_on_gpu(tensors))
+        return impl_->dispatch().start_on_gpu(one_by_one(tensors, call), stream);
+    return impl_->dispatch().start(call, on_all(tensors, call));
 }
 
 }  // namespace ddp

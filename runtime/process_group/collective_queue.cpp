@@ -4,6 +4,7 @@ namespace ddp::process_group {
 namespace {
 
 using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
 
 // How long an operation waits for its caller to come and run it. Small ones are mostly waited for
 // at once, and a thread that looks in after each of them would cost more than they do.
@@ -57,12 +58,13 @@ CollectiveQueue::~CollectiveQueue() {
 
 std::unique_ptr<CollectiveOperation> CollectiveQueue::start(const backends::Call& call,
                                                             std::chrono::milliseconds timeout,
-                                                            CollectiveOperation::Body&& body) {
+                                                            CollectiveOperation::Body&& body,
+                                                            std::chrono::nanoseconds* took) {
     const std::lock_guard lock(lock_);
     if (failure_) std::rethrow_exception(failure_);
     // First of all, since it may fail: no other rank has counted an operation then.
     if (!thread_) thread_ = std::make_unique<DelayedThread>([this] { return run_all(); });
-    auto operation = enqueue(call, timeout, std::move(body));
+    auto operation = enqueue(call, timeout, std::move(body), took);
     if (call.bytes() < small_bytes) {
         thread_->arm(small_delay);
     } else {
@@ -84,9 +86,10 @@ void CollectiveQueue::run(const backends::Call& call, std::chrono::milliseconds 
 
 std::unique_ptr<CollectiveOperation> CollectiveQueue::enqueue(const backends::Call& call,
                                                               std::chrono::milliseconds timeout,
-                                                              CollectiveOperation::Body&& body) {
+                                                              CollectiveOperation::Body&& body,
+                                                              std::chrono::nanoseconds* took) {
     auto operation = std::make_unique<CollectiveOperation>(
-        *this, call, std::move(body), sequence_ + 1, base::Deadline::roughly_after(timeout));
+        *this, call, std::move(body), sequence_ + 1, base::Deadline::roughly_after(timeout), took);
     queue_.push_back(operation.get());
     ++sequence_;
     return operation;
@@ -166,11 +169,9 @@ std::exception_ptr CollectiveQueue::execute(CollectiveOperation& operation) noex
     auto phase = contract::Phase::running;
     try {
         publish(operation);
-        if (operation.body_) {
-            operation.body_(*backend_, operation.sequence_, operation.deadline_);
-        } else {
-            backend_->run(operation.call_, operation.sequence_, operation.deadline_);
-        }
+        const auto start = operation.took_ != nullptr ? Clock::now() : Clock::time_point{};
+        call_backend(operation);
+        if (operation.took_ != nullptr) *operation.took_ = Clock::now() - start;
     } catch (...) {
         error = std::current_exception();
         backend_->fail();
@@ -179,6 +180,14 @@ std::exception_ptr CollectiveQueue::execute(CollectiveOperation& operation) noex
     page_.phase.store(static_cast<std::uint32_t>(phase), std::memory_order_relaxed);
     if (operation.body_) operation.body_ = {};  // what it holds of the caller's ends here
     return error;
+}
+
+void CollectiveQueue::call_backend(CollectiveOperation& operation) {
+    if (operation.body_) {
+        operation.body_(*backend_, operation.sequence_, operation.deadline_);
+    } else {
+        backend_->run(operation.call_, operation.sequence_, operation.deadline_);
+    }
 }
 
 // Under the lock.

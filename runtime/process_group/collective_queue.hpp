@@ -31,12 +31,14 @@ public:
         std::function<void(backends::Backend&, std::uint64_t sequence, const base::Deadline&)>;
 
     CollectiveOperation(CollectiveQueue& queue, const backends::Call& call, Body&& body,
-                        std::uint64_t sequence, const base::Deadline& deadline)
+                        std::uint64_t sequence, const base::Deadline& deadline,
+                        std::chrono::nanoseconds* took = nullptr)
         : queue_(queue),
           call_(call),
           body_(std::move(body)),
           sequence_(sequence),
-          deadline_(deadline) {}
+          deadline_(deadline),
+          took_(took) {}
 
     void wait() override;
     void wait_quietly() noexcept override;
@@ -51,7 +53,8 @@ private:
     Body body_;
     std::uint64_t sequence_;
     base::Deadline deadline_;
-    std::exception_ptr error_;  // written before completed_
+    std::chrono::nanoseconds* took_;  // null: nobody asks; the caller's, gone once completed
+    std::exception_ptr error_;        // written before completed_
     std::atomic<bool> completed_{false};
 };
 
@@ -64,10 +67,12 @@ public:
     ~CollectiveQueue();
 
     // Throws the group's error once it has failed. `call` is what is shown of an operation with a
-    // body of its own.
+    // body of its own. How long the operation ran is stored in `took` before
+    // it is completed, unless it fails; null: it is not measured.
     std::unique_ptr<CollectiveOperation> start(const backends::Call& call,
                                                std::chrono::milliseconds timeout,
-                                               CollectiveOperation::Body&& body = {});
+                                               CollectiveOperation::Body&& body = {},
+                                               std::chrono::nanoseconds* took = nullptr);
     // start and wait, in one: needs no thread.
     void run(const backends::Call& call, std::chrono::milliseconds timeout,
              CollectiveOperation::Body&& body = {});
@@ -76,12 +81,14 @@ private:
     friend class CollectiveOperation;
     std::unique_ptr<CollectiveOperation> enqueue(const backends::Call& call,
                                                  std::chrono::milliseconds timeout,
-                                                 CollectiveOperation::Body&& body);
+                                                 CollectiveOperation::Body&& body,
+                                                 std::chrono::nanoseconds* took = nullptr);
     void complete(CollectiveOperation& wanted) noexcept;  // blocks until it is
     bool is_alone(const CollectiveOperation& wanted) const;
     void run_alone(std::unique_lock<QueueLock>& lock) noexcept;
     void run_front(std::unique_lock<QueueLock>& lock) noexcept;
     std::exception_ptr execute(CollectiveOperation& operation) noexcept;
+    void call_backend(CollectiveOperation& operation);
     void finish(CollectiveOperation& operation, std::exception_ptr error) noexcept;
     bool run_all() noexcept;  // the thread's work; whether there was any
     // Until ready(), which looks under the lock.

@@ -1,16 +1,17 @@
-// A tensor's device chooses the half of the group: the queue for CPU memory, NCCL for GPUs.
-#include "process_group/process_group_impl.hpp"
+#include "process_group/device_dispatch.hpp"
+
+#include "backends/selection/make_backend.hpp"
+#include "tensor/device/rank_device.hpp"
 
 #include <ddp/error.hpp>
-#include <ddp/nccl.hpp>
 
 #include <cerrno>
 
-namespace ddp {
+namespace ddp::process_group {
 namespace {
 
 // Once a stream waits for it, whoever frees the memory does so after it in that stream.
-class DeviceWork : public process_group::Operation {
+class DeviceWork : public Operation {
 public:
     explicit DeviceWork(std::unique_ptr<backends::DeviceOperation> operation)
         : operation_(std::move(operation)) {}
@@ -36,56 +37,86 @@ private:
 
 }  // namespace
 
-void ProcessGroup::Impl::require_own_device(const TensorView& tensor, const char* operation) const {
-    const std::string what =
-        std::string(operation) + ": the tensor is on " + to_string(tensor.device);
-    if (!device) {
-        throw UsageError(what + ", but this group's backend moves CPU memory only" +
-                         (no_device.empty() ? "" : " (" + no_device + ")"));
-    }
-    if (tensor.device == device->device()) return;
-    throw UsageError(what + ", rank " + std::to_string(me.rank) + "'s group uses " +
-                     to_string(device->device()));
+DeviceDispatch::DeviceDispatch(const GroupMember& member, Store* store,
+                               const DispatchOptions& options, std::shared_ptr<HeldCalls> held,
+                               const base::Deadline& deadline)
+    : member_(member), options_(options), held_(std::move(held)) {
+    backends::Halves halves = backends::make_backends({.me = member.env(),
+                                                       .store = store,
+                                                       .wanted = options.wanted,
+                                                       .agent_abort = &member.abort_word(),
+                                                       .job_ranks = member.job_ranks()},
+                                                      deadline);
+    cpu_ = std::move(halves.cpu);
+    gpu_ = std::move(halves.device);
+    no_gpu_ = std::move(halves.no_device);
+    own_device_ = gpu_ ? gpu_->device() : device::cpu_of_rank(member.env().local_rank);
+    if (gpu_) device::set_gpu_of_rank(own_device_.index);
+    collectives_ = std::make_unique<CollectiveQueue>(cpu_, member.page(), member.group_number());
+    transfers_ = std::make_shared<TransferQueue>(cpu_);
+    meet(deadline);
 }
 
-void ProcessGroup::Impl::throw_two_places(const TensorView& a, const TensorView& b,
-                                          const char* operation) {
+// Not through the queue, so that the program's first collective is operation 1.
+void DeviceDispatch::meet(const base::Deadline& deadline) {
+    try {
+        cpu_->run({.kind = backends::Collective::barrier}, 0, deadline);
+    } catch (...) {
+        cpu_->fail();
+        throw;
+    }
+    member_.show(contract::Phase::running);
+}
+
+void DeviceDispatch::require_own_device(const TensorView& tensor, const char* operation) const {
+    const std::string what =
+        std::string(operation) + ": the tensor is on " + to_string(tensor.device);
+    if (!gpu_) {
+        throw UsageError(what + ", but this group's backend moves CPU memory only" +
+                         (no_gpu_.empty() ? "" : " (" + no_gpu_ + ")"));
+    }
+    if (tensor.device == gpu_->device()) return;
+    throw UsageError(what + ", rank " + std::to_string(member_.rank()) + "'s group uses " +
+                     to_string(gpu_->device()));
+}
+
+void DeviceDispatch::throw_two_devices(const TensorView& a, const TensorView& b,
+                                       const char* operation) {
     throw UsageError(std::string(operation) + ": one tensor is on " + to_string(a.device) +
                      ", another on " + to_string(b.device) + "; one call takes one place");
 }
 
-Work ProcessGroup::Impl::start_on_device(std::span<const backends::Call> calls, Stream stream) {
+Work DeviceDispatch::start_on_gpu(std::span<const backends::Call> calls, Stream stream) {
     release_held();
-    return Work(std::make_unique<DeviceWork>(device->launch(calls, stream, timeout)));
+    return Work(std::make_unique<DeviceWork>(gpu_->launch(calls, stream, options_.timeout)));
 }
 
-Work ProcessGroup::Impl::start_on_device(std::span<const backends::Transfer> batch, Stream stream) {
+Work DeviceDispatch::start_on_gpu(std::span<const backends::Transfer> batch, Stream stream) {
     release_held();
-    return Work(std::make_unique<DeviceWork>(device->launch(batch, stream, timeout)));
+    return Work(std::make_unique<DeviceWork>(gpu_->launch(batch, stream, options_.timeout)));
 }
 
 // Each rank allocates for itself, then all ask whether every one could: by an all_reduce of the CPU
 // half that takes the place of its allocate.
-std::shared_ptr<void> ProcessGroup::Impl::allocate_on_device(std::size_t bytes,
-                                                             std::uint64_t sequence,
-                                                             const base::Deadline& deadline,
-                                                             const CallSite& site) {
+std::shared_ptr<void> DeviceDispatch::allocate_on_gpu(std::size_t bytes, std::uint64_t sequence,
+                                                      const base::Deadline& deadline,
+                                                      const CallSite& site) {
     std::shared_ptr<void> memory;
     std::exception_ptr refused;
     try {
-        memory = device->allocate(bytes);
+        memory = gpu_->allocate(bytes);
     } catch (const SystemError&) {
         refused = std::current_exception();
     }
-    std::int64_t lacking = refused ? me.rank : -1;
-    backend->run({.kind = backends::Collective::all_reduce,
-                  .dtype = DType::int64,
-                  .op = ReduceOp::max,
-                  .elements = 1,
-                  .input = &lacking,
-                  .output = &lacking,
-                  .site = site},
-                 sequence, deadline);
+    std::int64_t lacking = refused ? member_.rank() : -1;
+    cpu_->run({.kind = backends::Collective::all_reduce,
+               .dtype = DType::int64,
+               .op = ReduceOp::max,
+               .elements = 1,
+               .input = &lacking,
+               .output = &lacking,
+               .site = site},
+              sequence, deadline);
     if (refused) std::rethrow_exception(refused);
     if (lacking >= 0) {
         throw SystemError("nccl: allocate " + std::to_string(bytes) + " bytes on the GPU of rank " +
@@ -95,12 +126,4 @@ std::shared_ptr<void> ProcessGroup::Impl::allocate_on_device(std::size_t bytes,
     return memory;
 }
 
-ncclComm* native_handle(ProcessGroup& group) {
-    const auto& device = group.impl().device;
-    if (!device)
-        throw UsageError("native_handle: this group has no NCCL; it moves CPU memory only");
-    device->require_healthy();
-    return static_cast<ncclComm*>(device->native_handle());
-}
-
-}  // namespace ddp
+}  // namespace ddp::process_group

@@ -1,11 +1,9 @@
 // init_process_group: environment -> store -> control region -> backend -> first barrier.
 #include "process_group/process_group_impl.hpp"
 
-#include "backends/selection/make_backend.hpp"
 #include "base/log.hpp"
 #include "contract/error_file.hpp"
 #include "store/client/job_store.hpp"
-#include "tensor/device/rank_device.hpp"
 
 #include <ddp/error.hpp>
 
@@ -39,23 +37,19 @@ std::shared_ptr<contract::ControlRegion> control_region(int local_rank) {
     return region;
 }
 
-ProcessGroup join(WorkerEnv me, std::shared_ptr<Store> store, const InitOptions& options,
+ProcessGroup join(const WorkerEnv& me, std::shared_ptr<Store> store, const InitOptions& options,
                   const base::Deadline& deadline) {
     contract::install_terminate_handler();
     base::set_log_name("r" + std::to_string(me.rank));
-    auto impl = std::make_unique<ProcessGroup::Impl>();
-    impl->control = control_region(me.local_rank);
-    contract::ControlPage& page = impl->control->own_page();
-    page.pid.store(::getpid(), std::memory_order_relaxed);
-    page.phase.store(static_cast<std::uint32_t>(contract::Phase::joining),
-                     std::memory_order_relaxed);
-    impl->me = std::move(me);
-    impl->store = std::move(store);
-    impl->number = next_group_number();
-    impl->timeout = options.timeout;
-    impl->insists_on_gpus = options.backend == Backend::nccl;
-    impl->join(options.backend, deadline);
-    return ProcessGroup(std::move(impl));
+    process_group::GroupMember member(me, control_region(me.local_rank));
+    member.page().pid.store(::getpid(), std::memory_order_relaxed);
+    member.show(contract::Phase::joining);
+    const process_group::DispatchOptions dispatch{
+        .wanted = options.backend,
+        .timeout = options.timeout,
+        .insists_on_gpus = options.backend == Backend::nccl};
+    return ProcessGroup(std::make_unique<ProcessGroup::Impl>(std::move(member), std::move(store),
+                                                             dispatch, deadline));
 }
 
 // Rank 0's store, where no agent serves one: until the process ends, as the port is the job's, and
@@ -102,50 +96,15 @@ std::string next_group_prefix(int attempt, int program) {
 
 }  // namespace
 
-std::uint32_t next_group_number() {
-    static std::atomic<std::uint32_t> groups{0};
-    return groups++;
-}
-
-void ProcessGroup::Impl::join(Backend wanted, const base::Deadline& deadline) {
-    backends::Halves halves = backends::make_backends({.me = me,
-                                                       .store = store.get(),
-                                                       .wanted = wanted,
-                                                       .agent_abort = &control->header().abort_word,
-                                                       .job_ranks = job_ranks},
-                                                      deadline);
-    backend = std::move(halves.cpu);
-    device = std::move(halves.device);
-    no_device = std::move(halves.no_device);
-    own_device = device ? device->device() : device::cpu_of_rank(me.local_rank);
-    if (device) device::set_gpu_of_rank(own_device.index);
-    collectives =
-        std::make_unique<process_group::CollectiveQueue>(backend, control->own_page(), number);
-    transfers = std::make_shared<process_group::TransferQueue>(backend);
-    meet(deadline);
-}
-
-// Not through the queue, so that the program's first collective is operation 1.
-void ProcessGroup::Impl::meet(const base::Deadline& deadline) {
-    try {
-        backend->run({.kind = backends::Collective::barrier}, 0, deadline);
-    } catch (...) {
-        backend->fail();
-        throw;
-    }
-    control->own_page().phase.store(static_cast<std::uint32_t>(contract::Phase::running),
-                                    std::memory_order_relaxed);
-}
-
 ProcessGroup init_process_group(const InitOptions& options) {
     const base::Deadline deadline = base::Deadline::after(options.timeout);
-    WorkerEnv me = worker_env();
+    const WorkerEnv me = worker_env();
     std::shared_ptr<Store> store;
     if (me.world_size > 1) {
         store::JobStore job = connect(me, deadline.left());
         store = make_prefix_store(next_group_prefix(me.attempt, job.program), std::move(job.store));
     }
-    return join(std::move(me), std::move(store), options, deadline);
+    return join(me, std::move(store), options, deadline);
 }
 
 ProcessGroup init_process_group(const WorkerEnv& me, std::shared_ptr<Store> store,

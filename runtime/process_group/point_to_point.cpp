@@ -48,18 +48,17 @@ Work ProcessGroup::batch_send_recv(std::span<const P2POp> transfers, Stream stre
         }
         if (op.tensor.device != Device{} || transfers[0].tensor.device != Device{}) {
             const std::string operation = describe(op);
-            impl_->require_reachable(op.tensor, operation.c_str());
-            impl_->require_one_place(transfers[0].tensor, op.tensor, operation.c_str());
+            impl_->dispatch().require_reachable(op.tensor, operation.c_str());
+            impl_->dispatch().require_one_device(transfers[0].tensor, op.tensor, operation.c_str());
         }
     }
     if (transfers.size() > 1) require_apart(transfers);
     if (transfers[0].tensor.device.type == DeviceType::cuda) {
         std::vector<backends::Transfer> calls;
         for (const P2POp& op : transfers) calls.push_back(process_group::transfer_of(op, site));
-        return impl_->start_on_device(calls, stream);
+        return impl_->dispatch().start_on_gpu(calls, stream);
     }
-    impl_->require_healthy();
-    return Work(impl_->transfers->start(transfers, impl_->timeout, site));
+    return impl_->dispatch().start(transfers, site);
 }
 
 }  // namespace ddp

@@ -31,11 +31,11 @@ void require_parts(const TensorView& whole, const TensorView& part, int parts,
                      " elements, not " + std::to_string(whole.numel()));
 }
 
-void require_pair(const ProcessGroup::Impl& group, const TensorView& input,
+void require_pair(const process_group::DeviceDispatch& dispatch, const TensorView& input,
                   const TensorView& output, const char* operation) {
-    group.require_reachable(input, operation);
-    group.require_reachable(output, operation);
-    group.require_one_place(input, output, operation);
+    dispatch.require_reachable(input, operation);
+    dispatch.require_reachable(output, operation);
+    dispatch.require_one_device(input, output, operation);
     require_same_dtype(input, output, operation);
 }
 
@@ -109,85 +109,94 @@ ProcessGroup::ProcessGroup(ProcessGroup&&) noexcept = default;
 ProcessGroup& ProcessGroup::operator=(ProcessGroup&&) noexcept = default;
 ProcessGroup::~ProcessGroup() = default;
 
-int ProcessGroup::rank() const noexcept { return impl_->me.rank; }
-int ProcessGroup::size() const noexcept { return impl_->me.world_size; }
-int ProcessGroup::local_rank() const noexcept { return impl_->me.local_rank; }
-int ProcessGroup::local_size() const noexcept { return impl_->me.local_world_size; }
+int ProcessGroup::rank() const noexcept { return impl_->member().rank(); }
+int ProcessGroup::size() const noexcept { return impl_->member().size(); }
+int ProcessGroup::local_rank() const noexcept { return impl_->member().env().local_rank; }
+int ProcessGroup::local_size() const noexcept { return impl_->member().env().local_world_size; }
 Shard ProcessGroup::shard() const noexcept {
     return {static_cast<std::size_t>(rank()), static_cast<std::size_t>(size())};
 }
-Device ProcessGroup::device() const noexcept { return impl_->own_device; }
-Backend ProcessGroup::backend() const noexcept {
-    return impl_->device ? Backend::nccl : impl_->backend->kind();
+Device ProcessGroup::device() const noexcept { return impl_->dispatch().own_device(); }
+Backend ProcessGroup::backend() const noexcept { return impl_->dispatch().kind(); }
+std::chrono::milliseconds ProcessGroup::timeout() const noexcept {
+    return impl_->dispatch().options().timeout;
 }
-std::chrono::milliseconds ProcessGroup::timeout() const noexcept { return impl_->timeout; }
 
 void ProcessGroup::publish_progress(std::int64_t step, double steps_per_second) noexcept {
-    contract::ControlPage& page = impl_->control->own_page();
+    contract::ControlPage& page = impl_->member().page();
     page.step.store(step, std::memory_order_relaxed);
     page.steps_per_second.store(steps_per_second, std::memory_order_relaxed);
 }
 
 Work ProcessGroup::all_reduce(const TensorView& tensor, ReduceOp op, Stream stream,
                               const CallSite& site) {
-    impl_->require_reachable(tensor, "all_reduce");
+    return start_all_reduce(tensor, op, stream, site, nullptr);
+}
+
+Work ProcessGroup::start_all_reduce(const TensorView& tensor, ReduceOp op, Stream stream,
+                                    const CallSite& site, std::chrono::nanoseconds* took) {
+    impl_->dispatch().require_reachable(tensor, "all_reduce");
     require_defined(op, tensor, "all_reduce");
-    return impl_->start(call_of(Collective::all_reduce, tensor, tensor, tensor.numel(), site, op),
-                        tensor.device, stream);
+    const Call call = call_of(Collective::all_reduce, tensor, tensor, tensor.numel(), site, op);
+    if (took != nullptr && tensor.device.type == DeviceType::cpu) {
+        return impl_->dispatch().start(call, {}, took);
+    }
+    return impl_->dispatch().start(call, tensor.device, stream);
 }
 
 Work ProcessGroup::all_reduce(const TensorView& input, const TensorView& output, ReduceOp op,
                               Stream stream, const CallSite& site) {
-    require_pair(*impl_, input, output, "all_reduce");
+    require_pair(impl_->dispatch(), input, output, "all_reduce");
     require_parts(output, input, 1, "all_reduce");
     require_apart(input, output, input.data, "all_reduce");
     require_defined(op, input, "all_reduce");
-    return impl_->start(call_of(Collective::all_reduce, input, output, input.numel(), site, op),
-                        input.device, stream);
+    return impl_->dispatch().start(
+        call_of(Collective::all_reduce, input, output, input.numel(), site, op), input.device,
+        stream);
 }
 
 void ProcessGroup::all_reduce_number(const TensorView& number, ReduceOp op, const CallSite& site) {
     require_defined(op, number, "all_reduce");
-    impl_->run(call_of(Collective::all_reduce, number, number, 1, site, op));
+    impl_->dispatch().run(call_of(Collective::all_reduce, number, number, 1, site, op));
 }
 
 Work ProcessGroup::reduce(const TensorView& input, const TensorView& output, Root root, ReduceOp op,
                           Stream stream, const CallSite& site) {
     require_root(root, size(), "reduce");
     if (rank() == root.rank) {
-        require_pair(*impl_, input, output, "reduce");
+        require_pair(impl_->dispatch(), input, output, "reduce");
         require_parts(output, input, 1, "reduce");
         require_apart(input, output, input.data, "reduce");
     }
-    impl_->require_reachable(input, "reduce");
+    impl_->dispatch().require_reachable(input, "reduce");
     require_defined(op, input, "reduce");
     Call call = call_of(Collective::reduce, input, output, input.numel(), site, op);
     call.root = root.rank;
-    return impl_->start(call, input.device, stream);
+    return impl_->dispatch().start(call, input.device, stream);
 }
 
 Work ProcessGroup::broadcast(const TensorView& tensor, Root root, Stream stream,
                              const CallSite& site) {
-    impl_->require_reachable(tensor, "broadcast");
+    impl_->dispatch().require_reachable(tensor, "broadcast");
     require_root(root, size(), "broadcast");
     Call call = call_of(Collective::broadcast, tensor, tensor, tensor.numel(), site);
     call.root = root.rank;
-    return impl_->start(call, tensor.device, stream);
+    return impl_->dispatch().start(call, tensor.device, stream);
 }
 
 Work ProcessGroup::all_gather(const TensorView& input, const TensorView& output, Stream stream,
                               const CallSite& site) {
-    require_pair(*impl_, input, output, "all_gather");
+    require_pair(impl_->dispatch(), input, output, "all_gather");
     require_parts(output, input, size(), "all_gather");
     require_apart(input, output, part_of(output, input, rank()), "all_gather");
-    return impl_->start(call_of(Collective::all_gather, input, output, input.numel(), site),
-                        input.device, stream);
+    return impl_->dispatch().start(
+        call_of(Collective::all_gather, input, output, input.numel(), site), input.device, stream);
 }
 
 Work ProcessGroup::all_gather(const TensorView& input, const TensorView& output,
                               std::span<const std::size_t> counts, Stream stream,
                               const CallSite& site) {
-    require_pair(*impl_, input, output, "all_gather");
+    require_pair(impl_->dispatch(), input, output, "all_gather");
     require_counts(counts, output, size(), "all_gather", "output");
     if (counts[static_cast<std::size_t>(rank())] != input.numel()) {
         throw UsageError("all_gather: this rank gives " + std::to_string(input.numel()) +
@@ -200,52 +209,52 @@ Work ProcessGroup::all_gather(const TensorView& input, const TensorView& output,
     Call call = call_of(Collective::all_gather, input, output, 0, site);
     call.parts =
         std::make_shared<backends::Parts>(backends::Parts{{counts.begin(), counts.end()}, {}});
-    return impl_->start(call, input.device, stream);
+    return impl_->dispatch().start(call, input.device, stream);
 }
 
 Work ProcessGroup::gather(const TensorView& input, const TensorView& output, Root root,
                           Stream stream, const CallSite& site) {
     require_root(root, size(), "gather");
     if (rank() == root.rank) {
-        require_pair(*impl_, input, output, "gather");
+        require_pair(impl_->dispatch(), input, output, "gather");
         require_parts(output, input, size(), "gather");
         require_apart(input, output, part_of(output, input, rank()), "gather");
     }
-    impl_->require_reachable(input, "gather");
+    impl_->dispatch().require_reachable(input, "gather");
     Call call = call_of(Collective::gather, input, output, input.numel(), site);
     call.root = root.rank;
-    return impl_->start(call, input.device, stream);
+    return impl_->dispatch().start(call, input.device, stream);
 }
 
 Work ProcessGroup::scatter(const TensorView& input, const TensorView& output, Root root,
                            Stream stream, const CallSite& site) {
     require_root(root, size(), "scatter");
     if (rank() == root.rank) {
-        require_pair(*impl_, input, output, "scatter");
+        require_pair(impl_->dispatch(), input, output, "scatter");
         require_parts(input, output, size(), "scatter");
         require_apart(input, output, part_of(input, output, rank()), "scatter");
     }
-    impl_->require_reachable(output, "scatter");
+    impl_->dispatch().require_reachable(output, "scatter");
     Call call = call_of(Collective::scatter, input, output, output.numel(), site);
     call.dtype = output.dtype;
     call.root = root.rank;
-    return impl_->start(call, output.device, stream);
+    return impl_->dispatch().start(call, output.device, stream);
 }
 
 Work ProcessGroup::reduce_scatter(const TensorView& input, const TensorView& output, ReduceOp op,
                                   Stream stream, const CallSite& site) {
-    require_pair(*impl_, input, output, "reduce_scatter");
+    require_pair(impl_->dispatch(), input, output, "reduce_scatter");
     require_parts(input, output, size(), "reduce_scatter");
     require_apart(input, output, part_of(input, output, rank()), "reduce_scatter");
     require_defined(op, input, "reduce_scatter");
-    return impl_->start(
+    return impl_->dispatch().start(
         call_of(Collective::reduce_scatter, input, output, output.numel(), site, op), input.device,
         stream);
 }
 
 Work ProcessGroup::all_to_all(const TensorView& input, const TensorView& output, Stream stream,
                               const CallSite& site) {
-    require_pair(*impl_, input, output, "all_to_all");
+    require_pair(impl_->dispatch(), input, output, "all_to_all");
     const std::size_t part = input.numel() / static_cast<std::size_t>(size());
     if (part * static_cast<std::size_t>(size()) != input.numel()) {
         throw UsageError("all_to_all: " + std::to_string(input.numel()) +
@@ -254,24 +263,24 @@ Work ProcessGroup::all_to_all(const TensorView& input, const TensorView& output,
     }
     require_parts(output, input, 1, "all_to_all");
     require_apart(input, output, nullptr, "all_to_all");
-    return impl_->start(call_of(Collective::all_to_all, input, output, part, site), input.device,
-                        stream);
+    return impl_->dispatch().start(call_of(Collective::all_to_all, input, output, part, site),
+                                   input.device, stream);
 }
 
 Work ProcessGroup::all_to_all(const TensorView& input, const TensorView& output,
                               const SplitSizes& sizes, Stream stream, const CallSite& site) {
-    require_pair(*impl_, input, output, "all_to_all");
+    require_pair(impl_->dispatch(), input, output, "all_to_all");
     require_counts(sizes.input, input, size(), "all_to_all", "input");
     require_counts(sizes.output, output, size(), "all_to_all", "output");
     require_apart(input, output, nullptr, "all_to_all");
     Call call = call_of(Collective::all_to_all, input, output, 0, site);
     call.parts = std::make_shared<backends::Parts>(backends::Parts{
         {sizes.input.begin(), sizes.input.end()}, {sizes.output.begin(), sizes.output.end()}});
-    return impl_->start(call, input.device, stream);
+    return impl_->dispatch().start(call, input.device, stream);
 }
 
 Work ProcessGroup::barrier(const CallSite& site) {
-    return impl_->start(
+    return impl_->dispatch().start(
         {.kind = Collective::barrier, .source = process_group::current_source, .site = site});
 }
 
@@ -293,17 +302,17 @@ std::size_t bytes_of(const Shape& shape, DType dtype) {
 
 Tensor ProcessGroup::allocate(const Shape& shape, DType dtype, const Device& where,
                               const CallSite& site) {
-    impl_->require_reachable(TensorView(nullptr, shape, dtype, where), "allocate");
+    impl_->dispatch().require_reachable(TensorView(nullptr, shape, dtype, where), "allocate");
     const std::size_t bytes = bytes_of(shape, dtype);
     const Call shown{.kind = Collective::allocate, .dtype = dtype, .elements = shape.numel()};
     std::shared_ptr<void> memory;
     std::exception_ptr refused;  // the group goes on when there is no memory
-    impl_->run(shown, [&](backends::Backend& backend, std::uint64_t sequence,
-                          const base::Deadline& deadline) {
+    impl_->dispatch().run(shown, [&](backends::Backend& backend, std::uint64_t sequence,
+                                     const base::Deadline& deadline) {
         try {
             memory = where.type == DeviceType::cpu
                          ? backend.allocate(bytes, sequence, deadline, site)
-                         : impl_->allocate_on_device(bytes, sequence, deadline, site);
+                         : impl_->dispatch().allocate_on_gpu(bytes, sequence, deadline, site);
         } catch (const SystemError&) {
             refused = std::current_exception();
         }

@@ -47,48 +47,38 @@ std::vector<int> ranks_of(std::vector<Member> members, std::int64_t color) {
     return ranks;
 }
 
-std::unique_ptr<ProcessGroup::Impl> join_members(ProcessGroup::Impl& parent,
-                                                 const std::vector<int>& ranks,
-                                                 const std::string& keys) {
-    auto impl = std::make_unique<ProcessGroup::Impl>();
-    impl->me = parent.me;
-    const auto mine = std::find(ranks.begin(), ranks.end(), parent.me.rank);
-    impl->me.rank = static_cast<int>(mine - ranks.begin());
-    impl->me.world_size = static_cast<int>(ranks.size());
-    if (parent.store) impl->store = make_prefix_store(keys, parent.store);
-    impl->control = parent.control;
-    impl->number = next_group_number();
-    impl->timeout = parent.timeout;
-    impl->insists_on_gpus = parent.insists_on_gpus;
-    impl->reducers_with_turns = parent.reducers_with_turns;
-    for (const int rank : ranks) {
-        impl->job_ranks.push_back(parent.job_rank(rank));
-    }
-    impl->join(parent.device ? Backend::nccl : parent.backend->kind(),
-               base::Deadline::after(parent.timeout));
-    return impl;
-}
+}  // namespace
 
-std::optional<ProcessGroup> split_by(ProcessGroup& group, std::int64_t color, std::int64_t key,
-                                     const CallSite& site) {
-    ProcessGroup::Impl& parent = group.impl();
-    const std::vector<int> ranks = ranks_of(exchange(group, color, key, site), color);
+ProcessGroup::Impl::Impl(const Impl& parent, std::span<const int> ranks, const std::string& keys,
+                         const base::Deadline& deadline)
+    : member_(parent.member_, ranks),
+      store_(parent.store_ ? make_prefix_store(keys, parent.store_) : nullptr),
+      reducers_(parent.reducers_.with_logical_ranks()),
+      dispatch_(member_, store_.get(),
+                {.wanted = parent.dispatch_.kind(),
+                 .timeout = parent.dispatch_.options().timeout,
+                 .insists_on_gpus = parent.dispatch_.options().insists_on_gpus},
+                reducers_.held(), deadline) {}
+
+std::optional<ProcessGroup> ProcessGroup::split_by(std::int64_t color, std::int64_t key,
+                                                   const CallSite& site) {
+    const std::vector<int> ranks = ranks_of(exchange(*this, color, key, site), color);
     const std::string keys =
-        "split_" + std::to_string(parent.sub_groups++) + "/" + std::to_string(color);
+        "split_" + std::to_string(impl_->count_split()) + "/" + std::to_string(color);
     std::optional<ProcessGroup> made;
-    if (color != no_color) made.emplace(join_members(parent, ranks, keys));
-    group.barrier(site).wait();
+    if (color != no_color) {
+        made.emplace(std::make_unique<Impl>(*impl_, ranks, keys, base::Deadline::after(timeout())));
+    }
+    barrier(site).wait();
     return made;
 }
-
-}  // namespace
 
 ProcessGroup ProcessGroup::split(const SplitOptions& options, const CallSite& site) {
     if (options.color < 0) {
         throw UsageError("split: color " + std::to_string(options.color) +
                          " is negative; new_group makes groups without some of the ranks");
     }
-    return *split_by(*this, options.color, options.key, site);
+    return *split_by(options.color, options.key, site);
 }
 
 std::optional<ProcessGroup> ProcessGroup::new_group(std::span<const int> ranks,
@@ -111,7 +101,7 @@ std::optional<ProcessGroup> ProcessGroup::new_group(std::span<const int> ranks,
     }
     const auto mine = std::find(ranks.begin(), ranks.end(), rank());
     const bool member = mine != ranks.end();
-    return split_by(*this, member ? 0 : no_color, mine - ranks.begin(), site);
+    return split_by(member ? 0 : no_color, mine - ranks.begin(), site);
 }
 
 }  // namespace ddp

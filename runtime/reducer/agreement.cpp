@@ -1,6 +1,6 @@
 #include "reducer/agreement.hpp"
 
-#include "process_group/process_group_impl.hpp"
+#include "process_group/group_access.hpp"
 #include "tensor/device/device_memory.hpp"
 
 #include <ddp/error.hpp>
@@ -60,15 +60,14 @@ std::vector<std::array<std::uint64_t, 2>> gather(std::array<std::uint64_t, 2> mi
 // NCCL sends no header, so the order of a GPU's operations is compared here. Another thread of a
 // rank may have launched more by now: then the part that all have launched is.
 void compare_launches(ProcessGroup& group, std::uint64_t step) {
-    const auto& device = group.impl().device;
-    if (!device) return;
-    const backends::LaunchOrder mine = device->launch_order();
-    const auto all = gather({mine.calls(), mine.digest()}, group);
+    const auto mine = process_group::GroupAccess(group).gpu_launch_order();
+    if (!mine) return;
+    const auto all = gather({mine->calls(), mine->digest()}, group);
     const auto calls_of = [](const auto& rank) { return rank[0]; };
     const std::uint64_t least = std::ranges::min(all, {}, calls_of)[0];
     auto digests = all;
     if (std::ranges::max(all, {}, calls_of)[0] != least) {
-        const auto digest = mine.digest_after(least);
+        const auto digest = mine->digest_after(least);
         digests = gather({digest ? 1U : 0U, digest.value_or(0)}, group);
     } else {
         for (auto& rank : digests) rank[0] = 1;
@@ -110,7 +109,7 @@ void throw_if_any(const std::string& mistake, ProcessGroup& group) {
     for (std::size_t rank = 0; rank < texts.size(); ++rank) {
         if (texts[rank].empty()) continue;
         if (message.empty()) {
-            culprit = group.impl().job_rank(static_cast<int>(rank));
+            culprit = process_group::GroupAccess(group).job_rank(static_cast<int>(rank));
             message = "reducer: on rank " + std::to_string(rank) + ", " + texts[rank];
         } else {
             others += (others.empty() ? "" : ", ") + std::to_string(rank);

@@ -1,7 +1,7 @@
 #include "reducer/backward.hpp"
 
 #include "process_group/call_source.hpp"
-#include "process_group/process_group_impl.hpp"
+#include "process_group/group_access.hpp"
 
 #include <ddp/error.hpp>
 
@@ -37,7 +37,10 @@ BackwardContext::BackwardContext(std::span<Parameter> of, ProcessGroup& its_grou
       used(of.size()) {}
 
 Backward::Backward(BackwardContext& context, Kind kind, backends::Source source)
-    : context_(context), held_(context.group.impl().held), kind_(kind), source_(source) {
+    : context_(context),
+      held_(process_group::GroupAccess(context.group).held_calls()),
+      kind_(kind),
+      source_(source) {
     held_.take_turn();
     context_.marks.start_backward();
     if (!sends()) return;
@@ -182,10 +185,7 @@ void Backward::send(std::size_t bucket) {
 // As an operation that fails with this error. A GPU's next collective would not wait for it.
 Work Backward::fail_group(const std::exception_ptr& error) {
     try {
-        Work failing = context_.group.impl().start(
-            {}, [error](backends::Backend&, std::uint64_t, const base::Deadline&) {
-                std::rethrow_exception(error);
-            });
+        Work failing = process_group::GroupAccess(context_.group).start_failing(error);
         if (context_.where.type == DeviceType::cpu) return failing;
     } catch (const std::exception&) {  // it has failed already
     }

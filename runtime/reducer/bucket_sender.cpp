@@ -1,7 +1,6 @@
 #include "reducer/bucket_sender.hpp"
 
-#include "process_group/call_source.hpp"
-#include "process_group/process_group_impl.hpp"
+#include "process_group/group_access.hpp"
 #include "reducer/logical_sum.hpp"
 #include "tensor/device/device_api.hpp"
 
@@ -32,23 +31,10 @@ BucketWork start_average(const TensorView& tensor, ProcessGroup& group, std::siz
             }};
 }
 
-// As ProcessGroup::all_reduce, but tells how long the operation ran.
 SentBucket BucketSender::all_reduce(const TensorView& tensor, ReduceOp op) {
-    const backends::Call call{.kind = backends::Collective::all_reduce,
-                              .dtype = tensor.dtype,
-                              .op = op,
-                              .elements = tensor.numel(),
-                              .input = tensor.data,
-                              .output = tensor.data,
-                              .source = process_group::current_source};
     auto took = std::make_unique<std::chrono::nanoseconds>();
-    auto run = [call, took = took.get()](backends::Backend& backend, std::uint64_t sequence,
-                                         const base::Deadline& deadline) {
-        const auto start = std::chrono::steady_clock::now();
-        backend.run(call, sequence, deadline);
-        *took = std::chrono::steady_clock::now() - start;
-    };
-    return SentBucket({group_.impl().start(call, std::move(run)), {}}, std::move(took));
+    Work work = process_group::GroupAccess(group_).all_reduce(tensor, op, *took);
+    return SentBucket({std::move(work), {}}, std::move(took));
 }
 
 double BucketSender::folded_factor(const BucketMemory& bucket) const {

@@ -1,6 +1,6 @@
 #include "reducer/logical_ranks.hpp"
 
-#include "process_group/process_group_impl.hpp"
+#include "process_group/group_access.hpp"
 #include "tensor/device/device_memory.hpp"
 
 #include <ddp/error.hpp>
@@ -73,12 +73,12 @@ LogicalRanks::LogicalRanks(ProcessGroup& group, const ReducerOptions& options, R
 
 void LogicalRanks::announce() {
     if (count_ == 1) return;
-    reducers_with_turns_ = group_.impl().reducers_with_turns;
-    ++*reducers_with_turns_;
+    reducers_with_logical_ranks_ = process_group::GroupAccess(group_).reducers_with_logical_ranks();
+    ++*reducers_with_logical_ranks_;
 }
 
 LogicalRanks::~LogicalRanks() {
-    if (reducers_with_turns_) --*reducers_with_turns_;
+    if (reducers_with_logical_ranks_) --*reducers_with_logical_ranks_;
 }
 
 Shard LogicalRanks::current() const {

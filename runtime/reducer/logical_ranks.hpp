@@ -90,8 +90,9 @@ private:
     std::size_t count_;  // of this rank
     bool saves_random_state_;
     TurnState state_;
-    std::vector<std::vector<std::byte>> all_random_state_;   // of all logical ranks, by tensor
-    std::shared_ptr<std::atomic<int>> reducers_with_turns_;  // this one is counted; null: it is not
+    std::vector<std::vector<std::byte>> all_random_state_;  // of all logical ranks, by tensor
+    // In which this reducer is counted; null: it is not.
+    std::shared_ptr<std::atomic<int>> reducers_with_logical_ranks_;
     std::size_t turn_ = 0;
     bool is_fresh_ = true;        // no backward yet since the last averages
     bool buffers_unseen_ = true;  // neither a forward nor a backward yet

@@ -4,8 +4,8 @@
 #include "reducer/parameter_check.hpp"
 
 #include "base/log.hpp"
+#include "process_group/group_access.hpp"
 #include "process_group/memory_overlap.hpp"
-#include "process_group/process_group_impl.hpp"
 #include "reducer/agreement.hpp"
 #include "reducer/logical_sum.hpp"
 
@@ -51,7 +51,7 @@ std::string find_misplaced(std::span<const Parameter> parameters,
     }
     const bool on_gpu = std::ranges::any_of(
         places, [](const auto& place) { return place.second.type == DeviceType::cuda; });
-    if (!on_gpu && !group.impl().insists_on_gpus) return {};
+    if (!on_gpu && !process_group::GroupAccess(group).insists_on_gpus()) return {};
     for (const auto& [what, device] : places) {
         if (device.type == DeviceType::cuda && device == group.device()) continue;
         return what + " is on " + to_string(device) + ", rank " + std::to_string(group.rank()) +

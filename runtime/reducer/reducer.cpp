@@ -3,7 +3,7 @@
 
 #include "base/log.hpp"
 #include "process_group/call_source.hpp"
-#include "process_group/process_group_impl.hpp"
+#include "process_group/group_access.hpp"
 #include "reducer/agreement.hpp"
 #include "reducer/logical_sum.hpp"
 #include "reducer/parameter_check.hpp"
@@ -57,8 +57,8 @@ Reducer::Impl::Impl(std::span<Parameter> parameters, ProcessGroup& group,
                     const ReducerOptions& options, RankState state)
     : ranks_(group, options, std::move(state)),
       context_(parameters, group, with_logical_ranks(options, group)),
-      backend_(group.impl().backend),
-      source_{.reducer = ++group.impl().reducers},
+      observer_(group),
+      source_{.reducer = process_group::GroupAccess(group).next_reducer_number()},
       tuner_(parameters, group, options) {
     reducer::check_parameters(parameters, ranks_.named_buffers(), group, context_.options);
     broadcast_values(parameters, group);
@@ -72,8 +72,7 @@ Reducer::Impl::Impl(std::span<Parameter> parameters, ProcessGroup& group,
 // An exception that ends a backward goes through here: nobody must wait for the rest of it.
 Reducer::Impl::~Impl() {
     const bool is_abandoned = backward_ && backward_->sends() && std::uncaught_exceptions() > 0;
-    const auto backend = backend_.lock();
-    if (backend && is_abandoned && context_.where.type == DeviceType::cpu) backend->fail();
+    if (is_abandoned && context_.where.type == DeviceType::cpu) observer_.fail();
 }
 
 void Reducer::Impl::require_all_alive() const {
@@ -82,7 +81,7 @@ void Reducer::Impl::require_all_alive() const {
             "reducer: parameters were destroyed (or moved, by a vector that grew) before the "
             "reducer; keep them where they are, and destroy the reducer first");
     }
-    if (backend_.expired()) {
+    if (!observer_.is_alive()) {
         throw UsageError("reducer: its process group was destroyed; destroy the reducer first");
     }
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "backends/call_header.hpp"
+#include "process_group/group_access.hpp"
 #include "reducer/backward.hpp"
 #include "reducer/bucket_tuner.hpp"
 #include "reducer/join_session.hpp"
@@ -69,7 +70,7 @@ private:
 
     reducer::LogicalRanks ranks_;
     reducer::BackwardContext context_;
-    std::weak_ptr<backends::Backend> backend_;  // the group's
+    process_group::GroupObserver observer_;
     backends::Source source_;  // of collectives that this starts: reducer, and its last backward
     reducer::BucketTuner tuner_;
     bool no_sync_ = false;

@@ -1,6 +1,6 @@
 // What goes between ranks, and when nothing may.
 #include "process_group/call_source.hpp"
-#include "process_group/process_group_impl.hpp"
+#include "process_group/group_access.hpp"
 
 #include <ddp/error.hpp>
 #include <ddp/sync_batch_norm.hpp>
@@ -17,7 +17,7 @@ void require_float64(const TensorView& tensor) {
 }  // namespace
 
 void require_whole_batches(ProcessGroup& group) {
-    if (*group.impl().reducers_with_turns == 0) return;
+    if (*process_group::GroupAccess(group).reducers_with_logical_ranks() == 0) return;
     throw UsageError(
         "sync_batch_norm: a Reducer (or DistributedDataParallel) of this job works for more "
         "logical ranks than there are ranks, one after the other, so their batches are never "

@@ -1,7 +1,7 @@
 // What a CPU backend says of the other ranks when it is asked from beside (by the half for GPUs):
 // of one that is gone, and the same after the ranks that found it have gone themselves.
 #include "backends/gloo/make_gloo.hpp"
-#include "process_group/process_group_impl.hpp"
+#include "process_group/group_access.hpp"
 #include "process_group/worlds.hpp"
 
 #include <ddp/error.hpp>
@@ -25,7 +25,7 @@ std::exception_ptr wait_for_trouble(ProcessGroup& group) {
     const auto deadline = base::Deadline::after(30s);
     std::exception_ptr trouble;
     while (!trouble && !deadline.passed()) {
-        trouble = group.impl().backend->find_trouble("this test");
+        trouble = process_group::GroupAccess(group).find_trouble("this test");
         std::this_thread::sleep_for(1ms);
     }
     return trouble;
@@ -44,12 +44,12 @@ void expect_rank_1_blamed(const std::exception_ptr& trouble) {
 // Rank 0 goes as soon as it has passed on what it found; rank 2 looks when it has gone.
 void name_who_is_gone(Backend backend) {
     const auto body = [](ProcessGroup& group) {
-        EXPECT_EQ(group.impl().backend->find_trouble("nothing"), nullptr);
+        EXPECT_EQ(process_group::GroupAccess(group).find_trouble("nothing"), nullptr);
         group.barrier().wait();
         if (group.rank() == 1) ::raise(SIGKILL);
         if (group.rank() == 2) std::this_thread::sleep_for(50ms);  // either order is right
         expect_rank_1_blamed(wait_for_trouble(group));
-        group.impl().backend->pass_on_trouble();
+        process_group::GroupAccess(group).pass_on_trouble();
         EXPECT_THROW(group.barrier().wait(), PeerError);
     };
     run_ranks(3, body, {.may_die = {1}, .init = {.backend = backend}});

@@ -1,7 +1,7 @@
 // Gradients on a GPU: buckets there, streams that wait for each other, gradients that cannot move.
 // Over the host's device API, whose kernels begin late here: what is not ordered is seen.
 #include "process_group/gpus.hpp"
-#include "process_group/process_group_impl.hpp"
+#include "process_group/group_access.hpp"
 #include "reducer/gpu_model.hpp"
 #include "support/gradients.hpp"
 
@@ -133,7 +133,7 @@ TEST(GpuReducer, FindsALaunchTooManyWithTheChecksums) {
 
 // Until the CPU half of this rank's group is in an all_gather of so many elements.
 void wait_for_all_gather(ProcessGroup& group, std::uint64_t elements) {
-    const auto& now = group.impl().control->own_page().current;
+    const auto& now = process_group::GroupAccess(group).control_page().current;
     const auto kind = static_cast<std::uint8_t>(backends::Collective::all_gather);
     const auto end = std::chrono::steady_clock::now() + 30s;
     while (now.kind != kind || now.elements != elements) {

@@ -3,7 +3,7 @@
 // of PyTorch's rules, or every rank gets an error; nothing else.
 #include <ddp/distributed_data_parallel.hpp>
 
-#include "process_group/process_group_impl.hpp"
+#include "process_group/group_access.hpp"
 #include "reducer/random_program.hpp"
 #include "support/toy_net.hpp"
 
@@ -147,7 +147,7 @@ public:
             if (program_.joined) join();
             for (ProcessGroup& group : groups_) group.barrier().wait();
         } catch (...) {
-            for (ProcessGroup& group : groups_) group.impl().backend->fail();
+            for (ProcessGroup& group : groups_) process_group::GroupObserver(group).fail();
             metric_.join();
             throw;
         }

@@ -1,0 +1,48 @@
+// Who this rank is: its number in the group and in the job, the group's number in this process, and
+// the page on which ddp-launch sees what the rank does. Invariant: nothing of it changes after it
+// is made, apart from what the page shows; so any thread may read it.
+#pragma once
+
+#include "contract/control_page.hpp"
+
+#include <ddp/worker_env.hpp>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace ddp::process_group {
+
+class GroupMember {
+public:
+    // Of the group of all ranks of the job, which `env` names.
+    GroupMember(WorkerEnv env, std::shared_ptr<contract::ControlRegion> control);
+    // Of a group of some of the parent's ranks, in this order; this rank is one of them.
+    GroupMember(const GroupMember& parent, std::span<const int> ranks_in_parent);
+
+    const WorkerEnv& env() const noexcept { return env_; }  // rank and world_size are the group's
+    int rank() const noexcept { return env_.rank; }
+    int size() const noexcept { return env_.world_size; }
+    std::uint32_t group_number() const noexcept { return group_number_; }  // in this process
+    // The number in the job of a rank of the group.
+    int job_rank(int rank) const {
+        return job_ranks_.empty() ? rank : job_ranks_[static_cast<std::size_t>(rank)];
+    }
+    std::span<const int> job_ranks() const noexcept { return job_ranks_; }  // empty: the same
+
+    contract::ControlPage& page() const { return control_->own_page(); }
+    const std::atomic<std::uint32_t>& abort_word() const { return control_->header().abort_word; }
+    void show(contract::Phase phase) const {
+        page().phase.store(static_cast<std::uint32_t>(phase), std::memory_order_relaxed);
+    }
+
+private:
+    WorkerEnv env_;
+    std::shared_ptr<contract::ControlRegion> control_;  // shared with sub-groups
+    std::uint32_t group_number_;
+    std::vector<int> job_ranks_;
+};
+
+}  // namespace ddp::process_group
