@@ -57,8 +57,8 @@ Calls time_calls(ddp::ProcessGroup& group, int rounds) {
         const double ours = microseconds_since(start);
         work.wait();
         start = Clock::now();
-        check(nccl.all_reduce(data, data, elements, ncclFloat, ncclAvg, ddp::native_handle(group),
-                              stream));
+        check(nccl.operations.all_reduce(data, data, elements, ncclFloat, ncclAvg,
+                                         ddp::native_handle(group), stream));
         const double raw_returns = microseconds_since(start);
         while (!api.is_done(ddp::Stream(stream))) {
         }
