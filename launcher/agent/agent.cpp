@@ -58,7 +58,7 @@ private:
         int exit_code;
         std::string text;
     };
-    bool leash_held() const { return channel_.open(); }
+    bool front_lives() const { return channel_.open(); }
 
     void serve_store();
     void watch_port();
@@ -90,8 +90,8 @@ private:
     std::optional<PortWatch> port_watch_;  // before anybody listens on rank 0's port
     std::string port_problem_;
     Poller events_;
-    bool leash_watched_ = true;   // the channel is in the poller
-    bool waits_to_send_ = false;  // and so is woken when the channel has room
+    bool channel_watched_ = true;  // the channel is in the poller
+    bool waits_to_send_ = false;   // and so is woken when the channel has room
     LogTree tree_{job_.options.log_dir, job_.options.run_id};
     LogWriter logs_;
     bool workers_started_ = false;
@@ -119,7 +119,7 @@ int Agent::run() {
     finish_logs();
     log_step("done: exit code " + std::to_string(exit_code));
     channel_.send(DoneMessage{exit_code});
-    while (leash_held() && channel_.queued_bytes() > 0) handle_events(std::nullopt);
+    while (front_lives() && channel_.queued_bytes() > 0) handle_events(std::nullopt);
     return exit_code;
 }
 
@@ -184,7 +184,7 @@ std::optional<int> Agent::run_attempt(int number) {
     port_watch_.reset();
     channel_.flush();  // what is left behind may take its time to die
     if (problem) attempt.kill_soon();
-    if (problem || !leash_held()) attempt.kill_now();
+    if (problem || !front_lives()) attempt.kill_now();
     wait_for_own_stop(attempt);
     end_leftovers(attempt);
     attempt.sweep();
@@ -208,13 +208,13 @@ std::optional<Agent::Problem> Agent::supervise(Attempt& attempt) {
     try {
         attempt.prepare();
         await_log_files();
-        if (stopped_by_user_ || !leash_held()) return std::nullopt;
+        if (stopped_by_user_ || !front_lives()) return std::nullopt;
         watch_port();
         const std::string socket = store_ ? store_->local_name() : "";
         if (port_problem_.empty()) attempt.start_workers(users_descriptor_limit_, socket);
         workers_started_ = true;
-        while (port_problem_.empty() && leash_held() && !attempt.all_ended() &&
-               !attempt.hopeless(Clock::now())) {
+        while (port_problem_.empty() && front_lives() && !attempt.all_ended() &&
+               !attempt.kill_timed_out(Clock::now())) {
             handle_events(attempt.wakes_at());
             attempt.look_at_progress();
             attempt.pass_input();
@@ -231,7 +231,7 @@ std::optional<Agent::Problem> Agent::supervise(Attempt& attempt) {
 
 // Somebody may be signalling every process of the job: our own signal is among the last then.
 void Agent::wait_for_own_stop(const Attempt& attempt) {
-    while (leash_held() && !stopped_by_user_) {
+    while (front_lives() && !stopped_by_user_) {
         const auto until = attempt.stop_may_come_until();
         if (!until) return;
         handle_events(until);
@@ -239,7 +239,7 @@ void Agent::wait_for_own_stop(const Attempt& attempt) {
 }
 
 void Agent::end_leftovers(Attempt& attempt) {
-    while (leash_held()) {
+    while (front_lives()) {
         const auto look_again = attempt.end_leftovers(Clock::now());
         if (!look_again) return;
         handle_events(look_again);
@@ -249,7 +249,7 @@ void Agent::end_leftovers(Attempt& attempt) {
 // Until the front has all that workers wrote, or the time is over. Without a front, until the files
 // have it.
 void Agent::relay_rest(std::optional<Clock::time_point> until) {
-    while (!attempt_->drain() && (leash_held() || logs_.full())) {
+    while (!attempt_->drain() && (front_lives() || logs_.full())) {
         if (until && Clock::now() >= *until) return;
         handle_events(until);
     }
@@ -257,7 +257,7 @@ void Agent::relay_rest(std::optional<Clock::time_point> until) {
 
 // The pause before another attempt, if there is to be one; the outcome's text then says so.
 std::optional<milliseconds> Agent::decide(Outcome& outcome, Clock::duration lasted) {
-    if (!outcome.failed_rank || stopped_by_user_ || !leash_held()) return std::nullopt;
+    if (!outcome.failed_rank || stopped_by_user_ || !front_lives()) return std::nullopt;
     const RestartPolicy::Decision decision =
         restarts_.decide({.rank = *outcome.failed_rank,
                           .exit_code = outcome.exit_code,
@@ -271,7 +271,7 @@ std::optional<milliseconds> Agent::decide(Outcome& outcome, Clock::duration last
 std::optional<int> Agent::prepare_restart(const Attempt& failed, milliseconds delay) {
     log_step("restart " + std::to_string(restarts_.restarts()) + " in " + base::to_string(delay));
     pause(delay);
-    if (!leash_held()) return contract::exit_error;
+    if (!front_lives()) return contract::exit_error;
     if (stopped_by_user_) {
         Outcome outcome = failed.outcome_when_stopped(*stopped_by_user_);
         publish_all(outcome);
@@ -286,7 +286,7 @@ std::optional<int> Agent::prepare_restart(const Attempt& failed, milliseconds de
 
 void Agent::pause(milliseconds time) {
     const auto end = Clock::now() + time;
-    while (leash_held() && !stopped_by_user_ && Clock::now() < end) handle_events(end);
+    while (front_lives() && !stopped_by_user_ && Clock::now() < end) handle_events(end);
 }
 
 void Agent::await_logs() {
@@ -297,7 +297,7 @@ void Agent::await_logs() {
 // takes them.
 void Agent::await_log_files() {
     const std::uint64_t asked = logs_.asked();
-    while (!logs_.settled(asked) && !logs_.gives_nothing() && !stopped_by_user_ && leash_held()) {
+    while (!logs_.completed(asked) && !logs_.unresponsive() && !stopped_by_user_ && front_lives()) {
         handle_events(std::nullopt);
     }
     if (const std::string why = logs_.take_open_problem(); !why.empty()) throw Error(why);
@@ -410,10 +410,10 @@ void Agent::request_stop(int signal, milliseconds grace) {
 void Agent::update_events() {
     channel_.flush();
     const bool waiting = channel_.queued_bytes() > 0;
-    if (leash_watched_ && !leash_held()) {
+    if (channel_watched_ && !front_lives()) {
         events_.remove(channel_.fd());  // its end would be news for ever
-        leash_watched_ = false;
-    } else if (leash_watched_ && waiting != waits_to_send_) {
+        channel_watched_ = false;
+    } else if (channel_watched_ && waiting != waits_to_send_) {
         const std::uint32_t wanted = waiting ? EPOLLIN | EPOLLOUT : EPOLLIN;
         events_.change(channel_.fd(), wanted, tag_of(Source::channel));
         waits_to_send_ = waiting;

@@ -28,7 +28,7 @@ struct AgentJob {
     Watching progress = Watching::off;               // for a status line
     // Of the report: whoever makes this object has the stderr on which it will be read.
     Lines lines = ::isatty(STDERR_FILENO) != 0 ? Lines::wrapped : Lines::whole;
-    contract::Judge judge = contract::Judge::launcher;
+    contract::FailurePolicy failure_policy = contract::FailurePolicy::stop_job;
     HandedDescriptors handed = {};
     ForkedAgent agent{};
 };

@@ -4,7 +4,7 @@
 #include "base/deadline.hpp"
 #include "base/log.hpp"
 #include "contract/exit_code.hpp"
-#include "launcher/agent/held_workers.hpp"
+#include "launcher/agent/debugger_stops.hpp"
 #include "launcher/console/output_rules.hpp"
 #include "launcher/plan/error_folder.hpp"
 #include "launcher/plan/visible_gpus.hpp"
@@ -192,7 +192,7 @@ void Attempt::announce_stop() {
 }
 
 void Attempt::start_failure_stop() {
-    if (all_ended() || job_.judge == contract::Judge::host) return;
+    if (all_ended() || job_.failure_policy == contract::FailurePolicy::tell_host) return;
     if (const auto failure = failure_so_far()) {
         const auto rank = static_cast<std::uint32_t>(failure->ended);
         control_.header().abort_word.store(1 + rank, std::memory_order_release);
@@ -208,7 +208,7 @@ void Attempt::start_failure_stop() {
 bool Attempt::may_be_stopped_from_outside() const {
     if (user_signal_ != 0) return false;
     if (all_ended() && !all_fine()) return stop_may_come_until().has_value();
-    return (!stop_.active() && !swept_.complete) || stop_may_come_until();
+    return (!stop_.active() && !killed_orphans_.complete) || stop_may_come_until();
 }
 
 // By the kernel's word, or by a shell's.
@@ -234,7 +234,7 @@ std::optional<Attempt::Time> Attempt::stop_may_come_until() const {
 // pidfd, which knows the order.
 void Attempt::note_children() {
     if (job_.options.break_on_failure && may_read_error_files()) {
-        const std::string held = describe_newly_held(workers_, error_files_);
+        const std::string held = describe_newly_stopped(workers_, error_files_);
         if (!held.empty()) channel_.send(NoticeMessage{held, true});
     }
     for (;;) {
@@ -276,15 +276,15 @@ std::optional<Attempt::Time> Attempt::wakes_at() const {
     return first;
 }
 
-SparedProcesses Attempt::spared() const {
-    SparedProcesses spared;
-    if (logs_.pid() != 0) spared.add(logs_.pid());
-    return spared;
+ExcludedProcesses Attempt::excluded() const {
+    ExcludedProcesses excluded;
+    if (logs_.pid() != 0) excluded.add(logs_.pid());
+    return excluded;
 }
 
 std::optional<Attempt::Time> Attempt::end_leftovers(Time now) {
     if (!has_children() || grace_.count() == 0) return std::nullopt;
-    const std::vector<Descendant> left = living_descendants(spared());
+    const std::vector<Descendant> left = living_descendants(excluded());
     if (left.empty()) return std::nullopt;
     if (!kill_leftovers_at_) {
         ask_leftovers_at_ = now + std::min(StopSequence::time_to_leave, grace_);
@@ -309,11 +309,11 @@ std::optional<Attempt::Time> Attempt::end_leftovers(Time now) {
 void Attempt::sweep() {
     for (std::size_t i = 0; i < workers_.size(); ++i) note_end(i);
     end_input();
-    swept_ = sweep_descendants(base::Deadline::after(sweep_time), spared());
+    killed_orphans_ = sweep_descendants(base::Deadline::after(sweep_time), excluded());
     for (Worker& worker : workers_) {
         if (!worker.running()) continue;
         events_.remove(worker.process.pidfd());
-        worker.swept = true;
+        worker.left_to_sweep = true;
     }
 }
 
@@ -323,7 +323,7 @@ bool Attempt::all_fine() const {
 }
 
 // In a tree the log writer has a call to the file system that hangs, or has just had others done.
-bool Attempt::may_read_error_files() const { return !tree_.wanted() || !logs_.gives_nothing(); }
+bool Attempt::may_read_error_files() const { return !tree_.wanted() || !logs_.unresponsive(); }
 
 // The agent itself looks for none there: the file system may hang. Of workers that ended well, and
 // when nobody is left to be told, none is wanted.
@@ -341,7 +341,7 @@ bool Attempt::copy_error_files() {
     return wanted;
 }
 
-Outcome Attempt::outcome() const { return with_survivors(judge(end())); }
+Outcome Attempt::outcome() const { return with_survivors(outcome_of(end())); }
 
 Outcome Attempt::outcome(int exit_code, const std::string& why) const {
     return with_survivors(not_started(exit_code, why, end()));
@@ -352,9 +352,9 @@ Outcome Attempt::outcome_when_stopped(int signal) const {
 }
 
 Outcome Attempt::with_survivors(Outcome outcome) const {
-    if (swept_.complete) return outcome;
+    if (killed_orphans_.complete) return outcome;
     outcome.text += (outcome.text.empty() ? "" : "\n") + std::string("could not be killed: ") +
-                    describe_survivors(swept_);
+                    describe_survivors(killed_orphans_);
     if (outcome.exit_code == contract::exit_ok) outcome.exit_code = contract::exit_error;
     outcome.failed_rank.reset();  // not a state to start anew from
     return outcome;
@@ -366,7 +366,7 @@ JobEnd Attempt::end() const {
             .user_signal = user_signal_,
             .error_files = error_files_,
             .exit_code = job_.options.exit_code,
-            .report_file = logs_.gives_nothing() ? "" : tree_.report_file(),
+            .report_file = logs_.unresponsive() ? "" : tree_.report_file(),
             .attempt = 1 + number_,
             .attempts = 1 + job_.options.max_restarts,
             .oom_before = oom_before_,

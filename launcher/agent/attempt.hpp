@@ -54,7 +54,7 @@ public:
 
     bool all_ended() const { return order_.size() == workers_.size(); }
     // Waiting longer for who was killed makes no sense.
-    bool hopeless(Time now) const { return stop_.hopeless(now); }
+    bool kill_timed_out(Time now) const { return stop_.kill_timed_out(now); }
     // When apply_stop_sequence() or look_at_progress() has something to do.
     std::optional<Time> wakes_at() const;
 
@@ -105,7 +105,7 @@ private:
     void start_failure_stop();
     void announce_stop();
     bool may_be_stopped_from_outside() const;
-    SparedProcesses spared() const;
+    ExcludedProcesses excluded() const;
     bool all_fine() const;
     bool may_read_error_files() const;
     JobEnd end() const;
@@ -127,7 +127,7 @@ private:
     ProgressWatch progress_{job_.progress};
     std::vector<std::size_t> order_;  // of their ends, by index
     StopSequence stop_;
-    SweepResult swept_;
+    SweepResult killed_orphans_;
     std::optional<Time> ask_leftovers_at_;
     std::optional<Time> kill_leftovers_at_;
     bool leftovers_asked_ = false;

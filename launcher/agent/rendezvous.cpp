@@ -33,12 +33,12 @@ base::UniqueFd bound_socket(in_addr_t address, std::uint16_t port) {
     base::UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (!fd) throw SystemError("socket to hold a port", errno);
     const int on = 1;
-    sockaddr_in place{};
-    place.sin_family = AF_INET;
-    place.sin_port = htons(port);
-    place.sin_addr.s_addr = htonl(address);
+    sockaddr_in name{};
+    name.sin_family = AF_INET;
+    name.sin_port = htons(port);
+    name.sin_addr.s_addr = htonl(address);
     if (::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
-        ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&place), sizeof place) != 0) {
+        ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name) != 0) {
         throw SystemError("bind a free port", errno);
     }
     return fd;

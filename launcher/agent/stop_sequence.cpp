@@ -1,4 +1,4 @@
-// Three moments: signal, kill, hopeless. Each is there or not, and only ever moves earlier.
+// Three moments: signal, kill, kill_timed_out. Each is there or not, and only ever moves earlier.
 #include "launcher/agent/stop_sequence.hpp"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ void StopSequence::on_likely_stop(Time now, Milliseconds grace) {
 }
 
 void StopSequence::on_signal(int signal, Time now, Milliseconds grace) {
-    if (hopeless_at_) return;  // SIGKILL is out
+    if (kill_times_out_at_) return;  // SIGKILL is out
     signal_ = signal;
     signal_at_ = now;
     const Time kill_at = now + grace;
@@ -30,7 +30,7 @@ void StopSequence::on_signal(int signal, Time now, Milliseconds grace) {
 }
 
 void StopSequence::kill_now(Time now) {
-    if (hopeless_at_) return;
+    if (kill_times_out_at_) return;
     active_ = true;
     signal_at_.reset();
     kill_at_ = now;
@@ -49,20 +49,20 @@ std::optional<int> StopSequence::due(Time now) {
     }
     if (kill_at_ && now >= *kill_at_) {
         kill_at_.reset();
-        hopeless_at_ = now + time_to_die;
+        kill_times_out_at_ = now + time_to_die;
         return SIGKILL;
     }
     return std::nullopt;
 }
 
 StopSequence::Time StopSequence::kill_time(Time now, Milliseconds grace) const {
-    if (hopeless_at_) return now;
+    if (kill_times_out_at_) return now;
     return kill_at_ ? *kill_at_ : now + grace;
 }
 
 std::optional<StopSequence::Time> StopSequence::next() const {
     if (signal_at_) return signal_at_;
-    return kill_at_ ? kill_at_ : hopeless_at_;
+    return kill_at_ ? kill_at_ : kill_times_out_at_;
 }
 
 }  // namespace ddp::launcher

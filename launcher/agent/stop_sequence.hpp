@@ -38,14 +38,14 @@ public:
     // When whoever is left is to be killed: by the sequence, else a grace from now on.
     Time kill_time(Time now, Milliseconds grace) const;
     // SIGKILL was sent long ago.
-    bool hopeless(Time now) const { return hopeless_at_ && now >= *hopeless_at_; }
+    bool kill_timed_out(Time now) const { return kill_times_out_at_ && now >= *kill_times_out_at_; }
 
 private:
     bool active_ = false;
     int signal_ = 0;
     std::optional<Time> signal_at_;
     std::optional<Time> kill_at_;
-    std::optional<Time> hopeless_at_;
+    std::optional<Time> kill_times_out_at_;
 };
 
 }  // namespace ddp::launcher

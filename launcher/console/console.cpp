@@ -42,8 +42,9 @@ Console::Console(ConsoleSettings settings, int out_fd, int err_fd)
 
 std::string Console::prefix_for(StreamKey key, const LineWriter& writer) const {
     const bool terminal = writer.output().is_terminal();
-    const std::string_view chosen = prefix_template_for(
-        settings_, key.local_rank, key.stream, terminal ? Place::terminal : Place::elsewhere);
+    const std::string_view chosen =
+        prefix_template_for(settings_, key.local_rank, key.stream,
+                            terminal ? OutputTarget::terminal : OutputTarget::elsewhere);
     if (chosen.empty()) return {};
     const auto pid = pids_.find(key.local_rank);
     const std::string prefix = expand_prefix(chosen, {.role_name = settings_.role,

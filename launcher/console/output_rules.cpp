@@ -36,9 +36,10 @@ ConsoleSettings console_settings(const Options& options, int workers) {
 }
 
 std::string_view prefix_template_for(const ConsoleSettings& settings, int local_rank, Stream stream,
-                                     Place place) {
+                                     OutputTarget target) {
     if (!settings.prefix_template.empty()) return settings.prefix_template;
-    if (place == Place::terminal) return settings.workers > 1 ? terminal_prefix_template : "";
+    if (target == OutputTarget::terminal)
+        return settings.workers > 1 ? terminal_prefix_template : "";
     return has(settings.tee.of(local_rank), stream) ? torchrun_prefix_template : "";
 }
 

@@ -19,18 +19,18 @@ bool is_only_shown(const Options& options, int local_rank, Stream stream);
 struct ConsoleSettings {
     int workers = 1;
     std::string role = {};
-    std::string prefix_template = {};  // empty: the default of the place
+    std::string prefix_template = {};  // empty: the default of the target
     StreamsOfRanks tee = {};
     StatusLine status = StatusLine::automatic;
 };
 
 ConsoleSettings console_settings(const Options& options, int workers);
 
-enum class Place { terminal, elsewhere };
+enum class OutputTarget { terminal, elsewhere };
 
 // Empty: no prefix.
 std::string_view prefix_template_for(const ConsoleSettings& settings, int local_rank, Stream stream,
-                                     Place place);
+                                     OutputTarget target);
 
 // Whether there will be a status line: several workers, and stderr is a terminal that can redraw.
 bool wants_status_line(const ConsoleSettings& settings);

@@ -87,7 +87,7 @@ int run_front(const Options& options, const JobPlan& plan, contract::HostLink& h
                  .rendezvous = std::move(rendezvous),
                  .error_folder = error_folder.path(),
                  .terminal = terminal_for_workers(options),
-                 .judge = host.judge(),
+                 .failure_policy = host.failure_policy(),
                  .handed = hand_descriptors(options, plan.workers())};
     const TerminalModes modes(job.handed.in.get());
     ConsoleSettings console = console_settings(options, plan.workers());

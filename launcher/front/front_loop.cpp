@@ -99,7 +99,7 @@ void Front::wait_and_handle() {
     events[agents_log] = {if_wanted(agent_.messages.open(), agent_.messages.fd()), POLLIN, 0};
     events[out] = outputs[0];
     events[err] = outputs[1];
-    events[hosts_end] = {if_wanted(!agent_end_, leash_), POLLIN, 0};
+    events[hosts_end] = {if_wanted(!agent_end_, parent_liveness_), POLLIN, 0};
     if (::poll(events.data(), events.size(), wait_time()) < 0 && errno != EINTR) {
         throw SystemError("poll", errno);
     }
@@ -135,7 +135,7 @@ void Front::handle_signals() {
 // A host that dies takes its job along. The one exception: a Ctrl-C that ended the host has asked
 // the job to stop as well, and it may take its time for that.
 void Front::handle_end_of_host() {
-    leash_ = -1;
+    parent_liveness_ = -1;
     handle_signals();  // one that came to both came before this end
     if (stop_asked_at_) return;
     console_.say("the program that launched this job has ended; its workers are killed");
@@ -146,12 +146,14 @@ void Front::handle_end_of_host() {
 }
 
 void Front::report(std::string text) {
-    if (judge_ == contract::Judge::launcher) console_.say(text);
+    if (failure_policy_ == contract::FailurePolicy::stop_job) console_.say(text);
     report_ = std::move(text);
 }
 
 void Front::give(const std::vector<std::string>& notices) {
-    if (judge_ == contract::Judge::host || !base::log_enabled(base::LogLevel::info)) return;
+    if (failure_policy_ == contract::FailurePolicy::tell_host ||
+        !base::log_enabled(base::LogLevel::info))
+        return;
     for (const std::string& notice : notices) console_.say(notice);
 }
 
@@ -247,14 +249,14 @@ void Front::look_at_agent() {
 // children in the same moment in which it can be waited for.
 void Front::note_strangers() {
     if (agent_end_) return;
-    SparedProcesses strangers;
+    ExcludedProcesses strangers;
     for (const pid_t child : base::children_of(::getpid())) {
         if (child != agent_.pid) strangers.add_with_descendants(child);
     }
     siginfo_t info{};
     const auto id = static_cast<id_t>(agent_.pid);
     const bool waited = ::waitid(P_PID, id, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
-    if (waited && info.si_pid == 0) spared_ = std::move(strangers);
+    if (waited && info.si_pid == 0) pre_existing_ = std::move(strangers);
 }
 
 void Front::handle_messages() {
@@ -288,7 +290,8 @@ void Front::handle(const Message& message) {
         report(failure->text);
     } else if (const auto* notice = std::get_if<NoticeMessage>(&message)) {
         const bool wanted = notice->needed || base::log_enabled(base::LogLevel::warn);
-        if (judge_ == contract::Judge::launcher && wanted) console_.say(notice->text);
+        if (failure_policy_ == contract::FailurePolicy::stop_job && wanted)
+            console_.say(notice->text);
     } else if (const auto* done = std::get_if<DoneMessage>(&message)) {
         done_ = done->exit_code;
         // It has nothing more to wait for, and neither have we.
@@ -296,7 +299,8 @@ void Front::handle(const Message& message) {
         time_to_die_ = time_to_die_then;
     } else if (const auto* state = std::get_if<StateMessage>(&message)) {
         workers_running_ += state->state == WorkerState::started ? 1 : -1;
-        if (state->state == WorkerState::ended && judge_ == contract::Judge::host) {
+        if (state->state == WorkerState::ended &&
+            failure_policy_ == contract::FailurePolicy::tell_host) {
             ends_.push_back({state->local_rank, state->status, state->stopped_with});
         }
         console_.take(*state);
@@ -313,7 +317,7 @@ void Front::handle_agent_end() {
     agent_end_ = exit_status_of(info);
     const bool by_itself = agent_end_->signal == 0;
     const SweepResult sweep = sweep_descendants(
-        base::Deadline::after(by_itself ? second_sweep_time : sweep_time), spared_);
+        base::Deadline::after(by_itself ? second_sweep_time : sweep_time), pre_existing_);
     if (sweep.complete) return;
     const std::string survivors = "could not be killed: " + describe_survivors(sweep);
     if (by_itself) {

@@ -41,8 +41,8 @@ public:
           ConsoleSettings console, const contract::HostLink& host)
         : agent_(std::move(agent)),
           signals_(signals),
-          leash_(host.leash()),
-          judge_(host.judge()),
+          parent_liveness_(host.parent_liveness_fd()),
+          failure_policy_(host.failure_policy()),
           stop_signals_(options.signals_to_handle),
           grace_(options.shutdown_timeout),
           on_closed_stdout_(options.on_closed_stdout),
@@ -86,15 +86,15 @@ private:
 
     AgentHandle agent_;
     SignalReader& signals_;
-    int leash_;  // -1 when there is no host, or no more
-    contract::Judge judge_;
+    int parent_liveness_;  // -1 when there is no host, or no more
+    contract::FailurePolicy failure_policy_;
     std::string report_;                   // the last one
     std::vector<contract::RankEnd> ends_;  // when the host judges
     std::vector<int> stop_signals_;
     std::chrono::milliseconds grace_;
     ClosedStdout on_closed_stdout_;
     Strangers strangers_;
-    SparedProcesses spared_;  // the strangers of the last look
+    ExcludedProcesses pre_existing_;  // the strangers of the last look
     Clock::time_point look_for_strangers_at_{};
     std::string left_;  // what an agent that has ended by itself may have told already
     Console console_;

@@ -29,7 +29,7 @@ void FilteredLines::open(const LogTree& tree, int workers, int attempt) {
         sink.file = tree.open_filtered(attempt, stream);
         for (int rank = 0; rank < workers; ++rank) {
             const std::string_view chosen =
-                prefix_template_for(settings, rank, stream, Place::elsewhere);
+                prefix_template_for(settings, rank, stream, OutputTarget::elsewhere);
             sink.sources.push_back(
                 {expand_prefix(chosen, {options_.role, rank, rank, base::host_name(), 0})});
         }

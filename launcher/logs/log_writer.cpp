@@ -61,7 +61,7 @@ void LogWriter::open(int workers, int attempt) {
 
 void LogWriter::append(int local_rank, Stream stream, std::string_view bytes) {
     if (!started()) return;
-    if (gives_nothing()) {
+    if (unresponsive()) {
         lost_lines_ += lines_in(bytes);
         return;
     }
@@ -127,11 +127,11 @@ void LogWriter::receive() {
 }
 
 void LogWriter::take(const LogAnswer& answer) {
-    if (const auto* settled = std::get_if<SettledAnswer>(&answer)) {
-        for (std::uint32_t i = 0; i < settled->requests && !waiting_.empty(); ++i) {
+    if (const auto* completed = std::get_if<CompletedAnswer>(&answer)) {
+        for (std::uint32_t i = 0; i < completed->requests && !waiting_.empty(); ++i) {
             waiting_bytes_ -= waiting_.front().bytes;
             waiting_.pop_front();
-            ++settled_;
+            ++completed_;
         }
         progress_at_ = Clock::now();
         stuck_ = false;
@@ -203,7 +203,7 @@ void LogWriter::keep_watched(Poller& events, Poller::Tag tag) {
 void LogWriter::await(const Wait& wait, const bool& hurried) const {
     const std::uint64_t all = asked_;
     const Time hurried_end = Clock::now() + hurried_time;
-    while (!settled(all) && !gives_nothing()) {
+    while (!completed(all) && !unresponsive()) {
         if (hurried && Clock::now() >= hurried_end) return;
         wait(hurried ? std::optional(hurried_end) : std::nullopt);
     }
@@ -215,7 +215,7 @@ std::string LogWriter::finish(const Wait& wait, const bool& hurried) {
         while (!reap() && Clock::now() < end) wait(end);
     };
     await(wait, hurried);
-    const bool all = settled(asked_) && !gives_nothing();
+    const bool all = completed(asked_) && !unresponsive();
     close();
     if (all) wait_for_its_end(stuck_time);  // it closes its files, which may hang, too
     kill();

@@ -38,7 +38,7 @@ public:
     // Forks it, single-threaded. `tree` is wanted. Throws SystemError.
     void start(const LogTree& tree, const Options& options = {});
     bool started() const { return pid_ != 0; }
-    // 0: there is none, or no more. It is to be spared by whoever reaps or kills children.
+    // 0: there is none, or no more. It is to be excluded by whoever reaps or kills children.
     pid_t pid() const { return ended_ ? 0 : pid_; }
 
     void open(int workers, int attempt);
@@ -54,11 +54,11 @@ public:
     void look_at_time(Time now);  // whether it is stuck by now
     std::optional<Time> next_due() const;
 
-    bool full() const { return waiting_bytes_ > most_waiting_bytes && !gives_nothing(); }
+    bool full() const { return waiting_bytes_ > most_waiting_bytes && !unresponsive(); }
     // How much was asked until now; whether that is done; whether waiting for it makes no sense.
     std::uint64_t asked() const { return asked_; }
-    bool settled(std::uint64_t asked) const { return settled_ >= asked; }
-    bool gives_nothing() const { return stuck_ || !socket_; }
+    bool completed(std::uint64_t asked) const { return completed_ >= asked; }
+    bool unresponsive() const { return stuck_ || !socket_; }
 
     // How the caller lets time pass, at most until then: it calls run_ready() and look_at_time().
     using Wait = std::function<void(std::optional<Time> until)>;
@@ -100,10 +100,10 @@ private:
     base::FrameReader answers_{max_log_request_bytes};
     std::string out_;
     std::size_t sent_ = 0;
-    std::deque<Waiting> waiting_;  // what is asked and not yet settled, in order
+    std::deque<Waiting> waiting_;  // what is asked and not yet completed, in order
     std::size_t waiting_bytes_ = 0;
     std::uint64_t asked_ = 0;
-    std::uint64_t settled_ = 0;
+    std::uint64_t completed_ = 0;
     Time progress_at_{};                    // while something waits
     std::optional<std::uint32_t> watched_;  // the events of the socket in the poller
     bool stuck_ = false;

@@ -45,7 +45,7 @@ struct RequestEncoder {
 struct AnswerEncoder {
     base::PayloadWriter out;
 
-    void operator()(const SettledAnswer& a) { out.u32(a.requests); }
+    void operator()(const CompletedAnswer& a) { out.u32(a.requests); }
     void operator()(const ProblemAnswer& a) { out.str(a.text); }
     void operator()(const NotOpenedAnswer& a) { out.str(a.text); }
 };
@@ -92,7 +92,7 @@ void LogServer::run() {
         for (; const auto payload = requests_.next(); ++settled) {
             std::visit(*this, decode_log_request(*payload));
         }
-        if (settled > 0) answer(SettledAnswer{settled});
+        if (settled > 0) answer(CompletedAnswer{settled});
     }
 }
 
@@ -116,7 +116,7 @@ void LogServer::operator()(const OpenRequest& request) {
             tree_.make_folder(request.attempt, rank);
             files_.push_back({tree_.open(request.attempt, rank, Stream::out),
                               tree_.open(request.attempt, rank, Stream::err)});
-            answer(SettledAnswer{0});  // slow is not stuck
+            answer(CompletedAnswer{0});  // slow is not stuck
         }
         filtered_.open(tree_, request.workers, request.attempt);
     } catch (const std::exception& error) {
@@ -149,7 +149,7 @@ void LogServer::operator()(const CopyErrorsRequest& request) {
     constexpr int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
     for (int rank = 0; rank < request.workers; ++rank) {
         const auto text = contract::read_error_file_text(from.of(rank));
-        answer(SettledAnswer{0});
+        answer(CompletedAnswer{0});
         if (!text) continue;
         const base::UniqueFd file(::open(to.of(rank).c_str(), flags, 0600));
         std::string_view left = *text;
@@ -201,7 +201,7 @@ LogAnswer decode_log_answer(std::string_view payload) {
     base::PayloadReader in(payload);
     switch (in.u8()) {
         case 0:
-            return SettledAnswer{in.u32()};
+            return CompletedAnswer{in.u32()};
         case 1:
             return ProblemAnswer{in.str()};
         case 2:

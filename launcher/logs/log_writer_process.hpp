@@ -41,7 +41,7 @@ struct CopyErrorsRequest {
 using LogRequest = std::variant<OpenRequest, AppendRequest, ReportRequest, CopyErrorsRequest>;
 
 // So many more requests are done, well or not.
-struct SettledAnswer {
+struct CompletedAnswer {
     std::uint32_t requests;
 };
 // A line for the user.
@@ -52,7 +52,7 @@ struct ProblemAnswer {
 struct NotOpenedAnswer {
     std::string text;
 };
-using LogAnswer = std::variant<SettledAnswer, ProblemAnswer, NotOpenedAnswer>;
+using LogAnswer = std::variant<CompletedAnswer, ProblemAnswer, NotOpenedAnswer>;
 
 inline constexpr std::size_t max_log_request_bytes = std::size_t{1} << 30;
 

@@ -73,7 +73,7 @@ bool is_this_host(const std::string& host) {
     return named || is_interface_address(host);
 }
 
-void settle_endpoint(Options& options) {
+void resolve_endpoint(Options& options) {
     if (options.standalone) {
         options.master_addr = loopback;
         options.master_port = 0;

@@ -24,6 +24,6 @@ Endpoint parse_endpoint(const GivenValue& given);
 bool is_this_host(const std::string& host);
 
 // Throws UsageError for an address that this job cannot use.
-void settle_endpoint(Options& options);
+void resolve_endpoint(Options& options);
 
 }  // namespace ddp::launcher

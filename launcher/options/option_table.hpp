@@ -14,7 +14,7 @@ enum class OptionGroup { job, program, restarts, logs, debugging, torchrun, othe
 inline constexpr OptionGroup last_group = OptionGroup::other;
 
 // How an option stands to torchrun's of the same name; docs/launcher.md uses these words.
-enum class Standing {
+enum class TorchrunCompat {
     own,       // torchrun has none
     same,      // means what it means there
     better,    // the same command line works, and more
@@ -37,7 +37,7 @@ struct OptionSpec {
     const char* initial;   // the default as --print-config shows it
     const char* variable;  // gives a default, beside PET_<NAME>; or ""
     OptionGroup group;
-    Standing standing;
+    TorchrunCompat compat;
     const char* description;                     // for a refused one: why
     void (*apply)(Options&, const GivenValue&);  // null: refused. The value of a flag is "1" or "0"
 

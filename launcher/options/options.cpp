@@ -104,7 +104,7 @@ void check(Options& options) {
             "no program to run; use ddp-launch [options] [--] program [args...], "
             "--help lists the options");
     }
-    settle_endpoint(options);
+    resolve_endpoint(options);
     if (options.most_nodes > 1 && !is_this_host(options.master_addr)) {
         throw UsageError(
             "--nnodes: a job of more than 1 host whose --master-addr is not this one (" +

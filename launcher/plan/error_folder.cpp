@@ -42,21 +42,21 @@ void remove_error_folder(const std::string& path) noexcept {
 }
 
 void refuse_strangers_folder(const std::string& path, const char* option) {
-    std::filesystem::path place;
+    std::filesystem::path seen;
     std::filesystem::path foreign;  // the first that anybody may have put there
     struct stat here {};
     bool anybody_may_write = false;  // to the folder above
     for (const auto& name : std::filesystem::absolute(path)) {
         struct stat next {};
-        if (name.empty() || ::lstat((place / name).c_str(), &next) != 0) break;  // will be ours
-        place /= name;
+        if (name.empty() || ::lstat((seen / name).c_str(), &next) != 0) break;  // will be ours
+        seen /= name;
         here = next;
-        if (anybody_may_write && !is_trusted(here) && foreign.empty()) foreign = place;
-        if (::stat(place.c_str(), &next) != 0) break;  // where a link leads
+        if (anybody_may_write && !is_trusted(here) && foreign.empty()) foreign = seen;
+        if (::stat(seen.c_str(), &next) != 0) break;  // where a link leads
         anybody_may_write = (next.st_mode & S_IWOTH) != 0;
     }
     if (foreign.empty() || is_trusted(here)) return;
-    throw SystemError(place.string() + " belongs to another user (uid " +
+    throw SystemError(seen.string() + " belongs to another user (uid " +
                           std::to_string(here.st_uid) + "), and anybody may have put " +
                           foreign.string() + " where it is; choose another with " + option,
                       EPERM);

@@ -25,7 +25,7 @@ struct JobPlan {
 // What a plan asks beside the options and variables; a test has its own.
 struct Host {
     std::string called_as = {};  // argv[0] of ddp-launch
-    GpuPlaces gpus = {};
+    GpuPaths gpus = {};
 };
 
 // Throws UsageError.

@@ -41,9 +41,9 @@ std::vector<std::string> numbers_below(std::size_t count) {
 
 // Its kernel shows the host's GPUs as one device, and the driver's library lies in a folder of its
 // own.
-bool is_wsl(const GpuPlaces& places) {
-    return ::access((places.devices + "/dxg").c_str(), F_OK) == 0 &&
-           ::access((places.wsl_library + "/libcuda.so.1").c_str(), F_OK) == 0;
+bool is_wsl(const GpuPaths& paths) {
+    return ::access((paths.devices + "/dxg").c_str(), F_OK) == 0 &&
+           ::access((paths.wsl_library + "/libcuda.so.1").c_str(), F_OK) == 0;
 }
 
 }  // namespace
@@ -78,22 +78,22 @@ std::size_t count_device_files(const std::string& folder) {
     return count;
 }
 
-std::optional<std::size_t> count_gpus(const GpuPlaces& places) {
-    const std::size_t files = count_device_files(places.devices);
-    if (files > 0 || !is_wsl(places)) return files;
-    return count_listed_gpus(places.wsl_library + "/nvidia-smi");
+std::optional<std::size_t> count_gpus(const GpuPaths& paths) {
+    const std::size_t files = count_device_files(paths.devices);
+    if (files > 0 || !is_wsl(paths)) return files;
+    return count_listed_gpus(paths.wsl_library + "/nvidia-smi");
 }
 
-std::vector<std::string> visible_gpus(const EnvLookup& environment, const GpuPlaces& places) {
+std::vector<std::string> visible_gpus(const EnvLookup& environment, const GpuPaths& paths) {
     const auto text = environment("CUDA_VISIBLE_DEVICES");
     if (text && text->empty()) return {};
-    const auto devices = count_gpus(places);
+    const auto devices = count_gpus(paths);
     if (devices == std::size_t{0}) return {};
     return text ? parse_visible_devices(*text, devices) : numbers_below(devices.value_or(0));
 }
 
-std::vector<std::string> listed_gpus(const EnvLookup& environment, const GpuPlaces& places) {
-    const std::size_t files = count_device_files(places.devices);
+std::vector<std::string> listed_gpus(const EnvLookup& environment, const GpuPaths& paths) {
+    const std::size_t files = count_device_files(paths.devices);
     const auto text = environment("CUDA_VISIBLE_DEVICES");
     if (!text) return numbers_below(files);
     return parse_visible_devices(*text, files > 0 ? std::optional(files) : std::nullopt);

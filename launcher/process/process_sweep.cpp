@@ -55,15 +55,15 @@ void kill_tree(pid_t pid, pid_t parent, int depth) {
     for (const pid_t child : below) kill_tree(child, pid, depth + 1);
 }
 
-void list_living(pid_t parent, const SparedProcesses& spared, int depth,
+void list_living(pid_t parent, const ExcludedProcesses& excluded, int depth,
                  std::vector<Descendant>& found) {
     if (depth > max_depth) return;
     for (const pid_t pid : children_of(parent)) {
-        if (spared.contains(pid)) continue;
+        if (excluded.contains(pid)) continue;
         const auto state = base::stat_of(pid);
         const bool alive = state && state->state != 'Z' && state->state != 'X';
         if (alive) found.push_back({pid, parent, state->name});
-        list_living(pid, spared, depth + 1, found);
+        list_living(pid, excluded, depth + 1, found);
     }
 }
 
@@ -108,11 +108,11 @@ bool has_children() {
     return ::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT | __WALL) == 0 || errno != ECHILD;
 }
 
-void SparedProcesses::add(pid_t pid) {
+void ExcludedProcesses::add(pid_t pid) {
     if (const auto state = base::stat_of(pid)) started_[pid] = state->started;
 }
 
-void SparedProcesses::add_with_descendants(pid_t pid) {
+void ExcludedProcesses::add_with_descendants(pid_t pid) {
     std::vector<pid_t> next{pid};
     while (!next.empty()) {
         const pid_t one = next.back();
@@ -123,24 +123,24 @@ void SparedProcesses::add_with_descendants(pid_t pid) {
     }
 }
 
-bool SparedProcesses::contains(pid_t pid) const {
+bool ExcludedProcesses::contains(pid_t pid) const {
     const auto found = started_.find(pid);
     if (found == started_.end()) return false;
     const auto state = base::stat_of(pid);
     return state && state->started == found->second;
 }
 
-SweepResult sweep_descendants(const base::Deadline& deadline, const SparedProcesses& given) {
+SweepResult sweep_descendants(const base::Deadline& deadline, const ExcludedProcesses& given) {
     if (!has_children()) return {true, {}};  // the usual end of a job, without a look at /proc
     const ChildSignal child_signal;
     const pid_t self = ::getpid();
-    SparedProcesses spared = given;
+    ExcludedProcesses excluded = given;
     for (int round = 0;; ++round) {
         std::vector<pid_t> left;
         bool progress = false;
         for (const pid_t child : children_of(self)) {
-            if (spared.contains(child)) {
-                spared.add_with_descendants(child);  // whom we inherit when it ends
+            if (excluded.contains(child)) {
+                excluded.add_with_descendants(child);  // whom we inherit when it ends
                 continue;
             }
             kill_tree(child, self, 0);
@@ -151,7 +151,8 @@ SweepResult sweep_descendants(const base::Deadline& deadline, const SparedProces
             }
         }
         // The list may miss somebody while it changes; waitid() does not.
-        if (left.empty() && (!has_children() || (!progress && !spared.empty()))) return {true, {}};
+        if (left.empty() && (!has_children() || (!progress && !excluded.empty())))
+            return {true, {}};
         if (deadline.passed()) return {false, left};
         if (!progress) {
             constexpr std::chrono::milliseconds longest{10};
@@ -177,9 +178,9 @@ SweepResult sweep_below(pid_t ancestor, const base::Deadline& deadline) {
     }
 }
 
-std::vector<Descendant> living_descendants(const SparedProcesses& spared) {
+std::vector<Descendant> living_descendants(const ExcludedProcesses& excluded) {
     std::vector<Descendant> found;
-    list_living(::getpid(), spared, 0, found);
+    list_living(::getpid(), excluded, 0, found);
     return found;
 }
 

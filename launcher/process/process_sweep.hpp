@@ -25,10 +25,10 @@ bool has_children();
 
 // Processes that are not to be touched, with all below them. A pid comes with its start time, so
 // that a number which comes again is another process.
-class SparedProcesses {
+class ExcludedProcesses {
 public:
-    SparedProcesses() = default;
-    SparedProcesses(std::initializer_list<pid_t> pids) {
+    ExcludedProcesses() = default;
+    ExcludedProcesses(std::initializer_list<pid_t> pids) {
         for (const pid_t pid : pids) add(pid);
     }
     void add(pid_t pid);  // does nothing for one that is gone
@@ -41,12 +41,13 @@ private:
 };
 
 struct SweepResult {
-    bool complete = false;         // nothing but the spared is left
+    bool complete = false;         // nothing is left but excluded processes
     std::vector<pid_t> survivors;  // SIGKILL was sent, and they were still there at the deadline
 };
 
-// Repeats until no child is left but the spared.
-SweepResult sweep_descendants(const base::Deadline& deadline, const SparedProcesses& spared = {});
+// Repeats until no child is left but excluded ones.
+SweepResult sweep_descendants(const base::Deadline& deadline,
+                              const ExcludedProcesses& excluded = {});
 
 // The same for what is below another process, which cannot be waited for here: zombies do not
 // count.
@@ -58,8 +59,8 @@ struct Descendant {
     pid_t parent;
     std::string name;  // as ps shows it
 };
-// Of this process, without zombies and the spared.
-std::vector<Descendant> living_descendants(const SparedProcesses& spared);
+// Of this process, without zombies and excluded ones.
+std::vector<Descendant> living_descendants(const ExcludedProcesses& excluded);
 // To those of them that are still the same.
 void signal_descendants(const std::vector<Descendant>& descendants, int signal);
 

@@ -77,14 +77,14 @@ std::optional<Blame> find_root(std::span<const WorkerEnd> ended) {
 
 }  // namespace
 
-std::optional<Verdict> whose_fault(std::span<const WorkerEnd> ended) {
+std::optional<RootCause> whose_fault(std::span<const WorkerEnd> ended) {
     const auto blame = find_root(ended);
     if (!blame) return std::nullopt;
     const WorkerEnd& root = *blame->root;
     // A rank that others name need not have failed by itself: it may hang, or have left with 0.
     const int code =
         failed_by_itself(root) ? root.status.exit_code() : contract::exit_because_of_peer;
-    return Verdict{root.rank, static_cast<std::size_t>(&root - ended.data()), blame->named, code};
+    return RootCause{root.rank, static_cast<std::size_t>(&root - ended.data()), blame->named, code};
 }
 
 std::optional<FirstFailure> first_failure(std::span<const WorkerEnd> ended, ErrorTexts texts) {

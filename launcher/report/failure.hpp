@@ -39,15 +39,15 @@ enum class Part : std::uint8_t {
     fine,
 };
 
-struct Verdict {
+struct RootCause {
     int rank = 0;                 // who is to blame
-    std::size_t root = 0;         // its place in `ended`
+    std::size_t index = 0;        // in `ended`
     bool named_by_peers = false;  // it did not fail first, or not at all
     int exit_code = 1;            // never 0
 };
 
 // `ended`: in order of detection. Nothing when nobody failed.
-std::optional<Verdict> whose_fault(std::span<const WorkerEnd> ended);
+std::optional<RootCause> whose_fault(std::span<const WorkerEnd> ended);
 
 // While others still live: whose failure it is, as far as the ends so far tell.
 struct FirstFailure {

@@ -226,24 +226,24 @@ std::string describe_time(milliseconds time) {
     return std::to_string(minutes / 60) + " h " + std::to_string(minutes % 60) + " min";
 }
 
-std::string headline(const WorkerEnd& root, const Verdict& verdict) {
+std::string headline(const WorkerEnd& root, const RootCause& root_cause) {
     return "rank " + std::to_string(root.rank) + " (local rank " + std::to_string(root.local_rank) +
            ", pid " + std::to_string(root.pid) + ")" +
-           (verdict.named_by_peers ? " made the others leave: it " + how_it_ended(root)
-                                   : " failed: " + to_string(root.status));
+           (root_cause.named_by_peers ? " made the others leave: it " + how_it_ended(root)
+                                      : " failed: " + to_string(root.status));
 }
 
-std::string failure_text(std::span<const WorkerEnd> ended, const Verdict& verdict,
+std::string failure_text(std::span<const WorkerEnd> ended, const RootCause& root_cause,
                          const JobFacts& facts) {
-    const WorkerEnd& root = ended[verdict.root];
+    const WorkerEnd& root = ended[root_cause.index];
     std::string when = "after " + describe_time(root.ran_for);
     if (facts.attempts > 1) {
         when +=
             ", attempt " + std::to_string(facts.attempt) + " of " + std::to_string(facts.attempts);
     }
-    std::string text = headline(root, verdict) + section("when", when);
+    std::string text = headline(root, root_cause) + section("when", when);
     text += section("where", "host " + facts.host + (root.gpu.empty() ? "" : ", ") + root.gpu);
-    if (verdict.named_by_peers && !root.error) text += words_of_the_others(ended);
+    if (root_cause.named_by_peers && !root.error) text += words_of_the_others(ended);
     text += own_words(root, ended);
     for (const std::string& hint : facts.hints) {
         text += section("hint", laid_out(hint, facts.lines));

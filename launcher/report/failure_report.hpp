@@ -25,14 +25,14 @@ struct JobFacts {
 };
 
 // Lines without the launcher's name before them; no newline at the end.
-std::string failure_text(std::span<const WorkerEnd> ended, const Verdict& verdict,
+std::string failure_text(std::span<const WorkerEnd> ended, const RootCause& root_cause,
                          const JobFacts& facts);
 
 // When the user stopped the job: the signal, and how each worker took it.
 std::string stop_text(int signal, std::span<const WorkerEnd> ended, Lines lines);
 
 // "rank 1 (local rank 1, pid 4711) failed: exit code 7"
-std::string headline(const WorkerEnd& root, const Verdict& verdict);
+std::string headline(const WorkerEnd& root, const RootCause& root_cause);
 
 // "0.2 s", "12 s", "1 min 5 s", "2 h 3 min"
 std::string describe_time(std::chrono::milliseconds time);

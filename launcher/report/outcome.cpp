@@ -87,12 +87,12 @@ int exit_code_for(int code, ExitCode rule) {
     return rule == ExitCode::torchrun && code != contract::exit_ok ? contract::exit_error : code;
 }
 
-RootError root_error(const WorkerEnd& root, const Verdict& verdict, const JobEnd& job) {
+RootError root_error(const WorkerEnd& root, const RootCause& root_cause, const JobEnd& job) {
     const ExitStatus& status = root.status;
-    const int code = status.ok() ? verdict.exit_code : status.code;
+    const int code = status.ok() ? root_cause.exit_code : status.code;
     return {.error_file = job.error_files.of(root.local_rank),
             .error_code = status.signal != 0 ? -status.signal : code,
-            .otherwise = {headline(root, verdict)}};
+            .otherwise = {headline(root, root_cause)}};
 }
 
 Outcome with_json(Outcome outcome, JobReport report, const JobEnd& job) {
@@ -104,21 +104,22 @@ Outcome with_json(Outcome outcome, JobReport report, const JobEnd& job) {
     return outcome;
 }
 
-Outcome failed(std::span<const WorkerEnd> ends, const Verdict& verdict, const JobEnd& job) {
+Outcome failed(std::span<const WorkerEnd> ends, const RootCause& root_cause, const JobEnd& job) {
     JobFacts facts = facts_of(job);
-    facts.hints = hints_for_root(ends[verdict.root], job);
-    Outcome outcome{exit_code_for(verdict.exit_code, job.exit_code),
-                    failure_text(ends, verdict, facts)};
-    outcome.root = root_error(ends[verdict.root], verdict, job);
-    outcome.failed_rank = verdict.rank;
+    facts.hints = hints_for_root(ends[root_cause.index], job);
+    Outcome outcome{exit_code_for(root_cause.exit_code, job.exit_code),
+                    failure_text(ends, root_cause, facts)};
+    outcome.root = root_error(ends[root_cause.index], root_cause, job);
+    outcome.failed_rank = root_cause.rank;
     return with_json(
         std::move(outcome),
-        {.outcome = "failed", .facts = std::move(facts), .verdict = verdict, .ended = ends}, job);
+        {.outcome = "failed", .facts = std::move(facts), .root_cause = root_cause, .ended = ends},
+        job);
 }
 
 }  // namespace
 
-Outcome judge(const JobEnd& job) {
+Outcome outcome_of(const JobEnd& job) {
     std::vector<WorkerEnd> ends = ends_of(job);
     if (job.user_signal != 0) {
         // Who signals a whole job may reach a worker before us: it was stopped all the same.
@@ -134,7 +135,7 @@ Outcome judge(const JobEnd& job) {
                           .ended = ends},
                          job);
     }
-    if (const auto verdict = whose_fault(ends)) return failed(ends, *verdict, job);
+    if (const auto root_cause = whose_fault(ends)) return failed(ends, *root_cause, job);
     if (ends.size() != job.workers.size()) {
         return with_json({contract::exit_error, "workers did not end"},
                          {.outcome = "failed", .facts = facts_of(job), .ended = ends}, job);
@@ -159,7 +160,7 @@ Outcome stopped_before_restart(int signal, const JobEnd& job) {
                      {.outcome = "stopped",
                       .signal = signal,
                       .facts = facts_of(job),
-                      .verdict = whose_fault(ends),
+                      .root_cause = whose_fault(ends),
                       .ended = ends},
                      job);
 }

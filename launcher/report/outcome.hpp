@@ -48,7 +48,7 @@ struct JobEnd {
     std::function<std::string(int local_rank)> gpu_of = {};
 };
 
-Outcome judge(const JobEnd& end);
+Outcome outcome_of(const JobEnd& end);
 
 // Of a job of which some live. With ErrorTexts::unknown it reads no error file.
 std::optional<FirstFailure> failure_so_far(const JobEnd& job, ErrorTexts texts);

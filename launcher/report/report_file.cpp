@@ -62,7 +62,7 @@ std::string to_json(const JobReport& report) {
         std::chrono::system_clock::now().time_since_epoch());
     json workers = json::array();
     for (std::size_t i = 0; i < report.ended.size(); ++i) {
-        const bool is_root = report.verdict && report.verdict->root == i;
+        const bool is_root = report.root_cause && report.root_cause->index == i;
         workers.push_back(worker_json(report.ended[i], is_root));
     }
     std::sort(workers.begin(), workers.end(),
@@ -76,7 +76,7 @@ std::string to_json(const JobReport& report) {
                        {"attempts", report.facts.attempts},
                        {"started", in_seconds(now - report.ran_for)},
                        {"ended", in_seconds(now)},
-                       {"root_rank", report.verdict ? json(report.verdict->rank) : json()},
+                       {"root_rank", report.root_cause ? json(report.root_cause->rank) : json()},
                        {"message", report.message},
                        {"hints", report.facts.hints},
                        {"workers", std::move(workers)}};

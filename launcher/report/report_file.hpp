@@ -38,7 +38,7 @@ struct JobReport {
     JobFacts facts = {};
     std::chrono::milliseconds ran_for{0};
     std::string message = {};
-    std::optional<Verdict> verdict = {};
+    std::optional<RootCause> root_cause = {};
     std::span<const WorkerEnd> ended = {};
 };
 

@@ -45,17 +45,18 @@ struct Worker {
     OutputPipe out;
     OutputPipe err;
     std::optional<ExitStatus> ended;
-    int stopped_with = 0;              // the last signal that we sent to stop it
-    LastLines last_lines = {};         // of its stderr, or of its terminal
-    base::UniqueFd terminal_end = {};  // keeps the terminal from hanging up before it has ended
-    bool has_err = true;               // a pipe of its own for stderr
-    bool held = false;                 // it has stopped itself for a debugger
-    bool swept = false;  // what is left of it, if anything, is the sweep's; its pid is not ours
+    int stopped_with = 0;               // the last signal that we sent to stop it
+    LastLines last_lines = {};          // of its stderr, or of its terminal
+    base::UniqueFd terminal_end = {};   // keeps the terminal from hanging up before it has ended
+    bool has_err = true;                // a pipe of its own for stderr
+    bool stopped_for_debugger = false;  // it has stopped itself (--break-on-failure)
+    // What is left of it, if anything, the sweep kills and reaps; its pid may be another's by now.
+    bool left_to_sweep = false;
     Clock::time_point started_at = Clock::now();
     Clock::time_point asked_to_stop_at{};  // our first signal to stop it
     Clock::time_point ended_at{};
 
-    bool running() const { return !ended && !swept; }
+    bool running() const { return !ended && !left_to_sweep; }
     OutputPipe& pipe(Stream stream) { return stream == Stream::out ? out : err; }
 };
 

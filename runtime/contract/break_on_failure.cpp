@@ -19,9 +19,9 @@ namespace {
 
 constexpr std::array fatal_signals{SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
 
-std::atomic_flag held = ATOMIC_FLAG_INIT;
+std::atomic_flag stopped = ATOMIC_FLAG_INIT;
 std::string* error_path = nullptr;
-// Enough to hold on, and to write a line, after the stack itself has overflowed.
+// Enough to stop this process, and to write a line, after the stack itself has overflowed.
 std::array<char, 64 * 1024> spare_stack;
 
 std::string_view name_of(int signal) {
@@ -59,7 +59,7 @@ void stop_this_process() {
 
 void on_fatal_signal(int signal) {
     const int saved = errno;
-    if (!held.test_and_set()) {
+    if (!stopped.test_and_set()) {
         write_signal_to_error_file(signal);
         stop_this_process();
     }
@@ -75,13 +75,13 @@ bool breaks_on_failure() noexcept {
     return value != nullptr && std::strcmp(value, "1") == 0;
 }
 
-void hold_for_debugger() noexcept {
-    if (breaks_on_failure() && !held.test_and_set()) stop_this_process();
+void stop_for_debugger() noexcept {
+    if (breaks_on_failure() && !stopped.test_and_set()) stop_this_process();
 }
 
-void do_not_hold() noexcept { held.test_and_set(); }
+void do_not_stop_for_debugger() noexcept { stopped.test_and_set(); }
 
-void hold_on_fatal_signals() {
+void stop_on_fatal_signals() {
     if (!breaks_on_failure()) return;
     const char* path = std::getenv("TORCHELASTIC_ERROR_FILE");
     if (path != nullptr && *path != '\0') error_path = new std::string(path);  // for ever

@@ -10,13 +10,14 @@ namespace ddp::contract {
 bool breaks_on_failure() noexcept;
 
 // Stops this process, once; returns when it was continued. Does nothing when not asked for.
-void hold_for_debugger() noexcept;
+void stop_for_debugger() noexcept;
 
-// From now on nothing holds this process: what ends it is another's failure.
-void do_not_hold() noexcept;
+// From now on nothing stops this process for a debugger: another rank's failure ends it.
+void do_not_stop_for_debugger() noexcept;
 
 // Handlers for SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGABRT, where the program has none of its own:
-// they write the error file, hold, and end with the same signal. Nothing when not asked for.
-void hold_on_fatal_signals();
+// they write the error file, stop this process, and end it with the same signal after SIGCONT.
+// Does nothing when not asked for.
+void stop_on_fatal_signals();
 
 }  // namespace ddp::contract

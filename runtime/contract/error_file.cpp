@@ -173,10 +173,10 @@ std::optional<int> other_rank(std::optional<int> culprit) {
     if (pending) report = describe(pending);
     if (report) write_error_file(*report);
     if (report && report->peer) {
-        do_not_hold();
+        do_not_stop_for_debugger();
         if (leaves_because_of_peer) std::_Exit(say_and_choose_exit_code(*report));
     } else {
-        hold_for_debugger();
+        stop_for_debugger();
     }
     if (previous_handler != nullptr) previous_handler();
     std::abort();
@@ -251,7 +251,7 @@ void install_terminate_handler() {
     static std::once_flag once;
     std::call_once(once, [] {
         previous_handler = std::set_terminate(&on_terminate);
-        hold_on_fatal_signals();
+        stop_on_fatal_signals();
     });
 }
 

@@ -16,22 +16,25 @@ namespace {
 
 bool keep_from_children(int fd) { return fd > 2 && ::fcntl(fd, F_SETFD, FD_CLOEXEC) == 0; }
 
-// "leash:results:judge"; the judge may be missing.
+// "liveness fd:results:failure policy"; the last may be missing.
 struct Handover {
-    int leash = -1;
+    int liveness_fd = -1;
     int results = -1;
-    unsigned judge = 0;
+    unsigned failure_policy = 0;
 };
 
 std::optional<Handover> parse_handover(std::string_view text) {
     Handover given;
     const char* const end = text.data() + text.size();
-    const auto leash = std::from_chars(text.data(), end, given.leash);
-    if (leash.ec != std::errc{} || leash.ptr == end || *leash.ptr != ':') return std::nullopt;
-    auto rest = std::from_chars(leash.ptr + 1, end, given.results);
+    const auto liveness = std::from_chars(text.data(), end, given.liveness_fd);
+    if (liveness.ec != std::errc{} || liveness.ptr == end || *liveness.ptr != ':')
+        return std::nullopt;
+    auto rest = std::from_chars(liveness.ptr + 1, end, given.results);
     if (rest.ec != std::errc{}) return std::nullopt;
-    if (rest.ptr != end && *rest.ptr == ':') rest = std::from_chars(rest.ptr + 1, end, given.judge);
-    const bool read = rest.ec == std::errc{} && rest.ptr == end && given.leash != given.results;
+    if (rest.ptr != end && *rest.ptr == ':')
+        rest = std::from_chars(rest.ptr + 1, end, given.failure_policy);
+    const bool read =
+        rest.ec == std::errc{} && rest.ptr == end && given.liveness_fd != given.results;
     return read ? std::optional(given) : std::nullopt;
 }
 
@@ -85,11 +88,12 @@ HostLink HostLink::take() {
     HostLink link;
     const char* value = std::getenv(host_link_variable);
     const auto given = value != nullptr ? parse_handover(value) : std::nullopt;
-    if (given && is_socket(given->results) && keep_from_children(given->leash) &&
+    if (given && is_socket(given->results) && keep_from_children(given->liveness_fd) &&
         keep_from_children(given->results)) {
-        link.leash_.reset(given->leash);
+        link.parent_liveness_.reset(given->liveness_fd);
         link.results_.reset(given->results);
-        link.judge_ = given->judge == 0 ? Judge::launcher : Judge::host;
+        link.failure_policy_ =
+            given->failure_policy == 0 ? FailurePolicy::stop_job : FailurePolicy::tell_host;
     }
     ::unsetenv(host_link_variable);
     return link;
@@ -105,7 +109,7 @@ void HostLink::send(const LaunchEnd& end) const {
 }
 
 void HostLink::close() {
-    leash_.reset();
+    parent_liveness_.reset();
     results_.reset();
 }
 

@@ -1,8 +1,10 @@
 // What ddp::launch() hands to the ddp-launch that it starts, as
-// DDP_LAUNCH_HOST=<leash>:<results>:<judge>. Two descriptors: the leash is a pidfd of the host: it
-// becomes readable when the host has ended, whoever else holds a copy. Results is a socket on which
-// ddp-launch sends one frame before it ends: the host may be unable to learn its exit code (a
-// SIGCHLD handler that reaps everything). And who judges how workers end, as its number.
+// DDP_LAUNCH_HOST=<liveness fd>:<results fd>:<failure policy>. The host is the program that calls
+// ddp::launch(). The liveness descriptor is a pidfd of the host: it becomes readable when the host
+// has ended, whichever other process has a copy of it. On the results descriptor, a socket,
+// ddp-launch sends one frame before it ends: the host may be unable to learn the exit code (a
+// SIGCHLD handler of the host's may reap everything). The failure policy is the number of its
+// enumerator.
 //
 // Frame: u8 kind, i64 exit code, str report, u32 number of ends and of each u32 rank, u32 code,
 // u32 signal, u32 stopped with, u8 core dumped (base/frame).
@@ -24,9 +26,10 @@ inline constexpr std::size_t max_report_bytes = 64 * 1024;  // of a report; the 
 // A report, and the ends of 4096 workers.
 inline constexpr std::size_t max_launch_end_bytes = 4 * max_report_bytes;
 
-// launcher: the first failure ends the job, and ddp-launch says so. host: a failure stops nobody
-// and ddp-launch says nothing; it tells the host how each worker ended.
-enum class Judge : std::uint8_t { launcher, host };
+// What a worker's failure leads to. stop_job: the first failure ends the job, and ddp-launch prints
+// a report. tell_host: a failure stops no other worker and ddp-launch prints nothing; the host gets
+// the end of each worker.
+enum class FailurePolicy : std::uint8_t { stop_job, tell_host };
 
 struct RankEnd {
     int rank = 0;
@@ -39,7 +42,7 @@ struct LaunchEnd {
     Kind kind = Kind::ended;
     int exit_code = 0;
     std::string report = {};
-    std::vector<RankEnd> ends = {};  // in order; only when the host judges
+    std::vector<RankEnd> ends = {};  // in order; with FailurePolicy::tell_host
 };
 
 // A frame's payload. parse_launch_end throws UsageError for one that is none.
@@ -54,15 +57,15 @@ public:
     // no host. Call it single-threaded.
     static HostLink take();
 
-    int leash() const { return leash_.get(); }  // -1: no host
-    Judge judge() const { return judge_; }
+    int parent_liveness_fd() const { return parent_liveness_.get(); }  // -1: no host
+    FailurePolicy failure_policy() const { return failure_policy_; }
     void send(const LaunchEnd& end) const;  // never waits; errors are dropped
     void close();
 
 private:
-    base::UniqueFd leash_;
+    base::UniqueFd parent_liveness_;
     base::UniqueFd results_;
-    Judge judge_ = Judge::launcher;
+    FailurePolicy failure_policy_ = FailurePolicy::stop_job;
 };
 
 }  // namespace ddp::contract

@@ -1,4 +1,4 @@
-// One dialect after the other; the first that claims this process wins. Facts about what each
+// One convention after the other; the first that claims this process wins. Facts about what each
 // launcher sets (and sets misleadingly) are in the fixtures of tests/contract.
 #include <ddp/worker_env.hpp>
 
@@ -46,8 +46,8 @@ private:
 
 constexpr int no_limit = std::numeric_limits<int>::max();
 
-// The four names by which a launcher tells a process its place.
-struct Dialect {
+// The four names by which a launcher tells a process its rank.
+struct EnvConvention {
     WorkerEnvSource source;
     const char* rank;
     const char* world_size;
@@ -55,39 +55,40 @@ struct Dialect {
     const char* local_world_size;  // nullptr: it does not tell
 };
 
-constexpr Dialect torchrun{WorkerEnvSource::torchrun, "RANK", "WORLD_SIZE", "LOCAL_RANK",
-                           "LOCAL_WORLD_SIZE"};
-constexpr Dialect open_mpi{WorkerEnvSource::open_mpi, "OMPI_COMM_WORLD_RANK",
-                           "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-                           "OMPI_COMM_WORLD_LOCAL_SIZE"};
-constexpr Dialect pmi{WorkerEnvSource::pmi, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID",
-                      "MPI_LOCALNRANKS"};
-constexpr Dialect slurm{WorkerEnvSource::slurm, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS",
-                        "SLURM_LOCALID", nullptr};
+constexpr EnvConvention torchrun{WorkerEnvSource::torchrun, "RANK", "WORLD_SIZE", "LOCAL_RANK",
+                                 "LOCAL_WORLD_SIZE"};
+constexpr EnvConvention open_mpi{WorkerEnvSource::open_mpi, "OMPI_COMM_WORLD_RANK",
+                                 "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+                                 "OMPI_COMM_WORLD_LOCAL_SIZE"};
+constexpr EnvConvention pmi{WorkerEnvSource::pmi, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID",
+                            "MPI_LOCALNRANKS"};
+constexpr EnvConvention slurm{WorkerEnvSource::slurm, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS",
+                              "SLURM_LOCALID", nullptr};
 
 int at_least_one(int value) { return value < 1 ? 1 : value; }
 
-WorkerEnv read(const Reader& env, const Dialect& dialect) {
+WorkerEnv read(const Reader& env, const EnvConvention& convention) {
     WorkerEnv me;
-    me.source = dialect.source;
-    me.world_size = env.number(dialect.world_size, 1, no_limit);
-    me.rank = env.number(dialect.rank, 0, no_limit);
+    me.source = convention.source;
+    me.world_size = env.number(convention.world_size, 1, no_limit);
+    me.rank = env.number(convention.rank, 0, no_limit);
     if (me.rank >= me.world_size) {
-        throw UsageError("environment: " + std::string(dialect.rank) + "=" +
-                         std::to_string(me.rank) + " is outside the world: " + dialect.world_size +
-                         "=" + std::to_string(me.world_size) + " has ranks 0 to " +
-                         std::to_string(me.world_size - 1));
+        throw UsageError(
+            "environment: " + std::string(convention.rank) + "=" + std::to_string(me.rank) +
+            " is outside the world: " + convention.world_size + "=" +
+            std::to_string(me.world_size) + " has ranks 0 to " + std::to_string(me.world_size - 1));
     }
     // Who does not say where its ranks are is taken to have them all on this host.
-    const bool tells_local = env.has(dialect.local_rank);
-    me.local_rank =
-        tells_local ? env.number(dialect.local_rank, 0, at_least_one(me.world_size) - 1) : me.rank;
+    const bool tells_local = env.has(convention.local_rank);
+    me.local_rank = tells_local
+                        ? env.number(convention.local_rank, 0, at_least_one(me.world_size) - 1)
+                        : me.rank;
     const int otherwise =
-        tells_local && dialect.local_world_size == nullptr ? me.local_rank + 1 : me.world_size;
-    me.local_world_size =
-        dialect.local_world_size == nullptr
-            ? otherwise
-            : env.number_or(dialect.local_world_size, me.local_rank + 1, me.world_size, otherwise);
+        tells_local && convention.local_world_size == nullptr ? me.local_rank + 1 : me.world_size;
+    me.local_world_size = convention.local_world_size == nullptr
+                              ? otherwise
+                              : env.number_or(convention.local_world_size, me.local_rank + 1,
+                                              me.world_size, otherwise);
     return me;
 }
 

@@ -25,11 +25,11 @@ bool can_run(const std::string& path) {
            ::access(path.c_str(), X_OK) == 0;
 }
 
-std::vector<std::string> candidates(const LauncherPlaces& places) {
+std::vector<std::string> candidates(const LauncherSearch& search) {
     std::vector<std::string> paths;
-    if (!places.given.empty()) paths.push_back(places.given);
-    paths.push_back(places.own_folder + "/ddp-launch");
-    std::string_view rest = places.search_path;
+    if (!search.given.empty()) paths.push_back(search.given);
+    paths.push_back(search.own_folder + "/ddp-launch");
+    std::string_view rest = search.search_path;
     while (!rest.empty()) {
         const std::size_t colon = rest.find(':');
         if (const std::string_view folder = rest.substr(0, colon); !folder.empty()) {
@@ -50,7 +50,7 @@ std::string own_program() {
     return path;
 }
 
-LauncherPlaces launcher_places(const std::string& given) {
+LauncherSearch launcher_search(const std::string& given) {
     const std::string program = own_program();
     return {.from_environment = variable("DDP_LAUNCH"),
             .given = given,
@@ -58,17 +58,17 @@ LauncherPlaces launcher_places(const std::string& given) {
             .search_path = variable("PATH")};
 }
 
-std::string find_launcher(const LauncherPlaces& places) {
-    if (!places.from_environment.empty()) {
-        if (can_run(places.from_environment)) return places.from_environment;
-        throw UsageError("launch: DDP_LAUNCH is " + places.from_environment +
+std::string find_launcher(const LauncherSearch& search) {
+    if (!search.from_environment.empty()) {
+        if (can_run(search.from_environment)) return search.from_environment;
+        throw UsageError("launch: DDP_LAUNCH is " + search.from_environment +
                          ", which is no program; set it to the file of ddp-launch, or unset it");
     }
-    for (const std::string& path : candidates(places)) {
+    for (const std::string& path : candidates(search)) {
         if (can_run(path)) return path;
     }
     throw UsageError("launch: ddp-launch is not found: not at " +
-                     (places.given.empty() ? "" : places.given + ", not at ") + places.own_folder +
+                     (search.given.empty() ? "" : search.given + ", not at ") + search.own_folder +
                      "/ddp-launch, not along PATH; link the CMake target ddp::launcher, or set "
                      "DDP_LAUNCH to the file of ddp-launch");
 }

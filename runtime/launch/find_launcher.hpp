@@ -6,17 +6,17 @@
 namespace ddp::launching {
 
 // What the search depends on; given, so that it can be tested.
-struct LauncherPlaces {
+struct LauncherSearch {
     std::string from_environment;  // DDP_LAUNCH
     std::string given;             // LaunchOptions::launcher
     std::string own_folder;        // of this program
     std::string search_path;       // PATH
 };
 
-LauncherPlaces launcher_places(const std::string& given);
+LauncherSearch launcher_search(const std::string& given);
 
 // Throws UsageError that names every place, or the one that DDP_LAUNCH names wrongly.
-std::string find_launcher(const LauncherPlaces& places);
+std::string find_launcher(const LauncherSearch& search);
 
 // The file of this program; "/path (deleted)" when it is gone or replaced. Throws SystemError.
 std::string own_program();

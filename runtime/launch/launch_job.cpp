@@ -69,12 +69,13 @@ std::vector<std::string> own_arguments() {
 }
 
 LauncherResult run_command(const LaunchOptions& options, const std::vector<std::string>& command,
-                           std::vector<std::string> environment, contract::Judge judge) {
+                           std::vector<std::string> environment,
+                           contract::FailurePolicy failure_policy) {
     environment.insert(environment.end(), options.environment.begin(), options.environment.end());
-    return run_launcher({.path = find_launcher(launcher_places(options.launcher)),
+    return run_launcher({.path = find_launcher(launcher_search(options.launcher)),
                          .arguments = arguments_for(options, command),
                          .environment = std::move(environment),
-                         .judge = judge},
+                         .failure_policy = failure_policy},
                         options);
 }
 
@@ -97,7 +98,7 @@ std::optional<LauncherResult> run_body(const LaunchOptions& options, const OwnCa
     own.arguments.emplace_back("--no-python");  // whatever this program is called
     const auto command = own_command(call.arguments ? *call.arguments : own_arguments());
     return run_command(own, command, {std::string(worker_call_variable) + "=" + noted.variable},
-                       call.judge);
+                       call.failure_policy);
 }
 
 }  // namespace ddp::launching

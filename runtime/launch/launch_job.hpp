@@ -16,9 +16,10 @@ namespace ddp::launching {
 void check(const LaunchOptions& options);
 
 // Workers that run a command. `environment` stands before what the options add.
-LauncherResult run_command(const LaunchOptions& options, const std::vector<std::string>& command,
-                           std::vector<std::string> environment = {},
-                           contract::Judge judge = contract::Judge::launcher);
+LauncherResult run_command(
+    const LaunchOptions& options, const std::vector<std::string>& command,
+    std::vector<std::string> environment = {},
+    contract::FailurePolicy failure_policy = contract::FailurePolicy::stop_job);
 
 // The words that this program was given, without its name.
 std::vector<std::string> own_arguments();
@@ -28,7 +29,7 @@ struct OwnCall {
     CallName name;
     std::function<void()> body;
     std::optional<std::vector<std::string>> arguments = {};  // in place of this program's own
-    contract::Judge judge = contract::Judge::launcher;
+    contract::FailurePolicy failure_policy = contract::FailurePolicy::stop_job;
 };
 
 // Workers that run this program anew. In a worker of this call it runs the body and exits; in one

@@ -7,7 +7,7 @@
 #include "base/frame.hpp"
 #include "contract/exit_code.hpp"
 #include "contract/host_link.hpp"
-#include "launch/held_child.hpp"
+#include "launch/child_process.hpp"
 #include "launch/worker_call.hpp"
 
 #include <ddp/error.hpp>
@@ -34,7 +34,7 @@ using base::UniqueFd;
 using contract::LaunchEnd;
 
 // Where ddp-launch finds its two descriptors; all above are closed for it.
-constexpr int leash_in_child = 3;
+constexpr int liveness_fd_in_child = 3;
 constexpr int results_in_child = 4;
 // After the grace, how long ddp-launch may take to end.
 constexpr std::chrono::seconds launcher_time{30};
@@ -48,19 +48,19 @@ UniqueFd move_up(UniqueFd fd, const char* what) {
 }
 
 struct Link {
-    UniqueFd leash;
+    UniqueFd liveness_fd;
     UniqueFd ours;
     UniqueFd theirs;
 };
 
 Link make_link() {
     std::array<int, 2> ends{};
-    UniqueFd leash(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
-    leash = move_up(std::move(leash), "pidfd_open of this process");
+    UniqueFd liveness_fd(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
+    liveness_fd = move_up(std::move(liveness_fd), "pidfd_open of this process");
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
         throw SystemError("launch: socketpair", errno);
     }
-    Link link{std::move(leash), UniqueFd(ends[0]), UniqueFd(ends[1])};
+    Link link{std::move(liveness_fd), UniqueFd(ends[0]), UniqueFd(ends[1])};
     link.theirs = move_up(std::move(link.theirs), "fcntl of a socket");
     return link;
 }
@@ -105,16 +105,18 @@ struct SpawnSettings {
     posix_spawnattr_t attributes;
 };
 
-HeldChild spawn(const LauncherCommand& command, const Link& link) {
+ChildProcess spawn(const LauncherCommand& command, const Link& link) {
     std::vector<std::string> words{command.path};
     words.insert(words.end(), command.arguments.begin(), command.arguments.end());
     std::vector<std::string> variables = command.environment;
     variables.push_back(std::string(contract::host_link_variable) + "=" +
-                        std::to_string(leash_in_child) + ":" + std::to_string(results_in_child) +
-                        ":" + std::to_string(static_cast<int>(command.judge)));
+                        std::to_string(liveness_fd_in_child) + ":" +
+                        std::to_string(results_in_child) + ":" +
+                        std::to_string(static_cast<int>(command.failure_policy)));
     variables = environment_with(std::move(variables));
     SpawnSettings settings;
-    ::posix_spawn_file_actions_adddup2(&settings.actions, link.leash.get(), leash_in_child);
+    ::posix_spawn_file_actions_adddup2(&settings.actions, link.liveness_fd.get(),
+                                       liveness_fd_in_child);
     ::posix_spawn_file_actions_adddup2(&settings.actions, link.theirs.get(), results_in_child);
     ::posix_spawn_file_actions_addclosefrom_np(&settings.actions, results_in_child + 1);
     // A thread that blocks signals does so for itself, not for the job.
@@ -127,7 +129,7 @@ HeldChild spawn(const LauncherCommand& command, const Link& link) {
         ::posix_spawn(&pid, command.path.c_str(), &settings.actions, &settings.attributes,
                       pointers_to(words).data(), pointers_to(variables).data());
     if (code != 0) throw SystemError("launch: cannot start " + command.path, code);
-    return HeldChild(pid);
+    return ChildProcess(pid);
 }
 
 class Job {
@@ -155,7 +157,7 @@ private:
     void read_results();
 
     std::string path_;
-    HeldChild launcher_;
+    ChildProcess launcher_;
     UniqueFd results_;  // closed when there is no more
     base::FrameReader reader_{contract::max_launch_end_bytes};
     std::optional<LaunchEnd> end_;

@@ -14,12 +14,12 @@ struct LauncherCommand {
     std::string path;                      // of ddp-launch
     std::vector<std::string> arguments;    // without its name
     std::vector<std::string> environment;  // "NAME=value", over this process's
-    contract::Judge judge = contract::Judge::launcher;
+    contract::FailurePolicy failure_policy = contract::FailurePolicy::stop_job;
 };
 
 struct LauncherResult {
     LaunchResult job;
-    std::vector<contract::RankEnd> ends;  // of the workers; only when this process judges them
+    std::vector<contract::RankEnd> ends;  // of the workers; with FailurePolicy::tell_host
 };
 
 // Blocks until it has ended. Throws SystemError when it cannot be started, UsageError when it

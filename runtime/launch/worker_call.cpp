@@ -29,7 +29,7 @@ struct Target {
 };
 
 std::string describe(const CallName& call) {
-    return call.scope + " number " + std::to_string(call.number) + " at " + call.place;
+    return call.scope + " number " + std::to_string(call.number) + " at " + call.location;
 }
 
 std::optional<Target> target_from_environment() {
@@ -71,11 +71,11 @@ private:
 Call WorkerCall::note(const CallName& name) {
     if (!before()) {
         return {CallKind::start, std::to_string(name.number) + ":" + own_file() + ":" + name.scope +
-                                     "\t" + name.place};
+                                     "\t" + name.location};
     }
     const CallName& own = target_->call;
     if (name.scope != own.scope || name.number < own.number) return {CallKind::skip, {}};
-    if (name.number > own.number || name.place != own.place) fail(name);
+    if (name.number > own.number || name.location != own.location) fail(name);
     reached_ = true;
     ::unsetenv(worker_call_variable);
     return {CallKind::body, {}};
@@ -84,7 +84,7 @@ Call WorkerCall::note(const CallName& name) {
 void WorkerCall::fail(const CallName& name) {
     reached_ = true;  // enough is said
     say("launch: this worker came to " + describe(name) + "; it was started by number " +
-        std::to_string(target_->call.number) + " at " + target_->call.place +
+        std::to_string(target_->call.number) + " at " + target_->call.location +
         ". The program must take the same way to it in a worker");
     std::exit(contract::exit_error);
 }

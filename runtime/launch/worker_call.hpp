@@ -1,5 +1,5 @@
 // How a worker that runs this program anew finds the call that it was started by.
-// DDP_LAUNCH_CALL=<number>:<device>:<inode>:<scope><tab><place>: the call's number in its scope,
+// DDP_LAUNCH_CALL=<number>:<device>:<inode>:<scope><tab><location>: the call's number in its scope,
 // from 1; the program's file, so that another program that inherits the variable takes no notice;
 // what is counted (each launch() of the process, the run_ranks() of one test); file and line of the
 // call, since a program that takes another way in a worker may count differently.
@@ -15,7 +15,7 @@ inline constexpr const char* worker_call_variable = "DDP_LAUNCH_CALL";
 struct CallName {
     std::string scope;
     int number;
-    std::string place;
+    std::string location;
 };
 
 // The next launch() of this process.

@@ -1,6 +1,6 @@
-// Ranks as workers of launch(): this process is their judge, so that one that dies, as a test may
-// want it to, stops no other. It learns how each ended from the launcher, and what failed in it
-// from its reports.
+// Ranks as workers of launch(): FailurePolicy::tell_host, so that a rank that dies, as a
+// test may want it to, stops no other rank. This process learns how each rank ended from the
+// launcher, and what failed in a rank from that rank's reports.
 #include <ddp/testing_ranks.hpp>
 
 #include "base/deadline.hpp"
@@ -112,7 +112,7 @@ std::vector<RankFailure> RankTest::run(int ranks, const RankBody& body,
         launch, {.name = {"run_ranks() of " + name_, ++calls_, launching::place_of(where)},
                  .body = [&] { run_in_rank(body, options); },
                  .arguments = arguments_,
-                 .judge = contract::Judge::host});
+                 .failure_policy = contract::FailurePolicy::tell_host});
     std::vector<RankFailure> failures;
     std::vector<RankFailure> consequences;
     if (!result) return failures;

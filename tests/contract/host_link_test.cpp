@@ -60,7 +60,7 @@ TEST(HostLink, IsNoneForAVariableThatIsNotOne) {
           one + ":99999999999999999999", "99999999999999999999:" + one, one + ":" + one + ":1 ",
           std::string("-5:-7"), std::string("1:2:0")}) {
         ::setenv(host_link_variable, odd.c_str(), 1);
-        EXPECT_EQ(HostLink::take().leash(), -1) << odd;
+        EXPECT_EQ(HostLink::take().parent_liveness_fd(), -1) << odd;
         EXPECT_EQ(std::getenv(host_link_variable), nullptr);
     }
     EXPECT_GE(::fcntl(ends[0], F_GETFD), 0) << "not closed";

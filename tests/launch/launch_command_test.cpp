@@ -24,7 +24,7 @@ namespace {
 using namespace std::chrono_literals;
 using namespace ddp;
 using launching::find_launcher;
-using launching::LauncherPlaces;
+using launching::LauncherSearch;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using TemporaryFolder = launcher::testing::TemporaryFolder;

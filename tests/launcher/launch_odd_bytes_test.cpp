@@ -89,9 +89,9 @@ TEST_F(LaunchOddBytes, APeerThatTheWorldDoesNotHaveIsNone) {
 
 TEST_F(LaunchOddBytes, AStrangersFolderInAFolderOfAllIsRefused) {
     if (::geteuid() != 0) GTEST_SKIP() << "needs root, to give a folder to another user";
-    const TemporaryFolder place;
-    ASSERT_EQ(::chmod(place.path().c_str(), 01777), 0);
-    const std::string theirs = place.path() + "/theirs";
+    const TemporaryFolder folder;
+    ASSERT_EQ(::chmod(folder.path().c_str(), 01777), 0);
+    const std::string theirs = folder.path() + "/theirs";
     ASSERT_EQ(::mkdir(theirs.c_str(), 0777), 0);
     ASSERT_EQ(::chown(theirs.c_str(), 65534, 65534), 0);
     const LaunchResult logs = launch({"--log-dir", theirs, "bash", "-c", "echo started"});
@@ -106,7 +106,7 @@ TEST_F(LaunchOddBytes, AStrangersFolderInAFolderOfAllIsRefused) {
     EXPECT_EQ(errors.out, "");
     EXPECT_THAT(errors.err, HasSubstr("TMPDIR"));
     // Where only its owner may write, it is for him to decide.
-    ASSERT_EQ(::chmod(place.path().c_str(), 0755), 0);
+    ASSERT_EQ(::chmod(folder.path().c_str(), 0755), 0);
     EXPECT_EQ(launch({"bash", "-c", "true"}, {.environment = {"TMPDIR=" + theirs}}).exit_code, 0);
 }
 

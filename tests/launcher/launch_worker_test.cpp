@@ -142,7 +142,7 @@ TEST_F(LaunchWorker, TheAbortWordTellsTheOthersWhoFailed) {
     EXPECT_THAT(result.err, HasSubstr("left     rank 0 (because of rank 1, exit code 82)"));
 }
 
-TEST_F(LaunchWorker, ItHasFreshSignalsAGroupAndALeash) {
+TEST_F(LaunchWorker, ItHasFreshSignalsAGroupAndAParentDeathSignal) {
     const LaunchResult result = launch(plain({}, {"show_surroundings"}));
     EXPECT_EQ(result.exit_code, 0);
     EXPECT_THAT(result.out, Not(HasSubstr("blocked ")));

@@ -19,23 +19,23 @@ std::string text_of(const std::string& path) {
     return {std::istreambuf_iterator<char>(file), {}};
 }
 
-std::string word_for(Standing standing) {
-    switch (standing) {
-        case Standing::own:
+std::string word_for(TorchrunCompat compat) {
+    switch (compat) {
+        case TorchrunCompat::own:
             return "ours";
-        case Standing::same:
+        case TorchrunCompat::same:
             return "same";
-        case Standing::better:
+        case TorchrunCompat::better:
             return "better";
-        case Standing::later:
+        case TorchrunCompat::later:
             return "later";
-        case Standing::declined:
+        case TorchrunCompat::declined:
             return "why not";
     }
     return "";
 }
 
-// Names to standings, from rows "| `--name ...` | standing | ... |".
+// Names to compatibility, from rows "| `--name ...` | compat | ... |".
 std::map<std::string, std::string> rows_of(const std::string& path) {
     std::map<std::string, std::string> rows;
     std::ifstream file(path);
@@ -44,8 +44,8 @@ std::map<std::string, std::string> rows_of(const std::string& path) {
         if (!line.starts_with(start)) continue;
         const std::string name = line.substr(5, line.find_first_of(" `", 5) - 5);
         const std::size_t second = line.find(" | ") + 3;
-        const std::string standing = line.substr(second, line.find(" | ", second) - second);
-        EXPECT_TRUE(rows.emplace(name, standing).second) << "twice: " << name;
+        const std::string compat = line.substr(second, line.find(" | ", second) - second);
+        EXPECT_TRUE(rows.emplace(name, compat).second) << "twice: " << name;
         EXPECT_GT(line.size(), line.find(" | ", second) + 6) << "says nothing: " << line;
     }
     return rows;
@@ -53,7 +53,7 @@ std::map<std::string, std::string> rows_of(const std::string& path) {
 
 TEST(LauncherDocs, HaveARowForEachOptionAndNoOther) {
     std::map<std::string, std::string> expected;
-    for (const OptionSpec& spec : option_table()) expected[spec.name] = word_for(spec.standing);
+    for (const OptionSpec& spec : option_table()) expected[spec.name] = word_for(spec.compat);
     EXPECT_EQ(rows_of(DDP_LAUNCHER_DOCS), expected);
 }
 
@@ -70,7 +70,7 @@ TEST(LauncherDocs, AndHelpNameTheSameOptions) {
         in_help.insert(help.substr(at + 2, help.find_first_of(" \n", at) - at - 2));
     }
     std::set<std::string> in_docs;
-    for (const auto& [name, standing] : rows_of(DDP_LAUNCHER_DOCS)) in_docs.insert(name);
+    for (const auto& [name, compat] : rows_of(DDP_LAUNCHER_DOCS)) in_docs.insert(name);
     EXPECT_EQ(in_help, in_docs);
 }
 

@@ -20,7 +20,7 @@ TEST(StopSequence, NothingIsDueBeforeItBegins) {
     EXPECT_FALSE(stop.active());
     EXPECT_EQ(stop.due(start), std::nullopt);
     EXPECT_EQ(stop.next(), std::nullopt);
-    EXPECT_FALSE(stop.hopeless(start));
+    EXPECT_FALSE(stop.kill_timed_out(start));
 }
 
 TEST(StopSequence, AFailureLeavesTimeToLeaveThenTermThenKill) {
@@ -37,8 +37,8 @@ TEST(StopSequence, AFailureLeavesTimeToLeaveThenTermThenKill) {
     EXPECT_EQ(stop.due(term + grace), SIGKILL);
     const Time end = term + grace + StopSequence::time_to_die;
     EXPECT_EQ(stop.next(), end);
-    EXPECT_FALSE(stop.hopeless(end - tick));
-    EXPECT_TRUE(stop.hopeless(end));
+    EXPECT_FALSE(stop.kill_timed_out(end - tick));
+    EXPECT_TRUE(stop.kill_timed_out(end));
 }
 
 TEST(StopSequence, ASignalIsSentAtOnceAndKillAfterTheGrace) {

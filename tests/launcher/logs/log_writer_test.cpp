@@ -48,8 +48,8 @@ protected:
         }
         return true;
     }
-    bool all_settled() {
-        return until([&] { return writer_.settled(writer_.asked()); });
+    bool all_completed() {
+        return until([&] { return writer_.completed(writer_.asked()); });
     }
     void stop() {
         ASSERT_EQ(::kill(writer_.pid(), SIGSTOP), 0);
@@ -72,7 +72,7 @@ TEST_F(LogWriterTest, WritesWhatItIsGivenWhereItBelongs) {
     writer_.append(0, Stream::out, "out\r\n");
     writer_.append(1, Stream::err, "err");
     writer_.write_report("{}\n");
-    ASSERT_TRUE(all_settled());
+    ASSERT_TRUE(all_completed());
     EXPECT_EQ(content_of(path_of(0, "stdout.log")), "out\r\n");
     EXPECT_EQ(content_of(path_of(1, "stderr.log")), "err");
     EXPECT_EQ(content_of(tree_.report_file()), "{}\n");
@@ -81,7 +81,7 @@ TEST_F(LogWriterTest, WritesWhatItIsGivenWhereItBelongs) {
 
 TEST_F(LogWriterTest, WhatIsSentIsWrittenBeforeItEnds) {
     writer_.open(1, 0);
-    ASSERT_TRUE(all_settled());
+    ASSERT_TRUE(all_completed());
     stop();
     const std::string text(100'000, 'x');
     writer_.append(0, Stream::out, text);
@@ -99,26 +99,26 @@ TEST_F(LogWriterTest, StopSignalsDoNotEndIt) {
         ::kill(writer_.pid(), signal);
     }
     writer_.open(1, 0);
-    EXPECT_TRUE(all_settled());
+    EXPECT_TRUE(all_completed());
 }
 
 TEST_F(LogWriterTest, AFolderThatCannotBeIsNamed) {
     std::ofstream(folder_.path() + "/logs") << "in the way";
     writer_.open(1, 0);
-    ASSERT_TRUE(all_settled());
+    ASSERT_TRUE(all_completed());
     EXPECT_THAT(writer_.take_open_problem(), HasSubstr("see --log-dir"));
 }
 
 TEST_F(LogWriterTest, BeyondItsBoundItIsFullAndLosesNothing) {
     writer_.open(1, 0);
-    ASSERT_TRUE(all_settled());
+    ASSERT_TRUE(all_completed());
     stop();
     const std::string piece(64 * 1024, 'x');
     std::size_t given = 0;
     for (; !writer_.full(); given += piece.size()) writer_.append(0, Stream::out, piece);
     EXPECT_LE(given, LogWriter::most_waiting_bytes + piece.size());
     ::kill(writer_.pid(), SIGCONT);
-    ASSERT_TRUE(all_settled());
+    ASSERT_TRUE(all_completed());
     EXPECT_FALSE(writer_.full());
     EXPECT_EQ(content_of(path_of(0, "stdout.log")).size(), given);
     EXPECT_EQ(writer_.describe_loss(), "");
@@ -126,9 +126,9 @@ TEST_F(LogWriterTest, BeyondItsBoundItIsFullAndLosesNothing) {
 
 TEST_F(LogWriterTest, OneThatTakesNothingCostsLinesWhichAreCountedAndSaidOnce) {
     writer_.open(1, 0);
-    ASSERT_TRUE(all_settled());
+    ASSERT_TRUE(all_completed());
     become_stuck();
-    EXPECT_TRUE(writer_.gives_nothing());
+    EXPECT_TRUE(writer_.unresponsive());
     EXPECT_FALSE(writer_.full()) << "nobody is held up any longer";
     const std::string news = writer_.take_news();
     EXPECT_THAT(news, HasSubstr("--log-dir has taken nothing for 5 s"));
@@ -138,20 +138,20 @@ TEST_F(LogWriterTest, OneThatTakesNothingCostsLinesWhichAreCountedAndSaidOnce) {
     EXPECT_EQ(writer_.next_due(), std::nullopt) << "nothing to wake up for";
 
     ::kill(writer_.pid(), SIGCONT);
-    ASSERT_TRUE(all_settled());
-    EXPECT_FALSE(writer_.gives_nothing());
+    ASSERT_TRUE(all_completed());
+    EXPECT_FALSE(writer_.unresponsive());
     writer_.append(0, Stream::out, "again\n");
     become_stuck();
     EXPECT_EQ(writer_.take_news(), "") << "said once";
     ::kill(writer_.pid(), SIGCONT);
-    ASSERT_TRUE(all_settled());
+    ASSERT_TRUE(all_completed());
     EXPECT_EQ(content_of(path_of(0, "stdout.log")), "waits\nagain\nwaits\n");
     EXPECT_EQ(writer_.describe_loss(), "2 lines are missing in the files of --log-dir");
 }
 
 TEST_F(LogWriterTest, ItsEarlyEndIsSaid) {
     writer_.open(1, 0);
-    ASSERT_TRUE(all_settled());
+    ASSERT_TRUE(all_completed());
     const std::string pid = std::to_string(writer_.pid());
     writer_.kill();
     ASSERT_TRUE(until([&] { return writer_.reap(); }));
@@ -163,11 +163,11 @@ TEST_F(LogWriterTest, ItsEarlyEndIsSaid) {
 
 TEST_F(LogWriterTest, ErrorFilesAreCopiedOutOfTheTreeButNoPipe) {
     writer_.open(3, 0);
-    ASSERT_TRUE(all_settled());
+    ASSERT_TRUE(all_completed());
     std::ofstream(path_of(0, "error.json")) << "{\"message\": \"x\"}";
     ASSERT_EQ(::mkfifo(path_of(1, "error.json").c_str(), 0600), 0);
     writer_.copy_error_files(3, 0, folder_.path());
-    ASSERT_TRUE(all_settled());
+    ASSERT_TRUE(all_completed());
     EXPECT_EQ(content_of(error_files_in(folder_.path()).of(0)), "{\"message\": \"x\"}");
     EXPECT_THAT(folder_.names(), ::testing::UnorderedElementsAre("logs", "rank_0.json"));
 }

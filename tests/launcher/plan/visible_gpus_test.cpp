@@ -88,12 +88,12 @@ protected:
         EXPECT_EQ(::chmod(path.c_str(), 0755), 0);
     }
     Entries visible(const testing::Environment& environment) const {
-        return visible_gpus(testing::lookup_in(environment), places());
+        return visible_gpus(testing::lookup_in(environment), paths());
     }
     Entries listed(const testing::Environment& environment) const {
-        return listed_gpus(testing::lookup_in(environment), places());
+        return listed_gpus(testing::lookup_in(environment), paths());
     }
-    GpuPlaces places() const { return {devices_.path(), library_.path()}; }
+    GpuPaths paths() const { return {devices_.path(), library_.path()}; }
 
     const testing::Environment three_{{"CUDA_VISIBLE_DEVICES", "0,1,2"}};
     testing::TemporaryFolder devices_;
@@ -126,7 +126,7 @@ TEST_F(GpusOfAHost, UnderWslAreThoseThatNvidiaSmiLists) {
 
 TEST_F(GpusOfAHost, UnderWslAreBelievedWhenNvidiaSmiFails) {
     make_wsl("exit 9\n");
-    EXPECT_EQ(count_gpus(places()), std::nullopt);
+    EXPECT_EQ(count_gpus(paths()), std::nullopt);
     EXPECT_EQ(visible(three_), (Entries{"0", "1", "2"}));
     EXPECT_EQ(visible({}), Entries{});
 }
@@ -134,7 +134,7 @@ TEST_F(GpusOfAHost, UnderWslAreBelievedWhenNvidiaSmiFails) {
 TEST_F(GpusOfAHost, AreNotAskedForWhereTheDriverIsNoWslOne) {
     make_wsl(two_gpus);
     ASSERT_EQ(::unlink((library_.path() + "/libcuda.so.1").c_str()), 0);
-    EXPECT_EQ(count_gpus(places()), 0U);
+    EXPECT_EQ(count_gpus(paths()), 0U);
     EXPECT_EQ(visible(three_), Entries{});
 }
 

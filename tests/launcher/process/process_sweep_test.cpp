@@ -105,38 +105,38 @@ TEST(ProcessSweep, NothingToDoIsDoneAtOnce) {
     EXPECT_EQ(result, 0);
 }
 
-TEST(ProcessSweep, WhoeverIsSparedLives) {
+TEST(ProcessSweep, AnExcludedProcessLives) {
     const int result = in_child([] {
         become_subreaper();
-        const pid_t spared = start(wait_forever);
+        const pid_t excluded = start(wait_forever);
         start_stubborn_family();
-        const SweepResult swept = sweep_descendants(base::Deadline::after(seconds{30}), {spared});
-        const bool alone = base::children_of(::getpid()) == std::vector<pid_t>{spared};
-        const bool lives = ::waitpid(spared, nullptr, WNOHANG) == 0;
-        ::kill(spared, SIGKILL);
-        ::waitpid(spared, nullptr, 0);
+        const SweepResult swept = sweep_descendants(base::Deadline::after(seconds{30}), {excluded});
+        const bool alone = base::children_of(::getpid()) == std::vector<pid_t>{excluded};
+        const bool lives = ::waitpid(excluded, nullptr, WNOHANG) == 0;
+        ::kill(excluded, SIGKILL);
+        ::waitpid(excluded, nullptr, 0);
         return swept.complete && alone && lives ? 0 : 1;
     });
     EXPECT_EQ(result, 0);
 }
 
-// What a spared process leaves behind when it ends in the middle of a sweep was never ours.
-TEST(ProcessSweep, WhatIsBelowTheSparedLivesToo) {
+// What a excluded process leaves behind when it ends in the middle of a sweep was never ours.
+TEST(ProcessSweep, WhatIsBelowAnExcludedProcessLivesToo) {
     const int result = in_child([] {
         become_subreaper();
         std::array<int, 2> pipe{};
         if (::pipe(pipe.data()) != 0) return 2;
-        const pid_t spared = start([&] {
+        const pid_t excluded = start([&] {
             const pid_t below = start(wait_forever);
             if (::write(pipe[1], &below, sizeof below) != sizeof below) ::_exit(1);
             wait_forever();
         });
         pid_t below = 0;
         if (::read(pipe[0], &below, sizeof below) != sizeof below) return 3;
-        SparedProcesses list;
-        list.add_with_descendants(spared);
-        ::kill(spared, SIGKILL);
-        ::waitpid(spared, nullptr, 0);  // `below` is our child from here on
+        ExcludedProcesses list;
+        list.add_with_descendants(excluded);
+        ::kill(excluded, SIGKILL);
+        ::waitpid(excluded, nullptr, 0);  // `below` is our child from here on
         start_stubborn_family();
         const SweepResult swept = sweep_descendants(base::Deadline::after(seconds{30}), list);
         const bool alone = base::children_of(::getpid()) == std::vector<pid_t>{below};
@@ -171,7 +171,7 @@ TEST(ProcessSweep, BelowAnotherProcessEverybodyIsKilled) {
 TEST(ProcessSweep, LivingDescendantsAreListedAndSignalled) {
     const int result = in_child([] {
         become_subreaper();
-        const pid_t spared = start(wait_forever);
+        const pid_t excluded = start(wait_forever);
         const pid_t zombie = start([] {});
         siginfo_t info{};
         ::waitid(P_PID, static_cast<id_t>(zombie), &info, WEXITED | WNOWAIT);
@@ -183,23 +183,23 @@ TEST(ProcessSweep, LivingDescendantsAreListedAndSignalled) {
         while (base::children_of(parent).empty() && !deadline.passed()) ::usleep(1000);
         // The kernel's list may miss somebody while it changes.
         std::vector<Descendant> found;
-        while (found.size() != 2 && !deadline.passed()) found = living_descendants({spared});
+        while (found.size() != 2 && !deadline.passed()) found = living_descendants({excluded});
         const bool right = found.size() == 2 && found[0].pid == parent &&
                            found[1].parent == parent && !found[0].name.empty();
         signal_descendants(found, SIGTERM);
         ::waitpid(parent, nullptr, 0);
-        while (!living_descendants({spared}).empty() && !deadline.passed()) ::usleep(1000);
-        const bool gone = living_descendants({spared}).empty();
-        const bool lives = ::waitpid(spared, nullptr, WNOHANG) == 0;
+        while (!living_descendants({excluded}).empty() && !deadline.passed()) ::usleep(1000);
+        const bool gone = living_descendants({excluded}).empty();
+        const bool lives = ::waitpid(excluded, nullptr, WNOHANG) == 0;
         sweep_descendants(base::Deadline::after(seconds{30}));
         return right && gone && lives ? 0 : 1;
     });
     EXPECT_EQ(result, 0);
 }
 
-// Who has the name of one that was spared is spared only if it is the same process.
-TEST(ProcessSweep, ANumberThatIsNobodysIsNotSpared) {
-    SparedProcesses list;
+// Who has the name of one that was excluded is excluded only if it is the same process.
+TEST(ProcessSweep, APidThatWasReusedIsNotExcluded) {
+    ExcludedProcesses list;
     list.add(std::numeric_limits<pid_t>::max());
     EXPECT_TRUE(list.empty());
     list.add(::getpid());

@@ -21,8 +21,8 @@ using testing::stopped;
 
 std::string text_of(const std::vector<WorkerEnd>& ended,
                     const JobFacts& facts = {.host = "node7"}) {
-    const auto verdict = whose_fault(ended);
-    return verdict ? failure_text(ended, *verdict, facts) : "nobody failed";
+    const auto root_cause = whose_fault(ended);
+    return root_cause ? failure_text(ended, *root_cause, facts) : "nobody failed";
 }
 
 TEST(FailureText, IsTheRootCauseItsCircumstancesAndTheOthers) {

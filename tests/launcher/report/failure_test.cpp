@@ -51,6 +51,10 @@ std::vector<Case> table() {
          {because_of(2, 0), stopped(because_of(0, 1), SIGTERM), stopped(exited(1, 0), SIGTERM)},
          1,
          82},
+        {"all left: of two that as many name the first named",
+         {because_of(0, 3), because_of(1, 2), exited(2, 0), exited(3, 0)},
+         3,
+         82},
         {"all left: a circle", {because_of(2, 0), because_of(0, 1), because_of(1, 0)}, 0, 82},
         {"all left: the chain beside the circle",
          {because_of(0, 1), because_of(1, 0), because_of(2, 3), because_of(4, 2), exited(3, 0)},
@@ -73,18 +77,18 @@ std::vector<Case> table() {
 
 TEST(WhoseFault, TheRootCauseIsTheFirstFailureThatIsNotBecauseOfAPeer) {
     for (const Case& one : table()) {
-        const auto verdict = whose_fault(one.ended);
-        EXPECT_EQ(verdict ? verdict->rank : -1, one.rank) << one.name;
-        EXPECT_EQ(verdict ? verdict->exit_code : 0, one.exit_code) << one.name;
+        const auto root_cause = whose_fault(one.ended);
+        EXPECT_EQ(root_cause ? root_cause->rank : -1, one.rank) << one.name;
+        EXPECT_EQ(root_cause ? root_cause->exit_code : 0, one.exit_code) << one.name;
     }
 }
 
 TEST(WhoseFault, TheRootIsPointedAtAndWhetherItsPeersNamedIt) {
     const std::vector own{exited(0, 0), killed(1, SIGSEGV)};
-    EXPECT_EQ(whose_fault(own)->root, 1U);
+    EXPECT_EQ(whose_fault(own)->index, 1U);
     EXPECT_FALSE(whose_fault(own)->named_by_peers);
     const std::vector named{because_of(0, 2), because_of(1, 2), stopped(killed(2, 9), 9)};
-    EXPECT_EQ(whose_fault(named)->root, 2U);
+    EXPECT_EQ(whose_fault(named)->index, 2U);
     EXPECT_TRUE(whose_fault(named)->named_by_peers);
 }
 

@@ -31,7 +31,7 @@ TEST(ReportFile, SaysOfEachWorkerHowItEnded) {
                                            .exit_code = 139,
                                            .facts = {.host = "node7", .hints = {"a hint"}},
                                            .message = "text",
-                                           .verdict = whose_fault(ended),
+                                           .root_cause = whose_fault(ended),
                                            .ended = ended}));
     EXPECT_EQ(file["format"], 1);
     EXPECT_EQ(file["outcome"], "failed");

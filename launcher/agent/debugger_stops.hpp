@@ -10,8 +10,8 @@
 
 namespace ddp::launcher {
 
-// Takes note of workers that have stopped since the last call. Returns what to tell the user, a
-// line a worker; empty when there is nothing new.
-std::string describe_newly_held(std::span<Worker> workers, const ErrorFiles& error_files);
+// Sets stopped_for_debugger of workers that have stopped since the last call. Returns what to tell
+// the user, a line a worker; empty when there is nothing new.
+std::string describe_newly_stopped(std::span<Worker> workers, const ErrorFiles& error_files);
 
 }  // namespace ddp::launcher

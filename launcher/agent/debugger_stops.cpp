@@ -1,6 +1,6 @@
 // A stop is an event of its own for waitid(): asking for stops alone leaves a worker's end to be
 // reaped in its order.
-#include "launcher/agent/held_workers.hpp"
+#include "launcher/agent/debugger_stops.hpp"
 
 #include "contract/error_file.hpp"
 
@@ -24,13 +24,13 @@ bool has_stopped(const Worker& worker) {
 
 }  // namespace
 
-std::string describe_newly_held(std::span<Worker> workers, const ErrorFiles& error_files) {
+std::string describe_newly_stopped(std::span<Worker> workers, const ErrorFiles& error_files) {
     std::string text;
     for (Worker& worker : workers) {
-        if (!worker.running() || worker.held || !has_stopped(worker)) continue;
+        if (!worker.running() || worker.stopped_for_debugger || !has_stopped(worker)) continue;
         const auto report = contract::read_error_file(error_files.of(worker.local_rank));
         if (!report) continue;
-        worker.held = true;
+        worker.stopped_for_debugger = true;
         const std::string pid = std::to_string(worker.process.pid());
         text += (text.empty() ? "rank " : "\nrank ") + std::to_string(worker.local_rank) +
                 " (pid " + pid + ") is held for a debugger: gdb -p " + pid + "; kill -CONT " + pid +

@@ -13,12 +13,12 @@
 
 namespace ddp::launching {
 
-class HeldChild {
+class ChildProcess {
 public:
-    HeldChild() = default;
+    ChildProcess() = default;
     // Call it right after the child was made. Throws SystemError when there is no pidfd; the child
     // is then killed and reaped. One that somebody else has reaped by now has ended.
-    explicit HeldChild(pid_t pid);
+    explicit ChildProcess(pid_t pid);
 
     pid_t pid() const { return pid_; }
     int fd() const { return pidfd_.get(); }           // readable at its end; -1: it ended at once

@@ -1,4 +1,4 @@
-#include "launch/held_child.hpp"
+#include "launch/child_process.hpp"
 
 #include "base/process/pidfd.hpp"
 
@@ -13,7 +13,7 @@
 
 namespace ddp::launching {
 
-HeldChild::HeldChild(pid_t pid) : pid_(pid), pidfd_(base::open_pidfd(pid)) {
+ChildProcess::ChildProcess(pid_t pid) : pid_(pid), pidfd_(base::open_pidfd(pid)) {
     if (pidfd_ || errno == ESRCH) return;
     const int code = errno;
     ::kill(pid, SIGKILL);
@@ -22,7 +22,7 @@ HeldChild::HeldChild(pid_t pid) : pid_(pid), pidfd_(base::open_pidfd(pid)) {
     throw SystemError("pidfd_open for child " + std::to_string(pid), code);
 }
 
-bool HeldChild::wait(const base::Deadline& deadline) const {
+bool ChildProcess::wait(const base::Deadline& deadline) const {
     if (!pidfd_) return true;
     for (;;) {
         pollfd end{pidfd_.get(), POLLIN, 0};
@@ -31,11 +31,11 @@ bool HeldChild::wait(const base::Deadline& deadline) const {
     }
 }
 
-void HeldChild::signal(int signal) const {
+void ChildProcess::signal(int signal) const {
     if (pidfd_) base::signal_pidfd(pidfd_.get(), signal);
 }
 
-std::optional<contract::ExitStatus> HeldChild::reap() {
+std::optional<contract::ExitStatus> ChildProcess::reap() {
     const base::UniqueFd pidfd = std::move(pidfd_);
     pid_ = -1;
     if (!pidfd) return std::nullopt;
