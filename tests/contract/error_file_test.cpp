@@ -199,6 +199,16 @@ TEST_F(ErrorFile, IsCopiedFromTheShortFormAndMadeWhenThereIsNone) {
     EXPECT_EQ(copy_error_file(path_, dir_ / "no folder" / "ours.json", 3, {"x"}), ENOENT);
 }
 
+TEST_F(ErrorFile, IsMadeWhenTheOneToCopySaysNothing) {
+    const std::string to = dir_ / "ours.json";
+    for (const char* empty : {R"({"message": {}})", R"({"message": {"message": ""}})"}) {
+        write(empty);
+        EXPECT_EQ(copy_error_file(path_, to, 3, {"rank 1 failed"}), 0) << empty;
+        ASSERT_TRUE(read_error_file(to)) << empty;
+        EXPECT_EQ(read_error_file(to)->message, "rank 1 failed") << empty;
+    }
+}
+
 TEST_F(ErrorFile, IsNothingWhenAbsentOrDamaged) {
     EXPECT_FALSE(read_error_file(path_));
     const std::string deep(200000, '[');
