@@ -64,12 +64,12 @@ JobVariables variables_of(const Options& options, int workers) {
 JobVariables variables_for_show(const Options& options, const JobPlan& plan) {
     JobVariables variables = plan.variables;
     if (variables.run_id.empty()) variables.run_id = "<random>";
-    if (variables.agent_store) variables.store_socket = "<random>";
-    if (!variables.agent_store && variables.master_port == 0) variables.held_port = 0;
-    variables.error_files = options.log_dir.empty()
-                                ? error_files_in("<temporary>")
-                                : error_files_in_tree(options.log_dir + "/<run>", 0);
-    variables.control = "<descriptor>";
+    if (variables.agent_store) variables.attempt.store_socket = "<random>";
+    if (!variables.agent_store && variables.master_port == 0) variables.attempt.held_port = 0;
+    variables.attempt.error_files = options.log_dir.empty()
+                                        ? error_files_in("<temporary>")
+                                        : error_files_in_tree(options.log_dir + "/<run>", 0);
+    variables.attempt.control = "<descriptor>";
     return variables;
 }
 

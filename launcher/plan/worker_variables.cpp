@@ -37,23 +37,23 @@ Table job_table(const JobVariables& job, int local_rank) {
         {"ROLE_NAME", job.role},
         {"MASTER_ADDR", job.master_addr},
         {"MASTER_PORT", std::to_string(job.master_port)},
-        {"TORCHELASTIC_RESTART_COUNT", std::to_string(job.restart_count)},
+        {"TORCHELASTIC_RESTART_COUNT", std::to_string(job.attempt.restart_count)},
         {"TORCHELASTIC_MAX_RESTARTS", std::to_string(job.max_restarts)},
         {"TORCHELASTIC_RUN_ID", job.run_id},
         {"TORCHELASTIC_USE_AGENT_STORE", job.agent_store ? "True" : "False"},
-        {"TORCHELASTIC_ERROR_FILE", job.error_files.of(local_rank)},
+        {"TORCHELASTIC_ERROR_FILE", job.attempt.error_files.of(local_rank)},
         {"TORCHELASTIC_SIGNALS_TO_HANDLE", job.signals_to_handle},
-        {"DDP_CONTROL_FD", job.control},
+        {"DDP_CONTROL_FD", job.attempt.control},
     };
     if (job.agent_store) {
         table["DDP_AGENT_STORE"] = job.master_addr + ":" + std::to_string(job.master_port);
         // Also when it is empty: the name of an outer job's would lead to that store.
-        table["DDP_AGENT_STORE_SOCKET"] = job.store_socket;
+        table["DDP_AGENT_STORE_SOCKET"] = job.attempt.store_socket;
     }
     if (job.any_store_peers) table["DDP_STORE_PEERS"] = "any";
-    if (job.held_port >= 0 && local_rank == 0) {
+    if (job.attempt.held_port >= 0 && local_rank == 0) {
         table["DDP_STORE_FD"] =
-            std::to_string(job.held_port) + ":" + std::to_string(job.master_port);
+            std::to_string(job.attempt.held_port) + ":" + std::to_string(job.master_port);
     }
     if (!job.one_gpu_each.empty()) {
         table["LOCAL_RANK"] = "0";

@@ -37,9 +37,17 @@
 
 namespace ddp::launcher {
 
-// Of all workers of an attempt.
+// What the agent alone knows, of one attempt.
+struct AttemptVariables {
+    int held_port = -1;          // rank 0's descriptor that holds the port; -1: none
+    std::string store_socket{};  // the name of the store's local socket; empty: it has none
+    ErrorFiles error_files{};
+    std::string control{};  // the value of DDP_CONTROL_FD
+    int restart_count = 0;
+};
+
+// Of all workers of an attempt: the plan's, but for `attempt` and a port that the agent chooses.
 struct JobVariables {
-    // The plan's.
     int workers = 1;
     std::string master_addr;
     std::uint16_t master_port = 0;  // 0: the agent chooses one
@@ -52,12 +60,7 @@ struct JobVariables {
     std::vector<std::string> one_gpu_each = {};  // by local rank; not empty: --virtual-local-rank
     bool oversubscribe_gpu = false;
     bool break_on_failure = false;
-    // What the agent alone knows, beside the port.
-    int held_port = -1;          // rank 0's descriptor that holds the port; -1: none
-    std::string store_socket{};  // the name of the store's local socket; empty: it has none
-    ErrorFiles error_files{};
-    std::string control{};  // the value of DDP_CONTROL_FD
-    int restart_count = 0;
+    AttemptVariables attempt = {};
 };
 
 // The job's variables take the place of the inherited ones of the same name; all others pass.

@@ -19,8 +19,8 @@ const JobVariables job{.workers = 3,
                        .master_port = 29400,
                        .agent_store = true,
                        .run_id = "cafe",
-                       .error_files = error_files_in("/tmp/errors"),
-                       .control = "5:abc"};
+                       .attempt = {.error_files = error_files_in("/tmp/errors"),
+                                   .control = "5:abc"}};
 
 Table table_of(const JobVariables& variables, int local_rank,
                const std::vector<std::string>& inherited) {
@@ -61,12 +61,12 @@ TEST(WorkerVariables, TheTableIsTorchruns) {
 
 TEST(WorkerVariables, TheStoresNameIsThereWhenItHasOne) {
     JobVariables named = job;
-    named.store_socket = "ddp-store-1";
+    named.attempt.store_socket = "ddp-store-1";
     EXPECT_EQ(table_of(named, 0, {}).at("DDP_AGENT_STORE_SOCKET"), "ddp-store-1");
     const Table inner = table_of(job, 0, {"DDP_AGENT_STORE_SOCKET=ddp-store-of-an-outer-job"});
     EXPECT_EQ(inner.at("DDP_AGENT_STORE_SOCKET"), "");
     named.agent_store = false;
-    named.store_socket.clear();
+    named.attempt.store_socket.clear();
     EXPECT_FALSE(table_of(named, 0, {}).contains("DDP_AGENT_STORE_SOCKET"));
 }
 
@@ -130,7 +130,7 @@ TEST(WorkerVariables, ASingleWorkerMayUseAllThreads) {
 TEST(WorkerVariables, RoleRestartsAndSignalsAreTheJobs) {
     JobVariables third = job;
     third.role = "trainer";
-    third.restart_count = 2;
+    third.attempt.restart_count = 2;
     third.max_restarts = 5;
     third.signals_to_handle = names_of(std::vector<int>{SIGTERM, SIGUSR1});
     const Table table = table_of(third, 1, {"ROLE_NAME=outer"});
