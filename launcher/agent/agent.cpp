@@ -88,19 +88,20 @@ private:
     SignalReader signals_;
     std::optional<store::StoreServer> store_;
     std::optional<PortWatch> port_watch_;  // before anybody listens on rank 0's port
-    std::string port_problem_;
     Poller events_;
-    bool channel_watched_ = true;  // the channel is in the poller
-    bool waits_to_send_ = false;   // and so is woken when the channel has room
+    std::optional<std::uint32_t> channel_events_ = EPOLLIN;  // the channel's in the poller
     LogTree tree_{job_.options.log_dir, job_.options.run_id};
     LogWriter logs_;
     bool workers_started_ = false;
-    bool hurried_ = false;  // the user wants the end now
     RestartPolicy restarts_;
     rlimit users_descriptor_limit_ = raise_descriptor_limit();
     std::vector<Stream> closed_outputs_;  // of the front's
     Attempt* attempt_ = nullptr;          // the one that runs; null between two
-    std::optional<int> stopped_by_user_;  // the first signal that asked the job to end
+    // What the user asked of the job.
+    struct UserStop {
+        std::optional<int> signal;  // the first that asked it to end
+        bool is_hurried = false;    // the user wants the end now
+    } user_stop_;
 };
 
 Agent::Agent(AgentJob job, base::UniqueFd channel)
@@ -149,7 +150,7 @@ void Agent::watch_port() {
                                                   ? store::SocketOwners::At::loopback
                                                   : store::SocketOwners::At::any);
     events_.add(port_watch_->fd(), EPOLLIN, tag_of(Source::port));
-    port_problem_ = port_watch_->look_now().value_or("");
+    port_watch_->look_now();
 }
 
 int Agent::run_attempts() {
@@ -173,10 +174,14 @@ int Agent::run_attempts() {
 // The job's exit code, or nothing when another attempt is to follow.
 std::optional<int> Agent::run_attempt(int number) {
     const auto started = Clock::now();
-    Attempt attempt(job_, number, tree_, logs_, channel_, events_,
-                    {.pipes = tag_of(Source::pipes),
-                     .input = tag_of(Source::input),
-                     .worker = [](std::size_t index) { return tag_of(Source::worker, index); }});
+    const auto of_worker = [](std::size_t index) { return tag_of(Source::worker, index); };
+    Attempt attempt({job_,
+                     tree_,
+                     logs_,
+                     channel_,
+                     events_,
+                     {tag_of(Source::pipes), tag_of(Source::input), of_worker}},
+                    number);
     attempt_ = &attempt;
     for (const Stream stream : closed_outputs_) attempt.stop_showing(stream);
     workers_started_ = false;
@@ -208,19 +213,20 @@ std::optional<Agent::Problem> Agent::supervise(Attempt& attempt) {
     try {
         attempt.prepare();
         await_log_files();
-        if (stopped_by_user_ || !front_lives()) return std::nullopt;
+        if (user_stop_.signal || !front_lives()) return std::nullopt;
         watch_port();
         const std::string socket = store_ ? store_->local_name() : "";
-        if (port_problem_.empty()) attempt.start_workers(users_descriptor_limit_, socket);
+        const auto port_problem = [this] { return port_watch_ ? port_watch_->problem() : ""; };
+        if (port_problem().empty()) attempt.start_workers(users_descriptor_limit_, socket);
         workers_started_ = true;
-        while (port_problem_.empty() && front_lives() && !attempt.all_ended() &&
+        while (port_problem().empty() && front_lives() && !attempt.all_ended() &&
                !attempt.kill_timed_out(Clock::now())) {
             handle_events(attempt.wakes_at());
             attempt.look_at_progress();
             attempt.pass_input();
             attempt.apply_stop_sequence();
         }
-        if (!port_problem_.empty()) return Problem{contract::exit_error, port_problem_};
+        if (!port_problem().empty()) return Problem{contract::exit_error, port_problem()};
     } catch (const SpawnError& error) {
         return Problem{error.exit_code(), error.what()};
     } catch (const std::exception& error) {
@@ -231,7 +237,7 @@ std::optional<Agent::Problem> Agent::supervise(Attempt& attempt) {
 
 // Somebody may be signalling every process of the job: our own signal is among the last then.
 void Agent::wait_for_own_stop(const Attempt& attempt) {
-    while (front_lives() && !stopped_by_user_) {
+    while (front_lives() && !user_stop_.signal) {
         const auto until = attempt.stop_may_come_until();
         if (!until) return;
         handle_events(until);
@@ -257,7 +263,7 @@ void Agent::relay_rest(std::optional<Clock::time_point> until) {
 
 // The pause before another attempt, if there is to be one; the outcome's text then says so.
 std::optional<milliseconds> Agent::decide(Outcome& outcome, Clock::duration lasted) {
-    if (!outcome.failed_rank || stopped_by_user_ || !front_lives()) return std::nullopt;
+    if (!outcome.failed_rank || user_stop_.signal || !front_lives()) return std::nullopt;
     const RestartPolicy::Decision decision =
         restarts_.decide({.rank = *outcome.failed_rank,
                           .exit_code = outcome.exit_code,
@@ -272,8 +278,8 @@ std::optional<int> Agent::prepare_restart(const Attempt& failed, milliseconds de
     log_step("restart " + std::to_string(restarts_.restarts()) + " in " + base::to_string(delay));
     pause(delay);
     if (!front_lives()) return contract::exit_error;
-    if (stopped_by_user_) {
-        Outcome outcome = failed.outcome_when_stopped(*stopped_by_user_);
+    if (user_stop_.signal) {
+        Outcome outcome = failed.outcome_when_stopped(*user_stop_.signal);
         publish_all(outcome);
         channel_.send(FailureMessage{std::move(outcome.text)});
         return outcome.exit_code;
@@ -286,18 +292,19 @@ std::optional<int> Agent::prepare_restart(const Attempt& failed, milliseconds de
 
 void Agent::pause(milliseconds time) {
     const auto end = Clock::now() + time;
-    while (front_lives() && !stopped_by_user_ && Clock::now() < end) handle_events(end);
+    while (front_lives() && !user_stop_.signal && Clock::now() < end) handle_events(end);
 }
 
 void Agent::await_logs() {
-    logs_.await([this](auto until) { handle_events(until); }, hurried_);
+    logs_.await([this](auto until) { handle_events(until); }, user_stop_.is_hurried);
 }
 
 // Throws Error when the files are not to be had. Those that are late come when the file system
 // takes them.
 void Agent::await_log_files() {
     const std::uint64_t asked = logs_.asked();
-    while (!logs_.completed(asked) && !logs_.unresponsive() && !stopped_by_user_ && front_lives()) {
+    while (!logs_.completed(asked) && !logs_.unresponsive() && !user_stop_.signal &&
+           front_lives()) {
         handle_events(std::nullopt);
     }
     if (const std::string why = logs_.take_open_problem(); !why.empty()) throw Error(why);
@@ -305,7 +312,8 @@ void Agent::await_log_files() {
 
 void Agent::finish_logs() {
     if (!logs_.started()) return;
-    std::string text = logs_.finish([this](auto until) { handle_events(until); }, hurried_);
+    std::string text =
+        logs_.finish([this](auto until) { handle_events(until); }, user_stop_.is_hurried);
     say_log_news();
     if (!text.empty()) channel_.send(NoticeMessage{std::move(text)});
 }
@@ -356,8 +364,7 @@ void Agent::handle(Poller::Tag tag) {
         case Source::store:
             return store_->run_ready();
         case Source::port:
-            port_problem_ = port_watch_->look().value_or("");
-            return;
+            return port_watch_->look();
         case Source::pipes:
             return attempt_->relay_ready();
         case Source::input:
@@ -376,7 +383,7 @@ void Agent::handle_messages() {
             request_stop(stop->signal, stop->grace);
         } else if (std::holds_alternative<KillMessage>(*message)) {
             log_step("asked to kill the workers");
-            hurried_ = true;
+            user_stop_.is_hurried = true;
             if (attempt_ != nullptr) attempt_->kill_soon();
         } else if (const auto* pass_on = std::get_if<SignalMessage>(&*message)) {
             log_step(signal_name(pass_on->signal) + " is passed on to the workers");
@@ -402,21 +409,20 @@ void Agent::handle_signals() {
 }
 
 void Agent::request_stop(int signal, milliseconds grace) {
-    if (!stopped_by_user_) stopped_by_user_ = signal;
+    if (!user_stop_.signal) user_stop_.signal = signal;
     if (attempt_ != nullptr) attempt_->request_stop(signal, grace);
 }
 
 // What one round had to say to the front goes out before the next is waited for.
 void Agent::update_events() {
     channel_.flush();
-    const bool waiting = channel_.queued_bytes() > 0;
-    if (channel_watched_ && !front_lives()) {
+    const std::uint32_t wanted = channel_.queued_bytes() > 0 ? EPOLLIN | EPOLLOUT : EPOLLIN;
+    if (channel_events_ && !front_lives()) {
         events_.remove(channel_.fd());  // its end would be news for ever
-        channel_watched_ = false;
-    } else if (channel_watched_ && waiting != waits_to_send_) {
-        const std::uint32_t wanted = waiting ? EPOLLIN | EPOLLOUT : EPOLLIN;
+        channel_events_.reset();
+    } else if (channel_events_ && *channel_events_ != wanted) {
         events_.change(channel_.fd(), wanted, tag_of(Source::channel));
-        waits_to_send_ = waiting;
+        channel_events_ = wanted;
     }
     logs_.keep_watched(events_, tag_of(Source::logs));
     if (attempt_ != nullptr) attempt_->hold_output(logs_.full());

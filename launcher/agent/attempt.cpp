@@ -39,71 +39,66 @@ void log_step(const Worker& worker, const std::string& step) {
 
 }  // namespace
 
-Attempt::Attempt(const AgentJob& job, int number, const LogTree& tree, LogWriter& logs,
-                 Channel& channel, Poller& events, Tags tags)
-    : job_(job),
+Attempt::Attempt(AttemptContext context, int number)
+    : agent_(std::move(context)),
       number_(number),
-      tree_(tree),
-      logs_(logs),
-      error_files_(tree.wanted() ? tree.error_files(number) : error_files_in(job.error_folder)),
-      channel_(channel),
-      events_(events),
-      tags_(std::move(tags)),
-      grace_(job.options.shutdown_timeout),
-      control_(contract::ControlRegion::create(job.plan.workers())) {
-    events_.add(relay_.fd(), EPOLLIN, tags_.pipes);
+      error_files_(agent_.tree.wanted() ? agent_.tree.error_files(number)
+                                        : error_files_in(agent_.job.error_folder)),
+      control_(contract::ControlRegion::create(agent_.job.plan.workers())) {
+    agent_.events.add(relay_.fd(), EPOLLIN, agent_.tags.pipes);
     progress_.set_restarts(number);
 }
 
 Attempt::~Attempt() {
     end_input();
-    events_.remove(relay_.fd());
+    agent_.events.remove(relay_.fd());
     for (const Worker& worker : workers_) {
-        if (worker.running()) events_.remove(worker.process.pidfd());
+        if (worker.running()) agent_.events.remove(worker.process.pidfd());
     }
 }
 
 void Attempt::prepare() {
-    require_descriptors_for(job_.plan.workers());
-    if (tree_.wanted()) {
-        logs_.open(job_.plan.workers(), number_);
+    require_descriptors_for(agent_.job.plan.workers());
+    if (agent_.tree.wanted()) {
+        agent_.logs.open(agent_.job.plan.workers(), number_);
     } else {
-        make_error_folder(job_.error_folder);
+        make_error_folder(agent_.job.error_folder);
     }
-    relay_.begin_attempt(job_.plan.workers());
+    relay_.begin_attempt(agent_.job.plan.workers());
 }
 
 void Attempt::start_workers(const rlimit& users_descriptor_limit, const std::string& store_socket) {
     const base::UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
     if (!null) throw SystemError("open /dev/null", errno);
     const std::vector<std::string> inherited = own_environment();
-    JobVariables variables = job_.plan.variables;
-    variables.master_port = job_.rendezvous.port;
-    variables.held_port = job_.rendezvous.holder.get();
-    variables.store_socket = store_socket;
-    variables.error_files = error_files_;
-    variables.control = control_.handover(control_.fd());
-    variables.restart_count = number_;
-    if (job_.handed.in_for_all) input_.emplace(job_.handed.in.get());
-    workers_.reserve(static_cast<std::size_t>(job_.plan.workers()));
-    for (int rank = 0; rank < job_.plan.workers(); ++rank) {
-        const WorkerCommand& command = job_.plan.commands[static_cast<std::size_t>(rank)];
+    JobVariables variables = agent_.job.plan.variables;
+    variables.master_port = agent_.job.rendezvous.port;
+    variables.attempt = {.held_port = agent_.job.rendezvous.holder.get(),
+                         .store_socket = store_socket,
+                         .error_files = error_files_,
+                         .control = control_.handover(control_.fd()),
+                         .restart_count = number_};
+    if (agent_.job.handed.in_for_all) input_.emplace(agent_.job.handed.in.get());
+    workers_.reserve(static_cast<std::size_t>(agent_.job.plan.workers()));
+    for (int rank = 0; rank < agent_.job.plan.workers(); ++rank) {
+        const WorkerCommand& command = agent_.job.plan.commands[static_cast<std::size_t>(rank)];
         WorkerStart start{
             command.path, command.arguments, worker_environment(variables, rank, inherited),
-            job_.handed.for_worker(rank, null.get(), control_.fd()), users_descriptor_limit};
-        if (rank == 0) start.descriptors.held_port = job_.rendezvous.holder.get();
+            agent_.job.handed.for_worker(rank, null.get(), control_.fd()), users_descriptor_limit};
+        if (rank == 0) start.descriptors.held_port = agent_.job.rendezvous.holder.get();
         const base::UniqueFd input = input_ ? input_->add_worker() : base::UniqueFd();
         if (input) start.descriptors.in = input.get();
         const std::size_t index = workers_.size();
-        const bool terminal = job_.options.tty || is_only_shown(job_.options, rank, Stream::out);
+        const bool terminal =
+            agent_.job.options.tty || is_only_shown(agent_.job.options, rank, Stream::out);
         Worker& worker = workers_.emplace_back(
-            start_worker(std::move(start), rank, terminal ? job_.terminal : std::nullopt));
-        events_.add(worker.process.pidfd(), EPOLLIN, tags_.worker(index));
+            start_worker(std::move(start), rank, terminal ? agent_.job.terminal : std::nullopt));
+        agent_.events.add(worker.process.pidfd(), EPOLLIN, agent_.tags.worker(index));
         relay_.add_pipes_of(index);
-        channel_.queue(StateMessage{WorkerState::started, rank, worker.process.pid()});
+        agent_.channel.queue(StateMessage{WorkerState::started, rank, worker.process.pid()});
         log_step(worker, "started: " + command.path);
     }
-    if (input_) events_.add(input_->fd(), EPOLLIN, tags_.input);
+    if (input_) agent_.events.add(input_->fd(), EPOLLIN, agent_.tags.input);
     oom_before_ = read_oom_counts();  // now, while the workers get ready
 }
 
@@ -112,22 +107,16 @@ void Attempt::request_stop(int signal, milliseconds grace) {
         user_signal_ = signal;
         announces_stop_ = false;
     }
-    if (kill_leftovers_at_) {
-        kill_leftovers_at_ = std::min(*kill_leftovers_at_, Clock::now() + grace);
-    }
+    leftovers_.shorten(Clock::now() + grace);
     stop_.on_signal(signal, Clock::now(), grace);
 }
 
 void Attempt::kill_soon() {
-    if (kill_leftovers_at_) kill_leftovers_at_ = Clock::now();
+    leftovers_.shorten(Clock::now());
     stop_.kill_now(Clock::now());
 }
 
-void Attempt::hold_output(bool hold) {
-    if (hold == std::exchange(output_held_, hold)) return;
-    const std::uint32_t wanted = hold ? 0U : EPOLLIN;
-    events_.change(relay_.fd(), wanted, tags_.pipes);
-}
+void Attempt::hold_output(bool hold) { relay_.hold(hold, agent_.events, agent_.tags.pipes); }
 
 void Attempt::kill_now() const {
     for (const Worker& worker : workers_) {
@@ -167,9 +156,9 @@ void Attempt::note_end(std::size_t index) {
     if (!worker.ended) return;
     worker.ended_at = Clock::now();
     order_.push_back(index);
-    events_.remove(worker.process.pidfd());
-    channel_.queue(StateMessage{WorkerState::ended, worker.local_rank, worker.process.pid(),
-                                *worker.ended, worker.stopped_with});
+    agent_.events.remove(worker.process.pidfd());
+    agent_.channel.queue(StateMessage{WorkerState::ended, worker.local_rank, worker.process.pid(),
+                                      *worker.ended, worker.stopped_with});
     log_step(worker, "ended: " + to_string(*worker.ended));
     if (!worker.ended->ok() && !stop_.active()) start_failure_stop();
     note_children();
@@ -180,27 +169,27 @@ std::optional<FirstFailure> Attempt::failure_so_far() const {
     JobEnd so_far = end();
     so_far.gpu_of = nullptr;
     return launcher::failure_so_far(so_far,
-                                    tree_.wanted() ? ErrorTexts::unknown : ErrorTexts::known);
+                                    agent_.tree.wanted() ? ErrorTexts::unknown : ErrorTexts::known);
 }
 
 void Attempt::announce_stop() {
     if (const auto failure = failure_so_far()) {
-        channel_.send(FailureMessage{failure->text +
-                                     "; stopping the others: SIGTERM now, SIGKILL after " +
-                                     base::to_string(grace_)});
+        agent_.channel.send(FailureMessage{failure->text +
+                                           "; stopping the others: SIGTERM now, SIGKILL after " +
+                                           base::to_string(agent_.grace())});
     }
 }
 
 void Attempt::start_failure_stop() {
-    if (all_ended() || job_.failure_policy == contract::FailurePolicy::tell_host) return;
+    if (all_ended() || agent_.job.failure_policy == contract::FailurePolicy::tell_host) return;
     if (const auto failure = failure_so_far()) {
         const auto rank = static_cast<std::uint32_t>(failure->ended);
         control_.header().abort_word.store(1 + rank, std::memory_order_release);
     }
     if (stop_may_come_until()) {
-        stop_.on_likely_stop(Clock::now(), grace_);
+        stop_.on_likely_stop(Clock::now(), agent_.grace());
     } else {
-        stop_.on_failure(Clock::now(), grace_);
+        stop_.on_failure(Clock::now(), agent_.grace());
     }
     announces_stop_ = true;
 }
@@ -218,7 +207,7 @@ std::optional<Attempt::Time> Attempt::stop_may_come_until() const {
         const Worker& worker = workers_[index];
         const ExitStatus& end = *worker.ended;
         if (end.ok() || worker.stopped_with != 0) continue;
-        const std::vector<int>& stops = job_.options.signals_to_handle;
+        const std::vector<int>& stops = agent_.job.options.signals_to_handle;
         const int signal = end.exit_code() - contract::exit_signal_base;
         if (std::find(stops.begin(), stops.end(), signal) != stops.end()) {
             const Time over = worker.ended_at + StopSequence::time_to_leave;
@@ -233,9 +222,9 @@ std::optional<Attempt::Time> Attempt::stop_may_come_until() const {
 // Daemons and other orphans that ended are zombies of ours. A worker among them is left to its
 // pidfd, which knows the order.
 void Attempt::note_children() {
-    if (job_.options.break_on_failure && may_read_error_files()) {
+    if (agent_.job.options.break_on_failure && may_read_error_files()) {
         const std::string held = describe_newly_stopped(workers_, error_files_);
-        if (!held.empty()) channel_.send(NoticeMessage{held, true});
+        if (!held.empty()) agent_.channel.send(NoticeMessage{held, true});
     }
     for (;;) {
         siginfo_t info{};
@@ -244,8 +233,8 @@ void Attempt::note_children() {
             return w.running() && w.process.pid() == info.si_pid;
         });
         if (is_worker) return;
-        if (info.si_pid == logs_.pid()) {
-            logs_.reap();
+        if (info.si_pid == agent_.logs.pid()) {
+            agent_.logs.reap();
             continue;
         }
         ::waitid(P_PID, static_cast<id_t>(info.si_pid), &info, WEXITED | WNOHANG);
@@ -253,14 +242,14 @@ void Attempt::note_children() {
 }
 
 void Attempt::look_at_progress() {
-    if (const auto news = progress_.look(Clock::now(), control_)) channel_.send(*news);
+    if (const auto news = progress_.look(Clock::now(), control_)) agent_.channel.send(*news);
 }
 
 void Attempt::pass_input() {
     if (!input_) return;
     input_->run(Clock::now());
     std::string notice = input_->take_notice();
-    if (!notice.empty()) channel_.send(NoticeMessage{std::move(notice)});
+    if (!notice.empty()) agent_.channel.send(NoticeMessage{std::move(notice)});
 }
 
 void Attempt::end_input() {
@@ -278,30 +267,20 @@ std::optional<Attempt::Time> Attempt::wakes_at() const {
 
 ExcludedProcesses Attempt::excluded() const {
     ExcludedProcesses excluded;
-    if (logs_.pid() != 0) excluded.add(logs_.pid());
+    if (agent_.logs.pid() != 0) excluded.add(agent_.logs.pid());
     return excluded;
 }
 
 std::optional<Attempt::Time> Attempt::end_leftovers(Time now) {
-    if (!has_children() || grace_.count() == 0) return std::nullopt;
-    const std::vector<Descendant> left = living_descendants(excluded());
-    if (left.empty()) return std::nullopt;
-    if (!kill_leftovers_at_) {
-        ask_leftovers_at_ = now + std::min(StopSequence::time_to_leave, grace_);
-        kill_leftovers_at_ = stop_.kill_time(*ask_leftovers_at_, grace_);
+    const auto look_again = leftovers_.look(now, stop_, agent_.grace(), excluded());
+    const std::string asked = leftovers_.take_asked();
+    // Of a job that was stopped or failed nobody expects that something goes on.
+    if (!asked.empty() && all_fine()) {
+        agent_.channel.send(NoticeMessage{"left running by the workers: " + asked +
+                                          "; SIGTERM now, SIGKILL after " +
+                                          base::to_string(agent_.grace())});
     }
-    if (now >= *kill_leftovers_at_) return std::nullopt;
-    if (now < *ask_leftovers_at_) return std::min(*ask_leftovers_at_, *kill_leftovers_at_);
-    if (!std::exchange(leftovers_asked_, true)) {
-        signal_descendants(left, SIGTERM);
-        signal_descendants(left, SIGCONT);
-        // Of a job that was stopped or failed nobody expects that something goes on.
-        if (all_fine()) {
-            channel_.send(NoticeMessage{"left running by the workers: " + describe(left) +
-                                        "; SIGTERM now, SIGKILL after " + base::to_string(grace_)});
-        }
-    }
-    return kill_leftovers_at_;
+    return look_again;
 }
 
 // What the workers leave behind may still write, also into the error files that tell whose fault
@@ -312,7 +291,7 @@ void Attempt::sweep() {
     killed_orphans_ = sweep_descendants(base::Deadline::after(sweep_time), excluded());
     for (Worker& worker : workers_) {
         if (!worker.running()) continue;
-        events_.remove(worker.process.pidfd());
+        agent_.events.remove(worker.process.pidfd());
         worker.left_to_sweep = true;
     }
 }
@@ -323,21 +302,24 @@ bool Attempt::all_fine() const {
 }
 
 // In a tree the log writer has a call to the file system that hangs, or has just had others done.
-bool Attempt::may_read_error_files() const { return !tree_.wanted() || !logs_.unresponsive(); }
+bool Attempt::may_read_error_files() const {
+    return !agent_.tree.wanted() || !agent_.logs.unresponsive();
+}
 
 // The agent itself looks for none there: the file system may hang. Of workers that ended well, and
 // when nobody is left to be told, none is wanted.
 bool Attempt::copy_error_files() {
-    if (!tree_.wanted()) return false;
-    const bool wanted = channel_.open() && !all_fine();
+    if (!agent_.tree.wanted()) return false;
+    const bool wanted = agent_.channel.open() && !all_fine();
     try {
-        if (wanted) make_error_folder(job_.error_folder);
+        if (wanted) make_error_folder(agent_.job.error_folder);
     } catch (const SystemError&) {
         // No place for copies: then from where they lie.
         if (may_read_error_files()) return false;
     }
-    error_files_ = error_files_in(job_.error_folder);
-    if (wanted) logs_.copy_error_files(job_.plan.workers(), number_, job_.error_folder);
+    error_files_ = error_files_in(agent_.job.error_folder);
+    if (wanted)
+        agent_.logs.copy_error_files(agent_.job.plan.workers(), number_, agent_.job.error_folder);
     return wanted;
 }
 
@@ -365,14 +347,14 @@ JobEnd Attempt::end() const {
             .order = order_,
             .user_signal = user_signal_,
             .error_files = error_files_,
-            .exit_code = job_.options.exit_code,
-            .report_file = logs_.unresponsive() ? "" : tree_.report_file(),
+            .exit_code = agent_.job.options.exit_code,
+            .report_file = agent_.logs.unresponsive() ? "" : agent_.tree.report_file(),
             .attempt = 1 + number_,
-            .attempts = 1 + job_.options.max_restarts,
+            .attempts = 1 + agent_.job.options.max_restarts,
             .oom_before = oom_before_,
-            .lines = job_.lines,
+            .lines = agent_.job.lines,
             .gpu_of = [this](int rank) {
-                return gpu_of(job_.options, listed_gpus(from_environment), rank);
+                return gpu_of(agent_.job.options, listed_gpus(from_environment), rank);
             }};
 }
 

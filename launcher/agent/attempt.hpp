@@ -6,6 +6,7 @@
 #include "contract/control_page.hpp"
 #include "launcher/agent/agent_job.hpp"
 #include "launcher/agent/input_relay.hpp"
+#include "launcher/agent/leftovers.hpp"
 #include "launcher/agent/progress_watch.hpp"
 #include "launcher/agent/relay.hpp"
 #include "launcher/agent/stop_sequence.hpp"
@@ -28,27 +29,37 @@
 
 namespace ddp::launcher {
 
-class Attempt {
-public:
-    using Time = StopSequence::Time;
-
-    // Tags of the events that the attempt adds to the agent's poller.
+// What an attempt borrows of the agent; it outlives the attempt.
+struct AttemptContext {
+    const AgentJob& job;
+    const LogTree& tree;
+    LogWriter& logs;
+    Channel& channel;
+    Poller& events;
+    // Tags of the events that the attempt adds to `events`.
     struct Tags {
         Poller::Tag pipes;
         Poller::Tag input;
         std::function<Poller::Tag(std::size_t worker)> worker;
-    };
+    } tags;
 
-    // Everything is borrowed and outlives the attempt. `number`: 0, 1, ...
-    Attempt(const AgentJob& job, int number, const LogTree& tree, LogWriter& logs, Channel& channel,
-            Poller& events, Tags tags);
+    // Between the signal that asks and SIGKILL.
+    std::chrono::milliseconds grace() const { return job.options.shutdown_timeout; }
+};
+
+class Attempt {
+public:
+    using Time = StopSequence::Time;
+
+    // `number`: 0, 1, ...
+    Attempt(AttemptContext context, int number);
     ~Attempt();
     Attempt(const Attempt&) = delete;
     Attempt& operator=(const Attempt&) = delete;
 
     // Asks for what the workers' output goes to. Throws UsageError, SystemError.
     void prepare();
-    // `store_socket`: JobVariables'. Throws SpawnError, SystemError; then some of the workers may
+    // `store_socket`: AttemptVariables'. Throws SpawnError, SystemError; then some of the workers may
     // run.
     void start_workers(const rlimit& users_descriptor_limit, const std::string& store_socket);
 
@@ -81,9 +92,7 @@ public:
     // every process of the job, one after the other.
     std::optional<Time> stop_may_come_until() const;
 
-    // What the workers left running is given time to leave, then asked to (SIGTERM), and after the
-    // rest of the grace it is for sweep(). When to look again; nothing: when all are gone, or their
-    // time is over.
+    // By the schedule of Leftovers. When to look again; nothing: the rest is for sweep().
     std::optional<Time> end_leftovers(Time now);
     // Then, in this order: kills whatever is left; relays the last words (again and again, as the
     // front has room for them, until it says that all are); says what it all means.
@@ -111,27 +120,18 @@ private:
     JobEnd end() const;
     Outcome with_survivors(Outcome outcome) const;
 
-    const AgentJob& job_;
+    AttemptContext agent_;
     int number_;
-    const LogTree& tree_;
-    LogWriter& logs_;
     ErrorFiles error_files_;
-    Channel& channel_;
-    Poller& events_;
-    Tags tags_;
-    std::chrono::milliseconds grace_;  // between the signal that asks and SIGKILL
     contract::ControlRegion control_;
     std::vector<Worker> workers_;
-    Relay relay_{channel_, workers_, job_.options, logs_};
+    Relay relay_{agent_.channel, workers_, agent_.job.options, agent_.logs};
     std::optional<InputRelay> input_;
-    ProgressWatch progress_{job_.progress};
+    ProgressWatch progress_{agent_.job.progress};
     std::vector<std::size_t> order_;  // of their ends, by index
     StopSequence stop_;
     SweepResult killed_orphans_;
-    std::optional<Time> ask_leftovers_at_;
-    std::optional<Time> kill_leftovers_at_;
-    bool leftovers_asked_ = false;
-    bool output_held_ = false;
+    Leftovers leftovers_;
     OomCounts oom_before_;
     bool announces_stop_ = false;  // when a failure makes us stop somebody
     int user_signal_ = 0;          // the first that asked a healthy attempt to stop

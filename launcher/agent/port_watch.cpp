@@ -27,24 +27,24 @@ PortWatch::PortWatch(std::uint16_t port, store::SocketOwners::At at)
     set_timer(timer_.get(), short_ns);
 }
 
-std::optional<std::string> PortWatch::look() {
+void PortWatch::look() {
     std::uint64_t ticks = 0;
-    if (::read(timer_.get(), &ticks, sizeof ticks) < 0) return std::nullopt;
+    if (::read(timer_.get(), &ticks, sizeof ticks) < 0) return;
     if (++looks_ == short_looks) set_timer(timer_.get(), long_ns);
-    return look_now();
+    look_now();
 }
 
-std::optional<std::string> PortWatch::look_now() {
+void PortWatch::look_now() {
     const auto owners = owners_.listeners_on(port_, at_);
     for (const store::SocketOwner& owner : owners) {
         if (check_.trusts(owner)) continue;
-        return "port " + std::to_string(port_) + ", which rank 0 is to serve, was taken by uid " +
-               std::to_string(owner.user) +
-               ", so that ranks would meet there; the job is ended; with --agent-store=on the "
-               "launcher holds the port itself, and --store-peers=any does not look";
+        problem_ = "port " + std::to_string(port_) +
+                   ", which rank 0 is to serve, was taken by uid " + std::to_string(owner.user) +
+                   ", so that ranks would meet there; the job is ended; with --agent-store=on the "
+                   "launcher holds the port itself, and --store-peers=any does not look";
+        return;
     }
     if (!owners.empty()) set_timer(timer_.get(), 0);
-    return std::nullopt;
 }
 
 }  // namespace ddp::launcher

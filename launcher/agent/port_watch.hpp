@@ -7,7 +7,6 @@
 #include "store/admission/peer_check.hpp"
 
 #include <cstdint>
-#include <optional>
 #include <string>
 
 namespace ddp::launcher {
@@ -18,16 +17,18 @@ public:
     PortWatch(std::uint16_t port, store::SocketOwners::At at);
 
     int fd() const { return timer_.get(); }  // readable when look() is due
-    // Why the job must not go on: a stranger listens. Nothing: nobody does yet, or it is one of the
+    void look();
+    void look_now();  // the same at another time
+    // Why the job must not go on: a stranger listens. Empty: nobody does yet, or it is one of the
     // job's processes (and that ends the watch).
-    std::optional<std::string> look();
-    std::optional<std::string> look_now();  // the same at another time
+    const std::string& problem() const { return problem_; }
 
 private:
     std::uint16_t port_;
     store::SocketOwners::At at_;
     base::UniqueFd timer_;
     int looks_ = 0;
+    std::string problem_;
     store::PeerCheck check_{{}};
     store::SocketOwners owners_;
 };

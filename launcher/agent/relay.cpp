@@ -28,6 +28,12 @@ Relay::Relay(Channel& channel, std::vector<Worker>& workers, const Options& opti
              LogWriter& logs)
     : channel_(channel), workers_(workers), options_(options), logs_(logs) {}
 
+void Relay::hold(bool hold, Poller& events, Poller::Tag tag) {
+    if (hold == std::exchange(held_, hold)) return;
+    const std::uint32_t wanted = hold ? 0U : EPOLLIN;
+    events.change(fd(), wanted, tag);
+}
+
 void Relay::begin_attempt(int workers) {
     routes_.clear();
     routes_.resize(static_cast<std::size_t>(workers));

@@ -23,6 +23,8 @@ public:
 
     // Readable when some pipe is.
     int fd() const { return pipes_.fd(); }
+    // Has fd(), which `events` has under `tag`, watched no longer, or again.
+    void hold(bool hold, Poller& events, Poller::Tag tag);
 
     // Before the workers of an attempt start: forgets those of the last one.
     void begin_attempt(int workers);
@@ -61,6 +63,7 @@ private:
     LogWriter& logs_;
     std::vector<std::array<Route, 2>> routes_;  // by worker
     std::array<bool, 2> closed_{};              // stop_showing() was called
+    bool held_ = false;
     Poller pipes_;
 };
 
