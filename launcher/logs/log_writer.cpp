@@ -31,6 +31,22 @@ std::size_t lines_in(std::string_view bytes) {
 
 }  // namespace
 
+void LogWriter::Requests::add(Request request) {
+    if (waiting.empty()) progress_at = Clock::now();
+    waiting.push_back(request);
+    bytes += request.bytes;
+    ++asked;
+}
+
+void LogWriter::Requests::complete(std::uint32_t count) {
+    for (; count > 0 && !waiting.empty(); --count) {
+        bytes -= waiting.front().bytes;
+        waiting.pop_front();
+        ++completed;
+    }
+    progress_at = Clock::now();
+}
+
 LogWriter::~LogWriter() {
     if (started() && !ended_) kill();
 }
@@ -78,10 +94,7 @@ void LogWriter::ask(const LogRequest& request, std::size_t lines) {
     if (!socket_) return;
     const std::size_t before = out_.size();
     base::append_frame(out_, encode(request));
-    if (waiting_.empty()) progress_at_ = Clock::now();
-    waiting_.push_back({out_.size() - before, lines});
-    waiting_bytes_ += waiting_.back().bytes;
-    ++asked_;
+    requests_.add({out_.size() - before, lines});
     send();
 }
 
@@ -128,12 +141,7 @@ void LogWriter::receive() {
 
 void LogWriter::take(const LogAnswer& answer) {
     if (const auto* completed = std::get_if<CompletedAnswer>(&answer)) {
-        for (std::uint32_t i = 0; i < completed->requests && !waiting_.empty(); ++i) {
-            waiting_bytes_ -= waiting_.front().bytes;
-            waiting_.pop_front();
-            ++completed_;
-        }
-        progress_at_ = Clock::now();
+        requests_.complete(completed->requests);
         stuck_ = false;
     } else if (const auto* problem = std::get_if<ProblemAnswer>(&answer)) {
         say(problem->text);
@@ -143,7 +151,8 @@ void LogWriter::take(const LogAnswer& answer) {
 }
 
 void LogWriter::look_at_time(Time now) {
-    if (stuck_ || waiting_.empty() || !socket_ || now < progress_at_ + stuck_time) return;
+    if (stuck_ || requests_.waiting.empty() || !socket_ || now < requests_.progress_at + stuck_time)
+        return;
     stuck_ = true;
     if (std::exchange(stuck_said_, true)) return;
     say("the file system of --log-dir has taken nothing for " + base::to_string(stuck_time) +
@@ -151,8 +160,8 @@ void LogWriter::look_at_time(Time now) {
 }
 
 std::optional<LogWriter::Time> LogWriter::next_due() const {
-    if (stuck_ || waiting_.empty() || !socket_) return std::nullopt;
-    return progress_at_ + stuck_time;
+    if (stuck_ || requests_.waiting.empty() || !socket_) return std::nullopt;
+    return requests_.progress_at + stuck_time;
 }
 
 void LogWriter::say(const std::string& line) {
@@ -201,7 +210,7 @@ void LogWriter::keep_watched(Poller& events, Poller::Tag tag) {
 }
 
 void LogWriter::await(const Wait& wait, const bool& hurried) const {
-    const std::uint64_t all = asked_;
+    const std::uint64_t all = requests_.asked;
     const Time hurried_end = Clock::now() + hurried_time;
     while (!completed(all) && !unresponsive()) {
         if (hurried && Clock::now() >= hurried_end) return;
@@ -215,7 +224,7 @@ std::string LogWriter::finish(const Wait& wait, const bool& hurried) {
         while (!reap() && Clock::now() < end) wait(end);
     };
     await(wait, hurried);
-    const bool all = completed(asked_) && !unresponsive();
+    const bool all = completed(requests_.asked) && !unresponsive();
     close();
     if (all) wait_for_its_end(stuck_time);  // it closes its files, which may hang, too
     kill();
@@ -228,7 +237,7 @@ std::string LogWriter::finish(const Wait& wait, const bool& hurried) {
 
 std::string LogWriter::describe_loss() const {
     std::uint64_t lines = lost_lines_;
-    for (const Waiting& waiting : waiting_) lines += waiting.lines;
+    for (const Request& request : requests_.waiting) lines += request.lines;
     if (lines == 0) return {};
     return std::to_string(lines) + (lines == 1 ? " line is" : " lines are") +
            " missing in the files of --log-dir";

@@ -54,10 +54,10 @@ public:
     void look_at_time(Time now);  // whether it is stuck by now
     std::optional<Time> next_due() const;
 
-    bool full() const { return waiting_bytes_ > most_waiting_bytes && !unresponsive(); }
+    bool full() const { return requests_.bytes > most_waiting_bytes && !unresponsive(); }
     // How much was asked until now; whether that is done; whether waiting for it makes no sense.
-    std::uint64_t asked() const { return asked_; }
-    bool completed(std::uint64_t asked) const { return completed_ >= asked; }
+    std::uint64_t asked() const { return requests_.asked; }
+    bool completed(std::uint64_t asked) const { return requests_.completed >= asked; }
     bool unresponsive() const { return stuck_ || !socket_; }
 
     // How the caller lets time pass, at most until then: it calls run_ready() and look_at_time().
@@ -84,9 +84,20 @@ public:
     std::string describe_loss() const;
 
 private:
-    struct Waiting {
+    struct Request {
         std::size_t bytes;
         std::size_t lines;
+    };
+    // What is asked and not yet completed, in order.
+    struct Requests {
+        std::deque<Request> waiting;
+        std::size_t bytes = 0;  // of those that wait
+        std::uint64_t asked = 0;
+        std::uint64_t completed = 0;
+        Time progress_at{};  // while something waits
+
+        void add(Request request);
+        void complete(std::uint32_t count);
     };
 
     void ask(const LogRequest& request, std::size_t lines);
@@ -100,11 +111,7 @@ private:
     base::FrameReader answers_{max_log_request_bytes};
     std::string out_;
     std::size_t sent_ = 0;
-    std::deque<Waiting> waiting_;  // what is asked and not yet completed, in order
-    std::size_t waiting_bytes_ = 0;
-    std::uint64_t asked_ = 0;
-    std::uint64_t completed_ = 0;
-    Time progress_at_{};                    // while something waits
+    Requests requests_;
     std::optional<std::uint32_t> watched_;  // the events of the socket in the poller
     bool stuck_ = false;
     bool stuck_said_ = false;
