@@ -112,8 +112,7 @@ int run_front(const Options& options, const JobPlan& plan, contract::HostLink& h
     job.rendezvous = {};  // the agent's
     job.handed = {};
     Front front(hold_agent(job.agent.pid, std::move(sockets.front), std::move(messages.read_end)),
-                signals, options, strangers ? Strangers::possible : Strangers::none,
-                std::move(console), host);
+                signals, options, StrangerWatch(strangers), std::move(console), host);
     front.give(plan.notices);
     const int exit_code = front.run();
     if (front.gave_up()) error_folder.abandon();

@@ -32,13 +32,13 @@ constexpr milliseconds time_to_leave{1500};
 constexpr milliseconds time_to_die_then{500};
 // What an agent that has ended by itself leaves behind could not be killed by it either.
 constexpr milliseconds second_sweep_time{250};
-constexpr milliseconds strangers_time{1000};  // between two looks
 
 }  // namespace
 
 int Front::run() {
     try {
-        if (strangers_ == Strangers::possible) note_strangers();
+        strangers_.run(Clock::now(), agent_.pid);
+        strangers_.look_soon();
         while (!finished()) wait_and_handle();
     } catch (const std::exception& error) {
         return abandon(error.what());
@@ -76,9 +76,9 @@ bool Front::finished() const { return agent_end_ && channel_drained_ && console_
 int Front::wait_time() const {
     constexpr int look_again_ms = 60'000;
     constexpr int look_while_stopping_ms = 100;
-    int wait = agent_must_end_by_ ? look_while_stopping_ms : look_again_ms;
-    if (strangers_ == Strangers::possible) {
-        wait = std::min(wait, static_cast<int>(strangers_time.count()));
+    int wait = agent_deadline_.end_by ? look_while_stopping_ms : look_again_ms;
+    if (strangers_.possible()) {
+        wait = std::min(wait, static_cast<int>(StrangerWatch::time_between_looks.count()));
     }
     if (const auto due = console_.next_due()) {
         const auto left = std::chrono::ceil<milliseconds>(*due - Clock::now());
@@ -99,7 +99,7 @@ void Front::wait_and_handle() {
     events[agents_log] = {if_wanted(agent_.messages.open(), agent_.messages.fd()), POLLIN, 0};
     events[out] = outputs[0];
     events[err] = outputs[1];
-    events[hosts_end] = {if_wanted(!agent_end_, parent_liveness_), POLLIN, 0};
+    events[hosts_end] = {if_wanted(!agent_end_, host_.parent_liveness), POLLIN, 0};
     if (::poll(events.data(), events.size(), wait_time()) < 0 && errno != EINTR) {
         throw SystemError("poll", errno);
     }
@@ -109,10 +109,7 @@ void Front::wait_and_handle() {
     if (events[agents_log].revents != 0) handle_agents_log();
     if (!channel_drained_ && (events[from_agent].revents != 0 || agent_end_)) handle_messages();
     end_hanging_agent();
-    if (strangers_ == Strangers::possible && Clock::now() >= look_for_strangers_at_) {
-        note_strangers();
-        look_for_strangers_at_ = Clock::now() + strangers_time;
-    }
+    if (!agent_end_) strangers_.run(Clock::now(), agent_.pid);
     run_console();
 }
 
@@ -122,9 +119,8 @@ void Front::handle_signals() {
             look_at_children();
             continue;
         }
-        const bool stops =
-            std::find(stop_signals_.begin(), stop_signals_.end(), *signal) != stop_signals_.end();
-        if (stops) {
+        const std::vector<int>& stops = options_.signals_to_handle;
+        if (std::find(stops.begin(), stops.end(), *signal) != stops.end()) {
             ask_to_stop(*signal);
         } else {
             agent_.channel.send(SignalMessage{*signal});
@@ -135,23 +131,23 @@ void Front::handle_signals() {
 // A host that dies takes its job along. The one exception: a Ctrl-C that ended the host has asked
 // the job to stop as well, and it may take its time for that.
 void Front::handle_end_of_host() {
-    parent_liveness_ = -1;
+    host_.parent_liveness = -1;
     handle_signals();  // one that came to both came before this end
-    if (stop_asked_at_) return;
+    if (stop_.first_at) return;
     console_.say("the program that launched this job has ended; its workers are killed");
-    stop_asked_at_ = Clock::now();
-    limit_agent(*stop_asked_at_ + agent_time);
+    stop_.first_at = Clock::now();
+    limit_agent(*stop_.first_at + agent_time);
     agent_.channel.send(KillMessage{});
     continue_agent();
 }
 
 void Front::report(std::string text) {
-    if (failure_policy_ == contract::FailurePolicy::stop_job) console_.say(text);
-    report_ = std::move(text);
+    if (host_.failure_policy == contract::FailurePolicy::stop_job) console_.say(text);
+    host_.report = std::move(text);
 }
 
 void Front::give(const std::vector<std::string>& notices) {
-    if (failure_policy_ == contract::FailurePolicy::tell_host ||
+    if (host_.failure_policy == contract::FailurePolicy::tell_host ||
         !base::log_enabled(base::LogLevel::info))
         return;
     for (const std::string& notice : notices) console_.say(notice);
@@ -159,32 +155,32 @@ void Front::give(const std::vector<std::string>& notices) {
 
 contract::LaunchEnd Front::end(int exit_code) const {
     return {.exit_code = exit_code,
-            .report = exit_code != contract::exit_ok ? report_ : "",
-            .ends = ends_};
+            .report = exit_code != contract::exit_ok ? host_.report : "",
+            .ends = host_.ends};
 }
 
 // Once is a request, twice means now, and a third Ctrl-C does not even trust the agent.
 void Front::ask_to_stop(int signal) {
     const auto now = Clock::now();
-    if (!stop_asked_at_) {
-        stop_asked_at_ = now;
-        limit_agent(now + grace_ + agent_time);
+    if (!stop_.first_at) {
+        stop_.first_at = now;
+        limit_agent(now + options_.shutdown_timeout + agent_time);
     }
-    if (signal == SIGINT) ++interrupts_;
-    if (signal != SIGINT || interrupts_ == 1) {
-        agent_.channel.send(StopMessage{signal, grace_});
-    } else if (interrupts_ == 2) {
+    if (signal == SIGINT) ++stop_.interrupts;
+    if (signal != SIGINT || stop_.interrupts == 1) {
+        agent_.channel.send(StopMessage{signal, options_.shutdown_timeout});
+    } else if (stop_.interrupts == 2) {
         agent_.channel.send(KillMessage{});
         limit_agent(now + agent_time);
     } else {
-        agent_must_end_by_ = now;
+        agent_deadline_.end_by = now;
     }
     continue_agent();
 }
 
 // A stop gives an agent that has said that it is done no more time than it has.
 void Front::limit_agent(Clock::time_point end_by) {
-    agent_must_end_by_ = std::min(agent_must_end_by_.value_or(end_by), end_by);
+    agent_deadline_.end_by = std::min(agent_deadline_.end_by.value_or(end_by), end_by);
 }
 
 // A message waits for an agent that is stopped; its signals, too.
@@ -195,13 +191,13 @@ void Front::continue_agent() {
 // An agent that hangs is ended as if it had been killed by somebody else: we inherit its children.
 // One that cannot be killed either (in a call to a file system that hangs) is left behind.
 void Front::end_hanging_agent() {
-    if (agent_end_ || !agent_must_end_by_) return;
+    if (agent_end_ || !agent_deadline_.end_by) return;
     const auto now = Clock::now();
-    if (agent_killed_at_) {
-        if (now >= *agent_killed_at_ + time_to_die_) leave_agent();
-    } else if (now >= *agent_must_end_by_) {
+    if (agent_deadline_.killed_at) {
+        if (now >= *agent_deadline_.killed_at + agent_deadline_.time_to_die) leave_agent();
+    } else if (now >= *agent_deadline_.end_by) {
         base::signal_pidfd(agent_.pidfd.get(), SIGKILL);
-        agent_killed_at_ = now;
+        agent_deadline_.killed_at = now;
     }
 }
 
@@ -217,7 +213,7 @@ void Front::leave_agent() {
 // Orphans of strangers, which nobody else waits for. The agent's own end is its pidfd's to tell.
 void Front::look_at_children() {
     look_at_agent();
-    look_for_strangers_at_ = Clock::time_point::min();
+    strangers_.look_soon();
     for (;;) {
         siginfo_t info{};
         if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return;
@@ -232,7 +228,7 @@ void Front::look_at_agent() {
     while (!agent_end_ && ::waitid(P_PID, id, &info, WSTOPPED | WCONTINUED | WNOHANG) == 0 &&
            info.si_pid != 0) {
         agent_stopped_ = info.si_code == CLD_STOPPED;
-        if (agent_stopped_ && stop_asked_at_) {
+        if (agent_stopped_ && stop_.first_at) {
             continue_agent();
         } else if (agent_stopped_) {
             const std::string pid = std::to_string(agent_.pid);
@@ -242,21 +238,6 @@ void Front::look_at_agent() {
         }
         info = {};
     }
-}
-
-// While the agent lives, its orphans are its own; all other children of ours are strangers, and so
-// is what is below them. An agent that dies meanwhile spoils the list, since its orphans become our
-// children in the same moment in which it can be waited for.
-void Front::note_strangers() {
-    if (agent_end_) return;
-    ExcludedProcesses strangers;
-    for (const pid_t child : base::children_of(::getpid())) {
-        if (child != agent_.pid) strangers.add_with_descendants(child);
-    }
-    siginfo_t info{};
-    const auto id = static_cast<id_t>(agent_.pid);
-    const bool waited = ::waitid(P_PID, id, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
-    if (waited && info.si_pid == 0) pre_existing_ = std::move(strangers);
 }
 
 void Front::handle_messages() {
@@ -290,18 +271,18 @@ void Front::handle(const Message& message) {
         report(failure->text);
     } else if (const auto* notice = std::get_if<NoticeMessage>(&message)) {
         const bool wanted = notice->needed || base::log_enabled(base::LogLevel::warn);
-        if (failure_policy_ == contract::FailurePolicy::stop_job && wanted)
+        if (host_.failure_policy == contract::FailurePolicy::stop_job && wanted)
             console_.say(notice->text);
     } else if (const auto* done = std::get_if<DoneMessage>(&message)) {
         done_ = done->exit_code;
         // It has nothing more to wait for, and neither have we.
-        agent_must_end_by_ = Clock::now() + time_to_leave;
-        time_to_die_ = time_to_die_then;
+        agent_deadline_.end_by = Clock::now() + time_to_leave;
+        agent_deadline_.time_to_die = time_to_die_then;
     } else if (const auto* state = std::get_if<StateMessage>(&message)) {
         workers_running_ += state->state == WorkerState::started ? 1 : -1;
         if (state->state == WorkerState::ended &&
-            failure_policy_ == contract::FailurePolicy::tell_host) {
-            ends_.push_back({state->local_rank, state->status, state->stopped_with});
+            host_.failure_policy == contract::FailurePolicy::tell_host) {
+            host_.ends.push_back({state->local_rank, state->status, state->stopped_with});
         }
         console_.take(*state);
     } else if (const auto* status = std::get_if<StatusMessage>(&message)) {
@@ -317,7 +298,7 @@ void Front::handle_agent_end() {
     agent_end_ = exit_status_of(info);
     const bool by_itself = agent_end_->signal == 0;
     const SweepResult sweep = sweep_descendants(
-        base::Deadline::after(by_itself ? second_sweep_time : sweep_time), pre_existing_);
+        base::Deadline::after(by_itself ? second_sweep_time : sweep_time), strangers_.found());
     if (sweep.complete) return;
     const std::string survivors = "could not be killed: " + describe_survivors(sweep);
     if (by_itself) {
@@ -339,7 +320,7 @@ void Front::handle_agents_log() {
 }
 
 bool Front::stdout_ends_the_job() const {
-    return on_closed_stdout_ == ClosedStdout::stop && console_.stdout_lost_its_reader();
+    return options_.on_closed_stdout == ClosedStdout::stop && console_.stdout_lost_its_reader();
 }
 
 void Front::handle_closed_outputs() {
@@ -349,12 +330,12 @@ void Front::handle_closed_outputs() {
         agent_.channel.send(ClosedMessage{stream});
         // Workers that are stopping already may still have something to save.
         const bool ends = stream == Stream::out && stdout_ends_the_job();
-        if (ends && !stop_asked_at_) ask_to_stop(SIGPIPE);
+        if (ends && !stop_.first_at) ask_to_stop(SIGPIPE);
     }
 }
 
 void Front::run_console() {
-    console_.run(Clock::now(), stop_asked_at_);
+    console_.run(Clock::now(), stop_.first_at);
     handle_closed_outputs();
     for (const ShownMessage& shown : console_.take_shown()) agent_.channel.send(shown);
     if (agent_.channel.queued_bytes() > 0) agent_.channel.flush();

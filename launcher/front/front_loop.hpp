@@ -7,9 +7,9 @@
 #include "launcher/channel/channel.hpp"
 #include "launcher/channel/line_cutter.hpp"
 #include "launcher/console/console.hpp"
+#include "launcher/front/stranger_watch.hpp"
 #include "launcher/options/options.hpp"
 #include "launcher/process/exit_status.hpp"
-#include "launcher/process/process_sweep.hpp"
 #include "launcher/process/signals.hpp"
 #include "launcher/worker/worker.hpp"
 
@@ -32,21 +32,16 @@ struct AgentHandle {
     LineCutter message_lines{};
 };
 
-// Whether this process may have children that are neither the agent nor below it.
-enum class Strangers { none, possible };
-
 class Front {
 public:
-    Front(AgentHandle agent, SignalReader& signals, const Options& options, Strangers strangers,
+    // `signals` and `options` are borrowed and outlive the front.
+    Front(AgentHandle agent, SignalReader& signals, const Options& options, StrangerWatch strangers,
           ConsoleSettings console, const contract::HostLink& host)
         : agent_(std::move(agent)),
           signals_(signals),
-          parent_liveness_(host.parent_liveness_fd()),
-          failure_policy_(host.failure_policy()),
-          stop_signals_(options.signals_to_handle),
-          grace_(options.shutdown_timeout),
-          on_closed_stdout_(options.on_closed_stdout),
-          strangers_(strangers),
+          options_(options),
+          host_{host.parent_liveness_fd(), host.failure_policy(), {}, {}},
+          strangers_(std::move(strangers)),
           console_(std::move(console), STDOUT_FILENO, STDERR_FILENO) {}
     int run();
     // The agent could not be killed, and is left behind.
@@ -70,7 +65,6 @@ private:
     void handle_agent_end();
     void look_at_children();
     void look_at_agent();
-    void note_strangers();
     void limit_agent(Clock::time_point end_by);
     void continue_agent();
     void leave_agent();
@@ -86,27 +80,31 @@ private:
 
     AgentHandle agent_;
     SignalReader& signals_;
-    int parent_liveness_;  // -1 when there is no host, or no more
-    contract::FailurePolicy failure_policy_;
-    std::string report_;                   // the last one
-    std::vector<contract::RankEnd> ends_;  // when the host judges
-    std::vector<int> stop_signals_;
-    std::chrono::milliseconds grace_;
-    ClosedStdout on_closed_stdout_;
-    Strangers strangers_;
-    ExcludedProcesses pre_existing_;  // the strangers of the last look
-    Clock::time_point look_for_strangers_at_{};
+    const Options& options_;
+    // The program that launched the job, and what it is to be told.
+    struct Host {
+        int parent_liveness;  // -1 when there is no host, or no more
+        contract::FailurePolicy failure_policy;
+        std::string report;                   // the last one
+        std::vector<contract::RankEnd> ends;  // when the host judges
+    } host_;
+    StrangerWatch strangers_;
     std::string left_;  // what an agent that has ended by itself may have told already
     Console console_;
     std::optional<ExitStatus> agent_end_;
     std::optional<int> done_;
-    std::optional<Clock::time_point> stop_asked_at_;
-    std::optional<Clock::time_point> agent_must_end_by_;
-    std::optional<Clock::time_point> agent_killed_at_;  // by us
-    std::chrono::milliseconds time_to_die_{5000};       // from then on
-    bool agent_stopped_ = false;                        // as by SIGSTOP
+    struct StopRequests {
+        std::optional<Clock::time_point> first_at;
+        int interrupts = 0;
+    } stop_;
+    // Until when the agent may live, and what it has after our SIGKILL.
+    struct AgentDeadline {
+        std::optional<Clock::time_point> end_by;
+        std::optional<Clock::time_point> killed_at;
+        std::chrono::milliseconds time_to_die{5000};
+    } agent_deadline_;
+    bool agent_stopped_ = false;  // as by SIGSTOP
     bool gave_up_ = false;
-    int interrupts_ = 0;
     int workers_running_ = 0;
     bool channel_drained_ = false;
 };
