@@ -90,7 +90,7 @@ private:
     std::optional<PortWatch> port_watch_;  // before anybody listens on rank 0's port
     Poller events_;
     std::optional<std::uint32_t> channel_events_ = EPOLLIN;  // the channel's in the poller
-    LogTree tree_{job_.options.log_dir, job_.options.run_id};
+    LogTree tree_{job_.options.logs.dir, job_.options.run_id};
     LogWriter logs_;
     bool workers_started_ = false;
     RestartPolicy restarts_;
@@ -108,9 +108,9 @@ Agent::Agent(AgentJob job, base::UniqueFd channel)
     : job_(std::move(job)),
       channel_(std::move(channel)),
       signals_({SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT}),
-      restarts_({.max_restarts = job_.options.max_restarts,
-                 .delay = job_.options.restart_delay,
-                 .same_failure_window = job_.options.same_failure_window}) {
+      restarts_({.max_restarts = job_.options.restart.max_restarts,
+                 .delay = job_.options.restart.delay,
+                 .same_failure_window = job_.options.restart.same_failure_window}) {
     events_.add(channel_.fd(), EPOLLIN, tag_of(Source::channel));
     events_.add(signals_.fd(), EPOLLIN, tag_of(Source::signals));
 }
@@ -129,13 +129,14 @@ void Agent::serve_store() {
     if (!job_.rendezvous.listener) return;
     // What torchrun calls each job is a name of none (worker_env.hpp).
     const std::string& id = job_.options.run_id;
-    store_.emplace(std::move(job_.rendezvous.listener),
-                   store::StoreServerOptions{
-                       .limits = {.map_bytes = job_.options.store_bytes, .returns_memory = true},
-                       .peers = {job_.options.store_peers},
-                       .job = store::RankClaim{.job = id == "none" ? "" : id,
-                                               .world_size = job_.plan.workers()},
-                       .is_local_too = true});
+    store_.emplace(
+        std::move(job_.rendezvous.listener),
+        store::StoreServerOptions{
+            .limits = {.map_bytes = job_.options.rendezvous.store_bytes, .returns_memory = true},
+            .peers = {job_.options.rendezvous.store_peers},
+            .job =
+                store::RankClaim{.job = id == "none" ? "" : id, .world_size = job_.plan.workers()},
+            .is_local_too = true});
     events_.add(store_->fd(), EPOLLIN, tag_of(Source::store));
     log_step("store serves at " + job_.rendezvous.address + ":" +
              std::to_string(job_.rendezvous.port));
@@ -144,7 +145,7 @@ void Agent::serve_store() {
 // Nobody but rank 0 is to listen there, and others can before it does.
 void Agent::watch_port() {
     if (!job_.rendezvous.rank_0_serves_here) return;
-    if (job_.options.store_peers == store::StorePeers::any) return;
+    if (job_.options.rendezvous.store_peers == store::StorePeers::any) return;
     if (port_watch_) events_.remove(port_watch_->fd());
     port_watch_.emplace(job_.rendezvous.port, job_.rendezvous.at_loopback
                                                   ? store::SocketOwners::At::loopback
@@ -403,7 +404,7 @@ void Agent::handle_signals() {
     while (const auto signal = signals_.next()) {
         if (!is_stop_signal(*signal)) continue;
         log_step("got " + signal_name(*signal));
-        request_stop(*signal, job_.options.shutdown_timeout);
+        request_stop(*signal, job_.options.stop.shutdown_timeout);
     }
     if (attempt_ != nullptr) attempt_->note_children();
 }

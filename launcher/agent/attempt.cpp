@@ -90,7 +90,7 @@ void Attempt::start_workers(const rlimit& users_descriptor_limit, const std::str
         if (input) start.descriptors.in = input.get();
         const std::size_t index = workers_.size();
         const bool terminal =
-            agent_.job.options.tty || is_only_shown(agent_.job.options, rank, Stream::out);
+            agent_.job.options.input.tty || is_only_shown(agent_.job.options, rank, Stream::out);
         Worker& worker = workers_.emplace_back(
             start_worker(std::move(start), rank, terminal ? agent_.job.terminal : std::nullopt));
         agent_.events.add(worker.process.pidfd(), EPOLLIN, agent_.tags.worker(index));
@@ -207,7 +207,7 @@ std::optional<Attempt::Time> Attempt::stop_may_come_until() const {
         const Worker& worker = workers_[index];
         const ExitStatus& end = *worker.ended;
         if (end.ok() || worker.stopped_with != 0) continue;
-        const std::vector<int>& stops = agent_.job.options.signals_to_handle;
+        const std::vector<int>& stops = agent_.job.options.stop.signals_to_handle;
         const int signal = end.exit_code() - contract::exit_signal_base;
         if (std::find(stops.begin(), stops.end(), signal) != stops.end()) {
             const Time over = worker.ended_at + StopSequence::time_to_leave;
@@ -222,7 +222,7 @@ std::optional<Attempt::Time> Attempt::stop_may_come_until() const {
 // Daemons and other orphans that ended are zombies of ours. A worker among them is left to its
 // pidfd, which knows the order.
 void Attempt::note_children() {
-    if (agent_.job.options.break_on_failure && may_read_error_files()) {
+    if (agent_.job.options.stop.break_on_failure && may_read_error_files()) {
         const std::string held = describe_newly_stopped(workers_, error_files_);
         if (!held.empty()) agent_.channel.send(NoticeMessage{held, true});
     }
@@ -347,10 +347,10 @@ JobEnd Attempt::end() const {
             .order = order_,
             .user_signal = user_signal_,
             .error_files = error_files_,
-            .exit_code = agent_.job.options.exit_code,
+            .exit_code = agent_.job.options.stop.exit_code,
             .report_file = agent_.logs.unresponsive() ? "" : agent_.tree.report_file(),
             .attempt = 1 + number_,
-            .attempts = 1 + agent_.job.options.max_restarts,
+            .attempts = 1 + agent_.job.options.restart.max_restarts,
             .oom_before = oom_before_,
             .lines = agent_.job.lines,
             .gpu_of = [this](int rank) {

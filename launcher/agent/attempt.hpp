@@ -44,7 +44,7 @@ struct AttemptContext {
     } tags;
 
     // Between the signal that asks and SIGKILL.
-    std::chrono::milliseconds grace() const { return job.options.shutdown_timeout; }
+    std::chrono::milliseconds grace() const { return job.options.stop.shutdown_timeout; }
 };
 
 class Attempt {

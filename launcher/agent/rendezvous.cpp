@@ -56,18 +56,20 @@ bool is_local(const std::string& address) { return address == loopback || addres
 }  // namespace
 
 Rendezvous make_rendezvous(const Options& options) {
-    Rendezvous result{options.master_addr,          options.master_port, {}, {}, false,
-                      is_local(options.master_addr)};
-    if (options.agent_store == AgentStore::on) {
-        result.listener = listen_on_loopback(options.master_port);
+    Rendezvous result{
+        options.rendezvous.master_addr,          options.rendezvous.master_port, {}, {}, false,
+        is_local(options.rendezvous.master_addr)};
+    if (options.rendezvous.agent_store == AgentStore::on) {
+        result.listener = listen_on_loopback(options.rendezvous.master_port);
         result.port = base::local_port(result.listener.get());
-    } else if (options.master_port == 0) {
+    } else if (options.rendezvous.master_port == 0) {
         result.holder = hold_free_port();
         result.port = base::local_port(result.holder.get());
         result.rank_0_serves_here = true;
-    } else if (is_local(options.master_addr)) {
+    } else if (is_local(options.rendezvous.master_addr)) {
         result.rank_0_serves_here = true;
-        listen_on_loopback(options.master_port);  // closed at once: only to know that it is free
+        listen_on_loopback(
+            options.rendezvous.master_port);  // closed at once: only to know that it is free
     }
     return result;
 }

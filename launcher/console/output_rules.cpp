@@ -17,22 +17,23 @@ bool has(Streams set, Stream stream) {
 }  // namespace
 
 bool is_shown(const Options& options, int local_rank, Stream stream) {
-    if (const auto& filter = options.local_ranks_filter) {
+    if (const auto& filter = options.display.local_ranks_filter) {
         if (std::find(filter->begin(), filter->end(), local_rank) == filter->end()) return false;
     }
-    return !has(options.redirects.of(local_rank), stream) ||
-           has(options.tee.of(local_rank), stream);
+    return !has(options.logs.redirects.of(local_rank), stream) ||
+           has(options.logs.tee.of(local_rank), stream);
 }
 
 bool is_only_shown(const Options& options, int local_rank, Stream stream) {
-    const bool to_file = !options.log_dir.empty() ||
-                         has(options.redirects.of(local_rank), stream) ||
-                         has(options.tee.of(local_rank), stream);
+    const bool to_file = !options.logs.dir.empty() ||
+                         has(options.logs.redirects.of(local_rank), stream) ||
+                         has(options.logs.tee.of(local_rank), stream);
     return !to_file && is_shown(options, local_rank, stream);
 }
 
 ConsoleSettings console_settings(const Options& options, int workers) {
-    return {workers, options.role, options.log_line_prefix_template, options.tee, options.status};
+    return {workers, options.role, options.display.line_prefix_template, options.logs.tee,
+            options.display.status};
 }
 
 std::string_view prefix_template_for(const ConsoleSettings& settings, int local_rank, Stream stream,

@@ -61,7 +61,7 @@ int run_job(Options options, const std::string& called_as, contract::HostLink& h
     }
     if (!runs) return print(describe_plan(options, plan));
     refuse_strangers_folder(temporary_folder(), "TMPDIR");
-    if (!options.log_dir.empty()) refuse_strangers_folder(options.log_dir, "--log-dir");
+    if (!options.logs.dir.empty()) refuse_strangers_folder(options.logs.dir, "--log-dir");
     return run_front(options, plan, host);
 }
 

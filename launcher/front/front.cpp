@@ -49,7 +49,7 @@ AgentHandle hold_agent(pid_t pid, base::UniqueFd socket, base::UniqueFd messages
 
 std::optional<TerminalForWorker> terminal_for_workers(const Options& options) {
     using Of = TerminalForWorker::Of;
-    if (options.tty) return TerminalForWorker{Of::both, window_of_terminal()};
+    if (options.input.tty) return TerminalForWorker{Of::both, window_of_terminal()};
     if (::isatty(STDOUT_FILENO) == 0) return std::nullopt;
     return TerminalForWorker{Of::out, window_of_terminal()};
 }
@@ -65,7 +65,7 @@ int report_to_parent(AgentJob job, base::UniqueFd channel) {
 
 // Those that ask the job to stop, those that are passed on, and the one that tells of children.
 std::vector<int> signals_of(const Options& options) {
-    std::vector<int> signals = options.signals_to_handle;
+    std::vector<int> signals = options.stop.signals_to_handle;
     signals.insert(signals.end(), {SIGUSR1, SIGUSR2, SIGCHLD});
     return signals;
 }
@@ -73,7 +73,7 @@ std::vector<int> signals_of(const Options& options) {
 }  // namespace
 
 int run_front(const Options& options, const JobPlan& plan, contract::HostLink& host) {
-    prepare_signals(options.signals_to_handle);
+    prepare_signals(options.stop.signals_to_handle);
     if (const std::string problem = base::missing_pidfd_calls(); !problem.empty()) {
         throw Error(problem);
     }
@@ -99,7 +99,7 @@ int run_front(const Options& options, const JobPlan& plan, contract::HostLink& h
     become_subreaper();
     // Before the fork: a signal that comes now waits for the front's loop.
     SignalReader signals(signals_of(options));
-    job.agent = fork_agent(options.contain);
+    job.agent = fork_agent(options.stop.contain);
     if (job.agent.pid == 0) {
         sockets.front.reset();
         messages.read_end.reset();

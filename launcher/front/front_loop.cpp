@@ -119,7 +119,7 @@ void Front::handle_signals() {
             look_at_children();
             continue;
         }
-        const std::vector<int>& stops = options_.signals_to_handle;
+        const std::vector<int>& stops = options_.stop.signals_to_handle;
         if (std::find(stops.begin(), stops.end(), *signal) != stops.end()) {
             ask_to_stop(*signal);
         } else {
@@ -164,11 +164,11 @@ void Front::ask_to_stop(int signal) {
     const auto now = Clock::now();
     if (!stop_.first_at) {
         stop_.first_at = now;
-        limit_agent(now + options_.shutdown_timeout + agent_time);
+        limit_agent(now + options_.stop.shutdown_timeout + agent_time);
     }
     if (signal == SIGINT) ++stop_.interrupts;
     if (signal != SIGINT || stop_.interrupts == 1) {
-        agent_.channel.send(StopMessage{signal, options_.shutdown_timeout});
+        agent_.channel.send(StopMessage{signal, options_.stop.shutdown_timeout});
     } else if (stop_.interrupts == 2) {
         agent_.channel.send(KillMessage{});
         limit_agent(now + agent_time);
@@ -320,7 +320,8 @@ void Front::handle_agents_log() {
 }
 
 bool Front::stdout_ends_the_job() const {
-    return options_.on_closed_stdout == ClosedStdout::stop && console_.stdout_lost_its_reader();
+    return options_.display.on_closed_stdout == ClosedStdout::stop &&
+           console_.stdout_lost_its_reader();
 }
 
 void Front::handle_closed_outputs() {

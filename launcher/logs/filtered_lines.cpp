@@ -9,13 +9,13 @@
 namespace ddp::launcher {
 
 const std::vector<std::string>& FilteredLines::texts_of(Stream stream) const {
-    return stream == Stream::out ? options_.duplicate_stdout_filters
-                                 : options_.duplicate_stderr_filters;
+    return stream == Stream::out ? options_.logs.duplicate_stdout_filters
+                                 : options_.logs.duplicate_stderr_filters;
 }
 
 bool FilteredLines::is_wanted(int local_rank, Stream stream) const {
     const auto bit = static_cast<unsigned>(stream == Stream::out ? Streams::out : Streams::err);
-    const bool teed = (static_cast<unsigned>(options_.tee.of(local_rank)) & bit) != 0;
+    const bool teed = (static_cast<unsigned>(options_.logs.tee.of(local_rank)) & bit) != 0;
     return teed && is_shown(options_, local_rank, stream);
 }
 

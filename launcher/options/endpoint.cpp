@@ -75,29 +75,29 @@ bool is_this_host(const std::string& host) {
 
 void resolve_endpoint(Options& options) {
     if (options.standalone) {
-        options.master_addr = loopback;
-        options.master_port = 0;
+        options.rendezvous.master_addr = loopback;
+        options.rendezvous.master_port = 0;
         return;
     }
     const char* option = "--master-addr";
-    if (!options.rdzv_endpoint.empty()) {
+    if (!options.rendezvous.endpoint.empty()) {
         option = "--rdzv-endpoint";
-        const GivenValue given{option, options.rdzv_endpoint};
+        const GivenValue given{option, options.rendezvous.endpoint};
         const Endpoint endpoint = parse_endpoint(given);
-        const bool fixed = options.rdzv_backend == RendezvousBackend::fixed;
+        const bool fixed = options.rendezvous.backend == RendezvousBackend::fixed;
         if (fixed && !endpoint.port) {
             fail_value(given, "complete: --rdzv-backend=static needs HOST:PORT there");
         }
-        options.master_addr = endpoint.host;
-        options.master_port = endpoint.port.value_or(c10d_port);
+        options.rendezvous.master_addr = endpoint.host;
+        options.rendezvous.master_port = endpoint.port.value_or(c10d_port);
     }
-    if (options.agent_store == AgentStore::off) return;
-    if (!is_this_host(options.master_addr)) {
-        fail_value({option, options.master_addr},
+    if (options.rendezvous.agent_store == AgentStore::off) return;
+    if (!is_this_host(options.rendezvous.master_addr)) {
+        fail_value({option, options.rendezvous.master_addr},
                    "this host, where the launcher's store serves; leave the option out, or use "
                    "--agent-store=off if rank 0 serves there (several hosts follow later)");
     }
-    options.master_addr = loopback;
+    options.rendezvous.master_addr = loopback;
 }
 
 }  // namespace ddp::launcher

@@ -1,5 +1,10 @@
-// The words among which some options choose.
+// The values that options take.
 #pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
 
 namespace ddp::launcher {
 
@@ -30,6 +35,48 @@ enum class StdinFor {
     rank,
     all,  // each a copy
     none,
+};
+
+// Who serves MASTER_ADDR:MASTER_PORT.
+enum class AgentStore {
+    on,   // the agent, on 127.0.0.1; TORCHELASTIC_USE_AGENT_STORE=True
+    off,  // the program (rank 0); the port is left to it
+};
+
+// --nproc-per-node: a number, or what is to be counted on this host.
+enum class CountOf { not_given, number, cpus, gpus, gpus_else_cpus };
+struct WorkerCount {
+    CountOf what = CountOf::not_given;
+    int number = 1;  // of not_given and number; count_workers() finds the others
+};
+inline constexpr int max_workers = 4096;
+
+// How the program is started.
+enum class ProgramKind {
+    automatic,   // Python for a name that ends in .py, else itself
+    executable,  // --no-python: itself, whatever its name
+    script,      // --run-path: Python, whatever its name
+    module,      // --module: python -m
+};
+
+// A set of a worker's output streams, as torchrun numbers them.
+enum class Streams : std::uint8_t { none = 0, out = 1, err = 2, both = 3 };
+
+// A value for each local rank: the same for all, or listed ("0:3,12:1"; none where not listed).
+struct StreamsOfRanks {
+    Streams all = Streams::none;
+    std::map<int, Streams> listed;
+
+    Streams of(int local_rank) const {
+        const auto found = listed.find(local_rank);
+        return found != listed.end() ? found->second : all;
+    }
+};
+
+// --wrap=RANKS:COMMAND: these local ranks run under the command.
+struct Wrap {
+    std::vector<int> local_ranks;  // empty: all
+    std::vector<std::string> command;
 };
 
 }  // namespace ddp::launcher

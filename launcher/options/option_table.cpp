@@ -39,157 +39,157 @@ constexpr std::array table{
                "a job of this host alone: any free port, whatever address is given",
                [](Options& o, Value v) { o.standalone = parse_flag(v); }},
     OptionSpec{"master-addr", "", "", "HOST", "127.0.0.1", "", G::job, T::same,
-               "MASTER_ADDR of the workers", [](Options& o, Value v) { o.master_addr = v.text; }},
+               "MASTER_ADDR of the workers", [](Options& o, Value v) { o.rendezvous.master_addr = v.text; }},
     OptionSpec{"master-port", "", "", "PORT", "0", "", G::job, T::better,
                "MASTER_PORT of the workers; 0: a free one, held from start to end",
                [](Options& o, Value v) {
-                   o.master_port = static_cast<std::uint16_t>(parse_int(v, ports));
+                   o.rendezvous.master_port = static_cast<std::uint16_t>(parse_int(v, ports));
                }},
     OptionSpec{"agent-store", "", "", "on|off", "on", "", G::job, T::own,
                "on: the launcher serves the workers' store; off: rank 0 does",
                [](Options& o, Value v) {
-                   o.agent_store = parse_choice<AgentStore>(
+                   o.rendezvous.agent_store = parse_choice<AgentStore>(
                        v, {{"on", AgentStore::on}, {"off", AgentStore::off}});
                }},
     OptionSpec{"store-peers", "", "", "same-user|any", "same-user", "", G::job, T::own,
                "who may use the launcher's store: this user, root and the job's own processes, or "
                "anybody on this host",
                [](Options& o, Value v) {
-                   o.store_peers = parse_choice<store::StorePeers>(
+                   o.rendezvous.store_peers = parse_choice<store::StorePeers>(
                        v, {{"same-user", store::StorePeers::same_user},
                            {"any", store::StorePeers::any}});
                }},
     OptionSpec{"store-memory", "", "", "BYTES", "256M", "", G::job, T::own,
                "most that keys and values in the launcher's store may take; with K, M or G",
-               [](Options& o, Value v) { o.store_bytes = parse_bytes(v, store_sizes); }},
+               [](Options& o, Value v) { o.rendezvous.store_bytes = parse_bytes(v, store_sizes); }},
     OptionSpec{"role", "", "", "NAME", "default", "", G::job, T::same, "ROLE_NAME of the workers",
                [](Options& o, Value v) { o.role = parse_name(v); }},
     OptionSpec{"virtual-local-rank", "", "", nullptr, "off", "", G::job, T::same,
                "LOCAL_RANK=0 and one visible GPU for each worker",
-               [](Options& o, Value v) { o.virtual_local_rank = parse_flag(v); }},
+               [](Options& o, Value v) { o.program.virtual_local_rank = parse_flag(v); }},
     OptionSpec{"oversubscribe-gpu", "", "", nullptr, "off", "", G::job, T::own,
                "test only: ranks may share a GPU, slowly (sets NCCL's variables for it)",
-               [](Options& o, Value v) { o.oversubscribe_gpu = parse_flag(v); }},
+               [](Options& o, Value v) { o.program.oversubscribe_gpu = parse_flag(v); }},
 
     OptionSpec{"module", "", "m", nullptr, "off", "", G::program, T::same,
                "the program is a Python module: python3 -u -m PROGRAM",
                [](Options& o, Value v) {
                    if (!parse_flag(v)) return;
-                   if (o.program_kind == ProgramKind::executable) {
+                   if (o.program.kind == ProgramKind::executable) {
                        throw UsageError(std::string(v.label) +
                                         ": a module needs Python; leave out --no-python");
                    }
-                   o.program_kind = ProgramKind::module;
+                   o.program.kind = ProgramKind::module;
                }},
     OptionSpec{"no-python", "", "", nullptr, "off", "", G::program, T::same,
                "run the program itself, even when its name ends in .py",
                [](Options& o, Value v) {
                    if (!parse_flag(v)) return;
-                   if (o.program_kind == ProgramKind::module) {
+                   if (o.program.kind == ProgramKind::module) {
                        throw UsageError(std::string(v.label) +
                                         ": a module needs Python; leave out --module");
                    }
-                   if (o.program_kind == ProgramKind::script) return;
-                   o.program_kind = ProgramKind::executable;
+                   if (o.program.kind == ProgramKind::script) return;
+                   o.program.kind = ProgramKind::executable;
                }},
     OptionSpec{"run-path", "", "", nullptr, "off", "", G::program, T::same,
                "the program is a Python script, whatever its name: python3 -u PROGRAM",
                [](Options& o, Value v) {
-                   if (parse_flag(v)) o.program_kind = ProgramKind::script;
+                   if (parse_flag(v)) o.program.kind = ProgramKind::script;
                }},
     OptionSpec{"pass-local-rank", "", "", nullptr, "off", "", G::program, T::own,
                "give the program --local_rank=N as its first argument",
-               [](Options& o, Value v) { o.pass_local_rank = parse_flag(v); }},
+               [](Options& o, Value v) { o.program.pass_local_rank = parse_flag(v); }},
     OptionSpec{"use-env", "", "", nullptr, "off", "", G::program, T::same,
                "the local rank is in LOCAL_RANK alone: the opposite of --pass-local-rank",
-               [](Options& o, Value v) { o.pass_local_rank = !parse_flag(v); }},
+               [](Options& o, Value v) { o.program.pass_local_rank = !parse_flag(v); }},
 
     OptionSpec{"max-restarts", "", "", "N", "0", "", G::restarts, T::same,
                "how often all workers are started again after a failure",
-               [](Options& o, Value v) { o.max_restarts = parse_int(v, counts); }},
+               [](Options& o, Value v) { o.restart.max_restarts = parse_int(v, counts); }},
     OptionSpec{"restart-delay", "", "", "SECONDS", "0", "", G::restarts, T::own,
                "wait before the first restart; doubles each time",
-               [](Options& o, Value v) { o.restart_delay = parse_seconds(v); }},
+               [](Options& o, Value v) { o.restart.delay = parse_seconds(v); }},
     OptionSpec{"same-failure-window", "", "", "SECONDS", "0", "", G::restarts, T::own,
                "no restart when the same rank fails the same way again so soon; 0: restart",
                [](Options& o, Value v) {
-                   o.same_failure_window = std::chrono::seconds(parse_int(v, counts));
+                   o.restart.same_failure_window = std::chrono::seconds(parse_int(v, counts));
                }},
     OptionSpec{"shutdown-timeout", "", "", "SECONDS", "30", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT",
                G::restarts, T::better,
                "time between the signal that asks workers to stop and SIGKILL",
                [](Options& o, Value v) {
-                   o.shutdown_timeout = std::chrono::seconds(parse_int(v, counts));
+                   o.stop.shutdown_timeout = std::chrono::seconds(parse_int(v, counts));
                }},
     OptionSpec{"signals-to-handle", "", "", "NAMES", "SIGTERM,SIGINT,SIGHUP,SIGQUIT", "",
                G::restarts, T::better,
                "signals to the launcher that stop the job and are passed on to workers",
-               [](Options& o, Value v) { o.signals_to_handle = parse_signals(v); }},
+               [](Options& o, Value v) { o.stop.signals_to_handle = parse_signals(v); }},
     OptionSpec{"exit-code", "", "", "root-cause|torchrun", "root-cause", "", G::restarts, T::own,
                "after a failure: the culprit's code (128 + signal), or 1",
                [](Options& o, Value v) {
-                   o.exit_code = parse_choice<ExitCode>(
+                   o.stop.exit_code = parse_choice<ExitCode>(
                        v, {{"root-cause", ExitCode::root_cause}, {"torchrun", ExitCode::torchrun}});
                }},
     OptionSpec{"contain", "", "", "base|pidns", "base", "", G::restarts, T::own,
                "pidns: workers live in a PID namespace and die with it, whatever is killed",
                [](Options& o, Value v) {
-                   o.contain = parse_choice<Containment>(
+                   o.stop.contain = parse_choice<Containment>(
                        v, {{"base", Containment::base}, {"pidns", Containment::pidns}});
                }},
 
     OptionSpec{"log-dir", "", "", "DIR", "", "", G::logs, T::better,
                "where log and error files are kept; without it nothing stays on disk",
-               [](Options& o, Value v) { o.log_dir = v.text; }},
+               [](Options& o, Value v) { o.logs.dir = v.text; }},
     OptionSpec{"redirects", "", "r", "STREAMS", "0", "", G::logs, T::better,
                "to files only: 0 none, 1 stdout, 2 stderr, 3 both; or by local rank: 0:3,12:1",
-               [](Options& o, Value v) { o.redirects = parse_streams(v); }},
+               [](Options& o, Value v) { o.logs.redirects = parse_streams(v); }},
     OptionSpec{"tee", "", "t", "STREAMS", "0", "", G::logs, T::better,
                "to files and to the console; as for --redirects",
-               [](Options& o, Value v) { o.tee = parse_streams(v); }},
+               [](Options& o, Value v) { o.logs.tee = parse_streams(v); }},
     OptionSpec{"local-ranks-filter", "", "", "RANKS", "", "", G::logs, T::better,
                "only these local ranks are shown: 0,3 or 2-5; files are not affected",
-               [](Options& o, Value v) { o.local_ranks_filter = parse_ranks(v); }},
+               [](Options& o, Value v) { o.display.local_ranks_filter = parse_ranks(v); }},
     OptionSpec{"duplicate-stdout-filters", "", "", "TEXTS", "", "", G::logs, T::same,
                "tee'd lines that hold one of these texts go to one more file: loss,error",
-               [](Options& o, Value v) { o.duplicate_stdout_filters = parse_texts(v); }},
+               [](Options& o, Value v) { o.logs.duplicate_stdout_filters = parse_texts(v); }},
     OptionSpec{"duplicate-stderr-filters", "", "", "TEXTS", "", "", G::logs, T::same,
                "the same for stderr",
-               [](Options& o, Value v) { o.duplicate_stderr_filters = parse_texts(v); }},
+               [](Options& o, Value v) { o.logs.duplicate_stderr_filters = parse_texts(v); }},
     OptionSpec{"log-line-prefix-template", "", "", "TEXT", "",
                "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", G::logs, T::better,
                "what stands before each line; ${role_name}, ${rank}, ${local_rank} are filled in",
-               [](Options& o, Value v) { o.log_line_prefix_template = v.text; }},
+               [](Options& o, Value v) { o.display.line_prefix_template = v.text; }},
     OptionSpec{"on-closed-stdout", "", "", "stop|continue", "stop", "", G::logs, T::own,
                "when nobody reads stdout any more: stop the job with 141, or go on unseen",
                [](Options& o, Value v) {
-                   o.on_closed_stdout = parse_choice<ClosedStdout>(
+                   o.display.on_closed_stdout = parse_choice<ClosedStdout>(
                        v, {{"stop", ClosedStdout::stop}, {"continue", ClosedStdout::go_on}});
                }},
     OptionSpec{"status", "", "", "auto|off", "auto", "", G::logs, T::own,
                "auto: a live line while stderr is a terminal",
                [](Options& o, Value v) {
-                   o.status = parse_choice<StatusLine>(
+                   o.display.status = parse_choice<StatusLine>(
                        v, {{"auto", StatusLine::automatic}, {"off", StatusLine::off}});
                }},
 
     OptionSpec{"wrap", "", "", "RANKS:COMMAND", "none", "", G::debugging, T::own,
                "run these local ranks (1, 0,3, 2-5, all) under a command: --wrap='1:gdb --args'",
-               [](Options& o, Value v) { o.wraps.push_back(parse_wrap(v)); }},
+               [](Options& o, Value v) { o.program.wraps.push_back(parse_wrap(v)); }},
     OptionSpec{"stdin", "", "", "RANK|all|none", "auto", "", G::debugging, T::own,
                "who gets the launcher's input: a local rank, all (each a copy) or none; auto: a "
                "single worker",
                [](Options& o, Value v) {
                    const WantedStdin wanted = parse_stdin(v);
-                   o.stdin_for = wanted.who;
-                   o.stdin_rank = wanted.rank;
+                   o.input.stdin_for = wanted.who;
+                   o.input.stdin_rank = wanted.rank;
                }},
     OptionSpec{"tty", "", "", nullptr, "off", "", G::debugging, T::own,
                "give each worker a terminal of its own (a pseudo-terminal)",
-               [](Options& o, Value v) { o.tty = parse_flag(v); }},
+               [](Options& o, Value v) { o.input.tty = parse_flag(v); }},
     OptionSpec{"break-on-failure", "", "", nullptr, "off", "", G::debugging, T::own,
                "hold a rank that crashes for a debugger and print its pid",
-               [](Options& o, Value v) { o.break_on_failure = parse_flag(v); }},
+               [](Options& o, Value v) { o.stop.break_on_failure = parse_flag(v); }},
     OptionSpec{"dry-run", "", "", nullptr, "off", "", G::debugging, T::own,
                "print each worker's variables and command; start nothing",
                [](Options& o, Value v) {
@@ -209,13 +209,13 @@ constexpr std::array table{
     OptionSpec{"rdzv-backend", "", "", "static|c10d", "static", "", G::torchrun, T::same,
                "on one host both mean: meet at the endpoint",
                [](Options& o, Value v) {
-                   o.rdzv_backend = parse_choice<RendezvousBackend>(
+                   o.rendezvous.backend = parse_choice<RendezvousBackend>(
                        v,
                        {{"static", RendezvousBackend::fixed}, {"c10d", RendezvousBackend::c10d}});
                }},
     OptionSpec{"rdzv-endpoint", "", "", "HOST[:PORT]", "", "", G::torchrun, T::same,
                "takes the place of --master-addr and --master-port",
-               [](Options& o, Value v) { o.rdzv_endpoint = v.text; }},
+               [](Options& o, Value v) { o.rendezvous.endpoint = v.text; }},
     OptionSpec{"rdzv-id", "", "", "ID", "random", "", G::torchrun, T::same,
                "TORCHELASTIC_RUN_ID of the workers",
                [](Options& o, Value v) { o.run_id = parse_name(v); }},

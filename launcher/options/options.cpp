@@ -99,16 +99,16 @@ void apply(Options& options, const Setting& setting) {
 }
 
 void check(Options& options) {
-    if (options.action != Action::print_config && options.command.empty()) {
+    if (options.action != Action::print_config && options.program.command.empty()) {
         throw UsageError(
             "no program to run; use ddp-launch [options] [--] program [args...], "
             "--help lists the options");
     }
     resolve_endpoint(options);
-    if (options.most_nodes > 1 && !is_this_host(options.master_addr)) {
+    if (options.most_nodes > 1 && !is_this_host(options.rendezvous.master_addr)) {
         throw UsageError(
             "--nnodes: a job of more than 1 host whose --master-addr is not this one (" +
-            options.master_addr + ") is not there yet; several hosts follow later");
+            options.rendezvous.master_addr + ") is not there yet; several hosts follow later");
     }
     const WorkerCount& count = options.nproc_per_node;
     if (count.what == CountOf::number || count.what == CountOf::not_given) {
@@ -142,7 +142,7 @@ Options parse_options(std::span<char* const> arguments, const EnvLookup& environ
     SplitArguments split = split_arguments(arguments);
     const std::vector<Setting> given = settings_of_command_line(split.options);
     Options options;
-    options.command = std::move(split.command);
+    options.program.command = std::move(split.command);
     for (const auto& [name, action] :
          {std::pair{"help", Action::help}, {"version", Action::version}}) {
         if (!asks_for(given, name)) continue;
@@ -167,15 +167,15 @@ void check_local_ranks(const Options& options, int workers) {
                          " is no local rank of this job; they go from 0 to " +
                          std::to_string(workers - 1));
     };
-    for (const auto& [rank, streams] : options.redirects.listed) check("--redirects", rank);
-    for (const auto& [rank, streams] : options.tee.listed) check("--tee", rank);
-    for (const int rank : options.local_ranks_filter.value_or(std::vector<int>{})) {
+    for (const auto& [rank, streams] : options.logs.redirects.listed) check("--redirects", rank);
+    for (const auto& [rank, streams] : options.logs.tee.listed) check("--tee", rank);
+    for (const int rank : options.display.local_ranks_filter.value_or(std::vector<int>{})) {
         check("--local-ranks-filter", rank);
     }
-    for (const Wrap& wrap : options.wraps) {
+    for (const Wrap& wrap : options.program.wraps) {
         for (const int rank : wrap.local_ranks) check("--wrap", rank);
     }
-    if (options.stdin_rank) check("--stdin", *options.stdin_rank);
+    if (options.input.stdin_rank) check("--stdin", *options.input.stdin_rank);
 }
 
 std::string help_text() {

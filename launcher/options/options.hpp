@@ -10,7 +10,6 @@
 #include <csignal>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -21,46 +20,66 @@ namespace ddp::launcher {
 
 enum class Action { run, help, version, dry_run, print_config };
 
-// Who serves MASTER_ADDR:MASTER_PORT.
-enum class AgentStore {
-    on,   // the agent, on 127.0.0.1; TORCHELASTIC_USE_AGENT_STORE=True
-    off,  // the program (rank 0); the port is left to it
+// Where ranks meet.
+struct RendezvousOptions {
+    std::string master_addr = "127.0.0.1";
+    std::uint16_t master_port = 0;  // 0: a free one is found and held
+    AgentStore agent_store = AgentStore::on;
+    store::StorePeers store_peers = store::StorePeers::same_user;
+    std::uint64_t store_bytes = std::uint64_t{256} << 20;  // of keys and values
+    RendezvousBackend backend = RendezvousBackend::fixed;
+    std::string endpoint;  // takes the place of the master's address and port
 };
 
-// --nproc-per-node: a number, or what is to be counted on this host.
-enum class CountOf { not_given, number, cpus, gpus, gpus_else_cpus };
-struct WorkerCount {
-    CountOf what = CountOf::not_given;
-    int number = 1;  // of not_given and number; count_workers() finds the others
-};
-inline constexpr int max_workers = 4096;
-
-// How the program is started.
-enum class ProgramKind {
-    automatic,   // Python for a name that ends in .py, else itself
-    executable,  // --no-python: itself, whatever its name
-    script,      // --run-path: Python, whatever its name
-    module,      // --module: python -m
-};
-
-// A set of a worker's output streams, as torchrun numbers them.
-enum class Streams : std::uint8_t { none = 0, out = 1, err = 2, both = 3 };
-
-// A value for each local rank: the same for all, or listed ("0:3,12:1"; none where not listed).
-struct StreamsOfRanks {
-    Streams all = Streams::none;
-    std::map<int, Streams> listed;
-
-    Streams of(int local_rank) const {
-        const auto found = listed.find(local_rank);
-        return found != listed.end() ? found->second : all;
-    }
-};
-
-// --wrap=RANKS:COMMAND: these local ranks run under the command.
-struct Wrap {
-    std::vector<int> local_ranks;  // empty: all
+// What each worker executes.
+struct ProgramOptions {
+    ProgramKind kind = ProgramKind::automatic;
+    bool virtual_local_rank = false;  // LOCAL_RANK=0 and one visible GPU for each worker
+    bool oversubscribe_gpu = false;   // ranks may share a GPU: tests only
+    bool pass_local_rank = false;     // --local_rank=N before the worker's arguments
+    std::vector<Wrap> wraps;
+    // The program and its arguments as given; not empty where the action needs one.
     std::vector<std::string> command;
+};
+
+struct RestartOptions {
+    int max_restarts = 0;
+    std::chrono::milliseconds delay{0};  // before the first restart; doubles each time
+    // A restart is not worth it when the same rank fails the same way again so soon; 0: always.
+    std::chrono::seconds same_failure_window{0};
+};
+
+// How the job ends.
+struct StopOptions {
+    std::chrono::seconds shutdown_timeout{30};  // between the signal that asks and SIGKILL
+    std::vector<int> signals_to_handle{SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+    Containment contain = Containment::base;
+    ExitCode exit_code = ExitCode::root_cause;
+    bool break_on_failure = false;
+};
+
+// What of the workers' output goes to files.
+struct LogOptions {
+    std::string dir;  // empty: no log files
+    StreamsOfRanks redirects;
+    StreamsOfRanks tee;
+    // Lines that hold one of these are kept once more, of all ranks together.
+    std::vector<std::string> duplicate_stdout_filters;
+    std::vector<std::string> duplicate_stderr_filters;
+};
+
+// What of it is shown, and how.
+struct DisplayOptions {
+    std::optional<std::vector<int>> local_ranks_filter;  // who is shown; nothing: all
+    std::string line_prefix_template;                    // empty: "[rank] "
+    StatusLine status = StatusLine::automatic;
+    ClosedStdout on_closed_stdout = ClosedStdout::stop;
+};
+
+struct InputOptions {
+    bool tty = false;  // each worker gets a pseudo-terminal
+    StdinFor stdin_for = StdinFor::automatic;
+    std::optional<int> stdin_rank;  // of StdinFor::rank
 };
 
 struct Options {
@@ -68,49 +87,15 @@ struct Options {
     WorkerCount nproc_per_node;
     bool standalone = false;
     int most_nodes = 1;  // --nnodes; of more than one, this host is the one that there is
-    std::string master_addr = "127.0.0.1";
-    std::uint16_t master_port = 0;  // 0: a free one is found and held
-    AgentStore agent_store = AgentStore::on;
-    store::StorePeers store_peers = store::StorePeers::same_user;
-    std::uint64_t store_bytes = std::uint64_t{256} << 20;  // of keys and values
-    RendezvousBackend rdzv_backend = RendezvousBackend::fixed;
-    std::string rdzv_endpoint;  // takes the place of the master's address and port
     std::string role = "default";
     std::string run_id;  // empty until the job starts: a random one then
-
-    ProgramKind program_kind = ProgramKind::automatic;
-    bool virtual_local_rank = false;  // LOCAL_RANK=0 and one visible GPU for each worker
-    bool oversubscribe_gpu = false;   // ranks may share a GPU: tests only
-    bool pass_local_rank = false;     // --local_rank=N before the worker's arguments
-    std::vector<Wrap> wraps;
-
-    int max_restarts = 0;
-    std::chrono::milliseconds restart_delay{0};  // before the first restart; doubles each time
-    // A restart is not worth it when the same rank fails the same way again so soon; 0: always.
-    std::chrono::seconds same_failure_window{0};
-    std::chrono::seconds shutdown_timeout{30};  // between the signal that asks and SIGKILL
-    std::vector<int> signals_to_handle{SIGTERM, SIGINT, SIGHUP, SIGQUIT};
-    Containment contain = Containment::base;
-    ExitCode exit_code = ExitCode::root_cause;
-
-    std::string log_dir;  // empty: no log files
-    StreamsOfRanks redirects;
-    StreamsOfRanks tee;
-    std::optional<std::vector<int>> local_ranks_filter;  // who is shown; nothing: all
-    // Lines that hold one of these are kept once more, of all ranks together.
-    std::vector<std::string> duplicate_stdout_filters;
-    std::vector<std::string> duplicate_stderr_filters;
-    std::string log_line_prefix_template;  // empty: "[rank] "
-    StatusLine status = StatusLine::automatic;
-    ClosedStdout on_closed_stdout = ClosedStdout::stop;
-
-    bool tty = false;  // each worker gets a pseudo-terminal
-    StdinFor stdin_for = StdinFor::automatic;
-    std::optional<int> stdin_rank;  // of StdinFor::rank
-    bool break_on_failure = false;
-
-    // The program and its arguments as given; not empty where the action needs one.
-    std::vector<std::string> command;
+    RendezvousOptions rendezvous;
+    ProgramOptions program;
+    RestartOptions restart;
+    StopOptions stop;
+    LogOptions logs;
+    DisplayOptions display;
+    InputOptions input;
 };
 
 // Reads a variable; nothing when it is not set.

@@ -27,7 +27,7 @@ bool wants_gpus(const Options& options, const Host& host) {
         case CountOf::cpus:
             break;
     }
-    return options.virtual_local_rank || options.action == Action::dry_run;
+    return options.program.virtual_local_rank || options.action == Action::dry_run;
 }
 
 ProgramSearch search_of(const EnvLookup& environment, const std::string& called_as) {
@@ -48,16 +48,16 @@ std::string in_quotes(const std::string& word) {
 
 JobVariables variables_of(const Options& options, int workers) {
     return {.workers = workers,
-            .master_addr = options.master_addr,
-            .master_port = options.master_port,
-            .agent_store = options.agent_store == AgentStore::on,
-            .any_store_peers = options.store_peers == store::StorePeers::any,
+            .master_addr = options.rendezvous.master_addr,
+            .master_port = options.rendezvous.master_port,
+            .agent_store = options.rendezvous.agent_store == AgentStore::on,
+            .any_store_peers = options.rendezvous.store_peers == store::StorePeers::any,
             .run_id = options.run_id,
             .role = options.role,
-            .max_restarts = options.max_restarts,
-            .signals_to_handle = names_of(options.signals_to_handle),
-            .oversubscribe_gpu = options.oversubscribe_gpu,
-            .break_on_failure = options.break_on_failure};
+            .max_restarts = options.restart.max_restarts,
+            .signals_to_handle = names_of(options.stop.signals_to_handle),
+            .oversubscribe_gpu = options.program.oversubscribe_gpu,
+            .break_on_failure = options.stop.break_on_failure};
 }
 
 // With words where a start would have the agent's values; numbers get theirs from with_words().
@@ -66,9 +66,9 @@ JobVariables variables_for_show(const Options& options, const JobPlan& plan) {
     if (variables.run_id.empty()) variables.run_id = "<random>";
     if (variables.agent_store) variables.attempt.store_socket = "<random>";
     if (!variables.agent_store && variables.master_port == 0) variables.attempt.held_port = 0;
-    variables.attempt.error_files = options.log_dir.empty()
+    variables.attempt.error_files = options.logs.dir.empty()
                                         ? error_files_in("<temporary>")
-                                        : error_files_in_tree(options.log_dir + "/<run>", 0);
+                                        : error_files_in_tree(options.logs.dir + "/<run>", 0);
     variables.attempt.control = "<descriptor>";
     return variables;
 }
@@ -86,9 +86,9 @@ std::string with_words(std::string entry) {
 // program of the user's is likely to take itself is worth a line; "-n 4" is not, of a command such
 // as head.
 std::string describe_misplaced(const Options& options) {
-    if (options.command.size() < 2) return {};
-    const std::string& program = options.command[0];
-    const std::string_view word = options.command[1];
+    if (options.program.command.size() < 2) return {};
+    const std::string& program = options.program.command[0];
+    const std::string_view word = options.program.command[1];
     const std::size_t equals = std::min(word.find('='), word.size());
     std::string name(word.substr(0, equals));
     std::replace(name.begin(), name.end(), '_', '-');
@@ -101,8 +101,8 @@ std::string describe_misplaced(const Options& options) {
     std::string shown(word);
     const bool has_value = equals < word.size() || name == "--standalone";
     if (!has_value) {
-        if (options.command.size() == 2) return {};
-        shown += " " + options.command[2];
+        if (options.program.command.size() == 2) return {};
+        shown += " " + options.program.command[2];
     }
     return shown + " after " + program + " is an argument of " + program +
            "; for the launcher: ddp-launch " + shown + " " + program;
@@ -117,10 +117,10 @@ std::vector<std::string> notices_for(const Options& options, int workers, std::s
     if (std::string misplaced = describe_misplaced(options); !misplaced.empty()) {
         notices.push_back(std::move(misplaced));
     }
-    const bool filters =
-        !options.duplicate_stdout_filters.empty() || !options.duplicate_stderr_filters.empty();
-    const bool tees = options.tee.all != Streams::none || !options.tee.listed.empty();
-    if (filters && (options.log_dir.empty() || !tees)) {
+    const bool filters = !options.logs.duplicate_stdout_filters.empty() ||
+                         !options.logs.duplicate_stderr_filters.empty();
+    const bool tees = options.logs.tee.all != Streams::none || !options.logs.tee.listed.empty();
+    if (filters && (options.logs.dir.empty() || !tees)) {
         notices.push_back(
             "--duplicate-stdout-filters and --duplicate-stderr-filters choose among lines that "
             "--tee shows, for a file in --log-dir; without both they do nothing");
@@ -134,7 +134,7 @@ std::vector<std::string> notices_for(const Options& options, int workers, std::s
             "OMP_NUM_THREADS=1 for each worker, so that they do not crowd each other; set it to "
             "choose another number");
     }
-    if (options.oversubscribe_gpu) {
+    if (options.program.oversubscribe_gpu) {
         notices.push_back(
             "--oversubscribe-gpu is for tests only: ranks share GPUs and NCCL is slow");
     }
@@ -151,7 +151,7 @@ JobPlan plan_job(const Options& options, const EnvLookup& environment, const Hos
                                                                .gpus = [gpus] { return gpus; }});
     check_local_ranks(options, workers);
     plan.variables = variables_of(options, workers);
-    if (options.virtual_local_rank) {
+    if (options.program.virtual_local_rank) {
         // As torchrun, which gives out what the variable lists, whatever is there.
         std::vector<std::string> listed =
             plan.gpus.empty() ? listed_gpus(environment, host.gpus) : plan.gpus;

@@ -103,7 +103,7 @@ std::string gpu_of(const Options& options, std::span<const std::string> gpus, in
     const auto index = static_cast<std::size_t>(local_rank);
     if (index >= gpus.size()) return {};
     const std::string& gpu = gpus[index];
-    const int seen_as = options.virtual_local_rank ? 0 : local_rank;
+    const int seen_as = options.program.virtual_local_rank ? 0 : local_rank;
     return "cuda:" + std::to_string(seen_as) + " = " + (is_uuid(gpu) ? gpu : "GPU " + gpu);
 }
 

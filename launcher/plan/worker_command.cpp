@@ -18,14 +18,14 @@ std::size_t end_of_name(std::string_view text, std::size_t start) {
 }
 
 bool runs_under_python(const Options& options) {
-    switch (options.program_kind) {
+    switch (options.program.kind) {
         case ProgramKind::module:
         case ProgramKind::script:
             return true;
         case ProgramKind::executable:
             return false;
         case ProgramKind::automatic:
-            return options.command.front().ends_with(".py");
+            return options.program.command.front().ends_with(".py");
     }
     return false;
 }
@@ -72,10 +72,10 @@ std::string expand(const std::string& argument, int local_rank) {
 // The words before the worker's own arguments.
 std::vector<std::string> start_of_command(const Options& options, const ProgramSearch& search,
                                           int local_rank) {
-    const std::string& program = options.command.front();
+    const std::string& program = options.program.command.front();
     if (!runs_under_python(options)) return {program};
     std::vector<std::string> words{search.python, "-u"};
-    if (options.program_kind == ProgramKind::module) words.emplace_back("-m");
+    if (options.program.kind == ProgramKind::module) words.emplace_back("-m");
     words.push_back(expand(program, local_rank));
     return words;
 }
@@ -113,20 +113,22 @@ std::string substitute_local_rank(std::string_view text, int local_rank) {
 WorkerCommands worker_commands(const Options& options, int workers, const ProgramSearch& search) {
     Paths paths(search);
     const bool python = runs_under_python(options);
-    paths.of(python ? search.python : options.command.front());
+    paths.of(python ? search.python : options.program.command.front());
     if (python) paths.add_hint("; PYTHON_EXEC may name the interpreter");
     WorkerCommands result;
     for (int rank = 0; rank < workers; ++rank) {
         std::vector<std::string> words = start_of_command(options, search, rank);
-        if (python && options.program_kind != ProgramKind::module) {
+        if (python && options.program.kind != ProgramKind::module) {
             paths.require_script(words.back());
         }
-        if (options.pass_local_rank) words.push_back("--local_rank=" + std::to_string(rank));
-        for (std::size_t at = 1; at < options.command.size(); ++at) {
-            words.push_back(expand(options.command[at], rank));
+        if (options.program.pass_local_rank)
+            words.push_back("--local_rank=" + std::to_string(rank));
+        for (std::size_t at = 1; at < options.program.command.size(); ++at) {
+            words.push_back(expand(options.program.command[at], rank));
         }
         // The last given is the innermost: nearest to the program, as the words stand.
-        for (auto wrap = options.wraps.rbegin(); wrap != options.wraps.rend(); ++wrap) {
+        for (auto wrap = options.program.wraps.rbegin(); wrap != options.program.wraps.rend();
+             ++wrap) {
             if (!applies(*wrap, rank)) continue;
             words.front() = paths.of(words.front());  // not every wrapper looks along PATH
             words.insert(words.begin(), wrap->command.begin(), wrap->command.end());

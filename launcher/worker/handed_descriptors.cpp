@@ -20,9 +20,10 @@ base::UniqueFd copy_of(int fd) {
 }
 
 bool output_is_plain(const Options& options) {
-    return options.log_dir.empty() && options.redirects.of(0) == Streams::none &&
-           options.tee.of(0) == Streams::none && options.log_line_prefix_template.empty() &&
-           !options.local_ranks_filter && !options.tty;
+    return options.logs.dir.empty() && options.logs.redirects.of(0) == Streams::none &&
+           options.logs.tee.of(0) == Streams::none &&
+           options.display.line_prefix_template.empty() && !options.display.local_ranks_filter &&
+           !options.input.tty;
 }
 
 // A job in the background must not take the shell's input.
@@ -31,9 +32,9 @@ bool in_background() { return ::tcgetpgrp(STDIN_FILENO) >= 0 && !in_foreground()
 
 bool input_is_wanted(const Options& options, int workers) {
     const bool terminal = ::isatty(STDIN_FILENO) != 0;
-    switch (options.stdin_for) {
+    switch (options.input.stdin_for) {
         case StdinFor::automatic:
-            return workers == 1 && (!terminal || (in_foreground() && !options.tty));
+            return workers == 1 && (!terminal || (in_foreground() && !options.input.tty));
         case StdinFor::rank:
         case StdinFor::all:
             return !terminal || !in_background();
@@ -55,9 +56,9 @@ ChildDescriptors HandedDescriptors::for_worker(int rank, int null, int inherited
 
 HandedDescriptors hand_descriptors(const Options& options, int workers) {
     HandedDescriptors handed;
-    handed.local_rank = options.stdin_rank.value_or(0);
+    handed.local_rank = options.input.stdin_rank.value_or(0);
     if (input_is_wanted(options, workers)) handed.in = copy_of(STDIN_FILENO);
-    handed.in_for_all = handed.in && options.stdin_for == StdinFor::all && workers > 1;
+    handed.in_for_all = handed.in && options.input.stdin_for == StdinFor::all && workers > 1;
     if (workers != 1 || !output_is_plain(options)) return handed;
     if (::isatty(STDOUT_FILENO) != 0) handed.out = copy_of(STDOUT_FILENO);
     if (::isatty(STDERR_FILENO) != 0) handed.err = copy_of(STDERR_FILENO);

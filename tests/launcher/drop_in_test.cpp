@@ -336,7 +336,7 @@ TEST_F(DropIn, TheShutdownTimeoutIs30OrTheVariablesOrTheOptions) {
             if (variable == nullptr || name != "TORCH_ELASTIC_SHUTDOWN_TIMEOUT") return {};
             return variable;
         };
-        return parse_options(arguments, lookup).shutdown_timeout.count();
+        return parse_options(arguments, lookup).stop.shutdown_timeout.count();
     };
     EXPECT_EQ(timeout({}, nullptr), 30);
     EXPECT_EQ(timeout({}, "7"), 7);

@@ -40,14 +40,14 @@ TEST(Rendezvous, TwoJobsGetTwoPorts) {
 TEST(Rendezvous, APortInUseIsOneClearLineThatSaysWhatToDo) {
     const base::UniqueFd other = base::listen_tcp("127.0.0.1", 0);
     Options options;
-    options.master_port = base::local_port(other.get());
+    options.rendezvous.master_port = base::local_port(other.get());
     for (const AgentStore store : {AgentStore::on, AgentStore::off}) {
-        options.agent_store = store;
+        options.rendezvous.agent_store = store;
         try {
             make_rendezvous(options);
             FAIL() << "the port is in use";
         } catch (const UsageError& error) {
-            EXPECT_EQ(error.what(), "port " + std::to_string(options.master_port) +
+            EXPECT_EQ(error.what(), "port " + std::to_string(options.rendezvous.master_port) +
                                         " on 127.0.0.1 is in use; leave out --master-port to get "
                                         "a free one");
         }
@@ -58,8 +58,8 @@ TEST(Rendezvous, APortInUseIsOneClearLineThatSaysWhatToDo) {
 TEST(Rendezvous, AHeldPortIsHeldOnLoopbackOnly) {
     for (const char* master : {"127.0.0.1", "localhost", "192.0.2.1"}) {
         Options options;
-        options.agent_store = AgentStore::off;
-        options.master_addr = master;
+        options.rendezvous.agent_store = AgentStore::off;
+        options.rendezvous.master_addr = master;
         const Rendezvous rendezvous = make_rendezvous(options);
         ASSERT_TRUE(rendezvous.holder);
         const sockaddr_in bound = name_of(rendezvous.holder.get());
@@ -84,7 +84,7 @@ bool can_listen_on_everything(std::uint16_t port) {
 
 TEST(Rendezvous, AHeldPortIsOpenToSoReuseaddrAndClosedToOthers) {
     Options options;
-    options.agent_store = AgentStore::off;
+    options.rendezvous.agent_store = AgentStore::off;
     const Rendezvous rendezvous = make_rendezvous(options);
     EXPECT_FALSE(rendezvous.listener);
     ASSERT_TRUE(rendezvous.holder);
@@ -105,13 +105,13 @@ TEST(Rendezvous, AHeldPortIsOpenToSoReuseaddrAndClosedToOthers) {
 
 TEST(Rendezvous, AGivenPortIsLeftFreeForRankZero) {
     Options options;
-    options.agent_store = AgentStore::off;
+    options.rendezvous.agent_store = AgentStore::off;
     {
         const base::UniqueFd once = base::listen_tcp("127.0.0.1", 0);
-        options.master_port = base::local_port(once.get());
+        options.rendezvous.master_port = base::local_port(once.get());
     }
     const Rendezvous rendezvous = make_rendezvous(options);
-    EXPECT_EQ(rendezvous.port, options.master_port);
+    EXPECT_EQ(rendezvous.port, options.rendezvous.master_port);
     EXPECT_FALSE(rendezvous.listener);
     EXPECT_FALSE(rendezvous.holder);
 }

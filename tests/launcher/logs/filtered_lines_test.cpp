@@ -88,7 +88,7 @@ TEST_F(Filtered, EndWithAnUnfinishedLineAndBeginAnewWithAnAttempt) {
 
 TEST(FilterTexts, StandBetweenCommas) {
     const auto texts = [](const std::string& given) {
-        return parse({"--duplicate-stdout-filters=" + given, "x"}).duplicate_stdout_filters;
+        return parse({"--duplicate-stdout-filters=" + given, "x"}).logs.duplicate_stdout_filters;
     };
     EXPECT_THAT(texts("apple"), ElementsAre("apple"));
     EXPECT_THAT(texts(" apple , an orange"), ElementsAre("apple", "an orange"));

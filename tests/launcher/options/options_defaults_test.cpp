@@ -36,17 +36,17 @@ TEST(OptionDefaults, PetVariablesGiveThem) {
                                   {"PET_SIGNALS_TO_HANDLE", "SIGTERM"}};
     const Options options = parse({"x"}, environment);
     EXPECT_EQ(options.nproc_per_node.number, 4);
-    EXPECT_EQ(options.master_port, 2000);
-    EXPECT_EQ(options.max_restarts, 2);
+    EXPECT_EQ(options.rendezvous.master_port, 2000);
+    EXPECT_EQ(options.restart.max_restarts, 2);
     EXPECT_EQ(options.run_id, "job7");
-    EXPECT_EQ(options.log_dir, "logs");
-    EXPECT_EQ(options.redirects.of(1), Streams::both);
-    EXPECT_EQ(options.tee.all, Streams::both);
+    EXPECT_EQ(options.logs.dir, "logs");
+    EXPECT_EQ(options.logs.redirects.of(1), Streams::both);
+    EXPECT_EQ(options.logs.tee.all, Streams::both);
     EXPECT_EQ(options.role, "trainer");
-    EXPECT_EQ(options.program_kind, ProgramKind::module);
+    EXPECT_EQ(options.program.kind, ProgramKind::module);
     EXPECT_FALSE(options.standalone);
-    EXPECT_EQ(options.shutdown_timeout, std::chrono::seconds{7});
-    EXPECT_EQ(options.signals_to_handle.size(), 1U);
+    EXPECT_EQ(options.stop.shutdown_timeout, std::chrono::seconds{7});
+    EXPECT_EQ(options.stop.signals_to_handle.size(), 1U);
 }
 
 TEST(OptionDefaults, TheCommandLineWins) {
@@ -81,18 +81,18 @@ TEST(OptionDefaults, ABadOneIsOneLineThatNamesTheVariable) {
 
 TEST(OptionDefaults, TheShutdownTimeoutHasTwoVariables) {
     const Environment older{{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "5"}};
-    EXPECT_EQ(parse({"x"}, older).shutdown_timeout, std::chrono::seconds{5});
-    EXPECT_EQ(parse({"--shutdown-timeout=6", "x"}, older).shutdown_timeout,
+    EXPECT_EQ(parse({"x"}, older).stop.shutdown_timeout, std::chrono::seconds{5});
+    EXPECT_EQ(parse({"--shutdown-timeout=6", "x"}, older).stop.shutdown_timeout,
               std::chrono::seconds{6});
     Environment both = older;
     both["PET_SHUTDOWN_TIMEOUT"] = "7";
-    EXPECT_EQ(parse({"x"}, both).shutdown_timeout, std::chrono::seconds{7});
-    EXPECT_EQ(parse({"x"}, {{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", ""}}).shutdown_timeout,
+    EXPECT_EQ(parse({"x"}, both).stop.shutdown_timeout, std::chrono::seconds{7});
+    EXPECT_EQ(parse({"x"}, {{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", ""}}).stop.shutdown_timeout,
               std::chrono::seconds{30});
 }
 
 TEST(OptionDefaults, OptionsThatTorchrunLacksHaveNoVariable) {
-    EXPECT_EQ(parse({"x"}, {{"PET_AGENT_STORE", "nonsense"}, {"PET_TTY", "x"}}).tty, false);
+    EXPECT_EQ(parse({"x"}, {{"PET_AGENT_STORE", "nonsense"}, {"PET_TTY", "x"}}).input.tty, false);
     int without = 0;
     for (const OptionSpec& spec : option_table()) without += spec.pet_variable().empty() ? 1 : 0;
     EXPECT_GT(without, 0);

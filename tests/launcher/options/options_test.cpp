@@ -26,14 +26,14 @@ TEST(Options, DefaultsAreThoseOfASingleWorker) {
     const Options options = parse({"./train"});
     EXPECT_EQ(options.action, Action::run);
     EXPECT_EQ(options.nproc_per_node.number, 1);
-    EXPECT_EQ(options.master_addr, "127.0.0.1");
-    EXPECT_EQ(options.master_port, 0);
-    EXPECT_EQ(options.shutdown_timeout, std::chrono::seconds{30});
-    EXPECT_EQ(options.agent_store, AgentStore::on);
-    EXPECT_EQ(options.store_peers, store::StorePeers::same_user);
-    EXPECT_EQ(options.store_bytes, 256U << 20);
+    EXPECT_EQ(options.rendezvous.master_addr, "127.0.0.1");
+    EXPECT_EQ(options.rendezvous.master_port, 0);
+    EXPECT_EQ(options.stop.shutdown_timeout, std::chrono::seconds{30});
+    EXPECT_EQ(options.rendezvous.agent_store, AgentStore::on);
+    EXPECT_EQ(options.rendezvous.store_peers, store::StorePeers::same_user);
+    EXPECT_EQ(options.rendezvous.store_bytes, 256U << 20);
     EXPECT_FALSE(options.standalone);
-    EXPECT_THAT(options.command, ElementsAre("./train"));
+    EXPECT_THAT(options.program.command, ElementsAre("./train"));
 }
 
 TEST(Options, UnderscoresAndDashesAndEqualsSignsAreTheSame) {
@@ -44,7 +44,7 @@ TEST(Options, UnderscoresAndDashesAndEqualsSignsAreTheSame) {
                                        {"--nproc-per_node", "4", "x"}};
     for (const Words& words : spellings) {
         EXPECT_EQ(parse(words).nproc_per_node.number, 4);
-        EXPECT_THAT(parse(words).command, ElementsAre("x"));
+        EXPECT_THAT(parse(words).program.command, ElementsAre("x"));
     }
 }
 
@@ -52,12 +52,12 @@ TEST(Options, ValuesArriveWhereTheyBelong) {
     const Options options =
         parse({"--master_addr", "localhost", "--master_port=29500", "--shutdown-timeout", "0",
                "--agent-store=off", "--store-peers=any", "--store-memory=1G", "x"});
-    EXPECT_EQ(options.master_addr, "localhost");
-    EXPECT_EQ(options.master_port, 29500);
-    EXPECT_EQ(options.shutdown_timeout, std::chrono::seconds{0});
-    EXPECT_EQ(options.agent_store, AgentStore::off);
-    EXPECT_EQ(options.store_peers, store::StorePeers::any);
-    EXPECT_EQ(options.store_bytes, 1U << 30);
+    EXPECT_EQ(options.rendezvous.master_addr, "localhost");
+    EXPECT_EQ(options.rendezvous.master_port, 29500);
+    EXPECT_EQ(options.stop.shutdown_timeout, std::chrono::seconds{0});
+    EXPECT_EQ(options.rendezvous.agent_store, AgentStore::off);
+    EXPECT_EQ(options.rendezvous.store_peers, store::StorePeers::any);
+    EXPECT_EQ(options.rendezvous.store_bytes, 1U << 30);
 }
 
 TEST(Options, TheLastOfRepeatedOptionsCounts) {
@@ -69,12 +69,12 @@ TEST(Options, TheWorkersWordsPassUntouched) {
                                    "--nproc_per_node=9", "", "-x"});
     EXPECT_EQ(options.action, Action::run);
     EXPECT_EQ(options.nproc_per_node.number, 2);
-    EXPECT_THAT(options.command, ElementsAre("./train", "--lr", "0.1", "--", "--help",
+    EXPECT_THAT(options.program.command, ElementsAre("./train", "--lr", "0.1", "--", "--help",
                                              "--nproc_per_node=9", "", "-x"));
 }
 
 TEST(Options, ADoubleDashEndsTheLaunchersPart) {
-    EXPECT_THAT(parse({"--", "--odd-name", "--"}).command, ElementsAre("--odd-name", "--"));
+    EXPECT_THAT(parse({"--", "--odd-name", "--"}).program.command, ElementsAre("--odd-name", "--"));
 }
 
 TEST(Options, AnOptionsValueIsNotTheProgram) {
@@ -88,15 +88,15 @@ TEST(Options, StandaloneIgnoresAddressAndPort) {
     const Options options =
         parse({"--standalone", "--master-addr=node7", "--master-port=29500", "x"});
     EXPECT_TRUE(options.standalone);
-    EXPECT_EQ(options.master_port, 0);
-    EXPECT_EQ(options.master_addr, "127.0.0.1");
+    EXPECT_EQ(options.rendezvous.master_port, 0);
+    EXPECT_EQ(options.rendezvous.master_addr, "127.0.0.1");
 }
 
 TEST(Options, HelpAndVersionNeedNoProgram) {
     EXPECT_EQ(parse({"--help"}).action, Action::help);
     EXPECT_EQ(parse({"-h"}).action, Action::help);
     EXPECT_EQ(parse({"--version"}).action, Action::version);
-    EXPECT_THAT(parse({"--help"}).command, IsEmpty());
+    EXPECT_THAT(parse({"--help"}).program.command, IsEmpty());
 }
 
 TEST(Options, HelpNamesEveryOption) {
@@ -125,8 +125,8 @@ TEST(Options, EveryBadCommandLineIsOneLineThatNamesOptionAndValue) {
 TEST(Options, ABeginningIsEnoughWhereOnlyOneOptionHasIt) {
     EXPECT_EQ(parse({"--nproc", "2", "x"}).nproc_per_node.number, 2);
     EXPECT_EQ(parse({"--nproc_per=2", "x"}).nproc_per_node.number, 2);
-    EXPECT_EQ(parse({"--redirect=3", "x"}).redirects.all, Streams::both);
-    EXPECT_EQ(parse({"--max=3", "x"}).max_restarts, 3);
+    EXPECT_EQ(parse({"--redirect=3", "x"}).logs.redirects.all, Streams::both);
+    EXPECT_EQ(parse({"--max=3", "x"}).restart.max_restarts, 3);
     EXPECT_TRUE(parse({"--standa", "x"}).standalone);
     EXPECT_EQ(parse({"--role=a", "x"}).role, "a");
     // A whole name wins over a longer one that begins so.
@@ -137,8 +137,8 @@ TEST(Options, ABeginningIsEnoughWhereOnlyOneOptionHasIt) {
 
 TEST(Options, ShortOptionsTakeTheirValueAsInArgparse) {
     for (const Words& words : std::vector<Words>{{"-r3", "x"}, {"-r", "3", "x"}, {"-r=3", "x"}}) {
-        EXPECT_EQ(parse(words).redirects.all, Streams::both);
-        EXPECT_THAT(parse(words).command, ElementsAre("x"));
+        EXPECT_EQ(parse(words).logs.redirects.all, Streams::both);
+        EXPECT_THAT(parse(words).program.command, ElementsAre("x"));
     }
     for (const Words& words : std::vector<Words>{{"-n", "4", "x"},
                                                  {"-n4", "x"},
@@ -146,11 +146,11 @@ TEST(Options, ShortOptionsTakeTheirValueAsInArgparse) {
                                                  {"-np=4", "x"},
                                                  {"--np", "4", "x"}}) {
         EXPECT_EQ(parse(words).nproc_per_node.number, 4);
-        EXPECT_THAT(parse(words).command, ElementsAre("x"));
+        EXPECT_THAT(parse(words).program.command, ElementsAre("x"));
     }
-    EXPECT_EQ(parse({"-t", "1", "x"}).tee.all, Streams::out);
-    EXPECT_EQ(parse({"-m", "pkg.train", "--lr", "1"}).program_kind, ProgramKind::module);
-    EXPECT_THAT(parse({"-m", "pkg.train", "-m"}).command, ElementsAre("pkg.train", "-m"));
+    EXPECT_EQ(parse({"-t", "1", "x"}).logs.tee.all, Streams::out);
+    EXPECT_EQ(parse({"-m", "pkg.train", "--lr", "1"}).program.kind, ProgramKind::module);
+    EXPECT_THAT(parse({"-m", "pkg.train", "-m"}).program.command, ElementsAre("pkg.train", "-m"));
 }
 
 TEST(Options, CountsMayBeWords) {
@@ -167,11 +167,11 @@ TEST(Options, WhatTorchrunAcceptsForOneHostIsAccepted) {
                "--rdzv_endpoint=localhost:0", "--rdzv_id=job7", "--rdzv_conf=timeout=60,is_host=1",
                "--monitor_interval=0.5", "--local_addr=node7", "--no_python", "--use_env", "x"});
     EXPECT_EQ(options.run_id, "job7");
-    EXPECT_EQ(options.master_addr, "127.0.0.1");
-    EXPECT_EQ(options.master_port, 0);
-    EXPECT_EQ(options.program_kind, ProgramKind::executable);
-    EXPECT_FALSE(options.pass_local_rank);
-    EXPECT_EQ(parse({"--rdzv_endpoint=", "--rdzv_conf", "", "x"}).master_addr, "127.0.0.1");
+    EXPECT_EQ(options.rendezvous.master_addr, "127.0.0.1");
+    EXPECT_EQ(options.rendezvous.master_port, 0);
+    EXPECT_EQ(options.program.kind, ProgramKind::executable);
+    EXPECT_FALSE(options.program.pass_local_rank);
+    EXPECT_EQ(parse({"--rdzv_endpoint=", "--rdzv_conf", "", "x"}).rendezvous.master_addr, "127.0.0.1");
 }
 
 TEST(Options, TheRestArrivesWhereItBelongs) {
@@ -198,27 +198,27 @@ TEST(Options, TheRestArrivesWhereItBelongs) {
                                    "--oversubscribe-gpu",
                                    "--pass-local-rank",
                                    "x"});
-    EXPECT_EQ(options.max_restarts, 3);
-    EXPECT_EQ(options.restart_delay, std::chrono::milliseconds{250});
-    EXPECT_EQ(options.same_failure_window, std::chrono::seconds{60});
-    EXPECT_THAT(options.signals_to_handle, ElementsAre(SIGTERM, SIGUSR1));
-    EXPECT_EQ(options.exit_code, ExitCode::torchrun);
-    EXPECT_EQ(options.contain, Containment::pidns);
-    EXPECT_EQ(options.log_dir, "logs");
-    EXPECT_EQ(options.redirects.of(0), Streams::both);
-    EXPECT_EQ(options.redirects.of(1), Streams::none);
-    EXPECT_EQ(options.redirects.of(12), Streams::out);
-    EXPECT_EQ(options.tee.of(5), Streams::both);
-    EXPECT_THAT(options.local_ranks_filter.value(), ElementsAre(0, 2, 3, 4));
-    EXPECT_EQ(options.log_line_prefix_template, "[${rank}] ");
-    EXPECT_EQ(options.status, StatusLine::off);
-    EXPECT_EQ(options.stdin_rank, 15);
-    EXPECT_TRUE(options.tty);
-    EXPECT_TRUE(options.break_on_failure);
+    EXPECT_EQ(options.restart.max_restarts, 3);
+    EXPECT_EQ(options.restart.delay, std::chrono::milliseconds{250});
+    EXPECT_EQ(options.restart.same_failure_window, std::chrono::seconds{60});
+    EXPECT_THAT(options.stop.signals_to_handle, ElementsAre(SIGTERM, SIGUSR1));
+    EXPECT_EQ(options.stop.exit_code, ExitCode::torchrun);
+    EXPECT_EQ(options.stop.contain, Containment::pidns);
+    EXPECT_EQ(options.logs.dir, "logs");
+    EXPECT_EQ(options.logs.redirects.of(0), Streams::both);
+    EXPECT_EQ(options.logs.redirects.of(1), Streams::none);
+    EXPECT_EQ(options.logs.redirects.of(12), Streams::out);
+    EXPECT_EQ(options.logs.tee.of(5), Streams::both);
+    EXPECT_THAT(options.display.local_ranks_filter.value(), ElementsAre(0, 2, 3, 4));
+    EXPECT_EQ(options.display.line_prefix_template, "[${rank}] ");
+    EXPECT_EQ(options.display.status, StatusLine::off);
+    EXPECT_EQ(options.input.stdin_rank, 15);
+    EXPECT_TRUE(options.input.tty);
+    EXPECT_TRUE(options.stop.break_on_failure);
     EXPECT_EQ(options.role, "trainer");
-    EXPECT_TRUE(options.virtual_local_rank);
-    EXPECT_TRUE(options.oversubscribe_gpu);
-    EXPECT_TRUE(options.pass_local_rank);
+    EXPECT_TRUE(options.program.virtual_local_rank);
+    EXPECT_TRUE(options.program.oversubscribe_gpu);
+    EXPECT_TRUE(options.program.pass_local_rank);
 }
 
 TEST(Options, DryRunNeedsAProgramAndPrintConfigDoesNot) {
@@ -229,7 +229,7 @@ TEST(Options, DryRunNeedsAProgramAndPrintConfigDoesNot) {
 }
 
 TEST(Options, AForeignAddressIsFineWhenRankZeroServes) {
-    EXPECT_EQ(parse({"--agent-store=off", "--master-addr=10.0.0.1", "x"}).master_addr, "10.0.0.1");
+    EXPECT_EQ(parse({"--agent-store=off", "--master-addr=10.0.0.1", "x"}).rendezvous.master_addr, "10.0.0.1");
 }
 
 const testing::Environment srun_step{{"SLURM_STEP_ID", "0"},
@@ -295,13 +295,13 @@ TEST(Options, ABatchShellAndAStepOfOneAreNoStepsOfSeveral) {
 }
 
 TEST(Options, StdinGoesToARankToAllOrToNone) {
-    EXPECT_EQ(parse({"x"}).stdin_for, StdinFor::automatic);
-    EXPECT_EQ(parse({"--stdin=all", "x"}).stdin_for, StdinFor::all);
-    EXPECT_EQ(parse({"--stdin=none", "x"}).stdin_for, StdinFor::none);
+    EXPECT_EQ(parse({"x"}).input.stdin_for, StdinFor::automatic);
+    EXPECT_EQ(parse({"--stdin=all", "x"}).input.stdin_for, StdinFor::all);
+    EXPECT_EQ(parse({"--stdin=none", "x"}).input.stdin_for, StdinFor::none);
     const Options one = parse({"-n2", "--stdin=all", "--stdin=1", "x"});
-    EXPECT_EQ(one.stdin_for, StdinFor::rank);
-    EXPECT_EQ(one.stdin_rank, 1);
-    EXPECT_FALSE(parse({"--stdin=0", "--stdin=none", "x"}).stdin_rank);
+    EXPECT_EQ(one.input.stdin_for, StdinFor::rank);
+    EXPECT_EQ(one.input.stdin_rank, 1);
+    EXPECT_FALSE(parse({"--stdin=0", "--stdin=none", "x"}).input.stdin_rank);
 }
 
 }  // namespace

@@ -32,18 +32,18 @@ TEST(TorchrunOptions, DefaultsOfEntryPointsAreTakenAndOthersAreNot) {
 }
 
 TEST(TorchrunOptions, AScriptOfAnyNameIsPythonsWithRunPath) {
-    EXPECT_EQ(parse({"--run-path", "train"}).program_kind, ProgramKind::script);
-    EXPECT_EQ(parse({"--no-python", "--run-path", "train"}).program_kind, ProgramKind::script);
-    EXPECT_EQ(parse({"--run-path", "--no-python", "train"}).program_kind, ProgramKind::script);
-    EXPECT_EQ(parse({"x"}, {{"PET_RUN_PATH", "1"}}).program_kind, ProgramKind::script);
-    EXPECT_EQ(parse({"x"}, {{"PET_RUN_PATH", "0"}}).program_kind, ProgramKind::automatic);
+    EXPECT_EQ(parse({"--run-path", "train"}).program.kind, ProgramKind::script);
+    EXPECT_EQ(parse({"--no-python", "--run-path", "train"}).program.kind, ProgramKind::script);
+    EXPECT_EQ(parse({"--run-path", "--no-python", "train"}).program.kind, ProgramKind::script);
+    EXPECT_EQ(parse({"x"}, {{"PET_RUN_PATH", "1"}}).program.kind, ProgramKind::script);
+    EXPECT_EQ(parse({"x"}, {{"PET_RUN_PATH", "0"}}).program.kind, ProgramKind::automatic);
 }
 
 TEST(TorchrunOptions, AJobThatOneHostWillDoForRunsOnIt) {
     EXPECT_EQ(parse({"x"}).most_nodes, 1);
     EXPECT_EQ(parse({"--nnodes=1:4", "x"}).most_nodes, 4);
     EXPECT_EQ(parse({"--nnodes=1:2", "--rdzv_backend=c10d", "--rdzv_endpoint=localhost:0", "x"})
-                  .master_addr,
+                  .rendezvous.master_addr,
               "127.0.0.1");
     EXPECT_EQ(parse({"x"}, {{"PET_NNODES", "1:2"}}).most_nodes, 2);
 }

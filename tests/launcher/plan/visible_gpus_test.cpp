@@ -152,7 +152,7 @@ TEST(VisibleGpus, ReportsNameTheGpuOfALocalRank) {
     EXPECT_EQ(gpu_of(options, gpus, 1), "cuda:1 = GPU-89");
     EXPECT_EQ(gpu_of(options, gpus, 2), "cuda:2 = MIG-a");
     EXPECT_EQ(gpu_of(options, gpus, 3), "");
-    options.virtual_local_rank = true;
+    options.program.virtual_local_rank = true;
     EXPECT_EQ(gpu_of(options, gpus, 1), "cuda:0 = GPU-89");
 }
 
