@@ -34,17 +34,17 @@ void require(bool right) {
 // What a value was taken for lies within its bounds.
 void check(const Options& options) {
     require(options.nproc_per_node.number >= 1 && options.nproc_per_node.number <= max_workers);
-    for (const Wrap& wrap : options.wraps) {
+    for (const Wrap& wrap : options.program.wraps) {
         require(!wrap.command.empty());
         for (const int rank : wrap.local_ranks) require(rank >= 0 && rank < max_workers);
     }
-    for (const auto* const streams : {&options.redirects, &options.tee}) {
+    for (const auto* const streams : {&options.logs.redirects, &options.logs.tee}) {
         for (const auto& [rank, which] : streams->listed) {
             require(rank >= 0 && rank < max_workers && which <= Streams::both);
         }
     }
-    require(options.shutdown_timeout.count() >= 0 && options.restart_delay.count() >= 0);
-    for (const int signal : options.signals_to_handle) require(signal > 0 && signal < NSIG);
+    require(options.stop.shutdown_timeout.count() >= 0 && options.restart.delay.count() >= 0);
+    for (const int signal : options.stop.signals_to_handle) require(signal > 0 && signal < NSIG);
 }
 
 // As parse_options() does with what split_arguments() gives.
@@ -65,7 +65,7 @@ void read(std::vector<std::string> words) {
     Options options;
     for (const std::string& option : split.options) apply(options, option);
     check(options);
-    expand_prefix(options.log_line_prefix_template, {"trainer", 3, 1, "host", 4711});
+    expand_prefix(options.display.line_prefix_template, {"trainer", 3, 1, "host", 4711});
 }
 
 }  // namespace
