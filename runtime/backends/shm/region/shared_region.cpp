@@ -1,15 +1,13 @@
 #include "backends/shm/region/shared_region.hpp"
 
+#include "base/futex.hpp"
 #include "base/random.hpp"
 
 #include <ddp/error.hpp>
 
-#include <linux/futex.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <ctime>
 #include <new>
 
 namespace ddp::shm {
@@ -110,7 +108,7 @@ void SharedRegion::introduce(int rank, std::uint32_t wanted) const {
     mine.token_address = reinterpret_cast<std::uintptr_t>(&token_);
     mine.token = token_;
     mine.pid.store(::getpid(), std::memory_order_release);
-    ::syscall(SYS_futex, &mine.pid, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
+    base::futex_wake_all(mine.pid, base::FutexScope::shared);
 }
 
 bool SharedRegion::is_own(int rank) const {
@@ -120,9 +118,7 @@ bool SharedRegion::is_own(int rank) const {
 bool SharedRegion::has_come(int rank, std::chrono::nanoseconds at_most) const {
     std::atomic<std::int32_t>& pid = block(rank).pid;
     if (pid.load(std::memory_order_acquire) != 0) return true;
-    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(at_most);
-    const timespec time{seconds.count(), static_cast<long>((at_most - seconds).count())};
-    ::syscall(SYS_futex, &pid, FUTEX_WAIT, 0, &time, nullptr, 0);
+    base::futex_wait(pid, 0, base::FutexScope::shared, at_most);
     return pid.load(std::memory_order_acquire) != 0;
 }
 
