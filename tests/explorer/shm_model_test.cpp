@@ -1,6 +1,6 @@
 // Models of how ranks of one host meet (runtime/backends/shm/protocol.md), with the memory orders
 // and the eventcount of the code itself: phases and announcements as ShmBarrier and
-// ShmBackend::announce, a staged all_reduce as ShmBackend::all_reduce_staged, a channel as
+// announce, a staged all_reduce as all_reduce_staged, a channel as
 // ShmTransfer. The fast path of Waiter::wait, some looks before it sleeps, is one look here.
 #include "backends/shm/memory_orders.hpp"
 #include "explorer/explorer.hpp"
@@ -124,7 +124,7 @@ TEST(ShmModel, AnnouncementsMustBeReadBeforeTheNextPhase) {
     EXPECT_NE(late.verdict, Verdict::passed);
 }
 
-// Three calls, of `chunks` each: the next may begin at the same place (Running::choose_places).
+// Three calls, of `chunks` each: the next may begin at the same place (CollectiveContext::choose_positions).
 Result staged_all_reduce(int chunks, std::size_t places, const PhaseOrders& orders = {}) {
     return run_ranks(orders, 2, [=](Rank& rank) {
         Region& region = rank.region;

@@ -1,6 +1,7 @@
-// ProcessGroup::allocate on shm: the lowest rank makes the memory, the others open it, and all of
-// them have it or none.
-#include "backends/shm/collectives/shm_running.hpp"
+#include "backends/shm/collectives/allocate.hpp"
+
+#include "backends/shm/call/collective_context.hpp"
+#include "backends/shm/call/op_descriptor.hpp"
 
 #include <ddp/error.hpp>
 
@@ -71,71 +72,64 @@ void fill_page_tables(const SharedMemory& memory) {
     ::madvise(memory.data(), memory.bytes(), MADV_POPULATE_WRITE);
 }
 
-}  // namespace
-
-std::shared_ptr<void> ShmBackend::allocate(std::size_t bytes, std::uint64_t sequence,
-                                           const base::Deadline& deadline, const CallSite& site) {
-    if (ranks_ == 1) return backends::allocate_private(bytes);
-    settle(deadline);
-    const backends::Call call{.kind = backends::Collective::allocate, .elements = bytes};
-    Running running{*this, call, sequence, deadline, 1};
-    try {
-        return allocate_together(running);
-    } catch (...) {
-        backends::rethrow_at(site);
-    }
+// Through this rank's slot of the call's only chunk.
+void publish(const CollectiveContext& context, const Report& report) {
+    std::memcpy(context.slot(context.group.rank, 0), &report, sizeof report);
+}
+Report report_of_rank(const CollectiveContext& context, std::size_t rank) {
+    return Report::read(context.slot(rank, 0));
 }
 
-std::shared_ptr<void> ShmBackend::allocate_together(Running& running) {
-    const std::size_t bytes = running.call.elements;
-    const base::Deadline& deadline = running.deadline;
+}  // namespace
+
+std::shared_ptr<void> allocate(CollectiveContext& context) {
+    GroupState& group = context.group;
+    const std::size_t bytes = context.call.elements;
     const std::size_t stride = stride_of(bytes);
     const std::string what = "shm: allocate " + std::to_string(bytes) + " bytes on each of " +
-                             std::to_string(ranks_) + " ranks";
+                             std::to_string(group.ranks) + " ranks";
     std::shared_ptr<SharedMemory> memory;
-    Report mine;
-    const auto slot = [&](std::size_t rank) {
-        return region_->slot(static_cast<int>(rank), chunk_);
-    };
-
+    Report own;
     try {
-        if (!has_slots_) reserve_slots();  // for the reports
+        group.reserve_slots();  // for the reports
     } catch (const SystemError& error) {
         throw Error(error.what());  // not one of those on which all ranks agree here
     }
-    announce(running, {});
-    begin(running);
-    if (rank_ == 0) {
-        mine = report_of([&] {
+    announce(context, {});
+    begin(context);
+    if (group.rank == 0) {
+        own = report_of([&] {
             // No product of two numbers tells that it is too large.
-            if (stride < bytes || stride > SIZE_MAX / ranks_) throw SystemError(what, ENOMEM);
-            memory = SharedMemory::create(ranks_ * stride, what, SIZE_MAX, waiter_.pids());
+            if (stride < bytes || stride > SIZE_MAX / group.ranks) throw SystemError(what, ENOMEM);
+            memory =
+                SharedMemory::create(group.ranks * stride, what, SIZE_MAX, group.waiter.pids());
             return memory->address();
         });
-        std::memcpy(slot(0), &mine, sizeof mine);
+        publish(context, own);
     }
-    barrier_.arrive_and_wait(deadline, running);
-    if (rank_ != 0) {
-        const Report made = Report::read(slot(0));
+    group.barrier.arrive_and_wait(context.deadline, context);
+    if (group.rank != 0) {
+        const Report made = report_of_rank(context, 0);
         if (made.code == 0) {
-            mine = report_of([&] {
-                memory = SharedMemory::open(made.text, deadline, ranks_ * stride, waiter_.kernel());
+            own = report_of([&] {
+                memory = SharedMemory::open(made.text, context.deadline, group.ranks * stride,
+                                            group.waiter.kernel());
                 return std::string();
             });
         }
-        std::memcpy(slot(rank_), &mine, sizeof mine);
+        publish(context, own);
     }
-    barrier_.arrive_and_wait(deadline, running);
-    for (std::size_t rank = 0; rank < ranks_; ++rank) {
-        mine = Report::read(slot(rank));
-        if (mine.code != 0) break;
+    group.barrier.arrive_and_wait(context.deadline, context);
+    for (std::size_t rank = 0; rank < group.ranks; ++rank) {
+        own = report_of_rank(context, rank);
+        if (own.code != 0) break;
     }
-    ++chunk_;
-    if (mine.code != 0) throw SystemError(mine.text, mine.code);
+    ++group.next_chunk;
+    if (own.code != 0) throw SystemError(own.text, own.code);
     // Every rank has it open by now; without the descriptor nobody else can.
     memory->close_descriptor();
     fill_page_tables(*memory);
-    return allocations_.add(std::move(memory), stride);
+    return group.allocations.add(std::move(memory), stride);
 }
 
 }  // namespace ddp::shm

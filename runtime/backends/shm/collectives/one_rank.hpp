@@ -1,0 +1,11 @@
+// Collectives of a group of one rank: its input is its output, by a copy or a reduction of one.
+#pragma once
+
+#include "backends/backend.hpp"
+
+namespace ddp::shm {
+
+// Throws UsageError where an all_to_all sends this rank another count than it expects.
+void run_on_one_rank(const backends::Call& call);
+
+}  // namespace ddp::shm
