@@ -30,7 +30,7 @@ bool is_inline(const Call& call, const Tuning& tuning) {
 }
 
 void barrier(CollectiveContext& context) {
-    announce(context, {});
+    fill_descriptor(context, {});
     begin(context);
 }
 
@@ -66,7 +66,7 @@ void prefetch_next_slot(const CollectiveContext& context) {
     GroupState& group = context.group;
     const std::size_t bytes = context.call.bytes();
     const bool used_slot = context.writes_slots && !is_inline(context.call, group.tuning);
-    if (!used_slot || bytes > few_lines || context.slots.offset > 0) return;
+    if (!used_slot || bytes > max_prefetch_bytes || context.slots.offset > 0) return;
     backends::claim(group.region->slot(static_cast<int>(group.rank), group.next_chunk), bytes);
 }
 
@@ -86,7 +86,7 @@ void ShmBackend::run(const Call& call, std::uint64_t sequence, const base::Deadl
     try {
         dispatch(context);
     } catch (...) {
-        group_.peers.close();
+        group_.peers.revoke_access();
         backends::rethrow_at(call.site_in_program());
     }
     prefetch_next_slot(context);

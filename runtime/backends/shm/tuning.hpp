@@ -20,7 +20,7 @@ struct Tuning {
     // From here on the bytes staged for others go past the caches.
     std::uint64_t streaming_bytes;
     // Below, they do where that spares their writer more than so many picoseconds a byte, which is
-    // what their reader loses (slot_stores.hpp); 0: never.
+    // what their reader loses (slot_writer.hpp); 0: never.
     std::uint64_t streaming_gain_ps;
     // From here on so does what comes into an output, unless it is the input too; 0: none.
     std::uint64_t streaming_output_bytes;

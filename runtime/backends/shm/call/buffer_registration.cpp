@@ -11,57 +11,58 @@ namespace {
 bool may_access_by_address(GroupState& group, std::size_t part_bytes) {
     const Tuning& tuning = group.tuning;
     return part_bytes > 0 && part_bytes >= tuning.direct_bytes_min &&
-           part_bytes <= tuning.direct_bytes_max && group.barrier.has_met() &&
-           group.peers.all_reach();
+           part_bytes <= tuning.direct_bytes_max && group.barrier.has_completed_phase() &&
+           group.peers.all_can_access_peers();
 }
 
-MemoryKind register_buffer(const GroupState& group, std::span<const std::byte> buffer,
-                           bool by_address, Location& location) {
+BufferAccess register_buffer(const GroupState& group, std::span<const std::byte> buffer,
+                             bool by_address, BufferLocation& location) {
     location = group.allocations.locate(buffer.data(), buffer.size());
-    if (location.allocation != 0) return MemoryKind::shared;
-    if (!by_address || !PeerMemory::can_be_reached(buffer)) return MemoryKind::ordinary;
+    if (location.allocation != 0) return BufferAccess::mapped;
+    if (!by_address || !PeerMemory::is_accessible(buffer)) return BufferAccess::staged;
     location.offset = address_of(buffer.data());
-    return MemoryKind::reachable;
+    return BufferAccess::by_address;
 }
 
 }  // namespace
 
-Offer register_buffers(CollectiveContext& context, Role role, const BufferBytes& bytes) {
+BufferRegistration register_buffers(CollectiveContext& context, Role role,
+                                    const BufferBytes& bytes) {
     GroupState& group = context.group;
-    CallDetails& details = group.barrier.next_announcement().details;
+    OpDetails& details = group.barrier.next_descriptor().details;
     const std::uint64_t one_phase_bytes = group.tuning.one_phase_bytes;
     const bool by_address = may_access_by_address(group, bytes.per_peer);
-    Offer offer;
+    BufferRegistration buffers;
     context.writes_slots = role != Role::receiver;
     if (context.writes_slots) {
         context.fits_one_phase = bytes.input <= one_phase_bytes;
-        offer.input =
+        buffers.input =
             context.fits_one_phase
-                ? MemoryKind::ordinary
+                ? BufferAccess::staged
                 : register_buffer(group, {context.input(), bytes.input}, by_address, details.input);
-        if (offer.input == MemoryKind::ordinary) return offer;
+        if (buffers.input == BufferAccess::staged) return buffers;
     }
     const bool in_place = context.output() == context.input() && bytes.output == bytes.input;
     if (role == Role::both && in_place) {
         details.output = details.input;
-        offer.output = offer.input;
+        buffers.output = buffers.input;
     } else if (role != Role::sender && bytes.output > one_phase_bytes) {
-        offer.output =
+        buffers.output =
             register_buffer(group, {context.output(), bytes.output}, by_address, details.output);
-        if (offer.output == MemoryKind::ordinary) offer.output = MemoryKind::none;
+        if (buffers.output == BufferAccess::staged) buffers.output = BufferAccess::none;
     }
-    return offer;
+    return buffers;
 }
 
 DataPath path_of(const CollectiveContext& context) {
-    bool direct = false, ordinary = false;
+    bool direct = false, staged = false;
     for (std::size_t peer = 0; peer < context.group.ranks; ++peer) {
-        const MemoryKind input = announced(context, peer).line.signature.offer.input;
-        direct = direct || input == MemoryKind::reachable || input == MemoryKind::shared;
-        ordinary = ordinary || input == MemoryKind::ordinary;
+        const BufferAccess input = descriptor_of(context, peer).line.signature.buffers.input;
+        direct = direct || input == BufferAccess::by_address || input == BufferAccess::mapped;
+        staged = staged || input == BufferAccess::staged;
     }
     if (!direct) return DataPath::staged;
-    return ordinary ? DataPath::staged_anew : DataPath::direct;
+    return staged ? DataPath::staged_anew : DataPath::direct;
 }
 
 }  // namespace ddp::shm

@@ -19,7 +19,8 @@ struct BufferBytes {
 };
 
 // Enters into this rank's next descriptor where the buffers lie that peers may access.
-Offer register_buffers(CollectiveContext& context, Role role, const BufferBytes& bytes);
+BufferRegistration register_buffers(CollectiveContext& context, Role role,
+                                    const BufferBytes& bytes);
 
 enum class DataPath : std::uint8_t {
     staged,       // through slots

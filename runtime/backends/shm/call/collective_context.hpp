@@ -21,8 +21,8 @@ namespace ddp::shm {
 struct SlotUse {
     std::size_t chunk_bytes = 0;  // of an all_reduce
     std::size_t slots_per_chunk = 1;
-    std::size_t positions = slots_a_rank;  // slots, or pairs of slots, that chunks cycle through
-    std::size_t offset = 0;                // the slot's colour: where a call of one chunk begins
+    std::size_t positions = slots_per_rank;  // slots, or pairs of slots, that chunks cycle through
+    std::size_t offset = 0;                  // the slot's colour: where a call of one chunk begins
 };
 
 struct CollectiveContext {
@@ -53,7 +53,7 @@ struct CollectiveContext {
     // Copies into this rank's slot, where peers read it, and to `also` unless that is null.
     void copy_to_slot(std::byte* slot, const std::byte* from, std::size_t bytes,
                       std::byte* also = nullptr) const {
-        group.stores.put(copy_size, slot, from, bytes, also);
+        group.slot_writer.write(copy_size, slot, from, bytes, also);
     }
     // Copies into this rank's output. The two are the same memory or do not overlap.
     void copy_to_output(std::byte* to, const std::byte* from, std::size_t bytes) const {
@@ -74,7 +74,7 @@ struct CollectiveContext {
     void choose_output_store(std::size_t bytes, bool in_place);
     // Notes that this rank is to read that range of a peer's slot, if it is small.
     void await_slot(std::size_t rank, std::size_t offset, std::size_t bytes) {
-        if (bytes <= few_lines) awaited = {slot(rank, 0) + offset, bytes};
+        if (bytes <= max_prefetch_bytes) awaited = {slot(rank, 0) + offset, bytes};
     }
     // The factors are those that compare_calls has read.
     backends::Reduction reduction() const {
@@ -105,12 +105,12 @@ inline void CollectiveContext::color_slots(std::size_t bytes, std::size_t room) 
     const std::uint64_t least = group.tuning.rotating_bytes;
     const std::size_t usable =
         slots.slots_per_chunk *
-        std::min<std::size_t>(room, group.tuning.rotating_room / slots_a_rank);
+        std::min<std::size_t>(room, group.tuning.rotating_room / slots_per_rank);
     if (least == 0 || bytes < least || bytes > usable) return;
     constexpr std::size_t pair = 2 * cache_line;
     const std::size_t part = (bytes + pair - 1) / pair * pair;
     const std::size_t parts = std::max<std::size_t>(usable / part, 1);
-    slots.offset = group.next_chunk / slots_a_rank % parts * part;
+    slots.offset = group.next_chunk / slots_per_rank % parts * part;
 }
 
 // As few as are needed for the lines of a position to have left the caches of their readers when it
@@ -118,7 +118,7 @@ inline void CollectiveContext::color_slots(std::size_t bytes, std::size_t room) 
 inline void CollectiveContext::choose_positions(std::size_t bytes) {
     const std::size_t least = bytes > slots.chunk_bytes ? 2 : 1;
     const std::size_t piece = std::min(bytes, slots.chunk_bytes);
-    slots.positions = slots_a_rank / slots.slots_per_chunk;
+    slots.positions = slots_per_rank / slots.slots_per_chunk;
     while (slots.positions > least && slots.positions / 2 * piece >= group.tuning.rotating_room) {
         slots.positions /= 2;
     }

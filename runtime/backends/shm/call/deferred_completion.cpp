@@ -12,14 +12,14 @@ void defer_completion(CollectiveContext& context) {
 
 void complete_deferred(GroupState& group, const base::Deadline& deadline) {
     if (!group.deferred.is_pending()) return;
-    const DeferredCompletion::Pending left = group.deferred.take();
-    CollectiveContext context{group, left.call, left.sequence, deadline, size_of(left.call.dtype)};
-    context.first_phase = left.phase;
+    const DeferredCompletion::Pending open = group.deferred.extract();
+    CollectiveContext context{group, open.call, open.sequence, deadline, size_of(open.call.dtype)};
+    context.first_phase = open.phase;
     try {
-        group.barrier.wait(left.phase, deadline, context);
+        group.barrier.wait(open.phase, deadline, context);
         compare_calls(context);
     } catch (...) {
-        backends::rethrow_at(left.call.site_in_program());
+        backends::rethrow_at(open.call.site_in_program());
     }
 }
 

@@ -24,13 +24,13 @@ public:
     };
     void defer(const Pending& pending) { pending_.emplace(pending); }
     bool is_pending() const { return pending_.has_value(); }
-    Pending take() { return *std::exchange(pending_, std::nullopt); }
+    Pending extract() { return *std::exchange(pending_, std::nullopt); }
 
 private:
     std::optional<Pending> pending_;
 };
 
-// Arrives at the phase of the call that `context` has announced, and leaves the rest of it to
+// Arrives at the phase of the call that `context` has published, and leaves the rest of it to
 // complete_deferred.
 void defer_completion(CollectiveContext& context);
 // Before anything else of a call. Throws what the deferred call would have thrown.

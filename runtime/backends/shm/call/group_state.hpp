@@ -7,7 +7,7 @@
 #include "backends/shm/region/shared_allocations.hpp"
 #include "backends/shm/region/shared_region.hpp"
 #include "backends/shm/transfer/peer_memory.hpp"
-#include "backends/shm/transfer/slot_stores.hpp"
+#include "backends/shm/transfer/slot_writer.hpp"
 #include "backends/shm/tuning.hpp"
 #include "backends/shm/wait/shm_barrier.hpp"
 #include "backends/shm/wait/waiter.hpp"
@@ -43,7 +43,7 @@ struct GroupState {
           barrier(*region, this_rank, waiter),
           peers(*region, this_rank, waiter),
           allocations(this_rank, region->ranks()),
-          stores(tuning),
+          slot_writer(tuning),
           scratch(ranks) {}
     GroupState(const GroupState&) = delete;
     GroupState& operator=(const GroupState&) = delete;
@@ -62,7 +62,7 @@ struct GroupState {
     ShmBarrier barrier;
     PeerMemory peers;
     SharedAllocations allocations;
-    SlotStores stores;
+    SlotWriter slot_writer;
     DeferredCompletion deferred;
     bool has_slots = false;
     std::uint64_t next_chunk = 0;

@@ -13,7 +13,7 @@ namespace {
 
 using backends::Call;
 
-Signature signature_of(const Call& call, std::uint64_t sequence, Offer offer) {
+Signature signature_of(const Call& call, std::uint64_t sequence, BufferRegistration buffers) {
     const backends::CallHeader header = backends::header_of(call, sequence);
     Signature signature{};
     signature.elements = header.elements;
@@ -24,11 +24,11 @@ Signature signature_of(const Call& call, std::uint64_t sequence, Offer offer) {
     signature.kind = header.kind;
     signature.dtype = header.dtype;
     signature.op = header.op;
-    signature.offer = offer;
+    signature.buffers = buffers;
     return signature;
 }
 
-backends::CallHeader header_of(const PhaseLine& line) {
+backends::CallHeader header_of(const DescriptorLine& line) {
     const Signature& signature = line.signature;
     backends::CallHeader header{};
     header.sequence = signature.sequence;
@@ -42,7 +42,7 @@ backends::CallHeader header_of(const PhaseLine& line) {
     return header;
 }
 
-bool same_call(const PhaseLine& one, const PhaseLine& other) {
+bool same_call(const DescriptorLine& one, const DescriptorLine& other) {
     const Signature& a = one.signature;
     const Signature& b = other.signature;
     return a.elements == b.elements && a.sequence == b.sequence && a.parts == b.parts &&
@@ -100,19 +100,19 @@ void compare_counts(const CollectiveContext& context) {
     }
 }
 
-// At once: a peer that is done may announce its next call while this rank copies its last chunk.
+// At once: a peer that is done may publish its next call while this rank copies its last chunk.
 void read_factors(const CollectiveContext& context) {
     for (std::size_t peer = 0; peer < context.group.ranks; ++peer) {
-        context.group.scratch.factors[peer] = announced(context, peer).details.factor;
+        context.group.scratch.factors[peer] = descriptor_of(context, peer).details.factor;
     }
 }
 
 }  // namespace
 
-void announce(CollectiveContext& context, Offer offer) {
+void fill_descriptor(CollectiveContext& context, BufferRegistration buffers) {
     GroupState& group = context.group;
     const Call& call = context.call;
-    Announcement& own = group.barrier.next_announcement();
+    OpDescriptor& own = group.barrier.next_descriptor();
     if (call.op.kind == ReduceOp::premul_sum) own.details.factor = call.op.factor;
     if (has_uneven_counts(call)) {
         const int rank = static_cast<int>(group.rank);
@@ -122,7 +122,7 @@ void announce(CollectiveContext& context, Offer offer) {
     }
     // Last, since peers poll this line.
     own.line.source = call.source;
-    own.line.signature = signature_of(call, context.sequence, offer);
+    own.line.signature = signature_of(call, context.sequence, buffers);
 }
 
 void begin(CollectiveContext& context) {
@@ -136,9 +136,9 @@ void begin(CollectiveContext& context) {
 
 void compare_calls(const CollectiveContext& context) {
     const GroupState& group = context.group;
-    const PhaseLine& first = announced(context, 0).line;
+    const DescriptorLine& first = descriptor_of(context, 0).line;
     for (std::size_t peer = 1; peer < group.ranks; ++peer) {
-        const PhaseLine& line = announced(context, peer).line;
+        const DescriptorLine& line = descriptor_of(context, peer).line;
         if (same_call(first, line)) continue;
         Waiter& waiter = context.group.waiter;
         waiter.abort(AbortReason::mismatch, static_cast<int>(peer));

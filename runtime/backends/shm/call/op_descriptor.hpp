@@ -10,7 +10,7 @@
 namespace ddp::shm {
 
 // Fills in this rank's descriptor, which begin() publishes.
-void announce(CollectiveContext& context, Offer offer);
+void fill_descriptor(CollectiveContext& context, BufferRegistration buffers);
 // Arrives at the first phase of the call, waits for it, and compares the descriptors. Throws
 // UsageError on every rank where they differ; as ShmBarrier::wait.
 void begin(CollectiveContext& context);
@@ -18,8 +18,8 @@ void begin(CollectiveContext& context);
 void compare_calls(const CollectiveContext& context);
 
 // That rank's descriptor, which lasts until this rank arrives at the next phase but one.
-inline const Announcement& announced(const CollectiveContext& context, std::size_t rank) {
-    return context.group.barrier.announcement(static_cast<int>(rank), context.first_phase);
+inline const OpDescriptor& descriptor_of(const CollectiveContext& context, std::size_t rank) {
+    return context.group.barrier.descriptor(static_cast<int>(rank), context.first_phase);
 }
 
 }  // namespace ddp::shm

@@ -38,14 +38,14 @@ void all_reduce_in_one_phase(CollectiveContext& context) {
         context.color_slots(bytes, group.tuning.chunk_bytes);
         std::memcpy(context.slot(group.rank, 0), context.input(), bytes);
     }
-    announce(context, {});
+    fill_descriptor(context, {});
     if (in_line && bytes > 0) {
-        std::memcpy(group.barrier.next_announcement().line.data, context.input(), bytes);
+        std::memcpy(group.barrier.next_descriptor().line.data, context.input(), bytes);
     }
     begin(context);
     std::vector<const std::byte*>& inputs = group.scratch.inputs;
     for (std::size_t peer = 0; peer < group.ranks; ++peer) {
-        inputs[peer] = in_line ? announced(context, peer).line.data : context.slot(peer, 0);
+        inputs[peer] = in_line ? descriptor_of(context, peer).line.data : context.slot(peer, 0);
     }
     std::byte* const output = context.output();
     backends::reduce(inputs, {&output, 1}, context.call.elements, context.reduction());
@@ -57,7 +57,7 @@ void all_reduce_in_one_phase(CollectiveContext& context) {
 // Bytes of this rank's slots for what it reads of each peer by address: no rank reads these slots
 // during the call.
 std::size_t scratch_bytes(const GroupState& group) {
-    return slots_a_rank * group.tuning.chunk_bytes / group.ranks / cache_line * cache_line;
+    return slots_per_rank * group.tuning.chunk_bytes / group.ranks / cache_line * cache_line;
 }
 
 // Where that block of a peer's input is, after reading it by address where it is not mapped.
@@ -65,7 +65,7 @@ const std::byte* input_of_peer(const CollectiveContext& context, std::size_t pee
                                const SharedAllocations::Extent& block) {
     GroupState& group = context.group;
     const int rank = static_cast<int>(peer);
-    const Location input = announced(context, peer).details.input;
+    const BufferLocation input = descriptor_of(context, peer).details.input;
     if (input.allocation != 0) return group.allocations.address(rank, input, block);
     // The block was cut for that, unless the descriptor has changed since.
     const std::size_t room = scratch_bytes(group);
@@ -87,7 +87,7 @@ void reduce_block(const CollectiveContext& context, ElementRange range) {
             outputs[mapped++] = context.output() + block.first;
             continue;
         }
-        const Location output = announced(context, peer).details.output;
+        const BufferLocation output = descriptor_of(context, peer).details.output;
         group.scratch.inputs[peer] = input_of_peer(context, peer, block);
         if (output.allocation == 0) continue;
         outputs[mapped++] = group.allocations.address(static_cast<int>(peer), output, block);
@@ -95,7 +95,7 @@ void reduce_block(const CollectiveContext& context, ElementRange range) {
     backends::reduce(group.scratch.inputs, std::span(outputs).first(mapped), range.count(),
                      context.reduction());
     for (std::size_t peer = 0; peer < group.ranks; ++peer) {
-        const Location output = announced(context, peer).details.output;
+        const BufferLocation output = descriptor_of(context, peer).details.output;
         if (peer == group.rank || output.allocation != 0) continue;
         write_to_output(context, peer, block.first, {context.output() + block.first, block.bytes});
     }
@@ -108,7 +108,7 @@ void all_reduce_direct(CollectiveContext& context) {
     const ElementRange own = share_of(context, context.call.elements, group.rank);
     std::size_t block = own.count();
     for (std::size_t peer = 0; peer < group.ranks; ++peer) {
-        const bool is_mapped = announced(context, peer).details.input.allocation != 0;
+        const bool is_mapped = descriptor_of(context, peer).details.input.allocation != 0;
         if (is_mapped || peer == group.rank) continue;
         block = std::min(block, scratch_bytes(group) / context.element_bytes);
     }
@@ -158,7 +158,7 @@ void reduce_share(const CollectiveContext& context, std::size_t index) {
     inputs[group.rank] = context.input() + in_buffer;
     std::byte* const outputs[] = {context.output() + in_buffer, context.result(index) + in_slot};
     const backends::Store store =
-        group.stores.store_of(context.copy_size, chunk.own.count() * size);
+        group.slot_writer.best_store(context.copy_size, chunk.own.count() * size);
     backends::reduce(inputs, outputs, chunk.own.count(), context.reduction(), store);
 }
 
@@ -187,7 +187,7 @@ void all_reduce_staged(CollectiveContext& context) {
         group.barrier.arrive_and_wait(context.deadline, context);
         copy_shares(context, chunk);
     }
-    const bool uses_all_slots = slots.positions == slots_a_rank / slots.slots_per_chunk;
+    const bool uses_all_slots = slots.positions == slots_per_rank / slots.slots_per_chunk;
     if (uses_all_slots) group.next_chunk += slots.slots_per_chunk * chunks;
     group.next_chunk += group.next_chunk % 2;
 }
@@ -212,18 +212,19 @@ void all_reduce(CollectiveContext& context) {
     if (bytes <= group.tuning.one_phase_bytes) return all_reduce_in_one_phase(context);
     const std::size_t part = bytes / group.ranks;
     const bool by_address = part <= group.tuning.direct_reduction_bytes_max;
-    Offer offer = register_buffers(context, Role::both, {bytes, bytes, by_address ? part : 0});
-    if (offer.output == MemoryKind::none) offer.input = MemoryKind::ordinary;
+    BufferRegistration buffers =
+        register_buffers(context, Role::both, {bytes, bytes, by_address ? part : 0});
+    if (buffers.output == BufferAccess::none) buffers.input = BufferAccess::staged;
     choose_slots(context);
     context.choose_output_store(bytes, context.output() == context.input());
-    if (offer.input == MemoryKind::ordinary) stage_shares(context, 0);
-    announce(context, offer);
+    if (buffers.input == BufferAccess::staged) stage_shares(context, 0);
+    fill_descriptor(context, buffers);
     begin(context);
     switch (path_of(context)) {
         case DataPath::direct:
             return all_reduce_direct(context);
         case DataPath::staged_anew:
-            if (offer.input != MemoryKind::ordinary) stage_shares(context, 0);
+            if (buffers.input != BufferAccess::staged) stage_shares(context, 0);
             group.barrier.arrive_and_wait(context.deadline, context);
             break;
         case DataPath::staged:

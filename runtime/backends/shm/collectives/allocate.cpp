@@ -15,17 +15,18 @@ namespace {
 constexpr std::size_t page_bytes = 4096;
 
 // All ranks' pieces are read and written at the same offset at once. A power of two apart they are
-// in other rows of the same banks of the memory, each of which has one row open: a bare loop over
-// eight pieces 256 MiB apart moved 11 GB/s, and more than 30 with seven pages more between them.
-// So many pages beyond whole turns of 16, from this size on, are never a power of two.
-constexpr std::size_t turn = 16;
-constexpr std::size_t beyond_turn = 7;
-constexpr std::size_t least_apart = std::size_t{1} << 20;
+// in different rows of the same DRAM banks, each of which has one row open: a bare loop over eight
+// pieces 256 MiB apart moved 11 GB/s, and more than 30 with seven pages more between them. So from
+// this size on the distance is seven pages beyond a multiple of 16, which is never a power of two.
+constexpr std::size_t period = 16;
+constexpr std::size_t pages_beyond_period = 7;
+constexpr std::size_t min_spread_bytes = std::size_t{1} << 20;
 
-// From one rank's piece to the next. Too large a number of bytes comes out as less.
+// The distance from one rank's piece to the next. Overflows to less than `bytes`.
 std::size_t stride_of(std::size_t bytes) {
     std::size_t pages = bytes / page_bytes + (bytes % page_bytes != 0 || bytes == 0 ? 1 : 0);
-    if (bytes >= least_apart) pages += (turn + beyond_turn - pages % turn) % turn;
+    if (bytes >= min_spread_bytes)
+        pages += (period + pages_beyond_period - pages % period) % period;
     return pages * page_bytes;
 }
 
@@ -55,7 +56,7 @@ Report report_of(const Make& make) {
         return Report::of(make());
     } catch (const SystemError& error) {
         std::string text = error.what();
-        // Who throws it again on the other side appends the errno's text as the first has.
+        // A peer that throws it again appends the errno's text, as the constructor here has.
         text.resize(text.size() - std::strlen(": ") - std::strlen(::strerror(error.code())));
         Report report = Report::of(text);
         report.code = error.code();
@@ -95,7 +96,7 @@ std::shared_ptr<void> allocate(CollectiveContext& context) {
     } catch (const SystemError& error) {
         throw Error(error.what());  // not one of those on which all ranks agree here
     }
-    announce(context, {});
+    fill_descriptor(context, {});
     begin(context);
     if (group.rank == 0) {
         own = report_of([&] {
@@ -126,7 +127,7 @@ std::shared_ptr<void> allocate(CollectiveContext& context) {
     }
     ++group.next_chunk;
     if (own.code != 0) throw SystemError(own.text, own.code);
-    // Every rank has it open by now; without the descriptor nobody else can.
+    // Every rank has it open by now; without the descriptor no other process can open it.
     memory->close_descriptor();
     fill_page_tables(*memory);
     return group.allocations.add(std::move(memory), stride);

@@ -18,7 +18,7 @@ void copy(std::byte* to, const std::byte* from, std::size_t bytes, backends::Sto
 void read_from_input(const CollectiveContext& context, std::size_t peer, std::size_t offset,
                      std::span<std::byte> to) {
     const int rank = static_cast<int>(peer);
-    const Location input = announced(context, peer).details.input;
+    const BufferLocation input = descriptor_of(context, peer).details.input;
     if (input.allocation == 0) {
         context.group.peers.read(rank, input.offset + offset, to.data(), to.size(), context);
     } else {
@@ -33,7 +33,7 @@ void read_from_input(const CollectiveContext& context, std::size_t peer, std::si
 void write_to_output(const CollectiveContext& context, std::size_t peer, std::size_t offset,
                      std::span<const std::byte> from) {
     const int rank = static_cast<int>(peer);
-    const Location output = announced(context, peer).details.output;
+    const BufferLocation output = descriptor_of(context, peer).details.output;
     if (output.allocation == 0) {
         context.group.peers.write(rank, output.offset + offset, from.data(), from.size(), context);
     } else {
@@ -50,8 +50,8 @@ void copy_between(const CollectiveContext& context, const PeerCopy& part, std::s
         return copy(context.output() + part.output_offset, context.input() + part.input_offset,
                     part.bytes, context.output_store);
     }
-    const Offer offer = announced(context, part.receiver).line.signature.offer;
-    if (offer.output == MemoryKind::none) pushed = 0;
+    const BufferRegistration buffers = descriptor_of(context, part.receiver).line.signature.buffers;
+    if (buffers.output == BufferAccess::none) pushed = 0;
     if (context.group.rank == part.sender) {
         if (pushed == 0) return;
         return write_to_output(context, part.receiver, part.output_offset,
@@ -68,7 +68,7 @@ void find_inputs(const CollectiveContext& context, const SharedAllocations::Exte
     inputs[group.rank] = context.input() + extent.first;
     for (std::size_t peer = 0; peer < group.ranks; ++peer) {
         if (peer == group.rank) continue;
-        const Location input = announced(context, peer).details.input;
+        const BufferLocation input = descriptor_of(context, peer).details.input;
         inputs[peer] = group.allocations.address(static_cast<int>(peer), input, extent);
     }
 }

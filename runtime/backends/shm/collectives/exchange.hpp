@@ -77,9 +77,9 @@ template <ExchangeSteps Steps>
 void exchange(CollectiveContext& context, Role role, BufferBytes bytes, Steps& steps) {
     GroupState& group = context.group;
     if (bytes.per_peer > group.tuning.direct_exchange_bytes_max) bytes.per_peer = 0;
-    const Offer offer = register_buffers(context, role, bytes);
-    if (offer.input == MemoryKind::ordinary) steps.stage(0);
-    announce(context, offer);
+    const BufferRegistration buffers = register_buffers(context, role, bytes);
+    if (buffers.input == BufferAccess::staged) steps.stage(0);
+    fill_descriptor(context, buffers);
     if (role == Role::sender && context.fits_one_phase && steps.chunks() <= 1) {
         defer_completion(context);
         steps.receive(0);  // what this rank sends to itself
@@ -94,7 +94,7 @@ void exchange(CollectiveContext& context, Role role, BufferBytes bytes, Steps& s
             group.barrier.arrive_and_wait(context.deadline, context);
             return;
         case DataPath::staged_anew:
-            if (role != Role::receiver && offer.input != MemoryKind::ordinary) steps.stage(0);
+            if (role != Role::receiver && buffers.input != BufferAccess::staged) steps.stage(0);
             group.barrier.arrive_and_wait(context.deadline, context);
             break;
         case DataPath::staged:

@@ -1,4 +1,4 @@
-#include "backends/shm/transfer/slot_stores.hpp"
+#include "backends/shm/transfer/slot_writer.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -8,14 +8,15 @@ namespace {
 
 using backends::Store;
 
-// Of so many parts one goes the other way; among the first ones too.
-constexpr std::uint32_t trial_every = 64;
+// One part of this many is written in the other mode, for the first time early.
+constexpr std::uint32_t trial_interval = 64;
 constexpr std::uint32_t first_trial = 4;
-// Less of it fits in the core's store buffer, and takes no longer than the clock.
-constexpr std::size_t least_timed = 4096;
-// What a part's reader waits longer for its first lines, where they come from memory.
+// Fewer bytes fit in the core's store buffer and take no longer than reading the clock.
+constexpr std::size_t min_timed_bytes = 4096;
+// How much longer a reader waits for the first lines of a part that come from memory.
 constexpr double latency_ps = 400e3;
-// An estimate is the least of late, for what comes between makes times longer, never shorter.
+// An estimate is a recent minimum, since interruptions only make times longer: it grows by this
+// factor with each time that is not less.
 constexpr double growth = 1.25;
 
 void copy(std::byte* slot, std::byte* also, const std::byte* from, std::size_t bytes, Store store) {
@@ -24,7 +25,7 @@ void copy(std::byte* slot, std::byte* also, const std::byte* from, std::size_t b
         if (also != nullptr) backends::copy(also, from, bytes);
         return;
     }
-    // Two copies for one reading.
+    // Reads the source once for both copies.
     std::byte* const outputs[] = {slot, also};
     backends::reduce({&from, 1}, outputs, bytes, {DType::uint8, ReduceOp::bit_or, {}});
 }
@@ -36,40 +37,40 @@ std::size_t index_of(std::size_t call_bytes) {
 
 }  // namespace
 
-Store SlotStores::store_of(std::size_t call_bytes, std::size_t bytes) const {
+Store SlotWriter::best_store(std::size_t call_bytes, std::size_t bytes) const {
     if (call_bytes >= tuning_.streaming_bytes) return Store::streaming;
-    const auto [cached, streaming] = habits_[index_of(call_bytes)].ps_a_byte;
+    const auto [cached, streaming] = stats_[index_of(call_bytes)].ps_per_byte;
     if (!compares(call_bytes) || cached == 0 || streaming == 0) return Store::cached;
     const double latency = latency_ps / static_cast<double>(std::max<std::size_t>(bytes, 1));
     const double loss = static_cast<double>(tuning_.streaming_gain_ps) + latency;
     return cached - streaming > loss ? Store::streaming : Store::cached;
 }
 
-Store SlotStores::next_store(std::size_t call_bytes, std::size_t bytes) {
-    const Store best = store_of(call_bytes, bytes);
+Store SlotWriter::next_store(std::size_t call_bytes, std::size_t bytes) {
+    const Store best = best_store(call_bytes, bytes);
     if (!compares(call_bytes)) return best;
-    const bool is_trial = habits_[index_of(call_bytes)].parts++ % trial_every == first_trial;
+    const bool is_trial = stats_[index_of(call_bytes)].parts++ % trial_interval == first_trial;
     if (!is_trial) return best;
     return best == Store::cached ? Store::streaming : Store::cached;
 }
 
-void SlotStores::note(std::size_t call_bytes, Store store, std::size_t bytes, double ps) {
-    double& estimate = habits_[index_of(call_bytes)].ps_a_byte[index_of(store)];
-    const double ps_a_byte = ps / static_cast<double>(bytes);
-    estimate = estimate > 0 ? std::min(ps_a_byte, estimate * growth) : ps_a_byte;
+void SlotWriter::record(std::size_t call_bytes, Store store, std::size_t bytes, double ps) {
+    double& estimate = stats_[index_of(call_bytes)].ps_per_byte[index_of(store)];
+    const double ps_per_byte = ps / static_cast<double>(bytes);
+    estimate = estimate > 0 ? std::min(ps_per_byte, estimate * growth) : ps_per_byte;
 }
 
-void SlotStores::put(std::size_t call_bytes, std::byte* slot, const std::byte* from,
-                     std::size_t bytes, std::byte* also) {
-    if (!compares(call_bytes) || bytes < least_timed) {
-        return copy(slot, also, from, bytes, store_of(call_bytes, bytes));
+void SlotWriter::write(std::size_t call_bytes, std::byte* slot, const std::byte* from,
+                       std::size_t bytes, std::byte* also) {
+    if (!compares(call_bytes) || bytes < min_timed_bytes) {
+        return copy(slot, also, from, bytes, best_store(call_bytes, bytes));
     }
     using Clock = std::chrono::steady_clock;
     const Store store = next_store(call_bytes, bytes);
     const auto start = Clock::now();
     copy(slot, also, from, bytes, store);
     const std::chrono::duration<double, std::pico> time = Clock::now() - start;
-    note(call_bytes, store, bytes, time.count());
+    record(call_bytes, store, bytes, time.count());
 }
 
 }  // namespace ddp::shm
