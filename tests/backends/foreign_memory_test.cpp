@@ -448,29 +448,32 @@ TEST(SharedRegion, IsRefusedWhenItIsOfAnotherNumberOfRanks) {
 }
 
 TEST(SharedRegion, IsRefusedWhenANumberOfItsHeaderIsOutOfBounds) {
+    const auto made = make_region(2);
+    Tuning& tuning = header_of(*made).tuning;
+    const Tuning right = made->tuning();
     const struct {
         const char* name;
-        std::uint64_t Tuning::*place;
+        std::uint64_t& place;
         std::vector<std::uint64_t> wrong;
     } numbers[] = {
-        {"chunk_bytes", &Tuning::chunk_bytes, {0, 1, 4095, 8193, (64 << 20) + 4096, UINT64_MAX}},
-        {"pipelined_bytes", &Tuning::pipelined_bytes, {0, 4097, 12288, UINT64_MAX - 4095}},
-        {"one_phase_bytes", &Tuning::one_phase_bytes, {8193, UINT64_MAX}},
-        {"spins", &Tuning::spins, {(16 << 20) + 1, UINT64_MAX}},
+        {"chunk_bytes",
+         tuning.staged.chunk_bytes,
+         {0, 1, 4095, 8193, (64 << 20) + 4096, UINT64_MAX}},
+        {"pipelined_bytes", tuning.staged.pipelined_bytes, {0, 4097, 12288, UINT64_MAX - 4095}},
+        {"one_phase_bytes", tuning.staged.one_phase_bytes, {8193, UINT64_MAX}},
+        {"spins", tuning.waiting.spins, {(16 << 20) + 1, UINT64_MAX}},
     };
-    const auto made = make_region(2);
-    const Tuning right = made->tuning();
     for (const auto& number : numbers) {
         for (const std::uint64_t wrong : number.wrong) {
-            header_of(*made).tuning = right;
-            header_of(*made).tuning.*number.place = wrong;
+            tuning = right;
+            number.place = wrong;
             EXPECT_THAT(refusal_of([&] { SharedRegion::open(made->address(), 2, soon()); }),
                         HasSubstr(std::string("its ") + number.name + " cannot be"))
                 << wrong;
         }
     }
-    header_of(*made).tuning = right;
-    header_of(*made).tuning.chunk_bytes = 16384;  // possible, but not of this size
+    tuning = right;
+    tuning.staged.chunk_bytes = 16384;  // possible, but not of this size
     EXPECT_THAT(refusal_of([&] { SharedRegion::open(made->address(), 2, soon()); }),
                 HasSubstr("bytes, not "));
 }

@@ -114,7 +114,7 @@ TEST(SharedRegion, RefusesWhatIsNotTheRegion) {
 TEST(SharedRegion, NamesTheBytesThatItCannotHave) {
     try {
         ddp::shm::Tuning tuning{};
-        tuning.chunk_bytes = std::uint64_t{1} << 36;
+        tuning.staged.chunk_bytes = std::uint64_t{1} << 36;
         SharedRegion::create(4096, tuning);
         FAIL() << "512 TiB were allocated";
     } catch (const ddp::SystemError& error) {

@@ -18,8 +18,8 @@ constexpr std::size_t part = 1 << 18;
 
 Tuning tuning_with(std::uint64_t gain_ps) {
     Tuning tuning{};
-    tuning.streaming_bytes = std::uint64_t{1} << 30;
-    tuning.streaming_gain_ps = gain_ps;
+    tuning.streaming.min_bytes = std::uint64_t{1} << 30;
+    tuning.streaming.min_gain_ps = gain_ps;
     return tuning;
 }
 
@@ -87,7 +87,7 @@ TEST(SlotWriter, LearnsForEachSizeOfItsOwn) {
 
 TEST(SlotWriter, CopiesTheSameBytesInBothModes) {
     Tuning always = tuning_with(0);
-    always.streaming_bytes = 0;
+    always.streaming.min_bytes = 0;
     for (const Tuning& tuning : {tuning_with(0), tuning_with(1), tuning_with(1'000'000), always}) {
         SlotWriter writer(tuning);
         for (std::size_t bytes : {0, 1, 4'095, 4'096, 10'001}) {

@@ -26,7 +26,7 @@ using backends::Collective;
 bool is_inline(const Call& call, const Tuning& tuning) {
     if (call.kind == Collective::barrier) return true;
     return call.kind == Collective::all_reduce &&
-           call.bytes() <= std::min<std::uint64_t>(inline_bytes, tuning.one_phase_bytes);
+           call.bytes() <= std::min<std::uint64_t>(inline_bytes, tuning.staged.one_phase_bytes);
 }
 
 void barrier(CollectiveContext& context) {

@@ -10,8 +10,8 @@ namespace {
 // Whether parts of that size are best copied by address, and all ranks of this group can do so.
 bool may_access_by_address(GroupState& group, std::size_t part_bytes) {
     const Tuning& tuning = group.tuning;
-    return part_bytes > 0 && part_bytes >= tuning.direct_bytes_min &&
-           part_bytes <= tuning.direct_bytes_max && group.barrier.has_completed_phase() &&
+    return part_bytes > 0 && part_bytes >= tuning.direct.min_bytes &&
+           part_bytes <= tuning.direct.max_bytes && group.barrier.has_completed_phase() &&
            group.peers.all_can_access_peers();
 }
 
@@ -30,7 +30,7 @@ BufferRegistration register_buffers(CollectiveContext& context, Role role,
                                     const BufferBytes& bytes) {
     GroupState& group = context.group;
     OpDetails& details = group.barrier.next_descriptor().details;
-    const std::uint64_t one_phase_bytes = group.tuning.one_phase_bytes;
+    const std::uint64_t one_phase_bytes = group.tuning.staged.one_phase_bytes;
     const bool by_address = may_access_by_address(group, bytes.per_peer);
     BufferRegistration buffers;
     context.writes_slots = role != Role::receiver;

@@ -57,7 +57,7 @@ struct CollectiveContext {
     }
     // Copies into this rank's output. The two are the same memory or do not overlap.
     void copy_to_output(std::byte* to, const std::byte* from, std::size_t bytes) const {
-        const bool plain = group.tuning.claims_outputs == 0 && to != from && bytes > 0;
+        const bool plain = group.tuning.prefetch.outputs == 0 && to != from && bytes > 0;
         if (plain && output_store == backends::Store::cached) {
             std::memcpy(to, from, bytes);
         } else {
@@ -102,10 +102,10 @@ struct ChunkSlice {
 };
 
 inline void CollectiveContext::color_slots(std::size_t bytes, std::size_t room) {
-    const std::uint64_t least = group.tuning.rotating_bytes;
+    const std::uint64_t least = group.tuning.coloring.min_bytes;
     const std::size_t usable =
         slots.slots_per_chunk *
-        std::min<std::size_t>(room, group.tuning.rotating_room / slots_per_rank);
+        std::min<std::size_t>(room, group.tuning.coloring.footprint_bytes / slots_per_rank);
     if (least == 0 || bytes < least || bytes > usable) return;
     constexpr std::size_t pair = 2 * cache_line;
     const std::size_t part = (bytes + pair - 1) / pair * pair;
@@ -119,14 +119,15 @@ inline void CollectiveContext::choose_positions(std::size_t bytes) {
     const std::size_t least = bytes > slots.chunk_bytes ? 2 : 1;
     const std::size_t piece = std::min(bytes, slots.chunk_bytes);
     slots.positions = slots_per_rank / slots.slots_per_chunk;
-    while (slots.positions > least && slots.positions / 2 * piece >= group.tuning.rotating_room) {
+    while (slots.positions > least &&
+           slots.positions / 2 * piece >= group.tuning.coloring.footprint_bytes) {
         slots.positions /= 2;
     }
 }
 
 // An output in place has just been read, so its lines are in the caches.
 inline void CollectiveContext::choose_output_store(std::size_t bytes, bool in_place) {
-    const std::uint64_t least = group.tuning.streaming_output_bytes;
+    const std::uint64_t least = group.tuning.streaming.min_output_bytes;
     const bool streams = least > 0 && bytes >= least && !in_place;
     if (streams) output_store = backends::Store::streaming;
 }

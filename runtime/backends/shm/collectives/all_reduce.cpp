@@ -35,7 +35,7 @@ void all_reduce_in_one_phase(CollectiveContext& context) {
     const std::size_t bytes = context.call.bytes();
     const bool in_line = bytes <= inline_bytes;
     if (!in_line) {
-        context.color_slots(bytes, group.tuning.chunk_bytes);
+        context.color_slots(bytes, group.tuning.staged.chunk_bytes);
         std::memcpy(context.slot(group.rank, 0), context.input(), bytes);
     }
     fill_descriptor(context, {});
@@ -57,7 +57,7 @@ void all_reduce_in_one_phase(CollectiveContext& context) {
 // Bytes of this rank's slots for what it reads of each peer by address: no rank reads these slots
 // during the call.
 std::size_t scratch_bytes(const GroupState& group) {
-    return slots_per_rank * group.tuning.chunk_bytes / group.ranks / cache_line * cache_line;
+    return slots_per_rank * group.tuning.staged.chunk_bytes / group.ranks / cache_line * cache_line;
 }
 
 // Where that block of a peer's input is, after reading it by address where it is not mapped.
@@ -195,11 +195,11 @@ void all_reduce_staged(CollectiveContext& context) {
 void choose_slots(CollectiveContext& context) {
     const GroupState& group = context.group;
     const std::size_t bytes = context.call.bytes();
-    const std::size_t slot_bytes = group.tuning.chunk_bytes;
+    const std::size_t slot_bytes = group.tuning.staged.chunk_bytes;
     // The slots of an even chunk and of the next one are neighbours.
     const bool as_one = bytes <= 2 * slot_bytes && group.next_chunk % 2 == 0;
     context.slots.slots_per_chunk = as_one ? 2 : 1;
-    context.slots.chunk_bytes = as_one ? 2 * slot_bytes : group.tuning.pipelined_bytes;
+    context.slots.chunk_bytes = as_one ? 2 * slot_bytes : group.tuning.staged.pipelined_bytes;
     context.choose_positions(bytes);
     context.color_slots(bytes, slot_bytes);
 }
@@ -209,9 +209,9 @@ void choose_slots(CollectiveContext& context) {
 void all_reduce(CollectiveContext& context) {
     GroupState& group = context.group;
     const std::size_t bytes = context.call.bytes();
-    if (bytes <= group.tuning.one_phase_bytes) return all_reduce_in_one_phase(context);
+    if (bytes <= group.tuning.staged.one_phase_bytes) return all_reduce_in_one_phase(context);
     const std::size_t part = bytes / group.ranks;
-    const bool by_address = part <= group.tuning.direct_reduction_bytes_max;
+    const bool by_address = part <= group.tuning.direct.max_reduction_bytes;
     BufferRegistration buffers =
         register_buffers(context, Role::both, {bytes, bytes, by_address ? part : 0});
     if (buffers.output == BufferAccess::none) buffers.input = BufferAccess::staged;

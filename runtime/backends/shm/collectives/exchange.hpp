@@ -28,7 +28,7 @@ inline std::size_t piece_index(std::size_t sender, std::size_t receiver) {
     return receiver < sender ? receiver : receiver - 1;
 }
 inline std::size_t piece_bytes(const GroupState& group) {
-    return round_down(group.tuning.chunk_bytes / (group.ranks - 1), cache_line);
+    return round_down(group.tuning.staged.chunk_bytes / (group.ranks - 1), cache_line);
 }
 
 // That slice of the part of the input that each other rank receives, into its piece of this rank's
@@ -76,7 +76,7 @@ void exchange_staged(CollectiveContext& context, Steps& steps) {
 template <ExchangeSteps Steps>
 void exchange(CollectiveContext& context, Role role, BufferBytes bytes, Steps& steps) {
     GroupState& group = context.group;
-    if (bytes.per_peer > group.tuning.direct_exchange_bytes_max) bytes.per_peer = 0;
+    if (bytes.per_peer > group.tuning.direct.max_exchange_bytes) bytes.per_peer = 0;
     const BufferRegistration buffers = register_buffers(context, role, bytes);
     if (buffers.input == BufferAccess::staged) steps.stage(0);
     fill_descriptor(context, buffers);

@@ -17,7 +17,7 @@ struct Gather {
     bool to_all;
     GroupState& group = context.group;
     PartTable parts = parts_of(context);
-    std::size_t piece = group.tuning.chunk_bytes;
+    std::size_t piece = group.tuning.staged.chunk_bytes;
     std::size_t own_bytes = parts[group.rank].bytes;
     bool receives = to_all || group.rank == context.root();
     bool sends = to_all || group.rank != context.root();

@@ -43,7 +43,7 @@ struct Reduce {
     CollectiveContext& context;
     GroupState& group = context.group;
     std::size_t bytes = context.call.bytes();
-    std::size_t piece = group.tuning.chunk_bytes;
+    std::size_t piece = group.tuning.staged.chunk_bytes;
     bool is_root = group.rank == context.root();
 
     std::size_t chunks() const { return chunks_of(bytes, piece); }

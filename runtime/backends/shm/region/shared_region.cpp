@@ -61,7 +61,7 @@ SharedRegion::SharedRegion(std::shared_ptr<SharedMemory> memory, const Layout& l
 
 std::shared_ptr<SharedRegion> SharedRegion::create(int ranks, const Tuning& tuning) {
     if (ranks > 1) require_watching(HostKernel::real());  // valgrind, too, has no pidfd_open
-    const Layout layout(index_of(ranks), tuning.chunk_bytes);
+    const Layout layout(index_of(ranks), tuning.staged.chunk_bytes);
     const std::string what = "shm: " + std::to_string(layout.end) + " bytes of shared memory for " +
                              std::to_string(ranks) + " ranks";
     auto memory = SharedMemory::create(layout.end, what, layout.channel_slots);
@@ -89,7 +89,7 @@ std::shared_ptr<SharedRegion> SharedRegion::open(const std::string& address, int
     if (const char* const number = find_impossible(tuning, ranks); number != nullptr) {
         throw UsageError(refusal + "its " + number + " cannot be");
     }
-    const Layout layout(index_of(ranks), tuning.chunk_bytes);
+    const Layout layout(index_of(ranks), tuning.staged.chunk_bytes);
     if (round_up(layout.end, page_bytes) != memory->bytes()) {
         throw UsageError(refusal + "it has " + std::to_string(memory->bytes()) + " bytes, not " +
                          std::to_string(round_up(layout.end, page_bytes)));

@@ -59,7 +59,7 @@ void* pointer_to(std::uint64_t address) {
 
 PeerMemory::PeerMemory(SharedRegion& region, int rank, Waiter& waiter)
     : region_(region), rank_(rank), waiter_(waiter) {
-    can_access_ = region.tuning().direct_bytes_max > 0 && finds_all_tokens();
+    can_access_ = region.tuning().direct.max_bytes > 0 && finds_all_tokens();
     region.block(rank).can_access_peers.store(can_access_ ? 1 : 0, std::memory_order_release);
 }
 

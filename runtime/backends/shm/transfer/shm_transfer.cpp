@@ -21,7 +21,7 @@ constexpr std::size_t max_read_bytes = std::size_t{1} << 20;
 
 // The chunks of a channel stay in the caches however long the message is.
 Tuning for_channels(Tuning tuning) {
-    tuning.streaming_bytes = UINT64_MAX;
+    tuning.streaming.min_bytes = UINT64_MAX;
     return tuning;
 }
 
@@ -157,7 +157,7 @@ private:
     bool may_use_rendezvous() const {
         const Tuning& tuning = state_.region_.tuning();
         const std::size_t bytes = transfer_.bytes;
-        if (bytes < tuning.direct_bytes_min || bytes > tuning.direct_bytes_max ||
+        if (bytes < tuning.direct.min_bytes || bytes > tuning.direct.max_bytes ||
             bytes <= channel_slots * chunk_bytes() ||
             !state_.peers_.can_access_peers(transfer_.peer)) {
             return false;

@@ -38,11 +38,11 @@ std::size_t index_of(std::size_t call_bytes) {
 }  // namespace
 
 Store SlotWriter::best_store(std::size_t call_bytes, std::size_t bytes) const {
-    if (call_bytes >= tuning_.streaming_bytes) return Store::streaming;
+    if (call_bytes >= tuning_.streaming.min_bytes) return Store::streaming;
     const auto [cached, streaming] = stats_[index_of(call_bytes)].ps_per_byte;
     if (!compares(call_bytes) || cached == 0 || streaming == 0) return Store::cached;
     const double latency = latency_ps / static_cast<double>(std::max<std::size_t>(bytes, 1));
-    const double loss = static_cast<double>(tuning_.streaming_gain_ps) + latency;
+    const double loss = static_cast<double>(tuning_.streaming.min_gain_ps) + latency;
     return cached - streaming > loss ? Store::streaming : Store::cached;
 }
 

@@ -41,7 +41,7 @@ private:
         std::array<double, modes> ps_per_byte{};  // by mode; 0: not timed yet
     };
     bool compares(std::size_t call_bytes) const {
-        return tuning_.streaming_gain_ps > 0 && call_bytes < tuning_.streaming_bytes;
+        return tuning_.streaming.min_gain_ps > 0 && call_bytes < tuning_.streaming.min_bytes;
     }
 
     Tuning tuning_;

@@ -44,7 +44,7 @@ Waiter::Waiter(SharedRegion& region, int rank, const std::atomic<std::uint32_t>*
     : region_(region),
       kernel_(kernel),
       abort_word_(region.abort_word()),
-      spins_(region.tuning().spins),
+      spins_(region.tuning().waiting.spins),
       rank_(rank),
       cores_(region, rank),
       agent_abort_(agent_abort),
