@@ -168,7 +168,7 @@ struct OneEnd {
 };
 std::string the_test() { return "the test"; }
 
-TEST(PeerMemory, WritesAnyNumberOfBytesAndTakesItsAnnouncementBack) {
+TEST(PeerMemory, WritesAnyNumberOfBytesAndWithdrawsItsWrite) {
     OneEnd end;
     for (const std::size_t bytes : {1U, 4'095U, 4'097U, 3'000'001U}) {
         const std::vector<std::byte> from(bytes, std::byte{5});

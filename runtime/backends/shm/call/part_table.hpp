@@ -1,4 +1,5 @@
-// Where the parts of a buffer lie that this rank exchanges with each rank, in bytes.
+// Where the parts of a buffer lie that this rank exchanges with each rank, in bytes. Invariant: the
+// parts lie in order of rank, without gaps.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +13,7 @@ struct Part {
     std::size_t offset, bytes;
 };
 
-// One part for each rank, in order of rank, without gaps.
+// One part for each rank.
 class PartTable {
 public:
     static PartTable even(std::size_t ranks, std::size_t bytes) {

@@ -1,28 +1,16 @@
 #include "backends/shm/collectives/all_to_all.hpp"
 
-#include "backends/shm/call/part_table.hpp"
 #include "backends/shm/collectives/exchange.hpp"
 
 namespace ddp::shm {
 namespace {
 
-PartTable input_parts(const CollectiveContext& context) {
-    const backends::Call& call = context.call;
-    if (!call.parts) return PartTable::even(context.group.ranks, call.bytes());
-    return PartTable::uneven(call.parts->send, context.element_bytes);
-}
-PartTable output_parts(const CollectiveContext& context) {
-    const backends::Call& call = context.call;
-    if (!call.parts) return PartTable::even(context.group.ranks, call.bytes());
-    return PartTable::uneven(call.parts->receive, context.element_bytes);
-}
-
 struct AllToAll {
     CollectiveContext& context;
     GroupState& group = context.group;
     std::size_t piece = piece_bytes(group);
-    PartTable sent = input_parts(context);       // by receiver
-    PartTable received = output_parts(context);  // by sender
+    PartTable sent = parts_of(context, &backends::Parts::send);         // by receiver
+    PartTable received = parts_of(context, &backends::Parts::receive);  // by sender
 
     // The largest part of any pair of ranks.
     std::size_t chunks() const {

@@ -1,5 +1,5 @@
-// Each rank sends one part of its input to each rank; the parts may be uneven. Each rank's slot
-// holds one piece for each other rank.
+// Each rank sends one part of its input to each rank; the parts may be uneven. Invariant: each
+// rank's slot holds one piece for each other rank, and only that rank reads it.
 #pragma once
 
 namespace ddp::shm {

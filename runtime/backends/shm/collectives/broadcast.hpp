@@ -1,4 +1,5 @@
-// The root's input becomes every rank's output. One chunk a slot.
+// The root's input becomes every rank's output. Invariant: only the root writes slots; it returns
+// from a small call without waiting for its receivers.
 #pragma once
 
 namespace ddp::shm {

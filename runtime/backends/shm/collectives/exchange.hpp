@@ -1,17 +1,20 @@
 // What the collectives other than all_reduce have in common: one phase a chunk. Senders stage a
 // chunk in their slots; receivers copy it, or reduce it, from there. Where no rank stages, ranks
-// access each other's buffers between two phases (direct_copy.hpp).
+// access each other's buffers between two phases (direct_copy.hpp). Invariant: a chunk is read only
+// after its phase, and its slot written only after the phase of the chunk before (protocol.md).
 #pragma once
 
 #include "backends/shm/call/buffer_registration.hpp"
 #include "backends/shm/call/collective_context.hpp"
 #include "backends/shm/call/op_descriptor.hpp"
+#include "backends/shm/call/part_table.hpp"
 #include "backends/shm/collectives/direct_copy.hpp"
 
 #include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace ddp::shm {
 
@@ -43,6 +46,14 @@ inline void stage_parts(const CollectiveContext& context, const ChunkSlice& slic
         context.copy_to_slot(slot + piece_index(group.rank, peer) * piece, part + slice.offset,
                              slice.bytes);
     }
+}
+
+// The parts of the call by rank. `counts`: which of the call's counts, where they are uneven.
+inline PartTable parts_of(const CollectiveContext& context,
+                          std::vector<std::size_t> backends::Parts::*counts) {
+    const backends::Call& call = context.call;
+    if (!call.parts) return PartTable::even(context.group.ranks, call.bytes());
+    return PartTable::uneven((*call.parts).*counts, context.element_bytes);
 }
 
 // One collective's own part of it. `chunks()` is the same on all ranks, known once the calls are

@@ -1,22 +1,15 @@
 #include "backends/shm/collectives/gather.hpp"
 
-#include "backends/shm/call/part_table.hpp"
 #include "backends/shm/collectives/exchange.hpp"
 
 namespace ddp::shm {
 namespace {
 
-PartTable parts_of(const CollectiveContext& context) {
-    const backends::Call& call = context.call;
-    if (!call.parts) return PartTable::even(context.group.ranks, call.bytes());
-    return PartTable::uneven(call.parts->send, context.element_bytes);
-}
-
 struct Gather {
     CollectiveContext& context;
     bool to_all;
     GroupState& group = context.group;
-    PartTable parts = parts_of(context);
+    PartTable parts = parts_of(context, &backends::Parts::send);
     std::size_t piece = group.tuning.staged.chunk_bytes;
     std::size_t own_bytes = parts[group.rank].bytes;
     bool receives = to_all || group.rank == context.root();

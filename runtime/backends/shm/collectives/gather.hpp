@@ -1,5 +1,5 @@
-// Each rank's input becomes a part of the root's output, or of every rank's. A chunk of a rank's
-// part is in its own slot.
+// Each rank's input becomes a part of the root's output, or of every rank's. Invariant: a rank's
+// slot holds a chunk of its own part, which all receivers copy.
 #pragma once
 
 namespace ddp::shm {

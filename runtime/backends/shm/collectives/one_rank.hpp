@@ -1,4 +1,5 @@
-// Collectives of a group of one rank: its input is its output, by a copy or a reduction of one.
+// Collectives of a group of one rank: its input becomes its output, by a copy or by the reduction
+// of one input. Invariant: no shared memory is touched.
 #pragma once
 
 #include "backends/backend.hpp"
