@@ -67,7 +67,8 @@ void prefetch_next_slot(const CollectiveContext& context) {
     const std::size_t bytes = context.call.bytes();
     const bool used_slot = context.writes_slots && !is_inline(context.call, group.tuning);
     if (!used_slot || bytes > max_prefetch_bytes || context.slots.offset > 0) return;
-    backends::claim(group.region->slot(static_cast<int>(group.rank), group.next_chunk), bytes);
+    backends::prefetch_for_write(group.region->slot(static_cast<int>(group.rank), group.next_chunk),
+                                 bytes);
 }
 
 }  // namespace

@@ -107,7 +107,7 @@ private:
     // uses.
     void prefetch_next_chunk() const {
         std::byte* const next = state_.region_.channel_slot(from(), to(), end_.chunks);
-        backends::claim(next, std::min(transfer_.bytes, chunk_bytes()));
+        backends::prefetch_for_write(next, std::min(transfer_.bytes, chunk_bytes()));
     }
 
     std::size_t chunk_bytes() const { return state_.region_.channel_slot_bytes(); }
