@@ -34,11 +34,11 @@ struct CollectiveContext {
     std::size_t copy_size = call.bytes();  // the size whose copy-mode statistics this call uses
     backends::Store output_store = backends::Store::cached;
     std::uint32_t first_phase = 0;
-    bool fits_one_phase = false;  // what this rank contributes
-    bool writes_slots = true;     // this rank does
+    bool fits_one_phase = false;  // this rank's input
+    bool writes_slots = true;     // this rank sends, or stages what peers reduce
     SlotUse slots = {};
-    // A small range of a peer's slot that this rank reads: prefetched once all have arrived.
-    std::span<const std::byte> awaited = {};
+    // A small range of a peer's slot that this rank reads: begin() prefetches it.
+    std::span<const std::byte> prefetched = {};
 
     const std::byte* input() const { return static_cast<const std::byte*>(call.input); }
     std::byte* output() const { return static_cast<std::byte*>(call.output); }
@@ -66,17 +66,17 @@ struct CollectiveContext {
     }
 
     // The call uses `bytes` of each rank's slots, for its only chunk; `room` of each is free.
-    // Each time a slot is used again the call takes another part of it (slot colouring).
+    // Each time a slot is used again the call uses another part of it (slot colouring).
     void color_slots(std::size_t bytes, std::size_t room);
     // For an all_reduce of so many bytes.
     void choose_positions(std::size_t bytes);
     // The call writes so many bytes to this rank's output.
     void choose_output_store(std::size_t bytes, bool in_place);
-    // Notes that this rank is to read that range of a peer's slot, if it is small.
-    void await_slot(std::size_t rank, std::size_t offset, std::size_t bytes) {
-        if (bytes <= max_prefetch_bytes) awaited = {slot(rank, 0) + offset, bytes};
+    // Has begin() prefetch that range of a peer's slot, if it is small.
+    void prefetch_slot(std::size_t rank, std::size_t offset, std::size_t bytes) {
+        if (bytes <= max_prefetch_bytes) prefetched = {slot(rank, 0) + offset, bytes};
     }
-    // The factors are those that compare_calls has read.
+    // After begin(), which reads the factors of all ranks.
     backends::Reduction reduction() const {
         const bool scaled = call.op.kind == ReduceOp::premul_sum;
         return {

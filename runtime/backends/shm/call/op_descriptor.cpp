@@ -127,8 +127,8 @@ void fill_descriptor(CollectiveContext& context, BufferRegistration buffers) {
 
 void begin(CollectiveContext& context) {
     context.first_phase = context.group.barrier.arrive_and_wait(context.deadline, context);
-    for (std::size_t i = 0; i < context.awaited.size(); i += cache_line) {
-        __builtin_prefetch(context.awaited.data() + i);
+    for (std::size_t i = 0; i < context.prefetched.size(); i += cache_line) {
+        __builtin_prefetch(context.prefetched.data() + i);
     }
     compare_calls(context);
     if (context.call.op.kind == ReduceOp::premul_sum) read_factors(context);

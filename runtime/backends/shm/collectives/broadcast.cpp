@@ -42,7 +42,7 @@ void broadcast(CollectiveContext& context) {
     const std::size_t bytes = steps.bytes;
     context.color_slots(bytes, steps.piece);
     context.choose_output_store(bytes, false);
-    if (!steps.is_root) context.await_slot(context.root(), 0, bytes);
+    if (!steps.is_root) context.prefetch_slot(context.root(), 0, bytes);
     exchange(context, steps.is_root ? Role::sender : Role::receiver, {bytes, bytes, bytes}, steps);
     if (steps.is_root) context.copy_to_output(context.output(), context.input(), bytes);
 }

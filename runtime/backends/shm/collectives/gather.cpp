@@ -67,7 +67,7 @@ void run(CollectiveContext& context, bool to_all) {
     context.copy_size = steps.parts.largest_bytes();
     if (steps.receives && group.ranks == 2) {
         const std::size_t peer = 1 - group.rank;
-        context.await_slot(peer, 0, steps.parts[peer].bytes);
+        context.prefetch_slot(peer, 0, steps.parts[peer].bytes);
     }
     exchange(context, steps.role(), {steps.own_bytes, steps.parts.total_bytes(), steps.own_bytes},
              steps);

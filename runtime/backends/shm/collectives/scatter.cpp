@@ -44,7 +44,7 @@ void scatter(CollectiveContext& context) {
     if (group.ranks == 2) context.color_slots(bytes, steps.piece);
     context.choose_output_store(bytes, false);
     if (!steps.is_root) {
-        context.await_slot(context.root(), steps.own_piece(), std::min(bytes, steps.piece));
+        context.prefetch_slot(context.root(), steps.own_piece(), std::min(bytes, steps.piece));
     }
     exchange(context, steps.is_root ? Role::sender : Role::receiver,
              {group.ranks * bytes, bytes, bytes}, steps);
