@@ -47,8 +47,8 @@ TEST(CoreSharing, LeavesACoreThatTwoRanksShare) {
     const int core = ::sched_getcpu();
     bool moved = false;
     for (int i = 0; i < 1'000 && !moved; ++i) {
-        first.wait_begins();
-        second.wait_begins();
+        first.begin_wait();
+        second.begin_wait();
         moved = ::sched_getcpu() != core;
     }
     EXPECT_TRUE(moved);

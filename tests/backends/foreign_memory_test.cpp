@@ -180,14 +180,14 @@ MemoryAddress address_of_memory(const SharedMemory& memory) {
 
 // Memory whose thread, which hands it out, only waits by now: a child that is forked while it
 // starts may find the allocator locked for ever.
-std::shared_ptr<SharedMemory> make_before_fork(std::vector<pid_t> takers = {}) {
-    auto made = SharedMemory::create(page, "test", SIZE_MAX, std::move(takers));
+std::shared_ptr<SharedMemory> make_before_fork(std::vector<pid_t> receivers = {}) {
+    auto made = SharedMemory::create(page, "test", SIZE_MAX, std::move(receivers));
     const MemoryAddress address = address_of_memory(*made);
-    receive_region(address.socket, address.maker, soon());
+    receive_region(address.socket, address.creator, soon());
     return made;
 }
 
-// With the label of `memory`, as its maker would write it, but with these seals and of this size.
+// With the label of `memory`, as its creator would write it, but with these seals and of this size.
 UniqueFd look_alike(const SharedMemory& memory, std::size_t mapped, int seals) {
     UniqueFd fd(::memfd_create("ddp-shm", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     EXPECT_EQ(::ftruncate(fd.get(), static_cast<off_t>(mapped)), 0);
@@ -227,7 +227,7 @@ TEST(ForeignMemory, OfAnotherUserIsRefused) {
                 AllOf(HasSubstr("/fd/"), HasSubstr("belongs to user 65534, and this process to "
                                                    "user 0")));
     MemoryAddress address = address_of_memory(*made);
-    address.maker = other.pid();
+    address.creator = other.pid();
     EXPECT_THAT(refusal_of([&] { SharedMemory::open(address.to_text(), soon()); }),
                 HasSubstr("process " + std::to_string(other.pid()) + " belongs to user 65534"));
 }
@@ -407,8 +407,8 @@ TEST(RegionHandover, GivesNothingToAnotherUser) {
         become_stranger();
         FakeKernel credulous;  // it does not mind to be given memory of another user
         credulous.me = 0;
-        return Child::Given{
-            refusal_of([&] { receive_region(address.socket, address.maker, soon(), credulous); })};
+        return Child::Given{refusal_of(
+            [&] { receive_region(address.socket, address.creator, soon(), credulous); })};
     });
     EXPECT_THAT(taker.text(), HasSubstr("to it this process is another user's, or no rank"));
 }
@@ -416,13 +416,13 @@ TEST(RegionHandover, GivesNothingToAnotherUser) {
 TEST(RegionHandover, GivesItToTheProcessesAloneThatItKnows) {
     const auto for_us = make_before_fork({::getpid()});
     const MemoryAddress address = address_of_memory(*for_us);
-    const auto take = [&] { receive_region(address.socket, address.maker, soon()); };
+    const auto take = [&] { receive_region(address.socket, address.creator, soon()); };
     EXPECT_EQ(refusal_of(take), "nothing was refused");
     const Child other([&] { return Child::Given{refusal_of(take)}; });
     EXPECT_THAT(other.text(), HasSubstr("or no rank"));
 }
 
-// The header of a region, which nobody but its maker should write.
+// The header of a region, which only its creator should write.
 RegionHeader& header_of(const SharedRegion& region) {
     auto* const word = reinterpret_cast<std::byte*>(&region.abort_word());
     return *reinterpret_cast<RegionHeader*>(word - offsetof(RegionHeader, abort_word));
@@ -448,29 +448,32 @@ TEST(SharedRegion, IsRefusedWhenItIsOfAnotherNumberOfRanks) {
 }
 
 TEST(SharedRegion, IsRefusedWhenANumberOfItsHeaderIsOutOfBounds) {
+    const auto made = make_region(2);
+    Tuning& tuning = header_of(*made).tuning;
+    const Tuning right = made->tuning();
     const struct {
         const char* name;
-        std::uint64_t Tuning::*place;
+        std::uint64_t& place;
         std::vector<std::uint64_t> wrong;
     } numbers[] = {
-        {"chunk_bytes", &Tuning::chunk_bytes, {0, 1, 4095, 8193, (64 << 20) + 4096, UINT64_MAX}},
-        {"pipelined_bytes", &Tuning::pipelined_bytes, {0, 4097, 12288, UINT64_MAX - 4095}},
-        {"one_phase_bytes", &Tuning::one_phase_bytes, {8193, UINT64_MAX}},
-        {"spins", &Tuning::spins, {(16 << 20) + 1, UINT64_MAX}},
+        {"chunk_bytes",
+         tuning.staged.chunk_bytes,
+         {0, 1, 4095, 8193, (64 << 20) + 4096, UINT64_MAX}},
+        {"pipelined_bytes", tuning.staged.pipelined_bytes, {0, 4097, 12288, UINT64_MAX - 4095}},
+        {"one_phase_bytes", tuning.staged.one_phase_bytes, {8193, UINT64_MAX}},
+        {"spins", tuning.waiting.spins, {(16 << 20) + 1, UINT64_MAX}},
     };
-    const auto made = make_region(2);
-    const Tuning right = made->tuning();
     for (const auto& number : numbers) {
         for (const std::uint64_t wrong : number.wrong) {
-            header_of(*made).tuning = right;
-            header_of(*made).tuning.*number.place = wrong;
+            tuning = right;
+            number.place = wrong;
             EXPECT_THAT(refusal_of([&] { SharedRegion::open(made->address(), 2, soon()); }),
                         HasSubstr(std::string("its ") + number.name + " cannot be"))
                 << wrong;
         }
     }
-    header_of(*made).tuning = right;
-    header_of(*made).tuning.chunk_bytes = 16384;  // possible, but not of this size
+    tuning = right;
+    tuning.staged.chunk_bytes = 16384;  // possible, but not of this size
     EXPECT_THAT(refusal_of([&] { SharedRegion::open(made->address(), 2, soon()); }),
                 HasSubstr("bytes, not "));
 }
@@ -583,7 +586,7 @@ TEST(PeerMemory, IsDoneWithoutWhereYamaForbidsIt) {
     FakeKernel yama;
     yama.error_of_copies = EPERM;
     run_threads(region, {&HostKernel::real(), &yama}, [&](int rank, ShmBackend& backend) {
-        EXPECT_EQ(region->block(rank).reaches_peers, rank == 0 ? 1U : 0U);
+        EXPECT_EQ(region->block(rank).can_access_peers, rank == 0 ? 1U : 0U);
         std::vector<float> values(20'000, static_cast<float>(rank + 1));
         backend.run({.kind = Collective::all_reduce,
                      .dtype = ddp::DType::float32,
@@ -601,7 +604,7 @@ TEST(PeerMemory, IsNotReadByWhoHasNotFoundThePeer) {
     FakeKernel yama;
     yama.error_of_copies = EPERM;
     ShmBackend first(region, 0), second(region, 1, nullptr, {}, yama);
-    region->block(1).reaches_peers = 1;  // as somebody wrote there
+    region->block(1).can_access_peers = 1;  // as somebody wrote there
     std::vector<std::byte> sent(std::size_t{1} << 20, std::byte{7}), got(sent.size());
     const auto send = first.start_transfer({Direction::send, 1, sent.data(), sent.size()});
     const auto receive = second.start_transfer({Direction::receive, 0, got.data(), got.size()});
@@ -618,7 +621,7 @@ TEST(SharedAllocations, GiveNoPlaceOutsideOfAPiece) {
     EXPECT_EQ(ranks.address(1, {1, 0}, {0, stride}), made->data() + stride);
     EXPECT_EQ(ranks.address(1, {1, 100}, {10, 5}), made->data() + stride + 110);
     const struct {
-        Location location;
+        BufferLocation location;
         SharedAllocations::Extent extent;
     } outside[] = {
         {{1, 0}, {0, stride + 1}},

@@ -1,5 +1,5 @@
-// Peers' memory by its address: who reaches it, what happens where it cannot be read or written, to
-// calls where only some can, and to memory that its owner gives up. Ranks are threads of one
+// Peers' memory by its address: who may access it, what happens where it cannot be read or written,
+// to calls where only some can, and to memory that its owner gives up. Ranks are threads of one
 // process, which takes the same way, but for those that die or stop.
 #include "backends/shm/shm_backend.hpp"
 
@@ -111,16 +111,16 @@ std::string message_of(const Body& body) {
 TEST(PeerMemory, IsOfUseWhereAllFindTheTokens) {
     const auto region = make_region(3);
     const ShmBackend first(region, 0), second(region, 1);
-    EXPECT_EQ(region->block(0).reaches_peers, 1U);
-    EXPECT_EQ(region->block(1).reaches_peers, 1U);
-    EXPECT_EQ(region->block(2).reaches_peers, 0U) << "has not said so";
+    EXPECT_EQ(region->block(0).can_access_peers, 1U);
+    EXPECT_EQ(region->block(1).can_access_peers, 1U);
+    EXPECT_EQ(region->block(2).can_access_peers, 0U) << "has not said so";
 }
 
 TEST(PeerMemory, IsNotUsedWhereAPidMeansAnotherProcess) {
     const auto region = make_region(2);
     region->block(1).token ^= 1;  // as if somebody else had the pid
     run_threads(region, [&](int rank, ShmBackend& backend) {
-        EXPECT_EQ(region->block(rank).reaches_peers, rank == 0 ? 0U : 1U);
+        EXPECT_EQ(region->block(rank).can_access_peers, rank == 0 ? 0U : 1U);
         const std::vector<std::byte> input(10'000, static_cast<std::byte>(rank));
         std::vector<std::byte> output(10'000, std::byte{9});
         backend.run(all_to_all(input.data(), output.data(), 5'000), 2, Deadline::after(60s));
@@ -131,15 +131,15 @@ TEST(PeerMemory, IsNotUsedWhereAPidMeansAnotherProcess) {
 TEST(PeerMemory, TriesNothingWhereTheTuningNeverReads) {
     const auto region = make_region(2, "direct_bytes_max=0");
     const ShmBackend first(region, 0);
-    EXPECT_EQ(region->block(0).reaches_peers, 0U);
+    EXPECT_EQ(region->block(0).can_access_peers, 0U);
 }
 
 TEST(PeerMemory, TellsMemoryThatPeersCannotRead) {
     const Pages pages(3), last(3, 2);
-    EXPECT_TRUE(PeerMemory::can_be_reached({pages.data(), 1}));
-    EXPECT_TRUE(PeerMemory::can_be_reached({pages.data(), pages.bytes()}));
-    EXPECT_TRUE(PeerMemory::can_be_reached({last.data(), 2 * page}));
-    EXPECT_FALSE(PeerMemory::can_be_reached({last.data(), last.bytes()}));
+    EXPECT_TRUE(PeerMemory::is_accessible({pages.data(), 1}));
+    EXPECT_TRUE(PeerMemory::is_accessible({pages.data(), pages.bytes()}));
+    EXPECT_TRUE(PeerMemory::is_accessible({last.data(), 2 * page}));
+    EXPECT_FALSE(PeerMemory::is_accessible({last.data(), last.bytes()}));
 }
 
 TEST(PeerMemory, BlamesAPeerThatHasEnded) {
@@ -150,7 +150,7 @@ TEST(PeerMemory, BlamesAPeerThatHasEnded) {
     region->block(1).pid.store(child);
     ddp::shm::Waiter waiter(*region, 0, nullptr, {});
     PeerMemory reader(*region, 0, waiter);
-    EXPECT_FALSE(reader.all_reach());
+    EXPECT_FALSE(reader.all_can_access_peers());
     int number = 0;
     const auto message = message_of<ddp::PeerError>([&] {
         reader.read(1, ddp::shm::address_of(&number), &number, sizeof number,
@@ -168,7 +168,7 @@ struct OneEnd {
 };
 std::string the_test() { return "the test"; }
 
-TEST(PeerMemory, WritesAnyNumberOfBytesAndTakesItsAnnouncementBack) {
+TEST(PeerMemory, WritesAnyNumberOfBytesAndWithdrawsItsWrite) {
     OneEnd end;
     for (const std::size_t bytes : {1U, 4'095U, 4'097U, 3'000'001U}) {
         const std::vector<std::byte> from(bytes, std::byte{5});
@@ -221,7 +221,7 @@ TEST(PeerMemory, SaysThatItIsForbiddenWhatItCouldDoBefore) {
         ForbiddenLater kernel;
         ddp::shm::Waiter waiter(*region, 0, nullptr, {}, kernel);
         PeerMemory peers(*region, 0, waiter);
-        ASSERT_TRUE(peers.reaches_peers());
+        ASSERT_TRUE(peers.can_access_peers());
         kernel.forbidden = true;
         int number = 0;
         const auto message = message_of<ddp::SystemError>([&] {
@@ -252,7 +252,7 @@ TEST(PeerMemory, IsClosedWhenThePeersWriteHasEnded) {
         ended = true;
         end.others.target = 0;
     });
-    end.peers.close();
+    end.peers.revoke_access();
     EXPECT_TRUE(ended);
 }
 
@@ -260,7 +260,7 @@ TEST(PeerMemory, IsClosedAtOnceWhereNobodyWritesOrTheWriterIsDead) {
     const auto start = std::chrono::steady_clock::now();
     OneEnd idle;
     idle.others.target = 2;  // its own
-    idle.peers.close();
+    idle.peers.revoke_access();
 
     const auto region = make_region(2);
     const pid_t child = ::fork();
@@ -274,12 +274,12 @@ TEST(PeerMemory, IsClosedAtOnceWhereNobodyWritesOrTheWriterIsDead) {
     PeerMemory peers(*region, 0, waiter);
     ASSERT_EQ(::waitpid(child, nullptr, 0), child);
     ASSERT_EQ(region->block(1).write.target, 1);
-    peers.close();
+    peers.revoke_access();
     // Less than for a writer that lives: it does not wait in vain.
     EXPECT_LT(std::chrono::steady_clock::now() - start, 1900ms);
 }
 
-// It has announced what it writes, but not called the kernel; it does so when it goes on, after the
+// It has published its write, but not called the kernel; it does so when it goes on, after the
 // owner has long left.
 TEST(PeerMemory, IsNotWrittenByAWriterThatWasStopped) {
     const auto region = make_region(2);
@@ -304,7 +304,7 @@ TEST(PeerMemory, IsNotWrittenByAWriterThatWasStopped) {
     ASSERT_TRUE(WIFSTOPPED(status));
     ddp::shm::Waiter waiter(*region, 0, nullptr, {});
     PeerMemory peers(*region, 0, waiter);
-    peers.close();
+    peers.revoke_access();
     ::kill(child, SIGCONT);
     ASSERT_EQ(::waitpid(child, &status, 0), child);
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "wrote something";
@@ -380,7 +380,7 @@ TEST(PeerMemory, ReadsBesideMemoryThatIsMapped) { exchange_mixed(false); }
 TEST(PeerMemory, IsNotUsedWhereOneRanksMemoryCannotBeRead) {
     const SecretMemory probe(page);
     if (probe.data() == nullptr) GTEST_SKIP() << "this kernel has no memfd_secret";
-    EXPECT_FALSE(PeerMemory::can_be_reached({probe.data(), page}));
+    EXPECT_FALSE(PeerMemory::is_accessible({probe.data(), page}));
     exchange_mixed(true);
 }
 

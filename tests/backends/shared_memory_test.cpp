@@ -22,7 +22,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using ddp::base::Deadline;
-using ddp::shm::Location;
+using ddp::shm::BufferLocation;
 using ddp::shm::SharedAllocations;
 using ddp::shm::SharedMemory;
 
@@ -58,7 +58,7 @@ TEST(SharedMemory, IsZeroedAlignedAndTheSameForAll) {
     EXPECT_EQ(opened->released().load(), 1U);
 }
 
-// How many pages the memory takes: its maker's descriptor is the second word of its address.
+// How many pages the memory takes: its creator's descriptor is the second word of its address.
 std::size_t pages_taken(const SharedMemory& made) {
     struct stat status {};
     const std::string address = made.address();
@@ -131,7 +131,7 @@ TEST_F(SharedAllocationsTest, FindEachOthersMemory) {
     allocate();
     allocate();
     for (const std::size_t index : {0U, 1U}) {
-        const Location location = ranks[1].locate(piece(1, index) + 100, 50);
+        const BufferLocation location = ranks[1].locate(piece(1, index) + 100, 50);
         ASSERT_NE(location.allocation, 0U);
         EXPECT_EQ(location.offset, 100U);
         *ranks[0].address(1, location, {0, 1}) = std::byte(10 + index);
@@ -158,7 +158,7 @@ TEST_F(SharedAllocationsTest, LocateOnlyWhatLiesWhollyInThisRanksPiece) {
 
 TEST_F(SharedAllocationsTest, KeepMemoryThatAPeerStillHolds) {
     allocate();
-    const Location location = ranks[1].locate(piece(1, 0), 1);
+    const BufferLocation location = ranks[1].locate(piece(1, 0), 1);
     pieces[0].clear();
     std::byte* const theirs = ranks[0].address(1, location, {0, 1});
     *theirs = std::byte{3};
@@ -176,7 +176,7 @@ TEST_F(SharedAllocationsTest, LetGoInAnyOrderAndNumberTheNextAlike) {
     pieces[1].erase(pieces[1].begin() + 1);
     EXPECT_FALSE(is_mapped(second));
     allocate();
-    const Location last = ranks[0].locate(piece(0, 2), 1);
+    const BufferLocation last = ranks[0].locate(piece(0, 2), 1);
     EXPECT_EQ(last.allocation, ranks[1].locate(piece(1, 2), 1).allocation);
     *ranks[1].address(0, last, {0, 1}) = std::byte{8};
     EXPECT_EQ(piece(0, 2)[0], std::byte{8});

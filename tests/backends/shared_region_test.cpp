@@ -43,7 +43,7 @@ TEST(SharedRegion, KeepsItsPartsApart) {
     const auto region = create(ranks);
     std::vector<std::span<std::byte>> parts;
     for (int rank = 0; rank < ranks; ++rank) {
-        for (std::uint64_t chunk = 0; chunk < ddp::shm::slots_a_rank; ++chunk) {
+        for (std::uint64_t chunk = 0; chunk < ddp::shm::slots_per_rank; ++chunk) {
             parts.push_back({region->slot(rank, chunk), 4096});
         }
         for (const std::uint64_t parity : {0U, 1U}) {
@@ -61,7 +61,7 @@ TEST(SharedRegion, KeepsItsPartsApart) {
             }
         }
     }
-    for (std::uint64_t chunk = 0; chunk < ddp::shm::slots_a_rank; ++chunk) {
+    for (std::uint64_t chunk = 0; chunk < ddp::shm::slots_per_rank; ++chunk) {
         parts.push_back({region->result(chunk), 4096});
     }
     for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -114,7 +114,7 @@ TEST(SharedRegion, RefusesWhatIsNotTheRegion) {
 TEST(SharedRegion, NamesTheBytesThatItCannotHave) {
     try {
         ddp::shm::Tuning tuning{};
-        tuning.chunk_bytes = std::uint64_t{1} << 36;
+        tuning.staged.chunk_bytes = std::uint64_t{1} << 36;
         SharedRegion::create(4096, tuning);
         FAIL() << "512 TiB were allocated";
     } catch (const ddp::SystemError& error) {

@@ -200,7 +200,7 @@ std::size_t kib_written(const std::string& tuning, std::size_t kib, int calls) {
         });
     // A rank stages the half that the other one reduces: that of rank 0 is each piece's second.
     std::size_t written = 0;
-    for (std::uint64_t chunk = 0; chunk < ddp::shm::slots_a_rank; ++chunk) {
+    for (std::uint64_t chunk = 0; chunk < ddp::shm::slots_per_rank; ++chunk) {
         const std::byte* const slot = region->slot(0, chunk);
         for (std::size_t k = 0; k < slot_kib; ++k) {
             written += std::count(slot + k * 1024, slot + (k + 1) * 1024, std::byte{1}) > 512;

@@ -15,54 +15,60 @@ TEST(Tuning, HasARowForAnyRanksAndCores) {
     for (const int cores : {1, 2, 64, 1'000}) {
         for (int ranks = 1; ranks <= 65'536; ranks = ranks * 2 + ranks % 3) {
             const auto tuning = make_tuning(ranks, cores, "");
-            EXPECT_EQ(tuning.chunk_bytes % 4'096, 0U);
-            EXPECT_GE(tuning.chunk_bytes, static_cast<std::uint64_t>(ranks) * 64)
+            EXPECT_EQ(tuning.staged.chunk_bytes % 4'096, 0U);
+            EXPECT_GE(tuning.staged.chunk_bytes, static_cast<std::uint64_t>(ranks) * 64)
                 << "a line of each rank's share";
-            EXPECT_LE(tuning.one_phase_bytes, tuning.chunk_bytes) << "it goes through one slot";
+            EXPECT_LE(tuning.staged.one_phase_bytes, tuning.staged.chunk_bytes)
+                << "it goes through one slot";
         }
     }
 }
 
 TEST(Tuning, SpinsLessWhereRanksOutnumberCores) {
-    EXPECT_LT(make_tuning(3, 2, "").spins, make_tuning(2, 2, "").spins);
-    EXPECT_LT(make_tuning(2, 1, "").spins, make_tuning(2, 2, "").spins);
+    EXPECT_LT(make_tuning(3, 2, "").waiting.spins, make_tuning(2, 2, "").waiting.spins);
+    EXPECT_LT(make_tuning(2, 1, "").waiting.spins, make_tuning(2, 2, "").waiting.spins);
 }
 
 // All rows of a table have the same room.
 TEST(Tuning, DividesACoresRoomAmongItsRanks) {
-    const auto alone = make_tuning(2, 2, "").rotating_room;
-    EXPECT_EQ(make_tuning(3, 2, "").rotating_room, alone / 2);
-    EXPECT_EQ(make_tuning(8, 2, "").rotating_room, alone / 4);
-    EXPECT_EQ(make_tuning(64, 64, "").rotating_room, alone);
-    EXPECT_EQ(make_tuning(8, 2, "rotating_room=5").rotating_room, 5U);
+    const auto alone = make_tuning(2, 2, "").coloring.footprint_bytes;
+    EXPECT_EQ(make_tuning(3, 2, "").coloring.footprint_bytes, alone / 2);
+    EXPECT_EQ(make_tuning(8, 2, "").coloring.footprint_bytes, alone / 4);
+    EXPECT_EQ(make_tuning(64, 64, "").coloring.footprint_bytes, alone);
+    EXPECT_EQ(make_tuning(8, 2, "rotating_room=5").coloring.footprint_bytes, 5U);
 }
 
 TEST(Tuning, IsOverriddenFieldByField) {
     const auto table = make_tuning(2, 2, "");
     auto expected = table;
-    expected.spins = 7;
+    expected.waiting.spins = 7;
     EXPECT_EQ(make_tuning(2, 2, "spins=7"), expected);
     const auto all = make_tuning(
         2, 2,
         "streaming_bytes=1M,chunk_bytes=8K,one_phase_bytes=64,spins=0,direct_bytes_max=4K,"
-        "direct_bytes_min=1,direct_exchange_bytes_max=2K,direct_reduction_bytes_max=3K,streaming_"
-        "gain_ps=5,"
-        "streaming_output_bytes=2M,rotating_bytes=6,rotating_room=8,claims_outputs=7,pipelined_"
-        "bytes=4K");
-    EXPECT_EQ(all, (ddp::shm::Tuning{64, 8'192, 4'096, 1'048'576, 5, 2'097'152, 6, 8, 7, 1, 4'096,
-                                     2'048, 3'072, 0}));
-    EXPECT_EQ(make_tuning(2, 2, "chunk_bytes=8K,chunk_bytes=16k").chunk_bytes, 16'384U)
+        "direct_bytes_min=1,direct_exchange_bytes_max=2K,direct_reduction_bytes_max=3K,"
+        "streaming_gain_ps=5,streaming_output_bytes=2M,rotating_bytes=6,rotating_room=8,"
+        "claims_outputs=7,pipelined_bytes=4K");
+    EXPECT_EQ(all, (ddp::shm::Tuning{.staged = {64, 8'192, 4'096},
+                                     .streaming = {1'048'576, 5, 2'097'152},
+                                     .coloring = {6, 8},
+                                     .prefetch = {7},
+                                     .direct = {1, 4'096, 2'048, 3'072},
+                                     .waiting = {0}}));
+    EXPECT_EQ(make_tuning(2, 2, "chunk_bytes=8K,chunk_bytes=16k").staged.chunk_bytes, 16'384U)
         << "the last one counts";
     EXPECT_EQ(make_tuning(2, 2, "spins=7,"), expected);
 }
 
 TEST(Tuning, KeepsWhatTheLayoutNeeds) {
-    EXPECT_EQ(make_tuning(2, 2, "chunk_bytes=5000").chunk_bytes, 8'192U) << "whole pages";
-    EXPECT_EQ(make_tuning(200, 2, "chunk_bytes=4K").chunk_bytes, 16'384U) << "a line a rank";
-    EXPECT_EQ(make_tuning(2, 2, "one_phase_bytes=1M,chunk_bytes=4K").one_phase_bytes, 4'096U);
-    EXPECT_EQ(make_tuning(2, 2, "pipelined_bytes=0").pipelined_bytes, 4'096U);
-    EXPECT_EQ(make_tuning(2, 2, "pipelined_bytes=1M,chunk_bytes=20K").pipelined_bytes, 20'480U);
-    EXPECT_EQ(make_tuning(200, 2, "pipelined_bytes=5000").pipelined_bytes, 16'384U);
+    EXPECT_EQ(make_tuning(2, 2, "chunk_bytes=5000").staged.chunk_bytes, 8'192U) << "whole pages";
+    EXPECT_EQ(make_tuning(200, 2, "chunk_bytes=4K").staged.chunk_bytes, 16'384U) << "a line a rank";
+    EXPECT_EQ(make_tuning(2, 2, "one_phase_bytes=1M,chunk_bytes=4K").staged.one_phase_bytes,
+              4'096U);
+    EXPECT_EQ(make_tuning(2, 2, "pipelined_bytes=0").staged.pipelined_bytes, 4'096U);
+    EXPECT_EQ(make_tuning(2, 2, "pipelined_bytes=1M,chunk_bytes=20K").staged.pipelined_bytes,
+              20'480U);
+    EXPECT_EQ(make_tuning(200, 2, "pipelined_bytes=5000").staged.pipelined_bytes, 16'384U);
 }
 
 TEST(Tuning, RefusesWhatItDoesNotKnow) {

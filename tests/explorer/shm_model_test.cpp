@@ -1,7 +1,7 @@
 // Models of how ranks of one host meet (runtime/backends/shm/protocol.md), with the memory orders
-// and the eventcount of the code itself: phases and announcements as ShmBarrier and
-// ShmBackend::announce, a staged all_reduce as ShmBackend::all_reduce_staged, a channel as
-// ShmTransfer. The fast path of Waiter::wait, some looks before it sleeps, is one look here.
+// and the eventcount of the code itself: phases and descriptors as ShmBarrier and fill_descriptor,
+// a staged all_reduce as all_reduce_staged, a channel as ShmTransfer. The fast path of Waiter::wait,
+// some polls before it sleeps, is one poll here.
 #include "backends/shm/memory_orders.hpp"
 #include "explorer/explorer.hpp"
 #include "explorer/model_policy.hpp"
@@ -22,9 +22,9 @@ constexpr auto relaxed = std::memory_order_relaxed;
 
 enum class Fences { asymmetric, light_alone, heavy_alone, none };
 
-// Bell, with fences to leave out.
+// Doorbell, with fences to leave out.
 template <Fences fences>
-struct BellPolicy : ModelPolicy<ddp::shm::SharedEventcountPolicy> {
+struct DoorbellPolicy : ModelPolicy<ddp::shm::SharedEventcountPolicy> {
     static void light_fence() {
         if (fences == Fences::asymmetric || fences == Fences::light_alone) explorer::light_fence();
     }
@@ -33,17 +33,17 @@ struct BellPolicy : ModelPolicy<ddp::shm::SharedEventcountPolicy> {
     }
 };
 template <Fences fences>
-using Bell = ddp::base::BasicEventcount<BellPolicy<fences>>;
+using Doorbell = ddp::base::BasicEventcount<DoorbellPolicy<fences>>;
 
-// Two ranks that only poll: their announcements, and the slots and results of a staged all_reduce.
+// Two ranks that only poll: their descriptors, and the slots and results of a staged all_reduce.
 struct Region {
-    struct Announcement {
+    struct OpDescriptor {
         Atomic<std::uint32_t> arrived{0};
         Variable<int> line{0};
     };
-    std::array<std::array<Announcement, 2>, 2> announcements;  // by rank and parity
-    std::array<std::array<Variable<int>, 2>, 2> slots;         // by rank and place
-    std::array<std::array<Variable<int>, 2>, 2> results;       // by place and rank
+    std::array<std::array<OpDescriptor, 2>, 2> descriptors;  // by rank and parity
+    std::array<std::array<Variable<int>, 2>, 2> slots;       // by rank and place
+    std::array<std::array<Variable<int>, 2>, 2> results;     // by place and rank
 };
 
 struct Rank {
@@ -54,19 +54,19 @@ struct Rank {
     std::uint32_t phase = 0;
 
     std::size_t other() const { return 1 - me; }
-    Region::Announcement& announcement(std::size_t rank, std::uint32_t of) const {
-        return region.announcements[rank][of % parities];
+    Region::OpDescriptor& descriptor(std::size_t rank, std::uint32_t of) const {
+        return region.descriptors[rank][of % parities];
     }
-    void announce(int line) const { announcement(me, phase + 1).line = line; }
+    void publish(int line) const { descriptor(me, phase + 1).line = line; }
     void arrive() {
         ++phase;
-        announcement(me, phase).arrived.store(phase, orders.arrive);
+        descriptor(me, phase).arrived.store(phase, orders.arrive);
     }
     void wait() const {
         spin_until(
-            [&] { return announcement(other(), phase).arrived.load(orders.see_arrival) >= phase; });
+            [&] { return descriptor(other(), phase).arrived.load(orders.see_arrival) >= phase; });
     }
-    int announced() const { return announcement(other(), phase).line; }
+    int published() const { return descriptor(other(), phase).line; }
 };
 
 Result run_ranks(const PhaseOrders& orders, std::size_t parities,
@@ -82,19 +82,19 @@ Result run_ranks(const PhaseOrders& orders, std::size_t parities,
     });
 }
 
-// Calls of one phase each, whose data rides in the announcements.
+// Calls of one phase each, whose data rides in the descriptors.
 Result calls_of_one_phase(const PhaseOrders& orders = {}, std::size_t parities = 2) {
     return run_ranks(orders, parities, [](Rank& rank) {
         for (int call = 1; call <= 4; ++call) {
-            rank.announce(call);
+            rank.publish(call);
             rank.arrive();
             rank.wait();
-            require(rank.announced() == call, "the other's announcement of this call");
+            require(rank.published() == call, "the other's descriptor of this call");
         }
     });
 }
 
-TEST(ShmModel, AnnouncementsAreReadAsTheyWereWritten) {
+TEST(ShmModel, DescriptorsAreReadAsTheyWereWritten) {
     const Result result = calls_of_one_phase();
     EXPECT_EQ(result.verdict, Verdict::passed) << result;
 }
@@ -104,18 +104,18 @@ TEST(ShmModel, PhasesNeedTheirOrders) {
     EXPECT_EQ(calls_of_one_phase({.see_arrival = relaxed}).verdict, Verdict::data_race);
 }
 
-TEST(ShmModel, AnnouncementsNeedTwoLinesByTurns) {
+TEST(ShmModel, DescriptorsNeedTwoLinesByParity) {
     EXPECT_NE(calls_of_one_phase({}, 1).verdict, Verdict::passed);
 }
 
-// "What a rank announced must be read before arriving at the next phase."
-TEST(ShmModel, AnnouncementsMustBeReadBeforeTheNextPhase) {
+// "What a rank published must be read before arriving at the next phase."
+TEST(ShmModel, DescriptorsMustBeReadBeforeTheNextPhase) {
     const Result late = run_ranks({}, 2, [](Rank& rank) {
         for (int call = 1; call <= 4; ++call) {
-            rank.announce(call);
+            rank.publish(call);
             rank.arrive();
             if (call > 1) {
-                const int read = rank.announcement(rank.other(), rank.phase - 1).line;
+                const int read = rank.descriptor(rank.other(), rank.phase - 1).line;
                 require(read == call - 1);
             }
             rank.wait();
@@ -124,7 +124,7 @@ TEST(ShmModel, AnnouncementsMustBeReadBeforeTheNextPhase) {
     EXPECT_NE(late.verdict, Verdict::passed);
 }
 
-// Three calls, of `chunks` each: the next may begin at the same place (Running::choose_places).
+// Three calls, of `chunks` each: the next may begin at the same place (CollectiveContext::choose_positions).
 Result staged_all_reduce(int chunks, std::size_t places, const PhaseOrders& orders = {}) {
     return run_ranks(orders, 2, [=](Rank& rank) {
         Region& region = rank.region;
@@ -135,10 +135,10 @@ Result staged_all_reduce(int chunks, std::size_t places, const PhaseOrders& orde
                 region.slots[rank.me][place(chunk)] = value(chunk);
             };
             stage(0);
-            rank.announce(call);
+            rank.publish(call);
             rank.arrive();
             rank.wait();
-            require(rank.announced() == call, "the other's announcement");
+            require(rank.published() == call, "the other's descriptor");
             for (int chunk = 0; chunk < chunks; ++chunk) {
                 const int staged = region.slots[rank.other()][place(chunk)];
                 require(staged == value(chunk), "what the other has staged");
@@ -165,21 +165,21 @@ TEST(ShmModel, AStagedAllReduceNeedsThePhasesOrders) {
     EXPECT_EQ(staged_all_reduce(2, 2, {.see_arrival = relaxed}).verdict, Verdict::data_race);
 }
 
-// ShmBarrier::arrive and Waiter::nap: each rank sleeps at the other's bell.
+// ShmBarrier::arrive and Waiter::wait_slice: each rank sleeps at the other's doorbell.
 template <Fences fences>
-Result barrier_with_bells(std::uint32_t phases, const PhaseOrders& orders = {}) {
+Result barrier_with_doorbells(std::uint32_t phases, const PhaseOrders& orders = {}) {
     return explore([=](Program& program) {
         struct Shared {
             std::array<std::array<Atomic<std::uint32_t>, 2>, 2> arrived;
-            std::array<Bell<fences>, 2> bells;
+            std::array<Doorbell<fences>, 2> doorbells;
         };
         auto shared = std::make_shared<Shared>();
         for (std::size_t me = 0; me < 2; ++me) {
             program.thread([=] {
                 for (std::uint32_t phase = 1; phase <= phases; ++phase) {
                     shared->arrived[me][phase % 2].store(phase, orders.arrive);
-                    shared->bells[me].notify_all();
-                    shared->bells[1 - me].await([&] {
+                    shared->doorbells[me].notify_all();
+                    shared->doorbells[1 - me].await([&] {
                         return shared->arrived[1 - me][phase % 2].load(orders.see_arrival) >= phase;
                     });
                 }
@@ -188,13 +188,13 @@ Result barrier_with_bells(std::uint32_t phases, const PhaseOrders& orders = {}) 
     });
 }
 
-TEST(ShmModel, NoSleeperAtABellIsMissed) {
-    const Result result = barrier_with_bells<Fences::asymmetric>(2);
+TEST(ShmModel, NoWaiterAtADoorbellIsMissed) {
+    const Result result = barrier_with_doorbells<Fences::asymmetric>(2);
     EXPECT_EQ(result.verdict, Verdict::passed) << result;
     // As it was before the eventcount: only a look of 20 us, which no model has, came between.
-    EXPECT_EQ(barrier_with_bells<Fences::none>(1).verdict, Verdict::deadlock);
-    EXPECT_EQ(barrier_with_bells<Fences::light_alone>(1).verdict, Verdict::deadlock);
-    EXPECT_EQ(barrier_with_bells<Fences::heavy_alone>(1).verdict, Verdict::deadlock);
+    EXPECT_EQ(barrier_with_doorbells<Fences::none>(1).verdict, Verdict::deadlock);
+    EXPECT_EQ(barrier_with_doorbells<Fences::light_alone>(1).verdict, Verdict::deadlock);
+    EXPECT_EQ(barrier_with_doorbells<Fences::heavy_alone>(1).verdict, Verdict::deadlock);
 }
 
 // A message of `chunks` through a channel of two.

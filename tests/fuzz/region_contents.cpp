@@ -124,8 +124,8 @@ struct Game {
     void settle(std::uint8_t choice) {
         const std::array<pid_t, 5> pids{idle, 0, -1, ::getpid(), INT32_MAX};
         region->block(1).pid = pids[choice < 250 ? 0 : choice % pids.size()];
-        for (auto& announcement : region->block(1).announcements) {
-            announcement.line.arrived = 0x40000000;
+        for (auto& descriptor : region->block(1).descriptors) {
+            descriptor.line.arrived = 0x40000000;
         }
         // Rank 0's own begins anew.
         auto* const own = reinterpret_cast<std::byte*>(&region->block(0));

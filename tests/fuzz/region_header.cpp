@@ -78,7 +78,7 @@ void open_text(const std::string& text) {
         const auto again = MemoryAddress::parse(address->to_text());
         if (!again || again->to_text() != address->to_text()) std::abort();
     }
-    if (!address || address->maker == ::getpid() || address->maker > (1 << 22)) open_at(text);
+    if (!address || address->creator == ::getpid() || address->creator > (1 << 22)) open_at(text);
 }
 
 }  // namespace

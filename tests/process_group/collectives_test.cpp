@@ -20,7 +20,7 @@ using ddp::testing::exact_input;
 using ddp::testing::exact_value;
 using ddp::testing::run_ranks;
 
-// Nothing; one; a few, unaligned; what rides in the shm backend's announcements, and one more; what
+// Nothing; one; a few, unaligned; what travels in the shm backend's descriptors, and one more; what
 // goes in one phase, of four bytes; a chunk with a rest; and more than two of its largest chunks,
 // whatever the element.
 template <class T>

@@ -79,7 +79,7 @@ void check(ProcessGroup& group, ReduceOp op, const Memory<T>& memory) {
     const auto mine = memory.output.subspan(0, part);
     group.reduce_scatter(whole, mine, op).wait();
     expect(mine, own, "reduce_scatter ");
-    // In one phase: most of them in the announcements, or one more.
+    // In one phase: most of them in the descriptors, or one more.
     const std::size_t in_lines = shm::inline_bytes / sizeof(T);
     for (const std::size_t few : {std::size_t{7}, in_lines, in_lines + 1}) {
         fill(group, memory);

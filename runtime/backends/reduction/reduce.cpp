@@ -94,8 +94,8 @@ void copy(void* to, const void* from, std::size_t bytes, Store store) {
     }
 }
 
-void claim(void* memory, std::size_t bytes) {
-    kernels().claim(static_cast<std::byte*>(memory), bytes);
+void prefetch_for_write(void* memory, std::size_t bytes) {
+    kernels().prefetch_for_write(static_cast<std::byte*>(memory), bytes);
 }
 
 bool use_kernels(Kernels which) noexcept {

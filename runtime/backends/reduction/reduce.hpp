@@ -36,9 +36,9 @@ void reduce(std::span<const std::byte* const> inputs, std::span<std::byte* const
 // The two are the same memory or do not overlap. Zero bytes: null is fine.
 void copy(void* to, const void* from, std::size_t bytes, Store store = Store::cached);
 
-// Asks for the lines of that memory to be this core's alone, for it will write there soon. Only a
-// hint; returns before they come.
-void claim(void* memory, std::size_t bytes);
+// Prefetches the lines of that memory into this core's cache for writing (exclusive state). A hint;
+// returns before they have come.
+void prefetch_for_write(void* memory, std::size_t bytes);
 
 // For tests: which kernels run from now on. `automatic` is what the processor can do.
 enum class Kernels : std::uint8_t { automatic, scalar, avx2 };

@@ -47,7 +47,9 @@ void narrow_half(std::byte* to, Floats value) {
 
 namespace ddp::backends {
 
-constexpr KernelSet avx2_kernel_set{
-    .reduce = reduce_job, .stream = stream_all, .copy = copy_all, .claim = claim_all};
+constexpr KernelSet avx2_kernel_set{.reduce = reduce_job,
+                                    .stream = stream_all,
+                                    .copy = copy_all,
+                                    .prefetch_for_write = prefetch_all_for_write};
 
 }  // namespace ddp::backends

@@ -14,7 +14,7 @@ constexpr std::size_t line_bytes = 64;  // of the caches
 constexpr std::size_t ahead = 256;
 
 // Asks for the lines to be ours alone, for what is written there next.
-void claim_all(std::byte* at, std::size_t bytes) {
+void prefetch_all_for_write(std::byte* at, std::size_t bytes) {
     for (std::size_t i = 0; i < bytes; i += line_bytes) Machine::prefetch_to_write(at + i);
 }
 

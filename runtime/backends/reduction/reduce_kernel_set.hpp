@@ -28,7 +28,7 @@ struct KernelSet {
     void (*reduce)(const Job&);
     void (*stream)(std::byte* to, const std::byte* from, std::size_t bytes);
     void (*copy)(std::byte* to, const std::byte* from, std::size_t bytes);  // no overlap
-    void (*claim)(std::byte* at, std::size_t bytes);
+    void (*prefetch_for_write)(std::byte* at, std::size_t bytes);
 };
 
 const KernelSet& baseline_kernels() noexcept;

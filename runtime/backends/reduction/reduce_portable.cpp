@@ -26,8 +26,10 @@ struct Machine {
 namespace ddp::backends {
 
 const KernelSet& baseline_kernels() noexcept {
-    static constexpr KernelSet set{
-        .reduce = reduce_job, .stream = stream_all, .copy = copy_all, .claim = claim_all};
+    static constexpr KernelSet set{.reduce = reduce_job,
+                                   .stream = stream_all,
+                                   .copy = copy_all,
+                                   .prefetch_for_write = prefetch_all_for_write};
     return set;
 }
 

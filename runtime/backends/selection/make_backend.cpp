@@ -126,7 +126,7 @@ bool all_have_come(const GroupContext& group, const shm::SharedRegion& region,
     using std::chrono::milliseconds;
     milliseconds pause{20};
     for (int rank = group.me.world_size - 1; rank >= 0;) {
-        if (region.has_come(rank, std::min(pause, deadline.left()))) {
+        if (region.is_introduced(rank, std::min(pause, deadline.left()))) {
             --rank;
             continue;
         }
@@ -148,8 +148,10 @@ std::vector<BackendSupport> collect_support(const GroupContext& group,
     } else if (all_have_come(group, *region, deadline)) {
         std::vector<BackendSupport> all;
         for (int rank = 0; rank < group.me.world_size; ++rank) {
-            all.push_back(
-                {RequestedBackend::decode(region->block(rank).wanted), mine.host, {}, {}});
+            all.push_back({RequestedBackend::decode(region->block(rank).requested_backend),
+                           mine.host,
+                           {},
+                           {}});
         }
         return all;
     }

@@ -1,6 +1,7 @@
-// The memory orders by which ranks publish in the region, and how they sleep there. Here, and not
-// where they are used, so that the model checker's models of the barrier and of a channel
-// (tests/explorer/shm_model_test.cpp) have the very same.
+// The memory orders by which ranks publish in the region, and the eventcount at which they sleep.
+// They are in one place so that the model checker's models of the barrier and of a channel
+// (tests/explorer/shm_model_test.cpp) use the same. Invariant: weakening any of them makes a model
+// fail.
 #pragma once
 
 #include "base/eventcount.hpp"
@@ -11,16 +12,16 @@
 namespace ddp::shm {
 
 struct PhaseOrders {
-    // What a rank wrote before it arrives, others read after they have seen that.
+    // A peer that has seen a rank arrive reads what that rank wrote before.
     std::memory_order arrive = std::memory_order_release;
     std::memory_order see_arrival = std::memory_order_acquire;
 };
 
 struct ChannelOrders {
-    // The sender's chunk, for the receiver.
+    // The receiver reads the sender's chunk after it has seen the counter.
     std::memory_order write = std::memory_order_release;
     std::memory_order see_written = std::memory_order_acquire;
-    // The receiver has read it: the sender may write there again.
+    // The sender overwrites a chunk after it has seen that the receiver has read it.
     std::memory_order read = std::memory_order_release;
     std::memory_order see_read = std::memory_order_acquire;
 };

@@ -23,24 +23,46 @@ struct Row {
     int ranks;            // up to
     Tuning tuning;
 };
-// The first row that fits. Measured with ddp-bench; see docs/benchmarks.md. The numbers stand as in
-// Tuning: one phase, chunk, pipelined; streaming: all, gain, outputs; rotating, its room (here that
-// of a core's ranks), claims; direct: least, most, exchange, reduction; spins.
+// The first row that fits. Measured with ddp-bench; see docs/benchmarks.md. The groups stand as in
+// Tuning:
+//   staged: one phase, chunk, pipelined
+//   streaming: calls, gain, outputs
+//   coloring: calls, footprint (in the table, of the ranks of one core together)
+//   prefetch: outputs
+//   direct: least, most, most in exchanges, most in all_reduce
+//   waiting: spins
+constexpr Tuning::Streaming no_streaming{G, 0, 0};
+constexpr Tuning::Coloring no_coloring{0, any};
+constexpr Tuning::Prefetch prefetch_outputs{1};
+constexpr Row row_of(bool oversubscribed, int ranks, Tuning::Staged staged, Tuning::Direct direct) {
+    const Tuning::Waiting waiting{oversubscribed ? 0U : 200U};
+    return {oversubscribed,
+            ranks,
+            {staged, no_streaming, no_coloring, prefetch_outputs, direct, waiting}};
+}
 constexpr Row table[] = {
-    {false, 2, {8 * K, 128 * K, any, G, 0, 0, 0, any, 1, 256 * K, M, M, M, 200}},
-    {false, many, {8 * K, 128 * K, any, G, 0, 0, 0, any, 1, 256 * K, M, M, 0, 200}},
-    {true, 4, {16 * K, 256 * K, any, G, 0, 0, 0, any, 1, 256 * K, M, M, 0, 0}},
-    {true, 16, {16 * K, 256 * K, any, G, 0, 0, 0, any, 1, 128 * K, 4 * M, 4 * M, 0, 0}},
-    {true, many, {16 * K, 128 * K, any, G, 0, 0, 0, any, 1, 128 * K, 4 * M, 4 * M, 0, 0}},
+    row_of(false, 2, {8 * K, 128 * K, any}, {256 * K, M, M, M}),
+    row_of(false, many, {8 * K, 128 * K, any}, {256 * K, M, M, 0}),
+    row_of(true, 4, {16 * K, 256 * K, any}, {256 * K, M, M, 0}),
+    row_of(true, 16, {16 * K, 256 * K, any}, {128 * K, 4 * M, 4 * M, 0}),
+    row_of(true, many, {16 * K, 128 * K, any}, {128 * K, 4 * M, 4 * M, 0}),
 };
 // Where cores may have no cache in common (measured on AMD's Zen 4; on Intel's Skylake-SP staging
 // past the caches is 2.5 times slower).
+constexpr Row without_common_cache(bool oversubscribed, int ranks, Tuning::Staged staged,
+                                   Tuning::Direct direct) {
+    Row row = row_of(oversubscribed, ranks, staged, direct);
+    row.tuning.streaming = {G, 70, 32 * M};
+    row.tuning.coloring = {4 * K, 2 * M};
+    row.tuning.prefetch = {0};
+    return row;
+}
 constexpr Row table_without_common_cache[] = {
-    {false, many, {4 * K, half, any, G, 70, 32 * M, 4 * K, 2 * M, 0, 256 * K, G, 0, 0, 200}},
-    {true, 4, {32 * K, half, 256 * K, G, 70, 32 * M, 4 * K, 2 * M, 0, 256 * K, G, M, 0, 0}},
-    {true, 16, {32 * K, half, 256 * K, G, 70, 32 * M, 4 * K, 2 * M, 0, 128 * K, G, 4 * M, 0, 0}},
-    {true, 64, {16 * K, half, 256 * K, G, 70, 32 * M, 4 * K, 2 * M, 0, 128 * K, G, 4 * M, 0, 0}},
-    {true, many, {16 * K, 128 * K, any, G, 70, 32 * M, 4 * K, 2 * M, 0, 128 * K, G, 4 * M, 0, 0}},
+    without_common_cache(false, many, {4 * K, half, any}, {256 * K, G, 0, 0}),
+    without_common_cache(true, 4, {32 * K, half, 256 * K}, {256 * K, G, M, 0}),
+    without_common_cache(true, 16, {32 * K, half, 256 * K}, {128 * K, G, 4 * M, 0}),
+    without_common_cache(true, 64, {16 * K, half, 256 * K}, {128 * K, G, 4 * M, 0}),
+    without_common_cache(true, many, {16 * K, 128 * K, any}, {128 * K, G, 4 * M, 0}),
 };
 
 bool cores_may_lack_a_common_cache() {
@@ -72,23 +94,26 @@ std::uint64_t number(std::string_view entry, std::string_view text) {
 
 struct Field {
     std::string_view name;
-    std::uint64_t Tuning::*place;
+    std::uint64_t& (*in)(Tuning&);
 };
 constexpr Field fields[] = {
-    {"one_phase_bytes", &Tuning::one_phase_bytes},
-    {"chunk_bytes", &Tuning::chunk_bytes},
-    {"pipelined_bytes", &Tuning::pipelined_bytes},
-    {"streaming_bytes", &Tuning::streaming_bytes},
-    {"streaming_gain_ps", &Tuning::streaming_gain_ps},
-    {"streaming_output_bytes", &Tuning::streaming_output_bytes},
-    {"rotating_bytes", &Tuning::rotating_bytes},
-    {"rotating_room", &Tuning::rotating_room},
-    {"claims_outputs", &Tuning::claims_outputs},
-    {"direct_bytes_min", &Tuning::direct_bytes_min},
-    {"direct_bytes_max", &Tuning::direct_bytes_max},
-    {"direct_exchange_bytes_max", &Tuning::direct_exchange_bytes_max},
-    {"direct_reduction_bytes_max", &Tuning::direct_reduction_bytes_max},
-    {"spins", &Tuning::spins},
+    {"one_phase_bytes", [](Tuning& t) -> std::uint64_t& { return t.staged.one_phase_bytes; }},
+    {"chunk_bytes", [](Tuning& t) -> std::uint64_t& { return t.staged.chunk_bytes; }},
+    {"pipelined_bytes", [](Tuning& t) -> std::uint64_t& { return t.staged.pipelined_bytes; }},
+    {"streaming_bytes", [](Tuning& t) -> std::uint64_t& { return t.streaming.min_bytes; }},
+    {"streaming_gain_ps", [](Tuning& t) -> std::uint64_t& { return t.streaming.min_gain_ps; }},
+    {"streaming_output_bytes",
+     [](Tuning& t) -> std::uint64_t& { return t.streaming.min_output_bytes; }},
+    {"rotating_bytes", [](Tuning& t) -> std::uint64_t& { return t.coloring.min_bytes; }},
+    {"rotating_room", [](Tuning& t) -> std::uint64_t& { return t.coloring.footprint_bytes; }},
+    {"claims_outputs", [](Tuning& t) -> std::uint64_t& { return t.prefetch.outputs; }},
+    {"direct_bytes_min", [](Tuning& t) -> std::uint64_t& { return t.direct.min_bytes; }},
+    {"direct_bytes_max", [](Tuning& t) -> std::uint64_t& { return t.direct.max_bytes; }},
+    {"direct_exchange_bytes_max",
+     [](Tuning& t) -> std::uint64_t& { return t.direct.max_exchange_bytes; }},
+    {"direct_reduction_bytes_max",
+     [](Tuning& t) -> std::uint64_t& { return t.direct.max_reduction_bytes; }},
+    {"spins", [](Tuning& t) -> std::uint64_t& { return t.waiting.spins; }},
 };
 
 void apply(Tuning& tuning, std::string_view entry) {
@@ -97,17 +122,17 @@ void apply(Tuning& tuning, std::string_view entry) {
     std::uint64_t* field = nullptr;
     std::string names;
     for (const Field& one : fields) {
-        if (name == one.name) field = &(tuning.*one.place);
+        if (name == one.name) field = &one.in(tuning);
         names += (names.empty() ? "" : ", ") + std::string(one.name) + "=";
     }
     if (field == nullptr || equals == std::string_view::npos) {
         refuse(entry, "is not one of " + names + " (separated by commas)");
     }
     *field = number(entry, entry.substr(equals + 1));
-    if (tuning.chunk_bytes < least_chunk || tuning.chunk_bytes > most_chunk) {
+    if (tuning.staged.chunk_bytes < least_chunk || tuning.staged.chunk_bytes > most_chunk) {
         refuse(entry, "is outside 4K to 64M");
     }
-    if (tuning.spins > most_spins) refuse(entry, "is more than 16M");
+    if (tuning.waiting.spins > most_spins) refuse(entry, "is more than 16M");
 }
 
 std::uint64_t whole_pages(std::uint64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
@@ -124,12 +149,13 @@ const char* find_impossible(const Tuning& tuning, int ranks) {
     const auto is_slot = [&](std::uint64_t bytes) {
         return bytes >= least && bytes <= std::max(most_chunk, least) && bytes % 4096 == 0;
     };
-    if (!is_slot(tuning.chunk_bytes)) return "chunk_bytes";
-    if (!is_slot(tuning.pipelined_bytes) || tuning.pipelined_bytes > tuning.chunk_bytes) {
+    if (!is_slot(tuning.staged.chunk_bytes)) return "chunk_bytes";
+    if (!is_slot(tuning.staged.pipelined_bytes) ||
+        tuning.staged.pipelined_bytes > tuning.staged.chunk_bytes) {
         return "pipelined_bytes";
     }
-    if (tuning.one_phase_bytes > tuning.chunk_bytes) return "one_phase_bytes";
-    if (tuning.spins > most_spins) return "spins";
+    if (tuning.staged.one_phase_bytes > tuning.staged.chunk_bytes) return "one_phase_bytes";
+    if (tuning.waiting.spins > most_spins) return "spins";
     return nullptr;
 }
 
@@ -138,17 +164,19 @@ Tuning make_tuning(int ranks, int cores, std::string_view overrides) {
     const Row* row = cores_may_lack_a_common_cache() ? table_without_common_cache : table;
     while (row->oversubscribed != oversubscribed || row->ranks < ranks) ++row;
     Tuning tuning = row->tuning;
-    tuning.rotating_room /= static_cast<std::uint64_t>((ranks + cores - 1) / cores);
+    tuning.coloring.footprint_bytes /= static_cast<std::uint64_t>((ranks + cores - 1) / cores);
     while (!overrides.empty()) {
         const std::size_t comma = overrides.find(',');
         apply(tuning, overrides.substr(0, comma));
         overrides.remove_prefix(comma == std::string_view::npos ? overrides.size() : comma + 1);
     }
     const std::uint64_t least = least_slot(ranks);
-    tuning.chunk_bytes = whole_pages(std::max(tuning.chunk_bytes, least));
-    tuning.pipelined_bytes = std::min(tuning.pipelined_bytes, tuning.chunk_bytes);
-    tuning.pipelined_bytes = whole_pages(std::max(tuning.pipelined_bytes, least));
-    if (tuning.one_phase_bytes > tuning.chunk_bytes) tuning.one_phase_bytes = tuning.chunk_bytes;
+    tuning.staged.chunk_bytes = whole_pages(std::max(tuning.staged.chunk_bytes, least));
+    tuning.staged.pipelined_bytes =
+        std::min(tuning.staged.pipelined_bytes, tuning.staged.chunk_bytes);
+    tuning.staged.pipelined_bytes = whole_pages(std::max(tuning.staged.pipelined_bytes, least));
+    if (tuning.staged.one_phase_bytes > tuning.staged.chunk_bytes)
+        tuning.staged.one_phase_bytes = tuning.staged.chunk_bytes;
     return tuning;
 }
 

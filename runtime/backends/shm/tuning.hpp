@@ -1,7 +1,24 @@
-// The numbers that choose the path of an shm collective: a small table by processor, ranks and
-// cores, which DDP_SHM_TUNING overrides ("chunk_bytes=64K,streaming_bytes=4M"). They change the way
-// of the data, never the order of a sum. The maker of a region writes them there, so all its ranks
-// agree.
+// The switch points that choose how data of an shm collective move, from a table by processor,
+// ranks and cores, which DDP_SHM_TUNING overrides ("chunk_bytes=64K,streaming_bytes=4M").
+// Invariant: they change the path and the speed, never the order of a sum. The creator of a region
+// writes them into it, so all its ranks have the same.
+//
+//     size on this rank, or of a part for one peer        path, as of the first row that fits
+//     call    <= staged.one_phase_bytes                   one phase, never direct; in all_reduce
+//                                                         each rank reduces everything
+//     part of direct.min_bytes to direct.max_bytes,       by address, without slots
+//       <= max_exchange_bytes, all_reduce:
+//       max_reduction_bytes
+//     other                                               staged: chunks of staged.chunk_bytes
+//     long all_reduce                                     staged: chunks of staged.pipelined_bytes
+//     and for what is staged:
+//     call    >= streaming.min_bytes                      non-temporal stores into slots
+//     smaller, where it gains streaming.min_gain_ps       non-temporal stores into slots
+//     output  >= streaming.min_output_bytes               non-temporal stores into the output
+//     call    >= coloring.min_bytes, of one chunk         another part of its slot each time
+//
+// Memory of `allocate` is mapped by all ranks and takes the direct path at any size above one
+// phase.
 #pragma once
 
 #include <cstdint>
@@ -9,43 +26,65 @@
 
 namespace ddp::shm {
 
+// Each number with its name in DDP_SHM_TUNING. Part of the region's layout: in this order, without
+// gaps.
 struct Tuning {
-    // Up to here each rank publishes everything and reduces everything, in one phase.
-    std::uint64_t one_phase_bytes;
-    // What moves at a time through the slots, at most; also the size of a slot.
-    std::uint64_t chunk_bytes;
-    // That of an all_reduce of more than two slots, at most: what it stages, reduces and copies by
-    // turns shall stay in the caches.
-    std::uint64_t pipelined_bytes;
-    // From here on the bytes staged for others go past the caches.
-    std::uint64_t streaming_bytes;
-    // Below, they do where that spares their writer more than so many picoseconds a byte, which is
-    // what their reader loses (slot_stores.hpp); 0: never.
-    std::uint64_t streaming_gain_ps;
-    // From here on so does what comes into an output, unless it is the input too; 0: none.
-    std::uint64_t streaming_output_bytes;
-    // From here on calls that leave room in their slots use another part of them each time, so that
-    // the lines they write have left the caches of who has read them; 0: none do.
-    std::uint64_t rotating_bytes;
-    // Of so much of a rank's slots, at most: what a core's ranks write meanwhile leaves its own
-    // caches, and more would only crowd those that cores share.
-    std::uint64_t rotating_room;
-    // Not 0: copies into outputs ask for the lines a little ahead, as those into slots do.
-    std::uint64_t claims_outputs;
-    // Where one rank wants so many bytes of another, peers reach ordinary memory by its address,
-    // with no slot between.
-    std::uint64_t direct_bytes_min;
-    std::uint64_t direct_bytes_max;  // 0: never
-    // No more than that in the collectives that only move, and in all_reduce; sends go up to `max`.
-    std::uint64_t direct_exchange_bytes_max;
-    std::uint64_t direct_reduction_bytes_max;
-    // Polls with a pause before a waiting rank begins to yield its core.
-    std::uint64_t spins;
+    struct Staged {
+        std::uint64_t one_phase_bytes;  // one_phase_bytes
+        std::uint64_t chunk_bytes;      // chunk_bytes; also the size of a slot
+        // pipelined_bytes: so that the chunk that a rank stages, reduces and copies stays in its
+        // caches.
+        std::uint64_t pipelined_bytes;
+        friend bool operator==(const Staged&, const Staged&) = default;
+    };
+    struct Streaming {
+        std::uint64_t min_bytes;  // streaming_bytes
+        // streaming_gain_ps: picoseconds a byte that the writer must gain, which is what the reader
+        // loses (slot_writer.hpp). 0: never.
+        std::uint64_t min_gain_ps;
+        // streaming_output_bytes: unless the output is the input too. 0: never.
+        std::uint64_t min_output_bytes;
+        friend bool operator==(const Streaming&, const Streaming&) = default;
+    };
+    // So that the lines of a slot have left the caches of their readers before they are written.
+    struct Coloring {
+        std::uint64_t min_bytes;  // rotating_bytes; 0: never
+        // rotating_room: how much of a rank's four slots is cycled through. With more, the slots
+        // would evict other data from the caches that cores share.
+        std::uint64_t footprint_bytes;
+        friend bool operator==(const Coloring&, const Coloring&) = default;
+    };
+    struct Prefetch {
+        // claims_outputs; not 0: copies into outputs prefetch the lines that they write, as copies
+        // into slots always do.
+        std::uint64_t outputs;
+        friend bool operator==(const Prefetch&, const Prefetch&) = default;
+    };
+    // Of the part that one rank reads of another's memory, by its address.
+    struct Direct {
+        std::uint64_t min_bytes;            // direct_bytes_min
+        std::uint64_t max_bytes;            // direct_bytes_max; 0: never, nor for sends
+        std::uint64_t max_exchange_bytes;   // direct_exchange_bytes_max; not for sends
+        std::uint64_t max_reduction_bytes;  // direct_reduction_bytes_max; in all_reduce
+        friend bool operator==(const Direct&, const Direct&) = default;
+    };
+    struct Waiting {
+        std::uint64_t spins;  // spins: polls with a pause before a rank begins to yield its core
+        friend bool operator==(const Waiting&, const Waiting&) = default;
+    };
+
+    Staged staged;
+    Streaming streaming;
+    Coloring coloring;
+    Prefetch prefetch;
+    Direct direct;
+    Waiting waiting;
     friend bool operator==(const Tuning&, const Tuning&) = default;
 };
+static_assert(sizeof(Tuning) == 14 * sizeof(std::uint64_t));
 
-// The first number, if any, that no make_tuning() gives a group of so many ranks: sizes of slots
-// and what fits in them, and how long a rank polls. Null: none. What a region says is asked so.
+// The name of the first number that no make_tuning() gives a group of so many ranks: sizes of slots
+// and what fits in them, and how long a rank polls. Null: none. For numbers read from a region.
 const char* find_impossible(const Tuning& tuning, int ranks);
 
 // For so many ranks on so many cores, at least one each, with `overrides` (the variable's value,

@@ -1,7 +1,7 @@
-// What a rank asks the kernel about others, and never believes from memory or text: whose a
-// descriptor, a socket's other end or a process is. And the copies to and from a peer's memory. One
-// interface, so that tests can play what this host does not have: Yama, user namespaces, containers
-// that run as other users.
+// What a rank asks the kernel about its peers: the owner of a descriptor, of a socket's other end,
+// of a process; and the copies to and from a peer's memory. An interface, so that tests can
+// simulate what this host does not have: Yama, user namespaces, containers of other users.
+// Invariant: who owns something is never taken from shared memory or from a text, only from here.
 #pragma once
 
 #include "base/unique_fd.hpp"
@@ -25,7 +25,7 @@ public:
 
     static const HostKernel& real();
 
-    // This process's, the effective one.
+    // This process's effective user.
     virtual uid_t user() const;
     virtual bool stands_for_many(uid_t user) const;  // base/unmapped_user.hpp
     // As fstat, but 0 or an errno.

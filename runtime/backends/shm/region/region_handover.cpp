@@ -27,7 +27,7 @@ constexpr std::string_view name_prefix = "ddp-region-";
 constexpr std::size_t most_digits = 20;  // of a 64-bit number
 static_assert(1 + name_prefix.size() + most_digits <= sizeof sockaddr_un::sun_path);
 
-// A message of one byte, since ancillary data does not travel alone, with room for a descriptor.
+// A message of one byte, since ancillary data needs a byte of data, and space for a descriptor.
 struct Message {
     char byte = 'r';
     iovec data{&byte, 1};
@@ -49,10 +49,11 @@ void send_descriptor(int socket, int descriptor) {
     ancillary->cmsg_type = SCM_RIGHTS;
     ancillary->cmsg_len = CMSG_LEN(sizeof descriptor);
     std::memcpy(CMSG_DATA(ancillary), &descriptor, sizeof descriptor);
-    ::sendmsg(socket, &message.header, MSG_NOSIGNAL | MSG_DONTWAIT);  // who left needs nothing
+    ::sendmsg(socket, &message.header,
+              MSG_NOSIGNAL | MSG_DONTWAIT);  // a client that left needs nothing
 }
 
-// The kernel lets it wait while many others do.
+// The kernel makes a client wait while the listener's queue is full.
 void connect_within(int socket, const base::AbstractAddress& where, const base::Deadline& deadline,
                     const std::string& what) {
     for (;;) {
@@ -69,9 +70,10 @@ void connect_within(int socket, const base::AbstractAddress& where, const base::
 
 }  // namespace
 
-RegionHandover::RegionHandover(int region_fd, std::vector<pid_t> takers, const HostKernel& kernel)
+RegionHandover::RegionHandover(int region_fd, std::vector<pid_t> receivers,
+                               const HostKernel& kernel)
     : region_fd_(region_fd),
-      takers_(std::move(takers)),
+      receivers_(std::move(receivers)),
       kernel_(kernel),
       name_(std::string(name_prefix) + std::to_string(base::random_bits())),
       listener_(base::listen_local(name_)),
@@ -94,7 +96,7 @@ void RegionHandover::serve() const {
         if (ready[1].revents != 0) return;
         const base::UniqueFd peer(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
         if (!peer && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)) {
-            ::poll(&ready[1], 1, pause_when_full_ms);  // who asks stays in the queue
+            ::poll(&ready[1], 1, pause_when_full_ms);  // the client stays in the queue
         } else if (peer && may_have_it(peer.get())) {
             send_descriptor(peer.get(), region_fd_);
         }
@@ -103,9 +105,10 @@ void RegionHandover::serve() const {
 
 // A pid is 0 where that process has none here: it is in a pid namespace that we do not see into.
 bool RegionHandover::may_have_it(int socket) const {
-    const ucred taker = kernel_.peer_of(socket);
-    if (taker.pid <= 0 || !why_not_ours(kernel_, taker.uid).empty()) return false;
-    return takers_.empty() || std::find(takers_.begin(), takers_.end(), taker.pid) != takers_.end();
+    const ucred client = kernel_.peer_of(socket);
+    if (client.pid <= 0 || !why_not_ours(kernel_, client.uid).empty()) return false;
+    return receivers_.empty() ||
+           std::find(receivers_.begin(), receivers_.end(), client.pid) != receivers_.end();
 }
 
 bool is_handover_name(std::string_view text) {
@@ -115,20 +118,21 @@ bool is_handover_name(std::string_view text) {
            text.find_first_not_of("0123456789") == text.npos;
 }
 
-base::UniqueFd receive_region(const std::string& name, pid_t maker, const base::Deadline& deadline,
-                              const HostKernel& kernel) {
-    const std::string what = "shm: ask process " + std::to_string(maker) + " for the shared region";
+base::UniqueFd receive_region(const std::string& name, pid_t creator,
+                              const base::Deadline& deadline, const HostKernel& kernel) {
+    const std::string what =
+        "shm: ask process " + std::to_string(creator) + " for the shared region";
     if (!is_handover_name(name)) throw UsageError(what + ": '" + name + "' is no such socket");
     const base::AbstractAddress where = base::abstract_address(name);
     const base::UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (!socket) throw SystemError(what, errno);
     connect_within(socket.get(), where, deadline, what);
-    // Of who began to listen there: whoever squats on a name is found out.
+    // The credentials of the process that listens there: one that squats on the name is refused.
     const ucred answers = kernel.peer_of(socket.get());
     if (const std::string foreign = why_not_ours(kernel, answers.uid); !foreign.empty()) {
         throw UsageError(what + ": what answers " + foreign);
     }
-    if (answers.pid != maker) {
+    if (answers.pid != creator) {
         throw UsageError(what + ": another process answered, " + std::to_string(answers.pid));
     }
     Message message;

@@ -1,4 +1,6 @@
-// The layout of the memory that the ranks of one group share, as protocol.md gives it.
+// The layout of the memory that the ranks of one group share, as protocol.md gives it. Invariant:
+// every process maps the same bytes, so each type is plain or lock-free, and its layout changes
+// only together with the version in shared_memory.cpp.
 #pragma once
 
 #include "backends/shm/memory_orders.hpp"
@@ -12,32 +14,37 @@
 namespace ddp::shm {
 
 inline constexpr std::size_t cache_line = 64;
-inline constexpr std::size_t slots_a_rank = 4;
-// Of an all_reduce, in the rest of the line that is polled and those after it: the reader's core
-// fetches them beside it, so that small data comes sooner than from a slot.
+inline constexpr std::size_t slots_per_rank = 4;
+// Data of an all_reduce up to this size travel in the descriptor: in the rest of the line that
+// peers poll and in the lines after it, which the reader's core prefetches. They arrive sooner than
+// from a slot.
 inline constexpr std::size_t inline_bytes = 1120;
 inline constexpr std::size_t channel_slots = 4;
-// Data of which each line counts, and is asked for before it is used.
-inline constexpr std::size_t few_lines = 2048;
+// Up to this size the lines of a slot are prefetched before they are read or written.
+inline constexpr std::size_t max_prefetch_bytes = 2048;
 
 struct RegionHeader {
     std::uint64_t ranks;
     Tuning tuning;
-    alignas(cache_line) std::atomic<std::uint32_t> abort_word;  // 0, or why and because of whom
+    alignas(cache_line) std::atomic<std::uint32_t> abort_word;  // 0, or AbortReason and rank
 };
 
-// What peers would touch of this rank's memory in this call: nothing, memory that they have mapped,
-// memory that they may reach by its address, or what must be staged for them.
-enum class MemoryKind : std::uint8_t { none, shared, reachable, ordinary };
-
-// Of a rank's input, for peers to read, and of its output, for them to write; where they may write
-// in none they leave it to their peer.
-struct Offer {
-    MemoryKind input = MemoryKind::none;
-    MemoryKind output = MemoryKind::none;
+// How peers may access one buffer of a rank in a call.
+enum class BufferAccess : std::uint8_t {
+    none,        // they do not need it, or may not write to it
+    mapped,      // memory of `allocate`, which all ranks have mapped
+    by_address,  // through the kernel, by its address in the rank's process
+    staged       // not at all: the rank copies it into its slots
 };
 
-// What one rank calls, as the others compare it.
+// A rank's input, for peers to read, and its output, for peers to write. Where they may not write
+// to the output, the rank that owns it copies everything.
+struct BufferRegistration {
+    BufferAccess input = BufferAccess::none;
+    BufferAccess output = BufferAccess::none;
+};
+
+// What one rank calls, compared with the other ranks' signatures.
 struct Signature {
     std::uint64_t elements;
     std::uint32_t sequence;
@@ -46,66 +53,70 @@ struct Signature {
     std::uint8_t kind;
     std::uint8_t dtype;
     std::uint8_t op;
-    Offer offer;  // not compared
+    BufferRegistration buffers;  // not compared
     std::uint8_t reserved;
 };
 
-// Where in the group's allocations some memory lies. Allocation 0: in none; then the offset is its
-// address in the rank's process.
-struct Location {
+// Where a buffer lies: in which of the group's allocations and where in the rank's piece of it.
+// Allocation 0: in none; then `offset` is its address in the rank's process.
+struct BufferLocation {
     std::uint32_t allocation;
     std::uint64_t offset;
 };
 
-// Pairs of cache lines, as processors fetch them; small data has its first part in the line that is
-// polled.
-struct alignas(2 * cache_line) PhaseLine {
+// Pairs of cache lines, as processors prefetch them; the first bytes of small data are in the line
+// that peers poll.
+struct alignas(2 * cache_line) DescriptorLine {
     std::atomic<std::uint32_t> arrived;  // the last phase of this parity
-    std::uint32_t source;                // who calls (call_header.hpp), compared as the signature
+    std::uint32_t source;                // the caller (call_header.hpp), compared as the signature
     Signature signature;
     std::byte data[inline_bytes];
 };
-static_assert(sizeof(PhaseLine) == 18 * cache_line);
+static_assert(sizeof(DescriptorLine) == 18 * cache_line);
 
-// Read only where the signature says that it matters.
-struct alignas(cache_line) CallDetails {
-    Location input;
-    Location output;
+// Read by peers only where the signature says that they need it.
+struct alignas(cache_line) OpDetails {
+    BufferLocation input;
+    BufferLocation output;
     double factor;  // of premul_sum
 };
 
-struct alignas(2 * cache_line) Announcement {
-    PhaseLine line;
-    CallDetails details;
+// What one rank publishes of a call with its first phase.
+struct alignas(2 * cache_line) OpDescriptor {
+    DescriptorLine line;
+    OpDetails details;
 };
 
-// Where ranks sleep until somebody has published something.
-struct alignas(cache_line) Bell : base::BasicEventcount<SharedEventcountPolicy> {};
+// Where ranks sleep until another rank has published something.
+struct alignas(cache_line) Doorbell : base::BasicEventcount<SharedEventcountPolicy> {};
 
-// What one rank writes into another's memory just now (peer_memory.cpp); begins as an iovec does.
+// The write by address that a rank is making into a peer's memory (peer_memory.cpp). Begins as an
+// iovec does, since the kernel reads it as one.
 struct alignas(cache_line) RemoteWrite {
     std::atomic<std::uintptr_t> address;
     std::atomic<std::size_t> bytes;
-    std::atomic<std::int32_t> target;  // 1 + the rank whose memory it is; 0: nothing is written
+    std::atomic<std::int32_t> target;  // 1 + the rank written to; 0: no write is under way
 };
 
 struct alignas(2 * cache_line) RankBlock {
-    Announcement announcements[2];  // by the parity of the phase
-    Bell arrivals;                  // rung by this rank, for those who wait for it at a phase
-    Bell inbox;                     // rung by the others, for this rank's transfers
+    OpDescriptor descriptors[2];  // by the parity of the phase
+    Doorbell arrivals;            // this rank notifies the peers that wait for it at a phase
+    Doorbell inbox;               // peers notify this rank of its point-to-point transfers
     RemoteWrite write;
-    // Who reaches peers' memory by address finds this number there.
+    // A peer that can read this process by address finds this number there.
     std::uint64_t token_address;
     std::uint64_t token;
-    std::atomic<std::uint32_t> reaches_peers;  // 1: this rank has found all tokens
-    std::uint32_t wanted;                      // what this rank asks for (make_backend.cpp)
-    std::atomic<std::uint32_t> waiting_place;  // core_sharing.cpp; 0: it has not waited yet
-    std::atomic<std::int32_t> pid;  // 0: has not come yet, and futex words of who waits for that
+    std::atomic<std::uint32_t> can_access_peers;  // 1: this rank has found the tokens of all peers
+    std::uint32_t requested_backend;              // RequestedBackend (make_backend.cpp)
+    std::atomic<std::uint32_t> waiting_core;      // core_sharing.cpp; 0: has not waited yet
+    std::atomic<std::int32_t>
+        pid;  // 0: not introduced yet; the futex word of peers that wait for it
 };
 
 struct alignas(2 * cache_line) Channel {
-    // By the sender: chunks, and of the last ones the bytes of their messages, in the line that the
-    // receiver polls. With the highest bit, the chunk is the address of the message.
+    // Written by the sender: the number of chunks, and of each of the last ones how long its
+    // message is, in the line that the receiver polls. With the highest bit of that set, the chunk
+    // holds the message's address.
     alignas(cache_line) std::atomic<std::uint64_t> written;
     std::uint64_t message[channel_slots];
     alignas(cache_line) std::atomic<std::uint64_t> read;  // by the receiver

@@ -11,13 +11,13 @@ struct SharedAllocations::Registry {
     struct Entry {
         std::shared_ptr<SharedMemory> memory;
         std::size_t stride;
-        bool is_held = true;  // by this rank: then the count of others cannot end it
+        bool is_held = true;  // by this rank: then peers cannot make it unmap by their count
     };
     std::mutex mutex;
     std::map<std::uint32_t, Entry> entries;  // by id
     std::uint32_t ranks = 0;
 
-    // Under the mutex: lets go of what no rank needs any more.
+    // Under the mutex. Unmaps allocations that all ranks have released.
     void prune() {
         std::erase_if(entries, [this](const auto& entry) {
             return !entry.second.is_held &&
@@ -52,7 +52,7 @@ std::shared_ptr<void> SharedAllocations::add(std::shared_ptr<SharedMemory> memor
     return {own, [registry = registry_, id](void*) { registry->release(id); }};
 }
 
-Location SharedAllocations::locate(const void* data, std::size_t bytes) const {
+BufferLocation SharedAllocations::locate(const void* data, std::size_t bytes) const {
     const std::lock_guard lock(registry_->mutex);
     registry_->prune();
     const auto first = reinterpret_cast<std::uintptr_t>(data);
@@ -66,7 +66,7 @@ Location SharedAllocations::locate(const void* data, std::size_t bytes) const {
     return {};
 }
 
-std::byte* SharedAllocations::address(int rank, const Location& location,
+std::byte* SharedAllocations::address(int rank, const BufferLocation& location,
                                       const Extent& extent) const {
     const std::lock_guard lock(registry_->mutex);
     const auto found = registry_->entries.find(location.allocation);

@@ -1,5 +1,6 @@
-// The memory that a group's ranks allocated together: one piece a rank in each allocation, all of
-// them mapped by all ranks, so that a rank can read and write what its peers hold.
+// The memory that a group's ranks allocated together: one piece a rank in each allocation. All
+// ranks map all pieces, so that a rank can read and write its peers' pieces. Invariant: an
+// allocation stays mapped until every rank has released it.
 #pragma once
 
 #include "backends/shm/region/shared_memory.hpp"
@@ -18,19 +19,19 @@ public:
     SharedAllocations(const SharedAllocations&) = delete;
     SharedAllocations& operator=(const SharedAllocations&) = delete;
 
-    // Takes in the next allocation, in the same order on all ranks: piece r is at r * stride.
-    // Returns this rank's piece. The memory stays mapped until the last copy of that has gone on
-    // every rank, since peers may still announce theirs.
+    // Adds the next allocation, in the same order on all ranks: rank r's piece is at r * stride.
+    // Returns this rank's piece. The memory stays mapped until the last copy of that is gone on
+    // every rank, since peers may still register theirs.
     std::shared_ptr<void> add(std::shared_ptr<SharedMemory> memory, std::size_t stride);
 
-    // Where these bytes of this rank lie; allocation 0 when not all of them in one allocation.
-    Location locate(const void* data, std::size_t bytes) const;
+    // Where these bytes of this rank lie; allocation 0 where not all of them lie in one allocation.
+    BufferLocation locate(const void* data, std::size_t bytes) const;
     // Where some bytes begin of what `rank` announced as `location`. Throws Error when they do not
     // lie in its piece of an allocation.
     struct Extent {
         std::size_t first, bytes;
     };
-    std::byte* address(int rank, const Location& location, const Extent& extent) const;
+    std::byte* address(int rank, const BufferLocation& location, const Extent& extent) const;
 
 private:
     struct Registry;  // outlives this as long as memory of it is in use

@@ -35,8 +35,8 @@ constexpr std::uint64_t label_version = 4;
 
 Label& label_of(std::byte* mapping) { return *std::launder(reinterpret_cast<Label*>(mapping)); }
 
-// The pages are there; page tables are filled by whoever touches them. To fill those of a region at
-// once would take each of 16 ranks 2 ms of their start, for slots that many jobs never use.
+// The pages are allocated; page tables are filled by page faults. To fill those of a region at once
+// would take each of 16 ranks 2 ms of their start, for slots that many jobs never use.
 std::byte* map(int fd, std::size_t bytes) {
     void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (memory == MAP_FAILED) {
@@ -58,7 +58,8 @@ int populate(std::byte* memory, std::size_t bytes) {
     return 0;
 }
 
-// Nobody can make it shorter under who has mapped it, which would be SIGBUS, nor take that back.
+// No process can shrink the memory, which would be SIGBUS for those that have mapped it, or lift
+// the seals.
 constexpr int lasting_seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 void require_ours(const HostKernel& kernel, uid_t owner, const std::string& what) {
@@ -83,11 +84,11 @@ void require_nameless_file(const struct stat& status, const std::string& what) {
 
 // None where the way there is closed. The folder stays that of the process that was looked at.
 base::UniqueFd open_by_proc(const MemoryAddress& where, const HostKernel& kernel) {
-    const std::string process = "/proc/" + std::to_string(where.maker);
+    const std::string process = "/proc/" + std::to_string(where.creator);
     const base::UniqueFd folder(::open(process.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
     if (!folder) return {};
     require_ours(kernel, stat_of(kernel, folder.get(), process).st_uid,
-                 "process " + std::to_string(where.maker));
+                 "process " + std::to_string(where.creator));
     const std::string name = "fd/" + std::to_string(where.fd);
     const base::UniqueFd place(::openat(folder.get(), name.c_str(), O_PATH | O_CLOEXEC));
     if (!place) return {};
@@ -130,22 +131,23 @@ bool take_number(std::string_view& text, Number& number) {
 }  // namespace
 
 std::string MemoryAddress::to_text() const {
-    return std::to_string(maker) + " " + std::to_string(fd) + " " + std::to_string(cookie) + " " +
+    return std::to_string(creator) + " " + std::to_string(fd) + " " + std::to_string(cookie) + " " +
            socket;
 }
 
 std::optional<MemoryAddress> MemoryAddress::parse(std::string_view text) {
     MemoryAddress result;
-    const bool numbers = take_number(text, result.maker) && take_number(text, result.fd) &&
+    const bool numbers = take_number(text, result.creator) && take_number(text, result.fd) &&
                          take_number(text, result.cookie);
-    if (!numbers || result.maker <= 0 || result.fd < 0) return std::nullopt;
+    if (!numbers || result.creator <= 0 || result.fd < 0) return std::nullopt;
     if (text != "-" && !is_handover_name(text)) return std::nullopt;
     result.socket = text;
     return result;
 }
 
 std::shared_ptr<SharedMemory> SharedMemory::create(std::size_t bytes, const std::string& what,
-                                                   std::size_t at_once, std::vector<pid_t> takers) {
+                                                   std::size_t reserved_bytes,
+                                                   std::vector<pid_t> receivers) {
     const std::size_t data_pages = pages_of(bytes);
     // A memfd has no size limit of its own: the kernel would hand out pages until it must kill.
     if (data_pages >= static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES))) {
@@ -157,14 +159,14 @@ std::shared_ptr<SharedMemory> SharedMemory::create(std::size_t bytes, const std:
     const auto allocate = [&](int file, std::size_t count) {
         if (const int rc = base::allocate(file, count); rc != 0) throw SystemError(what, rc);
     };
-    allocate(fd.get(), page_bytes * (1 + std::min(data_pages, pages_of(at_once))));
+    allocate(fd.get(), page_bytes * (1 + std::min(data_pages, pages_of(reserved_bytes))));
     if (::ftruncate(fd.get(), static_cast<off_t>(mapped)) != 0) throw SystemError(what, errno);
     if (::fcntl(fd.get(), F_ADD_SEALS, lasting_seals) != 0) throw SystemError(what, errno);
     std::byte* const mapping = map(fd.get(), mapped);
     auto memory = std::shared_ptr<SharedMemory>(new SharedMemory(std::move(fd), mapping, mapped));
     new (mapping) Label{label_magic, label_version, base::random_bits(), 0};
     if (populate(mapping, page_bytes) != 0) allocate(memory->fd_.get(), mapped);  // all of it now
-    memory->handover_ = std::make_unique<RegionHandover>(memory->fd_.get(), std::move(takers));
+    memory->handover_ = std::make_unique<RegionHandover>(memory->fd_.get(), std::move(receivers));
     return memory;
 }
 
@@ -172,7 +174,7 @@ void SharedMemory::reserve(std::size_t offset, std::size_t bytes) const {
     const std::size_t first = offset / page_bytes * page_bytes;
     const std::size_t count = pages_of(offset + bytes - first) * page_bytes;
     const int code = populate(data() + first, count);
-    if (code == 0 || code == EINVAL) return;  // EINVAL: its maker has allocated all of it
+    if (code == 0 || code == EINVAL) return;  // EINVAL: its creator has allocated all of it
     throw SystemError("shm: " + std::to_string(count) +
                           " bytes more of shared memory; is this host's memory, or the limit of "
                           "its cgroup, used up?",
@@ -196,10 +198,10 @@ std::shared_ptr<SharedMemory> SharedMemory::open(const std::string& address,
     const std::optional<MemoryAddress> where = MemoryAddress::parse(address);
     if (!where) throw UsageError("shm: '" + address + "' is not the address of shared memory");
     const std::string what =
-        "/proc/" + std::to_string(where->maker) + "/fd/" + std::to_string(where->fd);
+        "/proc/" + std::to_string(where->creator) + "/fd/" + std::to_string(where->fd);
     base::UniqueFd fd = open_by_proc(*where, kernel);
     if (!fd && where->socket == "-") throw SystemError("shm: open " + what, ENOENT);
-    if (!fd) fd = receive_region(where->socket, where->maker, deadline, kernel);
+    if (!fd) fd = receive_region(where->socket, where->creator, deadline, kernel);
     const std::size_t mapped = require_sealed_memory(fd.get(), what, bytes, kernel);
     std::byte* const mapping = map(fd.get(), mapped);
     auto memory = std::shared_ptr<SharedMemory>(new SharedMemory({}, mapping, mapped));

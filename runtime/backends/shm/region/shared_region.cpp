@@ -1,15 +1,13 @@
 #include "backends/shm/region/shared_region.hpp"
 
+#include "base/futex.hpp"
 #include "base/random.hpp"
 
 #include <ddp/error.hpp>
 
-#include <linux/futex.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <ctime>
 #include <new>
 
 namespace ddp::shm {
@@ -49,7 +47,7 @@ SharedRegion::Layout::Layout(std::size_t ranks_, std::size_t slot_bytes_)
     channel_slots = round_up(channels + ranks * ranks * sizeof(Channel), page_bytes);
     const std::size_t ring_bytes = shm::channel_slots * channel_slot_bytes;
     slots = round_up(channel_slots + ranks * ranks * ring_bytes, page_bytes);
-    end = slots + (ranks + 1) * slots_a_rank * slot_bytes;
+    end = slots + (ranks + 1) * slots_per_rank * slot_bytes;
 }
 
 SharedRegion::SharedRegion(std::shared_ptr<SharedMemory> memory, const Layout& layout,
@@ -63,7 +61,7 @@ SharedRegion::SharedRegion(std::shared_ptr<SharedMemory> memory, const Layout& l
 
 std::shared_ptr<SharedRegion> SharedRegion::create(int ranks, const Tuning& tuning) {
     if (ranks > 1) require_watching(HostKernel::real());  // valgrind, too, has no pidfd_open
-    const Layout layout(index_of(ranks), tuning.chunk_bytes);
+    const Layout layout(index_of(ranks), tuning.staged.chunk_bytes);
     const std::string what = "shm: " + std::to_string(layout.end) + " bytes of shared memory for " +
                              std::to_string(ranks) + " ranks";
     auto memory = SharedMemory::create(layout.end, what, layout.channel_slots);
@@ -73,7 +71,7 @@ std::shared_ptr<SharedRegion> SharedRegion::create(int ranks, const Tuning& tuni
     return std::shared_ptr<SharedRegion>(new SharedRegion(std::move(memory), layout, tuning));
 }
 
-// The header is read here, once, and never again: what comes of it are numbers of this process.
+// The header is read here, once: what peers write there later changes nothing in this process.
 std::shared_ptr<SharedRegion> SharedRegion::open(const std::string& address, int ranks,
                                                  const base::Deadline& deadline,
                                                  const HostKernel& kernel) {
@@ -91,7 +89,7 @@ std::shared_ptr<SharedRegion> SharedRegion::open(const std::string& address, int
     if (const char* const number = find_impossible(tuning, ranks); number != nullptr) {
         throw UsageError(refusal + "its " + number + " cannot be");
     }
-    const Layout layout(index_of(ranks), tuning.chunk_bytes);
+    const Layout layout(index_of(ranks), tuning.staged.chunk_bytes);
     if (round_up(layout.end, page_bytes) != memory->bytes()) {
         throw UsageError(refusal + "it has " + std::to_string(memory->bytes()) + " bytes, not " +
                          std::to_string(round_up(layout.end, page_bytes)));
@@ -103,26 +101,24 @@ RegionHeader& SharedRegion::header() const { return at<RegionHeader>(memory_->da
 
 std::atomic<std::uint32_t>& SharedRegion::abort_word() const { return header().abort_word; }
 
-void SharedRegion::introduce(int rank, std::uint32_t wanted) const {
+void SharedRegion::introduce(int rank, std::uint32_t requested_backend) const {
     own_[index_of(rank)].store(true, std::memory_order_relaxed);
     RankBlock& mine = block(rank);
-    mine.wanted = wanted;
+    mine.requested_backend = requested_backend;
     mine.token_address = reinterpret_cast<std::uintptr_t>(&token_);
     mine.token = token_;
     mine.pid.store(::getpid(), std::memory_order_release);
-    ::syscall(SYS_futex, &mine.pid, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
+    base::futex_wake_all(mine.pid, base::FutexScope::shared);
 }
 
-bool SharedRegion::is_own(int rank) const {
+bool SharedRegion::is_in_this_process(int rank) const {
     return own_[index_of(rank)].load(std::memory_order_relaxed);
 }
 
-bool SharedRegion::has_come(int rank, std::chrono::nanoseconds at_most) const {
+bool SharedRegion::is_introduced(int rank, std::chrono::nanoseconds at_most) const {
     std::atomic<std::int32_t>& pid = block(rank).pid;
     if (pid.load(std::memory_order_acquire) != 0) return true;
-    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(at_most);
-    const timespec time{seconds.count(), static_cast<long>((at_most - seconds).count())};
-    ::syscall(SYS_futex, &pid, FUTEX_WAIT, 0, &time, nullptr, 0);
+    base::futex_wait(pid, 0, base::FutexScope::shared, at_most);
     return pid.load(std::memory_order_acquire) != 0;
 }
 
@@ -143,7 +139,7 @@ std::byte* SharedRegion::channel_slot(int from, int to, std::uint64_t chunk) con
 }
 
 void SharedRegion::reserve_slots(int rank) const {
-    const std::size_t bytes = slots_a_rank * layout_.slot_bytes;
+    const std::size_t bytes = slots_per_rank * layout_.slot_bytes;
     memory_->reserve(layout_.slots + index_of(rank) * bytes, bytes);
     memory_->reserve(layout_.slots + layout_.ranks * bytes, bytes);
 }
@@ -154,7 +150,7 @@ void SharedRegion::reserve_channels(int from) const {
 }
 
 std::byte* SharedRegion::slot(int rank, std::uint64_t chunk) const {
-    const std::size_t index = index_of(rank) * slots_a_rank + chunk % slots_a_rank;
+    const std::size_t index = index_of(rank) * slots_per_rank + chunk % slots_per_rank;
     return memory_->data() + layout_.slots + index * layout_.slot_bytes;
 }
 

@@ -1,23 +1,27 @@
-// Who writes announces it in its RankBlock, then looks whether the group is aborted, then calls the
-// kernel, then takes the announcement back. Who gives up memory aborts the group, then looks at the
-// announcements. All of this is sequentially consistent, so one of the two sees the other: nobody
-// begins to write after the abort without the owner of the memory knowing.
+// How a rank writes into a peer's memory although the peer may give that memory up at any time.
 //
-// The owner then makes the write empty: the announcement is the very iovec from which the kernel
-// takes address and size. So a writer that is stopped before its call writes nothing when it
-// goes on. Past that point it is in the kernel, where no signal holds it up and neither user code
-// nor a debugger runs; the owner waits until the announcement is gone or the writer is: its pidfd
-// tells so only after its last thread has left the kernel. SIGKILL at any instant therefore leaves
-// either no write, or one that has ended. The wait ends after `longest_write` in any case: by then
-// the writer is stopped before a call that is empty by now, or after one that has ended.
+// The writer publishes the write in its RankBlock, then looks whether the group is aborted, then
+// calls the kernel, then withdraws the write. The owner of the memory aborts the group, then looks
+// at the published writes. All of this is sequentially consistent, so one of the two sees the
+// other: no write begins after the abort that the owner does not know of.
 //
-// A pid may be used again by a process that has nothing to do with us, so the writer looks at the
-// peer's pidfd after its announcement: what remains is that the peer ends, is waited for, and
-// all other pids are used up, between that look and the call.
+// The owner then makes the write empty: what the writer has published is the very iovec from which
+// the kernel takes address and size. So a writer that is stopped before its call writes nothing
+// when it goes on. Past that point the writer is in the kernel, where no signal delays it and
+// neither user code nor a debugger runs; the owner waits until the write is withdrawn or the writer
+// has ended: its pidfd tells that only after its last thread has left the kernel. SIGKILL at any
+// instant therefore leaves either no write, or one that has ended. The wait ends after
+// `max_write_time` in any case: by then the writer is stopped before a call that is empty by now,
+// or after one that has ended.
 //
-// So peers can change the iovec between our store and the kernel's look. They are processes of this
-// user that hold the region: no stranger gets it (shared_memory.cpp). And what they could change is
-// only where in the one process that the Waiter has checked, of at most as many bytes as `local`.
+// A pid may be used again by a process that is no rank, so the writer looks at the peer's pidfd
+// after it has published the write: what remains is that the peer ends, is waited for, and all
+// other pids are used up, between that look and the call.
+//
+// Peers can change the iovec between the writer's store and the kernel's load. They are processes
+// of this user that hold the region: no stranger gets it (shared_memory.cpp). And they could change
+// only the address in the one process that the Waiter has checked, of at most as many bytes as
+// `local` has.
 #include "backends/shm/transfer/peer_memory.hpp"
 
 #include "base/log.hpp"
@@ -38,10 +42,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// One call writes no more, so that who waits for its end waits shortly.
-constexpr std::size_t write_at_once = std::size_t{1} << 20;
+// One call writes no more, so that an owner in revoke_access() waits shortly.
+constexpr std::size_t max_write_bytes = std::size_t{1} << 20;
 // Ten thousand times what that takes.
-constexpr auto longest_write = 2s;
+constexpr auto max_write_time = 2s;
 
 static_assert(sizeof(std::atomic<std::uintptr_t>) == sizeof(void*) &&
               offsetof(RemoteWrite, address) == offsetof(iovec, iov_base) &&
@@ -55,11 +59,11 @@ void* pointer_to(std::uint64_t address) {
 
 PeerMemory::PeerMemory(SharedRegion& region, int rank, Waiter& waiter)
     : region_(region), rank_(rank), waiter_(waiter) {
-    reaches_ = region.tuning().direct_bytes_max > 0 && reaches_all();
-    region.block(rank).reaches_peers.store(reaches_ ? 1 : 0, std::memory_order_release);
+    can_access_ = region.tuning().direct.max_bytes > 0 && finds_all_tokens();
+    region.block(rank).can_access_peers.store(can_access_ ? 1 : 0, std::memory_order_release);
 }
 
-bool PeerMemory::reaches_all() const {
+bool PeerMemory::finds_all_tokens() const {
     for (int peer = 0; peer < region_.ranks(); ++peer) {
         if (peer == rank_) continue;
         const RankBlock& block = region_.block(peer);
@@ -67,10 +71,10 @@ bool PeerMemory::reaches_all() const {
         std::uint64_t token = 0;
         const int error = copy_from(peer, address, &token, sizeof token);
         if (error == EPERM || error == ENOSYS) log_refusal(peer);
-        // A pid that means another process here has another number there, if anything.
+        // A pid that means another process in this namespace has another number there, if any.
         if (error != 0 || token != block.token) return false;
     }
-    // Who may read may write, unless a filter forbids the call as such.
+    // A process that may read may write, unless a seccomp filter forbids that call.
     const iovec nothing{nullptr, 0};
     return waiter_.kernel().write_memory(::getpid(), nothing, &nothing) == 0;
 }
@@ -83,18 +87,18 @@ void PeerMemory::log_refusal(int peer) const {
                                     "profile?)");
 }
 
-bool PeerMemory::all_reach() {
-    if (all_reach_ == Known::not_yet) {
-        bool all = reaches_;
-        for (int peer = 0; peer < region_.ranks(); ++peer) all = all && reaches(peer);
-        all_reach_ = all ? Known::yes : Known::no;
+bool PeerMemory::all_can_access_peers() {
+    if (all_can_access_ == Known::not_yet) {
+        bool all = can_access_;
+        for (int peer = 0; peer < region_.ranks(); ++peer) all = all && can_access_peers(peer);
+        all_can_access_ = all ? Known::yes : Known::no;
     }
-    return all_reach_ == Known::yes;
+    return all_can_access_ == Known::yes;
 }
 
-// Who has not found a peer's token does not touch that process, whatever the region says.
+// A rank that has not found a peer's token does not access that process, whatever the region says.
 int PeerMemory::refusal(int peer) const {
-    if (reaches_) return 0;
+    if (can_access_) return 0;
     return waiter_.is_dead(peer) ? ESRCH : EPERM;
 }
 
@@ -116,8 +120,8 @@ int PeerMemory::copy_from(int peer, std::uint64_t address, void* to, std::size_t
         address += done;
         bytes -= done;
     }
-    // Else it may have been another process, with the pid of one that has ended, or memory that its
-    // owner has taken back: who does that early has aborted first.
+    // Else it may have been another process with the pid of a peer that has ended, or memory that
+    // its owner has given back: a rank that does that early has aborted first.
     std::atomic_thread_fence(std::memory_order_acquire);
     if (waiter_.is_dead(peer)) return ESRCH;
     return waiter_.is_aborted() ? ECANCELED : 0;
@@ -129,7 +133,7 @@ int PeerMemory::try_write(int peer, std::uint64_t address, const void* from, std
     const auto* source = static_cast<const std::byte*>(from);
     int error = refusal(peer);
     while (bytes > 0 && error == 0) {
-        const std::size_t most = std::min(bytes, write_at_once);
+        const std::size_t most = std::min(bytes, max_write_bytes);
         mine.address.store(static_cast<std::uintptr_t>(address), std::memory_order_seq_cst);
         mine.bytes.store(most, std::memory_order_seq_cst);
         mine.target.store(peer + 1, std::memory_order_seq_cst);
@@ -153,9 +157,9 @@ int PeerMemory::try_write(int peer, std::uint64_t address, const void* from, std
     return error;
 }
 
-void PeerMemory::close() noexcept {
+void PeerMemory::revoke_access() noexcept {
     waiter_.abort(AbortReason::peer_failed, rank_);
-    const auto end = std::chrono::steady_clock::now() + longest_write;
+    const auto end = std::chrono::steady_clock::now() + max_write_time;
     for (int peer = 0; peer < region_.ranks(); ++peer) {
         if (peer == rank_) continue;
         RemoteWrite& write = region_.block(peer).write;
@@ -167,7 +171,7 @@ void PeerMemory::close() noexcept {
     }
 }
 
-bool PeerMemory::can_be_reached(std::span<const std::byte> memory) {
+bool PeerMemory::is_accessible(std::span<const std::byte> memory) {
     std::array<std::byte, 2> bytes{};
     const iovec local{bytes.data(), bytes.size()};
     const std::array ends{iovec{pointer_to(address_of(&memory.front())), 1},
@@ -176,15 +180,15 @@ bool PeerMemory::can_be_reached(std::span<const std::byte> memory) {
            static_cast<ssize_t>(bytes.size());
 }
 
-void PeerMemory::throw_unreached(const Failure& failure, const std::string& what) {
-    // A rank that has failed may have taken its memory back; one that ends loses it first.
+void PeerMemory::throw_access_error(const Failure& failure, const std::string& what) {
+    // A rank that has failed may have given its memory back; one that ends loses it first.
     if (waiter_.is_aborted()) waiter_.throw_abort(what);
     if (failure.error == ESRCH || waiter_.is_dead(failure.peer)) {
         waiter_.abort(AbortReason::peer_died, failure.peer);
         waiter_.throw_abort(what);
     }
     waiter_.abort(AbortReason::peer_failed, rank_);
-    // All could when the group began.
+    // All ranks could when the group began.
     const bool is_forbidden = failure.error == EPERM || failure.error == ENOSYS;
     const char* const advice =
         is_forbidden ? " (it could before: change users, capabilities and seccomp filters before "

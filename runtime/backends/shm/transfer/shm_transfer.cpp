@@ -14,14 +14,14 @@ using backends::Transfer;
 
 namespace {
 
-constexpr std::uint64_t by_address = std::uint64_t{1} << 63;  // in Channel::message
+constexpr std::uint64_t rendezvous_flag = std::uint64_t{1} << 63;  // in Channel::message
 
-// What is read at a time, so that other transfers get their turn.
-constexpr std::size_t read_at_once = std::size_t{1} << 20;
+// A rendezvous reads no more at a time, so that other transfers get their turn.
+constexpr std::size_t max_read_bytes = std::size_t{1} << 20;
 
-// What a channel holds stays in the caches however long the message is.
+// The chunks of a channel stay in the caches however long the message is.
 Tuning for_channels(Tuning tuning) {
-    tuning.streaming_bytes = UINT64_MAX;
+    tuning.streaming.min_bytes = UINT64_MAX;
     return tuning;
 }
 
@@ -29,7 +29,7 @@ Tuning for_channels(Tuning tuning) {
 
 class ShmTransfer : public backends::PendingTransfer {
 public:
-    ShmTransfer(TransferState& state, const Transfer& transfer, TransferState::End& end)
+    ShmTransfer(TransferState& state, const Transfer& transfer, TransferState::ChannelEnd& end)
         : state_(state), transfer_(transfer), end_(end), ticket_(end.started++) {}
 
     // A few chunks at a time, so that the others get their turn.
@@ -43,22 +43,25 @@ public:
     }
     bool is_done() const override { return done_; }
 
-    void rest(std::uint64_t round) override { state_.waiter_.rest(round); }
+    void rest(std::uint64_t round) override { state_.waiter_.back_off(round); }
 
     void wait_a_little(const base::Deadline&) override {
-        // Ranks that have nothing to do with it may have done their part and left.
+        // A rank that is no peer of a transfer may have done its part and left.
         const auto awake = [this] {
             return done_ || ready() || (!state_.waiter_.is_aborted() && state_.any_ready());
         };
-        const auto inbox = [this]() -> Bell& { return state_.region_.block(state_.rank_).inbox; };
-        // One thread sleeps for all transfers: it looks after the peers of all.
-        state_.waiter_.nap(inbox, awake,
-                           {[this] { return describe(); }, [this] { return state_.open_peers(); }});
+        const auto inbox = [this]() -> Doorbell& {
+            return state_.region_.block(state_.rank_).inbox;
+        };
+        // One thread sleeps for all transfers, so the peers of all are missing.
+        state_.waiter_.wait_slice(
+            inbox, awake, {[this] { return describe(); }, [this] { return state_.open_peers(); }});
     }
 
     void give_up(const base::Deadline& deadline) override {
-        state_.waiter_.give_up(deadline, {[this] { return describe(); },
-                                          [this] { return std::vector<int>{transfer_.peer}; }});
+        state_.waiter_.throw_timeout(
+            deadline,
+            {[this] { return describe(); }, [this] { return std::vector<int>{transfer_.peer}; }});
     }
 
 private:
@@ -72,7 +75,8 @@ private:
         return backends::describe(shown);
     }
 
-    // Whether it is this transfer's turn and there is room, or something, in the channel.
+    // Whether this transfer is the channel's next, and the channel has a free chunk, or one to
+    // read.
     bool ready() const {
         if (end_.finished.load(std::memory_order_acquire) != ticket_) return false;
         return sends() ? state_.can_send(end_, transfer_.peer)
@@ -80,82 +84,86 @@ private:
     }
 
     void move_chunk() {
-        if (offered_) return finish();  // ready: the peer has read it
+        if (is_rendezvous_) return finish();  // ready: the receiver has read it
         std::byte* const slot = state_.region_.channel_slot(from(), to(), end_.chunks);
         if (sends()) {
-            fill(slot);
-        } else if (!take(slot)) {
+            write_chunk(slot);
+        } else if (!read_chunk(slot)) {
             return;
         }
         ++end_.chunks;
-        if (offered_) end_.until_read = end_.chunks;
+        if (is_rendezvous_) end_.must_be_read = end_.chunks;
         if (sends()) {
             channel().written.store(end_.chunks, channel_orders.write);
         } else {
             channel().read.store(end_.chunks, channel_orders.read);
         }
-        Waiter::ring(state_.region_.block(transfer_.peer).inbox);
-        if (sends() && transfer_.bytes <= few_lines) claim_next_chunk();
-        if (moved_ == transfer_.bytes && !offered_) finish();
+        Waiter::notify(state_.region_.block(transfer_.peer).inbox);
+        if (sends() && transfer_.bytes <= max_prefetch_bytes) prefetch_next_chunk();
+        if (moved_ == transfer_.bytes && !is_rendezvous_) finish();
     }
 
-    // The next message is likely of this size, and the peer has mostly read the lines it goes to.
-    void claim_next_chunk() const {
+    // The next message is likely of this size, and the receiver has mostly read the chunk that it
+    // uses.
+    void prefetch_next_chunk() const {
         std::byte* const next = state_.region_.channel_slot(from(), to(), end_.chunks);
-        backends::claim(next, std::min(transfer_.bytes, room()));
+        backends::prefetch_for_write(next, std::min(transfer_.bytes, chunk_bytes()));
     }
 
-    std::size_t room() const { return state_.region_.channel_slot_bytes(); }
+    std::size_t chunk_bytes() const { return state_.region_.channel_slot_bytes(); }
     std::uint64_t& message_of_chunk() const {
         return channel().message[end_.chunks % channel_slots];
     }
-    std::byte* left() const { return static_cast<std::byte*>(transfer_.data) + moved_; }
+    std::byte* remaining() const { return static_cast<std::byte*>(transfer_.data) + moved_; }
 
-    void fill(std::byte* slot) {
-        offered_ = moved_ == 0 && can_be_offered();
-        if (offered_) {
+    void write_chunk(std::byte* slot) {
+        is_rendezvous_ = moved_ == 0 && may_use_rendezvous();
+        if (is_rendezvous_) {
             const std::uint64_t address = address_of(transfer_.data);
             std::memcpy(slot, &address, sizeof address);
         } else {
-            const std::size_t count = std::min(room(), transfer_.bytes - moved_);
-            state_.stores_.put(transfer_.bytes, slot, left(), count);
+            const std::size_t count = std::min(chunk_bytes(), transfer_.bytes - moved_);
+            state_.slot_writer_.write(transfer_.bytes, slot, remaining(), count);
             moved_ += count;
         }
         // Last, since the receiver polls that line.
-        message_of_chunk() = transfer_.bytes | (offered_ ? by_address : 0);
+        message_of_chunk() = transfer_.bytes | (is_rendezvous_ ? rendezvous_flag : 0);
     }
 
-    // Whether that was all of the chunk, or of what it offers.
-    bool take(const std::byte* slot) {
+    // Whether all of the chunk has been read; by rendezvous, all of the message.
+    bool read_chunk(const std::byte* slot) {
         const std::uint64_t message = message_of_chunk();
-        const bool reads = (message & by_address) != 0;
-        if ((message & ~by_address) != transfer_.bytes) throw_mismatch(message & ~by_address);
-        if (reads && !state_.peers_.reaches_peers()) {
+        const bool reads = (message & rendezvous_flag) != 0;
+        if ((message & ~rendezvous_flag) != transfer_.bytes)
+            throw_mismatch(message & ~rendezvous_flag);
+        if (reads && !state_.peers_.can_access_peers()) {
             throw Error("shm: " + describe() + ": an address, for a rank that reads none");
         }
-        const std::size_t count = std::min(reads ? read_at_once : room(), transfer_.bytes - moved_);
+        const std::size_t count =
+            std::min(reads ? max_read_bytes : chunk_bytes(), transfer_.bytes - moved_);
         if (reads) {
             std::uint64_t address = 0;
             std::memcpy(&address, slot, sizeof address);
-            state_.peers_.read(transfer_.peer, address + moved_, left(), count,
+            state_.peers_.read(transfer_.peer, address + moved_, remaining(), count,
                                [this] { return describe(); });
         } else {
-            backends::copy(left(), slot, count);
+            backends::copy(remaining(), slot, count);
         }
         moved_ += count;
         return !reads || moved_ == transfer_.bytes;
     }
 
-    // Not what a channel holds whole: such a send ends before the receiver comes.
-    bool can_be_offered() const {
+    // Not for what a channel holds whole: such a send ends before the receiver has come.
+    bool may_use_rendezvous() const {
         const Tuning& tuning = state_.region_.tuning();
         const std::size_t bytes = transfer_.bytes;
-        if (bytes < tuning.direct_bytes_min || bytes > tuning.direct_bytes_max ||
-            bytes <= channel_slots * room() || !state_.peers_.reaches(transfer_.peer)) {
+        if (bytes < tuning.direct.min_bytes || bytes > tuning.direct.max_bytes ||
+            bytes <= channel_slots * chunk_bytes() ||
+            !state_.peers_.can_access_peers(transfer_.peer)) {
             return false;
         }
         const std::span memory(static_cast<const std::byte*>(transfer_.data), bytes);
-        return PeerMemory::can_be_reached(memory);
+        return PeerMemory::is_accessible(memory);
     }
 
     void finish() {
@@ -173,10 +181,10 @@ private:
 
     TransferState& state_;
     Transfer transfer_;
-    TransferState::End& end_;
-    std::uint64_t ticket_;  // its place among the transfers of its channel
+    TransferState::ChannelEnd& end_;
+    std::uint64_t ticket_;  // which transfer of its channel it is
     std::size_t moved_ = 0;
-    bool offered_ = false;  // a send that the peer reads from this rank's memory
+    bool is_rendezvous_ = false;  // a send whose receiver reads this rank's memory
     bool done_ = false;
 };
 
@@ -185,27 +193,27 @@ TransferState::TransferState(SharedRegion& region, int rank, Waiter& waiter, Pee
       rank_(rank),
       waiter_(waiter),
       peers_(peers),
-      stores_(for_channels(region.tuning())),
+      slot_writer_(for_channels(region.tuning())),
       sends_(static_cast<std::size_t>(region.ranks())),
       receives_(static_cast<std::size_t>(region.ranks())) {}
 
-TransferState::End& TransferState::end(const Transfer& transfer) {
+TransferState::ChannelEnd& TransferState::end(const Transfer& transfer) {
     const auto peer = static_cast<std::size_t>(transfer.peer);
     return transfer.direction == Direction::send ? sends_[peer] : receives_[peer];
 }
 
-// The peer's counter is looked at only where what was seen of it does not do: its line costs as
+// The receiver's counter is loaded only where its last value does not suffice: its line costs as
 // much as one of data.
-bool TransferState::can_send(End& end, int peer) const {
+bool TransferState::can_send(ChannelEnd& end, int peer) const {
     const auto can = [&] {
-        return end.read >= end.until_read && end.chunks - end.read < channel_slots;
+        return end.read >= end.must_be_read && end.chunks - end.read < channel_slots;
     };
     if (can()) return true;
     end.read = region_.channel(rank_, peer).read.load(channel_orders.see_read);
     return can();
 }
 
-bool TransferState::can_receive(const End& end, int peer) const {
+bool TransferState::can_receive(const ChannelEnd& end, int peer) const {
     return region_.channel(peer, rank_).written.load(channel_orders.see_written) > end.chunks;
 }
 
@@ -229,8 +237,8 @@ std::vector<int> TransferState::open_peers() const {
 
 std::unique_ptr<backends::PendingTransfer> TransferState::start(const Transfer& transfer) {
     auto started = std::make_unique<ShmTransfer>(*this, transfer, end(transfer));
-    Waiter::ring(region_.block(rank_)
-                     .inbox);  // this rank's own thread, which may sleep beside other transfers
+    Waiter::notify(region_.block(rank_)
+                       .inbox);  // this rank's own thread, which may sleep beside other transfers
     return started;
 }
 

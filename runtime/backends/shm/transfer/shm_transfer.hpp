@@ -1,10 +1,12 @@
-// Point-to-point transfers through the channels of a SharedRegion (protocol.md).
+// Point-to-point transfers through the channels of a SharedRegion (protocol.md): eager messages in
+// chunks, large ones by rendezvous, which the receiver reads from the sender's memory. Invariant:
+// the transfers of one channel run one after another, in the order in which they were started.
 #pragma once
 
 #include "backends/backend.hpp"
 #include "backends/shm/region/shared_region.hpp"
 #include "backends/shm/transfer/peer_memory.hpp"
-#include "backends/shm/transfer/slot_stores.hpp"
+#include "backends/shm/transfer/slot_writer.hpp"
 #include "backends/shm/wait/waiter.hpp"
 
 #include <atomic>
@@ -14,7 +16,7 @@
 
 namespace ddp::shm {
 
-// This rank's ends of its channels: the transfers of each go one after another.
+// This rank's ends of its channels.
 class TransferState {
 public:
     TransferState(SharedRegion& region, int rank, Waiter& waiter, PeerMemory& peers);
@@ -23,34 +25,35 @@ public:
 
 private:
     friend class ShmTransfer;
-    struct End {
+    struct ChannelEnd {
         std::atomic<std::uint64_t> started{0};   // transfers
-        std::atomic<std::uint64_t> finished{0};  // of them
-        std::uint64_t chunks = 0;                // moved; by who advances
-        std::uint64_t read = 0;                  // of a send, by the peer: as last seen
-        // So many chunks the peer must have read before the next: it reads memory of this rank's.
-        std::uint64_t until_read = 0;
+        std::atomic<std::uint64_t> finished{0};  // transfers
+        std::uint64_t chunks = 0;                // moved; of the thread that advances
+        std::uint64_t read = 0;                  // sender: the receiver's counter as last seen
+        // Sender: the counter at which the receiver has read this rank's memory. No chunk is sent
+        // before.
+        std::uint64_t must_be_read = 0;
 
         bool is_open() const {
             return started.load(std::memory_order_seq_cst) >
                    finished.load(std::memory_order_acquire);
         }
     };
-    End& end(const backends::Transfer& transfer);
-    // Whether any transfer that has been started could move. The thread that advances.
+    ChannelEnd& end(const backends::Transfer& transfer);
+    // Whether any transfer under way could move. Of the thread that advances.
     bool any_ready();
     std::vector<int> open_peers() const;  // those with a transfer under way
-    // There is room in the channel, and nothing that the peer still reads.
-    bool can_send(End& end, int peer) const;
-    bool can_receive(const End& end, int peer) const;
+    // Whether the channel has room, and the receiver has read this rank's memory.
+    bool can_send(ChannelEnd& end, int peer) const;
+    bool can_receive(const ChannelEnd& end, int peer) const;
 
     SharedRegion& region_;
     int rank_;
     Waiter& waiter_;
     PeerMemory& peers_;
-    SlotStores stores_;       // by who advances
-    std::vector<End> sends_;  // by peer
-    std::vector<End> receives_;
+    SlotWriter slot_writer_;         // of the thread that advances
+    std::vector<ChannelEnd> sends_;  // by peer
+    std::vector<ChannelEnd> receives_;
 };
 
 }  // namespace ddp::shm

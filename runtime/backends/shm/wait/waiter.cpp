@@ -16,23 +16,23 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto yield_time = 1ms;
-// The first waits of a group are for ranks that are still starting, and need the cores for it.
+// The first waits of a group are for ranks that are still starting and need the cores.
 constexpr int first_waits = 2;
 constexpr auto first_yield_time = 50us;
 constexpr auto futex_slice = 20ms;
-// A hundred times as long as a store takes from its core to another's.
+// A hundred times as long as a store takes to become visible to another core.
 constexpr auto store_time = 20us;
 
-constexpr std::uint32_t encode(AbortReason reason, int culprit) {
-    return static_cast<std::uint32_t>(reason) << 24 | static_cast<std::uint32_t>(culprit);
+constexpr std::uint32_t encode(AbortReason reason, int failed_rank) {
+    return static_cast<std::uint32_t>(reason) << 24 | static_cast<std::uint32_t>(failed_rank);
 }
 constexpr AbortReason reason_of(std::uint32_t word) { return static_cast<AbortReason>(word >> 24); }
-constexpr int culprit_of(std::uint32_t word) { return static_cast<int>(word & 0xffffff); }
+constexpr int failed_rank_of(std::uint32_t word) { return static_cast<int>(word & 0xffffff); }
 
 }  // namespace
 
-// Where the kernel refuses this process a heavy fence, it waits for as long as one could take: a
-// light fence of another's may be none for its core.
+// Where the kernel refuses this process a heavy fence, the waiter waits instead until any store
+// that a notifier made before its light fence has become visible.
 void SharedEventcountPolicy::heavy_fence() noexcept {
     if (base::heavy_fence_across_processes()) return;
     const auto arrived_by = base::Deadline::Clock::now() + store_time;
@@ -44,14 +44,14 @@ Waiter::Waiter(SharedRegion& region, int rank, const std::atomic<std::uint32_t>*
     : region_(region),
       kernel_(kernel),
       abort_word_(region.abort_word()),
-      spins_(region.tuning().spins),
+      spins_(region.tuning().waiting.spins),
       rank_(rank),
       cores_(region, rank),
       agent_abort_(agent_abort),
       job_ranks_(job_ranks.begin(), job_ranks.end()),
       pids_(static_cast<std::size_t>(region.ranks()), ::getpid()),
       pidfds_(static_cast<std::size_t>(region.ranks())),
-      gone_(static_cast<std::size_t>(region.ranks()), false) {
+      exited_(static_cast<std::size_t>(region.ranks()), false) {
     for (int peer = 0; peer < region.ranks(); ++peer) {
         if (peer != rank) watch(peer);
     }
@@ -61,18 +61,18 @@ void Waiter::watch(int peer) {
     const auto index = static_cast<std::size_t>(peer);
     const pid_t pid = region_.block(peer).pid.load(std::memory_order_acquire);
     pids_[index] = pid;
-    if (pid <= 0 || (pid == ::getpid() && !region_.is_own(peer))) {
+    if (pid <= 0 || (pid == ::getpid() && !region_.is_in_this_process(peer))) {
         throw UsageError("shm: " + name(peer) + " cannot be that process");
     }
     base::UniqueFd& pidfd = pidfds_[index];
     pidfd = kernel_.watch(pid);
     if (!pidfd) {
         if (errno != ESRCH) throw SystemError("shm: pidfd_open of " + std::to_string(pid), errno);
-        gone_[index] = true;
+        exited_[index] = true;
         return;
     }
     const std::optional<uid_t> user = kernel_.user_of(pid);
-    if (is_dead(peer)) return;  // what was asked of that pid may be another process's
+    if (is_dead(peer)) return;  // the user may be another process's of the same pid
     const std::string foreign =
         user ? why_not_ours(kernel_, *user) : "may be any user's: /proc does not show it";
     if (!foreign.empty()) throw UsageError("shm: the process of " + name(peer) + " " + foreign);
@@ -87,9 +87,10 @@ std::string Waiter::name(int rank) const {
            std::to_string(pids_[static_cast<std::size_t>(rank)]) + ")";
 }
 
-void Waiter::wait_long(const std::function<bool()>& ready, const std::function<Bell&()>& bell,
-                       const base::Deadline& deadline, const std::function<Awaited()>& awaited) {
-    cores_.wait_begins();
+void Waiter::wait_long(const std::function<bool()>& ready,
+                       const std::function<Doorbell&()>& doorbell, const base::Deadline& deadline,
+                       const std::function<WaitDescription()>& describe) {
+    cores_.begin_wait();
     const bool is_first = long_waits_.load(std::memory_order_relaxed) < first_waits &&
                           long_waits_.fetch_add(1, std::memory_order_relaxed) < first_waits;
     const auto yield_end =
@@ -99,45 +100,47 @@ void Waiter::wait_long(const std::function<bool()>& ready, const std::function<B
         if (ready()) return;
     } while (base::Deadline::Clock::now() < yield_end);
 
-    const Awaited for_messages = awaited();
+    const WaitDescription awaited = describe();
     while (!ready()) {
-        nap(bell, ready, for_messages);
-        if (deadline.passed() && !ready()) give_up(deadline, for_messages);
+        wait_slice(doorbell, ready, awaited);
+        if (deadline.passed() && !ready()) throw_timeout(deadline, awaited);
     }
 }
 
-void Waiter::nap(const std::function<Bell&()>& bell, const std::function<bool()>& ready,
-                 const Awaited& awaited) {
-    Bell& here = bell();
-    const Bell::Key key = here.prepare_wait();
-    // The look may have found that it is another bell by now that will ring.
-    if (!ready() && &bell() == &here && !is_aborted()) {
+void Waiter::wait_slice(const std::function<Doorbell&()>& doorbell,
+                        const std::function<bool()>& ready, const WaitDescription& awaited) {
+    Doorbell& here = doorbell();
+    const Doorbell::Key key = here.prepare_wait();
+    // ready() may have found that another rank's doorbell is the one to wait at by now.
+    if (!ready() && &doorbell() == &here && !is_aborted()) {
         here.wait(key, futex_slice);
     } else {
         here.cancel_wait();
     }
-    if (!ready()) look_for_trouble(ready, awaited);
+    if (!ready()) check_for_failure(ready, awaited);
 }
 
-void Waiter::rest(std::uint64_t round) {
+void Waiter::back_off(std::uint64_t round) {
     if (round < spins_) return base::pause_cpu();
-    if (round == spins_) cores_.wait_begins();
+    if (round == spins_) cores_.begin_wait();
     ::sched_yield();
 }
 
-void Waiter::look_for_trouble(const std::function<bool()>& ready, const Awaited& awaited) {
+void Waiter::check_for_failure(const std::function<bool()>& ready, const WaitDescription& awaited) {
     const std::vector<int> dead = dead_peers();
-    // Looked at after the deaths: who has died has published its part by now, or never will.
+    // After dead_peers(): a rank that has died has published its part by now, or never will.
     if (ready()) return;
     if (!dead.empty()) {
-        for (const int rank : awaited.missing()) {  // others may have done theirs and left
+        // Only those: other ranks may have done their part and left.
+        for (const int rank : awaited.missing_ranks()) {
             const bool is_dead = std::find(dead.begin(), dead.end(), rank) != dead.end();
             if (is_dead) abort(AbortReason::peer_died, rank);
         }
     }
-    if (const int blamed = blamed_by_agent(); blamed >= 0) abort(AbortReason::peer_died, blamed);
-    // Whoever aborted may have published before what we wait for.
-    if (is_aborted() && !ready()) throw_abort(awaited.what());
+    if (const int blamed = rank_blamed_by_agent(); blamed >= 0)
+        abort(AbortReason::peer_died, blamed);
+    // The rank that aborted may have published before what this rank waits for.
+    if (is_aborted() && !ready()) throw_abort(awaited.operation());
 }
 
 std::vector<int> Waiter::dead_peers() const {
@@ -151,23 +154,23 @@ std::vector<int> Waiter::dead_peers() const {
 bool Waiter::is_dead(int rank) const {
     const auto peer = static_cast<std::size_t>(rank);
     pollfd entry{pidfds_[peer].get(), POLLIN, 0};
-    return gone_[peer] || (pidfds_[peer] && ::poll(&entry, 1, 0) == 1);
+    return exited_[peer] || (pidfds_[peer] && ::poll(&entry, 1, 0) == 1);
 }
 
-int Waiter::blamed_by_agent() const {
+int Waiter::rank_blamed_by_agent() const {
     if (agent_abort_ == nullptr) return -1;
     const std::uint32_t word = agent_abort_->load(std::memory_order_acquire);
     if (word == 0 || word > INT32_MAX) return -1;  // any worker may have written there
     const int blamed = static_cast<int>(word) - 1;
     if (job_ranks_.empty()) return blamed < region_.ranks() ? blamed : -1;
     const auto found = std::find(job_ranks_.begin(), job_ranks_.end(), blamed);
-    // Somebody of the job outside this group: its end is for others to report.
+    // A rank of the job outside this group: other groups report its end.
     return found == job_ranks_.end() ? -1 : static_cast<int>(found - job_ranks_.begin());
 }
 
-void Waiter::abort(SharedRegion& region, AbortReason reason, int culprit) {
+void Waiter::abort(SharedRegion& region, AbortReason reason, int failed_rank) {
     std::uint32_t none = 0;
-    region.abort_word().compare_exchange_strong(none, encode(reason, culprit),
+    region.abort_word().compare_exchange_strong(none, encode(reason, failed_rank),
                                                 std::memory_order_seq_cst);
     for (int rank = 0; rank < region.ranks(); ++rank) {
         region.block(rank).arrivals.wake_all();
@@ -177,56 +180,60 @@ void Waiter::abort(SharedRegion& region, AbortReason reason, int culprit) {
 
 void Waiter::throw_abort(const std::string& what) const {
     const std::uint32_t word = abort_word_.load(std::memory_order_acquire);
-    const int culprit = culprit_of(word);
-    if (culprit >= region_.ranks()) {
+    const int failed_rank = failed_rank_of(word);
+    if (failed_rank >= region_.ranks()) {
         throw Error("shm: aborted because of a rank that does not exist, during " + what);
     }
     switch (reason_of(word)) {
         case AbortReason::none:
             break;
         case AbortReason::peer_died:
-            throw PeerError(job_rank(culprit), "shm: " + name(culprit) + " ended during " + what);
+            throw PeerError(job_rank(failed_rank),
+                            "shm: " + name(failed_rank) + " ended during " + what);
         case AbortReason::peer_timed_out:
-            throw TimeoutError("shm: " + name(culprit) + " did not come to " + what +
+            throw TimeoutError("shm: " + name(failed_rank) + " did not come to " + what +
                                    " in time, as another rank found",
-                               job_rank(culprit));
+                               job_rank(failed_rank));
         case AbortReason::mismatch:
-            throw UsageError("shm: what " + name(culprit) +
+            throw UsageError("shm: what " + name(failed_rank) +
                              " called does not fit what another rank called, as that one found "
                              "(at " +
                              what + ")");
         case AbortReason::peer_failed:
-            throw PeerError(job_rank(culprit), "shm: " + name(culprit) + " failed during " + what);
+            throw PeerError(job_rank(failed_rank),
+                            "shm: " + name(failed_rank) + " failed during " + what);
     }
     throw Error("shm: aborted for no known reason during " + what);
 }
 
-int Waiter::find_culprit() const {
+int Waiter::find_failed_rank() const {
     const std::vector<int> dead = dead_peers();
-    return dead.empty() ? blamed_by_agent() : dead.front();
+    return dead.empty() ? rank_blamed_by_agent() : dead.front();
 }
 
 void Waiter::pass_on_trouble() {
-    if (const int culprit = find_culprit(); culprit >= 0) abort(AbortReason::peer_died, culprit);
+    if (const int failed_rank = find_failed_rank(); failed_rank >= 0)
+        abort(AbortReason::peer_died, failed_rank);
 }
 
 std::exception_ptr Waiter::find_trouble(const std::string& during) const noexcept {
     try {
         if (is_aborted()) throw_abort(during);
-        const int culprit = find_culprit();
-        if (culprit < 0) return nullptr;
-        throw PeerError(job_rank(culprit), "shm: " + name(culprit) + " ended during " + during);
+        const int failed_rank = find_failed_rank();
+        if (failed_rank < 0) return nullptr;
+        throw PeerError(job_rank(failed_rank),
+                        "shm: " + name(failed_rank) + " ended during " + during);
     } catch (...) {
         return std::current_exception();
     }
 }
 
-void Waiter::give_up(const base::Deadline& deadline, const Awaited& awaited) {
+void Waiter::throw_timeout(const base::Deadline& deadline, const WaitDescription& awaited) {
     std::string missing;
-    const std::vector<int> ranks = awaited.missing();
+    const std::vector<int> ranks = awaited.missing_ranks();
     for (const int rank : ranks) missing += (missing.empty() ? "" : ", ") + name(rank);
     abort(AbortReason::peer_timed_out, ranks.empty() ? rank_ : ranks.front());
-    throw TimeoutError("shm: " + awaited.what() + " did not end within " +
+    throw TimeoutError("shm: " + awaited.operation() + " did not end within " +
                            base::to_string(deadline.timeout()) + "; " + name(rank_) +
                            " is waiting for " + (missing.empty() ? "nobody" : missing) +
                            "; is it stopped, or in other code?",

@@ -1,7 +1,9 @@
-// How a rank waits for what another publishes in the region, and everything that can end a wait: it
-// came, a peer died, somebody aborted, the deadline passed. First pauses, then sched_yield for up
-// to 1 ms (less in a group's first waits), then futex in slices of 20 ms, after each of which the
-// peers' pidfds and the abort words are looked at. Any number of threads of a rank may wait.
+// How a rank waits for what a peer publishes in the region, and all that can end the wait: the
+// store is there, a peer died, a rank aborted the group, the deadline passed. A wait first polls
+// with pauses, then calls sched_yield for up to 1 ms (50 us in a group's first waits), then sleeps
+// in futex slices of 20 ms, after each of which it checks the peers' pidfds and the abort words.
+// Invariant: a wait that ends by an error has aborted the group, so all ranks' waits end. Any
+// number of threads of a rank may wait.
 #pragma once
 
 #include "backends/shm/region/host_kernel.hpp"
@@ -25,41 +27,41 @@ enum class AbortReason : std::uint32_t { none, peer_died, peer_timed_out, mismat
 
 class Waiter {
 public:
-    // What is awaited, for when it does not come.
-    struct Awaited {
-        std::function<std::string()> what;          // "all_reduce of ..., operation 7"
-        std::function<std::vector<int>()> missing;  // the ranks that have not come
+    // For messages, and for finding out whether the death of a peer matters to the wait.
+    struct WaitDescription {
+        std::function<std::string()> operation;           // "all_reduce of ..., operation 7"
+        std::function<std::vector<int>()> missing_ranks;  // those that have not arrived
     };
 
-    // Reads, for good, each rank's pid from the region, where all ranks must have written theirs,
-    // and opens a pidfd for it. Throws UsageError where that is another user's process, or one that
-    // cannot be a rank.
+    // Reads each rank's pid from the region, once, and opens a pidfd for it. All ranks must have
+    // written their pids. Throws UsageError where one is another user's process, or cannot be a
+    // rank.
     // `agent_abort`: the control region's abort word (1 + the job's rank to blame), or null.
     // `job_ranks`: each rank's number in the job, for messages; empty: the same.
     Waiter(SharedRegion& region, int rank, const std::atomic<std::uint32_t>* agent_abort,
            std::span<const int> job_ranks, const HostKernel& kernel = HostKernel::real());
 
     // Blocks until `ready()`, which reads what peers publish.
-    // `bell()` is where to sleep meanwhile, `awaited()` makes the Awaited, only in need. Throws
+    // `doorbell()` is where to sleep, `describe()` makes a WaitDescription for a long wait. Throws
     // PeerError, TimeoutError; then every other rank throws too.
-    template <class Ready, class GetBell, class MakeAwaited>
-    void wait(const Ready& ready, const GetBell& bell, const base::Deadline& deadline,
-              const MakeAwaited& awaited) {
+    template <class Ready, class GetDoorbell, class Describe>
+    void wait(const Ready& ready, const GetDoorbell& doorbell, const base::Deadline& deadline,
+              const Describe& describe) {
         if (poll_eagerly(ready) || poll(ready)) return;
-        wait_long(std::cref(ready), std::cref(bell), deadline, std::cref(awaited));
+        wait_long(std::cref(ready), std::cref(doorbell), deadline, std::cref(describe));
     }
-    // Sleeps until the bell rings, or 20 ms. Throws as wait.
-    void nap(const std::function<Bell&()>& bell, const std::function<bool()>& ready,
-             const Awaited& awaited);
+    // Sleeps until a notification at the doorbell, 20 ms at most. Throws as wait.
+    void wait_slice(const std::function<Doorbell&()>& doorbell, const std::function<bool()>& ready,
+                    const WaitDescription& awaited);
 
-    // For waits that poll by themselves, after their `round`th fruitless look: a pause, as long as
-    // waits pause, then gives the core away.
-    void rest(std::uint64_t round);
+    // For callers that poll by themselves, after `round` polls in vain: a pause, and sched_yield
+    // where a wait would begin to call it.
+    void back_off(std::uint64_t round);
 
     // The deadline has passed: aborts and throws TimeoutError.
-    [[noreturn]] void give_up(const base::Deadline& deadline, const Awaited& awaited);
+    [[noreturn]] void throw_timeout(const base::Deadline& deadline, const WaitDescription& awaited);
 
-    // A few looks, back to back.
+    // A few polls without pauses.
     template <class Ready>
     static bool poll_eagerly(const Ready& ready) {
         for (int i = 0; i < 16; ++i) {
@@ -67,27 +69,27 @@ public:
         }
         return false;
     }
-    // After a store of what others may wait for at this bell. Without a memory barrier between the
-    // two, which would last until all that this rank wrote has left its core: the sleeper makes it
-    // (base/eventcount.hpp).
-    static void ring(Bell& bell) { bell.notify_all(); }
+    // After a store that ranks may wait for at this doorbell. There is no memory barrier between
+    // the two, which would last until all stores of this rank have left its core: the waiter's
+    // heavy fence stands in for it (base/eventcount.hpp).
+    static void notify(Doorbell& doorbell) { doorbell.notify_all(); }
 
     // Ends every wait on every rank. The first call wins.
-    void abort(AbortReason reason, int culprit) { abort(region_, reason, culprit); }
-    static void abort(SharedRegion& region, AbortReason reason, int culprit);
+    void abort(AbortReason reason, int failed_rank) { abort(region_, reason, failed_rank); }
+    static void abort(SharedRegion& region, AbortReason reason, int failed_rank);
     bool is_aborted() const { return abort_word_.load(std::memory_order_seq_cst) != 0; }
     [[noreturn]] void throw_abort(const std::string& what) const;  // after is_aborted()
 
-    // What throw_abort would throw; also when a peer is only gone, or blamed by the agent. Null:
-    // there is nothing.
+    // What throw_abort would throw; also for a peer that has exited, or that the agent blames,
+    // without an abort so far. Null: nothing.
     std::exception_ptr find_trouble(const std::string& during) const noexcept;
-    void pass_on_trouble();  // aborts because of it
+    void pass_on_trouble();  // aborts the group because of find_trouble
 
     bool is_dead(int rank) const;
-    // As it was when this was made, and checked: never what the region says now. 0: has ended.
+    // As read and checked by the constructor, never what the region says now. 0: has ended.
     pid_t pid(int rank) const {
         const auto index = static_cast<std::size_t>(rank);
-        return gone_[index] ? 0 : pids_[index];
+        return exited_[index] ? 0 : pids_[index];
     }
     const std::vector<pid_t>& pids() const { return pids_; }
     const HostKernel& kernel() const { return kernel_; }
@@ -103,13 +105,14 @@ private:
         }
         return false;
     }
-    void wait_long(const std::function<bool()>& ready, const std::function<Bell&()>& bell,
-                   const base::Deadline& deadline, const std::function<Awaited()>& awaited);
+    void wait_long(const std::function<bool()>& ready, const std::function<Doorbell&()>& doorbell,
+                   const base::Deadline& deadline,
+                   const std::function<WaitDescription()>& describe);
     void watch(int peer);
-    void look_for_trouble(const std::function<bool()>& ready, const Awaited& awaited);
+    void check_for_failure(const std::function<bool()>& ready, const WaitDescription& awaited);
     std::vector<int> dead_peers() const;
-    int find_culprit() const;     // gone, or blamed by the agent; -1: nobody
-    int blamed_by_agent() const;  // a rank of this group, -1: nobody
+    int find_failed_rank() const;      // exited, or blamed by the agent; -1: none
+    int rank_blamed_by_agent() const;  // of this group; -1: none
 
     SharedRegion& region_;
     const HostKernel& kernel_;
@@ -119,10 +122,10 @@ private:
     CoreSharing cores_;
     const std::atomic<std::uint32_t>* agent_abort_;
     std::vector<int> job_ranks_;
-    std::atomic<int> long_waits_ = 0;     // counted no further than needed
+    std::atomic<int> long_waits_ = 0;     // counted up to first_waits
     std::vector<pid_t> pids_;             // by rank
     std::vector<base::UniqueFd> pidfds_;  // by rank; none for this one
-    std::vector<bool> gone_;              // had already died when we looked
+    std::vector<bool> exited_;            // had exited before the constructor could open a pidfd
 };
 
 }  // namespace ddp::shm

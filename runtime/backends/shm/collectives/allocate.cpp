@@ -1,0 +1,136 @@
+#include "backends/shm/collectives/allocate.hpp"
+
+#include "backends/shm/call/collective_context.hpp"
+#include "backends/shm/call/op_descriptor.hpp"
+
+#include <ddp/error.hpp>
+
+#include <sys/mman.h>
+
+#include <cstring>
+
+namespace ddp::shm {
+namespace {
+
+constexpr std::size_t page_bytes = 4096;
+
+// All ranks' pieces are read and written at the same offset at once. A power of two apart they are
+// in different rows of the same DRAM banks, each of which has one row open: a bare loop over eight
+// pieces 256 MiB apart moved 11 GB/s, and more than 30 with seven pages more between them. So from
+// this size on the distance is seven pages beyond a multiple of 16, which is never a power of two.
+constexpr std::size_t period = 16;
+constexpr std::size_t pages_beyond_period = 7;
+constexpr std::size_t min_spread_bytes = std::size_t{1} << 20;
+
+// The distance from one rank's piece to the next. Overflows to less than `bytes`.
+std::size_t stride_of(std::size_t bytes) {
+    std::size_t pages = bytes / page_bytes + (bytes % page_bytes != 0 || bytes == 0 ? 1 : 0);
+    if (bytes >= min_spread_bytes)
+        pages += (period + pages_beyond_period - pages % period) % period;
+    return pages * page_bytes;
+}
+
+// What a rank tells the others through its slot: an address, or an errno and what failed.
+struct Report {
+    std::int32_t code = 0;  // 0: fine
+    char text[1024] = {};
+
+    static Report of(const std::string& text) {
+        Report report;
+        std::strncpy(report.text, text.c_str(), sizeof report.text - 1);
+        return report;
+    }
+    // A private copy of what a rank has put there, which ends.
+    static Report read(const std::byte* slot) {
+        Report report;
+        std::memcpy(&report, slot, sizeof report);
+        report.text[sizeof report.text - 1] = 0;
+        return report;
+    }
+};
+
+// Runs `make`, whose result is the report's text, and reports what it throws.
+template <class Make>
+Report report_of(const Make& make) {
+    try {
+        return Report::of(make());
+    } catch (const SystemError& error) {
+        std::string text = error.what();
+        // A peer that throws it again appends the errno's text, as the constructor here has.
+        text.resize(text.size() - std::strlen(": ") - std::strlen(::strerror(error.code())));
+        Report report = Report::of(text);
+        report.code = error.code();
+        return report;
+    } catch (const Error& error) {
+        Report report = Report::of(error.what());
+        report.code = EIO;
+        return report;
+    }
+}
+
+// Here rather than fault by fault in the first collective; a kernel before 5.14 does the latter.
+void fill_page_tables(const SharedMemory& memory) {
+    ::madvise(memory.data(), memory.bytes(), MADV_POPULATE_WRITE);
+}
+
+// Through this rank's slot of the call's only chunk.
+void publish(const CollectiveContext& context, const Report& report) {
+    std::memcpy(context.slot(context.group.rank, 0), &report, sizeof report);
+}
+Report report_of_rank(const CollectiveContext& context, std::size_t rank) {
+    return Report::read(context.slot(rank, 0));
+}
+
+}  // namespace
+
+std::shared_ptr<void> allocate(CollectiveContext& context) {
+    GroupState& group = context.group;
+    const std::size_t bytes = context.call.elements;
+    const std::size_t stride = stride_of(bytes);
+    const std::string what = "shm: allocate " + std::to_string(bytes) + " bytes on each of " +
+                             std::to_string(group.ranks) + " ranks";
+    std::shared_ptr<SharedMemory> memory;
+    Report own;
+    try {
+        group.reserve_slots();  // for the reports
+    } catch (const SystemError& error) {
+        throw Error(error.what());  // not one of those on which all ranks agree here
+    }
+    fill_descriptor(context, {});
+    begin(context);
+    if (group.rank == 0) {
+        own = report_of([&] {
+            // No product of two numbers tells that it is too large.
+            if (stride < bytes || stride > SIZE_MAX / group.ranks) throw SystemError(what, ENOMEM);
+            memory =
+                SharedMemory::create(group.ranks * stride, what, SIZE_MAX, group.waiter.pids());
+            return memory->address();
+        });
+        publish(context, own);
+    }
+    group.barrier.arrive_and_wait(context.deadline, context);
+    if (group.rank != 0) {
+        const Report made = report_of_rank(context, 0);
+        if (made.code == 0) {
+            own = report_of([&] {
+                memory = SharedMemory::open(made.text, context.deadline, group.ranks * stride,
+                                            group.waiter.kernel());
+                return std::string();
+            });
+        }
+        publish(context, own);
+    }
+    group.barrier.arrive_and_wait(context.deadline, context);
+    for (std::size_t rank = 0; rank < group.ranks; ++rank) {
+        own = report_of_rank(context, rank);
+        if (own.code != 0) break;
+    }
+    ++group.next_chunk;
+    if (own.code != 0) throw SystemError(own.text, own.code);
+    // Every rank has it open by now; without the descriptor no other process can open it.
+    memory->close_descriptor();
+    fill_page_tables(*memory);
+    return group.allocations.add(std::move(memory), stride);
+}
+
+}  // namespace ddp::shm

@@ -1,0 +1,51 @@
+// Copies what a rank stages into its slots, through its caches or past them (non-temporal stores).
+//
+// A line of a slot was last read by another core, and writing it invalidates it there. The cost
+// depends on where the two cores are: on AMD's Zen 4 a writer gets 28 GB/s where they are two
+// threads of a core, 7 where they share a cache, 2 where they share none. Past the caches it always
+// gets 28, but then the reader waits for memory. A virtual machine's cores move while it runs, so
+// both modes are timed, and each size of call uses the one that is best now. Invariant: the bytes
+// written are the same in both modes, so ranks need not agree on one.
+#pragma once
+
+#include "backends/reduction/reduce.hpp"
+#include "backends/shm/tuning.hpp"
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+namespace ddp::shm {
+
+class SlotWriter {
+public:
+    explicit SlotWriter(const Tuning& tuning) : tuning_(tuning) {}
+
+    // The better mode for a part of `bytes` in a call of `call_bytes`.
+    backends::Store best_store(std::size_t call_bytes, std::size_t bytes) const;
+
+    // Copies a part of such a call to the slot, and to `also` unless that is null. Now and then in
+    // the other mode, to time it.
+    void write(std::size_t call_bytes, std::byte* slot, const std::byte* from, std::size_t bytes,
+               std::byte* also = nullptr);
+
+    // The steps of write(), for tests: the mode of the next part, and what the part cost.
+    backends::Store next_store(std::size_t call_bytes, std::size_t bytes);
+    void record(std::size_t call_bytes, backends::Store store, std::size_t bytes, double ps);
+
+private:
+    static constexpr std::size_t modes = 2;
+    struct CopyModeStats {
+        std::uint32_t parts = 0;
+        std::array<double, modes> ps_per_byte{};  // by mode; 0: not timed yet
+    };
+    bool compares(std::size_t call_bytes) const {
+        return tuning_.streaming.min_gain_ps > 0 && call_bytes < tuning_.streaming.min_bytes;
+    }
+
+    Tuning tuning_;
+    std::array<CopyModeStats, 65> stats_{};  // by std::bit_width of the call's size
+};
+
+}  // namespace ddp::shm
