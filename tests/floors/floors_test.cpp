@@ -1,5 +1,6 @@
 // The house rules that a compiler does not check, read off the sources: a room includes only rooms
-// on lower floors, public headers show no foreign type, and files stay small.
+// on lower floors, public headers show no foreign type, what is not for users lies in detail, and
+// files stay small.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -51,8 +52,8 @@ const std::map<std::string, std::string> owners = {
     {"distributed_sampler.hpp", "data"},
     {"collate.hpp", "data"},
     {"data_loader_options.hpp", "data"},
-    {"epoch_passes.hpp", "data"},
-    {"loader_base.hpp", "data"},
+    {"detail/epoch_passes.hpp", "data"},
+    {"detail/loader_base.hpp", "data"},
     {"random_sampler.hpp", "data"},
     {"randperm_era.hpp", "data"},
     {"backend.hpp", "backends"},
@@ -105,7 +106,7 @@ std::vector<std::string> lines_of(const fs::path& file) {
 // The rooms that a file's include lines name.
 std::vector<std::string> included_rooms(const fs::path& file) {
     static const std::regex internal(R"(^#include "([a-z_]+)/.*")");
-    static const std::regex own_public(R"(^#include <ddp/((torch/)?[a-z_]+\.hpp)>)");
+    static const std::regex own_public(R"(^#include <ddp/((torch/)?(detail/)?[a-z_]+\.hpp)>)");
     std::vector<std::string> rooms;
     for (const std::string& line : lines_of(file)) {
         std::smatch match;
@@ -128,8 +129,9 @@ std::string room_of(const fs::path& file) {
     auto part = relative.begin();
     if (*part == "launcher") return "launcher";
     if (*part == "include") {
-        if (relative.parent_path().filename() == "torch") return "torch";
-        const auto owner = owners.find(relative.filename());
+        const std::string header = fs::relative(file, root / "include/ddp");
+        if (header.starts_with("torch/")) return "torch";
+        const auto owner = owners.find(header);
         return owner == owners.end() ? "(none)" : owner->second;
     }
     return *++part;
@@ -209,6 +211,23 @@ TEST(Floors, PublicHeadersShowNoForeignType) {
             EXPECT_TRUE(!torch || room_of(file) == "torch") << file;
         }
     }
+}
+
+// A header says "Not for users" in its first lines if and only if it lies in a folder detail.
+TEST(Floors, HeadersThatAreNotForUsersLieInDetail) {
+    std::size_t checked = 0;
+    for (const fs::path& file : sources_below("include")) {
+        std::string opening;
+        for (const std::string& line : lines_of(file)) {
+            if (!line.starts_with("//")) break;
+            opening += line.substr(2);
+        }
+        const bool detail = file.parent_path().filename() == "detail";
+        checked += detail ? 1 : 0;
+        EXPECT_EQ(detail, opening.find("Not for users") != std::string::npos)
+            << fs::relative(file, root);
+    }
+    EXPECT_GT(checked, 10U) << "the headers were not found";
 }
 
 TEST(Floors, OnlyTheLogUsesSpdlogAndOneFileStartsProcesses) {

@@ -4,7 +4,7 @@
 
 #include <ddp/parameter.hpp>
 #include <ddp/process_group.hpp>
-#include <ddp/torch/gradient.hpp>
+#include <ddp/torch/detail/gradient.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -4,11 +4,11 @@
 
 #include <ddp/process_group.hpp>
 #include <ddp/reducer.hpp>
-#include <ddp/torch/gradient_set.hpp>
-#include <ddp/torch/graph.hpp>
-#include <ddp/torch/module_state.hpp>
-#include <ddp/torch/rank_memory.hpp>
-#include <ddp/torch/stream.hpp>
+#include <ddp/torch/detail/gradient_set.hpp>
+#include <ddp/torch/detail/graph.hpp>
+#include <ddp/torch/detail/module_state.hpp>
+#include <ddp/torch/detail/rank_memory.hpp>
+#include <ddp/torch/detail/stream.hpp>
 
 #include <algorithm>
 #include <cstddef>
