@@ -1,6 +1,6 @@
 // Listener: a listening socket of a store's server, in the server's epoll set; Listeners: all of
-// them. A listener rests when no descriptor is left, and when strangers come and go too fast. Invariant: no call accepts more than
-// a bounded number of connections.
+// them. A listener rests when no descriptor is left, and when strangers come and go too fast.
+// Invariant: no call accepts more than a bounded number of connections.
 #pragma once
 
 #include <chrono>
