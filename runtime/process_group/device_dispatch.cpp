@@ -1,7 +1,7 @@
 #include "process_group/device_dispatch.hpp"
 
 #include "backends/selection/make_backend.hpp"
-#include "tensor/device/rank_device.hpp"
+#include "tensor/device/device.hpp"
 
 #include <ddp/error.hpp>
 

@@ -1,6 +1,6 @@
 // CUDA's runtime behind the table. It is linked statically and opens the driver with the first
 // call, so that the same program runs on hosts without one.
-#include "tensor/device/built_in_device_api.hpp"
+#include "tensor/device/device_api.hpp"
 #include "tensor/device/device_kernels.hpp"
 #include "tensor/device/device_probe.hpp"
 
