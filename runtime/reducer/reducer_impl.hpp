@@ -54,7 +54,7 @@ private:
     using Backward = reducer::Backward;
 
     void require_all_alive() const;
-    bool will_send() const { return !no_sync_ && ranks_.is_last_turn(); }
+    bool will_send() const { return !no_sync_ && ranks_.is_last(); }
     bool gives_buffers() const;
 
     void require_backward(const char* call, Stream stream);
