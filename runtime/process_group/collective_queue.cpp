@@ -215,7 +215,7 @@ void CollectiveQueue::sleep(std::unique_lock<QueueLock>& lock, const Ready& read
         lock.unlock();
         if (ends) {
             changed_.cancel_wait();
-            QueueLock::rest(looks);
+            QueueLock::back_off(looks);
         } else {
             changed_.wait(key);
         }

@@ -47,7 +47,7 @@ ProcessGroup join(const WorkerEnv& me, std::shared_ptr<Store> store, const InitO
     const process_group::DispatchOptions dispatch{
         .wanted = options.backend,
         .timeout = options.timeout,
-        .insists_on_gpus = options.backend == Backend::nccl};
+        .requires_gpus = options.backend == Backend::nccl};
     return ProcessGroup(std::make_unique<ProcessGroup::Impl>(std::move(member), std::move(store),
                                                              dispatch, deadline));
 }

@@ -113,7 +113,7 @@ void Backward::complete(std::size_t parameter, Stream stream) {
     }
     if (has_gradients() && in_place) context_.memory->copy_in(parameter);
     const bool used = context_.options.find_unused_parameters
-                          ? context_.used.here(parameter)
+                          ? context_.used.is_used_locally(parameter)
                           : !context_.marks.is_never_used(parameter);
     BucketProgress& progress = context_.buckets[context_.memory->bucket_of(parameter)];
     try {
@@ -194,7 +194,7 @@ Work Backward::fail_group(const std::exception_ptr& error) {
 
 void Backward::finish(std::uint64_t step, Stream stream) {
     end_time_ = Clock::now();
-    const bool learns = context_.options.static_graph && !context_.used.is_known_anywhere();
+    const bool learns = context_.options.static_graph && !context_.used.knows_globally_used();
     context_.marks.end_backward();
     if (learns) learn_static_graph();
     if (step <= watched_steps) {
@@ -214,9 +214,9 @@ void Backward::learn_static_graph() {
     }
     if (context_.group.size() > 1) context_.group.all_reduce(marks, ReduceOp::max).wait();
     if (!has_gradients()) context_.marks.learn(marks);
-    std::vector<std::uint8_t> anywhere;
-    for (const std::int32_t count : marks) anywhere.push_back(count > 0 ? 1 : 0);
-    context_.used.learn(std::move(anywhere));
+    std::vector<std::uint8_t> used_globally;
+    for (const std::int32_t count : marks) used_globally.push_back(count > 0 ? 1 : 0);
+    context_.used.learn(std::move(used_globally));
 }
 
 void Backward::finish_bucket(std::size_t bucket, Stream stream) {
@@ -241,7 +241,7 @@ void Backward::finish_bucket(std::size_t bucket, Stream stream) {
     for (const BucketSlice& slice : memory.spec.slices) {
         const std::size_t p = slice.parameter;
         if (!context_.memory->is_in_place(p)) continue;
-        if (context_.kept[p].bytes > 0 && !context_.used.anywhere(p)) {
+        if (context_.kept[p].bytes > 0 && !context_.used.is_used_globally(p)) {
             device::copy(context_.model_device, context_.memory->bucket_part(p),
                          context_.kept[p].memory.data(), context_.kept[p].bytes, stream);
         }

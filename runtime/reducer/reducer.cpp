@@ -316,8 +316,8 @@ void Reducer::Impl::compare_checksums() {
         statistics_.step % context_.options.checksum_steps != 0) {
         return;
     }
-    reducer::require_equal_models(context_.parameters, context_.used.anywhere(), statistics_.step,
-                                  context_.group);
+    reducer::require_equal_models(context_.parameters, context_.used.used_globally(),
+                                  statistics_.step, context_.group);
 }
 
 std::string Reducer::Impl::describe() const {

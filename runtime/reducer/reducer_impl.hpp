@@ -47,7 +47,9 @@ public:
     void load_state_dict();
     std::string describe() const;
     const StepStatistics& statistics() const { return statistics_; }
-    bool was_averaged(std::size_t parameter) const { return context_.used.anywhere(parameter); }
+    bool was_averaged(std::size_t parameter) const {
+        return context_.used.is_used_globally(parameter);
+    }
 
 private:
     using Activity = reducer::JoinSession::Activity;
