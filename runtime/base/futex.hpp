@@ -1,4 +1,4 @@
-// Sleeping at a 32-bit word until another thread wakes who sleeps there (futex(2)).
+// Sleeping at a 32-bit word until another thread wakes the sleepers (futex(2)).
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// A thread that does a queue's work when nobody else does: it wakes a moment after it was armed. A
+// A thread that does a queue's work when no caller does: it wakes a moment after it was armed. A
 // caller that waits at once has done the work by then, and has paid neither for waking a thread nor
 // for sharing its core with one. While callers keep doing the work, it wakes more and more seldom.
 #pragma once

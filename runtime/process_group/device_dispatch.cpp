@@ -65,7 +65,7 @@ void DeviceDispatch::rendezvous(const base::Deadline& deadline) {
         cpu_->fail();
         throw;
     }
-    member_.show(contract::Phase::running);
+    member_.set_phase(contract::Phase::running);
 }
 
 void DeviceDispatch::require_own_device(const TensorView& tensor, const char* operation) const {

@@ -43,7 +43,7 @@ ProcessGroup join(const WorkerEnv& me, std::shared_ptr<Store> store, const InitO
     base::set_log_name("r" + std::to_string(me.rank));
     process_group::GroupMember member(me, control_region(me.local_rank));
     member.page().pid.store(::getpid(), std::memory_order_relaxed);
-    member.show(contract::Phase::joining);
+    member.set_phase(contract::Phase::joining);
     const process_group::DispatchOptions dispatch{
         .wanted = options.backend,
         .timeout = options.timeout,

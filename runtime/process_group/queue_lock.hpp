@@ -1,6 +1,6 @@
 // The lock of a queue: held for some tens of nanoseconds, several times in each blocking call of a
-// few hundred, where a mutex's second atomic operation would show. Who finds it taken yields; its
-// holder may have lost its core.
+// few hundred, where a mutex's second atomic operation would show. A thread that finds it taken
+// yields, as the holder may have lost its core.
 #pragma once
 
 #include <atomic>

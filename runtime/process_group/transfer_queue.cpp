@@ -80,7 +80,8 @@ void TransferQueue::complete(const TransferBatch* wanted) noexcept {
     if (!batches_.empty()) thread_->arm(delay);
 }
 
-// Who drives moves all of them on, and arms the thread for those that it leaves.
+// The thread that makes progress does so for all batches, and arms the queue's own thread for those
+// that it leaves.
 bool TransferQueue::progress_all() noexcept {
     std::unique_lock lock(lock_);
     if (is_progressing_ || batches_.empty()) return false;

@@ -1,6 +1,6 @@
-// The point-to-point transfers of a group: any number at once, moved on together by whoever waits
-// for one of them, or else by the queue's own thread. Beside the collectives, without order to
-// them.
+// The point-to-point transfers of a group: any number at once. A caller that waits for one of them
+// makes progress on all; without a waiter the queue's own thread does. Beside the collectives,
+// without order to them.
 #pragma once
 
 #include "backends/backend.hpp"

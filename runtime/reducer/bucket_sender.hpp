@@ -14,8 +14,8 @@
 
 namespace ddp::reducer {
 
-// Under way. Must not outlive the memory of its bucket. Invariant: what the operation writes to
-// (`took`, what `then` owns) goes only after the operation has ended.
+// A bucket in flight. Must not outlive the memory of its bucket. Invariant: what the operation
+// writes to (`took`, what `then` owns) goes only after the operation has ended.
 struct SentBucket {
     SentBucket() = default;
     explicit SentBucket(BucketWork work, std::unique_ptr<std::chrono::nanoseconds> time = nullptr)
@@ -29,8 +29,8 @@ struct SentBucket {
     }
     ~SentBucket() { started.work = Work(); }
 
-    // Of the operation while it ran; written by whoever runs it, before the work is done. Null for
-    // a hook's.
+    // How long the operation ran; written by the thread that runs it, before the work is done. Null
+    // for a hook's.
     std::unique_ptr<std::chrono::nanoseconds> took;
     BucketWork started;
 };

@@ -1,6 +1,7 @@
 // The memory of gradients: one flat allocation a bucket, from the group, so that an all-reduce need
-// not copy it (on a GPU all buckets in one allocation); and with logical ranks a copy of each bucket
-// for every logical rank of this rank, from which its gradients are loaded before its backward.
+// not copy it (on a GPU all buckets in one allocation); and with logical ranks a copy of each
+// bucket for every logical rank of this rank, from which its gradients are loaded before its
+// backward.
 #pragma once
 
 #include "reducer/bucket_plan.hpp"
@@ -33,13 +34,13 @@ struct BucketMemory {
     }
 };
 
-// Of a gradient that is unused on this rank: what it was.
+// The value of a gradient that this rank does not use, from before the backward.
 struct KeptGradient {
     device::Buffer memory;
     std::size_t bytes = 0;  // 0: nothing
 };
 
-// Of a model whose parameters are in one place, which check_parameters has seen to.
+// Of a model whose parameters are on one device, which check_parameters has made sure of.
 inline Device device_of(std::span<const Parameter> parameters) {
     return parameters.empty() ? Device{} : parameters.front().grad.device;
 }

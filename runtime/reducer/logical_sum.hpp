@@ -1,5 +1,6 @@
-// The part of a sum over logical ranks that one rank does by itself: its logical ranks are a subtree
-// of the balanced tree, so that the group's sum over ranks completes the tree of the logical ranks.
+// The part of a sum over logical ranks that one rank does by itself: its logical ranks are a
+// subtree of the balanced tree, so that the group's sum over ranks completes the tree of the
+// logical ranks.
 #pragma once
 
 #include "reducer/gradient_memory.hpp"

@@ -16,8 +16,8 @@
 
 namespace ddp::reducer {
 
-// Invariant: while an exchange is in flight nothing else writes `globally_used_`; each call that could
-// waits for it first.
+// Invariant: while an exchange is in flight nothing else writes `globally_used_`; each call that
+// could waits for it first.
 class UsedParameters {
 public:
     explicit UsedParameters(std::size_t parameters)
