@@ -79,7 +79,7 @@ private:
 std::string to_string(const Model& model) { return "Model((fc): " + to_string(model.fc) + ")"; }
 
 void run(const nn::DataParallelProgram& program) {
-    const auto devices = ddp::data_parallel::choose_places(program.options).devices;
+    const auto devices = ddp::data_parallel::assign_devices(program.options).devices;
     const ddp::DeviceScope scope{devices.front()};
     Model net{{input_size, output_size}};
     ddp::DataParallel model{net, program.options};

@@ -134,7 +134,7 @@ void print_line(const std::string& line) { std::fputs((line + "\n").c_str(), std
 
 void print_memory(const ddp::DataParallelOptions& options) {
     constexpr std::int64_t rows = 2400;
-    const auto devices = ddp::data_parallel::choose_places(options).devices;
+    const auto devices = ddp::data_parallel::assign_devices(options).devices;
     const ddp::DeviceScope scope{devices.front()};
     const Batch batch{ddp::randn({rows, classifier_size.inputs}, 17),
                       ddp::zeros({rows}, {.dtype = ddp::DType::int32})};

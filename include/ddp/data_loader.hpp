@@ -5,7 +5,7 @@
 #include <ddp/collate.hpp>
 #include <ddp/data_loader_options.hpp>
 #include <ddp/dataset.hpp>
-#include <ddp/loader_base.hpp>
+#include <ddp/detail/loader_base.hpp>
 
 #include <cstddef>
 #include <iterator>

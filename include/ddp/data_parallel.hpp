@@ -30,7 +30,7 @@ public:
     // Throws UsageError: devices that there are not, a device twice, a parameter or buffer of the
     // module that is not on device_ids[0] (forward looks again).
     explicit DataParallel(Net& module, const DataParallelOptions& options = {})
-        : DataParallel(module, options, data_parallel::choose_places(options)) {}
+        : DataParallel(module, options, data_parallel::assign_devices(options)) {}
 
     // Inputs may be on any device. See scatter for how they are cut, gather for what is returned.
     template <class... Inputs>
@@ -101,11 +101,11 @@ public:
 
 private:
     DataParallel(Net& module, const DataParallelOptions& options,
-                 const data_parallel::Places& places)
+                 const data_parallel::DeviceAssignment& assignment)
         : module_(module),
           copy_parameters_(options.copy_parameters),
-          output_device_(places.output),
-          replicas_(module, places.devices) {}
+          output_device_(assignment.output),
+          replicas_(module, assignment.devices) {}
 
     void start_forward(std::size_t replicas) {
         active_ = 0;

@@ -31,12 +31,12 @@ struct LossShare {
 
 namespace data_parallel {
 
-struct Places {
+struct DeviceAssignment {
     std::vector<Device> devices;
     Device output;
 };
 // Throws UsageError for a number that devices() does not have, and for one given twice.
-DDP_API Places choose_places(const DataParallelOptions& options);
+DDP_API DeviceAssignment assign_devices(const DataParallelOptions& options);
 // Throws UsageError when none has run forward: backward comes after it.
 DDP_API void require_forward(std::size_t replicas);
 

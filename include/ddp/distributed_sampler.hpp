@@ -3,7 +3,7 @@
 // 214,748,364 samples, and with that of the era that `.randperm` names for more.
 #pragma once
 
-#include <ddp/epoch_passes.hpp>
+#include <ddp/detail/epoch_passes.hpp>
 #include <ddp/export.hpp>
 #include <ddp/randperm_era.hpp>
 #include <ddp/shard.hpp>

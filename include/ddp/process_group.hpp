@@ -4,19 +4,17 @@
 // Threads: the members may be called from any thread, but all ranks must start the same operations
 // in the same order; a mismatch is an error on every rank. Two threads that start calls which look
 // alike (kind, size, dtype) must agree on their order themselves: nothing tells one from the other.
-// Operations of one group run one after another.
-//
-// Done means that this rank's memory is free. Where a rank only gives (the root of a broadcast),
-// the others may not have come yet: what goes wrong with them shows at its next collective, if any.
+// Operations of one group run one after another. One is done when this rank's memory is free; the
+// ranks that a broadcast's root sends to may not have come yet: what goes wrong with them shows at
+// the root's next collective, if any.
 //
 // Same bits: every reduction adds in one fixed order, the balanced binary tree over ranks,
 // ((0+1)+(2+3))+..., whatever the backend, size, path and timing (NCCL: its own); half types are
 // added in float32 and rounded once. So each run gives each rank the same bits.
 //
 // Failure: a rank that dies, a deadline that passes or a mismatch fails the group: the operation
-// throws, all others in flight end with an error, and so does each later call. A failed group is
-// not repaired. The error names the file and line where this rank started the operation: `site`,
-// which callers leave alone (see call_site.hpp). The others' errors name theirs.
+// throws, all others in flight end with an error, and so does each later call. On each rank the
+// error names the line that started the operation there: `site`, see call_site.hpp.
 #pragma once
 
 #include <ddp/backend.hpp>
@@ -69,8 +67,7 @@ public:
     // borrowed until the Work is done. Other collectives likewise.
     Work all_reduce(const TensorView& tensor, ReduceOp op = ReduceOp::sum, Stream stream = {},
                     const CallSite& site = CallSite::here());
-    // Out of place: reads `input`, writes `output` (same elements and dtype; may be the same
-    // memory).
+    // Out of place, from `input` to `output`: same elements and dtype, maybe the same memory.
     Work all_reduce(const TensorView& input, const TensorView& output, ReduceOp op,
                     Stream stream = {}, const CallSite& site = CallSite::here());
     // One number a rank; blocks and returns the reduction. For losses and counts.
@@ -79,8 +76,7 @@ public:
         all_reduce_number(TensorView{&value, Shape{}, dtype_of<T>()}, op, site);
         return value;
     }
-    // Many tensors, apart in memory, in one operation, in place: for small ones, whose latencies
-    // would add up.
+    // Many tensors in one operation, in place: for small ones, whose latencies would add up.
     Work all_reduce_coalesced(std::span<const TensorView> tensors, ReduceOp op = ReduceOp::sum,
                               Stream stream = {}, const CallSite& site = CallSite::here());
     // The reduction for root alone; `output` (may be the input) is used on root only.
@@ -92,8 +88,7 @@ public:
                    const CallSite& site = CallSite::here());
     Work broadcast_coalesced(std::span<const TensorView> tensors, Root root = {},
                              Stream stream = {}, const CallSite& site = CallSite::here());
-    // `output` holds size() times the elements of `input`: rank r's at position r. `input` may be
-    // this rank's part of `output`.
+    // `output`: size() times the elements of `input`, by rank. `input` may be this rank's part.
     Work all_gather(const TensorView& input, const TensorView& output, Stream stream = {},
                     const CallSite& site = CallSite::here());
     // Uneven: rank r gives counts[r] elements (0 is fine), one after the other in `output`.
@@ -106,8 +101,7 @@ public:
     // The reverse: rank r gets part r of root's `input`, which is used on root only.
     Work scatter(const TensorView& input, const TensorView& output, Root root = {},
                  Stream stream = {}, const CallSite& site = CallSite::here());
-    // `input` holds size() times the elements of `output`; rank r gets the reduction of part r.
-    // `output` may be this rank's part of `input`.
+    // `input`: size() parts like `output`. Rank r gets part r, reduced; `output` may be that part.
     Work reduce_scatter(const TensorView& input, const TensorView& output,
                         ReduceOp op = ReduceOp::sum, Stream stream = {},
                         const CallSite& site = CallSite::here());
@@ -149,9 +143,7 @@ private:
     Work start_all_reduce(const TensorView& tensor, ReduceOp op, Stream stream,
                           const CallSite& site, std::chrono::nanoseconds* took);
     void all_reduce_number(const TensorView& number, ReduceOp op, const CallSite& site);  // blocks
-    std::optional<ProcessGroup> split_by(std::int64_t color, std::int64_t key,
-                                         const CallSite& site);
-
+    std::optional<ProcessGroup> split_by(std::int64_t color, std::int64_t key, const CallSite&);
     std::unique_ptr<Impl> impl_;
 };
 

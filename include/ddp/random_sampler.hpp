@@ -2,7 +2,7 @@
 // several ranks take DistributedSampler. Source: torch.utils.data's samplers of the same names.
 #pragma once
 
-#include <ddp/epoch_passes.hpp>
+#include <ddp/detail/epoch_passes.hpp>
 #include <ddp/export.hpp>
 #include <ddp/randperm_era.hpp>
 

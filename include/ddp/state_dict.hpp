@@ -55,7 +55,7 @@ public:
 
 private:
     std::vector<Entry> entries_;
-    std::unordered_map<std::string, std::size_t> places_;
+    std::unordered_map<std::string, std::size_t> index_by_name_;
 };
 
 // The tensors of a net (parameters, then buffers) or of an optimiser, borrowed. A wrapper adds

@@ -12,9 +12,9 @@
 
 #include <ddp/process_group.hpp>
 #include <ddp/reducer.hpp>
+#include <ddp/torch/detail/gradient_averager.hpp>
+#include <ddp/torch/detail/module.hpp>
 #include <ddp/torch/distributed_sampler.hpp>
-#include <ddp/torch/gradient_averager.hpp>
-#include <ddp/torch/module.hpp>
 #include <ddp/torch/no_sync.hpp>
 #include <ddp/torch/sync_batch_norm.hpp>
 #include <ddp/torch/tensor.hpp>

@@ -59,8 +59,8 @@ public:
 
     // Asks for what the workers' output goes to. Throws UsageError, SystemError.
     void prepare();
-    // `store_socket`: AttemptVariables'. Throws SpawnError, SystemError; then some of the workers may
-    // run.
+    // `store_socket`: AttemptVariables'. Throws SpawnError, SystemError; then some of the workers
+    // may run.
     void start_workers(const rlimit& users_descriptor_limit, const std::string& store_socket);
 
     bool all_ended() const { return order_.size() == workers_.size(); }

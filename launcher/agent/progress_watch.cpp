@@ -6,7 +6,7 @@ namespace ddp::launcher {
 namespace {
 
 // A worker's stray write may have put anything there.
-bool believable(std::int64_t step, double rate) {
+bool is_plausible(std::int64_t step, double rate) {
     constexpr double max_rate = 1e9;
     return step >= 0 && rate >= 0 && rate <= max_rate;  // no NaN
 }
@@ -35,7 +35,7 @@ StatusMessage slowest(const contract::ControlRegion& pages, int restarts) {
         const contract::ControlPage& page = pages.page(rank);
         const std::int64_t step = page.step.load(std::memory_order_relaxed);
         const double rate = page.steps_per_second.load(std::memory_order_relaxed);
-        if ((step == 0 && rate == 0) || !believable(step, rate)) continue;
+        if ((step == 0 && rate == 0) || !is_plausible(step, rate)) continue;
         result.step = found ? std::min(result.step, step) : step;
         result.steps_per_second = found ? std::min(result.steps_per_second, rate) : rate;
         found = true;

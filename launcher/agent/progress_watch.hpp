@@ -1,5 +1,5 @@
 // The agent's side of the status line: looks at what workers publish in the control pages, and says
-// so while it changes, at most four times a second. Switched off, it never wakes anybody.
+// so while it changes, at most four times a second. Switched off, it never wakes the agent.
 #pragma once
 
 #include "contract/control_page.hpp"

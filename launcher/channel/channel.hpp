@@ -78,7 +78,7 @@ struct NoticeMessage {
     bool needed = false;  // the job waits for the user: said whatever DDP_LOG_LEVEL is
 };
 
-// Down: nobody reads this output any more; no more of it need be sent.
+// Down: this output has lost its reader; no more of it need be sent.
 struct ClosedMessage {
     Stream stream;
 };

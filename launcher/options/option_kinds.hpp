@@ -29,7 +29,7 @@ enum class StatusLine { automatic, off };  // automatic: on a terminal
 // --on-closed-stdout: what becomes of the job when nobody reads what it shows.
 enum class ClosedStdout { stop, go_on };
 
-// --stdin: who gets the launcher's input.
+// --stdin: which workers get the launcher's input.
 enum class StdinFor {
     automatic,  // a single worker, unless a terminal is not ours to read
     rank,

@@ -39,7 +39,9 @@ constexpr std::array table{
                "a job of this host alone: any free port, whatever address is given",
                [](Options& o, Value v) { o.standalone = parse_flag(v); }},
     OptionSpec{"master-addr", "", "", "HOST", "127.0.0.1", "", G::job, T::same,
-               "MASTER_ADDR of the workers", [](Options& o, Value v) { o.rendezvous.master_addr = v.text; }},
+               "MASTER_ADDR of the workers", [](Options& o, Value v) {
+                   o.rendezvous.master_addr = v.text;
+               }},
     OptionSpec{"master-port", "", "", "PORT", "0", "", G::job, T::better,
                "MASTER_PORT of the workers; 0: a free one, held from start to end",
                [](Options& o, Value v) {

@@ -19,7 +19,7 @@ namespace ddp::launcher {
 // Makes this process the one that inherits the orphans below it. Throws SystemError.
 void become_subreaper();
 
-// Whether somebody among the descendants of this process may be a child of its own: alive or not
+// Whether any descendant of this process may be a child of its own: alive or not
 // yet waited for. Costs one call.
 bool has_children();
 

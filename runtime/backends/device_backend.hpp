@@ -33,7 +33,7 @@ public:
 };
 
 // How many collectives a rank has launched, and a digest of what they were, in their order: no
-// header travels with them, so whoever wants to know compares this.
+// header travels with them, so a caller that checks compares this.
 class LaunchOrder {
 public:
     void add(const Call& call);

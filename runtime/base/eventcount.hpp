@@ -1,6 +1,6 @@
-// Eventcount: how a thread sleeps until a condition of atomics holds, where whoever makes it hold
-// must not pay for that unless somebody sleeps (folly::EventCount, Vyukov's eventcount). It knows
-// nothing of the condition. Invariant: no wake-up is lost, so a sleep needs no time-out.
+// Eventcount: how a thread sleeps until a condition of atomics holds, where the thread that makes
+// it hold must not pay for that unless a waiter sleeps (folly::EventCount, Vyukov's eventcount). It
+// knows nothing of the condition. Invariant: no wake-up is lost, so a sleep needs no time-out.
 //
 //     waiter                                       notifier
 //     W1  waiters += 1                             N1  store what the condition reads

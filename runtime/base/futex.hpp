@@ -1,4 +1,4 @@
-// Sleeping at a 32-bit word until another thread wakes who sleeps there (futex(2)). The only place
+// Sleeping at a 32-bit word until another thread wakes the sleepers (futex(2)). The only place
 // that makes the system call. Invariant: a sleep begins only while the word has the expected value,
 // which the kernel compares, so a change before the wake-up is never slept through.
 #pragma once

@@ -9,26 +9,26 @@
 
 namespace ddp::base {
 
-// Of one thread. Nothing to construct and nothing to destroy, so that each use needs no look
-// whether that has been done; the blocks go with the thread's `keeper_`.
-struct SpareBlocks {
+// Of one thread. Nothing to construct and nothing to destroy, so that no use has to check whether
+// that has been done; the thread's `keeper_` frees the blocks.
+struct FreeBlocks {
     std::array<void*, 4> blocks{};
     std::size_t count = 0;
-    std::size_t room = 0;  // for so many: 0 before the keeper has come, and after it has gone
-    bool closed = false;   // the thread ends; objects may still do so after this
+    std::size_t capacity = 0;  // 0 before the thread's keeper is registered, and after its end
+    bool closed = false;       // the thread ends; objects may still be deleted after this
 };
 
 class Recycled {
 public:
     static void* operator new(std::size_t bytes) {
         if (bytes > block_bytes) return ::operator new(bytes);
-        if (spare_.count > 0) return spare_.blocks[--spare_.count];
-        if (!spare_.closed) keeper_.come();
+        if (free_blocks_.count > 0) return free_blocks_.blocks[--free_blocks_.count];
+        if (!free_blocks_.closed) keeper_.register_thread();
         return ::operator new(block_bytes);
     }
     static void operator delete(void* memory, std::size_t bytes) noexcept {
-        if (bytes <= block_bytes && spare_.count < spare_.room) {
-            spare_.blocks[spare_.count++] = memory;
+        if (bytes <= block_bytes && free_blocks_.count < free_blocks_.capacity) {
+            free_blocks_.blocks[free_blocks_.count++] = memory;
         } else {
             ::operator delete(memory);
         }
@@ -42,14 +42,15 @@ private:
     static constexpr std::size_t block_bytes = 256;
     struct Keeper {
         ~Keeper() {
-            spare_.closed = true;
-            spare_.room = 0;
-            while (spare_.count > 0) ::operator delete(spare_.blocks[--spare_.count]);
+            free_blocks_.closed = true;
+            free_blocks_.capacity = 0;
+            while (free_blocks_.count > 0)
+                ::operator delete(free_blocks_.blocks[--free_blocks_.count]);
         }
-        void come() noexcept { spare_.room = spare_.blocks.size(); }
+        void register_thread() noexcept { free_blocks_.capacity = free_blocks_.blocks.size(); }
     };
 
-    static inline constinit thread_local SpareBlocks spare_;
+    static inline constinit thread_local FreeBlocks free_blocks_;
     static inline thread_local Keeper keeper_;
 };
 

@@ -98,13 +98,13 @@ std::string cannot_be_used(const std::string& path, const std::string& why) {
     return "checkpoint: " + path + " cannot be used: " + why;
 }
 
-// What was listed is no longer there.
-class Gone : public CheckpointError {
+// A file was removed after it was listed.
+class FileRemoved : public CheckpointError {
     using CheckpointError::CheckpointError;
 };
 
-// Of this process or host, whatever the file is like.
-bool is_our_lack(int code) { return code == EMFILE || code == ENFILE || code == ENOMEM; }
+// Whether the error is this process's or host's, whatever the file is like.
+bool is_local_shortage(int code) { return code == EMFILE || code == ENFILE || code == ENOMEM; }
 
 }  // namespace
 
@@ -170,7 +170,7 @@ std::optional<Found> CheckpointFolder::find(const std::vector<NamedTensor>& stat
         const auto numbers = scan();
         try {
             return find_among(numbers, state);
-        } catch (const Gone&) {  // NOLINT(bugprone-empty-catch): once more, with what is there now
+        } catch (const FileRemoved&) {  // NOLINT(bugprone-empty-catch): once more
         }
     }
 }
@@ -189,8 +189,8 @@ std::optional<Found> CheckpointFolder::find_among(const std::set<std::uint64_t>&
         } catch (const CheckpointError& error) {
             const std::string problem = cannot_be_used(path, error.what());
             if (const auto* unread = dynamic_cast<const UnreadError*>(&error)) {
-                if (unread->code() == ENOENT && scan() != numbers) throw Gone(problem);
-                if (is_our_lack(unread->code())) throw CheckpointError(problem);
+                if (unread->code() == ENOENT && scan() != numbers) throw FileRemoved(problem);
+                if (is_local_shortage(unread->code())) throw CheckpointError(problem);
                 all_are_damaged = false;
             }
             damaged_.insert(*number);

@@ -1,6 +1,6 @@
 // A folder of checkpoints (format.md): each a file of tensors and a manifest, numbered. Without a
 // process group: what rank 0 does. Invariants: a checkpoint is valid or does not count; the
-// caller's tensors change only when all of one is good and fits, and somebody copies it.
+// caller's tensors change only by copy(), of a checkpoint that is valid and fits.
 #pragma once
 
 #include <ddp/checkpoint.hpp>

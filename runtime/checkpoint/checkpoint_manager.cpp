@@ -62,7 +62,7 @@ public:
     }
     ~Impl() {
         if (writer_.joinable()) writer_.join();
-        for (const std::string& error : {unheard_, error_}) {
+        for (const std::string& error : {unreported_error_, error_}) {
             if (!error.empty()) base::log_error("checkpoint", error);
         }
     }
@@ -130,10 +130,10 @@ public:
 
 private:
     Outcome on_rank_0(const std::vector<NamedTensor>& state, std::function<Outcome()> work) {
-        return checkpoint::on_rank_0(
-            group_, timeout_, {.work = std::move(work), .device = device_of(state), .told = [this] {
-                                   unheard_.clear();
-                               }});
+        return checkpoint::on_rank_0(group_, timeout_,
+                                     {.work = std::move(work),
+                                      .device = device_of(state),
+                                      .on_shared = [this] { unreported_error_.clear(); }});
     }
 
     // Collective: whether the group itself cannot move one of them on some rank, as it has no GPU
@@ -167,8 +167,8 @@ private:
     // Waits for the thread; throws what went wrong in it, until all ranks have heard it.
     void finish() {
         if (writer_.joinable()) writer_.join();
-        if (!error_.empty()) unheard_ = std::exchange(error_, {});
-        if (!unheard_.empty()) throw CheckpointError(unheard_);
+        if (!error_.empty()) unreported_error_ = std::exchange(error_, {});
+        if (!unreported_error_.empty()) throw CheckpointError(unreported_error_);
     }
     // The memory stays for the next time: the system would have to clear it anew.
     void copy(const std::vector<NamedTensor>& state) {
@@ -192,7 +192,7 @@ private:
     std::vector<std::vector<std::byte>> memory_;  // of copy_
     std::thread writer_;                          // has folder_, copy_ and error_ while it runs
     std::string error_;
-    std::string unheard_;  // what error_ was, while the ranks have not all heard it
+    std::string unreported_error_;  // what error_ was, while the ranks have not all heard it
 };
 
 CheckpointManager::CheckpointManager(std::filesystem::path dir, ProcessGroup& group,

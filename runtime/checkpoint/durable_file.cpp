@@ -73,12 +73,12 @@ FileWriter::FileWriter(Files& files, std::string path, Existing existing)
                  temporary_suffix) {
     fd_ = unless_interrupted([&] { return files_.create(temporary_); });
     if (fd_ < 0) fail("create", temporary_, fd_);
-    left_behind_ = temporary_;
+    to_remove_ = temporary_;
 }
 
 FileWriter::~FileWriter() {
     if (fd_ >= 0) files_.close(fd_);
-    if (!left_behind_.empty()) files_.remove(left_behind_);
+    if (!to_remove_.empty()) files_.remove(to_remove_);
 }
 
 void FileWriter::write(std::span<const std::byte> bytes) {
@@ -88,9 +88,9 @@ void FileWriter::write(std::span<const std::byte> bytes) {
         bytes_ += chunk.size();
         write_all(files_, fd_, temporary_, chunk);
         bytes = bytes.subspan(chunk.size());
-        if (bytes_ - given_to_disk_ < writeback_chunk) continue;
-        files_.start_writeback(fd_, given_to_disk_, bytes_ - given_to_disk_);
-        given_to_disk_ = bytes_;
+        if (bytes_ - writeback_bytes_ < writeback_chunk) continue;
+        files_.start_writeback(fd_, writeback_bytes_, bytes_ - writeback_bytes_);
+        writeback_bytes_ = bytes_;
     }
 }
 
@@ -123,9 +123,9 @@ void FileWriter::commit() {
     if (const int result = files_.rename(temporary_, path_); result < 0) {
         fail("rename", temporary_, result);
     }
-    left_behind_ = existing_ == Existing::none ? path_ : "";
+    to_remove_ = existing_ == Existing::none ? path_ : "";
     sync_directory();
-    left_behind_.clear();
+    to_remove_.clear();
 }
 
 namespace {
@@ -149,7 +149,9 @@ FileBytes read_file(Files& files, const std::string& path, std::uint64_t limit, 
         throw UnreadError("looking at it failed", -result);
     }
     if (!status.regular) throw CheckpointError("it is not a regular file");
-    if (owner == Owner::me && !status.own) throw CheckpointError("it belongs to another user");
+    if (owner == Owner::this_user && !status.own) {
+        throw CheckpointError("it belongs to another user");
+    }
     if (status.size > limit) {
         throw CheckpointError("it has " + std::to_string(status.size) + " bytes, more than " +
                               std::to_string(limit));

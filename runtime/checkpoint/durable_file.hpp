@@ -50,10 +50,10 @@ private:
     std::string path_;
     Existing existing_;
     std::string temporary_;
-    std::string left_behind_;  // what the destructor removes
+    std::string to_remove_;  // what the destructor removes
     int fd_ = -1;
     std::uint64_t bytes_ = 0;
-    std::uint64_t given_to_disk_ = 0;  // of them
+    std::uint64_t writeback_bytes_ = 0;  // of them, given to the kernel to write
     std::uint32_t crc_ = 0;
 };
 
@@ -74,15 +74,15 @@ private:
     int code_;
 };
 
-// What this process made itself, or what a user names.
-enum class Owner { me, anybody };
+// Whose a file may be: this user's, as what the process made itself, or any, as what a user names.
+enum class Owner { this_user, any };
 
 // All of a file. Throws without the path: CheckpointError when it is a link, no regular file,
 // another user's (unless that does not matter) or larger than `limit` (found before memory is taken
 // for it); UnreadError when it cannot be read.
 FileBytes read_file(Files& files, const std::string& path,
                     std::uint64_t limit = std::numeric_limits<std::uint64_t>::max(),
-                    Owner owner = Owner::me);
+                    Owner owner = Owner::this_user);
 
 // The directory and those above it that are missing, all durable. Throws CheckpointError.
 void make_directories(Files& files, const std::string& path);

@@ -98,26 +98,25 @@ std::size_t send(ProcessGroup& group, Report& report) {
     return static_cast<std::size_t>(numbers[1]);
 }
 
-// Collective: the last report. `told` is called when the others have been sent it.
+// Collective: the last report. `on_shared` is called when the others have been sent it.
 Outcome share(
-    ProcessGroup& group, Report report, const std::function<void()>& told = [] {}) {
+    ProcessGroup& group, Report report, const std::function<void()>& on_shared = [] {}) {
     std::size_t error_bytes = send(group, report);
     while (report.at_work) error_bytes = send(group, report);
     if (error_bytes == 0) {
-        told();
+        on_shared();
         return report.outcome;
     }
     std::vector<std::uint8_t> text(report.error.begin(), report.error.end());
     text.resize(error_bytes);
     group.broadcast(text, Root{}, {}, CallSite{}).wait();
-    told();
+    on_shared();
     throw CheckpointError(std::string(text.begin(), text.end()));
 }
 
 // Waits for the work, at most for `time`. Returns earlier with what has ended the group, if
 // anything: the others' ends are not seen until the next report otherwise.
-std::exception_ptr wait_a_while(Worker& worker, ProcessGroup& group,
-                                std::chrono::milliseconds time) {
+std::exception_ptr wait_up_to(Worker& worker, ProcessGroup& group, std::chrono::milliseconds time) {
     const auto end = base::Deadline::after(time);
     while (!worker.is_done_within(std::min<std::chrono::milliseconds>(look_interval, end.left()))) {
         if (end.passed()) break;
@@ -141,7 +140,7 @@ std::string message_of(const std::exception& exception) {
 
 Outcome on_rank_0(ProcessGroup& group, std::chrono::milliseconds limit, const Job& job) {
     if (group.rank() != 0) return share(group, {});
-    if (group.size() == 1) return share(group, Worker::report_of(job.work), job.told);
+    if (group.size() == 1) return share(group, Worker::report_of(job.work), job.on_shared);
     std::optional<Worker> worker;
     try {
         worker.emplace(job);
@@ -152,8 +151,8 @@ Outcome on_rank_0(ProcessGroup& group, std::chrono::milliseconds limit, const Jo
     // Several times within the group's timeout, which counts for each report by itself.
     const auto pause = std::clamp<std::chrono::milliseconds>(group.timeout() / 8, 1ms, 5s);
     while (true) {
-        const auto trouble = wait_a_while(*worker, group, std::min(pause, deadline.left()));
-        if (worker->is_done_within(0ms)) return share(group, worker->report(), job.told);
+        const auto trouble = wait_up_to(*worker, group, std::min(pause, deadline.left()));
+        if (worker->is_done_within(0ms)) return share(group, worker->report(), job.on_shared);
         if (!trouble && deadline.passed()) return share(group, {false, too_long(limit), {}});
         Report still_at_work{true, {}, {}};
         send(group, still_at_work);  // throws the group's own account of the trouble, if it knows

@@ -23,7 +23,7 @@ struct Job {
     Device device{};  // of the tensors in it, if it is a GPU: its thread begins there
     // On rank 0's own thread, once the others have been told how the work went; not called when
     // they have been told that it takes too long, or could not be told anything.
-    std::function<void()> told = [] {};
+    std::function<void()> on_shared = [] {};
 };
 
 // Runs the job's work on rank 0, in a thread of its own. Every rank returns what it returned, or

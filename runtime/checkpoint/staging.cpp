@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t part_bytes = std::size_t{8} << 20;
 
-// Calls `part` with the place of each part of the tensor's memory, and its length.
+// Calls `part` with the address of each part of the tensor's memory, and its length.
 template <class Part>
 void for_each_part(const TensorView& tensor, const Part& part) {
     auto* const data = static_cast<std::byte*>(tensor.data);
@@ -42,8 +42,8 @@ void Staging::read(const TensorView& tensor,
     auto& api = device::device_api();
     const device::CurrentGpu current{api, tensor.device.index};
     api.synchronize_device();
-    for_each_part(tensor, [&](const std::byte* place, std::size_t /*begin*/, std::size_t bytes) {
-        api.copy(pinned(), place, bytes, {});
+    for_each_part(tensor, [&](const std::byte* data, std::size_t /*begin*/, std::size_t bytes) {
+        api.copy(pinned(), data, bytes, {});
         api.synchronize({});
         take({pinned(), bytes});
     });
@@ -65,9 +65,9 @@ void Staging::write(const TensorView& tensor, const std::byte* from) {
     auto& api = device::device_api();
     const device::CurrentGpu current{api, tensor.device.index};
     api.synchronize_device();
-    for_each_part(tensor, [&](std::byte* place, std::size_t begin, std::size_t bytes) {
+    for_each_part(tensor, [&](std::byte* data, std::size_t begin, std::size_t bytes) {
         std::memcpy(pinned(), from + begin, bytes);
-        api.copy(place, pinned(), bytes, {});
+        api.copy(data, pinned(), bytes, {});
         api.synchronize({});
     });
 }

@@ -105,15 +105,15 @@ StateDict::StateDict(const std::vector<NamedTensor>& tensors) {
 }
 
 void StateDict::add(std::string name, Tensor tensor) {
-    if (!places_.emplace(name, entries_.size()).second) {
+    if (!index_by_name_.emplace(name, entries_.size()).second) {
         throw UsageError("state dict: there are two tensors named \"" + name + "\"");
     }
     entries_.push_back({std::move(name), std::move(tensor)});
 }
 
 const Tensor* StateDict::find(std::string_view name) const {
-    const auto found = places_.find(std::string(name));
-    return found == places_.end() ? nullptr : &entries_[found->second].tensor;
+    const auto found = index_by_name_.find(std::string(name));
+    return found == index_by_name_.end() ? nullptr : &entries_[found->second].tensor;
 }
 
 const Tensor& StateDict::operator[](std::string_view name) const {

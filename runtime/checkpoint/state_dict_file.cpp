@@ -47,7 +47,7 @@ StateDict read_state_dict(const std::filesystem::path& file) {
         const auto target = std::filesystem::canonical(file, missing);
         auto bytes = checkpoint::read_file(checkpoint::system_files(), missing ? file : target,
                                            std::numeric_limits<std::uint64_t>::max(),
-                                           checkpoint::Owner::anybody);
+                                           checkpoint::Owner::any);
         const std::size_t size = bytes.size;
         const Memory memory = std::move(bytes.data);
         if (checkpoint::is_torch_file({memory.get(), size})) {

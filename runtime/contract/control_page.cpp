@@ -50,7 +50,7 @@ std::optional<Handover> parse_handover(std::string_view text) {
 
 // The pages of a region behind a descriptor: nothing when it cannot be one that an agent made. A
 // memory that somebody may still cut short would be a SIGBUS later.
-std::optional<int> ranks_behind(int fd) {
+std::optional<int> ranks_in_region(int fd) {
     struct stat status {};
     if (::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) return std::nullopt;
     const int seals = ::fcntl(fd, F_GET_SEALS);
@@ -62,7 +62,7 @@ std::optional<int> ranks_behind(int fd) {
 }
 
 // Whether the mapping is what its maker says: another program may have reused the descriptor.
-bool believable(const ControlHeader& header, std::uint64_t cookie, int local_ranks) {
+bool is_plausible(const ControlHeader& header, std::uint64_t cookie, int local_ranks) {
     return header.magic == control_magic && header.version == control_version &&
            header.cookie == cookie && header.local_ranks == static_cast<std::uint32_t>(local_ranks);
 }
@@ -95,12 +95,12 @@ ControlRegion ControlRegion::create(int local_ranks) {
 
 ControlRegion ControlRegion::attach(const std::optional<std::string>& handed_over, int local_rank) {
     if (const auto given = handed_over ? parse_handover(*handed_over) : std::nullopt) {
-        const auto ranks = ranks_behind(given->fd);
+        const auto ranks = ranks_in_region(given->fd);
         if (ranks && local_rank >= 0 && local_rank < *ranks) {
             ControlRegion region;
             region.bytes_ = region_bytes(static_cast<std::uint32_t>(*ranks));
             region.memory_ = map_shared(given->fd, region.bytes_);
-            if (region.memory_ != nullptr && believable(region.header(), given->cookie, *ranks)) {
+            if (region.memory_ != nullptr && is_plausible(region.header(), given->cookie, *ranks)) {
                 ::close(given->fd);
                 region.local_ranks_ = *ranks;
                 region.cookie_ = given->cookie;

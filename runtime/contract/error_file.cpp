@@ -60,7 +60,7 @@ json to_json(const ErrorReport& report) {
 }
 
 // Looks at a text and keeps nothing: false at what is too deep, too much, or no JSON.
-class Bounds : public nlohmann::json_sax<json> {
+class JsonLimits : public nlohmann::json_sax<json> {
 public:
     bool null() override { return count(); }
     bool boolean(bool) override { return count(); }
@@ -92,8 +92,8 @@ std::string text_of(const json& file) {
 
 std::optional<json> read_json(const std::string& path) {
     const std::optional<std::string> text = read_error_file_text(path);
-    Bounds bounds;
-    if (!text || !json::sax_parse(*text, &bounds)) return std::nullopt;
+    JsonLimits limits;
+    if (!text || !json::sax_parse(*text, &limits)) return std::nullopt;
     json parsed = json::parse(*text, nullptr, false);
     if (!parsed.is_object() || !parsed.contains("message")) return std::nullopt;
     return std::optional<json>(std::in_place, std::move(parsed));
@@ -174,7 +174,7 @@ std::optional<int> other_rank(std::optional<int> culprit) {
     if (report) write_error_file(*report);
     if (report && report->peer) {
         do_not_stop_for_debugger();
-        if (leaves_because_of_peer) std::_Exit(say_and_choose_exit_code(*report));
+        if (leaves_because_of_peer) std::_Exit(report_and_choose_exit_code(*report));
     } else {
         stop_for_debugger();
     }
@@ -196,7 +196,7 @@ ErrorReport describe(std::exception_ptr error) {
     }
 }
 
-int say_and_choose_exit_code(const ErrorReport& report) noexcept {
+int report_and_choose_exit_code(const ErrorReport& report) noexcept {
     std::fflush(stdout);
     std::fprintf(stderr, "%s\n", report.message.c_str());
     return report.peer ? exit_because_of_peer : exit_error;

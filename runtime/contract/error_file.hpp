@@ -23,7 +23,7 @@ struct ErrorReport {
 ErrorReport describe(std::exception_ptr error);
 
 // The message on stderr, after what stands in stdout's buffer; and the exit code for it.
-int say_and_choose_exit_code(const ErrorReport& report) noexcept;
+int report_and_choose_exit_code(const ErrorReport& report) noexcept;
 
 // Writes the file that TORCHELASTIC_ERROR_FILE names, whole (temporary file + rename); does nothing
 // when the variable is unset or empty, and never throws: an error on the way to report an error is

@@ -1,5 +1,5 @@
-// Exit codes with a meaning between worker and launcher; launcher/failure.hpp says how the launcher
-// finds from them whose fault it was.
+// Exit codes with a meaning between worker and launcher; launcher/report/failure.hpp says how the
+// launcher finds the root cause from them.
 #pragma once
 
 namespace ddp::contract {

@@ -13,7 +13,7 @@ namespace {
 int report_failure() {
     const contract::ErrorReport report = contract::describe(std::current_exception());
     contract::write_error_file(report);
-    return contract::say_and_choose_exit_code(report);
+    return contract::report_and_choose_exit_code(report);
 }
 
 // An exception that nobody catches leaves the stack as it was where it was thrown: the terminate

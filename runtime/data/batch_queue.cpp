@@ -20,7 +20,7 @@ BatchQueue::BatchQueue(std::size_t num_batches, std::size_t window)
 // but now and then sleeps at once when it has the core of who will wake it: the scheduler leaves
 // two threads that yield to each other on one core, and wakes a sleeper on one that is idle.
 template <class Ready>
-void BatchQueue::wait_for(Sleepers& sleepers, const Ready& ready) {
+void BatchQueue::wait_for(WaitList& sleepers, const Ready& ready) {
     constexpr int looks = 64;
     for (int look = 0; look < looks; ++look) {
         if (ready()) return;
@@ -36,7 +36,7 @@ void BatchQueue::wait_for(Sleepers& sleepers, const Ready& ready) {
     sleepers.changed.await(ready);
 }
 
-void BatchQueue::wake(Sleepers& sleepers) {
+void BatchQueue::wake(WaitList& sleepers) {
     if (const int core = sched_getcpu(); core != sleepers.waker_core) sleepers.waker_core = core;
     sleepers.changed.notify_all();
 }
@@ -44,7 +44,7 @@ void BatchQueue::wake(Sleepers& sleepers) {
 std::optional<std::size_t> BatchQueue::claim() {
     std::size_t next = 0;
     do {
-        wait_for(for_room_, [&] {
+        wait_for(waiting_to_claim_, [&] {
             next = claimed_;
             return claims_closed_ || next == num_batches_ || next < taken_ + slots_.size();
         });
@@ -60,20 +60,20 @@ void BatchQueue::deliver(std::size_t number, Item item) {
     Slot& slot = slots_[number % slots_.size()];
     slot.item = std::move(item);
     slot.full = true;
-    wake(for_batch_);
-    if (failed) wake(for_room_);
+    wake(waiting_to_take_);
+    if (failed) wake(waiting_to_claim_);
 }
 
 std::shared_ptr<void> BatchQueue::take(std::shared_ptr<void> used) {
     const std::size_t next = taken_;
     Slot& slot = slots_[next % slots_.size()];
-    wait_for(for_batch_, [&] { return slot.full || takes_closed_ || next == num_batches_; });
+    wait_for(waiting_to_take_, [&] { return slot.full || takes_closed_ || next == num_batches_; });
     if (takes_closed_ || next == num_batches_) return nullptr;
     Item item = std::exchange(slot.item, {std::move(used), nullptr});
     slot.full = false;
     if (item.error) takes_closed_ = true;
     taken_ = next + 1;
-    wake(for_room_);
+    wake(waiting_to_claim_);
     if (item.error) std::rethrow_exception(item.error);
     return std::move(item.batch);
 }
@@ -81,8 +81,8 @@ std::shared_ptr<void> BatchQueue::take(std::shared_ptr<void> used) {
 void BatchQueue::close() {
     claims_closed_ = true;
     takes_closed_ = true;
-    wake(for_room_);
-    wake(for_batch_);
+    wake(waiting_to_claim_);
+    wake(waiting_to_take_);
 }
 
 }  // namespace ddp::data

@@ -49,20 +49,20 @@ private:
         Item item;  // not full: a used batch
     };
     // Threads that wait for one kind of change, and sleep when it takes long.
-    struct alignas(64) Sleepers {
+    struct alignas(64) WaitList {
         base::Eventcount changed;
         std::atomic<int> waker_core = -1;
         std::atomic<std::size_t> long_waits = 0;
     };
 
     template <class Ready>
-    void wait_for(Sleepers&, const Ready&);
-    void wake(Sleepers&);
+    void wait_for(WaitList&, const Ready&);
+    void wake(WaitList&);
 
     const std::size_t num_batches_;
-    std::vector<Slot> slots_;  // batch b waits in slot b % window
-    Sleepers for_room_;        // claim()
-    Sleepers for_batch_;       // take()
+    std::vector<Slot> slots_;    // batch b waits in slot b % window
+    WaitList waiting_to_claim_;  // claim()
+    WaitList waiting_to_take_;   // take()
     alignas(64) std::atomic<std::size_t> claimed_ = 0;
     alignas(64) std::atomic<std::size_t> taken_ = 0;
     std::atomic<bool> claims_closed_ = false;

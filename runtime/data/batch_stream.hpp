@@ -2,8 +2,8 @@
 // threads that prepare them. Invariant: no thread outlives it.
 #pragma once
 
+#include <ddp/detail/loader_base.hpp>
 #include <ddp/device.hpp>
-#include <ddp/loader_base.hpp>
 
 #include "data/batch_queue.hpp"
 

@@ -1,4 +1,4 @@
-#include <ddp/epoch_passes.hpp>
+#include <ddp/detail/epoch_passes.hpp>
 
 #include "base/log.hpp"
 

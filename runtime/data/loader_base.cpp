@@ -1,6 +1,6 @@
 // What LoaderBase promises: the checks of its options and of each pass's order.
+#include <ddp/detail/loader_base.hpp>
 #include <ddp/error.hpp>
-#include <ddp/loader_base.hpp>
 
 #include "base/log.hpp"
 #include "data/batch_stream.hpp"

@@ -13,9 +13,8 @@
 
 namespace ddp::data {
 
-// Places of an order: `count` of them, every `stride`-th from `first` on, and on from the beginning
-// after the end.
-struct Places {
+// Indices into an order: `count` of them, every `stride`-th from `first` on, modulo its length.
+struct StridedSlice {
     std::size_t first = 0;
     std::size_t stride = 1;
     std::size_t count = 0;
@@ -24,9 +23,9 @@ struct Places {
 // From this n on the eras differ: UINT32_MAX / 20.
 constexpr std::size_t randperm_changes_at = 214'748'364;
 
-// What `torch.randperm(n, generator=generator)` has at the places. Takes 4 n bytes up to n = 2^32,
+// What `torch.randperm(n, generator=generator)` has in the slice. Takes 4 n bytes up to n = 2^32,
 // and no more for the result when that is at most half of the order.
-std::vector<std::size_t> random_permutation(std::size_t n, const Places& places,
+std::vector<std::size_t> random_permutation(std::size_t n, const StridedSlice& slice,
                                             TorchGenerator& generator, RandpermEra era);
 
 // All of it, for a new generator with that seed.

@@ -107,13 +107,13 @@ WorkerCall& worker_call() {
 
 }  // namespace
 
-std::string place_of(const std::source_location& where) {
+std::string describe_location(const std::source_location& where) {
     return std::string(where.file_name()) + ":" + std::to_string(where.line());
 }
 
 CallName next_launch(const std::source_location& where) {
     static std::atomic<int> calls{0};
-    return {"launch()", ++calls, place_of(where)};
+    return {"launch()", ++calls, describe_location(where)};
 }
 
 Call note_call(const CallName& name) { return worker_call().note(name); }

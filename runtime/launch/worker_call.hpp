@@ -20,7 +20,7 @@ struct CallName {
 
 // The next launch() of this process.
 CallName next_launch(const std::source_location& where);
-std::string place_of(const std::source_location& where);
+std::string describe_location(const std::source_location& where);
 
 enum class CallKind { start, skip, body };
 

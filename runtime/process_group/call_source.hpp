@@ -1,5 +1,6 @@
-// Who starts collectives on this thread, for their signatures: two callers of one group whose calls
-// come in another order on another rank are found out, although the calls look alike.
+// The source of the collectives that this thread starts (the program, or a reducer's backward), for
+// their signatures: two sources in one group whose calls come in another order on another rank are
+// found out, although the calls look alike.
 #pragma once
 
 #include "backends/call_header.hpp"

@@ -138,17 +138,17 @@ bool CollectiveQueue::is_alone(const CollectiveOperation& wanted) const {
 void CollectiveQueue::run_alone(std::unique_lock<QueueLock>& lock) noexcept {
     CollectiveOperation& operation = *queue_.front();
     queue_.pop_front();
-    running_.store(Running::running, std::memory_order_relaxed);
+    running_.store(RunState::running, std::memory_order_relaxed);
     lock.unlock();
     std::exception_ptr error = execute(operation);
-    running_.store(Running::ending, std::memory_order_relaxed);
+    running_.store(RunState::ending, std::memory_order_relaxed);
     if (error || changed_.has_waiters()) {
         lock.lock();
         return finish(operation, std::move(error));
     }
     operation.completed_.store(true, std::memory_order_release);
     // The operation may be gone by now; the queue is not while running_ is set.
-    running_.store(Running::no, std::memory_order_release);
+    running_.store(RunState::idle, std::memory_order_release);
 }
 
 void CollectiveQueue::run_front(std::unique_lock<QueueLock>& lock) noexcept {
@@ -156,7 +156,7 @@ void CollectiveQueue::run_front(std::unique_lock<QueueLock>& lock) noexcept {
     queue_.pop_front();
     std::exception_ptr error = failure_;
     if (!error) {
-        running_.store(Running::running, std::memory_order_relaxed);
+        running_.store(RunState::running, std::memory_order_relaxed);
         lock.unlock();
         error = execute(operation);
         lock.lock();
@@ -192,7 +192,7 @@ void CollectiveQueue::call_backend(CollectiveOperation& operation) {
 
 // Under the lock.
 void CollectiveQueue::finish(CollectiveOperation& operation, std::exception_ptr error) noexcept {
-    running_.store(Running::no, std::memory_order_relaxed);
+    running_.store(RunState::idle, std::memory_order_relaxed);
     if (error) {
         failure_ = error;
         operation.error_ = std::move(error);
@@ -210,12 +210,12 @@ void CollectiveQueue::sleep(std::unique_lock<QueueLock>& lock, const Ready& read
     for (int looks = 0; !ready(); ++looks) {
         const base::Eventcount::Key key = changed_.prepare_wait();
         // Before ready(), which looks at the operation first: both may end between its two looks.
-        const bool ends = running_.load(std::memory_order_acquire) == Running::ending;
+        const bool ends = running_.load(std::memory_order_acquire) == RunState::ending;
         if (ready()) return changed_.cancel_wait();
         lock.unlock();
         if (ends) {
             changed_.cancel_wait();
-            QueueLock::rest(looks);
+            QueueLock::back_off(looks);
         } else {
             changed_.wait(key);
         }

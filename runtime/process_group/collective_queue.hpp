@@ -1,6 +1,6 @@
-// The collectives of a group, one at a time, in the order in which they were started. Whoever comes
-// first runs them: a caller that waits, so that a blocking call costs no hand-over to another
-// thread, or else the queue's own thread.
+// The collectives of a group, one at a time, in the order in which they were started. A caller that
+// waits runs them, so that a blocking call costs no hand-over to another thread; without a waiter
+// the queue's own thread does.
 #pragma once
 
 #include "backends/backend.hpp"
@@ -22,8 +22,8 @@ namespace ddp::process_group {
 
 class CollectiveQueue;
 
-// Owned by its Work, which does not let go of it before it is completed; so the queue needs no
-// share in it, and it needs none in the queue.
+// Owned by its Work, which keeps it until it is completed; so the queue does not own it, nor it the
+// queue.
 class CollectiveOperation : public Operation {
 public:
     // What runs instead of backend.run(call, ...), for operations that are more than one call.
@@ -94,7 +94,7 @@ private:
     // Until ready(), which looks under the lock.
     template <class Ready>
     void sleep(std::unique_lock<QueueLock>& lock, const Ready& ready);
-    bool is_running() const { return running_.load(std::memory_order_acquire) != Running::no; }
+    bool is_running() const { return running_.load(std::memory_order_acquire) != RunState::idle; }
     void publish(const CollectiveOperation& operation);
 
     std::shared_ptr<backends::Backend> backend_;
@@ -106,8 +106,8 @@ private:
     std::uint64_t sequence_ = 0;
     // `running`: some thread is inside the backend. `ending`: it has come out, and may have looked
     // for sleepers already. Begins under the lock, but may end without (run_alone).
-    enum class Running : std::uint8_t { no, running, ending };
-    std::atomic<Running> running_{Running::no};
+    enum class RunState : std::uint8_t { idle, running, ending };
+    std::atomic<RunState> running_{RunState::idle};
     int waiting_ = 0;  // threads in complete(), other than in run_alone
     std::exception_ptr failure_;
     std::unique_ptr<DelayedThread> thread_;  // made by the first start

@@ -14,7 +14,7 @@
 namespace ddp::process_group {
 namespace {
 
-constexpr int most_patience = 16;
+constexpr int most_backoff = 16;
 
 }  // namespace
 
@@ -48,7 +48,7 @@ void DelayedThread::loop() noexcept {
         // Before the work: what is asked for while it runs makes it run again.
         armed_.store(Armed::no, std::memory_order_release);
         const bool was_needed = work_();
-        patience_ = was_needed ? 1 : std::min(2 * patience_, most_patience);
+        backoff_ = was_needed ? 1 : std::min(2 * backoff_, most_backoff);
     }
 }
 

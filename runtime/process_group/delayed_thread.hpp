@@ -1,4 +1,4 @@
-// A thread that does a queue's work when nobody else does: it wakes a moment after it was armed. A
+// A thread that does a queue's work when no caller does: it wakes a moment after it was armed. A
 // caller that waits at once has done the work by then, and has paid neither for waking a thread nor
 // for sharing its core with one. While callers keep doing the work, it wakes more and more seldom.
 #pragma once
@@ -28,8 +28,8 @@ public:
     void arm(std::chrono::nanoseconds delay) noexcept {
         Armed before = armed_.load(std::memory_order_acquire);
         if (before != Armed::no) return;
-        if (!armed_.compare_exchange_strong(before, Armed::some_time)) return;
-        set_timer(delay * patience_.load());
+        if (!armed_.compare_exchange_strong(before, Armed::later)) return;
+        set_timer(delay * backoff_.load());
         if (armed_.load() == Armed::soon) set_timer(delay);  // which may have come between
     }
     // Not later than after `delay`, for what is too much to wait longer. As arm(), but costs a
@@ -47,10 +47,10 @@ private:
 
     std::function<bool()> work_;
     base::UniqueFd timer_;
-    enum class Armed : std::uint8_t { no, some_time, soon };
+    enum class Armed : std::uint8_t { no, later, soon };
     std::atomic<Armed> armed_{Armed::no};
     std::atomic<bool> stopping_{false};
-    std::atomic<int> patience_{1};
+    std::atomic<int> backoff_{1};
     std::thread thread_;
 };
 

@@ -1,7 +1,7 @@
 #include "process_group/device_dispatch.hpp"
 
 #include "backends/selection/make_backend.hpp"
-#include "tensor/device/rank_device.hpp"
+#include "tensor/device/device.hpp"
 
 #include <ddp/error.hpp>
 
@@ -49,23 +49,23 @@ DeviceDispatch::DeviceDispatch(const GroupMember& member, Store* store,
                                                       deadline);
     cpu_ = std::move(halves.cpu);
     gpu_ = std::move(halves.device);
-    no_gpu_ = std::move(halves.no_device);
+    no_gpu_reason_ = std::move(halves.no_device);
     own_device_ = gpu_ ? gpu_->device() : device::cpu_of_rank(member.env().local_rank);
     if (gpu_) device::set_gpu_of_rank(own_device_.index);
     collectives_ = std::make_unique<CollectiveQueue>(cpu_, member.page(), member.group_number());
     transfers_ = std::make_shared<TransferQueue>(cpu_);
-    meet(deadline);
+    rendezvous(deadline);
 }
 
 // Not through the queue, so that the program's first collective is operation 1.
-void DeviceDispatch::meet(const base::Deadline& deadline) {
+void DeviceDispatch::rendezvous(const base::Deadline& deadline) {
     try {
         cpu_->run({.kind = backends::Collective::barrier}, 0, deadline);
     } catch (...) {
         cpu_->fail();
         throw;
     }
-    member_.show(contract::Phase::running);
+    member_.set_phase(contract::Phase::running);
 }
 
 void DeviceDispatch::require_own_device(const TensorView& tensor, const char* operation) const {
@@ -73,7 +73,7 @@ void DeviceDispatch::require_own_device(const TensorView& tensor, const char* op
         std::string(operation) + ": the tensor is on " + to_string(tensor.device);
     if (!gpu_) {
         throw UsageError(what + ", but this group's backend moves CPU memory only" +
-                         (no_gpu_.empty() ? "" : " (" + no_gpu_ + ")"));
+                         (no_gpu_reason_.empty() ? "" : " (" + no_gpu_reason_ + ")"));
     }
     if (tensor.device == gpu_->device()) return;
     throw UsageError(what + ", rank " + std::to_string(member_.rank()) + "'s group uses " +

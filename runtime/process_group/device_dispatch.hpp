@@ -26,7 +26,7 @@ struct DispatchOptions {
     Backend wanted = Backend::automatic;
     std::chrono::milliseconds timeout{};
     // Backend::nccl was asked for, of this group or of the one it comes from.
-    bool insists_on_gpus = false;
+    bool requires_gpus = false;
 };
 
 // Any thread. The members are destroyed in reverse order: first the queues are stopped, then the
@@ -87,7 +87,7 @@ public:
     const DispatchOptions& options() const noexcept { return options_; }
 
 private:
-    void meet(const base::Deadline& deadline);
+    void rendezvous(const base::Deadline& deadline);
     void require_healthy() const {
         if (gpu_) gpu_->require_healthy();
     }
@@ -107,7 +107,7 @@ private:
     std::unique_ptr<CollectiveQueue> collectives_;
     std::shared_ptr<TransferQueue> transfers_;
     std::unique_ptr<backends::DeviceBackend> gpu_;
-    std::string no_gpu_;  // why there is none; may be empty
+    std::string no_gpu_reason_;  // why there is none; may be empty
     Device own_device_;
 };
 

@@ -9,7 +9,7 @@ namespace ddp::process_group {
 
 int GroupAccess::job_rank(int rank) const { return impl_.member().job_rank(rank); }
 
-bool GroupAccess::insists_on_gpus() const { return impl_.dispatch().options().insists_on_gpus; }
+bool GroupAccess::requires_gpus() const { return impl_.dispatch().options().requires_gpus; }
 
 std::optional<backends::LaunchOrder> GroupAccess::gpu_launch_order() const {
     const backends::DeviceBackend* const gpu = impl_.dispatch().gpu();

@@ -28,11 +28,11 @@ public:
     // The rank's number in the job, which errors and the launcher name.
     int job_rank(int rank) const;
     // Backend::nccl was asked for, so a tensor in CPU memory is most likely a mistake.
-    bool insists_on_gpus() const;
+    bool requires_gpus() const;
     // What has been launched on this rank's GPU; nothing where the group moves CPU memory only.
     std::optional<backends::LaunchOrder> gpu_launch_order() const;
-    // ncclComm_t, for ddp/nccl.hpp. Throws UsageError where the group moves CPU memory only, and the
-    // group's error once it has failed.
+    // ncclComm_t, for ddp/nccl.hpp. Throws UsageError where the group moves CPU memory only, and
+    // the group's error once it has failed.
     void* native_handle() const;
     // Where this rank shows ddp-launch what it does.
     const contract::ControlPage& control_page() const;

@@ -1,6 +1,6 @@
-// Who this rank is: its number in the group and in the job, the group's number in this process, and
-// the page on which ddp-launch sees what the rank does. Invariant: nothing of it changes after it
-// is made, apart from what the page shows; so any thread may read it.
+// This rank's identity: its number in the group and in the job, the group's number in this process,
+// and the page on which ddp-launch sees what the rank does. Invariant: nothing of it changes after
+// it is made, apart from what the page shows; so any thread may read it.
 #pragma once
 
 #include "contract/control_page.hpp"
@@ -34,7 +34,7 @@ public:
 
     contract::ControlPage& page() const { return control_->own_page(); }
     const std::atomic<std::uint32_t>& abort_word() const { return control_->header().abort_word; }
-    void show(contract::Phase phase) const {
+    void set_phase(contract::Phase phase) const {
         page().phase.store(static_cast<std::uint32_t>(phase), std::memory_order_relaxed);
     }
 

@@ -25,8 +25,8 @@ void HeldCalls::start_held(const Which& which) {
     const std::thread::id me = std::this_thread::get_id();
     for (std::size_t i = 0; i < held_.size();) {
         const Held& one = held_[i];
-        if (one.thread != me || one.turn >= which.before_turn ||
-            (which.silent_ones_only && !one.is_silent)) {
+        if (one.thread != me || one.number >= which.before_number ||
+            (which.without_gradients_only && !one.has_no_gradients)) {
             ++i;
             continue;
         }

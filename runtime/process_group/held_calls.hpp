@@ -27,14 +27,14 @@ private:
     friend class HeldCallsOfReducer;
     struct Held {
         const void* owner;
-        std::uint64_t turn;
+        std::uint64_t number;  // of the owner's backward, among those of all reducers of the group
         std::thread::id thread;
-        bool is_silent;
+        bool has_no_gradients;
         std::function<void()> start;
     };
     struct Which {
-        bool silent_ones_only = false;
-        std::uint64_t before_turn = UINT64_MAX;
+        bool without_gradients_only = false;
+        std::uint64_t before_number = UINT64_MAX;
     };
 
     void release(const Which& which) {
@@ -44,7 +44,7 @@ private:
     bool remove(const void* owner) noexcept;
     void start_held(const Which& which);
 
-    std::atomic<std::uint64_t> turns_{0};
+    std::atomic<std::uint64_t> backwards_{0};
     std::recursive_mutex mutex_;  // what is started looks in here again
     std::vector<Held> held_;
     std::atomic<std::size_t> count_{0};
@@ -60,24 +60,24 @@ public:
     HeldCallsOfReducer& operator=(const HeldCallsOfReducer&) = delete;
 
     // A backward begins.
-    void take_turn() { turn_ = ++all_->turns_; }
-    // For the calling thread. `is_silent`: no gradient of this backward will come. `start` throws
+    void start_backward() { number_ = ++all_->backwards_; }
+    // For the calling thread. `has_no_gradients`: none of this backward will come. `start` throws
     // nothing.
-    void hold(bool is_silent, std::function<void()> start) {
-        all_->add({this, turn_, std::this_thread::get_id(), is_silent, std::move(start)});
+    void hold(bool has_no_gradients, std::function<void()> start) {
+        all_->add({this, number_, std::this_thread::get_id(), has_no_gradients, std::move(start)});
     }
     // Whether there was anything to start, which is the caller's task then. Nothing is being
     // started when this returns.
     bool take_back() noexcept { return all_->any() && all_->remove(this); }
-    // What silent reducers hold, as no gradient will send it: before a bucket of this one where
-    // their turn came before...
-    void release_earlier() { all_->release({true, turn_}); }
+    // What reducers without gradients hold, as no gradient will send it: before a bucket of this
+    // one, what belongs to backwards that began before its own...
+    void release_earlier() { all_->release({true, number_}); }
     // ... and once this one has sent all of its buckets, the rest.
-    void release_silent() { all_->release({.silent_ones_only = true}); }
+    void release_without_gradients() { all_->release({.without_gradients_only = true}); }
 
 private:
     std::shared_ptr<HeldCalls> all_;
-    std::uint64_t turn_ = 0;
+    std::uint64_t number_ = 0;
 };
 
 }  // namespace ddp::process_group

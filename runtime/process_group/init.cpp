@@ -43,11 +43,11 @@ ProcessGroup join(const WorkerEnv& me, std::shared_ptr<Store> store, const InitO
     base::set_log_name("r" + std::to_string(me.rank));
     process_group::GroupMember member(me, control_region(me.local_rank));
     member.page().pid.store(::getpid(), std::memory_order_relaxed);
-    member.show(contract::Phase::joining);
+    member.set_phase(contract::Phase::joining);
     const process_group::DispatchOptions dispatch{
         .wanted = options.backend,
         .timeout = options.timeout,
-        .insists_on_gpus = options.backend == Backend::nccl};
+        .requires_gpus = options.backend == Backend::nccl};
     return ProcessGroup(std::make_unique<ProcessGroup::Impl>(std::move(member), std::move(store),
                                                              dispatch, deadline));
 }

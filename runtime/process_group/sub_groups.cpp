@@ -57,7 +57,7 @@ ProcessGroup::Impl::Impl(const Impl& parent, std::span<const int> ranks, const s
       dispatch_(member_, store_.get(),
                 {.wanted = parent.dispatch_.kind(),
                  .timeout = parent.dispatch_.options().timeout,
-                 .insists_on_gpus = parent.dispatch_.options().insists_on_gpus},
+                 .requires_gpus = parent.dispatch_.options().requires_gpus},
                 reducers_.held(), deadline) {}
 
 std::optional<ProcessGroup> ProcessGroup::split_by(std::int64_t color, std::int64_t key,

@@ -48,7 +48,7 @@ std::unique_ptr<TransferOperation> TransferQueue::start(std::span<const P2POp> t
                                                         const CallSite& site) {
     const std::lock_guard lock(lock_);
     if (failure_) std::rethrow_exception(failure_);
-    if (!thread_) thread_ = std::make_unique<DelayedThread>([this] { return complete_undriven(); });
+    if (!thread_) thread_ = std::make_unique<DelayedThread>([this] { return progress_all(); });
     auto batch = std::make_shared<TransferBatch>(base::Deadline::roughly_after(timeout), site);
     batch->pending.reserve(transfers.size());
     try {
@@ -62,7 +62,7 @@ std::unique_ptr<TransferOperation> TransferQueue::start(std::span<const P2POp> t
         std::rethrow_exception(failure_);
     }
     batches_.push_back(batch);
-    count_news();
+    note_change();
     thread_->arm(delay);
     return std::make_unique<TransferOperation>(shared_from_this(), std::move(batch));
 }
@@ -71,32 +71,34 @@ void TransferQueue::complete(const TransferBatch* wanted) noexcept {
     std::unique_lock lock(lock_);
     const auto done = [&] { return wanted ? wanted->is_completed() : batches_.empty(); };
     while (!done()) {
-        if (driven_) {
+        if (is_progressing_) {
             sleep(lock);
         } else {
-            drive(lock, wanted);
+            progress(lock, wanted);
         }
     }
     if (!batches_.empty()) thread_->arm(delay);
 }
 
-// Who drives moves all of them on, and arms the thread for those that it leaves.
-bool TransferQueue::complete_undriven() noexcept {
+// The thread that makes progress does so for all batches, and arms the queue's own thread for those
+// that it leaves.
+bool TransferQueue::progress_all() noexcept {
     std::unique_lock lock(lock_);
-    if (driven_ || batches_.empty()) return false;
-    drive(lock, nullptr);
+    if (is_progressing_ || batches_.empty()) return false;
+    progress(lock, nullptr);
     return true;
 }
 
 // Moves all transfers on until the wanted one is done, or, without one, all of them.
-void TransferQueue::drive(std::unique_lock<QueueLock>& lock, const TransferBatch* wanted) noexcept {
-    driven_ = true;
+void TransferQueue::progress(std::unique_lock<QueueLock>& lock,
+                             const TransferBatch* wanted) noexcept {
+    is_progressing_ = true;
     std::uint64_t idle_rounds = 0;
     for (std::uint64_t rounds = 1; wanted ? !wanted->is_completed() : !batches_.empty(); ++rounds) {
-        const std::uint64_t news = news_.load(std::memory_order_relaxed);
+        const std::uint64_t changes = changes_.load(std::memory_order_relaxed);
         round_.assign(batches_.begin(), batches_.end());
         lock.unlock();
-        while (news_.load(std::memory_order_acquire) == news) {
+        while (changes_.load(std::memory_order_acquire) == changes) {
             const bool look_at_clock =
                 idle_rounds >= rounds_without_clock || rounds % rounds_without_clock == 0;
             idle_rounds = advance_all(look_at_clock) ? 0 : idle_rounds + 1;
@@ -106,7 +108,7 @@ void TransferQueue::drive(std::unique_lock<QueueLock>& lock, const TransferBatch
         lock.lock();
     }
     round_.clear();
-    driven_ = false;
+    is_progressing_ = false;
     wake_sleepers();
 }
 
@@ -156,7 +158,7 @@ void TransferQueue::finish(TransferBatch& batch, const std::exception_ptr& error
         backend_->fail();
     }
     std::erase_if(batches_, [&](const auto& one) { return one.get() == &batch; });
-    count_news();
+    note_change();
     batch.pending.clear();
     batch.error = error;
     batch.completed.store(true, std::memory_order_release);
@@ -164,8 +166,8 @@ void TransferQueue::finish(TransferBatch& batch, const std::exception_ptr& error
 }
 
 // Under the lock: no other thread counts meanwhile.
-void TransferQueue::count_news() noexcept {
-    news_.store(news_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+void TransferQueue::note_change() noexcept {
+    changes_.store(changes_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
 }
 
 // A condition variable, not an eventcount: whatever ends a sleep is changed under the lock, so

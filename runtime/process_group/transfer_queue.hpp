@@ -1,6 +1,6 @@
-// The point-to-point transfers of a group: any number at once, moved on together by whoever waits
-// for one of them, or else by the queue's own thread. Beside the collectives, without order to
-// them.
+// The point-to-point transfers of a group: any number at once. A caller that waits for one of them
+// makes progress on all; without a waiter the queue's own thread does. Beside the collectives,
+// without order to them.
 #pragma once
 
 #include "backends/backend.hpp"
@@ -72,22 +72,22 @@ private:
     using Batches = std::vector<std::shared_ptr<TransferBatch>>;
 
     void complete(const TransferBatch* wanted) noexcept;  // null: all of them
-    bool complete_undriven() noexcept;  // the thread's work; whether there was any
-    void drive(std::unique_lock<QueueLock>& lock, const TransferBatch* wanted) noexcept;
+    bool progress_all() noexcept;  // the thread's work; whether there was any
+    void progress(std::unique_lock<QueueLock>& lock, const TransferBatch* wanted) noexcept;
     bool advance_all(bool look_at_clock) noexcept;
     void idle(std::uint64_t round) noexcept;
     void finish(TransferBatch& batch, const std::exception_ptr& error) noexcept;
-    void count_news() noexcept;
+    void note_change() noexcept;
     void sleep(std::unique_lock<QueueLock>& lock);
     void wake_sleepers();
 
     std::shared_ptr<backends::Backend> backend_;
     QueueLock lock_;
     std::condition_variable_any changed_;
-    int sleeping_ = 0;                    // threads in changed_
-    Batches batches_;                     // under way
-    std::atomic<std::uint64_t> news_{0};  // counts what is added to them or leaves them
-    bool driven_ = false;                 // some thread moves them on
+    int sleeping_ = 0;                       // threads in changed_
+    Batches batches_;                        // under way
+    std::atomic<std::uint64_t> changes_{0};  // of batches_: added, or removed
+    bool is_progressing_ = false;            // a thread makes progress on them
     // That thread's: the batches as it last looked, and when to stop giving its core away and
     // sleep.
     Batches round_;

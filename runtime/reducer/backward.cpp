@@ -29,8 +29,8 @@ BackwardContext::BackwardContext(std::span<Parameter> of, ProcessGroup& its_grou
     : parameters(of),
       group(its_group),
       options(std::move(its_options)),
-      where(device_of(of)),
-      streams(where),
+      model_device(device_of(of)),
+      streams(model_device),
       sender(group, options.comm_hook, options.logical_ranks,
              options.logical_ranks / static_cast<std::size_t>(group.size())),
       marks(of, options.static_graph),
@@ -41,7 +41,7 @@ Backward::Backward(BackwardContext& context, Kind kind, backends::Source source)
       held_(process_group::GroupAccess(context.group).held_calls()),
       kind_(kind),
       source_(source) {
-    held_.take_turn();
+    held_.start_backward();
     context_.marks.start_backward();
     if (!sends()) return;
     const auto buckets = context_.memory->buckets();
@@ -60,7 +60,7 @@ Backward::~Backward() {
     for (KeptGradient& kept : context_.kept) {
         kept.bytes = 0;
         // A GPU's memory takes long to get.
-        if (context_.where.type == DeviceType::cpu) kept.memory = {};
+        if (context_.model_device.type == DeviceType::cpu) kept.memory = {};
     }
 }
 
@@ -93,7 +93,7 @@ void Backward::mark_ready(std::size_t parameter, Stream stream) {
 
 // Gradients of one bucket may come on several streams: the last one waits for the others.
 void Backward::order(std::size_t bucket, Stream stream) {
-    if (context_.where.type == DeviceType::cpu) return;
+    if (context_.model_device.type == DeviceType::cpu) return;
     BucketProgress& progress = context_.buckets[bucket];
     if (progress.stream) context_.streams.put_after(*progress.stream, stream);
     progress.stream = stream;
@@ -113,7 +113,7 @@ void Backward::complete(std::size_t parameter, Stream stream) {
     }
     if (has_gradients() && in_place) context_.memory->copy_in(parameter);
     const bool used = context_.options.find_unused_parameters
-                          ? context_.used.here(parameter)
+                          ? context_.used.is_used_locally(parameter)
                           : !context_.marks.is_never_used(parameter);
     BucketProgress& progress = context_.buckets[context_.memory->bucket_of(parameter)];
     try {
@@ -128,8 +128,8 @@ void Backward::keep(std::size_t parameter, Stream stream) {
     const TensorView& grad = context_.parameters[parameter].grad;
     KeptGradient& kept = context_.kept[parameter];
     kept.bytes = grad.bytes();
-    device::copy(context_.where, kept.memory.reserve(context_.where, kept.bytes), grad.data,
-                 kept.bytes, stream);
+    device::copy(context_.model_device, kept.memory.reserve(context_.model_device, kept.bytes),
+                 grad.data, kept.bytes, stream);
 }
 
 void Backward::complete_the_rest(Stream stream) {
@@ -143,12 +143,12 @@ void Backward::complete_the_rest(Stream stream) {
 // Where other ranks use the first buckets, they go after what the program does until then.
 void Backward::hold_complete_buckets() {
     if (context_.buckets.empty() || context_.buckets.front().missing > 0) return;
-    const bool is_silent = std::ranges::find(context_.complete, false) == context_.complete.end();
-    held_.hold(is_silent, [this] { send_complete_buckets(); });
+    const bool has_none = std::ranges::find(context_.complete, false) == context_.complete.end();
+    held_.hold(has_none, [this] { send_complete_buckets(); });
 }
 
 // In bucket order, so that all ranks start the same all-reduces in the same order; also a bucket
-// that is unused here, or everywhere, in its turn.
+// that has no gradient here, or anywhere.
 void Backward::send_complete_buckets() {
     for (; next_bucket_ < context_.buckets.size() && context_.buckets[next_bucket_].missing == 0;
          ++next_bucket_) {
@@ -163,7 +163,7 @@ void Backward::send(std::size_t bucket) {
     const auto buckets = context_.memory->buckets();
     BucketProgress& progress = context_.buckets[bucket];
     const Stream stream = progress.stream.value_or(Stream{});
-    BucketSender::Turn turn{bucket, bucket + 1 == buckets.size()};
+    BucketSender::SendOptions options{bucket, bucket + 1 == buckets.size()};
     const process_group::SourceScope scope(
         {source_.reducer, source_.backward, static_cast<std::uint32_t>(bucket + 1)});
     try {
@@ -172,9 +172,9 @@ void Backward::send(std::size_t bucket) {
         if (context_.memory->packs(buckets[bucket])) {
             const double factor = context_.sender.folded_factor(buckets[bucket]);
             if (has_gradients()) context_.memory->pack(buckets[bucket], factor, stream);
-            turn.folded = factor != 1;
+            options.folded = factor != 1;
         }
-        progress.sent = context_.sender.send(buckets[bucket], turn, stream);
+        progress.sent = context_.sender.send(buckets[bucket], options, stream);
     } catch (...) {
         progress.error = std::current_exception();
         if (!failure_) progress.sent.started.work = fail_group(progress.error);
@@ -186,7 +186,7 @@ void Backward::send(std::size_t bucket) {
 Work Backward::fail_group(const std::exception_ptr& error) {
     try {
         Work failing = process_group::GroupAccess(context_.group).start_failing(error);
-        if (context_.where.type == DeviceType::cpu) return failing;
+        if (context_.model_device.type == DeviceType::cpu) return failing;
     } catch (const std::exception&) {  // it has failed already
     }
     return {};
@@ -194,14 +194,14 @@ Work Backward::fail_group(const std::exception_ptr& error) {
 
 void Backward::finish(std::uint64_t step, Stream stream) {
     end_time_ = Clock::now();
-    const bool learns = context_.options.static_graph && !context_.used.is_known_anywhere();
+    const bool learns = context_.options.static_graph && !context_.used.knows_globally_used();
     context_.marks.end_backward();
     if (learns) learn_static_graph();
     if (step <= watched_steps) {
-        context_.marks.add_mistake(context_.memory->find_written_at_old_place());
+        context_.marks.add_mistake(context_.memory->find_written_at_old_address());
     }
     complete_the_rest(stream);
-    held_.release_silent();
+    held_.release_without_gradients();
     for (std::size_t b = 0; b < context_.buckets.size(); ++b) finish_bucket(b, stream);
     context_.used.wait();
 }
@@ -214,9 +214,9 @@ void Backward::learn_static_graph() {
     }
     if (context_.group.size() > 1) context_.group.all_reduce(marks, ReduceOp::max).wait();
     if (!has_gradients()) context_.marks.learn(marks);
-    std::vector<std::uint8_t> anywhere;
-    for (const std::int32_t count : marks) anywhere.push_back(count > 0 ? 1 : 0);
-    context_.used.learn(std::move(anywhere));
+    std::vector<std::uint8_t> used_globally;
+    for (const std::int32_t count : marks) used_globally.push_back(count > 0 ? 1 : 0);
+    context_.used.learn(std::move(used_globally));
 }
 
 void Backward::finish_bucket(std::size_t bucket, Stream stream) {
@@ -241,8 +241,8 @@ void Backward::finish_bucket(std::size_t bucket, Stream stream) {
     for (const BucketSlice& slice : memory.spec.slices) {
         const std::size_t p = slice.parameter;
         if (!context_.memory->is_in_place(p)) continue;
-        if (context_.kept[p].bytes > 0 && !context_.used.anywhere(p)) {
-            device::copy(context_.where, context_.memory->bucket_part(p),
+        if (context_.kept[p].bytes > 0 && !context_.used.is_used_globally(p)) {
+            device::copy(context_.model_device, context_.memory->bucket_part(p),
                          context_.kept[p].memory.data(), context_.kept[p].bytes, stream);
         }
         context_.memory->copy_out(p);

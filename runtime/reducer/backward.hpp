@@ -11,7 +11,7 @@
 //   (1) Whether a backward sends is settled when it starts. Where no_sync() has begun or ended
 //       since, the next mark_ready() abandons it and starts another; so does wait() where nothing
 //       is marked.
-//   (2) UsageError with several logical ranks a rank, whose turns must all come to their end.
+//   (2) UsageError with several logical ranks a rank, each of whose backwards must come to its end.
 //
 // An abandoned backward has sent no bucket, and no gradient of it was to be sent. Gradients that it
 // marked stay as if it had ended; what it said of unused parameters is forgotten.
@@ -56,7 +56,7 @@ struct BackwardContext {
     std::span<Parameter> parameters;
     ProcessGroup& group;
     ReducerOptions options;  // logical_ranks is not 0
-    Device where;            // parameters, gradients and buffers
+    Device model_device;     // of parameters, gradients and buffers
     device::StreamOrder streams;
     std::optional<GradientMemory> memory;
     BucketSender sender;
@@ -74,7 +74,7 @@ struct BackwardContext {
 class Backward {
 public:
     enum class Kind : std::uint8_t {
-        accumulates,  // sends nothing: no_sync(), or not the last turn of a rank's logical ranks
+        accumulates,  // sends nothing: no_sync(), or not the last logical rank of this rank
         sends,
         shadows,  // sends zeros: the step of other ranks, in join() after this rank's last batch
     };

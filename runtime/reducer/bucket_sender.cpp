@@ -42,14 +42,15 @@ double BucketSender::folded_factor(const BucketMemory& bucket) const {
     return folds ? 1 / static_cast<double>(divisor_) : 1;
 }
 
-SentBucket BucketSender::send(const BucketMemory& bucket, Turn turn, Stream stream) {
-    if (hook_) return SentBucket(send_by_hook(bucket, turn, stream));
+SentBucket BucketSender::send(const BucketMemory& bucket, SendOptions options, Stream stream) {
+    if (hook_) return SentBucket(send_by_hook(bucket, options, stream));
     if (group_.size() == 1) {
-        if (turns_ > 1) average_turns(bucket);
+        if (own_logical_ranks_ > 1) average_logical_ranks(bucket);
         return {};
     }
-    if (bucket.is_on_gpu()) return all_reduce_on_gpu(bucket.tensor, turn.folded, stream);
-    const TensorView sum = turns_ > 1 ? sum_turns(bucket) : bucket.tensor.view();
+    if (bucket.is_on_gpu()) return all_reduce_on_gpu(bucket.tensor, options.folded, stream);
+    const TensorView sum =
+        own_logical_ranks_ > 1 ? sum_logical_ranks(bucket) : bucket.tensor.view();
     if (divisor_ == static_cast<std::size_t>(group_.size())) {
         return all_reduce(sum, ReduceOp::avg);
     }
@@ -65,11 +66,12 @@ SentBucket BucketSender::all_reduce_on_gpu(const TensorView& tensor, bool folded
     return SentBucket(start_average(tensor, group_, divisor_, stream));
 }
 
-BucketWork BucketSender::send_by_hook(const BucketMemory& bucket, Turn turn, Stream stream) {
-    if (turns_ > 1) sum_turns_in_place(bucket);
+BucketWork BucketSender::send_by_hook(const BucketMemory& bucket, SendOptions options,
+                                      Stream stream) {
+    if (own_logical_ranks_ > 1) sum_logical_ranks_in_place(bucket);
     std::vector<std::size_t> parameters;
     for (const BucketSlice& slice : bucket.spec.slices) parameters.push_back(slice.parameter);
-    GradBucket seen{bucket.tensor, turn.index, turn.is_last, parameters, divisor_};
+    GradBucket seen{bucket.tensor, options.index, options.is_last, parameters, divisor_};
     return hook_(seen, group_, stream);
 }
 

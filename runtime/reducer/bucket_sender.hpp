@@ -14,8 +14,8 @@
 
 namespace ddp::reducer {
 
-// Under way. Must not outlive the memory of its bucket. Invariant: what the operation writes to
-// (`took`, what `then` owns) goes only after the operation has ended.
+// A bucket in flight. Must not outlive the memory of its bucket. Invariant: what the operation
+// writes to (`took`, what `then` owns) goes only after the operation has ended.
 struct SentBucket {
     SentBucket() = default;
     explicit SentBucket(BucketWork work, std::unique_ptr<std::chrono::nanoseconds> time = nullptr)
@@ -29,8 +29,8 @@ struct SentBucket {
     }
     ~SentBucket() { started.work = Work(); }
 
-    // Of the operation while it ran; written by whoever runs it, before the work is done. Null for
-    // a hook's.
+    // How long the operation ran; written by the thread that runs it, before the work is done. Null
+    // for a hook's.
     std::unique_ptr<std::chrono::nanoseconds> took;
     BucketWork started;
 };
@@ -42,9 +42,13 @@ BucketWork start_average(const TensorView& tensor, ProcessGroup& group, std::siz
 
 class BucketSender {
 public:
-    // `logical_ranks`: of the group; `turns`: of this rank.
-    BucketSender(ProcessGroup& group, CommHook hook, std::size_t logical_ranks, std::size_t turns)
-        : group_(group), hook_(std::move(hook)), divisor_(logical_ranks), turns_(turns) {}
+    // `logical_ranks`: of the group; `own_logical_ranks`: of this rank.
+    BucketSender(ProcessGroup& group, CommHook hook, std::size_t logical_ranks,
+                 std::size_t own_logical_ranks)
+        : group_(group),
+          hook_(std::move(hook)),
+          divisor_(logical_ranks),
+          own_logical_ranks_(own_logical_ranks) {}
 
     // What sums are divided by from now on; set by join().
     void set_divisor(std::size_t divisor) { divisor_ = divisor; }
@@ -52,23 +56,23 @@ public:
     // What a bucket's gradients may be multiplied by when they are packed on a GPU, so that their
     // sum is the average.
     double folded_factor(const BucketMemory& bucket) const;
-    struct Turn {
+    struct SendOptions {
         std::size_t index;
         bool is_last;
         bool folded = false;  // the gradients have been multiplied by folded_factor
     };
     // After the work on the stream.
-    SentBucket send(const BucketMemory& bucket, Turn turn, Stream stream);
+    SentBucket send(const BucketMemory& bucket, SendOptions options, Stream stream);
 
 private:
-    BucketWork send_by_hook(const BucketMemory& bucket, Turn turn, Stream stream);
+    BucketWork send_by_hook(const BucketMemory& bucket, SendOptions options, Stream stream);
     SentBucket all_reduce(const TensorView& tensor, ReduceOp op);
     SentBucket all_reduce_on_gpu(const TensorView& tensor, bool folded, Stream stream);
 
     ProcessGroup& group_;
     CommHook hook_;
     std::size_t divisor_;
-    std::size_t turns_;
+    std::size_t own_logical_ranks_;
 };
 
 }  // namespace ddp::reducer

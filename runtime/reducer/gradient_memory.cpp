@@ -26,31 +26,31 @@ GradientMemory::GradientMemory(std::span<Parameter> parameters, ProcessGroup& gr
     : parameters_(parameters),
       group_(group),
       options_(options),
-      where_(device_of(parameters)),
-      places_(parameters.size()) {
-    device::finish_all(where_);
+      device_(device_of(parameters)),
+      slice_refs_(parameters.size()) {
+    device::finish_all(device_);
     if (options_.views) {
-        for (const Parameter& parameter : parameters_) old_places_.add(parameter.grad);
+        for (const Parameter& parameter : parameters_) vacated_.add(parameter.grad);
     }
-    take(allocate(reverse_order(parameters_.size())), {});
-    old_places_.vacate();
-    take_parameters_on();
+    adopt(allocate(reverse_order(parameters_.size())), {});
+    vacated_.vacate();
+    attach_parameters();
 }
 
 GradientMemory::~GradientMemory() {
     try {
-        give_back();
+        restore();
     } catch (const Error& error) {  // of a GPU that does nothing more
         base::log_warn("reducer", std::string("the gradients' values are lost: ") + error.what());
     }
-    for (std::size_t p = 0; !old_places_.empty() && p < parameters_.size(); ++p) {
+    for (std::size_t p = 0; !vacated_.empty() && p < parameters_.size(); ++p) {
         TensorView& grad = parameters_[p].grad;
-        if (grad.data == bucket_part(p)) grad.data = old_places_.data(p);
+        if (grad.data == bucket_part(p)) grad.data = vacated_.data(p);
     }
-    leave_parameters();
+    detach_parameters();
 }
 
-void GradientMemory::take_parameters_on() {
+void GradientMemory::attach_parameters() {
     for (Parameter& parameter : parameters_) {
         parameter.reducer.attach(this, [](void* self) noexcept {
             static_cast<GradientMemory*>(self)->parameters_ = {};
@@ -58,31 +58,31 @@ void GradientMemory::take_parameters_on() {
     }
 }
 
-void GradientMemory::leave_parameters() noexcept {
+void GradientMemory::detach_parameters() noexcept {
     for (Parameter& parameter : parameters_) parameter.reducer.detach();
 }
 
-void GradientMemory::give_back() const {
-    if (old_places_.empty()) return;
-    device::finish_all(where_);
+void GradientMemory::restore() const {
+    if (vacated_.empty()) return;
+    device::finish_all(device_);
     for (std::size_t p = 0; p < parameters_.size(); ++p) {
         const std::byte* const part = bucket_part(p);
         if (parameters_[p].grad.data != part) continue;  // its owner has taken it elsewhere
-        if (old_places_.state(p) != VacatedMemory::State::untouched) {
+        if (vacated_.state(p) != VacatedMemory::State::untouched) {
             base::log_warn("reducer", "the gradient of " + parameters_[p].name +
                                           " is lost: the memory it would go back to was freed or "
                                           "written while the reducer had it");
             continue;
         }
-        const DType dtype = buckets_[places_[p].bucket].spec.dtype;
-        device::copy(where_, old_places_.data(p), part, slice_of(p).elements * size_of(dtype), {});
+        const DType dtype = buckets_[slice_refs_[p].bucket].spec.dtype;
+        device::copy(device_, vacated_.data(p), part, slice_of(p).elements * size_of(dtype), {});
     }
-    device::finish(where_, {});
+    device::finish(device_, {});
 }
 
-std::string GradientMemory::find_written_at_old_place() const {
-    for (std::size_t p = 0; !old_places_.empty() && p < parameters_.size(); ++p) {
-        if (old_places_.state(p) != VacatedMemory::State::written) continue;
+std::string GradientMemory::find_written_at_old_address() const {
+    for (std::size_t p = 0; !vacated_.empty() && p < parameters_.size(); ++p) {
+        if (vacated_.state(p) != VacatedMemory::State::written) continue;
         return "the gradient of " + parameters_[p].name +
                " was written where it was before the reducer moved it (or that memory was freed); "
                "use Parameter::grad, which says where it is now, or leave gradient_as_bucket_view "
@@ -93,7 +93,7 @@ std::string GradientMemory::find_written_at_old_place() const {
 
 void GradientMemory::rebuild(std::span<const std::size_t> order, BucketCaps caps, Stream stream) {
     options_.caps = caps;
-    take(allocate(order), stream);
+    adopt(allocate(order), stream);
 }
 
 std::vector<BucketMemory> GradientMemory::allocate(std::span<const std::size_t> order) const {
@@ -103,14 +103,14 @@ std::vector<BucketMemory> GradientMemory::allocate(std::span<const std::size_t> 
     }
     std::vector<BucketSpec> plan =
         plan_buckets(gradients, order, options_.caps, static_cast<std::size_t>(group_.size()));
-    if (where_.type != DeviceType::cpu) return allocate_on_gpu(std::move(plan));
+    if (device_.type != DeviceType::cpu) return allocate_on_gpu(std::move(plan));
     std::vector<BucketMemory> buckets;
     for (BucketSpec& spec : plan) {
         const Shape shape{static_cast<std::int64_t>(spec.elements)};
         BucketMemory bucket{std::move(spec), group_.allocate(shape, spec.dtype), {}, {}};
-        if (options_.turns > 1) {
-            for (std::size_t turn = 0; turn < options_.turns; ++turn) {
-                bucket.turns.push_back(std::make_unique<std::byte[]>(bucket.bytes()));
+        if (options_.logical_ranks > 1) {
+            for (std::size_t l = 0; l < options_.logical_ranks; ++l) {
+                bucket.of_logical_ranks.push_back(std::make_unique<std::byte[]>(bucket.bytes()));
             }
             if (is_half(bucket.spec.dtype) && group_.size() > 1) {
                 bucket.wide = group_.allocate(shape, DType::float32);
@@ -129,13 +129,13 @@ std::vector<BucketMemory> GradientMemory::allocate_on_gpu(std::vector<BucketSpec
         bytes += spec.elements * size_of(spec.dtype);
         bytes = (bytes + arena_alignment - 1) / arena_alignment * arena_alignment;
     }
-    const Tensor arena = group_.allocate({static_cast<std::int64_t>(bytes)}, DType::uint8, where_);
+    const Tensor arena = group_.allocate({static_cast<std::int64_t>(bytes)}, DType::uint8, device_);
     const auto memory = std::make_shared<Tensor>(arena);
     std::vector<BucketMemory> buckets;
     for (std::size_t b = 0; b < plan.size(); ++b) {
         const Shape shape{static_cast<std::int64_t>(plan[b].elements)};
         std::byte* const data = static_cast<std::byte*>(arena.data()) + offsets[b];
-        const TensorView view(data, shape, plan[b].dtype, where_);
+        const TensorView view(data, shape, plan[b].dtype, device_);
         buckets.push_back(
             {std::move(plan[b]), Tensor(view, std::shared_ptr<void>(memory, data)), {}, {}});
     }
@@ -143,41 +143,41 @@ std::vector<BucketMemory> GradientMemory::allocate_on_gpu(std::vector<BucketSpec
 }
 
 // The old buckets, which the gradients may still lie in, go at the end.
-void GradientMemory::take(std::vector<BucketMemory> buckets, Stream stream) {
+void GradientMemory::adopt(std::vector<BucketMemory> buckets, Stream stream) {
     buckets_.swap(buckets);
     for (std::size_t b = 0; b < buckets_.size(); ++b) {
         const BucketSpec& spec = buckets_[b].spec;
         for (std::size_t s = 0; s < spec.slices.size(); ++s) {
-            places_[spec.slices[s].parameter] = {b, s};
+            slice_refs_[spec.slices[s].parameter] = {b, s};
             if (!options_.views) continue;
             TensorView& grad = parameters_[spec.slices[s].parameter].grad;
-            std::byte* const place = buckets_[b].at(spec.slices[s]);
-            device::copy(where_, place, grad.data, grad.bytes(), stream);
-            grad.data = place;
+            std::byte* const moved = buckets_[b].at(spec.slices[s]);
+            device::copy(device_, moved, grad.data, grad.bytes(), stream);
+            grad.data = moved;
         }
     }
-    device::finish(where_, stream);
+    device::finish(device_, stream);
 }
 
 bool GradientMemory::is_in_place(std::size_t parameter) const {
     const TensorView& grad = parameters_[parameter].grad;
     return grad.numel() == slice_of(parameter).elements &&
-           grad.dtype == buckets_[places_[parameter].bucket].spec.dtype && grad.device == where_ &&
-           (!options_.views || grad.data == bucket_part(parameter));
+           grad.dtype == buckets_[slice_refs_[parameter].bucket].spec.dtype &&
+           grad.device == device_ && (!options_.views || grad.data == bucket_part(parameter));
 }
 
 std::byte* GradientMemory::bucket_part(std::size_t parameter) const {
-    return buckets_[places_[parameter].bucket].at(slice_of(parameter));
+    return buckets_[slice_refs_[parameter].bucket].at(slice_of(parameter));
 }
 
 void GradientMemory::copy_in(std::size_t parameter) const {
-    if (options_.views || where_.type != DeviceType::cpu) return;
+    if (options_.views || device_.type != DeviceType::cpu) return;
     const TensorView& grad = parameters_[parameter].grad;
     copy(bucket_part(parameter), grad.data, grad.bytes());
 }
 
 void GradientMemory::copy_out(std::size_t parameter) const {
-    if (options_.views || where_.type != DeviceType::cpu) return;
+    if (options_.views || device_.type != DeviceType::cpu) return;
     const TensorView& grad = parameters_[parameter].grad;
     copy(grad.data, bucket_part(parameter), grad.bytes());
 }
@@ -199,19 +199,23 @@ void GradientMemory::unpack(const BucketMemory& bucket, Stream stream) const {
     device::device_api().unpack(bucket.tensor, items_of(bucket), stream);
 }
 
-void GradientMemory::start_turns() const {
-    for (std::size_t turn = 1; turn < options_.turns; ++turn) save_turn(turn);
+void GradientMemory::start_logical_ranks() const {
+    for (std::size_t l = 1; l < options_.logical_ranks; ++l) save_gradients(l);
 }
-void GradientMemory::save_turn(std::size_t turn) const { swap_turn(turn, true); }
-void GradientMemory::load_turn(std::size_t turn) const { swap_turn(turn, false); }
+void GradientMemory::save_gradients(std::size_t logical_rank) const {
+    copy_gradients(logical_rank, true);
+}
+void GradientMemory::load_gradients(std::size_t logical_rank) const {
+    copy_gradients(logical_rank, false);
+}
 
-void GradientMemory::swap_turn(std::size_t turn, bool save) const {
+void GradientMemory::copy_gradients(std::size_t logical_rank, bool save) const {
     for (const BucketMemory& bucket : buckets_) {
         for (const BucketSlice& slice : bucket.spec.slices) {
             if (!is_in_place(slice.parameter)) continue;
             const TensorView& grad = parameters_[slice.parameter].grad;
-            std::byte* const kept =
-                bucket.turns[turn].get() + slice.offset * size_of(bucket.spec.dtype);
+            std::byte* const kept = bucket.of_logical_ranks[logical_rank].get() +
+                                    slice.offset * size_of(bucket.spec.dtype);
             if (save) {
                 copy(kept, grad.data, grad.bytes());
             } else {

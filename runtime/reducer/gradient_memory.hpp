@@ -1,7 +1,7 @@
-// Where gradients lie: one flat piece of memory a bucket, from the group, so that an all-reduce
-// need not copy it (on a GPU all buckets in one allocation); and with logical ranks a copy of each
-// bucket for every logical rank of this rank, from which its gradients are taken when its turn
-// comes.
+// The memory of gradients: one flat allocation a bucket, from the group, so that an all-reduce need
+// not copy it (on a GPU all buckets in one allocation); and with logical ranks a copy of each
+// bucket for every logical rank of this rank, from which its gradients are loaded before its
+// backward.
 #pragma once
 
 #include "reducer/bucket_plan.hpp"
@@ -23,9 +23,9 @@ namespace ddp::reducer {
 struct BucketMemory {
     BucketSpec spec;
     Tensor tensor;  // of the group
-    // Logical ranks only. The gradients of turn t, but for the turn under way.
-    std::vector<std::unique_ptr<std::byte[]>> turns;
-    Tensor wide;  // of half types, when there are other ranks: the turns' sum in float32
+    // Logical ranks only. Gradients by logical rank of this rank; the current one's are not here.
+    std::vector<std::unique_ptr<std::byte[]>> of_logical_ranks;
+    Tensor wide;  // of half types, when there are other ranks: the logical ranks' sum in float32
 
     std::size_t bytes() const { return tensor.bytes(); }
     bool is_on_gpu() const { return spec.device.type == DeviceType::cuda; }
@@ -34,20 +34,20 @@ struct BucketMemory {
     }
 };
 
-// Of a gradient that is unused on this rank: what it was.
+// The value of a gradient that this rank does not use, from before the backward.
 struct KeptGradient {
     device::Buffer memory;
     std::size_t bytes = 0;  // 0: nothing
 };
 
-// Of a model whose parameters are in one place, which check_parameters has seen to.
+// Of a model whose parameters are on one device, which check_parameters has made sure of.
 inline Device device_of(std::span<const Parameter> parameters) {
     return parameters.empty() ? Device{} : parameters.front().grad.device;
 }
 
 struct GradientMemoryOptions {
     bool views;
-    std::size_t turns;  // logical ranks of this rank
+    std::size_t logical_ranks;  // of this rank
     BucketCaps caps;
 };
 
@@ -64,17 +64,17 @@ public:
     GradientMemory& operator=(const GradientMemory&) = delete;
 
     // Collective. Other buckets, for gradients that come in this order; their values, after the
-    // work on the stream, are kept, those of the turns are not.
+    // work on the stream, are kept, those of logical ranks are not.
     void rebuild(std::span<const std::size_t> order, BucketCaps caps, Stream stream);
 
     std::span<const BucketMemory> buckets() const noexcept { return buckets_; }
-    std::size_t bucket_of(std::size_t parameter) const { return places_[parameter].bucket; }
+    std::size_t bucket_of(std::size_t parameter) const { return slice_refs_[parameter].bucket; }
     // Whether Parameter::grad is where, and as long as, it should be.
     bool is_in_place(std::size_t parameter) const;
     // In views mode: that the program has written a gradient where it was. Empty: it has not.
-    std::string find_written_at_old_place() const;
+    std::string find_written_at_old_address() const;
     // False once a Parameter has been destroyed: no other call may follow.
-    bool has_parameters() const noexcept { return !parameters_.empty() || places_.empty(); }
+    bool has_parameters() const noexcept { return !parameters_.empty() || slice_refs_.empty(); }
     std::byte* bucket_part(std::size_t parameter) const;
 
     // Copy mode; in views mode there is nothing to copy. On the CPU one gradient at a time...
@@ -85,35 +85,35 @@ public:
     void pack(const BucketMemory& bucket, double factor, Stream stream) const;
     void unpack(const BucketMemory& bucket, Stream stream) const;
 
-    // All later turns begin with the gradients of now.
-    void start_turns() const;
-    void save_turn(std::size_t turn) const;
-    void load_turn(std::size_t turn) const;
+    // All logical ranks after the first begin with the gradients of now.
+    void start_logical_ranks() const;
+    void save_gradients(std::size_t logical_rank) const;
+    void load_gradients(std::size_t logical_rank) const;
 
 private:
     std::vector<BucketMemory> allocate(std::span<const std::size_t> order) const;
     std::vector<BucketMemory> allocate_on_gpu(std::vector<BucketSpec> plan) const;
-    void take(std::vector<BucketMemory> buckets, Stream stream);
+    void adopt(std::vector<BucketMemory> buckets, Stream stream);
     std::vector<device::PackItem> items_of(const BucketMemory& bucket) const;
-    void take_parameters_on();
-    void leave_parameters() noexcept;
-    void give_back() const;
-    void swap_turn(std::size_t turn, bool save) const;
+    void attach_parameters();
+    void detach_parameters() noexcept;
+    void restore() const;
+    void copy_gradients(std::size_t logical_rank, bool save) const;
     const BucketSlice& slice_of(std::size_t parameter) const {
-        return buckets_[places_[parameter].bucket].spec.slices[places_[parameter].slice];
+        return buckets_[slice_refs_[parameter].bucket].spec.slices[slice_refs_[parameter].slice];
     }
 
-    struct Place {
+    struct SliceRef {
         std::size_t bucket;
         std::size_t slice;
     };
     std::span<Parameter> parameters_;  // empty once one has been destroyed
     ProcessGroup& group_;
     GradientMemoryOptions options_;
-    Device where_;  // of all gradients
+    Device device_;  // of all gradients
     std::vector<BucketMemory> buckets_;
-    std::vector<Place> places_;  // by parameter
-    VacatedMemory old_places_;   // by parameter, in views mode
+    std::vector<SliceRef> slice_refs_;  // by parameter
+    VacatedMemory vacated_;             // by parameter, in views mode
 };
 
 }  // namespace ddp::reducer

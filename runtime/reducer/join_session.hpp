@@ -14,8 +14,8 @@
 
 namespace ddp::reducer {
 
-// Invariant: all ranks hold the same list of who trains, that of the last step in which any did.
-// While it lives sums are divided as JoinOptions say, afterwards by `initial_divisor` again.
+// Invariant: all ranks hold the same list of the ranks that train, of the last step in which any
+// did. While it lives sums are divided as JoinOptions say, afterwards by `initial_divisor` again.
 class JoinSession {
 public:
     enum class Activity : std::uint8_t { none, trains, gives_buffers };  // the last one trains too

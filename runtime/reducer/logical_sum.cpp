@@ -12,17 +12,17 @@
 namespace ddp::reducer {
 namespace {
 
-std::vector<const std::byte*> turns_of(const BucketMemory& bucket) {
-    std::vector<const std::byte*> turns;
-    for (std::size_t turn = 0; turn + 1 < bucket.turns.size(); ++turn) {
-        turns.push_back(bucket.turns[turn].get());
+std::vector<const std::byte*> inputs_of(const BucketMemory& bucket) {
+    std::vector<const std::byte*> inputs;
+    for (std::size_t l = 0; l + 1 < bucket.of_logical_ranks.size(); ++l) {
+        inputs.push_back(bucket.of_logical_ranks[l].get());
     }
-    turns.push_back(static_cast<const std::byte*>(bucket.tensor.data()));
-    return turns;
+    inputs.push_back(static_cast<const std::byte*>(bucket.tensor.data()));
+    return inputs;
 }
 
-void reduce_turns(const BucketMemory& bucket, ReduceOp::Kind op) {
-    const std::vector<const std::byte*> inputs = turns_of(bucket);
+void reduce_logical_ranks(const BucketMemory& bucket, ReduceOp::Kind op) {
+    const std::vector<const std::byte*> inputs = inputs_of(bucket);
     const std::array outputs{static_cast<std::byte*>(bucket.tensor.data())};
     backends::reduce(inputs, outputs, bucket.tensor.numel(), {bucket.spec.dtype, op});
 }
@@ -31,7 +31,7 @@ void reduce_turns(const BucketMemory& bucket, ReduceOp::Kind op) {
 template <class Half>
 void sum_wide(const BucketMemory& bucket) {
     constexpr std::size_t block = 512;
-    const std::vector<const std::byte*> inputs = turns_of(bucket);
+    const std::vector<const std::byte*> inputs = inputs_of(bucket);
     std::vector<float> blocks(block * inputs.size());
     std::vector<const std::byte*> widened;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -81,7 +81,7 @@ std::string refuse_logical_ranks(std::size_t logical_ranks, std::size_t ranks) {
            std::to_string(ranks) + " ranks; it must be 1, 2, 4, 8, ... times as many";
 }
 
-TensorView sum_turns(const BucketMemory& bucket) {
+TensorView sum_logical_ranks(const BucketMemory& bucket) {
     if (bucket.spec.dtype == DType::float16) {
         sum_wide<float16>(bucket);
         return bucket.wide;
@@ -90,12 +90,16 @@ TensorView sum_turns(const BucketMemory& bucket) {
         sum_wide<bfloat16>(bucket);
         return bucket.wide;
     }
-    reduce_turns(bucket, ReduceOp::sum);
+    reduce_logical_ranks(bucket, ReduceOp::sum);
     return bucket.tensor;
 }
 
-void average_turns(const BucketMemory& bucket) { reduce_turns(bucket, ReduceOp::avg); }
-void sum_turns_in_place(const BucketMemory& bucket) { reduce_turns(bucket, ReduceOp::sum); }
+void average_logical_ranks(const BucketMemory& bucket) {
+    reduce_logical_ranks(bucket, ReduceOp::avg);
+}
+void sum_logical_ranks_in_place(const BucketMemory& bucket) {
+    reduce_logical_ranks(bucket, ReduceOp::sum);
+}
 
 void divide(const TensorView& from, const TensorView& to, std::size_t divisor) {
     if (from.dtype == DType::float32 && to.dtype == DType::float16) {

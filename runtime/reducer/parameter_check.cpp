@@ -51,7 +51,7 @@ std::string find_misplaced(std::span<const Parameter> parameters,
     }
     const bool on_gpu = std::ranges::any_of(
         places, [](const auto& place) { return place.second.type == DeviceType::cuda; });
-    if (!on_gpu && !process_group::GroupAccess(group).insists_on_gpus()) return {};
+    if (!on_gpu && !process_group::GroupAccess(group).requires_gpus()) return {};
     for (const auto& [what, device] : places) {
         if (device.type == DeviceType::cuda && device == group.device()) continue;
         return what + " is on " + to_string(device) + ", rank " + std::to_string(group.rank()) +

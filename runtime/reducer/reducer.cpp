@@ -66,13 +66,13 @@ Reducer::Impl::Impl(std::span<Parameter> parameters, ProcessGroup& group,
         parameters, group,
         reducer::GradientMemoryOptions{options.gradient_as_bucket_view.value_or(false),
                                        ranks_.count(), tuner_.caps()});
-    ranks_.announce();
+    ranks_.register_in_group();
 }
 
 // An exception that ends a backward goes through here: nobody must wait for the rest of it.
 Reducer::Impl::~Impl() {
     const bool is_abandoned = backward_ && backward_->sends() && std::uncaught_exceptions() > 0;
-    if (is_abandoned && context_.where.type == DeviceType::cpu) observer_.fail();
+    if (is_abandoned && context_.model_device.type == DeviceType::cpu) observer_.fail();
 }
 
 void Reducer::Impl::require_all_alive() const {
@@ -189,7 +189,7 @@ bool Reducer::Impl::wait(Stream stream) {
     const process_group::SourceScope scope(source_);
     if (!backward_->sends()) {
         backward_.reset();
-        ranks_.end_turn(*context_.memory);
+        ranks_.end_logical_rank(*context_.memory);
         return false;
     }
     try {
@@ -209,7 +209,7 @@ bool Reducer::Impl::wait(Stream stream) {
 void Reducer::Impl::finish_step(Stream stream) {
     const std::uint64_t step = statistics_.step + 1;
     backward_->finish(step, stream);
-    if (!tuner_.is_tuned()) device::finish(context_.where, stream);
+    if (!tuner_.is_tuned()) device::finish(context_.model_device, stream);
     statistics_ = backward_->measure(step);
     const auto forward_start = std::exchange(forward_start_, {});
     if (forward_start != decltype(forward_start){}) {
@@ -239,7 +239,7 @@ void Reducer::Impl::join(const std::function<void()>& train, const JoinOptions& 
     try {
         train();
         // The last step, on whatever stream, before the others' go on.
-        device::finish_all(context_.where);
+        device::finish_all(context_.model_device);
         while (note_join_step(Activity::none)) shadow_step();
         take_model_from_last_rank();
     } catch (...) {
@@ -262,7 +262,7 @@ void Reducer::Impl::shadow_step() {
         context_.group.broadcast_coalesced(ranks_.buffers(), first).wait(Stream{});
     }
     for (const reducer::BucketMemory& bucket : context_.memory->buckets()) {
-        device::set_zero(context_.where, bucket.tensor.data(), bucket.bytes(), {});
+        device::set_zero(context_.model_device, bucket.tensor.data(), bucket.bytes(), {});
     }
     start_over();  // what the loop may have begun under no_sync
     std::vector<std::size_t> unused;
@@ -275,7 +275,7 @@ void Reducer::Impl::shadow_step() {
 }
 
 void Reducer::Impl::take_model_from_last_rank() {
-    device::finish_all(context_.where);
+    device::finish_all(context_.model_device);
     const process_group::SourceScope scope(source_);
     std::vector<TensorView> model = ranks_.buffers();
     for (const Parameter& parameter : context_.parameters) model.push_back(parameter.value);
@@ -316,8 +316,8 @@ void Reducer::Impl::compare_checksums() {
         statistics_.step % context_.options.checksum_steps != 0) {
         return;
     }
-    reducer::require_equal_models(context_.parameters, context_.used.anywhere(), statistics_.step,
-                                  context_.group);
+    reducer::require_equal_models(context_.parameters, context_.used.used_globally(),
+                                  statistics_.step, context_.group);
 }
 
 std::string Reducer::Impl::describe() const {

@@ -47,14 +47,16 @@ public:
     void load_state_dict();
     std::string describe() const;
     const StepStatistics& statistics() const { return statistics_; }
-    bool was_averaged(std::size_t parameter) const { return context_.used.anywhere(parameter); }
+    bool was_averaged(std::size_t parameter) const {
+        return context_.used.is_used_globally(parameter);
+    }
 
 private:
     using Activity = reducer::JoinSession::Activity;
     using Backward = reducer::Backward;
 
     void require_all_alive() const;
-    bool will_send() const { return !no_sync_ && ranks_.is_last_turn(); }
+    bool will_send() const { return !no_sync_ && ranks_.is_last(); }
     bool gives_buffers() const;
 
     void require_backward(const char* call, Stream stream);

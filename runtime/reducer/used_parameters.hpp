@@ -16,11 +16,12 @@
 
 namespace ddp::reducer {
 
-// Invariant: while an exchange is in flight nothing else writes `anywhere_`; each call that could
-// waits for it first.
+// Invariant: while an exchange is in flight nothing else writes `globally_used_`; each call that
+// could waits for it first.
 class UsedParameters {
 public:
-    explicit UsedParameters(std::size_t parameters) : here_(parameters), before_(parameters) {}
+    explicit UsedParameters(std::size_t parameters)
+        : locally_used_(parameters), before_(parameters) {}
 
     // With find_unused_parameters: a backward begins that uses all parameters but these.
     void start_backward(std::span<const std::size_t> unused);
@@ -32,22 +33,24 @@ public:
     // The gradients are averages (or given up): no parameter has been used since.
     void start_over();
     // A static graph's, by parameter, 0 or 1: what any rank uses in every backward.
-    void learn(std::vector<std::uint8_t> anywhere) { anywhere_ = std::move(anywhere); }
-
-    bool here(std::size_t parameter) const { return here_[parameter] != 0; }
-    // In the last backward that sent; all are, where ranks have not exchanged or learned anything.
-    bool anywhere(std::size_t parameter) const {
-        return anywhere_.empty() || anywhere_[parameter] != 0;
+    void learn(std::vector<std::uint8_t> used_globally) {
+        globally_used_ = std::move(used_globally);
     }
-    bool is_known_anywhere() const { return !anywhere_.empty(); }
+
+    bool is_used_locally(std::size_t parameter) const { return locally_used_[parameter] != 0; }
+    // In the last backward that sent; all are, where ranks have not exchanged or learned anything.
+    bool is_used_globally(std::size_t parameter) const {
+        return globally_used_.empty() || globally_used_[parameter] != 0;
+    }
+    bool knows_globally_used() const { return !globally_used_.empty(); }
     // By parameter, 0 or 1; empty: all are.
-    std::span<const std::uint8_t> anywhere() const { return anywhere_; }
+    std::span<const std::uint8_t> used_globally() const { return globally_used_; }
 
 private:
-    std::vector<std::uint8_t> here_;    // by parameter, 0 or 1, since the last averages
-    std::vector<std::uint8_t> before_;  // here_, when the backward under way began
-    std::vector<std::uint8_t> anywhere_;
-    Work exchange_;  // of anywhere_
+    std::vector<std::uint8_t> locally_used_;  // by parameter, 0 or 1, since the last averages
+    std::vector<std::uint8_t> before_;        // locally_used_, when the backward under way began
+    std::vector<std::uint8_t> globally_used_;
+    Work exchange_;  // of globally_used_
 };
 
 }  // namespace ddp::reducer

@@ -1,6 +1,6 @@
-// Where gradients were before a Reducer moved them into its buckets, to which they go back when it
-// ends. On the CPU a mark, which reads as NaN, tells whether the program still writes there, or has
-// freed it: its old pointers would train on gradients that are no averages.
+// The memory that gradients had before a Reducer moved them into its buckets; the Reducer's end
+// copies them back there. On the CPU a mark, which reads as NaN, tells whether the program still
+// writes there, or has freed it: its old pointers would train on gradients that are no averages.
 #pragma once
 
 #include <ddp/tensor_view.hpp>

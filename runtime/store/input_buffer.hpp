@@ -1,5 +1,5 @@
-// InputBuffer: what one connection has sent and nobody has used yet. Invariant: unread() is what was
-// appended last, without gaps.
+// InputBuffer: the bytes of one connection that are not decoded yet. Invariant: unread() is what
+// was appended last, without gaps.
 #pragma once
 
 #include <cstddef>

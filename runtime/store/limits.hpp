@@ -13,7 +13,7 @@ inline constexpr std::size_t max_key_bytes = std::size_t{8} << 10;
 inline constexpr std::size_t max_value_bytes = std::size_t{8} << 20;
 inline constexpr std::size_t max_keys_per_request = std::size_t{128} << 10;
 inline constexpr std::size_t max_request_bytes = std::size_t{32} << 20;
-// Of a connection that has sent no whole request yet: nobody knows who that is.
+// Of a connection that has sent no whole request yet: its client is not identified.
 inline constexpr std::size_t max_first_request_bytes = std::size_t{4} << 10;
 
 // Each throws UsageError with the sizes.

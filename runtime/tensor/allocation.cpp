@@ -1,8 +1,8 @@
 #include "tensor/allocation.hpp"
 
 #include "tensor/device/current_gpu.hpp"
+#include "tensor/device/device.hpp"
 #include "tensor/device/device_api.hpp"
-#include "tensor/device/known_device.hpp"
 #include "tensor/memory_count.hpp"
 
 #include <ddp/error.hpp>

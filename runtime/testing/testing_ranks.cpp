@@ -109,7 +109,7 @@ std::vector<RankFailure> RankTest::run(int ranks, const RankBody& body,
     launch.environment = environment_;
     launch.environment.push_back(links.variable());
     const auto result = launching::run_body(
-        launch, {.name = {"run_ranks() of " + name_, ++calls_, launching::place_of(where)},
+        launch, {.name = {"run_ranks() of " + name_, ++calls_, launching::describe_location(where)},
                  .body = [&] { run_in_rank(body, options); },
                  .arguments = arguments_,
                  .failure_policy = contract::FailurePolicy::tell_host});

@@ -14,7 +14,7 @@ echo 'extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned long)
 clang++ "${flags[@]}" "$work/probe.cpp" -o "$work/probe" 2>/dev/null || { echo "skipped: no libFuzzer"; exit 77; }
 
 sources=("$here/fuzz_readers.cpp" "$root/runtime/base/error.cpp")
-for name in convert_elements device/device device/device_api device/device_api_absent dtype shape tensor_view; do
+for name in convert_elements device/device device/device_api device/device_api_absent dtype tensor_view; do
     sources+=("$root/runtime/tensor/$name.cpp")
 done
 for name in crc manifest formats/pickle formats/pickle_stack formats/safetensors state_dict formats/torch_file formats/zip; do

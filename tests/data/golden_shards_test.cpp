@@ -117,14 +117,14 @@ void check_places(std::istream& in) {
     std::string era;
     std::size_t n = 0;
     std::int64_t seed = 0;
-    ddp::data::Places places;
-    ASSERT_TRUE(in >> era >> n >> seed >> places.stride);
-    places.count = (n - 1) / places.stride + 1;
+    ddp::data::StridedSlice slice;
+    ASSERT_TRUE(in >> era >> n >> seed >> slice.stride);
+    slice.count = (n - 1) / slice.stride + 1;
     const std::string expected = rest_of(in);
     for (const ddp::RandpermEra tried : eras_named(era)) {
         ddp::data::TorchGenerator generator{static_cast<std::uint64_t>(seed)};
         expect_indices(std::istringstream{expected},
-                       ddp::data::random_permutation(n, places, generator, tried));
+                       ddp::data::random_permutation(n, slice, generator, tried));
     }
 }
 

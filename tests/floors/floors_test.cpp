@@ -1,5 +1,6 @@
 // The house rules that a compiler does not check, read off the sources: a room includes only rooms
-// on lower floors, public headers show no foreign type, and files stay small.
+// on lower floors, public headers show no foreign type, what is not for users lies in detail, and
+// files stay small.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -51,8 +52,8 @@ const std::map<std::string, std::string> owners = {
     {"distributed_sampler.hpp", "data"},
     {"collate.hpp", "data"},
     {"data_loader_options.hpp", "data"},
-    {"epoch_passes.hpp", "data"},
-    {"loader_base.hpp", "data"},
+    {"detail/epoch_passes.hpp", "data"},
+    {"detail/loader_base.hpp", "data"},
     {"random_sampler.hpp", "data"},
     {"randperm_era.hpp", "data"},
     {"backend.hpp", "backends"},
@@ -83,6 +84,45 @@ const std::map<std::string, std::string> owners = {
     {"ddp.hpp", "testing"},
     {"torch.hpp", "torch"},
 };
+
+// Files below 30 lines that have a reason. A header needs none when the source of its name is
+// longer: little to know of much.
+constexpr std::size_t short_lines = 30;
+const std::map<std::string, std::string> short_files = {
+    {"launcher/front/stranger_watch.cpp", "the source of its header"},
+    {"launcher/main.cpp", "main alone, so that tests link all else"},
+    {"launcher/process/exit_status.hpp", "contract's names in the launcher's namespace"},
+    {"runtime/backends/gloo/gloo_absent.cpp", "the variant of a build without Gloo"},
+    {"runtime/backends/gloo/slots.hpp", "the numbers that five sources must not use twice"},
+    {"runtime/backends/nccl/nccl_absent.cpp", "the variant of a build without CUDA"},
+    {"runtime/backends/reduction/reduce_avx2_check.cpp", "compiled for any processor"},
+    {"runtime/base/allocate.cpp", "one system call, for two rooms"},
+    {"runtime/base/allocate.hpp", "one system call, for two rooms"},
+    {"runtime/base/deadline.cpp", "the source of its header"},
+    {"runtime/base/error.cpp", "the home of the public exceptions' type information"},
+    {"runtime/base/futex.cpp", "the one caller of futex(2)"},
+    {"runtime/base/futex.hpp", "the one caller of futex(2)"},
+    {"runtime/base/pause_cpu.hpp", "one instruction, for two rooms"},
+    {"runtime/base/printable.cpp", "one function, for several rooms and the launcher"},
+    {"runtime/base/printable.hpp", "one function, for several rooms and the launcher"},
+    {"runtime/base/process/background_thread.cpp", "one function, for several rooms"},
+    {"runtime/base/process/background_thread.hpp", "one function, for several rooms"},
+    {"runtime/base/random.cpp", "one system call, for several rooms"},
+    {"runtime/base/random.hpp", "one system call, for several rooms"},
+    {"runtime/base/unique_fd.cpp", "keeps the system's headers out of its header"},
+    {"runtime/base/version.cpp", "the version that was linked, not that of the headers"},
+    {"runtime/contract/exit_code.hpp", "numbers that worker and launcher agree on"},
+    {"runtime/data/epoch_passes.cpp", "keeps the log out of its installed header"},
+    {"runtime/launch/launch.cpp", "the room's public face"},
+    {"runtime/process_group/call_source.hpp", "for the rooms above, which need no more of this"},
+    {"runtime/process_group/group_member.cpp", "the source of its header"},
+    {"runtime/process_group/operation.hpp", "what two queues have in common"},
+    {"runtime/store/admission/store_peers.hpp", "an option of the launcher, without the rest"},
+    {"runtime/store/store.cpp", "the home of the public class's virtual table"},
+    {"runtime/tensor/device/device_api.cpp", "in all builds; the built-in API is another file"},
+    {"runtime/tensor/device/device_kernels.hpp", "what two sources for nvcc define"},
+};
+
 std::vector<fs::path> sources_below(const fs::path& folder) {
     std::vector<fs::path> files;
     for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
@@ -105,7 +145,7 @@ std::vector<std::string> lines_of(const fs::path& file) {
 // The rooms that a file's include lines name.
 std::vector<std::string> included_rooms(const fs::path& file) {
     static const std::regex internal(R"(^#include "([a-z_]+)/.*")");
-    static const std::regex own_public(R"(^#include <ddp/((torch/)?[a-z_]+\.hpp)>)");
+    static const std::regex own_public(R"(^#include <ddp/((torch/)?(detail/)?[a-z_]+\.hpp)>)");
     std::vector<std::string> rooms;
     for (const std::string& line : lines_of(file)) {
         std::smatch match;
@@ -128,8 +168,9 @@ std::string room_of(const fs::path& file) {
     auto part = relative.begin();
     if (*part == "launcher") return "launcher";
     if (*part == "include") {
-        if (relative.parent_path().filename() == "torch") return "torch";
-        const auto owner = owners.find(relative.filename());
+        const std::string header = fs::relative(file, root / "include/ddp");
+        if (header.starts_with("torch/")) return "torch";
+        const auto owner = owners.find(header);
         return owner == owners.end() ? "(none)" : owner->second;
     }
     return *++part;
@@ -211,6 +252,23 @@ TEST(Floors, PublicHeadersShowNoForeignType) {
     }
 }
 
+// A header says "Not for users" in its first lines if and only if it lies in a folder detail.
+TEST(Floors, HeadersThatAreNotForUsersLieInDetail) {
+    std::size_t checked = 0;
+    for (const fs::path& file : sources_below("include")) {
+        std::string opening;
+        for (const std::string& line : lines_of(file)) {
+            if (!line.starts_with("//")) break;
+            opening += line.substr(2);
+        }
+        const bool detail = file.parent_path().filename() == "detail";
+        checked += detail ? 1 : 0;
+        EXPECT_EQ(detail, opening.find("Not for users") != std::string::npos)
+            << fs::relative(file, root);
+    }
+    EXPECT_GT(checked, 10U) << "the headers were not found";
+}
+
 TEST(Floors, OnlyTheLogUsesSpdlogAndOneFileStartsProcesses) {
     for (const char* folder : {"include", "runtime", "launcher"}) {
         for (const fs::path& file : sources_below(folder)) {
@@ -224,6 +282,29 @@ TEST(Floors, OnlyTheLogUsesSpdlogAndOneFileStartsProcesses) {
             }
         }
     }
+}
+
+std::size_t line_count(const fs::path& file) {
+    return fs::exists(file) ? lines_of(file).size() : 0;
+}
+
+// A file of a few lines is one more name to know: it says more than its neighbour could, or joins it.
+TEST(Floors, ShortFilesHaveAReason) {
+    std::size_t found = 0;
+    for (const char* folder : {"runtime", "launcher"}) {
+        for (const fs::path& file : sources_below(folder)) {
+            const std::string name = fs::relative(file, root);
+            if (file.extension() == ".cu" || line_count(file) >= short_lines) continue;
+            const bool listed = short_files.contains(name);
+            found += listed ? 1 : 0;
+            const bool opens_more =
+                file.extension() == ".hpp" &&
+                line_count(fs::path(file).replace_extension(".cpp")) >= short_lines;
+            EXPECT_TRUE(listed || opens_more) << name << " is short: join it to its neighbour";
+            EXPECT_FALSE(listed && opens_more) << name << " is a header that needs no entry";
+        }
+    }
+    EXPECT_EQ(found, short_files.size()) << "short_files has a file that is not short, or is gone";
 }
 
 TEST(Floors, FilesStaySmall) {

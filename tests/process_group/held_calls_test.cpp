@@ -15,9 +15,9 @@ using ddp::process_group::HeldCallsOfReducer;
 
 class HeldCallsTest : public ::testing::Test {
 protected:
-    void hold(std::size_t reducer, bool is_silent) {
-        reducers[reducer].take_turn();
-        reducers[reducer].hold(is_silent, [this, reducer] {
+    void hold(std::size_t reducer, bool has_no_gradients) {
+        reducers[reducer].start_backward();
+        reducers[reducer].hold(has_no_gradients, [this, reducer] {
             all->release();  // as a started call does
             started += static_cast<char>('a' + reducer);
         });
@@ -46,7 +46,7 @@ TEST_F(HeldCallsTest, OfSilentReducersStartBeforeABucketOfALaterOne) {
     EXPECT_EQ(started, "");
     reducers[2].release_earlier();
     EXPECT_EQ(started, "b");
-    reducers[1].release_silent();
+    reducers[1].release_without_gradients();
     EXPECT_EQ(started, "bc");
 }
 

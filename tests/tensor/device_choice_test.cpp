@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 
 struct Case {
     const char* name;
-    RankPlace place;
+    GpuCandidates candidates;
     std::optional<int> device;            // nothing: refused
     std::vector<std::string> words = {};  // of the refusal
     friend std::ostream& operator<<(std::ostream& out, const Case& row) { return out << row.name; }
@@ -28,7 +28,7 @@ class DeviceChoice : public ::testing::TestWithParam<Case> {};
 TEST_P(DeviceChoice, IsTheRanksOwnOrRefused) {
     const Case& row = GetParam();
     try {
-        const int device = choose_device(row.place);
+        const int device = choose_device(row.candidates);
         EXPECT_EQ(std::optional(device), row.device);
     } catch (const UsageError& error) {
         EXPECT_FALSE(row.device) << error.what();

@@ -2,7 +2,7 @@
 #include <ddp/device.hpp>
 
 #include "support/host_device_api.hpp"
-#include "tensor/device/rank_device.hpp"
+#include "tensor/device/device.hpp"
 #include "tensor/tensor_places.hpp"
 
 #include <ddp/error.hpp>

@@ -57,10 +57,11 @@ public:
         const std::size_t of_part = size() / parts;
         const std::size_t taken = std::min(of_part - state_->position, batch_size);
         if (taken == 0) return torch::nullopt;
-        const auto first = state_->shard_of_epoch.indices().begin() +
-                           static_cast<std::ptrdiff_t>(state_->turn * of_part + state_->position);
-        if (++state_->turn == parts) {
-            state_->turn = 0;
+        const auto first =
+            state_->shard_of_epoch.indices().begin() +
+            static_cast<std::ptrdiff_t>(state_->logical_rank * of_part + state_->position);
+        if (++state_->logical_rank == parts) {
+            state_->logical_rank = 0;
             state_->position += taken;
         }
         return std::vector<std::size_t>(first, first + static_cast<std::ptrdiff_t>(taken));
@@ -97,10 +98,10 @@ private:
         Shard shard;
         DistributedSamplerOptions options;
         ddp::DistributedSampler shard_of_epoch;
-        std::size_t position = 0;  // in the part of each logical rank
-        std::size_t turn = 0;      // the logical rank whose batch is next
-        bool resumed = false;      // by load(): the next reset() keeps the position
-        void rewind() { position = turn = 0; }
+        std::size_t position = 0;      // in the part of each logical rank
+        std::size_t logical_rank = 0;  // whose batch is next
+        bool resumed = false;          // by load(): the next reset() keeps the position
+        void rewind() { position = logical_rank = 0; }
     };
     std::shared_ptr<State> state_;
 };

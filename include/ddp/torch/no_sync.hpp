@@ -2,7 +2,7 @@
 #pragma once
 
 #include <ddp/reducer.hpp>
-#include <ddp/torch/torch_reducer.hpp>
+#include <ddp/torch/detail/torch_reducer.hpp>
 
 namespace ddp::libtorch {
 

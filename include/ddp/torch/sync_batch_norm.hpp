@@ -10,9 +10,9 @@
 #include <ddp/error.hpp>
 #include <ddp/process_group.hpp>
 #include <ddp/sync_batch_norm.hpp>
-#include <ddp/torch/batch_norm_of_ranks.hpp>
-#include <ddp/torch/module.hpp>
-#include <ddp/torch/replace_batch_norms.hpp>
+#include <ddp/torch/detail/batch_norm_of_ranks.hpp>
+#include <ddp/torch/detail/module.hpp>
+#include <ddp/torch/detail/replace_batch_norms.hpp>
 #include <ddp/torch/tensor.hpp>
 
 #include <c10/util/StringUtil.h>

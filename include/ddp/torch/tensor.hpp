@@ -5,7 +5,7 @@
 #include <ddp/error.hpp>
 #include <ddp/process_group.hpp>
 #include <ddp/tensor.hpp>
-#include <ddp/torch/stream.hpp>
+#include <ddp/torch/detail/stream.hpp>
 
 #include <torch/types.h>
 #include <torch/utils.h>

@@ -1,8 +1,8 @@
-// Collectives and transfers between hosts, over TCP. Gloo moves the messages; who sends what to
-// whom is ours: its own algorithms add in the order of their rings and keep half types in halves,
-// while here every reduction goes through backends::reduce and so gives the bits that shm gives.
-// Each rank exchanges with each other one directly: the bytes of a ring, in two steps instead of
-// 2(N-1).
+// Collectives and transfers between hosts, over TCP. Gloo moves the messages; the algorithms
+// (which rank sends what to which) are ddp's: Gloo's own add in the order of their rings
+// and keep half types in halves, while here every reduction goes through backends::reduce and so
+// gives the bits that shm gives. Each rank exchanges with each other one directly: the bytes of a
+// ring, in two steps instead of 2(N-1).
 //
 // Each call begins with an exchange of CallHeaders between all ranks, which is also the barrier.
 #pragma once

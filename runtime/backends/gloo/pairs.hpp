@@ -55,7 +55,7 @@ public:
         return context_->createUnboundBuffer(data, bytes);
     }
     // Closes all connections; what has been written still arrives. Pending operations end with an
-    // error, except those that are half done: whoever waits for them must be told. Any thread.
+    // error, except those that are half done: their waiters must be told. Any thread.
     void close_all() noexcept;
 
 private:

@@ -1,6 +1,6 @@
-// Who sends what to whom in a collective. Two steps do most of it: each rank reduces its share of
-// the elements from everybody's, and the shares are gathered. Large calls go in chunks, so that
-// what others send for reduction needs a few MiB of staging, whatever the size.
+// Which rank sends what to which in a collective. Two steps do most of it: each rank reduces its
+// share of the elements from everybody's, and the shares are gathered. Large calls go in chunks, so
+// that what others send for reduction needs a few MiB of staging, whatever the size.
 #pragma once
 
 #include "backends/backend.hpp"

@@ -4,7 +4,7 @@
 #include "backends/selection/gpu_files.hpp"
 #include "base/log.hpp"
 #include "contract/exit_code.hpp"
-#include "tensor/device/built_in_device_api.hpp"
+#include "tensor/device/device_api.hpp"
 #include "tensor/device/device_choice.hpp"
 
 #include <ddp/error.hpp>

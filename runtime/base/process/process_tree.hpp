@@ -1,5 +1,6 @@
-// Who started whom, read from /proc: parents, children, who holds a socket. A snapshot: whoever
-// ends or forks meanwhile may be missing. Nothing here throws; what cannot be read is not there.
+// The tree of processes, read from /proc: parents, children, holders of a socket. A snapshot:
+// whoever ends or forks meanwhile may be missing. Nothing here throws; what cannot be read is not
+// there.
 #pragma once
 
 #include <sys/types.h>

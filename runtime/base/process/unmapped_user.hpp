@@ -1,12 +1,12 @@
-// In a user namespace that does not have all users (user_namespaces(7)) the kernel shows those that
-// it lacks as one.
+// In a user namespace that does not map all users the kernel shows the unmapped ones as one user,
+// /proc/sys/kernel/overflowuid (user_namespaces(7)).
 #pragma once
 
 #include <sys/types.h>
 
 namespace ddp::base {
 
-// Whether who is shown as this user may be anybody.
+// Whether this number may stand for any unmapped user.
 bool stands_for_many(uid_t user);
 
 }  // namespace ddp::base

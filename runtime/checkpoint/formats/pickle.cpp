@@ -194,7 +194,7 @@ private:
     }
     void put_integer(std::uint64_t number);
     void put_text(std::string_view text);
-    // Written once; afterwards taken from the memory.
+    // Written once; afterwards taken from the memo.
     template <class Write>
     void put_again(const std::string& name, const Write& write);
     void put_function(const std::string& module_and_name);
@@ -209,7 +209,7 @@ private:
     void put_tensor(const PickledTensor& tensor);
 
     std::string text_;
-    std::map<std::string, std::uint8_t> places_;  // in the memory
+    std::map<std::string, std::uint8_t> memo_index_;
 };
 
 void Writer::put_integer(std::uint64_t number) {
@@ -232,7 +232,8 @@ void Writer::put_text(std::string_view text) {
 
 template <class Write>
 void Writer::put_again(const std::string& name, const Write& write) {
-    const auto [found, is_new] = places_.emplace(name, static_cast<std::uint8_t>(places_.size()));
+    const auto [found, is_new] =
+        memo_index_.emplace(name, static_cast<std::uint8_t>(memo_index_.size()));
     if (is_new) write();
     put_number(is_new ? 'q' : 'h', found->second);  // BINPUT, BINGET
 }

@@ -37,7 +37,7 @@ struct PickleValue {
         dict,  // items: key, value, key, value, ...
         function,
         storage,  // items: its persistent id
-        tensor,   // integer: its place in Pickle::tensors
+        tensor,   // integer: its index in Pickle::tensors
     };
     Kind kind = Kind::none;
     std::int64_t integer = 0;

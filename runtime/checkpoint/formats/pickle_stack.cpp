@@ -93,19 +93,19 @@ bool PickleStack::change_container(unsigned char instruction) {
     }
 }
 
-bool PickleStack::use_memory(unsigned char instruction) {
-    const auto get = [this](std::uint32_t place) {
-        const auto found = memory_.find(place);
-        if (found == memory_.end()) refuse("takes a value from memory that is not there");
+bool PickleStack::use_memo(unsigned char instruction) {
+    const auto get = [this](std::uint32_t index) {
+        const auto found = memo_.find(index);
+        if (found == memo_.end()) refuse("takes a value from memory that is not there");
         stack_.push_back(found->second);
         return true;
     };
     switch (instruction) {
         case 'q':  // BINPUT
-            memory_[take_number<std::uint8_t>()] = top();
+            memo_[take_number<std::uint8_t>()] = top();
             return true;
         case 'r':  // LONG_BINPUT
-            memory_[take_number<std::uint32_t>()] = top();
+            memo_[take_number<std::uint32_t>()] = top();
             return true;
         case 'h':  // BINGET
             return get(take_number<std::uint8_t>());

@@ -1,5 +1,5 @@
 // The stack of the machine that reads a pickle, as Python's pickletools describes it: numbers,
-// containers, marks and memory. It knows nothing of torch. Values live in one array and refer to
+// containers, marks and memo. It knows nothing of torch. Values live in one array and refer to
 // each other by number: no recursion, and no cycle to free.
 #pragma once
 
@@ -30,7 +30,7 @@ protected:
     // False for an instruction that is not about the stack alone.
     bool step(unsigned char instruction) {
         return push_number(instruction) || push_container(instruction) ||
-               change_container(instruction) || use_memory(instruction);
+               change_container(instruction) || use_memo(instruction);
     }
 
     std::string_view take(std::uint64_t count) {
@@ -94,7 +94,7 @@ private:
     bool push_number(unsigned char instruction);
     bool push_container(unsigned char instruction);
     bool change_container(unsigned char instruction);
-    bool use_memory(unsigned char instruction);
+    bool use_memo(unsigned char instruction);
     std::vector<PickleId> pop_to_mark();
     void add_items(Kind kind, const std::vector<PickleId>& items);
 
@@ -102,7 +102,7 @@ private:
     std::size_t at_ = 0;
     std::vector<PickleId> stack_;
     std::vector<std::size_t> marks_;  // sizes of the stack
-    std::unordered_map<std::uint32_t, PickleId> memory_;
+    std::unordered_map<std::uint32_t, PickleId> memo_;
 };
 
 }  // namespace ddp::checkpoint

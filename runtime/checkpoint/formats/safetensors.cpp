@@ -131,7 +131,7 @@ TensorEntry decode_tensor(const std::string& name, const Json& object) {
     return entry;
 }
 
-void check_places(const std::vector<TensorEntry>& tensors, std::uint64_t data_bytes) {
+void check_offsets(const std::vector<TensorEntry>& tensors, std::uint64_t data_bytes) {
     std::uint64_t end = 0;
     for (const TensorEntry& entry : tensors) {
         if (entry.begin != end) refuse(entry.name, "overlaps another or leaves a hole before it");
@@ -194,7 +194,7 @@ Header decode(std::string_view json, std::uint64_t data_bytes) {
     // Empty tensors before the one that begins at the same place.
     std::ranges::sort(header.tensors, {},
                       [](const TensorEntry& entry) { return std::pair(entry.begin, entry.bytes); });
-    check_places(header.tensors, data_bytes);
+    check_offsets(header.tensors, data_bytes);
     return header;
 }
 

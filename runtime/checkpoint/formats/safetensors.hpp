@@ -15,7 +15,7 @@ namespace ddp::checkpoint {
 
 constexpr std::uint64_t max_header_bytes = 100'000'000;
 
-// A tensor's place among the data.
+// A tensor's range of the data.
 struct TensorEntry {
     std::string name;
     DType dtype;

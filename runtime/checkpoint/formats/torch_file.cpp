@@ -304,17 +304,17 @@ private:
     std::vector<std::string> keys_;
     std::vector<std::pair<std::string_view, PickledTensor>> pickled_;
     std::vector<TensorView> storages_;
-    std::map<Memory, std::size_t> places_;  // in storages_
+    std::map<Memory, std::size_t> storage_index_;  // in storages_
 };
 
 std::size_t Plan::storage_of(const TensorView& tensor) {
     const Memory memory{tensor.device.type, tensor.device.index, tensor.data, tensor.bytes(),
                         tensor.dtype};
     const bool has_any = tensor.bytes() > 0;
-    if (const auto found = places_.find(memory); has_any && found != places_.end()) {
+    if (const auto found = storage_index_.find(memory); has_any && found != storage_index_.end()) {
         return found->second;
     }
-    if (has_any) places_.emplace(memory, storages_.size());
+    if (has_any) storage_index_.emplace(memory, storages_.size());
     storages_.push_back(tensor);
     return storages_.size() - 1;
 }

@@ -84,39 +84,40 @@ Directory find_directory(Bytes file) {
             number<std::uint64_t>(end64, 48)};
 }
 
-struct Place {
+// Where the contents of an entry are.
+struct ZipRange {
     std::uint64_t size;
-    std::uint64_t packed;
-    std::uint64_t offset;
+    std::uint64_t compressed_size;
+    std::uint64_t offset;  // of the local header
 };
 
 // The 64-bit numbers that did not fit stand in an extra field, in this order.
-Place place_of(Bytes header, Bytes extra) {
-    Place place{number<std::uint32_t>(header, 24), number<std::uint32_t>(header, 20),
-                number<std::uint32_t>(header, 42)};
+ZipRange range_of(Bytes header, Bytes extra) {
+    ZipRange range{number<std::uint32_t>(header, 24), number<std::uint32_t>(header, 20),
+                   number<std::uint32_t>(header, 42)};
     while (extra.size() >= 4) {
         const auto id = number<std::uint16_t>(extra, 0);
         Bytes field = part(extra, 4, number<std::uint16_t>(extra, 2), "an extra field");
         extra = extra.subspan(4 + field.size());
         if (id != zip64_extra) continue;
-        for (std::uint64_t* value : {&place.size, &place.packed, &place.offset}) {
+        for (std::uint64_t* value : {&range.size, &range.compressed_size, &range.offset}) {
             if (*value != in_zip64) continue;
             *value = number<std::uint64_t>(part(field, 0, 8, "a zip64 number"), 0);
             field = field.subspan(8);
         }
     }
-    return place;
+    return range;
 }
 
-Bytes contents_of(Bytes file, const std::string& name, const Place& place) {
-    const Bytes local = part(file, place.offset, local_bytes, "an entry");
+Bytes contents_of(Bytes file, const std::string& name, const ZipRange& range) {
+    const Bytes local = part(file, range.offset, local_bytes, "an entry");
     if (number<std::uint32_t>(local, 0) != local_signature) {
         refuse("is damaged: no entry where \"" + name + "\" should be");
     }
     const std::uint64_t skipped = local_bytes + std::uint64_t{number<std::uint16_t>(local, 26)} +
                                   number<std::uint16_t>(local, 28);
-    return part(part(file, place.offset, file.size() - place.offset, "an entry"), skipped,
-                place.size, "an entry's end");
+    return part(part(file, range.offset, file.size() - range.offset, "an entry"), skipped,
+                range.size, "an entry's end");
 }
 
 }  // namespace
@@ -138,14 +139,14 @@ std::vector<ZipEntry> read_zip(Bytes file) {
         rest = rest.subspan(
             part(rest, 0, central_bytes + name_bytes + extra_bytes + comment_bytes, "a comment")
                 .size());
-        const Place place = place_of(header, extra);
+        const ZipRange range = range_of(header, extra);
         const bool encrypted = (number<std::uint16_t>(header, 8) & 1U) != 0;
         if (encrypted || number<std::uint16_t>(header, 10) != 0) {
             entries.push_back({name, false, {}});
             continue;
         }
-        if (place.packed != place.size) refuse("is damaged: an entry has two lengths");
-        const Bytes bytes = contents_of(file, std::string(name), place);
+        if (range.compressed_size != range.size) refuse("is damaged: an entry has two lengths");
+        const Bytes bytes = contents_of(file, std::string(name), range);
         if (bytes.size() > left) refuse("has entries that overlap");
         left -= bytes.size();
         if (crc32(bytes) != number<std::uint32_t>(header, 16)) {
@@ -191,12 +192,12 @@ std::string common_fields() {
     return numbers(flags_written, stored, midnight, first_date);
 }
 
-// For data that follows this header of an entry that begins at `place`.
-std::string local_header(const std::string& name, std::uint64_t size, std::uint64_t place) {
+// For data that follows this header of an entry that begins at `offset`.
+std::string local_header(const std::string& name, std::uint64_t size, std::uint64_t offset) {
     const bool zip64 = size >= in_zip64;
     std::string extra;
     if (zip64) extra = numbers(zip64_extra, std::uint16_t{16}, size, size);
-    const std::uint64_t unpadded = place + local_bytes + name.size() + extra.size() + 4;
+    const std::uint64_t unpadded = offset + local_bytes + name.size() + extra.size() + 4;
     const auto padding = static_cast<std::uint16_t>((alignment - unpadded % alignment) % alignment);
     extra += numbers(padding_extra, padding) + std::string(padding, 'Z');
     const std::uint32_t in_header = zip64 ? in_zip64 : 0;
@@ -206,16 +207,16 @@ std::string local_header(const std::string& name, std::uint64_t size, std::uint6
            name + extra;
 }
 
-std::string end_of_directory(std::uint64_t entries, std::uint64_t bytes, std::uint64_t place) {
+std::string end_of_directory(std::uint64_t entries, std::uint64_t bytes, std::uint64_t offset) {
     constexpr std::uint16_t version = version_zip64;
     constexpr std::uint32_t disk = 0;
     constexpr std::uint32_t disks = 1;
     constexpr std::uint16_t no_comment = 0;
     return numbers(end64_signature, std::uint64_t{end64_bytes - 12}, version, version, disk, disk,
-                   entries, entries, bytes, place) +
-           numbers(locator64_signature, disk, place + bytes, disks) +
+                   entries, entries, bytes, offset) +
+           numbers(locator64_signature, disk, offset + bytes, disks) +
            numbers(end_signature, disk, low_16(entries), low_16(entries), low_32(bytes),
-                   low_32(place), no_comment);
+                   low_32(offset), no_comment);
 }
 
 }  // namespace
@@ -230,7 +231,7 @@ void ZipWriter::put(const std::string& bytes) { put(std::as_bytes(std::span(byte
 void ZipWriter::add(std::string name, std::uint64_t size,
                     const std::function<void(const Sink&)>& produce) {
     Entry entry{std::move(name), size, written_};
-    put(local_header(entry.name, size, entry.place));
+    put(local_header(entry.name, size, entry.offset));
     const std::uint64_t begin = written_;
     produce([&](Bytes bytes) {
         entry.crc = crc32(bytes, entry.crc);
@@ -249,10 +250,10 @@ void ZipWriter::add(std::string name, std::string_view data) {
 
 void ZipWriter::finish() {
     std::string directory;
-    for (const auto& [name, size, place, crc] : entries_) {
+    for (const auto& [name, size, offset, crc] : entries_) {
         std::string field;
         if (size >= in_zip64) field += numbers(size, size);
-        if (place >= in_zip64) field += numbers(place);
+        if (offset >= in_zip64) field += numbers(offset);
         const bool zip64 = !field.empty();
         if (zip64) field = numbers(zip64_extra, static_cast<std::uint16_t>(field.size())) + field;
         constexpr std::uint16_t none = 0;  // of comment, disk and attributes
@@ -260,12 +261,12 @@ void ZipWriter::finish() {
             numbers(central_signature, none, version_for(zip64)) + common_fields() +
             numbers(crc, low_32(size), low_32(size), static_cast<std::uint16_t>(name.size()),
                     static_cast<std::uint16_t>(field.size()), none, none, none, std::uint32_t{0},
-                    low_32(place)) +
+                    low_32(offset)) +
             name + field;
     }
-    const std::uint64_t place = written_;
+    const std::uint64_t offset = written_;
     put(directory);
-    put(end_of_directory(entries_.size(), directory.size(), place));
+    put(end_of_directory(entries_.size(), directory.size(), offset));
 }
 
 }  // namespace ddp::checkpoint

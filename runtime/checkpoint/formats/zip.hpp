@@ -19,7 +19,7 @@ struct ZipEntry {
 };
 
 // Views of `file`. Every stored entry's checksum has been compared, and all together are no longer
-// than the file. Also zip64. Throws CheckpointError, without the path, for sizes, places and
+// than the file. Also zip64. Throws CheckpointError, without the path, for sizes, offsets and
 // checksums that are wrong.
 std::vector<ZipEntry> read_zip(std::span<const std::byte> file);
 
@@ -41,7 +41,7 @@ private:
     struct Entry {
         std::string name;
         std::uint64_t size;
-        std::uint64_t place;  // of its local header
+        std::uint64_t offset;  // of its local header
         std::uint32_t crc = 0;
     };
     void put(std::span<const std::byte> bytes);

@@ -1,5 +1,5 @@
-// Admission: who is let in to a server's store. Before a byte is read: whose connection it is. With
-// JOIN: which rank of which job.
+// Admission: which clients a server's store lets in. Before a byte is read: the connection's owner.
+// With JOIN: which rank of which job.
 #pragma once
 
 #include <functional>

@@ -63,13 +63,13 @@ void ClientMemory::release_slot(ClientId client) {
     for (auto& slot : slots_) {
         if (slot != client) continue;
         slot = 0;
-        look_again_ = true;
+        recheck_ = true;
     }
 }
 
 void ClientMemory::wait(ServerClient& client) {
     client.waits_for_memory = true;
-    look_again_ = true;
+    recheck_ = true;
     if (client.parser.granted_memory() > 0) {
         queue_.wait_first(client.id(), Clock::now());
     } else {
@@ -81,8 +81,8 @@ void ClientMemory::wait(ServerClient& client) {
 ClientMemory::Decisions ClientMemory::admit() {
     Decisions decisions;
     auto& budget = data_.budget();
-    look_again_ |= budget.take_released();
-    if (queue_.empty() || !std::exchange(look_again_, false)) return decisions;
+    recheck_ |= budget.take_released();
+    if (queue_.empty() || !std::exchange(recheck_, false)) return decisions;
     std::array<bool, 2> is_full{};
     for (const auto id : queue_.waiting()) {
         auto& client = clients_.at(id);
@@ -92,9 +92,9 @@ ClientMemory::Decisions ClientMemory::admit() {
             const auto grant = reserve(client);
             full = grant == Grant::no_memory;
             if (grant != Grant::granted) continue;
-            decisions.go_on.push_back(id);
+            decisions.resumed.push_back(id);
         } catch (const std::exception& error) {
-            decisions.must_go.push_back({id, error.what()});
+            decisions.evicted.push_back({id, error.what()});
         }
         queue_.stop_waiting(id);
         client.waits_for_memory = false;
@@ -102,30 +102,30 @@ ClientMemory::Decisions ClientMemory::admit() {
     return decisions;
 }
 
-std::vector<ClientMemory::MustGo> ClientMemory::overdue(Clock::time_point now) {
-    std::vector<MustGo> must_go;
-    if (queue_.empty()) return must_go;
+std::vector<ClientMemory::Evicted> ClientMemory::overdue(Clock::time_point now) {
+    std::vector<Evicted> evicted;
+    if (queue_.empty()) return evicted;
     for (auto& [id, client] : clients_) {
         if (client.charged.reply <= RequestParser::bytes_without_grant) continue;
         if (client.read_pace.is_stalled(client.backlog(), now, longest_without_reading)) {
-            must_go.push_back({id, "does not read its replies, while others wait for its memory"});
+            evicted.push_back({id, "does not read its replies, while others wait for its memory"});
         }
     }
     for (const auto id : queue_.waited_too_long(now)) {
-        must_go.push_back({id, "no memory was free for its request within 30 s"});
+        evicted.push_back({id, "no memory was free for its request within 30 s"});
     }
     const auto received = [this](ClientId id) { return clients_.at(id).parser.received_bytes(); };
     for (const auto id : queue_.too_slow(now, received)) {
-        must_go.push_back({id, "sends too slowly, while others wait for its memory"});
+        evicted.push_back({id, "sends too slowly, while others wait for its memory"});
     }
-    return must_go;
+    return evicted;
 }
 
-std::vector<ClientMemory::MustGo> ClientMemory::limit_detached() {
-    std::vector<MustGo> must_go;
+std::vector<ClientMemory::Evicted> ClientMemory::limit_detached() {
+    std::vector<Evicted> evicted;
     auto& detached = data_.detached();
     const auto most = data_.budget().left_for_detached();
-    if (detached.bytes() <= most) return must_go;
+    if (detached.bytes() <= most) return evicted;
     for (detached.recount(); detached.bytes() > most; detached.recount()) {
         ServerClient* slowest = nullptr;
         std::size_t most_unread = 0;
@@ -136,10 +136,10 @@ std::vector<ClientMemory::MustGo> ClientMemory::limit_detached() {
             most_unread = unread;
         }
         if (slowest == nullptr) break;
-        must_go.push_back({slowest->id(), "does not read its replies"});
+        evicted.push_back({slowest->id(), "does not read its replies"});
         slowest->drop_replies();
     }
-    return must_go;
+    return evicted;
 }
 
 std::string ClientMemory::charge(ServerClient& client) {

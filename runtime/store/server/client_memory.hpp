@@ -1,4 +1,4 @@
-// ClientMemory: what the requests and replies of a server's connections cost, and who waits until
+// ClientMemory: what the requests and replies of a server's connections cost, and which wait until
 // there is memory for a large one. Invariant: what a large request or reply may cost was charged
 // before its bytes were accepted or made.
 #pragma once
@@ -20,7 +20,7 @@ class ClientMemory {
 public:
     using Clients = std::unordered_map<ClientId, ServerClient>;
     using Clock = MemoryQueue::Clock;
-    struct MustGo {
+    struct Evicted {
         ClientId client;
         std::string why;
     };
@@ -37,17 +37,17 @@ public:
     void clear();
 
     struct Decisions {
-        std::vector<ClientId> go_on{};
-        std::vector<MustGo> must_go{};
+        std::vector<ClientId> resumed{};
+        std::vector<Evicted> evicted{};
     };
     // Who waited and need not wait any longer.
     Decisions admit();
-    // Who waited too long, and who sends too slowly while others wait.
-    std::vector<MustGo> overdue(Clock::time_point now);
-    // Keeps the values that only unread replies hold within what is left for them: who holds most
-    // of them must go, and has lost its replies.
-    std::vector<MustGo> limit_detached();
-    bool somebody_waits() const { return !queue_.empty(); }
+    // Clients that waited too long, and those that send too slowly while others wait.
+    std::vector<Evicted> overdue(Clock::time_point now);
+    // Keeps the values that only unread replies hold within what is left for them: the client that
+    // holds most is evicted, and has lost its replies.
+    std::vector<Evicted> limit_detached();
+    bool has_waiters() const { return !queue_.empty(); }
 
 private:
     enum class Grant { granted, no_memory, no_slot };
@@ -60,9 +60,10 @@ private:
     StoreData& data_;
     Clients& clients_;
     MemoryQueue queue_;
-    bool look_again_ = false;
+    bool recheck_ = false;
     // Who may send a list of unforeseen length, which gets its memory in steps: two that had half
-    // of it would wait for each other. The second slot is for a rank while somebody has the first.
+    // of it would wait for each other. The second slot is for a rank while another client has the
+    // first.
     std::array<ClientId, 2> slots_{};  // 0: free
 };
 

@@ -75,7 +75,7 @@ bool Listener::reject_one() {
     }
     spare_ = open_spare();
     if (!spare_) {
-        rests_until_ = Clock::now() + without_descriptors;
+        paused_until_ = Clock::now() + without_descriptors;
         listen(false);
     }
     return static_cast<bool>(spare_);
@@ -86,20 +86,20 @@ void Listener::drop_pending() {
         const base::UniqueFd dropped{::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC)};
         if (!dropped && errno != EINTR && errno != ECONNABORTED) break;
     }
-    rests_until_.reset();
+    paused_until_.reset();
     listen(true);
 }
 
 void Listener::note_stranger_gone(Clock::time_point now) {
     const auto until = strangers_.note_end(now);
     if (!until) return;
-    rests_until_ = until;
+    paused_until_ = until;
     listen(false);
 }
 
 void Listener::resume(Clock::time_point now) {
-    if (rests_until_ && now < *rests_until_) return;
-    rests_until_.reset();
+    if (paused_until_ && now < *paused_until_) return;
+    paused_until_.reset();
     if (!listening_) listen(true);
 }
 

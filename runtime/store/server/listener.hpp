@@ -1,6 +1,6 @@
 // Listener: a listening socket of a store's server, in the server's epoll set; Listeners: all of
-// them. A listener rests when no descriptor is left, and when strangers come and go too fast. Invariant: no call accepts more than
-// a bounded number of connections.
+// them. A listener pauses when no descriptor is left, and when strangers come and go too fast.
+// Invariant: no call accepts more than a bounded number of connections.
 #pragma once
 
 #include <chrono>
@@ -50,7 +50,7 @@ public:
     std::uint16_t port() const;
     // As accept_socket().
     AcceptedSocket accept() { return accept_socket(socket_.get()); }
-    // Whether somebody waits to be accepted.
+    // Whether a connection waits to be accepted.
     bool has_pending() const;
     // No descriptor is left: accepts one with a spare descriptor and closes it. False: there was
     // not even a spare one, and the listener rests until resume().
@@ -61,8 +61,8 @@ public:
     void note_stranger_gone(Clock::time_point now);
     // Ends a rest that is over by then, or the one for want of a descriptor.
     void resume(Clock::time_point now);
-    bool rests() const { return !listening_; }
-    std::optional<Clock::time_point> wakes_at() const { return rests_until_; }
+    bool is_paused() const { return !listening_; }
+    std::optional<Clock::time_point> wakes_at() const { return paused_until_; }
 
 private:
     void listen(bool on);
@@ -73,7 +73,7 @@ private:
     base::UniqueFd spare_;
     bool listening_ = true;
     StrangerRate strangers_;
-    std::optional<Clock::time_point> rests_until_;
+    std::optional<Clock::time_point> paused_until_;
 };
 
 // The sockets on which one server listens: its TCP port and, beside it, a local socket if one can

@@ -1,4 +1,4 @@
-// MemoryBudget: who uses how much of a server's working memory, which is all but the map. Pure
+// MemoryBudget: what each client uses of a server's working memory, which is all but the map. Pure
 // bookkeeping. A part is kept for the job's ranks, and another for replies whose values the map no
 // longer holds. Invariant: what is charged to all clients never exceeds the budget, and
 // what is charged to those that are not ranks never reaches into the ranks' part.

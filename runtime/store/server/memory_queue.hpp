@@ -19,11 +19,11 @@ class MemoryQueue {
 public:
     using Clock = std::chrono::steady_clock;
     static constexpr std::chrono::seconds longest_wait{30};
-    // While others wait, who has memory must send this much in this time.
+    // While others wait, a client that has memory must send this much in this time.
     static constexpr std::chrono::seconds pace_time{5};
     static constexpr std::uint64_t pace_bytes = std::uint64_t{1} << 20;
 
-    // Waits behind all others, or before them: who has memory already must not wait for those who
+    // Waits behind all others, or before them: a client with memory must not wait for those that
     // will wait for it.
     void wait(ClientId client, Clock::time_point now);
     void wait_first(ClientId client, Clock::time_point now);

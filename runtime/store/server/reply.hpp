@@ -17,7 +17,7 @@ struct Value {
     std::string bytes;
     bool is_detached = false;  // no longer in the map; only replies hold it
 };
-// Only the map changes a value, and only when nobody else holds it.
+// Only the map changes a value, and only when no reply holds it.
 using SharedValue = std::shared_ptr<Value>;
 
 struct Reply {

@@ -1,4 +1,4 @@
-// StoreData: what a TCP store's server knows (map, queues, who waits, who watches) and what each
+// StoreData: what a TCP store's server knows (map, queues, waiters, watchers) and what each
 // request does to it. Pure: requests in, replies out, no I/O, so that every operation can be tested
 // as a table. Invariant: a client that is forgotten is in no list any more; every reply is for a
 // client that asked.

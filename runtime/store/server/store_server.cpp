@@ -190,11 +190,11 @@ void StoreServer::Impl::handle_timer() {
 void StoreServer::Impl::set_timer() {
     if (const auto time = listeners_.wakes_at()) timer_.set(*time);
     if (const auto time = log_.wakes_at()) timer_.set(*time);
-    if (memory_.somebody_waits() && !timer_.is_set()) timer_.set(Clock::now() + memory_tick);
+    if (memory_.has_waiters() && !timer_.is_set()) timer_.set(Clock::now() + memory_tick);
 }
 
 void StoreServer::Impl::accept_some(Listener& listener) {
-    for (int i = 0; i < accepts_an_event && !listener.rests(); ++i) {
+    for (int i = 0; i < accepts_an_event && !listener.is_paused(); ++i) {
         if (auto socket = listener.accept(); socket.fd) {
             add_client(listener, std::move(socket));
         } else if (out_of_descriptors(errno)) {
@@ -380,8 +380,8 @@ void StoreServer::Impl::finish_event() {
         changed_.clear();
         for (const auto& [id, why] : memory_.limit_detached()) close_later(*find(id), why);
         const auto decisions = memory_.admit();
-        changed_.insert(changed_.end(), decisions.go_on.begin(), decisions.go_on.end());
-        for (const auto& [id, why] : decisions.must_go) close_later(*find(id), why);
+        changed_.insert(changed_.end(), decisions.resumed.begin(), decisions.resumed.end());
+        for (const auto& [id, why] : decisions.evicted) close_later(*find(id), why);
     } while (!changed_.empty());
 }
 

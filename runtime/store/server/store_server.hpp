@@ -1,4 +1,4 @@
-// StoreServer: the server of TCP stores as a guest in somebody else's loop. It owns one epoll
+// StoreServer: the server of TCP stores as a guest in another's event loop. It owns one epoll
 // descriptor; when that is readable, run_ready() has something to do. No threads. Invariant:
 // nothing that a client sends or leaves unread blocks it, makes it throw, or makes it hold more
 // memory than protocol.md allows.

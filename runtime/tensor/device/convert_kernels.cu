@@ -116,18 +116,19 @@ struct KernelOf {
 
 }  // namespace
 
-cudaError_t launch_convert(const TensorView& from, const TensorView& to, const LaunchPlace& place) {
+cudaError_t launch_convert(const TensorView& from, const TensorView& to,
+                           const LaunchConfig& config) {
     std::size_t count = from.numel();
     if (count == 0) return cudaSuccess;
     const std::size_t wanted = (count + threads * group - 1) / (threads * group);
-    const std::size_t most = std::size_t{place.multiprocessors} * blocks_per_multiprocessor;
+    const std::size_t most = std::size_t{config.multiprocessors} * blocks_per_multiprocessor;
     const void* source = from.data;
     void* target = to.data;
     DType target_dtype = to.dtype;
     void* parameters[] = {&source, &target, &target_dtype, &count};
     return cudaLaunchKernel(with_type(from.dtype, KernelOf{}),
                             static_cast<unsigned>(std::min(wanted, most)), threads, parameters, 0,
-                            place.stream);
+                            config.stream);
 }
 
 }  // namespace ddp::device

@@ -2,9 +2,8 @@
 #include <ddp/device.hpp>
 
 #include "tensor/device/current_gpu.hpp"
+#include "tensor/device/device.hpp"
 #include "tensor/device/device_api.hpp"
-#include "tensor/device/known_device.hpp"
-#include "tensor/device/rank_device.hpp"
 
 #include <ddp/error.hpp>
 

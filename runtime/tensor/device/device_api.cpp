@@ -1,7 +1,5 @@
 #include "tensor/device/device_api.hpp"
 
-#include "tensor/device/built_in_device_api.hpp"
-
 #include <atomic>
 
 namespace ddp::device {

@@ -85,7 +85,11 @@ public:
     virtual void convert(const TensorView& from, const TensorView& to, Stream stream) = 0;
 };
 
-// This process's. Built in: CUDA's, or one that has no device and says why.
+// The one that a build brings along: device_api_cuda.cpp defines it, or device_api_absent.cpp,
+// which has no device and says why.
+DeviceApi& built_in_device_api();
+
+// This process's: the built-in one, or a test's.
 DeviceApi& device_api();
 // For tests: from now on, until the next call; null: the built-in one.
 void use_device_api(DeviceApi* api);

@@ -1,6 +1,6 @@
 // Stands in for CUDA in a build without it: there is no device, all memory is the host's, and
 // whatever else is asked is refused.
-#include "tensor/device/built_in_device_api.hpp"
+#include "tensor/device/device_api.hpp"
 
 #include <ddp/error.hpp>
 

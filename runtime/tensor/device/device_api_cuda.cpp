@@ -1,6 +1,6 @@
 // CUDA's runtime behind the table. It is linked statically and opens the driver with the first
 // call, so that the same program runs on hosts without one.
-#include "tensor/device/built_in_device_api.hpp"
+#include "tensor/device/device_api.hpp"
 #include "tensor/device/device_kernels.hpp"
 #include "tensor/device/device_probe.hpp"
 
@@ -71,7 +71,7 @@ private:
     bool other_;
 };
 
-Device place_of(const void* pointer) {
+Device device_of_pointer(const void* pointer) {
     cudaPointerAttributes attributes{};
     check(cudaPointerGetAttributes(&attributes, pointer), "cudaPointerGetAttributes");
     switch (attributes.type) {
@@ -87,8 +87,8 @@ Device place_of(const void* pointer) {
 
 // The device to be current for work on this memory.
 int device_for(const void* memory) {
-    const Device place = place_of(memory);
-    return place.type == DeviceType::cuda ? place.index : current_device();
+    const Device device = device_of_pointer(memory);
+    return device.type == DeviceType::cuda ? device.index : current_device();
 }
 
 // "GPU-5c1ae9f0-...", as nvidia-smi and CUDA_VISIBLE_DEVICES spell it.
@@ -105,7 +105,7 @@ std::string identity_of(const cudaDeviceProp& properties) {
     return text;
 }
 
-LaunchPlace place_on(Stream stream) {
+LaunchConfig launch_config_for(Stream stream) {
     int multiprocessors = 0;
     check(
         cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, current_device()),
@@ -154,7 +154,7 @@ public:
     }
     int current() override { return current_device(); }
     void use(int device) override { check(cudaSetDevice(device), "cudaSetDevice"); }
-    Device device_of(const void* pointer) override { return place_of(pointer); }
+    Device device_of(const void* pointer) override { return device_of_pointer(pointer); }
 
     void* allocate(std::size_t bytes) override {
         void* memory = nullptr;
@@ -173,7 +173,7 @@ public:
     void copy(void* to, const void* from, std::size_t bytes, Stream stream) override {
         if (bytes == 0) return;
         // The default stream is that of the device which takes part.
-        const void* const own = place_of(to).type == DeviceType::cuda ? to : from;
+        const void* const own = device_of_pointer(to).type == DeviceType::cuda ? to : from;
         const OnDevice guard(stream.handle() == nullptr ? device_for(own) : current_device());
         const cudaError_t error =
             cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream.handle());
@@ -242,7 +242,7 @@ public:
         require_device_memory(packed, "unpack");
         require_inside(items, packed, "unpack");
         const OnDevice guard(packed.device.index);
-        check(launch_unpack(packed.data, items, packed.dtype, place_on(stream)),
+        check(launch_unpack(packed.data, items, packed.dtype, launch_config_for(stream)),
               "the kernel of unpack");
     }
     void convert(const TensorView& from, const TensorView& to, Stream stream) override {
@@ -253,7 +253,7 @@ public:
                              std::to_string(to.numel()));
         }
         const OnDevice guard(to.device.index);
-        check(launch_convert(from, to, place_on(stream)), "the kernel of convert");
+        check(launch_convert(from, to, launch_config_for(stream)), "the kernel of convert");
     }
 
 private:
@@ -267,7 +267,7 @@ private:
         require_factor(packed.dtype, factor, call);
         require_inside(items, packed, call);
         const OnDevice guard(packed.device.index);
-        check(launch_pack(items, packed.data, packed.dtype, factor, place_on(stream)),
+        check(launch_pack(items, packed.data, packed.dtype, factor, launch_config_for(stream)),
               (std::string("the kernel of ") + call).c_str());
     }
 };

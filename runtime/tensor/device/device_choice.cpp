@@ -17,19 +17,20 @@ constexpr const char* share_remedy =
 
 }  // namespace
 
-int choose_device(const RankPlace& place) {
-    if (place.visible < 1) {
-        throw UsageError("local rank " + std::to_string(place.local_rank) +
-                         " has no GPU: " + place.reason + "; backend shm or gloo does without");
+int choose_device(const GpuCandidates& candidates) {
+    if (candidates.visible < 1) {
+        throw UsageError("local rank " + std::to_string(candidates.local_rank) + " has no GPU: " +
+                         candidates.reason + "; backend shm or gloo does without");
     }
-    if (place.oversubscribed) return place.local_rank % place.visible;
-    if (place.local_rank < place.visible && place.local_world_size <= place.visible) {
-        return place.local_rank;
+    if (candidates.oversubscribed) return candidates.local_rank % candidates.visible;
+    if (candidates.local_rank < candidates.visible &&
+        candidates.local_world_size <= candidates.visible) {
+        return candidates.local_rank;
     }
-    if (place.visible == 1 && place.restricted) return 0;
-    throw UsageError(counted(place.local_world_size, "rank") + " on this host and " +
-                     counted(place.visible, "visible GPU") + ": start " +
-                     counted(place.visible, "rank") +
+    if (candidates.visible == 1 && candidates.restricted) return 0;
+    throw UsageError(counted(candidates.local_world_size, "rank") + " on this host and " +
+                     counted(candidates.visible, "visible GPU") + ": start " +
+                     counted(candidates.visible, "rank") +
                      " (--nproc-per-node=gpu), or show each rank its own by " +
                      "CUDA_VISIBLE_DEVICES; " + share_remedy);
 }

@@ -8,7 +8,8 @@
 
 namespace ddp::device {
 
-struct RankPlace {
+// A local rank, and the GPUs that it may choose from.
+struct GpuCandidates {
     int local_rank = 0;
     int local_world_size = 1;
     int visible = 0;          // GPUs that this process sees
@@ -21,7 +22,7 @@ struct RankPlace {
 // LOCAL_RANK where each rank of the host finds a GPU of its own; 0 where the only visible one was
 // picked for this rank. Throws UsageError with the remedy: no GPU, or more ranks than GPUs, on all
 // ranks of the host alike.
-int choose_device(const RankPlace& place);
+int choose_device(const GpuCandidates& candidates);
 
 // Two ranks have chosen the same GPU.
 class SharedDeviceError : public UsageError {

@@ -10,7 +10,7 @@
 
 namespace ddp::device {
 
-struct LaunchPlace {
+struct LaunchConfig {
     cudaStream_t stream;
     unsigned multiprocessors;  // of its device
 };
@@ -18,11 +18,12 @@ struct LaunchPlace {
 // packed[offset + i] = data[i] * factor. With a factor of 1 the bits are copied, of any dtype;
 // with another one the dtype is a floating-point one.
 cudaError_t launch_pack(std::span<const PackItem> items, void* packed, DType dtype, double factor,
-                        const LaunchPlace& place);
+                        const LaunchConfig& config);
 // data[i] = packed[offset + i], of any dtype.
 cudaError_t launch_unpack(const void* packed, std::span<const PackItem> items, DType dtype,
-                          const LaunchPlace& place);
+                          const LaunchConfig& config);
 // Between any two dtypes.
-cudaError_t launch_convert(const TensorView& from, const TensorView& to, const LaunchPlace& place);
+cudaError_t launch_convert(const TensorView& from, const TensorView& to,
+                           const LaunchConfig& config);
 
 }  // namespace ddp::device

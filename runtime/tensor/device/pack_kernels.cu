@@ -140,37 +140,37 @@ __global__ void __launch_bounds__(threads)
 }
 
 template <class T, class Operation>
-cudaError_t launch(Table& table, Operation operation, const LaunchPlace& place) {
-    const unsigned most = place.multiprocessors * blocks_per_multiprocessor;
+cudaError_t launch(Table& table, Operation operation, const LaunchConfig& config) {
+    const unsigned most = config.multiprocessors * blocks_per_multiprocessor;
     const unsigned blocks = std::min(table.first_chunk[table.items], most);
     void* parameters[] = {&table, &operation};
     return cudaLaunchKernel(reinterpret_cast<const void*>(&move_items<T, Operation>), blocks,
-                            threads, parameters, 0, place.stream);
+                            threads, parameters, 0, config.stream);
 }
 
-cudaError_t launch_copy(Table& table, std::size_t element_bytes, const LaunchPlace& place) {
+cudaError_t launch_copy(Table& table, std::size_t element_bytes, const LaunchConfig& config) {
     switch (element_bytes) {
         case 1:
-            return launch<std::uint8_t>(table, Copy{}, place);
+            return launch<std::uint8_t>(table, Copy{}, config);
         case 2:
-            return launch<std::uint16_t>(table, Copy{}, place);
+            return launch<std::uint16_t>(table, Copy{}, config);
         case 4:
-            return launch<std::uint32_t>(table, Copy{}, place);
+            return launch<std::uint32_t>(table, Copy{}, config);
         default:
-            return launch<std::uint64_t>(table, Copy{}, place);
+            return launch<std::uint64_t>(table, Copy{}, config);
     }
 }
 
-cudaError_t launch_multiply(Table& table, DType dtype, double factor, const LaunchPlace& place) {
+cudaError_t launch_multiply(Table& table, DType dtype, double factor, const LaunchConfig& config) {
     switch (dtype) {
         case DType::float32:
-            return launch<float>(table, Multiply{factor}, place);
+            return launch<float>(table, Multiply{factor}, config);
         case DType::float64:
-            return launch<double>(table, Multiply{factor}, place);
+            return launch<double>(table, Multiply{factor}, config);
         case DType::float16:
-            return launch<__half>(table, Multiply{factor}, place);
+            return launch<__half>(table, Multiply{factor}, config);
         case DType::bfloat16:
-            return launch<__nv_bfloat16>(table, Multiply{factor}, place);
+            return launch<__nv_bfloat16>(table, Multiply{factor}, config);
         case DType::int32:
         case DType::int64:
         case DType::uint8:
@@ -217,17 +217,17 @@ cudaError_t for_tables(std::span<const PackItem> items, void* packed, DType dtyp
 }  // namespace
 
 cudaError_t launch_pack(std::span<const PackItem> items, void* packed, DType dtype, double factor,
-                        const LaunchPlace& place) {
+                        const LaunchConfig& config) {
     return for_tables(items, packed, dtype, Way::pack, [&](Table& table) {
-        return factor == 1 ? launch_copy(table, size_of(dtype), place)
-                           : launch_multiply(table, dtype, factor, place);
+        return factor == 1 ? launch_copy(table, size_of(dtype), config)
+                           : launch_multiply(table, dtype, factor, config);
     });
 }
 
 cudaError_t launch_unpack(const void* packed, std::span<const PackItem> items, DType dtype,
-                          const LaunchPlace& place) {
+                          const LaunchConfig& config) {
     return for_tables(items, const_cast<void*>(packed), dtype, Way::unpack,
-                      [&](Table& table) { return launch_copy(table, size_of(dtype), place); });
+                      [&](Table& table) { return launch_copy(table, size_of(dtype), config); });
 }
 
 }  // namespace ddp::device

@@ -4,7 +4,7 @@
 #include <ddp/error.hpp>
 #include <ddp/process_group.hpp>
 #include <ddp/sync_batch_norm.hpp>
-#include <ddp/torch/stream.hpp>
+#include <ddp/torch/detail/stream.hpp>
 #include <ddp/torch/tensor.hpp>
 
 #include <torch/types.h>

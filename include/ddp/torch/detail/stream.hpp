@@ -1,5 +1,6 @@
 // The stream that torch's operators run on now, for collectives on their results. ddp::torch
 // defines DDP_TORCH_HAS_CUDA where torch was built with CUDA: only then are there headers for it.
+// Not for users.
 #pragma once
 
 #include <ddp/stream.hpp>

@@ -1,10 +1,11 @@
 // The gradients of a module, between torch and the Reducer; and, where a rank does the work of
-// several logical ranks, which of them torch has in each turn. Not for users.
+// several logical ranks, which gradients torch has for each of them. Not for users.
 #pragma once
 
 #include <ddp/parameter.hpp>
 #include <ddp/process_group.hpp>
-#include <ddp/torch/gradient.hpp>
+#include <ddp/shard.hpp>
+#include <ddp/torch/detail/gradient.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -30,7 +31,7 @@ public:
     }
     std::span<const Gradient> all() const { return gradients_; }
     std::size_t size() const { return gradients_.size(); }
-    std::size_t turns() const { return defined_.size(); }
+    std::size_t logical_ranks() const { return defined_.size(); }
 
     // Also where a backward function gave none at all: that counts as zeros.
     void bring(std::size_t index) { gradients_[index].bring_or_zero(parameters_[index]); }
@@ -47,13 +48,14 @@ public:
     }
     void define(std::size_t index) { gradients_[index].set_defined(true); }
 
-    // Each turn begins with what torch has now. (A gradient that torch adds to zeros may differ in
-    // the sign of a zero from one that it sets.)
-    void start_turns() { std::ranges::fill(defined_, defined_now()); }
-    void end_turn(std::size_t turn) { defined_[turn] = defined_now(); }
+    // Each logical rank of this rank begins with what torch has now. (A gradient that torch adds to
+    // zeros may differ in the sign of a zero from one that it sets.)
+    void start_logical_ranks() { std::ranges::fill(defined_, defined_now()); }
+    void save_defined(Shard logical_rank) { defined_[index_of(logical_rank)] = defined_now(); }
     // The reducer has loaded the elements.
-    void load_turn(std::size_t turn) {
-        for (std::size_t i = 0; i < size(); ++i) gradients_[i].set_defined(defined_[turn][i]);
+    void load_defined(Shard logical_rank) {
+        const std::vector<bool>& defined = defined_[index_of(logical_rank)];
+        for (std::size_t i = 0; i < size(); ++i) gradients_[i].set_defined(defined[i]);
     }
 
     void leave_reducer() {
@@ -61,6 +63,8 @@ public:
     }
 
 private:
+    // Among those of this rank.
+    std::size_t index_of(Shard logical_rank) const { return logical_rank.index % logical_ranks(); }
     std::vector<bool> defined_now() const {
         std::vector<bool> defined;
         for (const Gradient& gradient : gradients_) defined.push_back(gradient.is_defined());
@@ -69,7 +73,7 @@ private:
 
     std::vector<Gradient> gradients_;
     std::vector<Parameter> parameters_;       // by gradient; the reducer re-points their memory
-    std::vector<std::vector<bool>> defined_;  // by turn of this rank and gradient
+    std::vector<std::vector<bool>> defined_;  // by logical rank of this rank, gradient
 };
 
 }  // namespace ddp::libtorch::detail

@@ -33,20 +33,20 @@ public:
         for (Replacement* const own : own_) {
             if (own->group() == nullptr) own->set_group(group_);
         }
-        for (const Place& place : places_) replace(place);
+        for (const Member& member : members_) replace(member);
         return root;
     }
 
 private:
     using Module = torch::nn::Module;
-    struct Place {
+    struct Member {
         Module* parent;
         std::string name;
         std::string path;
         std::shared_ptr<Module> child;
     };
 
-    // Null when it is no batch norm. One that has several places stays one.
+    // Null when it is no batch norm. One that several members hold stays one.
     std::shared_ptr<Replacement> replacement_of(Module& module) {
         std::shared_ptr<Replacement>& made = made_[&module];
         if (!made) made = make<torch::nn::BatchNorm1dImpl>(module);
@@ -61,7 +61,7 @@ private:
     }
 
     void find(Module& parent, const std::string& prefix) {
-        if (!visited_.insert(&parent).second) return;  // it has several places
+        if (!visited_.insert(&parent).second) return;  // several members hold it
         if (auto* const own = dynamic_cast<Replacement*>(&parent)) {
             own_.push_back(own);
             return;
@@ -69,7 +69,7 @@ private:
         for (const auto& child : parent.named_children()) {
             const std::string path = prefix + child.key();
             if (replacement_of(*child.value())) {
-                places_.push_back({&parent, child.key(), path, child.value()});
+                members_.push_back({&parent, child.key(), path, child.value()});
             } else {
                 find(*child.value(), path + ".");
             }
@@ -85,43 +85,43 @@ private:
     // Each list of submodules holds a child once, a container does so once more, and so do we.
     void require_replaceable() const {
         std::unordered_map<const Module*, long> holders;
-        for (const Place& place : places_) {
-            holders[place.child.get()] += is_container(*place.parent) ? 3 : 2;
+        for (const Member& member : members_) {
+            holders[member.child.get()] += is_container(*member.parent) ? 3 : 2;
         }
-        for (const Place& place : places_) {
-            if (is_container(*place.parent)) continue;
-            if (place.child.use_count() <= holders[place.child.get()]) continue;
-            throw UsageError("libtorch: convert_sync_batchnorm cannot replace " + place.path +
-                             ": something else, as a member of " + place.parent->name() +
+        for (const Member& member : members_) {
+            if (is_container(*member.parent)) continue;
+            if (member.child.use_count() <= holders[member.child.get()]) continue;
+            throw UsageError("libtorch: convert_sync_batchnorm cannot replace " + member.path +
+                             ": something else, as a member of " + member.parent->name() +
                              ", holds it and would go on calling it; declare that as "
                              "ddp::libtorch::SyncBatchNorm, or put the batch norm into a "
                              "Sequential");
         }
     }
 
-    void replace(const Place& place) {
-        const std::shared_ptr<Replacement> made = made_.at(place.child.get());
-        if (auto* const dict = dynamic_cast<torch::nn::ModuleDictImpl*>(place.parent)) {
+    void replace(const Member& member) {
+        const std::shared_ptr<Replacement> made = made_.at(member.child.get());
+        if (auto* const dict = dynamic_cast<torch::nn::ModuleDictImpl*>(member.parent)) {
             torch::OrderedDict<std::string, std::shared_ptr<Module>> one;
-            one.insert(place.name, made);
+            one.insert(member.name, made);
             return dict->update(one);
         }
-        if (auto* const list = dynamic_cast<torch::nn::ModuleListImpl*>(place.parent)) {
+        if (auto* const list = dynamic_cast<torch::nn::ModuleListImpl*>(member.parent)) {
             for (std::shared_ptr<Module>& element : *list) {
-                if (element == place.child) element = made;
+                if (element == member.child) element = made;
             }
         }
-        if (auto* const sequential = dynamic_cast<torch::nn::SequentialImpl*>(place.parent)) {
+        if (auto* const sequential = dynamic_cast<torch::nn::SequentialImpl*>(member.parent)) {
             for (torch::nn::AnyModule& element : *sequential) {
-                if (element.ptr() == place.child) element = torch::nn::AnyModule(made);
+                if (element.ptr() == member.child) element = torch::nn::AnyModule(made);
             }
         }
-        place.parent->replace_module(place.name, made);
+        member.parent->replace_module(member.name, made);
     }
 
     ProcessGroup& group_;
     std::unordered_set<const Module*> visited_;  // parents
-    std::vector<Place> places_;
+    std::vector<Member> members_;
     std::vector<Replacement*> own_;  // that were there already
     std::unordered_map<const Module*, std::shared_ptr<Replacement>> made_;
 };

@@ -3,10 +3,10 @@
 
 #include <ddp/error.hpp>
 #include <ddp/process_group.hpp>
-#include <ddp/torch/gradient.hpp>
-#include <ddp/torch/gradient_hook.hpp>
-#include <ddp/torch/rank_memory.hpp>
-#include <ddp/torch/stream.hpp>
+#include <ddp/torch/detail/gradient.hpp>
+#include <ddp/torch/detail/gradient_hook.hpp>
+#include <ddp/torch/detail/rank_memory.hpp>
+#include <ddp/torch/detail/stream.hpp>
 #include <ddp/torch/tensor.hpp>
 
 #include <torch/csrc/autograd/variable.h>

@@ -4,11 +4,11 @@
 
 #include <ddp/process_group.hpp>
 #include <ddp/reducer.hpp>
-#include <ddp/torch/gradient_set.hpp>
-#include <ddp/torch/graph.hpp>
-#include <ddp/torch/module_state.hpp>
-#include <ddp/torch/rank_memory.hpp>
-#include <ddp/torch/stream.hpp>
+#include <ddp/torch/detail/gradient_set.hpp>
+#include <ddp/torch/detail/graph.hpp>
+#include <ddp/torch/detail/module_state.hpp>
+#include <ddp/torch/detail/rank_memory.hpp>
+#include <ddp/torch/detail/stream.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -56,9 +56,9 @@ public:
             reducer_->start_forward(stream());
         }
         unused_.start_backward();
-        if (has_turns()) {
+        if (has_logical_ranks()) {
             gradients_.prepare_all();
-            if (std::exchange(first_turn_, false)) gradients_.start_turns();
+            if (std::exchange(is_first_logical_rank_, false)) gradients_.start_logical_ranks();
         } else {
             gradients_.prepare(unused_.uncertain());
         }
@@ -66,7 +66,7 @@ public:
     }
 
     void mark_ready(std::size_t index) {
-        if (no_sync_ && !has_turns()) return;  // nothing of it is sent or kept for another turn
+        if (no_sync_ && !has_logical_ranks()) return;  // not sent, not saved
         gradients_.bring(index);
         unused_.note_gradient(index);
         reducer_->mark_ready(index, stream());
@@ -75,22 +75,22 @@ public:
     bool wait() {
         if (!no_sync_) unused_.end_backward();
         memory_.keep_buffers_in_place();
-        if (has_turns()) {
-            gradients_.end_turn(turn());
+        if (has_logical_ranks()) {
+            gradients_.save_defined(reducer_->logical_rank());
             memory_.save_generators();
         }
         const bool averaged = wait_and_follow();
-        if (has_turns()) memory_.load_generators();
+        if (has_logical_ranks()) memory_.load_generators();
         if (averaged) {
             for (std::size_t i = 0; i < gradients_.size(); ++i) {
                 if (reducer_->was_averaged(i)) gradients_.define(i);
             }
             // Now, not before the next forward: the adapter does not see net->forward().
             if (!joining_) reducer_->start_forward(stream());
-        } else if (has_turns()) {
-            gradients_.load_turn(turn());
+        } else if (has_logical_ranks()) {
+            gradients_.load_defined(reducer_->logical_rank());
         }
-        first_turn_ = averaged;
+        is_first_logical_rank_ = averaged;
         return averaged;
     }
 
@@ -112,7 +112,7 @@ public:
     void load_state_dict() {
         memory_.keep_buffers_in_place();
         reducer_->load_state_dict();
-        reducer_->start_forward(stream());  // all turns get the buffers that the module has now
+        reducer_->start_forward(stream());  // all logical ranks get the module's buffers
         memory_.load_generators();
     }
 
@@ -134,15 +134,14 @@ private:
         const AtEnd follow{[this] { gradients_.follow(); }};  // it may throw after a move
         return reducer_->wait(stream());
     }
-    bool has_turns() const { return gradients_.turns() > 1; }
-    std::size_t turn() const { return reducer_->logical_rank().index % gradients_.turns(); }
+    bool has_logical_ranks() const { return gradients_.logical_ranks() > 1; }
     Stream stream() { return current_stream(gradients_.device()); }
 
     GradientSet gradients_;
     RankMemory memory_;
     UnusedParameters unused_;
     std::optional<Reducer> reducer_;
-    bool first_turn_ = true;  // since gradients were last averaged
+    bool is_first_logical_rank_ = true;  // since gradients were last averaged
     bool joining_ = false;
     bool no_sync_ = false;
 };

@@ -1,5 +1,5 @@
 // EpochPasses: tells of the well-known trap of samplers, an epoch that shows the samples in the
-// same order as the one before, because nobody called set_epoch.
+// same order as the one before, because nobody called set_epoch. Not for users.
 #pragma once
 
 #include <ddp/export.hpp>

@@ -8,10 +8,10 @@
 
 #include <ddp/error.hpp>
 #include <ddp/process_group.hpp>
-#include <ddp/torch/gradient_hook.hpp>
-#include <ddp/torch/graph.hpp>
-#include <ddp/torch/module_state.hpp>
-#include <ddp/torch/torch_reducer.hpp>
+#include <ddp/torch/detail/gradient_hook.hpp>
+#include <ddp/torch/detail/graph.hpp>
+#include <ddp/torch/detail/module_state.hpp>
+#include <ddp/torch/detail/torch_reducer.hpp>
 
 #include <torch/csrc/autograd/engine.h>
 #include <torch/nn/module.h>

@@ -26,26 +26,26 @@ Device find(std::span<const Device> all, int id, const char* option) {
 
 }  // namespace
 
-Places choose_places(const DataParallelOptions& options) {
+DeviceAssignment assign_devices(const DataParallelOptions& options) {
     const auto all = options.device_type ? devices(*options.device_type) : devices();
     if (all.empty()) {
         throw UsageError("DataParallel: there is no device of type " +
                          to_string(Device{*options.device_type}) + "; devices() are " +
                          list_of(devices()));
     }
-    Places places{{}, {}};
+    DeviceAssignment assignment{{}, {}};
     for (const int id : options.device_ids) {
         const Device device = find(all, id, "device_ids");
-        if (std::ranges::find(places.devices, device) != places.devices.end()) {
+        if (std::ranges::find(assignment.devices, device) != assignment.devices.end()) {
             throw UsageError("DataParallel: device_ids has " + std::to_string(id) +
                              " twice; there is one replica a device");
         }
-        places.devices.push_back(device);
+        assignment.devices.push_back(device);
     }
-    if (places.devices.empty()) places.devices = all;
-    places.output = options.output_device ? find(all, *options.output_device, "output_device")
-                                          : places.devices.front();
-    return places;
+    if (assignment.devices.empty()) assignment.devices = all;
+    assignment.output = options.output_device ? find(all, *options.output_device, "output_device")
+                                              : assignment.devices.front();
+    return assignment;
 }
 
 void require_forward(std::size_t replicas) {

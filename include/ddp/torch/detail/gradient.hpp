@@ -7,8 +7,8 @@
 
 #include <ddp/error.hpp>
 #include <ddp/parameter.hpp>
+#include <ddp/torch/detail/zeroed_memory.hpp>
 #include <ddp/torch/tensor.hpp>
-#include <ddp/torch/zeroed_memory.hpp>
 
 #include <c10/core/Storage.h>
 #include <torch/csrc/autograd/function.h>

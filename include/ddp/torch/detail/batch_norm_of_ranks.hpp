@@ -5,8 +5,8 @@
 #include <ddp/error.hpp>
 #include <ddp/process_group.hpp>
 #include <ddp/sync_batch_norm.hpp>
-#include <ddp/torch/batch_of_ranks.hpp>
-#include <ddp/torch/stream.hpp>
+#include <ddp/torch/detail/batch_of_ranks.hpp>
+#include <ddp/torch/detail/stream.hpp>
 #include <ddp/torch/tensor.hpp>
 
 #include <ATen/core/ivalue.h>

@@ -1,9 +1,9 @@
 // The part of DataLoader that needs no templates: the order of a pass, cut into batches, and the
-// threads that prepare them.
+// threads that prepare them. Not for users: the members that they call are DataLoader's.
 #pragma once
 
 #include <ddp/data_loader_options.hpp>
-#include <ddp/epoch_passes.hpp>
+#include <ddp/detail/epoch_passes.hpp>
 #include <ddp/export.hpp>
 
 #include <cstddef>

@@ -3,7 +3,7 @@
 
 #include <ddp/error.hpp>
 #include <ddp/reducer_options.hpp>
-#include <ddp/torch/gradient.hpp>
+#include <ddp/torch/detail/gradient.hpp>
 
 #include <torch/csrc/autograd/edge.h>
 #include <torch/csrc/autograd/function.h>
