@@ -653,7 +653,7 @@ TEST(BackendSupport, IsTheSameAfterATrip) {
     const BackendSupport one{
         {ddp::Backend::gloo, ddp::backends::GpuState::usable}, "host/id", "why", ""};
     const BackendSupport copy = BackendSupport::decode(one.encode());
-    EXPECT_EQ(copy.wish.encode(), one.wish.encode());
+    EXPECT_EQ(copy.request.encode(), one.request.encode());
     EXPECT_EQ(copy.host + "|" + copy.shm_refusal + "|" + copy.other_refusal, "host/id|why|");
 }
 
