@@ -1,5 +1,7 @@
 // Backwards that are not like the plain one: unused parameters, graphs that use one twice, another
 // order on another rank, gradients that stay from step to step.
+#include "reducer/backward_marks.hpp"
+
 #include <ddp/reducer.hpp>
 
 #include "support/gradients.hpp"
@@ -28,6 +30,19 @@ using Indices = std::vector<std::size_t>;
 // A bucket each.
 ReducerOptions small_buckets(bool views) {
     return {.bucket_cap_mb = 0.0001, .first_bucket_mb = 0.0001, .gradient_as_bucket_view = views};
+}
+
+TEST(BackwardMarks, OrderTheParametersByTheirLastMarkAndPutTheUnusedLast) {
+    ToyNet net({1, 1, 1, 1});
+    reducer::BackwardMarks marks(net.parameters(), true);
+    for (const std::size_t p : {0, 1, 0}) EXPECT_FALSE(marks.mark_ready(p));
+    EXPECT_EQ(marks.order(), (Indices{1, 0, 3, 2}));
+    marks.end_backward();
+    marks.start_backward();
+    EXPECT_FALSE(marks.mark_ready(0));
+    EXPECT_TRUE(marks.mark_ready(0));
+    EXPECT_TRUE(marks.mark_ready(1));
+    EXPECT_EQ(marks.order(), (Indices{0, 1, 3, 2}));
 }
 
 TEST(UnusedParameters, GetTheAverageWhereAnotherRankUsesThem) {
