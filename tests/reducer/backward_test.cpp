@@ -45,6 +45,27 @@ TEST(BackwardMarks, OrderTheParametersByTheirLastMarkAndPutTheUnusedLast) {
     EXPECT_EQ(marks.order(), (Indices{0, 1, 3, 2}));
 }
 
+TEST(BackwardMarks, KeepTheFirstOfTwoMistakes) {
+    ToyNet net({1, 1});
+    reducer::BackwardMarks marks(net.parameters(), false);
+    for (const std::size_t p : {0, 0}) marks.mark_ready(p);
+    EXPECT_THAT(marks.mistake(), HasSubstr("layer0 was marked ready twice"));
+    marks.end_backward();
+    EXPECT_THAT(marks.mistake(), HasSubstr("layer0 was marked ready twice"));
+    marks.start_backward();
+    marks.end_backward();
+    EXPECT_THAT(marks.mistake(), HasSubstr("without a gradient for layer0, layer1;"));
+}
+
+TEST(BackwardMarks, NameAtMostEightParameters) {
+    ToyNet net({1, 1, 1, 1, 1, 1, 1, 1, 1});
+    Indices which{0, 1, 2, 3, 4, 5, 6, 7};
+    const std::string eight = "layer0, layer1, layer2, layer3, layer4, layer5, layer6, layer7";
+    EXPECT_EQ(reducer::list_names(net.parameters(), which), eight);
+    which.push_back(8);
+    EXPECT_EQ(reducer::list_names(net.parameters(), which), eight + " and 1 more");
+}
+
 TEST(UnusedParameters, GetTheAverageWhereAnotherRankUsesThem) {
     for (const bool views : {true, false}) {
         run_ranks(2, [&](ProcessGroup& group) {
