@@ -100,8 +100,9 @@ class Run:
             failed = self.sandbox.measure(self.build.program(program), chosen)
             if failed:
                 sys.exit(f"mutate: {program} fails without a mutant: {failed}; see {self.sandbox.log}")
-            print(f"{program} {chosen}: {self.sandbox.seconds(program, chosen):.0f} s without a mutant",
-                  flush=True)
+            print(f"{program} {chosen}: {self.sandbox.seconds(program, chosen):.0f} s without a mutant"
+                  + "".join(f"\n  left out, as it fails in the sandbox: {test}"
+                            for test in self.sandbox.left_out(program, chosen)), flush=True)
 
     def run_all(self):
         wanted = {room: self.options.count // len(self.rooms) for room in self.rooms}
