@@ -107,9 +107,7 @@ void CollectiveQueue::complete(CollectiveOperation& wanted) noexcept {
                   [&] { return wanted.is_completed() || (!is_running() && !queue_.empty()); });
         }
     }
-    // Without a thread each of them has its waiter.
-    if (!queue_.empty() && thread_) thread_->arm(large_delay);
-    --waiting_;
+    --waiting_;  // what is left in the queue has armed the thread, or has its waiter
     changed_.notify_all();
 }
 

@@ -545,6 +545,22 @@ TEST(GlooBackend, LetsRanksLeaveAtDifferentTimes) {
     }
 }
 
+// Rank 0 has nothing to give or get and leaves while the others are still at it.
+TEST(GlooBackend, LetsARankLeaveWhileOthersMoveUnevenParts) {
+    constexpr std::size_t large = 400'000'000;
+    run_ranks(3,
+              [](ProcessGroup& group) {
+                  const int me = group.rank();
+                  const std::vector<std::size_t> sent{0, 0, me == 1 ? large : 0};
+                  const std::vector<std::size_t> received{0, me == 2 ? large : 0, 0};
+                  std::vector<std::uint8_t> input(sent[2], 7);
+                  std::vector<std::uint8_t> output(received[1]);
+                  group.all_to_all(input, output, SplitSizes{sent, received}).wait();
+                  EXPECT_TRUE(me != 2 || (output.front() == 7 && output.back() == 7));
+              },
+              {.init = over_gloo});
+}
+
 TEST(GlooBackend, NamesARankThatHasLeftTheGroup) {
     run_ranks(3,
               [](ProcessGroup& group) {

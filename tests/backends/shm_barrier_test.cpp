@@ -11,8 +11,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <functional>
 #include <thread>
+#include <vector>
 
 namespace {
 
@@ -196,6 +198,28 @@ TEST(ShmBarrier, NamesRanksOfTheJobInASubGroup) {
     } catch (const ddp::PeerError& error) {
         EXPECT_EQ(error.rank(), 5);
         EXPECT_THAT(error.what(), HasSubstr("rank 5 (pid"));
+    }
+}
+
+// The agent speaks of ranks of the job, one of which may be outside the group and another one's
+// number inside it.
+TEST(ShmBarrier, TakesTheAgentsBlameForARankOfTheJob) {
+    const std::vector<int> job_ranks{3, 0, 5};
+    for (const int blamed : {0, 1, 2, 3, 4, 5, 6}) {
+        const auto region = region_of(3);
+        const std::atomic<std::uint32_t> agent_word{static_cast<std::uint32_t>(blamed) + 1};
+        Side side(*region, 1, &agent_word, job_ranks);
+        const auto found = std::find(job_ranks.begin(), job_ranks.end(), blamed);
+        const std::exception_ptr trouble = side.waiter.find_trouble("test");
+        ASSERT_EQ(trouble != nullptr, found != job_ranks.end()) << blamed;
+        if (!trouble) continue;
+        try {
+            side.arrive_and_wait(Deadline::after(30s), "test");
+            ADD_FAILURE() << "passed though rank " << blamed << " failed";
+        } catch (const ddp::PeerError& error) {
+            EXPECT_EQ(error.rank(), blamed);
+            EXPECT_THAT(error.what(), HasSubstr("rank " + std::to_string(blamed) + " (pid"));
+        }
     }
 }
 

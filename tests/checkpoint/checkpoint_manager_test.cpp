@@ -254,6 +254,22 @@ TEST_F(CheckpointManager, ThrowsAtTheNextCallWhatWentWrongInTheBackground) {
     });
 }
 
+TEST_F(CheckpointManager, SavesNothingWhereItThrowsWhatWentWrongInTheBackground) {
+    run_ranks(2, [&](ddp::ProcessGroup& group) {
+        ddp::CheckpointManager manager{dir_of(group), group};
+        Net net{0};
+        Optimizer optimizer{0};
+        manager.save(1, net, optimizer);
+        if (group.rank() == 0) fs::create_directory(dir_ / "run/checkpoint-2.safetensors.tmp");
+        manager.save_async({.epoch = 2}, net, optimizer);
+        EXPECT_THAT(checkpoint_error_of([&] { manager.save(3, net, optimizer); }),
+                    HasSubstr("File exists"));
+        EXPECT_EQ(manager.load_latest(net, optimizer), 1);
+        manager.save(4, net, optimizer);  // said once
+        EXPECT_EQ(manager.load_latest(net, optimizer), 4);
+    });
+}
+
 TEST_F(CheckpointManager, WaitsForTheBackgroundWhenItEnds) {
     run_ranks(2, [&](ddp::ProcessGroup& group) {
         Net net{0};

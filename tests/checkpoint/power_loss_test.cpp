@@ -202,6 +202,16 @@ TEST(FailingDisk, MakesTheSaveDurableWhenItIsAcknowledged) {
     }
 }
 
+// The job that made it was killed before it could sync the folder above.
+TEST(FailingDisk, MakesAFolderDurableThatWasThere) {
+    SimulatedDisk disk;
+    ASSERT_EQ(disk.make_directory("run"), 0);
+    CheckpointFolder folder{disk, "run", 2};
+    save(folder, 1);
+    SimulatedDisk after_power_loss{disk.durable()};
+    EXPECT_EQ(found_on(after_power_loss), 1);
+}
+
 TEST(FailingDisk, DoesNotRepeatAFailedSync) {
     for (const int nth : {1, 2}) {
         SimulatedDisk disk;

@@ -222,6 +222,28 @@ TEST_F(ErrorFile, IsNothingWhenAbsentOrDamaged) {
     }
 }
 
+TEST_F(ErrorFile, IsBelievedUpToItsBoundsAndNotBeyond) {
+    const auto believed = [this](const std::string& rest) {
+        write(R"({"message": "text")" + rest + "}");
+        return read_error_file(path_).has_value();
+    };
+    const auto levels = [](std::size_t count) {  // besides the object around it
+        return R"(, "deep": )" + std::string(count, '[') + std::string(count, ']');
+    };
+    EXPECT_TRUE(believed(levels(31)));
+    EXPECT_FALSE(believed(levels(32)));
+    const auto values = [](std::size_t count) {  // besides that object, its text and this list
+        std::string list(2 * count - 1, ',');
+        for (std::size_t i = 0; i < count; ++i) list[2 * i] = '0';
+        return R"(, "many": [)" + list + "]";
+    };
+    EXPECT_TRUE(believed(values(19'997)));
+    EXPECT_FALSE(believed(values(19'998)));
+    const std::size_t least = std::string(R"({"message": "text"})").size();
+    EXPECT_TRUE(believed(std::string((1 << 20) - least, ' ')));
+    EXPECT_FALSE(believed(std::string((1 << 20) - least + 1, ' ')));
+}
+
 TEST_F(ErrorFile, IsNothingWhenItIsNoRegularFile) {
     std::filesystem::create_directory(path_);
     EXPECT_FALSE(read_error_file(path_));

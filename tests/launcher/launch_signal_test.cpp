@@ -75,20 +75,41 @@ TEST_F(LaunchSignal, ASecondInterruptKillsAtOnce) {
     EXPECT_THAT(result.err, HasSubstr("stopped  rank 0, 1 (SIGKILL, "));
 }
 
-// Held by a tracer it hangs as in a call to a file system that does not answer: SIGCONT does not
+// By a tracer: it hangs as in a call to a file system that does not answer, and SIGCONT does not
 // help.
+bool hold(pid_t agent) {
+    return ::ptrace(PTRACE_SEIZE, agent, nullptr, nullptr) == 0 &&
+           ::ptrace(PTRACE_INTERRUPT, agent, nullptr, nullptr) == 0;
+}
+
 TEST_F(LaunchSignal, AThirdInterruptDoesNotWaitForAnAgentThatHangs) {
     Launch job(folder_, plain({"--shutdown-timeout=1000"}, {"wait_forever"}));
     ASSERT_TRUE(job.wait_for_output("ready"));
     const auto agent = job.wait_for_agent();
     ASSERT_TRUE(agent);
-    if (::ptrace(PTRACE_SEIZE, *agent, nullptr, nullptr) != 0) {
-        GTEST_SKIP() << "this host allows no ptrace of a descendant";
-    }
-    ASSERT_EQ(::ptrace(PTRACE_INTERRUPT, *agent, nullptr, nullptr), 0);
+    if (!hold(*agent)) GTEST_SKIP() << "this host allows no ptrace of a descendant";
     LaunchResult result;
     for (int i = 0; i < 100 && result.exit_code == -1; ++i) {
         job.signal(SIGINT);
+        result = job.wait(milliseconds{50});
+        ::waitpid(*agent, nullptr, WNOHANG | __WALL);  // the tracer's share of its end
+    }
+    EXPECT_EQ(result.exit_code, 137);
+    EXPECT_THAT(result.err, HasSubstr("its workers were stopped"));
+}
+
+// It has 20 s from then on, and no longer the grace. Soak for its length alone.
+TEST_F(LaunchSignal, SoakASecondInterruptTakesTheGraceFromAnAgentThatHangs) {
+    Launch job(folder_, plain({"--shutdown-timeout=1000"}, {"wait_forever"}));
+    ASSERT_TRUE(job.wait_for_output("ready"));
+    const auto agent = job.wait_for_agent();
+    ASSERT_TRUE(agent);
+    if (!hold(*agent)) GTEST_SKIP() << "this host allows no ptrace of a descendant";
+    job.signal(SIGINT);
+    EXPECT_EQ(job.wait(milliseconds{300}).exit_code, -1) << "the front would take both for one";
+    job.signal(SIGINT);
+    LaunchResult result;
+    for (int i = 0; i < 800 && result.exit_code == -1; ++i) {
         result = job.wait(milliseconds{50});
         ::waitpid(*agent, nullptr, WNOHANG | __WALL);  // the tracer's share of its end
     }

@@ -11,6 +11,7 @@
 #include <functional>
 #include <iterator>
 #include <mutex>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
@@ -43,9 +44,11 @@ struct Notes : ddp::backends::Backend {
         const ddp::backends::Transfer&) override {
         return nullptr;
     }
+    void fail() noexcept override { ++told; }
 
     std::function<void(std::uint64_t)> on_run;
     std::uint64_t fails = 0;
+    std::atomic<int> told{0};  // how often the other ranks were
     std::atomic<int> inside{0};
     std::mutex mutex;
     std::vector<std::uint64_t> order;
@@ -144,6 +147,46 @@ TEST_F(CollectiveQueueTest, EndsEverythingWithTheFirstError) {
     EXPECT_THROW(operations[1]->wait(), ddp::PeerError) << "again";
     EXPECT_THROW(start(), ddp::PeerError);
     EXPECT_EQ(notes->order, first(2)) << "the third never ran";
+}
+
+// The backend knows nothing of what a body throws: without the queue the others would wait for a
+// rank that has failed and stays alive.
+TEST_F(CollectiveQueueTest, LetsTheBackendTellTheOtherRanksOfWhatABodyThrows) {
+    const auto throws = [](ddp::backends::Backend&, std::uint64_t, const ddp::base::Deadline&) {
+        throw std::runtime_error("not the backend's");
+    };
+    EXPECT_THROW(queue->run(Call{}, 1h, throws), std::runtime_error);
+    EXPECT_EQ(notes->told, 1);
+    EXPECT_THROW(queue->run(Call{}, 1h), std::runtime_error);
+    EXPECT_EQ(notes->told, 1) << "told once";
+}
+
+Call call_of(std::size_t bytes) { return {.dtype = ddp::DType::uint8, .elements = bytes}; }
+
+// Waited for at once, small ones leave the thread nothing to do, and it wakes more and more seldom.
+void make_the_thread_patient(CollectiveQueue& queue) {
+    for (int i = 0; i < 6; ++i) {
+        queue.start(call_of(8), 1h)->wait();
+        std::this_thread::sleep_for(6ms);  // the longest delay is 16 times 200 us
+    }
+}
+
+// A timer never ends early: a large one that waited as long as the small one before it, or as a
+// patient thread does, is never done so soon. Some attempts, as a busy host may delay each.
+TEST_F(CollectiveQueueTest, DoesNotLetALargeCallWaitForAPatientThread) {
+    using Clock = std::chrono::steady_clock;
+    for (const bool behind_a_small_one : {true, false}) {
+        bool soon = false;
+        for (int attempt = 0; attempt < 100 && !soon; ++attempt) {
+            make_the_thread_patient(*queue);
+            const auto started = Clock::now();
+            Operation small = behind_a_small_one ? queue->start(call_of(8), 1h) : nullptr;
+            const Operation large = queue->start(call_of(1'000'000), 1h);
+            EXPECT_TRUE(comes_true([&] { return large->is_completed(); }));
+            soon = Clock::now() - started < 16 * (behind_a_small_one ? 200us : 50us);
+        }
+        EXPECT_TRUE(soon) << (behind_a_small_one ? "behind a small one" : "alone");
+    }
 }
 
 TEST_F(CollectiveQueueTest, RunsWhatIsQueuedBeforeItStops) {

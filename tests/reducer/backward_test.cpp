@@ -1,5 +1,7 @@
 // Backwards that are not like the plain one: unused parameters, graphs that use one twice, another
 // order on another rank, gradients that stay from step to step.
+#include "reducer/backward_marks.hpp"
+
 #include <ddp/reducer.hpp>
 
 #include "support/gradients.hpp"
@@ -28,6 +30,40 @@ using Indices = std::vector<std::size_t>;
 // A bucket each.
 ReducerOptions small_buckets(bool views) {
     return {.bucket_cap_mb = 0.0001, .first_bucket_mb = 0.0001, .gradient_as_bucket_view = views};
+}
+
+TEST(BackwardMarks, OrderTheParametersByTheirLastMarkAndPutTheUnusedLast) {
+    ToyNet net({1, 1, 1, 1});
+    reducer::BackwardMarks marks(net.parameters(), true);
+    for (const std::size_t p : {0, 1, 0}) EXPECT_FALSE(marks.mark_ready(p));
+    EXPECT_EQ(marks.order(), (Indices{1, 0, 3, 2}));
+    marks.end_backward();
+    marks.start_backward();
+    EXPECT_FALSE(marks.mark_ready(0));
+    EXPECT_TRUE(marks.mark_ready(0));
+    EXPECT_TRUE(marks.mark_ready(1));
+    EXPECT_EQ(marks.order(), (Indices{0, 1, 3, 2}));
+}
+
+TEST(BackwardMarks, KeepTheFirstOfTwoMistakes) {
+    ToyNet net({1, 1});
+    reducer::BackwardMarks marks(net.parameters(), false);
+    for (const std::size_t p : {0, 0}) marks.mark_ready(p);
+    EXPECT_THAT(marks.mistake(), HasSubstr("layer0 was marked ready twice"));
+    marks.end_backward();
+    EXPECT_THAT(marks.mistake(), HasSubstr("layer0 was marked ready twice"));
+    marks.start_backward();
+    marks.end_backward();
+    EXPECT_THAT(marks.mistake(), HasSubstr("without a gradient for layer0, layer1;"));
+}
+
+TEST(BackwardMarks, NameAtMostEightParameters) {
+    ToyNet net({1, 1, 1, 1, 1, 1, 1, 1, 1});
+    Indices which{0, 1, 2, 3, 4, 5, 6, 7};
+    const std::string eight = "layer0, layer1, layer2, layer3, layer4, layer5, layer6, layer7";
+    EXPECT_EQ(reducer::list_names(net.parameters(), which), eight);
+    which.push_back(8);
+    EXPECT_EQ(reducer::list_names(net.parameters(), which), eight + " and 1 more");
 }
 
 TEST(UnusedParameters, GetTheAverageWhereAnotherRankUsesThem) {

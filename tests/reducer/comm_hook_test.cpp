@@ -2,6 +2,8 @@
 #include <ddp/reducer.hpp>
 
 #include "support/gradients.hpp"
+#include "support/other_processes.hpp"
+#include "support/seed_for_ranks.hpp"
 #include "support/toy_net.hpp"
 
 #include <ddp/error.hpp>
@@ -9,16 +11,23 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
+#include <random>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 namespace {
 
 using namespace ddp;
+using namespace std::chrono_literals;
+using ddp::testing::backends_for_the_cpu;
 using ddp::testing::gradient_is;
 using ddp::testing::mark_with;
+using ddp::testing::OtherProcesses;
 using ddp::testing::run_ranks;
+using ddp::testing::seed_for_ranks;
 using ddp::testing::ToyNet;
 
 TEST(CommHook, SeesEachBucketInOrder) {
@@ -88,6 +97,46 @@ TEST(CommHook, ThatThrowsEndsTheGroupForAll) {
                 EXPECT_ANY_THROW(group.barrier().wait());
             }
         });
+    }
+}
+
+// The others hear of it from the backend: no process ends before they do.
+TEST(CommHook, ThatThrowsIsHeardOfSoonWhereItsRankStaysAlive) {
+    constexpr auto promised = 2s;
+    std::mt19937 random(seed_for_ranks());
+    for (const Backend backend : backends_for_the_cpu()) {
+        for (int round = 0; round < 3; ++round) {
+            const int ranks = 2 + static_cast<int>(random() % 3);
+            const int bad = static_cast<int>(random() % static_cast<unsigned>(ranks));
+            const std::size_t bad_bucket = random() % 3;
+            SCOPED_TRACE("rank " + std::to_string(bad) + " of " + std::to_string(ranks));
+            run_ranks(
+                ranks,
+                [&](ProcessGroup& group) {
+                    const OtherProcesses others(group);
+                    ToyNet net({40, 40, 40});
+                    const CommHook hook = [&](GradBucket& bucket, ProcessGroup& of, Stream stream) {
+                        if (of.rank() == bad && bucket.index == bad_bucket) {
+                            throw std::runtime_error("no bandwidth today");
+                        }
+                        return BucketWork{of.all_reduce(bucket.buffer, ReduceOp::sum, stream), {}};
+                    };
+                    Reducer reducer(
+                        net.parameters(), group,
+                        {.bucket_cap_mb = 0.0001, .first_bucket_mb = 0.0001, .comm_hook = hook});
+                    try {
+                        mark_with(net, reducer, {2, 1, 0}, 1);
+                        EXPECT_TRUE(reducer.wait());
+                        ADD_FAILURE() << "rank " << group.rank() << " saw nothing";
+                    } catch (const PeerError& error) {
+                        EXPECT_EQ(error.rank(), bad);
+                    } catch (const std::runtime_error& error) {
+                        EXPECT_STREQ(error.what(), "no bandwidth today");
+                        others.wait_for_their_end();
+                    }
+                },
+                {.init = {.backend = backend, .timeout = 10 * promised}});
+        }
     }
 }
 

@@ -115,6 +115,27 @@ TEST(Join, WorksWithAccumulationUnderNoSync) {
     });
 }
 
+// Ranks 1 and 2 train to the end, with buffers of their own since the last forward.
+TEST(Join, CopiesTheModelOfTheLargestOfTheRanksThatTrainedToTheEnd) {
+    run_ranks(4, [](ProcessGroup& group) {
+        const bool to_the_end = group.rank() == 1 || group.rank() == 2;
+        BufferedNet net({40});
+        DistributedDataParallel model{net, group};
+        model.join([&] {
+            for (int step = 0; step < (to_the_end ? 3 : 1); ++step) {
+                net.zero_grad();
+                model.forward(1.0F);
+                net.buffer() = static_cast<float>(10 * step + group.rank());
+                EXPECT_TRUE(model.backward(12.0F));
+                net.step();
+            }
+            if (to_the_end) net.parameters()[0].value.as<float>()[0] = 7.0F * net.buffer();
+        });
+        EXPECT_EQ(net.buffer(), 22);
+        EXPECT_EQ(net.parameters()[0].value.as<float>()[0], 7 * 22);
+    });
+}
+
 TEST(Join, LeavesAStaticGraphAsTheOthersSawIt) {
     run_ranks(2, [](ProcessGroup& group) {
         ToyNet net({4, 4});

@@ -27,6 +27,18 @@ TEST(DidYouMean, TheNearestCandidateIsNamedAndAFarOneIsNot) {
     EXPECT_EQ(did_you_mean("x", names), std::nullopt);
 }
 
+TEST(DidYouMean, AQuarterOfTheWordMayDifferOrOneLetter) {
+    const std::vector<std::string> names{"abcdefgh"};
+    EXPECT_EQ(did_you_mean("abcdefxy", names), "abcdefgh");
+    EXPECT_EQ(did_you_mean("abcdexyz", names), std::nullopt);
+    EXPECT_EQ(did_you_mean("abcdefg", names), "abcdefgh");
+    EXPECT_EQ(did_you_mean("xbcdefg", names), std::nullopt);
+}
+
+TEST(DidYouMean, OfEquallyNearOnesTheFirstIsNamed) {
+    EXPECT_EQ(did_you_mean("bat", std::vector<std::string>{"cat", "bar", "hat"}), "cat");
+}
+
 TEST(DidYouMean, ABeginningStandsForTheShortestNameThatHasIt) {
     const std::vector<std::string> names{"--master-address", "--master-addr", "--master-port"};
     EXPECT_EQ(did_you_mean("--mas", names), "--master-addr");

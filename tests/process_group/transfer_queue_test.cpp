@@ -1,0 +1,75 @@
+// The queue of transfers on a backend that only counts: what becomes of a batch of which some
+// cannot be started.
+#include "process_group/transfer_queue.hpp"
+
+#include <ddp/error.hpp>
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+namespace {
+
+using namespace std::chrono_literals;
+using namespace ddp;
+using ddp::process_group::TransferQueue;
+
+// Done at once.
+struct Nothing : backends::PendingTransfer {
+    bool advance() override { return true; }
+    bool is_done() const override { return true; }
+    void rest(std::uint64_t) override {}
+    void wait_a_little(const base::Deadline&) override {}
+    [[noreturn]] void give_up(const base::Deadline&) override { throw TimeoutError("late"); }
+};
+
+struct Counts : backends::Backend {
+    ddp::Backend kind() const override { return ddp::Backend::shm; }
+    void run(const backends::Call&, std::uint64_t, const base::Deadline&) override {}
+    std::shared_ptr<void> allocate(std::size_t, std::uint64_t, const base::Deadline&,
+                                   const CallSite&) override {
+        return {};
+    }
+    std::unique_ptr<backends::PendingTransfer> start_transfer(const backends::Transfer&) override {
+        if (++started == refused) throw UsageError("no such transfer");
+        return std::make_unique<Nothing>();
+    }
+    void fail() noexcept override { ++told; }
+
+    int started = 0;
+    int refused = 0;  // this one; 0: none
+    int told = 0;     // how often the other ranks were
+};
+
+class TransferQueueTest : public ::testing::Test {
+protected:
+    std::unique_ptr<process_group::TransferOperation> start(std::size_t count) {
+        std::vector<P2POp> ops;
+        for (std::size_t i = 0; i < count; ++i) {
+            ops.push_back({P2POp::send, std::span<float>(memory), Peer{1}});
+        }
+        return queue->start(ops, 1h, CallSite{});
+    }
+    void TearDown() override { queue->stop(); }
+
+    std::vector<float> memory = std::vector<float>(4);
+    std::shared_ptr<Counts> counts = std::make_shared<Counts>();
+    std::shared_ptr<TransferQueue> queue = std::make_shared<TransferQueue>(counts);
+};
+
+TEST_F(TransferQueueTest, RunsABatchWithoutTellingAnybody) {
+    EXPECT_NO_THROW(start(3)->wait());
+    EXPECT_EQ(counts->told, 0);
+}
+
+// The peer of the first one waits for the second.
+TEST_F(TransferQueueTest, TellsTheOtherRanksOfABatchThatCannotBeStarted) {
+    counts->refused = 2;
+    EXPECT_THROW(start(2), UsageError);
+    EXPECT_EQ(counts->told, 1);
+    EXPECT_THROW(start(1), UsageError) << "the error stays";
+    EXPECT_EQ(counts->started, 2);
+}
+
+}  // namespace
