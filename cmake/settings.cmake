@@ -85,13 +85,21 @@ function(ddp_write_gpu_bundle)
   add_custom_target(ddp_gpu_bundle DEPENDS ${targets})
 endfunction()
 
+# Without optimization, which takes half the time: for programs that test, of which nobody waits for
+# what they compute themselves.
+function(ddp_compile_plainly name)
+  target_compile_options(${name} PRIVATE
+    "$<$<AND:$<CONFIG:RelWithDebInfo>,$<COMPILE_LANGUAGE:CXX>>:-O0;-g1>")
+endfunction()
+
 # ddp_add_unit_test(NAME SOURCES file... [LINKS target...] [LABELS label...] [TIMEOUT seconds]
-# [PREFIX text] [RANKS] [SERIAL] [SOAK]): one GoogleTest program; each of its tests is a test of
-# ctest, named Suite.Name after the prefix. RANKS: it uses ddp/testing.hpp; ctest has its tests only where ddp-launch is built.
-# SERIAL: none of them beside another test. SOAK: it has tests named Suite.Soak..., which run long
-# and only when asked for (ctest -L soak).
+# [PREFIX text] [RANKS] [SERIAL] [SOAK] [OPTIMIZED]): one GoogleTest program; each of its tests is a
+# test of ctest, named Suite.Name after the prefix. RANKS: it uses ddp/testing.hpp; ctest has its
+# tests only where ddp-launch is built. SERIAL: none of them beside another test. SOAK: it has tests
+# named Suite.Soak..., which run long and only when asked for (ctest -L soak). OPTIMIZED: what its own
+# code computes takes long.
 function(ddp_add_unit_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 test "RANKS;SERIAL;SOAK" "TIMEOUT;PREFIX" "SOURCES;LINKS;LABELS")
+  cmake_parse_arguments(PARSE_ARGV 1 test "RANKS;SERIAL;SOAK;OPTIMIZED" "TIMEOUT;PREFIX" "SOURCES;LINKS;LABELS")
   if(NOT test_LABELS)
     set(test_LABELS unit)
   endif()
@@ -103,6 +111,9 @@ function(ddp_add_unit_test name)
     ${PROJECT_SOURCE_DIR}/runtime ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(${name} PRIVATE
     ddp::settings ${test_LINKS} ddp::internal GTest::gtest_main GTest::gmock)
+  if(NOT test_OPTIMIZED)
+    ddp_compile_plainly(${name})
+  endif()
   set_target_properties(${name} PROPERTIES
     CXX_EXTENSIONS OFF
     RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/bin)
