@@ -3,7 +3,7 @@
 #
 #   tools/install-deps.sh              to build and test ddp
 #   tools/install-deps.sh --interop    also the peers of the interop tests and of benchmarks: PyTorch, LibTorch, Open MPI, MPICH;
-#                                      valgrind; clang for the fuzzer; by pip, into .interop, Python's safetensors
+#                                      valgrind; clang for the fuzzer and for the check of classes; by pip, into .interop, Python's safetensors
 #   tools/install-deps.sh --torch DIR  only the newest PyTorch, by pip into the virtual environment DIR (large)
 #
 # Works as root or through sudo. Never removes a package.
@@ -20,7 +20,7 @@ packages=(
     libgtest-dev libgmock-dev libbenchmark-dev
 )
 interop_packages=(python3-torch libtorch-dev openmpi-bin mpich libopenmpi-dev libmpich-dev valgrind python3-venv clang
-    clang-format libclang-rt-14-dev)
+    clang-format libclang-rt-14-dev python3-clang-14)
 
 usage() { sed -n '2,9s/^# \{0,1\}//p' "$0"; }
 

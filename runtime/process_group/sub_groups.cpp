@@ -81,19 +81,28 @@ ProcessGroup ProcessGroup::split(const SplitOptions& options, const CallSite& si
     return *split_by(options.color, options.key, site);
 }
 
-std::optional<ProcessGroup> ProcessGroup::new_group(std::span<const int> ranks,
-                                                    const CallSite& site) {
+namespace {
+
+// Of a list of a group's ranks, which none of them may be in twice. Throws UsageError.
+std::int64_t digest_of(std::span<const int> ranks, int size) {
     std::int64_t digest = 17;
-    std::vector<bool> seen(static_cast<std::size_t>(size()), false);
+    std::vector<bool> seen(static_cast<std::size_t>(size), false);
     for (const int rank : ranks) {
-        if (rank < 0 || rank >= size() || seen[static_cast<std::size_t>(rank)]) {
+        if (rank < 0 || rank >= size || seen[static_cast<std::size_t>(rank)]) {
             throw UsageError("new_group: rank " + std::to_string(rank) + " of " + list(ranks) +
-                             " comes twice or is not a rank of a group of " +
-                             std::to_string(size()));
+                             " comes twice or is not a rank of a group of " + std::to_string(size));
         }
         seen[static_cast<std::size_t>(rank)] = true;
         digest = (digest * 1'000'003 + rank) % 1'000'000'000'039;
     }
+    return digest;
+}
+
+}  // namespace
+
+std::optional<ProcessGroup> ProcessGroup::new_group(std::span<const int> ranks,
+                                                    const CallSite& site) {
+    const std::int64_t digest = digest_of(ranks, size());
     const std::int64_t least = all_reduce(digest, ReduceOp::min, site);
     if (all_reduce(digest, ReduceOp::max, site) != least) {
         throw UsageError("new_group: the ranks do not all give the same list; this rank gives " +
