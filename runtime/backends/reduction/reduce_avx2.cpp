@@ -47,9 +47,6 @@ void narrow_half(std::byte* to, Floats value) {
 
 namespace ddp::backends {
 
-constexpr KernelSet avx2_kernel_set{.reduce = reduce_job,
-                                    .stream = stream_all,
-                                    .copy = copy_all,
-                                    .prefetch_for_write = prefetch_all_for_write};
+constexpr KernelSet avx2_kernel_set = kernel_set;
 
 }  // namespace ddp::backends

@@ -1,5 +1,5 @@
 // The source of all kernels, and which of them a job needs. Included by one source file for each
-// kind of processor, after that file's Machine; gives it reduce_job and stream_all.
+// kind of processor, after that file's Machine; gives it kernel_set.
 #pragma once
 
 #include "backends/reduction/reduce_blocks.hpp"
@@ -74,6 +74,11 @@ void reduce_job(const Job& job) {
             return reduce_bytes(job);
     }
 }
+
+constexpr KernelSet kernel_set{.reduce = reduce_job,
+                               .stream = stream_all,
+                               .copy = copy_all,
+                               .prefetch_for_write = prefetch_all_for_write};
 
 }  // namespace
 }  // namespace ddp::backends

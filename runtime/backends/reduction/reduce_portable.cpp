@@ -25,13 +25,7 @@ struct Machine {
 
 namespace ddp::backends {
 
-const KernelSet& baseline_kernels() noexcept {
-    static constexpr KernelSet set{.reduce = reduce_job,
-                                   .stream = stream_all,
-                                   .copy = copy_all,
-                                   .prefetch_for_write = prefetch_all_for_write};
-    return set;
-}
+const KernelSet& baseline_kernels() noexcept { return kernel_set; }
 
 const KernelSet* avx2_kernels() noexcept { return nullptr; }
 

@@ -5,19 +5,9 @@
 namespace ddp::shm {
 namespace {
 
-struct Broadcast {
-    CollectiveContext& context;
-    GroupState& group = context.group;
-    std::size_t bytes = context.call.bytes();
-    std::size_t piece = group.tuning.staged.chunk_bytes;
-    bool is_root = group.rank == context.root();
-
-    std::size_t chunks() const { return chunks_of(bytes, piece); }
+struct Broadcast : RootedSteps {
     void stage(std::size_t chunk) const {
-        if (!is_root) return;
-        const ChunkSlice slice = ChunkSlice::of(chunk, bytes, piece);
-        context.copy_to_slot(context.slot(group.rank, chunk), context.input() + slice.offset,
-                             slice.bytes);
+        if (is_root) stage_input(chunk);
     }
     void receive(std::size_t chunk) const {
         if (is_root) return;
@@ -38,7 +28,7 @@ struct Broadcast {
 }  // namespace
 
 void broadcast(CollectiveContext& context) {
-    Broadcast steps{context};
+    Broadcast steps{{context}};
     const std::size_t bytes = steps.bytes;
     context.color_slots(bytes, steps.piece);
     context.choose_output_store(bytes, false);

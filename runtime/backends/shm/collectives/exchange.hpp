@@ -67,6 +67,22 @@ concept ExchangeSteps = requires(Steps& steps, std::size_t chunk) {
     steps.direct();
 };
 
+// What the steps of a collective share in which whole inputs move to the root or from it.
+struct RootedSteps {
+    CollectiveContext& context;
+    GroupState& group = context.group;
+    std::size_t bytes = context.call.bytes();
+    std::size_t piece = group.tuning.staged.chunk_bytes;
+    bool is_root = group.rank == context.root();
+
+    std::size_t chunks() const { return chunks_of(bytes, piece); }
+    void stage_input(std::size_t chunk) const {
+        const ChunkSlice slice = ChunkSlice::of(chunk, bytes, piece);
+        context.copy_to_slot(context.slot(group.rank, chunk), context.input() + slice.offset,
+                             slice.bytes);
+    }
+};
+
 // Chunk 0 is staged, and all ranks have arrived.
 template <ExchangeSteps Steps>
 void exchange_staged(CollectiveContext& context, Steps& steps) {

@@ -39,19 +39,9 @@ struct ReduceScatter {
     }
 };
 
-struct Reduce {
-    CollectiveContext& context;
-    GroupState& group = context.group;
-    std::size_t bytes = context.call.bytes();
-    std::size_t piece = group.tuning.staged.chunk_bytes;
-    bool is_root = group.rank == context.root();
-
-    std::size_t chunks() const { return chunks_of(bytes, piece); }
+struct Reduce : RootedSteps {
     void stage(std::size_t chunk) const {
-        if (is_root) return;
-        const ChunkSlice slice = ChunkSlice::of(chunk, bytes, piece);
-        context.copy_to_slot(context.slot(group.rank, chunk), context.input() + slice.offset,
-                             slice.bytes);
+        if (!is_root) stage_input(chunk);
     }
     void receive(std::size_t chunk) const {
         if (!is_root) return;
@@ -82,7 +72,7 @@ void reduce_scatter(CollectiveContext& context) {
 }
 
 void reduce(CollectiveContext& context) {
-    Reduce steps{context};
+    Reduce steps{{context}};
     context.color_slots(steps.bytes, steps.piece);
     context.choose_output_store(steps.bytes, context.output() == context.input());
     exchange(context, steps.is_root ? Role::receiver : Role::sender, {steps.bytes, 0, 0}, steps);
