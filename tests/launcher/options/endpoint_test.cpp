@@ -54,17 +54,21 @@ TEST(Endpoint, TakesThePlaceOfTheMastersAddress) {
     const Options fixed = parse({"--rdzv-endpoint=localhost:2000", "--master-port=3000", "x"});
     EXPECT_EQ(fixed.rendezvous.master_addr, "127.0.0.1");
     EXPECT_EQ(fixed.rendezvous.master_port, 2000);
-    EXPECT_EQ(parse({"--rdzv-backend=c10d", "--rdzv-endpoint=localhost", "x"}).rendezvous.master_port, 29400);
     EXPECT_EQ(
-        parse({"--rdzv-backend=c10d", "--rdzv-endpoint=" + own_name() + ":0", "x"}).rendezvous.master_addr,
-        "127.0.0.1");
-    EXPECT_EQ(parse({"--standalone", "--rdzv-endpoint=192.0.2.1:5", "x"}).rendezvous.master_port, 0);
+        parse({"--rdzv-backend=c10d", "--rdzv-endpoint=localhost", "x"}).rendezvous.master_port,
+        29400);
+    EXPECT_EQ(parse({"--rdzv-backend=c10d", "--rdzv-endpoint=" + own_name() + ":0", "x"})
+                  .rendezvous.master_addr,
+              "127.0.0.1");
+    EXPECT_EQ(parse({"--standalone", "--rdzv-endpoint=192.0.2.1:5", "x"}).rendezvous.master_port,
+              0);
 }
 
 TEST(Endpoint, TheOwnNameAsMasterMeansTheLoopbackStore) {
     EXPECT_EQ(parse({"--master-addr=" + own_name(), "x"}).rendezvous.master_addr, "127.0.0.1");
-    EXPECT_EQ(parse({"--agent-store=off", "--master-addr=" + own_name(), "x"}).rendezvous.master_addr,
-              own_name());
+    EXPECT_EQ(
+        parse({"--agent-store=off", "--master-addr=" + own_name(), "x"}).rendezvous.master_addr,
+        own_name());
     EXPECT_THAT(error_of({"x"}, {{"PET_MASTER_ADDR", "192.0.2.1"}}), HasSubstr("192.0.2.1"));
 }
 

@@ -70,7 +70,7 @@ TEST(Options, TheWorkersWordsPassUntouched) {
     EXPECT_EQ(options.action, Action::run);
     EXPECT_EQ(options.nproc_per_node.number, 2);
     EXPECT_THAT(options.program.command, ElementsAre("./train", "--lr", "0.1", "--", "--help",
-                                             "--nproc_per_node=9", "", "-x"));
+                                                     "--nproc_per_node=9", "", "-x"));
 }
 
 TEST(Options, ADoubleDashEndsTheLaunchersPart) {
@@ -171,7 +171,8 @@ TEST(Options, WhatTorchrunAcceptsForOneHostIsAccepted) {
     EXPECT_EQ(options.rendezvous.master_port, 0);
     EXPECT_EQ(options.program.kind, ProgramKind::executable);
     EXPECT_FALSE(options.program.pass_local_rank);
-    EXPECT_EQ(parse({"--rdzv_endpoint=", "--rdzv_conf", "", "x"}).rendezvous.master_addr, "127.0.0.1");
+    EXPECT_EQ(parse({"--rdzv_endpoint=", "--rdzv_conf", "", "x"}).rendezvous.master_addr,
+              "127.0.0.1");
 }
 
 TEST(Options, TheRestArrivesWhereItBelongs) {
@@ -229,7 +230,8 @@ TEST(Options, DryRunNeedsAProgramAndPrintConfigDoesNot) {
 }
 
 TEST(Options, AForeignAddressIsFineWhenRankZeroServes) {
-    EXPECT_EQ(parse({"--agent-store=off", "--master-addr=10.0.0.1", "x"}).rendezvous.master_addr, "10.0.0.1");
+    EXPECT_EQ(parse({"--agent-store=off", "--master-addr=10.0.0.1", "x"}).rendezvous.master_addr,
+              "10.0.0.1");
 }
 
 const testing::Environment srun_step{{"SLURM_STEP_ID", "0"},

@@ -14,13 +14,13 @@ namespace {
 
 using Table = std::map<std::string, std::string>;
 
-const JobVariables job{.workers = 3,
-                       .master_addr = "127.0.0.1",
-                       .master_port = 29400,
-                       .agent_store = true,
-                       .run_id = "cafe",
-                       .attempt = {.error_files = error_files_in("/tmp/errors"),
-                                   .control = "5:abc"}};
+const JobVariables job{
+    .workers = 3,
+    .master_addr = "127.0.0.1",
+    .master_port = 29400,
+    .agent_store = true,
+    .run_id = "cafe",
+    .attempt = {.error_files = error_files_in("/tmp/errors"), .control = "5:abc"}};
 
 Table table_of(const JobVariables& variables, int local_rank,
                const std::vector<std::string>& inherited) {
