@@ -107,7 +107,8 @@ std::vector<BucketMemory> GradientMemory::allocate(std::span<const std::size_t> 
     std::vector<BucketMemory> buckets;
     for (BucketSpec& spec : plan) {
         const Shape shape{static_cast<std::int64_t>(spec.elements)};
-        BucketMemory bucket{std::move(spec), group_.allocate(shape, spec.dtype), {}, {}};
+        Tensor memory = group_.allocate(shape, spec.dtype);
+        BucketMemory bucket{std::move(spec), std::move(memory), {}, {}};
         if (options_.logical_ranks > 1) {
             for (std::size_t l = 0; l < options_.logical_ranks; ++l) {
                 bucket.of_logical_ranks.push_back(std::make_unique<std::byte[]>(bucket.bytes()));
