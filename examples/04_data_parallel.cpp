@@ -63,7 +63,7 @@ public:
         return Model{fc.size()};
     }
     ddp::Tensor forward(const ddp::Tensor& input) {
-        const ddp::Tensor output = fc.forward(input);
+        ddp::Tensor output = fc.forward(input);
         // One string, one call: replicas print at the same time.
         nn::print_line("In Model: input size " + to_string(input.shape()) + " output size " +
                        to_string(output.shape()));

@@ -43,7 +43,7 @@ public:
     void on_gradient_ready(ddp::GradientReady hook) { hook_ = std::move(hook); }
 
     ddp::Tensor forward(const ddp::Tensor& input) {
-        const ddp::Tensor output = fc_.forward(input);
+        ddp::Tensor output = fc_.forward(input);
         nn::print_line("In Model: input size " + to_string(input.shape()) + " output size " +
                        to_string(output.shape()));
         return output;

@@ -20,7 +20,7 @@ packages=(
     libgtest-dev libgmock-dev libbenchmark-dev
 )
 interop_packages=(python3-torch libtorch-dev openmpi-bin mpich libopenmpi-dev libmpich-dev valgrind python3-venv clang
-    clang-format libclang-rt-14-dev python3-clang-14)
+    clang-format libclang-rt-14-dev python3-clang-14 clang-tidy)
 
 usage() { sed -n '2,9s/^# \{0,1\}//p' "$0"; }
 

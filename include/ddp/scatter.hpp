@@ -79,6 +79,7 @@ DDP_API void require_tensors(const Rows& output);  // UsageError when forward re
 template <class T>
 Rows rows_of(const std::vector<T>& parts) {
     std::vector<std::vector<Tensor>> tensors;
+    tensors.reserve(parts.size());
     for (const T& part : parts) tensors.push_back(tensors_of(part));
     return rows_of(std::span<const std::vector<Tensor>>(tensors));
 }

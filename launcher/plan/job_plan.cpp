@@ -121,7 +121,7 @@ std::vector<std::string> notices_for(const Options& options, int workers, std::s
                          !options.logs.duplicate_stderr_filters.empty();
     const bool tees = options.logs.tee.all != Streams::none || !options.logs.tee.listed.empty();
     if (filters && (options.logs.dir.empty() || !tees)) {
-        notices.push_back(
+        notices.emplace_back(
             "--duplicate-stdout-filters and --duplicate-stderr-filters choose among lines that "
             "--tee shows, for a file in --log-dir; without both they do nothing");
     }
@@ -130,12 +130,12 @@ std::vector<std::string> notices_for(const Options& options, int workers, std::s
                           ": this host runs the job alone; several hosts follow later");
     }
     if (workers > 1 && limits_threads(workers, own_environment())) {
-        notices.push_back(
+        notices.emplace_back(
             "OMP_NUM_THREADS=1 for each worker, so that they do not crowd each other; set it to "
             "choose another number");
     }
     if (options.program.oversubscribe_gpu) {
-        notices.push_back(
+        notices.emplace_back(
             "--oversubscribe-gpu is for tests only: ranks share GPUs and NCCL is slow");
     }
     return notices;

@@ -22,7 +22,8 @@
 namespace ddp::contract {
 
 inline constexpr const char* host_link_variable = "DDP_LAUNCH_HOST";
-inline constexpr std::size_t max_report_bytes = 64 * 1024;  // of a report; the rest is cut
+inline constexpr std::size_t max_report_bytes =
+    std::size_t{64} * 1024;  // of a report; the rest is cut
 // A report, and the ends of 4096 workers.
 inline constexpr std::size_t max_launch_end_bytes = 4 * max_report_bytes;
 

@@ -187,7 +187,7 @@ bool Communicator::run_on_thread(std::function<void()> task,
                                  std::chrono::milliseconds limit) noexcept {
     const auto done = std::make_shared<bool>(false);
     std::unique_lock lock(core_->tasks_mutex);
-    core_->tasks.push_back([core = core_, task = std::move(task), done] {
+    core_->tasks.emplace_back([core = core_, task = std::move(task), done] {
         task();
         const std::lock_guard inner(core->tasks_mutex);
         *done = true;
@@ -199,7 +199,7 @@ bool Communicator::run_on_thread(std::function<void()> task,
 
 void Communicator::start_init(const ncclUniqueId& id, GroupRank own) {
     const std::lock_guard lock(core_->tasks_mutex);
-    core_->tasks.push_back([core = core_.get(), id, own] { core->init(id, own); });
+    core_->tasks.emplace_back([core = core_.get(), id, own] { core->init(id, own); });
     core_->changed.notify_all();
 }
 
