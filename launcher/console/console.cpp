@@ -205,7 +205,7 @@ void Console::run(Time now, std::optional<Time> stop_asked_at) {
     show_due_parts(now);
     for (Sink& sink : sinks_) {
         redraw(sink, now);
-        settle(sink, now);
+        count_as_shown(sink, now);
     }
     if (finished_) say_what_was_lost();
 }
@@ -259,7 +259,7 @@ std::string Console::status() const {
     return "ddp-launch: " + status_text(status);
 }
 
-void Console::settle(Sink& sink, Time now) {
+void Console::count_as_shown(Sink& sink, Time now) {
     const std::uint64_t settled = sink.writer->output().settled();
     const bool lossy = sink.writer->lossy(now);
     while (!sink.queued.empty() && (lossy || sink.queued.front().until <= settled)) {

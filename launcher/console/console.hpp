@@ -107,7 +107,7 @@ private:
     void redraw(Sink& sink, Time now);
     std::vector<std::string> live_lines(const Sink& sink, Time now) const;
     std::string status() const;
-    void settle(Sink& sink, Time now);
+    void count_as_shown(Sink& sink, Time now);
     void give_up_stuck(Sink& sink, Time now, std::optional<Time> stop_asked_at);
     void say_what_was_lost();
 
