@@ -70,8 +70,8 @@ public:
     std::optional<Time> wakes_at() const;
 
     void request_stop(int signal, std::chrono::milliseconds grace);
-    void kill_soon();                       // by the schedule: those who ended are noted first
-    void kill_now() const;                  // without a word
+    void kill_soon();                       // by the stop sequence, which first notes who has ended
+    void kill_now() const;                  // at once; neither noted nor announced
     void signal_workers(int signal) const;  // nothing more
     void apply_stop_sequence();
     void look_at_progress();
@@ -88,8 +88,8 @@ public:
     void note_children();
 
     // When all have ended, and some of them died of stop signals that we did not send, and none of
-    // anything worse: until then our own signal may still come. It may be somebody who signals
-    // every process of the job, one after the other.
+    // anything worse: somebody may be signalling every process of the job, and the launcher's own
+    // signal still be to come. Until then it is waited for before that counts as a failure.
     std::optional<Time> stop_may_come_until() const;
 
     // By the schedule of Leftovers. When to look again; nothing: the rest is for sweep().

@@ -255,7 +255,7 @@ void Front::handle_messages() {
     if (!channel_drained_) return;
     console_.finish();
     if (!done_) {
-        if (!left_.empty()) console_.say(left_);
+        if (!survivors_.empty()) console_.say(survivors_);
         const ExitStatus end = *agent_end_;
         report("the agent (pid " + std::to_string(agent_.pid) + ") " +
                (end.signal != 0 ? "was killed by " + signal_name(end.signal)
@@ -302,7 +302,7 @@ void Front::handle_agent_end() {
     if (sweep.complete) return;
     const std::string survivors = "could not be killed: " + describe_survivors(sweep);
     if (by_itself) {
-        left_ = survivors;
+        survivors_ = survivors;
     } else {
         console_.say(survivors);
     }

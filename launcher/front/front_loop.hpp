@@ -89,7 +89,8 @@ private:
         std::vector<contract::RankEnd> ends;  // when the host judges
     } host_;
     StrangerWatch strangers_;
-    std::string left_;  // what an agent that has ended by itself may have told already
+    // Who could not be killed; shown where the agent, which ended by itself, has said nothing.
+    std::string survivors_;
     Console console_;
     std::optional<ExitStatus> agent_end_;
     std::optional<int> done_;

@@ -39,7 +39,7 @@ struct ControlHeader {
 
 enum class Phase : std::uint32_t { starting, joining, running, collective, failed, left };
 
-// What operation a rank is in: the mismatch check and the flight recorder read it.
+// What operation a rank is in, for who looks at a job that hangs (docs/debugging.md).
 struct OperationHeader {
     std::atomic<std::uint64_t> sequence;  // number of the operation in its group, from 1
     std::atomic<std::uint64_t> elements;
@@ -59,7 +59,7 @@ struct alignas(control_page_bytes) ControlPage {
     std::atomic<std::uint32_t> phase;  // a Phase
     std::atomic<std::int64_t> step;    // published by the training loop
     std::atomic<double> steps_per_second;
-    std::atomic<std::uint64_t> heartbeat_ns;  // CLOCK_MONOTONIC of the last sign of life
+    std::atomic<std::uint64_t> heartbeat_ns;  // CLOCK_MONOTONIC when the last operation began
     OperationHeader current;
     std::atomic<std::uint64_t>
         ring_next;  // operations recorded so far; the last ones are in the ring

@@ -22,8 +22,8 @@ namespace ddp::process_group {
 
 class CollectiveQueue;
 
-// Owned by its Work, which keeps it until it is completed; so the queue does not own it, nor it the
-// queue.
+// Owned by its Work, which keeps it until it is completed: the queue holds a plain pointer. The
+// operation refers to its queue, which may be gone once it is completed.
 class CollectiveOperation : public Operation {
 public:
     // What runs instead of backend.run(call, ...), for operations that are more than one call.

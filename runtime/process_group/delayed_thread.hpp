@@ -22,9 +22,8 @@ public:
     DelayedThread(const DelayedThread&) = delete;
     DelayedThread& operator=(const DelayedThread&) = delete;
 
-    // Lets it wake after `delay`, or up to 16 times later if it has lately woken for nothing,
-    // unless it is to wake anyway. Any thread; costs a system call only when it had nothing before
-    // it.
+    // Lets it wake after `delay`, or up to 16 times later if it has lately woken for nothing. Does
+    // nothing when it is armed already; a system call otherwise. Any thread.
     void arm(std::chrono::nanoseconds delay) noexcept {
         Armed before = armed_.load(std::memory_order_acquire);
         if (before != Armed::no) return;

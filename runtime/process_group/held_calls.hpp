@@ -1,6 +1,6 @@
-// Buckets that a reducer could send before any gradient of a backward has come, as this rank does
-// not use them. A rank that does use them sends them after whatever its program starts until then;
-// here they wait for the next call of the same thread, so that the order is the same. Where nothing
+// A bucket whose parameters this rank does not use is complete at once, but another rank sends it
+// only in its own backward, behind collectives that the program starts before. To keep one order,
+// this rank holds such a bucket until the same thread starts its next collective. Where nothing
 // is held that is a look at a counter, while a group for each reducer would cost a rendezvous and
 // memory: docs/distributed_data_parallel.md has both measured.
 #pragma once
@@ -69,10 +69,10 @@ public:
     // Whether there was anything to start, which is the caller's task then. Nothing is being
     // started when this returns.
     bool take_back() noexcept { return all_->any() && all_->remove(this); }
-    // What reducers without gradients hold, as no gradient will send it: before a bucket of this
-    // one, what belongs to backwards that began before its own...
+    // Before this reducer sends a bucket: starts the held buckets of reducers that get no gradient,
+    // of backwards that began earlier than its own.
     void release_earlier() { all_->release({true, number_}); }
-    // ... and once this one has sent all of its buckets, the rest.
+    // After its last bucket: starts all others of such reducers.
     void release_without_gradients() { all_->release({.without_gradients_only = true}); }
 
 private:

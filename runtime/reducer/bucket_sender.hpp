@@ -53,8 +53,8 @@ public:
     // What sums are divided by from now on; set by join().
     void set_divisor(std::size_t divisor) { divisor_ = divisor; }
 
-    // What a bucket's gradients may be multiplied by when they are packed on a GPU, so that their
-    // sum is the average.
+    // The factor that packing a bucket's gradients on a GPU may apply, so that a plain sum is the
+    // average.
     double folded_factor(const BucketMemory& bucket) const;
     struct SendOptions {
         std::size_t index;

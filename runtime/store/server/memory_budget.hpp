@@ -66,7 +66,7 @@ private:
         return account.is_rank ? used_by_ranks_ : used_by_others_;
     }
 
-    std::size_t part_;  // a 48th
+    std::size_t part_;  // 1/48 of the budget, in which the shares above are counted
     BelongsToJob belongs_to_job_;
     std::unordered_map<ClientId, Account> accounts_;
     std::size_t used_by_others_ = 0;

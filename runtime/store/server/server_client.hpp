@@ -74,7 +74,7 @@ public:
     MemoryCharges charged{};
     ReadPace read_pace{};
 
-    // False when it already owes too much reading.
+    // False when more than max_backlog_bytes of replies to it are unread: it is to be closed.
     bool queue(Reply reply);
     // Sends what the kernel takes. False when the connection is lost.
     bool flush();

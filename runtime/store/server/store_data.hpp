@@ -102,7 +102,7 @@ private:
     std::unordered_map<std::string, Queue> queues_;
     std::size_t queue_bytes_ = 0;
     Subscriptions subscriptions_{budget_, detached_};
-    // Of clients that have left and whose entries are most of a map: who they were.
+    // Clients that have left and own most of the map: what the error of a full map calls them.
     std::unordered_map<ClientId, std::string> departed_;
 };
 

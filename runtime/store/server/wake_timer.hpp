@@ -14,7 +14,7 @@ public:
 
     WakeTimer();                          // throws SystemError
     int fd() const { return fd_.get(); }  // readable when it has gone off
-    // Goes off then, unless it goes off sooner.
+    // Sets it to `time`, unless it is set to an earlier one.
     void set(Clock::time_point time);
     bool is_set() const { return time_.has_value(); }
     // It has gone off.
