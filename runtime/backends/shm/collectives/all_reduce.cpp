@@ -175,7 +175,7 @@ void copy_shares(const CollectiveContext& context, std::size_t index) {
 
 // Chunk 0 has been staged and its phase waited for. The phase that tells that a chunk is reduced
 // also tells that the next one is staged. The next call begins at an even chunk number, so that its
-// two chunks may go as one. A call that uses some of the positions only does not advance the number.
+// two chunks may go as one. A call that uses few positions does not advance the number.
 void all_reduce_staged(CollectiveContext& context) {
     GroupState& group = context.group;
     const SlotUse& slots = context.slots;
