@@ -1,12 +1,12 @@
 // ProcessGroup: the ranks of a job and the collectives between them. A value that main owns; no
 // globals, nothing to finalise. Source: torch.distributed's ProcessGroup and init_process_group.
 //
-// Threads: the members may be called from any thread, but all ranks must start the same operations
-// in the same order; a mismatch is an error on every rank. Two threads that start calls which look
-// alike (kind, size, dtype) must agree on their order themselves: nothing tells one from the other.
-// Operations of one group run one after another. One is done when this rank's memory is free; the
-// ranks that a broadcast's root sends to may not have come yet: what goes wrong with them shows at
-// the root's next collective, if any.
+// Threads: the members may be called from any thread, but all ranks must start the same collectives
+// in the same order (send and recv have none); a mismatch is an error on every rank. Two threads
+// that start calls which look alike (kind, size, dtype) must agree on their order themselves.
+// Collectives of one group run one after another. A collective is done when this rank's memory is
+// free; the ranks that a broadcast's root sends to may not have come yet: what goes wrong with them
+// shows at the root's next collective, if any.
 //
 // Same bits: every reduction adds in one fixed order, the balanced binary tree over ranks,
 // ((0+1)+(2+3))+..., whatever the backend, size, path and timing (NCCL: its own); half types are

@@ -1,6 +1,6 @@
-// What the workers of an attempt left running when they ended: it is given time to leave, then
-// asked to (SIGTERM), and after the rest of the grace it is for the sweep. Its SIGKILL comes no
-// later than that of the stop sequence.
+// What the workers of an attempt left running when they ended: it has 250 ms to leave, then gets
+// SIGTERM, and when the grace is over process_sweep kills it, no later than the stop sequence's own
+// SIGKILL.
 #pragma once
 
 #include "launcher/agent/stop_sequence.hpp"

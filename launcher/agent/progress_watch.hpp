@@ -1,5 +1,6 @@
-// The agent's side of the status line: looks at what workers publish in the control pages, and says
-// so while it changes, at most four times a second. Switched off, it never wakes the agent.
+// The agent's side of the status line: reads what workers publish in the control pages and, while
+// it changes, makes a StatusMessage for the front, at most four times a second. Switched off, it
+// never wakes the agent.
 #pragma once
 
 #include "contract/control_page.hpp"

@@ -1,5 +1,5 @@
-// Two tables: one by how the process ended, one by what it wrote. The texts searched for are those
-// of glibc, CUDA, NCCL and Python; a match is by part of a line.
+// By how the process ended (two switches) and by what it wrote (a table). The texts searched for
+// are those of glibc, CUDA, NCCL and Python; a match is by part of a line.
 #include "launcher/report/hints.hpp"
 
 #include "contract/exit_code.hpp"

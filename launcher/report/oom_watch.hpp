@@ -1,6 +1,6 @@
 // The kernel's counts of OOM kills, of this process's cgroup (v2 memory.events, v1
-// memory.oom_control) and of the host (/proc/vmstat): read when a job begins and when it failed,
-// they tell whether a SIGKILL was the OOM killer's.
+// memory.oom_control) and of the host (/proc/vmstat): read when an attempt begins and when it
+// failed, they tell whether a SIGKILL was the OOM killer's.
 #pragma once
 
 #include <cstdint>

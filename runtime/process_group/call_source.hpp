@@ -1,6 +1,6 @@
-// The source of the collectives that this thread starts (the program, or a reducer's backward), for
-// their signatures: two sources in one group whose calls come in another order on another rank are
-// found out, although the calls look alike.
+// The source of the collectives that this thread starts (the program, or a reducer's backward), a
+// tag in their signatures: a different order of two sources on another rank is detected even where
+// the calls look alike. Threads of the program are one source.
 #pragma once
 
 #include "backends/call_header.hpp"

@@ -1,6 +1,6 @@
-// Where a group's operations go: a tensor's device chooses its half, the CPU's backend with its two
-// queues, or the GPUs' (NCCL), which a group has where all of its ranks can have it. Invariant:
-// what ends one half has ended the group, so no operation starts on either afterwards.
+// Where a group's operations go. A group has two halves: the CPU's backend with its two queues, and
+// where all ranks can have it the GPUs' (NCCL); a tensor's device chooses. Invariant: what ends one
+// half has ended the group, so no operation starts on either afterwards.
 #pragma once
 
 #include "backends/device_backend.hpp"

@@ -1,6 +1,6 @@
-// What ranks say to each other about a step beside gradients: mistakes, which every rank is to hear
-// of, and checksums, which must be equal. All functions are collective: every rank calls them at
-// the same point of the same step.
+// What ranks exchange about a step apart from gradients: mistakes, which every rank is to hear of,
+// and checksums, which must be equal. All functions are collective: every rank calls them at the
+// same point of the same step.
 #pragma once
 
 #include <ddp/parameter.hpp>

@@ -1,6 +1,6 @@
-// One backward of a Reducer, from start_backward() to wait(); made new for each. The reducer has
-// none between wait() and the next start_backward() (or mark_ready(), or wait(), which start one
-// where the program has not; with several logical ranks a rank these two throw UsageError instead).
+// One backward of a Reducer, made new for each: from start_backward(), or from the first
+// mark_ready() or wait() without it, to the end of wait(). With several logical ranks a rank,
+// mark_ready() and wait() without start_backward() throw UsageError. "It" below is the backward.
 //
 //   so far in this backward        start_backward()   no_sync() begins   wait()
 //   nothing marked, nothing sent   abandons it        allowed (1)        ends it

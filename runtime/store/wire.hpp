@@ -1,7 +1,7 @@
 // The requests of the TCP store as bytes and back, in both numberings: see protocol.md. Requests
 // arrive in pieces of any size and are decoded as they come. Invariant: every length is compared
-// with its limit before it is believed; the parser holds one request, no larger than it was
-// allowed, and of what was fed after it no more than one read gave.
+// with its limit before it is believed; the parser holds at most one request of the size that is
+// allowed, and the bytes of one read that follow it.
 #pragma once
 
 #include <ddp/store.hpp>

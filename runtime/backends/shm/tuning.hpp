@@ -9,9 +9,9 @@
 //     part of direct.min_bytes to direct.max_bytes,       by address, without slots
 //       <= max_exchange_bytes, all_reduce:
 //       max_reduction_bytes
+//     all_reduce of more than two slots                   staged: chunks of staged.pipelined_bytes
 //     other                                               staged: chunks of staged.chunk_bytes
-//     long all_reduce                                     staged: chunks of staged.pipelined_bytes
-//     and for what is staged:
+//     and for what is staged, each that fits:
 //     call    >= streaming.min_bytes                      non-temporal stores into slots
 //     smaller, where it gains streaming.min_gain_ps       non-temporal stores into slots
 //     output  >= streaming.min_output_bytes               non-temporal stores into the output

@@ -1,7 +1,7 @@
 // The owner of the other end of a TCP connection whose both ends are on this host: the user and the
 // socket, from the kernel. First by one exact NETLINK_SOCK_DIAG query (sock_diag(7)), where that is
 // refused by /proc/net/tcp and tcp6. Invariant: an answer is never about another connection, a
-// listener, or a socket that its process has closed: the kernel gives those to root.
+// listener, or a socket that no process holds any more, whose owner the kernel reports as root.
 #pragma once
 
 #include <sys/types.h>

@@ -1,5 +1,6 @@
 // ServerLog: what a store's server says about its clients, at most one line a second of each level:
-// strangers can cause as many lines as they like. Says nothing by itself: see wakes_at().
+// strangers can cause as many lines as they like. It has no timer: its owner calls say_rest() at
+// wakes_at().
 #pragma once
 
 #include <optional>

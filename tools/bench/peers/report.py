@@ -38,9 +38,9 @@ def head_of(results, facts):
         "tuned. With more ranks than cores Open MPI runs with `--oversubscribe`, so it yields.",
         "- *floor*: the traffic that no algorithm avoids, at the memory rate that the same process "
         "measured (tools/bench/floor.hpp).",
-        "- *at best*: of the worst row, the ratio of somebody who takes no longer than the row's "
-        "floor, or than bare loops that move the same data between these processes and do nothing "
-        "else (tools/bench/bare.hpp), whichever is more; measured in the same process. One that took "
+        "- *at best*: of the worst row, the ratio that an implementation would reach whose time equals the row's "
+        "floor, or that of bare loops which move the same data between these processes and do nothing "
+        "else (tools/bench/bare.hpp), whichever is longer; measured in the same process. A bare loop that took "
         "longer than we did is no bound: a row may be faster than its bare loop and still miss. *At the "
         f"floor* is a row that misses what is wanted, as it would at best, and takes at most "
         f"{AT_FLOOR} of that time.",

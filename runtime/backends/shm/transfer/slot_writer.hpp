@@ -2,8 +2,8 @@
 //
 // A line of a slot was last read by another core, and writing it invalidates it there. The cost
 // depends on where the two cores are: on AMD's Zen 4 a writer gets 28 GB/s where they are two
-// threads of a core, 7 where they share a cache, 2 where they share none. Past the caches it always
-// gets 28, but then the reader waits for memory. A virtual machine's cores move while it runs, so
+// threads of a core, 7 where they share a cache, 2 where they share none. Past the caches it gets
+// 23 to 29, but then the reader waits for memory. A virtual machine's cores move while it runs, so
 // both modes are timed, and each size of call uses the one that is best now. Invariant: the bytes
 // written are the same in both modes, so ranks need not agree on one.
 #pragma once
