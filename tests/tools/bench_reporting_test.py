@@ -55,7 +55,7 @@ class Sections(unittest.TestCase):
 class Against(unittest.TestCase):
     @staticmethod
     def case_of(new, old=(100, 100, 100, 100), again=(104, 96, 102, 99)):
-        case = against_report.Case("start", 8)
+        case = against_report.Case("start of 8")
         for times in zip(new, old, again):
             case.add(dict(zip(("new", "old", "old again"), times)))
         return case

@@ -4,8 +4,12 @@
 # docs/benchmarks.svg; the other scripts here write the other sections.
 #
 #   tools/bench/peers.sh [--rounds N] [--quick] [--build DIR] [--docs DIR] [--limit SECONDS] [--lock FILE]
+#   tools/bench/peers.sh --against OLD_BUILD [--rounds N] [--build DIR] [--limit SECONDS] [--lock FILE]
 #
-#   --rounds N         how often everything runs; medians over rounds are shown (default 5)
+#   --against DIR      another build of ddp, with bin/ddp-launch and bin/ddp-bench, instead of the peers: prints both builds'
+#                      medians of the quick rows, their ratio, and whether that lies inside the spread of the old one against
+#                      itself; exit code 1 when this build is slower than that. Writes no docs
+#   --rounds N         how often everything runs; medians over rounds are shown (default 5; with --against 15)
 #   --quick            one round of a few sizes, to see whether all works; docs go to DIR of --build
 #   --build DIR        where ddp is built, with bin/ddp-launch and bin/ddp-bench (default build)
 #   --docs DIR         where the two files go (default docs)
@@ -17,13 +21,13 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 here=tools/bench
 
-usage() { sed -n '2,15s/^# \{0,1\}//p' "$here/peers.sh"; }
-rounds=5 build=build docs= limit=60 lock= quick=()
+usage() { sed -n '2,19s/^# \{0,1\}//p' "$here/peers.sh"; }
+rounds= build=build docs= limit=60 lock= against= quick=()
 while [ $# -gt 0 ]; do
     case $1 in
         --quick) quick=(--quick); rounds=1; shift; continue ;;
         -h | --help) usage; exit ;;
-        --rounds | --build | --docs | --limit | --lock) ;;
+        --rounds | --build | --docs | --limit | --lock | --against) ;;
         *) echo "peers.sh: unknown option $1; --help lists the options" >&2; exit 2 ;;
     esac
     [ $# -ge 2 ] || { echo "peers.sh: $1 needs a value" >&2; exit 2; }
@@ -33,12 +37,28 @@ done
 drivers=$build/peers
 [ -n "$docs" ] || { docs=docs; [ ${#quick[@]} -eq 0 ] || docs=$drivers; }
 
-for program in ddp-launch ddp-bench; do
-    [ -x "$build/bin/$program" ] || {
-        echo "peers.sh: $build/bin/$program is missing; build ddp first, or say --build DIR" >&2
-        exit 2
-    }
+for folder in "$build" ${against:+"$against"}; do
+    for program in ddp-launch ddp-bench; do
+        [ -x "$folder/bin/$program" ] || {
+            echo "peers.sh: $folder/bin/$program is missing; build ddp there first, or say another folder" >&2
+            exit 2
+        }
+    done
 done
+export PYTHONPATH=$here PYTHONDONTWRITEBYTECODE=1
+if [ -n "$against" ]; then
+    # Copies, made alike: the same program starts by some percent slower where its linker wrote it in small pieces.
+    for side in new old; do
+        from=$build
+        [ $side = new ] || from=$against
+        mkdir -p "$drivers/$side"
+        cp "$from/bin/ddp-launch" "$from/bin/ddp-bench" "$drivers/$side"
+    done
+    g++ -std=c++20 -O2 -w -Itools "$here/peers/placement.cpp" -o "$drivers/placement_bench"
+    exec python3 "$here/peers/against.py" --new "$drivers/new" --old "$drivers/old" --drivers "$drivers" \
+        --rounds "${rounds:-15}" --limit "$limit" --lock "$lock"
+fi
+rounds=${rounds:-5}
 missing=()
 for package in libopenmpi-dev openmpi-bin libmpich-dev mpich libgloo-dev; do
     status=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)
@@ -68,7 +88,6 @@ for python in /usr/bin/python3 python3; do
     fi
 done
 
-export PYTHONPATH=$here PYTHONDONTWRITEBYTECODE=1
 # Without the paths of this host.
 command="tools/bench/peers.sh --rounds $rounds${quick[*]:+ --quick}"
 python3 "$here/peers/run.py" --bin "$build/bin" --drivers "$drivers" --out "$drivers/rows.jsonl" \

@@ -172,4 +172,5 @@ def main():
         print(f"peers: {label}: {count} x {problem}", file=sys.stderr)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -52,20 +52,19 @@ def main():
     args = parser.parse_args()
     contestants = [Contestant("new", args.new), Contestant("old", args.old),
                    Contestant("old again", args.old)]
-    cases = [Case("start", ranks) for ranks in START_RANKS]
-    cases += [Case("first", ranks) for ranks in FIRST_RANKS]
+    cases = {("start", ranks): Case(f"start of {ranks}") for ranks in START_RANKS}
+    cases |= {("first", ranks): Case(f"first all_reduce of {ranks}") for ranks in FIRST_RANKS}
     failed = 0
     for number in range(args.rounds):
-        for case in cases:
-            times, problems = one_round(contestants, case.name, case.ranks, args)
+        for (kind, ranks), case in cases.items():
+            times, problems = one_round(contestants, kind, ranks, args)
             case.add(times)
             for label, problem in problems.items():
                 failed += 1
-                print(f"start: {label}, {case.name} of {case.ranks} ranks: {problem}",
-                      file=sys.stderr)
+                print(f"start: {label}, {case.name}: {problem}", file=sys.stderr)
         print(f"start: round {number + 1} of {args.rounds}", file=sys.stderr, flush=True)
     print(f"{describe_host(host_facts())}; {args.rounds} rounds of {STARTS_A_ROUND} starts")
-    outside = print_cases(cases)
+    outside = print_cases(cases.values())
     if failed:
         print(f"{failed} starts did not end well")
     sys.exit(1 if outside or failed else 0)

@@ -1,5 +1,5 @@
-"""What against.py says of its times: medians, the ratio of new and old, and whether that lies inside
-the spread of old against old."""
+"""What start.sh and peers.sh say with --against: the medians of this build and of an older one, their
+ratio, and whether that lies inside the spread of the old one against itself."""
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -15,7 +15,6 @@ def quantile(values, part):
 @dataclass
 class Case:
     name: str
-    ranks: int
     times: dict = field(default_factory=lambda: {"new": [], "old": [], "old again": []})
 
     def add(self, times):
@@ -27,8 +26,8 @@ class Case:
     def rounds(self):
         return len(self.times["new"])
 
-    def median_ms(self, label):
-        return median(self.times[label]) / 1000
+    def median_us(self, label):
+        return median(self.times[label])
 
     def ratio(self, over, under):
         """The median of the rounds' ratios."""
@@ -51,19 +50,20 @@ class Case:
 
 def print_cases(cases):
     """Returns how many are slower than the spread allows, or were not measured."""
-    print("case   ranks   new ms   old ms   again ms   new/old   again/old   "
+    width = max(len(case.name) for case in cases)
+    print(f"{'case':{width}}      new us      old us    again us   new/old   again/old   "
           "spread of old/old    verdict")
     bad = 0
     for case in cases:
         if case.rounds() == 0:
-            print(f"{case.name:6} {case.ranks:5}   not measured")
+            print(f"{case.name:{width}}   not measured")
             bad += 1
             continue
         low, high = case.spread()
         verdict = case.verdict()
         bad += verdict == "outside: slower"
-        print(f"{case.name:6} {case.ranks:5} {case.median_ms('new'):8.2f} "
-              f"{case.median_ms('old'):8.2f} {case.median_ms('old again'):10.2f} "
+        print(f"{case.name:{width}} {case.median_us('new'):11.2f} "
+              f"{case.median_us('old'):11.2f} {case.median_us('old again'):11.2f} "
               f"{case.ratio('new', 'old'):9.3f} {case.ratio('old again', 'old'):11.3f}   "
               f"{low:.3f} .. {high:.3f}       {verdict}")
     return bad
