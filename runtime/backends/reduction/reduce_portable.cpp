@@ -1,5 +1,6 @@
 // The kernels for processors other than x86-64: the compiler maps the vectors to what there is,
 // and stores go through the caches.
+#include "backends/reduction/reduce_baseline.hpp"
 #include "backends/reduction/reduce_kernel_set.hpp"
 
 #include <cstring>
@@ -7,13 +8,10 @@
 namespace ddp::backends {
 namespace {
 
-struct Machine {
-    static constexpr std::size_t vector_bytes = 16;
-    static constexpr bool combines_into_several = false;
+struct Machine : Baseline {
     static void stream(std::byte* aligned, const std::byte* from) {
         std::memcpy(aligned, from, vector_bytes);
     }
-    static void prefetch_to_write(std::byte* at) { __builtin_prefetch(at, 1); }
     static void finish_streams() {}
 };
 

@@ -1,5 +1,6 @@
 // The kernels for every x86-64 processor. They have no instructions for float16, so integer
 // arithmetic converts them.
+#include "backends/reduction/reduce_baseline.hpp"
 #include "backends/reduction/reduce_kernel_set.hpp"
 
 #include <emmintrin.h>
@@ -7,14 +8,11 @@
 namespace ddp::backends {
 namespace {
 
-struct Machine {
-    static constexpr std::size_t vector_bytes = 16;
-    static constexpr bool combines_into_several = false;
+struct Machine : Baseline {
     static void stream(std::byte* aligned, const std::byte* from) {
         _mm_stream_si128(reinterpret_cast<__m128i*>(aligned),
                          _mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
     }
-    static void prefetch_to_write(std::byte* at) { __builtin_prefetch(at, 1); }
     static void finish_streams() { _mm_sfence(); }
 };
 
