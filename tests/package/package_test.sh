@@ -9,6 +9,7 @@ prefix=$work/prefix
 
 fail() { echo "FAILED: $*" >&2; exit 1; }
 install_ddp() { cmake --install "$build_dir" --prefix "$prefix" >"$work/install.log"; }
+cached() { sed -n "s/^$1:[A-Z]*=//p" "$build_dir/CMakeCache.txt"; }
 package_config() { find "$prefix" -name ddp.pc -printf '%h'; }
 
 FindPackageBuildsAndTestsTheConsumer() {
@@ -116,9 +117,12 @@ add_subdirectory($source_dir ddp)
 add_executable(sum_ranks $source_dir/examples/consumer/sum_ranks.cpp)
 target_link_libraries(sum_ranks PRIVATE ddp::runtime)
 EOF
+    # As the build of this test compiles, so that ccache knows what comes out.
+    export CCACHE_NOHASHDIR=1
     local ccache=()
-    if command -v ccache >/dev/null; then ccache=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
+    if command -v ccache >/dev/null; then ccache=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_CUDA_COMPILER_LAUNCHER=ccache); fi
     cmake -G Ninja -S "$work" -B "$work/build" -DCMAKE_DISABLE_FIND_PACKAGE_Boost=ON "${ccache[@]}" \
+        -DCMAKE_BUILD_TYPE="$(cached CMAKE_BUILD_TYPE)" -DDDP_WARNINGS_AS_ERRORS="$(cached DDP_WARNINGS_AS_ERRORS)" \
         >"$work/configure.log"
     cmake --build "$work/build" -j2 --target sum_ranks
     "$work/build/sum_ranks" 0
