@@ -92,14 +92,28 @@ function(ddp_compile_plainly name)
     "$<$<AND:$<CONFIG:RelWithDebInfo>,$<COMPILE_LANGUAGE:CXX>>:-O0;-g1>")
 endfunction()
 
+option(DDP_UNITY_TESTS "Compile the sources of a test program six at a time" ON)
+
+# Six sources as one: they include the same headers, and reading these takes longer than the rest. What then looks like a name
+# hidden by another, or a type of a header in an anonymous namespace, is neither. Linked, as such options come last.
+add_library(ddp_together INTERFACE)
+target_compile_options(ddp_together INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wno-shadow$<SEMICOLON>-Wno-subobject-linkage>)
+function(ddp_compile_together name)
+  if(DDP_UNITY_TESTS)
+    set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
+    target_link_libraries(${name} PRIVATE ddp_together)
+  endif()
+endfunction()
+
 # ddp_add_unit_test(NAME SOURCES file... [LINKS target...] [LABELS label...] [TIMEOUT seconds]
-# [PREFIX text] [RANKS] [SERIAL] [SOAK] [OPTIMIZED]): one GoogleTest program; each of its tests is a
-# test of ctest, named Suite.Name after the prefix. RANKS: it uses ddp/testing.hpp; ctest has its
+# [PREFIX text] [RANKS] [SERIAL] [SOAK] [OPTIMIZED] [ONE_BY_ONE]): one GoogleTest program; each of its
+# tests is a test of ctest, named Suite.Name after the prefix. RANKS: it uses ddp/testing.hpp; ctest has its
 # tests only where ddp-launch is built. SERIAL: none of them beside another test. SOAK: it has tests
 # named Suite.Soak..., which run long and only when asked for (ctest -L soak). OPTIMIZED: what its own
-# code computes takes long.
+# code computes takes long. ONE_BY_ONE: its sources use one name for different things.
 function(ddp_add_unit_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 test "RANKS;SERIAL;SOAK;OPTIMIZED" "TIMEOUT;PREFIX" "SOURCES;LINKS;LABELS")
+  cmake_parse_arguments(PARSE_ARGV 1 test "RANKS;SERIAL;SOAK;OPTIMIZED;ONE_BY_ONE" "TIMEOUT;PREFIX" "SOURCES;LINKS;LABELS")
   if(NOT test_LABELS)
     set(test_LABELS unit)
   endif()
@@ -113,6 +127,9 @@ function(ddp_add_unit_test name)
     ddp::settings ${test_LINKS} ddp::internal GTest::gtest_main GTest::gmock)
   if(NOT test_OPTIMIZED)
     ddp_compile_plainly(${name})
+  endif()
+  if(NOT test_ONE_BY_ONE)
+    ddp_compile_together(${name})
   endif()
   set_target_properties(${name} PROPERTIES
     CXX_EXTENSIONS OFF

@@ -39,9 +39,9 @@ using ::testing::HasSubstr;
 constexpr const char* always =
     "one_phase_bytes=0,chunk_bytes=4K,direct_bytes_min=1,direct_bytes_max=1024M,"
     "direct_exchange_bytes_max=1024M";
-constexpr std::size_t page = 4096;
+constexpr std::size_t page_bytes = 4096;
 
-std::shared_ptr<SharedRegion> make_region(int ranks, const char* tuning = always) {
+std::shared_ptr<SharedRegion> make_introduced_region(int ranks, const char* tuning = always) {
     auto region = SharedRegion::create(ranks, ddp::shm::make_tuning(ranks, 2, tuning));
     for (int rank = 0; rank < ranks; ++rank) region->introduce(rank);
     return region;
@@ -67,9 +67,9 @@ void run_threads(const std::shared_ptr<SharedRegion>& region, const Body& body) 
 // Pages of this process, `hole` of them without access; 0: none.
 class Pages {
 public:
-    explicit Pages(std::size_t count, std::size_t hole = 0) : bytes_(count * page) {
+    explicit Pages(std::size_t count, std::size_t hole = 0) : bytes_(count * page_bytes) {
         data_ = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (hole != 0) ::mprotect(data() + hole * page, page, PROT_NONE);
+        if (hole != 0) ::mprotect(data() + hole * page_bytes, page_bytes, PROT_NONE);
     }
     ~Pages() { ::munmap(data_, bytes_); }
     Pages(const Pages&) = delete;
@@ -109,7 +109,7 @@ std::string message_of(const Body& body) {
 }
 
 TEST(PeerMemory, IsOfUseWhereAllFindTheTokens) {
-    const auto region = make_region(3);
+    const auto region = make_introduced_region(3);
     const ShmBackend first(region, 0), second(region, 1);
     EXPECT_EQ(region->block(0).can_access_peers, 1U);
     EXPECT_EQ(region->block(1).can_access_peers, 1U);
@@ -117,7 +117,7 @@ TEST(PeerMemory, IsOfUseWhereAllFindTheTokens) {
 }
 
 TEST(PeerMemory, IsNotUsedWhereAPidMeansAnotherProcess) {
-    const auto region = make_region(2);
+    const auto region = make_introduced_region(2);
     region->block(1).token ^= 1;  // as if somebody else had the pid
     run_threads(region, [&](int rank, ShmBackend& backend) {
         EXPECT_EQ(region->block(rank).can_access_peers, rank == 0 ? 0U : 1U);
@@ -129,7 +129,7 @@ TEST(PeerMemory, IsNotUsedWhereAPidMeansAnotherProcess) {
 }
 
 TEST(PeerMemory, TriesNothingWhereTheTuningNeverReads) {
-    const auto region = make_region(2, "direct_bytes_max=0");
+    const auto region = make_introduced_region(2, "direct_bytes_max=0");
     const ShmBackend first(region, 0);
     EXPECT_EQ(region->block(0).can_access_peers, 0U);
 }
@@ -138,12 +138,12 @@ TEST(PeerMemory, TellsMemoryThatPeersCannotRead) {
     const Pages pages(3), last(3, 2);
     EXPECT_TRUE(PeerMemory::is_accessible({pages.data(), 1}));
     EXPECT_TRUE(PeerMemory::is_accessible({pages.data(), pages.bytes()}));
-    EXPECT_TRUE(PeerMemory::is_accessible({last.data(), 2 * page}));
+    EXPECT_TRUE(PeerMemory::is_accessible({last.data(), 2 * page_bytes}));
     EXPECT_FALSE(PeerMemory::is_accessible({last.data(), last.bytes()}));
 }
 
 TEST(PeerMemory, BlamesAPeerThatHasEnded) {
-    const auto region = make_region(2);
+    const auto region = make_introduced_region(2);
     const pid_t child = ::fork();
     if (child == 0) ::_exit(0);
     ASSERT_EQ(::waitpid(child, nullptr, 0), child);
@@ -161,7 +161,7 @@ TEST(PeerMemory, BlamesAPeerThatHasEnded) {
 
 // Rank 0's end of a region whose rank 1 is the test's, or a child of it.
 struct OneEnd {
-    std::shared_ptr<SharedRegion> region = make_region(2);
+    std::shared_ptr<SharedRegion> region = make_introduced_region(2);
     ddp::shm::Waiter waiter{*region, 0, nullptr, {}};
     PeerMemory peers{*region, 0, waiter};
     ddp::shm::RemoteWrite& others = region->block(1).write;
@@ -217,7 +217,7 @@ struct ForbiddenLater : ddp::shm::HostKernel {
 
 TEST(PeerMemory, SaysThatItIsForbiddenWhatItCouldDoBefore) {
     for (const bool reads : {true, false}) {
-        const auto region = make_region(2);
+        const auto region = make_introduced_region(2);
         ForbiddenLater kernel;
         ddp::shm::Waiter waiter(*region, 0, nullptr, {}, kernel);
         PeerMemory peers(*region, 0, waiter);
@@ -262,7 +262,7 @@ TEST(PeerMemory, IsClosedAtOnceWhereNobodyWritesOrTheWriterIsDead) {
     idle.others.target = 2;  // its own
     idle.peers.revoke_access();
 
-    const auto region = make_region(2);
+    const auto region = make_introduced_region(2);
     const pid_t child = ::fork();
     if (child == 0) {
         region->block(1).write.target = 1;
@@ -282,7 +282,7 @@ TEST(PeerMemory, IsClosedAtOnceWhereNobodyWritesOrTheWriterIsDead) {
 // It has published its write, but not called the kernel; it does so when it goes on, after the
 // owner has long left.
 TEST(PeerMemory, IsNotWrittenByAWriterThatWasStopped) {
-    const auto region = make_region(2);
+    const auto region = make_introduced_region(2);
     std::vector<std::byte> memory(100'000, std::byte{1});
     const pid_t owner = ::getpid();
     const pid_t child = ::fork();
@@ -313,7 +313,7 @@ TEST(PeerMemory, IsNotWrittenByAWriterThatWasStopped) {
 
 // The page in the middle belongs to rank 1's part, of which rank 0 writes the first sixth.
 TEST(PeerMemory, FailsACallOnAllRanksWhenMemoryCannotBeRead) {
-    run_threads(make_region(3), [&](int rank, ShmBackend& backend) {
+    run_threads(make_introduced_region(3), [&](int rank, ShmBackend& backend) {
         const Pages input(30, rank == 0 ? 15 : 0), output(10);
         const std::size_t part = output.bytes();
         const auto call = [&] {
@@ -356,7 +356,7 @@ private:
 // Rank 0's memory is mapped by all, rank 1's can be read by all, rank 2's by nobody if `secret`.
 void exchange_mixed(bool secret) {
     constexpr std::size_t part = 10'000, bytes = 3 * part;
-    run_threads(make_region(3), [&](int rank, ShmBackend& backend) {
+    run_threads(make_introduced_region(3), [&](int rank, ShmBackend& backend) {
         const auto shared = backend.allocate(bytes, 2, Deadline::after(60s), {});
         std::vector<std::byte> own(bytes);
         const SecretMemory hidden(bytes);
@@ -378,9 +378,9 @@ void exchange_mixed(bool secret) {
 TEST(PeerMemory, ReadsBesideMemoryThatIsMapped) { exchange_mixed(false); }
 
 TEST(PeerMemory, IsNotUsedWhereOneRanksMemoryCannotBeRead) {
-    const SecretMemory probe(page);
+    const SecretMemory probe(page_bytes);
     if (probe.data() == nullptr) GTEST_SKIP() << "this kernel has no memfd_secret";
-    EXPECT_FALSE(PeerMemory::is_accessible({probe.data(), page}));
+    EXPECT_FALSE(PeerMemory::is_accessible({probe.data(), page_bytes}));
     exchange_mixed(true);
 }
 
@@ -388,7 +388,7 @@ TEST(PeerMemory, IsNotUsedWhereOneRanksMemoryCannotBeRead) {
 constexpr std::size_t large = std::size_t{1} << 20;
 
 TEST(PeerMemory, EndsASendOnlyWhenItsMemoryHasBeenRead) {
-    const auto region = make_region(2);
+    const auto region = make_introduced_region(2);
     ShmBackend first(region, 0), second(region, 1);
     std::vector<std::byte> sent(3 * large, std::byte{7}), got(3 * large);
     const auto send = first.start_transfer({Direction::send, 1, sent.data(), sent.size()});
@@ -405,7 +405,7 @@ TEST(PeerMemory, EndsASendOnlyWhenItsMemoryHasBeenRead) {
 }
 
 TEST(PeerMemory, KeepsTheOrderOfSmallAndLargeTransfers) {
-    const auto region = make_region(2);
+    const auto region = make_introduced_region(2);
     ShmBackend first(region, 0), second(region, 1);
     std::vector<std::byte> sent(large, std::byte{7}), got(large);
     std::byte small_sent{1}, small_got{0};
@@ -424,7 +424,7 @@ TEST(PeerMemory, KeepsTheOrderOfSmallAndLargeTransfers) {
 }
 
 TEST(PeerMemory, FailsATransferOnBothRanksWhenTheMemoryCannotBeRead) {
-    const auto region = make_region(2);
+    const auto region = make_introduced_region(2);
     ShmBackend first(region, 0), second(region, 1);
     const Pages sent(256, 5), got(256);
     const auto send = first.start_transfer({Direction::send, 1, sent.data(), sent.bytes()});
@@ -437,7 +437,7 @@ TEST(PeerMemory, FailsATransferOnBothRanksWhenTheMemoryCannotBeRead) {
 }
 
 TEST(PeerMemory, TakesNothingFromASenderThatGaveUp) {
-    const auto region = make_region(2);
+    const auto region = make_introduced_region(2);
     ShmBackend first(region, 0), second(region, 1);
     std::vector<std::byte> sent(large), got(large);
     const auto send = first.start_transfer({Direction::send, 1, sent.data(), large});
@@ -454,7 +454,7 @@ TEST(SharedMemoryOfAll, IsNotReadWithSuccessOnceItsOwnerGaveUp) {
     for (int attempt = 0; attempt < 20 && !gave_up; ++attempt) {
         // More where the root was done before the other's clock was looked at.
         const std::size_t bytes = std::size_t{128} << (20 + std::min(attempt / 5, 2));
-        run_threads(make_region(2), [&](int rank, ShmBackend& backend) {
+        run_threads(make_introduced_region(2), [&](int rank, ShmBackend& backend) {
             const auto memory = backend.allocate(bytes, 2, Deadline::after(60s), {});
             const Call call{.kind = Collective::reduce,
                             .elements = bytes,
@@ -473,7 +473,7 @@ TEST(SharedMemoryOfAll, IsNotReadWithSuccessOnceItsOwnerGaveUp) {
 }
 
 TEST(PeerMemory, RefusesALargeTransferOfAnotherSize) {
-    const auto region = make_region(2);
+    const auto region = make_introduced_region(2);
     ShmBackend first(region, 0), second(region, 1);
     std::vector<std::byte> sent(large), got(large);
     const auto send = first.start_transfer({Direction::send, 1, sent.data(), large});

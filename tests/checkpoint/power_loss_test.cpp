@@ -28,27 +28,27 @@ using ddp::checkpoint_test::SimulatedDisk;
 constexpr std::size_t floats = 4'000;  // 16 kB: 32 sectors, 4 pages
 
 // Every element tells which save it is from.
-struct State {
-    explicit State(int save) : large(floats, static_cast<float>(save)), small(3, save) {}
+struct Saved {
+    explicit Saved(int save) : large(floats, static_cast<float>(save)), small(3, save) {}
     std::vector<ddp::NamedTensor> tensors() { return {{"large", large}, {"small", small}}; }
-    friend bool operator==(const State&, const State&) = default;
+    friend bool operator==(const Saved&, const Saved&) = default;
 
     std::vector<float> large;
     std::vector<std::int64_t> small;
 };
 
 void save(CheckpointFolder& folder, int number) {
-    State state{number};
+    Saved state{number};
     folder.write({.epoch = number, .samples = 0, .step = number}, state.tensors());
 }
 
 // The number of the save that is found; 0: none. Throws when it cannot be read, or is a mixture.
 int found_on(SimulatedDisk& disk) {
     CheckpointFolder folder{disk, "run", 2};
-    State state{-1};
+    Saved state{-1};
     const auto progress = folder.read(state.tensors());
     if (!progress) return 0;
-    if (state != State{progress->epoch} || progress->step != progress->epoch) {
+    if (state != Saved{progress->epoch} || progress->step != progress->epoch) {
         throw ddp::CheckpointError("a mixture of two");
     }
     return progress->epoch;

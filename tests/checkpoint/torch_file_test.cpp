@@ -10,12 +10,13 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/fixtures.hpp"
+
 namespace {
 
+using ddp::checkpoint_test::fixture;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-std::string fixture(const std::string& name) { return DDP_CHECKPOINT_FIXTURES "/" + name; }
 
 std::string error_of(const std::string& name) {
     try {

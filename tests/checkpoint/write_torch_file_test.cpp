@@ -21,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/fixtures.hpp"
 #include "checkpoint/formats/zip.hpp"
 #include "checkpoint/simulated_disk.hpp"
 
@@ -31,12 +32,11 @@ using ddp::DType;
 using ddp::checkpoint::Existing;
 using ddp::checkpoint::write_torch_file;
 using ddp::checkpoint_test::DiskImage;
+using ddp::checkpoint_test::fixture;
 using ddp::checkpoint_test::SimulatedDisk;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using namespace std::string_literals;
-
-std::string fixture(const std::string& name) { return DDP_CHECKPOINT_FIXTURES "/" + name; }
 
 std::string bytes_at(const fs::path& path) {
     std::ifstream in{path, std::ios::binary};

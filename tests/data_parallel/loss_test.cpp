@@ -17,8 +17,8 @@ namespace {
 using namespace ddp;
 using namespace ddp::testing;
 
-constexpr std::int64_t inputs = 5;
-constexpr std::int64_t outputs = 64;
+constexpr std::int64_t features = 5;
+constexpr std::int64_t classes = 64;
 
 // The mean over rows of half the squared distance.
 LossShare squared_distance(const Tensor& output, const Tensor& target, std::size_t rows) {
@@ -41,13 +41,13 @@ INSTANTIATE_TEST_SUITE_P(Devices, LossInReplica, ::testing::Values(1, 2, 3, 8));
 }  // namespace
 
 TEST_P(LossInReplica, GivesTheLossAndGradientsOfTheGatheredOutput) {
-    LinearModel one{inputs, outputs, cpu(0)};
-    LinearModel other{inputs, outputs, cpu(0)};
+    LinearModel one{features, classes, cpu(0)};
+    LinearModel other{features, classes, cpu(0)};
     ddp::DataParallel gathers{one};
     ddp::DataParallel shares{other};
     for (const std::int64_t rows : {30, 10, 1}) {
-        const Tensor batch = randn({rows, inputs}, 3);
-        const Tensor targets = randn({rows, outputs}, 4);
+        const Tensor batch = randn({rows, features}, 3);
+        const Tensor targets = randn({rows, classes}, 4);
         const Tensor output = gathers.forward(batch);
         const auto whole = squared_distance(output, targets, static_cast<std::size_t>(rows));
         gathers.backward(whole.gradient);
@@ -63,16 +63,16 @@ TEST_P(LossInReplica, GivesTheLossAndGradientsOfTheGatheredOutput) {
 TEST(LossInReplicaMemory, OfTheFirstDeviceIsThatOfTheOthers) {
     constexpr std::int64_t rows = 2400;
     const CpuDevices cpus{5};
-    const Tensor batch = zeros({rows, inputs});
-    const Tensor targets = zeros({rows, outputs});
-    LinearModel module{inputs, outputs, cpu(1)};
+    const Tensor batch = zeros({rows, features});
+    const Tensor targets = zeros({rows, classes});
+    LinearModel module{features, classes, cpu(1)};
     ddp::DataParallel model{module, {.device_ids = {1, 2, 3, 4}}};
     // Peak bytes of cpu:1 against those of cpu:4.
     const auto imbalance_of = [&](const auto& step) {
-        model.forward(zeros({8, inputs}));
+        model.forward(zeros({8, features}));
         for (const Device& device : model.devices()) reset_peak_memory_stats(device);
         step();
-        EXPECT_GT(max_memory_allocated(cpu(4)), rows / 4 * outputs * sizeof(float));
+        EXPECT_GT(max_memory_allocated(cpu(4)), rows / 4 * classes * sizeof(float));
         return static_cast<double>(max_memory_allocated(cpu(1))) /
                static_cast<double>(max_memory_allocated(cpu(4)));
     };
@@ -89,14 +89,14 @@ TEST(LossInReplicaMemory, OfTheFirstDeviceIsThatOfTheOthers) {
 }
 
 TEST_P(LossInReplica, BackwardGoesWithItsForward) {
-    LinearModel module{inputs, outputs, cpu(0)};
+    LinearModel module{features, classes, cpu(0)};
     ddp::DataParallel model{module};
     EXPECT_THROW(model.backward_loss(), UsageError);
-    EXPECT_THROW(model.backward(zeros({4, outputs})), UsageError);
-    model.forward(zeros({4, inputs}));
+    EXPECT_THROW(model.backward(zeros({4, classes})), UsageError);
+    model.forward(zeros({4, features}));
     EXPECT_THROW(model.backward_loss(), UsageError);
-    model.forward_loss(squared_distance, zeros({4, outputs}), zeros({4, inputs}));
-    EXPECT_THROW(model.backward(zeros({4, outputs})), UsageError);
+    model.forward_loss(squared_distance, zeros({4, classes}), zeros({4, features}));
+    EXPECT_THROW(model.backward(zeros({4, classes})), UsageError);
     model.backward_loss();
     EXPECT_THROW(model.backward_loss(), UsageError);
 }

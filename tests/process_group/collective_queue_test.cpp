@@ -15,12 +15,15 @@
 #include <thread>
 #include <vector>
 
+#include "process_group/comes_true.hpp"
+
 namespace {
 
 using namespace std::chrono_literals;
 using ddp::backends::Call;
 using ddp::process_group::CollectiveOperation;
 using ddp::process_group::CollectiveQueue;
+using ddp::testing::comes_true;
 using Operation = std::unique_ptr<ddp::process_group::CollectiveOperation>;
 
 struct Notes : ddp::backends::Backend {
@@ -69,13 +72,6 @@ protected:
         std::make_unique<ddp::contract::ControlPage>();
     std::unique_ptr<CollectiveQueue> queue = std::make_unique<CollectiveQueue>(notes, *page, 0);
 };
-
-template <class Condition>
-bool comes_true(const Condition& condition) {
-    const auto end = std::chrono::steady_clock::now() + 30s;
-    while (!condition() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
-    return condition();
-}
 
 // Unless the scheduler lets the other thread come first, which it may, but not a thousand times.
 TEST_F(CollectiveQueueTest, RunsOnTheThreadThatWaitsAtOnce) {

@@ -10,17 +10,13 @@
 #include <thread>
 #include <vector>
 
+#include "process_group/comes_true.hpp"
+
 namespace {
 
 using namespace std::chrono_literals;
 using ddp::process_group::DelayedThread;
-
-template <class Condition>
-bool comes_true(const Condition& condition) {
-    const auto end = std::chrono::steady_clock::now() + 30s;
-    while (!condition() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
-    return condition();
-}
+using ddp::testing::comes_true;
 
 TEST(DelayedThread, WakesEachTimeItIsArmed) {
     std::atomic<int> runs{0};

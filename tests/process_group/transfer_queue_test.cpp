@@ -24,7 +24,7 @@ struct Nothing : backends::PendingTransfer {
     [[noreturn]] void give_up(const base::Deadline&) override { throw TimeoutError("late"); }
 };
 
-struct Counts : backends::Backend {
+struct CountedBackend : backends::Backend {
     ddp::Backend kind() const override { return ddp::Backend::shm; }
     void run(const backends::Call&, std::uint64_t, const base::Deadline&) override {}
     std::shared_ptr<void> allocate(std::size_t, std::uint64_t, const base::Deadline&,
@@ -54,7 +54,7 @@ protected:
     void TearDown() override { queue->stop(); }
 
     std::vector<float> memory = std::vector<float>(4);
-    std::shared_ptr<Counts> counts = std::make_shared<Counts>();
+    std::shared_ptr<CountedBackend> counts = std::make_shared<CountedBackend>();
     std::shared_ptr<TransferQueue> queue = std::make_shared<TransferQueue>(counts);
 };
 

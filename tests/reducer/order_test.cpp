@@ -18,8 +18,11 @@
 #include <thread>
 #include <vector>
 
+#include "support/host_backends.hpp"
+
 namespace {
 
+using ddp::testing::host_backends;
 using namespace ddp;
 using ddp::testing::gradient_is;
 using ddp::testing::mark_with;
@@ -31,12 +34,6 @@ using ::testing::HasSubstr;
 using ::testing::Matches;
 
 using Indices = std::vector<std::size_t>;
-
-std::vector<InitOptions> host_backends() {
-    std::vector<InitOptions> all{{.backend = Backend::shm}};
-    if (HAS_GLOO) all.push_back({.backend = Backend::gloo});
-    return all;
-}
 
 // The body on that many ranks, for each backend of a host.
 void run_everywhere(int ranks, const std::function<void(ProcessGroup&)>& body,

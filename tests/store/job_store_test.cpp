@@ -18,6 +18,7 @@
 
 #include "base/net/socket.hpp"
 #include "raw_client.hpp"
+#include "store/patient.hpp"
 #include "wire_bytes.hpp"
 
 namespace ddp::store {
@@ -27,8 +28,6 @@ using namespace std::chrono_literals;
 using namespace store_test;
 using testing::AllOf;
 using testing::HasSubstr;
-
-constexpr Store::Timeout patient = 30s;
 
 std::uint16_t free_port() { return base::local_port(base::listen_tcp("127.0.0.1", 0).get()); }
 

@@ -13,6 +13,7 @@
 #include "base/random.hpp"
 #include "raw_client.hpp"
 #include "store/client/job_store.hpp"
+#include "store/patient.hpp"
 #include "wire_bytes.hpp"
 
 namespace ddp::store {
@@ -20,8 +21,6 @@ namespace {
 
 using namespace std::chrono_literals;
 using namespace store_test;
-
-constexpr Store::Timeout patient = 30s;
 
 std::string ask(RawClient& client) {
     client.send(hello + u8(13) + u32(5));

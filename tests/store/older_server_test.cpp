@@ -9,6 +9,7 @@
 #include <cerrno>
 
 #include "scripted_server.hpp"
+#include "store/patient.hpp"
 
 namespace ddp {
 namespace {
@@ -18,7 +19,6 @@ using namespace store_test;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-constexpr Store::Timeout patient = 30s;
 const std::string no_keys = u8(4) + u64(0);  // CHECK in the older numbering
 const std::string ready = u8(0);
 const std::string not_ready = u8(1);

@@ -45,9 +45,9 @@ struct Connection {
     }
 };
 
-class Listener {
+class ListeningSocket {
 public:
-    explicit Listener(const std::string& address = "127.0.0.1")
+    explicit ListeningSocket(const std::string& address = "127.0.0.1")
         : address_(address), listener_(base::listen_tcp(address, 0)) {}
 
     Connection connect() const {
@@ -141,7 +141,7 @@ TEST_P(PeerCheckBy, UsesTheSourceThatItWasAskedFor) {
 
 TEST_P(PeerCheckBy, ServesThisUser) {
     for (const char* address : {"127.0.0.1", "::1", "::ffff:127.0.0.1"}) {
-        const Connection connection = Listener(address).connect();
+        const Connection connection = ListeningSocket(address).connect();
         EXPECT_EQ(make().refusal(connection.accepted.get()), std::nullopt) << address;
         EXPECT_THAT(make().describe(connection.accepted.get()),
                     HasSubstr("uid " + std::to_string(::geteuid())));
@@ -149,7 +149,7 @@ TEST_P(PeerCheckBy, ServesThisUser) {
 }
 
 TEST_P(PeerCheckBy, FindsTheOwnerOfTheOtherEndExactly) {
-    const Listener listener;
+    const ListeningSocket listener;
     const Connection one = listener.connect();
     const Connection two = listener.connect();
     const SocketOwners owners(GetParam());
@@ -162,7 +162,7 @@ TEST_P(PeerCheckBy, FindsTheOwnerOfTheOtherEndExactly) {
 
 TEST_P(PeerCheckBy, ServesADescendantThatRunsAsAnotherUserAndNobodyElse) {
     if (::geteuid() != 0) GTEST_SKIP() << "needs root, to become another user";
-    const Listener listener;
+    const ListeningSocket listener;
     const Connection worker = listener.connect_as(somebody);
     EXPECT_EQ(make().refusal(worker.accepted.get()), std::nullopt);
     PeerCheck check = make();
@@ -183,12 +183,12 @@ TEST_P(PeerCheckBy, ServesADescendantThatRunsAsAnotherUserAndNobodyElse) {
 
 TEST_P(PeerCheckBy, ServesRootAndItselfWhoeverItRunsAs) {
     if (::geteuid() != 0) GTEST_SKIP() << "needs root, to become another user";
-    const Listener listener;
+    const ListeningSocket listener;
     const Connection roots = listener.connect();
     const Connection strangers = listener.connect_as(65532);
     as_somebody_else([&] {
         EXPECT_EQ(make().refusal(roots.accepted.get()), std::nullopt);
-        EXPECT_EQ(make().refusal(Listener().connect().accepted.get()), std::nullopt);
+        EXPECT_EQ(make().refusal(ListeningSocket().connect().accepted.get()), std::nullopt);
         EXPECT_THAT(make().refusal(strangers.accepted.get()).value_or(""), HasSubstr("uid 65532"));
         EXPECT_EQ(make({.peers = StorePeers::any}).refusal(strangers.accepted.get()), std::nullopt);
     });
@@ -197,7 +197,7 @@ TEST_P(PeerCheckBy, ServesRootAndItselfWhoeverItRunsAs) {
 // The kernel shows such a socket as root's.
 TEST_P(PeerCheckBy, AStrangerThatHasClosedItsEndIsNotTakenForRoot) {
     if (::geteuid() != 0) GTEST_SKIP() << "needs root, to become another user";
-    const Listener listener;
+    const ListeningSocket listener;
     const Connection connection =
         listener.connect_as(65532, [](int client) { EXPECT_EQ(::send(client, "x", 1, 0), 1); });
     const pid_t sibling = ::fork();
@@ -212,7 +212,7 @@ TEST_P(PeerCheckBy, AStrangerThatHasClosedItsEndIsNotTakenForRoot) {
 
 // Where no connection is found the kernel shows who listens on the port.
 TEST_P(PeerCheckBy, AListenerOnTheStrangersPortIsNotTakenForIt) {
-    const Listener listener;
+    const ListeningSocket listener;
     Connection connection = listener.connect_with_reusable_port();
     const std::uint16_t port = base::local_port(connection.client.get());
     connection.client.reset();
@@ -242,7 +242,7 @@ TEST_P(PeerCheckBy, FindsWhoListensOnAPort) {
         EXPECT_EQ(owners.listeners_on(port, SocketOwners::At::loopback).size(),
                   is_loopback ? 1U : 0U);
     }
-    const Connection connection = Listener().connect();
+    const Connection connection = ListeningSocket().connect();
     const std::uint16_t clients = base::local_port(connection.client.get());
     EXPECT_TRUE(owners.listeners_on(clients, SocketOwners::At::any).empty());
 }
@@ -262,7 +262,7 @@ TEST(PeerCheck, GoesOnOnlyWhenToldWhereNobodyTellsWhoConnects) {
         EXPECT_THAT(error.what(), HasSubstr("--store-peers=any"));
     }
     PeerCheck any({.peers = StorePeers::any}, SocketOwners::Source::nothing);
-    EXPECT_EQ(any.refusal(Listener().connect().accepted.get()), std::nullopt);
+    EXPECT_EQ(any.refusal(ListeningSocket().connect().accepted.get()), std::nullopt);
 }
 
 // Of a local socket the kernel tells it in its own way.
@@ -341,7 +341,7 @@ TEST_F(LocalPeers, ThatHaveGoneAreNotServed) {
 }
 
 TEST(PeerCheck, AddressesOfThisHostAreItsOwn) {
-    const Connection loopback = Listener().connect();
+    const Connection loopback = ListeningSocket().connect();
     EXPECT_TRUE(peer_is_on_this_host(loopback.accepted.get()));
     EXPECT_EQ(peer_address(loopback.accepted.get()),
               "127.0.0.1:" + std::to_string(base::local_port(loopback.client.get())));

@@ -13,6 +13,7 @@
 #include <set>
 #include <thread>
 
+#include "store/patient.hpp"
 #include "support/seed.hpp"
 #include "temp_dir.hpp"
 
@@ -20,12 +21,12 @@ namespace ddp {
 namespace {
 
 using namespace std::chrono_literals;
+using store_test::patient;
 using store_test::random_seed;
 using testing::HasSubstr;
 using testing::Not;
 
-constexpr Store::Timeout patient = 30s;  // for what must come
-constexpr Store::Timeout brief = 50ms;   // for what never comes
+constexpr Store::Timeout brief = 50ms;  // for what never comes
 
 // open() gives one more handle on the same store, as another rank would have.
 class Kind {

@@ -17,6 +17,7 @@
 #include "scripted_server.hpp"
 #include "store/client/job_store.hpp"
 #include "store/client/tcp_connection.hpp"
+#include "store/patient.hpp"
 
 namespace ddp {
 namespace {
@@ -25,8 +26,6 @@ using namespace std::chrono_literals;
 using namespace store_test;
 using testing::HasSubstr;
 using testing::StartsWith;
-
-constexpr Store::Timeout patient = 30s;
 
 std::string address(std::uint16_t port) { return "127.0.0.1:" + std::to_string(port); }
 

@@ -15,8 +15,11 @@
 #include <string>
 #include <vector>
 
+#include "support/host_backends.hpp"
+
 namespace {
 
+using ddp::testing::host_backends;
 using namespace ddp;
 using ddp::testing::mark_with;
 using ddp::testing::run_ranks;
@@ -24,12 +27,6 @@ using ddp::testing::ToyNet;
 using ddp::testing::usage_error_of;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-std::vector<InitOptions> host_backends() {
-    std::vector<InitOptions> all{{.backend = Backend::shm}};
-    if (HAS_GLOO) all.push_back({.backend = Backend::gloo});
-    return all;
-}
 
 // Two samples of each channel.
 std::string error_of_forward(std::int64_t channels, ProcessGroup& group, std::int64_t samples = 2) {

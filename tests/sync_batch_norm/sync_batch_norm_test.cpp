@@ -15,17 +15,14 @@
 #include <string>
 #include <vector>
 
+#include "support/host_backends.hpp"
+
 namespace {
 
+using ddp::testing::host_backends;
 using namespace ddp;
 using namespace ddp::sync_batch_norm_test;
 using ddp::testing::run_ranks;
-
-std::vector<InitOptions> host_backends() {
-    std::vector<InitOptions> all{{.backend = Backend::shm}};
-    if (HAS_GLOO) all.push_back({.backend = Backend::gloo});
-    return all;
-}
 
 // What a test of a layer varies.
 struct Case {

@@ -14,14 +14,16 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-struct Case {
+struct ProbeCase {
     const char* name;
     RuntimeAnswer answer;
     std::vector<std::string> words;  // of the reason
-    friend std::ostream& operator<<(std::ostream& out, const Case& row) { return out << row.name; }
+    friend std::ostream& operator<<(std::ostream& out, const ProbeCase& row) {
+        return out << row.name;
+    }
 };
 
-class DeviceProbe : public ::testing::TestWithParam<Case> {};
+class DeviceProbe : public ::testing::TestWithParam<ProbeCase> {};
 
 TEST_P(DeviceProbe, NamesTheReasonInOneLine) {
     const Probe probe = probe_of(GetParam().answer);
@@ -34,20 +36,21 @@ TEST_P(DeviceProbe, NamesTheReasonInOneLine) {
 INSTANTIATE_TEST_SUITE_P(
     Answers, DeviceProbe,
     ::testing::Values(
-        Case{"NoDriver", {0, 13000, 35, 0}, {"no driver"}},
-        Case{"NoDriverAndANumberThatWasNeverWritten", {0, 13000, 35, 7}, {"no driver"}},
-        Case{"OldDriver", {12020, 13000, 35, 0}, {"CUDA 12.2", "needs 13.0", "update"}},
-        Case{"Stub", {0, 13000, 34, 0}, {"stub"}},
-        Case{"NoDevice", {13000, 13000, 100, 0}, {"no GPU", "CUDA_VISIBLE_DEVICES", "MIG"}},
-        Case{"NoneWithoutError", {13000, 13000, 0, 0}, {"no GPU"}},
-        Case{"Busy", {13000, 13000, 46, 0}, {"busy"}},
-        Case{"NotReady", {13000, 13000, 802, 0}, {"not ready", "nvidia-fabricmanager"}},
-        Case{"Mismatch", {13000, 13000, 803, 0}, {"different versions"}},
-        Case{"Compatibility", {13000, 13000, 804, 0}, {"forward-compatibility"}},
-        Case{"Mps", {13000, 13000, 805, 0}, {"MPS"}},
-        Case{"Forked", {13000, 13000, 3, 0}, {"forked"}},
-        Case{"Forbidden", {13000, 13000, 304, 0}, {"/dev/nvidia"}},
-        Case{"Unknown", {13000, 13000, 999, 0, "unknown error"}, {"error 999, unknown error"}}),
+        ProbeCase{"NoDriver", {0, 13000, 35, 0}, {"no driver"}},
+        ProbeCase{"NoDriverAndANumberThatWasNeverWritten", {0, 13000, 35, 7}, {"no driver"}},
+        ProbeCase{"OldDriver", {12020, 13000, 35, 0}, {"CUDA 12.2", "needs 13.0", "update"}},
+        ProbeCase{"Stub", {0, 13000, 34, 0}, {"stub"}},
+        ProbeCase{"NoDevice", {13000, 13000, 100, 0}, {"no GPU", "CUDA_VISIBLE_DEVICES", "MIG"}},
+        ProbeCase{"NoneWithoutError", {13000, 13000, 0, 0}, {"no GPU"}},
+        ProbeCase{"Busy", {13000, 13000, 46, 0}, {"busy"}},
+        ProbeCase{"NotReady", {13000, 13000, 802, 0}, {"not ready", "nvidia-fabricmanager"}},
+        ProbeCase{"Mismatch", {13000, 13000, 803, 0}, {"different versions"}},
+        ProbeCase{"Compatibility", {13000, 13000, 804, 0}, {"forward-compatibility"}},
+        ProbeCase{"Mps", {13000, 13000, 805, 0}, {"MPS"}},
+        ProbeCase{"Forked", {13000, 13000, 3, 0}, {"forked"}},
+        ProbeCase{"Forbidden", {13000, 13000, 304, 0}, {"/dev/nvidia"}},
+        ProbeCase{
+            "Unknown", {13000, 13000, 999, 0, "unknown error"}, {"error 999, unknown error"}}),
     [](const auto& row) { return std::string(row.param.name); });
 
 TEST(ProbeOf, DevicesNeedsNoReason) {

@@ -22,7 +22,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr Device gpu{DeviceType::cuda, 0};
+constexpr Device first_gpu{DeviceType::cuda, 0};
 
 template <class Function>
 std::string usage_error_of(const Function& function) {
@@ -42,7 +42,7 @@ TEST(Device, IsParsedFromWhatItPrints) {
     for (const char* name : {"cpu", "cpu:3", "cuda:0", "cuda:1", "cuda:15", "cuda:9999"}) {
         EXPECT_EQ(to_string(Device::parse(name)), name);
     }
-    EXPECT_EQ(Device::parse("cuda"), gpu);
+    EXPECT_EQ(Device::parse("cuda"), first_gpu);
     EXPECT_EQ(Device::parse("cpu:0"), Device{});
     std::ostringstream out;
     out << Device::parse("cuda:1") << " " << Shape{15, 5};
@@ -87,16 +87,16 @@ TEST_F(Devices, AreTheGpusWhereThereAreSome) {
     have_gpus(2);
     EXPECT_TRUE(is_available());
     EXPECT_EQ(device_count(), 2);
-    EXPECT_EQ(devices(), (std::vector<Device>{gpu, {DeviceType::cuda, 1}}));
+    EXPECT_EQ(devices(), (std::vector<Device>{first_gpu, {DeviceType::cuda, 1}}));
     EXPECT_EQ(devices(DeviceType::cpu), std::vector<Device>{Device{}});
 }
 
 TEST_F(Devices, CudaIsTheScopesOrTheRanks) {
     have_gpus(4);
-    EXPECT_EQ(Device::parse("cuda"), gpu);
+    EXPECT_EQ(Device::parse("cuda"), first_gpu);
     device::set_gpu_of_rank(2);
     EXPECT_EQ(Device::parse("cuda"), (Device{DeviceType::cuda, 2}));
-    EXPECT_EQ(Device::parse("cuda:0"), gpu);
+    EXPECT_EQ(Device::parse("cuda:0"), first_gpu);
     EXPECT_EQ(DeviceScope::current(), Device{}) << "a new tensor that names no device";
     {
         const DeviceScope scope(Device{DeviceType::cuda, 3});
@@ -142,8 +142,8 @@ TEST_F(Devices, ThatAreNotThereAreNamedWithTheCure) {
     };
     EXPECT_EQ(error_on({DeviceType::cpu, 3}),
               "device cpu:3: there is cpu alone; DDP_CPU_DEVICES sets how many there are");
-    EXPECT_THAT(error_on(gpu), AllOf(HasSubstr("sees no GPU (no device)"),
-                                     HasSubstr("DDP_CPU_DEVICES=4 gives four devices")));
+    EXPECT_THAT(error_on(first_gpu), AllOf(HasSubstr("sees no GPU (no device)"),
+                                           HasSubstr("DDP_CPU_DEVICES=4 gives four devices")));
     have_gpus(2);
     EXPECT_THAT(error_on({DeviceType::cuda, 2}),
                 AllOf(HasSubstr("device cuda:2: there are cuda:0 to cuda:1"),

@@ -14,7 +14,7 @@ using libtorch::DistributedDataParallel;
 
 constexpr std::int64_t rows_a_rank = 6;
 
-torch::Tensor rows_of(const ProcessGroup& group) {
+torch::Tensor three_rows_of(const ProcessGroup& group) {
     return rows(group.rank() * rows_a_rank, rows_a_rank);
 }
 
@@ -45,7 +45,7 @@ TEST(TorchGradients, EqualThoseOfOneProcessExactly) {
                 net, group, {.reducer = {.bucket_cap_mb = 1e-5, .gradient_as_bucket_view = views}}};
             for (int step = 0; step < 3; ++step) {
                 net->zero_grad();
-                model(rows_of(group).to(type)).sum().backward();
+                model(three_rows_of(group).to(type)).sum().backward();
                 TwoLayers alone;
                 alone->to(type);
                 expect_equal(gradients_of(*net), expected_gradients(alone, group));
@@ -95,7 +95,7 @@ TEST(TorchGradients, SurviveEachWayOfZeroing) {
     auto group = join_group();
     TwoLayers net;
     DistributedDataParallel model{net, group};
-    const auto step = [&] { model(rows_of(group)).sum().backward(); };
+    const auto step = [&] { model(three_rows_of(group)).sum().backward(); };
     const auto wanted = expected_gradients(TwoLayers(), group);
     step();
     expect_equal(gradients_of(*net), wanted);
@@ -116,11 +116,11 @@ TEST(TorchGradients, StayInTheBucketsUntilTheyAreReset) {
     auto group = join_group();
     TwoLayers net;
     DistributedDataParallel model{net, group};
-    model(rows_of(group)).sum().backward();
+    model(three_rows_of(group)).sum().backward();
     const torch::Tensor handle = net->first->weight.grad();
     const void* memory = handle.data_ptr();
     net->zero_grad();
-    model(rows_of(group)).sum().backward();
+    model(three_rows_of(group)).sum().backward();
     EXPECT_EQ(net->first->weight.grad().data_ptr(), memory);
     EXPECT_TRUE(torch::equal(handle, expected_gradients(TwoLayers(), group)[0]));
 }
@@ -132,7 +132,7 @@ TEST(TorchGradients, ComputedBeforeWrappingAreKept) {
     const auto before = gradients_of(*net);
     DistributedDataParallel model{net, group};
     expect_equal(gradients_of(*net), before);
-    model(rows_of(group)).sum().backward();
+    model(three_rows_of(group)).sum().backward();
     auto wanted = expected_gradients(TwoLayers(), group);
     for (std::size_t i = 0; i < wanted.size(); ++i) {
         EXPECT_TRUE(torch::allclose(net->parameters()[i].grad(), wanted[i] + before[i], 1e-6));
@@ -159,16 +159,16 @@ TEST(TorchGradients, OutliveTheWrapperAndAreLocalThen) {
     torch::Tensor handle;
     {
         DistributedDataParallel model{net, group};
-        model(rows_of(group)).sum().backward();
+        model(three_rows_of(group)).sum().backward();
         handle = net->first->weight.grad().view({-1});
     }
     const auto wanted = expected_gradients(TwoLayers(), group);
     expect_equal(gradients_of(*net), wanted);
     EXPECT_TRUE(torch::equal(handle, wanted[0].view({-1})));
     net->zero_grad();
-    net(rows_of(group)).sum().backward();
+    net(three_rows_of(group)).sum().backward();
     TwoLayers alone;
-    alone(rows_of(group)).sum().backward();
+    alone(three_rows_of(group)).sum().backward();
     expect_equal(gradients_of(*net), gradients_of(*alone));
 }
 
@@ -178,17 +178,17 @@ TEST(TorchGradients, AccumulateOnThisRankUnderNoSync) {
         TwoLayers net;
         DistributedDataParallel model{net, group};
         if (!first_undefined) {
-            model(rows_of(group)).sum().backward();
+            model(three_rows_of(group)).sum().backward();
             net->zero_grad();
         }
         TwoLayers alone;
-        alone(rows_of(group)).sum().backward();
+        alone(three_rows_of(group)).sum().backward();
         {
             const auto guard = model.no_sync();
-            model(rows_of(group)).sum().backward();
+            model(three_rows_of(group)).sum().backward();
             expect_equal(gradients_of(*net), gradients_of(*alone));
         }
-        model(rows_of(group)).sum().backward();
+        model(three_rows_of(group)).sum().backward();
         auto wanted = expected_gradients(TwoLayers(), group);
         for (torch::Tensor& gradient : wanted) gradient *= 2;
         for (std::size_t i = 0; i < wanted.size(); ++i) {
@@ -201,7 +201,7 @@ TEST(TorchGradients, OfAGraphThatIsKeptAreAveragedEachTime) {
     auto group = join_group();
     TwoLayers net;
     DistributedDataParallel model{net, group};
-    auto loss = model(rows_of(group)).sum();
+    auto loss = model(three_rows_of(group)).sum();
     loss.backward({}, /*retain_graph=*/true);
     net->zero_grad(true);
     loss.backward();

@@ -16,16 +16,14 @@
 #include <fstream>
 #include <iterator>
 
+#include "launcher/logs/content_of.hpp"
+
 namespace ddp::launcher {
 namespace {
 
+using testing::content_of;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
-
-std::string content_of(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-}
 
 TEST(LogTree, ItsLayoutIsTorchruns) {
     const testing::TemporaryFolder folder;

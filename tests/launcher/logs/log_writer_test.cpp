@@ -17,15 +17,13 @@
 #include <functional>
 #include <iterator>
 
+#include "launcher/logs/content_of.hpp"
+
 namespace ddp::launcher {
 namespace {
 
+using testing::content_of;
 using ::testing::HasSubstr;
-
-std::string content_of(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-}
 
 class LogWriterTest : public ::testing::Test {
 protected:

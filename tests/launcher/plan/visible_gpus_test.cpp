@@ -100,7 +100,7 @@ protected:
     testing::TemporaryFolder library_;
 };
 
-const std::string two_gpus = "echo 'GPU 0: A (UUID: GPU-a)'; echo 'GPU 1: B (UUID: GPU-b)'\n";
+const std::string lists_two_gpus = "echo 'GPU 0: A (UUID: GPU-a)'; echo 'GPU 1: B (UUID: GPU-b)'\n";
 
 TEST_F(GpusOfAHost, AreNoneWithoutDevicesWhateverTheVariableSays) {
     EXPECT_EQ(visible(three_), Entries{});
@@ -118,7 +118,7 @@ TEST_F(GpusOfAHost, AreItsDeviceFilesAndTheVariableChoosesAmongThem) {
 }
 
 TEST_F(GpusOfAHost, UnderWslAreThoseThatNvidiaSmiLists) {
-    make_wsl(two_gpus);
+    make_wsl(lists_two_gpus);
     EXPECT_EQ(visible({}), (Entries{"0", "1"}));
     EXPECT_EQ(visible(three_), (Entries{"0", "1"}));
     EXPECT_EQ(visible({{"CUDA_VISIBLE_DEVICES", ""}}), Entries{});
@@ -132,7 +132,7 @@ TEST_F(GpusOfAHost, UnderWslAreBelievedWhenNvidiaSmiFails) {
 }
 
 TEST_F(GpusOfAHost, AreNotAskedForWhereTheDriverIsNoWslOne) {
-    make_wsl(two_gpus);
+    make_wsl(lists_two_gpus);
     ASSERT_EQ(::unlink((library_.path() + "/libcuda.so.1").c_str()), 0);
     EXPECT_EQ(count_gpus(paths()), 0U);
     EXPECT_EQ(visible(three_), Entries{});
