@@ -150,8 +150,9 @@ void train(Net& net, ddp::ProcessGroup& group) {
         const float loss = forward(net);
         for (int layer = layers - 1; layer >= 0; --layer) {
             backward_layer(net, layer);
-            reducer.mark_ready(static_cast<std::size_t>(2 * layer));      // weight
-            reducer.mark_ready(static_cast<std::size_t>(2 * layer + 1));  // bias
+            const auto weight = 2 * static_cast<std::size_t>(layer);
+            reducer.mark_ready(weight);
+            reducer.mark_ready(weight + 1);  // bias
         }
         if (reducer.wait()) update(net, 0.05F);  // the gradients are averages over all ranks
         if (step % 500 == 0) report(group, step, loss);

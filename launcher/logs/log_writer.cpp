@@ -229,7 +229,7 @@ std::string LogWriter::finish(const Wait& wait, const bool& hurried) {
     if (all) wait_for_its_end(stuck_time);  // it closes its files, which may hang, too
     kill();
     wait_for_its_end(time_to_die);
-    const std::string loss = describe_loss();
+    std::string loss = describe_loss();
     if (reap()) return loss;
     return loss + (loss.empty() ? "" : "; ") + "the log writer (pid " + std::to_string(pid_) +
            ") cannot be killed while the file system of --log-dir hangs, and is left there";

@@ -284,6 +284,7 @@ std::optional<std::string> suggestion_for(const std::string& dashed) {
         if (dashed == word) return std::string("--") + name;
     }
     std::vector<std::string> names;
+    names.reserve(std::size(table));
     for (const OptionSpec& spec : table) names.emplace_back(std::string("--") + spec.name);
     return did_you_mean("--" + dashed, names);
 }

@@ -31,7 +31,7 @@ bool is_environment(const std::string& root) {
 std::string folder_on_path(const std::string& name, std::string_view search_path) {
     for (;;) {
         const std::size_t colon = std::min(search_path.find(':'), search_path.size());
-        const std::string folder = colon == 0 ? "." : std::string(search_path.substr(0, colon));
+        std::string folder = colon == 0 ? "." : std::string(search_path.substr(0, colon));
         if (::access((folder + "/" + name).c_str(), X_OK) == 0) return folder;
         if (colon == search_path.size()) return {};
         search_path.remove_prefix(colon + 1);

@@ -75,7 +75,7 @@ std::optional<std::string> suggestion(const std::string& name, const std::string
     const Kind here = kind_of("./" + name);
     if (here == Kind::executable || here == Kind::not_executable) return "./" + name;
     for (const std::string& folder : folders_of(search_path)) add_names(names, folder, "");
-    if (const auto on_path = did_you_mean(name, names)) return on_path;
+    if (auto on_path = did_you_mean(name, names)) return on_path;
     names.clear();
     add_names(names, ".", "./");
     return did_you_mean("./" + name, names);

@@ -110,7 +110,7 @@ struct Group {
 
 std::string manner_of(const WorkerEnd& end, Part part) {
     if (part == Part::stopped) {
-        const std::string name = signal_name(end.stopped_with);
+        std::string name = signal_name(end.stopped_with);
         if (end.status.signal == end.stopped_with) return name;
         return to_string(end.status) + " after " + name;
     }

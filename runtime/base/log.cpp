@@ -61,7 +61,7 @@ struct Output {
 
 Output& output() {
     // Never destroyed: threads and other static destructors may still log at exit.
-    static Output* const instance = new Output;
+    static auto* const instance = new Output;
     return *instance;
 }
 

@@ -82,7 +82,7 @@ ControlRegion ControlRegion::create(int local_ranks) {
     ::fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);
     region.memory_ = map_shared(fd, region.bytes_);
     if (region.memory_ == nullptr) throw SystemError("map the control region", errno);
-    ControlHeader* header = new (region.memory_) ControlHeader{};
+    auto* const header = new (region.memory_) ControlHeader{};
     header->magic = control_magic;
     header->version = control_version;
     header->local_ranks = static_cast<std::uint32_t>(local_ranks);

@@ -169,7 +169,7 @@ bool is_whole_step(const Reader& env, int world_size) {
 }
 
 std::string name_of_job(const Reader& env, const WorkerEnv& me) {
-    const std::string run_id = env.text("TORCHELASTIC_RUN_ID").value_or("");
+    std::string run_id = env.text("TORCHELASTIC_RUN_ID").value_or("");
     if (!run_id.empty() && run_id != "none") return run_id;  // torchrun's default for all jobs
     switch (me.source) {
         case WorkerEnvSource::slurm:

@@ -14,7 +14,7 @@ std::uint32_t twisted(std::uint32_t high, std::uint32_t low) {
 
 }  // namespace
 
-TorchGenerator::TorchGenerator(std::uint64_t seed) : numbers_{} {
+TorchGenerator::TorchGenerator(std::uint64_t seed) {
     state_[0] = static_cast<std::uint32_t>(seed);
     for (std::uint32_t i = 1; i < words; ++i) {
         state_[i] = 1812433253U * (state_[i - 1] ^ state_[i - 1] >> 30) + i;

@@ -29,7 +29,7 @@ private:
     void refill();
 
     std::array<std::uint32_t, words> state_;
-    std::array<std::uint32_t, words> numbers_;
+    std::array<std::uint32_t, words> numbers_{};
     std::size_t next_ = words;
 };
 

@@ -43,6 +43,7 @@ std::vector<int> ranks_of(std::vector<Member> members, std::int64_t color) {
     std::stable_sort(members.begin(), members.end(),
                      [](const Member& a, const Member& b) { return a.key < b.key; });
     std::vector<int> ranks;
+    ranks.reserve(members.size());
     for (const Member& member : members) ranks.push_back(member.rank);
     return ranks;
 }

@@ -37,7 +37,7 @@ std::uint64_t checksum(const TensorView& tensor) {
 // Of two numbers from each rank. By rank.
 std::vector<std::array<std::uint64_t, 2>> gather(std::array<std::uint64_t, 2> mine,
                                                  ProcessGroup& group) {
-    std::array<std::int64_t, 2> words = std::bit_cast<std::array<std::int64_t, 2>>(mine);
+    auto words = std::bit_cast<std::array<std::int64_t, 2>>(mine);
     std::vector<std::int64_t> all(words.size() * static_cast<std::size_t>(group.size()));
     group.all_gather(words, all, Stream{}, CallSite{}).wait();
     std::vector<std::array<std::uint64_t, 2>> by_rank(all.size() / words.size());

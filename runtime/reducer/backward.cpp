@@ -215,6 +215,7 @@ void Backward::learn_static_graph() {
     if (context_.group.size() > 1) context_.group.all_reduce(marks, ReduceOp::max).wait();
     if (!has_gradients()) context_.marks.learn(marks);
     std::vector<std::uint8_t> used_globally;
+    used_globally.reserve(marks.size());
     for (const std::int32_t count : marks) used_globally.push_back(count > 0 ? 1 : 0);
     context_.used.learn(std::move(used_globally));
 }

@@ -88,10 +88,10 @@ std::string find_own_mistake(std::span<const Parameter> parameters,
                              std::span<const NamedTensor> buffers, ProcessGroup& group,
                              const ReducerOptions& options) {
     const auto ranks = static_cast<std::size_t>(group.size());
-    if (const std::string why = refuse_logical_ranks(options.logical_ranks, ranks); !why.empty()) {
+    if (std::string why = refuse_logical_ranks(options.logical_ranks, ranks); !why.empty()) {
         return why;
     }
-    if (const std::string why = find_misplaced(parameters, buffers, group, options); !why.empty()) {
+    if (std::string why = find_misplaced(parameters, buffers, group, options); !why.empty()) {
         return why;
     }
     if (options.find_unused_parameters && options.static_graph) {

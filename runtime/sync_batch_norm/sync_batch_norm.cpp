@@ -108,7 +108,7 @@ void update(const TensorView& tensor, const F& f) {
 }
 
 Moments moments_of_all(const TensorView& input, const Layout& layout, ProcessGroup& group) {
-    const Moments mine = with_type(input.dtype, [&]<class T>(T*) {
+    Moments mine = with_type(input.dtype, [&]<class T>(T*) {
         return sync_batch_norm::moments_of(static_cast<const T*>(input.data), layout);
     });
     if (group.size() == 1) return mine;

@@ -106,7 +106,7 @@ AbortReason Mesh::diagnose(int suspect, const WaitContext& context, const std::s
     }
     if (!gone.empty()) {
         const bool needed = !gloo_says.empty();
-        const AbortReason reason = diagnose_gone(gone, context.what);
+        AbortReason reason = diagnose_gone(gone, context.what);
         if (reason.kind != AbortKind::left || needed) return reason;
     }
     if (!gloo_says.empty()) {
@@ -156,7 +156,7 @@ AbortReason Mesh::diagnose_gone(const std::vector<Health::Gone>& gone,
 // As diagnose, on a rank that waits for nobody.
 std::optional<AbortReason> Mesh::diagnose_without_waiting(const std::string& during) {
     const std::vector<Health::Gone> gone = health_->list_gone(-1);
-    if (const auto notice = find_notice(gone, -1, {during})) return notice;
+    if (auto notice = find_notice(gone, -1, {during})) return notice;
     if (const int blamed = rank_that_agent_blames(); blamed >= 0) {
         return AbortReason{AbortKind::peer_died, blamed,
                            "gloo: " + name_of(blamed) + " ended during " + during};

@@ -99,7 +99,7 @@ std::string choose_address(const AddressChoice& choice, const std::vector<Interf
         });
         if (!one.loopback && !seen) outward.push_back(one);
     }
-    const std::string route = choice.master ? address_towards(*choice.master) : std::string();
+    std::string route = choice.master ? address_towards(*choice.master) : std::string();
     if (!route.empty() && !is_loopback(route)) return route;
     if (outward.size() == 1) return outward.front().address;
     throw UsageError("cannot tell which network leads to the other hosts: " +

@@ -38,7 +38,7 @@ using Shorts [[gnu::vector_size(Machine::vector_bytes / 2)]] = std::uint16_t;
 }
 
 [[gnu::always_inline]] inline void narrow_half(std::byte* to, Floats value) {
-    const Integers word = __builtin_bit_cast(Integers, value);
+    const auto word = __builtin_bit_cast(Integers, value);
     const Integers sign = (word >> 16) & 0x8000;
     const Integers magnitude = word & 0x7fffffff;
     // Adding 0.5 lets the adder round what becomes a subnormal.

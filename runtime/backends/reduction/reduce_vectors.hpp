@@ -54,7 +54,7 @@ struct BFloat16 {
         return __builtin_bit_cast(Vector<float>, load_words(from) << 16);
     }
     [[gnu::always_inline]] static void store(std::byte* to, Vector<float> value) {
-        const Words word = __builtin_bit_cast(Words, value);
+        const auto word = __builtin_bit_cast(Words, value);
         const Words upper = word >> 16;
         const Words rounded = (word + 0x7fffU + (upper & 1U)) >> 16;
         store_words(to, value == value ? rounded : upper | 0x40U);

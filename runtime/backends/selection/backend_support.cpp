@@ -62,7 +62,7 @@ BackendSupport BackendSupport::decode(const std::string& text) {
     std::uint32_t number = 0;
     const char* const end = text.data() + text.size();
     const auto [stop, error] = std::from_chars(text.data(), end, number);
-    const std::size_t first = static_cast<std::size_t>(stop - text.data());
+    const auto first = static_cast<std::size_t>(stop - text.data());
     const std::size_t second = text.find('\n', first + 1);
     const std::size_t third = second == text.npos ? text.npos : text.find('\n', second + 1);
     if (error != std::errc{} || stop == end || *stop != '\n' || third == text.npos) {

@@ -33,7 +33,7 @@ std::string first_device_file(const std::string& folder) {
 
 std::string describe_missing_driver(const GpuSearchPaths& paths) {
     if (exists(paths.devices + "/nvidiactl")) return {};
-    const std::string why = "no driver: there is no " + paths.devices + "/nvidiactl";
+    std::string why = "no driver: there is no " + paths.devices + "/nvidiactl";
     if (!exists(paths.devices + "/dxg")) return why;
     if (has_wsl_library(paths)) return {};
     return why + ", and " + paths.devices + "/dxg without NVIDIA's libcuda.so.1";

@@ -147,6 +147,7 @@ std::vector<BackendSupport> collect_support(const GroupContext& group,
         group.store->set(no_shm_key, "");
     } else if (all_have_come(group, *region, deadline)) {
         std::vector<BackendSupport> all;
+        all.reserve(static_cast<std::size_t>(group.me.world_size));
         for (int rank = 0; rank < group.me.world_size; ++rank) {
             all.push_back({RequestedBackend::decode(region->block(rank).requested_backend),
                            mine.host,
@@ -208,6 +209,7 @@ Chosen agree(const GroupContext& group, std::shared_ptr<shm::SharedRegion> regio
     const std::vector<BackendSupport> all = collect_support(group, region.get(), mine, deadline);
     require_same_request(all);
     std::vector<GpuState> gpus;
+    gpus.reserve(all.size());
     for (const BackendSupport& one : all) gpus.push_back(one.request.gpu);
     const std::string no_shm = list_refusals(all, &BackendSupport::shm_refusal);
     if (region && no_shm.empty()) return {make_shm(group, std::move(region)), gpus};

@@ -27,7 +27,7 @@ Admission::Answer Admission::join(ClientId client, const Request& request,
 }
 
 std::string Admission::describe(ClientId client, int connection) {
-    const std::string rank = claims_.describe(client);
+    std::string rank = claims_.describe(client);
     if (!rank.empty()) return rank;
     const auto [known, is_new] = described_.try_emplace(client);
     if (is_new) known->second = peers_.describe(connection);

@@ -338,7 +338,7 @@ std::string refusal(const char* what, int error) {
 
 }  // namespace
 
-SocketOwners::SocketOwners(Source first) : source_(Source::nothing) {
+SocketOwners::SocketOwners(Source first) {
     if (first == Source::netlink) {
         netlink_.reset(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
         // A question about a connection that cannot be: port 0.

@@ -42,7 +42,7 @@ public:
     std::vector<SocketOwner> listeners_on(std::uint16_t port, At at) const;
 
 private:
-    Source source_;
+    Source source_ = Source::nothing;
     std::string refusals_;
     base::UniqueFd netlink_;
 };

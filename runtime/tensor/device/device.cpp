@@ -139,6 +139,7 @@ int device_count() { return static_cast<int>(devices().size()); }
 std::vector<Device> devices(DeviceType type) {
     std::vector<Device> all;
     const int count = device_count(type);
+    all.reserve(static_cast<std::size_t>(count));
     for (int index = 0; index < count; ++index) all.push_back({type, index});
     return all;
 }

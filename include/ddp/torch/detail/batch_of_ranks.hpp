@@ -35,7 +35,8 @@ inline torch::Tensor moments_of(const torch::Tensor& input) {
     const auto float64 = input.options().dtype(torch::kFloat64).requires_grad(false);
     const std::int64_t channels = input.size(1);
     if (input.numel() == 0) return torch::zeros({2 * channels + 1}, float64);
-    const auto count = static_cast<double>(input.numel() / channels);
+    const std::int64_t samples = input.numel() / channels;
+    const auto count = static_cast<double>(samples);
     const auto [mean, variance] =
         torch::batch_norm_update_stats(in_full_precision(input.detach()), {}, {}, 0);
     return torch::cat({mean.to(torch::kFloat64), variance.to(torch::kFloat64) * count,
