@@ -204,6 +204,7 @@ TEST_F(CheckpointManager, RefusesANegativeEpoch) {
         Net net{0};
         Optimizer optimizer{0};
         EXPECT_THROW(manager.save(-1, net, optimizer), ddp::UsageError);
+        EXPECT_THROW(manager.save_async({.epoch = -1}, net, optimizer), ddp::UsageError);
     });
 }
 

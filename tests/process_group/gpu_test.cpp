@@ -163,6 +163,17 @@ TEST(GpuGroup, AllocatesOnTheDeviceThatIsAskedFor) {
     });
 }
 
+TEST(GpuGroup, GivesBackWhatItHasAllocated) {
+    run_ranks(2, [](ProcessGroup& group) {
+        const std::size_t before = gpus().allocated();
+        {
+            const Tensor there = group.allocate({100}, DType::float32, group.device());
+            EXPECT_GT(gpus().allocated(), before);
+        }
+        EXPECT_EQ(gpus().allocated(), before);
+    });
+}
+
 TEST(GpuGroup, GivesItsSubGroupsAHalfForGpus) {
     run_ranks(4, [](ProcessGroup& group) {
         ProcessGroup pair = group.split({.color = group.rank() % 2});

@@ -172,6 +172,20 @@ TEST(StoreServer, AClientThatAsksWithoutEndDelaysOnlyItself) {
               replies.size());
 }
 
+TEST(StoreServer, AClientThatHasAskedForMuchAsItIsAcceptedIsServedToTheEnd) {
+    DrivenServer server{{.limits = {.longest_turn = std::chrono::microseconds{0}}}};
+    int error = 0;
+    const base::UniqueFd client = base::try_connect_tcp(
+        "127.0.0.1", server.server.port(), base::Deadline::after(std::chrono::seconds{10}), error);
+    const std::string bytes = hello + u8(1) + str("k") + str("v") + u8(3) + str("k");
+    ASSERT_EQ(::send(client.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
+    server.settle();
+    std::string reply(9, '\0');
+    EXPECT_EQ(::recv(client.get(), reply.data(), reply.size(), MSG_DONTWAIT), 9);
+    EXPECT_EQ(reply, str("v"));
+}
+
 TEST(StoreServer, AWatcherThatNeverReadsIsClosed) {
     DrivenServer server;
     RawClient watcher{server};
