@@ -1,5 +1,5 @@
 // The queue of transfers on a backend that only counts: what becomes of a batch of which some
-// cannot be started.
+// cannot be started, and when it rests.
 #include "process_group/transfer_queue.hpp"
 
 #include <ddp/error.hpp>
@@ -15,13 +15,20 @@ using namespace std::chrono_literals;
 using namespace ddp;
 using ddp::process_group::TransferQueue;
 
-// Done at once.
-struct Nothing : backends::PendingTransfer {
-    bool advance() override { return true; }
-    bool is_done() const override { return true; }
-    void rest(std::uint64_t) override {}
-    void wait_a_little(const base::Deadline&) override {}
+// Done after some steps, none of which waits for anything.
+class Steps : public backends::PendingTransfer {
+public:
+    Steps(int steps, int& rests) : left_(steps), rests_(rests) {}
+
+    bool advance() override { return --left_ >= 0; }
+    bool is_done() const override { return left_ <= 0; }
+    void rest(std::uint64_t) override { ++rests_; }
+    void wait_a_little(const base::Deadline&) override { ++rests_; }
     [[noreturn]] void give_up(const base::Deadline&) override { throw TimeoutError("late"); }
+
+private:
+    int left_;
+    int& rests_;
 };
 
 struct Counts : backends::Backend {
@@ -33,10 +40,12 @@ struct Counts : backends::Backend {
     }
     std::unique_ptr<backends::PendingTransfer> start_transfer(const backends::Transfer&) override {
         if (++started == refused) throw UsageError("no such transfer");
-        return std::make_unique<Nothing>();
+        return std::make_unique<Steps>(steps, rests);
     }
     void fail() noexcept override { ++told; }
 
+    int steps = 1;  // of each transfer
+    int rests = 0;
     int started = 0;
     int refused = 0;  // this one; 0: none
     int told = 0;     // how often the other ranks were
@@ -61,6 +70,12 @@ protected:
 TEST_F(TransferQueueTest, RunsABatchWithoutTellingAnybody) {
     EXPECT_NO_THROW(start(3)->wait());
     EXPECT_EQ(counts->told, 0);
+}
+
+TEST_F(TransferQueueTest, RestsOnlyWhereNothingMoves) {
+    counts->steps = 1000;
+    EXPECT_NO_THROW(start(2)->wait());
+    EXPECT_EQ(counts->rests, 0);
 }
 
 // The peer of the first one waits for the second.
