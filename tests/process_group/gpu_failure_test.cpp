@@ -110,6 +110,23 @@ TEST(GpuInit, TellsEveryRankTheSameWhenOneCannotConnect) {
     }
 }
 
+TEST(GpuInit, TellsEveryRankAtOnceThatRankZeroHasNoId) {
+    const auto begin = std::chrono::steady_clock::now();
+    const auto reports = reports_of(3,
+                                    [](const Join& join) {
+                                        const ScopedKnob fault("FAULTS", "fail:0:id:2");
+                                        return error_of([&] { join(); });
+                                    },
+                                    {.timeout = 60s});
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, 30s);
+    ASSERT_EQ(reports.size(), 3U);
+    for (const RankFailure& report : reports) {
+        EXPECT_THAT(report.message,
+                    HasSubstr("BackendError nccl: the ranks cannot be connected: rank 0: nccl: "
+                              "ncclGetUniqueId: "));
+    }
+}
+
 TEST(GpuInit, EndsAtItsDeadlineWhenNcclHangs) {
     const auto reports = reports_of(2,
                                     [](const Join& join) {
