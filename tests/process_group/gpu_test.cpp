@@ -150,6 +150,25 @@ TEST(GpuGroup, NamesBothDevicesWhenATensorIsOnAnother) {
     });
 }
 
+TEST(GpuGroup, NamesBothDevicesInEachOperationWithARoot) {
+    run_ranks(2, [](ProcessGroup& group) {
+        GpuTensor<float> values(group, 10, 1.0F);
+        TensorView elsewhere = values.view();
+        elsewhere.device.index = 3;
+        const Root other{1 - group.rank()};
+        const std::vector<std::pair<std::string, std::function<void()>>> calls{
+            {"broadcast", [&] { group.broadcast(elsewhere, other).wait(); }},
+            {"reduce", [&] { group.reduce(elsewhere, {}, other).wait(); }},
+            {"gather", [&] { group.gather(elsewhere, {}, other).wait(); }},
+            {"scatter", [&] { group.scatter({}, elsewhere, other).wait(); }}};
+        for (const auto& [name, call] : calls) {
+            EXPECT_THAT(usage_error_of(call), HasSubstr(name + ": the tensor is on cuda:3, rank "));
+        }
+        group.all_reduce(values.view()).wait();  // nothing has happened
+        EXPECT_EQ(values.values[0], 2.0F);
+    });
+}
+
 TEST(GpuGroup, AllocatesOnTheDeviceThatIsAskedFor) {
     run_ranks(2, [](ProcessGroup& group) {
         Tensor there = group.allocate({100}, DType::float32, group.device());
