@@ -35,6 +35,16 @@ TEST(StoreServer, ClosesTheOldestOfTooManySilentConnections) {
     EXPECT_TRUE(is_open(silent.back()));
 }
 
+TEST(StoreServer, SilentConnectionsOfTheOldAttemptDoNotCountInTheNew) {
+    DrivenServer server;
+    std::vector<RawClient> silent;
+    for (std::size_t i = 0; i < most_silent; ++i) silent.emplace_back(server);
+    server.server.start_attempt(1);
+    RawClient first{server};
+    for (std::size_t i = 1; i < most_silent; ++i) silent.emplace_back(server);
+    EXPECT_TRUE(is_open(first));
+}
+
 TEST(StoreServer, AClientThatHasSpokenIsNeverTakenForASilentOne) {
     DrivenServer server;
     RawClient spoken{server};
