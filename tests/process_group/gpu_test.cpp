@@ -193,6 +193,22 @@ TEST(GpuGroup, GivesBackWhatItHasAllocated) {
     });
 }
 
+TEST(GpuGroup, AllocatesOnNoRankWhereOneHasTooLittle) {
+    run_ranks(3, [](ProcessGroup& group) {
+        if (group.rank() == 1) gpus().set_memory(gpus().allocated());
+        const std::size_t before = gpus().allocated();
+        try {
+            group.allocate({100}, DType::float32, group.device());
+            ADD_FAILURE() << "rank " << group.rank() << " has memory";
+        } catch (const SystemError& error) {
+            EXPECT_THAT(error.what(), HasSubstr("nccl: allocate 400 bytes on "));
+            EXPECT_THAT(error.what(), HasSubstr(group.rank() == 1 ? "" : "the GPU of rank 1"));
+        }
+        EXPECT_EQ(gpus().allocated(), before);
+        EXPECT_EQ(group.all_reduce(1), 3);
+    });
+}
+
 TEST(GpuGroup, GivesItsSubGroupsAHalfForGpus) {
     run_ranks(4, [](ProcessGroup& group) {
         ProcessGroup pair = group.split({.color = group.rank() % 2});
