@@ -2,6 +2,7 @@
 // so that any other order of additions would show.
 #include <ddp/distributed_data_parallel.hpp>
 
+#include "process_group/group_access.hpp"
 #include "reducer/logical_sum.hpp"
 #include "support/gradients.hpp"
 #include "support/toy_net.hpp"
@@ -271,6 +272,22 @@ TEST(LogicalRanks, NeedTheStartOfEachBackward) {
         Reducer reducer(net.parameters(), group, {.logical_ranks = 2});
         EXPECT_THAT(usage_error_of([&] { reducer.mark_ready(0); }),
                     HasSubstr("without start_backward()"));
+    });
+}
+
+// SyncBatchNorm asks for it, which cannot do the work of several ranks.
+TEST(LogicalRanks, AreKnownToTheGroupAsLongAsAReducerHasThem) {
+    run_ranks(1, [](ProcessGroup& group) {
+        const auto& reducers = process_group::GroupAccess(group).reducers_with_logical_ranks();
+        ToyNet plain({4});
+        ToyNet net({4});
+        const Reducer without(plain.parameters(), group);
+        EXPECT_EQ(*reducers, 0);
+        {
+            const Reducer with(net.parameters(), group, {.logical_ranks = 2});
+            EXPECT_EQ(*reducers, 1);
+        }
+        EXPECT_EQ(*reducers, 0);
     });
 }
 
