@@ -92,6 +92,7 @@ TEST(Statistics, CountWhatWasSentAndWhen) {
         EXPECT_EQ(now.bytes, 2U * 1008 * 4);
         EXPECT_GT(now.communication.count(), 0);
         EXPECT_GT(now.backward.count(), 0);
+        EXPECT_GT(now.exposed.count(), 0);
         EXPECT_GE(now.forward.count(), 0);
         EXPECT_GE(now.overlap, 0);
         EXPECT_LE(now.overlap, 1);
