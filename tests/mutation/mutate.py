@@ -96,8 +96,9 @@ class Run:
         share, more = divmod(self.options.count, len(self.rooms))
         for number, (room, (folder, _)) in enumerate(self.rooms.items()):
             order = random.Random(f"{self.options.seed} {room}")
-            stream = draw(self.options.root, folder, self.tree.may_be_mutated, order)
-            self.draws.append(Draw(room, stream, share + (number < more)))
+            # All at once, before there are threads: universalmutator writes to stdout.
+            drawn = list(draw(self.options.root, folder, self.tree.may_be_mutated, order))
+            self.draws.append(Draw(room, iter(drawn), share + (number < more)))
 
     def measure(self):
         self.copies[0].make()

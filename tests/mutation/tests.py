@@ -44,9 +44,11 @@ class Tests:
     # With one -----------------------------------------------------------------------------------
 
     def parts(self, programs, file):
-        """[(program, tests)]: first the tests nearest to the file, which kill most of its mutants, then all others."""
+        """[(program, tests)]: first the tests nearest to the file, which kill most of its mutants, then all others, those of a
+        program first that is named as one of the file's folders."""
         near, far = [], []
-        for name, chosen in programs:
+        folders = file.split("/")[2:-1]
+        for name, chosen in sorted(programs, key=lambda one: not any(folder in one[0] for folder in folders)):
             known = self.known.get(name, {})
             tests = [test for test in self.chosen.get((name, chosen), []) if known[test] is not None]
             first = [test for test in tests if self.is_near(test, file)]
