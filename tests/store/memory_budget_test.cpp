@@ -31,6 +31,8 @@ TEST(MemoryBudget, TellsOnceThatSomethingWasReleased) {
     MemoryBudget budget{bytes, {}};
     budget.charge(1, Use::request, 100);
     EXPECT_FALSE(budget.take_released());
+    budget.charge(1, Use::request, 100);
+    EXPECT_FALSE(budget.take_released());
     budget.charge(1, Use::request, 50);
     EXPECT_TRUE(budget.take_released());
     EXPECT_FALSE(budget.take_released());
