@@ -15,18 +15,19 @@ using namespace std::chrono_literals;
 using namespace ddp;
 using ddp::process_group::TransferQueue;
 
-// Done after some steps, none of which waits for anything.
+// Done after some steps; before the first it waits for some looks.
 class Steps : public backends::PendingTransfer {
 public:
-    Steps(int steps, int& rests) : left_(steps), rests_(rests) {}
+    Steps(int looks, int steps, int& rests) : looks_(looks), left_(steps), rests_(rests) {}
 
-    bool advance() override { return --left_ >= 0; }
+    bool advance() override { return --looks_ < 0 && --left_ >= 0; }
     bool is_done() const override { return left_ <= 0; }
     void rest(std::uint64_t) override { ++rests_; }
     void wait_a_little(const base::Deadline&) override { ++rests_; }
     [[noreturn]] void give_up(const base::Deadline&) override { throw TimeoutError("late"); }
 
 private:
+    int looks_;
     int left_;
     int& rests_;
 };
@@ -40,11 +41,12 @@ struct Counts : backends::Backend {
     }
     std::unique_ptr<backends::PendingTransfer> start_transfer(const backends::Transfer&) override {
         if (++started == refused) throw UsageError("no such transfer");
-        return std::make_unique<Steps>(steps, rests);
+        return std::make_unique<Steps>(looks, steps, rests);
     }
     void fail() noexcept override { ++told; }
 
-    int steps = 1;  // of each transfer
+    int looks = 0;  // of each transfer
+    int steps = 1;
     int rests = 0;
     int started = 0;
     int refused = 0;  // this one; 0: none
@@ -76,6 +78,9 @@ TEST_F(TransferQueueTest, RestsOnlyWhereNothingMoves) {
     counts->steps = 1000;
     EXPECT_NO_THROW(start(2)->wait());
     EXPECT_EQ(counts->rests, 0);
+    counts->looks = 7;
+    EXPECT_NO_THROW(start(1)->wait());
+    EXPECT_EQ(counts->rests, 7);
 }
 
 // The peer of the first one waits for the second.
