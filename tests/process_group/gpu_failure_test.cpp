@@ -3,6 +3,7 @@
 #include "process_group/gpus.hpp"
 
 #include <ddp/error.hpp>
+#include <ddp/nccl.hpp>
 #include <ddp/worker_env.hpp>
 
 #include <gmock/gmock.h>
@@ -160,6 +161,7 @@ std::string third_all_reduce(ProcessGroup& group) {
     group.all_reduce(values.view()).wait();
     const std::string error = error_of([&] { group.all_reduce(values.view()).wait(); });
     EXPECT_EQ(error_of([&] { group.barrier().wait(); }), error) << "the CPU half has ended too";
+    EXPECT_EQ(error_of([&] { native_handle(group); }), error) << "of a communicator that is gone";
     return error;
 }
 constexpr const char* name_of_third =
