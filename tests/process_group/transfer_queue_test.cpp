@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <thread>
 #include <vector>
 
 namespace {
@@ -81,6 +82,14 @@ TEST_F(TransferQueueTest, RestsOnlyWhereNothingMoves) {
     counts->looks = 7;
     EXPECT_NO_THROW(start(1)->wait());
     EXPECT_EQ(counts->rests, 7);
+}
+
+TEST_F(TransferQueueTest, GoesOnWhereNobodyWaits) {
+    counts->steps = 3;
+    const auto transfer = start(1);
+    const auto deadline = base::Deadline::after(30s);
+    while (!transfer->is_completed() && !deadline.passed()) std::this_thread::yield();
+    EXPECT_TRUE(transfer->is_completed());
 }
 
 // The peer of the first one waits for the second.
