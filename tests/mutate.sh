@@ -4,7 +4,7 @@
 #   tests/mutate.sh [--count 300] [--seed 1] [--room launcher,store,...] [--build DIR]
 #       Draws so many mutants by the seed, evenly over the rooms, and ends with 1 when fewer than 85 % are killed. A run that was
 #       interrupted goes on. All is done on copies of the sources in DIR (default: build/mutation), where results-SEED.tsv is, too.
-#   --jobs N       tests mutants of so many rooms at once (default: 2), each on a copy of its own; what is drawn stays the same
+#   --jobs N       tests so many mutants at once (default: 2), each on a copy of its own; what is drawn stays the same
 #   --again        tests once more the mutants that survived
 #   --minutes N    ends after so long, without a verdict if mutants are left
 #   --through CMD  puts CMD in front of each compile and test, such as "nice -n 19"; it must end by executing what follows

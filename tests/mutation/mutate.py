@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -50,31 +51,40 @@ def parse_arguments():
 
 
 class Draw:
-    """Of one room: its mutants in their order, until enough of them count. One mutant counts a line."""
+    """Of one room: its mutants in their order, until enough of them count. One mutant counts a line. Which are drawn does not
+    depend on how many are tested at once."""
 
-    def __init__(self, room, stream, wanted):
+    def __init__(self, room, mutants, wanted):
         self.room = room
-        self.stream = stream
+        self.mutants = mutants
         self.wanted = wanted
         self.lines = set()
-        self.busy = False  # a worker tests one of its mutants
+        self.under_test = set()  # their lines
+
+    def lacks(self):
+        """So many more are drawn in any case, whatever becomes of those under test."""
+        while self.mutants and self.mutants[0].place() in self.lines:
+            self.mutants.popleft()
+        if not self.mutants or self.mutants[0].place() in self.under_test:
+            return 0
+        return self.wanted - len(self.under_test)
+
+    def is_done(self):
+        return self.wanted == 0 or not (self.mutants or self.under_test)
 
     def next(self):
-        mutant = next((one for one in self.stream if one.place() not in self.lines), None)
-        if mutant is None:
-            print(f"{self.room}: no more mutants")
-            self.wanted = 0
+        mutant = self.mutants.popleft()
+        self.under_test.add(mutant.place())
         return mutant
 
     def enter(self, mutant, verdict):
+        self.under_test.remove(mutant.place())
         if verdict in COUNTED:
             self.lines.add(mutant.place())
             self.wanted -= 1
 
 
 class Run:
-    """Workers take mutants of different rooms: which are drawn does not depend on how many workers there are."""
-
     def __init__(self, options, rooms):
         self.options = options
         self.rooms = rooms
@@ -97,8 +107,8 @@ class Run:
         for number, (room, (folder, _)) in enumerate(self.rooms.items()):
             order = random.Random(f"{self.options.seed} {room}")
             # All at once, before there are threads: universalmutator writes to stdout.
-            drawn = list(draw(self.options.root, folder, self.tree.may_be_mutated, order))
-            self.draws.append(Draw(room, iter(drawn), share + (number < more)))
+            drawn = deque(draw(self.options.root, folder, self.tree.may_be_mutated, order))
+            self.draws.append(Draw(room, drawn, share + (number < more)))
 
     def measure(self):
         self.copies[0].make()
@@ -119,36 +129,25 @@ class Run:
         try:
             copy.make()
             sandbox = Sandbox(copy)
-            while (one := self.take()) is not None:
-                try:
-                    mutant = one.next()
-                    if mutant is not None:
-                        one.enter(mutant, self.verdict_of(copy, sandbox, one, mutant))
-                finally:
-                    self.give_back(one)
+            while (taken := self.take()) is not None:
+                one, mutant = taken
+                verdict = self.verdict_of(copy, sandbox, one, mutant)
+                with self.change:
+                    one.enter(mutant, verdict)
+                    self.change.notify_all()
         except BaseException:
             self.stopped = True
             raise
 
     def take(self):
-        """The draw that wants most of those of which no worker tests a mutant."""
+        """A draw and its next mutant, of the draw that lacks most."""
         with self.change:
-            while not self.is_over():
-                wanting = [one for one in self.draws if one.wanted > 0]
-                if not wanting:
-                    break
-                free = [one for one in wanting if not one.busy]
-                if free:
-                    one = max(free, key=lambda one: one.wanted)
-                    one.busy = True
-                    return one
+            while not self.is_over() and not all(one.is_done() for one in self.draws):
+                one = max(self.draws, key=Draw.lacks)
+                if one.lacks() > 0:
+                    return one, one.next()
                 self.change.wait(1)
             return None
-
-    def give_back(self, one):
-        with self.change:
-            one.busy = False
-            self.change.notify_all()
 
     def verdict_of(self, copy, sandbox, one, mutant):
         known = self.results.verdict(mutant)
@@ -208,14 +207,17 @@ def main():
     run.prepare()
     if options.list:
         for one in run.draws:
-            for _, mutant in zip(range(one.wanted), one.stream):
+            for _, mutant in zip(range(one.wanted), one.mutants):
                 print(f"{one.room:14} {mutant}")
         return 0
     run.run_all()
     ratio = run.results.print_table()
-    if any(one.wanted for one in run.draws):
+    if not all(one.is_done() for one in run.draws):
         print(f"mutate: {options.minutes:g} minutes are over; the same command goes on")
         return 0
+    for one in run.draws:
+        if one.wanted > 0:
+            print(f"mutate: {one.room} has no more mutants")
     return 0 if ratio >= ENOUGH else 1
 
 
