@@ -223,6 +223,19 @@ TEST(Autotune, TakesTheChoiceOfACheckpoint) {
     });
 }
 
+TEST(Autotune, KeepsTheOrderInWhichGradientsCame) {
+    run_ranks(2, [](ProcessGroup& group) {
+        ToyNet net({10, 10, 10});
+        Reducer reducer(net.parameters(), group, {.bucket_cap_mb = ddp::autotune});
+        EXPECT_THAT(reducer.describe(), HasSubstr(": layer2 layer1 layer0\n"));
+        reducer.state_dict().at(0).tensor.as<double>()[0] = 100;
+        mark_with(net, reducer, {0, 2, 1}, 1);
+        EXPECT_TRUE(reducer.wait());
+        EXPECT_EQ(reducer.bucket_cap_mb(), 100);
+        EXPECT_THAT(reducer.describe(), HasSubstr(": layer0 layer2 layer1\n"));
+    });
+}
+
 // Proportional set size of this process, in bytes. Without that of files: its share of the program
 // grows when another process of the same program ends.
 std::size_t pss() {
