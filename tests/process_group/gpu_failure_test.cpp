@@ -92,6 +92,23 @@ TEST(GpuInit, TellsEveryRankWhoHasNoGpuWhenNcclIsAskedFor) {
     }
 }
 
+TEST(GpuInit, TakesCpuMemoryOnlyWhenRanksShareAGpuAndRank0SaysSo) {
+    const auto reports = reports_of(2, [](const Join& join) {
+        ::setenv("LOCAL_RANK", "0", 1);
+        ::testing::internal::CaptureStderr();
+        const ProcessGroup group = join();
+        return std::string(to_string(group.backend())) + " " +
+               ::testing::internal::GetCapturedStderr();
+    });
+    ASSERT_EQ(reports.size(), 2U);
+    for (const RankFailure& report : reports) {
+        EXPECT_THAT(report.message, HasSubstr("shm "));
+        EXPECT_EQ(report.message.find("CPU memory only, no GPUs: ") != std::string::npos,
+                  report.rank == 0)
+            << report.message;
+    }
+}
+
 TEST(GpuInit, UsesNoGpuWhenAskedForShm) {
     run_ranks(2, [](ProcessGroup& group) { EXPECT_EQ(group.device(), Device{}); },
               {.init = {.backend = Backend::shm}});
