@@ -3,17 +3,19 @@
 #
 #   tests/mutate.sh [--count 300] [--seed 1] [--room launcher,store,...] [--build DIR]
 #       Draws so many mutants by the seed, evenly over the rooms, and ends with 1 when fewer than 85 % are killed. A run that was
-#       interrupted goes on. All is done on a copy of the sources in DIR (default: build/mutation), where results-SEED.tsv is, too.
+#       interrupted goes on. All is done on copies of the sources in DIR (default: build/mutation), where results-SEED.tsv is, too.
+#   --jobs N       tests so many mutants at once (default: 2), each on a copy of its own; what is drawn stays the same
 #   --again        tests once more the mutants that survived
 #   --minutes N    ends after so long, without a verdict if mutants are left
-#   --through CMD  puts CMD in front of each compile and test, such as "nice -n 19"
+#   --through CMD  puts CMD in front of each compile and test, such as "nice -n 19"; it must end by executing what follows
 #   --configure A  gives cmake more arguments the first time, such as those of a build that has filled ccache
 #   --list         shows what would be drawn
 #
-# Mutants are universalmutator's (https://github.com/agroce/universalmutator), which pip installs into DIR/venv. One that the compiler
-# refuses, or makes the same machine code of, is drawn anew. Mutants of no effect, each with the reason: tests/mutation/no_effect.txt.
-# Tests run as the only processes of a namespace with a /tmp of its own, where all else is read-only: mutants may kill and remove
-# anything. That needs root. Ends with 77 where it is not to be had, or universalmutator is not.
+# Mutants are universalmutator's (https://github.com/agroce/universalmutator), which pip installs into DIR/venv. One that the
+# compiler refuses, or makes the same machine code of, is drawn anew. Mutants of no effect, each with the reason:
+# tests/mutation/no_effect.txt. A failure counts that is there again as its test runs alone. Tests run as the only processes of a
+# namespace with a /tmp of its own, where all else is read-only: mutants may kill and remove anything. That needs root. Ends with 77
+# where it is not to be had, or universalmutator is not.
 set -euo pipefail
 
 # A room, the folder of its sources, and the tests that cover it: its own first, then others that use it. A test program may have
@@ -29,7 +31,7 @@ checkpoint     runtime/checkpoint       checkpoint_test checkpoint_mutation_test
 '
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-usage() { sed -n '2,18s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
+usage() { sed -n '2,20s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
 
 mutator=universalmutator==1.14.1
 dir=$root/build/mutation

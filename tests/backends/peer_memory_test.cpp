@@ -241,6 +241,36 @@ TEST(PeerMemory, SaysThatItIsForbiddenWhatItCouldDoBefore) {
     }
 }
 
+// The peer ends after the first of several writes.
+struct PeerEnds : ddp::shm::HostKernel {
+    pid_t peer = -1;
+    ssize_t write_memory(pid_t process, const iovec& local, const iovec* remote) const override {
+        const ssize_t count = HostKernel::write_memory(process, local, remote);
+        ::kill(peer, SIGKILL);
+        ::waitpid(peer, nullptr, 0);
+        return count;
+    }
+};
+
+TEST(PeerMemory, BlamesAPeerThatEndsAmidAWrite) {
+    const auto region = make_region(2);
+    const std::vector<std::byte> from(3'000'001);
+    std::vector<std::byte> to(from.size());  // the child's as well
+    PeerEnds kernel;
+    kernel.peer = ::fork();
+    if (kernel.peer == 0) {
+        ::pause();
+        ::_exit(0);
+    }
+    region->block(1).pid.store(kernel.peer);
+    ddp::shm::Waiter waiter(*region, 0, nullptr, {}, kernel);
+    PeerMemory peers(*region, 0, waiter);
+    const auto message = message_of<ddp::PeerError>([&] {
+        peers.write(1, ddp::shm::address_of(to.data()), from.data(), from.size(), the_test);
+    });
+    EXPECT_THAT(message, AllOf(HasSubstr("rank 1"), HasSubstr("ended during the test")));
+}
+
 TEST(PeerMemory, IsClosedWhenThePeersWriteHasEnded) {
     OneEnd end;
     end.others.bytes = 100;

@@ -136,6 +136,22 @@ TEST_F(GpuTensors, ComeBackFromACheckpointOnAnyDevice) {
     EXPECT_EQ(cpu, values);
 }
 
+TEST_F(GpuTensors, AreSavedAndLoadedAfterTheWorkOnAllStreams) {
+    ddp::checkpoint_test::SimulatedDisk disk;
+    ddp::checkpoint::CheckpointFolder folder{disk, "run", 2};
+    const ddp::TensorView tensor = on_gpu<float>({1, 2, 3}, 0);
+    CUstream_st* const stream = api_.make_stream(ddp::device::Priority::normal);
+    api_.set_launch_delay(std::chrono::milliseconds{50});
+    api_.scale(tensor, 10, stream);
+    folder.write({.epoch = 1}, {{"w", tensor}});
+    api_.scale(tensor, 10, stream);
+    EXPECT_EQ(folder.read({{"w", tensor}}), ddp::Progress{.epoch = 1});
+    api_.synchronize(stream);
+    api_.set_launch_delay({});
+    EXPECT_THAT(values_of<float>(tensor), ElementsAre(10, 20, 30));
+    api_.destroy_stream(stream);
+}
+
 TEST_F(GpuTensors, GiveTheSameTorchFileAsThoseOfTheCpu) {
     const auto written = [](const std::vector<ddp::NamedTensor>& tensors) {
         ddp::checkpoint_test::SimulatedDisk disk;

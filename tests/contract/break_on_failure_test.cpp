@@ -150,6 +150,13 @@ TEST_F(BreakOnFailure, DoesNothingWhenNotAskedFor) {
     ASSERT_TRUE(WIFEXITED(status));
     EXPECT_EQ(WEXITSTATUS(status), 1);
     start([] { return crash(SIGILL); }, "0");
+    ASSERT_TRUE(WIFSIGNALED(next_status()));
+    start(
+        [] {
+            return ddp::run_worker(
+                [] { std::thread([] { throw ddp::UsageError("lost"); }).join(); });
+        },
+        "0");
     EXPECT_TRUE(WIFSIGNALED(next_status()));
 }
 

@@ -51,6 +51,34 @@ TEST(LaunchEnd, OfALargeWorldFitsAndNothingFollowsIt) {
     EXPECT_THROW(parse_launch_end(payload + "x"), UsageError);
 }
 
+TEST(HostLink, TakesWhatTheHostHandsOver) {
+    for (const auto& [policy, expected] :
+         {std::pair{"", FailurePolicy::stop_job}, std::pair{":0", FailurePolicy::stop_job},
+          std::pair{":1", FailurePolicy::tell_host}}) {
+        std::array<int, 2> liveness{};
+        std::array<int, 2> results{};
+        ASSERT_EQ(::pipe(liveness.data()), 0);
+        ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, results.data()), 0);
+        const std::string given = std::to_string(liveness[0]) + ":" + std::to_string(results[0]);
+        ::setenv(host_link_variable, (given + policy).c_str(), 1);
+        HostLink link = HostLink::take();
+        EXPECT_EQ(link.parent_liveness_fd(), liveness[0]);
+        EXPECT_EQ(link.failure_policy(), expected) << policy;
+        EXPECT_EQ(std::getenv(host_link_variable), nullptr);
+        for (const int fd : {liveness[0], results[0]}) {
+            EXPECT_EQ(::fcntl(fd, F_GETFD), FD_CLOEXEC);
+        }
+        link.send(an_end);
+        char byte = 0;
+        EXPECT_EQ(::recv(results[1], &byte, 1, MSG_DONTWAIT), 1);
+        link.close();
+        EXPECT_EQ(link.parent_liveness_fd(), -1);
+        EXPECT_EQ(::fcntl(liveness[0], F_GETFD), -1);
+        ::close(liveness[1]);
+        ::close(results[1]);
+    }
+}
+
 TEST(HostLink, IsNoneForAVariableThatIsNotOne) {
     std::array<int, 2> ends{};
     ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);

@@ -133,6 +133,14 @@ TEST(WorkerEnv, ReadsAnUnevenSlurmStep) {
     EXPECT_EQ(read(environment).local_world_size, 1);
 }
 
+TEST(WorkerEnv, TakesOneTaskANodeWhereSlurmsListIsNone) {
+    Environment environment = with_master(slurm_step);
+    for (const char* list : {"", "many", "99999999999", "99999999999(x2)", "2(x", "2(x2"}) {
+        environment["SLURM_STEP_TASKS_PER_NODE"] = list;
+        EXPECT_EQ(read(environment).local_world_size, 1) << list;
+    }
+}
+
 TEST(WorkerEnv, DoesNotTakeABatchShellForRankZero) {
     const WorkerEnv me = read({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"}});
     EXPECT_EQ(me.source, WorkerEnvSource::none);

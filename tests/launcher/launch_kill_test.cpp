@@ -466,6 +466,24 @@ TEST_F(LaunchKill, AKilledFrontTakesEverybodyAlong) {
     expect_nothing_left();
 }
 
+// Else the agent's messages to a front that is gone would fill a pipe that nobody reads.
+TEST_F(LaunchKill, TheAgentDoesNotReadWhatItSaysItself) {
+    Launch job(temporary_, zoo(), settings());
+    ASSERT_TRUE(witness_.wait_for(2 * zoo_size));
+    const auto agent = job.wait_for_agent();
+    ASSERT_TRUE(agent);
+    const std::filesystem::path descriptors("/proc/" + std::to_string(*agent) + "/fd");
+    const auto messages = std::filesystem::read_symlink(descriptors / "2");
+    for (const auto& entry : std::filesystem::directory_iterator(descriptors)) {
+        if (std::filesystem::read_symlink(entry.path()) != messages) continue;
+        const auto how = entry.symlink_status().permissions();  // as it was opened
+        EXPECT_EQ(how & std::filesystem::perms::owner_read, std::filesystem::perms::none) << entry;
+    }
+    job.signal(SIGTERM);
+    EXPECT_EQ(job.wait().exit_code, 143);
+    expect_nothing_left();
+}
+
 TEST_F(LaunchKill, AFailedWorkersFamilyIsGoneWhenTheLauncherEnds) {
     Launch job(temporary_, zoo(), settings());
     ASSERT_TRUE(witness_.wait_for(2 * zoo_size));

@@ -30,13 +30,14 @@ class Mutant:
     line: int  # from 1
     original: str
     mutated: str
+    nth: int = 1  # of the lines of this text in the file
 
     def place(self):
         return self.file, self.line
 
     def key(self):
         """As no_effect.txt has it: without the line's number, which moves."""
-        return self.file, squeeze(self.original), squeeze(self.mutated)
+        return self.file + (f" #{self.nth}" if self.nth > 1 else ""), squeeze(self.original), squeeze(self.mutated)
 
     def __str__(self):
         return f"{self.file}:{self.line}  {squeeze(self.original)}  ==>  {squeeze(self.mutated)}"
@@ -47,12 +48,13 @@ def squeeze(text):
 
 
 def read_no_effect(file):
-    """Of blocks of four lines: file, original, mutated, reason; a blank line between them."""
+    """Of blocks of four lines: file (and #2 for the second such line in it), original, mutated or (nothing), reason; a blank line
+    between them."""
     keys = set()
     for block in re.split(r"\n\s*\n", file.read_text()) if file.exists() else []:
         lines = [line for line in block.split("\n") if line.strip() and not line.startswith("#")]
         if lines:
-            keys.add((lines[0], squeeze(lines[1]), squeeze(lines[2])))
+            keys.add((lines[0], squeeze(lines[1]), squeeze(lines[2]).replace("(nothing)", "")))
     return keys
 
 
@@ -115,7 +117,8 @@ def mutants_of(root, file):
             continue
         if any(test(original, mutated) for test in (is_of_types, is_in_a_name, is_hopeless)):
             continue
-        yield Mutant(file, line, original, mutated)
+        same = [squeeze(one) for one in source[:line]].count(squeeze(original))
+        yield Mutant(file, line, original, mutated, same)
 
 
 def draw(root, folder, may_be_mutated, order):

@@ -19,8 +19,8 @@ class Results:
         return self.known.get(mutant.key())
 
     def add(self, room, mutant, verdict, seconds, by):
-        fields = [verdict, f"{seconds:.0f}", room, mutant.file, str(mutant.line), squeeze(mutant.original),
-                  squeeze(mutant.mutated), squeeze(by)]
+        file, original, mutated = mutant.key()
+        fields = [verdict, f"{seconds:.0f}", room, file, str(mutant.line), original, mutated, squeeze(by)]
         with open(self.file, "a", encoding="utf-8") as out:
             out.write("\t".join(fields) + "\n")
         self.known[mutant.key()] = verdict

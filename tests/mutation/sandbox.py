@@ -1,21 +1,24 @@
 """Where mutants run: what they kill and remove is theirs. In a PID namespace nothing outlives a test program, and in a mount
 namespace all is read-only but a new /tmp and /dev/shm."""
 
-import json
 import re
 import subprocess
 import time
+from dataclasses import dataclass
 
-LONGEST = 10 * 60  # of a test program
+# Of a program at once: most tests wait.
+SHARDS = 3
 MEMORY_KB = 16 * 1024 * 1024
 
-# As PID 1 stands a shell, and another one below it: the test program and its parent are to be processes as any.
+# As PID 1 stands a shell, and another one below it: the test program and its parent are to be processes as any. The network is that
+# of the host, where tests name sockets by their number: it differs from those in other sandboxes.
 SCRIPT = r"""
 mount -t tmpfs -o size=4g tmpfs /tmp && mount -t tmpfs -o size=4g tmpfs /dev/shm || exit 125
 while read -r _ target type _; do
     case $type in proc | sysfs | cgroup* | devtmpfs | devpts | tmpfs | mqueue) continue ;; esac
     mount -o remount,bind,ro "$(printf '%b' "$target")" || exit 125
 done </proc/self/mounts
+echo $((RANDOM * 100 % ($(</proc/sys/kernel/pid_max) - 20000) + 1000)) >/proc/sys/kernel/ns_last_pid
 ulimit -v "$0"
 cd /tmp
 bash -c '"$@"; exit $?' - "$@"
@@ -28,76 +31,130 @@ def unshared(command):
             "--", "bash", "-c", SCRIPT, str(MEMORY_KB), *command]
 
 
-class Sandbox:
-    def __init__(self, folder, through):
-        self.folder = folder
-        self.through = through
-        self.log = folder / "test.log"
-        self.times = folder / "times.json"  # without a mutant
-        self.known = json.loads(self.times.read_text()) if self.times.exists() else {}
+def why_not(folder):
+    """Why there can be no sandbox here; empty when there can."""
+    if str(folder.resolve()).startswith(("/tmp/", "/dev/shm/")):
+        return f"{folder} lies where tests get an empty folder; take another one with --build"
+    try:
+        probe = subprocess.run(unshared(["true"]), capture_output=True, text=True, timeout=60, check=False)
+    except OSError as error:
+        return str(error)
+    return f"this host makes no namespaces for mutants: {probe.stderr.strip()}" if probe.returncode else ""
 
-    def why_not(self):
-        if str(self.folder.resolve()).startswith(("/tmp/", "/dev/shm/")):
-            return f"{self.folder} lies where tests get an empty folder; take another one with --build"
-        try:
-            probe = subprocess.run(unshared(["true"]), capture_output=True, text=True, timeout=60, check=False)
-        except OSError as error:
-            return str(error)
-        return f"this host makes no namespaces for mutants: {probe.stderr.strip()}" if probe.returncode else ""
 
-    def knows(self, program, chosen):
-        return f"{program} {chosen}" in self.known
+@dataclass
+class Outcome:
+    """Of some tests of a program."""
+    seconds: dict  # {test: how long it took}, of those that passed or were skipped
+    failure: str  # what ended it, or nothing
+    test: str  # the test that the failure is of; empty where it is of none
 
-    def seconds(self, program, chosen):
-        return self.known[f"{program} {chosen}"]["seconds"]
 
-    def left_out(self, program, chosen):
-        """Tests that fail here without a mutant: they need what a sandbox has not."""
-        return self.known.get(f"{program} {chosen}", {}).get("left_out", [])
+class Shard:
+    """A part of the tests of a program, running."""
 
-    def measure(self, program, chosen):
-        """What fails without a mutant also when all that failed at first is left out, or nothing."""
-        failed = []
-        start = time.monotonic()
-        still = self.run_for(program, chosen, [], LONGEST, ["--gtest_fail_fast=0"])
-        if still:
-            failed = sorted(set(self.failures()))
-            start = time.monotonic()
-            still = self.run_for(program, chosen, failed, LONGEST)
-        if not still:
-            entry = {"seconds": time.monotonic() - start, "left_out": failed}
-            self.known[f"{program.name} {chosen}"] = entry
-            self.times.write_text(json.dumps(self.known, indent=1))
-        return still
+    def __init__(self, command, tests, options, log):
+        self.log = log
+        self.test = ""  # the one that runs
+        self.since = 0
+        command = [*command, *options, "--gtest_filter=" + ":".join(tests)]
+        with open(log, "w", encoding="utf-8") as out:
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
 
-    def run(self, program, chosen):
-        """What failed first, or nothing. Three times as long as without a mutant is for ever."""
-        limit = 20 + 3 * self.seconds(program.name, chosen)
-        return self.run_for(program, chosen, self.left_out(program.name, chosen), limit)
+    def end(self):
+        self.process.kill()
+        self.process.wait()
 
-    def run_for(self, program, chosen, left_out, limit, options=("--gtest_fail_fast",)):
-        without = ":".join(["*.Soak*", *left_out])
-        command = [str(program), *options, f"--gtest_filter={chosen or '*'}-{without}"]
-        with open(self.log, "w", encoding="utf-8", errors="replace") as log:
-            # Not Python's timeout: what stands in front may wait for its turn, and would not pass a signal on.
-            watched = ["timeout", "--signal=KILL", f"{limit:.0f}", *unshared(command)]
-            start = time.monotonic()
-            result = subprocess.run(self.through + watched, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                    check=False)
-        if result.returncode in (-9, 137) and time.monotonic() - start >= limit:
-            return f"no end after {limit:.0f} s in {self.last_test()}"
-        return "" if result.returncode == 0 else self.first_failure(result.returncode)
+    def find(self, pattern):
+        return re.findall(pattern, self.log.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
 
-    def output(self):
-        return self.log.read_text(encoding="utf-8", errors="replace")
+    def seconds(self):
+        return {test: int(ms) / 1000 for test, ms in self.find(r"^\[ +(?:OK|SKIPPED) \] (\S+) \((\d+) ms\)")}
+
+    def failed(self):
+        return self.find(r"^\[  FAILED  \] ([^\s,]+\.[^\s,]+)")
 
     def last_test(self):
-        started = re.findall(r"^\[ RUN      \] (\S+)", self.output(), re.MULTILINE)
-        return started[-1] if started else "no test"
+        return (self.find(r"^\[ RUN      \] (\S+)") or [""])[-1]
 
-    def failures(self):
-        return re.findall(r"^\[  FAILED  \] ([^\s,]+\.[^\s,]+)", self.output(), re.MULTILINE)
+    def failure(self, code):
+        """What failed, and which test that is of."""
+        failed = self.failed()
+        if failed:
+            return failed[0], failed[0]
+        test = self.last_test()
+        return f"status {code} in {test or 'no test'}", test
 
-    def first_failure(self, code):
-        failed = self.failures()
-        return failed[0] if failed else f"status {code} in {self.last_test()}"
+    def hangs(self, now, longest):
+        test = self.last_test()
+        if test != self.test:
+            self.test, self.since = test, now
+        return now - self.since > longest(test)
+
+
+class Sandbox:
+    def __init__(self, copy):
+        self.copy = copy
+        self.before = copy.tree.through
+        self.logs = copy.folder.with_name(f"tests-{copy.folder.name}")
+
+    def list_tests(self, program, chosen):
+        command = self.before + self.copy.inside(unshared(
+            [str(program), "--gtest_list_tests", f"--gtest_filter={chosen or '*'}-*.Soak*"]))
+        tests, suite = [], ""
+        for line in subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\n"):
+            if re.match(r"\S+\.(\s|$)", line):
+                suite = line.split()[0]
+            elif line.startswith("  "):
+                tests.append(suite + line.split()[0])
+        return tests
+
+    def run(self, program, tests, known, longest, options=("--gtest_fail_fast",)):
+        """Until the first failure or all have ended; longest(test) is how long a test may take. The seconds known make shards
+        of the same length."""
+        self.logs.mkdir(exist_ok=True)
+        command = self.before + self.copy.inside(unshared([str(program)]))
+        shards = [Shard(command, part, options, self.logs / f"{number}.log")
+                  for number, part in enumerate(shared_out(tests, known))]
+        try:
+            failure, test = self.watch(shards, longest, stop="--gtest_fail_fast" in options)
+        finally:
+            for shard in shards:
+                shard.end()
+        return Outcome({name: took for shard in shards for name, took in shard.seconds().items()}, failure, test)
+
+    @staticmethod
+    def watch(shards, longest, stop):
+        failure, failed = "", ""
+        running = list(shards)
+        now, last, looked = 0, time.monotonic(), 0
+        while running and not (failure and stop):
+            time.sleep(0.02)
+            now += min(time.monotonic() - last, 1)  # while this process was stopped, so were the tests
+            last = time.monotonic()
+            look = now - looked > 1
+            looked = now if look else looked
+            for shard in list(running):
+                code = shard.process.poll()
+                if code == 0:
+                    running.remove(shard)
+                elif code is not None:
+                    running.remove(shard)
+                    failure, failed = shard.failure(code)
+                elif look and shard.hangs(now, longest):
+                    running.remove(shard)
+                    shard.end()
+                    failure, failed = f"no end of {shard.test or 'a start without tests'}", shard.test
+        return failure, failed
+
+
+def shared_out(tests, known):
+    """Parts that take about as long as each other; one where all take less than a second."""
+    total = sum(known.get(test, 1) for test in tests)
+    parts = [[] for _ in range(max(1, min(SHARDS, len(tests), int(total))))]
+    loads = [0.0] * len(parts)
+    for test in sorted(tests, key=lambda one: -known.get(one, 1)):
+        least = loads.index(min(loads))
+        parts[least].append(test)
+        loads[least] += known.get(test, 1) + 0.01
+    return parts

@@ -83,6 +83,18 @@ TEST_F(CollectiveQueueTest, RunsOnTheThreadThatWaitsAtOnce) {
     EXPECT_TRUE(own);
 }
 
+TEST_F(CollectiveQueueTest, SaysOnTheControlPageWhatItIsAt) {
+    const auto is_at = [&](ddp::contract::Phase phase) {
+        return page->phase == static_cast<std::uint32_t>(phase);
+    };
+    notes->on_run = [&](std::uint64_t) { EXPECT_TRUE(is_at(ddp::contract::Phase::collective)); };
+    notes->fails = 2;
+    start()->wait();
+    EXPECT_TRUE(is_at(ddp::contract::Phase::running));
+    EXPECT_THROW(start()->wait(), ddp::PeerError);
+    EXPECT_TRUE(is_at(ddp::contract::Phase::failed));
+}
+
 std::size_t threads_of_this_process() {
     const std::filesystem::directory_iterator tasks("/proc/self/task");
     return static_cast<std::size_t>(std::distance(begin(tasks), end(tasks)));

@@ -34,6 +34,16 @@ TEST(DelayedThread, WakesWithoutADelayToo) {
     EXPECT_TRUE(comes_true([&] { return runs == 1; }));
 }
 
+TEST(DelayedThread, WakesAfterMoreThanASecond) {
+    using Clock = std::chrono::steady_clock;
+    std::atomic<int> runs{0};
+    DelayedThread thread([&] { return ++runs > 0; });
+    const auto begin = Clock::now();
+    thread.arm(1001ms);
+    EXPECT_TRUE(comes_true([&] { return runs == 1; }));
+    EXPECT_GE(Clock::now() - begin, 1001ms);
+}
+
 TEST(DelayedThread, RunsAgainForWhatIsAskedWhileItRuns) {
     std::atomic<int> runs{0};
     std::atomic<bool> go_on{false};

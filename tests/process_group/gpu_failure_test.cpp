@@ -3,6 +3,7 @@
 #include "process_group/gpus.hpp"
 
 #include <ddp/error.hpp>
+#include <ddp/nccl.hpp>
 #include <ddp/worker_env.hpp>
 
 #include <gmock/gmock.h>
@@ -91,6 +92,23 @@ TEST(GpuInit, TellsEveryRankWhoHasNoGpuWhenNcclIsAskedFor) {
     }
 }
 
+TEST(GpuInit, TakesCpuMemoryOnlyWhenRanksShareAGpuAndRank0SaysSo) {
+    const auto reports = reports_of(2, [](const Join& join) {
+        ::setenv("LOCAL_RANK", "0", 1);
+        ::testing::internal::CaptureStderr();
+        const ProcessGroup group = join();
+        return std::string(to_string(group.backend())) + " " +
+               ::testing::internal::GetCapturedStderr();
+    });
+    ASSERT_EQ(reports.size(), 2U);
+    for (const RankFailure& report : reports) {
+        EXPECT_THAT(report.message, HasSubstr("shm "));
+        EXPECT_EQ(report.message.find("CPU memory only, no GPUs: ") != std::string::npos,
+                  report.rank == 0)
+            << report.message;
+    }
+}
+
 TEST(GpuInit, UsesNoGpuWhenAskedForShm) {
     run_ranks(2, [](ProcessGroup& group) { EXPECT_EQ(group.device(), Device{}); },
               {.init = {.backend = Backend::shm}});
@@ -107,6 +125,23 @@ TEST(GpuInit, TellsEveryRankTheSameWhenOneCannotConnect) {
         EXPECT_THAT(report.message,
                     HasSubstr("BackendError nccl: the ranks cannot be connected: rank 1: nccl: "
                               "ncclCommInitRankConfig: "));
+    }
+}
+
+TEST(GpuInit, TellsEveryRankAtOnceThatRankZeroHasNoId) {
+    const auto begin = std::chrono::steady_clock::now();
+    const auto reports = reports_of(3,
+                                    [](const Join& join) {
+                                        const ScopedKnob fault("FAULTS", "fail:0:id:2");
+                                        return error_of([&] { join(); });
+                                    },
+                                    {.timeout = 60s});
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, 30s);
+    ASSERT_EQ(reports.size(), 3U);
+    for (const RankFailure& report : reports) {
+        EXPECT_THAT(report.message,
+                    HasSubstr("BackendError nccl: the ranks cannot be connected: rank 0: nccl: "
+                              "ncclGetUniqueId: "));
     }
 }
 
@@ -143,6 +178,7 @@ std::string third_all_reduce(ProcessGroup& group) {
     group.all_reduce(values.view()).wait();
     const std::string error = error_of([&] { group.all_reduce(values.view()).wait(); });
     EXPECT_EQ(error_of([&] { group.barrier().wait(); }), error) << "the CPU half has ended too";
+    EXPECT_EQ(error_of([&] { native_handle(group); }), error) << "of a communicator that is gone";
     return error;
 }
 constexpr const char* name_of_third =

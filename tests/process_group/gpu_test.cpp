@@ -150,6 +150,25 @@ TEST(GpuGroup, NamesBothDevicesWhenATensorIsOnAnother) {
     });
 }
 
+TEST(GpuGroup, NamesBothDevicesInEachOperationWithARoot) {
+    run_ranks(2, [](ProcessGroup& group) {
+        GpuTensor<float> values(group, 10, 1.0F);
+        TensorView elsewhere = values.view();
+        elsewhere.device.index = 3;
+        const Root other{1 - group.rank()};
+        const std::vector<std::pair<std::string, std::function<void()>>> calls{
+            {"broadcast", [&] { group.broadcast(elsewhere, other).wait(); }},
+            {"reduce", [&] { group.reduce(elsewhere, {}, other).wait(); }},
+            {"gather", [&] { group.gather(elsewhere, {}, other).wait(); }},
+            {"scatter", [&] { group.scatter({}, elsewhere, other).wait(); }}};
+        for (const auto& [name, call] : calls) {
+            EXPECT_THAT(usage_error_of(call), HasSubstr(name + ": the tensor is on cuda:3, rank "));
+        }
+        group.all_reduce(values.view()).wait();  // nothing has happened
+        EXPECT_EQ(values.values[0], 2.0F);
+    });
+}
+
 TEST(GpuGroup, AllocatesOnTheDeviceThatIsAskedFor) {
     run_ranks(2, [](ProcessGroup& group) {
         Tensor there = group.allocate({100}, DType::float32, group.device());
@@ -160,6 +179,33 @@ TEST(GpuGroup, AllocatesOnTheDeviceThatIsAskedFor) {
         group.all_reduce(there.view()).wait();
         EXPECT_EQ(values[99], 2.0F);
         EXPECT_EQ(group.allocate({100}, DType::float32).view().device, Device{});
+    });
+}
+
+TEST(GpuGroup, GivesBackWhatItHasAllocated) {
+    run_ranks(2, [](ProcessGroup& group) {
+        const std::size_t before = gpus().allocated();
+        {
+            const Tensor there = group.allocate({100}, DType::float32, group.device());
+            EXPECT_GT(gpus().allocated(), before);
+        }
+        EXPECT_EQ(gpus().allocated(), before);
+    });
+}
+
+TEST(GpuGroup, AllocatesOnNoRankWhereOneHasTooLittle) {
+    run_ranks(3, [](ProcessGroup& group) {
+        if (group.rank() == 1) gpus().set_memory(gpus().allocated());
+        const std::size_t before = gpus().allocated();
+        try {
+            group.allocate({100}, DType::float32, group.device());
+            ADD_FAILURE() << "rank " << group.rank() << " has memory";
+        } catch (const SystemError& error) {
+            EXPECT_THAT(error.what(), HasSubstr("nccl: allocate 400 bytes on "));
+            EXPECT_THAT(error.what(), HasSubstr(group.rank() == 1 ? "" : "the GPU of rank 1"));
+        }
+        EXPECT_EQ(gpus().allocated(), before);
+        EXPECT_EQ(group.all_reduce(1), 3);
     });
 }
 

@@ -238,17 +238,35 @@ TEST(InitProcessGroup, TellsEveryRankSoWhenRankZeroMakesNoRegion) {
     }
 }
 
+void leave_descriptors(rlim_t count) {
+    rlimit limit{};
+    ::getrlimit(RLIMIT_NOFILE, &limit);
+    const base::UniqueFd next(::dup(STDERR_FILENO));
+    limit.rlim_cur = static_cast<rlim_t>(next.get()) + count;
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// With descriptors for the store and for what tells hosts apart.
+TEST(InitProcessGroup, TellsTheOthersThatRank0CannotMakeTheRegion) {
+    const auto options_of = [](int rank) {
+        if (rank == 0) leave_descriptors(2);
+        return InitOptions{.backend = Backend::shm, .timeout = 60s};
+    };
+    const auto started = base::Deadline::Clock::now();
+    const auto failures = failures_of(3, options_of);
+    ASSERT_EQ(failures.size(), 3U);
+    for (const auto& failure : failures) {
+        EXPECT_THAT(failure.message, HasSubstr("backend shm cannot be had: rank 0 on host "));
+        EXPECT_THAT(failure.message, HasSubstr("has no region to open: rank 0 could not make it"));
+    }
+    EXPECT_LT(base::Deadline::Clock::now() - started, 30s) << "half of what they would wait for";
+}
+
 // With descriptors for the region but not for all of the peers.
 TEST(InitProcessGroup, TellsTheOthersWhenARankFailsAfterAllHaveMet) {
     constexpr int ranks = 4;
     const auto options_of = [](int rank) {
-        if (rank == 1) {
-            rlimit limit{};
-            ::getrlimit(RLIMIT_NOFILE, &limit);
-            const base::UniqueFd next(::dup(STDERR_FILENO));
-            limit.rlim_cur = static_cast<rlim_t>(next.get()) + 3;
-            ::setrlimit(RLIMIT_NOFILE, &limit);
-        }
+        if (rank == 1) leave_descriptors(3);
         return InitOptions{.backend = Backend::shm, .timeout = 60s};
     };
     const auto started = base::Deadline::Clock::now();

@@ -1,5 +1,5 @@
 // The queue of transfers on a backend that only counts: what becomes of a batch of which some
-// cannot be started.
+// cannot be started, and when it rests.
 #include "process_group/transfer_queue.hpp"
 
 #include <ddp/error.hpp>
@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <thread>
 #include <vector>
 
 namespace {
@@ -15,13 +16,21 @@ using namespace std::chrono_literals;
 using namespace ddp;
 using ddp::process_group::TransferQueue;
 
-// Done at once.
-struct Nothing : backends::PendingTransfer {
-    bool advance() override { return true; }
-    bool is_done() const override { return true; }
-    void rest(std::uint64_t) override {}
-    void wait_a_little(const base::Deadline&) override {}
+// Done after some steps; before the first it waits for some looks.
+class Steps : public backends::PendingTransfer {
+public:
+    Steps(int looks, int steps, int& rests) : looks_(looks), left_(steps), rests_(rests) {}
+
+    bool advance() override { return --looks_ < 0 && --left_ >= 0; }
+    bool is_done() const override { return left_ <= 0; }
+    void rest(std::uint64_t) override { ++rests_; }
+    void wait_a_little(const base::Deadline&) override { ++rests_; }
     [[noreturn]] void give_up(const base::Deadline&) override { throw TimeoutError("late"); }
+
+private:
+    int looks_;
+    int left_;
+    int& rests_;
 };
 
 struct CountedBackend : backends::Backend {
@@ -33,10 +42,13 @@ struct CountedBackend : backends::Backend {
     }
     std::unique_ptr<backends::PendingTransfer> start_transfer(const backends::Transfer&) override {
         if (++started == refused) throw UsageError("no such transfer");
-        return std::make_unique<Nothing>();
+        return std::make_unique<Steps>(looks, steps, rests);
     }
     void fail() noexcept override { ++told; }
 
+    int looks = 0;  // of each transfer
+    int steps = 1;
+    int rests = 0;
     int started = 0;
     int refused = 0;  // this one; 0: none
     int told = 0;     // how often the other ranks were
@@ -61,6 +73,23 @@ protected:
 TEST_F(TransferQueueTest, RunsABatchWithoutTellingAnybody) {
     EXPECT_NO_THROW(start(3)->wait());
     EXPECT_EQ(counts->told, 0);
+}
+
+TEST_F(TransferQueueTest, RestsOnlyWhereNothingMoves) {
+    counts->steps = 1000;
+    EXPECT_NO_THROW(start(2)->wait());
+    EXPECT_EQ(counts->rests, 0);
+    counts->looks = 7;
+    EXPECT_NO_THROW(start(1)->wait());
+    EXPECT_EQ(counts->rests, 7);
+}
+
+TEST_F(TransferQueueTest, GoesOnWhereNobodyWaits) {
+    counts->steps = 3;
+    const auto transfer = start(1);
+    const auto deadline = base::Deadline::after(30s);
+    while (!transfer->is_completed() && !deadline.passed()) std::this_thread::yield();
+    EXPECT_TRUE(transfer->is_completed());
 }
 
 // The peer of the first one waits for the second.

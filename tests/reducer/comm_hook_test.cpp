@@ -53,6 +53,29 @@ TEST(CommHook, SeesEachBucketInOrder) {
     });
 }
 
+// It may be done before the ranks have told each other what they use.
+TEST(CommHook, ThatIsDoneAtOnceGivesAParameterThatOthersUseItsGradientToo) {
+    run_ranks(2, [](ProcessGroup& group) {
+        ToyNet net({40, 40});
+        const CommHook hook = [](GradBucket& bucket, ProcessGroup&, Stream) {
+            for (float& value : bucket.buffer.as<float>()) value = 5;
+            return BucketWork{};
+        };
+        Reducer reducer(net.parameters(), group,
+                        {.find_unused_parameters = true, .comm_hook = hook});
+        for (int step = 0; step < 20; ++step) {
+            net.zero_grad();
+            const std::vector<std::size_t> unused(group.rank() == 0 ? 1 : 0, std::size_t{1});
+            reducer.start_backward(unused);
+            if (group.rank() == 1) mark_with(net, reducer, {1}, 1);
+            mark_with(net, reducer, {0}, 1);
+            EXPECT_TRUE(reducer.wait());
+            EXPECT_TRUE(gradient_is(net.parameters(), 0, 5)) << "step " << step;
+            EXPECT_TRUE(gradient_is(net.parameters(), 1, 5)) << "step " << step;
+        }
+    });
+}
+
 TEST(CommHook, EndsWithWhatIsLeftToDo) {
     run_ranks(2, [](ProcessGroup& group) {
         ToyNet net({40});

@@ -331,6 +331,9 @@ INSTANTIATE_TEST_SUITE_P(
                    all[0].value.device.index = all[0].grad.device.index = 3;
                },
                0, "parameter layer0 is on cuda:3, rank 0's group uses cuda:0"},
+        Misuse{"GradientOfAnotherShape", Backend::automatic,
+               [](std::vector<Parameter>& all) { all[1].grad.shape = Shape{5}; }, 0,
+               "the gradient of layer1 [6] float32 on cuda is [5] float32 on cuda:"},
         Misuse{"WithoutNccl", Backend::shm, [](std::vector<Parameter>&) {}, 0,
                "parameter layer0 is on cuda:0, rank 0's group uses cpu"},
         Misuse{"LogicalRanks", Backend::automatic, [](std::vector<Parameter>&) {}, 4,

@@ -92,6 +92,7 @@ TEST(Statistics, CountWhatWasSentAndWhen) {
         EXPECT_EQ(now.bytes, 2U * 1008 * 4);
         EXPECT_GT(now.communication.count(), 0);
         EXPECT_GT(now.backward.count(), 0);
+        EXPECT_GT(now.exposed.count(), 0);
         EXPECT_GE(now.forward.count(), 0);
         EXPECT_GE(now.overlap, 0);
         EXPECT_LE(now.overlap, 1);
@@ -219,6 +220,19 @@ TEST(Autotune, TakesTheChoiceOfACheckpoint) {
         EXPECT_EQ(reducer.bucket_cap_mb(), 100);
         Reducer plain(std::span<Parameter>(), group);
         EXPECT_TRUE(plain.state_dict().empty());
+    });
+}
+
+TEST(Autotune, KeepsTheOrderInWhichGradientsCame) {
+    run_ranks(2, [](ProcessGroup& group) {
+        ToyNet net({10, 10, 10});
+        Reducer reducer(net.parameters(), group, {.bucket_cap_mb = ddp::autotune});
+        EXPECT_THAT(reducer.describe(), HasSubstr(": layer2 layer1 layer0\n"));
+        reducer.state_dict().at(0).tensor.as<double>()[0] = 100;
+        mark_with(net, reducer, {0, 2, 1}, 1);
+        EXPECT_TRUE(reducer.wait());
+        EXPECT_EQ(reducer.bucket_cap_mb(), 100);
+        EXPECT_THAT(reducer.describe(), HasSubstr(": layer0 layer2 layer1\n"));
     });
 }
 

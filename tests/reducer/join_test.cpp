@@ -136,6 +136,22 @@ TEST(Join, CopiesTheModelOfTheLargestOfTheRanksThatTrainedToTheEnd) {
     });
 }
 
+TEST(Join, TheFirstRankThatTrainsGivesTheBuffers) {
+    run_ranks(3, [](ProcessGroup& group) {
+        BufferedNet net({40});
+        DistributedDataParallel model{net, group};
+        model.join([&] {
+            for (int left = group.size() - group.rank(); left > 0; --left) {
+                net.zero_grad();
+                net.buffer() = static_cast<float>(10 + group.rank());
+                model.forward(1.0F);
+                EXPECT_EQ(net.buffer(), 10);
+                EXPECT_TRUE(model.backward(12.0F));
+            }
+        });
+    });
+}
+
 TEST(Join, LeavesAStaticGraphAsTheOthersSawIt) {
     run_ranks(2, [](ProcessGroup& group) {
         ToyNet net({4, 4});

@@ -2,6 +2,8 @@
 // so that any other order of additions would show.
 #include <ddp/distributed_data_parallel.hpp>
 
+#include "process_group/group_access.hpp"
+#include "reducer/logical_sum.hpp"
 #include "support/gradients.hpp"
 #include "support/toy_net.hpp"
 
@@ -24,6 +26,7 @@ using namespace ddp;
 using ddp::testing::run_ranks;
 using ddp::testing::ToyNet;
 using ddp::testing::usage_error_of;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // Parameters of one dtype, with gradients that depend on nothing but logical rank, step and place.
@@ -220,6 +223,26 @@ TEST(LogicalRanks, TakeTurnsWithStateOfTheirOwn) {
     });
 }
 
+template <class... Ts>
+void expect_quotients() {
+    const auto of_type = [](auto element) {
+        using T = decltype(element);
+        std::vector<T> sums{T(12), T(30)};
+        std::vector<T> averages(2);
+        reducer::divide(sums, averages, 3);
+        EXPECT_THAT(averages, ElementsAre(T(4), T(10)));
+        EXPECT_THAT(sums, ElementsAre(T(12), T(30)));
+        reducer::divide(sums, sums, 3);
+        EXPECT_EQ(sums, averages);
+    };
+    (of_type(Ts{}), ...);
+}
+
+TEST(LogicalRanks, AreDividedIntoOtherMemoryOrTheSame) {
+    expect_quotients<float, double, float16, bfloat16, std::int8_t, std::uint8_t, std::int16_t,
+                     std::int32_t, std::int64_t>();
+}
+
 TEST(LogicalRanks, RefuseNumbersThatAreNoMultipleByAPowerOfTwo) {
     run_ranks(2, [](ProcessGroup& group) {
         ToyNet net({4});
@@ -249,6 +272,22 @@ TEST(LogicalRanks, NeedTheStartOfEachBackward) {
         Reducer reducer(net.parameters(), group, {.logical_ranks = 2});
         EXPECT_THAT(usage_error_of([&] { reducer.mark_ready(0); }),
                     HasSubstr("without start_backward()"));
+    });
+}
+
+// SyncBatchNorm asks for it, which cannot do the work of several ranks.
+TEST(LogicalRanks, AreKnownToTheGroupAsLongAsAReducerHasThem) {
+    run_ranks(1, [](ProcessGroup& group) {
+        const auto& reducers = process_group::GroupAccess(group).reducers_with_logical_ranks();
+        ToyNet plain({4});
+        ToyNet net({4});
+        const Reducer without(plain.parameters(), group);
+        EXPECT_EQ(*reducers, 0);
+        {
+            const Reducer with(net.parameters(), group, {.logical_ranks = 2});
+            EXPECT_EQ(*reducers, 1);
+        }
+        EXPECT_EQ(*reducers, 0);
     });
 }
 

@@ -50,6 +50,8 @@ Fault parse_fault(const std::string& text) {
         fault.when = Fault::in_init;
     } else if (parts[2] == "abort") {
         fault.when = Fault::in_abort;
+    } else if (parts[2] == "id") {
+        fault.when = Fault::in_id;
     } else {
         fault.when = number("FAULTS", parts[2]);
     }

@@ -16,6 +16,7 @@ enum class FaultKind { die, hang, error, fail };
 struct Fault {
     static constexpr std::int64_t in_init = -1;
     static constexpr std::int64_t in_abort = -2;
+    static constexpr std::int64_t in_id = -3;
 
     FaultKind kind = FaultKind::hang;
     int rank = 0;

@@ -128,6 +128,9 @@ using stand_in::Needs;
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
     stand_in::count_call("ncclGetUniqueId");
     if (id == nullptr) return failed(ncclInvalidArgument, "ncclGetUniqueId: null");
+    if (const auto fault = stand_in::knobs().fault(0, Fault::in_id)) {
+        return failed(fault->result, "as the test has asked");
+    }
     try {
         *id = stand_in::make_region();
     } catch (const std::exception& error) {

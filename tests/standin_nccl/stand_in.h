@@ -27,11 +27,12 @@
  *   REMOTE_ERROR_MS=n        that long after a peer's process has ended, or a peer has aborted,
  *                            GetAsyncError says ncclRemoteError; without it never
  *   FAULTS=fault,...         each <kind>:<rank>:<when>[:<ncclResult_t>]; <when> is the number of an
- *                            operation (from 0, a communicator's own count), or init, or abort
+ *                            operation (from 0, a communicator's own count), or init, or abort, or
+ *                            id: ncclGetUniqueId, which knows no rank and takes part as rank 0
  *     die                    SIGKILL to the process: as the operation starts, or in init
  *     hang                   the operation, init or abort never ends (Abort ends the first two)
  *     error                  GetAsyncError says the result; the operation or init never ends
- *     fail                   the call of the operation or of init returns the result at once */
+ *     fail                   the call of the operation, init or id returns the result at once */
 #ifndef DDP_TESTS_STANDIN_NCCL_STAND_IN_H
 #define DDP_TESTS_STANDIN_NCCL_STAND_IN_H
 

@@ -11,7 +11,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <csignal>
+#include <ctime>
 #include <fstream>
 #include <random>
 
@@ -138,6 +140,19 @@ TEST(FileStore, ALockHeldForTooLongIsATimeout) {
     ASSERT_EQ(::flock(other.get(), LOCK_UN), 0);
     store->set("k", "v");
     EXPECT_EQ(store->get("k", 30s), "v");
+}
+
+TEST(FileStore, LooksMoreAndMoreSeldomWhileItWaits) {
+    const auto used = [] {
+        timespec time{};
+        ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+        return std::chrono::seconds{time.tv_sec} + std::chrono::nanoseconds{time.tv_nsec};
+    };
+    const TempDir dir;
+    const auto store = make_file_store(dir.file("store"));
+    const auto before = used();
+    EXPECT_THROW(store->wait({"k"}, 1s), TimeoutError);
+    EXPECT_LT(used() - before, 100ms);
 }
 
 TEST(FileStore, ManyLargeValuesAreReadBack) {

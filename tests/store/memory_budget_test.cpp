@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "store/server/client_memory.hpp"
+
 namespace ddp::store {
 namespace {
 
@@ -27,6 +29,8 @@ TEST(MemoryBudget, ChargesAConnectionAndWhatItUses) {
 
 TEST(MemoryBudget, TellsOnceThatSomethingWasReleased) {
     MemoryBudget budget{bytes, {}};
+    budget.charge(1, Use::request, 100);
+    EXPECT_FALSE(budget.take_released());
     budget.charge(1, Use::request, 100);
     EXPECT_FALSE(budget.take_released());
     budget.charge(1, Use::request, 50);
@@ -114,6 +118,19 @@ TEST(MemoryBudget, ManyIdleConnectionsAreNotMoreThanTheirPart) {
     EXPECT_GT(client, 20'000U);
     budget.forget(1);
     EXPECT_TRUE(budget.charge(client, Use::request, 0));
+}
+
+TEST(ClientMemory, AConnectionIsChargedFromItsFirstWholeRequestOn) {
+    StoreData data;
+    ClientMemory::Clients clients;
+    ClientMemory memory{data, clients};
+    ServerClient client{1, {}, 0};
+    client.parser.feed("half a request");
+    EXPECT_EQ(memory.charge(client), "");
+    EXPECT_EQ(data.budget().used(), 0U);
+    client.identified = true;
+    EXPECT_EQ(memory.charge(client), "");
+    EXPECT_GT(data.budget().used(), MemoryBudget::connection_bytes);
 }
 
 }  // namespace

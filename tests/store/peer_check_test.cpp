@@ -11,6 +11,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -263,6 +264,19 @@ TEST(PeerCheck, GoesOnOnlyWhenToldWhereNobodyTellsWhoConnects) {
     }
     PeerCheck any({.peers = StorePeers::any}, SocketOwners::Source::nothing);
     EXPECT_EQ(any.refusal(ListeningSocket().connect().accepted.get()), std::nullopt);
+}
+
+TEST(SocketOwners, SayWhyNeitherSourceTells) {
+    rlimit before{};
+    ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+    rlimit none = before;
+    none.rlim_cur = 0;
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+    const SocketOwners owners(SocketOwners::Source::netlink);
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+    EXPECT_EQ(owners.source(), SocketOwners::Source::nothing);
+    EXPECT_EQ(owners.refusals(),
+              "NETLINK_SOCK_DIAG: Too many open files; /proc/net/tcp: Too many open files");
 }
 
 // Of a local socket the kernel tells it in its own way.

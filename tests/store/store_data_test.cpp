@@ -178,6 +178,19 @@ TEST(StoreDataLimits, QueuesOfOneItemCountForWhatTheyCost) {
     EXPECT_LT(queues * least_cost, std::size_t{1} << 20);
 }
 
+TEST(StoreDataLimits, WhatWasTakenFromAQueueIsNobodysAnyMore) {
+    StoreData data{{.map_bytes = 8'000}};
+    Replies replies;
+    const Request push{.op = Opcode::queue_push, .keys = {"q"}, .values = {"v"}};
+    data.execute(1, Era::modern, push, replies);
+    for (int i = 0; i < 10; ++i) {
+        data.execute(1, Era::modern, push, replies);
+        data.execute(1, Era::modern, {.op = Opcode::queue_pop, .keys = {"q"}}, replies);
+    }
+    const std::string refusal = refusal_of(data, 2, set_of("more", 8'000));
+    EXPECT_TRUE(refusal.ends_with("most of it, 65 bytes, was set by connection 1")) << refusal;
+}
+
 // Between its last request and its last reply it is no rank any more.
 TEST(StoreDataLimits, WhoSendsNothingMoreIsNamedAsItWasThen) {
     std::string name = "rank 3";

@@ -35,6 +35,16 @@ TEST(StoreServer, ClosesTheOldestOfTooManySilentConnections) {
     EXPECT_TRUE(is_open(silent.back()));
 }
 
+TEST(StoreServer, SilentConnectionsOfTheOldAttemptDoNotCountInTheNew) {
+    DrivenServer server;
+    std::vector<RawClient> silent;
+    for (std::size_t i = 0; i < most_silent; ++i) silent.emplace_back(server);
+    server.server.start_attempt(1);
+    RawClient first{server};
+    for (std::size_t i = 1; i < most_silent; ++i) silent.emplace_back(server);
+    EXPECT_TRUE(is_open(first));
+}
+
 TEST(StoreServer, AClientThatHasSpokenIsNeverTakenForASilentOne) {
     DrivenServer server;
     RawClient spoken{server};
@@ -170,6 +180,20 @@ TEST(StoreServer, AClientThatAsksWithoutEndDelaysOnlyItself) {
     EXPECT_EQ(busy.receive(replies.size() - static_cast<std::size_t>(got)).size() +
                   static_cast<std::size_t>(got),
               replies.size());
+}
+
+TEST(StoreServer, AClientThatHasAskedForMuchAsItIsAcceptedIsServedToTheEnd) {
+    DrivenServer server{{.limits = {.longest_turn = std::chrono::microseconds{0}}}};
+    int error = 0;
+    const base::UniqueFd client = base::try_connect_tcp(
+        "127.0.0.1", server.server.port(), base::Deadline::after(std::chrono::seconds{10}), error);
+    const std::string bytes = hello + u8(1) + str("k") + str("v") + u8(3) + str("k");
+    ASSERT_EQ(::send(client.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
+    server.settle();
+    std::string reply(9, '\0');
+    EXPECT_EQ(::recv(client.get(), reply.data(), reply.size(), MSG_DONTWAIT), 9);
+    EXPECT_EQ(reply, str("v"));
 }
 
 TEST(StoreServer, AWatcherThatNeverReadsIsClosed) {

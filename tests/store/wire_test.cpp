@@ -319,5 +319,13 @@ TEST(EncodeRequest, RefusesAnOperationThatTheNumberingLacks) {
     EXPECT_THROW(encode_request({.op = Opcode::watch_key, .keys = {"k"}}, Era::modern), UsageError);
 }
 
+TEST(Request, CostsItsBytesAndSomethingForEachKeyAndValue) {
+    const std::size_t one = cost_of({.keys = {""}});
+    EXPECT_GE(one, sizeof(std::string));
+    EXPECT_LE(one, 10 * sizeof(std::string));
+    EXPECT_EQ(cost_of({.values = {""}}), one);
+    EXPECT_EQ(cost_of({.keys = {"ab", "c"}, .values = {"def"}}), 3 * one + 6);
+}
+
 }  // namespace
 }  // namespace ddp::store

@@ -147,6 +147,18 @@ TEST_F(LogWriterTest, OneThatTakesNothingCostsLinesWhichAreCountedAndSaidOnce) {
     EXPECT_EQ(writer_.describe_loss(), "2 lines are missing in the files of --log-dir");
 }
 
+TEST_F(LogWriterTest, WhoIsInAHurryDoesNotWaitForOneThatTakesNothing) {
+    writer_.open(1, 0);
+    ASSERT_TRUE(all_completed());
+    stop();
+    writer_.append(0, Stream::out, "lost\n");
+    const auto begin = LogWriter::Clock::now();
+    const bool hurried = true;
+    const auto wait = [&](const auto&) { ::poll(nullptr, 0, 1); };
+    EXPECT_EQ(writer_.finish(wait, hurried), "1 line is missing in the files of --log-dir");
+    EXPECT_LT(LogWriter::Clock::now() - begin, std::chrono::seconds{4});
+}
+
 TEST_F(LogWriterTest, ItsEarlyEndIsSaid) {
     writer_.open(1, 0);
     ASSERT_TRUE(all_completed());

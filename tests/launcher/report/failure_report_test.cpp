@@ -152,6 +152,13 @@ TEST(FailureText, SaysNothingTwice) {
     EXPECT_THAT(text_of({root}), Not(HasSubstr("stderr")));
 }
 
+TEST(FailureText, TabsAndLettersBeyondAsciiStayAsTheyAre) {
+    WorkerEnd root = exited(0, 1);
+    root.error = contract::ErrorReport{"UsageError: k\u00e4se\tbrot\nin ./data"};
+    EXPECT_THAT(text_of({root}), HasSubstr("  error    UsageError: k\u00e4se\tbrot\n"
+                                           "           in ./data"));
+}
+
 TEST(FailureText, LongWordsOfAWorkerAreCut) {
     WorkerEnd root = exited(0, 1);
     std::string lines;
