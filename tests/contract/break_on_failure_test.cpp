@@ -152,9 +152,9 @@ TEST_F(BreakOnFailure, DoesNothingWhenNotAskedFor) {
     start([] { return crash(SIGILL); }, "0");
     ASSERT_TRUE(WIFSIGNALED(next_status()));
     start(
-        [] {
-            return ddp::run_worker(
-                [] { std::thread([] { throw ddp::UsageError("lost"); }).join(); });
+        []() -> int {
+            ddp::contract::install_terminate_handler();
+            throw ddp::UsageError("no data");
         },
         "0");
     EXPECT_TRUE(WIFSIGNALED(next_status()));
