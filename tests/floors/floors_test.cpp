@@ -307,6 +307,26 @@ TEST(Floors, ShortFilesHaveAReason) {
     EXPECT_EQ(found, short_files.size()) << "short_files has a file that is not short, or is gone";
 }
 
+std::string text_of(const fs::path& file) {
+    std::ifstream in(file);
+    return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// One that is not named is not run, and nobody misses it.
+TEST(Floors, EveryTestIsNamedInCMake) {
+    std::string lists;
+    std::vector<std::string> tests;
+    for (const auto& entry : fs::recursive_directory_iterator(root / "tests")) {
+        const std::string name = entry.path().filename();
+        if (name == "CMakeLists.txt") lists += text_of(entry.path());
+        if (name.find("_test.") != std::string::npos) tests.push_back(name);
+    }
+    EXPECT_GT(tests.size(), 100U);
+    for (const std::string& name : tests) {
+        EXPECT_NE(lists.find(name), std::string::npos) << name << " is in no CMakeLists.txt";
+    }
+}
+
 TEST(Floors, FilesStaySmall) {
     for (const char* folder : {"include", "runtime", "launcher", "examples"}) {
         for (const fs::path& file : sources_below(folder)) {
