@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -253,12 +254,13 @@ struct PeerEnds : ddp::shm::HostKernel {
 };
 
 TEST(PeerMemory, BlamesAPeerThatEndsAmidAWrite) {
-    const auto region = make_region(2);
+    const auto region = make_introduced_region(2);
     const std::vector<std::byte> from(3'000'001);
     std::vector<std::byte> to(from.size());  // the child's as well
     PeerEnds kernel;
     kernel.peer = ::fork();
     if (kernel.peer == 0) {
+        ::prctl(PR_SET_PDEATHSIG, SIGKILL);
         ::pause();
         ::_exit(0);
     }
