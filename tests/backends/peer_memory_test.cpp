@@ -10,9 +10,9 @@
 
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
