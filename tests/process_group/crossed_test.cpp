@@ -45,6 +45,8 @@ struct Split {
     std::vector<int> keys;
 };
 
+constexpr std::int64_t has_split = 77;
+
 // The blamed rank stays alive and says nothing: only the agent's word can end the others' calls.
 void check_blame(ProcessGroup& group, const contract::ControlRegion& region, const Split& split,
                  int blamed) {
@@ -52,7 +54,12 @@ void check_blame(ProcessGroup& group, const contract::ControlRegion& region, con
     const OtherProcesses others(group);
     ProcessGroup part = group.split({.color = split.colors[me], .key = split.keys[me]});
     const bool concerned = split.colors[me] == split.colors[static_cast<std::size_t>(blamed)];
+    // A collective would not do: its last rank may still be within when the first has left it.
+    region.page(group.rank()).step = has_split;
     if (group.rank() == blamed) {
+        for (int rank = 0; rank < group.size(); ++rank) {
+            while (region.page(rank).step != has_split) std::this_thread::sleep_for(1ms);
+        }
         region.header().abort_word = static_cast<std::uint32_t>(blamed) + 1;
         return others.wait_for_their_end();
     }
