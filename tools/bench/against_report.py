@@ -1,7 +1,12 @@
 """What start.sh and peers.sh say with --against: the medians of this build and of an older one, their
 ratio, and whether that lies inside the spread of the old one against itself."""
+import os
+import shutil
+import sys
 from dataclasses import dataclass, field
 from statistics import median
+
+from host import describe_host, host_facts
 
 
 def quantile(values, part):
@@ -67,3 +72,26 @@ def print_cases(cases):
               f"{case.ratio('new', 'old'):9.3f} {case.ratio('old again', 'old'):11.3f}   "
               f"{low:.3f} .. {high:.3f}       {verdict}")
     return bad
+
+
+def copy_builds(new, old, programs, folder):
+    """The programs of both builds, in folder/new and folder/old. Copies, made alike: the same program starts
+    by some percent slower where its linker wrote it in small pieces."""
+    copies = {}
+    for side, build in (("new", new), ("old", old)):
+        copies[side] = os.path.join(folder, side)
+        os.makedirs(copies[side], exist_ok=True)
+        for program in programs:
+            shutil.copy(os.path.join(build, "bin", program), copies[side])
+    return copies
+
+
+def finish(cases, rounds, failed):
+    """Ends the process: 1 where a case is slower, or not all was measured."""
+    if not cases:
+        sys.exit("nothing was measured")
+    print(f"{describe_host(host_facts())}; {rounds}")
+    outside = print_cases(cases)
+    if failed:
+        print(f"{failed} runs did not end well")
+    sys.exit(1 if outside or failed else 0)

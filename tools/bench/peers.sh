@@ -47,15 +47,9 @@ for folder in "$build" ${against:+"$against"}; do
 done
 export PYTHONPATH=$here PYTHONDONTWRITEBYTECODE=1
 if [ -n "$against" ]; then
-    # Copies, made alike: the same program starts by some percent slower where its linker wrote it in small pieces.
-    for side in new old; do
-        from=$build
-        [ $side = new ] || from=$against
-        mkdir -p "$drivers/$side"
-        cp "$from/bin/ddp-launch" "$from/bin/ddp-bench" "$drivers/$side"
-    done
+    mkdir -p "$drivers"
     g++ -std=c++20 -O2 -w -Itools "$here/peers/placement.cpp" -o "$drivers/placement_bench"
-    exec python3 "$here/peers/against.py" --new "$drivers/new" --old "$drivers/old" --drivers "$drivers" \
+    exec python3 "$here/peers/against.py" --new "$build" --old "$against" --drivers "$drivers" \
         --rounds "${rounds:-15}" --limit "$limit" --lock "$lock"
 fi
 rounds=${rounds:-5}

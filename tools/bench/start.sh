@@ -50,14 +50,7 @@ build_driver() { "$2" -std=c++20 -O2 -w -Wl,--as-needed "$here/start/$3" -o "$dr
 export PYTHONPATH=$here PYTHONDONTWRITEBYTECODE=1
 if [ -n "$against" ]; then
     build_driver timer g++ timer.cpp
-    # Copies, made alike: the same program starts by some percent slower where its linker wrote it in small pieces.
-    for side in new old; do
-        from=$build
-        [ $side = new ] || from=$against
-        mkdir -p "$drivers/$side"
-        cp "$from/bin/ddp-launch" "$from/bin/ddp-first-all-reduce" "$drivers/$side"
-    done
-    exec python3 "$here/start/against.py" --new "$drivers/new" --old "$drivers/old" --timer "$drivers/timer" \
+    exec python3 "$here/start/against.py" --new "$build" --old "$against" --drivers "$drivers" \
         --rounds "$rounds" --limit "$limit"
 fi
 for program in mpicxx.openmpi mpirun.openmpi mpicxx.mpich mpiexec.hydra; do

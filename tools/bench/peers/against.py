@@ -8,8 +8,7 @@ import random
 import sys
 
 import plan
-from against_report import Case, print_cases
-from host import describe_host, host_facts
+from against_report import Case, copy_builds, finish
 from run import Placement, run_near
 
 LABELS = ("new", "old", "old again")
@@ -39,16 +38,18 @@ def measure(args, tools, group, label, placement):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--new", required=True, help="the bin folder of this build")
-    parser.add_argument("--old", required=True, help="the bin folder of the older one")
+    parser.add_argument("--new", required=True, help="this build")
+    parser.add_argument("--old", required=True, help="the older one")
     parser.add_argument("--drivers", required=True)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--limit", type=float, default=60, help="seconds of one run")
     parser.add_argument("--lock", default="", help="a file to lock during each run")
     args = parser.parse_args()
     args.quick = False  # the cores are to be near
-    tools = {who: {name: os.path.join(args.new if who == "new" else args.old, name)
-                   for name in ("ddp-launch", "ddp-bench")} for who in LABELS}
+    programs = ("ddp-launch", "ddp-bench")
+    copies = copy_builds(args.new, args.old, programs, args.drivers)
+    tools = {who: {name: os.path.join(copies[who.split()[0]], name) for name in programs}
+             for who in LABELS}
     # The table of contestants names all of them; only ddp runs.
     for one in tools.values():
         one |= dict.fromkeys(("openmpi", "mpich", "gloo", "python", "torch"), "")
@@ -63,13 +64,7 @@ def main():
                 for name, by_who in times.items():
                     cases.setdefault(name, Case(name)).add(by_who)
         print(f"peers: round {number + 1} of {args.rounds}", file=sys.stderr, flush=True)
-    if not cases:
-        sys.exit("peers: nothing was measured")
-    print(f"{describe_host(host_facts())}; {args.rounds} rounds")
-    outside = print_cases(cases.values())
-    if failed:
-        print(f"{failed} runs did not end well")
-    sys.exit(1 if outside or failed else 0)
+    finish(cases.values(), f"{args.rounds} rounds", failed)
 
 
 if __name__ == "__main__":

@@ -8,9 +8,8 @@ import sys
 from dataclasses import dataclass
 from statistics import median
 
-from against_report import Case, print_cases
+from against_report import Case, copy_builds, finish
 from contestants import FIRST_RANKS, START_RANKS
-from host import describe_host, host_facts
 from timing import time_one
 
 # In each round the starts of a contestant are the median of so many.
@@ -44,14 +43,16 @@ def one_round(contestants, case, ranks, args):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--new", required=True, help="the bin folder of this build")
-    parser.add_argument("--old", required=True, help="the bin folder of the older one")
-    parser.add_argument("--timer", required=True)
+    parser.add_argument("--new", required=True, help="this build")
+    parser.add_argument("--old", required=True, help="the older one")
+    parser.add_argument("--drivers", required=True, help="where timer is, and copies go")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--limit", type=float, default=10, help="seconds of one start")
     args = parser.parse_args()
-    contestants = [Contestant("new", args.new), Contestant("old", args.old),
-                   Contestant("old again", args.old)]
+    args.timer = f"{args.drivers}/timer"
+    copies = copy_builds(args.new, args.old, ("ddp-launch", "ddp-first-all-reduce"), args.drivers)
+    contestants = [Contestant("new", copies["new"]), Contestant("old", copies["old"]),
+                   Contestant("old again", copies["old"])]
     cases = {("start", ranks): Case(f"start of {ranks}") for ranks in START_RANKS}
     cases |= {("first", ranks): Case(f"first all_reduce of {ranks}") for ranks in FIRST_RANKS}
     failed = 0
@@ -63,11 +64,7 @@ def main():
                 failed += 1
                 print(f"start: {label}, {case.name}: {problem}", file=sys.stderr)
         print(f"start: round {number + 1} of {args.rounds}", file=sys.stderr, flush=True)
-    print(f"{describe_host(host_facts())}; {args.rounds} rounds of {STARTS_A_ROUND} starts")
-    outside = print_cases(cases.values())
-    if failed:
-        print(f"{failed} starts did not end well")
-    sys.exit(1 if outside or failed else 0)
+    finish(cases.values(), f"{args.rounds} rounds of {STARTS_A_ROUND} starts", failed)
 
 
 if __name__ == "__main__":
