@@ -38,6 +38,20 @@ if(DDP_SANITIZE)
   target_link_options(ddp_settings INTERFACE -fsanitize=${DDP_SANITIZE})
 endif()
 
+option(DDP_UNITY_BUILD "Compile the sources of a room or a test program six at a time" ON)
+
+# Six sources as one: they include the same headers, and reading these takes longer than the rest. What then looks like a name
+# hidden by another, or a type of a header in an anonymous namespace, is neither. Linked, as such options come last.
+add_library(ddp_together INTERFACE)
+target_compile_options(ddp_together INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wno-shadow$<SEMICOLON>-Wno-subobject-linkage>)
+function(ddp_compile_together name)
+  if(DDP_UNITY_BUILD)
+    set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
+    target_link_libraries(${name} PRIVATE $<BUILD_INTERFACE:ddp_together>)
+  endif()
+endfunction()
+
 # ddp_add_room(NAME SOURCES file... [LINKS target...]): the object library ddp::NAME.
 function(ddp_add_room name)
   cmake_parse_arguments(PARSE_ARGV 1 room "" "" "SOURCES;LINKS")
@@ -53,6 +67,7 @@ function(ddp_add_room name)
     CUDA_VISIBILITY_PRESET hidden
     VISIBILITY_INLINES_HIDDEN ON)
   target_link_libraries(ddp_${name} PRIVATE $<BUILD_INTERFACE:ddp_settings> ${room_LINKS})
+  ddp_compile_together(ddp_${name})
 endfunction()
 
 # Where ddp-launch is, for a program that launches and does not link ddp::launcher.
@@ -90,20 +105,6 @@ endfunction()
 function(ddp_compile_plainly name)
   target_compile_options(${name} PRIVATE
     "$<$<AND:$<CONFIG:RelWithDebInfo>,$<COMPILE_LANGUAGE:CXX>>:-O0;-g1>")
-endfunction()
-
-option(DDP_UNITY_TESTS "Compile the sources of a test program six at a time" ON)
-
-# Six sources as one: they include the same headers, and reading these takes longer than the rest. What then looks like a name
-# hidden by another, or a type of a header in an anonymous namespace, is neither. Linked, as such options come last.
-add_library(ddp_together INTERFACE)
-target_compile_options(ddp_together INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-Wno-shadow$<SEMICOLON>-Wno-subobject-linkage>)
-function(ddp_compile_together name)
-  if(DDP_UNITY_TESTS)
-    set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
-    target_link_libraries(${name} PRIVATE ddp_together)
-  endif()
 endfunction()
 
 # ddp_add_unit_test(NAME SOURCES file... [LINKS target...] [LABELS label...] [TIMEOUT seconds]

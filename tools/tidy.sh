@@ -35,9 +35,17 @@ else
     names=$(git log --since='7 days ago' --name-only --diff-filter=d --format= -- "${folders[@]}") ||
         { echo "tidy.sh: git cannot tell what has changed; use --all" >&2; exit 2; }
 fi
-# Sources that this build has no command for (other processors, absent backends) are left out, and so are those that are gone.
-sed -n 's/^ *"file": "\(.*\)",*$/\1/p' "$build/compile_commands.json" | sort -u >"$scratch/built"
-grep '\.cpp$' <<<"$names" | sed "s|^|$PWD/|" | sort -u | comm -12 - "$scratch/built" >"$scratch/chosen" || true
+# Each source, and the translation unit that it is compiled in: itself, or one that includes it and its neighbours. Sources that this
+# build has no command for (other processors, absent backends) are left out, and so are those that are gone.
+sed -n 's/^ *"file": "\(.*\)",*$/\1/p' "$build/compile_commands.json" | sort -u >"$scratch/units"
+while read -r unit; do
+    case $unit in
+        */Unity/*) sed -n "s|^#include \"\(.*\)\"$|\1 $unit|p" "$unit" ;;
+        *) echo "$unit $unit" ;;
+    esac
+done <"$scratch/units" | sort -u >"$scratch/built"
+grep '\.cpp$' <<<"$names" | sed "s|^|$PWD/|" | sort -u | join - "$scratch/built" >"$scratch/chosen" || true
+cut -d' ' -f2 "$scratch/chosen" | sort -u >"$scratch/chosen_units"
 count=$(wc -l <"$scratch/chosen")
 if [ "$count" -eq 0 ]; then
     [ -z "$all" ] || { echo "tidy.sh: $build builds none of the sources" >&2; exit 2; }
@@ -56,7 +64,7 @@ clang-tidy --quiet --config="$(cat .clang-tidy)" "$scratch/canary.cpp" -- -std=c
 export -f run
 export build
 status=0
-xargs -P2 -n4 bash -c 'run "$@"' tidy.sh <"$scratch/chosen" >"$scratch/output" || status=$?
+xargs -P2 -n1 bash -c 'run "$@"' tidy.sh <"$scratch/chosen_units" >"$scratch/output" || status=$?
 # Clang 14 does not know all of C++20, so what does not compile is the compiler's to say; but a source that was not read was not checked.
 if grep -E 'file not found|fatal error' "$scratch/output" >&2 || [ $status -ne 0 ]; then
     echo "tidy.sh: clang-tidy could not read all sources" >&2

@@ -21,7 +21,7 @@ constexpr std::size_t label_width = 9;
 constexpr std::size_t value_indent = 2 + label_width;
 // 80 columns, less "ddp-launch: " and the indent.
 constexpr std::size_t value_width = 80 - 12 - value_indent;
-constexpr std::size_t max_bytes = 4000;
+constexpr std::size_t max_message_bytes = 4000;
 constexpr std::size_t max_stderr_lines = 20;
 constexpr std::size_t max_trace_lines = 8;
 
@@ -32,13 +32,14 @@ std::string_view trimmed(std::string_view text) {
 
 std::string first_bytes(std::string_view text) {
     text = trimmed(text);
-    return text.size() <= max_bytes ? std::string(text)
-                                    : std::string(text.substr(0, max_bytes)) + " ...";
+    return text.size() <= max_message_bytes
+               ? std::string(text)
+               : std::string(text.substr(0, max_message_bytes)) + " ...";
 }
 
 std::string_view last_lines(std::string_view text, std::size_t lines) {
     text = trimmed(text);
-    if (text.size() > max_bytes) text.remove_prefix(text.size() - max_bytes);
+    if (text.size() > max_message_bytes) text.remove_prefix(text.size() - max_message_bytes);
     std::size_t start = text.size();
     for (; lines > 0 && start > 0; --lines) {
         start = text.rfind('\n', start - 1);

@@ -13,12 +13,12 @@
 namespace ddp::launcher {
 namespace {
 
-constexpr std::size_t max_bytes = 64 * 1024;  // vmstat has about 4 KiB
+constexpr std::size_t max_vmstat_bytes = 64 * 1024;  // vmstat has about 4 KiB
 
 std::string read_file(const std::string& path) {
     const base::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     if (!fd) return {};
-    std::array<char, max_bytes> buffer;  // not zeroed: most of it is never touched
+    std::array<char, max_vmstat_bytes> buffer;  // not zeroed: most of it is never touched
     std::size_t filled = 0;
     while (filled < buffer.size()) {
         const ssize_t got = ::read(fd.get(), buffer.data() + filled, buffer.size() - filled);

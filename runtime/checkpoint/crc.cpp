@@ -63,7 +63,7 @@ static_assert(std::has_single_bit(lane_bytes));
 // What becomes of each bit of a checksum; of any other the sum of its bits'.
 using Operator = std::array<std::uint32_t, 32>;
 
-constexpr std::uint32_t apply(const Operator& change, std::uint32_t crc) {
+constexpr std::uint32_t apply_operator(const Operator& change, std::uint32_t crc) {
     std::uint32_t sum = 0;
     for (std::size_t bit = 0; bit < change.size(); ++bit) {
         if ((crc >> bit & 1U) != 0) sum ^= change[bit];
@@ -81,7 +81,7 @@ constexpr Operator make_lane() {
     for (std::size_t bytes = 1; bytes < lane_bytes; bytes *= 2) {
         Operator twice{};
         for (std::size_t bit = 0; bit < change.size(); ++bit) {
-            twice[bit] = apply(change, change[bit]);
+            twice[bit] = apply_operator(change, change[bit]);
         }
         change = twice;
     }
@@ -94,7 +94,7 @@ constexpr auto make_lane_tables() {
     std::array<std::array<std::uint32_t, 256>, 4> tables{};
     for (std::size_t place = 0; place < tables.size(); ++place) {
         for (std::uint32_t byte = 0; byte < 256; ++byte) {
-            tables[place][byte] = apply(lane, byte << (8 * place));
+            tables[place][byte] = apply_operator(lane, byte << (8 * place));
         }
     }
     return tables;

@@ -17,14 +17,14 @@ namespace {
 bool keep_from_children(int fd) { return fd > 2 && ::fcntl(fd, F_SETFD, FD_CLOEXEC) == 0; }
 
 // "liveness fd:results:failure policy"; the last may be missing.
-struct Handover {
+struct LinkHandover {
     int liveness_fd = -1;
     int results = -1;
     unsigned failure_policy = 0;
 };
 
-std::optional<Handover> parse_handover(std::string_view text) {
-    Handover given;
+std::optional<LinkHandover> parse_link_handover(std::string_view text) {
+    LinkHandover given;
     const char* const end = text.data() + text.size();
     const auto liveness = std::from_chars(text.data(), end, given.liveness_fd);
     if (liveness.ec != std::errc{} || liveness.ptr == end || *liveness.ptr != ':')
@@ -87,7 +87,7 @@ LaunchEnd parse_launch_end(std::string_view payload) {
 HostLink HostLink::take() {
     HostLink link;
     const char* value = std::getenv(host_link_variable);
-    const auto given = value != nullptr ? parse_handover(value) : std::nullopt;
+    const auto given = value != nullptr ? parse_link_handover(value) : std::nullopt;
     if (given && is_socket(given->results) && keep_from_children(given->liveness_fd) &&
         keep_from_children(given->results)) {
         link.parent_liveness_.reset(given->liveness_fd);

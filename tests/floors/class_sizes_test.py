@@ -55,7 +55,7 @@ def main():
         expected = [
             "runtime/classes.hpp:8: ManyLines has 401 lines and 0 data members; at most 400 and 15",
             "runtime/classes.hpp:5: ManyMembers has 3 lines and 16 data members; at most 400 and 15",
-            "3 classes in 2 sources",
+            "3 classes in 2 translation units",
         ]
         if result.returncode != 1 or lines != expected:
             print(result.stdout, result.stderr, f"expected {expected}", sep="\n")

@@ -13,9 +13,9 @@ import sys
 from mutants import apply
 from results import EQUIVALENT, REFUSED
 
-# Many mutants are compiled and few are run for long. Test programs have flags of their own.
+# Many mutants, of one source each, are compiled and few are run for long. Test programs have flags of their own.
 CONFIGURE = ["-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -g0 -DNDEBUG", "-DDDP_WITH_TORCH=OFF", "-DDDP_BUILD_EXAMPLES=OFF",
-             "-DDDP_BUILD_TOOLS=OFF"]
+             "-DDDP_BUILD_TOOLS=OFF", "-DDDP_UNITY_BUILD=OFF"]
 LINK = "-Wl,--strip-debug"
 # A header that more objects include costs more than one mutant is worth.
 MOST_OBJECTS = 8

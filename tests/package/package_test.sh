@@ -122,7 +122,9 @@ EOF
     local ccache=()
     if command -v ccache >/dev/null; then ccache=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_CUDA_COMPILER_LAUNCHER=ccache); fi
     cmake -G Ninja -S "$work" -B "$work/build" -DCMAKE_DISABLE_FIND_PACKAGE_Boost=ON "${ccache[@]}" \
-        -DCMAKE_BUILD_TYPE="$(cached CMAKE_BUILD_TYPE)" -DDDP_WARNINGS_AS_ERRORS="$(cached DDP_WARNINGS_AS_ERRORS)" \
+        -DCMAKE_BUILD_TYPE="$(cached CMAKE_BUILD_TYPE)" \
+        -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="$(cached CMAKE_CXX_FLAGS_RELWITHDEBINFO)" \
+        -DDDP_WARNINGS_AS_ERRORS="$(cached DDP_WARNINGS_AS_ERRORS)" \
         >"$work/configure.log"
     cmake --build "$work/build" -j2 --target sum_ranks
     "$work/build/sum_ranks" 0

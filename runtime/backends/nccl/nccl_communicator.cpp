@@ -16,16 +16,16 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = base::Deadline::Clock;
 
-constexpr auto yield_time = 100us;
-constexpr auto longest_pause = std::chrono::microseconds{1ms};
+constexpr auto poll_yield_time = 100us;
+constexpr auto longest_poll_pause = std::chrono::microseconds{1ms};
 
 // Between two looks at what takes microseconds mostly and seconds sometimes.
 class Pauses {
 public:
     void pause() {
-        if (Clock::now() - begin_ < yield_time) return std::this_thread::yield();
+        if (Clock::now() - begin_ < poll_yield_time) return std::this_thread::yield();
         std::this_thread::sleep_for(next_);
-        next_ = std::min(2 * next_, longest_pause);
+        next_ = std::min(2 * next_, longest_poll_pause);
     }
 
 private:

@@ -47,7 +47,7 @@ constexpr std::array storage_types{
 
 static_assert(std::endian::native == std::endian::little, "the file says that it is");
 
-[[noreturn]] void refuse(const std::string& what) { throw CheckpointError(what); }
+[[noreturn]] void refuse_torch_file(const std::string& what) { throw CheckpointError(what); }
 
 std::string_view text_of(std::span<const std::byte> bytes) {
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -63,21 +63,23 @@ public:
             if (slash == std::string_view::npos) continue;
             if (entry.name.substr(slash) == pickle_member) root_ = entry.name.substr(0, slash + 1);
         }
-        if (root_.empty()) refuse("it is a zip archive without a data.pkl: torch.save wrote none");
+        if (root_.empty())
+            refuse_torch_file("it is a zip archive without a data.pkl: torch.save wrote none");
         for (const ZipEntry& entry : entries) {
             if (!entry.name.starts_with(root_)) continue;
             members_[entry.name.substr(root_.size())] = entry.bytes;
         }
         if (members_.contains("constants.pkl")) {
-            refuse("it is a TorchScript program (torch.jit.save), not a state dictionary");
+            refuse_torch_file(
+                "it is a TorchScript program (torch.jit.save), not a state dictionary");
         }
         for (const ZipEntry& entry : entries) {
             if (entry.stored) continue;
-            refuse("it has a compressed or encrypted member, \"" + std::string(entry.name) +
-                   "\": torch.save wrote none");
+            refuse_torch_file("it has a compressed or encrypted member, \"" +
+                              std::string(entry.name) + "\": torch.save wrote none");
         }
         const auto order = find("byteorder");
-        if (order && text_of(*order) != "little") refuse("its numbers are big-endian");
+        if (order && text_of(*order) != "little") refuse_torch_file("its numbers are big-endian");
     }
     std::optional<std::span<const std::byte>> find(std::string_view name) const {
         const auto found = members_.find(name);
@@ -124,7 +126,7 @@ public:
 
     StateDict read() {
         if (pickle_.values[pickle_.root].kind != Kind::dict) {
-            refuse("torch.save wrote something else than a dictionary into it");
+            refuse_torch_file("torch.save wrote something else than a dictionary into it");
         }
         add(pickle_.root, "", 0);
         return std::move(state_);
@@ -155,18 +157,20 @@ std::string Reader::name_of_key(PickleId id) const {
     const PickleValue& key = pickle_.values[id];
     if (key.kind == Kind::text) return std::string(key.text);
     if (key.kind == Kind::integer) return std::to_string(key.integer);
-    refuse("a dictionary in it has a key that is neither a text nor an integer");
+    refuse_torch_file("a dictionary in it has a key that is neither a text nor an integer");
 }
 
 void Reader::add_entry(std::string name, Tensor tensor) {
-    if (state_.find(name) != nullptr) refuse("it has two values named \"" + name + "\"");
+    if (state_.find(name) != nullptr) refuse_torch_file("it has two values named \"" + name + "\"");
     state_.add(std::move(name), std::move(tensor));
 }
 
 void Reader::add(PickleId id, const std::string& name, int depth) {
-    if (depth > deepest) refuse("its dictionaries are nested too deeply at \"" + name + "\"");
+    if (depth > deepest)
+        refuse_torch_file("its dictionaries are nested too deeply at \"" + name + "\"");
     // Values may be used in many places: their names must not take more than they are worth.
-    if (name.size() + 1 > left_to_name_) refuse("its names are longer than a state's can be");
+    if (name.size() + 1 > left_to_name_)
+        refuse_torch_file("its names are longer than a state's can be");
     left_to_name_ -= name.size() + 1;
     const PickleValue& value = pickle_.values[id];
     const std::string prefix = depth == 0 ? "" : name + ".";
@@ -195,12 +199,12 @@ void Reader::add(PickleId id, const std::string& name, int depth) {
             return;
         case Kind::function:
         case Kind::storage:
-            refuse("\"" + name + "\" is neither a tensor nor a number");
+            refuse_torch_file("\"" + name + "\" is neither a tensor nor a number");
     }
 }
 
 std::shared_ptr<std::byte[]> Reader::allocate(std::uint64_t bytes) {
-    if (bytes > left_to_copy_) refuse("its tensors repeat more than the file holds");
+    if (bytes > left_to_copy_) refuse_torch_file("its tensors repeat more than the file holds");
     left_to_copy_ -= bytes;
     return std::shared_ptr<std::byte[]>{new std::byte[bytes]};
 }
@@ -208,20 +212,21 @@ std::shared_ptr<std::byte[]> Reader::allocate(std::uint64_t bytes) {
 Tensor Reader::make(const PickledTensor& pickled) {
     const auto* type = std::ranges::find(storage_types, pickled.dtype, &StorageType::name);
     if (type == storage_types.end()) {
-        refuse("it has a torch." + std::string(pickled.dtype) + ", whose elements ddp has not");
+        refuse_torch_file("it has a torch." + std::string(pickled.dtype) +
+                          ", whose elements ddp has not");
     }
     const std::size_t width = size_of(type->dtype);
     const auto storage = archive_.find("data/" + std::string(pickled.key));
     const std::string which = "its storage \"" + std::string(pickled.key) + "\"";
-    if (!storage) refuse(which + " is missing");
+    if (!storage) refuse_torch_file(which + " is missing");
     const std::uint64_t elements = storage->size() / width;
     if (elements != pickled.storage_elements || storage->size() % width != 0) {
-        refuse(which + " has " + std::to_string(storage->size()) + " bytes, not " +
-               std::to_string(pickled.storage_elements) + " elements");
+        refuse_torch_file(which + " has " + std::to_string(storage->size()) + " bytes, not " +
+                          std::to_string(pickled.storage_elements) + " elements");
     }
     const Shape shape{std::span<const std::int64_t>(pickled.shape)};
     const Layout layout = layout_of(pickled, elements);
-    if (layout == Layout::outside) refuse("a tensor lies outside of " + which);
+    if (layout == Layout::outside) refuse_torch_file("a tensor lies outside of " + which);
     const std::byte* first = storage->data();
     if (layout != Layout::empty) first += pickled.offset * width;
     const TensorView view{const_cast<std::byte*>(first), shape, type->dtype};
@@ -233,7 +238,8 @@ Tensor Reader::make(const PickledTensor& pickled) {
 Tensor Reader::copy_strided(const PickledTensor& pickled, const TensorView& view) {
     const std::size_t width = size_of(view.dtype);
     const std::size_t count = view.numel();
-    if (count > left_to_copy_ / width) refuse("its tensors repeat more than the file holds");
+    if (count > left_to_copy_ / width)
+        refuse_torch_file("its tensors repeat more than the file holds");
     const auto memory = allocate(count * width);
     const auto* source = static_cast<const std::byte*>(view.data);
     std::vector<std::int64_t> at(pickled.shape.size(), 0);
@@ -257,7 +263,7 @@ bool is_torch_file(std::span<const std::byte> file) {
 
 StateDict read_torch_file(const std::shared_ptr<std::byte[]>& memory, std::size_t size) {
     if (text_of({memory.get(), size}).starts_with(old_begin)) {
-        refuse(
+        refuse_torch_file(
             "it is in the format of torch before 1.6; in Python: torch.save(torch.load(FILE), "
             "FILE)");
     }

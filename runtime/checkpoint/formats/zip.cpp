@@ -34,14 +34,14 @@ constexpr std::size_t longest_comment = 65535;
 constexpr std::uint16_t zip64_extra = 1;
 constexpr std::uint32_t in_zip64 = 0xffffffffU;
 
-[[noreturn]] void refuse(const std::string& what) {
+[[noreturn]] void refuse_zip(const std::string& what) {
     throw CheckpointError("its zip archive " + what);
 }
 
 // Bounds are checked here and nowhere else.
 Bytes part(Bytes bytes, std::uint64_t at, std::uint64_t count, const char* what) {
     if (at > bytes.size() || count > bytes.size() - at) {
-        refuse(std::string("is damaged: ") + what + " lies outside");
+        refuse_zip(std::string("is damaged: ") + what + " lies outside");
     }
     return bytes.subspan(at, count);
 }
@@ -53,7 +53,7 @@ T number(Bytes bytes, std::size_t at) {
     return value;
 }
 
-std::string_view text_of(Bytes bytes) {
+std::string_view chars_of(Bytes bytes) {
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
@@ -64,12 +64,12 @@ struct Directory {
 };
 
 Directory find_directory(Bytes file) {
-    if (file.size() < end_bytes) refuse("is too short");
+    if (file.size() < end_bytes) refuse_zip("is too short");
     const std::size_t first =
         file.size() - end_bytes - std::min(file.size() - end_bytes, longest_comment);
     std::size_t at = file.size() - end_bytes;
     while (number<std::uint32_t>(file, at) != end_signature) {
-        if (at-- == first) refuse("has no directory; was the file cut?");
+        if (at-- == first) refuse_zip("has no directory; was the file cut?");
     }
     const Bytes end = file.subspan(at);
     Directory found{number<std::uint16_t>(end, 10), number<std::uint32_t>(end, 12),
@@ -79,7 +79,7 @@ Directory find_directory(Bytes file) {
     if (number<std::uint32_t>(locator, 0) != locator64_signature) return found;
     const Bytes end64 =
         part(file, number<std::uint64_t>(locator, 8), end64_bytes, "the zip64 directory's end");
-    if (number<std::uint32_t>(end64, 0) != end64_signature) refuse("has no zip64 directory");
+    if (number<std::uint32_t>(end64, 0) != end64_signature) refuse_zip("has no zip64 directory");
     return {number<std::uint64_t>(end64, 32), number<std::uint64_t>(end64, 40),
             number<std::uint64_t>(end64, 48)};
 }
@@ -112,7 +112,7 @@ ZipRange range_of(Bytes header, Bytes extra) {
 Bytes contents_of(Bytes file, const std::string& name, const ZipRange& range) {
     const Bytes local = part(file, range.offset, local_bytes, "an entry");
     if (number<std::uint32_t>(local, 0) != local_signature) {
-        refuse("is damaged: no entry where \"" + name + "\" should be");
+        refuse_zip("is damaged: no entry where \"" + name + "\" should be");
     }
     const std::uint64_t skipped = local_bytes + std::uint64_t{number<std::uint16_t>(local, 26)} +
                                   number<std::uint16_t>(local, 28);
@@ -125,16 +125,16 @@ Bytes contents_of(Bytes file, const std::string& name, const ZipRange& range) {
 std::vector<ZipEntry> read_zip(Bytes file) {
     const Directory directory = find_directory(file);
     Bytes rest = part(file, directory.offset, directory.bytes, "the directory");
-    if (directory.entries > rest.size() / central_bytes) refuse("claims too many entries");
+    if (directory.entries > rest.size() / central_bytes) refuse_zip("claims too many entries");
     std::vector<ZipEntry> entries;
     std::uint64_t left = file.size();
     for (std::uint64_t i = 0; i < directory.entries; ++i) {
         const Bytes header = part(rest, 0, central_bytes, "the directory's end");
-        if (number<std::uint32_t>(header, 0) != central_signature) refuse("is damaged");
+        if (number<std::uint32_t>(header, 0) != central_signature) refuse_zip("is damaged");
         const std::size_t name_bytes = number<std::uint16_t>(header, 28);
         const std::size_t extra_bytes = number<std::uint16_t>(header, 30);
         const std::size_t comment_bytes = number<std::uint16_t>(header, 32);
-        const std::string_view name = text_of(part(rest, central_bytes, name_bytes, "a name"));
+        const std::string_view name = chars_of(part(rest, central_bytes, name_bytes, "a name"));
         const Bytes extra = part(rest, central_bytes + name_bytes, extra_bytes, "an extra field");
         rest = rest.subspan(
             part(rest, 0, central_bytes + name_bytes + extra_bytes + comment_bytes, "a comment")
@@ -145,12 +145,12 @@ std::vector<ZipEntry> read_zip(Bytes file) {
             entries.push_back({name, false, {}});
             continue;
         }
-        if (range.compressed_size != range.size) refuse("is damaged: an entry has two lengths");
+        if (range.compressed_size != range.size) refuse_zip("is damaged: an entry has two lengths");
         const Bytes bytes = contents_of(file, std::string(name), range);
-        if (bytes.size() > left) refuse("has entries that overlap");
+        if (bytes.size() > left) refuse_zip("has entries that overlap");
         left -= bytes.size();
         if (crc32(bytes) != number<std::uint32_t>(header, 16)) {
-            refuse("is damaged: the checksum of \"" + std::string(name) + "\" is wrong");
+            refuse_zip("is damaged: the checksum of \"" + std::string(name) + "\" is wrong");
         }
         entries.push_back({name, true, bytes});
     }

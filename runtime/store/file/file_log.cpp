@@ -23,8 +23,8 @@ namespace {
 constexpr std::string_view header{"ddp file store\n\x01", 16};
 constexpr std::size_t record_header_bytes = 2 * sizeof(std::uint32_t);
 constexpr std::uint64_t read_step_bytes = std::uint64_t{4} << 20;
-constexpr std::chrono::microseconds first_pause{50};
-constexpr std::chrono::microseconds longest_pause{10'000};
+constexpr std::chrono::microseconds first_lock_pause{50};
+constexpr std::chrono::microseconds longest_lock_pause{10'000};
 
 // CRC-32 as in zlib, which this room does not link.
 constexpr std::array<std::uint32_t, 256> crc_table = [] {
@@ -71,8 +71,8 @@ FileLog::Lock FileLog::lock(Access access, const base::Deadline& deadline) {
                          " was made before a fork; open the file anew in the child"};
     }
     const int kind = access == Access::read ? LOCK_SH : LOCK_EX;
-    for (auto pause = first_pause; ::flock(fd_.get(), kind | LOCK_NB) != 0;
-         pause = std::min(2 * pause, longest_pause)) {
+    for (auto pause = first_lock_pause; ::flock(fd_.get(), kind | LOCK_NB) != 0;
+         pause = std::min(2 * pause, longest_lock_pause)) {
         if (errno != EWOULDBLOCK && errno != EINTR)
             throw SystemError{"store: lock " + path_, errno};
         if (deadline.passed()) {

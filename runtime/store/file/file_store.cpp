@@ -19,8 +19,8 @@ namespace {
 
 using base::Deadline;
 
-constexpr std::chrono::microseconds first_pause{500};
-constexpr std::chrono::microseconds longest_pause{10'000};
+constexpr std::chrono::microseconds first_poll_pause{500};
+constexpr std::chrono::microseconds longest_poll_pause{10'000};
 // A wait with a short timeout still gives other processes this long to finish their operation.
 constexpr std::chrono::milliseconds lock_grace{1000};
 
@@ -156,7 +156,7 @@ private:
     void wait_then(const StoreKeys& keys, Timeout timeout, Use use) {
         check_keys(keys);
         const auto deadline = Deadline::after(timeout);
-        for (auto pause = first_pause;; pause = std::min(2 * pause, longest_pause)) {
+        for (auto pause = first_poll_pause;; pause = std::min(2 * pause, longest_poll_pause)) {
             const bool last_look = deadline.passed();
             const auto look = [&](const StoreMap& map) {
                 auto absent = map.missing(keys);
