@@ -13,7 +13,7 @@
 #
 # Mutants are universalmutator's (https://github.com/agroce/universalmutator), which pip installs into DIR/venv. One that the
 # compiler refuses, or makes the same machine code of, is drawn anew. Mutants of no effect, each with the reason:
-# tests/mutation/no_effect.txt. A failure counts that is there again as its test runs alone. Tests run as the only processes of a
+# tests/mutation/no_effect.txt. Mutants that these tests let survive for a reason: survivors.txt. A failure counts that is there again as its test runs alone. Tests run as the only processes of a
 # namespace with a /tmp of its own, where all else is read-only: mutants may kill and remove anything. That needs root. Ends with 77
 # where it is not to be had, or universalmutator is not.
 set -euo pipefail

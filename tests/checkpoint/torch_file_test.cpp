@@ -7,10 +7,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "checkpoint/fixtures.hpp"
+#include "checkpoint/formats/zip.hpp"
+#include "store/temp_dir.hpp"
 
 namespace {
 
@@ -102,6 +109,52 @@ TEST(TorchFile, FlattensDictionariesInsideEachOther) {
     EXPECT_EQ(state["optimizer.param_groups.0.momentum"].as<double>()[0], 0.9);
     EXPECT_EQ(state["optimizer.state.0.momentum_buffer"].shape(), (ddp::Shape{2, 3}));
     EXPECT_EQ(state.below("model.").size(), 7U);
+}
+
+// The names of one dictionary that is there under two, of which the second makes the sum of all names' lengths what is asked: a
+// file of torch.save's form with 64 entries of no value, so that one more byte in that name costs one more than the file grows.
+void write_names(const std::string& path, std::size_t beyond_the_limit) {
+    constexpr std::size_t entries = 64;
+    const auto text = [](const std::string& characters) {
+        std::string size(4, '\0');
+        const auto count = static_cast<std::uint32_t>(characters.size());
+        std::memcpy(size.data(), &count, sizeof count);
+        return "X" + size + characters;
+    };
+    std::string inner = "}";
+    for (std::size_t i = 0; i < entries; ++i) inner += text(std::to_string(10 + i)) + "Ns";
+    const auto pickle = [&](std::size_t name) {
+        return "\x80\x02}" + text(std::string(name, 'n')) + inner + "s.";
+    };
+    // Of the outermost dictionary, the inner one, and its entries; a byte between two names counts.
+    const auto names = [&](std::size_t name) {
+        return 1 + name + 1 + entries * (name + 1 + 2 + 1);
+    };
+    const auto limit = [&](std::size_t name) { return 4096 + 64 * pickle(name).size(); };
+    std::size_t name = limit(0) - names(0);
+    ASSERT_EQ(names(name), limit(name));
+    name += beyond_the_limit;
+    std::ofstream file(path, std::ios::binary);
+    ddp::checkpoint::ZipWriter writer{[&](std::span<const std::byte> bytes) {
+        file.write(reinterpret_cast<const char*>(bytes.data()),
+                   static_cast<std::streamsize>(bytes.size()));
+    }};
+    writer.add("state/data.pkl", pickle(name));
+    writer.finish();
+}
+
+TEST(TorchFile, HasNamesOfALengthInAllThatIsBounded) {
+    const ddp::store_test::TempDir folder;
+    const std::string path = folder.file("names.pth");
+    write_names(path, 0);
+    EXPECT_TRUE(ddp::read_state_dict(path).size() == 0);
+    write_names(path, 1);
+    try {
+        ddp::read_state_dict(path);
+        FAIL() << "no error";
+    } catch (const ddp::CheckpointError& error) {
+        EXPECT_THAT(error.what(), HasSubstr("its names are longer than a state's can be"));
+    }
 }
 
 TEST(TorchFile, IsRefusedByNameWhenItIsNoStateDictionary) {

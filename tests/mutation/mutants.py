@@ -36,7 +36,7 @@ class Mutant:
         return self.file, self.line
 
     def key(self):
-        """As no_effect.txt has it: without the line's number, which moves."""
+        """As no_effect.txt and survivors.txt have it: without the line's number, which moves."""
         return self.file + (f" #{self.nth}" if self.nth > 1 else ""), squeeze(self.original), squeeze(self.mutated)
 
     def __str__(self):
@@ -47,7 +47,7 @@ def squeeze(text):
     return " ".join(text.split())
 
 
-def read_no_effect(file):
+def read_known(file):
     """Of blocks of four lines: file (and #2 for the second such line in it), original, mutated or (nothing), reason; a blank line
     between them."""
     keys = set()

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from build import Copy, Tree
-from mutants import draw, read_no_effect
+from mutants import draw, read_known
 from results import KILLED, NO_EFFECT, REFUSED, SURVIVED, Results
 from sandbox import Sandbox, why_not
 from tests import Tests
@@ -93,9 +93,11 @@ class Run:
         self.copies = [Copy(self.tree, options.dir / str(number)) for number in range(options.jobs)]
         self.tests = Tests(options.root, options.dir / "times.json")
         self.results = Results(options.dir / f"results-{options.seed}.tsv")
-        self.no_effect = read_no_effect(options.root / "tests/mutation/no_effect.txt")
+        self.no_effect = read_known(options.root / "tests/mutation/no_effect.txt")
+        self.survivors = read_known(options.root / "tests/mutation/survivors.txt")
         self.change = threading.Condition()
         self.draws = []
+        self.unexplained = []
         self.stopped = False
 
     def is_over(self):
@@ -156,15 +158,21 @@ class Run:
         if known is not None:
             with self.change:
                 self.results.count(one.room, known)
+                self.note(mutant, known)
             return known
         start = time.monotonic()
         verdict, by = self.test(copy, sandbox, one.room, mutant)
         seconds = time.monotonic() - start
         with self.change:
             self.results.add(one.room, mutant, verdict, seconds, by)
+            self.note(mutant, verdict)
             if verdict in COUNTED:
                 print(f"{verdict:9} {seconds:4.0f} s  {mutant}" + (f"\n{'':19}by {by}" if by else ""), flush=True)
         return verdict
+
+    def note(self, mutant, verdict):
+        if verdict == SURVIVED and mutant.key() not in self.survivors:
+            self.unexplained.append(mutant)
 
     def test(self, copy, sandbox, room, mutant):
         """Its verdict, and the test that killed it."""
@@ -212,6 +220,8 @@ def main():
         return 0
     run.run_all()
     ratio = run.results.print_table()
+    for mutant in run.unexplained:
+        print(f"mutate: survived, and tests/mutation/survivors.txt does not say why: {mutant}")
     if not all(one.is_done() for one in run.draws):
         print(f"mutate: {options.minutes:g} minutes are over; the same command goes on")
         return 0

@@ -109,6 +109,22 @@ TEST(GpuInit, TakesCpuMemoryOnlyWhenRanksShareAGpuAndRank0SaysSo) {
     }
 }
 
+// As the first rank of another host, which rank 0's warning does not tell of.
+TEST(GpuInit, TakesCpuMemoryOnlyAndAHostSaysThatItsGpuStaysUnused) {
+    const auto reports = reports_of(2, [](const Join& join) {
+        ::setenv("LOCAL_RANK", "0", 1);
+        ::setenv("DDP_LOG_LEVEL", "info", 1);
+        if (own_rank() == 0) gpus().set_reason("no driver");
+        ::testing::internal::CaptureStderr();
+        const ProcessGroup group = join();
+        return ::testing::internal::GetCapturedStderr();
+    });
+    ASSERT_EQ(reports.size(), 2U);
+    EXPECT_THAT(reports[0].message, Not(HasSubstr("stays unused")));
+    EXPECT_THAT(reports[1].message,
+                HasSubstr(" stays unused: not every rank can use one: rank 0 "));
+}
+
 TEST(GpuInit, UsesNoGpuWhenAskedForShm) {
     run_ranks(2, [](ProcessGroup& group) { EXPECT_EQ(group.device(), Device{}); },
               {.init = {.backend = Backend::shm}});
@@ -178,6 +194,10 @@ std::string third_all_reduce(ProcessGroup& group) {
     group.all_reduce(values.view()).wait();
     const std::string error = error_of([&] { group.all_reduce(values.view()).wait(); });
     EXPECT_EQ(error_of([&] { group.barrier().wait(); }), error) << "the CPU half has ended too";
+    std::vector<float> on_the_cpu(1);
+    EXPECT_EQ(error_of([&] { group.send(on_the_cpu, Peer{group.rank() == 0 ? 1 : 0}).wait(); }),
+              error)
+        << "its transfers too";
     EXPECT_EQ(error_of([&] { native_handle(group); }), error) << "of a communicator that is gone";
     return error;
 }

@@ -12,7 +12,9 @@
 
 #include <poll.h>
 
+#include <memory>
 #include <numeric>
+#include <thread>
 #include <vector>
 
 namespace {
@@ -138,6 +140,25 @@ TEST(PointToPoint, CompletesWithoutAnybodyWaiting) {
         while (!work.is_completed() && std::chrono::steady_clock::now() < end) ::sched_yield();
         EXPECT_TRUE(work.is_completed());
         EXPECT_EQ(values[299'999], 0.0F);
+    });
+}
+
+TEST(PointToPoint, HasCompletedWhenItsGroupIsDestroyed) {
+    run_ranks(2, [](ProcessGroup& group) {
+        auto sub_group = std::make_unique<ProcessGroup>(group.split({.color = 0}));
+        std::vector<std::int32_t> value{group.rank()};
+        if (group.rank() == 0) {
+            const Work work = sub_group->recv(value, Peer{1});
+            // Rank 1 has then not sent, and sends after a while.
+            group.barrier().wait();
+            sub_group.reset();
+            EXPECT_TRUE(work.is_completed());
+            EXPECT_EQ(value, std::vector<std::int32_t>{1});
+        } else {
+            group.barrier().wait();
+            std::this_thread::sleep_for(std::chrono::milliseconds{50});
+            sub_group->send(value, Peer{0}).wait();
+        }
     });
 }
 

@@ -5,6 +5,7 @@
 #include "support/toy_net.hpp"
 
 #include <ddp/error.hpp>
+#include <ddp/half.hpp>
 #include <ddp/testing.hpp>
 
 #include <gmock/gmock.h>
@@ -13,6 +14,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -65,6 +67,23 @@ TEST(Reducer, AveragesOverRanks) {
             }
         });
     }
+}
+
+TEST(Reducer, AveragesFloat16WhoseSumIsTooLarge) {
+    run_ranks(2, [](ProcessGroup& group) {
+        for (const CommHook& hook : {CommHook{}, all_reduce_hook()}) {
+            std::array<float16, 3> value{};
+            std::array<float16, 3> gradient{};
+            std::vector<Parameter> parameters{{"layer", value, gradient}};
+            Reducer reducer(parameters, group, {.comm_hook = hook});
+            std::ranges::fill(gradient, float16(group.rank() == 0 ? 65'000.0F : 63'000.0F));
+            reducer.mark_ready(0);
+            EXPECT_TRUE(reducer.wait());
+            for (const float16 average : gradient) {
+                EXPECT_EQ(static_cast<float>(average), 64'000.0F);
+            }
+        }
+    });
 }
 
 TEST(Reducer, SplitsIntoBuckets) {

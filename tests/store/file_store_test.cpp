@@ -142,6 +142,26 @@ TEST(FileStore, ALockHeldForTooLongIsATimeout) {
     EXPECT_EQ(store->get("k", 30s), "v");
 }
 
+// The file is open, but what is behind the descriptor can no longer be read.
+TEST(FileStore, AReadThatFailsIsNamed) {
+    const TempDir dir;
+    const auto path = dir.file("store");
+    const auto other = make_file_store(path);
+    base::UniqueFd blind{::open(path.c_str(), O_WRONLY | O_CLOEXEC)};
+    const base::UniqueFd next{::dup(blind.get())};
+    const int its_fd = next.get() + 1;  // which the store takes
+    const auto store = make_file_store(path);
+    other->set("k", "v");
+    ASSERT_EQ(::dup3(blind.get(), its_fd, O_CLOEXEC), its_fd);
+    try {
+        static_cast<void>(store->get("k", 1s));
+        FAIL() << "read what cannot be read";
+    } catch (const SystemError& error) {
+        EXPECT_EQ(error.code(), EBADF);
+        EXPECT_THAT(error.what(), HasSubstr("store: read " + path));
+    }
+}
+
 TEST(FileStore, LooksMoreAndMoreSeldomWhileItWaits) {
     const auto used = [] {
         timespec time{};

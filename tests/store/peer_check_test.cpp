@@ -7,9 +7,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sched.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -17,6 +21,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cstring>
 
 #include "base/net/local_socket.hpp"
 #include "base/net/socket.hpp"
@@ -359,6 +364,56 @@ TEST(PeerCheck, AddressesOfThisHostAreItsOwn) {
     EXPECT_TRUE(peer_is_on_this_host(loopback.accepted.get()));
     EXPECT_EQ(peer_address(loopback.accepted.get()),
               "127.0.0.1:" + std::to_string(base::local_port(loopback.client.get())));
+}
+
+// Gives the loopback device of this network namespace an address that is none of 127.0.0.0/8.
+bool add_address(const char* name, const char* text) {
+    const base::UniqueFd socket{::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)};
+    ifreq request{};
+    std::strncpy(request.ifr_name, name, IFNAMSIZ - 1);
+    auto& address = reinterpret_cast<sockaddr_in&>(request.ifr_addr);
+    address.sin_family = AF_INET;
+    ::inet_pton(AF_INET, text, &address.sin_addr);
+    if (::ioctl(socket.get(), SIOCSIFADDR, &request) != 0) return false;
+    request.ifr_flags = IFF_UP | IFF_RUNNING;
+    return ::ioctl(socket.get(), SIOCSIFFLAGS, &request) == 0;
+}
+
+// The accepted end of a connection from one address to the other.
+base::UniqueFd connection_between(const char* from, const char* to) {
+    const base::UniqueFd listener{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+    const base::UniqueFd client{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    ::inet_pton(AF_INET, from, &address.sin_addr);
+    auto* const any = reinterpret_cast<sockaddr*>(&address);
+    socklen_t length = sizeof address;
+    if (::bind(client.get(), any, length) != 0) return {};
+    ::inet_pton(AF_INET, to, &address.sin_addr);
+    if (::bind(listener.get(), any, length) != 0 || ::listen(listener.get(), 1) != 0 ||
+        ::getsockname(listener.get(), any, &length) != 0 ||
+        ::connect(client.get(), any, length) != 0) {
+        return {};
+    }
+    return base::UniqueFd{::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC)};
+}
+
+// In a network namespace of its own, which ends with the child.
+TEST(PeerCheck, OneOfTwoAddressesOfThisHostIsItsOwnAsSeenFromTheOther) {
+    constexpr int not_allowed = 77;
+    const pid_t child = ::fork();
+    if (child == 0) {
+        if (::unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) ::_exit(not_allowed);
+        if (!add_address("lo", "10.77.0.1") || !add_address("lo:1", "10.77.0.2")) ::_exit(2);
+        const base::UniqueFd connection = connection_between("10.77.0.1", "10.77.0.2");
+        if (!connection) ::_exit(3);
+        ::_exit(peer_is_on_this_host(connection.get()) ? 0 : 1);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFEXITED(status));
+    if (WEXITSTATUS(status) == not_allowed) GTEST_SKIP() << "this host allows no namespaces";
+    EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 }  // namespace
