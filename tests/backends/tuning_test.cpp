@@ -45,12 +45,12 @@ TEST(Tuning, IsOverriddenFieldByField) {
     EXPECT_EQ(make_tuning(2, 2, "spins=7"), expected);
     const auto all = make_tuning(
         2, 2,
-        "streaming_bytes=1M,chunk_bytes=8K,one_phase_bytes=64,spins=0,direct_bytes_max=4K,"
+        "chunk_bytes=8K,one_phase_bytes=64,spins=0,direct_bytes_max=4K,"
         "direct_bytes_min=1,direct_exchange_bytes_max=2K,direct_reduction_bytes_max=3K,"
         "streaming_gain_ps=5,streaming_output_bytes=2M,rotating_bytes=6,rotating_room=8,"
         "claims_outputs=7,pipelined_bytes=4K");
     EXPECT_EQ(all, (ddp::shm::Tuning{.staged = {64, 8'192, 4'096},
-                                     .streaming = {1'048'576, 5, 2'097'152},
+                                     .streaming = {5, 2'097'152},
                                      .coloring = {6, 8},
                                      .prefetch = {7},
                                      .direct = {1, 4'096, 2'048, 3'072},
@@ -75,7 +75,7 @@ TEST(Tuning, RefusesWhatItDoesNotKnow) {
     for (const char* const wrong :
          {"chunk=4K", "spins", "spins=", "spins=-1", "spins=1G", "spins=7x", "spins= 7", ",",
           "chunk_bytes=4K;spins=1", "chunk_bytes=100", "chunk_bytes=65M", "chunk_bytes=0",
-          "spins=99999999999999999999", "streaming_bytes=99999999999M", "=4K", " spins=1"}) {
+          "spins=99999999999999999999", "chunk_bytes=99999999999M", "=4K", " spins=1"}) {
         try {
             make_tuning(2, 2, wrong);
             ADD_FAILURE() << "took " << wrong;

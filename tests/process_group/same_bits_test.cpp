@@ -116,7 +116,7 @@ TYPED_TEST_SUITE(SameBits, Elements);
 TYPED_TEST(SameBits, OnEveryPathWithEveryTuning) {
     for (const char* const tuning :
          {"", "one_phase_bytes=0,chunk_bytes=4K", "one_phase_bytes=1M,chunk_bytes=1M",
-          "streaming_bytes=0,chunk_bytes=12K",
+          "streaming_gain_ps=1,chunk_bytes=12K",
           "streaming_gain_ps=1,rotating_bytes=1,chunk_bytes=64K",
           "pipelined_bytes=4K,rotating_bytes=1,rotating_room=32K,chunk_bytes=12K",
           "pipelined_bytes=4K,rotating_bytes=1,rotating_room=1K,chunk_bytes=12K",

@@ -26,12 +26,12 @@ struct Row {
 // The first row that fits. Measured with ddp-bench; see docs/benchmarks.md. The groups stand as in
 // Tuning:
 //   staged: one phase, chunk, pipelined
-//   streaming: calls, gain, outputs
+//   streaming: gain, outputs
 //   coloring: calls, footprint (in the table, of the ranks of one core together)
 //   prefetch: outputs
 //   direct: least, most, most in exchanges, most in all_reduce
 //   waiting: spins
-constexpr Tuning::Streaming no_streaming{G, 0, 0};
+constexpr Tuning::Streaming no_streaming{0, 0};
 constexpr Tuning::Coloring no_coloring{0, any};
 constexpr Tuning::Prefetch prefetch_outputs{1};
 constexpr Row row_of(bool oversubscribed, int ranks, Tuning::Staged staged, Tuning::Direct direct) {
@@ -52,7 +52,7 @@ constexpr Row table[] = {
 constexpr Row without_common_cache(bool oversubscribed, int ranks, Tuning::Staged staged,
                                    Tuning::Direct direct) {
     Row row = row_of(oversubscribed, ranks, staged, direct);
-    row.tuning.streaming = {G, 70, 32 * M};
+    row.tuning.streaming = {70, 32 * M};
     row.tuning.coloring = {4 * K, 2 * M};
     row.tuning.prefetch = {0};
     return row;
@@ -100,7 +100,6 @@ constexpr Field fields[] = {
     {"one_phase_bytes", [](Tuning& t) -> std::uint64_t& { return t.staged.one_phase_bytes; }},
     {"chunk_bytes", [](Tuning& t) -> std::uint64_t& { return t.staged.chunk_bytes; }},
     {"pipelined_bytes", [](Tuning& t) -> std::uint64_t& { return t.staged.pipelined_bytes; }},
-    {"streaming_bytes", [](Tuning& t) -> std::uint64_t& { return t.streaming.min_bytes; }},
     {"streaming_gain_ps", [](Tuning& t) -> std::uint64_t& { return t.streaming.min_gain_ps; }},
     {"streaming_output_bytes",
      [](Tuning& t) -> std::uint64_t& { return t.streaming.min_output_bytes; }},

@@ -1,5 +1,5 @@
 // The switch points that choose how data of an shm collective move, from a table by processor,
-// ranks and cores, which DDP_SHM_TUNING overrides ("chunk_bytes=64K,streaming_bytes=4M").
+// ranks and cores, which DDP_SHM_TUNING overrides ("chunk_bytes=64K,spins=0").
 // Invariant: they change the path and the speed, never the order of a sum. The creator of a region
 // writes them into it, so all its ranks have the same.
 //
@@ -12,8 +12,7 @@
 //     all_reduce of more than two slots                   staged: chunks of staged.pipelined_bytes
 //     other                                               staged: chunks of staged.chunk_bytes
 //     and for what is staged, each that fits:
-//     call    >= streaming.min_bytes                      non-temporal stores into slots
-//     smaller, where it gains streaming.min_gain_ps       non-temporal stores into slots
+//     where it gains streaming.min_gain_ps                non-temporal stores into slots
 //     output  >= streaming.min_output_bytes               non-temporal stores into the output
 //     call    >= coloring.min_bytes, of one chunk         another part of its slot each time
 //
@@ -38,7 +37,6 @@ struct Tuning {
         friend bool operator==(const Staged&, const Staged&) = default;
     };
     struct Streaming {
-        std::uint64_t min_bytes;  // streaming_bytes
         // streaming_gain_ps: picoseconds a byte that the writer must gain, which is what the reader
         // loses (slot_writer.hpp). 0: never.
         std::uint64_t min_gain_ps;
@@ -81,7 +79,7 @@ struct Tuning {
     Waiting waiting;
     friend bool operator==(const Tuning&, const Tuning&) = default;
 };
-static_assert(sizeof(Tuning) == 14 * sizeof(std::uint64_t));
+static_assert(sizeof(Tuning) == 13 * sizeof(std::uint64_t));
 
 // The name of the first number that no make_tuning() gives a group of so many ranks: sizes of slots
 // and what fits in them, and how long a rank polls. Null: none. For numbers read from a region.

@@ -19,12 +19,6 @@ constexpr std::uint64_t rendezvous_flag = std::uint64_t{1} << 63;  // in Channel
 // A rendezvous reads no more at a time, so that other transfers get their turn.
 constexpr std::size_t max_read_bytes = std::size_t{1} << 20;
 
-// The chunks of a channel stay in the caches however long the message is.
-Tuning for_channels(Tuning tuning) {
-    tuning.streaming.min_bytes = UINT64_MAX;
-    return tuning;
-}
-
 }  // namespace
 
 class ShmTransfer : public backends::PendingTransfer {
@@ -193,7 +187,7 @@ TransferState::TransferState(SharedRegion& region, int rank, Waiter& waiter, Pee
       rank_(rank),
       waiter_(waiter),
       peers_(peers),
-      slot_writer_(for_channels(region.tuning())),
+      slot_writer_(region.tuning()),
       sends_(static_cast<std::size_t>(region.ranks())),
       receives_(static_cast<std::size_t>(region.ranks())) {}
 

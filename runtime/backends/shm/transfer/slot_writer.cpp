@@ -38,17 +38,16 @@ std::size_t index_of(std::size_t call_bytes) {
 }  // namespace
 
 Store SlotWriter::best_store(std::size_t call_bytes, std::size_t bytes) const {
-    if (call_bytes >= tuning_.streaming.min_bytes) return Store::streaming;
     const auto [cached, streaming] = stats_[index_of(call_bytes)].ps_per_byte;
-    if (!compares(call_bytes) || cached == 0 || streaming == 0) return Store::cached;
+    if (!compares() || cached == 0 || streaming == 0) return Store::cached;
     const double latency = latency_ps / static_cast<double>(std::max<std::size_t>(bytes, 1));
-    const double loss = static_cast<double>(tuning_.streaming.min_gain_ps) + latency;
+    const double loss = static_cast<double>(min_gain_ps_) + latency;
     return cached - streaming > loss ? Store::streaming : Store::cached;
 }
 
 Store SlotWriter::next_store(std::size_t call_bytes, std::size_t bytes) {
     const Store best = best_store(call_bytes, bytes);
-    if (!compares(call_bytes)) return best;
+    if (!compares()) return best;
     const bool is_trial = stats_[index_of(call_bytes)].parts++ % trial_interval == first_trial;
     if (!is_trial) return best;
     return best == Store::cached ? Store::streaming : Store::cached;
@@ -62,7 +61,7 @@ void SlotWriter::record(std::size_t call_bytes, Store store, std::size_t bytes, 
 
 void SlotWriter::write(std::size_t call_bytes, std::byte* slot, const std::byte* from,
                        std::size_t bytes, std::byte* also) {
-    if (!compares(call_bytes) || bytes < min_timed_bytes) {
+    if (!compares() || bytes < min_timed_bytes) {
         return copy(slot, also, from, bytes, best_store(call_bytes, bytes));
     }
     using Clock = std::chrono::steady_clock;

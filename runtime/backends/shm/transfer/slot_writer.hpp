@@ -20,7 +20,7 @@ namespace ddp::shm {
 
 class SlotWriter {
 public:
-    explicit SlotWriter(const Tuning& tuning) : tuning_(tuning) {}
+    explicit SlotWriter(const Tuning& tuning) : min_gain_ps_(tuning.streaming.min_gain_ps) {}
 
     // The better mode for a part of `bytes` in a call of `call_bytes`.
     backends::Store best_store(std::size_t call_bytes, std::size_t bytes) const;
@@ -40,11 +40,9 @@ private:
         std::uint32_t parts = 0;
         std::array<double, modes> ps_per_byte{};  // by mode; 0: not timed yet
     };
-    bool compares(std::size_t call_bytes) const {
-        return tuning_.streaming.min_gain_ps > 0 && call_bytes < tuning_.streaming.min_bytes;
-    }
+    bool compares() const { return min_gain_ps_ > 0; }
 
-    Tuning tuning_;
+    std::uint64_t min_gain_ps_;
     std::array<CopyModeStats, 65> stats_{};  // by std::bit_width of the call's size
 };
 
