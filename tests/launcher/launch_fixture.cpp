@@ -248,6 +248,12 @@ std::vector<pid_t> processes_with(const std::string& environment_entry) {
     return found;
 }
 
+bool pid_namespaces_are_allowed() {
+    const auto works = [](const char* command) { return std::system(command) == 0; };
+    return works("unshare --pid --fork --mount-proc true 2>/dev/null") ||
+           works("unshare --user --pid --fork --mount-proc true 2>/dev/null");
+}
+
 std::vector<std::string> lines_of(const std::string& text) {
     std::vector<std::string> lines;
     std::istringstream stream(text);

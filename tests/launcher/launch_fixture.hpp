@@ -110,5 +110,7 @@ std::vector<pid_t> children_now(pid_t pid);
 // Processes (no zombies) whose environment holds this entry.
 std::vector<pid_t> processes_with(const std::string& environment_entry);
 std::vector<std::string> lines_of(const std::string& text);
+// Asked of another program, so that a launcher that cannot do it fails instead of being skipped.
+bool pid_namespaces_are_allowed();
 
 }  // namespace ddp::launcher::testing

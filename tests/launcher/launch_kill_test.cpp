@@ -244,13 +244,6 @@ TEST_F(RandomKill, SoakNobodySurvivesAThousandKills) { kill_often(1000); }
 
 constexpr const char* with_pidns = "--contain=pidns";
 
-// Asked of another program, so that a launcher that cannot do it fails instead of being skipped.
-bool pid_namespaces_are_allowed() {
-    const auto works = [](const char* command) { return std::system(command) == 0; };
-    return works("unshare --pid --fork --mount-proc true 2>/dev/null") ||
-           works("unshare --user --pid --fork --mount-proc true 2>/dev/null");
-}
-
 class DoubleKill : public RandomKill {
 protected:
     void expect_nobody() {

@@ -251,6 +251,7 @@ TEST_F(LaunchFrozenDisk, SoakTwentyInterruptsOfTwenty) { interrupt_often(20); }
 
 // There the agent cannot end before the log writer, as the first process of their namespace.
 TEST_F(LaunchFrozenDisk, AnInterruptEndsAJobInAPidNamespaceToo) {
+    if (!pid_namespaces_are_allowed()) GTEST_SKIP() << "this host allows no PID namespace";
     Launch job(folder_, plain({log_option(), "--contain=pidns"}, {"print_signals"}));
     ASSERT_TRUE(job.wait_for_output("ready"));
     const auto writer = log_writer_of(job);

@@ -21,6 +21,7 @@ namespace {
 
 using launcher::testing::Launch;
 using launcher::testing::LaunchResult;
+using launcher::testing::pid_namespaces_are_allowed;
 using launcher::testing::processes_with;
 using launcher::testing::TemporaryFolder;
 using std::chrono::milliseconds;
@@ -30,10 +31,6 @@ using ::testing::HasSubstr;
 constexpr uid_t zoos_user = 12345;
 
 enum class Victim { front, agent, both };
-
-bool pid_namespaces_are_allowed() {
-    return std::system("unshare --pid --fork --mount-proc true 2>/dev/null") == 0;
-}
 
 class KillZoo : public ::testing::Test {
 protected:

@@ -96,9 +96,10 @@ TEST_F(StoreMemory, RepliesThatNobodyReadsAreNotCopied) {
 }
 
 TEST_F(StoreMemory, ValuesThatWereReplacedMeanwhileAreKeptForAFewReadersOnly) {
+    const std::string set = u8(1) + str("k") + str(std::string(8 * mib, 'v'));
     const PeakMemory memory;
     for (std::size_t i = 0; i < attackers; ++i) {
-        friendly.send(u8(1) + str("k") + str(std::string(8 * mib, 'v')));
+        friendly.send(set);
         attacker().send(hello + u8(3) + str("k"));
     }
     expect_friendly_is_served();
