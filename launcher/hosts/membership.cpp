@@ -1,0 +1,358 @@
+#include "launcher/hosts/membership.hpp"
+
+#include <algorithm>
+#include <tuple>
+
+namespace ddp::launcher {
+namespace {
+
+using Milliseconds = std::chrono::milliseconds;
+using std::chrono::minutes;
+
+// Losses of a host that are further apart have nothing to do with each other.
+constexpr minutes losses_go_together_for{10};
+constexpr int most_doublings = 10;
+
+// Its holder counts a lease by another clock, notices its end in the next turn of a loop, and then
+// kills.
+Milliseconds longest_lease(const MembershipRules& rules) {
+    constexpr Milliseconds to_notice_and_kill{500};
+    return rules.node_timeout + rules.node_timeout / 50 + to_notice_and_kill;
+}
+
+std::string ranks_of(const HostRanks& host) {
+    const std::string first = std::to_string(host.first_rank);
+    if (host.slots == 1) return "rank " + first;
+    return "ranks " + first + "-" + std::to_string(host.first_rank + host.slots - 1);
+}
+
+std::string seconds(Milliseconds time) {
+    const auto tenths = time.count() / 100;
+    return std::to_string(tenths / 10) +
+           (tenths % 10 == 0 ? "" : "." + std::to_string(tenths % 10)) + " s";
+}
+
+}  // namespace
+
+Membership::Membership(const MembershipRules& rules, Time now)
+    : rules_(rules), gathering_ends_(now + rules.join_timeout) {}
+
+// Events -----------------------------------------------------------------------------------------
+
+MembershipActions Membership::join(const HostSize& size, Time now) {
+    if (const auto why = refusal_of(size)) {
+        send(size.member, RefusedMessage{*why});
+        return take();
+    }
+    Member member{.size = size, .heard = now, .acknowledged = now, .arrival = ++arrivals_};
+    const auto losses = losses_.find(size.host);
+    if (losses != losses_.end() && losses->second.count > 1) {
+        const int doublings = std::min(losses->second.count - 2, most_doublings);
+        member.may_join_at = losses->second.last + minutes{1 << doublings};
+    }
+    const bool waits = now < member.may_join_at;
+    members_.insert_or_assign(size.member, std::move(member));
+    const auto there = eligible(now);
+    send(size.member, WaitMessage{!waits && std::cmp_greater(there.size(), rules_.max_hosts)});
+    if (waits) {
+        say(size.host + " was lost " + std::to_string(losses->second.count) +
+            " times in a row; it may join again in " +
+            seconds(std::chrono::ceil<Milliseconds>(members_.at(size.member).may_join_at - now)));
+    }
+    if (phase_ == Phase::gathering) gather(now);
+    if (phase_ == Phase::running) look_at_newcomers(now);
+    return take();
+}
+
+void Membership::heard(MemberId member, Time now) {
+    const auto found = members_.find(member);
+    if (found == members_.end()) return;
+    found->second.heard = found->second.acknowledged = now;
+}
+
+void Membership::acknowledged(MemberId member, Time now) {
+    const auto found = members_.find(member);
+    if (found != members_.end()) found->second.acknowledged = now;
+}
+
+MembershipActions Membership::failed(MemberId member, int round, int rank, Time now) {
+    heard(member, now);
+    const bool counts = phase_ == Phase::running && round == last_.round && parts_.contains(member);
+    if (counts) end_round(StopReason::failure, rank, 0);
+    return take();
+}
+
+MembershipActions Membership::drained(MemberId member, int round, PartEnd end, Time now) {
+    heard(member, now);
+    if (round != last_.round || parts_.erase(member) == 0) return {};
+    if (end == PartEnd::failure && phase_ == Phase::running) {
+        end_round(StopReason::failure, last_.table.find(member)->first_rank, 0);
+    }
+    look_at_parts(now);
+    return take();
+}
+
+MembershipActions Membership::leave(MemberId member, Time now) {
+    const auto found = members_.find(member);
+    if (found == members_.end()) return {};
+    say(name_with_ranks(found->second) + " leaves the job");
+    members_.erase(found);
+    if (parts_.contains(member)) lose_part(member, now);
+    look_at_parts(now);
+    if (phase_ == Phase::running) look_at_newcomers(now);
+    return take();
+}
+
+MembershipActions Membership::closed(MemberId member, Time now) {
+    lose(member, "its agent has gone", now);
+    look_at_parts(now);
+    return take();
+}
+
+MembershipActions Membership::stop(int signal, Time now) {
+    if (phase_ == Phase::running) {
+        end_round(StopReason::user, -1, signal);
+        look_at_parts(now);
+    } else if (phase_ == Phase::stopping) {
+        reason_ = StopReason::user;
+    } else if (phase_ == Phase::gathering) {
+        phase_ = Phase::judging;
+        actions_.emplace_back(AskForJudgement{last_.round, StopReason::user, false});
+    }
+    return take();
+}
+
+MembershipActions Membership::restart(Milliseconds delay, bool counts, Time now) {
+    if (phase_ != Phase::judging) return {};
+    phase_ = Phase::gathering;
+    last_.restarts += counts ? 1 : 0;
+    not_before_ = now + delay;
+    gathering_ends_ = not_before_ + rules_.join_timeout;
+    gather(now);
+    return take();
+}
+
+MembershipActions Membership::finish(int exit_code) {
+    if (phase_ != Phase::over) end(exit_code);
+    return take();
+}
+
+MembershipActions Membership::look_at_time(Time now) {
+    look_at_quiet(now);
+    look_at_parts(now);
+    if (phase_ == Phase::gathering) gather(now);
+    if (phase_ == Phase::running) look_at_newcomers(now);
+    return take();
+}
+
+std::optional<Membership::Time> Membership::next(Time now) const {
+    if (phase_ == Phase::over) return std::nullopt;
+    std::optional<Time> first;
+    const auto add = [&](Time time) {
+        if (time > now) first = first ? std::min(*first, time) : time;
+    };
+    for (const auto& [id, member] : members_) {
+        add(member.acknowledged + rules_.say_silent_after);
+        add(member.acknowledged + rules_.node_timeout);
+        add(member.heard + rules_.say_stalled_after);
+        add(member.heard + rules_.stall_timeout);
+        add(member.may_join_at);
+    }
+    for (const auto& [id, part] : parts_) {
+        if (part.is_lost) add(part.lease_ends);
+    }
+    if (last_call_ends_) add(*last_call_ends_);
+    if (phase_ == Phase::gathering) add(not_before_);
+    if (phase_ == Phase::gathering) add(gathering_ends_);
+    return first;
+}
+
+// Who is there -----------------------------------------------------------------------------------
+
+std::string Membership::name_of(const Member& member) const {
+    return member.size.host + " (" + member.size.address + ")";
+}
+
+std::string Membership::name_with_ranks(const Member& member) const {
+    const HostRanks* ranks = last_.table.find(member.size.member);
+    return name_of(member) + (ranks == nullptr ? "" : ", " + ranks_of(*ranks));
+}
+
+std::string Membership::list_members() const {
+    std::vector<const Member*> order;
+    for (const auto& [id, member] : members_) order.push_back(&member);
+    std::ranges::sort(order, {}, [](const Member* member) { return member->arrival; });
+    std::string list;
+    for (const Member* member : order) list += (list.empty() ? "" : ", ") + name_of(*member);
+    return list.empty() ? "nobody" : list;
+}
+
+std::optional<std::string> Membership::refusal_of(const HostSize& size) const {
+    if (phase_ == Phase::over) return "the job has ended";
+    if (!size.node_rank) return std::nullopt;
+    const std::string asked = "node rank " + std::to_string(*size.node_rank) + " of " + size.host;
+    if (*size.node_rank < 0 || *size.node_rank >= rules_.max_hosts) {
+        return asked + ": the job has " + std::to_string(rules_.max_hosts) +
+               " hosts, so it is at least 0 and less than that";
+    }
+    for (const auto& [id, member] : members_) {
+        if (member.size.node_rank == size.node_rank && id != size.member) {
+            return asked + " is " + name_of(member) +
+                   "'s already; give each host its own --node-rank";
+        }
+    }
+    return std::nullopt;
+}
+
+std::vector<HostSize> Membership::eligible(Time now) const {
+    std::vector<std::tuple<bool, std::uint64_t, const Member*>> order;
+    for (const auto& [id, member] : members_) {
+        if (member.may_join_at > now) continue;
+        order.emplace_back(last_.table.find(id) == nullptr, member.arrival, &member);
+    }
+    std::ranges::sort(order);
+    std::vector<HostSize> hosts;
+    for (const auto& entry : order) hosts.push_back(std::get<const Member*>(entry)->size);
+    return hosts;
+}
+
+// Rounds -----------------------------------------------------------------------------------------
+
+// Hosts of a round that has ended need no last call: who else comes is a newcomer to the next one.
+void Membership::gather(Time now) {
+    auto hosts = eligible(now);
+    const bool is_enough = std::cmp_greater_equal(hosts.size(), rules_.min_hosts);
+    const bool is_full = std::cmp_greater_equal(hosts.size(), rules_.max_hosts);
+    if (!is_enough) {
+        last_call_ends_.reset();
+        if (now < gathering_ends_) return;
+        say("only " + std::to_string(hosts.size()) + " of at least " +
+            std::to_string(rules_.min_hosts) + " hosts came within " +
+            seconds(rules_.join_timeout) + ": " + list_members());
+        return end(1);
+    }
+    if (now < not_before_) return;
+    if (!is_full && last_.round == 0) {
+        if (!last_call_ends_) last_call_ends_ = now + rules_.last_call;
+        if (now < *last_call_ends_) return;
+    }
+    hosts.resize(std::min(hosts.size(), static_cast<std::size_t>(rules_.max_hosts)));
+    start_round(std::move(hosts), now);
+}
+
+void Membership::start_round(std::vector<HostSize> hosts, Time now) {
+    last_.table = last_.round == 0 ? make_rank_table(hosts) : make_rank_table(hosts, last_.table);
+    ++last_.round;
+    phase_ = Phase::running;
+    last_call_ends_.reset();
+    has_lost_host_ = false;
+    for (const HostRanks& host : last_.table.hosts) {
+        parts_.emplace(host.member, Part{});
+        send(host.member, last_);
+    }
+    look_at_newcomers(now);
+}
+
+// Their last call runs while the round trains; where no more can come there is none. A round of
+// which a host is done already will end by itself.
+void Membership::look_at_newcomers(Time now) {
+    const auto in_round = last_.table.hosts.size();
+    const auto there = eligible(now);
+    const auto most = static_cast<std::size_t>(rules_.max_hosts);
+    if (!has_parts_of_all() || in_round >= most || there.size() <= in_round) {
+        last_call_ends_.reset();
+        return;
+    }
+    if (!last_call_ends_) last_call_ends_ = now + rules_.last_call;
+    if (there.size() >= most || now >= *last_call_ends_) end_round(StopReason::growth, -1, 0);
+}
+
+void Membership::end_round(StopReason reason, int rank, int signal) {
+    phase_ = Phase::stopping;
+    reason_ = reason;
+    last_call_ends_.reset();
+    for (const auto& [member, part] : parts_) {
+        if (!part.is_lost) send(member, StopRoundMessage{last_.round, reason, rank, signal});
+    }
+}
+
+void Membership::look_at_parts(Time now) {
+    if (phase_ != Phase::running && phase_ != Phase::stopping) return;
+    std::erase_if(parts_, [&](const auto& entry) {
+        return entry.second.is_lost && entry.second.lease_ends <= now;
+    });
+    if (parts_.empty()) after_round(now);
+}
+
+void Membership::after_round(Time now) {
+    if (phase_ == Phase::running) return end(0);
+    const bool is_loss = reason_ == StopReason::loss;
+    const bool may_cost = reason_ == StopReason::failure || reason_ == StopReason::user;
+    if (may_cost || (is_loss && rules_.is_static())) {
+        phase_ = Phase::judging;
+        actions_.emplace_back(AskForJudgement{last_.round, reason_, has_lost_host_});
+        return;
+    }
+    phase_ = Phase::gathering;
+    not_before_ = now;
+    gathering_ends_ = now + rules_.join_timeout;
+    gather(now);
+}
+
+void Membership::end(int exit_code) {
+    phase_ = Phase::over;
+    for (const auto& [id, member] : members_) send(id, FinishMessage{exit_code});
+}
+
+// Losses -----------------------------------------------------------------------------------------
+
+void Membership::look_at_quiet(Time now) {
+    std::vector<std::pair<MemberId, std::string>> lost;
+    for (auto& [id, member] : members_) {
+        const auto silent = now - member.acknowledged;
+        const auto stalled = now - member.heard;
+        const Quiet is = silent >= rules_.say_silent_after     ? Quiet::silent
+                         : stalled >= rules_.say_stalled_after ? Quiet::stalled
+                                                               : Quiet::no;
+        if (silent >= rules_.node_timeout) {
+            lost.emplace_back(id, "no answer for " + seconds(rules_.node_timeout));
+        } else if (stalled >= rules_.stall_timeout) {
+            lost.emplace_back(id, "its agent has not run for " + seconds(rules_.stall_timeout));
+        } else if (is == Quiet::silent && member.said != Quiet::silent) {
+            say("no answer from " + name_with_ranks(member));
+        } else if (is == Quiet::stalled && member.said != Quiet::stalled) {
+            say("the agent of " + name_with_ranks(member) + " has not run for " +
+                seconds(rules_.say_stalled_after) + "; its kernel answers");
+        } else if (is == Quiet::no && member.said != Quiet::no) {
+            say(name_with_ranks(member) + " answers again");
+        }
+        member.said = is;
+    }
+    for (const auto& [id, why] : lost) lose(id, why, now);
+}
+
+void Membership::lose(MemberId id, const std::string& why, Time now) {
+    const auto found = members_.find(id);
+    if (found == members_.end()) return;
+    const Member member = std::move(found->second);
+    say("lost " + name_with_ranks(member) + ": " + why);
+    send(id, RefusedMessage{"this host counts as lost: " + why});
+    note_loss(member.size.host, now);
+    members_.erase(found);
+    if (parts_.contains(id)) lose_part(id, member.heard + longest_lease(rules_));
+    if (phase_ == Phase::running) look_at_newcomers(now);
+}
+
+void Membership::lose_part(MemberId member, Time lease_ends) {
+    parts_[member] = {.is_lost = true, .lease_ends = lease_ends};
+    has_lost_host_ = true;
+    if (phase_ == Phase::running) end_round(StopReason::loss, -1, 0);
+}
+
+void Membership::note_loss(const std::string& host, Time now) {
+    Losses& losses = losses_[host];
+    const bool goes_on = losses.count > 0 && now - losses.last < losses_go_together_for;
+    losses = {.count = goes_on ? losses.count + 1 : 1, .last = now};
+}
+
+}  // namespace ddp::launcher

@@ -1,0 +1,146 @@
+// Who is of the job, and which round runs: the coordinator's decisions. Pure: an event and the time
+// go in, what to say to which member comes out. The agent that coordinates is a member like the
+// others, of which it hears through itself.
+//
+//   gathering   hosts join; complete with the most, or with the least after the last call
+//   running     a round's table is out; every host of it runs its part
+//   stopping    the round is over, for a reason; waits until no worker of it lives
+//   judging     a failure, or in a static job a loss, ended it: waits for restart() or finish()
+//   over        finish has been said
+//
+// Invariant: a round is given out only when every host of the one before has said that nothing of
+// it lives, or its lease has run out: no two rounds live at once.
+#pragma once
+
+#include "launcher/hosts/membership_actions.hpp"
+#include "launcher/hosts/rank_table.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ddp::launcher {
+
+struct MembershipRules {
+    using Milliseconds = std::chrono::milliseconds;
+
+    int min_hosts = 1;
+    int max_hosts = 1;
+    Milliseconds join_timeout{600'000};
+    Milliseconds last_call{30'000};
+    // Silence of a host's kernel, after which it is lost; also a lease, counted by its holder.
+    Milliseconds node_timeout{5'000};
+    Milliseconds stall_timeout{30'000};  // of an agent whose kernel answers
+    Milliseconds say_silent_after{700};
+    Milliseconds say_stalled_after{5'000};
+
+    // A job that needs all its hosts: the loss of one is a failure.
+    bool is_static() const { return min_hosts == max_hosts; }
+};
+
+// How a member's part of a round ended.
+enum class PartEnd : std::uint8_t { success, failure };
+
+class Membership {
+public:
+    using Time = std::chrono::steady_clock::time_point;
+
+    Membership(const MembershipRules& rules, Time now);
+
+    // Each returns what is to be done, in this order.
+
+    // A member is known by `size.member`, anew each time its agent starts.
+    MembershipActions join(const HostSize& size, Time now);
+    // The agent itself spoke (which a beat does, too); its kernel acknowledged what was sent.
+    void heard(MemberId member, Time now);
+    void acknowledged(MemberId member, Time now);
+    // A worker of the member's part failed: with this rank.
+    MembershipActions failed(MemberId member, int round, int rank, Time now);
+    // Nothing of the round lives on the member's host.
+    MembershipActions drained(MemberId member, int round, PartEnd end, Time now);
+    // It goes, and nothing of the job lives there.
+    MembershipActions leave(MemberId member, Time now);
+    // Its connection has closed without that.
+    MembershipActions closed(MemberId member, Time now);
+    MembershipActions stop(int signal, Time now);
+    // The answers to AskForJudgement: another round, after a pause; or the end. `counts`: whether
+    // it is one of the restarts that the job may use.
+    MembershipActions restart(std::chrono::milliseconds delay, bool counts, Time now);
+    MembershipActions finish(int exit_code);
+
+    // What the time alone brings about; and when it does so next, after `now`.
+    MembershipActions look_at_time(Time now);
+    std::optional<Time> next(Time now) const;
+
+    int round() const { return last_.round; }
+    int restarts() const { return last_.restarts; }
+    bool is_over() const { return phase_ == Phase::over; }
+    // "h1 (10.77.0.1), h2 (10.77.0.2)": who is there, by place.
+    std::string list_members() const;
+
+private:
+    enum class Phase : std::uint8_t { gathering, running, stopping, judging, over };
+    enum class Quiet : std::uint8_t { no, silent, stalled };  // as was said
+    struct Member {
+        HostSize size;
+        Time heard{};         // last; its lease ends at most node_timeout later
+        Time acknowledged{};  // last, of its kernel
+        Quiet said = Quiet::no;
+        std::uint64_t arrival = 0;  // 1, 2, ...
+        Time may_join_at{};         // of a host that was lost more than once
+    };
+    // Of the running or stopping round, a host on which something may live.
+    struct Part {
+        bool is_lost = false;
+        Time lease_ends{};  // of a lost one
+    };
+    struct Losses {
+        int count = 0;  // each within ten minutes of the one before
+        Time last{};
+    };
+
+    void say(std::string text) { actions_.emplace_back(SayEverywhere{std::move(text)}); }
+    void send(MemberId to, MemberMessage message) {
+        actions_.emplace_back(SendTo{to, std::move(message)});
+    }
+    MembershipActions take() { return std::exchange(actions_, {}); }
+
+    std::string name_of(const Member& member) const;
+    std::string name_with_ranks(const Member& member) const;
+    std::optional<std::string> refusal_of(const HostSize& size) const;
+    // Who may be in a round now: of the last one, then by arrival.
+    std::vector<HostSize> eligible(Time now) const;
+    bool has_parts_of_all() const { return parts_.size() == last_.table.hosts.size(); }
+
+    void gather(Time now);
+    void look_at_newcomers(Time now);
+    void look_at_quiet(Time now);
+    void look_at_parts(Time now);
+    void start_round(std::vector<HostSize> hosts, Time now);
+    void end_round(StopReason reason, int rank, int signal);
+    void after_round(Time now);
+    void lose(MemberId member, const std::string& why, Time now);
+    void lose_part(MemberId member, Time lease_ends);
+    void note_loss(const std::string& host, Time now);
+    void end(int exit_code);
+
+    MembershipRules rules_;
+    Phase phase_ = Phase::gathering;
+    std::map<MemberId, Member> members_;
+    std::map<MemberId, Part> parts_;
+    std::map<std::string, Losses> losses_;  // by host
+    RoundMessage last_;
+    StopReason reason_{};
+    bool has_lost_host_ = false;  // of the last round
+    std::uint64_t arrivals_ = 0;
+    Time gathering_ends_;
+    std::optional<Time> last_call_ends_;
+    Time not_before_{};  // the pause before a restart
+    MembershipActions actions_;
+};
+
+}  // namespace ddp::launcher
