@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <deque>
 #include <functional>
 #include <queue>
 #include <random>
@@ -115,28 +116,36 @@ private:
         return start_ + std::chrono::duration_cast<Time::duration>(passed);
     }
 
-    // Messages: in order, late by up to 50 ms, held while the host is cut, lost with the connection
-    // or the agent.
-    void carry(std::size_t index, MemberId member, std::function<void()> deliver) {
-        Time& last = arrivals_[member];
-        last = std::max(last, now_ + (index == 0 ? 0ms : up_to(50ms)));
-        deliver_at(last, index, member, std::move(deliver));
+    // Messages, in order: late by up to 50 ms, held while the host is cut, read when the agent runs,
+    // lost with the connection or the agent.
+    enum class Way : std::uint8_t { up, down };
+    struct Stream {
+        Time last{};  // when the last message arrives
+        std::deque<std::function<void()>> messages;
+    };
+    void carry(Way way, MemberId member, std::function<void()> deliver) {
+        Stream& stream = streams_[{member, way}];
+        stream.last = std::max(stream.last, now_ + (index_of_.at(member) == 0 ? 0ms : up_to(50ms)));
+        stream.messages.push_back(std::move(deliver));
+        deliver_at(stream.last, way, member);
     }
-    void deliver_at(Time at, std::size_t index, MemberId member, std::function<void()> deliver) {
-        events_.push({at, ++numbers_, [this, index, member, deliver = std::move(deliver)] {
-                          const Host& host = hosts_[index];
+    // Each such event takes the first message that waits, so that none overtakes another.
+    void deliver_at(Time at, Way way, MemberId member) {
+        events_.push({at, ++numbers_, [this, way, member] {
                           if (!connected_.contains(member)) return;
-                          if (host.is_cut || host.is_stalled) {
-                              arrivals_[member] = std::max(arrivals_[member], now_ + 100ms);
-                              return deliver_at(now_ + 100ms, index, member, deliver);
+                          const Host& host = hosts_[index_of_.at(member)];
+                          if (host.is_cut || (way == Way::down && host.is_stalled)) {
+                              return deliver_at(now_ + 100ms, way, member);
                           }
+                          Stream& stream = streams_[{member, way}];
+                          const auto deliver = std::move(stream.messages.front());
+                          stream.messages.pop_front();
                           deliver();
                       }});
     }
-    // To the coordinator, or from it while the agent still is the one that is meant.
     void to_coordinator(std::size_t index, std::function<void(MemberId)> deliver) {
         const MemberId member = hosts_[index].member;
-        carry(index, member, [member, deliver = std::move(deliver)] { deliver(member); });
+        carry(Way::up, member, [member, deliver = std::move(deliver)] { deliver(member); });
     }
 
     // The agent ------------------------------------------------------------------------------
@@ -149,6 +158,7 @@ private:
         host.is_stalled = false;
         host.lease.emplace(milliseconds{5'000});
         host.is_stopping = false;
+        host.waiting.reset();
         index_of_[host.member] = index;
         connected_.insert(host.member);
         to_coordinator(index, [this, index](MemberId member) {
@@ -171,7 +181,7 @@ private:
         const auto beat = host.lease->beat(clock);
         to_coordinator(index, [this, index, beat](MemberId from) {
             membership_.heard(from, now_);
-            carry(index, from, [this, index, from, beat] {
+            carry(Way::down, from, [this, index, from, beat] {
                 if (hosts_[index].member == from) on_answer(index, beat);
             });
         });
@@ -185,12 +195,9 @@ private:
         host.round = 0;
         host.waiting.reset();
         if (host.has_power && !host.is_cut) {
-            to_coordinator_of_gone(index, member);
+            carry(Way::up, member, [this, member] { disconnect(member); });
         }
         if (happens(80)) after(up_to(5s), [this, index] { start_agent(index); });
-    }
-    void to_coordinator_of_gone(std::size_t index, MemberId member) {
-        carry(index, member, [this, member] { disconnect(member); });
     }
     void disconnect(MemberId member) {
         if (connected_.erase(member) > 0) take(membership_.closed(member, now_));
@@ -276,7 +283,7 @@ private:
         const bool closes = std::holds_alternative<RefusedMessage>(message);
         const std::size_t index = index_of_.at(to);
         losses_ += closes ? 1 : 0;
-        carry(index, to, [this, index, to, message, closes] {
+        carry(Way::down, to, [this, index, to, message, closes] {
             on_message(index, to, message);
             if (closes) connected_.erase(to);
         });
@@ -336,7 +343,7 @@ private:
             case 4: {  // goes in good order
                 if (host.member == 0 || host.round != 0 || host.is_stalled) return;
                 const MemberId member = std::exchange(host.member, 0);
-                carry(index, member, [this, member] {
+                carry(Way::up, member, [this, member] {
                     connected_.erase(member);
                     take(membership_.leave(member, now_));
                 });
@@ -381,7 +388,7 @@ private:
     std::uint64_t numbers_ = 0;
     MemberId members_ = 0;
     std::map<MemberId, std::size_t> index_of_;
-    std::map<MemberId, Time> arrivals_;
+    std::map<std::pair<MemberId, Way>, Stream> streams_;
     std::set<MemberId> connected_;
     std::map<int, RoundMessage> rounds_;
     int losses_ = 0;
