@@ -1,0 +1,360 @@
+#include "launcher/hosts/messages.hpp"
+
+#include "base/frame.hpp"
+
+#include <ddp/error.hpp>
+
+#include <algorithm>
+#include <limits>
+
+namespace ddp::launcher {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr std::string_view hello_name =
+    "\xDD"
+    "DDP";
+// A text of a worker; with three of them and all else a frame is far from full.
+constexpr std::size_t max_text_bytes = std::size_t{1} << 20;
+constexpr std::uint32_t max_hosts = 100'000;
+constexpr int no_number =
+    -1;  // where an optional number is not there; ranks and peers are not below 0
+
+// By protocol.md.
+enum class Type : std::uint8_t {
+    join = 1,
+    beat,
+    started,
+    ended,
+    drained,
+    leave = 8,
+    welcome = 65,
+    refused,
+    wait,
+    round,
+    stop,
+    beat_reply = 71,
+    finish = 74,
+};
+
+[[noreturn]] void refuse(const std::string& why) { throw UsageError("link: " + why); }
+
+class Writer {
+public:
+    explicit Writer(Type type) { out_.u8(static_cast<std::uint8_t>(type)); }
+    Writer& number(std::int64_t value) {
+        out_.i64(value);
+        return *this;
+    }
+    Writer& number(std::uint64_t value) { return number(static_cast<std::int64_t>(value)); }
+    Writer& number(int value) { return number(std::int64_t{value}); }
+    Writer& flag(bool value) { return small(value ? 1 : 0); }
+    Writer& small(std::uint8_t value) {
+        out_.u8(value);
+        return *this;
+    }
+    Writer& text(std::string_view value) {
+        out_.str(value.substr(0, max_text_bytes));
+        return *this;
+    }
+    std::string take() { return out_.take(); }
+
+private:
+    base::PayloadWriter out_;
+};
+
+class Reader {
+public:
+    explicit Reader(std::string_view frame) : in_(frame) {}
+    Type type() { return static_cast<Type>(in_.u8()); }
+    std::int64_t wide() { return in_.i64(); }
+    std::uint64_t unsigned_wide() { return static_cast<std::uint64_t>(in_.i64()); }
+    int number(int least = 0) {
+        const std::int64_t value = in_.i64();
+        if (value < least || value > std::numeric_limits<int>::max()) refuse("a number is outside");
+        return static_cast<int>(value);
+    }
+    std::uint8_t small(std::uint8_t most) {
+        const std::uint8_t value = in_.u8();
+        if (value > most) refuse("a value is none");
+        return value;
+    }
+    bool flag() { return small(1) != 0; }
+    std::string text() {
+        std::string value = in_.str();
+        if (value.size() > max_text_bytes) refuse("a text is too long");
+        return value;
+    }
+    void end() const {
+        if (!in_.at_end()) refuse("a message is too long");
+    }
+
+private:
+    base::PayloadReader in_;
+};
+
+// Up --------------------------------------------------------------------------------------------
+
+std::string bytes_of(const JoinMessage& message) {
+    const HostSize& size = message.size;
+    Writer out(Type::join);
+    out.text(message.job).text(size.host).number(size.slots);
+    out.number(size.node_rank.value_or(no_number)).flag(size.is_endpoint).number(size.started_ns);
+    return out.text(size.role).number(message.min_hosts).number(message.max_hosts).take();
+}
+JoinMessage take_join(Reader& in) {
+    JoinMessage message;
+    message.job = in.text();
+    message.size.host = in.text();
+    message.size.slots = in.number(1);
+    const int node_rank = in.number(no_number);
+    if (node_rank != no_number) message.size.node_rank = node_rank;
+    message.size.is_endpoint = in.flag();
+    message.size.started_ns = in.wide();
+    message.size.role = in.text();
+    message.min_hosts = in.number(1);
+    message.max_hosts = in.number(message.min_hosts);
+    return message;
+}
+
+std::string bytes_of(const BeatMessage& message) {
+    return Writer(Type::beat).number(message.number).number(message.clock_ns).take();
+}
+BeatMessage take_beat(Reader& in) {
+    BeatMessage message;
+    message.number = in.unsigned_wide();
+    message.clock_ns = in.wide();
+    return message;
+}
+
+std::string bytes_of(const StartedMessage& message) {
+    return Writer(Type::started).number(message.round).take();
+}
+
+void put_error(Writer& out, const std::optional<contract::ErrorReport>& error) {
+    out.flag(error.has_value());
+    if (!error) return;
+    out.text(error->message).number(error->peer.value_or(no_number)).text(error->callstack);
+    out.flag(error->timestamp.has_value());
+    if (error->timestamp) out.number(*error->timestamp);
+}
+std::optional<contract::ErrorReport> take_error(Reader& in) {
+    if (!in.flag()) return std::nullopt;
+    contract::ErrorReport error;
+    error.message = in.text();
+    const int peer = in.number(no_number);
+    if (peer != no_number) error.peer = peer;
+    error.callstack = in.text();
+    if (in.flag()) error.timestamp = in.wide();
+    return error;
+}
+
+std::string bytes_of(const EndedMessage& message) {
+    const WorkerEnd& end = message.end;
+    Writer out(Type::ended);
+    out.number(message.round).number(message.clock_ns);
+    out.number(end.rank).number(end.local_rank).number(end.pid);
+    out.number(end.status.code).number(end.status.signal).flag(end.status.core_dumped);
+    out.number(end.stopped_with).number(std::int64_t{end.ran_for.count()});
+    out.number(std::int64_t{end.stop_took.count()});
+    put_error(out, end.error);
+    return out.text(end.gpu).text(end.last_stderr).take();
+}
+EndedMessage take_ended(Reader& in) {
+    EndedMessage message;
+    message.round = in.number();
+    message.clock_ns = in.wide();
+    WorkerEnd& end = message.end;
+    end.rank = in.number();
+    end.local_rank = in.number();
+    end.pid = in.number();
+    end.status.code = in.number();
+    end.status.signal = in.number();
+    end.status.core_dumped = in.flag();
+    end.stopped_with = in.number();
+    end.ran_for = milliseconds(in.wide());
+    end.stop_took = milliseconds(in.wide());
+    end.error = take_error(in);
+    end.gpu = in.text();
+    end.last_stderr = in.text();
+    return message;
+}
+
+std::string bytes_of(const DrainedMessage& message) {
+    return Writer(Type::drained).number(message.round).flag(message.end == PartEnd::failure).take();
+}
+DrainedMessage take_drained(Reader& in) {
+    DrainedMessage message;
+    message.round = in.number();
+    message.end = in.flag() ? PartEnd::failure : PartEnd::success;
+    return message;
+}
+
+std::string bytes_of(const LeaveMessage&) { return Writer(Type::leave).take(); }
+
+// Down ------------------------------------------------------------------------------------------
+
+std::string bytes_of(const WelcomeMessage& message) {
+    return Writer(Type::welcome).number(message.member).text(message.address).take();
+}
+WelcomeMessage take_welcome(Reader& in) {
+    WelcomeMessage message;
+    message.member = in.unsigned_wide();
+    message.address = in.text();
+    return message;
+}
+
+std::string bytes_of(const BeatReply& message) {
+    Writer out(Type::beat_reply);
+    return out.number(message.number)
+        .number(message.clock_of_beat_ns)
+        .number(message.clock_ns)
+        .take();
+}
+BeatReply take_beat_reply(Reader& in) {
+    BeatReply message;
+    message.number = in.unsigned_wide();
+    message.clock_of_beat_ns = in.wide();
+    message.clock_ns = in.wide();
+    return message;
+}
+
+std::string bytes_of(const RefusedMessage& message) {
+    return Writer(Type::refused).text(message.why).take();
+}
+std::string bytes_of(const WaitMessage& message) {
+    return Writer(Type::wait).flag(message.is_spare).take();
+}
+std::string bytes_of(const FinishMessage& message) {
+    return Writer(Type::finish).number(message.exit_code).take();
+}
+
+std::string bytes_of(const StopRoundMessage& message) {
+    Writer out(Type::stop);
+    out.number(message.round).small(static_cast<std::uint8_t>(message.reason));
+    return out.number(message.rank).number(message.signal).take();
+}
+StopRoundMessage take_stop(Reader& in) {
+    StopRoundMessage message;
+    message.round = in.number();
+    message.reason = static_cast<StopReason>(in.small(static_cast<std::uint8_t>(StopReason::user)));
+    message.rank = in.number(no_number);
+    message.signal = in.number();
+    return message;
+}
+
+std::string bytes_of(const RoundMessage& message) {
+    Writer out(Type::round);
+    out.number(message.round).number(message.restarts).number(message.table.hosts.size());
+    for (const HostRanks& host : message.table.hosts) {
+        out.number(host.member).text(host.host).text(host.address).number(host.slots);
+        out.number(host.first_role_rank).number(host.role_world_size);
+    }
+    return out.take();
+}
+// Group ranks and first ranks follow from the order and the sizes.
+RoundMessage take_round(Reader& in) {
+    RoundMessage message;
+    message.round = in.number(1);
+    message.restarts = in.number();
+    const std::uint64_t count = in.unsigned_wide();
+    if (count == 0 || count > max_hosts) refuse("a round has no hosts, or too many");
+    RankTable& table = message.table;
+    for (std::uint64_t i = 0; i < count; ++i) {
+        HostRanks host;
+        host.member = in.unsigned_wide();
+        host.host = in.text();
+        host.address = in.text();
+        host.group_rank = static_cast<int>(i);
+        host.first_rank = table.world_size;
+        host.slots = in.number(1);
+        host.first_role_rank = in.number();
+        host.role_world_size = in.number(1);
+        if (host.slots > std::numeric_limits<int>::max() - table.world_size) {
+            refuse("a round has too many ranks");
+        }
+        table.world_size += host.slots;
+        table.hosts.push_back(std::move(host));
+    }
+    return message;
+}
+
+template <class Message>
+Message ended(Reader& in, Message message) {
+    in.end();
+    return message;
+}
+
+}  // namespace
+
+std::string encode_hello() {
+    std::string hello(hello_name);
+    hello += static_cast<char>(link_version);
+    return hello + '\0';
+}
+
+Hello look_for_hello(std::string_view bytes, std::uint8_t& version) {
+    const std::size_t named = std::min(bytes.size(), hello_name.size());
+    if (bytes.substr(0, named) != hello_name.substr(0, named)) return Hello::stranger;
+    if (bytes.size() < hello_bytes) return Hello::not_yet;
+    version = static_cast<std::uint8_t>(bytes[hello_name.size()]);
+    if (version != link_version) return Hello::other_version;
+    return bytes[hello_name.size() + 1] == '\0' ? Hello::agent : Hello::stranger;
+}
+
+std::string encode(const FromMember& message) {
+    return std::visit([](const auto& one) { return bytes_of(one); }, message);
+}
+
+std::string encode(const FromCoordinator& message) {
+    if (const auto* of_member = std::get_if<MemberMessage>(&message)) {
+        return std::visit([](const auto& one) { return bytes_of(one); }, *of_member);
+    }
+    if (const auto* reply = std::get_if<BeatReply>(&message)) return bytes_of(*reply);
+    return bytes_of(std::get<WelcomeMessage>(message));
+}
+
+FromMember decode_from_member(std::string_view frame) {
+    Reader in(frame);
+    switch (in.type()) {
+        case Type::join:
+            return ended(in, take_join(in));
+        case Type::beat:
+            return ended(in, take_beat(in));
+        case Type::started:
+            return ended(in, StartedMessage{in.number()});
+        case Type::ended:
+            return ended(in, take_ended(in));
+        case Type::drained:
+            return ended(in, take_drained(in));
+        case Type::leave:
+            return ended(in, LeaveMessage{});
+        default:
+            refuse("no message of a member");
+    }
+}
+
+FromCoordinator decode_from_coordinator(std::string_view frame) {
+    Reader in(frame);
+    switch (in.type()) {
+        case Type::welcome:
+            return ended(in, take_welcome(in));
+        case Type::beat_reply:
+            return ended(in, take_beat_reply(in));
+        case Type::refused:
+            return ended(in, MemberMessage(RefusedMessage{in.text()}));
+        case Type::wait:
+            return ended(in, MemberMessage(WaitMessage{in.flag()}));
+        case Type::round:
+            return ended(in, MemberMessage(take_round(in)));
+        case Type::stop:
+            return ended(in, MemberMessage(take_stop(in)));
+        case Type::finish:
+            return ended(in, MemberMessage(FinishMessage{in.number()}));
+        default:
+            refuse("no message of a coordinator");
+    }
+}
+
+}  // namespace ddp::launcher

@@ -1,0 +1,77 @@
+// What a link between two agents carries, as bytes: protocol.md's frames, of the messages of the
+// decisions (membership_actions.hpp) and of those that only members send.
+// Invariant: decode_from_member() and decode_from_coordinator() take what the other side's encode()
+// makes and nothing else, whatever bytes they are given.
+#pragma once
+
+#include "launcher/hosts/membership.hpp"
+#include "launcher/hosts/membership_actions.hpp"
+#include "launcher/report/failure.hpp"
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+
+namespace ddp::launcher {
+
+inline constexpr std::size_t max_link_message_bytes = std::size_t{4} << 20;
+
+// The hello of an agent, before its first frame: 0xDD, "DDP", version, flags.
+inline constexpr std::size_t hello_bytes = 6;
+inline constexpr std::uint8_t link_version = 1;
+std::string encode_hello();
+// Of the bytes that are there already, at most hello_bytes. Not yet: all so far can be a hello's
+// beginning. `version`: of an agent of another version, with which this one cannot speak.
+enum class Hello : std::uint8_t { not_yet, agent, other_version, stranger };
+Hello look_for_hello(std::string_view bytes, std::uint8_t& version);
+
+// Up.
+struct JoinMessage {
+    std::string job;  // its --rdzv-id
+    HostSize size;    // without the member's number and address, which the coordinator gives
+    int min_hosts = 1;
+    int max_hosts = 1;
+};
+// Clocks are the sender's steady one, in nanoseconds.
+struct BeatMessage {
+    std::uint64_t number = 0;
+    std::int64_t clock_ns = 0;
+};
+struct StartedMessage {
+    int round = 0;
+};
+struct EndedMessage {
+    int round = 0;
+    std::int64_t clock_ns = 0;
+    WorkerEnd end;
+};
+struct DrainedMessage {
+    int round = 0;
+    PartEnd end = PartEnd::success;
+};
+struct LeaveMessage {};
+using FromMember = std::variant<JoinMessage, BeatMessage, StartedMessage, EndedMessage,
+                                DrainedMessage, LeaveMessage>;
+
+// Down, beside MemberMessage's.
+struct WelcomeMessage {
+    MemberId member = 0;
+    std::string address;  // the member's, as the coordinator sees it
+};
+struct BeatReply {
+    std::uint64_t number = 0;
+    std::int64_t clock_of_beat_ns = 0;
+    std::int64_t clock_ns = 0;
+};
+using FromCoordinator = std::variant<WelcomeMessage, BeatReply, MemberMessage>;
+
+// The bytes of a frame, without its length. Texts of a worker's end are cut where they would not
+// fit, the last lines of stderr first.
+std::string encode(const FromMember& message);
+std::string encode(const FromCoordinator& message);
+// Throws UsageError on anything that encode() does not make.
+FromMember decode_from_member(std::string_view frame);
+FromCoordinator decode_from_coordinator(std::string_view frame);
+
+}  // namespace ddp::launcher

@@ -1,0 +1,215 @@
+// Messages between agents, as bytes: each comes back as it was, and nothing else is taken for one.
+#include "launcher/hosts/messages.hpp"
+
+#include <ddp/error.hpp>
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <vector>
+
+#include "support/seed.hpp"
+
+namespace ddp::launcher {
+namespace {
+
+using namespace std::chrono_literals;
+
+EndedMessage an_end() {
+    EndedMessage message{.round = 3, .clock_ns = 1'234'567'890'123, .end = {}};
+    message.end = {.rank = 70'000,
+                   .local_rank = 5,
+                   .pid = 4711,
+                   .status = {.code = 0, .signal = 11, .core_dumped = true},
+                   .stopped_with = 15,
+                   .ran_for = 90s,
+                   .stop_took = 20ms,
+                   .error = contract::ErrorReport{.message = "PeerError: rank 3 has left",
+                                                  .peer = 3,
+                                                  .callstack = "a\nb",
+                                                  .timestamp = 1'700'000'000},
+                   .gpu = "cuda:0 = GPU 1",
+                   .last_stderr = std::string("a\0b", 3)};
+    return message;
+}
+
+std::vector<FromMember> all_of_members() {
+    JoinMessage join{.job = "run", .size = {}, .min_hosts = 2, .max_hosts = 3};
+    join.size = {.host = "h1", .slots = 8, .node_rank = 1, .is_endpoint = true, .started_ns = -5};
+    JoinMessage plain = join;
+    plain.size.node_rank.reset();
+    EndedMessage short_end = an_end();
+    short_end.end.error.reset();
+    EndedMessage bare_error = an_end();
+    bare_error.end.error = contract::ErrorReport{.message = "e"};
+    return {join,
+            plain,
+            BeatMessage{.number = ~std::uint64_t{0}, .clock_ns = 7},
+            StartedMessage{2},
+            an_end(),
+            short_end,
+            bare_error,
+            DrainedMessage{.round = 2, .end = PartEnd::failure},
+            DrainedMessage{.round = 2, .end = PartEnd::success},
+            LeaveMessage{}};
+}
+
+std::vector<FromCoordinator> all_of_coordinators() {
+    const std::vector<HostSize> hosts{
+        {.member = 9, .host = "h1", .address = "10.77.0.1", .slots = 8},
+        {.member = 1, .host = "h2", .address = "fe80::1%eth0", .slots = 1, .role = "reader"},
+        {.member = 5, .host = "h3", .slots = 3}};
+    const RoundMessage round{.round = 4, .restarts = 2, .table = make_rank_table(hosts)};
+    return {WelcomeMessage{.member = 1'234'567, .address = "10.77.0.2"},
+            BeatReply{.number = 4, .clock_of_beat_ns = -1, .clock_ns = INT64_MAX},
+            MemberMessage(RefusedMessage{"no"}),
+            MemberMessage(WaitMessage{true}),
+            MemberMessage(WaitMessage{false}),
+            MemberMessage(round),
+            MemberMessage(StopRoundMessage{1, StopReason::failure, 3, 0}),
+            MemberMessage(StopRoundMessage{1, StopReason::user, -1, 15}),
+            MemberMessage(FinishMessage{84})};
+}
+
+TEST(LinkMessages, ComeBackAsTheyWere) {
+    for (const FromMember& message : all_of_members()) {
+        const std::string bytes = encode(message);
+        const FromMember back = decode_from_member(bytes);
+        EXPECT_EQ(back.index(), message.index());
+        EXPECT_EQ(encode(back), bytes);
+    }
+    for (const FromCoordinator& message : all_of_coordinators()) {
+        const std::string bytes = encode(message);
+        const FromCoordinator back = decode_from_coordinator(bytes);
+        EXPECT_EQ(back.index(), message.index());
+        EXPECT_EQ(encode(back), bytes);
+    }
+}
+
+TEST(LinkMessages, CarryEachFieldOfAWorkersEnd) {
+    const auto message = std::get<EndedMessage>(decode_from_member(encode(an_end())));
+    EXPECT_EQ(message.round, 3);
+    EXPECT_EQ(message.clock_ns, 1'234'567'890'123);
+    const WorkerEnd& end = message.end;
+    EXPECT_EQ(end.rank, 70'000);
+    EXPECT_EQ(end.local_rank, 5);
+    EXPECT_EQ(end.pid, 4711);
+    EXPECT_EQ(end.status.code, 0);
+    EXPECT_EQ(end.status.signal, 11);
+    EXPECT_TRUE(end.status.core_dumped);
+    EXPECT_EQ(end.stopped_with, 15);
+    EXPECT_EQ(end.ran_for, 90s);
+    EXPECT_EQ(end.stop_took, 20ms);
+    ASSERT_TRUE(end.error);
+    EXPECT_EQ(end.error->message, "PeerError: rank 3 has left");
+    EXPECT_EQ(end.error->peer, 3);
+    EXPECT_EQ(end.error->callstack, "a\nb");
+    EXPECT_EQ(end.error->timestamp, 1'700'000'000);
+    EXPECT_EQ(end.gpu, "cuda:0 = GPU 1");
+    EXPECT_EQ(end.last_stderr, std::string("a\0b", 3));
+}
+
+TEST(LinkMessages, CarryTheWholeTableOfARound) {
+    const auto messages = all_of_coordinators();
+    const auto& sent = std::get<RoundMessage>(std::get<MemberMessage>(messages[5]));
+    const auto back = std::get<MemberMessage>(decode_from_coordinator(encode(messages[5])));
+    EXPECT_EQ(std::get<RoundMessage>(back), sent);
+}
+
+TEST(LinkMessages, FitInAFrameHoweverMuchAWorkerSaid) {
+    EndedMessage message = an_end();
+    const std::string much(5 << 20, 'x');
+    message.end.error->message = message.end.error->callstack = message.end.last_stderr = much;
+    const std::string bytes = encode(FromMember(message));
+    EXPECT_LT(bytes.size(), max_link_message_bytes);
+    const auto back = std::get<EndedMessage>(decode_from_member(bytes));
+    EXPECT_EQ(back.end.error->message, much.substr(0, 1 << 20));
+}
+
+// Whether the bytes are a message of that side.
+bool is_taken(const std::string& bytes, bool of_member) {
+    try {
+        if (of_member) {
+            const FromMember message = decode_from_member(bytes);
+            EXPECT_EQ(encode(message), bytes) << "what is taken is what encode() makes";
+        } else {
+            const FromCoordinator message = decode_from_coordinator(bytes);
+            EXPECT_EQ(encode(message), bytes) << "what is taken is what encode() makes";
+        }
+        return true;
+    } catch (const UsageError&) {
+        return false;
+    }
+}
+
+TEST(LinkMessages, ThatAreCutOrTooLongOrOfTheOtherSideAreRefused) {
+    const auto expect_refusals = [](const std::string& bytes, bool of_member) {
+        for (std::size_t size = 0; size < bytes.size(); ++size) {
+            EXPECT_FALSE(is_taken(bytes.substr(0, size), of_member)) << size;
+        }
+        EXPECT_FALSE(is_taken(bytes + '\0', of_member));
+        EXPECT_FALSE(is_taken(bytes, !of_member));
+    };
+    for (const auto& message : all_of_members()) expect_refusals(encode(message), true);
+    for (const auto& message : all_of_coordinators()) expect_refusals(encode(message), false);
+}
+
+TEST(LinkMessages, ThatAreDamagedAreRefusedOrAreOthers) {
+    std::mt19937_64 random(store_test::random_seed());
+    std::vector<std::string> frames[2];
+    for (const auto& message : all_of_coordinators()) frames[0].push_back(encode(message));
+    for (const auto& message : all_of_members()) frames[1].push_back(encode(message));
+    int refused = 0;
+    for (int i = 0; i < 20'000; ++i) {
+        const bool of_member = i % 2 == 1;
+        std::string bytes = frames[of_member][random() % frames[of_member].size()];
+        for (auto changes = random() % 3 + 1; changes > 0; --changes) {
+            bytes[random() % bytes.size()] = static_cast<char>(random());
+        }
+        refused += is_taken(bytes, of_member) ? 0 : 1;
+    }
+    EXPECT_GT(refused, 2'000);
+}
+
+TEST(LinkMessages, OfARoundWithNoHostsOrMoreRanksThanANumberHoldsAreRefused) {
+    RoundMessage round;
+    round.round = 1;
+    EXPECT_FALSE(is_taken(encode(FromCoordinator(MemberMessage(round))), false));
+    HostRanks many;
+    many.slots = 2'000'000'000;
+    many.role_world_size = 1;
+    round.table.hosts.assign(2, many);
+    EXPECT_FALSE(is_taken(encode(FromCoordinator(MemberMessage(round))), false));
+}
+
+TEST(LinkHello, IsAnAgentsOrAStrangersFromItsFirstByte) {
+    std::uint8_t version = 0;
+    const std::string hello = encode_hello();
+    ASSERT_EQ(hello.size(), hello_bytes);
+    for (std::size_t size = 0; size < hello.size(); ++size) {
+        EXPECT_EQ(look_for_hello(hello.substr(0, size), version), Hello::not_yet) << size;
+    }
+    EXPECT_EQ(look_for_hello(hello, version), Hello::agent);
+    EXPECT_EQ(version, link_version);
+    EXPECT_EQ(look_for_hello(std::string("\x00", 1), version), Hello::stranger)
+        << "a store's client";
+    EXPECT_EQ(look_for_hello("\xDD"
+                             "D0",
+                             version),
+              Hello::stranger);
+}
+
+TEST(LinkHello, TellsAnotherVersion) {
+    std::uint8_t version = 0;
+    std::string hello = encode_hello();
+    hello[4] = 9;
+    EXPECT_EQ(look_for_hello(hello, version), Hello::other_version);
+    EXPECT_EQ(version, 9);
+    hello = encode_hello();
+    hello[5] = 1;
+    EXPECT_EQ(look_for_hello(hello, version), Hello::stranger)
+        << "a flag that this version has not";
+}
+
+}  // namespace
+}  // namespace ddp::launcher
