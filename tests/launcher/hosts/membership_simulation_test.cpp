@@ -213,7 +213,7 @@ private:
         } else if (const auto* stop = std::get_if<StopRoundMessage>(&message)) {
             if (host.waiting && host.waiting->round == stop->round) {
                 host.waiting.reset();
-                host.round = stop->round;
+                return say_drained(index, stop->round, PartEnd::failure);
             }
             if (stop->round != host.round) return;
             host.is_stopping = true;
@@ -262,6 +262,9 @@ private:
         if (host.member != member || host.round != round) return;
         if (host.is_stalled) return after(100ms, [=, this] { drain(index, member, round, end); });
         host.round = 0;
+        say_drained(index, round, end);
+    }
+    void say_drained(std::size_t index, int round, PartEnd end) {
         to_coordinator(index, [this, round, end](MemberId from) {
             take(membership_.drained(from, round, end, now_));
         });
