@@ -194,6 +194,25 @@ TEST_F(StoreMemory, LargeRequestsOfManyClientsTakeTurnsAndAllAreCarriedOut) {
     }
 }
 
+TEST_F(StoreMemory, ARankOvertakesOthersThatWaitForMemory) {
+    const std::string value(8 * mib, 'v');
+    bool waits = false;
+    for (std::size_t i = 0; i < attackers && !waits; ++i) {
+        const auto begin = hello + nothing + u8(1) + str(std::to_string(i)) + u64(value.size());
+        waits = !send_some(attacker(), begin + value.substr(1)).empty();
+    }
+    ASSERT_TRUE(waits);
+    friendly.send(u8(65) + str("world_size 2\nrank 1\nprocess 7\npid 4711\n"));
+    EXPECT_EQ(friendly.receive(9), u8(0) + str(""));
+    friendly.send(u8(1) + str("rank") + str(value) + u8(3) + str("rank"));
+    EXPECT_EQ(friendly.receive_now().substr(0, 8), u64(value.size()));
+    char byte = 0;
+    for (const RawClient& other : clients) {
+        EXPECT_EQ(::recv(other.fd(), &byte, 1, MSG_DONTWAIT | MSG_PEEK), -1)
+            << "its memory was taken from another";
+    }
+}
+
 TEST_F(StoreMemory, AListOfUnforeseenLengthWaitsForTheOneBeforeIt) {
     const std::string value(8 * mib, 'v');
     const auto begin = hello + nothing + u8(11) + u64(2) + str("a") + str(value) + str("b");
