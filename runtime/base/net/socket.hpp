@@ -1,26 +1,47 @@
 // TCP sockets and exact reads and writes under a deadline. All descriptors are close-on-exec. IPv4
 // and IPv6; names are resolved anew at each attempt, since a host may come back with another
-// address.
+// address. Whoever looks a name up waits for name servers beyond any deadline (address.hpp).
 #pragma once
 
 #include "base/deadline.hpp"
+#include "base/net/address.hpp"
 #include "base/unique_fd.hpp"
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace ddp::base {
 
-// Binds and listens; port 0 asks for a free one. Non-blocking. Throws SystemError that names host
-// and port.
+// Binds and listens at the first address of `host`; port 0 asks for a free one. Non-blocking.
+// Throws SystemError that names host and port.
 UniqueFd listen_tcp(const std::string& host, std::uint16_t port);
+// At all addresses of `host` that this host has, a socket for each, all on one port, never none;
+// port 0 asks for one that is free at all of them. Throws SystemError: EADDRNOTAVAIL where the name
+// has no address, or none of this host's.
+std::vector<UniqueFd> listen_tcp_all(const std::string& host, std::uint16_t port);
+// At all addresses of this host: IPv6 and IPv4 by one socket, or IPv4 where there is no IPv6.
+UniqueFd listen_tcp_everywhere(std::uint16_t port);
 std::uint16_t local_port(int fd);
 
-// Connects, once (no retry). Non-blocking socket with TCP_NODELAY, keepalive. Returns an invalid fd
-// and sets `error` to an errno when nobody listens or the host cannot be reached or resolved
-// (EHOSTUNREACH) in time.
+// A connection, or why there is none.
+struct ConnectResult {
+    UniqueFd fd{};  // non-blocking, with TCP_NODELAY and keepalive; invalid: the rest says why
+    // Of the address that got furthest: ECONNREFUSED before ETIMEDOUT before EHOSTUNREACH before
+    // ENETUNREACH; EHOSTUNREACH also where the name has no address.
+    int error = 0;
+    // The same in words: of each address, or the resolver's about the name.
+    std::string trouble{};
+};
+// Connects, once (no retry): to the first address that answers (RFC 8305, "happy eyeballs"). The
+// next address is tried when the one before has failed, and beside it once 250 ms have passed
+// without an answer. Returns by the deadline. Throws SystemError when no socket can be had.
+ConnectResult connect_tcp(std::span<const SocketAddress> addresses, const Deadline& deadline);
+// Resolves the name first, which may take longer than the deadline.
+ConnectResult connect_tcp(const std::string& host, std::uint16_t port, const Deadline& deadline);
+// The same for callers to whom the errno is enough: 0 when there is a connection.
 UniqueFd try_connect_tcp(const std::string& host, std::uint16_t port, const Deadline& deadline,
                          int& error);
 
