@@ -40,7 +40,8 @@ struct WorkerEnv {
 using EnvLookup = std::function<std::optional<std::string>(std::string_view name)>;
 
 // Looks for, in this order: torchrun's names, Open MPI's, PMI's, Slurm's; a world of one when none
-// of them claims anything. The master address is MASTER_ADDR and MASTER_PORT for all of them.
+// of them claims anything. The master address is MASTER_ADDR (an IPv6 address without its brackets)
+// and MASTER_PORT for all of them.
 // Throws UsageError that names the variable and says what to set: a number that is none, a rank
 // outside its world, RANK without WORLD_SIZE, more than one rank and no way to meet.
 DDP_API WorkerEnv worker_env(const EnvLookup& lookup);

@@ -3,6 +3,7 @@
 
 #include "base/deadline.hpp"
 #include "base/log.hpp"
+#include "base/net/address.hpp"
 #include "contract/exit_code.hpp"
 #include "launcher/agent/attempt.hpp"
 #include "launcher/agent/port_watch.hpp"
@@ -138,8 +139,8 @@ void Agent::serve_store() {
                 store::RankClaim{.job = id == "none" ? "" : id, .world_size = job_.plan.workers()},
             .is_local_too = true});
     events_.add(store_->fd(), EPOLLIN, tag_of(Source::store));
-    log_step("store serves at " + job_.rendezvous.address + ":" +
-             std::to_string(job_.rendezvous.port));
+    log_step("store serves at " +
+             base::host_and_port(job_.rendezvous.address, job_.rendezvous.port));
 }
 
 // Nobody but rank 0 is to listen there, and others can before it does.

@@ -1,6 +1,7 @@
 // Binds before anything is forked. Only a listening or a held socket leaves this file.
 #include "launcher/agent/rendezvous.hpp"
 
+#include "base/net/address.hpp"
 #include "base/net/socket.hpp"
 
 #include <ddp/error.hpp>
@@ -20,11 +21,11 @@ constexpr const char* loopback = "127.0.0.1";
                      " is in use; leave out --master-port to get a free one");
 }
 
-base::UniqueFd listen_on_loopback(std::uint16_t port) {
+base::UniqueFd listen_on(const std::string& address, std::uint16_t port) {
     try {
-        return base::listen_tcp(loopback, port);
+        return base::listen_tcp(address, port);
     } catch (const SystemError& error) {
-        if (error.code() == EADDRINUSE) fail_in_use(loopback, port);
+        if (error.code() == EADDRINUSE) fail_in_use(address, port);
         throw;
     }
 }
@@ -51,7 +52,19 @@ base::UniqueFd hold_free_port() {
     return bound_socket(INADDR_LOOPBACK, base::local_port(everywhere.get()));
 }
 
-bool is_local(const std::string& address) { return address == loopback || address == "localhost"; }
+// 127.0.0.1 or ::1, however it is spelled. Names are not looked up.
+bool is_local(const std::string& address) {
+    if (address == loopback || address == "localhost") return true;
+    const auto digits = base::numeric_address(address);
+    return digits && (digits->is_same_host(*base::numeric_address(loopback)) ||
+                      digits->is_same_host(*base::numeric_address("::1")));
+}
+
+// Closed at once: only to know that the port is free where rank 0 may serve.
+void require_free(const std::string& address, std::uint16_t port) {
+    listen_on(loopback, port);
+    if (address != loopback && base::numeric_address(address)) listen_on(address, port);
+}
 
 }  // namespace
 
@@ -60,7 +73,7 @@ Rendezvous make_rendezvous(const Options& options) {
         options.rendezvous.master_addr,          options.rendezvous.master_port, {}, {}, false,
         is_local(options.rendezvous.master_addr)};
     if (options.rendezvous.agent_store == AgentStore::on) {
-        result.listener = listen_on_loopback(options.rendezvous.master_port);
+        result.listener = listen_on(loopback, options.rendezvous.master_port);
         result.port = base::local_port(result.listener.get());
     } else if (options.rendezvous.master_port == 0) {
         result.holder = hold_free_port();
@@ -68,8 +81,7 @@ Rendezvous make_rendezvous(const Options& options) {
         result.rank_0_serves_here = true;
     } else if (is_local(options.rendezvous.master_addr)) {
         result.rank_0_serves_here = true;
-        listen_on_loopback(
-            options.rendezvous.master_port);  // closed at once: only to know that it is free
+        require_free(options.rendezvous.master_addr, options.rendezvous.master_port);
     }
     return result;
 }

@@ -1,16 +1,16 @@
 // Names are compared, never resolved: a name server that is slow must not slow a start.
 #include "launcher/options/endpoint.hpp"
 
+#include "base/net/address.hpp"
 #include "base/net/socket.hpp"
 #include "launcher/options/option_values.hpp"
 
 #include <ddp/error.hpp>
 
-#include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <netinet/in.h>
 
-#include <array>
+#include <cstring>
 
 namespace ddp::launcher {
 namespace {
@@ -18,25 +18,18 @@ namespace {
 constexpr const char* loopback = "127.0.0.1";
 constexpr std::uint16_t c10d_port = 29400;  // torchrun's, for an endpoint without one
 
-std::string text_of(const sockaddr* address) {
-    std::array<char, INET6_ADDRSTRLEN> text{};
-    const void* bytes = nullptr;
-    if (address->sa_family == AF_INET) {
-        bytes = &reinterpret_cast<const sockaddr_in*>(address)->sin_addr;
-    } else if (address->sa_family == AF_INET6) {
-        bytes = &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr;
-    }
-    const bool is_ip = bytes != nullptr &&
-                       ::inet_ntop(address->sa_family, bytes, text.data(), text.size()) != nullptr;
-    return is_ip ? text.data() : "";
-}
-
-bool is_interface_address(const std::string& host) {
+bool is_interface_address(const base::SocketAddress& host) {
     ifaddrs* list = nullptr;
     if (::getifaddrs(&list) != 0) return false;
     bool found = false;
-    for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-        found = found || (entry->ifa_addr != nullptr && text_of(entry->ifa_addr) == host);
+    for (const ifaddrs* entry = list; entry != nullptr && !found; entry = entry->ifa_next) {
+        if (entry->ifa_addr == nullptr) continue;
+        const bool is_v4 = entry->ifa_addr->sa_family == AF_INET;
+        if (!is_v4 && entry->ifa_addr->sa_family != AF_INET6) continue;
+        base::SocketAddress address;
+        address.size = is_v4 ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+        std::memcpy(&address.bytes, entry->ifa_addr, address.size);
+        found = address.is_same_host(host);
     }
     ::freeifaddrs(list);
     return found;
@@ -66,11 +59,13 @@ Endpoint parse_endpoint(const GivenValue& given) {
 
 bool is_this_host(const std::string& host) {
     if (host.empty()) return false;
-    if (host == "localhost" || host == "::1" || host.starts_with("127.")) return true;
+    if (host == "localhost") return true;
+    if (const auto address = base::numeric_address(host)) {
+        return address->is_loopback() || is_interface_address(*address);
+    }
     const std::string own = base::host_name();
-    const bool named =
-        !own.empty() && (host == own || host.starts_with(own + ".") || own.starts_with(host + "."));
-    return named || is_interface_address(host);
+    return !own.empty() &&
+           (host == own || host.starts_with(own + ".") || own.starts_with(host + "."));
 }
 
 void resolve_endpoint(Options& options) {

@@ -17,10 +17,11 @@ struct Endpoint {
     std::optional<std::uint16_t> port;
 };
 
-// "host", "host:port", "[::1]:port"
+// "host", "host:port", "[::1]:port", "[fe80::1%eth0]:port"
 Endpoint parse_endpoint(const GivenValue& given);
 
-// Loopback, this host's name (also with a domain after it), or an address of its interfaces.
+// Loopback, this host's name (also with a domain after it), or an address of its interfaces,
+// however it is spelled. A link-local address without %scope may be that of any interface.
 bool is_this_host(const std::string& host);
 
 // Throws UsageError for an address that this job cannot use.

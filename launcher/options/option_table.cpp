@@ -1,6 +1,7 @@
 // Order is that of the help. Descriptions are one clause each; docs/launcher.md says more.
 #include "launcher/options/option_table.hpp"
 
+#include "base/net/address.hpp"
 #include "launcher/options/did_you_mean.hpp"
 #include "launcher/options/option_values.hpp"
 
@@ -40,7 +41,7 @@ constexpr std::array table{
                [](Options& o, Value v) { o.standalone = parse_flag(v); }},
     OptionSpec{"master-addr", "", "", "HOST", "127.0.0.1", "", G::job, T::same,
                "MASTER_ADDR of the workers", [](Options& o, Value v) {
-                   o.rendezvous.master_addr = v.text;
+                   o.rendezvous.master_addr = base::without_brackets(v.text);
                }},
     OptionSpec{"master-port", "", "", "PORT", "0", "", G::job, T::better,
                "MASTER_PORT of the workers; 0: a free one, held from start to end",

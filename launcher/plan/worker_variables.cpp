@@ -1,6 +1,7 @@
 // The table itself. A name that both the job and the inherited environment have appears once.
 #include "launcher/plan/worker_variables.hpp"
 
+#include "base/net/address.hpp"
 #include "base/random.hpp"
 #include "launcher/process/exit_status.hpp"
 
@@ -46,7 +47,7 @@ Table job_table(const JobVariables& job, int local_rank) {
         {"DDP_CONTROL_FD", job.attempt.control},
     };
     if (job.agent_store) {
-        table["DDP_AGENT_STORE"] = job.master_addr + ":" + std::to_string(job.master_port);
+        table["DDP_AGENT_STORE"] = base::host_and_port(job.master_addr, job.master_port);
         // Also when it is empty: the name of an outer job's would lead to that store.
         table["DDP_AGENT_STORE_SOCKET"] = job.attempt.store_socket;
     }

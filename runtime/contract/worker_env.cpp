@@ -2,6 +2,8 @@
 // launcher sets (and sets misleadingly) are in the fixtures of tests/contract.
 #include <ddp/worker_env.hpp>
 
+#include "base/net/address.hpp"
+
 #include <ddp/error.hpp>
 
 #include <charconv>
@@ -145,8 +147,8 @@ void read_master(const Reader& env, WorkerEnv& me) {
     const std::optional<std::string> host = env.text("MASTER_ADDR");
     const bool has_port = env.has("MASTER_PORT");
     if (host && !host->empty() && has_port) {
-        me.master =
-            MasterAddress{*host, static_cast<std::uint16_t>(env.number("MASTER_PORT", 1, 65535))};
+        me.master = MasterAddress{base::without_brackets(*host),
+                                  static_cast<std::uint16_t>(env.number("MASTER_PORT", 1, 65535))};
     } else if (me.world_size > 1) {
         throw UsageError("environment: " + std::string(launcher_name(me.source)) + " started " +
                          std::to_string(me.world_size) + " processes, but " +

@@ -2,6 +2,7 @@
 #include "process_group/process_group_impl.hpp"
 
 #include "base/log.hpp"
+#include "base/net/address.hpp"
 #include "contract/error_file.hpp"
 #include "store/client/job_store.hpp"
 
@@ -66,7 +67,7 @@ void serve_store(const MasterAddress& master, bool on_one_host, const store::Ran
 
 // With another launcher's store (torchrun's) the port and who comes there are its business.
 store::JobStore connect(const WorkerEnv& me, Store::Timeout timeout) {
-    const std::string where = me.master->host + ":" + std::to_string(me.master->port);
+    const std::string where = base::host_and_port(me.master->host, me.master->port);
     const bool launchers = me.agent_store && environment("DDP_AGENT_STORE") == where;
     if (me.agent_store && !launchers) return {connect_tcp_store(*me.master, timeout)};
     const store::StorePeers peers = store::store_peers(std::getenv("DDP_STORE_PEERS"));

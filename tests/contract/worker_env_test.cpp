@@ -84,6 +84,14 @@ TEST(WorkerEnv, ReadsTorchrunsNames) {
     EXPECT_EQ(me.source, WorkerEnvSource::torchrun);
 }
 
+TEST(WorkerEnv, AMastersIpv6AddressMayBeInBrackets) {
+    Environment environment = torchrun;
+    for (const char* host : {"fe80::1%eth0", "[fe80::1%eth0]"}) {
+        environment["MASTER_ADDR"] = host;
+        EXPECT_EQ(read(environment).master->host, "fe80::1%eth0");
+    }
+}
+
 TEST(WorkerEnv, TakesRanksStartedByHandToBeOnOneHost) {
     const WorkerEnv me = read(with_master({{"RANK", "1"}, {"WORLD_SIZE", "2"}}));
     EXPECT_EQ(me.local_rank, 1);

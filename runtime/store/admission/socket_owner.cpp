@@ -3,7 +3,6 @@
 // finds sockets of both families.
 #include "store/admission/socket_owner.hpp"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <ifaddrs.h>
 #include <linux/inet_diag.h>
@@ -25,6 +24,8 @@
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "base/net/address.hpp"
 
 namespace ddp::store {
 namespace {
@@ -415,15 +416,13 @@ bool peer_is_on_this_host(int connection) {
 }
 
 std::string peer_address(int connection) {
-    const Endpoint end = end_of(connection, &::getpeername);
-    std::array<char, INET6_ADDRSTRLEN> text{};
-    if (end.family == AF_UNSPEC ||
-        ::inet_ntop(end.family, end.address.data(), text.data(), text.size()) == nullptr) {
+    base::SocketAddress end;
+    end.size = sizeof end.bytes;
+    auto* const bytes = reinterpret_cast<sockaddr*>(&end.bytes);
+    if (::getpeername(connection, bytes, &end.size) != 0 || end.host().empty()) {
         return "an address that is not known";
     }
-    const std::string port = ":" + std::to_string(ntohs(end.port));
-    return end.family == AF_INET6 ? "[" + std::string(text.data()) + "]" + port
-                                  : text.data() + port;
+    return base::host_and_port(end.host(), end.port());
 }
 
 }  // namespace ddp::store

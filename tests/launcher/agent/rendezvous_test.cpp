@@ -2,6 +2,7 @@
 #include "launcher/agent/rendezvous.hpp"
 
 #include "base/net/socket.hpp"
+#include "support/own_network.hpp"
 
 #include <ddp/error.hpp>
 
@@ -10,6 +11,8 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <string>
+#include <utility>
 
 namespace ddp::launcher {
 namespace {
@@ -101,6 +104,29 @@ TEST(Rendezvous, AHeldPortIsOpenToSoReuseaddrAndClosedToOthers) {
     any.sin_port = htons(rendezvous.port);
     EXPECT_EQ(::bind(without.get(), reinterpret_cast<const sockaddr*>(&any), sizeof any), -1);
     EXPECT_EQ(errno, EADDRINUSE);
+}
+
+TEST(Rendezvous, LoopbackByIpv6IsLoopback) {
+    const bool allowed = ddp::testing::in_own_network({}, [] {
+        for (const auto& [master, is_loopback] :
+             {std::pair{"::1", true}, std::pair{"0::1", true}, std::pair{"127.0.0.1", true},
+              std::pair{"127.0.0.2", false}, std::pair{"fd77::1", false}}) {
+            SCOPED_TRACE(master);
+            const base::UniqueFd other = base::listen_tcp("::1", 0);
+            Options options;
+            options.rendezvous.agent_store = AgentStore::off;
+            options.rendezvous.master_addr = master;
+            EXPECT_EQ(make_rendezvous(options).at_loopback, is_loopback);
+            options.rendezvous.master_port = base::local_port(other.get());
+            const bool is_ipv6 = is_loopback && std::string(master).find(':') != std::string::npos;
+            if (is_ipv6) {
+                EXPECT_THROW(make_rendezvous(options), UsageError) << "the port is in use";
+            } else {
+                EXPECT_EQ(make_rendezvous(options).rank_0_serves_here, is_loopback);
+            }
+        }
+    });
+    if (!allowed) GTEST_SKIP() << "this host allows no namespaces, or has no IPv6";
 }
 
 TEST(Rendezvous, AGivenPortIsLeftFreeForRankZero) {

@@ -2,6 +2,7 @@
 #include "launcher/options/endpoint.hpp"
 
 #include "launcher/parse_words.hpp"
+#include "support/own_network.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -32,6 +33,8 @@ TEST(Endpoint, HasAHostAndMaybeAPort) {
     EXPECT_EQ(endpoint_of("[fe80::1]:0").host, "fe80::1");
     EXPECT_EQ(endpoint_of("[fe80::1]:0").port, 0);
     EXPECT_EQ(endpoint_of("[::1]").port, std::nullopt);
+    EXPECT_EQ(endpoint_of("[fe80::1%eth0]:29500").host, "fe80::1%eth0");
+    EXPECT_EQ(endpoint_of("[fe80::1%eth0]:29500").port, 29500);
     for (const char* bad :
          {":1", "a:", "a:b", "a:65536", "a:-1", "[::1", "[::1]1", "::1", "[]:1"}) {
         EXPECT_THROW(endpoint_of(bad), UsageError) << bad;
@@ -39,8 +42,10 @@ TEST(Endpoint, HasAHostAndMaybeAPort) {
 }
 
 TEST(Endpoint, ThisHostGoesByManyNames) {
-    for (const std::string& name : {std::string("localhost"), std::string("127.0.0.1"),
-                                    std::string("127.0.1.1"), std::string("::1"), own_name()}) {
+    for (const std::string& name :
+         {std::string("localhost"), std::string("127.0.0.1"), std::string("127.0.1.1"),
+          std::string("::1"), std::string("0:0:0:0:0:0:0:1"), std::string("::ffff:127.0.0.1"),
+          own_name()}) {
         EXPECT_TRUE(is_this_host(name)) << name;
     }
     // What Kubernetes gives the first pod of a job.
@@ -70,6 +75,29 @@ TEST(Endpoint, TheOwnNameAsMasterMeansTheLoopbackStore) {
         parse({"--agent-store=off", "--master-addr=" + own_name(), "x"}).rendezvous.master_addr,
         own_name());
     EXPECT_THAT(error_of({"x"}, {{"PET_MASTER_ADDR", "192.0.2.1"}}), HasSubstr("192.0.2.1"));
+}
+
+TEST(Endpoint, AMastersIpv6AddressMayBeInBrackets) {
+    for (const char* host : {"::1", "[::1]"}) {
+        EXPECT_EQ(parse({"--agent-store=off", std::string("--master-addr=") + host, "x"})
+                      .rendezvous.master_addr,
+                  "::1");
+    }
+}
+
+// Each address that an interface has, also one that has a scope.
+TEST(Endpoint, AnAddressOfAnInterfaceIsThisHosts) {
+    const bool allowed =
+        ddp::testing::in_own_network({.addresses = {"10.77.0.1", "fe80::77", "fd77::1"}}, [] {
+            for (const char* own : {"10.77.0.1", "fe80::77", "fe80::77%lo", "fd77::1", "FD77::1",
+                                    "fd77:0::0:1", "::ffff:10.77.0.1"}) {
+                EXPECT_TRUE(is_this_host(own)) << own;
+            }
+            for (const char* other : {"10.77.0.2", "fd77::2", "fe80::78%lo"}) {
+                EXPECT_FALSE(is_this_host(other)) << other;
+            }
+        });
+    if (!allowed) GTEST_SKIP() << "this host allows no namespaces, or has no IPv6";
 }
 
 }  // namespace
