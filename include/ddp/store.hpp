@@ -77,16 +77,18 @@ DDP_API std::shared_ptr<Store> make_file_store(std::string path,
                                                Store::Timeout timeout = std::chrono::minutes{5});
 
 // A client of the store that listens at `master`. Retries until `timeout` for as long as nobody
-// listens there.
+// listens there, the host cannot be reached, or its name does not resolve.
 DDP_API std::shared_ptr<Store> connect_tcp_store(const MasterAddress& master,
                                                  Store::Timeout timeout = std::chrono::minutes{5});
 
 // A view of `store` in which each key k stands for "prefix/k".
 DDP_API std::shared_ptr<Store> make_prefix_store(std::string prefix, std::shared_ptr<Store> store);
 
-// The server of TCP stores, on a thread of its own, until it is destroyed. Binds `host` only;
-// port 0 asks for a free one. `rank 0 serves` of init_process_group uses this. Throws SystemError
-// that names address and port when they are taken.
+// The server of TCP stores, on a thread of its own, until it is destroyed. Binds all addresses of
+// `host` that this host has, and no others; port 0 asks for a free one. A name other than localhost
+// that means loopback here (Debian: 127.0.1.1 is the host's own name) binds all addresses of this
+// host, with a warning, since other hosts know the name by another address. Looking a name up may
+// block. Throws SystemError that names address and port when they are taken.
 class DDP_API TcpStoreServer {
 public:
     explicit TcpStoreServer(const MasterAddress& listen_on);

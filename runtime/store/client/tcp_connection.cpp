@@ -13,9 +13,9 @@
 #include <cstring>
 #include <span>
 #include <thread>
+#include <utility>
 
 #include "base/net/local_socket.hpp"
-#include "base/net/socket.hpp"
 #include "store/server/server_limits.hpp"
 
 namespace ddp::store {
@@ -54,14 +54,15 @@ base::Deadline sooner(const base::Deadline& deadline, milliseconds cap) {
 TcpConnection::TcpConnection(const MasterAddress& server, const base::Deadline& deadline,
                              Refused refused, Era expected, std::span<const Request> questions,
                              Servers servers)
-    : server_(server), where_(server.host + ":" + std::to_string(server.port)), era_(expected) {
+    : server_(server), where_(base::host_and_port(server.host, server.port)), era_(expected) {
     std::string trouble = "no time to try";
     int closed_hellos = 0;
     auto answered_until = Clock::now();
     for (auto pause = first_pause; !deadline.passed(); pause = std::min(2 * pause, longest_pause)) {
         const base::Deadline soon = sooner(deadline, hello_timeout);
-        int error = connect(soon, servers);
-        if (error == 0) error = try_hello(soon, questions);
+        base::ConnectResult connected = connect(soon, servers);
+        fd_ = std::move(connected.fd);
+        const int error = fd_ ? try_hello(soon, questions) : connected.error;
         if (error == 0) return;
         // A process that cannot be recognised by name may be by its port.
         if (servers == Servers::of_launcher) servers = Servers::of_ddp;
@@ -82,7 +83,7 @@ TcpConnection::TcpConnection(const MasterAddress& server, const base::Deadline& 
                                   "rank 0)",
                               error};
         }
-        trouble = ::strerror(error);
+        trouble = connected.trouble.empty() ? ::strerror(error) : connected.trouble;
         std::this_thread::sleep_for(std::min(pause, deadline.left()));
     }
     throw TimeoutError{"store: no answer from " + where_ + " after " +
@@ -90,20 +91,18 @@ TcpConnection::TcpConnection(const MasterAddress& server, const base::Deadline& 
                        "); is rank 0 running?"};
 }
 
-// 0, or the errno that makes it worth another try.
-int TcpConnection::connect(const base::Deadline& deadline, Servers servers) {
+// A failure is worth another try.
+base::ConnectResult TcpConnection::connect(const base::Deadline& deadline, Servers servers) {
     const char* const name = std::getenv("DDP_AGENT_STORE_SOCKET");
     if (servers == Servers::of_launcher && name != nullptr) {
-        fd_ = base::try_connect_local(name);
-        if (fd_) return 0;
+        if (base::UniqueFd fd = base::try_connect_local(name)) return {.fd = std::move(fd)};
     }
-    int error = 0;
-    fd_ = base::try_connect_tcp(server_.host, server_.port, deadline, error);
-    if (!fd_) return error;
-    return connected_to_itself(fd_.get()) ? ECONNREFUSED : 0;
+    base::ConnectResult result = base::connect_tcp(server_.host, server_.port, deadline);
+    if (result.fd && connected_to_itself(result.fd.get())) return {.error = ECONNREFUSED};
+    return result;
 }
 
-// Likewise; ETIMEDOUT also when the hello is not answered.
+// 0, or the errno that makes it worth another try: ETIMEDOUT also when the hello is not answered.
 int TcpConnection::try_hello(const base::Deadline& deadline, std::span<const Request> questions) {
     try {
         if (answers_hello(deadline, questions)) return 0;

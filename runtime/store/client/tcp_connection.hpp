@@ -12,6 +12,7 @@
 #include <string>
 
 #include "base/deadline.hpp"
+#include "base/net/socket.hpp"
 #include "base/unique_fd.hpp"
 #include "store/wire.hpp"
 
@@ -27,10 +28,12 @@ public:
         of_launcher,  // as of_ddp, first by its local socket (DDP_AGENT_STORE_SOCKET)
     };
 
-    // Connects and says hello, again and again with growing pauses until the deadline. Throws
-    // TimeoutError when nobody answered, SystemError at once when the answer is not a store's
-    // (EPROTO), or when nobody listens and that means that the server is gone (`give_up`), and
-    // after half a minute when a server `of_ddp` has closed each connection.
+    // Connects and says hello, again and again with growing pauses until the deadline, also while
+    // the name does not resolve or the host cannot be reached (it may be starting). The name is
+    // looked up anew each time, which may take longer than the deadline (base/net/address.hpp).
+    // Throws TimeoutError when nobody answered, SystemError at once when the answer is not a
+    // store's (EPROTO), or when nobody listens and that means that the server is gone (`give_up`),
+    // and after half a minute when a server `of_ddp` has closed each connection.
     // `expected`: the numbering that is tried first. `questions`: requests that may be sent with
     // each hello, as they change nothing that outlives the connection; their replies are the
     // caller's to receive.
@@ -51,11 +54,11 @@ public:
     bool readable(const base::Deadline& deadline) const;
 
     int fd() const { return fd_.get(); }
-    const std::string& where() const { return where_; }  // "host:port"
+    const std::string& where() const { return where_; }  // "host:port", "[::1]:port"
     Era era() const { return era_; }
 
 private:
-    int connect(const base::Deadline& deadline, Servers servers);
+    base::ConnectResult connect(const base::Deadline& deadline, Servers servers);
     int try_hello(const base::Deadline& deadline, std::span<const Request> questions);
     bool answers_hello(const base::Deadline& deadline, std::span<const Request> questions);
     void send_bytes(const std::string& bytes, const base::Deadline& deadline,

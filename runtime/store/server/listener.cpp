@@ -13,9 +13,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cctype>
 #include <cerrno>
 #include <utility>
 
+#include "base/log.hpp"
 #include "base/net/local_socket.hpp"
 #include "base/net/socket.hpp"
 #include "base/random.hpp"
@@ -45,6 +48,18 @@ void prepare_tcp(int listener) {
     const int on = 1;
     ::setsockopt(listener, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     base::keep_alive(listener);
+}
+
+std::string warning_about(const MasterAddress& master, const base::SocketAddress& loopback,
+                          std::uint16_t port) {
+    const std::string& name = master.host;
+    return name + " is " + loopback.host() +
+           " on this host (see /etc/hosts), an address that no other host reaches: the store "
+           "listens on all addresses of this host, port " +
+           std::to_string(port) +
+           ", and other hosts may connect to each of them. To listen on one alone, give " + name +
+           " that address in /etc/hosts, or set MASTER_ADDR to the address: 127.0.0.1 where all "
+           "ranks are on this host";
 }
 
 }  // namespace
@@ -110,33 +125,73 @@ void Listener::listen(bool on) {
     if (::epoll_ctl(epoll_, EPOLL_CTL_MOD, socket_.get(), &event) == 0) listening_ = on;
 }
 
+bool is_name_of_loopback(std::string_view name) {
+    constexpr std::array names{
+        "localhost",  "localhost.localdomain",   "localhost4",    "localhost4.localdomain4",
+        "localhost6", "localhost6.localdomain6", "ip6-localhost", "ip6-loopback"};
+    std::string lower(name);
+    std::transform(lower.begin(), lower.end(), lower.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    if (lower.ends_with('.')) lower.pop_back();
+    return lower.ends_with(".localhost") ||
+           std::find(names.begin(), names.end(), lower) != names.end();
+}
+
+std::vector<base::UniqueFd> listen_as_master(const MasterAddress& master) {
+    const bool may_be_wider =
+        !base::numeric_address(master.host) && !is_name_of_loopback(master.host);
+    if (may_be_wider) {
+        const auto found = base::resolve(master.host, master.port).addresses;
+        const bool is_loopback =
+            !found.empty() && std::all_of(found.begin(), found.end(),
+                                          [](const auto& one) { return one.is_loopback(); });
+        if (is_loopback) {
+            std::vector<base::UniqueFd> sockets;
+            sockets.push_back(base::listen_tcp_everywhere(master.port));
+            const std::uint16_t port = base::local_port(sockets.front().get());
+            base::log_warn("store", warning_about(master, found.front(), port));
+            return sockets;
+        }
+    }
+    return base::listen_tcp_all(master.host, master.port);
+}
+
+Listeners::Listeners(std::vector<base::UniqueFd> tcp, int epoll) : epoll_(epoll) {
+    for (base::UniqueFd& socket : tcp) add(Listener::Kind::tcp, std::move(socket));
+}
+
+void Listeners::add(Listener::Kind kind, base::UniqueFd socket) {
+    all_.emplace_back(kind, std::move(socket), epoll_, first_tag - all_.size());
+}
+
 void Listeners::listen_locally() {
     const std::string name = "ddp-store-" + std::to_string(base::random_bits());
     base::UniqueFd socket = base::listen_local(name);
     if (!socket) return;
-    local_.emplace(Listener::Kind::local, std::move(socket), epoll_, local_tag);
+    add(Listener::Kind::local, std::move(socket));
     local_name_ = name;
 }
 
 Listener* Listeners::find(std::uint64_t tag) {
-    if (tag == tcp_tag) return &tcp_;
-    return tag == local_tag && local_ ? &*local_ : nullptr;
+    const std::uint64_t index = first_tag - tag;
+    return index < all_.size() ? &all_[index] : nullptr;
 }
 
 void Listeners::resume(Clock::time_point now) {
-    tcp_.resume(now);
-    if (local_) local_->resume(now);
+    for (Listener& one : all_) one.resume(now);
 }
 
 void Listeners::drop_pending() {
-    tcp_.drop_pending();
-    if (local_) local_->drop_pending();
+    for (Listener& one : all_) one.drop_pending();
 }
 
 std::optional<Listeners::Clock::time_point> Listeners::wakes_at() const {
-    const auto tcp = tcp_.wakes_at();
-    const auto local = local_ ? local_->wakes_at() : std::nullopt;
-    return tcp && local ? std::min(tcp, local) : (tcp ? tcp : local);
+    std::optional<Clock::time_point> first;
+    for (const Listener& one : all_) {
+        const auto time = one.wakes_at();
+        if (time && (!first || *time < *first)) first = time;
+    }
+    return first;
 }
 
 }  // namespace ddp::store

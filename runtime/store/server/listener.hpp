@@ -1,13 +1,18 @@
 // Listener: a listening socket of a store's server, in the server's epoll set; Listeners: all of
-// them. A listener pauses when no descriptor is left, and when strangers come and go too fast.
+// them; listen_as_master: where they listen. A listener pauses when no descriptor is left, and when
+// strangers come and go too fast.
 // Invariant: no call accepts more than a bounded number of connections.
 #pragma once
+
+#include <ddp/master_address.hpp>
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/unique_fd.hpp"
 #include "store/server/server_client.hpp"
@@ -49,7 +54,7 @@ public:
 
     std::uint16_t port() const;
     // As accept_socket().
-    AcceptedSocket accept() { return accept_socket(socket_.get()); }
+    AcceptedSocket accept() { return accept_socket(socket_.get(), tag_); }
     // Whether a connection waits to be accepted.
     bool has_pending() const;
     // No descriptor is left: accepts one with a spare descriptor and closes it. False: there was
@@ -76,23 +81,34 @@ private:
     std::optional<Clock::time_point> paused_until_;
 };
 
-// The sockets on which one server listens: its TCP port and, beside it, a local socket if one can
-// be had.
+// The listening sockets of a store that ranks know as MASTER_ADDR:MASTER_PORT: at all addresses of
+// `master.host` that this host has. Where all addresses of a name are loopback, at all addresses of
+// this host, and one warning says so: Debian gives a host's own name 127.0.1.1 in /etc/hosts, while
+// other hosts know the name by another address. Not so for localhost, nor for an address in digits.
+// Blocks while the name is looked up (base/net/address.hpp). Throws SystemError that names host and
+// port.
+std::vector<base::UniqueFd> listen_as_master(const MasterAddress& master);
+
+// Whether loopback alone is meant by that name: localhost, what ends in .localhost (RFC 6761), and
+// the names that distributions give 127.0.0.1 and ::1. Pure.
+bool is_name_of_loopback(std::string_view name);
+
+// The sockets on which one server listens: its TCP port, at one address or several, and beside it a
+// local socket if one can be had.
 class Listeners {
 public:
     using Clock = Listener::Clock;
-    static constexpr std::uint64_t tcp_tag = 0;
-    static constexpr std::uint64_t local_tag = ~std::uint64_t{0} - 1;
+    // The first listener's; those of the others count down from it.
+    static constexpr std::uint64_t first_tag = ~std::uint64_t{0} - 1;
 
-    // As Listener.
-    Listeners(base::UniqueFd tcp, int epoll)
-        : epoll_(epoll), tcp_(Listener::Kind::tcp, std::move(tcp), epoll, tcp_tag) {}
+    // As Listener. `tcp`: at least one, all on one port.
+    Listeners(std::vector<base::UniqueFd> tcp, int epoll);
     // The port alone remains where no local socket can be had.
     void listen_locally();
 
     Listener* find(std::uint64_t tag);  // null: no listener's
-    Listener& of(const ServerClient& client) { return client.is_local() ? *local_ : tcp_; }
-    std::uint16_t port() const { return tcp_.port(); }
+    Listener& of(const ServerClient& client) { return *find(client.listener()); }
+    std::uint16_t port() const { return all_.front().port(); }
     const std::string& local_name() const { return local_name_; }
 
     void resume(Clock::time_point now);
@@ -100,9 +116,10 @@ public:
     std::optional<Clock::time_point> wakes_at() const;
 
 private:
+    void add(Listener::Kind kind, base::UniqueFd socket);
+
     int epoll_;
-    Listener tcp_;
-    std::optional<Listener> local_;
+    std::vector<Listener> all_;  // the local one is the last
     std::string local_name_;
 };
 

@@ -33,13 +33,13 @@ std::string address_of(const sockaddr_storage& peer) {
 
 }  // namespace
 
-AcceptedSocket accept_socket(int listener) {
+AcceptedSocket accept_socket(int listener, std::uint64_t tag) {
     sockaddr_storage peer{};
     socklen_t length = sizeof peer;
     base::UniqueFd fd{::accept4(listener, reinterpret_cast<sockaddr*>(&peer), &length,
                                 SOCK_NONBLOCK | SOCK_CLOEXEC)};
     if (!fd) return {};
-    return {std::move(fd), address_of(peer), peer.ss_family == AF_UNIX};
+    return {std::move(fd), address_of(peer), peer.ss_family == AF_UNIX, tag};
 }
 
 void ServerClient::limit_drain_time() {

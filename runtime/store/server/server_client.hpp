@@ -23,12 +23,13 @@ inline constexpr std::size_t max_backlog_bytes = std::size_t{32} << 20;
 
 struct AcceptedSocket {
     base::UniqueFd fd;
-    std::string address;    // of its host, to be compared, not read
-    bool is_local = false;  // by the server's local socket, not by TCP
+    std::string address;         // of its host, to be compared, not read
+    bool is_local = false;       // by the server's local socket, not by TCP
+    std::uint64_t listener = 0;  // the tag of the listener that accepted it
 };
 // Accepts one connection, non-blocking, with the listener's TCP options. Without one the fd is
 // invalid and errno says why.
-AcceptedSocket accept_socket(int listener);
+AcceptedSocket accept_socket(int listener, std::uint64_t tag);
 
 // What a client's connection costs, as its account is charged now.
 struct MemoryCharges {
@@ -63,6 +64,7 @@ public:
     int fd() const { return peer_.fd.get(); }
     const std::string& address() const { return peer_.address; }
     bool is_local() const { return peer_.is_local; }
+    std::uint64_t listener() const { return peer_.listener; }
 
     RequestParser parser{};
     std::optional<Request> pending{};  // whole; waits until there is memory for its reply

@@ -51,7 +51,7 @@ bool out_of_descriptors(int error) {
 
 class StoreServer::Impl {
 public:
-    Impl(base::UniqueFd listener, StoreServerOptions options);
+    Impl(std::vector<base::UniqueFd> listeners, StoreServerOptions options);
     std::uint16_t port() const { return listeners_.port(); }
     const std::string& local_name() const { return listeners_.local_name(); }
     int fd() const { return epoll_.get(); }
@@ -92,7 +92,7 @@ private:
     Listeners listeners_;
     Admission admission_;
     StoreData data_;
-    ClientId next_id_ = Listeners::tcp_tag + 1;
+    ClientId next_id_ = 1;
     std::unordered_map<ClientId, ServerClient> clients_;
     SilentClients silent_{max_silent};
     std::vector<ClientId> changed_;  // to be finished after this event
@@ -102,10 +102,10 @@ private:
     std::array<char, 64 * 1024> read_buffer_;
 };
 
-StoreServer::Impl::Impl(base::UniqueFd listener, StoreServerOptions options)
+StoreServer::Impl::Impl(std::vector<base::UniqueFd> listeners, StoreServerOptions options)
     : limits_(options.limits),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
-      listeners_(std::move(listener), epoll_.get()),
+      listeners_(std::move(listeners), epoll_.get()),
       admission_(options.peers, std::move(options.job)),
       data_(limits_, hooks()),
       heap_(limits_.returns_memory) {
@@ -406,8 +406,20 @@ ServerClient* StoreServer::Impl::find(ClientId id) {
     return found == clients_.end() ? nullptr : &found->second;
 }
 
+namespace {
+
+std::vector<base::UniqueFd> only(base::UniqueFd listener) {
+    std::vector<base::UniqueFd> listeners;
+    listeners.push_back(std::move(listener));
+    return listeners;
+}
+
+}  // namespace
+
+StoreServer::StoreServer(std::vector<base::UniqueFd> listeners, StoreServerOptions options)
+    : impl_(std::make_unique<Impl>(std::move(listeners), std::move(options))) {}
 StoreServer::StoreServer(base::UniqueFd listener, StoreServerOptions options)
-    : impl_(std::make_unique<Impl>(std::move(listener), std::move(options))) {}
+    : StoreServer(only(std::move(listener)), std::move(options)) {}
 StoreServer::~StoreServer() = default;
 StoreServer::StoreServer(StoreServer&& other) noexcept = default;
 StoreServer& StoreServer::operator=(StoreServer&& other) noexcept = default;

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/unique_fd.hpp"
 #include "store/admission/job_claims.hpp"
@@ -25,8 +26,9 @@ struct StoreServerOptions {
 
 class StoreServer {
 public:
-    // A listening TCP socket, as from base::listen_tcp. Throws SystemError when epoll cannot be
-    // had, or nobody tells who connects (PeerCheck).
+    // Listening TCP sockets, as from base::listen_tcp_all: at least one, all on one port. Throws
+    // SystemError when epoll cannot be had, or nobody tells who connects (PeerCheck).
+    explicit StoreServer(std::vector<base::UniqueFd> listeners, StoreServerOptions options = {});
     explicit StoreServer(base::UniqueFd listener, StoreServerOptions options = {});
     ~StoreServer();
     StoreServer(StoreServer&& other) noexcept;
@@ -39,7 +41,7 @@ public:
     int fd() const;
     // Handles what is ready now, and a bounded amount of it: call again while fd() is readable.
     void run_ready();
-    // Closes all connections, also those not yet accepted, and empties the map. Keeps the listener.
+    // Closes all connections, also those not yet accepted, and empties the map. Keeps listening.
     // Ranks that join for another attempt are told so; the first is 0.
     void start_attempt(int attempt);
 

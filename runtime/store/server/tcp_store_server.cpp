@@ -16,10 +16,13 @@
 #include <cstdlib>
 #include <string_view>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "base/net/socket.hpp"
 #include "base/process/background_thread.hpp"
 #include "store/client/job_store.hpp"
+#include "store/server/listener.hpp"
 #include "store/server/store_server.hpp"
 
 namespace ddp {
@@ -36,8 +39,8 @@ base::UniqueFd make_stop_signal() {
 // A server and the thread that runs it.
 class ServerThread {
 public:
-    ServerThread(base::UniqueFd listener, store::StoreServerOptions options)
-        : server(std::move(listener), std::move(options)),
+    ServerThread(std::vector<base::UniqueFd> listeners, store::StoreServerOptions options)
+        : server(std::move(listeners), std::move(options)),
           stop(make_stop_signal()),
           port(server.port()),
           thread(base::start_background_thread([this] { serve(); })) {}
@@ -113,16 +116,27 @@ base::UniqueFd take_held_socket(std::uint16_t port, bool on_one_host) {
     return base::UniqueFd{fd};
 }
 
-base::UniqueFd bind_and_listen(const MasterAddress& master, bool on_one_host) {
-    base::UniqueFd held = take_held_socket(master.port, on_one_host);
-    if (!held) return base::listen_tcp(master.host, master.port);
-    if (::listen(held.get(), SOMAXCONN) == 0) return held;
-    throw SystemError{"listen on port " + std::to_string(master.port) + ", which the launcher held",
-                      errno};
+// On one host nobody comes from elsewhere, whatever the master's name stands for.
+std::vector<base::UniqueFd> bind_and_listen(const MasterAddress& master, bool on_one_host) {
+    std::vector<base::UniqueFd> sockets;
+    if (base::UniqueFd held = take_held_socket(master.port, on_one_host)) {
+        if (::listen(held.get(), SOMAXCONN) != 0) {
+            throw SystemError{
+                "listen on port " + std::to_string(master.port) + ", which the launcher held",
+                errno};
+        }
+        sockets.push_back(std::move(held));
+    } else if (on_one_host) {
+        sockets = base::listen_tcp_all(master.host, master.port);
+    } else {
+        sockets = store::listen_as_master(master);
+    }
+    return sockets;
 }
 
-base::UniqueFd listen_as_rank_0(const MasterAddress& master, const store::RankClaim& rank_0,
-                                bool on_one_host, store::StorePeers peers) {
+std::vector<base::UniqueFd> listen_as_rank_0(const MasterAddress& master,
+                                             const store::RankClaim& rank_0, bool on_one_host,
+                                             store::StorePeers peers) {
     try {
         return bind_and_listen(master, on_one_host);
     } catch (const SystemError& error) {
@@ -139,7 +153,7 @@ struct TcpStoreServer::Impl : ServerThread {
 
 TcpStoreServer::TcpStoreServer(const MasterAddress& listen_on)
     : impl_(std::make_unique<Impl>(
-          base::listen_tcp(listen_on.host, listen_on.port),
+          store::listen_as_master(listen_on),
           store::StoreServerOptions{.peers = {store::store_peers(std::getenv(peers_variable))}})) {}
 TcpStoreServer::~TcpStoreServer() = default;
 TcpStoreServer::TcpStoreServer(TcpStoreServer&&) noexcept = default;
