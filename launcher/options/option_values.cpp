@@ -145,7 +145,7 @@ WorkerCount parse_worker_count(const GivenValue& given) {
                "a whole number from 1 to " + std::to_string(max_workers) + ", or gpu, cpu or auto");
 }
 
-int parse_nodes(const GivenValue& given) {
+NodeRange parse_node_range(const GivenValue& given) {
     const auto parts = split_at(given.text, ':');
     constexpr Limits any{1, std::numeric_limits<int>::max()};
     const auto low = read_int(parts.front(), any);
@@ -153,11 +153,16 @@ int parse_nodes(const GivenValue& given) {
     if (parts.size() > 2 || !low || !high || *low > *high) {
         fail_value(given, "N or MIN:MAX with 0 < MIN <= MAX");
     }
-    if (*low > 1) {
+    return {.min = *low, .max = *high};
+}
+
+int parse_nodes(const GivenValue& given) {
+    const NodeRange nodes = parse_node_range(given);
+    if (nodes.min > 1) {
         fail_value(given,
                    "1 or 1:MAX, a job that one host will do for; " + std::string(several_hosts));
     }
-    return *high;
+    return nodes.max;
 }
 
 void check_node_rank(const GivenValue& given) {

@@ -38,6 +38,13 @@ struct WantedStdin {
 WantedStdin parse_stdin(const GivenValue& given);
 bool parse_flag(const GivenValue& given);
 WorkerCount parse_worker_count(const GivenValue& given);
+// "2", "1:4": 0 < min <= max
+struct NodeRange {
+    int min = 1;
+    int max = 1;
+    friend bool operator==(const NodeRange&, const NodeRange&) = default;
+};
+NodeRange parse_node_range(const GivenValue& given);
 // "1", "1:1", "1:2": the most hosts, of which one will do. More than one at least follows later,
 // and this says so.
 int parse_nodes(const GivenValue& given);
