@@ -40,7 +40,7 @@ Pipe make_pipe() {
     return {base::UniqueFd(ends[0]), base::UniqueFd(ends[1])};
 }
 
-std::vector<char*> pointers_to(std::vector<std::string>& words) {
+std::vector<char*> c_strings(std::vector<std::string>& words) {
     std::vector<char*> pointers;
     for (std::string& word : words) pointers.push_back(word.data());
     pointers.push_back(nullptr);
@@ -110,8 +110,8 @@ Launch::Launch(const TemporaryFolder& folder, const Words& arguments, LaunchSett
     Words words{settings_.program.empty() ? DDP_LAUNCH : settings_.program};
     words.insert(words.end(), arguments.begin(), arguments.end());
     std::vector<std::string> environment = environment_of(folder, settings_.environment);
-    const std::vector<char*> argv = pointers_to(words);
-    const std::vector<char*> envp = pointers_to(environment);
+    const std::vector<char*> argv = c_strings(words);
+    const std::vector<char*> envp = c_strings(environment);
     Pipe out = make_pipe();
     Pipe err = make_pipe();
     pid_ = ::fork();

@@ -12,12 +12,12 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-struct Case {
+struct HintCase {
     HintFacts facts;
     const char* hint;  // part of the first one
 };
 
-std::vector<Case> table() {
+std::vector<HintCase> hint_cases() {
     return {
         {{{.signal = SIGKILL}, "", OomEvidence::cgroup}, "the kernel's OOM killer ended it"},
         {{{.signal = SIGKILL}, "", OomEvidence::host}, "probably the kernel's OOM killer"},
@@ -53,7 +53,7 @@ std::vector<Case> table() {
 }
 
 TEST(Hints, FitTheFailure) {
-    for (const Case& one : table()) {
+    for (const HintCase& one : hint_cases()) {
         const auto hints = hints_for(one.facts);
         ASSERT_FALSE(hints.empty()) << one.hint;
         EXPECT_THAT(hints.front(), HasSubstr(one.hint));
