@@ -9,9 +9,9 @@ namespace ddp::launcher {
 namespace {
 
 using namespace std::chrono_literals;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 // A job seen from its coordinator: what was said to whom since the last look.
 class Job {
@@ -270,14 +270,14 @@ TEST(Membership, IsPatientWithAnAgentWhoseKernelAnswers) {
     job.pass(24'999ms);
     EXPECT_THAT(job.news(), IsEmpty());
     job.pass(1ms);
-    EXPECT_THAT(job.news(), testing::Contains("1: stop loss"));
+    EXPECT_THAT(job.news(), ::testing::Contains("1: stop loss"));
 }
 
 TEST(Membership, WaitsForTheLeaseOfAHostWhoseAgentHasGone) {
     Job job = running(one_to_three, 2);
     job.close(2);
     EXPECT_THAT(job.news(), ElementsAre("say lost h2 (10.77.0.2), ranks 2-3: its agent has gone",
-                                        testing::_, "1: stop loss"));
+                                        ::testing::_, "1: stop loss"));
     job.drain(1);
     job.pass(5s);
     EXPECT_EQ(job.round(), 1);
@@ -299,7 +299,7 @@ TEST(Membership, JudgesALossOfAStaticJobAndWaitsForTheHost) {
     job.close(2);
     job.drain(1);
     job.pass(6s);
-    EXPECT_THAT(job.news(), testing::Contains("judge loss with a loss"));
+    EXPECT_THAT(job.news(), ::testing::Contains("judge loss with a loss"));
     job.restart();
     job.pass(60s);
     EXPECT_EQ(job.round(), 1);
@@ -314,7 +314,7 @@ TEST(Membership, TellsTheJudgeOfALossDuringTheStop) {
     job.close(2);
     job.drain(1, PartEnd::failure);
     job.pass(6s);
-    EXPECT_THAT(job.news(), testing::Contains("judge failure with a loss"));
+    EXPECT_THAT(job.news(), ::testing::Contains("judge failure with a loss"));
 }
 
 TEST(Membership, TakesNewcomersAfterTheirLastCall) {
@@ -351,7 +351,7 @@ TEST(Membership, StopsNoRoundThatEndsAlready) {
     job.pass(60s);
     EXPECT_THAT(job.news(), ElementsAre("3: wait"));
     job.drain(2);
-    EXPECT_THAT(job.news(), testing::Contains("3: finish 0"));
+    EXPECT_THAT(job.news(), ::testing::Contains("3: finish 0"));
 }
 
 TEST(Membership, PromotesASpareWhenSomebodyGoes) {
@@ -364,7 +364,7 @@ TEST(Membership, PromotesASpareWhenSomebodyGoes) {
     elastic.leave(2);
     elastic.drain(1);
     elastic.drain(3);
-    EXPECT_THAT(elastic.news(), testing::Contains("4: round 2 of 1 4 3")) << "in the gap";
+    EXPECT_THAT(elastic.news(), ::testing::Contains("4: round 2 of 1 4 3")) << "in the gap";
 }
 
 TEST(Membership, LetsAHostThatIsLostAgainAndAgainWaitLongerEachTime) {
@@ -385,14 +385,14 @@ TEST(Membership, LetsAHostThatIsLostAgainAndAgainWaitLongerEachTime) {
     job.pass(60s);
     EXPECT_EQ(job.round(), 1) << "then comes its last call";
     job.pass(31s);
-    EXPECT_THAT(job.news(), testing::Contains("1: stop growth"));
+    EXPECT_THAT(job.news(), ::testing::Contains("1: stop growth"));
     job.drain(1);
     job.close(12);
     job.drain(1);
     job.pass(6s);
     job.news();
     job.join(13, "flaky");
-    EXPECT_THAT(job.news(), testing::Contains(HasSubstr("may join again in 114 s")))
+    EXPECT_THAT(job.news(), ::testing::Contains(HasSubstr("may join again in 114 s")))
         << "2 minutes after the loss";
     job.join(14, "steady");
     EXPECT_THAT(job.news(), ElementsAre("14: wait")) << "another host waits for nothing";
@@ -402,7 +402,7 @@ TEST(Membership, ForgetsLossesThatAreLongAgo) {
     Job job = running(one_to_three, 1);
     for (const MemberId member : {10, 11, 12}) {
         job.join(member, "flaky");
-        EXPECT_THAT(job.news(), testing::Not(testing::Contains(HasSubstr("may join again"))));
+        EXPECT_THAT(job.news(), ::testing::Not(::testing::Contains(HasSubstr("may join again"))));
         job.close(member);
         job.pass(10min);
     }
@@ -428,7 +428,8 @@ TEST(Membership, StopsForTheUserWhileHostsGatherAndWhileARoundStops) {
     stopping.leave(2);
     stopping.stop(2);
     stopping.drain(1);
-    EXPECT_THAT(stopping.news(), testing::Contains("judge user with a loss")) << "no further round";
+    EXPECT_THAT(stopping.news(), ::testing::Contains("judge user with a loss"))
+        << "no further round";
 }
 
 }  // namespace

@@ -16,8 +16,8 @@
 namespace ddp::launcher {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 std::vector<MemberId> order_of(const RankTable& table) {
     std::vector<MemberId> members;
