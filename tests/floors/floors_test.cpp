@@ -25,8 +25,8 @@ const std::map<std::string, int> floors = {
 };
 // Rooms of the launcher, between each other.
 const std::map<std::string, int> launcher_floors = {
-    {"process", 0}, {"options", 0}, {"channel", 1}, {"plan", 1},  {"console", 2},
-    {"worker", 2},  {"report", 3},  {"logs", 4},    {"hosts", 4}, {"agent", 5}, {"front", 6},
+    {"process", 0}, {"options", 0}, {"channel", 1}, {"plan", 1},  {"console", 2}, {"worker", 2},
+    {"report", 3},  {"logs", 4},    {"hosts", 4},   {"agent", 5}, {"front", 6},
 };
 // The room that owns each public header: including it counts as including the room.
 const std::map<std::string, std::string> owners = {
