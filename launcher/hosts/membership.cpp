@@ -212,6 +212,7 @@ std::vector<HostSize> Membership::eligible(Time now) const {
     }
     std::ranges::sort(order);
     std::vector<HostSize> hosts;
+    hosts.reserve(order.size());
     for (const auto& entry : order) hosts.push_back(std::get<const Member*>(entry)->size);
     return hosts;
 }
