@@ -21,8 +21,7 @@ namespace {
 constexpr Limits any_count{1, std::numeric_limits<int>::max()};
 constexpr Limits any_rank{0, std::numeric_limits<int>::max()};
 constexpr Limits any_port{0, 65535};
-constexpr std::uint16_t static_port = 29500;  // torchrun's defaults
-constexpr std::uint16_t c10d_port = 29400;
+constexpr std::uint16_t static_port = 29500;  // torchrun's default
 
 // A value, and the option or variable that it comes from.
 template <class T>
@@ -120,7 +119,7 @@ void read_given_head(const HostFlags& flags, const Variables& env, Draft& draft)
         fail_value(value, "complete: --rdzv-backend=static needs HOST:PORT there");
     }
     draft.head = {parsed.host, endpoint->from};
-    draft.port = {parsed.port.value_or(c10d_port), endpoint->from};
+    draft.port = {parsed.port.value_or(default_c10d_port), endpoint->from};
 }
 
 Draft read_given(const HostFlags& flags, const Variables& env) {

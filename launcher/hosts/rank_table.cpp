@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <utility>
 
 namespace ddp::launcher {
 namespace {
@@ -42,11 +43,11 @@ Order places_asked_for(std::span<const HostSize> hosts) {
     for (const HostSize& host : hosts) {
         if (!host.node_rank) continue;
         const int rank = *host.node_rank;
-        if (rank < 0 || static_cast<std::size_t>(rank) >= hosts.size()) {
-            throw UsageError("node rank " + std::to_string(rank) + " of " + host.host + ": with " +
-                             std::to_string(hosts.size()) +
-                             " hosts it is at least 0 and less than that");
+        if (rank < 0) {
+            throw UsageError("node rank " + std::to_string(rank) + " of " + host.host +
+                             ": it is at least 0");
         }
+        if (std::cmp_greater_equal(rank, hosts.size())) continue;
         const HostSize*& place = places[static_cast<std::size_t>(rank)];
         if (place != nullptr) {
             throw UsageError("node rank " + std::to_string(rank) + " is asked for by " +
@@ -108,8 +109,11 @@ RankTable make_rank_table(std::span<const HostSize> hosts) {
     Order places = places_asked_for(hosts);
     std::deque<const HostSize*> others;
     for (const HostSize* host : in_natural_order(hosts)) {
-        if (!host->node_rank) others.push_back(host);
+        const bool has_place = host->node_rank && std::cmp_less(*host->node_rank, hosts.size());
+        if (!has_place) others.push_back(host);
     }
+    std::ranges::stable_sort(others, {},
+                             [](const HostSize* host) { return host->node_rank.value_or(-1); });
     for (const HostSize*& place : places) {
         if (place != nullptr) continue;
         place = others.front();

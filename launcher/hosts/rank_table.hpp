@@ -52,8 +52,9 @@ struct RankTable {
 bool is_before_in_natural_order(std::string_view a, std::string_view b);
 
 // Of the first round: by node rank; those without one by endpoint, natural order of names, start.
-// A node rank below the number of hosts is its host's place. Throws UsageError that names both
-// hosts when two ask for one place, or the host whose node rank no table of so many hosts has.
+// A node rank below the number of hosts is its host's place; who has a higher one, as a job that
+// begins with some of its hosts missing, comes after those without, by node rank. Throws UsageError
+// that names both hosts when two ask for one place, and for a node rank below 0.
 RankTable make_rank_table(std::span<const HostSize> hosts);
 
 // Of a later round: who was in `last` keeps its place among those who stay; who is new takes the

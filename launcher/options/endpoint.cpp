@@ -16,7 +16,6 @@ namespace ddp::launcher {
 namespace {
 
 constexpr const char* loopback = "127.0.0.1";
-constexpr std::uint16_t c10d_port = 29400;  // torchrun's, for an endpoint without one
 
 bool is_interface_address(const base::SocketAddress& host) {
     ifaddrs* list = nullptr;
@@ -84,7 +83,7 @@ void resolve_endpoint(Options& options) {
             fail_value(given, "complete: --rdzv-backend=static needs HOST:PORT there");
         }
         options.rendezvous.master_addr = endpoint.host;
-        options.rendezvous.master_port = endpoint.port.value_or(c10d_port);
+        options.rendezvous.master_port = endpoint.port.value_or(default_c10d_port);
     }
     if (options.rendezvous.agent_store == AgentStore::off) return;
     if (!is_this_host(options.rendezvous.master_addr)) {

@@ -50,8 +50,10 @@ class World {
 public:
     explicit World(std::uint64_t seed)
         : random_(seed),
+          max_hosts_(static_cast<int>(random_() % 3 + 2)),
+          has_node_ranks_(random_() % 2 == 0),
           membership_({.min_hosts = static_cast<int>(random_() % 2 + 1),
-                       .max_hosts = static_cast<int>(random_() % 3 + 2),
+                       .max_hosts = max_hosts_,
                        .last_call = milliseconds(random_() % 5'000)},
                       now_) {
         hosts_.resize(random_() % 4 + 2);
@@ -60,7 +62,6 @@ public:
             hosts_[i].clock_rate = 1 + (static_cast<double>(random_() % 2'001) - 1'000) / 100'000;
             after(up_to(2'000ms), [this, i] { start_agent(i); });
         }
-        // Of the coordinator's own host an agent that is gone takes the job with it.
         after(0ms, [this] { look_at_links(); });
         for (auto count = random_() % 8; count > 0; --count) {
             after(up_to(faults_for), [this] { do_harm(); });
@@ -162,10 +163,13 @@ private:
         index_of_[host.member] = index;
         connected_.insert(host.member);
         to_coordinator(index, [this, index](MemberId member) {
-            take(membership_.join({.member = member,
-                                   .host = hosts_[index].name,
-                                   .slots = static_cast<int>(index % 3 + 1)},
-                                  now_));
+            HostSize size{.member = member,
+                          .host = hosts_[index].name,
+                          .slots = static_cast<int>(index % 3 + 1)};
+            if (has_node_ranks_ && std::cmp_less(index, max_hosts_)) {
+                size.node_rank = static_cast<int>(index);
+            }
+            take(membership_.join(size, now_));
         });
         turn(index, host.member);
     }
@@ -385,6 +389,8 @@ private:
     std::mt19937_64 random_;
     const Time start_ = Time{} + 1h;
     Time now_ = start_;
+    const int max_hosts_;
+    const bool has_node_ranks_;
     Membership membership_;
     std::vector<Host> hosts_;
     std::priority_queue<Event> events_;

@@ -177,6 +177,15 @@ TEST(Membership, RefusesANodeRankThatIsTakenOrNotThere) {
     EXPECT_EQ(job.round(), 1) << "who was refused is not waited for, nor counted";
 }
 
+TEST(Membership, BeginsAnElasticJobWithoutAHostWhoseNodeRankIsInTheMiddle) {
+    Job job(two_to_three);
+    job.join(1, "h1", 2);
+    job.join(2, "h2", 0);
+    job.pass(30s);
+    EXPECT_THAT(job.news(),
+                ElementsAre("1: wait", "2: wait", "2: round 1 of 2 1", "1: round 1 of 2 1"));
+}
+
 TEST(Membership, EndsWithSuccessWhenAllPartsHave) {
     Job job = running(two, 2);
     job.drain(1);

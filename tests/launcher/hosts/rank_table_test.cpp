@@ -80,11 +80,21 @@ TEST(RankTable, NamesBothHostsThatAskForOnePlace) {
                 HasSubstr("node rank 1 is asked for by a and by b; give each host its own"));
 }
 
-TEST(RankTable, RefusesANodeRankThatNoTableOfSoManyHostsHas) {
-    EXPECT_THAT(refusal_of({{.member = 1, .host = "a", .node_rank = 1}}),
-                HasSubstr("node rank 1 of a: with 1 hosts it is at least 0 and less than that"));
+TEST(RankTable, RefusesANodeRankBelow0) {
     EXPECT_THAT(refusal_of({{.member = 1, .host = "a", .node_rank = -1}}),
-                HasSubstr("rank -1 of a"));
+                HasSubstr("node rank -1 of a: it is at least 0"));
+}
+
+// An elastic job that begins without host 2 of 4, and one that has hosts without a node rank, too.
+TEST(RankTable, PutsNodeRanksBeyondTheHostsThatAreThereLastInTheirOrder) {
+    const HostSize first{.member = 1, .host = "a", .node_rank = 0};
+    const HostSize second{.member = 2, .host = "b", .node_rank = 1};
+    const HostSize fourth{.member = 4, .host = "d", .node_rank = 3};
+    const HostSize sixth{.member = 6, .host = "0", .node_rank = 5};
+    const HostSize any{.member = 9, .host = "z"};
+    EXPECT_THAT(order_of(make_rank_table(std::vector{fourth, second, first})),
+                ElementsAre(1, 2, 4));
+    EXPECT_THAT(order_of(make_rank_table(std::vector{sixth, fourth, any})), ElementsAre(9, 4, 6));
 }
 
 TEST(RankTable, CountsRanksOfEachRole) {
