@@ -10,8 +10,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <map>
+#include <mutex>
 #include <new>
 #include <utility>
 
@@ -65,6 +68,17 @@ std::optional<int> ranks_in_region(int fd) {
 bool is_plausible(const ControlHeader& header, std::uint64_t cookie, int local_ranks) {
     return header.magic == control_magic && header.version == control_version &&
            header.cookie == cookie && header.local_ranks == static_cast<std::uint32_t>(local_ranks);
+}
+
+struct AgentRegions {
+    std::mutex mutex;
+    std::map<std::pair<std::string, int>, std::shared_ptr<ControlRegion>> regions;
+};
+
+// Never destroyed: a destructor of the program's may still ask for the lease.
+AgentRegions& agent_regions() {
+    static auto& agents = *new AgentRegions;
+    return agents;
 }
 
 }  // namespace
@@ -151,6 +165,32 @@ ControlPage& ControlRegion::page(int local_rank) const {
 
 std::string ControlRegion::handover(int fd_in_child) const {
     return std::to_string(fd_in_child) + ":" + to_hex(cookie_);
+}
+
+bool ControlRegion::lease_holds(std::chrono::steady_clock::time_point now) const {
+    const std::chrono::nanoseconds end(header().lease_end_ns.load(std::memory_order_relaxed));
+    return end.count() == 0 || end > now.time_since_epoch() + lease_margin;
+}
+
+std::shared_ptr<ControlRegion> region_of_process(const std::optional<std::string>& handed_over,
+                                                 int local_rank) {
+    AgentRegions& agents = agent_regions();
+    const std::pair key(handed_over.value_or(""), local_rank);
+    const std::lock_guard lock(agents.mutex);
+    if (const auto found = agents.regions.find(key); found != agents.regions.end()) {
+        return found->second;
+    }
+    auto region = std::make_shared<ControlRegion>(ControlRegion::attach(handed_over, local_rank));
+    if (region->shared()) agents.regions.emplace(key, region);
+    return region;
+}
+
+bool lease_holds() {
+    AgentRegions& agents = agent_regions();
+    const std::lock_guard lock(agents.mutex);
+    const auto now = std::chrono::steady_clock::now();
+    return std::all_of(agents.regions.begin(), agents.regions.end(),
+                       [&](const auto& entry) { return entry.second->lease_holds(now); });
 }
 
 }  // namespace ddp::contract

@@ -1,6 +1,6 @@
 // The control region: memory that an agent shares with its local workers, so that what they do is
-// visible and a failure aborts them faster. No result depends on it. One nameless memfd a job
-// attempt:
+// visible and a failure aborts them faster. No result depends on it; but what outlives the job, such
+// as a checkpoint, is left alone once the lease in it has ended. One nameless memfd a job attempt:
 //
 //   offset 0       header page: ControlHeader
 //   4096 * (1+r)   page of local rank r: ControlPage
@@ -14,8 +14,10 @@
 #include "base/unique_fd.hpp"
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -23,7 +25,7 @@
 namespace ddp::contract {
 
 inline constexpr std::uint64_t control_magic = 0x6464705f6374726c;  // "ddp_ctrl"
-inline constexpr std::uint32_t control_version = 1;
+inline constexpr std::uint32_t control_version = 2;
 inline constexpr std::size_t control_page_bytes = 4096;
 inline constexpr int max_control_ranks = 4096;
 
@@ -35,7 +37,14 @@ struct ControlHeader {
     // 0: go on. Otherwise 1 + the global rank whose failure ends this attempt; set once, by the
     // agent.
     std::atomic<std::uint32_t> abort_word;
+    // CLOCK_MONOTONIC in nanoseconds until which this host's workers may act, which the agent moves
+    // on; past it the host may count as lost, and the job run elsewhere. 0: a job of one host, which
+    // needs no lease. The agent of several sets it before it starts workers, and never reads it.
+    std::atomic<std::int64_t> lease_end_ns;
 };
+
+// What is left of a lease has to last for the system call that it allows.
+inline constexpr std::chrono::milliseconds lease_margin{50};
 
 enum class Phase : std::uint32_t { starting, joining, running, collective, failed, left };
 
@@ -87,6 +96,9 @@ public:
     ControlPage& page(int local_rank) const;
     ControlPage& own_page() const { return page(own_); }  // after attach
     bool shared() const { return shared_; }               // with an agent
+    // Whether a system call that begins at `now` may change what outlives the job: there is no
+    // lease, or it lasts for longer than lease_margin. Always, of a private region.
+    bool lease_holds(std::chrono::steady_clock::time_point now) const;
 
     int fd() const { return fd_.get(); }  // after create: to be inherited
     // "<fd>:<cookie>" for a child in which the region is descriptor `fd_in_child`.
@@ -102,5 +114,14 @@ private:
     int own_ = 0;
     bool shared_ = false;
 };
+
+// The region that the agent has handed to this process: attached by the first call, as that closes
+// the descriptor, and kept until the process ends. Without an agent a private one, of the caller's
+// alone. Any thread.
+std::shared_ptr<ControlRegion> region_of_process(const std::optional<std::string>& handed_over,
+                                                 int local_rank);
+// Whether the lease of the agent's region holds now; true before region_of_process has attached
+// one. To be asked right before each system call that changes what outlives the job. Any thread.
+bool lease_holds();
 
 }  // namespace ddp::contract

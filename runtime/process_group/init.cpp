@@ -3,6 +3,7 @@
 
 #include "base/log.hpp"
 #include "base/net/address.hpp"
+#include "contract/control_page.hpp"
 #include "contract/error_file.hpp"
 #include "store/client/job_store.hpp"
 
@@ -24,25 +25,12 @@ std::optional<std::string> environment(const char* name) {
     return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
 }
 
-// The agent's region is attached once, as that closes the descriptor, and kept for further groups.
-std::shared_ptr<contract::ControlRegion> control_region(int local_rank) {
-    static std::mutex mutex;
-    static std::map<std::pair<std::string, int>, std::shared_ptr<contract::ControlRegion>> agents;
-    const std::optional<std::string> handed_over = environment("DDP_CONTROL_FD");
-    const std::pair key(handed_over.value_or(""), local_rank);
-    const std::lock_guard lock(mutex);
-    if (const auto found = agents.find(key); found != agents.end()) return found->second;
-    auto region = std::make_shared<contract::ControlRegion>(
-        contract::ControlRegion::attach(handed_over, local_rank));
-    if (region->shared()) agents.emplace(key, region);
-    return region;
-}
-
 ProcessGroup join(const WorkerEnv& me, std::shared_ptr<Store> store, const InitOptions& options,
                   const base::Deadline& deadline) {
     contract::install_terminate_handler();
     base::set_log_name("r" + std::to_string(me.rank));
-    process_group::GroupMember member(me, control_region(me.local_rank));
+    process_group::GroupMember member(
+        me, contract::region_of_process(environment("DDP_CONTROL_FD"), me.local_rank));
     member.page().pid.store(::getpid(), std::memory_order_relaxed);
     member.set_phase(contract::Phase::joining);
     const process_group::DispatchOptions dispatch{

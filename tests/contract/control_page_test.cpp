@@ -8,11 +8,16 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <cstdint>
 #include <cstring>
+#include <ctime>
+#include <limits>
 #include <string>
 
 namespace {
 
+using namespace std::chrono_literals;
 using namespace ddp::contract;
 
 // What a worker would inherit.
@@ -105,9 +110,76 @@ TEST(ControlRegion, IsPrivateWhenTheMemoryCouldBeCutShort) {
     EXPECT_TRUE(ControlRegion::attach(agent.handover(fd), 0).shared());
 }
 
+TEST(ControlRegion, IsPrivateWhenItIsOfAnotherVersion) {
+    const ControlRegion agent = ControlRegion::create(1);
+    agent.header().version = control_version - 1;
+    EXPECT_FALSE(ControlRegion::attach(hand_over(agent), 0).shared());
+}
+
+std::int64_t in_nanoseconds(std::chrono::steady_clock::time_point time) {
+    return std::chrono::nanoseconds(time.time_since_epoch()).count();
+}
+
+TEST(ControlRegion, ItsLeaseHoldsWhileItLastsForLongerThanTheMargin) {
+    const std::chrono::steady_clock::time_point now{100s};
+    const ControlRegion region = ControlRegion::create(1);
+    struct {
+        std::int64_t end;
+        bool holds;
+        const char* why;
+    } const table[] = {
+        {0, true, "a job of one host"},
+        {in_nanoseconds(now + 5s), true, "in the future"},
+        {in_nanoseconds(now + lease_margin + 1ns), true, "just long enough"},
+        {in_nanoseconds(now + lease_margin), false, "too short for a system call"},
+        {in_nanoseconds(now), false, "ends now"},
+        {in_nanoseconds(now - 5s), false, "has ended"},
+        {1, false, "ended when the clock began"},
+        {-1, false, "written over"},
+        {std::numeric_limits<std::int64_t>::min(), false, "written over"},
+        {std::numeric_limits<std::int64_t>::max(), true, "written over"},
+    };
+    for (const auto& row : table) {
+        region.header().lease_end_ns.store(row.end);
+        EXPECT_EQ(region.lease_holds(now), row.holds) << row.why;
+    }
+}
+
+TEST(ControlRegion, ALeaseIsReadFromTheClockThatTheAgentUses) {
+    timespec now{};
+    ASSERT_EQ(::clock_gettime(CLOCK_MONOTONIC, &now), 0);
+    const std::int64_t ns = now.tv_sec * 1'000'000'000LL + now.tv_nsec;
+    EXPECT_NEAR(static_cast<double>(in_nanoseconds(std::chrono::steady_clock::now()) - ns), 0, 5e9);
+}
+
+TEST(ControlRegion, OfNoAgentAlwaysHoldsItsLease) {
+    const ControlRegion alone = ControlRegion::attach(std::nullopt, 0);
+    EXPECT_TRUE(alone.lease_holds(std::chrono::steady_clock::time_point::max() - 1h));
+}
+
+TEST(RegionOfProcess, IsAttachedOnceAndTellsWhetherTheLeaseHolds) {
+    EXPECT_TRUE(lease_holds());
+    EXPECT_FALSE(region_of_process(std::nullopt, 0)->shared());
+    const ControlRegion agent = ControlRegion::create(1);
+    const std::string handed_over = hand_over(agent);
+    const auto worker = region_of_process(handed_over, 0);
+    ASSERT_TRUE(worker->shared());
+    EXPECT_EQ(region_of_process(handed_over, 0), worker);
+    EXPECT_TRUE(lease_holds());
+    const auto now = std::chrono::steady_clock::now();
+    agent.header().lease_end_ns.store(in_nanoseconds(now + 1h));
+    EXPECT_TRUE(lease_holds());
+    agent.header().lease_end_ns.store(in_nanoseconds(now));
+    EXPECT_FALSE(lease_holds());
+    agent.header().lease_end_ns.store(0);
+    EXPECT_TRUE(lease_holds());
+}
+
 TEST(ControlRegion, KeepsItsFixedLayout) {
     EXPECT_EQ(sizeof(ControlPage), 4096U);
+    EXPECT_EQ(offsetof(ControlHeader, version), 8U);
     EXPECT_EQ(offsetof(ControlHeader, abort_word), 24U);
+    EXPECT_EQ(offsetof(ControlHeader, lease_end_ns), 32U);
     EXPECT_EQ(offsetof(ControlPage, step), 8U);
     EXPECT_EQ(offsetof(ControlPage, current), 32U);
     EXPECT_EQ(offsetof(ControlPage, ring_next), 64U);

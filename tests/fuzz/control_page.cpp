@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 
@@ -39,6 +40,7 @@ void attach(std::string_view bytes) {
             ControlRegion::attach(names_it ? std::optional(text) : std::nullopt, rank);
         region.own_page().step.store(1);
         region.header().abort_word.load();
+        region.lease_holds(std::chrono::steady_clock::now());
         if (region.shared()) return;  // which closed it
     }
     ::close(fd);
@@ -76,7 +78,8 @@ std::vector<std::string> ddp::fuzz::seeds() {
         std::string(1, '\0') + text + header + bytes_of(&region.page(0), 256),
         std::string("\1\0\x10\x3f", 4) + bytes_of(&region.page(0), 64),
         std::string("\1\0\0\x3f", 4) + header,
-        std::string("\1\x0c\0\x03\xff\xff\xff\x7f", 8),  // local ranks
+        std::string("\1\x0c\0\x03\xff\xff\xff\x7f", 8),                               // local ranks
+        std::string(1, '\0') + text + header.substr(0, 32) + std::string(8, '\x7f'),  // the lease
     };
 }
 
