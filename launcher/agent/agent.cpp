@@ -4,8 +4,10 @@
 #include "base/deadline.hpp"
 #include "base/log.hpp"
 #include "base/net/address.hpp"
+#include "base/net/socket.hpp"
 #include "contract/exit_code.hpp"
 #include "launcher/agent/attempt.hpp"
+#include "launcher/agent/hosts_agent.hpp"
 #include "launcher/agent/port_watch.hpp"
 #include "launcher/agent/restart_policy.hpp"
 #include "launcher/channel/channel.hpp"
@@ -41,7 +43,17 @@ constexpr milliseconds time_for_last_words{500};
 
 void log_step(const std::string& step) { base::log_debug("launcher", step); }
 
-enum class Source : std::uint32_t { channel, signals, logs, store, port, pipes, input, worker };
+enum class Source : std::uint32_t {
+    channel,
+    signals,
+    logs,
+    store,
+    port,
+    hosts,
+    pipes,
+    input,
+    worker
+};
 
 constexpr Poller::Tag tag_of(Source source, std::size_t index = 0) {
     return static_cast<Poller::Tag>(source) << 32 | index;
@@ -59,12 +71,26 @@ private:
         int exit_code;
         std::string text;
     };
-    bool front_lives() const { return channel_.open(); }
+    // The channel's events in the poller go with it.
+    struct FrontLink {
+        Channel channel;
+        std::optional<std::uint32_t> watched = EPOLLIN;
+    };
+    bool front_lives() const { return front_.channel.open(); }
+    Channel& channel() { return front_.channel; }
 
     void serve_store();
     void watch_port();
+    void begin();
+    void start_logs();
     int run_attempts();
     std::optional<int> run_attempt(int number);
+    AttemptContext context();
+    std::optional<Problem> run_workers(Attempt& attempt);
+    void join_hosts();
+    int run_rounds();
+    void run_part(const RoundMessage& round);
+    void take_welcome(const WelcomeMessage& job);
     std::optional<Problem> supervise(Attempt& attempt);
     void relay_rest(std::optional<Clock::time_point> until);
     std::optional<milliseconds> decide(Outcome& outcome, Clock::duration lasted);
@@ -85,13 +111,13 @@ private:
     void update_events();
 
     AgentJob job_;
-    Channel channel_;
+    FrontLink front_;
     SignalReader signals_;
     std::optional<store::StoreServer> store_;
     std::optional<PortWatch> port_watch_;  // before anybody listens on rank 0's port
     Poller events_;
-    std::optional<std::uint32_t> channel_events_ = EPOLLIN;  // the channel's in the poller
     LogTree tree_{job_.options.logs.dir, job_.options.run_id};
+    std::optional<HostsAgent> hosts_;  // of a job of several hosts
     LogWriter logs_;
     bool workers_started_ = false;
     RestartPolicy restarts_;
@@ -107,37 +133,41 @@ private:
 
 Agent::Agent(AgentJob job, base::UniqueFd channel)
     : job_(std::move(job)),
-      channel_(std::move(channel)),
+      front_{Channel(std::move(channel))},
       signals_({SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT}),
       restarts_({.max_restarts = job_.options.restart.max_restarts,
                  .delay = job_.options.restart.delay,
                  .same_failure_window = job_.options.restart.same_failure_window}) {
-    events_.add(channel_.fd(), EPOLLIN, tag_of(Source::channel));
+    events_.add(front_.channel.fd(), EPOLLIN, tag_of(Source::channel));
     events_.add(signals_.fd(), EPOLLIN, tag_of(Source::signals));
 }
 
 int Agent::run() {
-    const int exit_code = run_attempts();
+    const int exit_code = job_.hosts ? run_rounds() : run_attempts();
     finish_logs();
     log_step("done: exit code " + std::to_string(exit_code));
-    channel_.send(DoneMessage{exit_code});
-    while (front_lives() && channel_.queued_bytes() > 0) handle_events(std::nullopt);
+    front_.channel.send(DoneMessage{exit_code});
+    while (front_lives() && front_.channel.queued_bytes() > 0) handle_events(std::nullopt);
     return exit_code;
 }
 
 // In the namespaces that the workers get, too, so that users have the numbers that they have there.
 void Agent::serve_store() {
-    if (!job_.rendezvous.listener) return;
+    if (job_.rendezvous.listeners.empty()) return;
     // What torchrun calls each job is a name of none (worker_env.hpp).
     const std::string& id = job_.options.run_id;
-    store_.emplace(
-        std::move(job_.rendezvous.listener),
-        store::StoreServerOptions{
-            .limits = {.map_bytes = job_.options.rendezvous.store_bytes, .returns_memory = true},
-            .peers = {job_.options.rendezvous.store_peers},
-            .job =
-                store::RankClaim{.job = id == "none" ? "" : id, .world_size = job_.plan.workers()},
-            .is_local_too = true});
+    store::StoreServerOptions options{
+        .limits = {.map_bytes = job_.options.rendezvous.store_bytes, .returns_memory = true},
+        .peers = {job_.options.rendezvous.store_peers},
+        .job = store::RankClaim{.job = id == "none" ? "" : id, .world_size = job_.plan.workers()},
+        .is_local_too = true};
+    if (job_.hosts) {
+        [[maybe_unused]] const auto options_take_agent = [this](base::UniqueFd connection,
+                                                                std::string received) {
+            hosts_->take_agent(std::move(connection), std::move(received));
+        };
+    }
+    store_.emplace(std::move(job_.rendezvous.listeners), std::move(options));
     events_.add(store_->fd(), EPOLLIN, tag_of(Source::store));
     log_step("store serves at " +
              base::host_and_port(job_.rendezvous.address, job_.rendezvous.port));
@@ -155,17 +185,23 @@ void Agent::watch_port() {
     port_watch_->look_now();
 }
 
+void Agent::begin() {
+    finish_containment(job_.agent);
+    serve_store();
+}
+
+void Agent::start_logs() {
+    if (!tree_.wanted()) return;
+    logs_.start(tree_, job_.options);
+    log_step("log files go to " + tree_.root() + ", written by pid " + std::to_string(logs_.pid()));
+}
+
 int Agent::run_attempts() {
     try {
-        finish_containment(job_.agent);
-        serve_store();
-        if (tree_.wanted()) {
-            logs_.start(tree_, job_.options);
-            log_step("log files go to " + tree_.root() + ", written by pid " +
-                     std::to_string(logs_.pid()));
-        }
+        begin();
+        start_logs();
     } catch (const std::exception& error) {
-        channel_.send(FailureMessage{error.what()});
+        channel().send(FailureMessage{error.what()});
         return contract::exit_error;
     }
     for (;;) {
@@ -173,23 +209,38 @@ int Agent::run_attempts() {
     }
 }
 
+AttemptContext Agent::context() {
+    const auto of_worker = [](std::size_t index) { return tag_of(Source::worker, index); };
+    return {job_,      tree_,   logs_,
+            channel(), events_, {tag_of(Source::pipes), tag_of(Source::input), of_worker}};
+}
+
 // The job's exit code, or nothing when another attempt is to follow.
 std::optional<int> Agent::run_attempt(int number) {
     const auto started = Clock::now();
-    const auto of_worker = [](std::size_t index) { return tag_of(Source::worker, index); };
-    Attempt attempt({job_,
-                     tree_,
-                     logs_,
-                     channel_,
-                     events_,
-                     {tag_of(Source::pipes), tag_of(Source::input), of_worker}},
-                    number);
+    Attempt attempt(
+        context(),
+        {.attempt = number, .restarts = number, .place = job_.plan.variables.attempt.place});
+    const std::optional<Problem> problem = run_workers(attempt);
+    Outcome outcome =
+        problem ? attempt.outcome(problem->exit_code, problem->text) : attempt.outcome();
+    const auto restart = decide(outcome, Clock::now() - started);
+    if (!restart) publish_all(outcome);
+    if (!outcome.text.empty()) channel().send(FailureMessage{std::move(outcome.text)});
+    relay_rest(std::nullopt);
+    attempt_ = nullptr;
+    if (!restart) return outcome.exit_code;
+    return prepare_restart(attempt, *restart);
+}
+
+// From their start until nothing of them lives, and all that tells how they ended is here.
+std::optional<Agent::Problem> Agent::run_workers(Attempt& attempt) {
     attempt_ = &attempt;
     for (const Stream stream : closed_outputs_) attempt.stop_showing(stream);
     workers_started_ = false;
-    const std::optional<Problem> problem = supervise(attempt);
+    std::optional<Problem> problem = supervise(attempt);
     port_watch_.reset();
-    channel_.flush();  // what is left behind may take its time to die
+    channel().flush();  // what is left behind may take its time to die
     if (problem) attempt.kill_soon();
     if (problem || !front_lives()) attempt.kill_now();
     wait_for_own_stop(attempt);
@@ -198,15 +249,82 @@ std::optional<int> Agent::run_attempt(int number) {
     // The report comes after the last words, but does not wait for a reader that takes nothing.
     relay_rest(Clock::now() + time_for_last_words);
     if (attempt.copy_error_files()) await_logs();
-    Outcome outcome =
-        problem ? attempt.outcome(problem->exit_code, problem->text) : attempt.outcome();
-    const auto restart = decide(outcome, Clock::now() - started);
-    if (!restart) publish_all(outcome);
-    if (!outcome.text.empty()) channel_.send(FailureMessage{std::move(outcome.text)});
+    return problem;
+}
+
+// Several hosts -----------------------------------------------------------------------------------
+
+void Agent::join_hosts() {
+    const HostsJob& hosts = *job_.hosts;
+    HostsAgent::Settings settings;
+    settings.job = hosts;
+    settings.join.job = hosts.name;
+    settings.join.size.host = base::host_name();
+    settings.join.size.slots = job_.plan.workers();
+    settings.join.size.node_rank = hosts.env.node_rank;
+    settings.join.size.is_endpoint = hosts.coordinates;
+    settings.join.size.started_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                        std::chrono::system_clock::now().time_since_epoch())
+                                        .count();
+    settings.join.size.role = job_.options.role;
+    settings.join.min_hosts = hosts.env.min_hosts;
+    settings.join.max_hosts = hosts.env.max_hosts;
+    settings.run_id = job_.options.run_id;
+    settings.run = LogTree::new_run(job_.options.run_id);
+    settings.grace = job_.options.stop.shutdown_timeout;
+    settings.restarts = {.max_restarts = job_.options.restart.max_restarts,
+                         .delay = job_.options.restart.delay,
+                         .same_failure_window = job_.options.restart.same_failure_window};
+    settings.exit_code = job_.options.stop.exit_code;
+    settings.facts = {.host = base::host_name(),
+                      .attempts = 1 + job_.options.restart.max_restarts,
+                      .lines = job_.lines};
+    settings.begin_round = [this](const RoundMessage& round) {
+        store_->start_attempt(round.round);
+        std::vector<std::string> addresses;
+        for (const HostRanks& host : round.table.hosts) addresses.push_back(host.address);
+        (void)addresses;
+    };
+    settings.publish = [this](Outcome& outcome) { publish_all(outcome); };
+    settings.welcome = [this](const WelcomeMessage& job) { take_welcome(job); };
+    hosts_.emplace(std::move(settings), channel(), events_, tag_of(Source::hosts));
+}
+
+void Agent::take_welcome(const WelcomeMessage& job) {
+    job_.options.run_id = job_.plan.variables.run_id = job.run_id;
+    tree_ = LogTree(job_.options.logs.dir, job.run, job.host);
+    start_logs();
+}
+
+int Agent::run_rounds() {
+    try {
+        begin();
+        join_hosts();
+        while (!hosts_->exit_code() && front_lives()) {
+            handle_events(std::nullopt);
+            if (const auto round = hosts_->take_round()) run_part(*round);
+        }
+    } catch (const std::exception& error) {
+        channel().send(FailureMessage{error.what()});
+        return contract::exit_error;
+    }
+    const auto until = Clock::now() + time_for_last_words;
+    while (!hosts_->has_said_all() && Clock::now() < until && front_lives()) handle_events(until);
+    return hosts_->exit_code().value_or(contract::exit_error);
+}
+
+void Agent::run_part(const RoundMessage& round) {
+    const HostPlace place = hosts_->begin_part(round);
+    channel().send(PlaceMessage{place.first_rank});
+    AttemptContext part = context();
+    part.on_failure = [this](const WorkerEnd& end, auto at) { hosts_->note_failure(end, at); };
+    Attempt attempt(std::move(part),
+                    {.attempt = round.round - 1, .restarts = round.restarts, .place = place});
+    const std::optional<Problem> problem = run_workers(attempt);
+    hosts_->end_part(attempt, problem ? problem->text : "", problem ? problem->exit_code : 0);
     relay_rest(std::nullopt);
     attempt_ = nullptr;
-    if (!restart) return outcome.exit_code;
-    return prepare_restart(attempt, *restart);
+    remove_error_folder(job_.error_folder);
 }
 
 // Until all workers have ended or the front is gone. What it returns is why the attempt did not
@@ -283,7 +401,7 @@ std::optional<int> Agent::prepare_restart(const Attempt& failed, milliseconds de
     if (user_stop_.signal) {
         Outcome outcome = failed.outcome_when_stopped(*user_stop_.signal);
         publish_all(outcome);
-        channel_.send(FailureMessage{std::move(outcome.text)});
+        front_.channel.send(FailureMessage{std::move(outcome.text)});
         return outcome.exit_code;
     }
     // First, since connections may have taken all descriptors.
@@ -317,7 +435,7 @@ void Agent::finish_logs() {
     std::string text =
         logs_.finish([this](auto until) { handle_events(until); }, user_stop_.is_hurried);
     say_log_news();
-    if (!text.empty()) channel_.send(NoticeMessage{std::move(text)});
+    if (!text.empty()) front_.channel.send(NoticeMessage{std::move(text)});
 }
 
 void Agent::say_log_news() {
@@ -326,7 +444,7 @@ void Agent::say_log_news() {
         const std::string late = logs_.take_open_problem();
         if (!late.empty()) news += (news.empty() ? "" : "\n") + late + "; lines are missing there";
     }
-    if (!news.empty()) channel_.send(NoticeMessage{std::move(news)});
+    if (!news.empty()) front_.channel.send(NoticeMessage{std::move(news)});
 }
 
 void Agent::publish_all(Outcome& outcome) {
@@ -342,7 +460,9 @@ void Agent::publish_all(Outcome& outcome) {
 // death is the consequence or the same signal's, and it must find the stop on record.
 void Agent::handle_events(std::optional<Clock::time_point> wake_at) {
     update_events();
-    if (const auto due = logs_.next_due()) wake_at = wake_at ? std::min(*wake_at, *due) : *due;
+    for (const auto& due : {logs_.next_due(), hosts_ ? hosts_->next(Clock::now()) : std::nullopt}) {
+        if (due) wake_at = wake_at ? std::min(*wake_at, *due) : *due;
+    }
     const std::vector<Poller::Tag> tags = events_.wait(wake_at);
     const bool of_worker = std::any_of(
         tags.begin(), tags.end(), [](Poller::Tag tag) { return source_of(tag) == Source::worker; });
@@ -351,6 +471,7 @@ void Agent::handle_events(std::optional<Clock::time_point> wake_at) {
         handle_signals();
     }
     for (const Poller::Tag tag : tags) handle(tag);
+    if (hosts_) hosts_->run(attempt_);
     logs_.look_at_time(Clock::now());
     say_log_news();
 }
@@ -367,6 +488,8 @@ void Agent::handle(Poller::Tag tag) {
             return store_->run_ready();
         case Source::port:
             return port_watch_->look();
+        case Source::hosts:
+            return;  // handle_events() looks each time
         case Source::pipes:
             return attempt_->relay_ready();
         case Source::input:
@@ -377,9 +500,9 @@ void Agent::handle(Poller::Tag tag) {
 }
 
 void Agent::handle_messages() {
-    channel_.flush();
-    channel_.receive();
-    while (const auto message = channel_.next()) {
+    front_.channel.flush();
+    front_.channel.receive();
+    while (const auto message = front_.channel.next()) {
         if (const auto* stop = std::get_if<StopMessage>(&*message)) {
             log_step("asked to stop: " + signal_name(stop->signal));
             request_stop(stop->signal, stop->grace);
@@ -387,6 +510,7 @@ void Agent::handle_messages() {
             log_step("asked to kill the workers");
             user_stop_.is_hurried = true;
             if (attempt_ != nullptr) attempt_->kill_soon();
+            if (hosts_) hosts_->kill();
         } else if (const auto* pass_on = std::get_if<SignalMessage>(&*message)) {
             log_step(signal_name(pass_on->signal) + " is passed on to the workers");
             if (attempt_ != nullptr) attempt_->signal_workers(pass_on->signal);
@@ -413,18 +537,19 @@ void Agent::handle_signals() {
 void Agent::request_stop(int signal, milliseconds grace) {
     if (!user_stop_.signal) user_stop_.signal = signal;
     if (attempt_ != nullptr) attempt_->request_stop(signal, grace);
+    if (hosts_) hosts_->stop(signal, attempt_);
 }
 
 // What one round had to say to the front goes out before the next is waited for.
 void Agent::update_events() {
-    channel_.flush();
-    const std::uint32_t wanted = channel_.queued_bytes() > 0 ? EPOLLIN | EPOLLOUT : EPOLLIN;
-    if (channel_events_ && !front_lives()) {
-        events_.remove(channel_.fd());  // its end would be news for ever
-        channel_events_.reset();
-    } else if (channel_events_ && *channel_events_ != wanted) {
-        events_.change(channel_.fd(), wanted, tag_of(Source::channel));
-        channel_events_ = wanted;
+    front_.channel.flush();
+    const std::uint32_t wanted = front_.channel.queued_bytes() > 0 ? EPOLLIN | EPOLLOUT : EPOLLIN;
+    if (front_.watched && !front_lives()) {
+        events_.remove(front_.channel.fd());  // its end would be news for ever
+        front_.watched.reset();
+    } else if (front_.watched && *front_.watched != wanted) {
+        events_.change(front_.channel.fd(), wanted, tag_of(Source::channel));
+        front_.watched = wanted;
     }
     logs_.keep_watched(events_, tag_of(Source::logs));
     if (attempt_ != nullptr) attempt_->hold_output(logs_.full());

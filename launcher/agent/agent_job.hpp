@@ -5,6 +5,7 @@
 #include "launcher/agent/containment.hpp"
 #include "launcher/agent/progress_watch.hpp"
 #include "launcher/agent/rendezvous.hpp"
+#include "launcher/hosts/hosts_job.hpp"
 #include "launcher/options/options.hpp"
 #include "launcher/plan/job_plan.hpp"
 #include "launcher/report/failure_report.hpp"
@@ -23,6 +24,7 @@ struct AgentJob {
     Options options;
     JobPlan plan;
     Rendezvous rendezvous;
+    std::optional<HostsJob> hosts = {};  // a job of several
     std::string error_folder;
     std::optional<TerminalForWorker> terminal = {};  // of each, where it does not say otherwise
     Watching progress = Watching::off;               // for a status line

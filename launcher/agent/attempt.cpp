@@ -3,6 +3,7 @@
 
 #include "base/deadline.hpp"
 #include "base/log.hpp"
+#include "base/net/socket.hpp"
 #include "contract/exit_code.hpp"
 #include "launcher/agent/debugger_stops.hpp"
 #include "launcher/console/output_rules.hpp"
@@ -19,6 +20,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
@@ -39,14 +41,14 @@ void log_step(const Worker& worker, const std::string& step) {
 
 }  // namespace
 
-Attempt::Attempt(AttemptContext context, int number)
+Attempt::Attempt(AttemptContext context, const Numbers& numbers)
     : agent_(std::move(context)),
-      number_(number),
-      error_files_(agent_.tree.wanted() ? agent_.tree.error_files(number)
+      numbers_(numbers),
+      error_files_(agent_.tree.wanted() ? agent_.tree.error_files(numbers.attempt)
                                         : error_files_in(agent_.job.error_folder)),
       control_(contract::ControlRegion::create(agent_.job.plan.workers())) {
     agent_.events.add(relay_.fd(), EPOLLIN, agent_.tags.pipes);
-    progress_.set_restarts(number);
+    progress_.set_restarts(numbers.restarts);
 }
 
 Attempt::~Attempt() {
@@ -60,7 +62,7 @@ Attempt::~Attempt() {
 void Attempt::prepare() {
     require_descriptors_for(agent_.job.plan.workers());
     if (agent_.tree.wanted()) {
-        agent_.logs.open(agent_.job.plan.workers(), number_);
+        agent_.logs.open(agent_.job.plan.workers(), numbers_.attempt);
     } else {
         make_error_folder(agent_.job.error_folder);
     }
@@ -77,7 +79,8 @@ void Attempt::start_workers(const rlimit& users_descriptor_limit, const std::str
                          .store_socket = store_socket,
                          .error_files = error_files_,
                          .control = control_.handover(control_.fd()),
-                         .restart_count = number_};
+                         .restart_count = numbers_.restarts,
+                         .place = numbers_.place};
     if (agent_.job.handed.in_for_all) input_.emplace(agent_.job.handed.in.get());
     workers_.reserve(static_cast<std::size_t>(agent_.job.plan.workers()));
     for (int rank = 0; rank < agent_.job.plan.workers(); ++rank) {
@@ -160,16 +163,27 @@ void Attempt::note_end(std::size_t index) {
     agent_.channel.queue(StateMessage{WorkerState::ended, worker.local_rank, worker.process.pid(),
                                       *worker.ended, worker.stopped_with});
     log_step(worker, "ended: " + to_string(*worker.ended));
-    if (!worker.ended->ok() && !stop_.active()) start_failure_stop();
+    if (!worker.ended->ok() && !stop_.active()) {
+        if (agent_.on_failure) tell_of_failure(index);
+        start_failure_stop();
+    }
     note_children();
 }
 
 // In a tree error files may lie on a file system that hangs.
 std::optional<FirstFailure> Attempt::failure_so_far() const {
-    JobEnd so_far = end();
+    HostWorkers so_far = host_workers();
     so_far.gpu_of = nullptr;
-    return launcher::failure_so_far(so_far,
-                                    agent_.tree.wanted() ? ErrorTexts::unknown : ErrorTexts::known);
+    const ErrorTexts texts = agent_.tree.wanted() ? ErrorTexts::unknown : ErrorTexts::known;
+    return first_failure(ends_of(so_far, texts), texts);
+}
+
+void Attempt::tell_of_failure(std::size_t index) const {
+    HostWorkers one = host_workers();
+    const std::array order{index};
+    one.order = order;
+    const ErrorTexts texts = agent_.tree.wanted() ? ErrorTexts::unknown : ErrorTexts::known;
+    agent_.on_failure(ends_of(one, texts).front(), workers_[index].ended_at);
 }
 
 void Attempt::announce_stop() {
@@ -183,8 +197,7 @@ void Attempt::announce_stop() {
 void Attempt::start_failure_stop() {
     if (all_ended() || agent_.job.failure_policy == contract::FailurePolicy::tell_host) return;
     if (const auto failure = failure_so_far()) {
-        const auto rank = static_cast<std::uint32_t>(failure->ended);
-        control_.header().abort_word.store(1 + rank, std::memory_order_release);
+        set_abort_word(failure->ended);
     }
     if (stop_may_come_until()) {
         stop_.on_likely_stop(Clock::now(), agent_.grace());
@@ -192,6 +205,32 @@ void Attempt::start_failure_stop() {
         stop_.on_failure(Clock::now(), agent_.grace());
     }
     announces_stop_ = true;
+}
+
+// The first one counts.
+void Attempt::set_abort_word(int rank) {
+    std::uint32_t none = 0;
+    control_.header().abort_word.compare_exchange_strong(none, 1 + static_cast<std::uint32_t>(rank),
+                                                         std::memory_order_release);
+}
+
+void Attempt::stop_because_of(int rank) {
+    leftovers_.shorten(Clock::now() + agent_.grace());
+    if (rank < 0) return stop_.on_signal(SIGTERM, Clock::now(), agent_.grace());
+    set_abort_word(rank);
+    stop_.on_failure(Clock::now(), agent_.grace());
+}
+
+// Who looks at the abort word is told of a rank of this host: no other is known to have failed.
+void Attempt::end_now() {
+    set_abort_word(numbers_.place.first_rank);
+    kill_soon();
+}
+
+void Attempt::set_lease(Time ends) {
+    control_.header().lease_end_ns.store(
+        std::chrono::duration_cast<std::chrono::nanoseconds>(ends.time_since_epoch()).count(),
+        std::memory_order_release);
 }
 
 bool Attempt::may_be_stopped_from_outside() const {
@@ -319,43 +358,67 @@ bool Attempt::copy_error_files() {
     }
     error_files_ = error_files_in(agent_.job.error_folder);
     if (wanted)
-        agent_.logs.copy_error_files(agent_.job.plan.workers(), number_, agent_.job.error_folder);
+        agent_.logs.copy_error_files(agent_.job.plan.workers(), numbers_.attempt,
+                                     agent_.job.error_folder);
     return wanted;
 }
 
-Outcome Attempt::outcome() const { return with_survivors(outcome_of(end())); }
+Outcome Attempt::outcome() const {
+    return with_survivors(outcome_of(ends_of(host_workers()), job_end()));
+}
 
 Outcome Attempt::outcome(int exit_code, const std::string& why) const {
-    return with_survivors(not_started(exit_code, why, end()));
+    return with_survivors(not_started(exit_code, why, job_end()));
 }
 
 Outcome Attempt::outcome_when_stopped(int signal) const {
-    return stopped_before_restart(signal, end());
+    return stopped_before_restart(signal, ends_of(host_workers()), job_end());
+}
+
+std::vector<Attempt::TimedEnd> Attempt::ends() const {
+    std::vector<TimedEnd> timed;
+    std::vector<WorkerEnd> ends = ends_of(host_workers());
+    for (std::size_t i = 0; i < ends.size(); ++i) {
+        timed.push_back({std::move(ends[i]), workers_[order_[i]].ended_at});
+    }
+    return timed;
+}
+
+std::string Attempt::survivors() const {
+    return killed_orphans_.complete ? ""
+                                    : "could not be killed: " + describe_survivors(killed_orphans_);
 }
 
 Outcome Attempt::with_survivors(Outcome outcome) const {
     if (killed_orphans_.complete) return outcome;
-    outcome.text += (outcome.text.empty() ? "" : "\n") + std::string("could not be killed: ") +
-                    describe_survivors(killed_orphans_);
+    outcome.text += (outcome.text.empty() ? "" : "\n") + survivors();
     if (outcome.exit_code == contract::exit_ok) outcome.exit_code = contract::exit_error;
     outcome.failed_rank.reset();  // not a state to start anew from
     return outcome;
 }
 
-JobEnd Attempt::end() const {
+HostWorkers Attempt::host_workers() const {
     return {.workers = workers_,
             .order = order_,
-            .user_signal = user_signal_,
+            .first_rank = numbers_.place.first_rank,
+            .world_size = numbers_.place.world_size,
             .error_files = error_files_,
-            .exit_code = agent_.job.options.stop.exit_code,
-            .report_file = agent_.logs.unresponsive() ? "" : agent_.tree.report_file(),
-            .attempt = 1 + number_,
-            .attempts = 1 + agent_.job.options.restart.max_restarts,
             .oom_before = oom_before_,
-            .lines = agent_.job.lines,
             .gpu_of = [this](int rank) {
                 return gpu_of(agent_.job.options, listed_gpus(from_environment), rank);
             }};
+}
+
+JobEnd Attempt::job_end() const {
+    return {.workers = static_cast<int>(workers_.size()),
+            .user_signal = user_signal_,
+            .exit_code = agent_.job.options.stop.exit_code,
+            .facts = {.host = base::host_name(),
+                      .attempt = 1 + numbers_.attempt,
+                      .attempts = 1 + agent_.job.options.restart.max_restarts,
+                      .report_file = agent_.logs.unresponsive() ? "" : agent_.tree.report_file(),
+                      .lines = agent_.job.lines},
+            .error_files = error_files_};
 }
 
 }  // namespace ddp::launcher

@@ -1,6 +1,7 @@
-// One attempt at the job: its workers, from their start until the last has ended and nothing that
-// they left behind lives. The agent makes one, and another for each restart; what belongs to the
-// attempt alone (control region, pipes, the schedule by which it is stopped) goes with it.
+// One attempt at the job, or this host's part of one: its workers, from their start until the last
+// has ended and nothing that they left behind lives. The agent makes one, and another for each
+// restart; what belongs to the attempt alone (control region, pipes, the schedule by which it is
+// stopped) goes with it.
 #pragma once
 
 #include "contract/control_page.hpp"
@@ -42,6 +43,8 @@ struct AttemptContext {
         Poller::Tag input;
         std::function<Poller::Tag(std::size_t worker)> worker;
     } tags;
+    // In a job of several hosts: told at once of the first failure here.
+    std::function<void(const WorkerEnd& end, StopSequence::Time at)> on_failure = {};
 
     // Between the signal that asks and SIGKILL.
     std::chrono::milliseconds grace() const { return job.options.stop.shutdown_timeout; }
@@ -51,8 +54,13 @@ class Attempt {
 public:
     using Time = StopSequence::Time;
 
-    // `number`: 0, 1, ...
-    Attempt(AttemptContext context, int number);
+    struct Numbers {
+        int attempt = 0;  // 0, 1, ...
+        int restarts = 0;
+        HostPlace place = {};
+    };
+
+    Attempt(AttemptContext context, const Numbers& numbers);
     ~Attempt();
     Attempt(const Attempt&) = delete;
     Attempt& operator=(const Attempt&) = delete;
@@ -70,6 +78,12 @@ public:
     std::optional<Time> wakes_at() const;
 
     void request_stop(int signal, std::chrono::milliseconds grace);
+    // Because of another host. `rank`: that is to blame; -1: nobody, they are asked to go at once.
+    void stop_because_of(int rank);
+    // They have no right to run any more: the abort word, SIGKILL.
+    void end_now();
+    // Until then they have; see ControlHeader.
+    void set_lease(Time ends);
     void kill_soon();                       // by the stop sequence, which first notes who has ended
     void kill_now() const;                  // at once; neither noted nor announced
     void signal_workers(int signal) const;  // nothing more
@@ -104,6 +118,14 @@ public:
     Outcome outcome() const;
     // When it could not start or go on: the same, with the reason.
     Outcome outcome(int exit_code, const std::string& why) const;
+    // The same for somebody else to judge: how each worker ended, when, and who could not be killed
+    // (empty: nobody).
+    struct TimedEnd {
+        WorkerEnd end;
+        Time at;
+    };
+    std::vector<TimedEnd> ends() const;
+    std::string survivors() const;
     // When the user stopped the job in the pause after it.
     Outcome outcome_when_stopped(int signal) const;
 
@@ -111,17 +133,20 @@ private:
     void send_to_living(int signal);
     void end_input();
     std::optional<FirstFailure> failure_so_far() const;
+    void tell_of_failure(std::size_t index) const;
+    void set_abort_word(int rank);
     void start_failure_stop();
     void announce_stop();
     bool may_be_stopped_from_outside() const;
     ExcludedProcesses excluded() const;
     bool all_fine() const;
     bool may_read_error_files() const;
-    JobEnd end() const;
+    HostWorkers host_workers() const;
+    JobEnd job_end() const;
     Outcome with_survivors(Outcome outcome) const;
 
     AttemptContext agent_;
-    int number_;
+    Numbers numbers_;
     ErrorFiles error_files_;
     contract::ControlRegion control_;
     std::vector<Worker> workers_;

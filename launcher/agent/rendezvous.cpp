@@ -3,6 +3,7 @@
 
 #include "base/net/address.hpp"
 #include "base/net/socket.hpp"
+#include "store/server/listener.hpp"
 
 #include <ddp/error.hpp>
 
@@ -66,15 +67,45 @@ void require_free(const std::string& address, std::uint16_t port) {
     if (address != loopback && base::numeric_address(address)) listen_on(address, port);
 }
 
+// A head whose name is not known yet, or is that of something before this host, does for the other
+// hosts all the same.
+std::vector<base::UniqueFd> listen_as_head(const HostEnv& env) {
+    try {
+        return store::listen_as_master({env.head, env.port});
+    } catch (const SystemError& error) {
+        if (error.code() != EADDRNOTAVAIL) throw;
+    }
+    std::vector<base::UniqueFd> everywhere;
+    everywhere.push_back(base::listen_tcp_everywhere(env.port));
+    return everywhere;
+}
+
 }  // namespace
+
+Rendezvous make_rendezvous(HostsJob& hosts) {
+    Rendezvous result{hosts.env.head, hosts.env.port, {}, {}, false, false};
+    if (!hosts.coordinates) return result;
+    try {
+        result.listeners = listen_as_head(hosts.env);
+    } catch (const SystemError& error) {
+        if (error.code() != EADDRINUSE) throw;
+        if (hosts.env.node_rank) {
+            throw UsageError("port " + std::to_string(hosts.env.port) + " on " + hosts.env.head +
+                             ", where the hosts are to meet, is in use; give all of them another "
+                             "--master-port");
+        }
+        hosts.coordinates = false;
+    }
+    return result;
+}
 
 Rendezvous make_rendezvous(const Options& options) {
     Rendezvous result{
         options.rendezvous.master_addr,          options.rendezvous.master_port, {}, {}, false,
         is_local(options.rendezvous.master_addr)};
     if (options.rendezvous.agent_store == AgentStore::on) {
-        result.listener = listen_on(loopback, options.rendezvous.master_port);
-        result.port = base::local_port(result.listener.get());
+        result.listeners.push_back(listen_on(loopback, options.rendezvous.master_port));
+        result.port = base::local_port(result.listeners.front().get());
     } else if (options.rendezvous.master_port == 0) {
         result.holder = hold_free_port();
         result.port = base::local_port(result.holder.get());

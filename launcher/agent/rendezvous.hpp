@@ -12,23 +12,29 @@
 #pragma once
 
 #include "base/unique_fd.hpp"
+#include "launcher/hosts/hosts_job.hpp"
 #include "launcher/options/options.hpp"
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace ddp::launcher {
 
+// Of a job of several hosts the address is the head's, as given, on all of them; the agent that
+// coordinates listens at all of its addresses that this host has, the others nowhere.
 struct Rendezvous {
     std::string address;
     std::uint16_t port = 0;
-    base::UniqueFd listener;  // for the agent's store
-    base::UniqueFd holder;    // keeps a free port for rank 0
+    std::vector<base::UniqueFd> listeners;  // for the agent's store
+    base::UniqueFd holder;                  // keeps a free port for rank 0
     bool rank_0_serves_here = false;
     bool at_loopback = false;
 };
 
 // Throws UsageError for a port in use, SystemError.
 Rendezvous make_rendezvous(const Options& options);
+// Where the port is in use and others may coordinate on this host, it says in `hosts` that they do.
+Rendezvous make_rendezvous(HostsJob& hosts);
 
 }  // namespace ddp::launcher

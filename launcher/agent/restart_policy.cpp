@@ -13,8 +13,8 @@ RestartPolicy::Decision RestartPolicy::decide(const AttemptFailure& failure) {
     if (restarts_ == rule_.max_restarts) {
         return {.text = "no restart left (" + std::to_string(rule_.max_restarts) + " used)"};
     }
-    const bool same =
-        before && before->rank == failure.rank && before->exit_code == failure.exit_code;
+    const bool same = before && failure.rank >= 0 && before->rank == failure.rank &&
+                      before->exit_code == failure.exit_code;
     if (same && failure.lasted < rule_.same_failure_window) {
         return {.text = "no restart: rank " + std::to_string(failure.rank) +
                         " failed the same way twice, the second time after " +

@@ -16,7 +16,7 @@ struct RestartRule {
 
 // How an attempt failed.
 struct AttemptFailure {
-    int rank = 0;  // who was to blame
+    int rank = 0;  // who was to blame; -1: nobody, a host was lost
     int exit_code = 1;
     std::chrono::milliseconds lasted{0};
 };

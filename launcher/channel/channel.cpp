@@ -55,6 +55,7 @@ struct Encoder {
         out.i64(std::bit_cast<std::int64_t>(m.steps_per_second));
     }
     void operator()(const ClosedMessage& m) { out.u8(static_cast<std::uint8_t>(m.stream)); }
+    void operator()(const PlaceMessage& m) { out.u32(static_cast<std::uint32_t>(m.first_rank)); }
     void operator()(const NoticeMessage& m) { out.str(bounded(m.text)).u8(m.needed ? 1 : 0); }
 };
 
@@ -112,6 +113,8 @@ Message take_message(base::PayloadReader& in) {
         }
         case 10:
             return ClosedMessage{take_one_of_two(in, Stream::err)};
+        case 11:
+            return PlaceMessage{take_int(in)};
     }
     throw UsageError("channel: unknown message");
 }

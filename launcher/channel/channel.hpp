@@ -1,5 +1,5 @@
 // What front and agent say to each other, and the socket between them. Down: stop, kill, signal,
-// shown, closed. Up: output, state, failure, done, status, notice. Nothing else is shared. Each
+// shown, closed. Up: output, state, failure, done, status, notice, place. Nothing else is shared. Each
 // side takes end of file as the death of the other. Neither side ever blocks in send().
 #pragma once
 
@@ -78,6 +78,11 @@ struct NoticeMessage {
     bool needed = false;  // the job waits for the user: said whatever DDP_LOG_LEVEL is
 };
 
+// Up: the workers that start now are ranks from this one on. In a job of several hosts.
+struct PlaceMessage {
+    int first_rank;
+};
+
 // Down: this output has lost its reader; no more of it need be sent.
 struct ClosedMessage {
     Stream stream;
@@ -85,7 +90,7 @@ struct ClosedMessage {
 
 using Message = std::variant<StopMessage, KillMessage, SignalMessage, OutputMessage, StateMessage,
                              FailureMessage, DoneMessage, ShownMessage, StatusMessage,
-                             NoticeMessage, ClosedMessage>;
+                             NoticeMessage, ClosedMessage, PlaceMessage>;
 
 // The bytes of a message, without the frame around them. decode() throws UsageError on anything
 // that encode() does not make.

@@ -48,11 +48,11 @@ std::string Console::prefix_for(StreamKey key, const LineWriter& writer) const {
     if (chosen.empty()) return {};
     const auto pid = pids_.find(key.local_rank);
     const std::string prefix = expand_prefix(chosen, {.role_name = settings_.role,
-                                                      .rank = key.local_rank,
+                                                      .rank = first_rank_ + key.local_rank,
                                                       .local_rank = key.local_rank,
                                                       .hostname = hostname_,
                                                       .pid = pid != pids_.end() ? pid->second : 0});
-    return terminal && colours_wanted() ? coloured(prefix, key.local_rank) : prefix;
+    return terminal && colours_wanted() ? coloured(prefix, first_rank_ + key.local_rank) : prefix;
 }
 
 Console::Source& Console::source_of(StreamKey key) {

@@ -51,6 +51,7 @@ public:
     void pass_on(std::string_view lines);
     void take(const StateMessage& message);
     void take(const StatusMessage& message);
+    void take(const PlaceMessage& message) { first_rank_ = message.first_rank; }
     // Nothing more comes from workers: ends their lines, clears the live ones.
     void finish();
 
@@ -119,6 +120,7 @@ private:
     std::map<StreamKey, Source> sources_;
     std::set<StreamKey> unfinished_;
     std::map<int, pid_t> pids_;  // of running workers
+    int first_rank_ = 0;         // of the worker with local rank 0
     RepeatedErrors repeated_;
     std::map<StreamKey, std::size_t> shown_;
     std::optional<StatusMessage> progress_;

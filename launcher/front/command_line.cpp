@@ -5,6 +5,7 @@
 #include "contract/exit_code.hpp"
 #include "contract/host_link.hpp"
 #include "launcher/front/front.hpp"
+#include "launcher/hosts/hosts_job.hpp"
 #include "launcher/options/options.hpp"
 #include "launcher/plan/error_folder.hpp"
 #include "launcher/plan/job_plan.hpp"
@@ -18,8 +19,10 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace ddp::launcher {
 namespace {
@@ -54,6 +57,7 @@ void open_missing_standard_descriptors() {
 
 int run_job(Options options, const std::string& called_as, contract::HostLink& host) {
     const bool runs = options.action == Action::run;
+    std::optional<HostsJob> hosts = settle_hosts(options, from_environment);
     if (runs && options.run_id.empty()) options.run_id = make_run_id();
     const JobPlan plan = plan_job(options, from_environment, {.called_as = called_as});
     if (!plan.missing.problem.empty()) {
@@ -62,7 +66,7 @@ int run_job(Options options, const std::string& called_as, contract::HostLink& h
     if (!runs) return print(describe_plan(options, plan));
     refuse_strangers_folder(temporary_folder(), "TMPDIR");
     if (!options.logs.dir.empty()) refuse_strangers_folder(options.logs.dir, "--log-dir");
-    return run_front(options, plan, host);
+    return run_front(options, plan, std::move(hosts), host);
 }
 
 }  // namespace

@@ -72,7 +72,8 @@ std::vector<int> signals_of(const Options& options) {
 
 }  // namespace
 
-int run_front(const Options& options, const JobPlan& plan, contract::HostLink& host) {
+int run_front(const Options& options, const JobPlan& plan, std::optional<HostsJob> hosts,
+              contract::HostLink& host) {
     prepare_signals(options.stop.signals_to_handle);
     if (const std::string problem = base::missing_pidfd_calls(); !problem.empty()) {
         throw Error(problem);
@@ -80,11 +81,14 @@ int run_front(const Options& options, const JobPlan& plan, contract::HostLink& h
     // Who was here before us (a shell that exec'ed us may leave children behind) is not ours to
     // kill. As PID 1 we inherit others at any time.
     const bool strangers = ::getpid() == 1 || !base::children_of(::getpid()).empty();
-    Rendezvous rendezvous = make_rendezvous(options);
+    Rendezvous rendezvous = hosts ? make_rendezvous(*hosts) : make_rendezvous(options);
+    std::vector<std::string> notices = plan.notices;
+    if (hosts) notices.push_back(hosts->env.line);
     ErrorFolder error_folder;
     AgentJob job{.options = options,
                  .plan = plan,
                  .rendezvous = std::move(rendezvous),
+                 .hosts = std::move(hosts),
                  .error_folder = error_folder.path(),
                  .terminal = terminal_for_workers(options),
                  .failure_policy = host.failure_policy(),
@@ -113,7 +117,7 @@ int run_front(const Options& options, const JobPlan& plan, contract::HostLink& h
     job.handed = {};
     Front front(hold_agent(job.agent.pid, std::move(sockets.front), std::move(messages.read_end)),
                 signals, options, StrangerWatch(strangers), std::move(console), host);
-    front.give(plan.notices);
+    front.give(notices);
     const int exit_code = front.run();
     if (front.gave_up()) error_folder.abandon();
     host.send(front.end(exit_code));

@@ -4,8 +4,11 @@
 #pragma once
 
 #include "contract/host_link.hpp"
+#include "launcher/hosts/hosts_job.hpp"
 #include "launcher/options/options.hpp"
 #include "launcher/plan/job_plan.hpp"
+
+#include <optional>
 
 namespace ddp::launcher {
 
@@ -13,6 +16,8 @@ namespace ddp::launcher {
 // Throws UsageError (port in use), SystemError, both
 // before anything is forked. Call it single-threaded. A host, a program that has launched this job,
 // gets the result over its link; the job is killed when it ends.
-int run_front(const Options& options, const JobPlan& plan, contract::HostLink& host);
+// `hosts`: of a job of several hosts.
+int run_front(const Options& options, const JobPlan& plan, std::optional<HostsJob> hosts,
+              contract::HostLink& host);
 
 }  // namespace ddp::launcher

@@ -287,6 +287,8 @@ void Front::handle(const Message& message) {
         console_.take(*state);
     } else if (const auto* status = std::get_if<StatusMessage>(&message)) {
         console_.take(*status);
+    } else if (const auto* place = std::get_if<PlaceMessage>(&message)) {
+        console_.take(*place);
     }
 }
 

@@ -14,17 +14,6 @@
 
 namespace ddp::launcher {
 
-// What the command line says, as text. PET_* are read beside it, each where its option is not here.
-struct HostFlags {
-    bool standalone = false;
-    std::optional<std::string> nnodes = {};
-    std::optional<std::string> node_rank = {};
-    std::optional<std::string> master_addr = {};
-    std::optional<std::string> master_port = {};
-    std::optional<std::string> rdzv_endpoint = {};
-    std::optional<std::string> rdzv_backend = {};
-};
-
 struct HostEnv {
     int min_hosts = 1;
     int max_hosts = 1;
@@ -62,8 +51,7 @@ struct HostEnv {
 // agent; a step whose hosts --nnodes does not allow; a place that the job does not have; no head; a
 // pod with an index above 0 and no PET_NNODES; a malformed value.
 //
-// It takes the place of refuse_step_of_several() (options/job_step.hpp), which it calls where it
-// finds no job, and wants option values as the user gave them, before resolve_endpoint().
+// Where it finds no job, a step of several processes is refused (options/job_step.hpp).
 std::optional<HostEnv> host_env(const HostFlags& flags, const EnvLookup& environment);
 
 }  // namespace ddp::launcher

@@ -21,6 +21,8 @@ public:
     static constexpr Milliseconds pause{1000};
 
     explicit Lease(Milliseconds lasts) : lasts_(lasts) {}
+    // Of those that are answered from now on.
+    void set_length(Milliseconds lasts) { lasts_ = lasts; }
 
     // A beat is sent now, with this number.
     std::uint64_t beat(Time now) {

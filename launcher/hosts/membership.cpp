@@ -72,7 +72,8 @@ void Membership::heard(MemberId member, Time now) {
 
 void Membership::acknowledged(MemberId member, Time now) {
     const auto found = members_.find(member);
-    if (found != members_.end()) found->second.acknowledged = now;
+    if (found == members_.end()) return;
+    found->second.acknowledged = std::max(found->second.acknowledged, now);
 }
 
 MembershipActions Membership::failed(MemberId member, int round, int rank, Time now) {
@@ -347,7 +348,10 @@ void Membership::lose(MemberId id, const std::string& why, Time now) {
 void Membership::lose_part(MemberId member, Time lease_ends) {
     parts_[member] = {.is_lost = true, .lease_ends = lease_ends};
     has_lost_host_ = true;
-    if (phase_ == Phase::running) end_round(StopReason::loss, -1, 0);
+    const HostRanks* ranks = last_.table.find(member);
+    if (phase_ == Phase::running) {
+        end_round(StopReason::loss, ranks == nullptr ? -1 : ranks->first_rank, 0);
+    }
 }
 
 void Membership::note_loss(const std::string& host, Time now) {

@@ -29,13 +29,16 @@ enum class Type : std::uint8_t {
     ended,
     drained,
     leave = 8,
+    stop_job,
     welcome = 65,
     refused,
     wait,
     round,
     stop,
-    beat_reply = 71,
+    kill,
+    beat_reply,
     finish = 74,
+    say,
 };
 
 [[noreturn]] void refuse(const std::string& why) { throw UsageError("link: " + why); }
@@ -159,6 +162,7 @@ std::string bytes_of(const EndedMessage& message) {
     out.number(end.stopped_with).number(std::int64_t{end.ran_for.count()});
     out.number(std::int64_t{end.stop_took.count()});
     put_error(out, end.error);
+    out.small(static_cast<std::uint8_t>(end.oom));
     return out.text(end.gpu).text(end.last_stderr).take();
 }
 EndedMessage take_ended(Reader& in) {
@@ -176,32 +180,46 @@ EndedMessage take_ended(Reader& in) {
     end.ran_for = milliseconds(in.wide());
     end.stop_took = milliseconds(in.wide());
     end.error = take_error(in);
+    end.oom = static_cast<OomEvidence>(in.small(static_cast<std::uint8_t>(OomEvidence::cgroup)));
     end.gpu = in.text();
     end.last_stderr = in.text();
     return message;
 }
 
 std::string bytes_of(const DrainedMessage& message) {
-    return Writer(Type::drained).number(message.round).flag(message.end == PartEnd::failure).take();
+    Writer out(Type::drained);
+    out.number(message.round).flag(message.end == PartEnd::failure);
+    return out.text(message.trouble).number(message.exit_code).take();
 }
 DrainedMessage take_drained(Reader& in) {
     DrainedMessage message;
     message.round = in.number();
     message.end = in.flag() ? PartEnd::failure : PartEnd::success;
+    message.trouble = in.text();
+    message.exit_code = in.number();
     return message;
 }
 
 std::string bytes_of(const LeaveMessage&) { return Writer(Type::leave).take(); }
 
+std::string bytes_of(const StopJobMessage& message) {
+    return Writer(Type::stop_job).number(message.signal).take();
+}
+
 // Down ------------------------------------------------------------------------------------------
 
 std::string bytes_of(const WelcomeMessage& message) {
-    return Writer(Type::welcome).number(message.member).text(message.address).take();
+    Writer out(Type::welcome);
+    out.number(message.member).text(message.run_id).text(message.run).text(message.host);
+    return out.number(std::int64_t{message.node_timeout.count()}).take();
 }
 WelcomeMessage take_welcome(Reader& in) {
     WelcomeMessage message;
     message.member = in.unsigned_wide();
-    message.address = in.text();
+    message.run_id = in.text();
+    message.run = in.text();
+    message.host = in.text();
+    message.node_timeout = milliseconds(in.number(1));
     return message;
 }
 
@@ -217,6 +235,19 @@ BeatReply take_beat_reply(Reader& in) {
     message.number = in.unsigned_wide();
     message.clock_of_beat_ns = in.wide();
     message.clock_ns = in.wide();
+    return message;
+}
+
+std::string bytes_of(const KillRoundMessage& message) {
+    return Writer(Type::kill).number(message.round).take();
+}
+std::string bytes_of(const SayMessage& message) {
+    return Writer(Type::say).text(message.text).flag(message.is_failure).take();
+}
+SayMessage take_say(Reader& in) {
+    SayMessage message;
+    message.text = in.text();
+    message.is_failure = in.flag();
     return message;
 }
 
@@ -280,6 +311,10 @@ RoundMessage take_round(Reader& in) {
     return message;
 }
 
+std::string bytes_of(const MemberMessage& message) {
+    return std::visit([](const auto& one) { return bytes_of(one); }, message);
+}
+
 template <class Message>
 Message ended(Reader& in, Message message) {
     in.end();
@@ -308,11 +343,7 @@ std::string encode(const FromMember& message) {
 }
 
 std::string encode(const FromCoordinator& message) {
-    if (const auto* of_member = std::get_if<MemberMessage>(&message)) {
-        return std::visit([](const auto& one) { return bytes_of(one); }, *of_member);
-    }
-    if (const auto* reply = std::get_if<BeatReply>(&message)) return bytes_of(*reply);
-    return bytes_of(std::get<WelcomeMessage>(message));
+    return std::visit([](const auto& one) { return bytes_of(one); }, message);
 }
 
 FromMember decode_from_member(std::string_view frame) {
@@ -330,6 +361,8 @@ FromMember decode_from_member(std::string_view frame) {
             return ended(in, take_drained(in));
         case Type::leave:
             return ended(in, LeaveMessage{});
+        case Type::stop_job:
+            return ended(in, StopJobMessage{in.number(1)});
         default:
             refuse("no message of a member");
     }
@@ -342,6 +375,10 @@ FromCoordinator decode_from_coordinator(std::string_view frame) {
             return ended(in, take_welcome(in));
         case Type::beat_reply:
             return ended(in, take_beat_reply(in));
+        case Type::kill:
+            return ended(in, KillRoundMessage{in.number(1)});
+        case Type::say:
+            return ended(in, take_say(in));
         case Type::refused:
             return ended(in, MemberMessage(RefusedMessage{in.text()}));
         case Type::wait:

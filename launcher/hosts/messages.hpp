@@ -8,6 +8,7 @@
 #include "launcher/hosts/membership_actions.hpp"
 #include "launcher/report/failure.hpp"
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -26,6 +27,11 @@ std::string encode_hello();
 enum class Hello : std::uint8_t { not_yet, agent, other_version, stranger };
 Hello look_for_hello(std::string_view bytes, std::uint8_t& version);
 
+// As messages carry it.
+inline std::int64_t clock_ns_of(std::chrono::steady_clock::time_point time) {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
+}
+
 // Up.
 struct JoinMessage {
     std::string job;  // its --rdzv-id
@@ -33,38 +39,58 @@ struct JoinMessage {
     int min_hosts = 1;
     int max_hosts = 1;
 };
-// Clocks are the sender's steady one, in nanoseconds.
+// Clocks are steady ones, in nanoseconds.
 struct BeatMessage {
     std::uint64_t number = 0;
-    std::int64_t clock_ns = 0;
+    std::int64_t clock_ns = 0;  // the sender's
 };
 struct StartedMessage {
     int round = 0;
 };
 struct EndedMessage {
     int round = 0;
-    std::int64_t clock_ns = 0;
+    std::int64_t clock_ns = 0;  // the coordinator's, as far as the member knows it
     WorkerEnd end;
 };
 struct DrainedMessage {
     int round = 0;
     PartEnd end = PartEnd::success;
+    // Where the part could not start, not go on, or not be ended: why, and that exit code.
+    std::string trouble = {};
+    int exit_code = 0;
 };
 struct LeaveMessage {};
+// Its user asks for the end of the whole job.
+struct StopJobMessage {
+    int signal = 0;
+};
 using FromMember = std::variant<JoinMessage, BeatMessage, StartedMessage, EndedMessage,
-                                DrainedMessage, LeaveMessage>;
+                                DrainedMessage, LeaveMessage, StopJobMessage>;
 
 // Down, beside MemberMessage's.
 struct WelcomeMessage {
     MemberId member = 0;
-    std::string address;  // the member's, as the coordinator sees it
+    std::string run_id;  // of the job, the same on all hosts
+    std::string run;     // the name of its log folder,
+    std::string host;    // and in it of this host's
+    std::chrono::milliseconds node_timeout{0};
 };
 struct BeatReply {
     std::uint64_t number = 0;
     std::int64_t clock_of_beat_ns = 0;
     std::int64_t clock_ns = 0;
 };
-using FromCoordinator = std::variant<WelcomeMessage, BeatReply, MemberMessage>;
+// SIGKILL to the workers of the round, now.
+struct KillRoundMessage {
+    int round = 0;
+};
+// For the member's user.
+struct SayMessage {
+    std::string text;
+    bool is_failure = false;  // how the job ended
+};
+using FromCoordinator =
+    std::variant<WelcomeMessage, BeatReply, KillRoundMessage, SayMessage, MemberMessage>;
 
 // The bytes of a frame, without its length. Texts of a worker's end are cut where they would not
 // fit, the last lines of stderr first.

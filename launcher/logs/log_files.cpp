@@ -25,6 +25,7 @@ constexpr std::size_t random_digits = 8;
 // A run id is any text; in a path it is one name.
 std::string as_name(std::string text) {
     std::replace(text.begin(), text.end(), '/', '_');
+    if (text == "." || text == "..") text += '_';
     return text.empty() ? "none" : text;
 }
 
@@ -56,13 +57,20 @@ void LogFile::write(std::string_view bytes) {
 
 std::string LogFile::take_problem() { return std::exchange(problem_, {}); }
 
-LogTree::LogTree(const std::string& log_dir, const std::string& run_id) {
+LogTree::LogTree(const std::string& log_dir, const std::string& run_id)
+    : LogTree(log_dir, new_run(run_id), "") {}
+
+LogTree::LogTree(const std::string& log_dir, const std::string& run, const std::string& host) {
     if (log_dir.empty() || log_dir == "/dev/null") return;
     // Workers get paths in it and may go elsewhere before they use them.
     std::error_code ignored;
     const std::string folder = std::filesystem::absolute(log_dir, ignored).string();
-    root_ = (ignored ? log_dir : folder) + "/" + as_name(run_id) + "_" +
-            make_run_id().substr(0, random_digits);
+    run_ = (ignored ? log_dir : folder) + "/" + as_name(run);
+    root_ = host.empty() ? run_ : run_ + "/" + as_name(host);
+}
+
+std::string LogTree::new_run(const std::string& run_id) {
+    return as_name(run_id) + "_" + make_run_id().substr(0, random_digits);
 }
 
 std::string LogTree::attempt_folder(int attempt) const {

@@ -2,6 +2,9 @@
 //
 //   <log_dir>/<run_id>_<random>/attempt_<restart>/<local_rank>/{stdout.log, stderr.log, error.json}
 //
+// and of a job of several hosts, whose folders may be on one file system, with the host after the
+// run: <log_dir>/<run_id>_<random>/<host>/attempt_<round - 1>/...
+//
 // A file gets every byte that its worker wrote, as it was written, whatever the console does. Files
 // and folders below log_dir are new, umask decides who else may read them, and nobody else may
 // write there.
@@ -40,6 +43,10 @@ public:
     // No tree for an empty log_dir, nor for /dev/null (torchrun's way to say so). Makes nothing
     // yet; an empty run id is "none" in the path.
     LogTree(const std::string& log_dir, const std::string& run_id);
+    // This host's part of the run `run`, a folder that other hosts may share.
+    LogTree(const std::string& log_dir, const std::string& run, const std::string& host);
+    // "<run_id>_<random>", anew each time.
+    static std::string new_run(const std::string& run_id);
 
     bool wanted() const { return !root_.empty(); }
     const std::string& root() const { return root_; }  // absolute
@@ -52,13 +59,14 @@ public:
     // Where workers say why they failed. Only when wanted().
     ErrorFiles error_files(int attempt) const;
     // The end of the job for machines; empty when no tree is wanted.
-    std::string report_file() const { return wanted() ? root_ + "/report.json" : ""; }
+    std::string report_file() const { return wanted() ? run_ + "/report.json" : ""; }
 
 private:
     std::string attempt_folder(int attempt) const;
     std::string folder(int attempt, int local_rank) const;
 
-    std::string root_;
+    std::string run_;
+    std::string root_;  // of this host; in run_, or the same
 };
 
 }  // namespace ddp::launcher

@@ -2,6 +2,7 @@
 
 #include "base/deadline.hpp"
 #include "launcher/process/exit_status.hpp"
+#include "launcher/process/forked_helper.hpp"
 
 #include <ddp/error.hpp>
 
@@ -52,22 +53,10 @@ LogWriter::~LogWriter() {
 }
 
 void LogWriter::start(const LogTree& tree, const Options& options) {
-    std::array<int, 2> ends{};
-    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
-        throw SystemError("socketpair for the log writer", errno);
-    }
-    socket_.reset(ends[0]);
-    base::UniqueFd other(ends[1]);
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    ::sigprocmask(SIG_SETMASK, &all, &before);  // it never hears any
-    const pid_t pid = ::fork();
-    const int code = errno;
-    if (pid == 0) become_log_writer(std::move(other), tree, options);
-    ::sigprocmask(SIG_SETMASK, &before, nullptr);
-    if (pid < 0) throw SystemError("fork the log writer", code);
-    pid_ = pid;
+    ForkedHelper helper = fork_helper("ddp-log", "the log writer", SOCK_STREAM,
+                                      [&](int socket) { run_log_writer(socket, tree, options); });
+    socket_ = std::move(helper.socket);
+    pid_ = helper.pid;
 }
 
 void LogWriter::open(int workers, int attempt) {

@@ -162,20 +162,6 @@ void LogServer::operator()(const CopyErrorsRequest& request) {
     }
 }
 
-void close_from(int first) {
-    if (::syscall(SYS_close_range, first, ~0U, 0) == 0) return;
-    std::vector<int> open;
-    {
-        const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc/self/fd"), &::closedir);
-        while (const dirent* entry = folder ? ::readdir(folder.get()) : nullptr) {
-            open.push_back(std::atoi(entry->d_name));
-        }
-    }
-    for (const int fd : open) {
-        if (fd >= first) ::close(fd);
-    }
-}
-
 }  // namespace
 
 std::string encode(const LogRequest& request) { return encode_with<RequestEncoder>(request); }
@@ -210,22 +196,8 @@ LogAnswer decode_log_answer(std::string_view payload) {
     throw UsageError("log writer: unknown answer");
 }
 
-void become_log_writer(base::UniqueFd socket, const LogTree& tree, const Options& options) {
-    ::prctl(PR_SET_NAME, "ddp-log", 0, 0, 0);
-    sigset_t all;
-    sigfillset(&all);
-    ::sigprocmask(SIG_SETMASK, &all, nullptr);
-    // What it would keep open beside the socket: the channel, the store, the agent's stderr.
-    constexpr int own = STDERR_FILENO + 1;
-    ::dup2(STDIN_FILENO, STDERR_FILENO);  // both are /dev/null then
-    if (socket.get() != own) ::dup2(socket.release(), own);
-    close_from(own + 1);
-    try {
-        LogServer(own, tree, options).run();
-    } catch (const std::exception&) {
-        ::_exit(1);  // the agent sees the end of the socket
-    }
-    ::_exit(0);
+void run_log_writer(int socket, const LogTree& tree, const Options& options) {
+    LogServer(socket, tree, options).run();
 }
 
 }  // namespace ddp::launcher

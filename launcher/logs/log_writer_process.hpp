@@ -62,8 +62,7 @@ std::string encode(const LogAnswer& answer);
 LogRequest decode_log_request(std::string_view payload);
 LogAnswer decode_log_answer(std::string_view payload);
 
-// In a process forked for it: gives back all other descriptors, serves until the socket ends.
-[[noreturn]] void become_log_writer(base::UniqueFd socket, const LogTree& tree,
-                                    const Options& options);
+// Serves until the socket ends: in a process of its own (forked_helper.hpp).
+void run_log_writer(int socket, const LogTree& tree, const Options& options);
 
 }  // namespace ddp::launcher

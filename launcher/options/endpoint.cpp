@@ -88,8 +88,9 @@ void resolve_endpoint(Options& options) {
     if (options.rendezvous.agent_store == AgentStore::off) return;
     if (!is_this_host(options.rendezvous.master_addr)) {
         fail_value({option, options.rendezvous.master_addr},
-                   "this host, where the launcher's store serves; leave the option out, or use "
-                   "--agent-store=off if rank 0 serves there (several hosts follow later)");
+                   "this host, where the launcher's store serves; leave the option out, say "
+                   "--nnodes=N for a job of N hosts, or use --agent-store=off if rank 0 serves "
+                   "there");
     }
     options.rendezvous.master_addr = loopback;
 }

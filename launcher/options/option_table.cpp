@@ -31,6 +31,11 @@ void require_only(Value value, const std::string& only, const std::string& why) 
     if (value.text != only) fail_value(value, only + ": " + why);
 }
 
+// What the command line says; of variables hosts/host_env.hpp knows which is which.
+void keep(std::optional<std::string>& flag, Value value) {
+    if (!value.label.starts_with('$')) flag = value.text;
+}
+
 // name, alias, letter | value, default, variable | group, compat | description | what it does
 constexpr std::array table{
     OptionSpec{"nproc-per-node", "np", "n", "N", "1", "", G::job, T::better,
@@ -38,14 +43,18 @@ constexpr std::array table{
                [](Options& o, Value v) { o.nproc_per_node = parse_worker_count(v); }},
     OptionSpec{"standalone", "", "", nullptr, "off", "", G::job, T::same,
                "a job of this host alone: any free port, whatever address is given",
-               [](Options& o, Value v) { o.standalone = parse_flag(v); }},
+               [](Options& o, Value v) {
+                   o.standalone = o.hosts.flags.standalone = parse_flag(v);
+               }},
     OptionSpec{"master-addr", "", "", "HOST", "127.0.0.1", "", G::job, T::same,
-               "MASTER_ADDR of the workers", [](Options& o, Value v) {
+               "MASTER_ADDR of the workers: the host of node rank 0", [](Options& o, Value v) {
+                   keep(o.hosts.flags.master_addr, v);
                    o.rendezvous.master_addr = base::without_brackets(v.text);
                }},
     OptionSpec{"master-port", "", "", "PORT", "0", "", G::job, T::better,
                "MASTER_PORT of the workers; 0: a free one, held from start to end",
                [](Options& o, Value v) {
+                   keep(o.hosts.flags.master_port, v);
                    o.rendezvous.master_port = static_cast<std::uint16_t>(parse_int(v, ports));
                }},
     OptionSpec{"agent-store", "", "", "on|off", "on", "", G::job, T::own,
@@ -204,27 +213,40 @@ constexpr std::array table{
                    if (parse_flag(v)) o.action = Action::print_config;
                }},
 
-    OptionSpec{"nnodes", "", "", "N|MIN:MAX", "1:1", "", G::torchrun, T::later,
-               "hosts: 1 today, and of 1:MAX one; several follow",
-               [](Options& o, Value v) { o.most_nodes = parse_nodes(v); }},
-    OptionSpec{"node-rank", "", "", "N", "0", "", G::torchrun, T::later,
-               "number of this host: 0 today", [](Options&, Value v) { check_node_rank(v); }},
-    OptionSpec{"rdzv-backend", "", "", "static|c10d", "static", "", G::torchrun, T::same,
-               "on one host both mean: meet at the endpoint",
+    OptionSpec{"nnodes", "", "", "N|MIN:MAX", "1:1", "", G::torchrun, T::same,
+               "hosts of the job: so many, or as many as come",
                [](Options& o, Value v) {
-                   o.rendezvous.backend = parse_choice<RendezvousBackend>(
-                       v,
-                       {{"static", RendezvousBackend::fixed}, {"c10d", RendezvousBackend::c10d}});
+                   parse_node_range(v);
+                   keep(o.hosts.flags.nnodes, v);
+               }},
+    OptionSpec{"node-rank", "", "", "N", "0", "", G::torchrun, T::same,
+               "number of this host in a job of N hosts",
+               [](Options& o, Value v) {
+                   parse_int(v, counts);
+                   keep(o.hosts.flags.node_rank, v);
+               }},
+    OptionSpec{"node-timeout", "", "", "SECONDS", "5", "", G::torchrun, T::own,
+               "silence after which a host is lost",
+               [](Options& o, Value v) { o.hosts.node_timeout = parse_node_timeout(v); }},
+    OptionSpec{"rdzv-backend", "", "", "static|c10d", "static", "", G::torchrun, T::same,
+               "both mean: meet at the endpoint",
+               [](Options& o, Value v) {
+                   o.rendezvous.backend = parse_rendezvous_backend(v);
+                   keep(o.hosts.flags.rdzv_backend, v);
                }},
     OptionSpec{"rdzv-endpoint", "", "", "HOST[:PORT]", "", "", G::torchrun, T::same,
                "takes the place of --master-addr and --master-port",
-               [](Options& o, Value v) { o.rendezvous.endpoint = v.text; }},
+               [](Options& o, Value v) {
+                   o.rendezvous.endpoint = v.text;
+                   keep(o.hosts.flags.rdzv_endpoint, v);
+               }},
     OptionSpec{"rdzv-id", "", "", "ID", "random", "", G::torchrun, T::same,
                "TORCHELASTIC_RUN_ID of the workers",
                [](Options& o, Value v) { o.run_id = parse_name(v); }},
     OptionSpec{"rdzv-conf", "", "", "KEY=VALUE,...", "", "", G::torchrun, T::same,
-               "checked; one host has nothing to set there",
-               [](Options&, Value v) { check_rendezvous_settings(v); }},
+               "join_timeout (600), last_call_timeout (30), timeout (900, of a fixed number of "
+               "hosts), in seconds; others are checked",
+               [](Options& o, Value v) { apply_rendezvous_settings(v, o.hosts); }},
     OptionSpec{"local-addr", "", "", "HOST", "none", "", G::torchrun, T::same,
                "accepted; one host has nobody to tell it to", [](Options&, Value) {}},
     OptionSpec{"monitor-interval", "", "", "SECONDS", "0.1", "", G::torchrun, T::better,

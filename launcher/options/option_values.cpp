@@ -15,8 +15,6 @@
 namespace ddp::launcher {
 namespace {
 
-constexpr std::string_view several_hosts = "several hosts follow later";
-
 std::optional<int> read_int(std::string_view text, Limits limits) {
     int number = 0;
     const char* const end = text.data() + text.size();
@@ -156,19 +154,22 @@ NodeRange parse_node_range(const GivenValue& given) {
     return {.min = *low, .max = *high};
 }
 
-int parse_nodes(const GivenValue& given) {
-    const NodeRange nodes = parse_node_range(given);
-    if (nodes.min > 1) {
-        fail_value(given,
-                   "1 or 1:MAX, a job that one host will do for; " + std::string(several_hosts));
-    }
-    return nodes.max;
+// A lease of less than a few beats would end by itself.
+std::chrono::milliseconds parse_node_timeout(const GivenValue& given) {
+    constexpr std::chrono::milliseconds least{1000};
+    const auto time = parse_seconds(given);
+    if (time < least) fail_value(given, "a number of seconds, at least 1");
+    return time;
 }
 
-void check_node_rank(const GivenValue& given) {
-    if (given.text != "0") {
-        fail_value(given, "0, the only host of the job; " + std::string(several_hosts));
+RendezvousBackend parse_rendezvous_backend(const GivenValue& given) {
+    if (given.text.starts_with("etcd")) {
+        fail_value(given,
+                   "static or c10d: no other service is needed, ddp-launch on the endpoint's host "
+                   "serves the job");
     }
+    return parse_choice<RendezvousBackend>(
+        given, {{"static", RendezvousBackend::fixed}, {"c10d", RendezvousBackend::c10d}});
 }
 
 std::string parse_name(const GivenValue& given) {
@@ -293,7 +294,7 @@ std::vector<std::string> split_words(const GivenValue& given, std::string_view t
     return words;
 }
 
-void check_rendezvous_settings(const GivenValue& given) {
+void apply_rendezvous_settings(const GivenValue& given, HostOptions& hosts) {
     constexpr std::array seconds_keys{"join_timeout", "last_call_timeout", "close_timeout",
                                       "read_timeout", "timeout"};
     for (const std::string_view setting : split_at(without_quotes(given.text), ',')) {
@@ -306,9 +307,12 @@ void check_rendezvous_settings(const GivenValue& given) {
         const std::string value(setting.substr(equals + 1));
         const bool in_seconds =
             std::find(seconds_keys.begin(), seconds_keys.end(), key) != seconds_keys.end();
-        if (in_seconds && !read_seconds(value)) {
-            fail_value(given, "right: " + std::string(key) + " is a number of seconds");
-        }
+        if (!in_seconds) continue;
+        const auto seconds = read_seconds(value);
+        if (!seconds) fail_value(given, "right: " + std::string(key) + " is a number of seconds");
+        const std::chrono::milliseconds time(std::llround(*seconds * 1000));
+        if (key == "join_timeout" || key == "timeout") hosts.join_timeout = time;
+        if (key == "last_call_timeout") hosts.last_call = time;
     }
 }
 

@@ -45,10 +45,8 @@ struct NodeRange {
     friend bool operator==(const NodeRange&, const NodeRange&) = default;
 };
 NodeRange parse_node_range(const GivenValue& given);
-// "1", "1:1", "1:2": the most hosts, of which one will do. More than one at least follows later,
-// and this says so.
-int parse_nodes(const GivenValue& given);
-void check_node_rank(const GivenValue& given);
+std::chrono::milliseconds parse_node_timeout(const GivenValue& given);
+RendezvousBackend parse_rendezvous_backend(const GivenValue& given);
 std::string parse_name(const GivenValue& given);  // becomes part of a path: no slash
 
 // "0".."3", or "0:3,12:1"
@@ -63,8 +61,9 @@ Wrap parse_wrap(const GivenValue& given);
 // Splits as a shell does: blanks, quotes, backslashes; no expansion.
 std::vector<std::string> split_words(const GivenValue& given, std::string_view text);
 
-// "join_timeout=60,is_host=1", in quotes or not: one host has no use for them, but a typo is told.
-void check_rendezvous_settings(const GivenValue& given);
+// "join_timeout=60,is_host=1", in quotes or not. Keys without a meaning here are left alone, but a
+// typo is told.
+void apply_rendezvous_settings(const GivenValue& given, HostOptions& hosts);
 
 // One of a few words.
 template <class Value>

@@ -2,8 +2,6 @@
 // would reject or eat words of the worker's; all that is special about an option is in the table.
 #include "launcher/options/options.hpp"
 
-#include "launcher/options/endpoint.hpp"
-#include "launcher/options/job_step.hpp"
 #include "launcher/options/option_table.hpp"
 
 #include <ddp/error.hpp>
@@ -98,17 +96,11 @@ void apply(Options& options, const Setting& setting) {
     throw UsageError(setting.label + value + " not supported: " + spec.description);
 }
 
-void check(Options& options) {
+void check(const Options& options) {
     if (options.action != Action::print_config && options.program.command.empty()) {
         throw UsageError(
             "no program to run; use ddp-launch [options] [--] program [args...], "
             "--help lists the options");
-    }
-    resolve_endpoint(options);
-    if (options.most_nodes > 1 && !is_this_host(options.rendezvous.master_addr)) {
-        throw UsageError(
-            "--nnodes: a job of more than 1 host whose --master-addr is not this one (" +
-            options.rendezvous.master_addr + ") is not there yet; several hosts follow later");
     }
     const WorkerCount& count = options.nproc_per_node;
     if (count.what == CountOf::number || count.what == CountOf::not_given) {
@@ -153,10 +145,6 @@ Options parse_options(std::span<char* const> arguments, const EnvLookup& environ
     for (const Setting& setting : defaults) apply(options, setting);
     for (const Setting& setting : given) apply(options, setting);
     check(options);
-    const bool starts = options.action == Action::run || options.action == Action::dry_run;
-    const bool one_host = asks_for(given, "nnodes") || asks_for(defaults, "nnodes");
-    const bool told_what_it_is = options.standalone || (one_host && options.most_nodes == 1);
-    if (starts) refuse_step_of_several(told_what_it_is, environment);
     return options;
 }
 

@@ -31,6 +31,26 @@ struct RendezvousOptions {
     std::string endpoint;  // takes the place of the master's address and port
 };
 
+// What the command line says about the job's hosts, as text. PET_* are read beside it, each where
+// its option is not here (hosts/host_env.hpp).
+struct HostFlags {
+    bool standalone = false;
+    std::optional<std::string> nnodes = {};
+    std::optional<std::string> node_rank = {};
+    std::optional<std::string> master_addr = {};
+    std::optional<std::string> master_port = {};
+    std::optional<std::string> rdzv_endpoint = {};
+    std::optional<std::string> rdzv_backend = {};
+};
+
+struct HostOptions {
+    HostFlags flags;
+    std::chrono::milliseconds node_timeout{5000};  // silence after which a host is lost
+    // --rdzv-conf; nothing: torchrun's default.
+    std::optional<std::chrono::milliseconds> join_timeout = {};
+    std::optional<std::chrono::milliseconds> last_call = {};
+};
+
 // What each worker executes.
 struct ProgramOptions {
     ProgramKind kind = ProgramKind::automatic;
@@ -86,7 +106,7 @@ struct Options {
     Action action = Action::run;
     WorkerCount nproc_per_node;
     bool standalone = false;
-    int most_nodes = 1;  // --nnodes; of more than one, this host is the one that there is
+    HostOptions hosts;
     std::string role = "default";
     std::string run_id;  // empty until the job starts: a random one then
     RendezvousOptions rendezvous;

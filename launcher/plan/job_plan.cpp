@@ -57,7 +57,8 @@ JobVariables variables_of(const Options& options, int workers) {
             .max_restarts = options.restart.max_restarts,
             .signals_to_handle = names_of(options.stop.signals_to_handle),
             .oversubscribe_gpu = options.program.oversubscribe_gpu,
-            .break_on_failure = options.stop.break_on_failure};
+            .break_on_failure = options.stop.break_on_failure,
+            .attempt = {.place = place_of_only_host(workers)}};
 }
 
 // With words where a start would have the agent's values; numbers get theirs from with_words().
@@ -124,10 +125,6 @@ std::vector<std::string> notices_for(const Options& options, int workers, std::s
         notices.emplace_back(
             "--duplicate-stdout-filters and --duplicate-stderr-filters choose among lines that "
             "--tee shows, for a file in --log-dir; without both they do nothing");
-    }
-    if (options.most_nodes > 1) {
-        notices.push_back("--nnodes=1:" + std::to_string(options.most_nodes) +
-                          ": this host runs the job alone; several hosts follow later");
     }
     if (workers > 1 && limits_threads(workers, own_environment())) {
         notices.emplace_back(

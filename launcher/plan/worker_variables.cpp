@@ -24,17 +24,16 @@ std::string_view name_of(std::string_view entry) { return entry.substr(0, entry.
 using Table = std::map<std::string, std::string, std::less<>>;
 
 Table job_table(const JobVariables& job, int local_rank) {
-    const std::string rank = std::to_string(local_rank);
-    const std::string size = std::to_string(job.workers);
+    const HostPlace& place = job.attempt.place;
     Table table{
-        {"RANK", rank},
-        {"WORLD_SIZE", size},
-        {"LOCAL_RANK", rank},
-        {"LOCAL_WORLD_SIZE", size},
-        {"GROUP_RANK", "0"},
-        {"GROUP_WORLD_SIZE", "1"},
-        {"ROLE_RANK", rank},
-        {"ROLE_WORLD_SIZE", size},
+        {"RANK", std::to_string(place.first_rank + local_rank)},
+        {"WORLD_SIZE", std::to_string(place.world_size)},
+        {"LOCAL_RANK", std::to_string(local_rank)},
+        {"LOCAL_WORLD_SIZE", std::to_string(job.workers)},
+        {"GROUP_RANK", std::to_string(place.group_rank)},
+        {"GROUP_WORLD_SIZE", std::to_string(place.group_world_size)},
+        {"ROLE_RANK", std::to_string(place.first_role_rank + local_rank)},
+        {"ROLE_WORLD_SIZE", std::to_string(place.role_world_size)},
         {"ROLE_NAME", job.role},
         {"MASTER_ADDR", job.master_addr},
         {"MASTER_PORT", std::to_string(job.master_port)},
@@ -52,6 +51,8 @@ Table job_table(const JobVariables& job, int local_rank) {
         table["DDP_AGENT_STORE_SOCKET"] = job.attempt.store_socket;
     }
     if (job.any_store_peers) table["DDP_STORE_PEERS"] = "any";
+    if (!place.address.empty()) table["DDP_HOST_ADDR"] = place.address;
+    if (place.round > 0) table["DDP_ROUND"] = std::to_string(place.round);
     if (job.attempt.held_port >= 0 && local_rank == 0) {
         table["DDP_STORE_FD"] =
             std::to_string(job.attempt.held_port) + ":" + std::to_string(job.master_port);
@@ -110,10 +111,16 @@ std::vector<std::string> worker_environment(const JobVariables& job, int local_r
     if (job.oversubscribe_gpu) let_nccl_share_gpus(table, job, local_rank, inherited);
     std::vector<std::string> environment;
     for (const std::string& entry : inherited) {
-        if (!table.contains(name_of(entry))) environment.push_back(entry);
+        // Of a job that this one is part of.
+        const bool is_outer = name_of(entry) == "DDP_ROUND" || name_of(entry) == "DDP_HOST_ADDR";
+        if (!is_outer && !table.contains(name_of(entry))) environment.push_back(entry);
     }
     for (const auto& [name, value] : table) environment.push_back(name + "=" + value);
     return environment;
+}
+
+HostPlace place_of_only_host(int workers) {
+    return {.world_size = workers, .role_world_size = workers};
 }
 
 bool limits_threads(int workers, std::span<const std::string> inherited) {

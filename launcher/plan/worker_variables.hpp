@@ -1,10 +1,14 @@
 // The environment of a worker: torchrun's table, so that programs written for it run unchanged.
 // Pure: from the job and the launcher's own environment to the list that is handed to exec.
 //
-//   RANK LOCAL_RANK ROLE_RANK                      the worker's number, 0 <= it < N
-//   WORLD_SIZE LOCAL_WORLD_SIZE ROLE_WORLD_SIZE    N
-//   GROUP_RANK GROUP_WORLD_SIZE ROLE_NAME          0, 1, --role: one host
+//   RANK LOCAL_RANK ROLE_RANK                      the worker's number: of all, on this host, of
+//                                                  all of its role
+//   WORLD_SIZE LOCAL_WORLD_SIZE ROLE_WORLD_SIZE    how many there are of each
+//   GROUP_RANK GROUP_WORLD_SIZE ROLE_NAME          the host's number, the number of hosts, --role
 //   MASTER_ADDR MASTER_PORT                        where the store is
+//   DDP_HOST_ADDR                                  where other hosts reach this one, if there are any
+//   DDP_ROUND                                      which start of the workers this is: 1, 2, ...; of
+//                                                  a job of several hosts
 //   TORCHELASTIC_RESTART_COUNT                     0, then 1 more with each restart
 //   TORCHELASTIC_MAX_RESTARTS                      --max-restarts
 //   TORCHELASTIC_RUN_ID                            --rdzv-id, else 32 random hex digits
@@ -17,7 +21,8 @@
 //   DDP_AGENT_STORE                                MASTER_ADDR:MASTER_PORT, if the agent serves
 //   DDP_STORE_FD                                   for rank 0, when the port is held for it:
 //                                                  <fd>:<port>
-//   DDP_AGENT_STORE_SOCKET                         the name of the agent's local socket
+//   DDP_AGENT_STORE_SOCKET                         the name of the agent's local socket, on the
+//                                                  store's host
 //   DDP_STORE_PEERS                                any, with --store-peers=any
 //   DDP_BREAK_ON_FAILURE                           1, with --break-on-failure
 //   DDP_CONTROL_FD                                 see contract/control_page.hpp
@@ -37,6 +42,20 @@
 
 namespace ddp::launcher {
 
+// A host's place among those of the job, which may change with each start of the workers.
+struct HostPlace {
+    int group_rank = 0;
+    int group_world_size = 1;
+    int first_rank = 0;
+    int world_size = 1;
+    int first_role_rank = 0;  // the same among ranks of its role
+    int role_world_size = 1;
+    std::string address = {};  // where other hosts reach it; empty: there are none
+    int round = 0;             // 1, 2, ...; 0: a job of one host
+};
+
+HostPlace place_of_only_host(int workers);
+
 // What the agent alone knows, of one attempt.
 struct AttemptVariables {
     int held_port = -1;          // rank 0's descriptor that holds the port; -1: none
@@ -44,11 +63,12 @@ struct AttemptVariables {
     ErrorFiles error_files{};
     std::string control{};  // the value of DDP_CONTROL_FD
     int restart_count = 0;
+    HostPlace place{};
 };
 
 // Of all workers of an attempt: the plan's, but for `attempt` and a port that the agent chooses.
 struct JobVariables {
-    int workers = 1;
+    int workers = 1;  // on this host
     std::string master_addr;
     std::uint16_t master_port = 0;  // 0: the agent chooses one
     bool agent_store = true;

@@ -6,6 +6,7 @@
 
 #include "contract/error_file.hpp"
 #include "launcher/process/exit_status.hpp"
+#include "launcher/report/oom_watch.hpp"
 
 #include <sys/types.h>
 
@@ -26,8 +27,10 @@ struct WorkerEnd {
     std::chrono::milliseconds ran_for{0};
     std::chrono::milliseconds stop_took{0};           // from our first signal to its end
     std::optional<contract::ErrorReport> error = {};  // from its error file
-    std::string gpu;                                  // "cuda:0 = GPU 1"; empty: nothing to say
-    std::string last_stderr;                          // its last lines there; may be empty
+    std::string gpu = {};                             // "cuda:0 = GPU 1"; empty: nothing to say
+    std::string last_stderr = {};                     // its last lines there; may be empty
+    std::string host = {};  // where it ran; empty: on this host, the job's only one
+    OomEvidence oom = OomEvidence::unknown;  // of one that SIGKILL ended
 };
 
 // What became of one worker, in relation to the failure.

@@ -243,7 +243,8 @@ std::string failure_text(std::span<const WorkerEnd> ended, const RootCause& root
             ", attempt " + std::to_string(facts.attempt) + " of " + std::to_string(facts.attempts);
     }
     std::string text = headline(root, root_cause) + section("when", when);
-    text += section("where", "host " + facts.host + (root.gpu.empty() ? "" : ", ") + root.gpu);
+    text += section("where", "host " + (root.host.empty() ? facts.host : root.host) +
+                                 (root.gpu.empty() ? "" : ", ") + root.gpu);
     if (root_cause.named_by_peers && !root.error) text += words_of_the_others(ended);
     text += own_words(root, ended);
     for (const std::string& hint : facts.hints) {

@@ -33,31 +33,37 @@ struct Outcome {
     std::optional<int> failed_rank = {};  // whose failure ended it: what another attempt may mend
 };
 
-struct JobEnd {
+// The workers of this host, of which some may live.
+struct HostWorkers {
     std::span<const Worker> workers = {};
     std::span<const std::size_t> order = {};  // of their ends, by index; may lack some
-    int user_signal = 0;                      // the one that asked a healthy job to stop, or 0
+    int first_rank = 0;                       // of the worker with local rank 0
+    int world_size = 0;                       // of all hosts
     ErrorFiles error_files = {};
-    ExitCode exit_code = ExitCode::root_cause;
-    std::string report_file = {};  // empty: none
-    int attempt = 1;
-    int attempts = 1;
     OomCounts oom_before = {};
-    Lines lines = Lines::wrapped;
     // What GPU a local rank has, as text; may be empty.
     std::function<std::string(int local_rank)> gpu_of = {};
 };
 
-Outcome outcome_of(const JobEnd& end);
+// How those that have ended did, in that order. With ErrorTexts::unknown it reads no error file.
+std::vector<WorkerEnd> ends_of(const HostWorkers& workers, ErrorTexts texts = ErrorTexts::known);
 
-// Of a job of which some live. With ErrorTexts::unknown it reads no error file.
-std::optional<FirstFailure> failure_so_far(const JobEnd& job, ErrorTexts texts);
+// What else is known of a job's end.
+struct JobEnd {
+    int workers = 0;      // that were started, on all hosts
+    int user_signal = 0;  // the one that asked a healthy job to stop, or 0
+    ExitCode exit_code = ExitCode::root_cause;
+    JobFacts facts = {};  // the host: of the launcher; without hints
+    ErrorFiles error_files = {};
+};
+
+Outcome outcome_of(std::vector<WorkerEnd> ends, const JobEnd& job);
 
 // Of a job that could not start, or not go on.
-Outcome not_started(int exit_code, const std::string& why, const JobEnd& end);
+Outcome not_started(int exit_code, const std::string& why, const JobEnd& job);
 
 // Of a job that was stopped by this signal after a failed attempt, before the next one.
-Outcome stopped_before_restart(int signal, const JobEnd& end);
+Outcome stopped_before_restart(int signal, std::vector<WorkerEnd> ends, const JobEnd& job);
 
 // Once, for the outcome that counts: writes the launcher's own error file when it was given one
 // (TORCHELASTIC_ERROR_FILE, as a worker of another launcher). What cannot be written is said in the

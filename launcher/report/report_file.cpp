@@ -35,9 +35,10 @@ double in_seconds(std::chrono::milliseconds time) {
     return static_cast<double>(time.count()) / 1000.0;
 }
 
-json worker_json(const WorkerEnd& end, bool is_root) {
+json worker_json(const WorkerEnd& end, bool is_root, const JobFacts& facts) {
     const bool has_error = end.error.has_value();
     return {{"rank", end.rank},
+            {"host", end.host.empty() ? facts.host : end.host},
             {"local_rank", end.local_rank},
             {"pid", end.pid},
             {"gpu", end.gpu},
@@ -63,7 +64,7 @@ std::string to_json(const JobReport& report) {
     json workers = json::array();
     for (std::size_t i = 0; i < report.ended.size(); ++i) {
         const bool is_root = report.root_cause && report.root_cause->index == i;
-        workers.push_back(worker_json(report.ended[i], is_root));
+        workers.push_back(worker_json(report.ended[i], is_root, report.facts));
     }
     std::sort(workers.begin(), workers.end(),
               [](const json& a, const json& b) { return a["rank"] < b["rank"]; });

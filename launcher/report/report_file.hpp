@@ -11,8 +11,8 @@
 //   root_rank     the rank to blame, else null
 //   message       what the user reads: the whole report
 //   hints         texts
-//   workers       of this attempt, by rank:
-//     rank, local_rank, pid, gpu
+//   workers       of this attempt, of all hosts, by rank:
+//     rank, host, local_rank, pid, gpu
 //     part        "root_cause", "failed", "left" (because of a peer), "stopped" (by us), "fine"
 //     exit_code   128 + signal when a signal ended it
 //     signal      that ended it, else 0; signal_name, core_dumped

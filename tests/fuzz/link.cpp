@@ -36,7 +36,7 @@ std::vector<std::string> ddp::fuzz::seeds() {
     for (const FromMember& message :
          {FromMember(join), FromMember(BeatMessage{1, 2}), FromMember(StartedMessage{2}),
           FromMember(ended), FromMember(DrainedMessage{2, PartEnd::failure}),
-          FromMember(LeaveMessage{})}) {
+          FromMember(LeaveMessage{}), FromMember(StopJobMessage{15})}) {
         all.push_back(std::string(1, '\0') + encode(message));
     }
     for (const MemberMessage& message :
@@ -45,7 +45,10 @@ std::vector<std::string> ddp::fuzz::seeds() {
           MemberMessage(FinishMessage{84})}) {
         all.push_back("\x01" + encode(FromCoordinator(message)));
     }
-    all.push_back("\x01" + encode(FromCoordinator(WelcomeMessage{7, "10.77.0.2"})));
+    all.push_back("\x01" + encode(FromCoordinator(
+                               WelcomeMessage{7, "run", "run_1", "h2", std::chrono::seconds(5)})));
+    all.push_back("\x01" + encode(FromCoordinator(KillRoundMessage{2})));
+    all.push_back("\x01" + encode(FromCoordinator(SayMessage{"lost h2", true})));
     all.push_back("\x01" + encode(FromCoordinator(BeatReply{1, 2, 3})));
     return all;
 }

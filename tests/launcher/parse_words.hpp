@@ -1,6 +1,7 @@
-// parse_options() for tests: words and variables as values, errors as text.
+// What reading a command line comes to, for tests: words and variables as values, errors as text.
 #pragma once
 
+#include "launcher/hosts/hosts_job.hpp"
 #include "launcher/options/options.hpp"
 
 #include <ddp/error.hpp>
@@ -29,8 +30,12 @@ inline EnvLookup lookup_in(const Environment& environment) {
     };
 }
 
+// As ddp-launch reads it before it plans: with the hosts settled.
 inline Options parse(Words words, const Environment& environment = {}) {
-    return parse_options(pointers_to(words), lookup_in(environment));
+    Options options = parse_options(pointers_to(words), lookup_in(environment));
+    const bool starts = options.action == Action::run || options.action == Action::dry_run;
+    if (starts) settle_hosts(options, lookup_in(environment));
+    return options;
 }
 
 inline std::string error_of(const Words& words, const Environment& environment = {}) {

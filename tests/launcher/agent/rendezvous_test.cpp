@@ -29,7 +29,7 @@ TEST(Rendezvous, AFreePortIsListenedOnOnLoopbackOnly) {
     EXPECT_EQ(rendezvous.address, "127.0.0.1");
     EXPECT_NE(rendezvous.port, 0);
     EXPECT_FALSE(rendezvous.holder);
-    const sockaddr_in bound = name_of(rendezvous.listener.get());
+    const sockaddr_in bound = name_of(rendezvous.listeners.front().get());
     EXPECT_EQ(bound.sin_addr.s_addr, htonl(INADDR_LOOPBACK));
     EXPECT_EQ(ntohs(bound.sin_port), rendezvous.port);
 }
@@ -89,7 +89,7 @@ TEST(Rendezvous, AHeldPortIsOpenToSoReuseaddrAndClosedToOthers) {
     Options options;
     options.rendezvous.agent_store = AgentStore::off;
     const Rendezvous rendezvous = make_rendezvous(options);
-    EXPECT_FALSE(rendezvous.listener);
+    EXPECT_FALSE(rendezvous.listeners.size());
     ASSERT_TRUE(rendezvous.holder);
     // listen_tcp sets SO_REUSEADDR.
     for (const char* host : {"127.0.0.1", "0.0.0.0"}) {
@@ -138,7 +138,7 @@ TEST(Rendezvous, AGivenPortIsLeftFreeForRankZero) {
     }
     const Rendezvous rendezvous = make_rendezvous(options);
     EXPECT_EQ(rendezvous.port, options.rendezvous.master_port);
-    EXPECT_FALSE(rendezvous.listener);
+    EXPECT_FALSE(rendezvous.listeners.size());
     EXPECT_FALSE(rendezvous.holder);
 }
 

@@ -249,7 +249,7 @@ TEST(Membership, SaysThatAHostIsSilentAndLosesItLater) {
     job.pass(4'300ms);
     EXPECT_THAT(job.news(), ElementsAre("say lost h3 (10.77.0.3), ranks 4-5: no answer for 5 s",
                                         "3: refused: this host counts as lost: no answer for 5 s",
-                                        "1: stop loss", "2: stop loss"));
+                                        "1: stop loss of rank 4", "2: stop loss of rank 4"));
     job.drain(1, PartEnd::failure);
     job.drain(2, PartEnd::failure);
     EXPECT_EQ(job.round(), 1) << "its lease may last a moment longer by its own clock";
@@ -279,14 +279,14 @@ TEST(Membership, IsPatientWithAnAgentWhoseKernelAnswers) {
     job.pass(24'999ms);
     EXPECT_THAT(job.news(), IsEmpty());
     job.pass(1ms);
-    EXPECT_THAT(job.news(), ::testing::Contains("1: stop loss"));
+    EXPECT_THAT(job.news(), ::testing::Contains("1: stop loss of rank 4"));
 }
 
 TEST(Membership, WaitsForTheLeaseOfAHostWhoseAgentHasGone) {
     Job job = running(one_to_three, 2);
     job.close(2);
     EXPECT_THAT(job.news(), ElementsAre("say lost h2 (10.77.0.2), ranks 2-3: its agent has gone",
-                                        ::testing::_, "1: stop loss"));
+                                        ::testing::_, "1: stop loss of rank 2"));
     job.drain(1);
     job.pass(5s);
     EXPECT_EQ(job.round(), 1);
@@ -297,8 +297,8 @@ TEST(Membership, WaitsForTheLeaseOfAHostWhoseAgentHasGone) {
 TEST(Membership, GoesOnAtOnceWithoutAHostThatLeft) {
     Job job = running(one_to_three, 2);
     job.leave(1);
-    EXPECT_THAT(job.news(),
-                ElementsAre("say h1 (10.77.0.1), ranks 0-1 leaves the job", "2: stop loss"));
+    EXPECT_THAT(job.news(), ElementsAre("say h1 (10.77.0.1), ranks 0-1 leaves the job",
+                                        "2: stop loss of rank 0"));
     job.drain(2);
     EXPECT_THAT(job.news(), ElementsAre("2: round 2 of 2"));
 }

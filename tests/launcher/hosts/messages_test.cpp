@@ -29,7 +29,8 @@ EndedMessage an_end() {
                                                   .callstack = "a\nb",
                                                   .timestamp = 1'700'000'000},
                    .gpu = "cuda:0 = GPU 1",
-                   .last_stderr = std::string("a\0b", 3)};
+                   .last_stderr = std::string("a\0b", 3),
+                   .oom = OomEvidence::cgroup};
     return message;
 }
 
@@ -51,7 +52,9 @@ std::vector<FromMember> all_of_members() {
             bare_error,
             DrainedMessage{.round = 2, .end = PartEnd::failure},
             DrainedMessage{.round = 2, .end = PartEnd::success},
-            LeaveMessage{}};
+            DrainedMessage{.round = 2, .end = PartEnd::failure, .trouble = "no", .exit_code = 127},
+            LeaveMessage{},
+            StopJobMessage{15}};
 }
 
 std::vector<FromCoordinator> all_of_coordinators() {
@@ -60,15 +63,19 @@ std::vector<FromCoordinator> all_of_coordinators() {
         {.member = 1, .host = "h2", .address = "fe80::1%eth0", .slots = 1, .role = "reader"},
         {.member = 5, .host = "h3", .slots = 3}};
     const RoundMessage round{.round = 4, .restarts = 2, .table = make_rank_table(hosts)};
-    return {WelcomeMessage{.member = 1'234'567, .address = "10.77.0.2"},
-            BeatReply{.number = 4, .clock_of_beat_ns = -1, .clock_ns = INT64_MAX},
-            MemberMessage(RefusedMessage{"no"}),
-            MemberMessage(WaitMessage{true}),
-            MemberMessage(WaitMessage{false}),
-            MemberMessage(round),
-            MemberMessage(StopRoundMessage{1, StopReason::failure, 3, 0}),
-            MemberMessage(StopRoundMessage{1, StopReason::user, -1, 15}),
-            MemberMessage(FinishMessage{84})};
+    return {
+        WelcomeMessage{
+            .member = 1'234'567, .run_id = "run", .run = "run_1", .host = "h2", .node_timeout = 5s},
+        BeatReply{.number = 4, .clock_of_beat_ns = -1, .clock_ns = INT64_MAX},
+        MemberMessage(RefusedMessage{"no"}),
+        MemberMessage(WaitMessage{true}),
+        MemberMessage(WaitMessage{false}),
+        MemberMessage(round),
+        MemberMessage(StopRoundMessage{1, StopReason::failure, 3, 0}),
+        MemberMessage(StopRoundMessage{1, StopReason::user, -1, 15}),
+        MemberMessage(FinishMessage{84}),
+        KillRoundMessage{3},
+        SayMessage{"lost h2", true}};
 }
 
 TEST(LinkMessages, ComeBackAsTheyWere) {
@@ -106,6 +113,7 @@ TEST(LinkMessages, CarryEachFieldOfAWorkersEnd) {
     EXPECT_EQ(end.error->callstack, "a\nb");
     EXPECT_EQ(end.error->timestamp, 1'700'000'000);
     EXPECT_EQ(end.gpu, "cuda:0 = GPU 1");
+    EXPECT_EQ(end.oom, OomEvidence::cgroup);
     EXPECT_EQ(end.last_stderr, std::string("a\0b", 3));
 }
 

@@ -63,7 +63,7 @@ TEST(OptionDefaults, ABadOneIsOneLineThatNamesTheVariable) {
         {{{"PET_NPROC_PER_NODE", "many"}}, {"$PET_NPROC_PER_NODE: \"many\"", "or gpu"}},
         {{{"PET_STANDALONE", "true"}}, {"$PET_STANDALONE: \"true\"", "0 or 1"}},
         {{{"PET_MODULE", "yes"}}, {"$PET_MODULE: \"yes\"", "0 or 1"}},
-        {{{"PET_NNODES", "4"}}, {"$PET_NNODES: \"4\"", "several hosts"}},
+        {{{"PET_NNODES", "all"}}, {"$PET_NNODES: \"all\"", "N or MIN:MAX"}},
         {{{"PET_MASTER_PORT", "http"}}, {"$PET_MASTER_PORT: \"http\"", "65535"}},
         {{{"PET_TEE", "9"}}, {"$PET_TEE: \"9\"", "0:3,1:2"}},
         {{{"PET_START_METHOD", "thread"}}, {"$PET_START_METHOD: \"thread\"", "forkserver"}},

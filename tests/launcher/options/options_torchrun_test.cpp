@@ -9,7 +9,6 @@
 namespace ddp::launcher {
 namespace {
 
-using ::testing::AllOf;
 using testing::Environment;
 using testing::error_of;
 using ::testing::HasSubstr;
@@ -40,28 +39,40 @@ TEST(TorchrunOptions, AScriptOfAnyNameIsPythonsWithRunPath) {
 }
 
 TEST(TorchrunOptions, AJobThatOneHostWillDoForRunsOnIt) {
-    EXPECT_EQ(parse({"x"}).most_nodes, 1);
-    EXPECT_EQ(parse({"--nnodes=1:4", "x"}).most_nodes, 4);
     EXPECT_EQ(parse({"--nnodes=1:2", "--rdzv_backend=c10d", "--rdzv_endpoint=localhost:0", "x"})
                   .rendezvous.master_addr,
               "127.0.0.1");
-    EXPECT_EQ(parse({"x"}, {{"PET_NNODES", "1:2"}}).most_nodes, 2);
+    EXPECT_EQ(parse({"--nnodes=1:2", "x"}).rendezvous.master_addr, "127.0.0.1");
 }
 
-TEST(TorchrunOptions, AJobOfSeveralHostsIsRefusedWhereOtherHostsAreNamed) {
-    EXPECT_THAT(
-        error_of({"--nnodes=1:2", "--rdzv_backend=c10d", "--rdzv_endpoint=192.0.2.1:1", "x"}),
-        HasSubstr("several hosts"));
-    EXPECT_THAT(error_of({"--nnodes=1:2", "--agent-store=off", "--master-addr=192.0.2.1", "x"}),
-                AllOf(HasSubstr("--nnodes"), HasSubstr("192.0.2.1"), HasSubstr("several hosts")));
-    EXPECT_THAT(error_of({"--nnodes=2:4", "x"}), HasSubstr("several hosts"));
-    EXPECT_THAT(error_of({"--nnodes=1:2", "--node-rank=1", "x"}), HasSubstr("several hosts"));
+TEST(TorchrunOptions, WhatIsSaidOfHostsIsKeptAsItWasSaid) {
+    const HostFlags flags =
+        parse({"--nnodes=1:2", "--rdzv_backend=c10d", "--rdzv_endpoint=192.0.2.1:1", "x"},
+              {{"PET_NODE_RANK", "1"}})
+            .hosts.flags;
+    EXPECT_EQ(flags.nnodes, "1:2");
+    EXPECT_EQ(flags.rdzv_backend, "c10d");
+    EXPECT_EQ(flags.rdzv_endpoint, "192.0.2.1:1");
+    EXPECT_EQ(flags.node_rank, std::nullopt) << "a variable is read with its name";
+}
+
+TEST(TorchrunOptions, TimesOfTheRendezvousCount) {
+    using namespace std::chrono_literals;
+    const HostOptions hosts = parse({"--rdzv-conf=join_timeout=1.5,last_call_timeout=2,is_host=1",
+                                     "--node-timeout=3", "x"})
+                                  .hosts;
+    EXPECT_EQ(hosts.join_timeout, 1500ms);
+    EXPECT_EQ(hosts.last_call, 2s);
+    EXPECT_EQ(hosts.node_timeout, 3s);
+    EXPECT_EQ(parse({"--rdzv-conf=timeout=7", "x"}).hosts.join_timeout, 7s);
+    EXPECT_EQ(parse({"x"}).hosts.join_timeout, std::nullopt);
 }
 
 // Each task would be a whole job of its own.
 TEST(TorchrunOptions, AJobOfSeveralHostsIsRefusedInAStepOfSeveralTasks) {
-    const Environment step{{"SLURM_STEP_ID", "0"}, {"SLURM_STEP_NUM_TASKS", "2"}};
-    EXPECT_THAT(error_of({"--nnodes=1:2", "x"}, step), HasSubstr("SLURM_STEP_NUM_TASKS=2 (srun)"));
+    const Environment step{
+        {"SLURM_STEP_ID", "0"}, {"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_STEP_NUM_NODES", "1"}};
+    EXPECT_THAT(error_of({"--nnodes=1:2", "x"}, step), HasSubstr("SLURM_STEP_NUM_TASKS=2"));
     EXPECT_EQ(error_of({"--nnodes=1", "x"}, step), "no error");
     EXPECT_EQ(error_of({"--nnodes=1:2", "--standalone", "x"}, step), "no error");
 }

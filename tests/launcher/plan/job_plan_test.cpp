@@ -99,11 +99,6 @@ TEST_F(PlanOfAJob, AnOptionAfterTheProgramIsSaidToBeTheProgramsOwn) {
     EXPECT_THAT(notices_of({"head", "-n", "4"}), IsEmpty()) << "not the user's own program";
 }
 
-TEST_F(PlanOfAJob, AJobThatMightHaveHadMoreHostsIsSaidToRunOnThisOne) {
-    EXPECT_THAT(notices_of({"--nnodes=1:3", "true"}), ElementsAre(HasSubstr("--nnodes=1:3")));
-    EXPECT_THAT(notices_of({"--nnodes=1:1", "true"}), IsEmpty());
-}
-
 TEST_F(PlanOfAJob, FiltersThatHaveNothingToChooseFromAreSaid) {
     const std::string filter = "--duplicate-stdout-filters=a";
     EXPECT_THAT(notices_of({filter, "true"}),

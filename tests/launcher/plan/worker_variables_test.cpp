@@ -14,13 +14,14 @@ namespace {
 
 using Table = std::map<std::string, std::string>;
 
-const JobVariables job{
-    .workers = 3,
-    .master_addr = "127.0.0.1",
-    .master_port = 29400,
-    .agent_store = true,
-    .run_id = "cafe",
-    .attempt = {.error_files = error_files_in("/tmp/errors"), .control = "5:abc"}};
+const JobVariables job{.workers = 3,
+                       .master_addr = "127.0.0.1",
+                       .master_port = 29400,
+                       .agent_store = true,
+                       .run_id = "cafe",
+                       .attempt = {.error_files = error_files_in("/tmp/errors"),
+                                   .control = "5:abc",
+                                   .place = place_of_only_host(3)}};
 
 Table table_of(const JobVariables& variables, int local_rank,
                const std::vector<std::string>& inherited) {
@@ -57,6 +58,39 @@ TEST(WorkerVariables, TheTableIsTorchruns) {
                          {"DDP_AGENT_STORE_SOCKET", ""},
                          {"DDP_CONTROL_FD", "5:abc"}};
     EXPECT_EQ(table_of(job, 2, {}), expected);
+}
+
+TEST(WorkerVariables, OfSeveralHostsEachHasItsPlace) {
+    JobVariables on_second = job;
+    on_second.attempt.place = {.group_rank = 1,
+                               .group_world_size = 3,
+                               .first_rank = 8,
+                               .world_size = 20,
+                               .first_role_rank = 4,
+                               .role_world_size = 12,
+                               .address = "10.77.0.2",
+                               .round = 5};
+    on_second.attempt.restart_count = 2;
+    const Table table = table_of(on_second, 2, {"DDP_ROUND=9", "DDP_HOST_ADDR=outer"});
+    for (const auto& [name, value] : Table{{"RANK", "10"},
+                                           {"WORLD_SIZE", "20"},
+                                           {"LOCAL_RANK", "2"},
+                                           {"LOCAL_WORLD_SIZE", "3"},
+                                           {"GROUP_RANK", "1"},
+                                           {"GROUP_WORLD_SIZE", "3"},
+                                           {"ROLE_RANK", "6"},
+                                           {"ROLE_WORLD_SIZE", "12"},
+                                           {"DDP_HOST_ADDR", "10.77.0.2"},
+                                           {"DDP_ROUND", "5"},
+                                           {"TORCHELASTIC_RESTART_COUNT", "2"}}) {
+        EXPECT_EQ(table.at(name), value) << name;
+    }
+}
+
+TEST(WorkerVariables, AJobOfOneHostInsideAnotherHasNoneOfItsPlace) {
+    const Table table = table_of(job, 0, {"DDP_ROUND=9", "DDP_HOST_ADDR=10.77.0.2"});
+    EXPECT_FALSE(table.contains("DDP_ROUND"));
+    EXPECT_FALSE(table.contains("DDP_HOST_ADDR"));
 }
 
 TEST(WorkerVariables, TheStoresNameIsThereWhenItHasOne) {

@@ -1,0 +1,125 @@
+// This agent's part in a job of several hosts: it looks for the coordinator, or is the coordinator
+// itself, and turns what is decided there into what the agent does. A guest in the agent's loop.
+// Invariant: workers run only between begin_part() and end_part(), and of a host that has lost the
+// job they are killed.
+#pragma once
+
+#include "base/unique_fd.hpp"
+#include "launcher/agent/attempt.hpp"
+#include "launcher/agent/round_judge.hpp"
+#include "launcher/channel/channel.hpp"
+#include "launcher/hosts/connector.hpp"
+#include "launcher/hosts/coordinator.hpp"
+#include "launcher/hosts/hosts_job.hpp"
+#include "launcher/hosts/member.hpp"
+#include "launcher/process/poller.hpp"
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ddp::launcher {
+
+class HostsAgent {
+public:
+    using Time = Member::Time;
+
+    struct Settings {
+        HostsJob job;
+        JoinMessage join;
+        std::string run_id;  // of the coordinator; members are told it,
+        std::string run;     // and the name of the log folder
+        std::chrono::milliseconds grace{0};
+        RestartRule restarts;
+        ExitCode exit_code = ExitCode::root_cause;
+        JobFacts facts;
+        Coordinator::BeginRound begin_round;                     // of the coordinator
+        std::function<void(Outcome& outcome)> publish;           // of the coordinator, at the end
+        std::function<void(const WelcomeMessage& job)> welcome;  // once
+    };
+    // Borrows the channel and the poller; all of its descriptors get this tag there.
+    HostsAgent(Settings settings, Channel& channel, Poller& events, Poller::Tag tag);
+    ~HostsAgent();
+    HostsAgent(const HostsAgent&) = delete;
+    HostsAgent& operator=(const HostsAgent&) = delete;
+
+    // A connection to the store's port that began as an agent's.
+    void take_agent(base::UniqueFd connection, std::string received);
+
+    // What is ready or due now; `attempt`: the part that runs, or null. Throws what welcome() does.
+    void run(Attempt* attempt);
+    std::optional<Time> next(Time now) const;
+
+    // A round that is to be begun here, once.
+    std::optional<RoundMessage> take_round() { return std::exchange(round_, std::nullopt); }
+    // Its workers are about to be started. Throws Error where this host is not in it.
+    HostPlace begin_part(const RoundMessage& round);
+    // Told at once of a failure in the part that runs.
+    void note_failure(const WorkerEnd& end, Time at);
+    // Nothing of the part lives here. `trouble`: why it could not start, go on or be ended.
+    void end_part(const Attempt& attempt, std::string trouble, int exit_code);
+
+    // The user of this host asks for the end, or for SIGKILL everywhere.
+    void stop(int signal, Attempt* attempt);
+    void kill();
+
+    // The job is over for this host: with this exit code.
+    std::optional<int> exit_code() const { return exit_code_; }
+    // Whether all others have heard of it.
+    bool has_said_all() const;
+
+private:
+    using Milliseconds = std::chrono::milliseconds;
+
+    void look_for_coordinator(Time now);
+    void take_news_of_connector(Time now);
+    void give_up_connection(std::string why, Time now);
+    void say_what_is_awaited(Time now);
+    void watch_member();
+    void unwatch_member();
+    void follow(const MemberOrder& order, Attempt* attempt);
+    void follow(const StopRoundMessage& stop, Attempt* attempt);
+    void look_at_loss(Attempt* attempt, Time now);
+    void judge_round(Time now);
+    void announce(const RoundVerdict& verdict);
+    void finish(int exit_code, const std::string& text);
+    void notice(std::string text) { channel_.send(NoticeMessage{std::move(text)}); }
+
+    Settings settings_;
+    Channel& channel_;
+    Poller& events_;
+    Poller::Tag tag_;
+    RoundJudge judge_;
+    std::unique_ptr<Coordinator> coordinator_;
+    std::vector<std::pair<base::UniqueFd, std::string>> arrived_;  // agents, not yet taken
+    // Until there is a connection.
+    struct Search {
+        std::unique_ptr<Connector> connector = {};
+        Time began{};
+        Time next_words{};
+        Time try_again{};
+        Time answers_by{};  // who has taken the connection
+        std::string trouble = {};
+    } search_;
+    std::unique_ptr<Member> member_;
+    std::optional<std::uint32_t> watched_;  // the events of the member's link in the poller
+    std::optional<WelcomeMessage> welcome_;
+    std::optional<RoundMessage> round_;  // given out, not yet begun
+    // Of a round, that runs here or did last.
+    struct Part {
+        int round = 0;
+        int first_rank = 0;
+        int slots = 0;
+        RankTable table = {};
+
+        std::string describe(int rank) const;
+    } part_;
+    int leaves_with_ = 0;  // the signal, once the part has ended; 0: it stays
+    std::optional<int> exit_code_;
+};
+
+}  // namespace ddp::launcher

@@ -1,0 +1,416 @@
+#include "launcher/hosts/coordinator.hpp"
+
+#include "base/log.hpp"
+#include "base/printable.hpp"
+
+#include <ddp/error.hpp>
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <utility>
+
+namespace ddp::launcher {
+namespace {
+
+using Milliseconds = std::chrono::milliseconds;
+
+constexpr Milliseconds between_probes{250};
+// From a connection to its join.
+constexpr Milliseconds time_to_join{5000};
+constexpr std::uint64_t most_bytes_to_join = 4096;
+// To a member that has all that it is to hear: its end of the link.
+constexpr Milliseconds time_to_close{2000};
+// Whoever has not run for so long heard nobody, and nobody is to blame.
+constexpr Milliseconds own_pause{1000};
+constexpr std::size_t max_links = 20'000;
+
+void log_step(const std::string& step) { base::log_debug("launcher", "coordinator: " + step); }
+
+std::string name_of(const HostSize& size) {
+    return size.host + (size.address.empty() ? "" : " (" + size.address + ")");
+}
+
+std::string hosts_of(int min, int max) {
+    return min == max ? std::to_string(max) : std::to_string(min) + ":" + std::to_string(max);
+}
+
+std::string quoted(const std::string& name) { return name.empty() ? "none" : "\"" + name + "\""; }
+
+}  // namespace
+
+Coordinator::Coordinator(const MembershipRules& rules, Job job, BeginRound begin_round, Time now)
+    : rules_(rules),
+      job_(std::move(job)),
+      begin_round_(std::move(begin_round)),
+      membership_(rules, now) {}
+
+// Links ------------------------------------------------------------------------------------------
+
+void Coordinator::take(base::UniqueFd connection, std::string_view received, Time now) {
+    if (links_.size() >= max_links) return;
+    const MemberId id = ++last_id_;
+    Link link(std::move(connection), Link::Begins::with_hello, received);
+    events_.add(link.fd(), EPOLLIN, id);
+    links_.emplace(id, Peer{.link = std::move(link), .came = now, .heard = now});
+    run_ready(id, now);
+}
+
+base::UniqueFd Coordinator::connect_own_member(Time now) {
+    std::array<int, 2> ends{};
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()) != 0) {
+        throw SystemError("socketpair for the agent that coordinates", errno);
+    }
+    base::UniqueFd other(ends[1]);
+    own_member_ = last_id_ + 1;
+    take(base::UniqueFd(ends[0]), {}, now);
+    return other;
+}
+
+void Coordinator::run_ready(Time now) {
+    note_own_pause(now);
+    for (const Poller::Tag id : events_.wait(now)) run_ready(id, now);
+    close_ended(now);
+}
+
+void Coordinator::run_ready(MemberId id, Time now) {
+    const auto found = links_.find(id);
+    if (found == links_.end()) return;
+    Peer& peer = found->second;
+    peer.link.receive();
+    if (!peer.joined && peer.link.received_bytes() > most_bytes_to_join) {
+        return peer.link.close("it says too much before it joins");
+    }
+    if (!take_hello(peer)) return;
+    while (const auto frame = peer.link.next()) {
+        try {
+            handle(id, decode_from_member(*frame), now);
+        } catch (const UsageError& error) {
+            return peer.link.close(error.what());
+        }
+    }
+    flush(id);
+}
+
+// Whether frames may follow.
+bool Coordinator::take_hello(Peer& peer) {
+    if (peer.has_said_hello) return true;
+    std::uint8_t version = 0;
+    switch (look_for_hello(peer.link.before_frames(), version)) {
+        case Hello::not_yet:
+            return false;
+        case Hello::agent:
+            peer.link.begin_frames(hello_bytes);
+            peer.has_said_hello = true;
+            return true;
+        case Hello::other_version: {
+            const std::string why = "this ddp-launch speaks version " +
+                                    std::to_string(link_version) + " between hosts, that of " +
+                                    peer.link.peer_address() + " version " +
+                                    std::to_string(version) + "; all hosts need one release";
+            peer.link.queue(encode(FromCoordinator(MemberMessage(RefusedMessage{why}))));
+            peer.link.flush();
+            say(own_member_, "refused: " + why, false);
+            peer.link.close(why);
+            return false;
+        }
+        case Hello::stranger:
+            peer.link.close("it is no agent");
+            return false;
+    }
+    return false;
+}
+
+void Coordinator::send(MemberId id, const FromCoordinator& message) {
+    const auto found = links_.find(id);
+    if (found == links_.end()) return;
+    found->second.link.queue(encode(message));
+    flush(id);
+}
+
+void Coordinator::flush(MemberId id) {
+    Peer& peer = links_.at(id);
+    peer.link.flush();
+    const bool has_more = peer.link.wants_to_send();
+    if (!peer.link.is_open() || has_more == peer.watches_room) return;
+    peer.watches_room = has_more;
+    events_.change(peer.link.fd(), has_more ? EPOLLIN | EPOLLOUT : EPOLLIN, id);
+}
+
+// Those that have ended, in one place, so that nobody holds one that goes.
+void Coordinator::close_ended(Time now) {
+    for (auto at = links_.begin(); at != links_.end();) {
+        const MemberId id = at->first;
+        Peer& peer = at->second;
+        const bool is_late = !peer.joined && now >= peer.came + time_to_join;
+        if (is_late) peer.link.close("it has not joined in time");
+        if (peer.ends_when_sent && !peer.ends_by && !peer.link.wants_to_send()) {
+            peer.link.end_sending();
+            peer.ends_by = now + time_to_close;
+        }
+        if (peer.ends_by && now >= *peer.ends_by) peer.link.close("it was told to go");
+        if (peer.link.is_open()) {
+            ++at;
+            continue;
+        }
+        log_step("link " + std::to_string(id) + " ended: " + peer.link.trouble());
+        const bool was_member = peer.joined.has_value() && !peer.ends_when_sent;
+        events_.remove(peer.link.fd());
+        at = links_.erase(at);
+        if (!was_member) continue;
+        carry_out(membership_.closed(id, now), now);
+        at = links_.upper_bound(id);
+    }
+}
+
+// Time -------------------------------------------------------------------------------------------
+
+void Coordinator::note_own_pause(Time now) {
+    if (last_look_ && now - *last_look_ > own_pause) {
+        for (const auto& [id, peer] : links_) membership_.heard(id, now);
+    }
+    last_look_ = now;
+}
+
+void Coordinator::look_at_time(Time now) {
+    note_own_pause(now);
+    if (now >= next_probe_) {
+        next_probe_ = now + between_probes;
+        for (auto& [id, peer] : links_) {
+            if (!peer.joined) continue;
+            membership_.acknowledged(id, now - peer.link.silent_for());
+            if (now - peer.heard < 2 * between_probes) continue;
+            peer.link.queue(encode(FromCoordinator(BeatReply{.clock_ns = clock_ns_of(now)})));
+            flush(id);
+        }
+    }
+    carry_out(membership_.look_at_time(now), now);
+    close_ended(now);
+}
+
+std::optional<Coordinator::Time> Coordinator::next(Time now) const {
+    std::optional<Time> first = membership_.next(now);
+    if (!links_.empty()) first = std::min(first.value_or(next_probe_), next_probe_);
+    return first;
+}
+
+// What members say -------------------------------------------------------------------------------
+
+void Coordinator::handle(MemberId id, const FromMember& message, Time now) {
+    Peer& peer = links_.at(id);
+    if (peer.ends_when_sent) return;
+    if (const auto* wanted = std::get_if<JoinMessage>(&message)) return join(id, *wanted, now);
+    if (!peer.joined) return peer.link.close("it speaks before it joins");
+    peer.heard = now;
+    membership_.heard(id, now);
+    if (const auto* beat = std::get_if<BeatMessage>(&message)) {
+        peer.link.queue(encode(FromCoordinator(BeatReply{.number = beat->number,
+                                                         .clock_of_beat_ns = beat->clock_ns,
+                                                         .clock_ns = clock_ns_of(now)})));
+    } else if (const auto* end = std::get_if<EndedMessage>(&message)) {
+        ended(id, *end, now);
+    } else if (const auto* part = std::get_if<DrainedMessage>(&message)) {
+        drained(id, *part, now);
+    } else if (std::holds_alternative<LeaveMessage>(message)) {
+        peer.ends_when_sent = true;
+        carry_out(membership_.leave(id, now), now);
+    } else if (const auto* stop_job = std::get_if<StopJobMessage>(&message)) {
+        say_everywhere(name_of(*peer.joined) +
+                           " asks for the end of the job: " + signal_name(stop_job->signal),
+                       false);
+        stop(stop_job->signal, now);
+    }
+}
+
+void Coordinator::join(MemberId id, const JoinMessage& message, Time now) {
+    Peer& peer = links_.at(id);
+    if (peer.joined) return peer.link.close("it joins twice");
+    HostSize size = message.size;
+    size.member = id;
+    size.host = base::printable(size.host);
+    size.address = peer.link.peer_address();
+    peer.joined = size;
+    if (const auto why = mismatch_of(message)) {
+        const std::string text = "host " + name_of(size) + ": " + *why;
+        if (id != own_member_) say(own_member_, "refused: " + text, false);
+        return refuse(id, text);
+    }
+    const MembershipActions actions = membership_.join(size, now);
+    for (const MembershipAction& action : actions) {
+        const auto* to = std::get_if<SendTo>(&action);
+        const auto* no = to != nullptr ? std::get_if<RefusedMessage>(&to->message) : nullptr;
+        if (no == nullptr) continue;
+        if (id != own_member_) say(own_member_, "refused: " + no->why, false);
+        return carry_out(actions, now);
+    }
+    log_step(name_of(size) + " joins with " + std::to_string(size.slots) + " workers");
+    peer.folder = folder_for(size.host);
+    send(id, WelcomeMessage{.member = id,
+                            .run_id = job_.run_id,
+                            .run = job_.run,
+                            .host = peer.folder,
+                            .node_timeout = rules_.node_timeout});
+    carry_out(actions, now);
+}
+
+// Several agents may run on one host.
+std::string Coordinator::folder_for(const std::string& host) const {
+    for (int number = 1;; ++number) {
+        std::string name = host + (number == 1 ? "" : "-" + std::to_string(number));
+        const bool is_taken = std::ranges::any_of(
+            links_, [&](const auto& entry) { return entry.second.folder == name; });
+        if (!is_taken) return name;
+    }
+}
+
+std::optional<std::string> Coordinator::mismatch_of(const JoinMessage& message) const {
+    const auto own = links_.find(own_member_);
+    const std::string here = own != links_.end() && own->second.joined
+                                 ? own->second.joined->host
+                                 : std::string("the coordinator");
+    if (message.job != job_.name) {
+        return "its --rdzv-id is " + quoted(base::printable(message.job)) + ", that of " + here +
+               " is " + quoted(job_.name);
+    }
+    if (message.min_hosts != rules_.min_hosts || message.max_hosts != rules_.max_hosts) {
+        return "its --nnodes is " + hosts_of(message.min_hosts, message.max_hosts) + ", that of " +
+               here + " is " + hosts_of(rules_.min_hosts, rules_.max_hosts);
+    }
+    return std::nullopt;
+}
+
+void Coordinator::refuse(MemberId id, const std::string& why) {
+    send(id, MemberMessage(RefusedMessage{why}));
+    links_.at(id).ends_when_sent = true;
+}
+
+void Coordinator::ended(MemberId id, const EndedMessage& message, Time now) {
+    const HostRanks* host = record_.round.table.find(id);
+    if (message.round != record_.round.round || host == nullptr) return;
+    WorkerEnd end = message.end;
+    if (end.local_rank >= host->slots) return;
+    end.rank = host->first_rank + end.local_rank;
+    end.host = host->host;
+    const int world = record_.round.table.world_size;
+    if (end.error && end.error->peer && *end.error->peer >= world) end.error->peer.reset();
+    const bool failed = !end.status.ok() && end.stopped_with == 0;
+    record_.ends.insert_or_assign(end.rank, Record::End{message.clock_ns, std::move(end)});
+    if (!failed) return;
+    const std::vector<WorkerEnd> so_far = ends_in_order();
+    const auto first = first_failure(so_far, ErrorTexts::known);
+    if (first) carry_out(membership_.failed(id, message.round, first->ended, now), now);
+}
+
+void Coordinator::drained(MemberId id, const DrainedMessage& message, Time now) {
+    const HostRanks* host = record_.round.table.find(id);
+    if (message.round == record_.round.round && host != nullptr && !message.trouble.empty()) {
+        record_.troubles.push_back({host->host, message.trouble, std::max(1, message.exit_code)});
+    }
+    carry_out(membership_.drained(id, message.round, message.end, now), now);
+}
+
+std::vector<WorkerEnd> Coordinator::ends_in_order() const {
+    std::vector<const Record::End*> order;
+    for (const auto& [rank, end] : record_.ends) order.push_back(&end);
+    std::ranges::stable_sort(order, {}, [](const Record::End* end) { return end->clock_ns; });
+    std::vector<WorkerEnd> ends;
+    for (const Record::End* end : order) ends.push_back(end->end);
+    return ends;
+}
+
+// What is decided --------------------------------------------------------------------------------
+
+void Coordinator::carry_out(const MembershipActions& actions, Time now) {
+    for (const MembershipAction& action : actions) {
+        if (const auto* to = std::get_if<SendTo>(&action)) {
+            if (const auto* round = std::get_if<RoundMessage>(&to->message)) {
+                begin_round(*round, now);
+                RoundMessage whole = record_.round;
+                send(to->to, MemberMessage(whole));
+                continue;
+            }
+            if (const auto* refused = std::get_if<RefusedMessage>(&to->message)) {
+                if (links_.contains(to->to)) refuse(to->to, refused->why);
+                continue;
+            }
+            send(to->to, to->message);
+            const bool is_last = std::holds_alternative<FinishMessage>(to->message);
+            const auto found = links_.find(to->to);
+            if (is_last && found != links_.end()) found->second.ends_when_sent = true;
+        } else if (const auto* news = std::get_if<SayEverywhere>(&action)) {
+            say_everywhere(news->text, false);
+        } else {
+            asked_ = std::get<AskForJudgement>(action);
+        }
+    }
+}
+
+// Of the first of its messages: the others carry the same.
+void Coordinator::begin_round(const RoundMessage& round, Time now) {
+    if (round.round == record_.round.round) return;
+    record_ = Record{.round = round, .began = now};
+    std::string own_address;
+    for (const auto& [id, peer] : links_) {
+        if (own_address.empty() && peer.joined) own_address = peer.link.own_address();
+    }
+    for (HostRanks& host : record_.round.table.hosts) {
+        if (host.address.empty()) host.address = own_address;
+    }
+    log_step("round " + std::to_string(round.round) + " of " +
+             std::to_string(round.table.hosts.size()) + " hosts, " +
+             std::to_string(round.table.world_size) + " ranks");
+    begin_round_(record_.round);
+}
+
+void Coordinator::stop(int signal, Time now) {
+    if (record_.signal == 0) record_.signal = signal;
+    carry_out(membership_.stop(signal, now), now);
+}
+
+void Coordinator::kill() {
+    for (const auto& [id, peer] : links_) {
+        if (peer.joined) send(id, KillRoundMessage{std::max(1, record_.round.round)});
+    }
+}
+
+std::optional<RoundEnd> Coordinator::take_round_end() {
+    if (!asked_) return std::nullopt;
+    RoundEnd end{.asked = *std::exchange(asked_, std::nullopt),
+                 .round = record_.round,
+                 .ends = ends_in_order(),
+                 .troubles = record_.troubles,
+                 .signal = record_.signal};
+    for (const WorkerEnd& one : end.ends) end.lasted = std::max(end.lasted, one.ran_for);
+    return end;
+}
+
+void Coordinator::restart(Milliseconds delay, bool counts, Time now) {
+    carry_out(membership_.restart(delay, counts, now), now);
+}
+
+void Coordinator::finish(int exit_code, Time now) {
+    carry_out(membership_.finish(exit_code), now);
+    close_ended(now);
+}
+
+void Coordinator::say(MemberId member, std::string text, bool is_failure) {
+    send(member, SayMessage{std::move(text), is_failure});
+}
+
+void Coordinator::say_everywhere(const std::string& text, bool is_failure) {
+    for (const auto& [id, peer] : links_) {
+        if (peer.joined) say(id, text, is_failure);
+    }
+}
+
+void Coordinator::announce(const std::string& text, const std::string& line,
+                           std::optional<MemberId> culprit) {
+    for (const auto& [id, peer] : links_) {
+        if (peer.joined) say(id, id == own_member_ || id == culprit ? text : line, true);
+    }
+}
+
+}  // namespace ddp::launcher

@@ -1,0 +1,138 @@
+// The coordinator's end of all links: what members say goes to the membership, what that decides
+// goes to the members. A guest in the agent's loop. It decides nothing itself: whose fault a round's
+// end was, and whether there is another one, its caller says.
+// Invariant: nothing that a member or a stranger sends or leaves unread blocks it or makes it throw.
+#pragma once
+
+#include "base/unique_fd.hpp"
+#include "launcher/hosts/link.hpp"
+#include "launcher/hosts/membership.hpp"
+#include "launcher/hosts/messages.hpp"
+#include "launcher/process/poller.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ddp::launcher {
+
+// How a round ended, over all hosts.
+struct RoundEnd {
+    AskForJudgement asked;
+    RoundMessage round;           // its table may be empty: none was begun
+    std::vector<WorkerEnd> ends;  // by the time at which they ended
+    struct Trouble {              // of a part that could not start, go on or be ended
+        std::string host;
+        std::string text;
+        int exit_code = 1;
+    };
+    std::vector<Trouble> troubles;
+    int signal = 0;  // that the user sent, somewhere
+    std::chrono::milliseconds lasted{0};
+};
+
+class Coordinator {
+public:
+    using Time = Membership::Time;
+
+    struct Job {
+        std::string name;  // its --rdzv-id, which each agent must name; may be empty
+        std::string run_id;
+        std::string run;  // the name of its log folder
+    };
+    // Before a round is given out; all hosts of the last one have drained.
+    using BeginRound = std::function<void(const RoundMessage& round)>;
+
+    // Throws SystemError.
+    Coordinator(const MembershipRules& rules, Job job, BeginRound begin_round, Time now);
+
+    // A connection that began with 0xDD, with what was read from it.
+    void take(base::UniqueFd connection, std::string_view received, Time now);
+    // The other end of a link for the agent that coordinates. Once. Throws SystemError.
+    base::UniqueFd connect_own_member(Time now);
+
+    int fd() const { return events_.fd(); }  // readable when run_ready() has something to do
+    void run_ready(Time now);
+    void look_at_time(Time now);
+    std::optional<Time> next(Time now) const;
+
+    // The user of this host asks for the end; the second time for SIGKILL.
+    void stop(int signal, Time now);
+    void kill();
+
+    // Once, when a round that ended badly has drained everywhere; then restart() or finish().
+    std::optional<RoundEnd> take_round_end();
+    void restart(std::chrono::milliseconds delay, bool counts, Time now);
+    void finish(int exit_code, Time now);
+    // For the users of those hosts; the host of a member that is gone hears nothing.
+    void say(MemberId member, std::string text, bool is_failure);
+    void say_everywhere(const std::string& text, bool is_failure);
+    // `culprit` and this host get the whole text, the others a line.
+    void announce(const std::string& text, const std::string& line,
+                  std::optional<MemberId> culprit);
+
+    bool is_over() const { return membership_.is_over(); }
+    // No link is left; those of an ended job end by themselves.
+    bool has_no_links() const { return links_.empty(); }
+
+private:
+    struct Peer {
+        Link link;
+        Time came;
+        bool has_said_hello = false;
+        std::optional<HostSize> joined = {};
+        bool ends_when_sent = false;
+        std::optional<Time> ends_by = {};  // it has all, and closes its end
+        std::string folder = {};           // for its logs
+        bool watches_room = false;         // for sending, in the poller
+        Time heard{};
+    };
+    // What is known of the round that runs.
+    struct Record {
+        RoundMessage round;
+        Time began{};
+        struct End {
+            std::int64_t clock_ns;
+            WorkerEnd end;
+        };
+        std::map<int, End> ends = {};  // by rank
+        std::vector<RoundEnd::Trouble> troubles = {};
+        int signal = 0;
+    };
+
+    void run_ready(MemberId id, Time now);
+    bool take_hello(Peer& peer);
+    void handle(MemberId id, const FromMember& message, Time now);
+    void join(MemberId id, const JoinMessage& message, Time now);
+    void ended(MemberId id, const EndedMessage& message, Time now);
+    void drained(MemberId id, const DrainedMessage& message, Time now);
+    std::optional<std::string> mismatch_of(const JoinMessage& message) const;
+    std::string folder_for(const std::string& host) const;
+    void refuse(MemberId id, const std::string& why);
+    void carry_out(const MembershipActions& actions, Time now);
+    void send(MemberId id, const FromCoordinator& message);
+    void begin_round(const RoundMessage& round, Time now);
+    std::vector<WorkerEnd> ends_in_order() const;
+    void flush(MemberId id);
+    void close_ended(Time now);
+    void note_own_pause(Time now);
+
+    MembershipRules rules_;
+    Job job_;
+    BeginRound begin_round_;
+    Membership membership_;
+    Poller events_;
+    std::map<MemberId, Peer> links_;
+    MemberId last_id_ = 0;
+    MemberId own_member_ = 0;
+    Record record_;
+    std::optional<AskForJudgement> asked_;
+    std::optional<Time> last_look_;
+    Time next_probe_{};
+};
+
+}  // namespace ddp::launcher

@@ -1,0 +1,64 @@
+#include "launcher/hosts/hosts_job.hpp"
+
+#include "base/net/address.hpp"
+#include "launcher/options/endpoint.hpp"
+
+#include <ddp/error.hpp>
+
+#include <algorithm>
+#include <utility>
+
+namespace ddp::launcher {
+namespace {
+
+using std::chrono::milliseconds;
+
+// torchrun's defaults.
+constexpr milliseconds join_timeout{600'000};
+constexpr milliseconds static_timeout{900'000};
+
+bool is_alias_of_this_host(const std::string& name) {
+    const auto found = base::resolve(name, 0).addresses;
+    return std::ranges::any_of(
+        found, [](const base::SocketAddress& one) { return is_this_host(one.host()); });
+}
+
+}  // namespace
+
+MembershipRules membership_rules(const HostEnv& env, const HostOptions& options) {
+    MembershipRules rules;
+    rules.min_hosts = env.min_hosts;
+    rules.max_hosts = env.max_hosts;
+    rules.node_timeout = options.node_timeout;
+    rules.join_timeout =
+        options.join_timeout.value_or(rules.is_static() ? static_timeout : join_timeout);
+    if (options.last_call) rules.last_call = *options.last_call;
+    // What is said is said before the loss.
+    rules.say_silent_after = std::min(rules.say_silent_after, rules.node_timeout / 2);
+    rules.say_stalled_after = std::min(rules.say_stalled_after, rules.stall_timeout / 2);
+    return rules;
+}
+
+std::optional<HostsJob> settle_hosts(Options& options, const EnvLookup& environment) {
+    std::optional<HostEnv> env = host_env(options.hosts.flags, environment);
+    if (!env) {
+        resolve_endpoint(options);
+        return std::nullopt;
+    }
+    if (options.rendezvous.agent_store == AgentStore::off) {
+        throw UsageError(
+            "--agent-store=off: the hosts of a job meet at the launcher's store; leave it out");
+    }
+    options.rendezvous.master_addr = env->head;
+    options.rendezvous.master_port = env->port;
+    HostsJob job{.env = *std::move(env), .rules = {}, .name = options.run_id};
+    job.rules = membership_rules(job.env, options.hosts);
+    if (job.rules.is_static() && job.env.node_rank) {
+        job.coordinates = *job.env.node_rank == 0;
+    } else {
+        job.coordinates = is_this_host(job.env.head) || is_alias_of_this_host(job.env.head);
+    }
+    return job;
+}
+
+}  // namespace ddp::launcher

@@ -1,0 +1,29 @@
+// What the front settles about a job of several hosts before the agent starts.
+#pragma once
+
+#include "launcher/hosts/host_env.hpp"
+#include "launcher/hosts/membership.hpp"
+#include "launcher/options/options.hpp"
+
+#include <optional>
+#include <string>
+
+namespace ddp::launcher {
+
+struct HostsJob {
+    HostEnv env;
+    MembershipRules rules;
+    std::string name;  // --rdzv-id as given; may be empty
+    // This agent does. Of several on the endpoint's host that have no node rank: the first.
+    bool coordinates = false;
+};
+
+// The rules by the options and torchrun's defaults.
+MembershipRules membership_rules(const HostEnv& env, const HostOptions& options);
+
+// Nothing: a job of this host alone. Where the workers meet is settled in the options with it. To
+// be called before a run id is made up. Looks the head's name up where nothing else tells whether
+// this is its host. Throws UsageError.
+std::optional<HostsJob> settle_hosts(Options& options, const EnvLookup& environment);
+
+}  // namespace ddp::launcher

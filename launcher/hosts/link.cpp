@@ -1,0 +1,122 @@
+#include "launcher/hosts/link.hpp"
+
+#include "base/net/address.hpp"
+
+#include <ddp/error.hpp>
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace ddp::launcher {
+namespace {
+
+constexpr std::size_t piece_bytes = std::size_t{64} << 10;
+constexpr int pieces_a_call = 16;
+
+std::string address_of(int fd, int (*ask)(int, sockaddr*, socklen_t*)) {
+    base::SocketAddress address;
+    address.size = sizeof address.bytes;
+    if (ask(fd, reinterpret_cast<sockaddr*>(&address.bytes), &address.size) != 0) return {};
+    return address.host();
+}
+
+}  // namespace
+
+Link::Link(base::UniqueFd socket, Begins begins, std::string_view received)
+    : socket_(std::move(socket)), has_frames_(begins == Begins::with_frames) {
+    take_in(received);
+}
+
+// At once, whoever else may have the descriptor at this moment: a child that is just being started.
+void Link::close(std::string why) {
+    if (!is_open()) return;
+    trouble_ = std::move(why);
+    ::shutdown(socket_.get(), SHUT_RDWR);
+}
+
+void Link::take_in(std::string_view bytes) {
+    received_bytes_ += bytes.size();
+    if (has_frames_) {
+        reader_.feed(bytes);
+    } else {
+        before_frames_ += bytes;
+    }
+}
+
+void Link::begin_frames(std::size_t hello) {
+    has_frames_ = true;
+    reader_.feed(std::string_view(before_frames_).substr(hello));
+    before_frames_.clear();
+}
+
+void Link::queue(std::string_view frame) {
+    if (!is_open()) return;
+    base::append_frame(out_, frame);
+    if (out_.size() - sent_ > max_backlog_bytes) close("it takes nothing of what is sent to it");
+}
+
+void Link::flush() {
+    while (wants_to_send()) {
+        const ssize_t sent = ::send(socket_.get(), out_.data() + sent_, out_.size() - sent_,
+                                    MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent < 0 && errno == EINTR) continue;
+        if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
+        // What it sent before is still to be read; the reader then finds the end.
+        if (sent < 0) {
+            sent_ = out_.size();
+            break;
+        }
+        sent_ += static_cast<std::size_t>(sent);
+    }
+    if (sent_ == out_.size()) {
+        out_.clear();
+        sent_ = 0;
+    } else if (sent_ > piece_bytes) {
+        out_.erase(0, sent_);
+        sent_ = 0;
+    }
+}
+
+// Not both ways: what has come unread would make the kernel drop what is on its way.
+void Link::end_sending() { ::shutdown(socket_.get(), SHUT_WR); }
+
+void Link::receive() {
+    std::string piece(piece_bytes, '\0');
+    for (int i = 0; i < pieces_a_call && is_open(); ++i) {
+        const ssize_t count = ::recv(socket_.get(), piece.data(), piece.size(), MSG_DONTWAIT);
+        if (count < 0 && errno == EINTR) continue;
+        if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+        if (count < 0) return close(std::string("the connection broke: ") + std::strerror(errno));
+        if (count == 0) return close("the connection was closed");
+        take_in(std::string_view(piece).substr(0, static_cast<std::size_t>(count)));
+        if (static_cast<std::size_t>(count) < piece.size()) return;
+    }
+}
+
+std::optional<std::string> Link::next() {
+    try {
+        return reader_.next();
+    } catch (const UsageError& error) {
+        close(error.what());
+        return std::nullopt;
+    }
+}
+
+std::chrono::milliseconds Link::silent_for() const {
+    tcp_info info{};
+    socklen_t size = sizeof info;
+    if (!is_open() || ::getsockopt(fd(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return {};
+    return std::chrono::milliseconds(info.tcpi_last_ack_recv);
+}
+
+std::string Link::own_address() const { return address_of(fd(), ::getsockname); }
+std::string Link::peer_address() const { return address_of(fd(), ::getpeername); }
+
+}  // namespace ddp::launcher

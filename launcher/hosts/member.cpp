@@ -1,0 +1,122 @@
+#include "launcher/hosts/member.hpp"
+
+#include <ddp/error.hpp>
+
+#include <algorithm>
+#include <type_traits>
+#include <utility>
+
+namespace ddp::launcher {
+namespace {
+
+constexpr std::size_t recent_samples = 16;
+
+}  // namespace
+
+void ClockOffset::note(std::int64_t asked_ns, std::int64_t others_ns, std::int64_t now_ns) {
+    if (now_ns < asked_ns) return;
+    const std::int64_t round_trip = now_ns - asked_ns;
+    samples_.push_back({round_trip, others_ns - asked_ns - round_trip / 2});
+    if (samples_.size() > recent_samples) samples_.pop_front();
+}
+
+std::int64_t ClockOffset::to_others(std::int64_t ours_ns) const {
+    if (samples_.empty()) return ours_ns;
+    return ours_ns + std::ranges::min_element(samples_, {}, &Sample::round_trip_ns)->offset_ns;
+}
+
+Member::Member(JoinMessage join, std::chrono::milliseconds node_timeout)
+    : join_(std::move(join)), lease_(node_timeout) {}
+
+void Member::begin(base::UniqueFd connection, Time now) {
+    link_.emplace(std::move(connection), Link::Begins::with_frames);
+    link_->queue_hello();
+    link_->queue(encode(FromMember(join_)));
+    look_at_time(now);
+}
+
+void Member::run_ready(Time now) {
+    if (!link_) return;
+    link_->receive();
+    while (const auto frame = link_->next()) {
+        try {
+            handle(decode_from_coordinator(*frame), now);
+        } catch (const UsageError& error) {
+            link_->close(error.what());
+        }
+    }
+    link_->flush();
+    if (is_over_) link_->close("the job is over");
+    if (!link_->is_open() && !is_over_) lose(link_->trouble());
+}
+
+void Member::look_at_time(Time now) {
+    if (!link_ || is_over_) return;
+    if (lease_.is_over(now)) lose("the coordinator has not answered for too long");
+    if (now < next_beat_ || !link_->is_open()) return;
+    next_beat_ = now + between_beats;
+    send(BeatMessage{.number = lease_.beat(now), .clock_ns = clock_ns_of(now)});
+}
+
+std::optional<Member::Time> Member::next() const {
+    if (!link_ || is_over_ || !link_->is_open()) return std::nullopt;
+    const auto ends = lease_.ends();
+    return ends ? std::min(*ends, next_beat_) : next_beat_;
+}
+
+void Member::handle(FromCoordinator message, Time now) {
+    if (const auto* reply = std::get_if<BeatReply>(&message)) {
+        if (reply->number == 0) return;
+        lease_.answered(reply->number);
+        clock_.note(reply->clock_of_beat_ns, reply->clock_ns, clock_ns_of(now));
+        return;
+    }
+    std::visit(
+        [&](auto& one) {
+            using Message = std::decay_t<decltype(one)>;
+            if constexpr (std::is_same_v<Message, MemberMessage>) {
+                is_over_ = is_over_ || std::holds_alternative<RefusedMessage>(one) ||
+                           std::holds_alternative<FinishMessage>(one);
+                std::visit([&](auto& of_member) { orders_.emplace_back(std::move(of_member)); },
+                           one);
+            } else if constexpr (!std::is_same_v<Message, BeatReply>) {
+                if constexpr (std::is_same_v<Message, WelcomeMessage>) {
+                    lease_.set_length(one.node_timeout);
+                }
+                orders_.emplace_back(std::move(one));
+            }
+        },
+        message);
+}
+
+std::optional<MemberOrder> Member::take_order(Time now) {
+    if (orders_.empty()) return std::nullopt;
+    const bool is_round = std::holds_alternative<RoundMessage>(orders_.front());
+    if (is_round && !lease_.holds(now)) return std::nullopt;
+    MemberOrder order = std::move(orders_.front());
+    orders_.pop_front();
+    return order;
+}
+
+void Member::lose(const std::string& why) {
+    if (lost_.empty()) lost_ = why;
+}
+
+void Member::send(const FromMember& message) {
+    if (!link_) return;
+    link_->queue(encode(message));
+    link_->flush();
+}
+
+void Member::started(int round) { send(StartedMessage{round}); }
+
+void Member::ended(int round, Time at, WorkerEnd end) {
+    send(EndedMessage{
+        .round = round, .clock_ns = clock_.to_others(clock_ns_of(at)), .end = std::move(end)});
+}
+
+void Member::drained(DrainedMessage message) { send(std::move(message)); }
+void Member::leave() { send(LeaveMessage{}); }
+void Member::ask_to_stop(int signal) { send(StopJobMessage{signal}); }
+
+}  // namespace ddp::launcher

@@ -1,0 +1,93 @@
+// The member's end of its link: it joins, sends beats, holds the lease of this host, and hands on
+// what the coordinator says. A guest in the agent's loop; it knows no worker.
+// Invariant: a round is handed out only while the lease holds, and once is_lost() the workers of
+// this host have no right to run.
+#pragma once
+
+#include "base/unique_fd.hpp"
+#include "launcher/hosts/lease.hpp"
+#include "launcher/hosts/link.hpp"
+#include "launcher/hosts/messages.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <variant>
+
+namespace ddp::launcher {
+
+// What the coordinator said, in the order in which it did; beats are the member's own matter.
+using MemberOrder = std::variant<WelcomeMessage, WaitMessage, RoundMessage, StopRoundMessage,
+                                 KillRoundMessage, SayMessage, RefusedMessage, FinishMessage>;
+
+// Of two steady clocks, by the fastest of the last answers.
+class ClockOffset {
+public:
+    // A question left at `asked`, by our clock, and its answer, with the other's, is here at `now`.
+    void note(std::int64_t asked_ns, std::int64_t others_ns, std::int64_t now_ns);
+    // The other's clock when ours shows this; the same before the first answer.
+    std::int64_t to_others(std::int64_t ours_ns) const;
+
+private:
+    struct Sample {
+        std::int64_t round_trip_ns;
+        std::int64_t offset_ns;
+    };
+    std::deque<Sample> samples_;
+};
+
+class Member {
+public:
+    using Time = Lease::Time;
+
+    static constexpr std::chrono::milliseconds between_beats{250};
+
+    // `node_timeout`: until the coordinator says another.
+    Member(JoinMessage join, std::chrono::milliseconds node_timeout);
+
+    // From the connection on; the hello, the join and the first beat go out at once.
+    void begin(base::UniqueFd connection, Time now);
+    bool has_begun() const { return link_.has_value(); }
+
+    int fd() const { return link_ ? link_->fd() : -1; }
+    bool wants_to_send() const { return link_ && link_->wants_to_send(); }
+    void run_ready(Time now);
+    // At least four times a second.
+    void look_at_time(Time now);
+    std::optional<Time> next() const;
+
+    std::optional<MemberOrder> take_order(Time now);
+
+    // Why this host is no part of the job any more: its lease is over, or the connection has ended
+    // before the job did, and all orders are taken. Empty: it is.
+    const std::string& lost() const { return lost_; }
+    // Until when its workers may act.
+    std::optional<Time> lease_ends() const { return lease_.ends(); }
+    std::string own_address() const { return link_ ? link_->own_address() : ""; }
+
+    void started(int round);
+    void ended(int round, Time at, WorkerEnd end);
+    void drained(DrainedMessage message);
+    void leave();
+    void ask_to_stop(int signal);
+    // Whether the other side has all of it, or never will.
+    bool has_said_all() const { return !wants_to_send(); }
+
+private:
+    void send(const FromMember& message);
+    void handle(FromCoordinator message, Time now);
+    void lose(const std::string& why);
+
+    JoinMessage join_;
+    std::optional<Link> link_;
+    Lease lease_;
+    ClockOffset clock_;
+    Time next_beat_{};
+    std::deque<MemberOrder> orders_;
+    bool is_over_ = false;  // the coordinator has said the last word
+    std::string lost_;
+};
+
+}  // namespace ddp::launcher
