@@ -18,6 +18,7 @@ packages=(
     libboost1.81-dev libboost-program-options1.81-dev libspdlog-dev nlohmann-json3-dev
     zlib1g-dev libssl-dev libgloo-dev
     libgtest-dev libgmock-dev libbenchmark-dev
+    iproute2 util-linux
 )
 interop_packages=(python3-torch libtorch-dev openmpi-bin mpich libopenmpi-dev libmpich-dev valgrind python3-venv clang
     clang-format libclang-rt-14-dev python3-clang-14 clang-tidy)
