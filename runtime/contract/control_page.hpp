@@ -1,6 +1,7 @@
 // The control region: memory that an agent shares with its local workers, so that what they do is
-// visible and a failure aborts them faster. No result depends on it; but what outlives the job, such
-// as a checkpoint, is left alone once the lease in it has ended. One nameless memfd a job attempt:
+// visible and a failure aborts them faster. No result depends on it; but what outlives the job,
+// such as a checkpoint, is left alone once the lease in it has ended. One nameless memfd a job
+// attempt:
 //
 //   offset 0       header page: ControlHeader
 //   4096 * (1+r)   page of local rank r: ControlPage
@@ -37,9 +38,10 @@ struct ControlHeader {
     // 0: go on. Otherwise 1 + the global rank whose failure ends this attempt; set once, by the
     // agent.
     std::atomic<std::uint32_t> abort_word;
-    // CLOCK_MONOTONIC in nanoseconds until which this host's workers may act, which the agent moves
-    // on; past it the host may count as lost, and the job run elsewhere. 0: a job of one host, which
-    // needs no lease. The agent of several sets it before it starts workers, and never reads it.
+    // CLOCK_MONOTONIC in nanoseconds until which this host's workers may act; the agent moves it
+    // on. Past it the host may count as lost, and the job run elsewhere. 0: a job of one host,
+    // which needs no lease. The agent of several hosts sets it before it starts workers, and never
+    // reads it.
     std::atomic<std::int64_t> lease_end_ns;
 };
 
