@@ -68,8 +68,9 @@ public:
     // Collective: rank 0 writes, all ranks learn whether that worked. `net` may be the bare one or
     // the DistributedDataParallel around it: the names are the same. When it returns, the
     // checkpoint survives a loss of power. Throws CheckpointError on every rank (disk full, no
-    // permission); the earlier checkpoints are then intact. After a save_async that failed, if no
-    // call has said so before, it throws that and saves nothing: call it again.
+    // permission, a host that has lost contact with its job, which may go on elsewhere); the
+    // earlier checkpoints are then intact. After a save_async that failed, if no call has said so
+    // before, it throws that and saves nothing: call it again.
     template <class Net, HasStateDict Optimizer>
     void save(const Progress& progress, Net& net, Optimizer& optimizer) {
         save(progress, state_of(net, optimizer));

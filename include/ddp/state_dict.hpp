@@ -109,7 +109,8 @@ requires(!std::same_as<Object, std::vector<NamedTensor>>) LoadResult
 DDP_API StateDict read_state_dict(const std::filesystem::path& file);
 
 // A safetensors file, which Python reads too. Durable and whole when it returns; an existing file
-// is replaced. Throws CheckpointError.
+// is replaced. Throws CheckpointError, also where this host has lost contact with its job, which
+// may go on elsewhere.
 DDP_API void write_state_dict(const std::filesystem::path& file, const StateDict& state);
 
 // The same as a .pth file: an OrderedDict for Python's torch.load, also with weights_only=True.

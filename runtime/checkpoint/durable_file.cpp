@@ -62,7 +62,13 @@ private:
 
 }  // namespace
 
-std::string errno_text(int code) { return std::generic_category().message(code); }
+std::string errno_text(int code) {
+    if (code == lease_has_ended) {
+        return "this host has lost contact with its job, which may go on elsewhere: nothing is "
+               "committed from here";
+    }
+    return std::generic_category().message(code);
+}
 
 FileWriter::FileWriter(Files& files, std::string path, Existing existing)
     : files_(files),

@@ -1,4 +1,5 @@
-// The real system calls.
+// The real system calls. A lost host's late change could harm what the job does elsewhere by now: a
+// rename could replace a newer checkpoint's file, a removal take a file that is being written.
 #include "checkpoint/files.hpp"
 
 #include <fcntl.h>
@@ -10,8 +11,10 @@
 #include <cstdio>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 #include "base/unique_fd.hpp"
+#include "contract/control_page.hpp"
 
 namespace ddp::checkpoint {
 
@@ -24,8 +27,12 @@ Result or_errno(Result result) {
 
 class SystemFiles final : public Files {
 public:
+    explicit SystemFiles(std::function<bool()> lease_holds)
+        : lease_holds_(std::move(lease_holds)) {}
+
     int create(Path path) override {
-        return or_errno(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+        return under_lease(
+            [&] { return ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666); });
     }
     int open(Path path) override {
         return or_errno(
@@ -52,10 +59,14 @@ public:
     int close(int fd) override { return or_errno(::close(fd)); }
 
     int rename(Path from, Path to) override {
-        return or_errno(std::rename(from.c_str(), to.c_str()));
+        return under_lease([&] { return std::rename(from.c_str(), to.c_str()); });
     }
-    int remove(Path path) override { return or_errno(::unlink(path.c_str())); }
-    int make_directory(Path path) override { return or_errno(::mkdir(path.c_str(), 0777)); }
+    int remove(Path path) override {
+        return under_lease([&] { return ::unlink(path.c_str()); });
+    }
+    int make_directory(Path path) override {
+        return under_lease([&] { return ::mkdir(path.c_str(), 0777); });
+    }
     int sync_directory(Path path) override {
         const base::UniqueFd fd{open_directory(path)};
         return fd ? or_errno(::fsync(fd.get())) : -errno;
@@ -79,12 +90,23 @@ private:
     static int open_directory(Path path) {
         return ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     }
+    template <class Call>
+    int under_lease(const Call& call) {
+        return lease_holds_() ? or_errno(call()) : -lease_has_ended;
+    }
+
+    std::function<bool()> lease_holds_;
 };
 
 }  // namespace
 
+std::unique_ptr<Files> make_system_files(std::function<bool()> lease_holds) {
+    return std::make_unique<SystemFiles>(std::move(lease_holds));
+}
+
+// Never destroyed: a save may end in a destructor of the program's.
 Files& system_files() {
-    static SystemFiles files;
+    static Files& files = *make_system_files(&contract::lease_holds).release();
     return files;
 }
 

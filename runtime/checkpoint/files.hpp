@@ -6,6 +6,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,6 +19,10 @@ struct FileStatus {
     bool own = false;  // belongs to the user that runs this process
     std::uint64_t size = 0;
 };
+
+// No errno of the kernel's: the call was not made, as this host's lease has ended
+// (contract/control_page.hpp).
+inline constexpr int lease_has_ended = 4096;
 
 // One system call each. The result is the call's own when it is not negative, and -errno otherwise.
 class Files {
@@ -45,6 +51,10 @@ public:
     virtual int lock_directory(Path path) = 0;
 };
 
+// The real ones. `lease_holds` is asked right before each call that gives, changes or removes a
+// name: such a call is not made, and returns -lease_has_ended, when the answer is no. Any thread.
+std::unique_ptr<Files> make_system_files(std::function<bool()> lease_holds);
+// Those of this process's own lease.
 Files& system_files();
 
 }  // namespace ddp::checkpoint

@@ -425,3 +425,70 @@ TEST_F(Checkpoints, KeepTheirUnfinishedFilesWhileAnotherJobSaves) {
     EXPECT_EQ(error_of_reading(), "no error");
     EXPECT_TRUE(fs::exists(in_the_making));
 }
+
+// The lease ends before each call of a save in turn that changes a name in the folder.
+TEST_F(Checkpoints, AreCommittedWhileTheLeaseHoldsAndElseTheOldOnesStay) {
+    std::size_t refused = 0;
+    for (int held = 0;; ++held) {
+        fs::remove_all(dir_);
+        save(1);
+        save(2);
+        const auto before = names();
+        int asked = 0;
+        const auto files = ddp::checkpoint::make_system_files([&] { return asked++ < held; });
+        State next;
+        next.weight[0] = 42;
+        std::string error;
+        try {
+            CheckpointFolder{*files, dir_, 2}.write({.epoch = 3}, next.tensors());
+        } catch (const ddp::CheckpointError& problem) {
+            error = problem.what();
+        }
+        if (asked <= held) {
+            EXPECT_EQ(error, "");
+            break;
+        }
+        const bool committed = error.empty();
+        refused += committed ? 0 : 1;
+        if (!committed) {
+            EXPECT_THAT(error, HasSubstr("this host has lost contact with its job"));
+            EXPECT_THAT(names(), testing::IsSupersetOf(before)) << held;
+        }
+        State loaded;
+        EXPECT_EQ(load(loaded), Progress{.epoch = committed ? 3 : 2}) << held;
+        EXPECT_EQ(loaded, committed ? next : State{}) << held;
+        save(4);
+        EXPECT_EQ(names().size(), 4U) << held << ": something is left over";
+        EXPECT_EQ(error_of_reading(), "no error");
+    }
+    EXPECT_EQ(refused, 5U) << "the folder, and each of two files made and renamed";
+}
+
+// The job may run elsewhere, and write the files that look left over here.
+TEST_F(Checkpoints, KeepTheirUnfinishedFilesWhenTheLeaseHasEnded) {
+    save(1);
+    const std::vector<fs::path> in_the_making{file(2).string() + ".tmp", file(3)};
+    for (const fs::path& path : in_the_making) put(path, "of the job elsewhere");
+    const auto before = names();
+    const auto files = ddp::checkpoint::make_system_files([] { return false; });
+    State state;
+    {
+        CheckpointFolder late{*files, dir_, 2};
+        EXPECT_EQ(late.read(state.tensors()), Progress{.epoch = 1});
+        EXPECT_THROW(late.write({.epoch = 2}, state.tensors()), ddp::CheckpointError);
+    }
+    EXPECT_THAT(names(), testing::UnorderedElementsAreArray(before));
+}
+
+TEST_F(Checkpoints, AreSavedAgainWhenTheLeaseHasBeenMovedOn) {
+    bool holds = true;
+    const auto files = ddp::checkpoint::make_system_files([&] { return holds; });
+    CheckpointFolder writes{*files, dir_, 2};
+    State state;
+    writes.write({.epoch = 1}, state.tensors());
+    holds = false;
+    EXPECT_THROW(writes.write({.epoch = 2}, state.tensors()), ddp::CheckpointError);
+    holds = true;
+    writes.write({.epoch = 3}, state.tensors());
+    EXPECT_EQ(load(state), Progress{.epoch = 3});
+}

@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "checkpoint/on_rank_0.hpp"
+#include "contract/control_page.hpp"
 
 namespace {
 
@@ -440,5 +441,36 @@ TEST_F(CheckpointManager, RefusesNoTimeAtAll) {
     run_ranks(1, [&](ddp::ProcessGroup& group) {
         EXPECT_THROW((ddp::CheckpointManager{dir_of(group), group, {.timeout = 0ms}}),
                      ddp::UsageError);
+    });
+}
+
+// The region is the agent's own, which each of these ranks has got from ddp-launch.
+TEST_F(CheckpointManager, CommitsNothingOnAHostWhoseLeaseHasEnded) {
+    run_ranks(2, [&](ddp::ProcessGroup& group) {
+        const char* const handed_over = std::getenv("DDP_CONTROL_FD");
+        ASSERT_NE(handed_over, nullptr);
+        const auto region = ddp::contract::region_of_process(handed_over, group.rank());
+        ASSERT_TRUE(region->shared());
+        const auto set_lease = [&](std::chrono::nanoseconds end) {
+            group.barrier().wait();
+            region->header().lease_end_ns.store(end.count());
+            group.barrier().wait();
+        };
+        const std::chrono::nanoseconds now = std::chrono::steady_clock::now().time_since_epoch();
+        const auto lost = HasSubstr("this host has lost contact with its job");
+        ddp::CheckpointManager manager{dir_of(group), group};
+        Net net{0};
+        Optimizer optimizer{0};
+        manager.save(1, net, optimizer);
+        set_lease(now + 1h);
+        manager.save(2, net, optimizer);
+        set_lease(now);
+        EXPECT_THAT(checkpoint_error_of([&] { manager.save(3, net, optimizer); }), lost);
+        manager.save_async({.epoch = 4}, net, optimizer);
+        EXPECT_THAT(checkpoint_error_of([&] { manager.wait(); }), lost);
+        EXPECT_EQ(manager.load_latest(net, optimizer), 2);
+        set_lease(now + 1h);
+        manager.save(5, net, optimizer);
+        EXPECT_EQ(manager.load_latest(net, optimizer), 5);
     });
 }

@@ -22,7 +22,7 @@ for name in crc manifest formats/pickle formats/pickle_stack formats/safetensors
 done
 # What the readers' neighbours need, of which nothing runs here.
 for name in durable_file files formats/safetensors_file staging; do sources+=("$root/runtime/checkpoint/$name.cpp"); done
-for name in base/log base/random base/unique_fd; do sources+=("$root/runtime/$name.cpp"); done
+for name in base/allocate base/log base/random base/unique_fd contract/control_page; do sources+=("$root/runtime/$name.cpp"); done
 printf '%s\n' "${sources[@]}" | (cd "$work" && xargs -P "$(nproc)" -n 1 clang++ "${flags[@]}" -c)
 clang++ "${flags[@]}" "$work"/*.o -o "$work/fuzz"
 

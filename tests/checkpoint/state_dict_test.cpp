@@ -5,10 +5,14 @@
 
 #include <ddp/error.hpp>
 
+#include "contract/control_page.hpp"
+
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -274,4 +278,35 @@ TEST(StateDict, RoundTripsThroughASafetensorsFile) {
         EXPECT_THAT(error.what(), HasSubstr(file.string() + " cannot be used"));
     }
     fs::remove_all(dir);
+}
+
+// What ddp::init_process_group does with the region of an agent.
+TEST(StateDict, IsNotReplacedOnAHostWhoseLeaseHasEnded) {
+    const auto agent = ddp::contract::ControlRegion::create(1);
+    const int fd = ::fcntl(agent.fd(), F_DUPFD_CLOEXEC, 10);
+    ASSERT_TRUE(ddp::contract::region_of_process(agent.handover(fd), 0)->shared());
+    std::string folder = (fs::temp_directory_path() / "ddp-state-XXXXXX").string();
+    ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+    const fs::path file = fs::path{folder} / "net";
+    const auto written = [&] { return ddp::read_state_dict(file)["value"].view().as<float>()[0]; };
+    const std::chrono::nanoseconds now = std::chrono::steady_clock::now().time_since_epoch();
+    auto& lease = agent.header().lease_end_ns;
+    float value = 0;
+    for (const auto write : {&ddp::write_state_dict, &ddp::write_torch_state_dict}) {
+        const auto write_next = [&] {
+            value += 1;
+            write(file, ddp::StateDict{{{"value", {&value, {}, ddp::DType::float32}}}});
+        };
+        lease = 0;
+        write_next();
+        EXPECT_EQ(written(), value);
+        lease = (now + std::chrono::hours{1}).count();
+        write_next();
+        EXPECT_EQ(written(), value);
+        lease = now.count();
+        EXPECT_THROW(write_next(), ddp::CheckpointError);
+        EXPECT_EQ(written(), value - 1);
+    }
+    lease = 0;  // for the process's other tests
+    fs::remove_all(folder);
 }
