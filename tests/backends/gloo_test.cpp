@@ -4,8 +4,11 @@
 
 #include "backends/gloo/gloo_library.hpp"
 #include "backends/gloo/network_address.hpp"
+#include "backends/gloo/pairs.hpp"
 #include "backends/reduction/reduce.hpp"
+#include "base/net/address.hpp"
 #include "support/exact_inputs.hpp"
+#include "support/own_network.hpp"
 #include "support/seed_for_ranks.hpp"
 
 #include <ddp/error.hpp>
@@ -13,6 +16,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <netinet/in.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -74,6 +78,146 @@ TEST(GlooAddress, IsNeverLoopbackBetweenHosts) {
                           "of: eth0 (10.0.0.5), ib0 (10.1.0.5)"));
     EXPECT_THAT(refusal({std::nullopt, false, std::nullopt}, two_networks),
                 HasSubstr("there is no MASTER_ADDR"));
+}
+
+const std::vector<Interface> all_families{{"lo", "127.0.0.1", true},
+                                          {"eth0", "10.0.0.5", false},
+                                          {"ib0", "10.1.0.5", false},
+                                          {"lo", "::1", true},
+                                          {"eth0", "fd00::5", false},
+                                          {"lo", "fe80::5%lo", false, true},
+                                          {"eth7", "fe80::7%eth7", false, true}};
+
+TEST(GlooAddress, IsTheLaunchersAddressOfThisHost) {
+    const struct {
+        const char* text;
+        std::optional<std::string> found;
+    } table[] = {
+        {"10.1.0.5", "10.1.0.5"},
+        {"fd00::5", "fd00::5"},
+        {"FD00:0::5", "fd00::5"},
+        {"[fd00::5]", "fd00::5"},
+        {"::ffff:10.0.0.5", "10.0.0.5"},
+        {"fe80::5%lo", "fe80::5%lo"},
+        {"fe80::5%1", "fe80::5%lo"},
+        {"[fe80::5%lo]", "fe80::5%lo"},
+        {"fe80::7", "fe80::7%eth7"},
+        {"fe80::7%lo", std::nullopt},
+        {"fe80::5%nonesuch0", std::nullopt},
+        {"10.9.0.5", std::nullopt},
+        {"127.0.0.1", std::nullopt},
+        {"127.0.1.1", std::nullopt},
+        {"::1", std::nullopt},
+        {"0.0.0.0", std::nullopt},
+        {"host-5", std::nullopt},
+        {"", std::nullopt},
+    };
+    for (const auto& row : table) {
+        EXPECT_EQ(ddp::gloo::find_outward_address(row.text, all_families), row.found) << row.text;
+    }
+}
+
+TEST(GlooAddress, IsTheLaunchersUnlessAnInterfaceIsWanted) {
+    AddressChoice choice{.on_one_host = false, .host_address = "10.1.0.5"};
+    EXPECT_EQ(choose_address(choice, all_families), "10.1.0.5");
+    choice.on_one_host = true;  // two hosts of one name
+    EXPECT_EQ(choose_address(choice, all_families), "10.1.0.5");
+    choice.wanted_interface = "eth0";
+    EXPECT_EQ(choose_address(choice, all_families), "10.0.0.5");
+}
+
+TEST(GlooAddress, IsChosenAsWithoutTheLaunchersWhereThatIsNotThisHosts) {
+    for (const char* stale : {"10.9.0.5", "127.0.0.1", "host-5"}) {
+        EXPECT_EQ(choose_address({.on_one_host = true, .host_address = stale}, two_networks),
+                  "127.0.0.1");
+        EXPECT_THAT(refusal({.on_one_host = false, .host_address = stale}, two_networks),
+                    HasSubstr("cannot tell which network leads to the other hosts"));
+    }
+}
+
+TEST(GlooAddress, OfOneLinkIsChosenOnlyByTheLauncher) {
+    const std::vector<Interface> interfaces{{"lo", "127.0.0.1", true},
+                                            {"eth7", "fe80::7%eth7", false, true},
+                                            {"eth8", "10.0.0.8", false}};
+    EXPECT_EQ(choose_address({.on_one_host = false}, interfaces), "10.0.0.8");
+    EXPECT_THAT(refusal({.wanted_interface = "eth7"}, interfaces),
+                HasSubstr("there are: lo (127.0.0.1), eth8 (10.0.0.8)"));
+}
+
+std::vector<char> bytes_of(const char* text, unsigned scope) {
+    auto address = ddp::base::numeric_address(text, 4711);
+    if (address->family() == AF_INET6) {
+        reinterpret_cast<sockaddr_in6&>(address->bytes).sin6_scope_id = scope;
+    }
+    const auto* const begin = reinterpret_cast<const char*>(&address->bytes);
+    std::vector<char> bytes(begin, begin + sizeof address->bytes);
+    bytes.insert(bytes.end(), {1, 2, 3, 4, 5, 6, 7, 8});  // Gloo's number of the pair
+    return bytes;
+}
+
+TEST(GlooAddress, OfAPeerOnALinkIsOnThisRanksInterface) {
+    using ddp::gloo::with_own_scope;
+    const auto own = bytes_of("fe80::1", 4);
+    EXPECT_EQ(with_own_scope(bytes_of("fe80::2", 9), own), bytes_of("fe80::2", 4));
+    EXPECT_EQ(with_own_scope(bytes_of("fd00::2", 9), own), bytes_of("fd00::2", 9));
+    EXPECT_EQ(with_own_scope(bytes_of("10.0.0.2", 0), own), bytes_of("10.0.0.2", 0));
+    EXPECT_EQ(with_own_scope(bytes_of("fe80::2", 9), bytes_of("fd00::1", 0)),
+              bytes_of("fe80::2", 9));
+    EXPECT_EQ(with_own_scope({1, 2, 3}, own), std::vector<char>({1, 2, 3}));
+}
+
+bool has_socket_at(const std::string& host) {
+    for (int fd = 3; fd < 1000; ++fd) {
+        ddp::base::SocketAddress own{.size = sizeof own.bytes};
+        auto* const bytes = reinterpret_cast<sockaddr*>(&own.bytes);
+        if (::getsockname(fd, bytes, &own.size) == 0 && own.host() == host) return true;
+    }
+    return false;
+}
+
+// Ranks as threads, in a network that has these addresses.
+void expect_ranks_to_connect_at(const std::string& address) {
+    ::setenv("DDP_HOST_ADDR", address.c_str(), 1);
+    const auto store = make_memory_store();
+    std::vector<std::thread> ranks;
+    for (int rank = 0; rank < 2; ++rank) {
+        ranks.emplace_back([&, rank] {
+            WorkerEnv me;
+            me.rank = rank;
+            me.world_size = 2;
+            ProcessGroup group = init_process_group(me, store, over_gloo);
+            EXPECT_EQ(group.all_reduce(rank + 1), 3);
+            EXPECT_TRUE(has_socket_at(address)) << address;
+            group.barrier().wait();
+        });
+    }
+    for (std::thread& rank : ranks) rank.join();
+}
+
+TEST(GlooBackend, ConnectsRanksByTheLaunchersAddress) {
+    for (const std::string address : {"fe80::77%lo", "fd77::1", "10.77.0.1"}) {
+        const std::string without_scope = address.substr(0, address.find('%'));
+        const bool allowed = ddp::testing::in_own_network(
+            {.addresses = {without_scope}}, [&] { expect_ranks_to_connect_at(address); });
+        if (!allowed) GTEST_SKIP() << "this host allows no namespaces, or has no IPv6";
+    }
+}
+
+TEST(GlooBackend, WarnsOnceOfAnAddressThatIsNotThisHosts) {
+    const auto body = [](ddp::testing::RankReporter& reporter,
+                         const std::function<ProcessGroup()>& join) {
+        ::setenv("DDP_HOST_ADDR", "192.0.2.77", 1);
+        ::testing::internal::CaptureStderr();
+        ProcessGroup group = join();
+        ProcessGroup half = group.split({.color = 0});
+        EXPECT_EQ(half.all_reduce(1), 2);
+        const std::string log = ::testing::internal::GetCapturedStderr();
+        const std::string warning = "DDP_HOST_ADDR 192.0.2.77 is no address of this host";
+        const std::size_t first = log.find(warning);
+        if (first == log.npos) reporter.failure("no warning: " + log);
+        if (log.find(warning, first + 1) != log.npos) reporter.failure("twice: " + log);
+    };
+    EXPECT_TRUE(ddp::testing::failures_of_ranks(2, body, {.init = over_gloo}).empty());
 }
 
 TEST(GlooAddress, FindsThisHostsInterfaces) {

@@ -5,16 +5,29 @@
 #include "base/log.hpp"
 
 #include <cstdlib>
+#include <initializer_list>
+#include <mutex>
 
 namespace ddp::gloo {
 namespace {
 
-std::optional<std::string> wanted_interface() {
-    for (const char* name : {"DDP_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"}) {
+std::optional<std::string> first_of(std::initializer_list<const char*> names) {
+    for (const char* name : names) {
         const char* value = std::getenv(name);
         if (value != nullptr && *value != '\0') return value;
     }
     return std::nullopt;
+}
+
+// An outer job's variable, or that of a host whose container this is, does not end a job that finds
+// its network without it.
+void warn_once_of(const std::string& host_address) {
+    static std::once_flag warned;
+    std::call_once(warned, [&] {
+        base::log_warn("backends", "gloo: DDP_HOST_ADDR " + host_address +
+                                       " is no address of this host that others could reach; its "
+                                       "network is chosen as without it");
+    });
 }
 
 }  // namespace
@@ -24,8 +37,17 @@ std::string refusal_of_build() { return {}; }
 std::unique_ptr<backends::Backend> make_backend(const Group& group,
                                                 const base::Deadline& deadline) {
     if (group.ranks == 1) return std::make_unique<GlooBackend>(nullptr);
-    const std::string address =
-        choose_address({wanted_interface(), group.on_one_host, group.master}, list_interfaces());
+    const std::vector<Interface> interfaces = list_interfaces();
+    const AddressChoice choice{
+        .wanted_interface = first_of({"DDP_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"}),
+        .on_one_host = group.on_one_host,
+        .master = group.master,
+        .host_address = first_of({"DDP_HOST_ADDR"})};
+    if (!choice.wanted_interface && choice.host_address &&
+        !find_outward_address(*choice.host_address, interfaces)) {
+        warn_once_of(*choice.host_address);
+    }
+    const std::string address = choose_address(choice, interfaces);
     if (base::log_enabled(base::LogLevel::debug)) {
         base::log_debug("backends", "gloo at " + address);
     }

@@ -1,5 +1,6 @@
 #include "backends/gloo/network_address.hpp"
 
+#include "base/net/address.hpp"
 #include "base/unique_fd.hpp"
 
 #include <ddp/error.hpp>
@@ -7,19 +8,22 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <memory>
 
 namespace ddp::gloo {
 namespace {
 
-std::string numeric(const sockaddr* address, socklen_t size) {
-    char host[NI_MAXHOST];
-    if (::getnameinfo(address, size, host, sizeof host, nullptr, 0, NI_NUMERICHOST) != 0) return {};
-    return host;
+base::SocketAddress socket_address(const sockaddr* from) {
+    base::SocketAddress address;
+    address.size = from->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    std::memcpy(&address.bytes, from, address.size);
+    return address;
 }
 
 bool is_loopback(const std::string& address) {
@@ -29,6 +33,7 @@ bool is_loopback(const std::string& address) {
 std::string list_names(const std::vector<Interface>& interfaces) {
     std::string names;
     for (const Interface& one : interfaces) {
+        if (one.link_local) continue;
         names += (names.empty() ? "" : ", ") + one.name + " (" + one.address + ")";
     }
     return names.empty() ? "none" : names;
@@ -47,17 +52,15 @@ std::string address_towards(const MasterAddress& master) {
     for (const addrinfo* to = found; to != nullptr; to = to->ai_next) {
         const base::UniqueFd fd(::socket(to->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
         if (!fd || ::connect(fd.get(), to->ai_addr, to->ai_addrlen) != 0) continue;
-        sockaddr_storage own{};
-        socklen_t size = sizeof own;
-        auto* const address = reinterpret_cast<sockaddr*>(&own);
-        if (::getsockname(fd.get(), address, &size) == 0) return numeric(address, size);
+        return base::local_address(fd.get()).host();
     }
     return {};
 }
 
 std::string address_of(const std::string& name, const std::vector<Interface>& interfaces) {
-    const auto found = std::find_if(interfaces.begin(), interfaces.end(),
-                                    [&](const Interface& one) { return one.name == name; });
+    const auto found =
+        std::find_if(interfaces.begin(), interfaces.end(),
+                     [&](const Interface& one) { return one.name == name && !one.link_local; });
     if (found != interfaces.end()) return found->address;
     throw UsageError(
         "DDP_SOCKET_IFNAME (or GLOO_SOCKET_IFNAME) is " + name +
@@ -75,14 +78,27 @@ std::vector<Interface> list_interfaces() {
         for (const ifaddrs* one = found; one != nullptr; one = one->ifa_next) {
             const bool up = (one->ifa_flags & IFF_UP) != 0;
             if (!up || one->ifa_addr == nullptr || one->ifa_addr->sa_family != family) continue;
-            const socklen_t size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-            const std::string address = numeric(one->ifa_addr, size);
-            if (address.empty() || address.starts_with("fe80:")) continue;  // link-local: one link
+            const base::SocketAddress address = socket_address(one->ifa_addr);
             const bool loopback = (one->ifa_flags & IFF_LOOPBACK) != 0;
-            interfaces.push_back({one->ifa_name, address, loopback});
+            if (address.host().empty()) continue;
+            interfaces.push_back(
+                {one->ifa_name, address.host(), loopback, address.is_link_local()});
         }
     }
     return interfaces;
+}
+
+std::optional<std::string> find_outward_address(const std::string& text,
+                                                const std::vector<Interface>& interfaces) {
+    const auto address = base::numeric_address(base::without_brackets(text));
+    if (!address || address->is_loopback()) return std::nullopt;
+    const std::string wanted = address->host();
+    const bool of_any_link = address->is_link_local() && wanted.find('%') == wanted.npos;
+    for (const Interface& one : interfaces) {
+        const std::size_t scope = of_any_link ? one.address.find('%') : one.address.npos;
+        if (one.address.substr(0, scope) == wanted) return one.address;
+    }
+    return std::nullopt;
 }
 
 std::string choose_address(const AddressChoice& choice, const std::vector<Interface>& interfaces) {
@@ -91,13 +107,16 @@ std::string choose_address(const AddressChoice& choice, const std::vector<Interf
         const std::string& wanted = *choice.wanted_interface;
         return address_of(wanted.substr(0, wanted.find(',')), interfaces);
     }
+    if (choice.host_address) {
+        if (auto own = find_outward_address(*choice.host_address, interfaces)) return *own;
+    }
     if (choice.on_one_host) return "127.0.0.1";
     std::vector<Interface> outward;
     for (const Interface& one : interfaces) {  // of an interface with several, the first address
         const bool seen = std::any_of(outward.begin(), outward.end(), [&](const Interface& other) {
             return other.name == one.name;
         });
-        if (!one.loopback && !seen) outward.push_back(one);
+        if (!one.loopback && !one.link_local && !seen) outward.push_back(one);
     }
     std::string route = choice.master ? address_towards(*choice.master) : std::string();
     if (!route.empty() && !is_loopback(route)) return route;

@@ -1,6 +1,7 @@
 #include "backends/gloo/pairs.hpp"
 
 #include "backends/gloo/gloo_library.hpp"
+#include "base/net/address.hpp"
 #include "base/net/socket.hpp"
 
 #include <ddp/error.hpp>
@@ -8,10 +9,12 @@
 #include <gloo/common/error.h>
 #include <gloo/transport/tcp/attr.h>
 
+#include <netinet/in.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <ctime>
 
 namespace ddp::gloo {
@@ -67,6 +70,20 @@ std::vector<char> decode(const std::string& text, PeerProcess& process) {
 
 }  // namespace
 
+// It begins with the socket address.
+std::vector<char> with_own_scope(std::vector<char> address, std::span<const char> own) {
+    base::SocketAddress theirs{.size = sizeof(sockaddr_in6)};
+    base::SocketAddress mine{.size = sizeof(sockaddr_in6)};
+    if (std::min(address.size(), own.size()) < sizeof theirs.bytes) return address;
+    std::memcpy(&theirs.bytes, address.data(), sizeof theirs.bytes);
+    std::memcpy(&mine.bytes, own.data(), sizeof mine.bytes);
+    if (!theirs.is_link_local() || !mine.is_link_local()) return address;
+    reinterpret_cast<sockaddr_in6&>(theirs.bytes).sin6_scope_id =
+        reinterpret_cast<const sockaddr_in6&>(mine.bytes).sin6_scope_id;
+    std::memcpy(address.data(), &theirs.bytes, sizeof theirs.bytes);
+    return address;
+}
+
 PipeSignalBlock::PipeSignalBlock() noexcept {
     sigset_t pending;
     ::sigpending(&pending);
@@ -111,7 +128,8 @@ void Pairs::connect(ddp::Store& store, const base::Deadline& deadline) {
         PeerProcess& process = processes_[static_cast<std::size_t>(peers[i])];
         const std::vector<char> address = decode(theirs[i], process);
         try {
-            context_->getPair(peers[i])->connect(address);
+            const auto& pair = context_->getPair(peers[i]);
+            pair->connect(with_own_scope(address, pair->address().bytes()));
         } catch (const ::gloo::Exception& error) {
             throw BackendError("gloo", 0,
                                "cannot connect to rank " + std::to_string(peers[i]) + " on host " +

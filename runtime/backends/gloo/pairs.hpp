@@ -15,6 +15,7 @@
 #include <sys/types.h>
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,10 @@ private:
     sigset_t before_{};
     bool was_pending_ = false;
 };
+
+// A peer's address, as Gloo writes it, with the scope of this rank's own address where both are
+// link-local: the peer's number of the interface means nothing here. Pure.
+std::vector<char> with_own_scope(std::vector<char> address, std::span<const char> own);
 
 struct PeerProcess {
     pid_t pid = 0;
