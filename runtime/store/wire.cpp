@@ -172,7 +172,7 @@ RequestParser::Status RequestParser::identify() {
     const auto bytes = unread();
     if (bytes.empty()) return Status::incomplete;
     const auto first = static_cast<unsigned char>(bytes[0]);
-    if (first == reserved_hello) return refuse("an authenticated hello, which is not known yet");
+    if (first == agent_hello) return refuse("an agent, where none are taken");
     if (first >= legacy_opcodes.size()) return refuse("not a client of a store");
     std::string hello(1, '\0');
     append_u32(hello, validate_magic);

@@ -19,7 +19,7 @@
 namespace ddp::store {
 
 inline constexpr std::uint32_t validate_magic = 0x3C85F7CE;
-inline constexpr std::uint8_t reserved_hello = 0xDD;  // for an authenticated hello to come
+inline constexpr std::uint8_t agent_hello = 0xDD;  // begins what agents say, and no request
 
 // The values up to `barrier` are the newer numbering's opcodes.
 enum class Opcode : std::uint8_t {

@@ -21,7 +21,9 @@ namespace ddp::store_test {
 class DrivenServer {
 public:
     explicit DrivenServer(store::StoreServerOptions options = {})
-        : server(base::listen_tcp("127.0.0.1", 0), std::move(options)) {}
+        : DrivenServer(base::listen_tcp("127.0.0.1", 0), std::move(options)) {}
+    DrivenServer(base::UniqueFd listener, store::StoreServerOptions options)
+        : server(std::move(listener), std::move(options)) {}
 
     store::StoreServer server;
 
@@ -40,15 +42,24 @@ enum class By { port, name };
 
 class RawClient {
 public:
-    explicit RawClient(DrivenServer& server, By by = By::port) : server_(server) {
-        int error = 0;
-        fd_ = by == By::name
-                  ? base::try_connect_local(server.server.local_name())
-                  : base::try_connect_tcp("127.0.0.1", server.server.port(),
-                                          base::Deadline::after(std::chrono::seconds{10}), error);
-        EXPECT_TRUE(fd_) << "errno " << error;
+    explicit RawClient(DrivenServer& server, By by = By::port)
+        : RawClient(server, connect(server.server, by)) {}
+    // A connection that the server has perhaps not accepted yet.
+    RawClient(DrivenServer& server, base::UniqueFd connection)
+        : server_(server), fd_(std::move(connection)) {
         if (fd_) ::fcntl(fd_.get(), F_SETFL, ::fcntl(fd_.get(), F_GETFL) | O_NONBLOCK);
         server_.settle();
+    }
+
+    // The server has not looked at it.
+    static base::UniqueFd connect(const store::StoreServer& server, By by = By::port) {
+        int error = 0;
+        auto fd = by == By::name ? base::try_connect_local(server.local_name())
+                                 : base::try_connect_tcp(
+                                       "127.0.0.1", server.port(),
+                                       base::Deadline::after(std::chrono::seconds{10}), error);
+        EXPECT_TRUE(fd) << "errno " << error;
+        return fd;
     }
 
     int fd() const { return fd_.get(); }
@@ -88,6 +99,13 @@ public:
         server_.settle();
         char byte = 0;
         return ::recv(fd_.get(), &byte, 1, MSG_DONTWAIT) == 0;
+    }
+
+    // Whether it has not, and has sent nothing.
+    bool still_open() {
+        server_.settle();
+        char byte = 0;
+        return ::recv(fd_.get(), &byte, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN;
     }
 
     // What is there now, after the server has done all that it can.

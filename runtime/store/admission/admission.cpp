@@ -4,6 +4,13 @@
 
 namespace ddp::store {
 
+PeerCheck::Verdict Admission::look_at(int connection, Agents agents) {
+    auto verdict = peers_.look_at(connection);
+    if (verdict.is_elsewhere && agents == Agents::closed)
+        verdict.refusal = host_refusal(connection);
+    return verdict;
+}
+
 Admission::Answer Admission::join(ClientId client, const Request& request,
                                   const std::function<bool(ClientId)>& has_hung_up) {
     const auto claim = decode_claim(request.values.front());

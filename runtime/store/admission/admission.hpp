@@ -1,14 +1,17 @@
-// Admission: which clients a server's store lets in. Before a byte is read: the connection's owner.
-// With JOIN: which rank of which job.
+// Admission: which clients a server's store lets in. Before a byte is read: the connection's owner,
+// or that it is on another host, and then whether that host is served. With JOIN: which rank of
+// which job.
 #pragma once
 
 #include <functional>
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "store/admission/job_claims.hpp"
 #include "store/admission/peer_check.hpp"
+#include "store/admission/served_hosts.hpp"
 #include "store/server/reply.hpp"
 #include "store/wire.hpp"
 
@@ -18,10 +21,20 @@ class Admission {
 public:
     // `job`: whose store it is; nothing: that of the first who joins. Throws as PeerCheck.
     Admission(PeerRule peers, std::optional<RankClaim> job)
-        : peers_(peers), claims_(job ? JobClaims(std::move(*job)) : JobClaims()) {}
+        : peers_(peers),
+          hosts_(peers.other_hosts || peers.peers == StorePeers::any ? ServedHosts::Before::all
+                                                                     : ServedHosts::Before::none),
+          claims_(job ? JobClaims(std::move(*job)) : JobClaims()) {}
 
-    // Why a new connection must be closed; nothing: it is served.
-    std::optional<std::string> refusal(int connection) { return peers_.refusal(connection); }
+    // A new connection, before a byte of it is read: as PeerCheck, and where no agent can come from
+    // another host, also whether that is served.
+    enum class Agents { taken, closed };
+    PeerCheck::Verdict look_at(int connection, Agents agents);
+    // As ServedHosts.
+    std::vector<std::string> serve_hosts(const std::vector<std::string>& addresses) {
+        return hosts_.set(addresses);
+    }
+    std::optional<std::string> host_refusal(int connection) { return hosts_.refusal(connection); }
 
     struct Answer {
         Reply reply;
@@ -48,6 +61,7 @@ public:
 
 private:
     PeerCheck peers_;
+    ServedHosts hosts_;
     JobClaims claims_;
     std::map<ClientId, std::string> described_;
 };

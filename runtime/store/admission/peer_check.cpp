@@ -62,29 +62,27 @@ PeerCheck::PeerCheck(PeerRule rule, SocketOwners::Source first)
     }
 }
 
-std::optional<std::string> PeerCheck::refusal(int connection) {
-    if (rule_.peers == StorePeers::any) return std::nullopt;
-    if (const auto peer = base::local_peer(connection)) return refusal_of_local(*peer);
-    if (!has_peer(connection)) return "refused a connection that was closed at once";
-    const auto owner = owners_.peer_of(connection);
-    if (!owner) {
-        if (peer_is_on_this_host(connection)) {
-            return "refused " + peer_address(connection) +
-                   ": its other end is not among this host's sockets (closed, or redirected on the "
-                   "way), so that nobody can tell whose it is; --store-peers=any "
-                   "(DDP_STORE_PEERS=any) serves everybody";
-        }
-        if (rule_.other_hosts) return std::nullopt;
-        return "refused " + peer_address(connection) +
-               ": it is on another host, and all ranks are on this one";
+PeerCheck::Verdict PeerCheck::look_at(int connection) {
+    if (const auto peer = base::local_peer(connection)) return look_at_local(*peer);
+    if (rule_.peers == StorePeers::any) {
+        return {.is_elsewhere = !peer_is_on_this_host(connection)};
     }
-    if (trusts(*owner)) return std::nullopt;
-    return refusal_of(peer_address(connection), owner->user);
+    if (!has_peer(connection)) return {"refused a connection that was closed at once"};
+    if (const auto owner = owners_.peer_of(connection)) {
+        if (trusts(*owner)) return {};
+        return {refusal_of(peer_address(connection), owner->user)};
+    }
+    if (!peer_is_on_this_host(connection)) return {.is_elsewhere = true};
+    return {"refused " + peer_address(connection) +
+            ": its other end is not among this host's sockets (closed, or redirected on the "
+            "way), so that nobody can tell whose it is; --store-peers=any "
+            "(DDP_STORE_PEERS=any) serves everybody"};
 }
 
-std::optional<std::string> PeerCheck::refusal_of_local(const ucred& peer) {
-    if (is_known(peer.uid) || descends(peer)) return std::nullopt;
-    return refusal_of("process " + std::to_string(peer.pid), peer.uid);
+PeerCheck::Verdict PeerCheck::look_at_local(const ucred& peer) {
+    const bool served = rule_.peers == StorePeers::any || is_known(peer.uid) || descends(peer);
+    if (served) return {};
+    return {refusal_of("process " + std::to_string(peer.pid), peer.uid)};
 }
 
 std::string PeerCheck::refusal_of(const std::string& who, uid_t user) const {

@@ -20,7 +20,7 @@ namespace ddp::store {
 
 struct PeerRule {
     StorePeers peers = StorePeers::same_user;
-    // Serve clients that are not on this host: nobody can tell who they are.
+    // Serve clients that are not on this host: nobody can tell who they are. See served_hosts.hpp.
     bool other_hosts = true;
 };
 
@@ -30,8 +30,14 @@ public:
     // Throws SystemError that says what to do when the kernel tells nobody who connects.
     explicit PeerCheck(PeerRule rule, SocketOwners::Source first = SocketOwners::Source::netlink);
 
-    // Nothing when this accepted connection is to be served; else why not, in one line.
-    std::optional<std::string> refusal(int connection);
+    // An accepted connection, before a byte of it is read.
+    struct Verdict {
+        std::optional<std::string> refusal = {};  // why it is not served, in one line
+        bool is_elsewhere = false;                // on another host; whether that is served is open
+    };
+    Verdict look_at(int connection);
+    // The same of a connection from this host: nothing when it is served.
+    std::optional<std::string> refusal(int connection) { return look_at(connection).refusal; }
     // Whether the process at the other end descends from this one.
     bool belongs_to_job(int connection);
     // Whether a socket's owner is root, this user or a descendant of this process.
@@ -42,7 +48,7 @@ public:
 private:
     using Clock = std::chrono::steady_clock;
 
-    std::optional<std::string> refusal_of_local(const ucred& peer);
+    Verdict look_at_local(const ucred& peer);
     std::string refusal_of(const std::string& who, uid_t user) const;
     bool is_known(uid_t user) const;
     bool descends(const SocketOwner& owner);

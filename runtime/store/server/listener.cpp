@@ -32,10 +32,10 @@ constexpr std::size_t longest_queue = 4096;  // where the kernel does not say
 base::UniqueFd open_spare() { return base::UniqueFd{::open("/dev/null", O_RDONLY | O_CLOEXEC)}; }
 
 // How many connections wait to be accepted: of a listening socket, tcpi_unacked is that.
-std::size_t queue_length(int listener) {
+std::optional<std::size_t> queue_length(int listener) {
     tcp_info info{};
     socklen_t size = sizeof info;
-    if (::getsockopt(listener, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return longest_queue;
+    if (::getsockopt(listener, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return std::nullopt;
     return info.tcpi_unacked;
 }
 
@@ -77,6 +77,15 @@ Listener::Listener(Kind kind, base::UniqueFd socket, int epoll, std::uint64_t ta
 
 std::uint16_t Listener::port() const { return base::local_port(socket_.get()); }
 
+// The kernel gives connections out in the order in which they came.
+AcceptedSocket Listener::accept() {
+    auto socket = accept_socket(socket_.get(), tag_);
+    if (!socket.fd || of_no_attempt_ == 0) return socket;
+    --of_no_attempt_;
+    socket.is_of_no_attempt = true;
+    return socket;
+}
+
 bool Listener::has_pending() const {
     pollfd waiting{socket_.get(), POLLIN, 0};
     return ::poll(&waiting, 1, 0) > 0;
@@ -86,7 +95,7 @@ bool Listener::reject_one() {
     if (!spare_) spare_ = open_spare();
     if (spare_) {
         spare_.reset();
-        const base::UniqueFd turned_away{::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC)};
+        accept();
     }
     spare_ = open_spare();
     if (!spare_) {
@@ -97,12 +106,17 @@ bool Listener::reject_one() {
 }
 
 void Listener::drop_pending() {
-    for (auto left = queue_length(socket_.get()); left > 0; --left) {
-        const base::UniqueFd dropped{::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC)};
-        if (!dropped && errno != EINTR && errno != ECONNABORTED) break;
+    for (auto left = queue_length(socket_.get()).value_or(longest_queue); left > 0; --left) {
+        if (!accept().fd && errno != EINTR && errno != ECONNABORTED) break;
     }
-    paused_until_.reset();
-    listen(true);
+    resume();
+}
+
+void Listener::outlive_attempt() {
+    const auto pending = queue_length(socket_.get());
+    if (!pending) return drop_pending();
+    of_no_attempt_ = *pending;
+    resume();
 }
 
 void Listener::note_stranger_gone(Clock::time_point now) {
@@ -114,6 +128,10 @@ void Listener::note_stranger_gone(Clock::time_point now) {
 
 void Listener::resume(Clock::time_point now) {
     if (paused_until_ && now < *paused_until_) return;
+    resume();
+}
+
+void Listener::resume() {
     paused_until_.reset();
     if (!listening_) listen(true);
 }
@@ -183,6 +201,10 @@ void Listeners::resume(Clock::time_point now) {
 
 void Listeners::drop_pending() {
     for (Listener& one : all_) one.drop_pending();
+}
+
+void Listeners::outlive_attempt() {
+    for (Listener& one : all_) one.outlive_attempt();
 }
 
 std::optional<Listeners::Clock::time_point> Listeners::wakes_at() const {

@@ -54,7 +54,7 @@ public:
 
     std::uint16_t port() const;
     // As accept_socket().
-    AcceptedSocket accept() { return accept_socket(socket_.get(), tag_); }
+    AcceptedSocket accept();
     // Whether a connection waits to be accepted.
     bool has_pending() const;
     // No descriptor is left: accepts one with a spare descriptor and closes it. False: there was
@@ -62,6 +62,9 @@ public:
     bool reject_one();
     // Closes those that wait to be accepted now, at most as many as a queue holds.
     void drop_pending();
+    // Those that wait now are of no attempt, and stay. At a local socket they are dropped: nobody
+    // counts them.
+    void outlive_attempt();
 
     void note_stranger_gone(Clock::time_point now);
     // Ends a rest that is over by then, or the one for want of a descriptor.
@@ -71,10 +74,12 @@ public:
 
 private:
     void listen(bool on);
+    void resume();
 
     base::UniqueFd socket_;
     int epoll_;
     std::uint64_t tag_;
+    std::size_t of_no_attempt_ = 0;  // the next so many that are accepted
     base::UniqueFd spare_;
     bool listening_ = true;
     StrangerRate strangers_;
@@ -113,6 +118,7 @@ public:
 
     void resume(Clock::time_point now);
     void drop_pending();
+    void outlive_attempt();
     std::optional<Clock::time_point> wakes_at() const;
 
 private:

@@ -3,6 +3,7 @@
 // sent, in the order in which they came.
 #pragma once
 
+#include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -26,10 +27,17 @@ struct AcceptedSocket {
     std::string address;         // of its host, to be compared, not read
     bool is_local = false;       // by the server's local socket, not by TCP
     std::uint64_t listener = 0;  // the tag of the listener that accepted it
+    bool is_elsewhere = false;   // comes from another host
+    // It came before the attempt that is served now: if a client speaks, it is a late one.
+    bool is_of_no_attempt = false;
 };
 // Accepts one connection, non-blocking, with the listener's TCP options. Without one the fd is
 // invalid and errno says why.
 AcceptedSocket accept_socket(int listener, std::uint64_t tag);
+// Whether that errno means that there was no descriptor or memory for one.
+inline bool out_of_descriptors(int error) {
+    return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+}
 
 // What a client's connection costs, as its account is charged now.
 struct MemoryCharges {
@@ -65,6 +73,15 @@ public:
     const std::string& address() const { return peer_.address; }
     bool is_local() const { return peer_.is_local; }
     std::uint64_t listener() const { return peer_.listener; }
+    bool is_elsewhere() const { return peer_.is_elsewhere; }
+    bool is_of_no_attempt() const { return peer_.is_of_no_attempt; }
+    void outlive_attempt() { peer_.is_of_no_attempt = true; }
+    bool has_said_nothing() const { return parser.received_bytes() == 0; }
+    bool may_be_agent() const { return !is_local() && has_said_nothing(); }
+    // The connection is another's from now on, and the client has none.
+    base::UniqueFd take_fd() { return std::move(peer_.fd); }
+    // Neither a client, as far as it has said, nor an agent.
+    bool is_stranger() const { return !identified && peer_.fd; }
 
     RequestParser parser{};
     std::optional<Request> pending{};  // whole; waits until there is memory for its reply

@@ -10,14 +10,15 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <set>
 #include <vector>
 
 #include "base/log.hpp"
 #include "store/admission/admission.hpp"
+#include "store/admission/new_agents.hpp"
 #include "store/server/client_memory.hpp"
 #include "store/server/heap_trimmer.hpp"
 #include "store/server/listener.hpp"
@@ -43,8 +44,10 @@ constexpr std::chrono::milliseconds longest_call{20};  // before one more round
 constexpr std::size_t usual_read = std::size_t{16} << 10;
 constexpr std::chrono::seconds memory_tick{1};
 
-bool out_of_descriptors(int error) {
-    return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+std::vector<base::UniqueFd> only(base::UniqueFd listener) {
+    std::vector<base::UniqueFd> listeners;
+    listeners.push_back(std::move(listener));
+    return listeners;
 }
 
 }  // namespace
@@ -57,6 +60,7 @@ public:
     int fd() const { return epoll_.get(); }
     void run_ready();
     void start_attempt(int attempt);
+    void serve_hosts(const std::vector<std::string>& addresses);
 
 private:
     void handle(const epoll_event& event);
@@ -66,7 +70,10 @@ private:
     void accept_some(Listener& listener);
     bool free_descriptor_for_next(Listener& listener);
     void add_client(Listener& listener, AcceptedSocket socket);
+    void close_surplus();
     void read_from(ServerClient& client);
+    bool is_heard(ServerClient& client, std::string_view first_bytes);
+    bool close_unless_served(ServerClient& client);
     void execute(ServerClient& client, std::string_view fresh_bytes);
     bool can_go_on(ServerClient& client);
     bool take_request(ServerClient& client);
@@ -80,6 +87,7 @@ private:
     void watch(ServerClient& client);
 
     void return_memory();
+    void close_clients();
 
     void close_later(ServerClient& client, const std::string& why);
     void finish_event();
@@ -96,6 +104,7 @@ private:
     std::unordered_map<ClientId, ServerClient> clients_;
     SilentClients silent_{max_silent};
     std::vector<ClientId> changed_;  // to be finished after this event
+    NewAgents agents_;
     ClientMemory memory_{data_, clients_};
     ServerLog log_;
     HeapTrimmer heap_;
@@ -108,6 +117,7 @@ StoreServer::Impl::Impl(std::vector<base::UniqueFd> listeners, StoreServerOption
       listeners_(std::move(listeners), epoll_.get()),
       admission_(options.peers, std::move(options.job)),
       data_(limits_, hooks()),
+      agents_(std::move(options.take_agent)),
       heap_(limits_.returns_memory) {
     epoll_event event{};
     event.events = EPOLLIN;
@@ -124,7 +134,10 @@ void StoreServer::Impl::run_ready() {
     for (int round = 0; round < rounds_a_call && Clock::now() < until; ++round) {
         const int count =
             ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
-        for (int i = 0; i < count; ++i) handle(events[static_cast<std::size_t>(i)]);
+        for (int i = 0; i < count; ++i) {
+            handle(events[static_cast<std::size_t>(i)]);
+            agents_.hand_over([this] { set_timer(); });
+        }
         if (count < static_cast<int>(events.size())) break;  // what came since wakes us anew
     }
     return_memory();
@@ -132,25 +145,47 @@ void StoreServer::Impl::run_ready() {
 }
 
 ClientHooks StoreServer::Impl::hooks() {
-    const auto belongs = [this](ClientId id) {
-        return admission_.belongs_to_job(clients_.at(id).fd());
-    };
-    const auto describe = [this](ClientId id) {
-        return admission_.describe(id, clients_.at(id).fd());
-    };
-    return {belongs, describe};
+    return {[this](ClientId id) { return admission_.belongs_to_job(clients_.at(id).fd()); },
+            [this](ClientId id) { return admission_.describe(id, clients_.at(id).fd()); }};
 }
 
 void StoreServer::Impl::start_attempt(int attempt) {
-    clients_.clear();
-    silent_.clear();
-    changed_.clear();
+    close_clients();
     memory_.clear();
     data_.clear();
     admission_.start_attempt(attempt);
     // What still waits to be accepted belongs to the old attempt too, with all that it has already
     // sent.
-    listeners_.drop_pending();
+    agents_.are_taken() ? listeners_.outlive_attempt() : listeners_.drop_pending();
+    close_surplus();
+    return_memory();
+    set_timer();
+}
+
+// But for those that may turn out to be agents. Of these more than before count as silent: nobody's
+// partner is due any more.
+void StoreServer::Impl::close_clients() {
+    silent_.clear();
+    changed_.clear();
+    std::erase_if(clients_, [this](const auto& entry) {
+        return !agents_.are_taken() || !entry.second.may_be_agent();
+    });
+    std::set<ClientId> left;
+    for (auto& [id, client] : clients_) {
+        client.outlive_attempt();
+        left.insert(id);
+    }
+    for (const ClientId id : left) silent_.add(id, find(id)->address());
+}
+
+void StoreServer::Impl::serve_hosts(const std::vector<std::string>& addresses) {
+    for (const std::string& unknown : admission_.serve_hosts(addresses)) {
+        log_.say(base::LogLevel::warn, "\"" + unknown + "\" is no host's address here");
+    }
+    for (auto& [id, client] : clients_) {
+        if (!agents_.are_taken() || !client.has_said_nothing()) close_unless_served(client);
+    }
+    finish_event();
     return_memory();
     set_timer();
 }
@@ -190,6 +225,7 @@ void StoreServer::Impl::handle_timer() {
 void StoreServer::Impl::set_timer() {
     if (const auto time = listeners_.wakes_at()) timer_.set(*time);
     if (const auto time = log_.wakes_at()) timer_.set(*time);
+    if (agents_.are_here()) timer_.set(Clock::now());
     if (memory_.has_waiters() && !timer_.is_set()) timer_.set(Clock::now() + memory_tick);
 }
 
@@ -219,8 +255,11 @@ bool StoreServer::Impl::free_descriptor_for_next(Listener& listener) {
 }
 
 void StoreServer::Impl::add_client(Listener& listener, AcceptedSocket socket) {
-    if (const auto refusal = admission_.refusal(socket.fd.get())) {
-        log_.say(base::LogLevel::warn, *refusal);
+    const auto agents = agents_.are_taken() ? Admission::Agents::taken : Admission::Agents::closed;
+    const auto verdict = admission_.look_at(socket.fd.get(), agents);
+    socket.is_elsewhere = verdict.is_elsewhere;
+    if (verdict.refusal) {
+        if (!verdict.refusal->empty()) log_.say(base::LogLevel::warn, *verdict.refusal);
         return listener.note_stranger_gone(Clock::now());
     }
     const auto id = next_id_++;
@@ -233,8 +272,13 @@ void StoreServer::Impl::add_client(Listener& listener, AcceptedSocket socket) {
     auto& client = clients_.try_emplace(id, id, std::move(socket), watched).first->second;
     changed_.push_back(id);
     read_from(client);  // it may have spoken already, and then it is no stranger
-    if (const auto surplus = silent_.surplus()) {
+    close_surplus();
+}
+
+void StoreServer::Impl::close_surplus() {
+    while (const auto surplus = silent_.surplus()) {
         close_later(*find(*surplus), "silent, and too many others are");
+        finish_event();
     }
     finish_event();
 }
@@ -261,7 +305,10 @@ void StoreServer::Impl::read_from(ServerClient& client) {
 // calls again once that is over.
 void StoreServer::Impl::execute(ServerClient& client, std::string_view fresh_bytes) {
     try {
-        if (!fresh_bytes.empty()) client.parser.feed(fresh_bytes);
+        if (!fresh_bytes.empty()) {
+            if (client.has_said_nothing() && !is_heard(client, fresh_bytes)) return;
+            client.parser.feed(fresh_bytes);
+        }
         const auto until = Clock::now() + limits_.longest_turn;
         while (can_go_on(client) && take_request(client)) {
             carry_out(client);
@@ -273,6 +320,31 @@ void StoreServer::Impl::execute(ServerClient& client, std::string_view fresh_byt
         flush(client);
         close_later(client, error.what());
     }
+}
+
+// Whether it is a client that speaks, one that is served.
+bool StoreServer::Impl::is_heard(ServerClient& client, std::string_view first_bytes) {
+    if (agents_.are_taken() && static_cast<std::uint8_t>(first_bytes.front()) == agent_hello) {
+        ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, client.fd(), nullptr);
+        silent_.remove(client.id());
+        agents_.add(client.take_fd(), first_bytes);
+        close_later(client, "");
+    } else if (client.is_of_no_attempt()) {
+        close_later(client, "it came before this attempt");
+    } else {
+        return close_unless_served(client);
+    }
+    return false;
+}
+
+// Whether it is.
+bool StoreServer::Impl::close_unless_served(ServerClient& client) {
+    if (!client.is_elsewhere()) return true;
+    const auto refusal = admission_.host_refusal(client.fd());
+    if (!refusal) return true;
+    if (!refusal->empty()) log_.say(base::LogLevel::warn, *refusal);
+    close_later(client, "");
+    return false;
 }
 
 bool StoreServer::Impl::can_go_on(ServerClient& client) {
@@ -393,7 +465,7 @@ void StoreServer::Impl::finish(ClientId id) {
     flush(*client);
     if (!client->closing) watch(*client);
     if (!client->closing) return;
-    if (!client->identified) listeners_.of(*client).note_stranger_gone(Clock::now());
+    if (client->is_stranger()) listeners_.of(*client).note_stranger_gone(Clock::now());
     data_.forget(id);  // which may still ask who it is
     admission_.leave(id);
     silent_.forget(id, client->address());
@@ -405,16 +477,6 @@ ServerClient* StoreServer::Impl::find(ClientId id) {
     const auto found = clients_.find(id);
     return found == clients_.end() ? nullptr : &found->second;
 }
-
-namespace {
-
-std::vector<base::UniqueFd> only(base::UniqueFd listener) {
-    std::vector<base::UniqueFd> listeners;
-    listeners.push_back(std::move(listener));
-    return listeners;
-}
-
-}  // namespace
 
 StoreServer::StoreServer(std::vector<base::UniqueFd> listeners, StoreServerOptions options)
     : impl_(std::make_unique<Impl>(std::move(listeners), std::move(options))) {}
@@ -428,5 +490,8 @@ const std::string& StoreServer::local_name() const { return impl_->local_name();
 int StoreServer::fd() const { return impl_->fd(); }
 void StoreServer::run_ready() { impl_->run_ready(); }
 void StoreServer::start_attempt(int attempt) { impl_->start_attempt(attempt); }
+void StoreServer::serve_hosts(const std::vector<std::string>& addresses) {
+    impl_->serve_hosts(addresses);
+}
 
 }  // namespace ddp::store

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,6 +23,10 @@ struct StoreServerOptions {
     PeerRule peers = {};
     std::optional<RankClaim> job = {};  // whose store it is; nothing: that of the first who joins
     bool is_local_too = false;          // serves a local socket, too (protocol.md, "Who is served")
+    // Takes the connections of other hosts' launchers (protocol.md, "Agents"): non-blocking, with
+    // all that was read of it. Called by run_ready() alone, which throws what it throws. It may
+    // call the server, but not destroy it. Absent: they are closed.
+    std::function<void(base::UniqueFd connection, std::string first_bytes)> take_agent = {};
 };
 
 class StoreServer {
@@ -42,8 +47,13 @@ public:
     // Handles what is ready now, and a bounded amount of it: call again while fd() is readable.
     void run_ready();
     // Closes all connections, also those not yet accepted, and empties the map. Keeps listening.
-    // Ranks that join for another attempt are told so; the first is 0.
+    // Ranks that join for another attempt are told so; the first is 0. Where agents are taken,
+    // connections of which nothing was read are left, for agents alone (protocol.md, "Agents").
     void start_attempt(int attempt);
+    // From the first call on, clients on other hosts are served only from these addresses: numeric,
+    // IPv4 or IPv6, also with %scope. Connections from others are closed; agents may come from
+    // anywhere. A text that is no such address is nobody's, and a warning names it.
+    void serve_hosts(const std::vector<std::string>& addresses);
 
 private:
     class Impl;
