@@ -162,8 +162,7 @@ void Agent::serve_store() {
         .job = store::RankClaim{.job = id == "none" ? "" : id, .world_size = job_.plan.workers()},
         .is_local_too = true};
     if (job_.hosts) {
-        [[maybe_unused]] const auto options_take_agent = [this](base::UniqueFd connection,
-                                                                std::string received) {
+        options.take_agent = [this](base::UniqueFd connection, std::string received) {
             hosts_->take_agent(std::move(connection), std::move(received));
         };
     }
@@ -280,10 +279,10 @@ void Agent::join_hosts() {
                       .attempts = 1 + job_.options.restart.max_restarts,
                       .lines = job_.lines};
     settings.begin_round = [this](const RoundMessage& round) {
-        store_->start_attempt(round.round);
+        store_->start_attempt(round.round, round.table.world_size);
         std::vector<std::string> addresses;
         for (const HostRanks& host : round.table.hosts) addresses.push_back(host.address);
-        (void)addresses;
+        store_->serve_hosts(addresses);
     };
     settings.publish = [this](Outcome& outcome) { publish_all(outcome); };
     settings.welcome = [this](const WelcomeMessage& job) { take_welcome(job); };

@@ -49,8 +49,8 @@ public:
         claims_.leave(client);
         described_.erase(client);
     }
-    void start_attempt(int attempt) {
-        claims_.start_attempt(attempt);
+    void start_attempt(int attempt, std::optional<int> world_size) {
+        claims_.start_attempt(attempt, world_size);
         described_.clear();
     }
 

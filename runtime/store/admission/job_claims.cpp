@@ -236,11 +236,12 @@ void JobClaims::leave(ClientId client) {
     if (--holder->second.connections == 0) holders_.erase(holder);
 }
 
-void JobClaims::start_attempt(int attempt) {
+void JobClaims::start_attempt(int attempt, std::optional<int> world_size) {
     holders_.clear();
     rank_of_.clear();
     programs_.clear();
     if (owner_) owner_->attempt = attempt;
+    if (owner_ && world_size) owner_->world_size = *world_size;
     if (owner_is_rank_) holders_[owner_->rank] = {*owner_, 1};
 }
 

@@ -56,8 +56,8 @@ public:
     std::optional<std::string> join(ClientId client, const RankClaim& claim);
     // The connection is gone; a rank whose last one it was is free.
     void leave(ClientId client);
-    // Another attempt at the same job: no rank is claimed.
-    void start_attempt(int attempt);
+    // Another attempt at the same job, maybe with another world size: no rank is claimed.
+    void start_attempt(int attempt, std::optional<int> world_size = {});
     // The connections of the process that holds this rank.
     std::vector<ClientId> connections_of(int rank) const;
     // How many other processes were this rank, one after the other, in this attempt before the one

@@ -59,7 +59,7 @@ public:
     const std::string& local_name() const { return listeners_.local_name(); }
     int fd() const { return epoll_.get(); }
     void run_ready();
-    void start_attempt(int attempt);
+    void start_attempt(int attempt, std::optional<int> world_size);
     void serve_hosts(const std::vector<std::string>& addresses);
 
 private:
@@ -149,11 +149,11 @@ ClientHooks StoreServer::Impl::hooks() {
             [this](ClientId id) { return admission_.describe(id, clients_.at(id).fd()); }};
 }
 
-void StoreServer::Impl::start_attempt(int attempt) {
+void StoreServer::Impl::start_attempt(int attempt, std::optional<int> world_size) {
     close_clients();
     memory_.clear();
     data_.clear();
-    admission_.start_attempt(attempt);
+    admission_.start_attempt(attempt, world_size);
     // What still waits to be accepted belongs to the old attempt too, with all that it has already
     // sent.
     agents_.are_taken() ? listeners_.outlive_attempt() : listeners_.drop_pending();
@@ -489,7 +489,9 @@ std::uint16_t StoreServer::port() const { return impl_->port(); }
 const std::string& StoreServer::local_name() const { return impl_->local_name(); }
 int StoreServer::fd() const { return impl_->fd(); }
 void StoreServer::run_ready() { impl_->run_ready(); }
-void StoreServer::start_attempt(int attempt) { impl_->start_attempt(attempt); }
+void StoreServer::start_attempt(int attempt, std::optional<int> world_size) {
+    impl_->start_attempt(attempt, world_size);
+}
 void StoreServer::serve_hosts(const std::vector<std::string>& addresses) {
     impl_->serve_hosts(addresses);
 }

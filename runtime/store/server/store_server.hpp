@@ -49,7 +49,8 @@ public:
     // Closes all connections, also those not yet accepted, and empties the map. Keeps listening.
     // Ranks that join for another attempt are told so; the first is 0. Where agents are taken,
     // connections of which nothing was read are left, for agents alone (protocol.md, "Agents").
-    void start_attempt(int attempt);
+    // `world_size`: of that attempt, where it is another than before.
+    void start_attempt(int attempt, std::optional<int> world_size = {});
     // From the first call on, clients on other hosts are served only from these addresses: numeric,
     // IPv4 or IPv6, also with %scope. Connections from others are closed; agents may come from
     // anywhere. A text that is no such address is nobody's, and a warning names it.
