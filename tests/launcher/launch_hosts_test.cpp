@@ -8,9 +8,12 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace ddp::launcher {
@@ -143,6 +146,241 @@ TEST_F(LaunchHosts, AFailedJobStartsAnewOnAllHostsWhileRestartsAreLeft) {
     EXPECT_EQ(launchers[1].wait(20s).exit_code, 0) << launchers[1].err();
     EXPECT_THAT(sorted_lines(launchers[1].out()), ElementsAre("2 0 1", "2 1 2", "3 0 1", "3 1 2"));
     EXPECT_THAT(launchers[0].err(), HasSubstr("restart 1 of 2"));
+}
+
+TEST_F(LaunchHosts, RanksOfAllHostsReduceTogether) {
+    HostWorld world(3);
+    std::vector<HostProgram> launchers = launch_all(world, {DDP_FIRST_ALL_REDUCE});
+    for (HostProgram& launcher : launchers) {
+        EXPECT_EQ(launcher.wait(30s).exit_code, 0) << launcher.err();
+    }
+}
+
+std::string comm_of(pid_t pid) {
+    std::ifstream file("/proc/" + std::to_string(pid) + "/comm");
+    std::string name;
+    std::getline(file, name);
+    return name;
+}
+
+// Loss -------------------------------------------------------------------------------------------
+
+constexpr int cut_off = 84;
+const std::string sleep_long = "echo up; exec sleep 60";
+
+TEST_F(LaunchHosts, AHostWhoseLauncherIsKilledEndsTheJob) {
+    HostWorld world(3);
+    std::vector<HostProgram> launchers = launch_all(world, bash(sleep_long));
+    for (HostProgram& launcher : launchers) ASSERT_TRUE(launcher.wait_for_output("up", 2));
+    const Clock::time_point killed = Clock::now();
+    for (const pid_t pid : world.pids_on(2)) {
+        if (comm_of(pid).starts_with("ddp-")) ::kill(pid, SIGKILL);
+    }
+    for (const int host : {1, 3}) {
+        HostProgram& launcher = launchers[static_cast<std::size_t>(host - 1)];
+        EXPECT_TRUE(launcher.wait_for_error("lost h2 (10.77.0.2), ranks 2-3")) << launcher.err();
+        EXPECT_EQ(launcher.wait(20s).exit_code, cut_off);
+        EXPECT_THAT(launcher.err(), HasSubstr("host h2 was lost"));
+        EXPECT_EQ(world.count_on(host, "sleep"), 0);
+    }
+    EXPECT_LT(Clock::now() - killed, 15s);
+}
+
+TEST_F(LaunchHosts, AHostWithoutPowerIsNamedSoonAndLostLater) {
+    HostWorld world(3);
+    std::vector<HostProgram> launchers = launch_all(world, bash(sleep_long), {"--node-timeout=2"});
+    for (HostProgram& launcher : launchers) ASSERT_TRUE(launcher.wait_for_output("up", 2));
+    world.power_off(3);
+    for (const int host : {1, 2}) {
+        HostProgram& launcher = launchers[static_cast<std::size_t>(host - 1)];
+        EXPECT_TRUE(launcher.wait_for_error("no answer from h3 (10.77.0.3), ranks 4-5"))
+            << launcher.err();
+        EXPECT_TRUE(launcher.wait_for_error("lost h3 (10.77.0.3), ranks 4-5: no answer for 2 s"));
+        EXPECT_EQ(launcher.wait(20s).exit_code, cut_off) << launcher.err();
+        EXPECT_EQ(world.count_on(host, "sleep"), 0);
+    }
+}
+
+TEST_F(LaunchHosts, AHostThatIsCutOffKillsItsWorkersAndSaysWhy) {
+    HostWorld world(2);
+    std::vector<HostProgram> launchers =
+        launch_all(world, bash("trap '' TERM; " + sleep_long), {"--node-timeout=2"});
+    for (HostProgram& launcher : launchers) ASSERT_TRUE(launcher.wait_for_output("up", 2));
+    world.cut(2);
+    EXPECT_EQ(launchers[1].wait(20s).exit_code, cut_off);
+    EXPECT_THAT(launchers[1].err(),
+                HasSubstr("this host has lost its job: the coordinator has not "
+                          "answered for too long (the coordinator at h1:29500)"));
+    EXPECT_EQ(world.count_on(2, "sleep"), 0);
+}
+
+TEST_F(LaunchHosts, WithoutTheCoordinatorsHostTheOthersEnd) {
+    HostWorld world(3);
+    std::vector<HostProgram> launchers = launch_all(world, bash(sleep_long), {"--node-timeout=2"});
+    for (HostProgram& launcher : launchers) ASSERT_TRUE(launcher.wait_for_output("up", 2));
+    world.power_off(1);
+    for (const int host : {2, 3}) {
+        HostProgram& launcher = launchers[static_cast<std::size_t>(host - 1)];
+        EXPECT_EQ(launcher.wait(20s).exit_code, cut_off) << launcher.err();
+        EXPECT_EQ(world.count_on(host, "sleep"), 0);
+    }
+}
+
+TEST_F(LaunchHosts, AShortCutAndAStoppedAgentLoseNobody) {
+    HostWorld world(2);
+    std::vector<HostProgram> launchers =
+        launch_all(world, bash("echo up; for i in $(seq 60); do sleep 0.1; done"));
+    for (HostProgram& launcher : launchers) ASSERT_TRUE(launcher.wait_for_output("up", 2));
+    world.cut(2);
+    std::this_thread::sleep_for(500ms);
+    world.mend(2);
+    world.freeze(2);
+    std::this_thread::sleep_for(3s);
+    world.thaw(2);
+    EXPECT_EQ(launchers[0].wait(30s).exit_code, 0) << launchers[0].err();
+    EXPECT_EQ(launchers[1].wait(30s).exit_code, 0) << launchers[1].err();
+}
+
+// Elastic ----------------------------------------------------------------------------------------
+
+const Words one_to_three{"--nnodes=1:3", "--rdzv-backend=c10d", "--rdzv-endpoint=h1:29400",
+                         "--rdzv-conf=last_call_timeout=0.3", "--node-timeout=2"};
+// Ends once the world has the size that $1 says.
+Words until_size(int size) {
+    return bash(
+        "echo round $DDP_ROUND of $WORLD_SIZE restarts $TORCHELASTIC_RESTART_COUNT; "
+        "[ $WORLD_SIZE = " +
+        std::to_string(size) + " ] && exit 0; exec sleep 60");
+}
+
+TEST_F(LaunchHosts, AnElasticJobGrowsAsHostsCome) {
+    HostWorld world(3);
+    HostProgram first = launch(world, 1, one_to_three, until_size(3));
+    ASSERT_TRUE(first.wait_for_output("round 1 of 1 restarts 0")) << first.err();
+    HostProgram second = launch(world, 2, one_to_three, until_size(3));
+    ASSERT_TRUE(first.wait_for_output("round 2 of 2 restarts 0")) << first.err();
+    HostProgram third = launch(world, 3, one_to_three, until_size(3));
+    EXPECT_EQ(first.wait(20s).exit_code, 0) << first.err();
+    EXPECT_EQ(second.wait(20s).exit_code, 0) << second.err();
+    EXPECT_EQ(third.wait(20s).exit_code, 0) << third.err();
+    EXPECT_EQ(third.out(), "round 3 of 3 restarts 0\n");
+}
+
+TEST_F(LaunchHosts, AnElasticJobGoesOnWithoutALostHost) {
+    HostWorld world(3);
+    std::vector<HostProgram> launchers;
+    for (int host = 1; host <= 3; ++host) {
+        launchers.push_back(launch(world, host, one_to_three, until_size(2)));
+    }
+    for (HostProgram& launcher : launchers) {
+        ASSERT_TRUE(launcher.wait_for_output("round 1 of 3")) << launcher.err();
+    }
+    world.power_off(2);
+    EXPECT_EQ(launchers[0].wait(20s).exit_code, 0) << launchers[0].err();
+    EXPECT_EQ(launchers[2].wait(20s).exit_code, 0) << launchers[2].err();
+    EXPECT_THAT(launchers[0].out(), HasSubstr("round 2 of 2 restarts 0"));
+}
+
+TEST_F(LaunchHosts, AHostThatIsToldToStopLeavesAnElasticJob) {
+    HostWorld world(2);
+    HostProgram first = launch(world, 1, one_to_three, until_size(1));
+    HostProgram second = launch(world, 2, one_to_three, until_size(1));
+    if (!first.wait_for_output("of 2")) GTEST_FAIL() << first.err();
+    ASSERT_TRUE(second.wait_for_output("of 2")) << second.err();
+    second.signal(SIGTERM);
+    EXPECT_EQ(second.wait(20s).exit_code, 128 + SIGTERM) << second.err();
+    EXPECT_EQ(first.wait(20s).exit_code, 0) << first.err();
+    EXPECT_THAT(first.err(), HasSubstr("leaves the job"));
+}
+
+TEST_F(LaunchHosts, AStaticJobThatIsToldToStopAnywhereEndsEverywhere) {
+    for (const std::size_t told : {0U, 1U}) {
+        HostWorld world(2);
+        std::vector<HostProgram> launchers = launch_all(world, bash(sleep_long));
+        for (HostProgram& launcher : launchers) ASSERT_TRUE(launcher.wait_for_output("up", 2));
+        launchers[told].signal(SIGINT);
+        for (HostProgram& launcher : launchers) {
+            EXPECT_EQ(launcher.wait(20s).exit_code, 128 + SIGINT) << launcher.err();
+        }
+        EXPECT_THAT(launchers[0].err(), HasSubstr("stopped by SIGINT"));
+    }
+}
+
+// Joining ----------------------------------------------------------------------------------------
+
+TEST_F(LaunchHosts, AHostOfAnotherJobIsRefusedWithBothNames) {
+    HostWorld world(2);
+    const Words options{"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=h1:29400"};
+    const auto with = [&](const std::string& more) {
+        Words all = options;
+        all.push_back(more);
+        return all;
+    };
+    HostProgram first = launch(world, 1, with("--rdzv-id=a"), bash("true"));
+    HostProgram stranger = launch(world, 2, with("--rdzv-id=b"), bash("true"));
+    EXPECT_EQ(stranger.wait(10s).exit_code, 2);
+    const std::string why = "host h2 (10.77.0.2): its --rdzv-id is \"b\", that of h1 is \"a\"";
+    EXPECT_THAT(stranger.err(), HasSubstr(why));
+    EXPECT_TRUE(first.wait_for_error(why));
+    HostProgram second = launch(world, 2, with("--rdzv-id=a"), bash("true"));
+    EXPECT_EQ(second.wait(10s).exit_code, 0) << second.err();
+    EXPECT_EQ(first.wait(10s).exit_code, 0);
+}
+
+TEST_F(LaunchHosts, ANodeRankThatIsTakenIsRefusedWithBothHosts) {
+    HostWorld world(3);
+    HostProgram first = launch_static(world, 1, 1, bash("true"));
+    HostProgram second = launch_static(world, 2, 1, bash("true"));
+    ASSERT_FALSE(second.wait(500ms).exit_code == 2) << second.err();
+    HostProgram third = launch_static(world, 3, 1, bash("true"), {"--node-rank=1"});
+    EXPECT_EQ(third.wait(10s).exit_code, 2);
+    EXPECT_THAT(third.err(), HasSubstr("node rank 1 of h3 is h2 (10.77.0.2)'s already"));
+}
+
+TEST_F(LaunchHosts, AJobThatDoesNotGatherSaysWhoIsThere) {
+    HostWorld world(2);
+    const Words soon{"--rdzv-conf=timeout=1"};
+    HostProgram first = launch_static(world, 1, 1, bash("true"), soon);
+    EXPECT_EQ(first.wait(10s).exit_code, 1);
+    EXPECT_THAT(first.err(), HasSubstr("only 1 of at least 2 hosts came within 1 s: h1"));
+    HostProgram second = launch_static(world, 2, 1, bash("true"), soon);
+    EXPECT_EQ(second.wait(10s).exit_code, 1);
+    EXPECT_THAT(second.err(), AllOf(HasSubstr("no coordinator at h1:29500 within 1 s"),
+                                    HasSubstr("Connection refused")));
+}
+
+TEST_F(LaunchHosts, APortInUseOnTheHeadIsSaidBeforeAnythingStarts) {
+    HostWorld world(2);
+    HostProgram other = world.run(
+        1, {"python3", "-c",
+            "import socket, time; s = socket.create_server(('', 29500)); print('up', flush=True); "
+            "time.sleep(60)"});
+    ASSERT_TRUE(other.wait_for_output("up"));
+    HostProgram first = launch_static(world, 1, 1, bash("true"));
+    EXPECT_EQ(first.wait(10s).exit_code, 2);
+    EXPECT_THAT(first.err(), HasSubstr("port 29500 on h1, where the hosts are to meet, is in use"));
+}
+
+TEST_F(LaunchHosts, LogFilesOfAllHostsLieInOneFolderOfTheRun) {
+    HostWorld world(2);
+    std::vector<HostProgram> launchers = launch_all(
+        world, bash("echo rank $RANK"), {"--rdzv-id=run", "--log-dir=" + files_.path() + "/logs"});
+    for (HostProgram& launcher : launchers) EXPECT_EQ(launcher.wait(20s).exit_code, 0);
+    namespace fs = std::filesystem;
+    std::vector<std::string> found;
+    for (const auto& entry : fs::recursive_directory_iterator(files_.path() + "/logs")) {
+        const std::string path = entry.path();
+        if (!path.ends_with("stdout.log") && !path.ends_with("report.json")) continue;
+        const fs::path in_run = fs::relative(path, files_.path() + "/logs");
+        std::string rest;
+        for (auto part = std::next(in_run.begin()); part != in_run.end(); ++part) {
+            rest += "/" + part->string();
+        }
+        found.push_back(rest);
+    }
+    std::ranges::sort(found);
+    EXPECT_THAT(found, ElementsAre("/h1/attempt_0/0/stdout.log", "/h1/attempt_0/1/stdout.log",
+                                   "/h2/attempt_0/0/stdout.log", "/h2/attempt_0/1/stdout.log"));
 }
 
 }  // namespace
