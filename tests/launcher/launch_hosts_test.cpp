@@ -148,11 +148,30 @@ TEST_F(LaunchHosts, AFailedJobStartsAnewOnAllHostsWhileRestartsAreLeft) {
     EXPECT_THAT(launchers[0].err(), HasSubstr("restart 1 of 2"));
 }
 
-TEST_F(LaunchHosts, RanksOfAllHostsReduceTogether) {
-    HostWorld world(3);
-    std::vector<HostProgram> launchers = launch_all(world, {DDP_FIRST_ALL_REDUCE});
-    for (HostProgram& launcher : launchers) {
-        EXPECT_EQ(launcher.wait(30s).exit_code, 0) << launcher.err();
+std::string weights_in(const std::string& text) {
+    const std::size_t at = text.find("weights ");
+    return at == text.npos ? "no weights in: " + text : text.substr(at, text.find('\n', at) - at);
+}
+
+// However many hosts there are: the bits of one.
+TEST_F(LaunchHosts, TrainingOnSeveralHostsGivesTheBitsOfOne) {
+    const Words train{DDP_TRAIN_DIGITS, "--epochs", "2", "--logical-ranks", "8"};
+    HostWorld world(4);
+    HostProgram alone = launch(world, 1, {"--nproc-per-node=2"}, train);
+    ASSERT_EQ(alone.wait(60s).exit_code, 0) << alone.err();
+    for (const int hosts : {2, 4}) {
+        std::vector<HostProgram> launchers;
+        for (int host = 1; host <= hosts; ++host) {
+            launchers.push_back(launch(
+                world, host,
+                {"--nnodes=" + std::to_string(hosts), "--node-rank=" + std::to_string(host - 1),
+                 "--master-addr=h1", "--nproc-per-node=" + std::to_string(4 / hosts)},
+                train));
+        }
+        for (HostProgram& launcher : launchers) {
+            EXPECT_EQ(launcher.wait(60s).exit_code, 0) << launcher.err();
+        }
+        EXPECT_EQ(weights_in(launchers.front().out()), weights_in(alone.out()));
     }
 }
 
