@@ -28,9 +28,10 @@ struct WorkerEnv {
     int local_world_size = 1;             // processes of the job on this host
     std::optional<MasterAddress> master;  // where the store is; always there when world_size > 1
     bool agent_store = false;             // the launcher serves the store; otherwise rank 0 does
-    // How often the job's ranks were started before: DDP_ROUND, which counts each start, else
-    // TORCHELASTIC_RESTART_COUNT.
-    int attempt = 0;
+    int attempt = 0;                      // how often the job was restarted before
+    // Tells one start of the job's ranks from others, whose ranks it never meets: DDP_ROUND, which
+    // counts each start, else the attempt.
+    int round = 0;
     // Tells this job from others that might be given the same port: TORCHELASTIC_RUN_ID (unless it
     // is `none`), Slurm's job and step, PMIx's namespace. Empty: it has no name.
     std::string job = {};

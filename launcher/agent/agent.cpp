@@ -4,14 +4,13 @@
 #include "base/deadline.hpp"
 #include "base/log.hpp"
 #include "base/net/address.hpp"
-#include "base/net/socket.hpp"
 #include "contract/exit_code.hpp"
+#include "launcher/agent/agent_logs.hpp"
 #include "launcher/agent/attempt.hpp"
 #include "launcher/agent/hosts_agent.hpp"
 #include "launcher/agent/port_watch.hpp"
 #include "launcher/agent/restart_policy.hpp"
 #include "launcher/channel/channel.hpp"
-#include "launcher/logs/log_writer.hpp"
 #include "launcher/plan/error_folder.hpp"
 #include "launcher/process/descriptor_limit.hpp"
 #include "launcher/process/exit_status.hpp"
@@ -82,7 +81,6 @@ private:
     void serve_store();
     void watch_port();
     void begin();
-    void start_logs();
     int run_attempts();
     std::optional<int> run_attempt(int number);
     AttemptContext context();
@@ -98,11 +96,6 @@ private:
     void pause(milliseconds time);
     void wait_for_own_stop(const Attempt& attempt);
     void end_leftovers(Attempt& attempt);
-    void await_logs();
-    void await_log_files();
-    void finish_logs();
-    void say_log_news();
-    void publish_all(Outcome& outcome);
     void handle_events(std::optional<Clock::time_point> wake_at);
     void handle(Poller::Tag tag);
     void handle_messages();
@@ -116,19 +109,14 @@ private:
     std::optional<store::StoreServer> store_;
     std::optional<PortWatch> port_watch_;  // before anybody listens on rank 0's port
     Poller events_;
-    LogTree tree_{job_.options.logs.dir, job_.options.run_id};
+    UserStop user_stop_;
+    AgentLogs logs_{LogTree(job_.options.logs.dir, job_.options.run_id), channel(), user_stop_,
+                    [this](auto until) { handle_events(until); }};
     std::optional<HostsAgent> hosts_;  // of a job of several hosts
-    LogWriter logs_;
-    bool workers_started_ = false;
     RestartPolicy restarts_;
     rlimit users_descriptor_limit_ = raise_descriptor_limit();
     std::vector<Stream> closed_outputs_;  // of the front's
     Attempt* attempt_ = nullptr;          // the one that runs; null between two
-    // What the user asked of the job.
-    struct UserStop {
-        std::optional<int> signal;  // the first that asked it to end
-        bool is_hurried = false;    // the user wants the end now
-    } user_stop_;
 };
 
 Agent::Agent(AgentJob job, base::UniqueFd channel)
@@ -144,7 +132,7 @@ Agent::Agent(AgentJob job, base::UniqueFd channel)
 
 int Agent::run() {
     const int exit_code = job_.hosts ? run_rounds() : run_attempts();
-    finish_logs();
+    logs_.finish();
     log_step("done: exit code " + std::to_string(exit_code));
     front_.channel.send(DoneMessage{exit_code});
     while (front_lives() && front_.channel.queued_bytes() > 0) handle_events(std::nullopt);
@@ -189,16 +177,10 @@ void Agent::begin() {
     serve_store();
 }
 
-void Agent::start_logs() {
-    if (!tree_.wanted()) return;
-    logs_.start(tree_, job_.options);
-    log_step("log files go to " + tree_.root() + ", written by pid " + std::to_string(logs_.pid()));
-}
-
 int Agent::run_attempts() {
     try {
         begin();
-        start_logs();
+        logs_.start(job_.options);
     } catch (const std::exception& error) {
         channel().send(FailureMessage{error.what()});
         return contract::exit_error;
@@ -210,8 +192,8 @@ int Agent::run_attempts() {
 
 AttemptContext Agent::context() {
     const auto of_worker = [](std::size_t index) { return tag_of(Source::worker, index); };
-    return {job_,      tree_,   logs_,
-            channel(), events_, {tag_of(Source::pipes), tag_of(Source::input), of_worker}};
+    return {job_,      logs_.tree(), logs_.writer(),
+            channel(), events_,      {tag_of(Source::pipes), tag_of(Source::input), of_worker}};
 }
 
 // The job's exit code, or nothing when another attempt is to follow.
@@ -221,10 +203,10 @@ std::optional<int> Agent::run_attempt(int number) {
         context(),
         {.attempt = number, .restarts = number, .place = job_.plan.variables.attempt.place});
     const std::optional<Problem> problem = run_workers(attempt);
-    Outcome outcome =
-        problem ? attempt.outcome(problem->exit_code, problem->text) : attempt.outcome();
+    const AttemptEnd end = attempt.end();
+    Outcome outcome = problem ? end.outcome(problem->exit_code, problem->text) : end.outcome();
     const auto restart = decide(outcome, Clock::now() - started);
-    if (!restart) publish_all(outcome);
+    if (!restart) logs_.publish(outcome);
     if (!outcome.text.empty()) channel().send(FailureMessage{std::move(outcome.text)});
     relay_rest(std::nullopt);
     attempt_ = nullptr;
@@ -236,7 +218,7 @@ std::optional<int> Agent::run_attempt(int number) {
 std::optional<Agent::Problem> Agent::run_workers(Attempt& attempt) {
     attempt_ = &attempt;
     for (const Stream stream : closed_outputs_) attempt.stop_showing(stream);
-    workers_started_ = false;
+    logs_.begin_attempt();
     std::optional<Problem> problem = supervise(attempt);
     port_watch_.reset();
     channel().flush();  // what is left behind may take its time to die
@@ -247,52 +229,32 @@ std::optional<Agent::Problem> Agent::run_workers(Attempt& attempt) {
     attempt.sweep();
     // The report comes after the last words, but does not wait for a reader that takes nothing.
     relay_rest(Clock::now() + time_for_last_words);
-    if (attempt.copy_error_files()) await_logs();
+    if (attempt.copy_error_files()) logs_.await();
     return problem;
 }
 
 // Several hosts -----------------------------------------------------------------------------------
 
 void Agent::join_hosts() {
-    const HostsJob& hosts = *job_.hosts;
-    HostsAgent::Settings settings;
-    settings.job = hosts;
-    settings.join.job = hosts.name;
-    settings.join.size.host = base::host_name();
-    settings.join.size.slots = job_.plan.workers();
-    settings.join.size.node_rank = hosts.env.node_rank;
-    settings.join.size.is_endpoint = hosts.coordinates;
-    settings.join.size.started_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(
-                                        std::chrono::system_clock::now().time_since_epoch())
-                                        .count();
-    settings.join.size.role = job_.options.role;
-    settings.join.min_hosts = hosts.env.min_hosts;
-    settings.join.max_hosts = hosts.env.max_hosts;
-    settings.run_id = job_.options.run_id;
-    settings.run = LogTree::new_run(job_.options.run_id);
-    settings.grace = job_.options.stop.shutdown_timeout;
-    settings.restarts = {.max_restarts = job_.options.restart.max_restarts,
-                         .delay = job_.options.restart.delay,
-                         .same_failure_window = job_.options.restart.same_failure_window};
-    settings.exit_code = job_.options.stop.exit_code;
-    settings.facts = {.host = base::host_name(),
-                      .attempts = 1 + job_.options.restart.max_restarts,
-                      .lines = job_.lines};
+    HostsAgent::Settings settings = hosts_settings(job_);
     settings.begin_round = [this](const RoundMessage& round) {
         store_->start_attempt(round.round, round.table.world_size);
         std::vector<std::string> addresses;
         for (const HostRanks& host : round.table.hosts) addresses.push_back(host.address);
         store_->serve_hosts(addresses);
     };
-    settings.publish = [this](Outcome& outcome) { publish_all(outcome); };
+    settings.publish = [this](Outcome& outcome) { logs_.publish(outcome); };
+    settings.report_file = [this] {
+        return logs_.writer().unresponsive() ? std::string() : logs_.tree().report_file();
+    };
     settings.welcome = [this](const WelcomeMessage& job) { take_welcome(job); };
     hosts_.emplace(std::move(settings), channel(), events_, tag_of(Source::hosts));
 }
 
 void Agent::take_welcome(const WelcomeMessage& job) {
     job_.options.run_id = job_.plan.variables.run_id = job.run_id;
-    tree_ = LogTree(job_.options.logs.dir, job.run, job.host);
-    start_logs();
+    logs_.use(LogTree(job_.options.logs.dir, job.run, job.host));
+    logs_.start(job_.options);
 }
 
 int Agent::run_rounds() {
@@ -320,7 +282,7 @@ void Agent::run_part(const RoundMessage& round) {
     Attempt attempt(std::move(part),
                     {.attempt = round.round - 1, .restarts = round.restarts, .place = place});
     const std::optional<Problem> problem = run_workers(attempt);
-    hosts_->end_part(attempt, problem ? problem->text : "", problem ? problem->exit_code : 0);
+    hosts_->end_part(attempt.end(), problem ? problem->text : "", problem ? problem->exit_code : 0);
     relay_rest(std::nullopt);
     attempt_ = nullptr;
     remove_error_folder(job_.error_folder);
@@ -331,13 +293,13 @@ void Agent::run_part(const RoundMessage& round) {
 std::optional<Agent::Problem> Agent::supervise(Attempt& attempt) {
     try {
         attempt.prepare();
-        await_log_files();
+        logs_.await_files();
         if (user_stop_.signal || !front_lives()) return std::nullopt;
         watch_port();
         const std::string socket = store_ ? store_->local_name() : "";
         const auto port_problem = [this] { return port_watch_ ? port_watch_->problem() : ""; };
         if (port_problem().empty()) attempt.start_workers(users_descriptor_limit_, socket);
-        workers_started_ = true;
+        logs_.note_workers_started();
         while (port_problem().empty() && front_lives() && !attempt.all_ended() &&
                !attempt.kill_timed_out(Clock::now())) {
             handle_events(attempt.wakes_at());
@@ -374,7 +336,7 @@ void Agent::end_leftovers(Attempt& attempt) {
 // Until the front has all that workers wrote, or the time is over. Without a front, until the files
 // have it.
 void Agent::relay_rest(std::optional<Clock::time_point> until) {
-    while (!attempt_->drain() && (front_lives() || logs_.full())) {
+    while (!attempt_->drain() && (front_lives() || logs_.writer().full())) {
         if (until && Clock::now() >= *until) return;
         handle_events(until);
     }
@@ -398,8 +360,8 @@ std::optional<int> Agent::prepare_restart(const Attempt& failed, milliseconds de
     pause(delay);
     if (!front_lives()) return contract::exit_error;
     if (user_stop_.signal) {
-        Outcome outcome = failed.outcome_when_stopped(*user_stop_.signal);
-        publish_all(outcome);
+        Outcome outcome = failed.end().outcome_when_stopped(*user_stop_.signal);
+        logs_.publish(outcome);
         front_.channel.send(FailureMessage{std::move(outcome.text)});
         return outcome.exit_code;
     }
@@ -414,52 +376,12 @@ void Agent::pause(milliseconds time) {
     while (front_lives() && !user_stop_.signal && Clock::now() < end) handle_events(end);
 }
 
-void Agent::await_logs() {
-    logs_.await([this](auto until) { handle_events(until); }, user_stop_.is_hurried);
-}
-
-// Throws Error when the files are not to be had. Those that are late come when the file system
-// takes them.
-void Agent::await_log_files() {
-    const std::uint64_t asked = logs_.asked();
-    while (!logs_.completed(asked) && !logs_.unresponsive() && !user_stop_.signal &&
-           front_lives()) {
-        handle_events(std::nullopt);
-    }
-    if (const std::string why = logs_.take_open_problem(); !why.empty()) throw Error(why);
-}
-
-void Agent::finish_logs() {
-    if (!logs_.started()) return;
-    std::string text =
-        logs_.finish([this](auto until) { handle_events(until); }, user_stop_.is_hurried);
-    say_log_news();
-    if (!text.empty()) front_.channel.send(NoticeMessage{std::move(text)});
-}
-
-void Agent::say_log_news() {
-    std::string news = logs_.take_news();
-    if (workers_started_) {  // without their files, and too late to refuse
-        const std::string late = logs_.take_open_problem();
-        if (!late.empty()) news += (news.empty() ? "" : "\n") + late + "; lines are missing there";
-    }
-    if (!news.empty()) front_.channel.send(NoticeMessage{std::move(news)});
-}
-
-void Agent::publish_all(Outcome& outcome) {
-    if (tree_.wanted() && !outcome.json.empty()) {
-        logs_.write_report(std::move(outcome.json));
-        await_logs();
-        say_log_news();
-    }
-    publish(outcome);
-}
-
 // What asks the job to stop comes before what happens to workers: in a batch that has both, a
 // death is the consequence or the same signal's, and it must find the stop on record.
 void Agent::handle_events(std::optional<Clock::time_point> wake_at) {
     update_events();
-    for (const auto& due : {logs_.next_due(), hosts_ ? hosts_->next(Clock::now()) : std::nullopt}) {
+    for (const auto& due :
+         {logs_.writer().next_due(), hosts_ ? hosts_->next(Clock::now()) : std::nullopt}) {
         if (due) wake_at = wake_at ? std::min(*wake_at, *due) : *due;
     }
     const std::vector<Poller::Tag> tags = events_.wait(wake_at);
@@ -471,8 +393,8 @@ void Agent::handle_events(std::optional<Clock::time_point> wake_at) {
     }
     for (const Poller::Tag tag : tags) handle(tag);
     if (hosts_) hosts_->run(attempt_);
-    logs_.look_at_time(Clock::now());
-    say_log_news();
+    logs_.writer().look_at_time(Clock::now());
+    logs_.say_news();
 }
 
 void Agent::handle(Poller::Tag tag) {
@@ -482,7 +404,7 @@ void Agent::handle(Poller::Tag tag) {
         case Source::signals:
             return handle_signals();
         case Source::logs:
-            return logs_.run_ready();
+            return logs_.writer().run_ready();
         case Source::store:
             return store_->run_ready();
         case Source::port:
@@ -550,8 +472,8 @@ void Agent::update_events() {
         events_.change(front_.channel.fd(), wanted, tag_of(Source::channel));
         front_.watched = wanted;
     }
-    logs_.keep_watched(events_, tag_of(Source::logs));
-    if (attempt_ != nullptr) attempt_->hold_output(logs_.full());
+    logs_.writer().keep_watched(events_, tag_of(Source::logs));
+    if (attempt_ != nullptr) attempt_->hold_output(logs_.writer().full());
 }
 
 }  // namespace

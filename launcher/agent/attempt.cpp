@@ -6,6 +6,7 @@
 #include "base/net/socket.hpp"
 #include "contract/exit_code.hpp"
 #include "launcher/agent/debugger_stops.hpp"
+#include "launcher/agent/likely_stop.hpp"
 #include "launcher/console/output_rules.hpp"
 #include "launcher/plan/error_folder.hpp"
 #include "launcher/plan/visible_gpus.hpp"
@@ -239,23 +240,9 @@ bool Attempt::may_be_stopped_from_outside() const {
     return (!stop_.active() && !killed_orphans_.complete) || stop_may_come_until();
 }
 
-// By the kernel's word, or by a shell's.
 std::optional<Attempt::Time> Attempt::stop_may_come_until() const {
-    std::optional<Time> until;
-    for (const std::size_t index : order_) {
-        const Worker& worker = workers_[index];
-        const ExitStatus& end = *worker.ended;
-        if (end.ok() || worker.stopped_with != 0) continue;
-        const std::vector<int>& stops = agent_.job.options.stop.signals_to_handle;
-        const int signal = end.exit_code() - contract::exit_signal_base;
-        if (std::find(stops.begin(), stops.end(), signal) != stops.end()) {
-            const Time over = worker.ended_at + StopSequence::time_to_leave;
-            until = until ? std::max(*until, over) : over;
-        } else if (!until && end.exit_code() != contract::exit_because_of_peer) {
-            return std::nullopt;  // a failure after a stop signal's is taken for its consequence
-        }
-    }
-    return until && Clock::now() < *until ? until : std::nullopt;
+    return launcher::stop_may_come_until(workers_, order_,
+                                         agent_.job.options.stop.signals_to_handle);
 }
 
 // Daemons and other orphans that ended are zombies of ours. A worker among them is left to its
@@ -363,38 +350,21 @@ bool Attempt::copy_error_files() {
     return wanted;
 }
 
-Outcome Attempt::outcome() const {
-    return with_survivors(outcome_of(ends_of(host_workers()), job_end()));
-}
-
-Outcome Attempt::outcome(int exit_code, const std::string& why) const {
-    return with_survivors(not_started(exit_code, why, job_end()));
-}
-
-Outcome Attempt::outcome_when_stopped(int signal) const {
-    return stopped_before_restart(signal, ends_of(host_workers()), job_end());
-}
-
-std::vector<Attempt::TimedEnd> Attempt::ends() const {
-    std::vector<TimedEnd> timed;
-    std::vector<WorkerEnd> ends = ends_of(host_workers());
-    for (std::size_t i = 0; i < ends.size(); ++i) {
-        timed.push_back({std::move(ends[i]), workers_[order_[i]].ended_at});
-    }
-    return timed;
-}
-
-std::string Attempt::survivors() const {
-    return killed_orphans_.complete ? ""
-                                    : "could not be killed: " + describe_survivors(killed_orphans_);
-}
-
-Outcome Attempt::with_survivors(Outcome outcome) const {
-    if (killed_orphans_.complete) return outcome;
-    outcome.text += (outcome.text.empty() ? "" : "\n") + survivors();
-    if (outcome.exit_code == contract::exit_ok) outcome.exit_code = contract::exit_error;
-    outcome.failed_rank.reset();  // not a state to start anew from
-    return outcome;
+AttemptEnd Attempt::end() const {
+    return {.workers = host_workers(),
+            .job = {.workers = static_cast<int>(workers_.size()),
+                    .user_signal = user_signal_,
+                    .exit_code = agent_.job.options.stop.exit_code,
+                    .facts = {.host = base::host_name(),
+                              .attempt = 1 + numbers_.attempt,
+                              .attempts = 1 + agent_.job.options.restart.max_restarts,
+                              .report_file =
+                                  agent_.logs.unresponsive() ? "" : agent_.tree.report_file(),
+                              .lines = agent_.job.lines},
+                    .error_files = error_files_},
+            .survivors = killed_orphans_.complete
+                             ? ""
+                             : "could not be killed: " + describe_survivors(killed_orphans_)};
 }
 
 HostWorkers Attempt::host_workers() const {
@@ -407,18 +377,6 @@ HostWorkers Attempt::host_workers() const {
             .gpu_of = [this](int rank) {
                 return gpu_of(agent_.job.options, listed_gpus(from_environment), rank);
             }};
-}
-
-JobEnd Attempt::job_end() const {
-    return {.workers = static_cast<int>(workers_.size()),
-            .user_signal = user_signal_,
-            .exit_code = agent_.job.options.stop.exit_code,
-            .facts = {.host = base::host_name(),
-                      .attempt = 1 + numbers_.attempt,
-                      .attempts = 1 + agent_.job.options.restart.max_restarts,
-                      .report_file = agent_.logs.unresponsive() ? "" : agent_.tree.report_file(),
-                      .lines = agent_.job.lines},
-            .error_files = error_files_};
 }
 
 }  // namespace ddp::launcher

@@ -6,6 +6,7 @@
 
 #include "contract/control_page.hpp"
 #include "launcher/agent/agent_job.hpp"
+#include "launcher/agent/attempt_end.hpp"
 #include "launcher/agent/input_relay.hpp"
 #include "launcher/agent/leftovers.hpp"
 #include "launcher/agent/progress_watch.hpp"
@@ -16,7 +17,6 @@
 #include "launcher/logs/log_writer.hpp"
 #include "launcher/process/poller.hpp"
 #include "launcher/process/process_sweep.hpp"
-#include "launcher/report/outcome.hpp"
 #include "launcher/worker/worker.hpp"
 
 #include <sys/resource.h>
@@ -101,33 +101,19 @@ public:
     // At SIGCHLD: orphans of the workers that ended, and workers that hold themselves.
     void note_children();
 
-    // When all have ended, and some of them died of stop signals that we did not send, and none of
-    // anything worse: somebody may be signalling every process of the job, and the launcher's own
-    // signal still be to come. Until then it is waited for before that counts as a failure.
+    // As the function of that name (likely_stop.hpp), of this attempt's workers.
     std::optional<Time> stop_may_come_until() const;
 
     // By the schedule of Leftovers. When to look again; nothing: the rest is for sweep().
     std::optional<Time> end_leftovers(Time now);
     // Then, in this order: kills whatever is left; relays the last words (again and again, as the
-    // front has room for them, until it says that all are); says what it all means.
+    // front has room for them, until it says that all are); says how it all ended.
     void sweep();
     bool drain() { return relay_.drain(); }
     // With a log folder: error files are read from copies from now on. Whether it asked the log
     // writer for some.
     bool copy_error_files();
-    Outcome outcome() const;
-    // When it could not start or go on: the same, with the reason.
-    Outcome outcome(int exit_code, const std::string& why) const;
-    // The same for somebody else to judge: how each worker ended, when, and who could not be killed
-    // (empty: nobody).
-    struct TimedEnd {
-        WorkerEnd end;
-        Time at;
-    };
-    std::vector<TimedEnd> ends() const;
-    std::string survivors() const;
-    // When the user stopped the job in the pause after it.
-    Outcome outcome_when_stopped(int signal) const;
+    AttemptEnd end() const;  // valid while the attempt is
 
 private:
     void send_to_living(int signal);
@@ -142,8 +128,6 @@ private:
     bool all_fine() const;
     bool may_read_error_files() const;
     HostWorkers host_workers() const;
-    JobEnd job_end() const;
-    Outcome with_survivors(Outcome outcome) const;
 
     AttemptContext agent_;
     Numbers numbers_;

@@ -2,6 +2,7 @@
 
 #include "base/log.hpp"
 #include "base/net/address.hpp"
+#include "base/net/socket.hpp"
 #include "contract/exit_code.hpp"
 #include "launcher/options/endpoint.hpp"
 #include "launcher/process/signals.hpp"
@@ -98,7 +99,7 @@ std::optional<HostsAgent::Time> HostsAgent::next(Time now) const {
     return first;
 }
 
-// The search ---------------------------------------------------------------------------------------
+// The search -------------------------------------------------------------------------------------
 
 void HostsAgent::look_for_coordinator(Time now) {
     if (welcome_ || exit_code_ || coordinator_) return;
@@ -165,7 +166,7 @@ void HostsAgent::unwatch_member() {
     watched_.reset();
 }
 
-// Orders -------------------------------------------------------------------------------------------
+// Orders -----------------------------------------------------------------------------------------
 
 void HostsAgent::follow(const MemberOrder& order, Attempt* attempt) {
     if (const auto* job = std::get_if<WelcomeMessage>(&order)) {
@@ -212,6 +213,8 @@ void HostsAgent::follow(const StopRoundMessage& stop, Attempt* attempt) {
         case StopReason::growth:
             notice("other hosts have come: the workers are started again with them");
             return attempt->stop_because_of(-1);
+        case StopReason::success:
+            return;
         case StopReason::user:
             return attempt->request_stop(stop.signal != 0 ? stop.signal : SIGTERM, settings_.grace);
     }
@@ -232,7 +235,7 @@ void HostsAgent::look_at_loss(Attempt* attempt, Time now) {
                (attempt != nullptr ? "; the workers here are killed" : ""));
 }
 
-// Rounds -------------------------------------------------------------------------------------------
+// Rounds -----------------------------------------------------------------------------------------
 
 HostPlace HostsAgent::begin_part(const RoundMessage& round) {
     const RankTable& table = round.table;
@@ -265,11 +268,11 @@ void HostsAgent::note_failure(const WorkerEnd& end, Time at) {
     member_->ended(part_.round, at, end);
 }
 
-void HostsAgent::end_part(const Attempt& attempt, std::string trouble, int exit_code) {
-    if (trouble.empty()) trouble = attempt.survivors();
+void HostsAgent::end_part(const AttemptEnd& part, std::string trouble, int exit_code) {
+    if (trouble.empty()) trouble = part.survivors;
     bool is_fine = trouble.empty();
     int ended = 0;
-    for (Attempt::TimedEnd& one : attempt.ends()) {
+    for (AttemptEnd::TimedEnd& one : part.ends()) {
         is_fine = is_fine && one.end.status.ok() && one.end.stopped_with == 0;
         ++ended;
         member_->ended(part_.round, one.at, std::move(one.end));
@@ -277,7 +280,7 @@ void HostsAgent::end_part(const Attempt& attempt, std::string trouble, int exit_
     is_fine = is_fine && ended == part_.slots;
     if (leaves_with_ != 0 && !exit_code_) {
         member_->leave();
-        return finish(contract::exit_signal_base + leaves_with_, attempt.outcome().text);
+        return finish(contract::exit_signal_base + leaves_with_, part.outcome().text);
     }
     member_->drained({.round = part_.round,
                       .end = is_fine ? PartEnd::success : PartEnd::failure,
@@ -288,7 +291,7 @@ void HostsAgent::end_part(const Attempt& attempt, std::string trouble, int exit_
 void HostsAgent::judge_round(Time now) {
     const auto end = coordinator_->take_round_end();
     if (!end) return;
-    RoundVerdict verdict = judge_.judge(*end);
+    RoundVerdict verdict = judge_.judge(*end, settings_.report_file());
     if (!verdict.restart_in) settings_.publish(verdict.outcome);
     coordinator_->announce(verdict.outcome.text, verdict.line, verdict.culprit);
     if (verdict.restart_in) {
@@ -298,7 +301,7 @@ void HostsAgent::judge_round(Time now) {
     }
 }
 
-// The end ------------------------------------------------------------------------------------------
+// The end ----------------------------------------------------------------------------------------
 
 void HostsAgent::stop(int signal, Attempt* attempt) {
     if (exit_code_) return;
@@ -330,6 +333,34 @@ void HostsAgent::finish(int exit_code, const std::string& text) {
     exit_code_ = exit_code;
     round_.reset();
     if (!text.empty()) channel_.send(FailureMessage{text});
+}
+
+HostsAgent::Settings hosts_settings(const AgentJob& job) {
+    const Options& options = job.options;
+    const auto since_epoch = std::chrono::system_clock::now().time_since_epoch();
+    HostsAgent::Settings settings;
+    settings.job = *job.hosts;
+    settings.join.job = job.hosts->name;
+    settings.join.size = {
+        .host = base::host_name(),
+        .slots = job.plan.workers(),
+        .node_rank = job.hosts->env.node_rank,
+        .is_endpoint = job.hosts->coordinates,
+        .started_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(since_epoch).count(),
+        .role = options.role};
+    settings.join.min_hosts = job.hosts->env.min_hosts;
+    settings.join.max_hosts = job.hosts->env.max_hosts;
+    settings.run_id = options.run_id;
+    settings.run = LogTree::new_run(options.run_id);
+    settings.grace = options.stop.shutdown_timeout;
+    settings.restarts = {.max_restarts = options.restart.max_restarts,
+                         .delay = options.restart.delay,
+                         .same_failure_window = options.restart.same_failure_window};
+    settings.exit_code = options.stop.exit_code;
+    settings.facts = {.host = base::host_name(),
+                      .attempts = 1 + options.restart.max_restarts,
+                      .lines = job.lines};
+    return settings;
 }
 
 }  // namespace ddp::launcher

@@ -37,9 +37,12 @@ public:
         RestartRule restarts;
         ExitCode exit_code = ExitCode::root_cause;
         JobFacts facts;
-        Coordinator::BeginRound begin_round;                     // of the coordinator
-        std::function<void(Outcome& outcome)> publish;           // of the coordinator, at the end
-        std::function<void(const WelcomeMessage& job)> welcome;  // once
+        // Of the coordinator.
+        Coordinator::BeginRound begin_round;
+        std::function<void(Outcome& outcome)> publish;  // at the end, once
+        std::function<std::string()> report_file;       // as in JobFacts
+        // Of each member, once.
+        std::function<void(const WelcomeMessage& job)> welcome;
     };
     // Borrows the channel and the poller; all of its descriptors get this tag there.
     HostsAgent(Settings settings, Channel& channel, Poller& events, Poller::Tag tag);
@@ -61,7 +64,7 @@ public:
     // Told at once of a failure in the part that runs.
     void note_failure(const WorkerEnd& end, Time at);
     // Nothing of the part lives here. `trouble`: why it could not start, go on or be ended.
-    void end_part(const Attempt& attempt, std::string trouble, int exit_code);
+    void end_part(const AttemptEnd& part, std::string trouble, int exit_code);
 
     // The user of this host asks for the end, or for SIGKILL everywhere.
     void stop(int signal, Attempt* attempt);
@@ -85,7 +88,6 @@ private:
     void follow(const StopRoundMessage& stop, Attempt* attempt);
     void look_at_loss(Attempt* attempt, Time now);
     void judge_round(Time now);
-    void announce(const RoundVerdict& verdict);
     void finish(int exit_code, const std::string& text);
     void notice(std::string text) { channel_.send(NoticeMessage{std::move(text)}); }
 
@@ -121,5 +123,8 @@ private:
     int leaves_with_ = 0;  // the signal, once the part has ended; 0: it stays
     std::optional<int> exit_code_;
 };
+
+// All but the functions, of a job that has hosts.
+HostsAgent::Settings hosts_settings(const AgentJob& job);
 
 }  // namespace ddp::launcher

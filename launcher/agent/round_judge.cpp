@@ -29,13 +29,15 @@ std::string hosts_without_ends(const RoundEnd& round) {
 
 }  // namespace
 
-RoundVerdict RoundJudge::judge(const RoundEnd& round) {
+RoundVerdict RoundJudge::judge(const RoundEnd& round, std::string report_file) {
     JobEnd job{.workers = round.round.table.world_size,
                .user_signal = round.asked.reason == StopReason::user ? round.signal : 0,
                .exit_code = exit_code_,
                .facts = facts_,
                .error_files = {}};
     job.facts.attempt = 1 + restarts_.restarts();
+    job.facts.report_file = std::move(report_file);
+    if (round.asked.reason == StopReason::success) return {.outcome = outcome_of(round.ends, job)};
     if (job.user_signal != 0) {
         RoundVerdict verdict{.outcome = outcome_of(round.ends, job)};
         verdict.line = "stopped by " + signal_name(job.user_signal);

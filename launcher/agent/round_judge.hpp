@@ -27,8 +27,8 @@ public:
     RoundJudge(const RestartRule& rule, ExitCode exit_code, JobFacts facts)
         : restarts_(rule), exit_code_(exit_code), facts_(std::move(facts)) {}
 
-    // Once a round.
-    RoundVerdict judge(const RoundEnd& round);
+    // Once a round. `report_file`: as in JobFacts.
+    RoundVerdict judge(const RoundEnd& round, std::string report_file);
 
 private:
     RoundVerdict judge_failure(const RoundEnd& round, const JobEnd& job);

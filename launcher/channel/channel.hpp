@@ -1,6 +1,6 @@
 // What front and agent say to each other, and the socket between them. Down: stop, kill, signal,
-// shown, closed. Up: output, state, failure, done, status, notice, place. Nothing else is shared. Each
-// side takes end of file as the death of the other. Neither side ever blocks in send().
+// shown, closed. Up: output, state, failure, done, status, notice, place. Nothing else is shared.
+// Each side takes end of file as the death of the other. Neither side ever blocks in send().
 #pragma once
 
 #include "base/frame.hpp"

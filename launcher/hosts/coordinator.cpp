@@ -161,7 +161,7 @@ void Coordinator::close_ended(Time now) {
         events_.remove(peer.link.fd());
         at = links_.erase(at);
         if (!was_member) continue;
-        carry_out(membership_.closed(id, now), now);
+        carry_out(membership_.closed(id, now));
         at = links_.upper_bound(id);
     }
 }
@@ -187,7 +187,7 @@ void Coordinator::look_at_time(Time now) {
             flush(id);
         }
     }
-    carry_out(membership_.look_at_time(now), now);
+    carry_out(membership_.look_at_time(now));
     close_ended(now);
 }
 
@@ -216,7 +216,7 @@ void Coordinator::handle(MemberId id, const FromMember& message, Time now) {
         drained(id, *part, now);
     } else if (std::holds_alternative<LeaveMessage>(message)) {
         peer.ends_when_sent = true;
-        carry_out(membership_.leave(id, now), now);
+        carry_out(membership_.leave(id, now));
     } else if (const auto* stop_job = std::get_if<StopJobMessage>(&message)) {
         say_everywhere(name_of(*peer.joined) +
                            " asks for the end of the job: " + signal_name(stop_job->signal),
@@ -244,7 +244,7 @@ void Coordinator::join(MemberId id, const JoinMessage& message, Time now) {
         const auto* no = to != nullptr ? std::get_if<RefusedMessage>(&to->message) : nullptr;
         if (no == nullptr) continue;
         if (id != own_member_) say(own_member_, "refused: " + no->why, false);
-        return carry_out(actions, now);
+        return carry_out(actions);
     }
     log_step(name_of(size) + " joins with " + std::to_string(size.slots) + " workers");
     peer.folder = folder_for(size.host);
@@ -253,7 +253,7 @@ void Coordinator::join(MemberId id, const JoinMessage& message, Time now) {
                             .run = job_.run,
                             .host = peer.folder,
                             .node_timeout = rules_.node_timeout});
-    carry_out(actions, now);
+    carry_out(actions);
 }
 
 // Several agents may run on one host.
@@ -288,48 +288,24 @@ void Coordinator::refuse(MemberId id, const std::string& why) {
 }
 
 void Coordinator::ended(MemberId id, const EndedMessage& message, Time now) {
-    const HostRanks* host = record_.round.table.find(id);
-    if (message.round != record_.round.round || host == nullptr) return;
-    WorkerEnd end = message.end;
-    if (end.local_rank >= host->slots) return;
-    end.rank = host->first_rank + end.local_rank;
-    end.host = host->host;
-    const int world = record_.round.table.world_size;
-    if (end.error && end.error->peer && *end.error->peer >= world) end.error->peer.reset();
-    const bool failed = !end.status.ok() && end.stopped_with == 0;
-    record_.ends.insert_or_assign(end.rank, Record::End{message.clock_ns, std::move(end)});
-    if (!failed) return;
-    const std::vector<WorkerEnd> so_far = ends_in_order();
-    const auto first = first_failure(so_far, ErrorTexts::known);
-    if (first) carry_out(membership_.failed(id, message.round, first->ended, now), now);
+    if (!record_.note(id, message)) return;
+    const auto first = first_failure(record_.ends(), ErrorTexts::known);
+    if (first) carry_out(membership_.failed(id, message.round, first->ended, now));
 }
 
 void Coordinator::drained(MemberId id, const DrainedMessage& message, Time now) {
-    const HostRanks* host = record_.round.table.find(id);
-    if (message.round == record_.round.round && host != nullptr && !message.trouble.empty()) {
-        record_.troubles.push_back({host->host, message.trouble, std::max(1, message.exit_code)});
-    }
-    carry_out(membership_.drained(id, message.round, message.end, now), now);
-}
-
-std::vector<WorkerEnd> Coordinator::ends_in_order() const {
-    std::vector<const Record::End*> order;
-    for (const auto& [rank, end] : record_.ends) order.push_back(&end);
-    std::ranges::stable_sort(order, {}, [](const Record::End* end) { return end->clock_ns; });
-    std::vector<WorkerEnd> ends;
-    for (const Record::End* end : order) ends.push_back(end->end);
-    return ends;
+    record_.note(id, message);
+    carry_out(membership_.drained(id, message.round, message.end, now));
 }
 
 // What is decided --------------------------------------------------------------------------------
 
-void Coordinator::carry_out(const MembershipActions& actions, Time now) {
+void Coordinator::carry_out(const MembershipActions& actions) {
     for (const MembershipAction& action : actions) {
         if (const auto* to = std::get_if<SendTo>(&action)) {
             if (const auto* round = std::get_if<RoundMessage>(&to->message)) {
-                begin_round(*round, now);
-                RoundMessage whole = record_.round;
-                send(to->to, MemberMessage(whole));
+                begin_round(*round);
+                send(to->to, MemberMessage(record_.round()));
                 continue;
             }
             if (const auto* refused = std::get_if<RefusedMessage>(&to->message)) {
@@ -349,50 +325,45 @@ void Coordinator::carry_out(const MembershipActions& actions, Time now) {
 }
 
 // Of the first of its messages: the others carry the same.
-void Coordinator::begin_round(const RoundMessage& round, Time now) {
-    if (round.round == record_.round.round) return;
-    record_ = Record{.round = round, .began = now};
+void Coordinator::begin_round(const RoundMessage& round) {
+    if (round.round == record_.round().round) return;
     std::string own_address;
     for (const auto& [id, peer] : links_) {
         if (own_address.empty() && peer.joined) own_address = peer.link.own_address();
     }
-    for (HostRanks& host : record_.round.table.hosts) {
+    RoundMessage whole = round;
+    for (HostRanks& host : whole.table.hosts) {
         if (host.address.empty()) host.address = own_address;
     }
     log_step("round " + std::to_string(round.round) + " of " +
              std::to_string(round.table.hosts.size()) + " hosts, " +
              std::to_string(round.table.world_size) + " ranks");
-    begin_round_(record_.round);
+    record_ = RoundRecord(std::move(whole));
+    begin_round_(record_.round());
 }
 
 void Coordinator::stop(int signal, Time now) {
-    if (record_.signal == 0) record_.signal = signal;
-    carry_out(membership_.stop(signal, now), now);
+    record_.note_signal(signal);
+    carry_out(membership_.stop(signal, now));
 }
 
 void Coordinator::kill() {
     for (const auto& [id, peer] : links_) {
-        if (peer.joined) send(id, KillRoundMessage{std::max(1, record_.round.round)});
+        if (peer.joined) send(id, KillRoundMessage{std::max(1, record_.round().round)});
     }
 }
 
 std::optional<RoundEnd> Coordinator::take_round_end() {
     if (!asked_) return std::nullopt;
-    RoundEnd end{.asked = *std::exchange(asked_, std::nullopt),
-                 .round = record_.round,
-                 .ends = ends_in_order(),
-                 .troubles = record_.troubles,
-                 .signal = record_.signal};
-    for (const WorkerEnd& one : end.ends) end.lasted = std::max(end.lasted, one.ran_for);
-    return end;
+    return record_.end(*std::exchange(asked_, std::nullopt));
 }
 
 void Coordinator::restart(Milliseconds delay, bool counts, Time now) {
-    carry_out(membership_.restart(delay, counts, now), now);
+    carry_out(membership_.restart(delay, counts, now));
 }
 
 void Coordinator::finish(int exit_code, Time now) {
-    carry_out(membership_.finish(exit_code), now);
+    carry_out(membership_.finish(exit_code));
     close_ended(now);
 }
 

@@ -1,13 +1,14 @@
 // The coordinator's end of all links: what members say goes to the membership, what that decides
-// goes to the members. A guest in the agent's loop. It decides nothing itself: whose fault a round's
-// end was, and whether there is another one, its caller says.
-// Invariant: nothing that a member or a stranger sends or leaves unread blocks it or makes it throw.
+// goes to the members. A guest in the agent's loop. It decides nothing itself: whose fault the end
+// of a round was, and whether there is another one, its caller says.
+// Invariant: nothing that members and strangers send or leave unread blocks it or makes it throw.
 #pragma once
 
 #include "base/unique_fd.hpp"
 #include "launcher/hosts/link.hpp"
 #include "launcher/hosts/membership.hpp"
 #include "launcher/hosts/messages.hpp"
+#include "launcher/hosts/round_record.hpp"
 #include "launcher/process/poller.hpp"
 
 #include <chrono>
@@ -19,21 +20,6 @@
 #include <vector>
 
 namespace ddp::launcher {
-
-// How a round ended, over all hosts.
-struct RoundEnd {
-    AskForJudgement asked;
-    RoundMessage round;           // its table may be empty: none was begun
-    std::vector<WorkerEnd> ends;  // by the time at which they ended
-    struct Trouble {              // of a part that could not start, go on or be ended
-        std::string host;
-        std::string text;
-        int exit_code = 1;
-    };
-    std::vector<Trouble> troubles;
-    int signal = 0;  // that the user sent, somewhere
-    std::chrono::milliseconds lasted{0};
-};
 
 class Coordinator {
 public:
@@ -64,7 +50,7 @@ public:
     void stop(int signal, Time now);
     void kill();
 
-    // Once, when a round that ended badly has drained everywhere; then restart() or finish().
+    // Once, when a round has ended and drained everywhere; then restart() or finish().
     std::optional<RoundEnd> take_round_end();
     void restart(std::chrono::milliseconds delay, bool counts, Time now);
     void finish(int exit_code, Time now);
@@ -91,19 +77,6 @@ private:
         bool watches_room = false;         // for sending, in the poller
         Time heard{};
     };
-    // What is known of the round that runs.
-    struct Record {
-        RoundMessage round;
-        Time began{};
-        struct End {
-            std::int64_t clock_ns;
-            WorkerEnd end;
-        };
-        std::map<int, End> ends = {};  // by rank
-        std::vector<RoundEnd::Trouble> troubles = {};
-        int signal = 0;
-    };
-
     void run_ready(MemberId id, Time now);
     bool take_hello(Peer& peer);
     void handle(MemberId id, const FromMember& message, Time now);
@@ -113,10 +86,9 @@ private:
     std::optional<std::string> mismatch_of(const JoinMessage& message) const;
     std::string folder_for(const std::string& host) const;
     void refuse(MemberId id, const std::string& why);
-    void carry_out(const MembershipActions& actions, Time now);
+    void carry_out(const MembershipActions& actions);
     void send(MemberId id, const FromCoordinator& message);
-    void begin_round(const RoundMessage& round, Time now);
-    std::vector<WorkerEnd> ends_in_order() const;
+    void begin_round(const RoundMessage& round);
     void flush(MemberId id);
     void close_ended(Time now);
     void note_own_pause(Time now);
@@ -129,7 +101,7 @@ private:
     std::map<MemberId, Peer> links_;
     MemberId last_id_ = 0;
     MemberId own_member_ = 0;
-    Record record_;
+    RoundRecord record_;
     std::optional<AskForJudgement> asked_;
     std::optional<Time> last_look_;
     Time next_probe_{};

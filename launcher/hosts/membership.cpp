@@ -287,10 +287,10 @@ void Membership::look_at_parts(Time now) {
 }
 
 void Membership::after_round(Time now) {
-    if (phase_ == Phase::running) return end(0);
+    if (phase_ == Phase::running) reason_ = StopReason::success;
     const bool is_loss = reason_ == StopReason::loss;
-    const bool may_cost = reason_ == StopReason::failure || reason_ == StopReason::user;
-    if (may_cost || (is_loss && rules_.is_static())) {
+    const bool goes_on = reason_ == StopReason::growth || (is_loss && !rules_.is_static());
+    if (!goes_on) {
         phase_ = Phase::judging;
         actions_.emplace_back(AskForJudgement{last_.round, reason_, has_lost_host_});
         return;

@@ -5,7 +5,8 @@
 //   gathering   hosts join; complete with the most, or with the least after the last call
 //   running     a round's table is out; every host of it runs its part
 //   stopping    the round is over, for a reason; waits until no worker of it lives
-//   judging     a failure, or in a static job a loss, ended it: waits for restart() or finish()
+//   judging     it ended well, by a failure, or in a static job by a loss: waits for restart() or
+//               finish()
 //   over        finish has been said
 //
 // Invariant: a round is given out only when every host of the one before has said that nothing of

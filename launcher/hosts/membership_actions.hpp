@@ -10,12 +10,13 @@
 
 namespace ddp::launcher {
 
-// Why a round was stopped.
+// Why a round was stopped, or ended.
 enum class StopReason : std::uint8_t {
     failure,  // a worker failed
     loss,     // a host was lost or left
     growth,   // others have come
     user,     // somebody asked for the end
+    success,  // it was not stopped: all of its parts ended well
 };
 
 // What the coordinator says to a member.
@@ -52,8 +53,8 @@ struct SendTo {
 struct SayEverywhere {
     std::string text;
 };
-// The round has ended so that it may cost a restart, and nothing of it lives: call restart() or
-// finish().
+// The round has ended well, or so that it may cost a restart, and nothing of it lives: call
+// restart() or finish().
 struct AskForJudgement {
     int round = 0;
     StopReason reason{};

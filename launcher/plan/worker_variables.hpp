@@ -6,9 +6,9 @@
 //   WORLD_SIZE LOCAL_WORLD_SIZE ROLE_WORLD_SIZE    how many there are of each
 //   GROUP_RANK GROUP_WORLD_SIZE ROLE_NAME          the host's number, the number of hosts, --role
 //   MASTER_ADDR MASTER_PORT                        where the store is
-//   DDP_HOST_ADDR                                  where other hosts reach this one, if there are any
-//   DDP_ROUND                                      which start of the workers this is: 1, 2, ...; of
-//                                                  a job of several hosts
+//   DDP_HOST_ADDR                                  where other hosts reach this one; of several
+//   DDP_ROUND                                      which start of the workers this is: 1, 2, ...;
+//                                                  of several hosts
 //   TORCHELASTIC_RESTART_COUNT                     0, then 1 more with each restart
 //   TORCHELASTIC_MAX_RESTARTS                      --max-restarts
 //   TORCHELASTIC_RUN_ID                            --rdzv-id, else 32 random hex digits

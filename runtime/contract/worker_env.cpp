@@ -224,8 +224,8 @@ WorkerEnv worker_env(const EnvLookup& lookup) {
     me.agent_store = env.text("TORCHELASTIC_USE_AGENT_STORE") == "True";
     me.job = name_of_job(env, me);
     me.on_one_host = me.local_world_size == me.world_size && tells_local_world(env, me.source);
-    const int restarts = env.number_or("TORCHELASTIC_RESTART_COUNT", 0, no_limit, 0);
-    me.attempt = env.number_or("DDP_ROUND", 0, no_limit, restarts);
+    me.attempt = env.number_or("TORCHELASTIC_RESTART_COUNT", 0, no_limit, 0);
+    me.round = env.number_or("DDP_ROUND", 0, no_limit, me.attempt);
     return me;
 }
 

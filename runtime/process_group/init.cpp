@@ -61,7 +61,7 @@ store::JobStore connect(const WorkerEnv& me, Store::Timeout timeout) {
     const store::StorePeers peers = store::store_peers(std::getenv("DDP_STORE_PEERS"));
     const store::RankClaim claim =
         store::claim_of_this_process({.job = me.job,
-                                      .attempt = me.attempt,
+                                      .attempt = me.round,
                                       .world_size = me.world_size,
                                       .rank = me.rank,
                                       .by_mpi = me.source != WorkerEnvSource::torchrun});
@@ -76,9 +76,9 @@ store::JobStore connect(const WorkerEnv& me, Store::Timeout timeout) {
 
 // Keys of its own for each group of the process; the ranks make theirs in the same order. A rank's
 // second program in an attempt meets the second programs of the other ranks.
-std::string next_group_prefix(int attempt, int program) {
+std::string next_group_prefix(int round, int program) {
     static std::atomic<int> groups{0};
-    return "ddp/attempt_" + std::to_string(attempt) +
+    return "ddp/attempt_" + std::to_string(round) +
            (program == 0 ? "" : "/program_" + std::to_string(program)) + "/group_" +
            std::to_string(groups++);
 }
@@ -91,7 +91,7 @@ ProcessGroup init_process_group(const InitOptions& options) {
     std::shared_ptr<Store> store;
     if (me.world_size > 1) {
         store::JobStore job = connect(me, deadline.left());
-        store = make_prefix_store(next_group_prefix(me.attempt, job.program), std::move(job.store));
+        store = make_prefix_store(next_group_prefix(me.round, job.program), std::move(job.store));
     }
     return join(me, std::move(store), options, deadline);
 }

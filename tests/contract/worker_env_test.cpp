@@ -81,21 +81,22 @@ TEST(WorkerEnv, ReadsTorchrunsNames) {
     EXPECT_EQ(me.master->port, 29500);
     EXPECT_TRUE(me.agent_store);
     EXPECT_EQ(me.attempt, 2);
+    EXPECT_EQ(me.round, 2);
     EXPECT_EQ(me.source, WorkerEnvSource::torchrun);
 }
 
 TEST(WorkerEnv, ARoundsNumberTakesThePlaceOfTheRestarts) {
     Environment environment = torchrun;
     environment["DDP_ROUND"] = "7";
-    EXPECT_EQ(read(environment).attempt, 7);
+    EXPECT_EQ(read(environment).round, 7);
     environment["DDP_ROUND"] = "0";
-    EXPECT_EQ(read(environment).attempt, 0) << "0 is a number as any other";
+    EXPECT_EQ(read(environment).round, 0) << "0 is a number as any other";
     environment["DDP_ROUND"] = "2147483647";
-    EXPECT_EQ(read(environment).attempt, 2147483647);
+    EXPECT_EQ(read(environment).round, 2147483647);
     environment.erase("TORCHELASTIC_RESTART_COUNT");
     environment["DDP_ROUND"] = "1";
-    EXPECT_EQ(read(environment).attempt, 1);
-    EXPECT_EQ(read({{"DDP_ROUND", "3"}}).attempt, 3) << "also of a world of one";
+    EXPECT_EQ(read(environment).round, 1);
+    EXPECT_EQ(read({{"DDP_ROUND", "3"}}).round, 3) << "also of a world of one";
     for (const char* none : {"-1", "", "x", "1 ", "9223372036854775808"}) {
         environment["DDP_ROUND"] = none;
         expect_refused(environment, std::string("DDP_ROUND=") + none);

@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -399,7 +400,29 @@ TEST_F(LaunchHosts, LogFilesOfAllHostsLieInOneFolderOfTheRun) {
     }
     std::ranges::sort(found);
     EXPECT_THAT(found, ElementsAre("/h1/attempt_0/0/stdout.log", "/h1/attempt_0/1/stdout.log",
-                                   "/h2/attempt_0/0/stdout.log", "/h2/attempt_0/1/stdout.log"));
+                                   "/h2/attempt_0/0/stdout.log", "/h2/attempt_0/1/stdout.log",
+                                   "/report.json"));
+}
+
+TEST_F(LaunchHosts, TheReportTellsOfAllHosts) {
+    HostWorld world(2);
+    std::vector<HostProgram> launchers =
+        launch_all(world, bash("[ $RANK = 3 ] && exit 9; exec sleep 60"),
+                   {"--rdzv-id=run", "--log-dir=" + files_.path() + "/logs"});
+    for (HostProgram& launcher : launchers) EXPECT_EQ(launcher.wait(20s).exit_code, 9);
+    std::string file;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(files_.path())) {
+        if (entry.path().filename() == "report.json") file = entry.path();
+    }
+    std::ifstream stream(file);
+    const auto report = nlohmann::json::parse(stream);
+    EXPECT_EQ(report["outcome"], "failed");
+    EXPECT_EQ(report["root_rank"], 3);
+    EXPECT_EQ(report["host"], "h1");
+    ASSERT_EQ(report["workers"].size(), 4U);
+    EXPECT_EQ(report["workers"][3]["host"], "h2");
+    EXPECT_EQ(report["workers"][3]["part"], "root_cause");
+    EXPECT_EQ(report["workers"][0]["part"], "stopped");
 }
 
 }  // namespace

@@ -118,6 +118,11 @@ TEST_F(Agents, AreNotWhoSaysTheirByteLater) {
 
 TEST_F(Agents, CountNeitherAsSilentNorAsStrangers) {
     RawClient silent{server};
+    std::vector<base::UniqueFd> crowd;  // no more may be silent
+    for (int i = 0; i < 63; ++i) {
+        crowd.push_back(pending());
+        server.settle();
+    }
     std::vector<base::UniqueFd> agents;
     for (int i = 0; i < 250; ++i) {
         agents.push_back(pending(hello_of_agent));

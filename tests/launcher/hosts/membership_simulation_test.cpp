@@ -280,8 +280,8 @@ private:
         for (const MembershipAction& action : actions) {
             if (const auto* sent = std::get_if<SendTo>(&action)) {
                 give(sent->to, sent->message);
-            } else if (std::holds_alternative<AskForJudgement>(action)) {
-                after(0ms, [this] { judge(); });
+            } else if (const auto* asks = std::get_if<AskForJudgement>(&action)) {
+                after(0ms, [this, reason = asks->reason] { judge(reason); });
             }
         }
     }
@@ -295,8 +295,9 @@ private:
             if (closes) connected_.erase(to);
         });
     }
-    void judge() {
+    void judge(StopReason reason) {
         if (membership_.is_over()) return;
+        if (reason == StopReason::success) return take(membership_.finish(0));
         const bool goes_on =
             membership_.restarts() < most_restarts && now_ < start_ + faults_for + 20min;
         take(goes_on ? membership_.restart(up_to(1s), true, now_) : membership_.finish(1));

@@ -106,6 +106,8 @@ private:
                 return "growth";
             case StopReason::user:
                 return "user";
+            case StopReason::success:
+                return "success";
         }
         return "?";
     }
@@ -191,6 +193,8 @@ TEST(Membership, EndsWithSuccessWhenAllPartsHave) {
     job.drain(1);
     EXPECT_THAT(job.news(), IsEmpty());
     job.drain(2);
+    EXPECT_THAT(job.news(), ElementsAre("judge success"));
+    job.finish(0);
     EXPECT_THAT(job.news(), ElementsAre("1: finish 0", "2: finish 0"));
     job.join(3, "h3");
     EXPECT_THAT(job.news(), ElementsAre("3: refused: the job has ended"));
@@ -360,7 +364,7 @@ TEST(Membership, StopsNoRoundThatEndsAlready) {
     job.pass(60s);
     EXPECT_THAT(job.news(), ElementsAre("3: wait"));
     job.drain(2);
-    EXPECT_THAT(job.news(), ::testing::Contains("3: finish 0"));
+    EXPECT_THAT(job.news(), ElementsAre("judge success"));
 }
 
 TEST(Membership, PromotesASpareWhenSomebodyGoes) {

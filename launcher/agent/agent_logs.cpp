@@ -1,0 +1,55 @@
+#include "launcher/agent/agent_logs.hpp"
+
+#include "base/log.hpp"
+
+#include <ddp/error.hpp>
+
+#include <cstdint>
+#include <string>
+
+namespace ddp::launcher {
+
+void AgentLogs::start(const Options& options) {
+    if (!tree_.wanted()) return;
+    writer_.start(tree_, options);
+    base::log_debug("launcher", "log files go to " + tree_.root() + ", written by pid " +
+                                    std::to_string(writer_.pid()));
+}
+
+void AgentLogs::await() { writer_.await(wait_, stop_.is_hurried); }
+
+void AgentLogs::await_files() {
+    const std::uint64_t asked = writer_.asked();
+    while (!writer_.completed(asked) && !writer_.unresponsive() && !stop_.signal &&
+           channel_.open()) {
+        wait_(std::nullopt);
+    }
+    if (const std::string why = writer_.take_open_problem(); !why.empty()) throw Error(why);
+}
+
+void AgentLogs::finish() {
+    if (!writer_.started()) return;
+    std::string text = writer_.finish(wait_, stop_.is_hurried);
+    say_news();
+    if (!text.empty()) channel_.send(NoticeMessage{std::move(text)});
+}
+
+void AgentLogs::say_news() {
+    std::string news = writer_.take_news();
+    if (workers_started_) {
+        const std::string late = writer_.take_open_problem();
+        if (!late.empty()) news += (news.empty() ? "" : "\n") + late + "; lines are missing there";
+    }
+    if (!news.empty()) channel_.send(NoticeMessage{std::move(news)});
+}
+
+void AgentLogs::publish(Outcome& outcome) {
+    if (tree_.wanted() && !outcome.json.empty()) {
+        writer_.write_report(std::move(outcome.json));
+        await();
+        say_news();
+    }
+    launcher::publish(outcome);
+}
+
+}  // namespace ddp::launcher

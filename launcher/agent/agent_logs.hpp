@@ -1,0 +1,58 @@
+// The agent's log files: where they go, the process that writes them, and the waits for it, in
+// which the agent's loop goes on.
+#pragma once
+
+#include "launcher/channel/channel.hpp"
+#include "launcher/logs/log_files.hpp"
+#include "launcher/logs/log_writer.hpp"
+#include "launcher/options/options.hpp"
+#include "launcher/report/outcome.hpp"
+
+#include <optional>
+#include <utility>
+
+namespace ddp::launcher {
+
+// What the user asked of the job.
+struct UserStop {
+    std::optional<int> signal;  // the first that asked it to end
+    bool is_hurried = false;    // the user wants the end now
+};
+
+class AgentLogs {
+public:
+    // Borrows the channel and the stop. `wait` lets the loop go on, at most until then.
+    AgentLogs(LogTree tree, Channel& channel, const UserStop& stop, LogWriter::Wait wait)
+        : tree_(std::move(tree)), channel_(channel), stop_(stop), wait_(std::move(wait)) {}
+
+    const LogTree& tree() const { return tree_; }
+    LogWriter& writer() { return writer_; }
+
+    // Before start().
+    void use(LogTree tree) { tree_ = std::move(tree); }
+    // Where a tree is wanted. Throws SystemError.
+    void start(const Options& options);
+    // The workers of an attempt are about to start, or have started without some of their files:
+    // too late to refuse.
+    void begin_attempt() { workers_started_ = false; }
+    void note_workers_started() { workers_started_ = true; }
+
+    void await();
+    // Throws Error when the files of the attempt are not to be had. Those that are late come when
+    // the file system takes them.
+    void await_files();
+    void finish();
+    void say_news();
+    // Of the outcome that counts: the report, and the launcher's own error file.
+    void publish(Outcome& outcome);
+
+private:
+    LogTree tree_;
+    LogWriter writer_;
+    Channel& channel_;
+    const UserStop& stop_;
+    LogWriter::Wait wait_;
+    bool workers_started_ = false;
+};
+
+}  // namespace ddp::launcher

@@ -1,0 +1,51 @@
+#include "launcher/hosts/round_record.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace ddp::launcher {
+
+bool RoundRecord::note(MemberId member, const EndedMessage& message) {
+    const HostRanks* host = round_.table.find(member);
+    if (message.round != round_.round || host == nullptr) return false;
+    WorkerEnd end = message.end;
+    if (end.local_rank >= host->slots) return false;
+    end.rank = host->first_rank + end.local_rank;
+    end.host = host->host;
+    if (end.error && end.error->peer && *end.error->peer >= round_.table.world_size) {
+        end.error->peer.reset();
+    }
+    const bool has_failed = !end.status.ok() && end.stopped_with == 0;
+    ends_.insert_or_assign(end.rank, End{message.clock_ns, std::move(end)});
+    return has_failed;
+}
+
+void RoundRecord::note(MemberId member, const DrainedMessage& message) {
+    const HostRanks* host = round_.table.find(member);
+    if (message.round != round_.round || host == nullptr || message.trouble.empty()) return;
+    troubles_.push_back({host->host, message.trouble, std::max(1, message.exit_code)});
+}
+
+// The first counts.
+void RoundRecord::note_signal(int signal) {
+    if (signal_ == 0) signal_ = signal;
+}
+
+std::vector<WorkerEnd> RoundRecord::ends() const {
+    std::vector<const End*> order;
+    for (const auto& [rank, end] : ends_) order.push_back(&end);
+    std::ranges::stable_sort(order, {}, [](const End* end) { return end->clock_ns; });
+    std::vector<WorkerEnd> ends;
+    ends.reserve(order.size());
+    for (const End* end : order) ends.push_back(end->end);
+    return ends;
+}
+
+RoundEnd RoundRecord::end(const AskForJudgement& asked) const {
+    RoundEnd end{
+        .asked = asked, .round = round_, .ends = ends(), .troubles = troubles_, .signal = signal_};
+    for (const WorkerEnd& one : end.ends) end.lasted = std::max(end.lasted, one.ran_for);
+    return end;
+}
+
+}  // namespace ddp::launcher

@@ -1,0 +1,59 @@
+// What the coordinator knows of the round that runs, from its members' words: which workers have
+// ended and how. Pure.
+// Invariant: an end has the rank and the host that the round's table gives the worker, whatever a
+// member says.
+#pragma once
+
+#include "launcher/hosts/membership.hpp"
+#include "launcher/hosts/messages.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace ddp::launcher {
+
+// How a round ended, over all hosts.
+struct RoundEnd {
+    AskForJudgement asked;
+    RoundMessage round;           // its table may be empty: none was begun
+    std::vector<WorkerEnd> ends;  // by the time at which they ended
+    struct Trouble {              // of a part that could not start, go on or be ended
+        std::string host;
+        std::string text;
+        int exit_code = 1;
+    };
+    std::vector<Trouble> troubles;
+    int signal = 0;  // that the user sent, somewhere
+    std::chrono::milliseconds lasted{0};
+};
+
+class RoundRecord {
+public:
+    RoundRecord() = default;
+    explicit RoundRecord(RoundMessage round) : round_(std::move(round)) {}
+
+    const RoundMessage& round() const { return round_; }
+    // Whether it is of this round and tells of a failure by itself.
+    bool note(MemberId member, const EndedMessage& message);
+    void note(MemberId member, const DrainedMessage& message);
+    void note_signal(int signal);
+
+    std::vector<WorkerEnd> ends() const;  // by time
+    RoundEnd end(const AskForJudgement& asked) const;
+
+private:
+    struct End {
+        std::int64_t clock_ns;
+        WorkerEnd end;
+    };
+
+    RoundMessage round_;
+    std::map<int, End> ends_;  // by rank
+    std::vector<RoundEnd::Trouble> troubles_;
+    int signal_ = 0;
+};
+
+}  // namespace ddp::launcher
