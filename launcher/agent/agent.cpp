@@ -6,7 +6,7 @@
 #include "base/net/address.hpp"
 #include "contract/exit_code.hpp"
 #include "launcher/agent/agent_logs.hpp"
-#include "launcher/agent/attempt.hpp"
+#include "launcher/agent/attempt/attempt.hpp"
 #include "launcher/agent/hosts_agent.hpp"
 #include "launcher/agent/port_watch.hpp"
 #include "launcher/agent/restart_policy.hpp"
@@ -62,7 +62,7 @@ constexpr std::size_t index_of(Poller::Tag tag) { return tag & 0xffffffff; }
 
 class Agent {
 public:
-    Agent(AgentJob job, base::UniqueFd channel);
+    Agent(AgentJob job, const ForkedAgent& me, base::UniqueFd channel);
     int run();
 
 private:
@@ -104,6 +104,7 @@ private:
     void update_events();
 
     AgentJob job_;
+    ForkedAgent me_;
     FrontLink front_;
     SignalReader signals_;
     std::optional<store::StoreServer> store_;
@@ -119,8 +120,9 @@ private:
     Attempt* attempt_ = nullptr;          // the one that runs; null between two
 };
 
-Agent::Agent(AgentJob job, base::UniqueFd channel)
+Agent::Agent(AgentJob job, const ForkedAgent& me, base::UniqueFd channel)
     : job_(std::move(job)),
+      me_(me),
       front_{Channel(std::move(channel))},
       signals_({SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT}),
       restarts_({.max_restarts = job_.options.restart.max_restarts,
@@ -173,7 +175,7 @@ void Agent::watch_port() {
 }
 
 void Agent::begin() {
-    finish_containment(job_.agent);
+    finish_containment(me_);
     serve_store();
 }
 
@@ -490,8 +492,8 @@ void become_agent(base::UniqueFd err) {
     ::dup2(err.get(), STDERR_FILENO);
 }
 
-int run_agent(AgentJob job, base::UniqueFd channel) {
-    Agent agent(std::move(job), std::move(channel));
+int run_agent(AgentJob job, const ForkedAgent& me, base::UniqueFd channel) {
+    Agent agent(std::move(job), me, std::move(channel));
     return agent.run();
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/unique_fd.hpp"
 #include "launcher/agent/agent_job.hpp"
+#include "launcher/agent/containment.hpp"
 
 namespace ddp::launcher {
 
@@ -15,6 +16,6 @@ void become_agent(base::UniqueFd err);
 
 // Runs the job; returns the exit code that it also reported. In a process of its own,
 // single-threaded, after become_agent().
-int run_agent(AgentJob job, base::UniqueFd channel);
+int run_agent(AgentJob job, const ForkedAgent& me, base::UniqueFd channel);
 
 }  // namespace ddp::launcher

@@ -2,8 +2,7 @@
 #pragma once
 
 #include "contract/host_link.hpp"
-#include "launcher/agent/containment.hpp"
-#include "launcher/agent/progress_watch.hpp"
+#include "launcher/agent/attempt/progress_watch.hpp"
 #include "launcher/agent/rendezvous.hpp"
 #include "launcher/hosts/hosts_job.hpp"
 #include "launcher/options/options.hpp"
@@ -32,7 +31,6 @@ struct AgentJob {
     Lines lines = ::isatty(STDERR_FILENO) != 0 ? Lines::wrapped : Lines::whole;
     contract::FailurePolicy failure_policy = contract::FailurePolicy::stop_job;
     HandedDescriptors handed = {};
-    ForkedAgent agent{};
 };
 
 }  // namespace ddp::launcher

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "base/unique_fd.hpp"
-#include "launcher/agent/attempt.hpp"
+#include "launcher/agent/attempt/attempt.hpp"
 #include "launcher/agent/round_judge.hpp"
 #include "launcher/channel/channel.hpp"
 #include "launcher/hosts/connector.hpp"

@@ -55,9 +55,9 @@ std::optional<TerminalForWorker> terminal_for_workers(const Options& options) {
 }
 
 // From the fork on nothing that fails is a wrong command line.
-int report_to_parent(AgentJob job, base::UniqueFd channel) {
+int report_to_parent(AgentJob job, const ForkedAgent& me, base::UniqueFd channel) {
     try {
-        return run_agent(std::move(job), std::move(channel));
+        return run_agent(std::move(job), me, std::move(channel));
     } catch (const UsageError& error) {
         throw Error(error.what());
     }
@@ -103,19 +103,19 @@ int run_front(const Options& options, const JobPlan& plan, std::optional<HostsJo
     become_subreaper();
     // Before the fork: a signal that comes now waits for the front's loop.
     SignalReader signals(signals_of(options));
-    job.agent = fork_agent(options.stop.contain);
-    if (job.agent.pid == 0) {
+    const ForkedAgent agent = fork_agent(options.stop.contain);
+    if (agent.pid == 0) {
         sockets.front.reset();
         messages.read_end.reset();
         host.close();
         become_agent(std::move(messages.write_end));
-        return report_to_parent(std::move(job), std::move(sockets.agent));
+        return report_to_parent(std::move(job), agent, std::move(sockets.agent));
     }
     sockets.agent.reset();
     messages.write_end.reset();
     job.rendezvous = {};  // the agent's
     job.handed = {};
-    Front front(hold_agent(job.agent.pid, std::move(sockets.front), std::move(messages.read_end)),
+    Front front(hold_agent(agent.pid, std::move(sockets.front), std::move(messages.read_end)),
                 signals, options, StrangerWatch(strangers), std::move(console), host);
     front.give(notices);
     const int exit_code = front.run();

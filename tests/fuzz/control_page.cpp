@@ -4,7 +4,7 @@
 #include "contract/control_page.hpp"
 #include "base/unique_fd.hpp"
 #include "fuzz/seeds.hpp"
-#include "launcher/agent/progress_watch.hpp"
+#include "launcher/agent/attempt/progress_watch.hpp"
 
 #include <fcntl.h>
 #include <sys/mman.h>

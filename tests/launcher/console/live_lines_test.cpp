@@ -1,7 +1,7 @@
 // The bytes that draw the lines at the bottom of a terminal, and the words of the status line.
 #include "launcher/console/live_lines.hpp"
 
-#include "launcher/agent/progress_watch.hpp"
+#include "launcher/agent/attempt/progress_watch.hpp"
 #include "launcher/console/status_line.hpp"
 
 #include <gtest/gtest.h>

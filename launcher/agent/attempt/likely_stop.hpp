@@ -1,8 +1,8 @@
-// Whether workers have died of a stop of the whole job that the launcher has not heard of yet. Pure,
-// but for the time.
+// Whether workers have died of a stop of the whole job that the launcher has not heard of yet.
+// Pure, but for the time.
 #pragma once
 
-#include "launcher/agent/stop_sequence.hpp"
+#include "launcher/agent/attempt/stop_sequence.hpp"
 #include "launcher/worker/worker.hpp"
 
 #include <cstddef>

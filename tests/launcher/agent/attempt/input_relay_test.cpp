@@ -1,5 +1,5 @@
 // --stdin=all: pipes at both ends, a clock of the test's own.
-#include "launcher/agent/input_relay.hpp"
+#include "launcher/agent/attempt/input_relay.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -3,7 +3,7 @@
 // SIGKILL.
 #pragma once
 
-#include "launcher/agent/stop_sequence.hpp"
+#include "launcher/agent/attempt/stop_sequence.hpp"
 #include "launcher/process/process_sweep.hpp"
 
 #include <chrono>

@@ -1,12 +1,12 @@
 // The order of events matters in one place: workers' pidfds, whose order says who failed first.
-#include "launcher/agent/attempt.hpp"
+#include "launcher/agent/attempt/attempt.hpp"
 
 #include "base/deadline.hpp"
 #include "base/log.hpp"
 #include "base/net/socket.hpp"
 #include "contract/exit_code.hpp"
-#include "launcher/agent/debugger_stops.hpp"
-#include "launcher/agent/likely_stop.hpp"
+#include "launcher/agent/attempt/debugger_stops.hpp"
+#include "launcher/agent/attempt/likely_stop.hpp"
 #include "launcher/console/output_rules.hpp"
 #include "launcher/plan/error_folder.hpp"
 #include "launcher/plan/visible_gpus.hpp"

@@ -1,6 +1,6 @@
 // A stop is an event of its own for waitid(): asking for stops alone leaves a worker's end to be
 // reaped in its order.
-#include "launcher/agent/debugger_stops.hpp"
+#include "launcher/agent/attempt/debugger_stops.hpp"
 
 #include "contract/error_file.hpp"
 

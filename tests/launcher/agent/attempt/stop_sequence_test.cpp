@@ -1,5 +1,5 @@
 // The schedule of a stop, with the time handed in.
-#include "launcher/agent/stop_sequence.hpp"
+#include "launcher/agent/attempt/stop_sequence.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "launcher/agent/progress_watch.hpp"
+#include "launcher/agent/attempt/progress_watch.hpp"
 
 #include <algorithm>
 

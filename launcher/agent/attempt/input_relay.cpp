@@ -1,6 +1,6 @@
 // Positions are counted from the first byte that ever came, so that the spool can be cut at its
 // front while pipes are at different places in it.
-#include "launcher/agent/input_relay.hpp"
+#include "launcher/agent/attempt/input_relay.hpp"
 
 #include <ddp/error.hpp>
 

@@ -1,5 +1,5 @@
 // Three moments: signal, kill, kill_timed_out. Each is there or not, and only ever moves earlier.
-#include "launcher/agent/stop_sequence.hpp"
+#include "launcher/agent/attempt/stop_sequence.hpp"
 
 #include <algorithm>
 #include <csignal>

@@ -1,4 +1,4 @@
-#include "launcher/agent/leftovers.hpp"
+#include "launcher/agent/attempt/leftovers.hpp"
 
 #include <algorithm>
 #include <csignal>

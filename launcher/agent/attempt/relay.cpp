@@ -1,5 +1,5 @@
 // Reads one buffer a pipe and event, so that a worker that talks much does not starve the others.
-#include "launcher/agent/relay.hpp"
+#include "launcher/agent/attempt/relay.hpp"
 
 #include "launcher/console/output_rules.hpp"
 

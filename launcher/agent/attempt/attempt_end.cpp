@@ -1,4 +1,4 @@
-#include "launcher/agent/attempt_end.hpp"
+#include "launcher/agent/attempt/attempt_end.hpp"
 
 #include "contract/exit_code.hpp"
 

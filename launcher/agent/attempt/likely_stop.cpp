@@ -1,4 +1,4 @@
-#include "launcher/agent/likely_stop.hpp"
+#include "launcher/agent/attempt/likely_stop.hpp"
 
 #include "contract/exit_code.hpp"
 
