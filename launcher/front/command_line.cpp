@@ -63,7 +63,10 @@ int run_job(Options options, const std::string& called_as, contract::HostLink& h
     if (!plan.missing.problem.empty()) {
         return complain(plan.missing.problem, plan.missing.exit_code, host);
     }
-    if (!runs) return print(describe_plan(options, plan));
+    if (!runs) {
+        const auto line = hosts ? std::optional(hosts->env.line) : std::nullopt;
+        return print(describe_plan(options, plan, line));
+    }
     refuse_strangers_folder(temporary_folder(), "TMPDIR");
     if (!options.logs.dir.empty()) refuse_strangers_folder(options.logs.dir, "--log-dir");
     return run_front(options, plan, std::move(hosts), host);

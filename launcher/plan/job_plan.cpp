@@ -62,7 +62,7 @@ JobVariables variables_of(const Options& options, int workers) {
 }
 
 // With words where a start would have the agent's values; numbers get theirs from with_words().
-JobVariables variables_for_show(const Options& options, const JobPlan& plan) {
+JobVariables variables_for_show(const Options& options, const JobPlan& plan, bool several_hosts) {
     JobVariables variables = plan.variables;
     if (variables.run_id.empty()) variables.run_id = "<random>";
     if (variables.agent_store) variables.attempt.store_socket = "<random>";
@@ -71,7 +71,28 @@ JobVariables variables_for_show(const Options& options, const JobPlan& plan) {
                                         ? error_files_in("<temporary>")
                                         : error_files_in_tree(options.logs.dir + "/<run>", 0);
     variables.attempt.control = "<descriptor>";
+    if (several_hosts) {
+        variables.attempt.place.address = "<this host's>";
+        variables.attempt.place.round = 1;
+    }
     return variables;
+}
+
+// Of a job of several hosts, the hosts themselves decide on ranks.
+std::string with_words_of_hosts(const std::string& entry) {
+    const auto with = [&](std::string_view name, std::string_view word) -> std::string {
+        return entry.starts_with(name) ? std::string(name) + std::string(word) : "";
+    };
+    for (const char* name : {"RANK=", "ROLE_RANK="}) {
+        const std::string local = with(name, "<this host's first>+");
+        if (!local.empty()) return local + entry.substr(std::string_view(name).size());
+    }
+    for (const char* name : {"WORLD_SIZE=", "ROLE_WORLD_SIZE="}) {
+        const std::string all = with(name, "<of all hosts>");
+        if (!all.empty()) return all;
+    }
+    const std::string group = with("GROUP_RANK=", "<this host's>");
+    return group.empty() ? with("GROUP_WORLD_SIZE=", "<hosts>") : group;
 }
 
 std::string with_words(std::string entry) {
@@ -162,17 +183,19 @@ JobPlan plan_job(const Options& options, const EnvLookup& environment, const Hos
     return plan;
 }
 
-std::string describe_plan(const Options& options, const JobPlan& plan) {
+std::string describe_plan(const Options& options, const JobPlan& plan,
+                          const std::optional<std::string>& hosts) {
     const std::vector<std::string> inherited = own_environment();
-    const JobVariables variables = variables_for_show(options, plan);
-    std::string text;
+    const JobVariables variables = variables_for_show(options, plan, hosts.has_value());
+    std::string text = hosts ? *hosts + "\n" : "";
     for (int rank = 0; rank < plan.workers(); ++rank) {
         const std::string gpu = gpu_of(options, plan.gpus, rank);
-        text += "rank " + std::to_string(rank) + " of " + std::to_string(plan.workers()) +
-                (gpu.empty() ? "" : " (" + gpu + ")") + "\n";
+        text += std::string(hosts ? "local " : "") + "rank " + std::to_string(rank) + " of " +
+                std::to_string(plan.workers()) + (gpu.empty() ? "" : " (" + gpu + ")") + "\n";
         for (const std::string& entry : worker_environment(variables, rank, inherited)) {
             if (std::find(inherited.begin(), inherited.end(), entry) != inherited.end()) continue;
-            text += "    " + with_words(entry) + "\n";
+            const std::string of_hosts = hosts ? with_words_of_hosts(entry) : "";
+            text += "    " + (of_hosts.empty() ? with_words(entry) : of_hosts) + "\n";
         }
         const WorkerCommand& command = plan.commands[static_cast<std::size_t>(rank)];
         text += "   ";

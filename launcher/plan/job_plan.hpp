@@ -7,6 +7,7 @@
 #include "launcher/plan/worker_command.hpp"
 #include "launcher/plan/worker_variables.hpp"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,7 +33,9 @@ struct Host {
 JobPlan plan_job(const Options& options, const EnvLookup& environment, const Host& host = {});
 
 // What --dry-run prints: the variables that differ from the launcher's own, and the command, of
-// each worker. What only a start decides stands in angle brackets.
-std::string describe_plan(const Options& options, const JobPlan& plan);
+// each worker. What only a start decides stands in angle brackets. `hosts`: of a job of several,
+// what it is, in a line; nothing: a job of one.
+std::string describe_plan(const Options& options, const JobPlan& plan,
+                          const std::optional<std::string>& hosts = std::nullopt);
 
 }  // namespace ddp::launcher

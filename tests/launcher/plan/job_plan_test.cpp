@@ -148,5 +148,20 @@ TEST_F(PlanOfAJob, ADryRunShowsVariablesAndCommands) {
     EXPECT_THAT(text, HasSubstr("echo 'a b' 1\n"));
 }
 
+TEST_F(PlanOfAJob, ADryRunOfSeveralHostsLeavesToThemWhatTheyDecide) {
+    const Words words{"-n2",           "--dry-run",        "--nnodes=3",
+                      "--node-rank=1", "--master-addr=h1", "echo"};
+    const std::string text =
+        describe_plan(parse(words), plan_of(words, two_gpus), "3 hosts, this is host 1");
+    EXPECT_THAT(text, ::testing::StartsWith("3 hosts, this is host 1\nlocal rank 0 of 2"));
+    for (const char* entry :
+         {"RANK=<this host's first>+1", "ROLE_RANK=<this host's first>+1",
+          "WORLD_SIZE=<of all hosts>", "ROLE_WORLD_SIZE=<of all hosts>", "LOCAL_RANK=1",
+          "LOCAL_WORLD_SIZE=2", "GROUP_RANK=<this host's>", "GROUP_WORLD_SIZE=<hosts>",
+          "DDP_HOST_ADDR=<this host's>", "DDP_ROUND=1"}) {
+        EXPECT_THAT(text, HasSubstr("    " + std::string(entry) + "\n"));
+    }
+}
+
 }  // namespace
 }  // namespace ddp::launcher
