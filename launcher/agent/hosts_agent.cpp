@@ -293,7 +293,9 @@ void HostsAgent::judge_round(Time now) {
     if (!end) return;
     RoundVerdict verdict = judge_.judge(*end, settings_.report_file());
     if (!verdict.restart_in) settings_.publish(verdict.outcome);
-    coordinator_->announce(verdict.outcome.text, verdict.line, verdict.culprit);
+    if (!verdict.outcome.text.empty()) {
+        coordinator_->announce(verdict.outcome.text, verdict.line, verdict.culprit);
+    }
     if (verdict.restart_in) {
         coordinator_->restart(*verdict.restart_in, true, now);
     } else {
