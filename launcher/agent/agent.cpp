@@ -242,7 +242,9 @@ void Agent::join_hosts() {
     settings.begin_round = [this](const RoundMessage& round) {
         store_->start_attempt(round.round, round.table.world_size);
         std::vector<std::string> addresses;
-        for (const HostRanks& host : round.table.hosts) addresses.push_back(host.address);
+        for (const HostRanks& host : round.table.hosts) {
+            if (!host.address.empty()) addresses.push_back(host.address);  // else this host alone
+        }
         store_->serve_hosts(addresses);
     };
     settings.publish = [this](Outcome& outcome) { logs_.publish(outcome); };

@@ -427,5 +427,63 @@ TEST_F(LaunchHosts, TheReportTellsOfAllHosts) {
     EXPECT_EQ(report["workers"][0]["part"], "stopped");
 }
 
+// Where a job comes from ------------------------------------------------------------------------
+
+// What srun -N3 --ntasks-per-node=1 gives its tasks.
+TEST_F(LaunchHosts, AStepOfSlurmIsOneJobWithoutAnOption) {
+    HostWorld world(3);
+    std::vector<HostProgram> launchers;
+    for (int host = 1; host <= 3; ++host) {
+        launchers.push_back(launch(world, host, {}, bash("echo $RANK/$WORLD_SIZE $MASTER_PORT"),
+                                   {"SLURM_JOB_ID=12", "SLURM_STEP_ID=0", "SLURM_STEP_NUM_NODES=3",
+                                    "SLURM_STEP_NUM_TASKS=3", "SLURM_STEP_NODELIST=h[1-3]",
+                                    "SLURM_NODEID=" + std::to_string(host - 1)}));
+    }
+    for (int host = 1; host <= 3; ++host) {
+        HostProgram& launcher = launchers[static_cast<std::size_t>(host - 1)];
+        EXPECT_EQ(launcher.wait(20s).exit_code, 0) << launcher.err();
+        EXPECT_EQ(launcher.out(), std::to_string(host - 1) + "/3 20012\n");
+    }
+    EXPECT_THAT(launchers[1].err(),
+                HasSubstr("3 hosts of Slurm step 12.0 (SLURM_STEP_NUM_NODES), this is host 1"));
+}
+
+// By address, and by a name that is not the host's own.
+TEST_F(LaunchHosts, TheHeadIsTheHeadByWhateverNameItIsCalled) {
+    for (const std::string endpoint : {"10.77.0.2:29400", "[fd77::2]:29400", "h2-v6:29400"}) {
+        HostWorld world(2);
+        const Words options{"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=" + endpoint};
+        HostProgram first = launch(world, 1, options, bash("echo $RANK"));
+        HostProgram head = launch(world, 2, options, bash("echo $RANK"));
+        EXPECT_EQ(head.wait(20s).out, "0\n") << head.err();
+        EXPECT_EQ(first.wait(20s).out, "1\n") << first.err();
+    }
+}
+
+// A name that nobody knows yet is no error: it is looked up again.
+TEST_F(LaunchHosts, AHeadThatIsNotKnownYetIsWaitedFor) {
+    HostWorld world(2);
+    const Words options{"--nnodes=2", "--node-rank=1", "--master-addr=h9", "--rdzv-conf=timeout=1"};
+    HostProgram second = launch(world, 2, options, bash("true"));
+    EXPECT_EQ(second.wait(20s).exit_code, 1);
+    EXPECT_THAT(second.err(), HasSubstr("no coordinator at h9:29500 within 1 s"));
+}
+
+// Leaving closes nothing: who left may come again, and no restart is used.
+TEST_F(LaunchHosts, AHostThatLeftComesAgain) {
+    HostWorld world(2);
+    HostProgram first = launch(world, 1, one_to_three, until_size(9));
+    for (int time = 1; time <= 2; ++time) {
+        HostProgram second = launch(world, 2, one_to_three, until_size(9));
+        ASSERT_TRUE(first.wait_for_output("of 2 restarts 0", time)) << first.err();
+        ASSERT_TRUE(second.wait_for_output("of 2 restarts 0")) << second.err();
+        second.signal(SIGTERM);
+        EXPECT_EQ(second.wait(20s).exit_code, 128 + SIGTERM);
+        ASSERT_TRUE(first.wait_for_output("of 1 restarts 0", time)) << first.out() << first.err();
+    }
+    first.signal(SIGINT);
+    EXPECT_EQ(first.wait(20s).exit_code, 128 + SIGINT);
+}
+
 }  // namespace
 }  // namespace ddp::launcher
