@@ -124,10 +124,12 @@ bool Coordinator::take_hello(Peer& peer) {
     return false;
 }
 
-void Coordinator::send(MemberId id, const FromCoordinator& message) {
+void Coordinator::send(MemberId id, const FromCoordinator& message) { queue(id, encode(message)); }
+
+void Coordinator::queue(MemberId id, const std::string& frame) {
     const auto found = links_.find(id);
     if (found == links_.end()) return;
-    found->second.link.queue(encode(message));
+    found->second.link.queue(frame);
     flush(id);
 }
 
@@ -302,12 +304,11 @@ void Coordinator::drained(MemberId id, const DrainedMessage& message, Time now) 
 
 void Coordinator::carry_out(const MembershipActions& actions) {
     for (const MembershipAction& action : actions) {
-        if (const auto* to = std::get_if<SendTo>(&action)) {
-            if (const auto* round = std::get_if<RoundMessage>(&to->message)) {
-                begin_round(*round);
-                send(to->to, MemberMessage(record_.round()));
-                continue;
-            }
+        if (const auto* given = std::get_if<GiveRound>(&action)) {
+            begin_round(given->round);
+            const std::string frame = encode(FromCoordinator(MemberMessage(record_.round())));
+            for (const MemberId to : given->to) queue(to, frame);
+        } else if (const auto* to = std::get_if<SendTo>(&action)) {
             if (const auto* refused = std::get_if<RefusedMessage>(&to->message)) {
                 if (links_.contains(to->to)) refuse(to->to, refused->why);
                 continue;
@@ -324,9 +325,7 @@ void Coordinator::carry_out(const MembershipActions& actions) {
     }
 }
 
-// Of the first of its messages: the others carry the same.
 void Coordinator::begin_round(const RoundMessage& round) {
-    if (round.round == record_.round().round) return;
     std::string own_address;
     for (const auto& [id, peer] : links_) {
         if (own_address.empty() && peer.joined) own_address = peer.link.own_address();

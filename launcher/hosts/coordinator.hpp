@@ -88,6 +88,7 @@ private:
     void refuse(MemberId id, const std::string& why);
     void carry_out(const MembershipActions& actions);
     void send(MemberId id, const FromCoordinator& message);
+    void queue(MemberId id, const std::string& frame);
     void begin_round(const RoundMessage& round);
     void flush(MemberId id);
     void close_ended(Time now);

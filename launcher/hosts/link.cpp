@@ -19,6 +19,8 @@ namespace {
 
 constexpr std::size_t piece_bytes = std::size_t{64} << 10;
 constexpr int pieces_a_call = 16;
+// Of a buffer that is empty: a coordinator has thousands of them.
+constexpr std::size_t kept_bytes = 1024;
 
 std::string address_of(int fd, int (*ask)(int, sockaddr*, socklen_t*)) {
     base::SocketAddress address;
@@ -77,6 +79,7 @@ void Link::flush() {
     }
     if (sent_ == out_.size()) {
         out_.clear();
+        if (out_.capacity() > kept_bytes) out_.shrink_to_fit();
         sent_ = 0;
     } else if (sent_ > piece_bytes) {
         out_.erase(0, sent_);
@@ -88,14 +91,14 @@ void Link::flush() {
 void Link::end_sending() { ::shutdown(socket_.get(), SHUT_WR); }
 
 void Link::receive() {
-    std::string piece(piece_bytes, '\0');
+    std::array<char, piece_bytes> piece;  // not cleared, as that takes longer than most reads
     for (int i = 0; i < pieces_a_call && is_open(); ++i) {
         const ssize_t count = ::recv(socket_.get(), piece.data(), piece.size(), MSG_DONTWAIT);
         if (count < 0 && errno == EINTR) continue;
         if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
         if (count < 0) return close(std::string("the connection broke: ") + std::strerror(errno));
         if (count == 0) return close("the connection was closed");
-        take_in(std::string_view(piece).substr(0, static_cast<std::size_t>(count)));
+        take_in({piece.data(), static_cast<std::size_t>(count)});
         if (static_cast<std::size_t>(count) < piece.size()) return;
     }
 }

@@ -248,10 +248,12 @@ void Membership::start_round(std::vector<HostSize> hosts, Time now) {
     phase_ = Phase::running;
     last_call_ends_.reset();
     has_lost_host_ = false;
+    GiveRound given{.to = {}, .round = last_};
     for (const HostRanks& host : last_.table.hosts) {
         parts_.emplace(host.member, Part{});
-        send(host.member, last_);
+        given.to.push_back(host.member);
     }
+    actions_.emplace_back(std::move(given));
     look_at_newcomers(now);
 }
 

@@ -49,6 +49,11 @@ struct SendTo {
     MemberId to = 0;
     MemberMessage message;
 };
+// The same round to each of them, by place: one table, however many they are.
+struct GiveRound {
+    std::vector<MemberId> to;
+    RoundMessage round;
+};
 // For the users of all hosts.
 struct SayEverywhere {
     std::string text;
@@ -60,7 +65,7 @@ struct AskForJudgement {
     StopReason reason{};
     bool has_lost_host = false;  // since it began
 };
-using MembershipAction = std::variant<SendTo, SayEverywhere, AskForJudgement>;
+using MembershipAction = std::variant<SendTo, GiveRound, SayEverywhere, AskForJudgement>;
 using MembershipActions = std::vector<MembershipAction>;
 
 }  // namespace ddp::launcher

@@ -280,6 +280,8 @@ private:
         for (const MembershipAction& action : actions) {
             if (const auto* sent = std::get_if<SendTo>(&action)) {
                 give(sent->to, sent->message);
+            } else if (const auto* given = std::get_if<GiveRound>(&action)) {
+                for (const MemberId to : given->to) give(to, given->round);
             } else if (const auto* asks = std::get_if<AskForJudgement>(&action)) {
                 after(0ms, [this, reason = asks->reason] { judge(reason); });
             }

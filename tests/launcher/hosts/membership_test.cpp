@@ -67,7 +67,19 @@ public:
 
 private:
     void take(const MembershipActions& actions) {
-        for (const MembershipAction& action : actions) news_.push_back(text_of(action));
+        for (const MembershipAction& action : actions) {
+            if (const auto* given = std::get_if<GiveRound>(&action)) {
+                for (const MemberId to : given->to) news_.push_back(text_of(to, given->round));
+            } else {
+                news_.push_back(text_of(action));
+            }
+        }
+    }
+    static std::string text_of(MemberId to, const RoundMessage& round) {
+        std::string members;
+        for (const auto& host : round.table.hosts) members += " " + std::to_string(host.member);
+        return std::to_string(to) + ": round " + std::to_string(round.round) + " of" + members +
+               (round.restarts > 0 ? ", restart " + std::to_string(round.restarts) : "");
     }
     static std::string text_of(const MembershipAction& action) {
         if (const auto* said = std::get_if<SayEverywhere>(&action)) return "say " + said->text;
@@ -79,13 +91,6 @@ private:
         const std::string to = std::to_string(sent.to) + ": ";
         if (const auto* wait = std::get_if<WaitMessage>(&sent.message)) {
             return to + (wait->is_spare ? "spare" : "wait");
-        }
-        if (const auto* round = std::get_if<RoundMessage>(&sent.message)) {
-            std::string members;
-            for (const auto& host : round->table.hosts)
-                members += " " + std::to_string(host.member);
-            return to + "round " + std::to_string(round->round) + " of" + members +
-                   (round->restarts > 0 ? ", restart " + std::to_string(round->restarts) : "");
         }
         if (const auto* stop = std::get_if<StopRoundMessage>(&sent.message)) {
             return to + "stop " + reason_name(stop->reason) +
