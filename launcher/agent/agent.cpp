@@ -384,8 +384,7 @@ void Agent::pause(milliseconds time) {
 // death is the consequence or the same signal's, and it must find the stop on record.
 void Agent::handle_events(std::optional<Clock::time_point> wake_at) {
     update_events();
-    for (const auto& due :
-         {logs_.writer().next_due(), hosts_ ? hosts_->next(Clock::now()) : std::nullopt}) {
+    for (const auto& due : {logs_.writer().next_due(), hosts_ ? hosts_->next() : std::nullopt}) {
         if (due) wake_at = wake_at ? std::min(*wake_at, *due) : *due;
     }
     const std::vector<Poller::Tag> tags = events_.wait(wake_at);

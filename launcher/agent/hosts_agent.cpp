@@ -84,12 +84,12 @@ void HostsAgent::run(Attempt* attempt) {
     watch_member();
 }
 
-std::optional<HostsAgent::Time> HostsAgent::next(Time now) const {
+std::optional<HostsAgent::Time> HostsAgent::next() const {
     std::optional<Time> first;
     const auto add = [&](std::optional<Time> time) {
         if (time) first = std::min(first.value_or(*time), *time);
     };
-    if (coordinator_) add(coordinator_->next(now));
+    if (coordinator_) add(coordinator_->next());
     if (member_) add(member_->next());
     if (!welcome_ && !exit_code_ && !coordinator_) {
         add(search_.next_words);

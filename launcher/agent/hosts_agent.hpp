@@ -55,7 +55,7 @@ public:
 
     // What is ready or due now; `attempt`: the part that runs, or null. Throws what welcome() does.
     void run(Attempt* attempt);
-    std::optional<Time> next(Time now) const;
+    std::optional<Time> next() const;
 
     // A round that is to be begun here, once.
     std::optional<RoundMessage> take_round() { return std::exchange(round_, std::nullopt); }

@@ -11,6 +11,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <set>
+#include <string_view>
 #include <utility>
 
 namespace ddp::launcher {
@@ -57,6 +59,7 @@ void Coordinator::take(base::UniqueFd connection, std::string_view received, Tim
     events_.add(link.fd(), EPOLLIN, id);
     links_.emplace(id, Peer{.link = std::move(link), .came = now, .heard = now});
     run_ready(id, now);
+    note_end(id);
 }
 
 base::UniqueFd Coordinator::connect_own_member(Time now) {
@@ -72,7 +75,10 @@ base::UniqueFd Coordinator::connect_own_member(Time now) {
 
 void Coordinator::run_ready(Time now) {
     note_own_pause(now);
-    for (const Poller::Tag id : events_.wait(now)) run_ready(id, now);
+    for (const Poller::Tag id : events_.wait(now)) {
+        run_ready(id, now);
+        note_end(id);
+    }
     close_ended(now);
 }
 
@@ -136,36 +142,42 @@ void Coordinator::queue(MemberId id, const std::string& frame) {
 void Coordinator::flush(MemberId id) {
     Peer& peer = links_.at(id);
     peer.link.flush();
+    note_end(id);
     const bool has_more = peer.link.wants_to_send();
     if (!peer.link.is_open() || has_more == peer.watches_room) return;
     peer.watches_room = has_more;
     events_.change(peer.link.fd(), has_more ? EPOLLIN | EPOLLOUT : EPOLLIN, id);
 }
 
-// Those that have ended, in one place, so that nobody holds one that goes.
+// It may have to be closed.
+void Coordinator::note_end(MemberId id) {
+    const auto found = links_.find(id);
+    if (found == links_.end()) return;
+    const Peer& peer = found->second;
+    if (!peer.link.is_open() || (peer.ends_when_sent && !peer.ends_by)) ending_.push_back(id);
+}
+
+// In one place, so that nobody holds one that goes. The loss of one may end others.
 void Coordinator::close_ended(Time now) {
-    for (auto at = links_.begin(); at != links_.end();) {
-        const MemberId id = at->first;
-        Peer& peer = at->second;
-        const bool is_late = !peer.joined && now >= peer.came + time_to_join;
-        if (is_late) peer.link.close("it has not joined in time");
-        if (peer.ends_when_sent && !peer.ends_by && !peer.link.wants_to_send()) {
-            peer.link.end_sending();
-            peer.ends_by = now + time_to_close;
-        }
-        if (peer.ends_by && now >= *peer.ends_by) peer.link.close("it was told to go");
-        if (peer.link.is_open()) {
-            ++at;
-            continue;
-        }
-        log_step("link " + std::to_string(id) + " ended: " + peer.link.trouble());
-        const bool was_member = peer.joined.has_value() && !peer.ends_when_sent;
-        events_.remove(peer.link.fd());
-        at = links_.erase(at);
-        if (!was_member) continue;
-        carry_out(membership_.closed(id, now));
-        at = links_.upper_bound(id);
+    while (!ending_.empty()) {
+        for (const MemberId id : std::exchange(ending_, {})) close_if_ended(id, now);
     }
+}
+
+void Coordinator::close_if_ended(MemberId id, Time now) {
+    const auto found = links_.find(id);
+    if (found == links_.end()) return;
+    Peer& peer = found->second;
+    if (peer.ends_when_sent && !peer.ends_by && !peer.link.wants_to_send()) {
+        peer.link.end_sending();
+        peer.ends_by = now + time_to_close;
+    }
+    if (peer.link.is_open()) return;
+    log_step("link " + std::to_string(id) + " ended: " + peer.link.trouble());
+    const bool was_member = peer.joined.has_value() && !peer.ends_when_sent;
+    events_.remove(peer.link.fd());
+    links_.erase(found);
+    if (was_member) carry_out(membership_.closed(id, now));
 }
 
 // Time -------------------------------------------------------------------------------------------
@@ -177,24 +189,37 @@ void Coordinator::note_own_pause(Time now) {
     last_look_ = now;
 }
 
+// All links are looked at four times a second and when the membership has something due, not in
+// each turn of the loop: thousands of members are heard four times a second each.
 void Coordinator::look_at_time(Time now) {
     note_own_pause(now);
-    if (now >= next_probe_) {
-        next_probe_ = now + between_probes;
-        for (auto& [id, peer] : links_) {
-            if (!peer.joined) continue;
-            membership_.acknowledged(id, now - peer.link.silent_for());
-            if (now - peer.heard < 2 * between_probes) continue;
-            peer.link.queue(encode(FromCoordinator(BeatReply{.clock_ns = clock_ns_of(now)})));
-            flush(id);
-        }
+    const bool probes = now >= next_probe_;
+    if (probes) probe(now);
+    if (probes || now >= next_look_) {
+        carry_out(membership_.look_at_time(now));
+        next_look_ = membership_.next(now).value_or(Time::max());
     }
-    carry_out(membership_.look_at_time(now));
     close_ended(now);
 }
 
-std::optional<Coordinator::Time> Coordinator::next(Time now) const {
-    std::optional<Time> first = membership_.next(now);
+void Coordinator::probe(Time now) {
+    next_probe_ = now + between_probes;
+    for (auto& [id, peer] : links_) {
+        const bool is_late = !peer.joined && now >= peer.came + time_to_join;
+        if (is_late) peer.link.close("it has not joined in time");
+        if (peer.ends_by && now >= *peer.ends_by) peer.link.close("it was told to go");
+        note_end(id);
+        if (!peer.joined) continue;
+        membership_.acknowledged(id, now - peer.link.silent_for());
+        if (now - peer.heard < 2 * between_probes) continue;
+        peer.link.queue(encode(FromCoordinator(BeatReply{.clock_ns = clock_ns_of(now)})));
+        flush(id);
+    }
+}
+
+std::optional<Coordinator::Time> Coordinator::next() const {
+    std::optional<Time> first;
+    if (next_look_ != Time::max()) first = next_look_;
     if (!links_.empty()) first = std::min(first.value_or(next_probe_), next_probe_);
     return first;
 }
@@ -260,11 +285,13 @@ void Coordinator::join(MemberId id, const JoinMessage& message, Time now) {
 
 // Several agents may run on one host.
 std::string Coordinator::folder_for(const std::string& host) const {
+    std::set<std::string_view> taken;
+    for (const auto& [id, peer] : links_) {
+        if (peer.folder.starts_with(host)) taken.insert(peer.folder);
+    }
     for (int number = 1;; ++number) {
         std::string name = host + (number == 1 ? "" : "-" + std::to_string(number));
-        const bool is_taken = std::ranges::any_of(
-            links_, [&](const auto& entry) { return entry.second.folder == name; });
-        if (!is_taken) return name;
+        if (!taken.contains(name)) return name;
     }
 }
 
@@ -292,7 +319,10 @@ void Coordinator::refuse(MemberId id, const std::string& why) {
 void Coordinator::ended(MemberId id, const EndedMessage& message, Time now) {
     if (!record_.note(id, message)) return;
     const auto first = first_failure(record_.ends(), ErrorTexts::known);
-    if (first) carry_out(membership_.failed(id, message.round, first->ended, now));
+    if (!first) return;
+    const MembershipActions actions = membership_.failed(id, message.round, first->ended, now);
+    if (!actions.empty()) record_.note_stop();
+    carry_out(actions);
 }
 
 void Coordinator::drained(MemberId id, const DrainedMessage& message, Time now) {
@@ -303,6 +333,7 @@ void Coordinator::drained(MemberId id, const DrainedMessage& message, Time now) 
 // What is decided --------------------------------------------------------------------------------
 
 void Coordinator::carry_out(const MembershipActions& actions) {
+    next_look_ = Time::min();
     for (const MembershipAction& action : actions) {
         if (const auto* given = std::get_if<GiveRound>(&action)) {
             begin_round(given->round);

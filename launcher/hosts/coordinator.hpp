@@ -44,7 +44,7 @@ public:
     int fd() const { return events_.fd(); }  // readable when run_ready() has something to do
     void run_ready(Time now);
     void look_at_time(Time now);
-    std::optional<Time> next(Time now) const;
+    std::optional<Time> next() const;
 
     // The user of this host asks for the end; the second time for SIGKILL.
     void stop(int signal, Time now);
@@ -91,8 +91,11 @@ private:
     void queue(MemberId id, const std::string& frame);
     void begin_round(const RoundMessage& round);
     void flush(MemberId id);
+    void note_end(MemberId id);
     void close_ended(Time now);
+    void close_if_ended(MemberId id, Time now);
     void note_own_pause(Time now);
+    void probe(Time now);
 
     MembershipRules rules_;
     Job job_;
@@ -100,12 +103,14 @@ private:
     Membership membership_;
     Poller events_;
     std::map<MemberId, Peer> links_;
+    std::vector<MemberId> ending_;  // of them, those that may have ended; some may be gone
     MemberId last_id_ = 0;
     MemberId own_member_ = 0;
     RoundRecord record_;
     std::optional<AskForJudgement> asked_;
     std::optional<Time> last_look_;
     Time next_probe_{};
+    Time next_look_{};  // at the membership
 };
 
 }  // namespace ddp::launcher

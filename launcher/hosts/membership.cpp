@@ -52,8 +52,8 @@ MembershipActions Membership::join(const HostSize& size, Time now) {
     }
     const bool waits = now < member.may_join_at;
     members_.insert_or_assign(size.member, std::move(member));
-    const auto there = eligible(now);
-    send(size.member, WaitMessage{!waits && std::cmp_greater(there.size(), rules_.max_hosts)});
+    const auto there = count_eligible(now);
+    send(size.member, WaitMessage{!waits && std::cmp_greater(there, rules_.max_hosts)});
     if (waits) {
         say(size.host + " was lost " + std::to_string(losses->second.count) +
             " times in a row; it may join again in " +
@@ -208,7 +208,7 @@ std::optional<std::string> Membership::refusal_of(const HostSize& size) const {
 std::vector<HostSize> Membership::eligible(Time now) const {
     std::vector<std::tuple<bool, std::uint64_t, const Member*>> order;
     for (const auto& [id, member] : members_) {
-        if (member.may_join_at > now) continue;
+        if (!is_eligible(member, now)) continue;
         order.emplace_back(last_.table.find(id) == nullptr, member.arrival, &member);
     }
     std::ranges::sort(order);
@@ -218,19 +218,23 @@ std::vector<HostSize> Membership::eligible(Time now) const {
     return hosts;
 }
 
+std::size_t Membership::count_eligible(Time now) const {
+    return static_cast<std::size_t>(std::ranges::count_if(
+        members_, [&](const auto& entry) { return is_eligible(entry.second, now); }));
+}
+
 // Rounds -----------------------------------------------------------------------------------------
 
 // Hosts of a round that has ended need no last call: who else comes is a newcomer to the next one.
 void Membership::gather(Time now) {
-    auto hosts = eligible(now);
-    const bool is_enough = std::cmp_greater_equal(hosts.size(), rules_.min_hosts);
-    const bool is_full = std::cmp_greater_equal(hosts.size(), rules_.max_hosts);
+    const std::size_t there = count_eligible(now);
+    const bool is_enough = std::cmp_greater_equal(there, rules_.min_hosts);
+    const bool is_full = std::cmp_greater_equal(there, rules_.max_hosts);
     if (!is_enough) {
         last_call_ends_.reset();
         if (now < gathering_ends_) return;
-        say("only " + std::to_string(hosts.size()) + " of at least " +
-            std::to_string(rules_.min_hosts) + " hosts came within " +
-            seconds(rules_.join_timeout) + ": " + list_members());
+        say("only " + std::to_string(there) + " of at least " + std::to_string(rules_.min_hosts) +
+            " hosts came within " + seconds(rules_.join_timeout) + ": " + list_members());
         return end(1);
     }
     if (now < not_before_) return;
@@ -238,6 +242,7 @@ void Membership::gather(Time now) {
         if (!last_call_ends_) last_call_ends_ = now + rules_.last_call;
         if (now < *last_call_ends_) return;
     }
+    auto hosts = eligible(now);
     hosts.resize(std::min(hosts.size(), static_cast<std::size_t>(rules_.max_hosts)));
     start_round(std::move(hosts), now);
 }
@@ -261,14 +266,14 @@ void Membership::start_round(std::vector<HostSize> hosts, Time now) {
 // which a host is done already will end by itself.
 void Membership::look_at_newcomers(Time now) {
     const auto in_round = last_.table.hosts.size();
-    const auto there = eligible(now);
+    const auto there = count_eligible(now);
     const auto most = static_cast<std::size_t>(rules_.max_hosts);
-    if (!has_parts_of_all() || in_round >= most || there.size() <= in_round) {
+    if (!has_parts_of_all() || in_round >= most || there <= in_round) {
         last_call_ends_.reset();
         return;
     }
     if (!last_call_ends_) last_call_ends_ = now + rules_.last_call;
-    if (there.size() >= most || now >= *last_call_ends_) end_round(StopReason::growth, -1, 0);
+    if (there >= most || now >= *last_call_ends_) end_round(StopReason::growth, -1, 0);
 }
 
 void Membership::end_round(StopReason reason, int rank, int signal) {

@@ -73,7 +73,8 @@ public:
     MembershipActions restart(std::chrono::milliseconds delay, bool counts, Time now);
     MembershipActions finish(int exit_code);
 
-    // What the time alone brings about; and when it does so next, after `now`.
+    // What the time alone brings about; and when it does so next, after `now`, unless a member is
+    // heard or acknowledged: that only puts it off.
     MembershipActions look_at_time(Time now);
     std::optional<Time> next(Time now) const;
 
@@ -113,8 +114,10 @@ private:
     std::string name_of(const Member& member) const;
     std::string name_with_ranks(const Member& member) const;
     std::optional<std::string> refusal_of(const HostSize& size) const;
+    bool is_eligible(const Member& member, Time now) const { return member.may_join_at <= now; }
     // Who may be in a round now: of the last one, then by arrival.
     std::vector<HostSize> eligible(Time now) const;
+    std::size_t count_eligible(Time now) const;
     bool has_parts_of_all() const { return parts_.size() == last_.table.hosts.size(); }
 
     void gather(Time now);

@@ -15,7 +15,7 @@ bool RoundRecord::note(MemberId member, const EndedMessage& message) {
     if (end.error && end.error->peer && *end.error->peer >= round_.table.world_size) {
         end.error->peer.reset();
     }
-    const bool has_failed = !end.status.ok() && end.stopped_with == 0;
+    const bool has_failed = !end.status.ok() && end.stopped_with == 0 && !is_stopping_;
     ends_.insert_or_assign(end.rank, End{message.clock_ns, std::move(end)});
     return has_failed;
 }

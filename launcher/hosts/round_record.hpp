@@ -36,8 +36,10 @@ public:
     explicit RoundRecord(RoundMessage round) : round_(std::move(round)) {}
 
     const RoundMessage& round() const { return round_; }
-    // Whether it is of this round and tells of a failure by itself.
+    // Whether it is of this round and tells of a failure by itself, while that still counts.
     bool note(MemberId member, const EndedMessage& message);
+    // For the first failure: others change nothing from now on.
+    void note_stop() { is_stopping_ = true; }
     void note(MemberId member, const DrainedMessage& message);
     void note_signal(int signal);
 
@@ -54,6 +56,7 @@ private:
     std::map<int, End> ends_;  // by rank
     std::vector<RoundEnd::Trouble> troubles_;
     int signal_ = 0;
+    bool is_stopping_ = false;
 };
 
 }  // namespace ddp::launcher

@@ -67,7 +67,7 @@ int coordinate(base::UniqueFd listener, int control, const MembershipRules& rule
     events.add(coordinator.fd(), EPOLLIN, 1);
     events.add(control, EPOLLIN, 2);
     for (;;) {
-        for (const Poller::Tag tag : events.wait(coordinator.next(Clock::now()))) {
+        for (const Poller::Tag tag : events.wait(coordinator.next())) {
             char byte = 0;
             if (tag == 0) store->run_ready();
             if (tag != 2) continue;
