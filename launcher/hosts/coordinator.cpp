@@ -87,6 +87,8 @@ void Coordinator::run_ready(MemberId id, Time now) {
     if (found == links_.end()) return;
     Peer& peer = found->second;
     peer.link.receive();
+    // Who has given up has connected again, or will: no host that was lost.
+    if (!peer.joined && !peer.link.is_open()) return;
     if (!peer.joined && peer.link.received_bytes() > most_bytes_to_join) {
         return peer.link.close("it says too much before it joins");
     }

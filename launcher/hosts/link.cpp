@@ -99,7 +99,6 @@ void Link::receive() {
         if (count < 0) return close(std::string("the connection broke: ") + std::strerror(errno));
         if (count == 0) return close("the connection was closed");
         take_in({piece.data(), static_cast<std::size_t>(count)});
-        if (static_cast<std::size_t>(count) < piece.size()) return;
     }
 }
 

@@ -1,0 +1,96 @@
+// The coordinator and a member over real connections: what neither may take from the other.
+#include "launcher/hosts/coordinator.hpp"
+
+#include "base/net/socket.hpp"
+#include "launcher/hosts/member.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sys/socket.h>
+
+#include <array>
+#include <csignal>
+#include <thread>
+
+namespace ddp::launcher {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Clock = std::chrono::steady_clock;
+
+JoinMessage join_of(const std::string& host, const MembershipRules& rules) {
+    return {.job = "job",
+            .size = {.host = host, .slots = 1},
+            .min_hosts = rules.min_hosts,
+            .max_hosts = rules.max_hosts};
+}
+
+// A job whose coordinator and first member are the test.
+class CoordinatorTest : public ::testing::Test {
+protected:
+    CoordinatorTest() {
+        member_.begin(coordinator_.connect_own_member(Clock::now()), Clock::now());
+    }
+
+    struct Ends {
+        base::UniqueFd ours;
+        base::UniqueFd theirs;
+    };
+    static Ends connect() {
+        const base::UniqueFd listener = base::listen_tcp("127.0.0.1", 0);
+        auto ours = base::connect_tcp("127.0.0.1", base::local_port(listener.get()),
+                                      base::Deadline::after(10s));
+        base::UniqueFd theirs(
+            ::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+        return {std::move(ours.fd), std::move(theirs)};
+    }
+    // As the agent's loop does, with what the first member is told.
+    void turn(Clock::time_point now) {
+        coordinator_.run_ready(now);
+        coordinator_.look_at_time(now);
+        member_.run_ready(now);
+        member_.look_at_time(now);
+        while (const auto order = member_.take_order(now)) {
+            if (const auto* words = std::get_if<SayMessage>(&*order)) said_.push_back(words->text);
+        }
+    }
+    void turn_for(std::chrono::milliseconds time) {
+        for (const auto end = Clock::now() + time; Clock::now() < end;) {
+            turn(Clock::now());
+            std::this_thread::sleep_for(2ms);
+        }
+    }
+    static std::optional<FromCoordinator> next_of(Link& link) {
+        link.receive();
+        const auto frame = link.next();
+        return frame ? std::optional(decode_from_coordinator(*frame)) : std::nullopt;
+    }
+
+    const MembershipRules rules_{.min_hosts = 2, .max_hosts = 3};
+    Coordinator coordinator_{
+        rules_, {.name = "job", .run_id = "job", .run = "run"}, [](const auto&) {}, Clock::now()};
+    Member member_{join_of("h1", rules_), 5s};
+    std::vector<std::string> said_;
+};
+
+// As of an agent that got no answer in time and has connected again.
+TEST_F(CoordinatorTest, TakesNobodyIntoTheJobWhoHasGoneAlready) {
+    Ends ends = connect();
+    {
+        Link link(std::move(ends.ours), Link::Begins::with_frames);
+        link.queue_hello();
+        link.queue(encode(FromMember(join_of("h2", rules_))));
+        link.flush();
+    }
+    std::this_thread::sleep_for(10ms);
+    coordinator_.take(std::move(ends.theirs), {}, Clock::now());
+    turn_for(100ms);
+    EXPECT_THAT(said_, Not(Contains(HasSubstr("lost"))));
+}
+
+}  // namespace
+}  // namespace ddp::launcher
