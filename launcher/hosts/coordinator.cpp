@@ -198,6 +198,10 @@ void Coordinator::look_at_time(Time now) {
     const bool probes = now >= next_probe_;
     if (probes) probe(now);
     if (probes || now >= next_look_) {
+        for (const auto& [id, peer] : links_) {
+            if (!peer.joined || now - peer.heard < between_probes) continue;
+            membership_.acknowledged(id, now - peer.link.silent_for());
+        }
         carry_out(membership_.look_at_time(now));
         next_look_ = membership_.next(now).value_or(Time::max());
     }
@@ -211,9 +215,7 @@ void Coordinator::probe(Time now) {
         if (is_late) peer.link.close("it has not joined in time");
         if (peer.ends_by && now >= *peer.ends_by) peer.link.close("it was told to go");
         note_end(id);
-        if (!peer.joined) continue;
-        membership_.acknowledged(id, now - peer.link.silent_for());
-        if (now - peer.heard < 2 * between_probes) continue;
+        if (!peer.joined || now - peer.heard < 2 * between_probes) continue;
         peer.link.queue(encode(FromCoordinator(BeatReply{.clock_ns = clock_ns_of(now)})));
         flush(id);
     }

@@ -92,5 +92,16 @@ TEST_F(CoordinatorTest, TakesNobodyIntoTheJobWhoHasGoneAlready) {
     EXPECT_THAT(said_, Not(Contains(HasSubstr("lost"))));
 }
 
+TEST_F(CoordinatorTest, CallsNoHostSilentWhoseKernelAnswers) {
+    Ends ends = connect();
+    Link link(std::move(ends.ours), Link::Begins::with_frames);
+    link.queue_hello();
+    link.queue(encode(FromMember(join_of("h2", rules_))));
+    link.flush();
+    coordinator_.take(std::move(ends.theirs), {}, Clock::now());
+    turn_for(2s);
+    EXPECT_THAT(said_, Not(Contains(HasSubstr("no answer"))));
+}
+
 }  // namespace
 }  // namespace ddp::launcher
