@@ -75,7 +75,7 @@ void HostsAgent::run(Attempt* attempt) {
     }
     look_for_coordinator(now);
     if (!member_) return;
-    member_->run_ready(now);
+    member_->run_ready();
     member_->look_at_time(now);
     while (const auto order = member_->take_order(now)) follow(*order, attempt);
     look_at_loss(attempt, now);

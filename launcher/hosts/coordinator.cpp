@@ -238,9 +238,11 @@ void Coordinator::handle(MemberId id, const FromMember& message, Time now) {
     peer.heard = now;
     membership_.heard(id, now);
     if (const auto* beat = std::get_if<BeatMessage>(&message)) {
-        peer.link.queue(encode(FromCoordinator(BeatReply{.number = beat->number,
-                                                         .clock_of_beat_ns = beat->clock_ns,
-                                                         .clock_ns = clock_ns_of(now)})));
+        // The time after it was read, not that of the turn: see ClockOffset.
+        peer.link.queue(encode(
+            FromCoordinator(BeatReply{.number = beat->number,
+                                      .clock_of_beat_ns = beat->clock_ns,
+                                      .clock_ns = clock_ns_of(std::chrono::steady_clock::now())})));
     } else if (const auto* end = std::get_if<EndedMessage>(&message)) {
         ended(id, *end, now);
     } else if (const auto* part = std::get_if<DrainedMessage>(&message)) {

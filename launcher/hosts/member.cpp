@@ -35,12 +35,12 @@ void Member::begin(base::UniqueFd connection, Time now) {
     look_at_time(now);
 }
 
-void Member::run_ready(Time now) {
+void Member::run_ready() {
     if (!link_) return;
     link_->receive();
     while (const auto frame = link_->next()) {
         try {
-            handle(decode_from_coordinator(*frame), now);
+            handle(decode_from_coordinator(*frame));
         } catch (const UsageError& error) {
             link_->close(error.what());
         }
@@ -64,11 +64,13 @@ std::optional<Member::Time> Member::next() const {
     return ends ? std::min(*ends, next_beat_) : next_beat_;
 }
 
-void Member::handle(FromCoordinator message, Time now) {
+void Member::handle(FromCoordinator message) {
     if (const auto* reply = std::get_if<BeatReply>(&message)) {
         if (reply->number == 0) return;
         lease_.answered(reply->number);
-        clock_.note(reply->clock_of_beat_ns, reply->clock_ns, clock_ns_of(now));
+        // The time after it was read, not that of the turn.
+        clock_.note(reply->clock_of_beat_ns, reply->clock_ns,
+                    clock_ns_of(std::chrono::steady_clock::now()));
         return;
     }
     std::visit(

@@ -22,7 +22,9 @@ namespace ddp::launcher {
 using MemberOrder = std::variant<WelcomeMessage, WaitMessage, RoundMessage, StopRoundMessage,
                                  KillRoundMessage, SayMessage, RefusedMessage, FinishMessage>;
 
-// Of two steady clocks, by the fastest of the last answers.
+// Of two steady clocks, by the fastest of the last answers. Wrong by at most half of that round
+// trip, where the question left after `asked`, the answer was read before `now`, and the other's
+// time was taken between.
 class ClockOffset {
 public:
     // A question left at `asked`, by our clock, and its answer, with the other's, is here at `now`.
@@ -53,7 +55,7 @@ public:
 
     int fd() const { return link_ ? link_->fd() : -1; }
     bool wants_to_send() const { return link_ && link_->wants_to_send(); }
-    void run_ready(Time now);
+    void run_ready();
     // At least four times a second.
     void look_at_time(Time now);
     std::optional<Time> next() const;
@@ -77,7 +79,7 @@ public:
 
 private:
     void send(const FromMember& message);
-    void handle(FromCoordinator message, Time now);
+    void handle(FromCoordinator message);
     void lose(const std::string& why);
 
     JoinMessage join_;

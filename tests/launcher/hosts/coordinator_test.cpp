@@ -52,7 +52,7 @@ protected:
     void turn(Clock::time_point now) {
         coordinator_.run_ready(now);
         coordinator_.look_at_time(now);
-        member_.run_ready(now);
+        member_.run_ready();
         member_.look_at_time(now);
         while (const auto order = member_.take_order(now)) {
             if (const auto* words = std::get_if<SayMessage>(&*order)) said_.push_back(words->text);
@@ -101,6 +101,53 @@ TEST_F(CoordinatorTest, CallsNoHostSilentWhoseKernelAnswers) {
     coordinator_.take(std::move(ends.theirs), {}, Clock::now());
     turn_for(2s);
     EXPECT_THAT(said_, Not(Contains(HasSubstr("no answer"))));
+}
+
+// Else an offset would be wrong by more than half of its round trip.
+TEST_F(CoordinatorTest, TellsTheTimeAtWhichItReadABeat) {
+    Ends ends = connect();
+    Link link(std::move(ends.ours), Link::Begins::with_frames);
+    const auto start = Clock::now();
+    std::this_thread::sleep_for(20ms);
+    link.queue_hello();
+    link.queue(encode(FromMember(join_of("h2", rules_))));
+    link.queue(encode(FromMember(BeatMessage{1, clock_ns_of(Clock::now())})));
+    link.flush();
+    coordinator_.take(std::move(ends.theirs), {}, start);
+    std::optional<BeatReply> reply;
+    for (int i = 0; i < 5 && !reply; ++i) {
+        const auto message = next_of(link);
+        if (message && std::holds_alternative<BeatReply>(*message)) {
+            reply = std::get<BeatReply>(*message);
+        }
+    }
+    ASSERT_TRUE(reply);
+    EXPECT_GE(reply->clock_ns, reply->clock_of_beat_ns);
+}
+
+TEST(Member, ReckonsTheOtherClockFromWhenTheAnswerWasRead) {
+    std::array<int, 2> ends{};
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()), 0);
+    Link link{base::UniqueFd(ends[0]), Link::Begins::with_hello};
+    Member member(join_of("h2", {}), 5s);
+    const auto start = Clock::now();
+    member.begin(base::UniqueFd(ends[1]), start);
+    std::this_thread::sleep_for(100ms);
+    // Of the same clock.
+    link.queue(
+        encode(FromCoordinator(BeatReply{1, clock_ns_of(start), clock_ns_of(Clock::now())})));
+    link.flush();
+    member.run_ready();
+    member.ended(1, start, {});
+    link.receive();
+    link.begin_frames(hello_bytes);
+    std::int64_t told = 0;
+    while (const auto frame = link.next()) {
+        const FromMember message = decode_from_member(*frame);
+        if (const auto* end = std::get_if<EndedMessage>(&message)) told = end->clock_ns;
+    }
+    const std::chrono::nanoseconds error(told - clock_ns_of(start));
+    EXPECT_LE(error, 80ms) << "half of the round trip, which took 100 ms or little more";
 }
 
 }  // namespace

@@ -184,7 +184,7 @@ private:
     }
     void run(Member& member) {
         const auto now = Clock::now();
-        member.run_ready(now);
+        member.run_ready();
         while (const auto order = member.take_order(now)) {
             if (const auto* round = std::get_if<RoundMessage>(&*order)) {
                 ++rounds_;
