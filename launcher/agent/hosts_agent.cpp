@@ -188,6 +188,9 @@ void HostsAgent::follow(const MemberOrder& order, Attempt* attempt) {
         } else {
             notice(words->text);
         }
+    } else if (const auto* silence = std::get_if<CoordinatorSilence>(&order)) {
+        const std::string who = "the coordinator at " + place_of(settings_.job);
+        notice(silence->is_over ? who + " answers again" : "no answer from " + who);
     } else if (const auto* refused = std::get_if<RefusedMessage>(&order)) {
         if (attempt != nullptr) attempt->end_now();
         finish(welcome_ ? contract::exit_host_lost : contract::exit_usage, refused->why);

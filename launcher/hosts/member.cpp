@@ -10,6 +10,7 @@ namespace ddp::launcher {
 namespace {
 
 constexpr std::size_t recent_samples = 16;
+constexpr std::chrono::milliseconds say_silent_after = MembershipRules{}.say_silent_after;
 
 }  // namespace
 
@@ -55,6 +56,7 @@ void Member::look_at_time(Time now) {
     if (lease_.is_over(now)) lose("the coordinator has not answered for too long");
     if (now < next_beat_ || !link_->is_open()) return;
     next_beat_ = now + between_beats;
+    look_at_silence();
     send(BeatMessage{.number = lease_.beat(now), .clock_ns = clock_ns_of(now)});
 }
 
@@ -62,6 +64,13 @@ std::optional<Member::Time> Member::next() const {
     if (!link_ || is_over_ || !link_->is_open()) return std::nullopt;
     const auto ends = lease_.ends();
     return ends ? std::min(*ends, next_beat_) : next_beat_;
+}
+
+void Member::look_at_silence() {
+    const bool is_silent = link_->silent_for() >= say_silent_after;
+    if (is_silent == is_silent_) return;
+    is_silent_ = is_silent;
+    orders_.emplace_back(CoordinatorSilence{.is_over = !is_silent});
 }
 
 void Member::handle(FromCoordinator message) {

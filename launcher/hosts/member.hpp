@@ -18,9 +18,15 @@
 
 namespace ddp::launcher {
 
+// Not said by the coordinator, but of it: its kernel has acknowledged nothing for a while, or does
+// so again.
+struct CoordinatorSilence {
+    bool is_over = false;
+};
 // What the coordinator said, in the order in which it did; beats are the member's own matter.
-using MemberOrder = std::variant<WelcomeMessage, WaitMessage, RoundMessage, StopRoundMessage,
-                                 KillRoundMessage, SayMessage, RefusedMessage, FinishMessage>;
+using MemberOrder =
+    std::variant<WelcomeMessage, WaitMessage, RoundMessage, StopRoundMessage, KillRoundMessage,
+                 SayMessage, RefusedMessage, FinishMessage, CoordinatorSilence>;
 
 // Of two steady clocks, by the fastest of the last answers. Wrong by at most half of that round
 // trip, where the question left after `asked`, the answer was read before `now`, and the other's
@@ -81,6 +87,7 @@ private:
     void send(const FromMember& message);
     void handle(FromCoordinator message);
     void lose(const std::string& why);
+    void look_at_silence();
 
     JoinMessage join_;
     std::optional<Link> link_;
@@ -88,7 +95,8 @@ private:
     ClockOffset clock_;
     Time next_beat_{};
     std::deque<MemberOrder> orders_;
-    bool is_over_ = false;  // the coordinator has said the last word
+    bool is_silent_ = false;  // the coordinator's host, as was told
+    bool is_over_ = false;    // the coordinator has said the last word
     std::string lost_;
 };
 

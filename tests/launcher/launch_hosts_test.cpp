@@ -244,6 +244,7 @@ TEST_F(LaunchHosts, WithoutTheCoordinatorsHostTheOthersEnd) {
     for (const int host : {2, 3}) {
         HostProgram& launcher = launchers[static_cast<std::size_t>(host - 1)];
         EXPECT_EQ(launcher.wait(20s).exit_code, cut_off) << launcher.err();
+        EXPECT_THAT(launcher.err(), HasSubstr("no answer from the coordinator at h1:29500"));
         EXPECT_EQ(world.count_on(host, "sleep"), 0);
     }
 }
