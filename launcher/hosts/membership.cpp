@@ -20,6 +20,14 @@ Milliseconds longest_lease(const MembershipRules& rules) {
     return rules.node_timeout + rules.node_timeout / 50 + to_notice_and_kill;
 }
 
+// Of an agent that runs, several beats come in it.
+constexpr Milliseconds time_to_be_heard{1000};
+
+std::string rank_is_taken(const HostSize& size, const std::string& holder) {
+    return "node rank " + std::to_string(*size.node_rank) + " of " + size.host + " is " + holder +
+           "'s already; give each host its own --node-rank";
+}
+
 std::string ranks_of(const HostRanks& host) {
     const std::string first = std::to_string(host.first_rank);
     if (host.slots == 1) return "rank " + first;
@@ -45,19 +53,24 @@ MembershipActions Membership::join(const HostSize& size, Time now) {
         return take();
     }
     Member member{.size = size, .heard = now, .acknowledged = now, .arrival = ++arrivals_};
+    if (holder_of_rank(member) != nullptr) member.waits_for_rank_since = now;
     const auto losses = losses_.find(size.host);
     if (losses != losses_.end() && losses->second.count > 1) {
         const int doublings = std::min(losses->second.count - 2, most_doublings);
         member.may_join_at = losses->second.last + minutes{1 << doublings};
     }
-    const bool waits = now < member.may_join_at;
-    members_.insert_or_assign(size.member, std::move(member));
+    const bool waits = now < member.may_join_at || member.waits_for_rank_since;
+    members_.insert_or_assign(size.member, member);
     const auto there = count_eligible(now);
     send(size.member, WaitMessage{!waits && std::cmp_greater(there, rules_.max_hosts)});
-    if (waits) {
+    if (member.waits_for_rank_since) {
+        say(name_of(member) + " has come again, with the node rank of an agent that still counts " +
+            "as there; it waits until that is lost");
+    }
+    if (now < member.may_join_at) {
         say(size.host + " was lost " + std::to_string(losses->second.count) +
             " times in a row; it may join again in " +
-            seconds(std::chrono::ceil<Milliseconds>(members_.at(size.member).may_join_at - now)));
+            seconds(std::chrono::ceil<Milliseconds>(member.may_join_at - now)));
     }
     if (phase_ == Phase::gathering) gather(now);
     if (phase_ == Phase::running) look_at_newcomers(now);
@@ -140,6 +153,7 @@ MembershipActions Membership::finish(int exit_code) {
 
 MembershipActions Membership::look_at_time(Time now) {
     look_at_quiet(now);
+    look_at_ranks(now);
     look_at_parts(now);
     if (phase_ == Phase::gathering) gather(now);
     if (phase_ == Phase::running) look_at_newcomers(now);
@@ -158,6 +172,7 @@ std::optional<Membership::Time> Membership::next(Time now) const {
         add(member.heard + rules_.say_stalled_after);
         add(member.heard + rules_.stall_timeout);
         add(member.may_join_at);
+        if (member.waits_for_rank_since) add(*member.waits_for_rank_since + time_to_be_heard);
     }
     for (const auto& [id, part] : parts_) {
         if (part.is_lost) add(part.lease_ends);
@@ -191,18 +206,33 @@ std::string Membership::list_members() const {
 std::optional<std::string> Membership::refusal_of(const HostSize& size) const {
     if (phase_ == Phase::over) return "the job has ended";
     if (!size.node_rank) return std::nullopt;
-    const std::string asked = "node rank " + std::to_string(*size.node_rank) + " of " + size.host;
     if (*size.node_rank < 0 || *size.node_rank >= rules_.max_hosts) {
-        return asked + ": the job has " + std::to_string(rules_.max_hosts) +
+        return "node rank " + std::to_string(*size.node_rank) + " of " + size.host +
+               ": the job has " + std::to_string(rules_.max_hosts) +
                " hosts, so it is at least 0 and less than that";
     }
     for (const auto& [id, member] : members_) {
-        if (member.size.node_rank == size.node_rank && id != size.member) {
-            return asked + " is " + name_of(member) +
-                   "'s already; give each host its own --node-rank";
+        if (member.size.node_rank == size.node_rank && member.size.host != size.host) {
+            return rank_is_taken(size, name_of(member));
         }
     }
     return std::nullopt;
+}
+
+// The last one that came before it.
+const Membership::Member* Membership::holder_of_rank(const Member& member) const {
+    const Member* holder = nullptr;
+    for (const auto& [id, other] : members_) {
+        if (!member.size.node_rank || other.size.node_rank != member.size.node_rank) continue;
+        if (other.arrival >= member.arrival) continue;
+        if (holder == nullptr || other.arrival > holder->arrival) holder = &other;
+    }
+    return holder;
+}
+
+bool Membership::is_eligible(const Member& member, Time now) const {
+    if (member.may_join_at > now) return false;
+    return !member.waits_for_rank_since || holder_of_rank(member) == nullptr;
 }
 
 std::vector<HostSize> Membership::eligible(Time now) const {
@@ -260,6 +290,21 @@ void Membership::start_round(std::vector<HostSize> hosts, Time now) {
     }
     actions_.emplace_back(std::move(given));
     look_at_newcomers(now);
+}
+
+// A host that starts again, or whose container does, is there before the loss of its agent of
+// before is known. That one speaks no more; one that does is another agent, now.
+void Membership::look_at_ranks(Time now) {
+    std::vector<MemberId> refused;
+    for (auto& [id, member] : members_) {
+        auto& since = member.waits_for_rank_since;
+        const Member* holder = since ? holder_of_rank(member) : nullptr;
+        if (holder == nullptr) since.reset();
+        if (!since || now < *since + time_to_be_heard || holder->heard <= *since) continue;
+        send(id, RefusedMessage{rank_is_taken(member.size, name_of(*holder))});
+        refused.push_back(id);
+    }
+    for (const MemberId id : refused) members_.erase(id);
 }
 
 // Their last call runs while the round trains; where no more can come there is none. A round of

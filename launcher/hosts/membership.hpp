@@ -68,13 +68,11 @@ public:
     // Its connection has closed without that.
     MembershipActions closed(MemberId member, Time now);
     MembershipActions stop(int signal, Time now);
-    // The answers to AskForJudgement: another round, after a pause; or the end. `counts`: whether
-    // it is one of the restarts that the job may use.
+    // The answers to AskForJudgement. `counts`: it is one of the restarts that the job may use.
     MembershipActions restart(std::chrono::milliseconds delay, bool counts, Time now);
     MembershipActions finish(int exit_code);
 
-    // What the time alone brings about; and when it does so next, after `now`, unless a member is
-    // heard or acknowledged: that only puts it off.
+    // What the time alone brings about; and when next, after `now`. Who is heard puts it off.
     MembershipActions look_at_time(Time now);
     std::optional<Time> next(Time now) const;
 
@@ -92,8 +90,9 @@ private:
         Time heard{};         // last; its lease ends at most node_timeout later
         Time acknowledged{};  // last, of its kernel
         Quiet said = Quiet::no;
-        std::uint64_t arrival = 0;  // 1, 2, ...
-        Time may_join_at{};         // of a host that was lost more than once
+        std::uint64_t arrival = 0;                      // 1, 2, ...
+        Time may_join_at{};                             // of a host that was lost more than once
+        std::optional<Time> waits_for_rank_since = {};  // that of an agent of its host, of before
     };
     // Of the running or stopping round, a host on which something may live.
     struct Part {
@@ -114,7 +113,8 @@ private:
     std::string name_of(const Member& member) const;
     std::string name_with_ranks(const Member& member) const;
     std::optional<std::string> refusal_of(const HostSize& size) const;
-    bool is_eligible(const Member& member, Time now) const { return member.may_join_at <= now; }
+    bool is_eligible(const Member& member, Time now) const;
+    const Member* holder_of_rank(const Member& member) const;
     // Who may be in a round now: of the last one, then by arrival.
     std::vector<HostSize> eligible(Time now) const;
     std::size_t count_eligible(Time now) const;
@@ -122,6 +122,7 @@ private:
 
     void gather(Time now);
     void look_at_newcomers(Time now);
+    void look_at_ranks(Time now);
     void look_at_quiet(Time now);
     void look_at_parts(Time now);
     void start_round(std::vector<HostSize> hosts, Time now);

@@ -184,6 +184,37 @@ TEST(Membership, RefusesANodeRankThatIsTakenOrNotThere) {
     EXPECT_EQ(job.round(), 1) << "who was refused is not waited for, nor counted";
 }
 
+TEST(Membership, LetsAHostThatStartsAgainWaitUntilItsAgentOfBeforeIsLost) {
+    Job job(two);
+    job.join(1, "h1", 0);
+    job.join(2, "h2", 1);
+    job.cut(2);
+    job.pass(100ms);
+    job.news();
+    job.join(3, "h2", 1);
+    EXPECT_THAT(job.news(),
+                ElementsAre("3: wait",
+                            "say h2 (10.77.0.3) has come again, with the node rank of an agent "
+                            "that still counts as there; it waits until that is lost"));
+    job.pass(6s);
+    job.drain(1, PartEnd::failure);
+    EXPECT_THAT(job.news(), ::testing::Contains("judge loss with a loss"));
+    job.restart();
+    EXPECT_THAT(job.news(),
+                ElementsAre("1: round 2 of 1 3, restart 1", "3: round 2 of 1 3, restart 1"));
+}
+
+TEST(Membership, RefusesASecondAgentOfAHostWithTheSameNodeRankOnceItHearsBoth) {
+    Job job(two);
+    job.join(1, "h1", 1);
+    job.join(2, "h1", 1);
+    job.pass(1s);
+    EXPECT_THAT(job.news(), ::testing::Contains("2: refused: node rank 1 of h1 is h1 (10.77.0.1)'s "
+                                                "already; give each host its own --node-rank"));
+    job.join(3, "h2", 0);
+    EXPECT_THAT(job.news(), ElementsAre("3: wait", "3: round 1 of 3 1", "1: round 1 of 3 1"));
+}
+
 TEST(Membership, BeginsAnElasticJobWithoutAHostWhoseNodeRankIsInTheMiddle) {
     Job job(two_to_three);
     job.join(1, "h1", 2);
