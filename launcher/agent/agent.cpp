@@ -282,11 +282,19 @@ void Agent::run_part(const RoundMessage& round) {
     const HostPlace place = hosts_->begin_part(round);
     channel().send(PlaceMessage{place.first_rank});
     AttemptContext part = context();
-    part.on_failure = [this](const WorkerEnd& end, auto at) { hosts_->note_failure(end, at); };
+    // Without a front the workers are killed, and none is to blame.
+    part.on_failure = [this](const WorkerEnd& end, auto at) {
+        if (front_lives()) hosts_->note_failure(end, at);
+    };
     Attempt attempt(std::move(part),
                     {.attempt = round.round - 1, .restarts = round.restarts, .place = place});
     const std::optional<Problem> problem = run_workers(attempt);
-    hosts_->end_part(attempt.end(), problem ? problem->text : "", problem ? problem->exit_code : 0);
+    if (front_lives()) {
+        hosts_->end_part(attempt.end(), problem ? problem->text : "",
+                         problem ? problem->exit_code : 0);
+    } else {
+        hosts_->give_up_part(attempt.end());
+    }
     relay_rest(std::nullopt);
     attempt_ = nullptr;
     remove_error_folder(job_.error_folder);

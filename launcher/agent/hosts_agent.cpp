@@ -291,6 +291,10 @@ void HostsAgent::end_part(const AttemptEnd& part, std::string trouble, int exit_
                       .exit_code = exit_code});
 }
 
+void HostsAgent::give_up_part(const AttemptEnd& part) {
+    if (part.survivors.empty()) member_->leave();
+}
+
 void HostsAgent::judge_round(Time now) {
     const auto end = coordinator_->take_round_end();
     if (!end) return;

@@ -66,6 +66,9 @@ public:
     // Nothing of the part lives here. `trouble`: why it could not start, go on or be ended.
     void end_part(const AttemptEnd& part, std::string trouble, int exit_code);
 
+    // The agent is about to go, with the workers: the others need not wait for this host's lease.
+    void give_up_part(const AttemptEnd& part);
+
     // The user of this host asks for the end, or for SIGKILL everywhere.
     void stop(int signal, Attempt* attempt);
     void kill();

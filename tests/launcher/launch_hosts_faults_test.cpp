@@ -1,0 +1,460 @@
+// Jobs of several hosts to which harm is done, by seed: launchers killed, cables cut, hosts stopped,
+// powered off and started again. Small counts for each change; large ones, which also hold the times
+// that are promised, as tests named Soak.
+#include "launcher/launch_fixture.hpp"
+#include "support/host_world.hpp"
+#include "support/seed.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <fstream>
+#include <functional>
+#include <random>
+#include <set>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace ddp::launcher {
+namespace {
+
+using namespace std::chrono_literals;
+using ddp::testing::HostProgram;
+using ddp::testing::HostWorld;
+using ::testing::AnyOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Words = HostWorld::Words;
+using Clock = std::chrono::steady_clock;
+using Milliseconds = std::chrono::milliseconds;
+
+constexpr auto npos = std::string::npos;
+constexpr int lost_host = 84;  // the launcher's exit code
+constexpr int all_hosts = 3;
+constexpr Milliseconds node_timeout{2000};
+
+Milliseconds since(Clock::time_point start) {
+    return std::chrono::duration_cast<Milliseconds>(Clock::now() - start);
+}
+
+std::string comm_of(pid_t pid) {
+    std::ifstream file("/proc/" + std::to_string(pid) + "/comm");
+    std::string name;
+    std::getline(file, name);
+    return name;
+}
+
+Words bash(const std::string& script) { return {"bash", "-c", script}; }
+
+// How long something took, each time: a test allows ten times what is promised, a soak test has
+// nine of ten within it.
+class Times {
+public:
+    Times(std::string what, Milliseconds promised) : what_(std::move(what)), promised_(promised) {}
+    ~Times() {
+        if (times_.empty()) return;
+        std::ranges::sort(times_);
+        const auto at = [&](int percent) {
+            return static_cast<int>(
+                times_[(times_.size() - 1) * static_cast<std::size_t>(percent) / 100].count());
+        };
+        std::printf(
+            "%s: %zu times; median %d ms, 90 %% within %d ms, at most %d ms; promised %d ms\n",
+            what_.c_str(), times_.size(), at(50), at(90), at(100),
+            static_cast<int>(promised_.count()));
+        EXPECT_LE(at(100), 10 * promised_.count()) << what_;
+        if (times_.size() >= 50) {
+            EXPECT_LE(at(90), promised_.count()) << what_;
+        }
+    }
+    Times(const Times&) = delete;
+    Times& operator=(const Times&) = delete;
+    void add(Milliseconds time) { times_.push_back(time); }
+
+private:
+    std::string what_;
+    Milliseconds promised_;
+    std::vector<Milliseconds> times_;
+};
+
+// Polls. Whether it came true, and when, is added.
+bool wait_for(const std::function<bool()>& condition, Times& times, Clock::time_point start,
+              Milliseconds at_most = 30s) {
+    while (!condition()) {
+        if (since(start) > at_most) return false;
+        std::this_thread::sleep_for(5ms);
+    }
+    times.add(since(start));
+    return true;
+}
+
+class LaunchHostsFaults : public ::testing::Test {
+protected:
+    void SetUp() override {
+        if (const auto reason = HostWorld::unavailable()) GTEST_SKIP() << *reason;
+        random_.seed(ddp::store_test::random_seed());
+    }
+
+    int below(int number) { return static_cast<int>(random_() % static_cast<unsigned>(number)); }
+    void sleep_up_to(Milliseconds most) {
+        std::this_thread::sleep_for(Milliseconds(below(static_cast<int>(most.count()) + 1)));
+    }
+
+    HostProgram launch(HostWorld& world, int host, Words options, const Words& command) {
+        Words words{DDP_LAUNCH};
+        words.insert(words.end(), options.begin(), options.end());
+        words.emplace_back("--");
+        words.insert(words.end(), command.begin(), command.end());
+        return world.run(host, std::move(words), {"TMPDIR=" + files_.path(), "OMP_NUM_THREADS=1"});
+    }
+    HostProgram launch_static(HostWorld& world, int host, const Words& command, Words more = {}) {
+        Words options{"--nnodes=" + std::to_string(world.size()),
+                      "--node-rank=" + std::to_string(host - 1), "--master-addr=h1",
+                      "--nproc-per-node=2"};
+        options.insert(options.end(), more.begin(), more.end());
+        return launch(world, host, std::move(options), command);
+    }
+    std::vector<HostProgram> launch_all(HostWorld& world, const Words& command,
+                                        const Words& more = {}) {
+        std::vector<HostProgram> launchers;
+        for (int host = 1; host <= world.size(); ++host) {
+            launchers.push_back(launch_static(world, host, command, more));
+        }
+        return launchers;
+    }
+    static bool is_empty(const HostWorld& world, int host) { return world.pids_on(host).empty(); }
+    static bool has_no_workers(const HostWorld& world, int host) {
+        return std::ranges::all_of(world.pids_on(host), [](pid_t pid) {
+            const std::string name = comm_of(pid);
+            return name.empty() || name.starts_with("ddp-");
+        });
+    }
+
+    enum class Victim : std::uint8_t { agent, front, both };
+    void kill_launchers(std::vector<Victim> victims, int count);
+    enum class Harm : std::uint8_t { cut, power_off, half_open };
+    void cut_off(Harm harm, int count);
+    void disturb(std::chrono::seconds time);
+    void find_root_causes(Milliseconds delay, int count);
+    void come_and_go(int count);
+
+    const testing::TemporaryFolder files_;
+    std::mt19937 random_;
+};
+
+// A launcher is killed --------------------------------------------------------------------------
+
+// While the hosts gather, at work, while workers are stopped, and around the pause before another
+// round.
+void LaunchHostsFaults::kill_launchers(std::vector<Victim> victims, int count) {
+    struct Phase {
+        const char* name;
+        const char* worker;
+        Milliseconds until_kill;
+        bool waits_for_workers;
+    };
+    const std::vector<Phase> phases{
+        {"joining", "echo up; exec sleep 60", 300ms, false},
+        {"running", "echo up; exec sleep 60", 300ms, true},
+        {"stopping",
+         "echo up; trap 'sleep 0.3; exit 1' TERM; [ $RANK = 3 ] && { sleep 0.2; exit 7; }; "
+         "for i in $(seq 600); do sleep 0.1; done",
+         900ms, true},
+        {"between rounds", "echo up; [ $RANK = 0 ] && exit 7; exec sleep 60", 1500ms, true}};
+    HostWorld world(all_hosts);
+    Times there("all gone on its host", 1s);
+    Times elsewhere("all gone elsewhere", node_timeout + 1s);
+    for (int i = 0; i < count; ++i) {
+        const Phase& phase = phases[static_cast<std::size_t>(i) % phases.size()];
+        const Victim victim = victims[static_cast<std::size_t>(i) % victims.size()];
+        const int host = 1 + below(all_hosts);
+        const bool restarts = std::string(phase.name) == "between rounds";
+        const Words options{"--node-timeout=2", "--rdzv-conf=timeout=2",
+                            restarts ? "--max-restarts=100" : "--max-restarts=0"};
+        std::vector<HostProgram> launchers = launch_all(world, bash(phase.worker), options);
+        if (phase.waits_for_workers) {
+            for (HostProgram& one : launchers)
+                ASSERT_TRUE(one.wait_for_output("up", 2)) << one.err();
+        }
+        sleep_up_to(phase.until_kill);
+        const auto killed = Clock::now();
+        for (const pid_t pid : world.pids_on(host)) {
+            const std::string name = comm_of(pid);
+            const bool dies = (name == "ddp-agent" && victim != Victim::front) ||
+                              (name == "ddp-launch" && victim != Victim::agent);
+            if (dies) ::kill(pid, SIGKILL);
+        }
+        const std::string about = std::string(phase.name) + ", host " + std::to_string(host);
+        EXPECT_TRUE(wait_for([&] { return is_empty(world, host); }, there, killed)) << about;
+        for (int other = 1; other <= all_hosts; ++other) {
+            if (other == host) continue;
+            HostProgram& one = launchers[static_cast<std::size_t>(other - 1)];
+            const int code = one.wait(10s).exit_code;
+            const bool gathers = code == 1 && (one.err().find("hosts came within") != npos ||
+                                               one.err().find("no coordinator at") != npos);
+            EXPECT_TRUE(code == lost_host || code == 7 || gathers)
+                << about << ", exit code " << code << ": " << one.err();
+            EXPECT_TRUE(is_empty(world, other)) << about;
+            // Who gathers does so for a while more.
+            if (!gathers) elsewhere.add(since(killed));
+        }
+        if (HasFailure()) return;
+    }
+}
+
+TEST_F(LaunchHostsFaults, AKilledLauncherLeavesNothing) {
+    kill_launchers({Victim::agent, Victim::front, Victim::both}, 5);
+}
+TEST_F(LaunchHostsFaults, SoakKilledAgents) { kill_launchers({Victim::agent}, 200); }
+TEST_F(LaunchHostsFaults, SoakKilledFronts) { kill_launchers({Victim::front}, 200); }
+TEST_F(LaunchHostsFaults, SoakKilledLaunchers) { kill_launchers({Victim::both}, 200); }
+
+// A host is cut off -----------------------------------------------------------------------------
+
+void LaunchHostsFaults::cut_off(Harm harm, int count) {
+    HostWorld world(all_hosts);
+    Times named("named", 1s);
+    Times stopped("all stopped", node_timeout + 1s);
+    for (int i = 0; i < count; ++i) {
+        const int host = 1 + below(all_hosts);
+        std::vector<HostProgram> launchers =
+            launch_all(world, bash("echo up; exec sleep 60"), {"--node-timeout=2"});
+        for (HostProgram& one : launchers) ASSERT_TRUE(one.wait_for_output("up", 2)) << one.err();
+        sleep_up_to(300ms);
+        const auto harmed = Clock::now();
+        auto stopping = harmed;
+        if (harm == Harm::power_off) {
+            world.power_off(host);
+        } else {
+            world.cut(host);
+        }
+        const std::string ranks = std::to_string(2 * host - 2) + "-" + std::to_string(2 * host - 1);
+        const std::string name = host == 1 ? "no answer from the coordinator at h1:29500"
+                                           : "no answer from " + HostWorld::name(host) + " (" +
+                                                 HostWorld::address(host) + "), ranks " + ranks;
+        for (int other = 1; other <= all_hosts; ++other) {
+            if (other == host) continue;
+            HostProgram& one = launchers[static_cast<std::size_t>(other - 1)];
+            EXPECT_TRUE(one.wait_for_error(name)) << one.err();
+            named.add(since(harmed));
+        }
+        if (harm == Harm::half_open) {
+            for (const pid_t pid : world.pids_on(host)) {
+                if (comm_of(pid).starts_with("ddp-")) ::kill(pid, SIGKILL);
+            }
+            sleep_up_to(500ms);
+            world.mend(host);
+            stopping = Clock::now();  // beats that come only now count
+        }
+        for (int one = 1; one <= all_hosts; ++one) {
+            EXPECT_TRUE(wait_for([&] { return is_empty(world, one); }, stopped, stopping))
+                << launchers[static_cast<std::size_t>(one - 1)].err();
+        }
+        for (int other = 1; other <= all_hosts; ++other) {
+            HostProgram& one = launchers[static_cast<std::size_t>(other - 1)];
+            if (other == host && harm != Harm::cut) continue;
+            EXPECT_EQ(one.wait(10s).exit_code, lost_host) << one.err();
+        }
+        if (harm == Harm::cut) world.mend(host);
+        if (harm == Harm::power_off) world.power_on(host);
+        if (HasFailure()) return;
+    }
+}
+
+TEST_F(LaunchHostsFaults, AHostThatIsCutOffIsNamedAndLost) { cut_off(Harm::cut, 2); }
+TEST_F(LaunchHostsFaults, AHostWithoutPowerIsNamedAndLost) { cut_off(Harm::power_off, 2); }
+TEST_F(LaunchHostsFaults, AConnectionThatIsHalfOpenIsNamedAndLost) { cut_off(Harm::half_open, 2); }
+TEST_F(LaunchHostsFaults, SoakCutCables) { cut_off(Harm::cut, 100); }
+TEST_F(LaunchHostsFaults, SoakPowerFailures) { cut_off(Harm::power_off, 100); }
+TEST_F(LaunchHostsFaults, SoakHalfOpenConnections) { cut_off(Harm::half_open, 100); }
+
+// Nobody is lost --------------------------------------------------------------------------------
+
+// Stopped agents, short cuts, and a machine with four times the load that it can carry.
+void LaunchHostsFaults::disturb(std::chrono::seconds time) {
+    HostWorld world(all_hosts);
+    HostProgram load = world.run(
+        1, bash("for i in 1 2 3 4 5 6 7 8; do while :; do :; done & done; echo busy; wait"));
+    ASSERT_TRUE(load.wait_for_output("busy"));
+    std::vector<HostProgram> launchers =
+        launch_all(world, bash("echo up; exec sleep " + std::to_string(time.count())));
+    for (HostProgram& one : launchers) ASSERT_TRUE(one.wait_for_output("up", 2)) << one.err();
+    const auto start = Clock::now();
+    while (since(start) < time - 4s) {
+        const int host = 1 + below(all_hosts);
+        if (below(2) == 0) {
+            const std::vector<pid_t> pids = world.pids_on(host);
+            for (const pid_t pid : pids) {
+                if (comm_of(pid).starts_with("ddp-")) ::kill(pid, SIGSTOP);
+            }
+            std::this_thread::sleep_for(3s);
+            for (const pid_t pid : pids) {
+                if (comm_of(pid).starts_with("ddp-")) ::kill(pid, SIGCONT);
+            }
+        } else {
+            world.cut(host);
+            std::this_thread::sleep_for(500ms);
+            world.mend(host);
+        }
+        std::this_thread::sleep_for(1s);
+    }
+    for (HostProgram& one : launchers) {
+        EXPECT_EQ(one.wait(60s).exit_code, 0) << one.err();
+        EXPECT_THAT(one.err(), Not(HasSubstr("lost"))) << one.err();
+    }
+}
+
+TEST_F(LaunchHostsFaults, NobodyIsLostByShortStopsCutsAndLoad) { disturb(20s); }
+TEST_F(LaunchHostsFaults, SoakNobodyIsLost) { disturb(55min); }
+
+// Whose fault -----------------------------------------------------------------------------------
+
+// A worker in Python: all hold a connection to one rank, which fails; the others fail a moment after
+// they notice, so that only the order of all ends tells who was first.
+const char* const linked_workers = R"(
+import os, socket, sys, time
+rank, size, first, after = int(os.environ['RANK']), int(os.environ['WORLD_SIZE']), int(sys.argv[1]), float(sys.argv[2])
+if rank == first:
+    server = socket.create_server(('', 6000))
+    others = [server.accept()[0] for _ in range(size - 1)]
+    print('up', flush=True)
+    time.sleep(after)
+    os._exit(7)
+while True:
+    try:
+        link = socket.create_connection(('10.77.0.%d' % (1 + first // 2), 6000))
+        break
+    except OSError:
+        time.sleep(0.05)
+try:
+    link.recv(1)
+except OSError:
+    pass
+time.sleep(0.001)
+os._exit(1)
+)";
+
+void LaunchHostsFaults::find_root_causes(Milliseconds delay, int count) {
+    HostWorld world(all_hosts);
+    for (int host = 1; host <= all_hosts; ++host) world.delay(host, delay);
+    int misjudged = 0;
+    for (int i = 0; i < count; ++i) {
+        const int first = below(2 * all_hosts);
+        const std::string after = std::to_string(0.001 * below(700));
+        std::vector<HostProgram> launchers =
+            launch_all(world, {"python3", "-c", linked_workers, std::to_string(first), after});
+        const std::string headline = "rank " + std::to_string(first) + " (local rank " +
+                                     std::to_string(first % 2) + ", pid ";
+        bool is_right = true;
+        for (HostProgram& one : launchers) {
+            const int code = one.wait(60s).exit_code;
+            is_right = is_right && code == 7 && one.err().find(headline) != std::string::npos;
+        }
+        if (!is_right) {
+            ++misjudged;
+            std::printf("rank %d after %s s:\n%s\n", first, after.c_str(),
+                        launchers.front().err().c_str());
+        }
+        for (int host = 1; host <= all_hosts; ++host) EXPECT_TRUE(is_empty(world, host));
+    }
+    EXPECT_EQ(misjudged, 0) << "of " << count;
+}
+
+TEST_F(LaunchHostsFaults, TheRankThatFailedFirstIsNamedOverSlowLinks) { find_root_causes(25ms, 5); }
+TEST_F(LaunchHostsFaults, SoakRootCausesOverSlowLinks) { find_root_causes(25ms, 200); }
+TEST_F(LaunchHostsFaults, SoakRootCausesOverFastLinks) { find_root_causes(0ms, 200); }
+
+// Comings and goings ----------------------------------------------------------------------------
+
+// Host 1 stays; the others come and go, one change after the other. A host that was lost once goes
+// by itself from then on: the second time it would have to wait.
+void LaunchHostsFaults::come_and_go(int count) {
+    const Words options{"--nnodes=1:3",
+                        "--rdzv-backend=c10d",
+                        "--rdzv-endpoint=h1:29400",
+                        "--rdzv-conf=last_call_timeout=0.3",
+                        "--node-timeout=2",
+                        "--nproc-per-node=2"};
+    const Words worker = bash(
+        "echo round $DDP_ROUND: $RANK of $WORLD_SIZE, host $GROUP_RANK, restarts "
+        "$TORCHELASTIC_RESTART_COUNT.; exec sleep 600");
+    Times growth("from a host's start to the round with it", 2s + 300ms);
+    Times shrinking("from a host's leave to the round without it", 2s);
+    Times loss("from a host's loss to the round without it", 2s + node_timeout + 540ms);
+    for (int i = 0; i < count; ++i) {
+        HostWorld world(all_hosts);
+        std::vector<std::optional<HostProgram>> launchers(all_hosts + 1);
+        std::vector<int> table{1};
+        std::vector<bool> was_lost(all_hosts + 1);
+        int round = 1;
+        launchers[1].emplace(launch(world, 1, options, worker));
+        // Of all of the table, in its order.
+        const auto runs_round = [&](Clock::time_point start, Times* times) {
+            for (std::size_t place = 0; place < table.size(); ++place) {
+                HostProgram& one = *launchers[static_cast<std::size_t>(table[place])];
+                for (int local = 0; local < 2; ++local) {
+                    std::ostringstream line;
+                    line << "round " << round << ": " << 2 * place + static_cast<std::size_t>(local)
+                         << " of " << 2 * table.size() << ", host " << place << ", restarts 0.";
+                    if (!one.wait_for_output(line.str())) {
+                        ADD_FAILURE() << "no " << line.str() << " on h" << table[place] << ":\n"
+                                      << one.out() << one.err();
+                        return false;
+                    }
+                }
+            }
+            if (times != nullptr) times->add(since(start));
+            return true;
+        };
+        if (!runs_round(Clock::now(), nullptr)) return;
+        for (int change = 0; change < 6; ++change) {
+            const int host = 2 + below(all_hosts - 1);
+            auto& launcher = launchers[static_cast<std::size_t>(host)];
+            ++round;
+            auto start = Clock::now();
+            if (!launcher) {
+                if (!world.is_on(host)) world.power_on(host);
+                start = Clock::now();
+                launcher.emplace(launch(world, host, options, worker));
+                table.push_back(host);
+                if (!runs_round(start, &growth)) return;
+                continue;
+            }
+            std::erase(table, host);
+            const int way = was_lost[static_cast<std::size_t>(host)] ? 0 : below(3);
+            was_lost[static_cast<std::size_t>(host)] = way != 0;
+            if (way == 0) {
+                launcher->signal(SIGTERM);
+                EXPECT_EQ(launcher->wait().exit_code, 128 + SIGTERM) << launcher->err();
+            } else if (way == 1) {
+                for (const pid_t pid : world.pids_on(host)) {
+                    if (comm_of(pid).starts_with("ddp-")) ::kill(pid, SIGKILL);
+                }
+                launcher->wait();
+            } else {
+                world.power_off(host);
+            }
+            launcher.reset();
+            if (!runs_round(start, way == 0 ? &shrinking : &loss)) return;
+        }
+        launchers[1]->signal(SIGTERM);
+        for (const int host : table) {
+            HostProgram& one = *launchers[static_cast<std::size_t>(host)];
+            EXPECT_EQ(one.wait().exit_code, 128 + SIGTERM) << one.err();
+        }
+        if (HasFailure()) return;
+    }
+}
+
+TEST_F(LaunchHostsFaults, HostsComeAndGo) { come_and_go(2); }
+TEST_F(LaunchHostsFaults, SoakHostsComeAndGo) { come_and_go(50); }
+
+}  // namespace
+}  // namespace ddp::launcher
