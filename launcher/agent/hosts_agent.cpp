@@ -334,7 +334,8 @@ void HostsAgent::kill() {
 }
 
 bool HostsAgent::has_said_all() const {
-    return (!member_ || member_->has_said_all()) && (!coordinator_ || coordinator_->has_no_links());
+    return (!member_ || member_->has_said_all()) &&
+           (!coordinator_ || coordinator_->has_no_members());
 }
 
 void HostsAgent::finish(int exit_code, const std::string& text) {

@@ -319,7 +319,13 @@ std::optional<std::string> Coordinator::mismatch_of(const JoinMessage& message) 
 
 void Coordinator::refuse(MemberId id, const std::string& why) {
     send(id, MemberMessage(RefusedMessage{why}));
-    links_.at(id).ends_when_sent = true;
+    Peer& peer = links_.at(id);
+    peer.ends_when_sent = peer.is_refused = true;
+}
+
+bool Coordinator::has_no_members() const {
+    return std::ranges::none_of(
+        links_, [](const auto& entry) { return entry.second.joined && !entry.second.is_refused; });
 }
 
 void Coordinator::ended(MemberId id, const EndedMessage& message, Time now) {

@@ -62,8 +62,9 @@ public:
                   std::optional<MemberId> culprit);
 
     bool is_over() const { return membership_.is_over(); }
-    // No link is left; those of an ended job end by themselves.
-    bool has_no_links() const { return links_.empty(); }
+    // All members have heard of it, and closed their ends. Who was lost or refused, and strangers,
+    // are not waited for.
+    bool has_no_members() const;
 
 private:
     struct Peer {
@@ -72,6 +73,7 @@ private:
         bool has_said_hello = false;
         std::optional<HostSize> joined = {};
         bool ends_when_sent = false;
+        bool is_refused = false;
         std::optional<Time> ends_by = {};  // it has all, and closes its end
         std::string folder = {};           // for its logs
         bool watches_room = false;         // for sending, in the poller
