@@ -63,10 +63,6 @@ MembershipActions Membership::join(const HostSize& size, Time now) {
     members_.insert_or_assign(size.member, member);
     const auto there = count_eligible(now);
     send(size.member, WaitMessage{!waits && std::cmp_greater(there, rules_.max_hosts)});
-    if (member.waits_for_rank_since) {
-        say(name_of(member) + " has come again, with the node rank of an agent that still counts " +
-            "as there; it waits until that is lost");
-    }
     if (now < member.may_join_at) {
         say(size.host + " was lost " + std::to_string(losses->second.count) +
             " times in a row; it may join again in " +
@@ -212,9 +208,9 @@ std::optional<std::string> Membership::refusal_of(const HostSize& size) const {
                " hosts, so it is at least 0 and less than that";
     }
     for (const auto& [id, member] : members_) {
-        if (member.size.node_rank == size.node_rank && member.size.host != size.host) {
-            return rank_is_taken(size, name_of(member));
-        }
+        if (member.size.node_rank != size.node_rank) continue;
+        const bool may_wait = member.size.host == size.host && !member.waits_for_rank_since;
+        if (!may_wait) return rank_is_taken(size, name_of(member));
     }
     return std::nullopt;
 }
@@ -300,7 +296,14 @@ void Membership::look_at_ranks(Time now) {
         auto& since = member.waits_for_rank_since;
         const Member* holder = since ? holder_of_rank(member) : nullptr;
         if (holder == nullptr) since.reset();
-        if (!since || now < *since + time_to_be_heard || holder->heard <= *since) continue;
+        if (!since || now < *since + time_to_be_heard) continue;
+        if (holder->heard <= *since) {
+            if (!std::exchange(member.is_known_to_wait, true)) {
+                say(name_of(member) + " has come again, and waits until " + name_of(*holder) +
+                    ", which has its node rank, is lost");
+            }
+            continue;
+        }
         send(id, RefusedMessage{rank_is_taken(member.size, name_of(*holder))});
         refused.push_back(id);
     }

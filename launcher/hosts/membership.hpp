@@ -53,7 +53,6 @@ public:
     Membership(const MembershipRules& rules, Time now);
 
     // Each returns what is to be done, in this order.
-
     // A member is known by `size.member`, anew each time its agent starts.
     MembershipActions join(const HostSize& size, Time now);
     // The agent itself spoke (which a beat does, too); its kernel acknowledged what was sent.
@@ -93,6 +92,7 @@ private:
         std::uint64_t arrival = 0;                      // 1, 2, ...
         Time may_join_at{};                             // of a host that was lost more than once
         std::optional<Time> waits_for_rank_since = {};  // that of an agent of its host, of before
+        bool is_known_to_wait = false;
     };
     // Of the running or stopping round, a host on which something may live.
     struct Part {
