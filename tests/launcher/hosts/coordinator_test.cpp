@@ -103,6 +103,22 @@ TEST_F(CoordinatorTest, CallsNoHostSilentWhoseKernelAnswers) {
     EXPECT_THAT(said_, Not(Contains(HasSubstr("no answer"))));
 }
 
+// Of 64 MiB that it leaves unread.
+TEST_F(CoordinatorTest, LosesAMemberThatTakesNothingOfWhatIsSaid) {
+    Ends ends = connect();
+    Link link(std::move(ends.ours), Link::Begins::with_frames);
+    link.queue_hello();
+    link.queue(encode(FromMember(join_of("h2", rules_))));
+    link.flush();
+    coordinator_.take(std::move(ends.theirs), {}, Clock::now());
+    const std::string words(std::size_t{1} << 20, 'w');
+    for (int i = 0; i < 80; ++i) {
+        coordinator_.say(2, words, false);
+        turn(Clock::now());
+    }
+    EXPECT_THAT(said_, Contains(HasSubstr("lost h2")));
+}
+
 // Else an offset would be wrong by more than half of its round trip.
 TEST_F(CoordinatorTest, TellsTheTimeAtWhichItReadABeat) {
     Ends ends = connect();
