@@ -121,7 +121,7 @@ bool Coordinator::take_hello(Peer& peer) {
                                     std::to_string(version) + "; all hosts need one release";
             peer.link.queue(encode(FromCoordinator(MemberMessage(RefusedMessage{why}))));
             peer.link.flush();
-            say(own_member_, "refused: " + why, false);
+            say_refused(why);
             peer.link.close(why);
             return false;
         }
@@ -268,7 +268,7 @@ void Coordinator::join(MemberId id, const JoinMessage& message, Time now) {
     peer.joined = size;
     if (const auto why = mismatch_of(message)) {
         const std::string text = "host " + name_of(size) + ": " + *why;
-        if (id != own_member_) say(own_member_, "refused: " + text, false);
+        if (id != own_member_) say_refused(text);
         return refuse(id, text);
     }
     const MembershipActions actions = membership_.join(size, now);
@@ -276,7 +276,7 @@ void Coordinator::join(MemberId id, const JoinMessage& message, Time now) {
         const auto* to = std::get_if<SendTo>(&action);
         const auto* no = to != nullptr ? std::get_if<RefusedMessage>(&to->message) : nullptr;
         if (no == nullptr) continue;
-        if (id != own_member_) say(own_member_, "refused: " + no->why, false);
+        if (id != own_member_) say_refused(no->why);
         return carry_out(actions);
     }
     log_step(name_of(size) + " joins with " + std::to_string(size.slots) + " workers");
@@ -321,6 +321,11 @@ void Coordinator::refuse(MemberId id, const std::string& why) {
     send(id, MemberMessage(RefusedMessage{why}));
     Peer& peer = links_.at(id);
     peer.ends_when_sent = peer.is_refused = true;
+}
+
+// Of many that come again and again, once.
+void Coordinator::say_refused(const std::string& why) {
+    if (std::exchange(said_refused_, why) != why) say(own_member_, "refused: " + why, false);
 }
 
 bool Coordinator::has_no_members() const {

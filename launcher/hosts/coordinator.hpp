@@ -88,6 +88,7 @@ private:
     std::optional<std::string> mismatch_of(const JoinMessage& message) const;
     std::string folder_for(const std::string& host) const;
     void refuse(MemberId id, const std::string& why);
+    void say_refused(const std::string& why);
     void carry_out(const MembershipActions& actions);
     void send(MemberId id, const FromCoordinator& message);
     void queue(MemberId id, const std::string& frame);
@@ -108,6 +109,7 @@ private:
     std::vector<MemberId> ending_;  // of them, those that may have ended; some may be gone
     MemberId last_id_ = 0;
     MemberId own_member_ = 0;
+    std::string said_refused_;  // last
     RoundRecord record_;
     std::optional<AskForJudgement> asked_;
     std::optional<Time> last_look_;

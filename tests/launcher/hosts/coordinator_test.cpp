@@ -18,6 +18,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using Clock = std::chrono::steady_clock;
@@ -117,6 +118,22 @@ TEST_F(CoordinatorTest, LosesAMemberThatTakesNothingOfWhatIsSaid) {
         turn(Clock::now());
     }
     EXPECT_THAT(said_, Contains(HasSubstr("lost h2")));
+}
+
+TEST_F(CoordinatorTest, SaysOnceWhatIsRefusedAgainAndAgain) {
+    std::vector<Link> links;
+    for (int i = 0; i < 3; ++i) {
+        Ends ends = connect();
+        Link& link = links.emplace_back(std::move(ends.ours), Link::Begins::with_frames);
+        JoinMessage join = join_of("h2", rules_);
+        join.job = "another";
+        link.queue_hello();
+        link.queue(encode(FromMember(join)));
+        link.flush();
+        coordinator_.take(std::move(ends.theirs), {}, Clock::now());
+    }
+    turn_for(20ms);
+    EXPECT_THAT(said_, ElementsAre(HasSubstr("refused: host h2")));
 }
 
 // Else an offset would be wrong by more than half of its round trip.
