@@ -1,6 +1,7 @@
 #include "launcher/hosts/messages.hpp"
 
 #include "base/frame.hpp"
+#include "launcher/options/option_kinds.hpp"
 
 #include <ddp/error.hpp>
 
@@ -111,6 +112,7 @@ JoinMessage take_join(Reader& in) {
     message.job = in.text();
     message.size.host = in.text();
     message.size.slots = in.number(1);
+    if (message.size.slots > max_workers) refuse("a host has too many workers");
     const int node_rank = in.number(no_number);
     if (node_rank != no_number) message.size.node_rank = node_rank;
     message.size.is_endpoint = in.flag();

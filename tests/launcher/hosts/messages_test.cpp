@@ -190,6 +190,13 @@ TEST(LinkMessages, OfARoundWithNoHostsOrMoreRanksThanANumberHoldsAreRefused) {
     EXPECT_FALSE(is_taken(encode(FromCoordinator(MemberMessage(round))), false));
 }
 
+TEST(LinkMessages, OfAHostWithMoreWorkersThanALauncherStartsAreRefused) {
+    JoinMessage join{.job = "j", .size = {.host = "h1", .slots = 4096}};
+    EXPECT_TRUE(is_taken(encode(FromMember(join)), true));
+    ++join.size.slots;
+    EXPECT_FALSE(is_taken(encode(FromMember(join)), true));
+}
+
 TEST(LinkHello, IsAnAgentsOrAStrangersFromItsFirstByte) {
     std::uint8_t version = 0;
     const std::string hello = encode_hello();
