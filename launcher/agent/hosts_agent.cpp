@@ -330,7 +330,9 @@ void HostsAgent::stop(int signal, Attempt* attempt) {
 }
 
 void HostsAgent::kill() {
-    if (coordinator_) coordinator_->kill();
+    if (coordinator_) return coordinator_->kill();
+    const bool may_end_all = welcome_ && !exit_code_ && settings_.job.rules.is_static();
+    if (may_end_all) member_->ask_to_stop(SIGKILL);
 }
 
 bool HostsAgent::has_said_all() const {

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <csignal>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -251,6 +252,7 @@ void Coordinator::handle(MemberId id, const FromMember& message, Time now) {
         peer.ends_when_sent = true;
         carry_out(membership_.leave(id, now));
     } else if (const auto* stop_job = std::get_if<StopJobMessage>(&message)) {
+        if (stop_job->signal == SIGKILL) return kill();
         say_everywhere(name_of(*peer.joined) +
                            " asks for the end of the job: " + signal_name(stop_job->signal),
                        false);

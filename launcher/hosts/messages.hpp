@@ -60,7 +60,7 @@ struct DrainedMessage {
     int exit_code = 0;
 };
 struct LeaveMessage {};
-// Its user asks for the end of the whole job.
+// Its user asks for the end of the whole job; SIGKILL: at once.
 struct StopJobMessage {
     int signal = 0;
 };
