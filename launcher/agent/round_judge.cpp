@@ -60,6 +60,9 @@ RoundVerdict RoundJudge::judge_failure(const RoundEnd& round, const JobEnd& job)
     if (is_loss) return judge_loss(round, job);
     RoundVerdict verdict{.outcome = outcome_of(round.ends, job)};
     if (!root) {
+        const bool all_ended = verdict.outcome.exit_code == contract::exit_ok;
+        const std::string why = "the workers were stopped, and no rank is to blame";
+        if (all_ended) verdict.outcome = not_started(contract::exit_error, why, job);
         verdict.line = verdict.outcome.text;
         return verdict;
     }
