@@ -109,8 +109,11 @@ std::optional<MemberOrder> Member::take_order(Time now) {
     return order;
 }
 
+// What this host's workers do from now on is no part of the job: the coordinator hears none of it.
 void Member::lose(const std::string& why) {
-    if (lost_.empty()) lost_ = why;
+    if (!lost_.empty()) return;
+    lost_ = why;
+    link_->close(why);
 }
 
 void Member::send(const FromMember& message) {

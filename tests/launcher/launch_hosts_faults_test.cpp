@@ -1,6 +1,10 @@
 // Jobs of several hosts to which harm is done, by seed: launchers killed, cables cut, hosts stopped,
 // powered off and started again. Small counts for each change; large ones, which also hold the times
 // that are promised, as tests named Soak.
+#include "base/frame.hpp"
+#include "base/net/address.hpp"
+#include "base/net/socket.hpp"
+#include "launcher/hosts/messages.hpp"
 #include "launcher/launch_fixture.hpp"
 #include "support/host_world.hpp"
 #include "support/seed.hpp"
@@ -8,10 +12,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/resource.h>
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <functional>
 #include <random>
@@ -107,19 +115,23 @@ protected:
         std::this_thread::sleep_for(Milliseconds(below(static_cast<int>(most.count()) + 1)));
     }
 
-    HostProgram launch(HostWorld& world, int host, Words options, const Words& command) {
-        Words words{DDP_LAUNCH};
+    // `before`: what starts the launcher.
+    HostProgram launch(HostWorld& world, int host, Words options, const Words& command,
+                       Words before = {}) {
+        Words words = std::move(before);
+        words.emplace_back(DDP_LAUNCH);
         words.insert(words.end(), options.begin(), options.end());
         words.emplace_back("--");
         words.insert(words.end(), command.begin(), command.end());
         return world.run(host, std::move(words), {"TMPDIR=" + files_.path(), "OMP_NUM_THREADS=1"});
     }
-    HostProgram launch_static(HostWorld& world, int host, const Words& command, Words more = {}) {
+    HostProgram launch_static(HostWorld& world, int host, const Words& command, Words more = {},
+                              Words before = {}) {
         Words options{"--nnodes=" + std::to_string(world.size()),
                       "--node-rank=" + std::to_string(host - 1), "--master-addr=h1",
                       "--nproc-per-node=2"};
         options.insert(options.end(), more.begin(), more.end());
-        return launch(world, host, std::move(options), command);
+        return launch(world, host, std::move(options), command, std::move(before));
     }
     std::vector<HostProgram> launch_all(HostWorld& world, const Words& command,
                                         const Words& more = {}) {
@@ -144,6 +156,7 @@ protected:
     void disturb(std::chrono::seconds time);
     void find_root_causes(Milliseconds delay, int count);
     void come_and_go(int count);
+    Milliseconds gather_among(int strangers);
 
     const testing::TemporaryFolder files_;
     std::mt19937 random_;
@@ -307,7 +320,7 @@ void LaunchHostsFaults::disturb(std::chrono::seconds time) {
     }
     for (HostProgram& one : launchers) {
         EXPECT_EQ(one.wait(60s).exit_code, 0) << one.err();
-        EXPECT_THAT(one.err(), Not(HasSubstr("lost"))) << one.err();
+        EXPECT_THAT(one.err(), Not(HasSubstr("lost h"))) << one.err();
     }
 }
 
@@ -341,6 +354,15 @@ time.sleep(0.001)
 os._exit(1)
 )";
 
+// Its steady clock shows as many thousand seconds more as the host has as its number. Where the kernel
+// has no such namespaces: what all show.
+Words with_own_clock(int host) {
+    static const bool is_there = std::system("unshare --time --fork true 2>/dev/null") == 0;
+    if (!is_there) return {};
+    return {"unshare", "--time",      "--monotonic", std::to_string(1000 * host),
+            "--fork",  "--kill-child"};
+}
+
 void LaunchHostsFaults::find_root_causes(Milliseconds delay, int count) {
     HostWorld world(all_hosts);
     for (int host = 1; host <= all_hosts; ++host) world.delay(host, delay);
@@ -348,8 +370,12 @@ void LaunchHostsFaults::find_root_causes(Milliseconds delay, int count) {
     for (int i = 0; i < count; ++i) {
         const int first = below(2 * all_hosts);
         const std::string after = std::to_string(0.001 * below(700));
-        std::vector<HostProgram> launchers =
-            launch_all(world, {"python3", "-c", linked_workers, std::to_string(first), after});
+        std::vector<HostProgram> launchers;
+        for (int host = 1; host <= all_hosts; ++host) {
+            launchers.push_back(launch_static(
+                world, host, {"python3", "-c", linked_workers, std::to_string(first), after}, {},
+                with_own_clock(host)));
+        }
         const std::string headline = "rank " + std::to_string(first) + " (local rank " +
                                      std::to_string(first % 2) + ", pid ";
         bool is_right = true;
@@ -455,6 +481,245 @@ void LaunchHostsFaults::come_and_go(int count) {
 
 TEST_F(LaunchHostsFaults, HostsComeAndGo) { come_and_go(2); }
 TEST_F(LaunchHostsFaults, SoakHostsComeAndGo) { come_and_go(50); }
+
+// Strangers -------------------------------------------------------------------------------------
+
+// Bytes that come to the port of the hosts: not an agent's, half of a frame, the join of another
+// host's agent once more, none at all, and a join of which a byte comes now and then.
+std::vector<std::string> hostile_bytes() {
+    JoinMessage join{.job = "", .size = {.host = "h2", .slots = 2, .node_rank = 1}};
+    join.min_hosts = join.max_hosts = all_hosts;
+    std::string whole = encode_hello();
+    base::append_frame(whole, encode(FromMember(join)));
+    const std::string half = whole.substr(0, whole.size() / 2);
+    return {"\xdd garbage, and more of it than a hello has", half, whole, "", "\xdd"};
+}
+
+int be_hostile(int count) {
+    const auto bytes = hostile_bytes();
+    std::vector<base::UniqueFd> links;
+    const auto address = base::resolve(HostWorld::address(1), 29500).addresses;
+    for (int i = 0; i < count; ++i) {
+        auto connected = base::connect_tcp(address, base::Deadline::after(Milliseconds(30s)));
+        if (!connected.fd) {
+            std::fprintf(stderr, "connection %d: %s\n", i, connected.trouble.c_str());
+            return 1;
+        }
+        const std::string& said = bytes[static_cast<std::size_t>(i) % bytes.size()];
+        ::send(connected.fd.get(), said.data(), said.size(), MSG_NOSIGNAL);
+        links.push_back(std::move(connected.fd));
+    }
+    std::puts("all there");
+    std::fflush(stdout);
+    const std::string& join = bytes[2];
+    for (std::size_t at = 1;; ++at) {
+        std::this_thread::sleep_for(1s);
+        for (std::size_t i = 4; i < links.size(); i += 5) {
+            ::send(links[i].get(), &join[at % join.size()], 1, MSG_NOSIGNAL);
+        }
+    }
+}
+
+double agent_mib(const HostWorld& world, int host) {
+    for (const pid_t pid : world.pids_on(host)) {
+        if (comm_of(pid) != "ddp-agent") continue;
+        std::ifstream file("/proc/" + std::to_string(pid) + "/status");
+        for (std::string word; file >> word;) {
+            double kib = 0;
+            if (word == "VmRSS:" && file >> kib) return kib / 1024;
+        }
+    }
+    return -1;
+}
+
+// From the start of the last host to its workers', with so many strangers there.
+Milliseconds LaunchHostsFaults::gather_among(int strangers) {
+    HostWorld world(all_hosts);
+    std::vector<HostProgram> launchers;
+    const auto start_on = [&](int host) {
+        launchers.push_back(
+            launch_static(world, host, bash("echo up $RANK of $WORLD_SIZE; sleep 1")));
+    };
+    start_on(1);
+    start_on(2);
+    // Both are there.
+    std::this_thread::sleep_for(500ms);
+    const double before = agent_mib(world, 1);
+    std::optional<HostProgram> hostile;
+    if (strangers > 0) {
+        hostile.emplace(world.run(3, [strangers] { return be_hostile(strangers); }));
+        EXPECT_TRUE(hostile->wait_for_output("all there")) << hostile->err();
+        const double more = agent_mib(world, 1) - before;
+        std::printf("%d strangers: %.1f MiB more\n", strangers, more);
+        if (testing::memory_is_measured) {
+            EXPECT_LE(more, 16);
+        }
+    }
+    const auto start = Clock::now();
+    start_on(3);
+    for (std::size_t i = 0; i < launchers.size(); ++i) {
+        EXPECT_TRUE(launchers[i].wait_for_output("of 6", 2)) << launchers[i].err();
+    }
+    const auto took = since(start);
+    for (HostProgram& one : launchers) {
+        EXPECT_EQ(one.wait().exit_code, 0) << one.err();
+        EXPECT_THAT(one.err(), Not(HasSubstr("lost h")));
+    }
+    return took;
+}
+
+void allow_many_descriptors() {
+    rlimit limit{};
+    ::getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = limit.rlim_max;
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+TEST_F(LaunchHostsFaults, StrangersDoNotDisturbAJobThatGathers) {
+    allow_many_descriptors();
+    EXPECT_LE(gather_among(500), 10 * gather_among(0));
+}
+
+TEST_F(LaunchHostsFaults, SoakTenThousandStrangers) {
+    allow_many_descriptors();
+    std::vector<Milliseconds> alone, among;
+    for (int i = 0; i < 9; ++i) {
+        alone.push_back(gather_among(0));
+        among.push_back(gather_among(10'000));
+    }
+    const auto median = [](std::vector<Milliseconds>& times) {
+        std::ranges::sort(times);
+        return times[times.size() / 2];
+    };
+    std::printf("gathered in %d ms, among strangers in %d ms\n",
+                static_cast<int>(median(alone).count()), static_cast<int>(median(among).count()));
+    EXPECT_LE(median(among) * 10, median(alone) * 11);
+}
+
+// One by one ------------------------------------------------------------------------------------
+
+TEST_F(LaunchHostsFaults, AHostThatStartsAgainAtOnceTakesItsPlace) {
+    HostWorld world(2);
+    const Words options{"--max-restarts=1", "--node-timeout=2"};
+    const Words worker = bash(
+        "echo up $TORCHELASTIC_RESTART_COUNT $RANK; [ $TORCHELASTIC_RESTART_COUNT = 1 ] || exec "
+        "sleep 60");
+    std::vector<HostProgram> launchers = launch_all(world, worker, options);
+    for (HostProgram& one : launchers) ASSERT_TRUE(one.wait_for_output("up 0", 2)) << one.err();
+    world.power_off(2);
+    world.power_on(2);
+    HostProgram again = launch_static(world, 2, worker, options);
+    EXPECT_EQ(again.wait(30s).exit_code, 0) << again.err();
+    EXPECT_THAT(again.out(), HasSubstr("up 1 3"));
+    EXPECT_EQ(launchers[0].wait(30s).exit_code, 0) << launchers[0].err();
+}
+
+TEST_F(LaunchHostsFaults, HostsWaitForACoordinatorThatIsStoppedWhileTheyGather) {
+    HostWorld world(all_hosts);
+    const Words worker = bash("echo up");
+    std::vector<HostProgram> launchers;
+    launchers.push_back(launch_static(world, 1, worker));
+    std::this_thread::sleep_for(300ms);
+    std::vector<pid_t> agents;
+    for (const pid_t pid : world.pids_on(1)) {
+        if (comm_of(pid) == "ddp-agent") agents.push_back(pid);
+    }
+    ASSERT_EQ(agents.size(), 1U);
+    ::kill(agents[0], SIGSTOP);
+    launchers.push_back(launch_static(world, 2, worker));
+    launchers.push_back(launch_static(world, 3, worker));
+    std::this_thread::sleep_for(6s);  // longer than an agent waits for an answer
+    ::kill(agents[0], SIGCONT);
+    for (HostProgram& one : launchers) {
+        EXPECT_EQ(one.wait(20s).exit_code, 0) << one.err();
+        EXPECT_THAT(one.err(), Not(HasSubstr("lost h"))) << one.err();
+    }
+}
+
+TEST_F(LaunchHostsFaults, ACoordinatorThatIsStoppedForTooLongLosesTheJob) {
+    HostWorld world(all_hosts);
+    std::vector<HostProgram> launchers =
+        launch_all(world, bash("echo up; exec sleep 60"), {"--node-timeout=2"});
+    for (HostProgram& one : launchers) ASSERT_TRUE(one.wait_for_output("up", 2)) << one.err();
+    std::vector<pid_t> agents;
+    for (const pid_t pid : world.pids_on(1)) {
+        if (comm_of(pid) == "ddp-agent") agents.push_back(pid);
+    }
+    ::kill(agents.at(0), SIGSTOP);
+    EXPECT_EQ(launchers[1].wait(10s).exit_code, lost_host);
+    EXPECT_EQ(launchers[2].wait(10s).exit_code, lost_host);
+    ::kill(agents.at(0), SIGCONT);
+    EXPECT_EQ(launchers[0].wait(10s).exit_code, lost_host) << launchers[0].err();
+    EXPECT_TRUE(is_empty(world, 1));
+}
+
+TEST_F(LaunchHostsFaults, WorkersThatIgnoreSigtermAreKilledOnAllHosts) {
+    HostWorld world(all_hosts);
+    std::vector<HostProgram> launchers =
+        launch_all(world,
+                   bash("trap '' TERM; echo up; [ $RANK = 4 ] && { sleep 0.5; exit 9; }; "
+                        "for i in $(seq 600); do sleep 0.1; done"),
+                   {"--shutdown-timeout=1"});
+    for (HostProgram& one : launchers) {
+        EXPECT_EQ(one.wait(20s).exit_code, 9) << one.err();
+        EXPECT_THAT(one.err(), HasSubstr("rank 4"));
+    }
+    for (int host = 1; host <= all_hosts; ++host) EXPECT_TRUE(is_empty(world, host));
+}
+
+TEST_F(LaunchHostsFaults, WhoAsksTwiceOnAnyHostKillsTheWorkersOfAll) {
+    for (const std::size_t told : {0U, 1U}) {
+        HostWorld world(2);
+        std::vector<HostProgram> launchers = launch_all(
+            world, bash("trap '' TERM INT; echo up; for i in $(seq 600); do sleep 0.1; done"));
+        for (HostProgram& one : launchers) ASSERT_TRUE(one.wait_for_output("up", 2)) << one.err();
+        launchers[told].signal(SIGINT);
+        std::this_thread::sleep_for(700ms);
+        launchers[told].signal(SIGINT);
+        for (HostProgram& one : launchers) {
+            EXPECT_EQ(one.wait(10s).exit_code, 128 + SIGINT) << one.err();
+        }
+    }
+}
+
+TEST_F(LaunchHostsFaults, AHostWhosePartIsDoneMayGoButHearsHowTheJobEnds) {
+    for (const bool is_killed : {false, true}) {
+        HostWorld world(all_hosts);
+        std::vector<HostProgram> launchers =
+            launch_all(world, bash("echo up; [ $RANK -ge 2 ] || { sleep 1.5; exit " +
+                                   std::string(is_killed ? "0" : "6") + "; }"));
+        for (HostProgram& one : launchers) ASSERT_TRUE(one.wait_for_output("up", 2)) << one.err();
+        std::this_thread::sleep_for(500ms);
+        EXPECT_FALSE(launchers[1].wait(0ms).exit_code >= 0) << "it waits for the others";
+        if (is_killed) {
+            for (const pid_t pid : world.pids_on(3)) ::kill(pid, SIGKILL);
+        }
+        EXPECT_EQ(launchers[0].wait(20s).exit_code, is_killed ? 0 : 6) << launchers[0].err();
+        EXPECT_EQ(launchers[1].wait(20s).exit_code, is_killed ? 0 : 6) << launchers[1].err();
+    }
+}
+
+TEST_F(LaunchHostsFaults, AHostThatCannotStartItsWorkersEndsTheJobWithItsReason) {
+    HostWorld world(2);
+    HostProgram first = launch_static(world, 1, bash("exec sleep 60"));
+    HostProgram second = launch_static(world, 2, bash("exec sleep 60"), {},
+                                       {"bash", "-c", "ulimit -n 24; exec \"$@\"", "--"});
+    const int code = second.wait(20s).exit_code;
+    EXPECT_EQ(first.wait(20s).exit_code, code) << first.err() << second.err();
+    EXPECT_NE(code, 0);
+    EXPECT_THAT(first.err(), HasSubstr("h2: "));
+}
+
+TEST_F(LaunchHostsFaults, LongNamesAreTaken) {
+    HostWorld world(2);
+    const Words id{"--rdzv-id=" + std::string(200, 'j')};
+    HostProgram first = launch_static(world, 1, bash("true"), id);
+    HostProgram second =
+        launch_static(world, 2, bash("true"), id,
+                      {"bash", "-c", "hostname $(printf '%064d' 7); exec \"$@\"", "--"});
+    EXPECT_EQ(first.wait(20s).exit_code, 0) << first.err();
+    EXPECT_EQ(second.wait(20s).exit_code, 0) << second.err();
+}
 
 }  // namespace
 }  // namespace ddp::launcher
