@@ -31,7 +31,7 @@ RoundEnd round_of(StopReason reason, std::vector<WorkerEnd> ends) {
 }
 
 RoundVerdict judge(const RoundEnd& round) {
-    return RoundJudge({}, ExitCode::root_cause, {}).judge(round);
+    return RoundJudge({}, ExitCode::root_cause, {}).judge(round, "");
 }
 
 TEST(RoundJudge, BlamesTheFirstThatFailed) {
