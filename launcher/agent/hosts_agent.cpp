@@ -30,8 +30,6 @@ std::string place_of(const HostsJob& job) {
            (is_this_host(job.env.head) ? " (this host)" : "");
 }
 
-std::string in_seconds(Milliseconds time) { return std::to_string(time.count() / 1000) + " s"; }
-
 }  // namespace
 
 HostsAgent::HostsAgent(Settings settings, Channel& channel, Poller& events, Poller::Tag tag)

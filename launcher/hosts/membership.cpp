@@ -7,11 +7,6 @@ namespace ddp::launcher {
 namespace {
 
 using Milliseconds = std::chrono::milliseconds;
-using std::chrono::minutes;
-
-// Losses of a host that are further apart have nothing to do with each other.
-constexpr minutes losses_go_together_for{10};
-constexpr int most_doublings = 10;
 
 // Its holder counts a lease by another clock, notices its end in the next turn of a loop, and then
 // kills.
@@ -34,12 +29,6 @@ std::string ranks_of(const HostRanks& host) {
     return "ranks " + first + "-" + std::to_string(host.first_rank + host.slots - 1);
 }
 
-std::string seconds(Milliseconds time) {
-    const auto tenths = time.count() / 100;
-    return std::to_string(tenths / 10) +
-           (tenths % 10 == 0 ? "" : "." + std::to_string(tenths % 10)) + " s";
-}
-
 }  // namespace
 
 Membership::Membership(const MembershipRules& rules, Time now)
@@ -52,21 +41,19 @@ MembershipActions Membership::join(const HostSize& size, Time now) {
         send(size.member, RefusedMessage{*why});
         return take();
     }
-    Member member{.size = size, .heard = now, .acknowledged = now, .arrival = ++arrivals_};
+    Member member{.size = size,
+                  .contact = HostContact(now),
+                  .arrival = ++arrivals_,
+                  .may_join_at = losses_.may_join_at(size.host)};
     if (holder_of_rank(member) != nullptr) member.waits_for_rank_since = now;
-    const auto losses = losses_.find(size.host);
-    if (losses != losses_.end() && losses->second.count > 1) {
-        const int doublings = std::min(losses->second.count - 2, most_doublings);
-        member.may_join_at = losses->second.last + minutes{1 << doublings};
-    }
     const bool waits = now < member.may_join_at || member.waits_for_rank_since;
     members_.insert_or_assign(size.member, member);
     const auto there = count_eligible(now);
     send(size.member, WaitMessage{!waits && std::cmp_greater(there, rules_.max_hosts)});
     if (now < member.may_join_at) {
-        say(size.host + " was lost " + std::to_string(losses->second.count) +
+        say(size.host + " was lost " + std::to_string(losses_.count(size.host)) +
             " times in a row; it may join again in " +
-            seconds(std::chrono::ceil<Milliseconds>(member.may_join_at - now)));
+            in_seconds(std::chrono::ceil<Milliseconds>(member.may_join_at - now)));
     }
     if (phase_ == Phase::gathering) gather(now);
     if (phase_ == Phase::running) look_at_newcomers(now);
@@ -76,13 +63,13 @@ MembershipActions Membership::join(const HostSize& size, Time now) {
 void Membership::heard(MemberId member, Time now) {
     const auto found = members_.find(member);
     if (found == members_.end()) return;
-    found->second.heard = found->second.acknowledged = now;
+    found->second.contact.hear(now);
 }
 
 void Membership::acknowledged(MemberId member, Time now) {
     const auto found = members_.find(member);
     if (found == members_.end()) return;
-    found->second.acknowledged = std::max(found->second.acknowledged, now);
+    found->second.contact.acknowledge(now);
 }
 
 MembershipActions Membership::failed(MemberId member, int round, int rank, Time now) {
@@ -163,10 +150,7 @@ std::optional<Membership::Time> Membership::next(Time now) const {
         if (time > now) first = first ? std::min(*first, time) : time;
     };
     for (const auto& [id, member] : members_) {
-        add(member.acknowledged + rules_.say_silent_after);
-        add(member.acknowledged + rules_.node_timeout);
-        add(member.heard + rules_.say_stalled_after);
-        add(member.heard + rules_.stall_timeout);
+        if (const auto time = member.contact.next(rules_, now)) add(*time);
         add(member.may_join_at);
         if (member.waits_for_rank_since) add(*member.waits_for_rank_since + time_to_be_heard);
     }
@@ -260,7 +244,7 @@ void Membership::gather(Time now) {
         last_call_ends_.reset();
         if (now < gathering_ends_) return;
         say("only " + std::to_string(there) + " of at least " + std::to_string(rules_.min_hosts) +
-            " hosts came within " + seconds(rules_.join_timeout) + ": " + list_members());
+            " hosts came within " + in_seconds(rules_.join_timeout) + ": " + list_members());
         return end(1);
     }
     if (now < not_before_) return;
@@ -297,7 +281,7 @@ void Membership::look_at_ranks(Time now) {
         const Member* holder = since ? holder_of_rank(member) : nullptr;
         if (holder == nullptr) since.reset();
         if (!since || now < *since + time_to_be_heard) continue;
-        if (holder->heard <= *since) {
+        if (holder->contact.heard() <= *since) {
             if (!std::exchange(member.is_known_to_wait, true)) {
                 say(name_of(member) + " has come again, and waits until " + name_of(*holder) +
                     ", which has its node rank, is lost");
@@ -364,28 +348,30 @@ void Membership::end(int exit_code) {
 // Losses -----------------------------------------------------------------------------------------
 
 void Membership::look_at_quiet(Time now) {
-    std::vector<std::pair<MemberId, std::string>> lost;
+    using News = HostContact::News;
+    std::vector<MemberId> lost;
     for (auto& [id, member] : members_) {
-        const auto silent = now - member.acknowledged;
-        const auto stalled = now - member.heard;
-        const Quiet is = silent >= rules_.say_silent_after     ? Quiet::silent
-                         : stalled >= rules_.say_stalled_after ? Quiet::stalled
-                                                               : Quiet::no;
-        if (silent >= rules_.node_timeout) {
-            lost.emplace_back(id, "no answer for " + seconds(rules_.node_timeout));
-        } else if (stalled >= rules_.stall_timeout) {
-            lost.emplace_back(id, "its agent has not run for " + seconds(rules_.stall_timeout));
-        } else if (is == Quiet::silent && member.said != Quiet::silent) {
-            say("no answer from " + name_with_ranks(member));
-        } else if (is == Quiet::stalled && member.said != Quiet::stalled) {
-            say("the agent of " + name_with_ranks(member) + " has not run for " +
-                seconds(rules_.say_stalled_after) + "; its kernel answers");
-        } else if (is == Quiet::no && member.said != Quiet::no) {
-            say(name_with_ranks(member) + " answers again");
+        switch (member.contact.look(rules_, now)) {
+            case News::none:
+                break;
+            case News::silent:
+                say("no answer from " + name_with_ranks(member));
+                break;
+            case News::stalled:
+                say("the agent of " + name_with_ranks(member) + " has not run for " +
+                    in_seconds(rules_.say_stalled_after) + "; its kernel answers");
+                break;
+            case News::answers_again:
+                say(name_with_ranks(member) + " answers again");
+                break;
+            case News::lost:
+                lost.push_back(id);
+                break;
         }
-        member.said = is;
     }
-    for (const auto& [id, why] : lost) lose(id, why, now);
+    for (const MemberId id : lost) {
+        lose(id, HostContact::why_lost(rules_, members_.at(id).contact, now), now);
+    }
 }
 
 void Membership::lose(MemberId id, const std::string& why, Time now) {
@@ -394,9 +380,9 @@ void Membership::lose(MemberId id, const std::string& why, Time now) {
     const Member member = std::move(found->second);
     say("lost " + name_with_ranks(member) + ": " + why);
     send(id, RefusedMessage{"this host counts as lost: " + why});
-    note_loss(member.size.host, now);
+    losses_.note(member.size.host, now);
     members_.erase(found);
-    if (parts_.contains(id)) lose_part(id, member.heard + longest_lease(rules_));
+    if (parts_.contains(id)) lose_part(id, member.contact.heard() + longest_lease(rules_));
     if (phase_ == Phase::running) look_at_newcomers(now);
 }
 
@@ -407,12 +393,6 @@ void Membership::lose_part(MemberId member, Time lease_ends) {
     if (phase_ == Phase::running) {
         end_round(StopReason::loss, ranks == nullptr ? -1 : ranks->first_rank, 0);
     }
-}
-
-void Membership::note_loss(const std::string& host, Time now) {
-    Losses& losses = losses_[host];
-    const bool goes_on = losses.count > 0 && now - losses.last < losses_go_together_for;
-    losses = {.count = goes_on ? losses.count + 1 : 1, .last = now};
 }
 
 }  // namespace ddp::launcher

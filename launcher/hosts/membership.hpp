@@ -13,6 +13,7 @@
 // it lives, or its lease has run out: no two rounds live at once.
 #pragma once
 
+#include "launcher/hosts/host_contact.hpp"
 #include "launcher/hosts/membership_actions.hpp"
 #include "launcher/hosts/rank_table.hpp"
 
@@ -25,23 +26,6 @@
 #include <vector>
 
 namespace ddp::launcher {
-
-struct MembershipRules {
-    using Milliseconds = std::chrono::milliseconds;
-
-    int min_hosts = 1;
-    int max_hosts = 1;
-    Milliseconds join_timeout{600'000};
-    Milliseconds last_call{30'000};
-    // Silence of a host's kernel, after which it is lost; also a lease, counted by its holder.
-    Milliseconds node_timeout{5'000};
-    Milliseconds stall_timeout{30'000};  // of an agent whose kernel answers
-    Milliseconds say_silent_after{700};
-    Milliseconds say_stalled_after{5'000};
-
-    // A job that needs all its hosts: the loss of one is a failure.
-    bool is_static() const { return min_hosts == max_hosts; }
-};
 
 // How a member's part of a round ended.
 enum class PartEnd : std::uint8_t { success, failure };
@@ -83,12 +67,9 @@ public:
 
 private:
     enum class Phase : std::uint8_t { gathering, running, stopping, judging, over };
-    enum class Quiet : std::uint8_t { no, silent, stalled };  // as was said
     struct Member {
         HostSize size;
-        Time heard{};         // last; its lease ends at most node_timeout later
-        Time acknowledged{};  // last, of its kernel
-        Quiet said = Quiet::no;
+        HostContact contact;
         std::uint64_t arrival = 0;                      // 1, 2, ...
         Time may_join_at{};                             // of a host that was lost more than once
         std::optional<Time> waits_for_rank_since = {};  // that of an agent of its host, of before
@@ -98,10 +79,6 @@ private:
     struct Part {
         bool is_lost = false;
         Time lease_ends{};  // of a lost one
-    };
-    struct Losses {
-        int count = 0;  // each within ten minutes of the one before
-        Time last{};
     };
 
     void say(std::string text) { actions_.emplace_back(SayEverywhere{std::move(text)}); }
@@ -130,14 +107,13 @@ private:
     void after_round(Time now);
     void lose(MemberId member, const std::string& why, Time now);
     void lose_part(MemberId member, Time lease_ends);
-    void note_loss(const std::string& host, Time now);
     void end(int exit_code);
 
     MembershipRules rules_;
     Phase phase_ = Phase::gathering;
     std::map<MemberId, Member> members_;
     std::map<MemberId, Part> parts_;
-    std::map<std::string, Losses> losses_;  // by host
+    HostLosses losses_;
     RoundMessage last_;
     StopReason reason_{};
     bool has_lost_host_ = false;  // of the last round
