@@ -8,7 +8,7 @@ seconds=${1:-60}
 [ $# -gt 0 ] && shift
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
-all=(channel control_page error_file host_link link option_values region_contents region_header store_client store_server)
+all=(channel control_page error_file host_link job_description link option_values region_contents region_header store_client store_server)
 names=("${@:-${all[@]}}")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -35,7 +35,7 @@ build() {
     mapfile -t sources < <(find "$root"/runtime/{base,contract,store,backends/shm} -name '*.cpp')
     for name in backend call_header reduction/reduce reduction/reduce_portable; do sources+=("$root/runtime/backends/$name.cpp"); done
     sources+=("$root/runtime/tensor/dtype.cpp")
-    for name in agent/attempt/progress_watch channel/channel console/line_prefix hosts/messages hosts/rank_table options/did_you_mean options/option_table options/option_values options/split_arguments; do
+    for name in agent/attempt/progress_watch channel/channel console/line_prefix hosts/job_description hosts/messages hosts/rank_table options/did_you_mean options/option_table options/option_values options/split_arguments; do
         sources+=("$root/launcher/$name.cpp")
     done
     mkdir "$work/objects" "$work/fuzzers"

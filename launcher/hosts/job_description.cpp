@@ -1,0 +1,102 @@
+#include "launcher/hosts/job_description.hpp"
+
+#include "base/frame.hpp"
+
+#include <ddp/error.hpp>
+
+#include <algorithm>
+
+namespace ddp::launcher {
+namespace {
+
+enum class FrameType : std::uint8_t { description = 1, signal = 2 };
+
+constexpr std::int64_t last_signal = 64;
+
+[[noreturn]] void refuse_frame(const std::string& why) {
+    throw UsageError("job description: " + why);
+}
+
+void put_texts(base::PayloadWriter& out, const std::vector<std::string>& texts) {
+    out.u32(static_cast<std::uint32_t>(texts.size()));
+    for (const std::string& text : texts) out.str(text);
+}
+
+std::string take_text(base::PayloadReader& in) {
+    std::string text = in.str();
+    if (text.find('\0') != text.npos) refuse_frame("a text has a zero byte");
+    return text;
+}
+
+std::vector<std::string> take_texts(base::PayloadReader& in) {
+    std::vector<std::string> texts;
+    for (std::uint32_t left = in.u32(); left > 0; --left) texts.push_back(take_text(in));
+    return texts;
+}
+
+std::string bytes_of(const JobDescription& job) {
+    base::PayloadWriter out;
+    out.u8(static_cast<std::uint8_t>(FrameType::description)).u32(job_description_version);
+    out.str(job.greeting).str(job.token).str(job.folder);
+    for (const auto* texts : {&job.environment, &job.options, &job.command}) put_texts(out, *texts);
+    return out.take();
+}
+
+JobDescription take_description(base::PayloadReader& in) {
+    if (const std::uint32_t version = in.u32(); version != job_description_version) {
+        refuse_frame("it has version " + std::to_string(version) +
+                     ", and this ddp-launch knows version " +
+                     std::to_string(job_description_version) +
+                     "; all hosts of a job need the same ddp-launch");
+    }
+    JobDescription job;
+    job.greeting = take_text(in);
+    job.token = take_text(in);
+    job.folder = take_text(in);
+    job.environment = take_texts(in);
+    job.options = take_texts(in);
+    job.command = take_texts(in);
+    const bool all_named = std::ranges::all_of(job.environment, [](const std::string& entry) {
+        return entry.find('=') != entry.npos && entry.front() != '=';
+    });
+    if (!all_named) refuse_frame("a variable has no name");
+    return job;
+}
+
+std::string bytes_of(const PassedSignal& message) {
+    base::PayloadWriter out;
+    out.u8(static_cast<std::uint8_t>(FrameType::signal)).i64(message.signal);
+    return out.take();
+}
+
+PassedSignal take_signal(base::PayloadReader& in) {
+    const std::int64_t signal = in.i64();
+    if (signal < 1 || signal > last_signal) refuse_frame("a signal is none");
+    return {static_cast<int>(signal)};
+}
+
+}  // namespace
+
+std::string encode(const FromStarter& message) {
+    return std::visit([](const auto& one) { return bytes_of(one); }, message);
+}
+
+FromStarter decode_from_starter(std::string_view frame) {
+    base::PayloadReader in(frame);
+    const auto type = static_cast<FrameType>(in.u8());
+    FromStarter message;
+    switch (type) {
+        case FrameType::description:
+            message = take_description(in);
+            break;
+        case FrameType::signal:
+            message = take_signal(in);
+            break;
+        default:
+            refuse_frame("it is none");
+    }
+    if (!in.at_end()) refuse_frame("it is too long");
+    return message;
+}
+
+}  // namespace ddp::launcher

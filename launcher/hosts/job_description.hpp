@@ -1,0 +1,51 @@
+// What the ddp-launch that starts a job on several hosts sends to the one that it has started on
+// each of them, over the standard input of that: the description of its part, then signals. Pure:
+// values to bytes and back.
+// Invariant: decode_from_starter() takes what encode() makes and nothing else, whatever bytes it is
+// given.
+//
+//   frames       u32 length (little-endian, of what follows, at most 4 MiB)   u8 type   payload
+//   description  1   u32 version, str greeting, str token, str folder, list environment, list
+//                    options, list command; a list is a u32 count and so many str
+//   signal       2   i64 number
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace ddp::launcher {
+
+inline constexpr std::size_t max_starter_frame_bytes = std::size_t{4} << 20;
+inline constexpr std::uint32_t job_description_version = 1;
+
+struct JobDescription {
+    // The remote launcher writes it as a line of its stdout before anything else of the job. The
+    // starter draws it, so that no banner of a remote shell is taken for it.
+    std::string greeting;
+    std::string token;  // by which the job's hosts know each other; empty: by nothing
+    std::string folder;
+    std::vector<std::string> environment;  // "NAME=value"
+    std::vector<std::string> options;      // of ddp-launch: "--name=value", "--flag"
+    std::vector<std::string> command;      // the program and its arguments
+    friend bool operator==(const JobDescription&, const JobDescription&) = default;
+};
+
+// As if the remote launcher had got it.
+struct PassedSignal {
+    int signal = 0;
+    friend bool operator==(const PassedSignal&, const PassedSignal&) = default;
+};
+
+using FromStarter = std::variant<JobDescription, PassedSignal>;
+
+// The bytes of a frame, without its length.
+std::string encode(const FromStarter& message);
+// Throws UsageError on anything that encode() does not make of texts that a program can be given: a
+// zero byte is in none, and a variable has a name.
+FromStarter decode_from_starter(std::string_view frame);
+
+}  // namespace ddp::launcher
