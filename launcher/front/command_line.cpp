@@ -5,6 +5,9 @@
 #include "contract/exit_code.hpp"
 #include "contract/host_link.hpp"
 #include "launcher/front/front.hpp"
+#include "launcher/front/job_leash.hpp"
+#include "launcher/front/remote_job.hpp"
+#include "launcher/front/remote_start.hpp"
 #include "launcher/hosts/hosts_job.hpp"
 #include "launcher/options/options.hpp"
 #include "launcher/plan/error_folder.hpp"
@@ -23,6 +26,8 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
+#include <vector>
 
 namespace ddp::launcher {
 namespace {
@@ -55,6 +60,15 @@ void open_missing_standard_descriptors() {
     }
 }
 
+// On the hosts of --hosts.
+int run_on_hosts(const Options& options, std::span<char* const> arguments,
+                 const std::string& called_as, contract::HostLink& host) {
+    const RemoteJob job = plan_remote_job(options, split_arguments(arguments),
+                                          listed_hosts(options), this_host(called_as));
+    if (options.action == Action::dry_run) return print(describe_remote_job(job));
+    return start_on_hosts(job, host);
+}
+
 int run_job(Options options, const std::string& called_as, contract::HostLink& host) {
     const bool runs = options.action == Action::run;
     std::optional<HostsJob> hosts = settle_hosts(options, from_environment);
@@ -72,11 +86,7 @@ int run_job(Options options, const std::string& called_as, contract::HostLink& h
     return run_front(options, plan, std::move(hosts), host);
 }
 
-}  // namespace
-
-int run_command_line(const std::string& called_as, std::span<char* const> arguments) {
-    contract::HostLink host = contract::HostLink::take();
-    open_missing_standard_descriptors();
+int run(const std::string& called_as, std::span<char* const> arguments, contract::HostLink& host) {
     try {
         const Options options = parse_options(arguments, from_environment);
         switch (options.action) {
@@ -86,6 +96,9 @@ int run_command_line(const std::string& called_as, std::span<char* const> argume
                 return print(std::string("ddp-launch ") + version() + "\n");
             case Action::run:
             case Action::dry_run:
+                if (options.remote.has_hosts()) {
+                    return run_on_hosts(options, arguments, called_as, host);
+                }
                 return run_job(options, called_as, host);
             case Action::print_config:
                 return print(config_text(arguments, from_environment));
@@ -96,6 +109,32 @@ int run_command_line(const std::string& called_as, std::span<char* const> argume
         return complain(error.what(), contract::exit_error, host);
     }
     return contract::exit_error;
+}
+
+// The part of this host in a job that was started on another.
+int run_remote_part(const std::string& called_as) {
+    std::variant<RemotePart, int> taken;
+    try {
+        taken = take_remote_part();
+    } catch (const std::exception& error) {
+        return complain(error.what(), contract::exit_error, {});
+    }
+    if (const int* exit_code = std::get_if<int>(&taken)) return *exit_code;
+    auto& part = std::get<RemotePart>(taken);
+    std::vector<char*> arguments;
+    for (std::string& argument : part.arguments) arguments.push_back(argument.data());
+    return run(called_as, arguments, part.starter);
+}
+
+}  // namespace
+
+int run_command_line(const std::string& called_as, std::span<char* const> arguments) {
+    contract::HostLink host = contract::HostLink::take();
+    open_missing_standard_descriptors();
+    if (arguments.size() == 1 && std::string_view(arguments[0]) == from_stdin_option) {
+        return run_remote_part(called_as);
+    }
+    return run(called_as, arguments, host);
 }
 
 }  // namespace ddp::launcher

@@ -83,7 +83,7 @@ int run_front(const Options& options, const JobPlan& plan, std::optional<HostsJo
     const bool strangers = ::getpid() == 1 || !base::children_of(::getpid()).empty();
     Rendezvous rendezvous = hosts ? make_rendezvous(*hosts) : make_rendezvous(options);
     std::vector<std::string> notices = plan.notices;
-    if (hosts) notices.push_back(hosts->env.line);
+    if (hosts && !host.is_starter()) notices.push_back(hosts->env.line);
     ErrorFolder error_folder;
     AgentJob job{.options = options,
                  .plan = plan,
@@ -103,6 +103,7 @@ int run_front(const Options& options, const JobPlan& plan, std::optional<HostsJo
     become_subreaper();
     // Before the fork: a signal that comes now waits for the front's loop.
     SignalReader signals(signals_of(options));
+    host.greet();
     const ForkedAgent agent = fork_agent(options.stop.contain);
     if (agent.pid == 0) {
         sockets.front.reset();

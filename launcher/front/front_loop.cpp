@@ -27,6 +27,8 @@ using std::chrono::milliseconds;
 constexpr milliseconds sweep_time{5000};
 // After the grace, how long the agent may take to end before the front ends it.
 constexpr milliseconds agent_time{20000};
+// Of a job whose starter, on another host, has gone: nobody waits for more than its end.
+constexpr milliseconds agent_time_without_starter{1000};
 // Of an agent that has said that it is done, and from its SIGKILL then.
 constexpr milliseconds time_to_leave{1500};
 constexpr milliseconds time_to_die_then{500};
@@ -129,14 +131,16 @@ void Front::handle_signals() {
 }
 
 // A host that dies takes its job along. The one exception: a Ctrl-C that ended the host has asked
-// the job to stop as well, and it may take its time for that.
+// the job to stop as well, and it may take its time for that. Not so a starter on another host: that
+// passes signals on, and with it goes the last who could send another.
 void Front::handle_end_of_host() {
     host_.parent_liveness = -1;
     handle_signals();  // one that came to both came before this end
-    if (stop_.first_at) return;
+    if (stop_.first_at && !host_.is_starter) return;
     console_.say("the program that launched this job has ended; its workers are killed");
-    stop_.first_at = Clock::now();
-    limit_agent(*stop_.first_at + agent_time);
+    const auto now = Clock::now();
+    stop_.first_at = stop_.first_at.value_or(now);
+    limit_agent(now + (host_.is_starter ? agent_time_without_starter : agent_time));
     agent_.channel.send(KillMessage{});
     continue_agent();
 }

@@ -23,8 +23,8 @@ inline constexpr std::size_t max_starter_frame_bytes = std::size_t{4} << 20;
 inline constexpr std::uint32_t job_description_version = 1;
 
 struct JobDescription {
-    // The remote launcher writes it as a line of its stdout before anything else of the job. The
-    // starter draws it, so that no banner of a remote shell is taken for it.
+    // The remote launcher writes it as a line of its stdout and of its stderr before anything else
+    // of the job. The starter draws it, so that no banner of a remote shell is taken for it.
     std::string greeting;
     std::string token;  // by which the job's hosts know each other; empty: by nothing
     std::string folder;

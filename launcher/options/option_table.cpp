@@ -83,6 +83,19 @@ constexpr std::array table{
                "test only: ranks may share a GPU, slowly (sets NCCL's variables for it)",
                [](Options& o, Value v) { o.program.oversubscribe_gpu = parse_flag(v); }},
 
+    OptionSpec{"hosts", "", "", "HOST[:N],...", "none", "", G::hosts, T::own,
+               "start the job on these hosts, with N workers each: --hosts=h1:4,h2:4",
+               [](Options& o, Value v) { o.remote.hosts = v.text; }},
+    OptionSpec{"hostfile", "", "", "FILE", "none", "", G::hosts, T::own,
+               "the same, with a host a line: h1 slots=4",
+               [](Options& o, Value v) { o.remote.hostfile = v.text; }},
+    OptionSpec{"rsh", "", "", "COMMAND", "ssh -x -o BatchMode=yes", "", G::hosts, T::own,
+               "runs a command on one of them: COMMAND HOST WORDS...",
+               [](Options& o, Value v) { o.remote.rsh = parse_command(v); }},
+    OptionSpec{"env", "", "", "NAME[=VALUE]", "none", "", G::hosts, T::own,
+               "one more variable that they get; may be given several times",
+               [](Options& o, Value v) { o.remote.env.push_back(parse_variable(v)); }},
+
     OptionSpec{"module", "", "m", nullptr, "off", "", G::program, T::same,
                "the program is a Python module: python3 -u -m PROGRAM",
                [](Options& o, Value v) {
@@ -338,6 +351,8 @@ const char* title_of(OptionGroup group) {
     switch (group) {
         case OptionGroup::job:
             return "The job";
+        case OptionGroup::hosts:
+            return "Several hosts";
         case OptionGroup::program:
             return "The program";
         case OptionGroup::restarts:

@@ -10,7 +10,7 @@
 
 namespace ddp::launcher {
 
-enum class OptionGroup { job, program, restarts, logs, debugging, torchrun, other };
+enum class OptionGroup { job, hosts, program, restarts, logs, debugging, torchrun, other };
 inline constexpr OptionGroup last_group = OptionGroup::other;
 
 // How an option stands to torchrun's of the same name; docs/launcher.md uses these words.

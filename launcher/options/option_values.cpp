@@ -264,6 +264,19 @@ Wrap parse_wrap(const GivenValue& given) {
     return wrap;
 }
 
+std::vector<std::string> parse_command(const GivenValue& given) {
+    std::vector<std::string> words = split_words(given, given.text);
+    if (words.empty() || words.front().empty()) fail_value(given, "a command, such as ssh -x");
+    return words;
+}
+
+std::string parse_variable(const GivenValue& given) {
+    const std::string_view name = std::string_view(given.text).substr(0, given.text.find('='));
+    const bool is_name = !name.empty() && name.find_first_of(" \t\n") == name.npos;
+    if (!is_name) fail_value(given, "NAME or NAME=VALUE");
+    return given.text;
+}
+
 std::vector<std::string> split_words(const GivenValue& given, std::string_view text) {
     std::vector<std::string> words;
     bool in_word = false;

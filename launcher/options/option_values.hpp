@@ -58,6 +58,10 @@ std::vector<std::string> parse_texts(const GivenValue& given);
 std::vector<int> parse_signals(const GivenValue& given);
 // "1:gdb --args"
 Wrap parse_wrap(const GivenValue& given);
+// "ssh -x": split as below, with at least one word.
+std::vector<std::string> parse_command(const GivenValue& given);
+// "NAME", "NAME=value"
+std::string parse_variable(const GivenValue& given);
 // Splits as a shell does: blanks, quotes, backslashes; no expansion.
 std::vector<std::string> split_words(const GivenValue& given, std::string_view text);
 

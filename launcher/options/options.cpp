@@ -102,7 +102,17 @@ void check(const Options& options) {
             "no program to run; use ddp-launch [options] [--] program [args...], "
             "--help lists the options");
     }
+    const RemoteOptions& remote = options.remote;
+    if (!remote.hosts.empty() && !remote.hostfile.empty()) {
+        throw UsageError("--hosts and --hostfile: both say the hosts; write one of them");
+    }
+    if (!remote.env.empty() && !remote.has_hosts()) {
+        throw UsageError(
+            "--env: workers of this host have all variables of the launcher; it is for hosts that "
+            "--hosts or --hostfile names");
+    }
     const WorkerCount& count = options.nproc_per_node;
+    if (remote.has_hosts()) return;  // each host has its number
     if (count.what == CountOf::number || count.what == CountOf::not_given) {
         check_local_ranks(options, count.number);
     }
@@ -206,7 +216,8 @@ std::string config_text(std::span<char* const> arguments, const EnvLookup& envir
         for (const Setting& setting : settings) {
             if (setting.spec == &spec) found.push_back(&setting);
         }
-        const bool all_count = spec.name == std::string_view("wrap");
+        const bool all_count =
+            spec.name == std::string_view("wrap") || spec.name == std::string_view("env");
         if (found.empty()) text += config_line(spec, spec.initial, "default");
         if (!all_count && found.size() > 1) found.erase(found.begin(), found.end() - 1);
         for (const Setting* setting : found) {

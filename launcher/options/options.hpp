@@ -107,6 +107,7 @@ struct Options {
     WorkerCount nproc_per_node;
     bool standalone = false;
     HostOptions hosts;
+    RemoteOptions remote;
     std::string role = "default";
     std::string run_id;  // empty until the job starts: a random one then
     RendezvousOptions rendezvous;

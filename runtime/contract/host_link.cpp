@@ -6,10 +6,12 @@
 
 #include <fcntl.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <charconv>
 #include <cstdlib>
 #include <optional>
+#include <utility>
 
 namespace ddp::contract {
 namespace {
@@ -97,6 +99,22 @@ HostLink HostLink::take() {
     }
     ::unsetenv(host_link_variable);
     return link;
+}
+
+HostLink HostLink::of_starter(base::UniqueFd liveness, std::string greeting) {
+    HostLink link;
+    link.parent_liveness_ = std::move(liveness);
+    link.greeting_ = std::move(greeting);
+    return link;
+}
+
+void HostLink::greet() const {
+    if (greeting_.empty()) return;
+    const std::string line = greeting_ + "\n";
+    for (const int fd : {STDOUT_FILENO, STDERR_FILENO}) {
+        // A new pipe has room for it, and one without a reader is seen at the next write.
+        if (::write(fd, line.data(), line.size()) < 0) continue;
+    }
 }
 
 void HostLink::send(const LaunchEnd& end) const {

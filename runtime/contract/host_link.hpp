@@ -58,6 +58,14 @@ public:
     // no host. Call it single-threaded.
     static HostLink take();
 
+    // Of a job that was started from another host: a descriptor that becomes readable when the
+    // starter has gone, and a line that it waits for on stdout and on stderr, after which all is the
+    // job's. It is told nothing else.
+    static HostLink of_starter(base::UniqueFd liveness, std::string greeting);
+    bool is_starter() const { return !greeting_.empty(); }
+    // Nothing can be refused any more, and workers will start.
+    void greet() const;
+
     int parent_liveness_fd() const { return parent_liveness_.get(); }  // -1: no host
     FailurePolicy failure_policy() const { return failure_policy_; }
     void send(const LaunchEnd& end) const;  // never waits; errors are dropped
@@ -67,6 +75,7 @@ private:
     base::UniqueFd parent_liveness_;
     base::UniqueFd results_;
     FailurePolicy failure_policy_ = FailurePolicy::stop_job;
+    std::string greeting_;
 };
 
 }  // namespace ddp::contract

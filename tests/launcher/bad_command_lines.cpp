@@ -95,6 +95,13 @@ const std::vector<BadCommandLine>& bad_command_lines() {
         {{"-n2", "--local-ranks-filter=0,2", "x"}, {"--local-ranks-filter", "2 is no local rank"}},
         {{"--on-closed-stdout=go", "x"}, {"--on-closed-stdout", "\"go\"", "stop or continue"}},
         {{"--status=on", "x"}, {"--status", "\"on\"", "auto or off"}},
+        // several hosts
+        {{"--hosts=", "x"}, {"--hosts", "\"\"", "HOST"}},
+        {{"--hosts=h1", "--hostfile=f", "x"}, {"--hosts and --hostfile"}},
+        {{"--hosts=h1", "--rsh= ", "x"}, {"--rsh", "\" \"", "ssh -x"}},
+        {{"--hosts=h1", "--rsh='ssh", "x"}, {"--rsh", "' is not closed"}},
+        {{"--hosts=h1", "--env==1", "x"}, {"--env", "\"=1\"", "NAME=VALUE"}},
+        {{"--env=A=1", "x"}, {"--env", "--hosts"}},
         // debugging
         {{"--wrap=gdb", "x"}, {"--wrap", "\"gdb\"", "RANKS:COMMAND"}},
         {{"--wrap=", "x"}, {"--wrap", "\"\"", "RANKS:COMMAND"}},

@@ -8,6 +8,7 @@
 #include "base/process/process_tree.hpp"
 #include "support/frame_carrier.hpp"
 #include "support/own_network.hpp"
+#include "support/rsh_server.hpp"
 
 #include <fcntl.h>
 #include <linux/nsfs.h>
@@ -27,6 +28,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <sstream>
@@ -200,6 +202,8 @@ HostWorld::~HostWorld() {
         if (host.first) host.first->signal(SIGKILL);
         if (host.delayer) host.delayer->signal(SIGKILL);
     }
+    std::error_code ignored;
+    if (!rsh_folder_.empty()) std::filesystem::remove_all(rsh_folder_, ignored);
 }
 
 // A process makes its namespaces; then they are held by descriptors alone.
@@ -295,6 +299,29 @@ HostProgram HostWorld::run(int host, Words words, Words environment) {
 
 HostProgram HostWorld::run(int host, const std::function<int()>& body) {
     return {entering(host), body};
+}
+
+std::string HostWorld::rsh() {
+    if (rsh_folder_.empty()) {
+        std::string folder = std::filesystem::temp_directory_path() / "ddp-rsh-XXXXXX";
+        if (::mkdtemp(folder.data()) == nullptr) throw std::runtime_error("cannot make " + folder);
+        rsh_folder_ = folder;
+    }
+    const std::string socket = rsh_folder_ + "/socket";
+    std::error_code ignored;
+    std::filesystem::remove(socket, ignored);
+    rsh_.reset();
+    const FindHost find =
+        [this](const std::string& called) -> std::optional<std::function<bool()>> {
+        for (int host = 1; host <= size(); ++host) {
+            if (called != name(host)) continue;
+            return is_on(host) ? entering(host) : [] { return false; };
+        }
+        return std::nullopt;
+    };
+    rsh_.emplace(nothing_to_enter, [socket, find] { return serve_rsh(socket, find); });
+    if (!rsh_->wait_for_output("serves")) throw std::runtime_error("no rsh: " + rsh_->wait().err);
+    return std::string(DDP_TEST_RSH) + " " + socket;
 }
 
 std::vector<pid_t> HostWorld::pids_on(int host) const {

@@ -48,6 +48,11 @@ public:
     HostProgram run(int host, Words words, Words environment = {});
     HostProgram run(int host, const std::function<int()>& body);
 
+    // A command that stands in for ssh (rsh_server.hpp): with HOST WORDS... it runs the words there.
+    // 255 where that host is off, or was when rsh() was called last. To be run on any host. Its end
+    // is no end of what it runs.
+    std::string rsh();
+
     // All processes there, as the test sees their numbers, those in PID namespaces within, too;
     // not the host's first process, nor zombies. Empty when it is off.
     std::vector<pid_t> pids_on(int host) const;
@@ -97,6 +102,8 @@ private:
     base::UniqueFd user_;  // the namespace of all; none: root made the world without
     base::UniqueFd hub_;   // the network namespace of the bridge
     std::vector<Host> hosts_;
+    std::optional<HostProgram> rsh_;  // the server
+    std::string rsh_folder_;
 };
 
 }  // namespace ddp::testing

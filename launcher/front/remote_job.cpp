@@ -1,0 +1,282 @@
+#include "launcher/front/remote_job.hpp"
+
+#include "base/printable.hpp"
+#include "launcher/console/line_prefix.hpp"
+#include "launcher/plan/program_path.hpp"
+#include "launcher/plan/worker_variables.hpp"
+
+#include "launcher/front/job_leash.hpp"
+
+#include <ddp/error.hpp>
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+namespace ddp::launcher {
+namespace {
+
+constexpr const char* default_port = "29500";  // torchrun's, of several hosts
+// Beside the times that the job itself has for the end of its workers.
+constexpr std::chrono::milliseconds spare_time_to_end{10'000};
+
+constexpr std::array<std::string_view, 5> passed_names{"PATH", "LD_LIBRARY_PATH", "PYTHONPATH",
+                                                       "PYTHON_EXEC", "VIRTUAL_ENV"};
+constexpr std::array<std::string_view, 7> passed_beginnings{"CUDA", "NCCL", "OMP", "TORCH",
+                                                            "HF_",  "DDP_", "PET_"};
+// Of a worker of another job, or of the host that this launcher is.
+constexpr std::array<std::string_view, 15> kept_names{
+    "DDP_AGENT_STORE", "DDP_AGENT_STORE_SOCKET", "DDP_CONTROL_FD",
+    "DDP_HOST_ADDR",   "DDP_LAUNCH_HOST",        "DDP_ROUND",
+    "DDP_STORE_FD",    "DDP_STORE_PEERS",        "PET_NNODES",
+    "PET_NODE_RANK",   "PET_MASTER_ADDR",        "PET_MASTER_PORT",
+    "PET_STANDALONE",  "PET_RDZV_ENDPOINT",      "PET_RDZV_BACKEND",
+};
+
+std::string_view name_of_entry(std::string_view entry) { return entry.substr(0, entry.find('=')); }
+
+bool is_passed(std::string_view name) {
+    if (std::ranges::find(kept_names, name) != kept_names.end()) return false;
+    // TORCHELASTIC_RUN_ID and the like, of a job that this launcher is a part of.
+    if (name.starts_with("TORCHELASTIC_")) return name == "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE";
+    return std::ranges::find(passed_names, name) != passed_names.end() ||
+           std::ranges::any_of(passed_beginnings, [&](std::string_view beginning) {
+               return name.starts_with(beginning);
+           });
+}
+
+// The logical one where it is the same: below /home, say, and not where that is mounted from.
+std::string current_folder() {
+    struct stat here {};
+    struct stat named {};
+    const char* const logical = std::getenv("PWD");
+    if (logical != nullptr && logical[0] == '/' && ::stat(".", &here) == 0 &&
+        ::stat(logical, &named) == 0 && here.st_dev == named.st_dev &&
+        here.st_ino == named.st_ino) {
+        return logical;
+    }
+    std::error_code failed;
+    const std::string folder = std::filesystem::current_path(failed);
+    if (failed) throw SystemError("find the current folder", failed.value());
+    return folder;
+}
+
+// As it was called, so that the one in a virtual environment is it on the other hosts, too.
+std::string own_path(const std::string& called_as, const std::string& folder) {
+    namespace fs = std::filesystem;
+    const Program found = find_program(called_as, from_environment("PATH").value_or(""));
+    if (found.problem.empty()) {
+        return (fs::path(folder) / found.path).lexically_normal();
+    }
+    std::error_code failed;
+    const fs::path path = fs::read_symlink("/proc/self/exe", failed);
+    if (failed) throw SystemError("find the path of ddp-launch", failed.value());
+    return path;
+}
+
+// As one word of a shell's command.
+std::string in_shell_quotes(const std::string& word) {
+    constexpr std::string_view plain =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._/+:=@%,";
+    if (!word.empty() && word.find_first_not_of(plain) == word.npos) return word;
+    std::string quoted = "'";
+    for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    return quoted + "'";
+}
+
+void refuse_what_a_list_says(const Options& options) {
+    const HostFlags& flags = options.hosts.flags;
+    const std::string list = options.remote.hosts.empty() ? "--hostfile" : "--hosts";
+    const auto refuse = [&](bool is_given, const char* option, const std::string& why) {
+        if (is_given) throw UsageError(std::string(option) + ": " + list + " " + why);
+    };
+    refuse(flags.standalone, "--standalone", "names the job's hosts; leave one of them out");
+    refuse(flags.nnodes.has_value(), "--nnodes", "says how many hosts there are; leave it out");
+    refuse(flags.node_rank.has_value(), "--node-rank", "numbers the hosts; leave it out");
+    refuse(flags.rdzv_endpoint.has_value(), "--rdzv-endpoint",
+           "says where they meet, on the first of them; leave it out, or say --master-addr and "
+           "--master-port");
+    refuse(flags.rdzv_backend.has_value(), "--rdzv-backend", "needs none; leave it out");
+    const StdinFor input = options.input.stdin_for;
+    refuse(input == StdinFor::rank || input == StdinFor::all, "--stdin",
+           "starts workers that get no input; leave it out");
+}
+
+// Those that the hosts do not get.
+bool starts_with_one_of(std::string_view option, std::span<const std::string_view> names) {
+    return std::ranges::any_of(names,
+                               [&](std::string_view name) { return option.starts_with(name); });
+}
+constexpr std::array<std::string_view, 5> options_of_starter{
+    "--hosts=", "--hostfile=", "--rsh=", "--env=", "--dry-run"};
+constexpr std::array<std::string_view, 2> options_of_meeting{"--master-addr=", "--master-port="};
+
+// Where several hosts meet; of one it may be any free port.
+struct Meeting {
+    std::string address;
+    std::string port;
+};
+
+// What the user says of it, else on the first host.
+Meeting meeting_of(const HostFlags& flags, const StartingHost& here,
+                   const std::vector<HostSlots>& hosts) {
+    const auto variable = [&](std::string_view name) -> std::optional<std::string> {
+        for (const std::string& entry : here.environment) {
+            const bool is_it = name_of_entry(entry) == name && entry.size() > name.size() + 1;
+            if (is_it) return entry.substr(name.size() + 1);
+        }
+        return std::nullopt;
+    };
+    const auto address = flags.master_addr ? flags.master_addr : variable("PET_MASTER_ADDR");
+    const auto port = flags.master_port ? flags.master_port : variable("PET_MASTER_PORT");
+    return {address.value_or(hosts.front().host), port.value_or(default_port)};
+}
+
+// Of several of a name the last counts.
+std::vector<std::string> options_for(const Options& options, const SplitArguments& given,
+                                     const Meeting& meeting, const StartingHost& here,
+                                     std::size_t hosts) {
+    std::vector<std::string> result;
+    if (here.shows_on_terminal && options.display.line_prefix_template.empty()) {
+        result.push_back("--log-line-prefix-template=" + std::string(terminal_prefix_template));
+    }
+    for (const std::string& option : given.options) {
+        if (starts_with_one_of(option, options_of_starter)) continue;
+        if (hosts > 1 && starts_with_one_of(option, options_of_meeting)) continue;
+        result.push_back(option);
+    }
+    result.push_back("--nnodes=" + std::to_string(hosts));
+    if (hosts == 1) return result;
+    result.push_back("--master-addr=" + meeting.address);
+    result.push_back("--master-port=" + meeting.port);
+    return result;
+}
+
+std::string line_of_hosts(const Options& options, const std::vector<HostSlots>& hosts,
+                          const Meeting& meeting) {
+    constexpr std::size_t most_names = 4;
+    std::string line = std::to_string(hosts.size()) + (hosts.size() == 1 ? " host" : " hosts") +
+                       (options.remote.hosts.empty() ? " (--hostfile): " : " (--hosts): ");
+    for (std::size_t i = 0; i < std::min(hosts.size(), most_names); ++i) {
+        line += (i == 0 ? "" : ", ") + hosts[i].host;
+    }
+    if (hosts.size() > most_names) line += ", ... " + hosts.back().host;
+    return hosts.size() == 1 ? line : line + "; head " + meeting.address + ", port " + meeting.port;
+}
+
+}  // namespace
+
+StartingHost this_host(const std::string& called_as) {
+    StartingHost here;
+    here.folder = current_folder();
+    here.launcher = own_path(called_as, here.folder);
+    here.environment = own_environment();
+    here.shows_on_terminal = ::isatty(STDOUT_FILENO) != 0;
+    here.greeting = "ddp-launch begins " + make_run_id();
+    return here;
+}
+
+std::vector<HostSlots> listed_hosts(const Options& options) {
+    const RemoteOptions& remote = options.remote;
+    if (!remote.hosts.empty()) return parse_hosts({"--hosts", remote.hosts});
+    std::ifstream file(remote.hostfile, std::ios::binary);
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    if (!file) {
+        throw UsageError("--hostfile: cannot read " + base::printable(remote.hostfile) +
+                         "; it lists the hosts, one a line: h1 slots=4");
+    }
+    return parse_hostfile(text, remote.hostfile);
+}
+
+RemoteJob plan_remote_job(const Options& options, const SplitArguments& given,
+                          const std::vector<HostSlots>& hosts, const StartingHost& here) {
+    refuse_what_a_list_says(options);
+    const Meeting meeting = meeting_of(options.hosts.flags, here, hosts);
+    RemoteJob job;
+    job.greeting = here.greeting;
+    job.line = line_of_hosts(options, hosts, meeting);
+    job.time_to_end =
+        options.hosts.node_timeout + options.stop.shutdown_timeout + spare_time_to_end;
+    job.stop_signals = options.stop.signals_to_handle;
+    const auto variables = passed_variables(here.environment, options.remote.env);
+    const auto common = options_for(options, given, meeting, here, hosts.size());
+    for (std::size_t i = 0; i < hosts.size(); ++i) {
+        RemoteJob::Host host{.name = hosts[i].host, .command = options.remote.rsh, .part = {}};
+        host.command.push_back(hosts[i].host);
+        host.command.push_back(in_shell_quotes(here.launcher));
+        host.command.emplace_back(from_stdin_option);
+        host.part = {.greeting = here.greeting,
+                     .token = {},
+                     .folder = here.folder,
+                     .environment = variables,
+                     .options = common,
+                     .command = given.command};
+        host.part.options.push_back("--node-rank=" + std::to_string(i));
+        if (const auto slots = hosts[i].slots) {
+            host.part.options.push_back("--nproc-per-node=" + std::to_string(*slots));
+        }
+        job.hosts.push_back(std::move(host));
+    }
+    if (encode(job.hosts.back().part).size() > max_starter_frame_bytes) {
+        throw UsageError("the command line and the variables that go to the hosts have more than " +
+                         std::to_string(max_starter_frame_bytes >> 20) + " MiB");
+    }
+    return job;
+}
+
+std::vector<std::string> passed_variables(std::span<const std::string> environment,
+                                          std::span<const std::string> more) {
+    std::map<std::string, std::string, std::less<>> all;
+    std::map<std::string, std::string, std::less<>> passed;
+    for (const std::string& entry : environment) {
+        const std::string_view name = name_of_entry(entry);
+        if (name.empty() || name.size() == entry.size()) continue;
+        all.emplace(name, entry);
+        if (is_passed(name)) passed.emplace(name, entry);
+    }
+    for (const std::string& wanted : more) {
+        const std::string name(name_of_entry(wanted));
+        const auto own = all.find(name);
+        const bool has_value = name.size() < wanted.size();
+        if (!has_value && own == all.end()) {
+            throw UsageError("--env: " + base::printable(name) +
+                             " is not set here; set it, or write --env=" + base::printable(name) +
+                             "=VALUE");
+        }
+        passed.insert_or_assign(name, has_value ? wanted : own->second);
+    }
+    std::vector<std::string> entries;
+    for (auto& [name, entry] : passed) entries.push_back(std::move(entry));
+    return entries;
+}
+
+std::string describe_remote_job(const RemoteJob& job) {
+    std::string text;
+    for (const RemoteJob::Host& host : job.hosts) {
+        text += host.name + "\n   ";
+        for (const std::string& word : host.command) text += " " + in_shell_quotes(word);
+        text += "\n    in " + host.part.folder + "\n    ddp-launch";
+        for (const std::string& option : host.part.options) text += " " + in_shell_quotes(option);
+        text += " --";
+        for (const std::string& word : host.part.command) text += " " + in_shell_quotes(word);
+        text += "\n    with";
+        for (const std::string& entry : host.part.environment) {
+            text += " " + std::string(name_of_entry(entry));
+        }
+        text += "\n";
+    }
+    return text;
+}
+
+}  // namespace ddp::launcher

@@ -1,0 +1,480 @@
+// One loop over poll(), as the front's: signals, the pipes of all --rsh, our two outputs.
+#include "launcher/front/remote_start.hpp"
+
+#include "base/frame.hpp"
+#include "base/log.hpp"
+#include "base/printable.hpp"
+#include "contract/exit_code.hpp"
+#include "launcher/front/remote_output.hpp"
+#include "launcher/front/remote_shell.hpp"
+#include "launcher/process/descriptor_limit.hpp"
+#include "launcher/process/signals.hpp"
+
+#include <ddp/error.hpp>
+
+#include <poll.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ddp::launcher {
+namespace {
+
+using Clock = RemoteOutput::Clock;
+using Time = RemoteOutput::Time;
+using std::chrono::milliseconds;
+
+constexpr std::size_t most_at_a_time = 32;  // sshd refuses some of many at once
+constexpr milliseconds start_time{300'000};
+// After the first host that could not be started: for others to be named with it.
+constexpr milliseconds time_for_more_failures{10'000};
+// From the end of the launcher with the coordinator to that of the others.
+constexpr milliseconds time_without_coordinator{10'000};
+// What launchers whose leash was cut may take, before --rsh is killed.
+constexpr milliseconds time_after_cut{5'000};
+constexpr std::array streams{Stream::out, Stream::err};
+
+std::size_t index_of(Stream stream) { return stream == Stream::out ? 0 : 1; }
+
+std::string frame_of(const FromStarter& message) {
+    std::string frame;
+    base::append_frame(frame, encode(message));
+    return frame;
+}
+
+// A host's launcher, seen from here.
+class RemoteHost {
+public:
+    enum class State { waiting, starting, running, ended };
+
+    explicit RemoteHost(const RemoteJob::Host& plan) : plan_(&plan) {}
+
+    State state() const { return state_; }
+    const std::string& name() const { return plan_->name; }
+    RemoteShell* shell() const { return shell_.get(); }
+    Time started_at() const { return started_at_; }
+
+    void start(Time now) {
+        shell_ = std::make_unique<RemoteShell>(plan_->command);
+        started_at_ = now;
+        state_ = State::starting;
+        shell_->send(frame_of(plan_->part));
+    }
+
+    // What of these bytes is the job's, and not of a remote shell that greets its user.
+    std::string after_greeting(Stream stream, std::string bytes) {
+        Before& before = before_[index_of(stream)];
+        if (before.is_over) return bytes;
+        before.bytes += bytes;
+        const std::size_t at = before.bytes.find(plan_->part.greeting);
+        const std::size_t newline = at == std::string::npos ? at : before.bytes.find('\n', at);
+        if (newline == std::string::npos) {
+            constexpr std::size_t most = 64 * 1024;
+            if (before.bytes.size() > 2 * most) before.bytes.erase(0, before.bytes.size() - most);
+            return {};
+        }
+        before.is_over = true;
+        if (state_ == State::starting) state_ = State::running;
+        return std::exchange(before.bytes, {}).substr(newline + 1);
+    }
+    bool has_greeted(Stream stream) const { return before_[index_of(stream)].is_over; }
+
+    void end(int exit_code) {
+        has_begun_ = state_ == State::running;
+        state_ = State::ended;
+        exit_code_ = exit_code;
+        shell_.reset();
+    }
+    int exit_code() const { return exit_code_; }
+    bool has_begun() const { return has_begun_; }
+    // Why nothing was started there: the last line of stderr, or of what came at all.
+    std::string last_words() const {
+        if (!trouble_.empty()) return trouble_;
+        for (const Stream stream : {Stream::err, Stream::out}) {
+            const std::string& text = before_[index_of(stream)].bytes;
+            const std::size_t end = text.find_last_not_of(" \t\r\n");
+            if (end == text.npos) continue;
+            const std::size_t begin = text.rfind('\n', end);
+            return base::printable(text.substr(begin + 1, end - begin));
+        }
+        return "--rsh said nothing";
+    }
+    void set_trouble(std::string text) { trouble_ = std::move(text); }
+
+    // It was not waited for, and its end says nothing about the job's.
+    bool was_cut = false;
+
+private:
+    struct Before {
+        std::string bytes;
+        bool is_over = false;
+    };
+
+    const RemoteJob::Host* plan_;
+    std::unique_ptr<RemoteShell> shell_;
+    State state_ = State::waiting;
+    std::array<Before, 2> before_;
+    Time started_at_{};
+    bool has_begun_ = false;
+    int exit_code_ = 0;
+    std::string trouble_;
+};
+
+class RemoteStart {
+public:
+    RemoteStart(const RemoteJob& job, int parent_liveness)
+        : job_(job), parent_liveness_(parent_liveness), signals_(signals_of(job)) {
+        for (const RemoteJob::Host& host : job.hosts) hosts_.emplace_back(host);
+    }
+
+    int run() {
+        if (base::log_enabled(base::LogLevel::info)) output_.say(job_.line);
+        while (!is_finished()) {
+            start_more();
+            wait_and_handle();
+            look_at_times(Clock::now());
+            output_.run(Clock::now(), stop_.first_at);
+            follow_closed_outputs();
+        }
+        return exit_code();
+    }
+    // How it ended, for a program that has launched it.
+    const std::string& report() const { return report_; }
+
+private:
+    using State = RemoteHost::State;
+
+    static std::vector<int> signals_of(const RemoteJob& job) {
+        std::vector<int> signals = job.stop_signals;
+        signals.insert(signals.end(), {SIGUSR1, SIGUSR2, SIGCHLD});
+        return signals;
+    }
+
+    std::size_t count(State state) const {
+        return static_cast<std::size_t>(std::ranges::count(hosts_, state, &RemoteHost::state));
+    }
+    bool is_finished() const { return count(State::ended) == hosts_.size() && output_.is_idle(); }
+
+    void start_more() {
+        std::size_t starting = count(State::starting);
+        for (RemoteHost& host : hosts_) {
+            if (starting >= most_at_a_time) return;
+            if (host.state() != State::waiting) continue;
+            host.start(Clock::now());
+            ++starting;
+        }
+    }
+
+    // Events ------------------------------------------------------------------------------------
+
+    int wait_time() const {
+        constexpr int soon_ms = 100;
+        const bool is_ending = stop_.first_at || first_end_ || failed_at_ || leave_by_;
+        if (is_ending) return soon_ms;
+        return count(State::running) == hosts_.size() ? -1 : 10 * soon_ms;
+    }
+
+    // What is not read, its writer keeps.
+    bool wants(const RemoteHost& host, Stream stream) const {
+        return is_muted_ || !host.has_greeted(stream) || output_.takes(stream);
+    }
+
+    // Of a pollfd: the host's stdin, or one of its outputs.
+    struct Source {
+        std::size_t host;
+        std::optional<Stream> stream;
+    };
+
+    std::vector<Source> add_sources(std::vector<pollfd>& events) {
+        std::vector<Source> sources;
+        // In another order each time: what one of them says first fills an output.
+        next_first_ = (next_first_ + 1) % hosts_.size();
+        for (std::size_t i = 0; i < hosts_.size(); ++i) {
+            const std::size_t index = (next_first_ + i) % hosts_.size();
+            const RemoteShell* shell = hosts_[index].shell();
+            if (shell == nullptr) continue;
+            const auto add = [&](int fd, short wanted, std::optional<Stream> stream) {
+                events.push_back({fd, wanted, 0});
+                sources.push_back({index, stream});
+            };
+            if (shell->wants_to_send()) add(shell->input_fd(), POLLOUT, {});
+            for (const Stream stream : streams) {
+                const int fd = shell->output_fd(stream);
+                if (fd >= 0 && wants(hosts_[index], stream)) add(fd, POLLIN, stream);
+            }
+        }
+        return sources;
+    }
+
+    void wait_and_handle() {
+        const std::array<pollfd, 2> outputs = output_.wanted();
+        std::vector<pollfd> events{
+            outputs[0], outputs[1], {signals_.fd(), POLLIN, 0}, {parent_liveness_, POLLIN, 0}};
+        const std::size_t own = events.size();
+        const std::vector<Source> sources = add_sources(events);
+        if (::poll(events.data(), events.size(), wait_time()) < 0 && errno != EINTR) {
+            throw SystemError("poll", errno);
+        }
+        while (const auto signal = signals_.next()) handle_signal(*signal);
+        if (events[own - 1].revents != 0) {
+            parent_liveness_ = -1;
+            cut();
+        }
+        for (std::size_t i = 0; i < sources.size(); ++i) {
+            if (events[own + i].revents != 0) handle(sources[i]);
+        }
+        for (std::size_t i = 0; i < hosts_.size(); ++i) finish_ended(i);
+    }
+
+    void handle(const Source& source) {
+        RemoteHost& host = hosts_[source.host];
+        if (host.shell() == nullptr) return;
+        if (!source.stream) {
+            host.shell()->flush();
+        } else if (wants(host, *source.stream)) {
+            take_in(source.host, *source.stream);
+        }
+    }
+
+    // Whether there was anything.
+    bool take_in(std::size_t index, Stream stream) {
+        RemoteHost& host = hosts_[index];
+        std::string bytes = host.shell()->read(stream);
+        const bool has_come = !bytes.empty();
+        bytes = host.after_greeting(stream, std::move(bytes));
+        if (bytes.empty() || is_muted_) return has_come;
+        output_.put(static_cast<int>(index), stream, bytes);
+        last_output_ = Clock::now();
+        return has_come;
+    }
+
+    // All that it has written is there. Who has the other end of a pipe now is not the job: a master
+    // of ssh's connections, say.
+    void finish_ended(std::size_t index) {
+        RemoteHost& host = hosts_[index];
+        if (host.shell() == nullptr || !host.shell()->end()) return;
+        bool has_all = true;
+        for (const Stream stream : streams) {
+            while (host.shell()->output_fd(stream) >= 0 && wants(host, stream)) {
+                if (!take_in(index, stream)) host.shell()->close_output(stream);
+            }
+            has_all = has_all && host.shell()->output_fd(stream) < 0;
+        }
+        if (has_all) handle_end(index, host.shell()->end()->exit_code());
+    }
+
+    void handle_end(std::size_t index, int exit_code) {
+        RemoteHost& host = hosts_[index];
+        const bool was_stopped = stop_.signal != 0 && host.state() == State::starting;
+        host.end(was_stopped ? contract::exit_signal_base + stop_.signal : exit_code);
+        for (const Stream stream : streams) output_.end(static_cast<int>(index), stream);
+        const Time now = Clock::now();
+        if (!host.has_begun()) {
+            if (stop_.signal == 0 && !leave_by_) failed_at_ = failed_at_.value_or(now);
+        } else if (index == 0 || exit_code != contract::exit_ok) {
+            // Without the first host there is no coordinator; from any other a bad end is that of
+            // all, or of a host that the job has lost.
+            const Time by = now + (index == 0 ? time_without_coordinator : job_.time_to_end);
+            first_end_ = std::min(first_end_.value_or(by), by);
+        }
+    }
+
+    // A reader that is gone is gone for the hosts, too; each of them knows what that means for the
+    // job (--on-closed-stdout).
+    void follow_closed_outputs() {
+        for (const Stream stream : streams) {
+            if (!output_.lost_its_reader(stream)) continue;
+            for (const RemoteHost& host : hosts_) {
+                if (host.state() == State::running) host.shell()->close_output(stream);
+            }
+        }
+    }
+
+    // Signals -----------------------------------------------------------------------------------
+
+    void handle_signal(int signal) {
+        if (signal == SIGCHLD) {
+            for (const RemoteHost& host : hosts_) {
+                if (host.shell() != nullptr) host.shell()->look_for_end();
+            }
+            return;
+        }
+        const std::vector<int>& stops = job_.stop_signals;
+        if (std::ranges::find(stops, signal) != stops.end()) ask_to_stop(signal);
+        for (const RemoteHost& host : hosts_) {
+            if (host.state() == State::running) host.shell()->send(frame_of(PassedSignal{signal}));
+        }
+    }
+
+    // Hosts that run hear it; where nothing does, nothing is started any more. The third Ctrl-C does
+    // not trust the hosts.
+    void ask_to_stop(int signal) {
+        if (leave_by_) kill_shells();
+        stop_.first_at = stop_.first_at.value_or(Clock::now());
+        if (stop_.signal == 0) stop_.signal = signal;
+        for (RemoteHost& host : hosts_) {
+            if (host.state() == State::waiting) {
+                host.end(contract::exit_signal_base + signal);
+            } else if (host.state() == State::starting) {
+                host.shell()->close_input();
+                host.shell()->signal(SIGTERM);
+            }
+        }
+        if (signal == SIGINT && ++stop_.interrupts > 2) cut();
+    }
+
+    // The end -----------------------------------------------------------------------------------
+
+    void look_at_times(Time now) {
+        for (RemoteHost& host : hosts_) {
+            const bool is_late =
+                host.state() == State::starting && now - host.started_at() >= start_time;
+            if (!is_late) continue;
+            host.set_trouble("no answer within " + std::to_string(start_time.count() / 1000) +
+                             " s");
+            host.shell()->signal(SIGKILL);
+        }
+        if (failed_at_ && !leave_by_) {
+            const bool all_known = count(State::starting) + count(State::waiting) == 0;
+            if (all_known || now - *failed_at_ >= time_for_more_failures) report_failed_start();
+        }
+        if (leave_by_ && now >= *leave_by_) kill_shells();
+        if (!first_end_ || leave_by_ || !output_.is_idle()) return;
+        if (now >= std::max(*first_end_, last_output_ + time_without_coordinator)) leave_the_rest();
+    }
+
+    void leave_the_rest() {
+        std::string names;
+        for (const RemoteHost& host : hosts_) {
+            if (host.state() != State::ended) names += (names.empty() ? "" : ", ") + host.name();
+        }
+        if (names.empty()) return;
+        say_at_last("the job has ended, but no end has come from " + names +
+                    "; what runs there ends when it hears that nobody waits for it");
+        cut();
+    }
+
+    // Launchers that run kill their workers and end; what is still being started has none.
+    void cut() {
+        leave_by_ = leave_by_.value_or(Clock::now() + time_after_cut);
+        for (RemoteHost& host : hosts_) {
+            if (host.state() == State::waiting) host.end(contract::exit_error);
+            if (host.state() == State::ended) continue;
+            host.was_cut = true;
+            host.shell()->close_input();
+            if (host.state() == State::starting) host.shell()->signal(SIGTERM);
+        }
+    }
+
+    void kill_shells() const {
+        for (const RemoteHost& host : hosts_) {
+            if (host.shell() != nullptr) host.shell()->signal(SIGKILL);
+        }
+    }
+
+    void say_at_last(std::string text) {
+        output_.say(text);
+        report_ += (report_.empty() ? "" : "\n") + std::move(text);
+    }
+
+    void report_failed_start() {
+        std::map<std::string, std::vector<std::string>> hosts;  // by what was said there
+        std::size_t failed = 0;
+        const std::string ours = "ddp-launch: ";
+        std::optional<int> own_code;
+        bool all_are_ours = true;
+        for (const RemoteHost& host : hosts_) {
+            if (host.state() != State::ended || host.has_begun()) continue;
+            ++failed;
+            const std::string words = host.last_words();
+            const bool is_ours = words.starts_with(ours);
+            all_are_ours =
+                all_are_ours && is_ours && own_code.value_or(host.exit_code()) == host.exit_code();
+            own_code = host.exit_code();
+            const std::string code = " (exit code " + std::to_string(host.exit_code()) + ")";
+            hosts[is_ours ? words.substr(ours.size()) : words + code].push_back(host.name());
+        }
+        failed_code_ = all_are_ours ? *own_code : contract::exit_error;
+        say_at_last("the job was not started: " + std::to_string(failed) + " of " +
+                    std::to_string(hosts_.size()) +
+                    (hosts_.size() == 1 ? " host has failed" : " hosts have failed"));
+        for (const auto& [words, names] : hosts) {
+            std::string list;
+            for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
+            say_at_last(list + ": " + words);
+        }
+        is_muted_ = true;
+        for (const RemoteHost& host : hosts_) {  // sooner than by the end of its input
+            if (host.state() == State::running) host.shell()->send(frame_of(PassedSignal{SIGTERM}));
+        }
+        cut();
+    }
+
+    int exit_code() const {
+        if (failed_code_) return *failed_code_;
+        const bool all_were_cut = std::ranges::all_of(hosts_, &RemoteHost::was_cut);
+        for (const RemoteHost& host : hosts_) {
+            const bool counts = all_were_cut || !host.was_cut;
+            if (counts && host.exit_code() != contract::exit_ok) return host.exit_code();
+        }
+        return contract::exit_ok;
+    }
+
+    const RemoteJob& job_;
+    int parent_liveness_;
+    SignalReader signals_;
+    RemoteOutput output_{STDOUT_FILENO, STDERR_FILENO};
+    std::vector<RemoteHost> hosts_;  // by node rank
+    std::size_t next_first_ = 0;
+    struct StopRequests {
+        std::optional<Time> first_at;
+        int signal = 0;
+        int interrupts = 0;
+    } stop_;
+    std::optional<Time> failed_at_;  // the first that could not be started
+    std::optional<int> failed_code_;
+    std::optional<Time> first_end_;  // by when all should have ended, since one has
+    std::optional<Time> leave_by_;   // all leashes are cut
+    Time last_output_{};
+    bool is_muted_ = false;
+    std::string report_;
+};
+
+void require_descriptors(std::size_t hosts) {
+    constexpr std::size_t for_a_host = 3;
+    constexpr std::size_t own = 64;
+    rlimit limit{};
+    ::getrlimit(RLIMIT_NOFILE, &limit);
+    if (hosts * for_a_host + own <= limit.rlim_cur) return;
+    raise_descriptor_limit();
+    if (hosts * for_a_host + own <= limit.rlim_max) return;
+    throw UsageError(std::to_string(hosts) + " hosts need " +
+                     std::to_string(hosts * for_a_host + own) + " descriptors, and the limit is " +
+                     std::to_string(limit.rlim_max) + " (ulimit -Hn)");
+}
+
+}  // namespace
+
+int start_on_hosts(const RemoteJob& job, const contract::HostLink& host) {
+    if (host.failure_policy() == contract::FailurePolicy::tell_host) {
+        throw UsageError(
+            "--hosts: a program that judges failures itself has workers on its own "
+            "host alone");
+    }
+    require_descriptors(job.hosts.size());
+    prepare_signals(job.stop_signals);
+    RemoteStart start(job, host.parent_liveness_fd());
+    const int exit_code = start.run();
+    host.send({.exit_code = exit_code, .report = start.report()});
+    return exit_code;
+}
+
+}  // namespace ddp::launcher
