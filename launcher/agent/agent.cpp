@@ -21,9 +21,7 @@
 
 #include <ddp/error.hpp>
 
-#include <fcntl.h>
 #include <sys/epoll.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -488,18 +486,6 @@ void Agent::update_events() {
 }
 
 }  // namespace
-
-void become_agent(base::UniqueFd err) {
-    if (::setsid() < 0) throw SystemError("setsid", errno);  // the workers' too: signals, terminal
-    ::prctl(PR_SET_NAME, "ddp-agent", 0, 0, 0);
-    base::set_log_name("agent");
-    become_subreaper();
-    const base::UniqueFd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
-    if (!null) throw SystemError("open /dev/null", errno);
-    ::dup2(null.get(), STDIN_FILENO);
-    ::dup2(null.get(), STDOUT_FILENO);
-    ::dup2(err.get(), STDERR_FILENO);
-}
 
 int run_agent(AgentJob job, const ForkedAgent& me, base::UniqueFd channel) {
     Agent agent(std::move(job), me, std::move(channel));

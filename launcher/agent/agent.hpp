@@ -11,9 +11,6 @@
 
 namespace ddp::launcher {
 
-// What standard descriptors the agent gets: nothing to read, nobody to write to but `err`.
-void become_agent(base::UniqueFd err);
-
 // Runs the job; returns the exit code that it also reported. In a process of its own,
 // single-threaded, after become_agent().
 int run_agent(AgentJob job, const ForkedAgent& me, base::UniqueFd channel);

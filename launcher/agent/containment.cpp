@@ -2,11 +2,15 @@
 // which the kernel allows for the one id that it has.
 #include "launcher/agent/containment.hpp"
 
+#include "base/log.hpp"
+#include "launcher/process/process_sweep.hpp"
+
 #include <ddp/error.hpp>
 
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -83,6 +87,18 @@ void finish_containment(const ForkedAgent& me) {
         write_own("gid_map", identity_map(me.gid));
     }
     mount_own_proc();
+}
+
+void become_agent(base::UniqueFd err) {
+    if (::setsid() < 0) throw SystemError("setsid", errno);  // the workers' too: signals, terminal
+    ::prctl(PR_SET_NAME, "ddp-agent", 0, 0, 0);
+    base::set_log_name("agent");
+    become_subreaper();
+    const base::UniqueFd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
+    if (!null) throw SystemError("open /dev/null", errno);
+    ::dup2(null.get(), STDIN_FILENO);
+    ::dup2(null.get(), STDOUT_FILENO);
+    ::dup2(err.get(), STDERR_FILENO);
 }
 
 }  // namespace ddp::launcher

@@ -4,6 +4,7 @@
 // user keeps its own ids; the namespace has a /proc of its own.
 #pragma once
 
+#include "base/unique_fd.hpp"
 #include "launcher/options/options.hpp"
 
 #include <sys/types.h>
@@ -22,7 +23,11 @@ struct ForkedAgent {
 // it single-threaded.
 ForkedAgent fork_agent(Containment containment);
 
-// In the agent, before anything else: what a new namespace still lacks. Throws SystemError.
+// In the agent, before anything else: a session of its own, and what standard descriptors it gets:
+// nothing to read, nobody to write to but `err`. Throws SystemError.
+void become_agent(base::UniqueFd err);
+
+// Then: what a new namespace still lacks. Throws SystemError.
 void finish_containment(const ForkedAgent& me);
 
 }  // namespace ddp::launcher

@@ -595,15 +595,20 @@ TEST(GlooBackend, NamesTheRankThatIsKilledAtARandomMoment) {
         const auto delay = std::chrono::microseconds(random() % 50'000);
         run_ranks(4,
                   [&](ProcessGroup& group) {
-                      group.all_reduce(1);  // afterwards all ranks have left init
                       std::jthread killer;
+                      std::vector<float> values(500'000);
+                      try {
+                          group.all_reduce(1);  // afterwards all ranks have left init
+                      } catch (const PeerError& error) {
+                          EXPECT_EQ(error.rank(), 2) << error.what();
+                          return;
+                      }
                       if (group.rank() == 2) {
                           killer = std::jthread([&] {
                               std::this_thread::sleep_for(delay);
                               ::raise(SIGKILL);
                           });
                       }
-                      std::vector<float> values(500'000);
                       try {
                           for (;;) {
                               std::fill(values.begin(), values.end(), 1.0F);
