@@ -111,9 +111,11 @@ std::vector<std::string> worker_environment(const JobVariables& job, int local_r
     if (job.oversubscribe_gpu) let_nccl_share_gpus(table, job, local_rank, inherited);
     std::vector<std::string> environment;
     for (const std::string& entry : inherited) {
-        // Of a job that this one is part of.
-        const bool is_outer = name_of(entry) == "DDP_ROUND" || name_of(entry) == "DDP_HOST_ADDR";
-        if (!is_outer && !table.contains(name_of(entry))) environment.push_back(entry);
+        const std::string_view name = name_of(entry);
+        // Of a job that this one is part of, and the launcher's alone.
+        const bool is_not_theirs =
+            name == "DDP_ROUND" || name == "DDP_HOST_ADDR" || name == "DDP_JOB_TOKEN_FILE";
+        if (!is_not_theirs && !table.contains(name)) environment.push_back(entry);
     }
     for (const auto& [name, value] : table) environment.push_back(name + "=" + value);
     return environment;

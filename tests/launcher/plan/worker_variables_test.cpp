@@ -93,6 +93,10 @@ TEST(WorkerVariables, AJobOfOneHostInsideAnotherHasNoneOfItsPlace) {
     EXPECT_FALSE(table.contains("DDP_HOST_ADDR"));
 }
 
+TEST(WorkerVariables, HaveNothingOfTheJobsToken) {
+    EXPECT_FALSE(table_of(job, 0, {"DDP_JOB_TOKEN_FILE=/t"}).contains("DDP_JOB_TOKEN_FILE"));
+}
+
 TEST(WorkerVariables, TheStoresNameIsThereWhenItHasOne) {
     JobVariables named = job;
     named.attempt.store_socket = "ddp-store-1";
