@@ -16,7 +16,7 @@ esac
 packages=(
     g++ cmake ninja-build pkg-config ccache git ca-certificates
     libboost1.81-dev libboost-program-options1.81-dev libspdlog-dev nlohmann-json3-dev
-    zlib1g-dev libssl-dev libgloo-dev
+    zlib1g-dev libssl3 openssl libgloo-dev
     libgtest-dev libgmock-dev libbenchmark-dev
     iproute2 util-linux
 )
