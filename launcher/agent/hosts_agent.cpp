@@ -43,12 +43,18 @@ HostsAgent::HostsAgent(Settings settings, Channel& channel, Poller& events, Poll
     search_.next_words = now + first_words;
     if (!settings_.job.coordinates) return;
     coordinator_ = std::make_unique<Coordinator>(
-        settings_.job.rules, Coordinator::Job{settings_.job.name, settings_.run_id, settings_.run},
+        settings_.job.rules,
+        Coordinator::Job{settings_.job.name, settings_.run_id, settings_.run, settings_.job.tls},
         settings_.begin_round, now);
     events_.add(coordinator_->fd(), EPOLLIN, tag_);
     member_ = std::make_unique<Member>(settings_.join, settings_.job.rules.node_timeout);
     member_->begin(coordinator_->connect_own_member(now), now);
     watch_member();
+    if (settings_.job.tls || settings_.job.at_loopback) return;
+    notice("no job token: anybody who can connect to port " +
+           std::to_string(settings_.job.env.port) +
+           " of this host may join this job with workers of their own; DDP_JOB_TOKEN_FILE on all "
+           "hosts keeps others out, see docs/hosts.md");
 }
 
 HostsAgent::~HostsAgent() {
@@ -127,7 +133,8 @@ void HostsAgent::take_news_of_connector(Time now) {
         events_.remove(search_.connector->fd());
         search_.connector.reset();
         search_.answers_by = now + time_to_answer;
-        member_ = std::make_unique<Member>(settings_.join, settings_.job.rules.node_timeout);
+        member_ = std::make_unique<Member>(settings_.join, settings_.job.rules.node_timeout,
+                                           settings_.job.tls);
         member_->begin(std::move(news->connection), now);
         return watch_member();
     }

@@ -10,6 +10,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 
 namespace ddp::launcher {
@@ -96,6 +97,9 @@ Rendezvous make_rendezvous(HostsJob& hosts) {
         }
         hosts.coordinates = false;
     }
+    hosts.at_loopback = std::ranges::all_of(result.listeners, [](const base::UniqueFd& listener) {
+        return base::local_address(listener.get()).is_loopback();
+    });
     return result;
 }
 

@@ -34,7 +34,8 @@ struct Rendezvous {
 
 // Throws UsageError for a port in use, SystemError.
 Rendezvous make_rendezvous(const Options& options);
-// Where the port is in use and others may coordinate on this host, it says in `hosts` that they do.
+// Where the port is in use and others may coordinate on this host, it says in `hosts` that they do;
+// and whether it is loopback alone.
 Rendezvous make_rendezvous(HostsJob& hosts);
 
 }  // namespace ddp::launcher

@@ -116,6 +116,7 @@ int run_front(const Options& options, const JobPlan& plan, std::optional<HostsJo
     messages.write_end.reset();
     job.rendezvous = {};  // the agent's
     job.handed = {};
+    job.hosts.reset();  // with the token
     Front front(hold_agent(agent.pid, std::move(sockets.front), std::move(messages.read_end)),
                 signals, options, StrangerWatch(strangers), std::move(console), host);
     front.give(notices);

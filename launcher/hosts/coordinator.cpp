@@ -25,6 +25,11 @@ constexpr Milliseconds between_probes{250};
 // From a connection to its join.
 constexpr Milliseconds time_to_join{5000};
 constexpr std::uint64_t most_bytes_to_join = 4096;
+constexpr std::uint64_t most_bytes_of_a_handshake = 2048;  // a client's, which takes 300
+// At a time; each may cost 72 KiB while its TLS begins. An agent that finds no room comes again.
+constexpr std::size_t max_strangers = 1000;
+// Kinds of refusals of those that have not joined, for the user.
+constexpr std::size_t most_words_of_strangers = 64;
 // To a member that has all that it is to hear: its end of the link.
 constexpr Milliseconds time_to_close{2000};
 // Whoever has not run for so long heard nobody, and nobody is to blame.
@@ -41,6 +46,43 @@ std::string hosts_of(int min, int max) {
     return min == max ? std::to_string(max) : std::to_string(min) + ":" + std::to_string(max);
 }
 
+std::uint64_t bytes_to_join(const Coordinator::Job& job) {
+    return most_bytes_to_join + (job.tls ? most_bytes_of_a_handshake : 0);
+}
+
+std::string place_of(const Link& link) {
+    const std::string address = link.peer_address();
+    return "the agent " + (address.empty() ? "on this host" : "at " + address);
+}
+
+// Why an agent that says this hello cannot join; empty: it can, or it is none.
+std::string refusal_of(const SaidHello& hello, const Link& link, const TlsContext* tls) {
+    if (hello.kind == Hello::other_version) {
+        return "this ddp-launch speaks version " + std::to_string(link_version) +
+               " between hosts, that of " + link.peer_address() + " version " +
+               std::to_string(hello.version) + "; all hosts need one release";
+    }
+    const bool fits = (hello.transport == Transport::tls) == (tls != nullptr);
+    if (hello.kind != Hello::agent || fits) return {};
+    return place_of(link) +
+           (tls != nullptr ? " has no job token, and this job has one"
+                           : " has a job token, and this job has none") +
+           ": DDP_JOB_TOKEN_FILE has to hold the same token on all hosts";
+}
+
+// Lets frames follow an agent's hello, with `tls` in TLS. Returns why none can, once that is known.
+std::string greet(Link& link, const TlsContext* tls) {
+    if (!link.has_frames()) {
+        const SaidHello hello = look_for_hello(link.before_frames());
+        if (hello.kind == Hello::stranger) link.close("it is no agent");
+        std::string why = refusal_of(hello, link, tls);
+        if (hello.kind != Hello::agent || !why.empty()) return why;
+        if (tls != nullptr) link.begin_tls(tls->session(TlsRole::server, place_of(link)));
+        link.begin_frames(hello_bytes);
+    }
+    return link.tls_refusal();
+}
+
 std::string quoted(const std::string& name) { return name.empty() ? "none" : "\"" + name + "\""; }
 
 }  // namespace
@@ -54,7 +96,8 @@ Coordinator::Coordinator(const MembershipRules& rules, Job job, BeginRound begin
 // Links ------------------------------------------------------------------------------------------
 
 void Coordinator::take(base::UniqueFd connection, std::string_view received, Time now) {
-    if (links_.size() >= max_links) return;
+    if (links_.size() >= max_links || strangers_ >= max_strangers) return;
+    ++strangers_;
     const MemberId id = ++last_id_;
     Link link(std::move(connection), Link::Begins::with_hello, received);
     events_.add(link.fd(), EPOLLIN, id);
@@ -87,13 +130,14 @@ void Coordinator::run_ready(MemberId id, Time now) {
     const auto found = links_.find(id);
     if (found == links_.end()) return;
     Peer& peer = found->second;
-    peer.link.receive();
+    const std::uint64_t most = bytes_to_join(job_);
+    const std::uint64_t had = std::min(most, peer.link.received_bytes());
+    peer.link.receive(peer.joined ? Link::bytes_a_call : most - had);
+    const bool has_tls = job_.tls && id != own_member_;
+    const std::string why = greet(peer.link, has_tls ? &*job_.tls : nullptr);
+    if (!why.empty() && !peer.ends_when_sent) turn_away(peer, why);
     // Who has given up has connected again, or will: no host that was lost.
     if (!peer.joined && !peer.link.is_open()) return;
-    if (!peer.joined && peer.link.received_bytes() > most_bytes_to_join) {
-        return peer.link.close("it says too much before it joins");
-    }
-    if (!take_hello(peer)) return;
     while (const auto frame = peer.link.next()) {
         try {
             handle(id, decode_from_member(*frame), now);
@@ -101,36 +145,21 @@ void Coordinator::run_ready(MemberId id, Time now) {
             return peer.link.close(error.what());
         }
     }
+    if (!peer.joined && peer.link.received_bytes() >= most) {
+        return peer.link.close("it says too much before it joins");
+    }
+    if (!peer.joined && peer.link.received_bytes() >= most) {
+        return peer.link.close("it says too much before it joins");
+    }
     flush(id);
 }
 
-// Whether frames may follow.
-bool Coordinator::take_hello(Peer& peer) {
-    if (peer.has_said_hello) return true;
-    std::uint8_t version = 0;
-    switch (look_for_hello(peer.link.before_frames(), version)) {
-        case Hello::not_yet:
-            return false;
-        case Hello::agent:
-            peer.link.begin_frames(hello_bytes);
-            peer.has_said_hello = true;
-            return true;
-        case Hello::other_version: {
-            const std::string why = "this ddp-launch speaks version " +
-                                    std::to_string(link_version) + " between hosts, that of " +
-                                    peer.link.peer_address() + " version " +
-                                    std::to_string(version) + "; all hosts need one release";
-            peer.link.queue(encode(FromCoordinator(MemberMessage(RefusedMessage{why}))));
-            peer.link.flush();
-            say_refused(why);
-            peer.link.close(why);
-            return false;
-        }
-        case Hello::stranger:
-            peer.link.close("it is no agent");
-            return false;
-    }
-    return false;
+// It hears why, as far as it can read that, and so does the user.
+void Coordinator::turn_away(Peer& peer, const std::string& why) {
+    peer.link.queue(encode(FromCoordinator(MemberMessage(RefusedMessage{why}))));
+    peer.ends_when_sent = true;
+    log_step("turned away: " + why);
+    say_refused(why);
 }
 
 void Coordinator::send(MemberId id, const FromCoordinator& message) { queue(id, encode(message)); }
@@ -177,6 +206,7 @@ void Coordinator::close_if_ended(MemberId id, Time now) {
     }
     if (peer.link.is_open()) return;
     log_step("link " + std::to_string(id) + " ended: " + peer.link.trouble());
+    if (!peer.joined) --strangers_;
     const bool was_member = peer.joined.has_value() && !peer.ends_when_sent;
     events_.remove(peer.link.fd());
     links_.erase(found);
@@ -268,6 +298,7 @@ void Coordinator::join(MemberId id, const JoinMessage& message, Time now) {
     size.host = base::printable(size.host);
     size.address = peer.link.peer_address();
     peer.joined = size;
+    --strangers_;
     if (const auto why = mismatch_of(message)) {
         const std::string text = "host " + name_of(size) + ": " + *why;
         if (id != own_member_) say_refused(text);
@@ -326,8 +357,12 @@ void Coordinator::refuse(MemberId id, const std::string& why) {
 }
 
 // Of many that come again and again, once.
+// Once each: strangers come often.
 void Coordinator::say_refused(const std::string& why) {
-    if (std::exchange(said_refused_, why) != why) say(own_member_, "refused: " + why, false);
+    if (said_refused_.size() >= most_words_of_strangers || !said_refused_.insert(why).second) {
+        return;
+    }
+    say(own_member_, "refused: " + why, false);
 }
 
 bool Coordinator::has_no_members() const {

@@ -9,6 +9,7 @@
 #include "launcher/hosts/membership.hpp"
 #include "launcher/hosts/messages.hpp"
 #include "launcher/hosts/round_record.hpp"
+#include "launcher/hosts/tls_session.hpp"
 #include "launcher/process/poller.hpp"
 
 #include <chrono>
@@ -16,6 +17,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -28,7 +30,8 @@ public:
     struct Job {
         std::string name;  // its --rdzv-id, which each agent must name; may be empty
         std::string run_id;
-        std::string run;  // the name of its log folder
+        std::string run;                     // the name of its log folder
+        std::optional<TlsContext> tls = {};  // with the token that each agent must have
     };
     // Before a round is given out; all hosts of the last one have drained.
     using BeginRound = std::function<void(const RoundMessage& round)>;
@@ -70,7 +73,6 @@ private:
     struct Peer {
         Link link;
         Time came;
-        bool has_said_hello = false;
         std::optional<HostSize> joined = {};
         bool ends_when_sent = false;
         bool is_refused = false;
@@ -80,7 +82,7 @@ private:
         Time heard{};
     };
     void run_ready(MemberId id, Time now);
-    bool take_hello(Peer& peer);
+    void turn_away(Peer& peer, const std::string& why);
     void handle(MemberId id, const FromMember& message, Time now);
     void join(MemberId id, const JoinMessage& message, Time now);
     void ended(MemberId id, const EndedMessage& message, Time now);
@@ -107,9 +109,10 @@ private:
     Poller events_;
     std::map<MemberId, Peer> links_;
     std::vector<MemberId> ending_;  // of them, those that may have ended; some may be gone
+    std::size_t strangers_ = 0;     // links that have not joined
     MemberId last_id_ = 0;
     MemberId own_member_ = 0;
-    std::string said_refused_;  // last
+    std::set<std::string> said_refused_;
     RoundRecord record_;
     std::optional<AskForJudgement> asked_;
     std::optional<Time> last_look_;

@@ -23,6 +23,16 @@ bool is_alias_of_this_host(const std::string& name) {
         found, [](const base::SocketAddress& one) { return is_this_host(one.host()); });
 }
 
+std::optional<TlsContext> tls_of(Authentication wanted, std::optional<JobToken> token,
+                                 const EnvLookup& environment) {
+    if (!token) token = job_token(environment);
+    if (token) return TlsContext(*token);
+    if (wanted == Authentication::automatic) return std::nullopt;
+    throw UsageError(
+        "--auth=required: there is no job token; name a file of mode 0600 with 64 hex digits in "
+        "DDP_JOB_TOKEN_FILE, the same on all hosts");
+}
+
 }  // namespace
 
 MembershipRules membership_rules(const HostEnv& env, const HostOptions& options) {
@@ -39,7 +49,8 @@ MembershipRules membership_rules(const HostEnv& env, const HostOptions& options)
     return rules;
 }
 
-std::optional<HostsJob> settle_hosts(Options& options, const EnvLookup& environment) {
+std::optional<HostsJob> settle_hosts(Options& options, const EnvLookup& environment,
+                                     std::optional<JobToken> token) {
     std::optional<HostEnv> env = host_env(options.hosts.flags, environment);
     if (!env) {
         resolve_endpoint(options);
@@ -53,6 +64,7 @@ std::optional<HostsJob> settle_hosts(Options& options, const EnvLookup& environm
     options.rendezvous.master_port = env->port;
     HostsJob job{.env = *std::move(env), .rules = {}, .name = options.run_id};
     job.rules = membership_rules(job.env, options.hosts);
+    job.tls = tls_of(options.hosts.authentication, std::move(token), environment);
     if (job.rules.is_static() && job.env.node_rank) {
         job.coordinates = *job.env.node_rank == 0;
     } else {

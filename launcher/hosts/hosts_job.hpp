@@ -3,6 +3,7 @@
 
 #include "launcher/hosts/host_env.hpp"
 #include "launcher/hosts/membership.hpp"
+#include "launcher/hosts/tls_session.hpp"
 #include "launcher/options/options.hpp"
 
 #include <optional>
@@ -16,6 +17,9 @@ struct HostsJob {
     std::string name;  // --rdzv-id as given; may be empty
     // This agent does. Of several on the endpoint's host that have no node rank: the first.
     bool coordinates = false;
+    // With the job's token; nothing: it has none, and anybody may join who can connect.
+    std::optional<TlsContext> tls = {};
+    bool at_loopback = false;  // nobody beyond this host can connect
 };
 
 // The rules by the options and torchrun's defaults.
@@ -23,7 +27,10 @@ MembershipRules membership_rules(const HostEnv& env, const HostOptions& options)
 
 // Nothing: a job of this host alone. Where the workers meet is settled in the options with it. To
 // be called before a run id is made up. Looks the head's name up where nothing else tells whether
-// this is its host. Throws UsageError.
-std::optional<HostsJob> settle_hosts(Options& options, const EnvLookup& environment);
+// this is its host. `token`: from whoever has started this agent; without one, that of the file
+// that DDP_JOB_TOKEN_FILE names. Throws UsageError, also for a token without TLS and for
+// --auth=required without a token.
+std::optional<HostsJob> settle_hosts(Options& options, const EnvLookup& environment,
+                                     std::optional<JobToken> token = {});
 
 }  // namespace ddp::launcher

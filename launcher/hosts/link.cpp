@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <array>
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -18,7 +18,6 @@ namespace ddp::launcher {
 namespace {
 
 constexpr std::size_t piece_bytes = std::size_t{64} << 10;
-constexpr int pieces_a_call = 16;
 // Of a buffer that is empty: a coordinator has thousands of them.
 constexpr std::size_t kept_bytes = 1024;
 
@@ -45,23 +44,57 @@ void Link::close(std::string why) {
 
 void Link::take_in(std::string_view bytes) {
     received_bytes_ += bytes.size();
-    if (has_frames_) {
-        reader_.feed(bytes);
-    } else {
+    hand_on(bytes);
+}
+
+void Link::hand_on(std::string_view bytes) {
+    if (!has_frames_) {
         before_frames_ += bytes;
+    } else if (tls_) {
+        tls_->take_in(bytes);
+        take_from_tls();
+    } else {
+        reader_.feed(bytes);
     }
+}
+
+// Trouble in the middle is the end of the connection, as any other damage is.
+void Link::take_from_tls() {
+    reader_.feed(tls_->take_plain());
+    out_ += tls_->take_wire();
+    if (tls_->trouble().empty()) return;
+    flush();
+    if (tls_->is_established()) close(tls_->trouble());
 }
 
 void Link::begin_frames(std::size_t hello) {
     has_frames_ = true;
-    reader_.feed(std::string_view(before_frames_).substr(hello));
-    before_frames_.clear();
+    hand_on(std::string_view(std::exchange(before_frames_, {})).substr(hello));
+}
+
+void Link::begin_tls(TlsSession session) {
+    tls_ = std::move(session);
+    take_from_tls();
+}
+
+std::string Link::tls_refusal() const {
+    return tls_ && !tls_->is_established() ? tls_->trouble() : std::string();
 }
 
 void Link::queue(std::string_view frame) {
     if (!is_open()) return;
-    base::append_frame(out_, frame);
-    if (out_.size() - sent_ > max_backlog_bytes) close("it takes nothing of what is sent to it");
+    if (tls_) {
+        std::string bytes;
+        base::append_frame(bytes, frame);
+        tls_->write(bytes);
+        out_ += tls_->take_wire();
+    } else {
+        base::append_frame(out_, frame);
+    }
+    const std::size_t waiting = tls_ ? tls_->waiting_bytes() : 0;
+    if (out_.size() - sent_ + waiting > max_backlog_bytes) {
+        close("it takes nothing of what is sent to it");
+    }
 }
 
 void Link::flush() {
@@ -90,14 +123,16 @@ void Link::flush() {
 // Not both ways: what has come unread would make the kernel drop what is on its way.
 void Link::end_sending() { ::shutdown(socket_.get(), SHUT_WR); }
 
-void Link::receive() {
+void Link::receive(std::size_t most) {
     std::array<char, piece_bytes> piece;  // not cleared, as that takes longer than most reads
-    for (int i = 0; i < pieces_a_call && is_open(); ++i) {
-        const ssize_t count = ::recv(socket_.get(), piece.data(), piece.size(), MSG_DONTWAIT);
+    while (most > 0 && is_open()) {
+        const std::size_t wanted = std::min(most, piece.size());
+        const ssize_t count = ::recv(socket_.get(), piece.data(), wanted, MSG_DONTWAIT);
         if (count < 0 && errno == EINTR) continue;
         if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
         if (count < 0) return close(std::string("the connection broke: ") + std::strerror(errno));
         if (count == 0) return close("the connection was closed");
+        most -= static_cast<std::size_t>(count);
         take_in({piece.data(), static_cast<std::size_t>(count)});
     }
 }

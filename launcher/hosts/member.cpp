@@ -26,12 +26,14 @@ std::int64_t ClockOffset::to_others(std::int64_t ours_ns) const {
     return ours_ns + std::ranges::min_element(samples_, {}, &Sample::round_trip_ns)->offset_ns;
 }
 
-Member::Member(JoinMessage join, std::chrono::milliseconds node_timeout)
-    : join_(std::move(join)), lease_(node_timeout) {}
+Member::Member(JoinMessage join, std::chrono::milliseconds node_timeout,
+               std::optional<TlsContext> tls)
+    : join_(std::move(join)), tls_(std::move(tls)), lease_(node_timeout) {}
 
 void Member::begin(base::UniqueFd connection, Time now) {
     link_.emplace(std::move(connection), Link::Begins::with_frames);
-    link_->queue_hello();
+    link_->queue_hello(tls_ ? Transport::tls : Transport::clear);
+    if (tls_) link_->begin_tls(tls_->session(TlsRole::client, "the coordinator"));
     link_->queue(encode(FromMember(join_)));
     look_at_time(now);
 }
@@ -39,6 +41,7 @@ void Member::begin(base::UniqueFd connection, Time now) {
 void Member::run_ready() {
     if (!link_) return;
     link_->receive();
+    look_at_tls();
     while (const auto frame = link_->next()) {
         try {
             handle(decode_from_coordinator(*frame));
@@ -49,6 +52,14 @@ void Member::run_ready() {
     link_->flush();
     if (is_over_) link_->close("the job is over");
     if (!link_->is_open() && !is_over_) lose(link_->trouble());
+}
+
+// Never without TLS where this host has a token: that would be what somebody in between wants.
+void Member::look_at_tls() {
+    std::string why = link_->tls_refusal();
+    if (why.empty() || is_over_) return;
+    is_over_ = true;
+    orders_.emplace_back(RefusedMessage{std::move(why)});
 }
 
 void Member::look_at_time(Time now) {

@@ -8,6 +8,7 @@
 #include "launcher/hosts/lease.hpp"
 #include "launcher/hosts/link.hpp"
 #include "launcher/hosts/messages.hpp"
+#include "launcher/hosts/tls_session.hpp"
 
 #include <chrono>
 #include <cstdint>
@@ -52,10 +53,13 @@ public:
 
     static constexpr std::chrono::milliseconds between_beats{250};
 
-    // `node_timeout`: until the coordinator says another.
-    Member(JoinMessage join, std::chrono::milliseconds node_timeout);
+    // `node_timeout`: until the coordinator says another. `tls`: the job's; then nothing but the
+    // hello goes out in the clear, and whoever answers without the token is refused.
+    Member(JoinMessage join, std::chrono::milliseconds node_timeout,
+           std::optional<TlsContext> tls = {});
 
-    // From the connection on; the hello, the join and the first beat go out at once.
+    // From the connection on; the hello, the join and the first beat go out at once, in TLS as soon
+    // as the coordinator has proved itself.
     void begin(base::UniqueFd connection, Time now);
     bool has_begun() const { return link_.has_value(); }
 
@@ -86,10 +90,12 @@ public:
 private:
     void send(const FromMember& message);
     void handle(FromCoordinator message);
+    void look_at_tls();
     void lose(const std::string& why);
     void look_at_silence();
 
     JoinMessage join_;
+    std::optional<TlsContext> tls_;
     std::optional<Link> link_;
     Lease lease_;
     ClockOffset clock_;

@@ -325,19 +325,21 @@ Message ended(Reader& in, Message message) {
 
 }  // namespace
 
-std::string encode_hello() {
+std::string encode_hello(Transport transport) {
     std::string hello(hello_name);
     hello += static_cast<char>(link_version);
-    return hello + '\0';
+    return hello += static_cast<char>(transport);
 }
 
-Hello look_for_hello(std::string_view bytes, std::uint8_t& version) {
+SaidHello look_for_hello(std::string_view bytes) {
     const std::size_t named = std::min(bytes.size(), hello_name.size());
-    if (bytes.substr(0, named) != hello_name.substr(0, named)) return Hello::stranger;
-    if (bytes.size() < hello_bytes) return Hello::not_yet;
-    version = static_cast<std::uint8_t>(bytes[hello_name.size()]);
-    if (version != link_version) return Hello::other_version;
-    return bytes[hello_name.size() + 1] == '\0' ? Hello::agent : Hello::stranger;
+    if (bytes.substr(0, named) != hello_name.substr(0, named)) return {Hello::stranger};
+    if (bytes.size() < hello_bytes) return {Hello::not_yet};
+    const auto version = static_cast<std::uint8_t>(bytes[hello_name.size()]);
+    if (version != link_version) return {Hello::other_version, version};
+    const auto flags = static_cast<std::uint8_t>(bytes[hello_name.size() + 1]);
+    if (flags > static_cast<std::uint8_t>(Transport::tls)) return {Hello::stranger, version};
+    return {Hello::agent, version, static_cast<Transport>(flags)};
 }
 
 std::string encode(const FromMember& message) {

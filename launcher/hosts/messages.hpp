@@ -21,11 +21,18 @@ inline constexpr std::size_t max_link_message_bytes = std::size_t{4} << 20;
 // The hello of an agent, before its first frame: 0xDD, "DDP", version, flags.
 inline constexpr std::size_t hello_bytes = 6;
 inline constexpr std::uint8_t link_version = 1;
-std::string encode_hello();
+// What follows the hello: frames as they are, or TLS with the frames inside.
+enum class Transport : std::uint8_t { clear = 0, tls = 1 };
+std::string encode_hello(Transport transport = Transport::clear);
 // Of the bytes that are there already, at most hello_bytes. Not yet: all so far can be a hello's
-// beginning. `version`: of an agent of another version, with which this one cannot speak.
+// beginning. An agent of another version is one with which this one cannot speak.
 enum class Hello : std::uint8_t { not_yet, agent, other_version, stranger };
-Hello look_for_hello(std::string_view bytes, std::uint8_t& version);
+struct SaidHello {
+    Hello kind = Hello::not_yet;
+    std::uint8_t version = 0;                // of an agent of any version
+    Transport transport = Transport::clear;  // of one of this version
+};
+SaidHello look_for_hello(std::string_view bytes);
 
 // As messages carry it.
 inline std::int64_t clock_ns_of(std::chrono::steady_clock::time_point time) {

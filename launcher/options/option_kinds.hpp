@@ -24,6 +24,12 @@ enum class RendezvousBackend {
     c10d,   // at the endpoint's
 };
 
+// --auth: whether the agents of a job of several hosts must have its token.
+enum class Authentication {
+    automatic,  // where this host has one
+    required,
+};
+
 enum class StatusLine { automatic, off };  // automatic: on a terminal
 
 // --on-closed-stdout: what becomes of the job when nobody reads what it shows.

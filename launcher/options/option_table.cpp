@@ -241,6 +241,14 @@ constexpr std::array table{
     OptionSpec{"node-timeout", "", "", "SECONDS", "5", "", G::torchrun, T::own,
                "silence after which a host is lost",
                [](Options& o, Value v) { o.hosts.node_timeout = parse_node_timeout(v); }},
+    OptionSpec{"auth", "", "", "auto|required", "auto", "", G::torchrun, T::own,
+               "required: other hosts need the token of $DDP_JOB_TOKEN_FILE to join; auto: where "
+               "there is one",
+               [](Options& o, Value v) {
+                   o.hosts.authentication = parse_choice<Authentication>(
+                       v, {{"auto", Authentication::automatic},
+                           {"required", Authentication::required}});
+               }},
     OptionSpec{"rdzv-backend", "", "", "static|c10d", "static", "", G::torchrun, T::same,
                "both mean: meet at the endpoint",
                [](Options& o, Value v) {

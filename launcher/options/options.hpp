@@ -46,6 +46,7 @@ struct HostFlags {
 struct HostOptions {
     HostFlags flags;
     std::chrono::milliseconds node_timeout{5000};  // silence after which a host is lost
+    Authentication authentication = Authentication::automatic;
     // --rdzv-conf; nothing: torchrun's default.
     std::optional<std::chrono::milliseconds> join_timeout = {};
     std::optional<std::chrono::milliseconds> last_call = {};

@@ -32,6 +32,7 @@ const std::vector<BadCommandLine>& bad_command_lines() {
         {{"--nnodes=2", "--master-addr=::1", "--agent-store=off", "x"}, {"--agent-store=off"}},
         {{"--node-timeout=0.5", "x"}, {"--node-timeout", "\"0.5\"", "at least 1"}},
         {{"--node-timeout=long", "x"}, {"--node-timeout", "\"long\"", "seconds"}},
+        {{"--auth=no", "x"}, {"--auth", "\"no\"", "auto or required"}},
         {{"--nnodes=2:20:30", "x"}, {"--nnodes", "\"2:20:30\"", "MIN:MAX"}},
         {{"--nnodes=0", "x"}, {"--nnodes", "\"0\"", "0 < MIN <= MAX"}},
         {{"--nnodes=2:1", "x"}, {"--nnodes", "\"2:1\"", "MIN <= MAX"}},

@@ -198,32 +198,34 @@ TEST(LinkMessages, OfAHostWithMoreWorkersThanALauncherStartsAreRefused) {
 }
 
 TEST(LinkHello, IsAnAgentsOrAStrangersFromItsFirstByte) {
-    std::uint8_t version = 0;
-    const std::string hello = encode_hello();
-    ASSERT_EQ(hello.size(), hello_bytes);
-    for (std::size_t size = 0; size < hello.size(); ++size) {
-        EXPECT_EQ(look_for_hello(hello.substr(0, size), version), Hello::not_yet) << size;
+    for (const Transport transport : {Transport::clear, Transport::tls}) {
+        const std::string hello = encode_hello(transport);
+        ASSERT_EQ(hello.size(), hello_bytes);
+        for (std::size_t size = 0; size < hello.size(); ++size) {
+            EXPECT_EQ(look_for_hello(hello.substr(0, size)).kind, Hello::not_yet) << size;
+        }
+        const SaidHello said = look_for_hello(hello);
+        EXPECT_EQ(said.kind, Hello::agent);
+        EXPECT_EQ(said.version, link_version);
+        EXPECT_EQ(said.transport, transport);
     }
-    EXPECT_EQ(look_for_hello(hello, version), Hello::agent);
-    EXPECT_EQ(version, link_version);
-    EXPECT_EQ(look_for_hello(std::string("\x00", 1), version), Hello::stranger)
-        << "a store's client";
-    EXPECT_EQ(look_for_hello("\xDD"
-                             "D0",
-                             version),
-              Hello::stranger);
+    EXPECT_EQ(look_for_hello(std::string(1, '\0')).kind, Hello::stranger) << "a store's client";
+    const std::string other =
+        "\xDD"
+        "D0";
+    EXPECT_EQ(look_for_hello(other).kind, Hello::stranger);
 }
 
 TEST(LinkHello, TellsAnotherVersion) {
-    std::uint8_t version = 0;
     std::string hello = encode_hello();
     hello[4] = 9;
-    EXPECT_EQ(look_for_hello(hello, version), Hello::other_version);
-    EXPECT_EQ(version, 9);
-    hello = encode_hello();
-    hello[5] = 1;
-    EXPECT_EQ(look_for_hello(hello, version), Hello::stranger)
-        << "a flag that this version has not";
+    EXPECT_EQ(look_for_hello(hello).kind, Hello::other_version);
+    EXPECT_EQ(look_for_hello(hello).version, 9);
+    for (const char flags : {'\x02', '\x03', '\xFF'}) {
+        hello = encode_hello();
+        hello[5] = flags;
+        EXPECT_EQ(look_for_hello(hello).kind, Hello::stranger) << "flags this version has not";
+    }
 }
 
 }  // namespace

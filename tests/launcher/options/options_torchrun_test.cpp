@@ -68,6 +68,12 @@ TEST(TorchrunOptions, TimesOfTheRendezvousCount) {
     EXPECT_EQ(parse({"x"}).hosts.join_timeout, std::nullopt);
 }
 
+TEST(TorchrunOptions, ATokenIsRequiredWhereThatIsSaid) {
+    EXPECT_EQ(parse({"x"}).hosts.authentication, Authentication::automatic);
+    EXPECT_EQ(parse({"--auth=auto", "x"}).hosts.authentication, Authentication::automatic);
+    EXPECT_EQ(parse({"--auth=required", "x"}).hosts.authentication, Authentication::required);
+}
+
 // Each task would be a whole job of its own.
 TEST(TorchrunOptions, AJobOfSeveralHostsIsRefusedInAStepOfSeveralTasks) {
     const Environment step{
