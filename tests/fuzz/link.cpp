@@ -1,11 +1,16 @@
-// What two agents take from the connection between them: a hello, and messages of both sides. Input:
-// which of the three, then the bytes.
+// What two agents take from the connection between them: a hello, messages of both sides, and what
+// comes where TLS is to be. Input: which of the six, then the bytes; of the last one how a
+// conversation is altered on its way. Without libssl.so.3 the last three are left out.
 #include "fuzz/seeds.hpp"
 #include "launcher/hosts/messages.hpp"
+#include "launcher/hosts/tls_session.hpp"
 
 #include <ddp/error.hpp>
 
+#include <array>
 #include <cstdlib>
+#include <optional>
+#include <utility>
 
 namespace {
 
@@ -20,6 +25,78 @@ WorkerEnd an_end() {
     return end;
 }
 
+const std::optional<TlsContext>& tls() {
+    static const std::optional<TlsContext> context = []() -> std::optional<TlsContext> {
+        try {
+            return TlsContext(*JobToken::parse(std::string(64, 'a')));
+        } catch (const ddp::UsageError&) {
+            return std::nullopt;
+        }
+    }();
+    return context;
+}
+
+// Whoever makes these bytes does not know the token, and has heard nothing of this session.
+void take_strangers(TlsSession session, ddp::fuzz::Input& input) {
+    session.write("secret");
+    while (!input.is_empty()) {
+        session.take_in(input.text(1 + 16 * std::size_t{input.byte()}));
+        if (session.is_established() || !session.take_plain().empty()) std::abort();
+        session.take_wire();
+    }
+}
+
+// Two ends that know the token; of each flight bytes are altered, left out or put in. What comes is
+// the beginning of what was written, or nothing.
+void alter_conversation(ddp::fuzz::Input& input) {
+    std::array<TlsSession, 2> ends{tls()->session(TlsRole::client, "it"),
+                                   tls()->session(TlsRole::server, "it")};
+    const std::array<std::string, 2> said{"up, and more of it", "down, and more of it"};
+    std::array<std::string, 2> heard;
+    for (const std::size_t at : {0U, 1U}) ends.at(at).write(said.at(at));
+    for (std::size_t flight = 0; flight < 6; ++flight) {
+        const std::size_t from = flight % 2;
+        std::string wire = ends.at(from).take_wire();
+        for (int changes = input.byte() % 4; changes > 0 && !wire.empty(); --changes) {
+            const std::size_t at = (input.byte() * std::size_t{256} + input.byte()) % wire.size();
+            const std::uint8_t how = input.byte();
+            if (how == 0) wire.erase(at, input.byte());
+            if (how == 1) wire.insert(at, input.text(input.byte()));
+            if (how > 1) wire[at] = static_cast<char>(wire[at] ^ how);
+        }
+        ends.at(1 - from).take_in(wire);
+        heard.at(from) += ends.at(1 - from).take_plain();
+        if (!said.at(from).starts_with(heard.at(from))) std::abort();
+    }
+}
+
+void take_tls(int which, ddp::fuzz::Input& input) {
+    if (!tls()) return;
+    if (which == 3) take_strangers(tls()->session(TlsRole::server, "it"), input);
+    if (which == 4) take_strangers(tls()->session(TlsRole::client, "it"), input);
+    if (which == 5) alter_conversation(input);
+}
+
+// The flights of both ends, each as pieces for take_strangers().
+std::array<std::string, 2> flights() {
+    std::array<std::string, 2> all;
+    TlsSession client = tls()->session(TlsRole::client, "it");
+    TlsSession server = tls()->session(TlsRole::server, "it");
+    client.write("join");
+    const auto pass = [&](TlsSession& from, TlsSession& to, std::string& all_of_it) {
+        const std::string wire = from.take_wire();
+        to.take_in(wire);
+        for (std::size_t at = 0; at < wire.size(); at += 1 + 16 * 255) {
+            all_of_it += '\xFF' + wire.substr(at, 1 + 16 * 255);
+        }
+    };
+    for (int i = 0; i < 2; ++i) {
+        pass(client, server, all[0]);
+        pass(server, client, all[1]);
+    }
+    return all;
+}
+
 }  // namespace
 
 std::vector<std::string> ddp::fuzz::seeds() {
@@ -32,7 +109,14 @@ std::vector<std::string> ddp::fuzz::seeds() {
     RoundMessage round;
     round.round = 2;
     round.table = make_rank_table(std::vector<HostSize>{join.size, join.size}, {});
-    std::vector<std::string> all{"\x02" + encode_hello()};
+    std::vector<std::string> all{"\x02" + encode_hello(), "\x02" + encode_hello(Transport::tls)};
+    if (tls()) {
+        const auto [up, down] = flights();
+        all.push_back("\x03" + up);
+        all.push_back("\x04" + down);
+        all.push_back(std::string("\x05", 1) + std::string(6, '\0'));
+        all.push_back("\x05\x01\x01\x02\x03\x04");
+    }
     for (const FromMember& message :
          {FromMember(join), FromMember(BeatMessage{1, 2}), FromMember(StartedMessage{2}),
           FromMember(ended), FromMember(DrainedMessage{2, PartEnd::failure}),
@@ -56,7 +140,11 @@ std::vector<std::string> ddp::fuzz::seeds() {
 // What is taken is what encode() makes.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     ddp::fuzz::Input input(data, size);
-    const auto which = input.byte() % 3;
+    const int which = input.byte() % 6;
+    if (which >= 3) {
+        take_tls(which, input);
+        return 0;
+    }
     const std::string_view bytes = input.rest();
     try {
         if (which == 0 && encode(decode_from_member(bytes)) != bytes) std::abort();
@@ -64,8 +152,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     } catch (const ddp::UsageError&) {
         return 0;
     }
-    std::uint8_t version = 0;
-    const bool is_agent = which == 2 && look_for_hello(bytes, version) == Hello::agent;
-    if (is_agent && !bytes.starts_with(encode_hello())) std::abort();
+    const SaidHello hello = look_for_hello(bytes);
+    const bool is_agent = which == 2 && hello.kind == Hello::agent;
+    if (is_agent && !bytes.starts_with(encode_hello(hello.transport))) std::abort();
     return 0;
 }
