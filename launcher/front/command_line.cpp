@@ -9,6 +9,7 @@
 #include "launcher/front/remote_job.hpp"
 #include "launcher/front/remote_start.hpp"
 #include "launcher/hosts/hosts_job.hpp"
+#include "launcher/hosts/job_token.hpp"
 #include "launcher/options/options.hpp"
 #include "launcher/plan/error_folder.hpp"
 #include "launcher/plan/job_plan.hpp"
@@ -69,9 +70,10 @@ int run_on_hosts(const Options& options, std::span<char* const> arguments,
     return start_on_hosts(job, host);
 }
 
-int run_job(Options options, const std::string& called_as, contract::HostLink& host) {
+int run_job(Options options, const std::string& called_as, contract::HostLink& host,
+            std::optional<JobToken> token) {
     const bool runs = options.action == Action::run;
-    std::optional<HostsJob> hosts = settle_hosts(options, from_environment);
+    std::optional<HostsJob> hosts = settle_hosts(options, from_environment, std::move(token));
     if (runs && options.run_id.empty()) options.run_id = make_run_id();
     const JobPlan plan = plan_job(options, from_environment, {.called_as = called_as});
     if (!plan.missing.problem.empty()) {
@@ -86,7 +88,9 @@ int run_job(Options options, const std::string& called_as, contract::HostLink& h
     return run_front(options, plan, std::move(hosts), host);
 }
 
-int run(const std::string& called_as, std::span<char* const> arguments, contract::HostLink& host) {
+// `token`: of who has started this launcher.
+int run(const std::string& called_as, std::span<char* const> arguments, contract::HostLink& host,
+        std::optional<JobToken> token = std::nullopt) {
     try {
         const Options options = parse_options(arguments, from_environment);
         switch (options.action) {
@@ -99,7 +103,7 @@ int run(const std::string& called_as, std::span<char* const> arguments, contract
                 if (options.remote.has_hosts()) {
                     return run_on_hosts(options, arguments, called_as, host);
                 }
-                return run_job(options, called_as, host);
+                return run_job(options, called_as, host, std::move(token));
             case Action::print_config:
                 return print(config_text(arguments, from_environment));
         }
@@ -123,7 +127,7 @@ int run_remote_part(const std::string& called_as) {
     auto& part = std::get<RemotePart>(taken);
     std::vector<char*> arguments;
     for (std::string& argument : part.arguments) arguments.push_back(argument.data());
-    return run(called_as, arguments, part.starter);
+    return run(called_as, arguments, part.starter, JobToken::parse(part.token));
 }
 
 }  // namespace

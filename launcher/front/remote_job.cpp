@@ -1,4 +1,6 @@
 #include "launcher/front/remote_job.hpp"
+#include "launcher/hosts/job_token.hpp"
+#include "launcher/hosts/tls_session.hpp"
 
 #include "base/printable.hpp"
 #include "launcher/console/line_prefix.hpp"
@@ -175,6 +177,18 @@ std::string line_of_hosts(const Options& options, const std::vector<HostSlots>& 
     return hosts.size() == 1 ? line : line + "; head " + meeting.address + ", port " + meeting.port;
 }
 
+// Nobody has asked for a token: a job goes on without TLS where there is none.
+std::string token_for_hosts() {
+    if (const auto given = job_token(from_environment)) return given->text();
+    const JobToken made = JobToken::make();
+    try {
+        const TlsContext has_tls(made);
+    } catch (const UsageError&) {
+        return {};
+    }
+    return made.text();
+}
+
 }  // namespace
 
 StartingHost this_host(const std::string& called_as) {
@@ -184,6 +198,7 @@ StartingHost this_host(const std::string& called_as) {
     here.environment = own_environment();
     here.shows_on_terminal = ::isatty(STDOUT_FILENO) != 0;
     here.greeting = "ddp-launch begins " + make_run_id();
+    here.token = token_for_hosts();
     return here;
 }
 
@@ -217,7 +232,7 @@ RemoteJob plan_remote_job(const Options& options, const SplitArguments& given,
         host.command.push_back(in_shell_quotes(here.launcher));
         host.command.emplace_back(from_stdin_option);
         host.part = {.greeting = here.greeting,
-                     .token = {},
+                     .token = here.token,
                      .folder = here.folder,
                      .environment = variables,
                      .options = common,

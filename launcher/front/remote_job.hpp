@@ -35,8 +35,10 @@ struct StartingHost {
     std::vector<std::string> environment;  // "NAME=value"
     bool shows_on_terminal = false;
     std::string greeting;
+    std::string token = {};  // of the job (job_token.hpp); empty: it has none
 };
-// `called_as`: argv[0]. Throws SystemError where the current folder is none.
+// `called_as`: argv[0]. The token is that of DDP_JOB_TOKEN_FILE, else a new one, or none where this
+// host has no TLS. Throws SystemError where the current folder is none, UsageError as JobToken.
 StartingHost this_host(const std::string& called_as);
 
 // Of --hosts or --hostfile. Throws UsageError.

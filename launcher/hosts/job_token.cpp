@@ -4,6 +4,8 @@
 #include "base/printable.hpp"
 #include "base/unique_fd.hpp"
 
+#include "base/random.hpp"
+
 #include <ddp/error.hpp>
 
 #include <fcntl.h>
@@ -96,6 +98,26 @@ JobToken JobToken::read(const std::string& path) {
                           "(umask 077; openssl rand -hex 32 >FILE)");
     }
     return *token;
+}
+
+JobToken JobToken::make() {
+    JobToken token;
+    for (std::size_t i = 0; i < size; i += sizeof(std::uint64_t)) {
+        const std::uint64_t bits = base::random_bits();
+        std::memcpy(token.bytes_.data() + i, &bits, sizeof bits);
+    }
+    return token;
+}
+
+std::string JobToken::text() const {
+    constexpr std::string_view digits = "0123456789abcdef";
+    std::string text;
+    text.reserve(2 * size);
+    for (const std::uint8_t byte : bytes_) {
+        text += digits[byte >> 4];
+        text += digits[byte & 15];
+    }
+    return text;
 }
 
 std::optional<JobToken> job_token(const EnvLookup& environment) {

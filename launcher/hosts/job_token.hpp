@@ -1,6 +1,6 @@
 // The secret that the hosts of one job share: who knows it may take part, as any of the hosts.
-// Invariant: its bytes are in no message, command line, variable or log, and each copy of this
-// object wipes them when it goes.
+// Invariant: its bytes are in no command line, variable or log, and in no message but a starter's
+// (job_description.hpp); each copy of this object wipes them when it goes.
 #pragma once
 
 #include "launcher/options/options.hpp"
@@ -27,11 +27,16 @@ public:
     // do.
     static JobToken read(const std::string& path);
 
+    // A new one. Throws SystemError.
+    static JobToken make();
+
     JobToken(const JobToken&) = default;
     JobToken& operator=(const JobToken&) = default;
     ~JobToken();
 
     std::span<const std::uint8_t, size> bytes() const { return bytes_; }
+    // As parse() reads it: for another host's agent alone, over a channel that nobody else reads.
+    std::string text() const;
 
 private:
     JobToken() = default;

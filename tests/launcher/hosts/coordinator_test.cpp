@@ -83,7 +83,7 @@ TEST_F(CoordinatorTest, TakesNobodyIntoTheJobWhoHasGoneAlready) {
     Ends ends = connect();
     {
         Link link(std::move(ends.ours), Link::Begins::with_frames);
-        link.queue_hello();
+        link.queue_hello(Transport::clear);
         link.queue(encode(FromMember(join_of("h2", rules_))));
         link.flush();
     }
@@ -96,7 +96,7 @@ TEST_F(CoordinatorTest, TakesNobodyIntoTheJobWhoHasGoneAlready) {
 TEST_F(CoordinatorTest, CallsNoHostSilentWhoseKernelAnswers) {
     Ends ends = connect();
     Link link(std::move(ends.ours), Link::Begins::with_frames);
-    link.queue_hello();
+    link.queue_hello(Transport::clear);
     link.queue(encode(FromMember(join_of("h2", rules_))));
     link.flush();
     coordinator_.take(std::move(ends.theirs), {}, Clock::now());
@@ -108,7 +108,7 @@ TEST_F(CoordinatorTest, CallsNoHostSilentWhoseKernelAnswers) {
 TEST_F(CoordinatorTest, LosesAMemberThatTakesNothingOfWhatIsSaid) {
     Ends ends = connect();
     Link link(std::move(ends.ours), Link::Begins::with_frames);
-    link.queue_hello();
+    link.queue_hello(Transport::clear);
     link.queue(encode(FromMember(join_of("h2", rules_))));
     link.flush();
     coordinator_.take(std::move(ends.theirs), {}, Clock::now());
@@ -127,7 +127,7 @@ TEST_F(CoordinatorTest, SaysOnceWhatIsRefusedAgainAndAgain) {
         Link& link = links.emplace_back(std::move(ends.ours), Link::Begins::with_frames);
         JoinMessage join = join_of("h2", rules_);
         join.job = "another";
-        link.queue_hello();
+        link.queue_hello(Transport::clear);
         link.queue(encode(FromMember(join)));
         link.flush();
         coordinator_.take(std::move(ends.theirs), {}, Clock::now());
@@ -142,7 +142,7 @@ TEST_F(CoordinatorTest, TellsTheTimeAtWhichItReadABeat) {
     Link link(std::move(ends.ours), Link::Begins::with_frames);
     const auto start = Clock::now();
     std::this_thread::sleep_for(20ms);
-    link.queue_hello();
+    link.queue_hello(Transport::clear);
     link.queue(encode(FromMember(join_of("h2", rules_))));
     link.queue(encode(FromMember(BeatMessage{1, clock_ns_of(Clock::now())})));
     link.flush();

@@ -163,13 +163,13 @@ protected:
         for (int turn = 0; turn < 20; ++turn) {
             now_ += 10ms;
             coordinator_->run_ready(now_);
-            own_->run_ready(now_);
+            own_->run_ready();
             while (const auto order = own_->take_order(now_)) {
                 if (const auto* words = std::get_if<SayMessage>(&*order)) {
                     said_.push_back(words->text);
                 }
             }
-            member.run_ready(now_);
+            member.run_ready();
             while (const auto order = member.take_order(now_)) {
                 if (const auto* no = std::get_if<RefusedMessage>(&*order)) end.refused = no->why;
                 end.welcome = end.welcome || std::holds_alternative<WelcomeMessage>(*order);
