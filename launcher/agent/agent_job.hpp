@@ -4,7 +4,7 @@
 #include "contract/host_link.hpp"
 #include "launcher/agent/attempt/progress_watch.hpp"
 #include "launcher/agent/rendezvous.hpp"
-#include "launcher/hosts/hosts_job.hpp"
+#include "launcher/hosts/start/hosts_job.hpp"
 #include "launcher/options/options.hpp"
 #include "launcher/plan/job_plan.hpp"
 #include "launcher/report/failure_report.hpp"

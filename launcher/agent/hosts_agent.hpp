@@ -10,7 +10,7 @@
 #include "launcher/channel/channel.hpp"
 #include "launcher/hosts/connector.hpp"
 #include "launcher/hosts/coordinator.hpp"
-#include "launcher/hosts/hosts_job.hpp"
+#include "launcher/hosts/start/hosts_job.hpp"
 #include "launcher/hosts/member.hpp"
 #include "launcher/process/poller.hpp"
 

@@ -12,7 +12,7 @@
 #pragma once
 
 #include "base/unique_fd.hpp"
-#include "launcher/hosts/hosts_job.hpp"
+#include "launcher/hosts/start/hosts_job.hpp"
 #include "launcher/options/options.hpp"
 
 #include <cstdint>

@@ -8,7 +8,7 @@
 #include "launcher/front/job_leash.hpp"
 #include "launcher/front/remote_job.hpp"
 #include "launcher/front/remote_start.hpp"
-#include "launcher/hosts/hosts_job.hpp"
+#include "launcher/hosts/start/hosts_job.hpp"
 #include "launcher/hosts/job_token.hpp"
 #include "launcher/options/options.hpp"
 #include "launcher/plan/error_folder.hpp"

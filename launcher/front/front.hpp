@@ -4,7 +4,7 @@
 #pragma once
 
 #include "contract/host_link.hpp"
-#include "launcher/hosts/hosts_job.hpp"
+#include "launcher/hosts/start/hosts_job.hpp"
 #include "launcher/options/options.hpp"
 #include "launcher/plan/job_plan.hpp"
 

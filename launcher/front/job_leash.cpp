@@ -5,7 +5,7 @@
 #include "base/process/pidfd.hpp"
 #include "base/unique_fd.hpp"
 #include "contract/exit_code.hpp"
-#include "launcher/hosts/job_description.hpp"
+#include "launcher/hosts/start/job_description.hpp"
 #include "launcher/process/exit_status.hpp"
 #include "launcher/process/signals.hpp"
 

@@ -3,8 +3,8 @@
 // Invariant: what a host is told does not depend on the others but for its number.
 #pragma once
 
-#include "launcher/hosts/hostfile.hpp"
-#include "launcher/hosts/job_description.hpp"
+#include "launcher/hosts/start/hostfile.hpp"
+#include "launcher/hosts/start/job_description.hpp"
 #include "launcher/options/options.hpp"
 
 #include <chrono>

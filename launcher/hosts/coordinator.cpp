@@ -38,10 +38,6 @@ constexpr std::size_t max_links = 20'000;
 
 void log_step(const std::string& step) { base::log_debug("launcher", "coordinator: " + step); }
 
-std::string name_of(const HostSize& size) {
-    return size.host + (size.address.empty() ? "" : " (" + size.address + ")");
-}
-
 std::string hosts_of(int min, int max) {
     return min == max ? std::to_string(max) : std::to_string(min) + ":" + std::to_string(max);
 }
@@ -84,6 +80,38 @@ std::string greet(Link& link, const TlsContext* tls) {
 }
 
 std::string quoted(const std::string& name) { return name.empty() ? "none" : "\"" + name + "\""; }
+
+// Why a member is of another job than this one, whose coordinator's host is `here`.
+std::optional<std::string> mismatch_of(const JoinMessage& message, const std::string& job,
+                                       const MembershipRules& rules, const std::string& here) {
+    if (message.job != job) {
+        return "its --rdzv-id is " + quoted(base::printable(message.job)) + ", that of " + here +
+               " is " + quoted(job);
+    }
+    if (message.min_hosts != rules.min_hosts || message.max_hosts != rules.max_hosts) {
+        return "its --nnodes is " + hosts_of(message.min_hosts, message.max_hosts) + ", that of " +
+               here + " is " + hosts_of(rules.min_hosts, rules.max_hosts);
+    }
+    return std::nullopt;
+}
+
+// Null: there is none.
+const RefusedMessage* refusal_in(const MembershipActions& actions) {
+    for (const MembershipAction& action : actions) {
+        const auto* to = std::get_if<SendTo>(&action);
+        const auto* no = to != nullptr ? std::get_if<RefusedMessage>(&to->message) : nullptr;
+        if (no != nullptr) return no;
+    }
+    return nullptr;
+}
+
+// The host's, or with a number.
+std::string first_free_name(const std::string& host, const std::set<std::string_view>& taken) {
+    for (int number = 1;; ++number) {
+        std::string name = host + (number == 1 ? "" : "-" + std::to_string(number));
+        if (!taken.contains(name)) return name;
+    }
+}
 
 }  // namespace
 
@@ -299,17 +327,17 @@ void Coordinator::join(MemberId id, const JoinMessage& message, Time now) {
     size.address = peer.link.peer_address();
     peer.joined = size;
     --strangers_;
-    if (const auto why = mismatch_of(message)) {
+    const auto own = links_.find(own_member_);
+    const bool is_known = own != links_.end() && own->second.joined;
+    const std::string here = is_known ? own->second.joined->host : "the coordinator";
+    if (const auto why = mismatch_of(message, job_.name, rules_, here)) {
         const std::string text = "host " + name_of(size) + ": " + *why;
         if (id != own_member_) say_refused(text);
         return refuse(id, text);
     }
     const MembershipActions actions = membership_.join(size, now);
-    for (const MembershipAction& action : actions) {
-        const auto* to = std::get_if<SendTo>(&action);
-        const auto* no = to != nullptr ? std::get_if<RefusedMessage>(&to->message) : nullptr;
-        if (no == nullptr) continue;
-        if (id != own_member_) say_refused(no->why);
+    if (const auto* refusal = refusal_in(actions)) {
+        if (id != own_member_) say_refused(refusal->why);
         return carry_out(actions);
     }
     log_step(name_of(size) + " joins with " + std::to_string(size.slots) + " workers");
@@ -325,29 +353,8 @@ void Coordinator::join(MemberId id, const JoinMessage& message, Time now) {
 // Several agents may run on one host.
 std::string Coordinator::folder_for(const std::string& host) const {
     std::set<std::string_view> taken;
-    for (const auto& [id, peer] : links_) {
-        if (peer.folder.starts_with(host)) taken.insert(peer.folder);
-    }
-    for (int number = 1;; ++number) {
-        std::string name = host + (number == 1 ? "" : "-" + std::to_string(number));
-        if (!taken.contains(name)) return name;
-    }
-}
-
-std::optional<std::string> Coordinator::mismatch_of(const JoinMessage& message) const {
-    const auto own = links_.find(own_member_);
-    const std::string here = own != links_.end() && own->second.joined
-                                 ? own->second.joined->host
-                                 : std::string("the coordinator");
-    if (message.job != job_.name) {
-        return "its --rdzv-id is " + quoted(base::printable(message.job)) + ", that of " + here +
-               " is " + quoted(job_.name);
-    }
-    if (message.min_hosts != rules_.min_hosts || message.max_hosts != rules_.max_hosts) {
-        return "its --nnodes is " + hosts_of(message.min_hosts, message.max_hosts) + ", that of " +
-               here + " is " + hosts_of(rules_.min_hosts, rules_.max_hosts);
-    }
-    return std::nullopt;
+    for (const auto& [id, peer] : links_) taken.insert(peer.folder);
+    return first_free_name(host, taken);
 }
 
 void Coordinator::refuse(MemberId id, const std::string& why) {
@@ -356,7 +363,6 @@ void Coordinator::refuse(MemberId id, const std::string& why) {
     peer.ends_when_sent = peer.is_refused = true;
 }
 
-// Of many that come again and again, once.
 // Once each: strangers come often.
 void Coordinator::say_refused(const std::string& why) {
     if (said_refused_.size() >= most_words_of_strangers || !said_refused_.insert(why).second) {
@@ -405,7 +411,7 @@ void Coordinator::carry_out(const MembershipActions& actions) {
         } else if (const auto* news = std::get_if<SayEverywhere>(&action)) {
             say_everywhere(news->text, false);
         } else {
-            asked_ = std::get<AskForJudgement>(action);
+            record_.ask(std::get<AskForJudgement>(action));
         }
     }
 }
@@ -435,11 +441,6 @@ void Coordinator::kill() {
     for (const auto& [id, peer] : links_) {
         if (peer.joined) send(id, KillRoundMessage{std::max(1, record_.round().round)});
     }
-}
-
-std::optional<RoundEnd> Coordinator::take_round_end() {
-    if (!asked_) return std::nullopt;
-    return record_.end(*std::exchange(asked_, std::nullopt));
 }
 
 void Coordinator::restart(Milliseconds delay, bool counts, Time now) {

@@ -54,7 +54,7 @@ public:
     void kill();
 
     // Once, when a round has ended and drained everywhere; then restart() or finish().
-    std::optional<RoundEnd> take_round_end();
+    std::optional<RoundEnd> take_round_end() { return record_.take_end(); }
     void restart(std::chrono::milliseconds delay, bool counts, Time now);
     void finish(int exit_code, Time now);
     // For the users of those hosts; the host of a member that is gone hears nothing.
@@ -87,7 +87,6 @@ private:
     void join(MemberId id, const JoinMessage& message, Time now);
     void ended(MemberId id, const EndedMessage& message, Time now);
     void drained(MemberId id, const DrainedMessage& message, Time now);
-    std::optional<std::string> mismatch_of(const JoinMessage& message) const;
     std::string folder_for(const std::string& host) const;
     void refuse(MemberId id, const std::string& why);
     void say_refused(const std::string& why);
@@ -114,7 +113,6 @@ private:
     MemberId own_member_ = 0;
     std::set<std::string> said_refused_;
     RoundRecord record_;
-    std::optional<AskForJudgement> asked_;
     std::optional<Time> last_look_;
     Time next_probe_{};
     Time next_look_{};  // at the membership

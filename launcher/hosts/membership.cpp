@@ -29,6 +29,12 @@ std::string ranks_of(const HostRanks& host) {
     return "ranks " + first + "-" + std::to_string(host.first_rank + host.slots - 1);
 }
 
+// "h1 (10.77.0.1), ranks 0-7"
+std::string name_with_ranks(const HostSize& size, const RankTable& table) {
+    const HostRanks* ranks = table.find(size.member);
+    return name_of(size) + (ranks == nullptr ? "" : ", " + ranks_of(*ranks));
+}
+
 }  // namespace
 
 Membership::Membership(const MembershipRules& rules, Time now)
@@ -61,15 +67,11 @@ MembershipActions Membership::join(const HostSize& size, Time now) {
 }
 
 void Membership::heard(MemberId member, Time now) {
-    const auto found = members_.find(member);
-    if (found == members_.end()) return;
-    found->second.contact.hear(now);
+    if (Member* known = find(member)) known->contact.hear(now);
 }
 
 void Membership::acknowledged(MemberId member, Time now) {
-    const auto found = members_.find(member);
-    if (found == members_.end()) return;
-    found->second.contact.acknowledge(now);
+    if (Member* known = find(member)) known->contact.acknowledge(now);
 }
 
 MembershipActions Membership::failed(MemberId member, int round, int rank, Time now) {
@@ -92,7 +94,7 @@ MembershipActions Membership::drained(MemberId member, int round, PartEnd end, T
 MembershipActions Membership::leave(MemberId member, Time now) {
     const auto found = members_.find(member);
     if (found == members_.end()) return {};
-    say(name_with_ranks(found->second) + " leaves the job");
+    say(name_with_ranks(found->second.size, last_.table) + " leaves the job");
     members_.erase(found);
     if (parts_.contains(member)) lose_part(member, now);
     look_at_parts(now);
@@ -165,21 +167,11 @@ std::optional<Membership::Time> Membership::next(Time now) const {
 
 // Who is there -----------------------------------------------------------------------------------
 
-std::string Membership::name_of(const Member& member) const {
-    return member.size.host + " (" + member.size.address + ")";
-}
-
-std::string Membership::name_with_ranks(const Member& member) const {
-    const HostRanks* ranks = last_.table.find(member.size.member);
-    return name_of(member) + (ranks == nullptr ? "" : ", " + ranks_of(*ranks));
-}
-
 std::string Membership::list_members() const {
-    std::vector<const Member*> order;
-    for (const auto& [id, member] : members_) order.push_back(&member);
-    std::ranges::sort(order, {}, [](const Member* member) { return member->arrival; });
+    std::map<std::uint64_t, const HostSize*> order;  // by arrival
+    for (const auto& [id, member] : members_) order.emplace(member.arrival, &member.size);
     std::string list;
-    for (const Member* member : order) list += (list.empty() ? "" : ", ") + name_of(*member);
+    for (const auto& [arrival, size] : order) list += (list.empty() ? "" : ", ") + name_of(*size);
     return list.empty() ? "nobody" : list;
 }
 
@@ -194,7 +186,7 @@ std::optional<std::string> Membership::refusal_of(const HostSize& size) const {
     for (const auto& [id, member] : members_) {
         if (member.size.node_rank != size.node_rank) continue;
         const bool may_wait = member.size.host == size.host && !member.waits_for_rank_since;
-        if (!may_wait) return rank_is_taken(size, name_of(member));
+        if (!may_wait) return rank_is_taken(size, name_of(member.size));
     }
     return std::nullopt;
 }
@@ -283,12 +275,12 @@ void Membership::look_at_ranks(Time now) {
         if (!since || now < *since + time_to_be_heard) continue;
         if (holder->contact.heard() <= *since) {
             if (!std::exchange(member.is_known_to_wait, true)) {
-                say(name_of(member) + " has come again, and waits until " + name_of(*holder) +
-                    ", which has its node rank, is lost");
+                say(name_of(member.size) + " has come again, and waits until " +
+                    name_of(holder->size) + ", which has its node rank, is lost");
             }
             continue;
         }
-        send(id, RefusedMessage{rank_is_taken(member.size, name_of(*holder))});
+        send(id, RefusedMessage{rank_is_taken(member.size, name_of(holder->size))});
         refused.push_back(id);
     }
     for (const MemberId id : refused) members_.erase(id);
@@ -355,14 +347,15 @@ void Membership::look_at_quiet(Time now) {
             case News::none:
                 break;
             case News::silent:
-                say("no answer from " + name_with_ranks(member));
+                say("no answer from " + name_with_ranks(member.size, last_.table));
                 break;
             case News::stalled:
-                say("the agent of " + name_with_ranks(member) + " has not run for " +
-                    in_seconds(rules_.say_stalled_after) + "; its kernel answers");
+                say("the agent of " + name_with_ranks(member.size, last_.table) +
+                    " has not run for " + in_seconds(rules_.say_stalled_after) +
+                    "; its kernel answers");
                 break;
             case News::answers_again:
-                say(name_with_ranks(member) + " answers again");
+                say(name_with_ranks(member.size, last_.table) + " answers again");
                 break;
             case News::lost:
                 lost.push_back(id);
@@ -378,7 +371,7 @@ void Membership::lose(MemberId id, const std::string& why, Time now) {
     const auto found = members_.find(id);
     if (found == members_.end()) return;
     const Member member = std::move(found->second);
-    say("lost " + name_with_ranks(member) + ": " + why);
+    say("lost " + name_with_ranks(member.size, last_.table) + ": " + why);
     send(id, RefusedMessage{"this host counts as lost: " + why});
     losses_.note(member.size.host, now);
     members_.erase(found);

@@ -87,8 +87,10 @@ private:
     }
     MembershipActions take() { return std::exchange(actions_, {}); }
 
-    std::string name_of(const Member& member) const;
-    std::string name_with_ranks(const Member& member) const;
+    Member* find(MemberId id) {
+        const auto found = members_.find(id);
+        return found == members_.end() ? nullptr : &found->second;
+    }
     std::optional<std::string> refusal_of(const HostSize& size) const;
     bool is_eligible(const Member& member, Time now) const;
     const Member* holder_of_rank(const Member& member) const;

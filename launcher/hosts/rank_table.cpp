@@ -81,6 +81,10 @@ RankTable number(const Order& order) {
 
 }  // namespace
 
+std::string name_of(const HostSize& size) {
+    return size.host + (size.address.empty() ? "" : " (" + size.address + ")");
+}
+
 const HostRanks* RankTable::find(MemberId member) const {
     const auto found = std::ranges::find(hosts, member, &HostRanks::member);
     return found == hosts.end() ? nullptr : &*found;

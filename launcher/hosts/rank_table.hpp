@@ -27,6 +27,9 @@ struct HostSize {
     std::string role = "default";
 };
 
+// "h1 (10.77.0.1)": for users.
+std::string name_of(const HostSize& size);
+
 struct HostRanks {
     MemberId member = 0;
     std::string host;

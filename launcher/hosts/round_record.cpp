@@ -41,9 +41,13 @@ std::vector<WorkerEnd> RoundRecord::ends() const {
     return ends;
 }
 
-RoundEnd RoundRecord::end(const AskForJudgement& asked) const {
-    RoundEnd end{
-        .asked = asked, .round = round_, .ends = ends(), .troubles = troubles_, .signal = signal_};
+std::optional<RoundEnd> RoundRecord::take_end() {
+    if (!asked_) return std::nullopt;
+    RoundEnd end{.asked = *std::exchange(asked_, std::nullopt),
+                 .round = round_,
+                 .ends = ends(),
+                 .troubles = troubles_,
+                 .signal = signal_};
     for (const WorkerEnd& one : end.ends) end.lasted = std::max(end.lasted, one.ran_for);
     return end;
 }

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -44,7 +45,10 @@ public:
     void note_signal(int signal);
 
     std::vector<WorkerEnd> ends() const;  // by time
-    RoundEnd end(const AskForJudgement& asked) const;
+    // The round is over everywhere, and somebody is to judge it.
+    void ask(const AskForJudgement& asked) { asked_ = asked; }
+    // Once after ask().
+    std::optional<RoundEnd> take_end();
 
 private:
     struct End {
@@ -57,6 +61,7 @@ private:
     std::vector<RoundEnd::Trouble> troubles_;
     int signal_ = 0;
     bool is_stopping_ = false;
+    std::optional<AskForJudgement> asked_;
 };
 
 }  // namespace ddp::launcher

@@ -81,7 +81,7 @@ struct StreamsOfRanks {
 
 // Hosts on which this launcher starts the job, and how; without hosts it starts its own part alone.
 struct RemoteOptions {
-    std::string hosts;     // --hosts as given; hosts/hostfile.hpp reads it
+    std::string hosts;     // --hosts as given; hosts/start/hostfile.hpp reads it
     std::string hostfile;  // a path
     std::vector<std::string> rsh{"ssh", "-x", "-o", "BatchMode=yes"};
     std::vector<std::string> env;  // "NAME" or "NAME=value": passed beside those that always are

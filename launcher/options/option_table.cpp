@@ -31,7 +31,7 @@ void require_only(Value value, const std::string& only, const std::string& why) 
     if (value.text != only) fail_value(value, only + ": " + why);
 }
 
-// What the command line says; of variables hosts/host_env.hpp knows which is which.
+// What the command line says; of variables hosts/start/host_env.hpp knows which is which.
 void keep(std::optional<std::string>& flag, Value value) {
     if (!value.label.starts_with('$')) flag = value.text;
 }

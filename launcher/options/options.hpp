@@ -32,7 +32,7 @@ struct RendezvousOptions {
 };
 
 // What the command line says about the job's hosts, as text. PET_* are read beside it, each where
-// its option is not here (hosts/host_env.hpp).
+// its option is not here (hosts/start/host_env.hpp).
 struct HostFlags {
     bool standalone = false;
     std::optional<std::string> nnodes = {};

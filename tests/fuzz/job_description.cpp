@@ -1,6 +1,6 @@
 // What ddp-launch --from-stdin takes from its input: frames with a job description or a signal.
 // Input: the bytes of one.
-#include "launcher/hosts/job_description.hpp"
+#include "launcher/hosts/start/job_description.hpp"
 #include "fuzz/seeds.hpp"
 
 #include <ddp/error.hpp>

@@ -157,10 +157,9 @@ TEST_F(LaunchRemote, HostsHaveTheVariablesThatProgramsNeedAndThoseThatAreNamed) 
 
 TEST_F(LaunchRemote, HostsWorkInTheFolderOfTheStart) {
     HostWorld world(2);
-    HostProgram job =
-        world.run(1, {"bash", "-c",
-                      "cd " + files_.path() + " && exec " DDP_LAUNCH " --rsh='" + world.rsh() +
-                          "' --hosts=h1,h2 pwd"});
+    HostProgram job = world.run(1, {"bash", "-c",
+                                    "cd " + files_.path() + " && exec " DDP_LAUNCH " --rsh='" +
+                                        world.rsh() + "' --hosts=h1,h2 pwd"});
     EXPECT_EQ(job.wait(30s).exit_code, 0) << job.err();
     EXPECT_EQ(job.out(), files_.path() + "\n" + files_.path() + "\n");
 }

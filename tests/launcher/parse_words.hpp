@@ -1,7 +1,7 @@
 // What reading a command line comes to, for tests: words and variables as values, errors as text.
 #pragma once
 
-#include "launcher/hosts/hosts_job.hpp"
+#include "launcher/hosts/start/hosts_job.hpp"
 #include "launcher/options/options.hpp"
 
 #include <ddp/error.hpp>

@@ -271,7 +271,7 @@ TEST_F(Joining, EndsWhoGoesNoFurtherThanHalfAHandshake) {
     EXPECT_GT(::recv(ends[0].get(), answer.data(), answer.size(), MSG_DONTWAIT), 0);
     coordinator_->look_at_time(now_ += 4900ms);
     EXPECT_LT(::recv(ends[0].get(), answer.data(), answer.size(), MSG_DONTWAIT), 0);
-    coordinator_->look_at_time(now_ += 200ms);
+    coordinator_->look_at_time(now_ += 400ms);
     EXPECT_EQ(::recv(ends[0].get(), answer.data(), answer.size(), MSG_DONTWAIT), 0);
 }
 

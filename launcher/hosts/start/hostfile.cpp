@@ -1,6 +1,6 @@
 // What the launchers named here take was tried with Open MPI 4.1.4, MPICH 4.0.2 (hydra) and
 // libslurm 22.05.
-#include "launcher/hosts/hostfile.hpp"
+#include "launcher/hosts/start/hostfile.hpp"
 
 #include "base/printable.hpp"
 #include "launcher/options/option_values.hpp"

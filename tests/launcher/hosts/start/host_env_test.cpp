@@ -1,6 +1,6 @@
 // Who starts agents of several hosts, and what each is told: variables are those that Slurm 22.05,
 // Open MPI 4.1.4 and MPICH 4.0.2 were seen to set.
-#include "launcher/hosts/host_env.hpp"
+#include "launcher/hosts/start/host_env.hpp"
 
 #include "launcher/parse_words.hpp"
 

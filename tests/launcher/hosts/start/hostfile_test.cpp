@@ -1,5 +1,5 @@
 // Lists of hosts as Open MPI, MPICH, DeepSpeed and Slurm write them, and what is wrong in one.
-#include "launcher/hosts/hostfile.hpp"
+#include "launcher/hosts/start/hostfile.hpp"
 
 #include <ddp/error.hpp>
 

@@ -1,8 +1,8 @@
 // What the front settles about a job of several hosts before the agent starts.
 #pragma once
 
-#include "launcher/hosts/host_env.hpp"
 #include "launcher/hosts/membership.hpp"
+#include "launcher/hosts/start/host_env.hpp"
 #include "launcher/hosts/tls_session.hpp"
 #include "launcher/options/options.hpp"
 

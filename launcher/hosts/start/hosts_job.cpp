@@ -1,4 +1,4 @@
-#include "launcher/hosts/hosts_job.hpp"
+#include "launcher/hosts/start/hosts_job.hpp"
 
 #include "base/net/address.hpp"
 #include "launcher/options/endpoint.hpp"

@@ -1,9 +1,9 @@
 // Two drafts are made, one of options and PET_* and one of the scheduler's variables, and joined
 // value by value. What the variables are was seen on Slurm 22.05, Open MPI 4.1.4 and MPICH 4.0.2.
-#include "launcher/hosts/host_env.hpp"
+#include "launcher/hosts/start/host_env.hpp"
 
 #include "base/printable.hpp"
-#include "launcher/hosts/hostfile.hpp"
+#include "launcher/hosts/start/hostfile.hpp"
 #include "launcher/options/endpoint.hpp"
 #include "launcher/options/job_step.hpp"
 #include "launcher/options/option_values.hpp"

@@ -1,4 +1,4 @@
-#include "launcher/hosts/job_description.hpp"
+#include "launcher/hosts/start/job_description.hpp"
 
 #include "base/frame.hpp"
 

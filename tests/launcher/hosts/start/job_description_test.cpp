@@ -1,5 +1,5 @@
 // A host's part of a job, as bytes: it comes back as it was, and nothing else is taken for one.
-#include "launcher/hosts/job_description.hpp"
+#include "launcher/hosts/start/job_description.hpp"
 
 #include <ddp/error.hpp>
 
