@@ -131,8 +131,8 @@ void Front::handle_signals() {
 }
 
 // A host that dies takes its job along. The one exception: a Ctrl-C that ended the host has asked
-// the job to stop as well, and it may take its time for that. Not so a starter on another host: that
-// passes signals on, and with it goes the last who could send another.
+// the job to stop as well, and it may take its time for that. Not so with a starter on another
+// host, who alone could send a second signal.
 void Front::handle_end_of_host() {
     host_.parent_liveness = -1;
     handle_signals();  // one that came to both came before this end

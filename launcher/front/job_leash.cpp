@@ -20,6 +20,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -116,7 +117,9 @@ public:
         for (;;) {
             std::array<pollfd, 3> events{
                 {{child_.get(), POLLIN, 0}, {signals_.fd(), POLLIN, 0}, {leash_.fd(), POLLIN, 0}}};
-            if (::poll(events.data(), events.size(), -1) < 0 && errno != EINTR) cut();
+            const int wait = waiting_.empty() ? -1 : static_cast<int>(between_signals.count());
+            if (::poll(events.data(), events.size(), wait) < 0 && errno != EINTR) cut();
+            pass_waiting_on();
             while (const auto signal = signals_.next()) pass_on(*signal);
             if (events[2].revents != 0) handle_input();
             if (events[0].revents == 0) continue;
@@ -128,7 +131,23 @@ public:
     }
 
 private:
-    void pass_on(int signal) const { base::signal_pidfd(child_.get(), signal); }
+    using Clock = base::Deadline::Clock;
+
+    // Of two of a kind that come to a process at once it sees one.
+    static constexpr std::chrono::milliseconds between_signals{100};
+    static constexpr std::size_t most_waiting = 16;
+
+    void pass_on(int signal) {
+        if (waiting_.size() < most_waiting) waiting_.push_back(signal);
+        pass_waiting_on();
+    }
+    void pass_waiting_on() {
+        const auto now = Clock::now();
+        if (waiting_.empty() || now < next_signal_) return;
+        base::signal_pidfd(child_.get(), waiting_.front());
+        waiting_.pop_front();
+        next_signal_ = now + between_signals;
+    }
     void cut() {
         leash_.end();
         liveness_.reset();
@@ -152,6 +171,8 @@ private:
     base::UniqueFd child_;
     Leash leash_;
     base::UniqueFd liveness_;
+    std::deque<int> waiting_;  // to be passed on
+    Clock::time_point next_signal_{};
     SignalReader signals_{SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 };
 

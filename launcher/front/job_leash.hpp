@@ -1,6 +1,6 @@
-// The other end of --hosts: a ddp-launch --from-stdin that a starter runs on this host over ssh. The
-// starter sends the description of this host's part on stdin, and then holds that open: it is the
-// leash. A process of its own, the keeper, reads it and passes signals on to the front.
+// The other end of --hosts: a ddp-launch --from-stdin that a starter runs on this host over ssh.
+// The starter sends the description of this host's part on stdin, and then holds that open: it is
+// the leash. A process of its own, the keeper, reads it and passes signals on to the front.
 // Invariant: when stdin ends, or the keeper does, however that happens, the front learns of it and
 // kills its workers.
 #pragma once

@@ -50,9 +50,9 @@ RemoteJob plan_remote_job(const Options& options, const SplitArguments& given,
                           const std::vector<HostSlots>& hosts, const StartingHost& here);
 
 // The entries of an environment that a job takes along: PATH, LD_LIBRARY_PATH, PYTHONPATH, what
-// chooses a Python, and all that begin with CUDA, NCCL, OMP, TORCH, HF_, DDP_ or PET_, but for those
-// that tell a worker its place in its job, or a launcher its host's. `more`: --env; a later one of
-// a name counts. Throws UsageError for a name there that is not set.
+// chooses a Python, and all that begin with CUDA, NCCL, OMP, TORCH, HF_, DDP_ or PET_, but for
+// those that tell a worker its place in its job, or a launcher its host's. `more`: --env; a later
+// one of a name counts. Throws UsageError for a name there that is not set.
 std::vector<std::string> passed_variables(std::span<const std::string> environment,
                                           std::span<const std::string> more);
 

@@ -1,6 +1,6 @@
-// The outputs of a job that runs on other hosts: what comes from each of them goes to our stdout and
-// stderr, whole line by whole line. Words of the launchers there, which begin "ddp-launch: ", come
-// from all of them, and are shown once.
+// The outputs of a job that runs on other hosts: what comes from each of them goes to our stdout
+// and stderr, whole line by whole line. Words of the launchers there, which begin "ddp-launch: ",
+// come from all of them, and are shown once.
 // Invariant: no line is lost but what a stuck output held when the job was told to stop; what an
 // output does not take is not asked for (takes()), so that memory stays bounded.
 #pragma once

@@ -21,9 +21,9 @@ namespace ddp::launcher {
 
 class RemoteShell {
 public:
-    // Runs the first word, along PATH, with the others. One that cannot be run says so on its stderr
-    // and ends with 127. It gets SIGTERM when this process ends. Call it in a single-threaded
-    // process that ignores SIGPIPE. Throws SystemError.
+    // Runs the first word, along PATH, with the others. One that cannot be run says so on its
+    // stderr and ends with 127. It gets SIGTERM when this process ends. Call it in a
+    // single-threaded process that ignores SIGPIPE. Throws SystemError.
     explicit RemoteShell(const std::vector<std::string>& words);
     ~RemoteShell();
     RemoteShell(const RemoteShell&) = delete;
@@ -39,7 +39,7 @@ public:
     bool wants_to_send() const { return input_ && sent_ < queue_.size(); }
     void close_input() { input_.reset(); }
 
-    // What has come, at most max_read_bytes; nothing when there is none now, or the stream has ended.
+    // What has come, at most max_read_bytes; nothing when there is none now, or it has ended.
     static constexpr std::size_t max_read_bytes = 64 * 1024;
     std::string read(Stream stream);
     void close_output(Stream stream) { output_of(stream).reset(); }

@@ -256,8 +256,8 @@ private:
         return has_come;
     }
 
-    // All that it has written is there. Who has the other end of a pipe now is not the job: a master
-    // of ssh's connections, say.
+    // All that it has written is there. Who has the other end of a pipe now is not the job: a
+    // master of ssh's connections, say.
     void finish_ended(std::size_t index) {
         RemoteHost& host = hosts_[index];
         if (host.shell() == nullptr || !host.shell()->end()) return;
@@ -314,8 +314,8 @@ private:
         }
     }
 
-    // Hosts that run hear it; where nothing does, nothing is started any more. The third Ctrl-C does
-    // not trust the hosts.
+    // Hosts that run hear it; where nothing does, nothing is started any more. The third Ctrl-C
+    // does not trust the hosts.
     void ask_to_stop(int signal) {
         if (leave_by_) kill_shells();
         stop_.first_at = stop_.first_at.value_or(Clock::now());

@@ -59,8 +59,8 @@ public:
     static HostLink take();
 
     // Of a job that was started from another host: a descriptor that becomes readable when the
-    // starter has gone, and a line that it waits for on stdout and on stderr, after which all is the
-    // job's. It is told nothing else.
+    // starter has gone, and a line that it waits for on stdout and on stderr, after which all is
+    // the job's. It is told nothing else.
     static HostLink of_starter(base::UniqueFd liveness, std::string greeting);
     bool is_starter() const { return !greeting_.empty(); }
     // Nothing can be refused any more, and workers will start.

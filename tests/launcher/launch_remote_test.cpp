@@ -99,6 +99,21 @@ TEST_F(LaunchRemote, OneCommandStartsTheJobOnAllHosts) {
     expect_empty(world);
 }
 
+TEST_F(LaunchRemote, TheLastWorkerStartsSoon) {
+    HostWorld world(3);
+    world.rsh();
+    const auto begun = std::chrono::system_clock::now();
+    HostProgram job = start(world, {"--hosts=h1:2,h2:2,h3:2"}, {"date", "+%s%N"});
+    EXPECT_EQ(job.wait(30s).exit_code, 0) << job.err();
+    const std::vector<std::string> times = sorted_lines(job.out());
+    ASSERT_EQ(times.size(), 6U) << job.out();
+    const std::chrono::nanoseconds last(std::stoll(times.back()));
+    const auto took =
+        std::chrono::duration_cast<std::chrono::milliseconds>(last - begun.time_since_epoch());
+    RecordProperty("ms_until_the_last_worker", static_cast<int>(took.count()));
+    EXPECT_LT(took, 10s);
+}
+
 // The job ---------------------------------------------------------------------------------------
 
 TEST_F(LaunchRemote, AHostfileSaysTheSame) {

@@ -308,9 +308,15 @@ std::string HostWorld::rsh() {
         rsh_folder_ = folder;
     }
     const std::string socket = rsh_folder_ + "/socket";
+    if (!rsh_) start_rsh(socket);
+    return std::string(DDP_TEST_RSH) + " " + socket;
+}
+
+void HostWorld::start_rsh(const std::string& socket) {
     std::error_code ignored;
     std::filesystem::remove(socket, ignored);
-    rsh_.reset();
+    // In the server, where it knows the hosts of this moment; those that have gone since cannot be
+    // entered.
     const FindHost find =
         [this](const std::string& called) -> std::optional<std::function<bool()>> {
         for (int host = 1; host <= size(); ++host) {
@@ -321,7 +327,6 @@ std::string HostWorld::rsh() {
     };
     rsh_.emplace(nothing_to_enter, [socket, find] { return serve_rsh(socket, find); });
     if (!rsh_->wait_for_output("serves")) throw std::runtime_error("no rsh: " + rsh_->wait().err);
-    return std::string(DDP_TEST_RSH) + " " + socket;
 }
 
 std::vector<pid_t> HostWorld::pids_on(int host) const {
@@ -409,6 +414,7 @@ void HostWorld::power_on(int host) {
     if (is_on(host)) return;
     at(host).first.emplace(start_host(host));
     link(host, host);
+    rsh_.reset();  // it does not know this host
 }
 
 void HostWorld::freeze(int host) {

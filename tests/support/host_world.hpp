@@ -48,9 +48,9 @@ public:
     HostProgram run(int host, Words words, Words environment = {});
     HostProgram run(int host, const std::function<int()>& body);
 
-    // A command that stands in for ssh (rsh_server.hpp): with HOST WORDS... it runs the words there.
-    // 255 where that host is off, or was when rsh() was called last. To be run on any host. Its end
-    // is no end of what it runs.
+    // A command that stands in for ssh (rsh_server.hpp): with HOST WORDS... it runs the words
+    // there. 255 where that host is off. To be run on any host, until power_on(): then ask again.
+    // Its end is no end of what it runs.
     std::string rsh();
 
     // All processes there, as the test sees their numbers, those in PID namespaces within, too;
@@ -96,6 +96,7 @@ private:
     void on_the_hub(const std::string& ip_commands) const;
     void forget_on_the_hub(const std::string& device) const;  // whether it is there or not
     bool enter_hub() const;
+    void start_rsh(const std::string& socket);
     std::function<bool()> entering(int host) const;
     std::string hosts_file() const;
 

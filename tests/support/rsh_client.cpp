@@ -1,5 +1,5 @@
-// rsh_client SOCKET HOST WORDS...: has the words run on a host of a HostWorld, as ssh would: joined,
-// by a shell, with this program's streams. Its exit code, or 255. See rsh_server.hpp.
+// rsh_client SOCKET HOST WORDS...: has the words run on a host of a HostWorld, as ssh would:
+// joined, by a shell, with this program's streams. Its exit code, or 255. See rsh_server.hpp.
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
