@@ -70,10 +70,6 @@ void Membership::heard(MemberId member, Time now) {
     if (Member* known = find(member)) known->contact.hear(now);
 }
 
-void Membership::acknowledged(MemberId member, Time now) {
-    if (Member* known = find(member)) known->contact.acknowledge(now);
-}
-
 MembershipActions Membership::failed(MemberId member, int round, int rank, Time now) {
     heard(member, now);
     const bool counts = phase_ == Phase::running && round == last_.round && parts_.contains(member);
@@ -92,10 +88,10 @@ MembershipActions Membership::drained(MemberId member, int round, PartEnd end, T
 }
 
 MembershipActions Membership::leave(MemberId member, Time now) {
-    const auto found = members_.find(member);
-    if (found == members_.end()) return {};
-    say(name_with_ranks(found->second.size, last_.table) + " leaves the job");
-    members_.erase(found);
+    const Member* known = find(member);
+    if (known == nullptr) return {};
+    say(name_with_ranks(known->size, last_.table) + " leaves the job");
+    members_.erase(member);
     if (parts_.contains(member)) lose_part(member, now);
     look_at_parts(now);
     if (phase_ == Phase::running) look_at_newcomers(now);
@@ -292,7 +288,7 @@ void Membership::look_at_newcomers(Time now) {
     const auto in_round = last_.table.hosts.size();
     const auto there = count_eligible(now);
     const auto most = static_cast<std::size_t>(rules_.max_hosts);
-    if (!has_parts_of_all() || in_round >= most || there <= in_round) {
+    if (parts_.size() != last_.table.hosts.size() || in_round >= most || there <= in_round) {
         last_call_ends_.reset();
         return;
     }
@@ -368,13 +364,13 @@ void Membership::look_at_quiet(Time now) {
 }
 
 void Membership::lose(MemberId id, const std::string& why, Time now) {
-    const auto found = members_.find(id);
-    if (found == members_.end()) return;
-    const Member member = std::move(found->second);
+    const Member* known = find(id);
+    if (known == nullptr) return;
+    const Member member = *known;
     say("lost " + name_with_ranks(member.size, last_.table) + ": " + why);
     send(id, RefusedMessage{"this host counts as lost: " + why});
     losses_.note(member.size.host, now);
-    members_.erase(found);
+    members_.erase(id);
     if (parts_.contains(id)) lose_part(id, member.contact.heard() + longest_lease(rules_));
     if (phase_ == Phase::running) look_at_newcomers(now);
 }

@@ -41,7 +41,9 @@ public:
     MembershipActions join(const HostSize& size, Time now);
     // The agent itself spoke (which a beat does, too); its kernel acknowledged what was sent.
     void heard(MemberId member, Time now);
-    void acknowledged(MemberId member, Time now);
+    void acknowledged(MemberId member, Time now) {
+        if (Member* known = find(member)) known->contact.acknowledge(now);
+    }
     // A worker of the member's part failed: with this rank.
     MembershipActions failed(MemberId member, int round, int rank, Time now);
     // Nothing of the round lives on the member's host.
@@ -97,7 +99,6 @@ private:
     // Who may be in a round now: of the last one, then by arrival.
     std::vector<HostSize> eligible(Time now) const;
     std::size_t count_eligible(Time now) const;
-    bool has_parts_of_all() const { return parts_.size() == last_.table.hosts.size(); }
 
     void gather(Time now);
     void look_at_newcomers(Time now);

@@ -16,7 +16,6 @@
 namespace ddp::launcher {
 namespace libssl {
 
-// Opaque.
 struct Ssl;
 struct SslCtx;
 struct SslMethod;
