@@ -292,7 +292,8 @@ TEST_F(LaunchRemote, AProgramOfAHostWhoseLauncherIsKilledEnds) {
     ASSERT_TRUE(job.wait_for_output("up", 2)) << job.err();
     for (const pid_t pid : world.pids_on(2)) ::kill(pid, SIGKILL);
     EXPECT_NE(job.wait(30s).exit_code, 0);
-    EXPECT_THAT(job.err(), HasSubstr("lost h2"));
+    // By what is killed first: it was lost, or its rank failed.
+    EXPECT_THAT(job.err(), HasSubstr("host h2"));
     expect_empty(world);
 }
 
