@@ -263,7 +263,7 @@ HostPlace HostsAgent::begin_part(const RoundMessage& round) {
 }
 
 std::string HostsAgent::Part::describe(int rank) const {
-    const std::string name = "rank " + std::to_string(rank);
+    std::string name = "rank " + std::to_string(rank);
     for (const HostRanks& host : table.hosts) {
         if (rank >= host.first_rank && rank < host.first_rank + host.slots) {
             return name + " on host " + host.host;

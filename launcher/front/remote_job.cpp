@@ -69,7 +69,7 @@ std::string current_folder() {
         return logical;
     }
     std::error_code failed;
-    const std::string folder = std::filesystem::current_path(failed);
+    std::string folder = std::filesystem::current_path(failed);
     if (failed) throw SystemError("find the current folder", failed.value());
     return folder;
 }
@@ -272,6 +272,7 @@ std::vector<std::string> passed_variables(std::span<const std::string> environme
         passed.insert_or_assign(name, has_value ? wanted : own->second);
     }
     std::vector<std::string> entries;
+    entries.reserve(passed.size());
     for (auto& [name, entry] : passed) entries.push_back(std::move(entry));
     return entries;
 }

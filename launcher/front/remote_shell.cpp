@@ -45,6 +45,7 @@ void make_nonblocking(const base::UniqueFd& fd) {
     if (::getppid() != parent) ::_exit(contract::exit_error);
     reset_signals(ignored_signals());
     std::vector<char*> pointers;
+    pointers.reserve(words.size() + 1);
     for (const std::string& word : words) pointers.push_back(const_cast<char*>(word.c_str()));
     pointers.push_back(nullptr);
     ::execvp(pointers[0], pointers.data());

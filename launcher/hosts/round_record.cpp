@@ -16,7 +16,8 @@ bool RoundRecord::note(MemberId member, const EndedMessage& message) {
         end.error->peer.reset();
     }
     const bool has_failed = !end.status.ok() && end.stopped_with == 0 && !is_stopping_;
-    ends_.insert_or_assign(end.rank, End{message.clock_ns, std::move(end)});
+    const int rank = end.rank;
+    ends_.insert_or_assign(rank, End{message.clock_ns, std::move(end)});
     return has_failed;
 }
 

@@ -88,7 +88,7 @@ std::string with_words_of_hosts(const std::string& entry) {
         if (!local.empty()) return local + entry.substr(std::string_view(name).size());
     }
     for (const char* name : {"WORLD_SIZE=", "ROLE_WORLD_SIZE="}) {
-        const std::string all = with(name, "<of all hosts>");
+        std::string all = with(name, "<of all hosts>");
         if (!all.empty()) return all;
     }
     const std::string group = with("GROUP_RANK=", "<this host's>");
