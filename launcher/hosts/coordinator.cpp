@@ -393,7 +393,7 @@ void Coordinator::drained(MemberId id, const DrainedMessage& message, Time now) 
 // What is decided --------------------------------------------------------------------------------
 
 void Coordinator::carry_out(const MembershipActions& actions) {
-    next_look_ = Time::min();
+    next_look_ = {};
     for (const MembershipAction& action : actions) {
         if (const auto* given = std::get_if<GiveRound>(&action)) {
             begin_round(given->round);

@@ -4,6 +4,7 @@
 #include "base/unique_fd.hpp"
 #include "launcher/hosts/coordinator.hpp"
 #include "launcher/hosts/member.hpp"
+#include "launcher/launch_fixture.hpp"
 #include "launcher/process/poller.hpp"
 #include "store/server/store_server.hpp"
 
@@ -241,7 +242,9 @@ TEST_P(ManyAgents, AThousandJoinRestAndStopAtLittleCost) {
     const double load =
         100.0 * static_cast<double>(used.count()) / static_cast<double>(since(rest).count());
     EXPECT_LE(load, leniency * 10) << "percent of a core";
-    EXPECT_LE(coordinator.memory_mib(), 64);
+    if (testing::memory_is_measured) {
+        EXPECT_LE(coordinator.memory_mib(), 64);
+    }
     EXPECT_EQ(members.lost(), 0);
 
     const auto asked = Clock::now();
