@@ -10,8 +10,8 @@
 #include "launcher/channel/channel.hpp"
 #include "launcher/hosts/connector.hpp"
 #include "launcher/hosts/coordinator.hpp"
-#include "launcher/hosts/start/hosts_job.hpp"
 #include "launcher/hosts/member.hpp"
+#include "launcher/hosts/start/hosts_job.hpp"
 #include "launcher/process/poller.hpp"
 
 #include <chrono>
