@@ -70,10 +70,10 @@ void HostsAgent::take_agent(base::UniqueFd connection, std::string received) {
 void HostsAgent::run(Attempt* attempt) {
     const Time now = Clock::now();
     if (coordinator_) {
+        coordinator_->run_ready(now);  // in the first turn, its own member joins before others
         for (auto& [connection, received] : std::exchange(arrived_, {})) {
             coordinator_->take(std::move(connection), received, now);
         }
-        coordinator_->run_ready(now);
         coordinator_->look_at_time(now);
         judge_round(now);
     }
