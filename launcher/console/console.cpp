@@ -5,8 +5,6 @@
 #include "launcher/console/line_prefix.hpp"
 #include "launcher/console/status_line.hpp"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -17,13 +15,6 @@ namespace {
 constexpr std::size_t max_live_parts = 8;
 // Few messages, and less than the least credit of a stream (see Relay).
 constexpr std::size_t shown_at_once = 32 * 1024;
-
-bool same_file(int a, int b) {
-    struct stat first {};
-    struct stat second {};
-    return ::fstat(a, &first) == 0 && ::fstat(b, &second) == 0 && first.st_dev == second.st_dev &&
-           first.st_ino == second.st_ino;
-}
 
 void make_earlier(std::optional<Console::Time>& time, Console::Time other) {
     time = time ? std::min(*time, other) : other;
@@ -36,7 +27,7 @@ Console::Console(ConsoleSettings settings, int out_fd, int err_fd)
       status_wanted_(wants_status_line(settings_)),
       hostname_(base::host_name()) {
     sinks_.push_back({.writer = std::make_unique<LineWriter>(out_fd)});
-    if (same_file(out_fd, err_fd)) return;
+    if (are_one_file(out_fd, err_fd)) return;
     sinks_.push_back({.writer = std::make_unique<LineWriter>(err_fd)});
 }
 

@@ -34,6 +34,13 @@ base::UniqueFd open_again(int terminal) {
 
 }  // namespace
 
+bool are_one_file(int a, int b) {
+    struct stat first {};
+    struct stat second {};
+    return ::fstat(a, &first) == 0 && ::fstat(b, &second) == 0 && first.st_dev == second.st_dev &&
+           first.st_ino == second.st_ino;
+}
+
 Output::Output(int fd)
     : fd_(fd),
       terminal_(::isatty(fd) != 0),

@@ -15,6 +15,9 @@
 
 namespace ddp::launcher {
 
+// Whether two descriptors are of one file, so that what is written to both has one order.
+bool are_one_file(int a, int b);
+
 class Output {
 public:
     using Clock = std::chrono::steady_clock;

@@ -127,7 +127,7 @@ int run_remote_part(const std::string& called_as) {
     auto& part = std::get<RemotePart>(taken);
     std::vector<char*> arguments;
     for (std::string& argument : part.arguments) arguments.push_back(argument.data());
-    return run(called_as, arguments, part.starter, JobToken::parse(part.token));
+    return run(called_as, arguments, part.starter, std::move(part.token));
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ inline constexpr const char* from_stdin_option = "--from-stdin";
 struct RemotePart {
     std::vector<std::string> arguments;  // of ddp-launch
     contract::HostLink starter;
-    std::string token = {};  // of the job (job_token.hpp); empty: it has none
+    std::optional<JobToken> token = {};  // of the job
 };
 
 // Waits for the description, takes its folder and variables, and forks. It returns twice: in the

@@ -1,13 +1,13 @@
 #include "launcher/front/remote_job.hpp"
-#include "launcher/hosts/job_token.hpp"
-#include "launcher/hosts/tls_session.hpp"
 
 #include "base/printable.hpp"
 #include "launcher/console/line_prefix.hpp"
+#include "launcher/front/job_leash.hpp"
+#include "launcher/hosts/tls_session.hpp"
+#include "launcher/options/endpoint.hpp"
+#include "launcher/plan/job_plan.hpp"
 #include "launcher/plan/program_path.hpp"
 #include "launcher/plan/worker_variables.hpp"
-
-#include "launcher/front/job_leash.hpp"
 
 #include <ddp/error.hpp>
 
@@ -29,7 +29,6 @@
 namespace ddp::launcher {
 namespace {
 
-constexpr const char* default_port = "29500";  // torchrun's, of several hosts
 // Beside the times that the job itself has for the end of its workers.
 constexpr std::chrono::milliseconds spare_time_to_end{10'000};
 
@@ -38,12 +37,13 @@ constexpr std::array<std::string_view, 5> passed_names{"PATH", "LD_LIBRARY_PATH"
 constexpr std::array<std::string_view, 7> passed_beginnings{"CUDA", "NCCL", "OMP", "TORCH",
                                                             "HF_",  "DDP_", "PET_"};
 // Of a worker of another job, or of the host that this launcher is.
-constexpr std::array<std::string_view, 15> kept_names{
-    "DDP_AGENT_STORE", "DDP_AGENT_STORE_SOCKET", "DDP_CONTROL_FD",
-    "DDP_HOST_ADDR",   "DDP_LAUNCH_HOST",        "DDP_ROUND",
-    "DDP_STORE_FD",    "DDP_STORE_PEERS",        "PET_NNODES",
-    "PET_NODE_RANK",   "PET_MASTER_ADDR",        "PET_MASTER_PORT",
-    "PET_STANDALONE",  "PET_RDZV_ENDPOINT",      "PET_RDZV_BACKEND",
+constexpr std::array<std::string_view, 16> kept_names{
+    JobToken::variable, "DDP_AGENT_STORE", "DDP_AGENT_STORE_SOCKET",
+    "DDP_CONTROL_FD",   "DDP_HOST_ADDR",   "DDP_LAUNCH_HOST",
+    "DDP_ROUND",        "DDP_STORE_FD",    "DDP_STORE_PEERS",
+    "PET_NNODES",       "PET_NODE_RANK",   "PET_MASTER_ADDR",
+    "PET_MASTER_PORT",  "PET_STANDALONE",  "PET_RDZV_ENDPOINT",
+    "PET_RDZV_BACKEND",
 };
 
 std::string_view name_of_entry(std::string_view entry) { return entry.substr(0, entry.find('=')); }
@@ -85,16 +85,6 @@ std::string own_path(const std::string& called_as, const std::string& folder) {
     const fs::path path = fs::read_symlink("/proc/self/exe", failed);
     if (failed) throw SystemError("find the path of ddp-launch", failed.value());
     return path;
-}
-
-// As one word of a shell's command.
-std::string in_shell_quotes(const std::string& word) {
-    constexpr std::string_view plain =
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._/+:=@%,";
-    if (!word.empty() && word.find_first_not_of(plain) == word.npos) return word;
-    std::string quoted = "'";
-    for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-    return quoted + "'";
 }
 
 void refuse_what_a_list_says(const Options& options) {
@@ -142,7 +132,8 @@ Meeting meeting_of(const HostFlags& flags, const StartingHost& here,
     };
     const auto address = flags.master_addr ? flags.master_addr : variable("PET_MASTER_ADDR");
     const auto port = flags.master_port ? flags.master_port : variable("PET_MASTER_PORT");
-    return {address.value_or(hosts.front().host), port.value_or(default_port)};
+    return {address.value_or(hosts.front().host),
+            port.value_or(std::to_string(default_static_port))};
 }
 
 // Of several of a name the last counts.
@@ -177,16 +168,16 @@ std::string line_of_hosts(const Options& options, const std::vector<HostSlots>& 
     return hosts.size() == 1 ? line : line + "; head " + meeting.address + ", port " + meeting.port;
 }
 
-// Nobody has asked for a token: a job goes on without TLS where there is none.
-std::string token_for_hosts() {
-    if (const auto given = job_token(from_environment)) return given->text();
-    const JobToken made = JobToken::make();
+// Nobody has asked for one that is made here: a job goes on without where there is no TLS.
+std::optional<JobToken> token_for_hosts() {
+    if (auto given = job_token(from_environment)) return given;
+    JobToken made = JobToken::make();
     try {
         const TlsContext has_tls(made);
     } catch (const UsageError&) {
-        return {};
+        return std::nullopt;
     }
-    return made.text();
+    return made;
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ struct StartingHost {
     std::vector<std::string> environment;  // "NAME=value"
     bool shows_on_terminal = false;
     std::string greeting;
-    std::string token = {};  // of the job (job_token.hpp); empty: it has none
+    std::optional<JobToken> token = {};  // of the job
 };
 // `called_as`: argv[0]. The token is that of DDP_JOB_TOKEN_FILE, else a new one, or none where this
 // host has no TLS. Throws SystemError where the current folder is none, UsageError as JobToken.

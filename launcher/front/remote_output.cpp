@@ -1,7 +1,5 @@
 #include "launcher/front/remote_output.hpp"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -14,13 +12,6 @@ constexpr std::size_t longest_word = 4096;
 // In an output's queue when more is asked for. A terminal's is empty then: what is put while it
 // takes nothing would be lost after a while.
 constexpr std::size_t most_queued = 256 * 1024;
-
-bool are_one_file(int a, int b) {
-    struct stat first {};
-    struct stat second {};
-    return ::fstat(a, &first) == 0 && ::fstat(b, &second) == 0 && first.st_dev == second.st_dev &&
-           first.st_ino == second.st_ino;
-}
 
 }  // namespace
 

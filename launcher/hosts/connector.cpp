@@ -34,15 +34,21 @@ union Control {
     cmsghdr aligned;
 };
 
-void send_connection(int socket, int connection) {
-    char byte = 0;
-    iovec data{&byte, 1};
-    Control control{};
+// Borrows all of it.
+msghdr message_of(iovec& data, Control& control) {
     msghdr message{};
     message.msg_iov = &data;
     message.msg_iovlen = 1;
     message.msg_control = control.bytes.data();
     message.msg_controllen = control.bytes.size();
+    return message;
+}
+
+void send_connection(int socket, int connection) {
+    char byte = 0;
+    iovec data{&byte, 1};
+    Control control{};
+    const msghdr message = message_of(data, control);
     cmsghdr* header = CMSG_FIRSTHDR(&message);
     header->cmsg_level = SOL_SOCKET;
     header->cmsg_type = SCM_RIGHTS;
@@ -93,11 +99,7 @@ std::optional<Connector::News> Connector::take() {
     std::string words(most_words, '\0');
     iovec data{words.data(), words.size()};
     Control control{};
-    msghdr message{};
-    message.msg_iov = &data;
-    message.msg_iovlen = 1;
-    message.msg_control = control.bytes.data();
-    message.msg_controllen = control.bytes.size();
+    msghdr message = message_of(data, control);
     const ssize_t count = ::recvmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (count <= 0) return std::nullopt;
     News news;

@@ -176,9 +176,6 @@ void Coordinator::run_ready(MemberId id, Time now) {
     if (!peer.joined && peer.link.received_bytes() >= most) {
         return peer.link.close("it says too much before it joins");
     }
-    if (!peer.joined && peer.link.received_bytes() >= most) {
-        return peer.link.close("it says too much before it joins");
-    }
     flush(id);
 }
 

@@ -25,9 +25,8 @@ HostContact::News HostContact::look(const MembershipRules& rules, Time now) {
     return is == News::none ? News::answers_again : is;
 }
 
-std::string HostContact::why_lost(const MembershipRules& rules, const HostContact& contact,
-                                  Time now) {
-    return now - contact.acknowledged_ >= rules.node_timeout
+std::string HostContact::why_lost(const MembershipRules& rules, Time now) const {
+    return now - acknowledged_ >= rules.node_timeout
                ? "no answer for " + in_seconds(rules.node_timeout)
                : "its agent has not run for " + in_seconds(rules.stall_timeout);
 }

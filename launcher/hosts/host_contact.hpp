@@ -44,7 +44,7 @@ public:
     // What has changed since it was asked last.
     News look(const MembershipRules& rules, Time now);
     // After News::lost.
-    static std::string why_lost(const MembershipRules& rules, const HostContact& contact, Time now);
+    std::string why_lost(const MembershipRules& rules, Time now) const;
     // When look() may have news, after `now`.
     std::optional<Time> next(const MembershipRules& rules, Time now) const;
 

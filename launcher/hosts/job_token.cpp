@@ -1,10 +1,9 @@
-// No stream and no string holds the digits on their way: those leave copies behind.
+// No stream holds the digits on their way, and no string but text(): those leave copies behind.
 #include "launcher/hosts/job_token.hpp"
 
 #include "base/printable.hpp"
-#include "base/unique_fd.hpp"
-
 #include "base/random.hpp"
+#include "base/unique_fd.hpp"
 
 #include <ddp/error.hpp>
 
@@ -14,7 +13,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 
 namespace ddp::launcher {
 namespace {
@@ -104,7 +102,7 @@ JobToken JobToken::make() {
     JobToken token;
     for (std::size_t i = 0; i < size; i += sizeof(std::uint64_t)) {
         const std::uint64_t bits = base::random_bits();
-        std::memcpy(token.bytes_.data() + i, &bits, sizeof bits);
+        ::memcpy(token.bytes_.data() + i, &bits, sizeof bits);
     }
     return token;
 }

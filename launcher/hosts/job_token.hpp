@@ -35,8 +35,10 @@ public:
     ~JobToken();
 
     std::span<const std::uint8_t, size> bytes() const { return bytes_; }
-    // As parse() reads it: for another host's agent alone, over a channel that nobody else reads.
+    // As parse() reads it: for another host's launcher, over a channel that nobody else reads. The
+    // caller wipes it.
     std::string text() const;
+    friend bool operator==(const JobToken&, const JobToken&) = default;
 
 private:
     JobToken() = default;

@@ -358,9 +358,7 @@ void Membership::look_at_quiet(Time now) {
                 break;
         }
     }
-    for (const MemberId id : lost) {
-        lose(id, HostContact::why_lost(rules_, members_.at(id).contact, now), now);
-    }
+    for (const MemberId id : lost) lose(id, find(id)->contact.why_lost(rules_, now), now);
 }
 
 void Membership::lose(MemberId id, const std::string& why, Time now) {

@@ -68,7 +68,7 @@ bool is_this_host(const std::string& host) {
 }
 
 void resolve_endpoint(Options& options) {
-    if (options.standalone) {
+    if (options.hosts.flags.standalone) {
         options.rendezvous.master_addr = loopback;
         options.rendezvous.master_port = 0;
         return;

@@ -17,8 +17,9 @@ struct Endpoint {
     std::optional<std::uint16_t> port;
 };
 
-// torchrun's, for an endpoint of backend c10d without one.
+// torchrun's: of an endpoint of backend c10d without one, and of several hosts otherwise.
 inline constexpr std::uint16_t default_c10d_port = 29400;
+inline constexpr std::uint16_t default_static_port = 29500;
 
 // "host", "host:port", "[::1]:port", "[fe80::1%eth0]:port"
 Endpoint parse_endpoint(const GivenValue& given);

@@ -45,8 +45,7 @@ std::string step_of_several(const EnvLookup& environment) {
     return {};
 }
 
-void refuse_step_of_several(bool told_what_it_is, const EnvLookup& environment) {
-    if (told_what_it_is) return;
+void refuse_step_of_several(const EnvLookup& environment) {
     const std::string step = step_of_several(environment);
     if (step.empty()) return;
     throw UsageError(step +

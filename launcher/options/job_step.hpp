@@ -11,8 +11,7 @@ namespace ddp::launcher {
 // What says so, as "SLURM_STEP_NUM_TASKS=4 (srun)"; empty: nobody does. A batch shell is no step.
 std::string step_of_several(const EnvLookup& environment);
 
-// Throws UsageError that says what to write, unless --nnodes or --standalone was given, on the
-// command line or as a variable.
-void refuse_step_of_several(bool told_what_it_is, const EnvLookup& environment);
+// Throws UsageError that says what to write. Who was told what the job is does not ask.
+void refuse_step_of_several(const EnvLookup& environment);
 
 }  // namespace ddp::launcher

@@ -43,9 +43,7 @@ constexpr std::array table{
                [](Options& o, Value v) { o.nproc_per_node = parse_worker_count(v); }},
     OptionSpec{"standalone", "", "", nullptr, "off", "", G::job, T::same,
                "a job of this host alone: any free port, whatever address is given",
-               [](Options& o, Value v) {
-                   o.standalone = o.hosts.flags.standalone = parse_flag(v);
-               }},
+               [](Options& o, Value v) { o.hosts.flags.standalone = parse_flag(v); }},
     OptionSpec{"master-addr", "", "", "HOST", "127.0.0.1", "", G::job, T::same,
                "MASTER_ADDR of the workers: the host of node rank 0", [](Options& o, Value v) {
                    keep(o.hosts.flags.master_addr, v);

@@ -106,7 +106,6 @@ struct InputOptions {
 struct Options {
     Action action = Action::run;
     WorkerCount nproc_per_node;
-    bool standalone = false;
     HostOptions hosts;
     RemoteOptions remote;
     std::string role = "default";

@@ -37,15 +37,6 @@ ProgramSearch search_of(const EnvLookup& environment, const std::string& called_
             .python = find_interpreter(called_as, environment)};
 }
 
-std::string in_quotes(const std::string& word) {
-    constexpr std::string_view plain =
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=:,./@%<>";
-    if (!word.empty() && word.find_first_not_of(plain) == word.npos) return word;
-    std::string quoted = "'";
-    for (const char c : word) quoted += c == '\'' ? "'\\''" : std::string(1, c);
-    return quoted + "'";
-}
-
 JobVariables variables_of(const Options& options, int workers) {
     return {.workers = workers,
             .master_addr = options.rendezvous.master_addr,
@@ -161,6 +152,15 @@ std::vector<std::string> notices_for(const Options& options, int workers, std::s
 
 }  // namespace
 
+std::string in_shell_quotes(const std::string& word) {
+    constexpr std::string_view plain =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=:,./@%";
+    if (!word.empty() && word.find_first_not_of(plain) == word.npos) return word;
+    std::string quoted = "'";
+    for (const char c : word) quoted += c == '\'' ? "'\\''" : std::string(1, c);
+    return quoted + "'";
+}
+
 JobPlan plan_job(const Options& options, const EnvLookup& environment, const Host& host) {
     JobPlan plan;
     if (wants_gpus(options, host)) plan.gpus = visible_gpus(environment, host.gpus);
@@ -199,7 +199,7 @@ std::string describe_plan(const Options& options, const JobPlan& plan,
         }
         const WorkerCommand& command = plan.commands[static_cast<std::size_t>(rank)];
         text += "   ";
-        for (const std::string& word : command.arguments) text += " " + in_quotes(word);
+        for (const std::string& word : command.arguments) text += " " + in_shell_quotes(word);
         text += "\n";
     }
     return text;

@@ -32,6 +32,9 @@ struct Host {
 // Throws UsageError.
 JobPlan plan_job(const Options& options, const EnvLookup& environment, const Host& host = {});
 
+// A word as a shell takes it.
+std::string in_shell_quotes(const std::string& word);
+
 // What --dry-run prints: the variables that differ from the launcher's own, and the command, of
 // each worker. What only a start decides stands in angle brackets. `hosts`: of a job of several,
 // what it is, in a line; nothing: a job of one.

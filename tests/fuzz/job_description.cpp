@@ -16,7 +16,7 @@ using namespace ddp::launcher;
 std::vector<std::string> ddp::fuzz::seeds() {
     JobDescription job;
     job.greeting = "ddp-launch begins 00ff";
-    job.token = "token";
+    job.token = ddp::launcher::JobToken::parse(std::string(64, 'a'));
     job.folder = "/home/user";
     job.environment = {"PATH=/bin", "EMPTY="};
     job.options = {"--nnodes=2", "--tty"};

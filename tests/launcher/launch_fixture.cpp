@@ -2,6 +2,7 @@
 #include "launcher/launch_fixture.hpp"
 
 #include "base/process/process_tree.hpp"
+#include "support/program_output.hpp"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -26,6 +27,8 @@ namespace ddp::launcher::testing {
 namespace {
 
 namespace fs = std::filesystem;
+using ddp::testing::count_of;
+using ddp::testing::read_into;
 using std::chrono::milliseconds;
 
 struct Pipe {
@@ -62,28 +65,6 @@ std::vector<std::string> environment_of(const TemporaryFolder& folder,
         if (!is_given(inherited.substr(0, inherited.find('=') + 1))) result.push_back(inherited);
     }
     return result;
-}
-
-void read_into(base::UniqueFd& fd, std::string& text) {
-    std::array<char, 65536> bytes;
-    for (;;) {
-        const ssize_t got = ::read(fd.get(), bytes.data(), bytes.size());
-        if (got > 0) {
-            text.append(bytes.data(), static_cast<std::size_t>(got));
-        } else {
-            if (got == 0) fd.reset();
-            return;
-        }
-    }
-}
-
-int count_of(const std::string& text, const std::string& part) {
-    int found = 0;
-    for (std::size_t at = text.find(part); at != std::string::npos;
-         at = text.find(part, at + part.size())) {
-        ++found;
-    }
-    return found;
 }
 
 }  // namespace

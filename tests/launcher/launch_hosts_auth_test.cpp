@@ -1,6 +1,5 @@
 // Who may join a job of several hosts: those that have its token.
-#include "launcher/launch_fixture.hpp"
-#include "support/host_world.hpp"
+#include "launcher/hosts_fixture.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,13 +16,10 @@ namespace ddp::launcher {
 namespace {
 
 using namespace std::chrono_literals;
-using ddp::testing::HostProgram;
-using ddp::testing::HostProgramResult;
-using ddp::testing::HostWorld;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using Words = HostWorld::Words;
+using namespace testing;  // hosts_fixture.hpp
 
 const std::string token = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
 const std::string other_token = "ff112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
@@ -33,18 +29,8 @@ std::string text_of(const std::string& path) {
     return {std::istreambuf_iterator<char>(file), {}};
 }
 
-int times_in(const std::string& text, const std::string& what) {
-    int times = 0;
-    for (std::size_t at = 0; (at = text.find(what, at)) != text.npos; ++at) ++times;
-    return times;
-}
-
-class LaunchHostsAuth : public ::testing::Test {
+class LaunchHostsAuth : public HostsTest {
 protected:
-    void SetUp() override {
-        if (const auto reason = HostWorld::unavailable()) GTEST_SKIP() << *reason;
-    }
-
     std::string file(const std::string& text, unsigned mode = 0600) {
         const std::string path = files_.path() + "/token" + std::to_string(++last_file_);
         std::ofstream(path) << text << '\n';
@@ -52,19 +38,14 @@ protected:
         return path;
     }
     // One worker of a job of two hosts; `token_file`: empty, no token.
-    HostProgram launch(HostWorld& world, int host, const std::string& token_file, Words command,
-                       const Words& more = {}, Words environment = {}) {
-        Words words{DDP_LAUNCH, "--nnodes=2", "--node-rank=" + std::to_string(host - 1),
-                    "--master-addr=h1", "--nproc-per-node=1"};
-        words.insert(words.end(), more.begin(), more.end());
-        words.emplace_back("--");
-        words.insert(words.end(), command.begin(), command.end());
-        environment.push_back("TMPDIR=" + files_.path());
+    HostProgram launch(HostWorld& world, int host, const std::string& token_file,
+                       const Words& command, Words more = {}, Words environment = {}) {
+        more.insert(more.begin(), "--nnodes=2");  // whatever the world has
         if (!token_file.empty()) environment.push_back("DDP_JOB_TOKEN_FILE=" + token_file);
-        return world.run(host, std::move(words), std::move(environment));
+        return launch_static(world, host, 1, command, more,
+                             {.environment = std::move(environment)});
     }
 
-    const testing::TemporaryFolder files_;
     int last_file_ = 0;
 };
 
@@ -126,7 +107,7 @@ TEST_F(LaunchHostsAuth, AHostWithATokenJoinsNoJobWithoutOne) {
     HostProgram without = launch(world, 2, "", rank);
     EXPECT_EQ(without.wait(20s).exit_code, 0) << without.err();
     EXPECT_EQ(first.wait(20s).exit_code, 0) << first.err();
-    EXPECT_EQ(times_in(first.err(), no_token_warning), 1) << first.err();
+    EXPECT_EQ(count_of(first.err(), no_token_warning), 1) << first.err();
     EXPECT_THAT(without.err(), Not(HasSubstr("no job token")));
 }
 
@@ -139,7 +120,7 @@ TEST_F(LaunchHostsAuth, WhatIsNoTokenIsSaidBeforeAnythingStarts) {
         EXPECT_EQ(end.exit_code, 2) << end.err;
         EXPECT_EQ(end.out, "");
         EXPECT_THAT(end.err, Not(HasSubstr(token.substr(0, 16))));
-        EXPECT_EQ(times_in(end.err, "\n"), 1) << end.err;
+        EXPECT_EQ(count_of(end.err, "\n"), 1) << end.err;
         return end.err;
     };
     const std::string open = file(token, 0640);

@@ -5,8 +5,7 @@
 #include "base/net/address.hpp"
 #include "base/net/socket.hpp"
 #include "launcher/hosts/messages.hpp"
-#include "launcher/launch_fixture.hpp"
-#include "support/host_world.hpp"
+#include "launcher/hosts_fixture.hpp"
 #include "support/seed.hpp"
 
 #include <gmock/gmock.h>
@@ -33,13 +32,11 @@ namespace ddp::launcher {
 namespace {
 
 using namespace std::chrono_literals;
-using ddp::testing::HostProgram;
-using ddp::testing::HostWorld;
 using ::testing::AnyOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using Words = HostWorld::Words;
+using namespace testing;  // hosts_fixture.hpp
 using Clock = std::chrono::steady_clock;
 using Milliseconds = std::chrono::milliseconds;
 
@@ -51,15 +48,6 @@ constexpr Milliseconds node_timeout{2000};
 Milliseconds since(Clock::time_point start) {
     return std::chrono::duration_cast<Milliseconds>(Clock::now() - start);
 }
-
-std::string comm_of(pid_t pid) {
-    std::ifstream file("/proc/" + std::to_string(pid) + "/comm");
-    std::string name;
-    std::getline(file, name);
-    return name;
-}
-
-Words bash(const std::string& script) { return {"bash", "-c", script}; }
 
 // How long something took, each time: a test allows ten times what is promised, a soak test has
 // nine of ten within it.
@@ -103,10 +91,10 @@ bool wait_for(const std::function<bool()>& condition, Times& times, Clock::time_
     return true;
 }
 
-class LaunchHostsFaults : public ::testing::Test {
+class LaunchHostsFaults : public HostsTest {
 protected:
     void SetUp() override {
-        if (const auto reason = HostWorld::unavailable()) GTEST_SKIP() << *reason;
+        HostsTest::SetUp();
         random_.seed(ddp::store_test::random_seed());
     }
 
@@ -115,31 +103,10 @@ protected:
         std::this_thread::sleep_for(Milliseconds(below(static_cast<int>(most.count()) + 1)));
     }
 
-    // `before`: what starts the launcher.
-    HostProgram launch(HostWorld& world, int host, Words options, const Words& command,
-                       Words before = {}) {
-        Words words = std::move(before);
-        words.emplace_back(DDP_LAUNCH);
-        words.insert(words.end(), options.begin(), options.end());
-        words.emplace_back("--");
-        words.insert(words.end(), command.begin(), command.end());
-        return world.run(host, std::move(words), {"TMPDIR=" + files_.path(), "OMP_NUM_THREADS=1"});
-    }
-    HostProgram launch_static(HostWorld& world, int host, const Words& command, Words more = {},
-                              Words before = {}) {
-        Words options{"--nnodes=" + std::to_string(world.size()),
-                      "--node-rank=" + std::to_string(host - 1), "--master-addr=h1",
-                      "--nproc-per-node=2"};
-        options.insert(options.end(), more.begin(), more.end());
-        return launch(world, host, std::move(options), command, std::move(before));
-    }
-    std::vector<HostProgram> launch_all(HostWorld& world, const Words& command,
-                                        const Words& more = {}) {
-        std::vector<HostProgram> launchers;
-        for (int host = 1; host <= world.size(); ++host) {
-            launchers.push_back(launch_static(world, host, command, more));
-        }
-        return launchers;
+    HostProgram launch_static(HostWorld& world, int host, const Words& command,
+                              const Words& more = {}, Words before = {}) {
+        return HostsTest::launch_static(world, host, 2, command, more,
+                                        {.before = std::move(before)});
     }
     static bool is_empty(const HostWorld& world, int host) { return world.pids_on(host).empty(); }
     static bool has_no_workers(const HostWorld& world, int host) {
@@ -158,7 +125,6 @@ protected:
     void come_and_go(int count);
     Milliseconds gather_among(int strangers);
 
-    const testing::TemporaryFolder files_;
     std::mt19937 random_;
 };
 
@@ -197,13 +163,19 @@ void LaunchHostsFaults::kill_launchers(std::vector<Victim> victims, int count) {
                 ASSERT_TRUE(one.wait_for_output("up", 2)) << one.err();
         }
         sleep_up_to(phase.until_kill);
-        const auto killed = Clock::now();
-        for (const pid_t pid : world.pids_on(host)) {
+        const auto dies = [&](pid_t pid) {
             const std::string name = comm_of(pid);
-            const bool dies = (name == "ddp-agent" && victim != Victim::front) ||
-                              (name == "ddp-launch" && victim != Victim::agent);
-            if (dies) ::kill(pid, SIGKILL);
+            return (name == "ddp-agent" && victim != Victim::front) ||
+                   (name == "ddp-launch" && victim != Victim::agent);
+        };
+        std::vector<pid_t> dying;
+        for (; dying.empty(); std::this_thread::sleep_for(1ms)) {  // it may just be being started
+            for (const pid_t pid : world.pids_on(host)) {
+                if (dies(pid)) dying.push_back(pid);
+            }
         }
+        kill_at_once(dying);
+        const auto killed = Clock::now();
         const std::string about = std::string(phase.name) + ", host " + std::to_string(host);
         EXPECT_TRUE(wait_for([&] { return is_empty(world, host); }, there, killed)) << about;
         for (int other = 1; other <= all_hosts; ++other) {
@@ -708,6 +680,23 @@ TEST_F(LaunchHostsFaults, AHostThatCannotStartItsWorkersEndsTheJobWithItsReason)
     EXPECT_EQ(first.wait(20s).exit_code, code) << first.err() << second.err();
     EXPECT_NE(code, 0);
     EXPECT_THAT(first.err(), HasSubstr("h2: "));
+}
+
+TEST_F(LaunchHostsFaults, AHostWithoutRoomForLogsGoesOnAndSaysSo) {
+    HostWorld world(2);
+    const std::string logs = files_.path() + "/logs";
+    const Words options{"--log-dir=" + logs};
+    const Words worker = bash("head -c 1000000 /dev/zero | tr '\\0' x; echo; echo done");
+    HostProgram first = launch_static(world, 1, worker, options);
+    HostProgram second = launch_static(
+        world, 2, worker, options,
+        {"bash", "-c",
+         "mkdir -p " + logs + " && mount -t tmpfs -o size=64k none " + logs + " && exec \"$@\"",
+         "--"});
+    EXPECT_EQ(second.wait(30s).exit_code, 0) << second.err();
+    EXPECT_EQ(first.wait(30s).exit_code, 0) << first.err();
+    EXPECT_THAT(second.err(), HasSubstr("No space left on device"));
+    EXPECT_THAT(first.err(), Not(HasSubstr("No space left")));
 }
 
 TEST_F(LaunchHostsFaults, LongNamesAreTaken) {

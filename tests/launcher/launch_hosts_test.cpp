@@ -1,6 +1,5 @@
 // Jobs of several hosts, which are network namespaces: one ddp-launch on each, real workers.
-#include "launcher/launch_fixture.hpp"
-#include "support/host_world.hpp"
+#include "launcher/hosts_fixture.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -21,54 +20,14 @@ namespace ddp::launcher {
 namespace {
 
 using namespace std::chrono_literals;
-using ddp::testing::HostProgram;
-using ddp::testing::HostProgramResult;
-using ddp::testing::HostWorld;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using Words = HostWorld::Words;
+using namespace testing;  // hosts_fixture.hpp
 using Clock = std::chrono::steady_clock;
 
-class LaunchHosts : public ::testing::Test {
-protected:
-    void SetUp() override {
-        if (const auto reason = HostWorld::unavailable()) GTEST_SKIP() << *reason;
-    }
-
-    HostProgram launch(HostWorld& world, int host, Words options, const Words& command,
-                       const Words& environment = {}) {
-        Words words{DDP_LAUNCH};
-        words.insert(words.end(), options.begin(), options.end());
-        words.emplace_back("--");
-        words.insert(words.end(), command.begin(), command.end());
-        Words all{"TMPDIR=" + files_.path(), "OMP_NUM_THREADS=1"};
-        all.insert(all.end(), environment.begin(), environment.end());
-        return world.run(host, std::move(words), std::move(all));
-    }
-    // A job of a fixed number of hosts: its part on one of them.
-    HostProgram launch_static(HostWorld& world, int host, int workers, const Words& command,
-                              Words more = {}) {
-        Words options{"--nnodes=" + std::to_string(world.size()),
-                      "--node-rank=" + std::to_string(host - 1), "--master-addr=h1",
-                      "--nproc-per-node=" + std::to_string(workers)};
-        options.insert(options.end(), more.begin(), more.end());
-        return launch(world, host, std::move(options), command);
-    }
-    // As a rule: two workers each, on all hosts.
-    std::vector<HostProgram> launch_all(HostWorld& world, const Words& command, Words more = {}) {
-        std::vector<HostProgram> launchers;
-        for (int host = 1; host <= world.size(); ++host) {
-            launchers.push_back(launch_static(world, host, 2, command, more));
-        }
-        return launchers;
-    }
-
-    const testing::TemporaryFolder files_;
-};
-
-Words bash(const std::string& script) { return {"bash", "-c", script}; }
+class LaunchHosts : public HostsTest {};
 
 std::vector<std::string> sorted_lines(const std::string& text) {
     std::vector<std::string> lines;
@@ -178,13 +137,6 @@ TEST_F(LaunchHosts, TrainingOnSeveralHostsGivesTheBitsOfOne) {
     }
 }
 
-std::string comm_of(pid_t pid) {
-    std::ifstream file("/proc/" + std::to_string(pid) + "/comm");
-    std::string name;
-    std::getline(file, name);
-    return name;
-}
-
 // Loss -------------------------------------------------------------------------------------------
 
 constexpr int cut_off = 84;
@@ -195,13 +147,13 @@ TEST_F(LaunchHosts, AHostWhoseLauncherIsKilledEndsTheJob) {
     std::vector<HostProgram> launchers = launch_all(world, bash(sleep_long));
     for (HostProgram& launcher : launchers) ASSERT_TRUE(launcher.wait_for_output("up", 2));
     const Clock::time_point killed = Clock::now();
-    for (const pid_t pid : world.pids_on(2)) {
-        if (comm_of(pid).starts_with("ddp-")) ::kill(pid, SIGKILL);
-    }
+    std::vector<pid_t> launcher_of_2 = world.pids_on(2);
+    std::erase_if(launcher_of_2, [](pid_t pid) { return !comm_of(pid).starts_with("ddp-"); });
+    kill_at_once(launcher_of_2);
     for (const int host : {1, 3}) {
         HostProgram& launcher = launchers[static_cast<std::size_t>(host - 1)];
-        // It leaves where its agent outlives its front by a moment.
-        EXPECT_TRUE(launcher.wait_for_error("h2 (10.77.0.2), ranks 2-3")) << launcher.err();
+        EXPECT_TRUE(launcher.wait_for_error("lost h2 (10.77.0.2), ranks 2-3: its agent has gone"))
+            << launcher.err();
         EXPECT_EQ(launcher.wait(20s).exit_code, cut_off);
         EXPECT_THAT(launcher.err(), HasSubstr("host h2 was lost"));
         EXPECT_EQ(world.count_on(host, "sleep"), 0);
@@ -436,10 +388,11 @@ TEST_F(LaunchHosts, AStepOfSlurmIsOneJobWithoutAnOption) {
     HostWorld world(3);
     std::vector<HostProgram> launchers;
     for (int host = 1; host <= 3; ++host) {
-        launchers.push_back(launch(world, host, {}, bash("echo $RANK/$WORLD_SIZE $MASTER_PORT"),
-                                   {"SLURM_JOB_ID=12", "SLURM_STEP_ID=0", "SLURM_STEP_NUM_NODES=3",
+        launchers.push_back(
+            launch(world, host, {}, bash("echo $RANK/$WORLD_SIZE $MASTER_PORT"),
+                   {.environment = {"SLURM_JOB_ID=12", "SLURM_STEP_ID=0", "SLURM_STEP_NUM_NODES=3",
                                     "SLURM_STEP_NUM_TASKS=3", "SLURM_STEP_NODELIST=h[1-3]",
-                                    "SLURM_NODEID=" + std::to_string(host - 1)}));
+                                    "SLURM_NODEID=" + std::to_string(host - 1)}}));
     }
     for (int host = 1; host <= 3; ++host) {
         HostProgram& launcher = launchers[static_cast<std::size_t>(host - 1)];

@@ -1,7 +1,6 @@
 // Jobs of several hosts that one command starts: ddp-launch --hosts on the first, over a stand-in
 // for ssh.
-#include "launcher/launch_fixture.hpp"
-#include "support/host_world.hpp"
+#include "launcher/hosts_fixture.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -20,31 +19,19 @@ namespace ddp::launcher {
 namespace {
 
 using namespace std::chrono_literals;
-using ddp::testing::HostProgram;
-using ddp::testing::HostProgramResult;
-using ddp::testing::HostWorld;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using testing::lines_of;
-using Words = HostWorld::Words;
+using namespace testing;  // hosts_fixture.hpp
 using Clock = std::chrono::steady_clock;
 
-class LaunchRemote : public ::testing::Test {
+class LaunchRemote : public HostsTest {
 protected:
-    void SetUp() override {
-        if (const auto reason = HostWorld::unavailable()) GTEST_SKIP() << *reason;
-    }
-
     // ddp-launch on host 1.
     HostProgram start(HostWorld& world, Words options, const Words& command,
                       Words environment = {}) {
-        Words words{DDP_LAUNCH, "--rsh=" + world.rsh()};
-        words.insert(words.end(), options.begin(), options.end());
-        words.emplace_back("--");
-        words.insert(words.end(), command.begin(), command.end());
-        environment.insert(environment.begin(), {"TMPDIR=" + files_.path(), "OMP_NUM_THREADS=1"});
-        return world.run(1, std::move(words), std::move(environment));
+        options.insert(options.begin(), "--rsh=" + world.rsh());
+        return launch(world, 1, options, command, {.environment = std::move(environment)});
     }
     std::string script(const std::string& name, const std::string& text) const {
         const std::string path = files_.path() + "/" + name;
@@ -52,22 +39,12 @@ protected:
         ::chmod(path.c_str(), S_IRWXU);
         return path;
     }
-
-    const testing::TemporaryFolder files_;
 };
-
-Words bash(const std::string& script) { return {"bash", "-c", script}; }
 
 std::vector<std::string> sorted_lines(const std::string& text) {
     std::vector<std::string> lines = lines_of(text);
     std::ranges::sort(lines);
     return lines;
-}
-
-int times_in(const std::string& text, const std::string& part) {
-    int found = 0;
-    for (std::size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++found;
-    return found;
 }
 
 // Nothing is left on any host. Waits, not for long.
@@ -139,9 +116,9 @@ TEST_F(LaunchRemote, AFailureGivesTheJobsExitCodeAndOneReport) {
     const HostProgramResult result = job.wait(30s);
     EXPECT_EQ(result.exit_code, 7) << result.err;
     // The line that tells of the report on another host may come before it.
-    EXPECT_LE(times_in(result.err, "failed: exit code 7"), 2) << result.err;
-    EXPECT_EQ(times_in(result.err, "failed: exit code 7\n"), 1) << result.err;
-    EXPECT_EQ(times_in(result.err, "stderr   no data"), 1) << result.err;
+    EXPECT_LE(count_of(result.err, "failed: exit code 7"), 2) << result.err;
+    EXPECT_EQ(count_of(result.err, "failed: exit code 7\n"), 1) << result.err;
+    EXPECT_EQ(count_of(result.err, "stderr   no data"), 1) << result.err;
     expect_empty(world);
 }
 
@@ -154,9 +131,9 @@ TEST_F(LaunchRemote, WhatEveryHostSaysIsShownOnce) {
                       "--hosts=h1:2,h2:2,h3:2", "--master-port=29501", "bash", "-c",
                       "echo $OMP_NUM_THREADS"});
     EXPECT_EQ(job.wait(30s).exit_code, 0) << job.err();
-    EXPECT_EQ(times_in(job.err(), "OMP_NUM_THREADS"), 0) << job.err();
+    EXPECT_EQ(count_of(job.err(), "OMP_NUM_THREADS"), 0) << job.err();
     EXPECT_EQ(unset.wait(30s).exit_code, 0) << unset.err();
-    EXPECT_EQ(times_in(unset.err(), "OMP_NUM_THREADS"), 1) << unset.err();
+    EXPECT_EQ(count_of(unset.err(), "OMP_NUM_THREADS"), 1) << unset.err();
     EXPECT_EQ(unset.out(), "1\n1\n1\n1\n1\n1\n");
 }
 
@@ -199,7 +176,7 @@ TEST_F(LaunchRemote, AHostThatComesTwiceIsRefusedBeforeAnythingStarts) {
     HostWorld world(1);
     HostProgram job = start(world, {"--hosts=h1,h2,h1"}, bash("echo up"));
     EXPECT_EQ(job.wait(30s).exit_code, 2);
-    EXPECT_EQ(times_in(job.err(), "\n"), 1);
+    EXPECT_EQ(count_of(job.err(), "\n"), 1);
     EXPECT_THAT(job.err(), HasSubstr("h1 comes a second time"));
 }
 
@@ -290,10 +267,9 @@ TEST_F(LaunchRemote, AProgramOfAHostWhoseLauncherIsKilledEnds) {
     HostWorld world(2);
     HostProgram job = start(world, {"--hosts=h1,h2"}, bash("echo up; exec sleep 60"));
     ASSERT_TRUE(job.wait_for_output("up", 2)) << job.err();
-    for (const pid_t pid : world.pids_on(2)) ::kill(pid, SIGKILL);
+    kill_at_once(world.pids_on(2));
     EXPECT_NE(job.wait(30s).exit_code, 0);
-    // By what is killed first: it was lost, or its rank failed.
-    EXPECT_THAT(job.err(), HasSubstr("host h2"));
+    EXPECT_THAT(job.err(), HasSubstr("lost h2"));
     expect_empty(world);
 }
 
@@ -309,7 +285,7 @@ TEST_F(LaunchRemote, CtrlCIsPassedOnToAllHosts) {
     for (const char* rank : {"0", "1", "2"}) {
         EXPECT_THAT(result.out, HasSubstr(std::string("interrupted ") + rank));
     }
-    EXPECT_EQ(times_in(result.err, "stopped by SIGINT"), 1) << result.err;
+    EXPECT_EQ(count_of(result.err, "stopped by SIGINT"), 1) << result.err;
     expect_empty(world);
 }
 
@@ -332,7 +308,7 @@ TEST_F(LaunchRemote, OtherSignalsReachTheWorkers) {
     ASSERT_TRUE(job.wait_for_output("up", 2)) << job.err();
     job.signal(SIGUSR1);
     EXPECT_EQ(job.wait(20s).exit_code, 0) << job.err();
-    EXPECT_EQ(times_in(job.out(), "got it"), 2);
+    EXPECT_EQ(count_of(job.out(), "got it"), 2);
 }
 
 TEST_F(LaunchRemote, ATermWhileHostsAreStartedEndsTheStart) {
@@ -380,7 +356,7 @@ TEST_F(LaunchRemote, ManyLinesOfAllHostsComeWholeAndInOrder) {
     }
     EXPECT_EQ(wrong, 0U);
     for (const char* host : {"h1", "h2", "h3"}) EXPECT_EQ(next[host], lines);
-    EXPECT_EQ(times_in(result.err, "err a line of h"), 3000);
+    EXPECT_EQ(count_of(result.err, "err a line of h"), 3000);
 }
 
 TEST_F(LaunchRemote, AReaderThatGoesEndsTheJobAsAnyPipe) {

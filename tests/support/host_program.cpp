@@ -1,6 +1,7 @@
 #include "support/host_program.hpp"
 
 #include "base/deadline.hpp"
+#include "support/program_output.hpp"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -41,28 +42,6 @@ bool receive_number(int fd, int& number, std::chrono::milliseconds at_most) {
     pollfd entry{fd, POLLIN, 0};
     ::poll(&entry, 1, static_cast<int>(at_most.count()));
     return ::read(fd, &number, sizeof number) == sizeof number;
-}
-
-void read_into(base::UniqueFd& fd, std::string& text) {
-    std::array<char, 65536> bytes;
-    for (;;) {
-        const ssize_t got = ::read(fd.get(), bytes.data(), bytes.size());
-        if (got > 0) {
-            text.append(bytes.data(), static_cast<std::size_t>(got));
-        } else {
-            if (got == 0) fd.reset();
-            return;
-        }
-    }
-}
-
-int count_of(const std::string& text, const std::string& part) {
-    int found = 0;
-    for (std::size_t at = text.find(part); at != std::string::npos;
-         at = text.find(part, at + part.size())) {
-        ++found;
-    }
-    return found;
 }
 
 int waited_for(pid_t pid) {

@@ -21,7 +21,6 @@ namespace {
 constexpr Limits any_count{1, std::numeric_limits<int>::max()};
 constexpr Limits any_rank{0, std::numeric_limits<int>::max()};
 constexpr Limits any_port{0, 65535};
-constexpr std::uint16_t static_port = 29500;  // torchrun's default
 
 // A value, and the option or variable that it comes from.
 template <class T>
@@ -418,12 +417,12 @@ std::optional<HostEnv> host_env(const HostFlags& flags, const EnvLookup& environ
     const bool is_nowhere = !job.head || (job.port && job.port->value == 0);
     const bool one_is_there = scheduled.set_head.empty();
     if (!job.nodes || (job.nodes->value.min == 1 && one_is_there && is_nowhere)) {
-        refuse_step_of_several(false, environment);
+        refuse_step_of_several(environment);
         return std::nullopt;
     }
     read_master(env, job);
     if (!job.head) fail_head(job, scheduled);
-    return result_of(job, job.port.value_or(Found<std::uint16_t>{static_port, "default"}),
+    return result_of(job, job.port.value_or(Found<std::uint16_t>{default_static_port, "default"}),
                      scheduled);
 }
 

@@ -17,6 +17,14 @@ using std::chrono::milliseconds;
 constexpr milliseconds join_timeout{600'000};
 constexpr milliseconds static_timeout{900'000};
 
+// An agent says both before the coordinator knows who it is, and hears little of a stranger.
+void require_short(const char* option, const std::string& text) {
+    constexpr std::size_t most = 1000;
+    if (text.size() <= most) return;
+    throw UsageError(std::string(option) + ": " + std::to_string(text.size()) +
+                     " bytes; of a job of several hosts it has at most " + std::to_string(most));
+}
+
 bool is_alias_of_this_host(const std::string& name) {
     const auto found = base::resolve(name, 0).addresses;
     return std::ranges::any_of(
@@ -60,6 +68,8 @@ std::optional<HostsJob> settle_hosts(Options& options, const EnvLookup& environm
         throw UsageError(
             "--agent-store=off: the hosts of a job meet at the launcher's store; leave it out");
     }
+    require_short("--rdzv-id", options.run_id);
+    require_short("--role", options.role);
     options.rendezvous.master_addr = env->head;
     options.rendezvous.master_port = env->port;
     HostsJob job{.env = *std::move(env), .rules = {}, .name = options.run_id};

@@ -4,6 +4,8 @@
 
 #include <ddp/error.hpp>
 
+#include <string.h>
+
 #include <algorithm>
 
 namespace ddp::launcher {
@@ -34,10 +36,25 @@ std::vector<std::string> take_texts(base::PayloadReader& in) {
     return texts;
 }
 
+// In the one form in which it is sent.
+std::optional<JobToken> take_token(base::PayloadReader& in) {
+    std::string text = take_text(in);
+    auto token = JobToken::parse(text);
+    std::string again = token ? token->text() : "";
+    const bool is_right = again == text;
+    ::explicit_bzero(again.data(), again.size());
+    ::explicit_bzero(text.data(), text.size());
+    if (!is_right) refuse_frame("the token is none");
+    return token;
+}
+
 std::string bytes_of(const JobDescription& job) {
     base::PayloadWriter out;
     out.u8(static_cast<std::uint8_t>(FrameType::description)).u32(job_description_version);
-    out.str(job.greeting).str(job.token).str(job.folder);
+    out.str(job.greeting);
+    std::string token = job.token ? job.token->text() : "";
+    out.str(token).str(job.folder);
+    ::explicit_bzero(token.data(), token.size());
     for (const auto* texts : {&job.environment, &job.options, &job.command}) put_texts(out, *texts);
     return out.take();
 }
@@ -51,7 +68,7 @@ JobDescription take_description(base::PayloadReader& in) {
     }
     JobDescription job;
     job.greeting = take_text(in);
-    job.token = take_text(in);
+    job.token = take_token(in);
     job.folder = take_text(in);
     job.environment = take_texts(in);
     job.options = take_texts(in);

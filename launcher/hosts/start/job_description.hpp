@@ -5,13 +5,16 @@
 // given.
 //
 //   frames       u32 length (little-endian, of what follows, at most 4 MiB)   u8 type   payload
-//   description  1   u32 version, str greeting, str token, str folder, list environment, list
+//   description  1   u32 version, str greeting, str token (64 hex digits, or none), str folder, list environment, list
 //                    options, list command; a list is a u32 count and so many str
 //   signal       2   i64 number
 #pragma once
 
+#include "launcher/hosts/job_token.hpp"
+
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -26,7 +29,7 @@ struct JobDescription {
     // The remote launcher writes it as a line of its stdout and of its stderr before anything else
     // of the job. The starter draws it, so that no banner of a remote shell is taken for it.
     std::string greeting;
-    std::string token;  // by which the job's hosts know each other; empty: by nothing
+    std::optional<JobToken> token = {};  // by which the job's hosts know each other
     std::string folder;
     std::vector<std::string> environment;  // "NAME=value"
     std::vector<std::string> options;      // of ddp-launch: "--name=value", "--flag"

@@ -49,6 +49,14 @@ protected:
             ::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
         return {std::move(ours.fd), std::move(theirs)};
     }
+    // Host h2's end of a connection, over which it has said that it joins.
+    Link joining(base::UniqueFd socket) const {
+        Link link(std::move(socket), Link::Begins::with_frames);
+        link.queue_hello(Transport::clear);
+        link.queue(encode(FromMember(join_of("h2", rules_))));
+        link.flush();
+        return link;
+    }
     // As the agent's loop does, with what the first member is told.
     void turn(Clock::time_point now) {
         coordinator_.run_ready(now);
@@ -81,12 +89,7 @@ protected:
 // As of an agent that got no answer in time and has connected again.
 TEST_F(CoordinatorTest, TakesNobodyIntoTheJobWhoHasGoneAlready) {
     Ends ends = connect();
-    {
-        Link link(std::move(ends.ours), Link::Begins::with_frames);
-        link.queue_hello(Transport::clear);
-        link.queue(encode(FromMember(join_of("h2", rules_))));
-        link.flush();
-    }
+    { const Link link = joining(std::move(ends.ours)); }
     std::this_thread::sleep_for(10ms);
     coordinator_.take(std::move(ends.theirs), {}, Clock::now());
     turn_for(100ms);
@@ -95,10 +98,7 @@ TEST_F(CoordinatorTest, TakesNobodyIntoTheJobWhoHasGoneAlready) {
 
 TEST_F(CoordinatorTest, CallsNoHostSilentWhoseKernelAnswers) {
     Ends ends = connect();
-    Link link(std::move(ends.ours), Link::Begins::with_frames);
-    link.queue_hello(Transport::clear);
-    link.queue(encode(FromMember(join_of("h2", rules_))));
-    link.flush();
+    Link link = joining(std::move(ends.ours));
     coordinator_.take(std::move(ends.theirs), {}, Clock::now());
     turn_for(2s);
     EXPECT_THAT(said_, Not(Contains(HasSubstr("no answer"))));
@@ -107,10 +107,7 @@ TEST_F(CoordinatorTest, CallsNoHostSilentWhoseKernelAnswers) {
 // Of 64 MiB that it leaves unread.
 TEST_F(CoordinatorTest, LosesAMemberThatTakesNothingOfWhatIsSaid) {
     Ends ends = connect();
-    Link link(std::move(ends.ours), Link::Begins::with_frames);
-    link.queue_hello(Transport::clear);
-    link.queue(encode(FromMember(join_of("h2", rules_))));
-    link.flush();
+    Link link = joining(std::move(ends.ours));
     coordinator_.take(std::move(ends.theirs), {}, Clock::now());
     const std::string words(std::size_t{1} << 20, 'w');
     for (int i = 0; i < 80; ++i) {

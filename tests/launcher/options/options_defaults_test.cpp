@@ -44,7 +44,7 @@ TEST(OptionDefaults, PetVariablesGiveThem) {
     EXPECT_EQ(options.logs.tee.all, Streams::both);
     EXPECT_EQ(options.role, "trainer");
     EXPECT_EQ(options.program.kind, ProgramKind::module);
-    EXPECT_FALSE(options.standalone);
+    EXPECT_FALSE(options.hosts.flags.standalone);
     EXPECT_EQ(options.stop.shutdown_timeout, std::chrono::seconds{7});
     EXPECT_EQ(options.stop.signals_to_handle.size(), 1U);
 }

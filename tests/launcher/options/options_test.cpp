@@ -32,7 +32,7 @@ TEST(Options, DefaultsAreThoseOfASingleWorker) {
     EXPECT_EQ(options.rendezvous.agent_store, AgentStore::on);
     EXPECT_EQ(options.rendezvous.store_peers, store::StorePeers::same_user);
     EXPECT_EQ(options.rendezvous.store_bytes, 256U << 20);
-    EXPECT_FALSE(options.standalone);
+    EXPECT_FALSE(options.hosts.flags.standalone);
     EXPECT_THAT(options.program.command, ElementsAre("./train"));
 }
 
@@ -87,7 +87,7 @@ TEST(Options, AnOptionsValueIsNotTheProgram) {
 TEST(Options, StandaloneIgnoresAddressAndPort) {
     const Options options =
         parse({"--standalone", "--master-addr=node7", "--master-port=29500", "x"});
-    EXPECT_TRUE(options.standalone);
+    EXPECT_TRUE(options.hosts.flags.standalone);
     EXPECT_EQ(options.rendezvous.master_port, 0);
     EXPECT_EQ(options.rendezvous.master_addr, "127.0.0.1");
 }
@@ -127,7 +127,7 @@ TEST(Options, ABeginningIsEnoughWhereOnlyOneOptionHasIt) {
     EXPECT_EQ(parse({"--nproc_per=2", "x"}).nproc_per_node.number, 2);
     EXPECT_EQ(parse({"--redirect=3", "x"}).logs.redirects.all, Streams::both);
     EXPECT_EQ(parse({"--max=3", "x"}).restart.max_restarts, 3);
-    EXPECT_TRUE(parse({"--standa", "x"}).standalone);
+    EXPECT_TRUE(parse({"--standa", "x"}).hosts.flags.standalone);
     EXPECT_EQ(parse({"--role=a", "x"}).role, "a");
     // A whole name wins over a longer one that begins so.
     EXPECT_EQ(parse({"--np=2", "x"}).nproc_per_node.number, 2);

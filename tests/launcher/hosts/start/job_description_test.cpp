@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 
 JobDescription a_job() {
     return {.greeting = "ddp-launch begins 00ff",
-            .token = "",
+            .token = std::nullopt,
             .folder = "/home/user/a folder",
             .environment = {"PATH=/usr/bin:/bin", "EMPTY=", "TWO=a=b", "LINES=a\nb"},
             .options = {"--nnodes=2", "--node-rank=1", "--tty"},
@@ -27,7 +27,7 @@ JobDescription a_job() {
 
 std::vector<FromStarter> all_messages() {
     JobDescription with_token = a_job();
-    with_token.token = "secret";
+    with_token.token = JobToken::parse(std::string(64, 'a'));
     return {JobDescription{}, a_job(), with_token, PassedSignal{2}, PassedSignal{64}};
 }
 
