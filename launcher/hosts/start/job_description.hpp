@@ -5,8 +5,9 @@
 // given.
 //
 //   frames       u32 length (little-endian, of what follows, at most 4 MiB)   u8 type   payload
-//   description  1   u32 version, str greeting, str token (64 hex digits, or none), str folder, list environment, list
-//                    options, list command; a list is a u32 count and so many str
+//   description  1   u32 version, str greeting, str token (64 hex digits, or none), str folder,
+//                    list environment, list options, list command; a list is a u32 count and so
+//                    many str
 //   signal       2   i64 number
 #pragma once
 
