@@ -9,6 +9,7 @@
 #include "launcher/front/remote_job.hpp"
 #include "launcher/front/remote_start.hpp"
 #include "launcher/hosts/job_token.hpp"
+#include "launcher/hosts/start/host_env.hpp"
 #include "launcher/hosts/start/hosts_job.hpp"
 #include "launcher/options/options.hpp"
 #include "launcher/plan/error_folder.hpp"
@@ -75,13 +76,17 @@ int run_job(Options options, const std::string& called_as, contract::HostLink& h
     const bool runs = options.action == Action::run;
     std::optional<HostsJob> hosts = settle_hosts(options, from_environment, std::move(token));
     if (runs && options.run_id.empty()) options.run_id = make_run_id();
-    const JobPlan plan = plan_job(options, from_environment, {.called_as = called_as});
+    JobPlan plan = plan_job(options, from_environment, {.called_as = called_as});
     if (!plan.missing.problem.empty()) {
         return complain(plan.missing.problem, plan.missing.exit_code, host);
     }
     if (!runs) {
         const auto line = hosts ? std::optional(hosts->env.line) : std::nullopt;
         return print(describe_plan(options, plan, line));
+    }
+    if (!hosts) {
+        std::string notice = alone_notice(options.hosts.flags, from_environment);
+        if (!notice.empty()) plan.notices.push_back(std::move(notice));
     }
     refuse_strangers_folder(temporary_folder(), "TMPDIR");
     if (!options.logs.dir.empty()) refuse_strangers_folder(options.logs.dir, "--log-dir");

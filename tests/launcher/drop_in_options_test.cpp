@@ -101,6 +101,16 @@ TEST_F(DropInOptions, AJobThatOneHostWillDoForRunsAsItsTestsSay) {
                 ElementsAre("0 of 2 in 0 of 1", "1 of 2 in 0 of 1"));
 }
 
+TEST_F(DropInOptions, AJobThatMightHaveHadMoreHostsIsSaidToRunOnThisOne) {
+    EXPECT_THAT(launch({"--nnodes=1:3", "true"}).err,
+                HasSubstr("--nnodes: of 1 to 3 hosts this one runs the job alone"));
+    EXPECT_THAT(launch({"true"}, {.environment = {"PET_NNODES=1:2"}}).err,
+                HasSubstr("$PET_NNODES: of 1 to 2 hosts this one runs the job alone"));
+    for (const char* one_host : {"--nnodes=1:1", "--standalone"}) {
+        EXPECT_EQ(launch({one_host, "true"}, {.environment = {"PET_NNODES=1:2"}}).err, "");
+    }
+}
+
 TEST_F(DropInOptions, AScriptOfAnyNameIsPythonsWithRunPath) {
     std::ofstream(path("train")) << "\n";
     EXPECT_EQ(launch({"--run-path", path("train"), "--lr", "1"},

@@ -426,4 +426,14 @@ std::optional<HostEnv> host_env(const HostFlags& flags, const EnvLookup& environ
                      scheduled);
 }
 
+std::string alone_notice(const HostFlags& flags, const EnvLookup& environment) {
+    const Variables env(environment);
+    if (is_standalone(flags, env)) return {};
+    const Draft given = read_given(flags, env);
+    if (!given.nodes || given.nodes->value.max == 1) return {};
+    return label_of(given.nodes->from) + ": of " + text_of(given.nodes->value) +
+           " hosts this one runs the job alone; others could join it if --rdzv-endpoint named a "
+           "host and a port";
+}
+
 }  // namespace ddp::launcher
