@@ -26,8 +26,8 @@ constexpr Milliseconds between_probes{250};
 constexpr Milliseconds time_to_join{5000};
 constexpr std::uint64_t most_bytes_to_join = 4096;
 constexpr std::uint64_t most_bytes_of_a_handshake = 2048;  // a client's, which takes 300
-// At a time; each may cost 72 KiB while its TLS begins. An agent that finds no room comes again.
-constexpr std::size_t max_strangers = 1000;
+// At a time; each may cost 72 KiB while its TLS begins.
+constexpr std::size_t max_newcomers = 1000;
 // Kinds of refusals of those that have not joined, for the user.
 constexpr std::size_t most_words_of_strangers = 64;
 // To a member that has all that it is to hear: its end of the link.
@@ -95,14 +95,12 @@ std::optional<std::string> mismatch_of(const JoinMessage& message, const std::st
     return std::nullopt;
 }
 
-// Null: there is none.
-const RefusedMessage* refusal_in(const MembershipActions& actions) {
-    for (const MembershipAction& action : actions) {
-        const auto* to = std::get_if<SendTo>(&action);
-        const auto* no = to != nullptr ? std::get_if<RefusedMessage>(&to->message) : nullptr;
-        if (no != nullptr) return no;
-    }
-    return nullptr;
+// Why the membership takes nobody in; nothing: it does.
+std::optional<std::string> refusal_in(const MembershipActions& actions) {
+    if (actions.size() != 1) return std::nullopt;
+    const auto* to = std::get_if<SendTo>(&actions.front());
+    const auto* no = to != nullptr ? std::get_if<RefusedMessage>(&to->message) : nullptr;
+    return no != nullptr ? std::optional(no->why) : std::nullopt;
 }
 
 // The host's, or with a number.
@@ -124,14 +122,24 @@ Coordinator::Coordinator(const MembershipRules& rules, Job job, BeginRound begin
 // Links ------------------------------------------------------------------------------------------
 
 void Coordinator::take(base::UniqueFd connection, std::string_view received, Time now) {
-    if (links_.size() >= max_links || strangers_ >= max_strangers) return;
-    ++strangers_;
+    make_room(now);
+    if (links_.size() >= max_links) return;
     const MemberId id = ++last_id_;
     Link link(std::move(connection), Link::Begins::with_hello, received);
+    if (id != own_member_) newcomers_.add(id, link.peer_address());
     events_.add(link.fd(), EPOLLIN, id);
     links_.emplace(id, Peer{.link = std::move(link), .came = now, .heard = now});
     run_ready(id, now);
     note_end(id);
+}
+
+// An agent joins as soon as it can: one that comes while others only wait is let in for the oldest
+// of those from where most come.
+void Coordinator::make_room(Time now) {
+    if (newcomers_.size() < max_newcomers) return;
+    const MemberId id = *newcomers_.first_to_go();
+    links_.at(id).link.close("others came after it, and it has not joined");
+    close_if_ended(id, now);
 }
 
 base::UniqueFd Coordinator::connect_own_member(Time now) {
@@ -163,7 +171,7 @@ void Coordinator::run_ready(MemberId id, Time now) {
     peer.link.receive(peer.joined ? Link::bytes_a_call : most - had);
     const bool has_tls = job_.tls && id != own_member_;
     const std::string why = greet(peer.link, has_tls ? &*job_.tls : nullptr);
-    if (!why.empty() && !peer.ends_when_sent) turn_away(peer, why);
+    if (!why.empty() && !peer.ends_when_sent) turn_away(id, why);
     // Who has given up has connected again, or will: no host that was lost.
     if (!peer.joined && !peer.link.is_open()) return;
     while (const auto frame = peer.link.next()) {
@@ -180,11 +188,10 @@ void Coordinator::run_ready(MemberId id, Time now) {
 }
 
 // It hears why, as far as it can read that, and so does the user.
-void Coordinator::turn_away(Peer& peer, const std::string& why) {
-    peer.link.queue(encode(FromCoordinator(MemberMessage(RefusedMessage{why}))));
-    peer.ends_when_sent = true;
+void Coordinator::turn_away(MemberId id, const std::string& why) {
     log_step("turned away: " + why);
-    say_refused(why);
+    if (id != own_member_) say_refused(why);
+    refuse(id, why);
 }
 
 void Coordinator::send(MemberId id, const FromCoordinator& message) { queue(id, encode(message)); }
@@ -231,7 +238,7 @@ void Coordinator::close_if_ended(MemberId id, Time now) {
     }
     if (peer.link.is_open()) return;
     log_step("link " + std::to_string(id) + " ended: " + peer.link.trouble());
-    if (!peer.joined) --strangers_;
+    newcomers_.remove(id);
     const bool was_member = peer.joined.has_value() && !peer.ends_when_sent;
     events_.remove(peer.link.fd());
     links_.erase(found);
@@ -323,20 +330,15 @@ void Coordinator::join(MemberId id, const JoinMessage& message, Time now) {
     size.host = base::printable(size.host);
     size.address = peer.link.peer_address();
     peer.joined = size;
-    --strangers_;
     const auto own = links_.find(own_member_);
     const bool is_known = own != links_.end() && own->second.joined;
     const std::string here = is_known ? own->second.joined->host : "the coordinator";
     if (const auto why = mismatch_of(message, job_.name, rules_, here)) {
-        const std::string text = "host " + name_of(size) + ": " + *why;
-        if (id != own_member_) say_refused(text);
-        return refuse(id, text);
+        return turn_away(id, "host " + name_of(size) + ": " + *why);
     }
     const MembershipActions actions = membership_.join(size, now);
-    if (const auto* refusal = refusal_in(actions)) {
-        if (id != own_member_) say_refused(refusal->why);
-        return carry_out(actions);
-    }
+    if (const auto why = refusal_in(actions)) return turn_away(id, *why);
+    newcomers_.remove(id);
     log_step(name_of(size) + " joins with " + std::to_string(size.slots) + " workers");
     peer.folder = folder_for(size.host);
     send(id, WelcomeMessage{.member = id,
@@ -357,7 +359,8 @@ std::string Coordinator::folder_for(const std::string& host) const {
 void Coordinator::refuse(MemberId id, const std::string& why) {
     send(id, MemberMessage(RefusedMessage{why}));
     Peer& peer = links_.at(id);
-    peer.ends_when_sent = peer.is_refused = true;
+    peer.ends_when_sent = true;
+    peer.joined.reset();
 }
 
 // Once each: strangers come often.
@@ -369,8 +372,8 @@ void Coordinator::say_refused(const std::string& why) {
 }
 
 bool Coordinator::has_no_members() const {
-    return std::ranges::none_of(
-        links_, [](const auto& entry) { return entry.second.joined && !entry.second.is_refused; });
+    return std::ranges::none_of(links_,
+                                [](const auto& entry) { return entry.second.joined.has_value(); });
 }
 
 void Coordinator::ended(MemberId id, const EndedMessage& message, Time now) {

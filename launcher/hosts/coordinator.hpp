@@ -8,6 +8,7 @@
 #include "launcher/hosts/link.hpp"
 #include "launcher/hosts/membership.hpp"
 #include "launcher/hosts/messages.hpp"
+#include "launcher/hosts/newcomers.hpp"
 #include "launcher/hosts/round_record.hpp"
 #include "launcher/hosts/tls_session.hpp"
 #include "launcher/process/poller.hpp"
@@ -73,16 +74,15 @@ private:
     struct Peer {
         Link link;
         Time came;
-        std::optional<HostSize> joined = {};
+        std::optional<HostSize> joined = {};  // and was not refused
         bool ends_when_sent = false;
-        bool is_refused = false;
         std::optional<Time> ends_by = {};  // it has all, and closes its end
         std::string folder = {};           // for its logs
         bool watches_room = false;         // for sending, in the poller
         Time heard{};
     };
     void run_ready(MemberId id, Time now);
-    void turn_away(Peer& peer, const std::string& why);
+    void turn_away(MemberId id, const std::string& why);
     void handle(MemberId id, const FromMember& message, Time now);
     void join(MemberId id, const JoinMessage& message, Time now);
     void ended(MemberId id, const EndedMessage& message, Time now);
@@ -98,6 +98,7 @@ private:
     void note_end(MemberId id);
     void close_ended(Time now);
     void close_if_ended(MemberId id, Time now);
+    void make_room(Time now);
     void note_own_pause(Time now);
     void probe(Time now);
 
@@ -108,7 +109,7 @@ private:
     Poller events_;
     std::map<MemberId, Peer> links_;
     std::vector<MemberId> ending_;  // of them, those that may have ended; some may be gone
-    std::size_t strangers_ = 0;     // links that have not joined
+    Newcomers newcomers_;           // of them, those that have not joined, but for the own
     MemberId last_id_ = 0;
     MemberId own_member_ = 0;
     std::set<std::string> said_refused_;

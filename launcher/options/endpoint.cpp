@@ -2,37 +2,16 @@
 #include "launcher/options/endpoint.hpp"
 
 #include "base/net/address.hpp"
+#include "base/net/own_addresses.hpp"
 #include "base/net/socket.hpp"
 #include "launcher/options/option_values.hpp"
 
 #include <ddp/error.hpp>
 
-#include <ifaddrs.h>
-#include <netinet/in.h>
-
-#include <cstring>
-
 namespace ddp::launcher {
 namespace {
 
 constexpr const char* loopback = "127.0.0.1";
-
-bool is_interface_address(const base::SocketAddress& host) {
-    ifaddrs* list = nullptr;
-    if (::getifaddrs(&list) != 0) return false;
-    bool found = false;
-    for (const ifaddrs* entry = list; entry != nullptr && !found; entry = entry->ifa_next) {
-        if (entry->ifa_addr == nullptr) continue;
-        const bool is_v4 = entry->ifa_addr->sa_family == AF_INET;
-        if (!is_v4 && entry->ifa_addr->sa_family != AF_INET6) continue;
-        base::SocketAddress address;
-        address.size = is_v4 ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-        std::memcpy(&address.bytes, entry->ifa_addr, address.size);
-        found = address.is_same_host(host);
-    }
-    ::freeifaddrs(list);
-    return found;
-}
 
 }  // namespace
 
@@ -60,7 +39,7 @@ bool is_this_host(const std::string& host) {
     if (host.empty()) return false;
     if (host == "localhost") return true;
     if (const auto address = base::numeric_address(host)) {
-        return address->is_loopback() || is_interface_address(*address);
+        return address->is_loopback() || base::OwnAddresses().contains(*address);
     }
     const std::string own = base::host_name();
     return !own.empty() &&

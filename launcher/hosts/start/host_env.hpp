@@ -54,8 +54,8 @@ struct HostEnv {
 // Where it finds no job, a step of several processes is refused (options/job_step.hpp).
 std::optional<HostEnv> host_env(const HostFlags& flags, const EnvLookup& environment);
 
-// Where host_env() has found nothing: what to tell a user whose job might have had more hosts; empty
-// where it is one of this host alone.
+// Where host_env() has found nothing: what to tell a user whose job might have had more hosts;
+// empty where it is one of this host alone.
 std::string alone_notice(const HostFlags& flags, const EnvLookup& environment);
 
 }  // namespace ddp::launcher

@@ -65,14 +65,14 @@ PeerCheck::PeerCheck(PeerRule rule, SocketOwners::Source first)
 PeerCheck::Verdict PeerCheck::look_at(int connection) {
     if (const auto peer = base::local_peer(connection)) return look_at_local(*peer);
     if (rule_.peers == StorePeers::any) {
-        return {.is_elsewhere = !peer_is_on_this_host(connection)};
+        return {.is_elsewhere = !peer_is_on_this_host(connection, own_addresses_)};
     }
     if (!has_peer(connection)) return {"refused a connection that was closed at once"};
     if (const auto owner = owners_.peer_of(connection)) {
         if (trusts(*owner)) return {};
         return {refusal_of(peer_address(connection), owner->user)};
     }
-    if (!peer_is_on_this_host(connection)) return {.is_elsewhere = true};
+    if (!peer_is_on_this_host(connection, own_addresses_)) return {.is_elsewhere = true};
     return {"refused " + peer_address(connection) +
             ": its other end is not among this host's sockets (closed, or redirected on the "
             "way), so that nobody can tell whose it is; --store-peers=any "
@@ -140,7 +140,8 @@ bool PeerCheck::some_descendant_runs_as(uid_t user) {
 }
 
 void require_trusted_server(int connection, const std::string& where) {
-    if (!peer_is_on_this_host(connection)) return;
+    base::OwnAddresses own_addresses;
+    if (!peer_is_on_this_host(connection, own_addresses)) return;
     constexpr const char* advice = "; DDP_STORE_PEERS=any goes on all the same";
     const SocketOwners owners;
     const auto owner = owners.peer_of(connection);

@@ -13,6 +13,7 @@
 #include <set>
 #include <string>
 
+#include "base/net/own_addresses.hpp"
 #include "store/admission/socket_owner.hpp"
 #include "store/admission/store_peers.hpp"
 
@@ -58,6 +59,7 @@ private:
 
     PeerRule rule_;
     SocketOwners owners_;
+    base::OwnAddresses own_addresses_;
     uid_t own_user_;
     // A crowd of strangers must not keep this process reading /proc: a tenth of its time at most.
     std::set<uid_t> descendants_users_;

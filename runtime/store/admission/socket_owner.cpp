@@ -4,7 +4,6 @@
 #include "store/admission/socket_owner.hpp"
 
 #include <fcntl.h>
-#include <ifaddrs.h>
 #include <linux/inet_diag.h>
 #include <linux/netlink.h>
 #include <linux/sock_diag.h>
@@ -259,21 +258,18 @@ std::optional<SocketOwner> search_proc(const Endpoint& there, const Endpoint& he
     return std::nullopt;
 }
 
-// Whether an address seems to be one of this host's: yes also when that cannot be told.
-bool can_be_bound(const Endpoint& end) {
-    sockaddr_storage address{};
-    address.ss_family = static_cast<sa_family_t>(end.family);
-    socklen_t size = sizeof(sockaddr_in);
+base::SocketAddress address_of(const Endpoint& end) {
+    base::SocketAddress address;
+    address.bytes.ss_family = static_cast<sa_family_t>(end.family);
     if (end.family == AF_INET) {
-        reinterpret_cast<sockaddr_in&>(address).sin_addr.s_addr = end.address[0];
+        address.size = sizeof(sockaddr_in);
+        reinterpret_cast<sockaddr_in&>(address.bytes).sin_addr.s_addr = end.address[0];
     } else {
-        size = sizeof(sockaddr_in6);
-        std::memcpy(&reinterpret_cast<sockaddr_in6&>(address).sin6_addr, end.address.data(),
+        address.size = sizeof(sockaddr_in6);
+        std::memcpy(&reinterpret_cast<sockaddr_in6&>(address.bytes).sin6_addr, end.address.data(),
                     sizeof(in6_addr));
     }
-    const base::UniqueFd probe(::socket(end.family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-    return !probe || ::bind(probe.get(), reinterpret_cast<const sockaddr*>(&address), size) == 0 ||
-           errno != EADDRNOTAVAIL;
+    return address;
 }
 
 // Whether somebody who listens there is found at 127.0.0.1 or ::1.
@@ -395,24 +391,11 @@ std::vector<SocketOwner> SocketOwners::listeners_on(std::uint16_t port, At at) c
 
 bool has_peer(int connection) { return end_of(connection, &::getpeername).family != AF_UNSPEC; }
 
-bool peer_is_on_this_host(int connection) {
+bool peer_is_on_this_host(int connection, base::OwnAddresses& own) {
     Endpoint there = end_of(connection, &::getpeername);
     Endpoint here = end_of(connection, &::getsockname);
     there.port = here.port = 0;
-    if (is_loopback(there) || there == here) return true;
-    ifaddrs* list = nullptr;
-    if (::getifaddrs(&list) != 0) return can_be_bound(there);  // it needs netlink
-    bool found = false;
-    for (const ifaddrs* entry = list; entry != nullptr && !found; entry = entry->ifa_next) {
-        if (entry->ifa_addr == nullptr) continue;
-        sockaddr_storage address{};
-        const bool v4 = entry->ifa_addr->sa_family == AF_INET;
-        if (!v4 && entry->ifa_addr->sa_family != AF_INET6) continue;
-        std::memcpy(&address, entry->ifa_addr, v4 ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
-        found = endpoint_of(address) == there;
-    }
-    ::freeifaddrs(list);
-    return found;
+    return is_loopback(there) || there == here || own.contains(address_of(there));
 }
 
 std::string peer_address(int connection) {

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/net/own_addresses.hpp"
 #include "base/unique_fd.hpp"
 
 namespace ddp::store {
@@ -51,8 +52,8 @@ private:
 bool has_peer(int connection);
 
 // Whether the other end of this connected socket can only be on this host: its address is a
-// loopback one, the connection's own, or an interface's.
-bool peer_is_on_this_host(int connection);
+// loopback one, the connection's own, or an interface's, whatever its scope.
+bool peer_is_on_this_host(int connection, base::OwnAddresses& own);
 
 // "127.0.0.1:29500", "[::1]:29500" of the other end.
 std::string peer_address(int connection);
