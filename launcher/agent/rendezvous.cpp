@@ -90,10 +90,10 @@ Rendezvous make_rendezvous(HostsJob& hosts) {
         result.listeners = listen_as_head(hosts.env);
     } catch (const SystemError& error) {
         if (error.code() != EADDRINUSE) throw;
-        if (hosts.env.node_rank) {
+        if (hosts.env.node_rank || hosts.serves_only) {
             throw UsageError("port " + std::to_string(hosts.env.port) + " on " + hosts.env.head +
                              ", where the hosts are to meet, is in use; give all of them another "
-                             "--master-port");
+                             "port");
         }
         hosts.coordinates = false;
     }

@@ -84,6 +84,7 @@ std::string quoted(const std::string& name) { return name.empty() ? "none" : "\"
 // Why a member is of another job than this one, whose coordinator's host is `here`.
 std::optional<std::string> mismatch_of(const JoinMessage& message, const std::string& job,
                                        const MembershipRules& rules, const std::string& here) {
+    if (message.size.slots == 0) return "it has no workers";
     if (message.job != job) {
         return "its --rdzv-id is " + quoted(base::printable(message.job)) + ", that of " + here +
                " is " + quoted(job);
@@ -333,14 +334,15 @@ void Coordinator::join(MemberId id, const JoinMessage& message, Time now) {
     const auto own = links_.find(own_member_);
     const bool is_known = own != links_.end() && own->second.joined;
     const std::string here = is_known ? own->second.joined->host : "the coordinator";
-    if (const auto why = mismatch_of(message, job_.name, rules_, here)) {
-        return turn_away(id, "host " + name_of(size) + ": " + *why);
+    const auto mismatch = mismatch_of(message, job_.name, rules_, here);
+    if (mismatch && id != own_member_) {
+        return turn_away(id, "host " + name_of(size) + ": " + *mismatch);
     }
     const MembershipActions actions = membership_.join(size, now);
     if (const auto why = refusal_in(actions)) return turn_away(id, *why);
     newcomers_.remove(id);
     log_step(name_of(size) + " joins with " + std::to_string(size.slots) + " workers");
-    peer.folder = folder_for(size.host);
+    if (size.slots > 0) peer.folder = folder_for(size.host);
     send(id, WelcomeMessage{.member = id,
                             .run_id = job_.run_id,
                             .run = job_.run,

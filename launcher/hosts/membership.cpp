@@ -165,7 +165,9 @@ std::optional<Membership::Time> Membership::next(Time now) const {
 
 std::string Membership::list_members() const {
     std::map<std::uint64_t, const HostSize*> order;  // by arrival
-    for (const auto& [id, member] : members_) order.emplace(member.arrival, &member.size);
+    for (const auto& [id, member] : members_) {
+        if (member.size.slots > 0) order.emplace(member.arrival, &member.size);
+    }
     std::string list;
     for (const auto& [arrival, size] : order) list += (list.empty() ? "" : ", ") + name_of(*size);
     return list.empty() ? "nobody" : list;
@@ -199,7 +201,7 @@ const Membership::Member* Membership::holder_of_rank(const Member& member) const
 }
 
 bool Membership::is_eligible(const Member& member, Time now) const {
-    if (member.may_join_at > now) return false;
+    if (member.size.slots == 0 || member.may_join_at > now) return false;
     return !member.waits_for_rank_since || holder_of_rank(member) == nullptr;
 }
 

@@ -111,7 +111,7 @@ JoinMessage take_join(Reader& in) {
     JoinMessage message;
     message.job = in.text();
     message.size.host = in.text();
-    message.size.slots = in.number(1);
+    message.size.slots = in.number(0);
     if (message.size.slots > max_workers) refuse("a host has too many workers");
     const int node_rank = in.number(no_number);
     if (node_rank != no_number) message.size.node_rank = node_rank;

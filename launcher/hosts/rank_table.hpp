@@ -20,7 +20,7 @@ struct HostSize {
     MemberId member = 0;
     std::string host;                // its name; several members may have the same
     std::string address = {};        // where others reach it
-    int slots = 1;                   // its workers
+    int slots = 1;                   // its workers; 0: it serves the others, and is in no round
     std::optional<int> node_rank{};  // as --node-rank asks; of two members at most one has a number
     bool is_endpoint = false;        // it serves what the others connect to
     std::int64_t started_ns = 0;     // since the epoch, by its own clock: breaks ties

@@ -239,6 +239,9 @@ constexpr std::array table{
     OptionSpec{"node-timeout", "", "", "SECONDS", "5", "", G::torchrun, T::own,
                "silence after which a host is lost",
                [](Options& o, Value v) { o.hosts.node_timeout = parse_node_timeout(v); }},
+    OptionSpec{"serve-only", "", "", nullptr, "off", "", G::torchrun, T::own,
+               "coordinate a job of other hosts at the endpoint, without a program",
+               [](Options& o, Value v) { o.hosts.serve_only = parse_flag(v); }},
     OptionSpec{"auth", "", "", "auto|required", "auto", "", G::torchrun, T::own,
                "required: other hosts need the token of $DDP_JOB_TOKEN_FILE to join; auto: where "
                "there is one",

@@ -166,7 +166,7 @@ RendezvousBackend parse_rendezvous_backend(const GivenValue& given) {
     if (given.text.starts_with("etcd")) {
         fail_value(given,
                    "static or c10d: no other service is needed, ddp-launch on the endpoint's host "
-                   "serves the job");
+                   "serves the job; with --serve-only, one that outlives every host of it");
     }
     return parse_choice<RendezvousBackend>(
         given, {{"static", RendezvousBackend::fixed}, {"c10d", RendezvousBackend::c10d}});

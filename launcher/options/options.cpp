@@ -96,7 +96,21 @@ void apply(Options& options, const Setting& setting) {
     throw UsageError(setting.label + value + " not supported: " + spec.description);
 }
 
+void check_serve_only(const Options& options) {
+    const auto refuse = [](const char* other) {
+        throw UsageError("--serve-only with " + std::string(other) +
+                         ": it coordinates other hosts and has no workers of its own; leave one of "
+                         "them out");
+    };
+    if (!options.program.command.empty()) refuse("a program");
+    if (options.nproc_per_node.what != CountOf::not_given) refuse("--nproc-per-node");
+    if (options.remote.has_hosts()) refuse("--hosts or --hostfile");
+    if (options.hosts.flags.node_rank) refuse("--node-rank");
+    if (options.hosts.flags.standalone) refuse("--standalone");
+}
+
 void check(const Options& options) {
+    if (options.hosts.serve_only) return check_serve_only(options);
     if (options.action != Action::print_config && options.program.command.empty()) {
         throw UsageError(
             "no program to run; use ddp-launch [options] [--] program [args...], "
@@ -155,6 +169,7 @@ Options parse_options(std::span<char* const> arguments, const EnvLookup& environ
     for (const Setting& setting : defaults) apply(options, setting);
     for (const Setting& setting : given) apply(options, setting);
     check(options);
+    if (options.hosts.serve_only) options.nproc_per_node = {CountOf::number, 0};
     return options;
 }
 

@@ -50,6 +50,7 @@ struct HostOptions {
     // --rdzv-conf; nothing: torchrun's default.
     std::optional<std::chrono::milliseconds> join_timeout = {};
     std::optional<std::chrono::milliseconds> last_call = {};
+    bool serve_only = false;  // coordinates, and has no workers
 };
 
 // What each worker executes.
@@ -59,7 +60,8 @@ struct ProgramOptions {
     bool oversubscribe_gpu = false;   // ranks may share a GPU: tests only
     bool pass_local_rank = false;     // --local_rank=N before the worker's arguments
     std::vector<Wrap> wraps;
-    // The program and its arguments as given; not empty where the action needs one.
+    // The program and its arguments as given; not empty where the action needs one, and empty where
+    // there are no workers.
     std::vector<std::string> command;
 };
 

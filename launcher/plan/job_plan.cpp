@@ -169,6 +169,7 @@ JobPlan plan_job(const Options& options, const EnvLookup& environment, const Hos
                                                                .gpus = [gpus] { return gpus; }});
     check_local_ranks(options, workers);
     plan.variables = variables_of(options, workers);
+    if (workers == 0) return plan;
     if (options.program.virtual_local_rank) {
         // As torchrun, which gives out what the variable lists, whatever is there.
         std::vector<std::string> listed =

@@ -14,7 +14,7 @@
 namespace ddp::launcher {
 
 struct JobPlan {
-    std::vector<WorkerCommand> commands;  // by local rank
+    std::vector<WorkerCommand> commands;  // by local rank; empty: this host only serves others
     JobVariables variables;               // of all workers, but for what the agent alone knows
     std::vector<std::string> gpus;        // visible ones, where they were asked for
     std::vector<std::string> notices;     // lines for stderr

@@ -61,6 +61,11 @@ std::optional<HostsJob> settle_hosts(Options& options, const EnvLookup& environm
                                      std::optional<JobToken> token) {
     std::optional<HostEnv> env = host_env(options.hosts.flags, environment);
     if (!env) {
+        if (options.hosts.serve_only) {
+            throw UsageError(
+                "--serve-only: say for how many hosts (--nnodes=2:3) and where they meet "
+                "(--rdzv-endpoint=HOST:PORT, of this host)");
+        }
         resolve_endpoint(options);
         return std::nullopt;
     }
@@ -75,7 +80,10 @@ std::optional<HostsJob> settle_hosts(Options& options, const EnvLookup& environm
     HostsJob job{.env = *std::move(env), .rules = {}, .name = options.run_id};
     job.rules = membership_rules(job.env, options.hosts);
     job.tls = tls_of(options.hosts.authentication, std::move(token), environment);
-    if (job.rules.is_static() && job.env.node_rank) {
+    if (options.hosts.serve_only) {
+        job.coordinates = job.serves_only = true;
+        job.env.line += "; this host serves the others, without workers";
+    } else if (job.rules.is_static() && job.env.node_rank) {
         job.coordinates = *job.env.node_rank == 0;
     } else {
         job.coordinates = is_this_host(job.env.head) || is_alias_of_this_host(job.env.head);

@@ -17,6 +17,7 @@ struct HostsJob {
     std::string name;  // --rdzv-id as given; may be empty
     // This agent does. Of several on the endpoint's host that have no node rank: the first.
     bool coordinates = false;
+    bool serves_only = false;  // coordinates, and has no workers
     // With the job's token; nothing: it has none, and anybody may join who can connect.
     std::optional<TlsContext> tls = {};
     bool at_loopback = false;  // nobody beyond this host can connect
