@@ -18,11 +18,6 @@ Milliseconds longest_lease(const MembershipRules& rules) {
 // Of an agent that runs, several beats come in it.
 constexpr Milliseconds time_to_be_heard{1000};
 
-std::string rank_is_taken(const HostSize& size, const std::string& holder) {
-    return "node rank " + std::to_string(*size.node_rank) + " of " + size.host + " is " + holder +
-           "'s already; give each host its own --node-rank";
-}
-
 std::string ranks_of(const HostRanks& host) {
     const std::string first = std::to_string(host.first_rank);
     if (host.slots == 1) return "rank " + first;
@@ -43,18 +38,15 @@ Membership::Membership(const MembershipRules& rules, Time now)
 // Events -----------------------------------------------------------------------------------------
 
 MembershipActions Membership::join(const HostSize& size, Time now) {
-    if (const auto why = refusal_of(size)) {
+    const auto why = is_over() ? std::optional<std::string>("the job has ended")
+                               : roster_.refusal_of(size, rules_.max_hosts);
+    if (why) {
         send(size.member, RefusedMessage{*why});
         return take();
     }
-    Member member{.size = size,
-                  .contact = HostContact(now),
-                  .arrival = ++arrivals_,
-                  .may_join_at = losses_.may_join_at(size.host)};
-    if (holder_of_rank(member) != nullptr) member.waits_for_rank_since = now;
+    const Member& member = roster_.add(size, losses_.may_join_at(size.host), now);
     const bool waits = now < member.may_join_at || member.waits_for_rank_since;
-    members_.insert_or_assign(size.member, member);
-    const auto there = count_eligible(now);
+    const auto there = roster_.count_eligible(now);
     send(size.member, WaitMessage{!waits && std::cmp_greater(there, rules_.max_hosts)});
     if (now < member.may_join_at) {
         say(size.host + " was lost " + std::to_string(losses_.count(size.host)) +
@@ -67,7 +59,7 @@ MembershipActions Membership::join(const HostSize& size, Time now) {
 }
 
 void Membership::heard(MemberId member, Time now) {
-    if (Member* known = find(member)) known->contact.hear(now);
+    if (Member* known = roster_.find(member)) known->contact.hear(now);
 }
 
 MembershipActions Membership::failed(MemberId member, int round, int rank, Time now) {
@@ -88,10 +80,10 @@ MembershipActions Membership::drained(MemberId member, int round, PartEnd end, T
 }
 
 MembershipActions Membership::leave(MemberId member, Time now) {
-    const Member* known = find(member);
+    const Member* known = roster_.find(member);
     if (known == nullptr) return {};
     say(name_with_ranks(known->size, last_.table) + " leaves the job");
-    members_.erase(member);
+    roster_.erase(member);
     if (parts_.contains(member)) lose_part(member, now);
     look_at_parts(now);
     if (phase_ == Phase::running) look_at_newcomers(now);
@@ -147,7 +139,7 @@ std::optional<Membership::Time> Membership::next(Time now) const {
     const auto add = [&](Time time) {
         if (time > now) first = first ? std::min(*first, time) : time;
     };
-    for (const auto& [id, member] : members_) {
+    for (const auto& [id, member] : roster_) {
         if (const auto time = member.contact.next(rules_, now)) add(*time);
         add(member.may_join_at);
         if (member.waits_for_rank_since) add(*member.waits_for_rank_since + time_to_be_heard);
@@ -161,80 +153,18 @@ std::optional<Membership::Time> Membership::next(Time now) const {
     return first;
 }
 
-// Who is there -----------------------------------------------------------------------------------
-
-std::string Membership::list_members() const {
-    std::map<std::uint64_t, const HostSize*> order;  // by arrival
-    for (const auto& [id, member] : members_) {
-        if (member.size.slots > 0) order.emplace(member.arrival, &member.size);
-    }
-    std::string list;
-    for (const auto& [arrival, size] : order) list += (list.empty() ? "" : ", ") + name_of(*size);
-    return list.empty() ? "nobody" : list;
-}
-
-std::optional<std::string> Membership::refusal_of(const HostSize& size) const {
-    if (phase_ == Phase::over) return "the job has ended";
-    if (!size.node_rank) return std::nullopt;
-    if (*size.node_rank < 0 || *size.node_rank >= rules_.max_hosts) {
-        return "node rank " + std::to_string(*size.node_rank) + " of " + size.host +
-               ": the job has " + std::to_string(rules_.max_hosts) +
-               " hosts, so it is at least 0 and less than that";
-    }
-    for (const auto& [id, member] : members_) {
-        if (member.size.node_rank != size.node_rank) continue;
-        const bool may_wait = member.size.host == size.host && !member.waits_for_rank_since;
-        if (!may_wait) return rank_is_taken(size, name_of(member.size));
-    }
-    return std::nullopt;
-}
-
-// The last one that came before it.
-const Membership::Member* Membership::holder_of_rank(const Member& member) const {
-    const Member* holder = nullptr;
-    for (const auto& [id, other] : members_) {
-        if (!member.size.node_rank || other.size.node_rank != member.size.node_rank) continue;
-        if (other.arrival >= member.arrival) continue;
-        if (holder == nullptr || other.arrival > holder->arrival) holder = &other;
-    }
-    return holder;
-}
-
-bool Membership::is_eligible(const Member& member, Time now) const {
-    if (member.size.slots == 0 || member.may_join_at > now) return false;
-    return !member.waits_for_rank_since || holder_of_rank(member) == nullptr;
-}
-
-std::vector<HostSize> Membership::eligible(Time now) const {
-    std::vector<std::tuple<bool, std::uint64_t, const Member*>> order;
-    for (const auto& [id, member] : members_) {
-        if (!is_eligible(member, now)) continue;
-        order.emplace_back(last_.table.find(id) == nullptr, member.arrival, &member);
-    }
-    std::ranges::sort(order);
-    std::vector<HostSize> hosts;
-    hosts.reserve(order.size());
-    for (const auto& entry : order) hosts.push_back(std::get<const Member*>(entry)->size);
-    return hosts;
-}
-
-std::size_t Membership::count_eligible(Time now) const {
-    return static_cast<std::size_t>(std::ranges::count_if(
-        members_, [&](const auto& entry) { return is_eligible(entry.second, now); }));
-}
-
 // Rounds -----------------------------------------------------------------------------------------
 
 // Hosts of a round that has ended need no last call: who else comes is a newcomer to the next one.
 void Membership::gather(Time now) {
-    const std::size_t there = count_eligible(now);
+    const std::size_t there = roster_.count_eligible(now);
     const bool is_enough = std::cmp_greater_equal(there, rules_.min_hosts);
     const bool is_full = std::cmp_greater_equal(there, rules_.max_hosts);
     if (!is_enough) {
         last_call_ends_.reset();
         if (now < gathering_ends_) return;
         say("only " + std::to_string(there) + " of at least " + std::to_string(rules_.min_hosts) +
-            " hosts came within " + in_seconds(rules_.join_timeout) + ": " + list_members());
+            " hosts came within " + in_seconds(rules_.join_timeout) + ": " + roster_.list());
         return end(1);
     }
     if (now < not_before_) return;
@@ -242,7 +172,7 @@ void Membership::gather(Time now) {
         if (!last_call_ends_) last_call_ends_ = now + rules_.last_call;
         if (now < *last_call_ends_) return;
     }
-    auto hosts = eligible(now);
+    auto hosts = roster_.eligible(last_.table, now);
     hosts.resize(std::min(hosts.size(), static_cast<std::size_t>(rules_.max_hosts)));
     start_round(std::move(hosts), now);
 }
@@ -266,9 +196,9 @@ void Membership::start_round(std::vector<HostSize> hosts, Time now) {
 // before is known. That one speaks no more; one that does is another agent, now.
 void Membership::look_at_ranks(Time now) {
     std::vector<MemberId> refused;
-    for (auto& [id, member] : members_) {
+    for (auto& [id, member] : roster_) {
         auto& since = member.waits_for_rank_since;
-        const Member* holder = since ? holder_of_rank(member) : nullptr;
+        const Member* holder = since ? roster_.holder_of_rank(member) : nullptr;
         if (holder == nullptr) since.reset();
         if (!since || now < *since + time_to_be_heard) continue;
         if (holder->contact.heard() <= *since) {
@@ -281,14 +211,14 @@ void Membership::look_at_ranks(Time now) {
         send(id, RefusedMessage{rank_is_taken(member.size, name_of(holder->size))});
         refused.push_back(id);
     }
-    for (const MemberId id : refused) members_.erase(id);
+    for (const MemberId id : refused) roster_.erase(id);
 }
 
 // Their last call runs while the round trains; where no more can come there is none. A round of
 // which a host is done already will end by itself.
 void Membership::look_at_newcomers(Time now) {
     const auto in_round = last_.table.hosts.size();
-    const auto there = count_eligible(now);
+    const auto there = roster_.count_eligible(now);
     const auto most = static_cast<std::size_t>(rules_.max_hosts);
     if (parts_.size() != last_.table.hosts.size() || in_round >= most || there <= in_round) {
         last_call_ends_.reset();
@@ -332,7 +262,7 @@ void Membership::after_round(Time now) {
 
 void Membership::end(int exit_code) {
     phase_ = Phase::over;
-    for (const auto& [id, member] : members_) send(id, FinishMessage{exit_code});
+    for (const auto& [id, member] : roster_) send(id, FinishMessage{exit_code});
 }
 
 // Losses -----------------------------------------------------------------------------------------
@@ -340,7 +270,7 @@ void Membership::end(int exit_code) {
 void Membership::look_at_quiet(Time now) {
     using News = HostContact::News;
     std::vector<MemberId> lost;
-    for (auto& [id, member] : members_) {
+    for (auto& [id, member] : roster_) {
         switch (member.contact.look(rules_, now)) {
             case News::none:
                 break;
@@ -360,17 +290,17 @@ void Membership::look_at_quiet(Time now) {
                 break;
         }
     }
-    for (const MemberId id : lost) lose(id, find(id)->contact.why_lost(rules_, now), now);
+    for (const MemberId id : lost) lose(id, roster_.find(id)->contact.why_lost(rules_, now), now);
 }
 
 void Membership::lose(MemberId id, const std::string& why, Time now) {
-    const Member* known = find(id);
+    const Member* known = roster_.find(id);
     if (known == nullptr) return;
     const Member member = *known;
     say("lost " + name_with_ranks(member.size, last_.table) + ": " + why);
     send(id, RefusedMessage{"this host counts as lost: " + why});
     losses_.note(member.size.host, now);
-    members_.erase(id);
+    roster_.erase(id);
     if (parts_.contains(id)) lose_part(id, member.contact.heard() + longest_lease(rules_));
     if (phase_ == Phase::running) look_at_newcomers(now);
 }

@@ -16,6 +16,7 @@
 #include "launcher/hosts/host_contact.hpp"
 #include "launcher/hosts/membership_actions.hpp"
 #include "launcher/hosts/rank_table.hpp"
+#include "launcher/hosts/roster.hpp"
 
 #include <chrono>
 #include <cstdint>
@@ -42,7 +43,7 @@ public:
     // The agent itself spoke (which a beat does, too); its kernel acknowledged what was sent.
     void heard(MemberId member, Time now);
     void acknowledged(MemberId member, Time now) {
-        if (Member* known = find(member)) known->contact.acknowledge(now);
+        if (Member* known = roster_.find(member)) known->contact.acknowledge(now);
     }
     // A worker of the member's part failed: with this rank.
     MembershipActions failed(MemberId member, int round, int rank, Time now);
@@ -65,18 +66,11 @@ public:
     int restarts() const { return last_.restarts; }
     bool is_over() const { return phase_ == Phase::over; }
     // "h1 (10.77.0.1), h2 (10.77.0.2)": who is there, by place.
-    std::string list_members() const;
+    std::string list_members() const { return roster_.list(); }
 
 private:
     enum class Phase : std::uint8_t { gathering, running, stopping, judging, over };
-    struct Member {
-        HostSize size;
-        HostContact contact;
-        std::uint64_t arrival = 0;                      // 1, 2, ...
-        Time may_join_at{};                             // of a host that was lost more than once
-        std::optional<Time> waits_for_rank_since = {};  // that of an agent of its host, of before
-        bool is_known_to_wait = false;
-    };
+    using Member = Roster::Member;
     // Of the running or stopping round, a host on which something may live.
     struct Part {
         bool is_lost = false;
@@ -88,17 +82,6 @@ private:
         actions_.emplace_back(SendTo{to, std::move(message)});
     }
     MembershipActions take() { return std::exchange(actions_, {}); }
-
-    Member* find(MemberId id) {
-        const auto found = members_.find(id);
-        return found == members_.end() ? nullptr : &found->second;
-    }
-    std::optional<std::string> refusal_of(const HostSize& size) const;
-    bool is_eligible(const Member& member, Time now) const;
-    const Member* holder_of_rank(const Member& member) const;
-    // Who may be in a round now: of the last one, then by arrival.
-    std::vector<HostSize> eligible(Time now) const;
-    std::size_t count_eligible(Time now) const;
 
     void gather(Time now);
     void look_at_newcomers(Time now);
@@ -114,13 +97,12 @@ private:
 
     MembershipRules rules_;
     Phase phase_ = Phase::gathering;
-    std::map<MemberId, Member> members_;
+    Roster roster_;
     std::map<MemberId, Part> parts_;
     HostLosses losses_;
     RoundMessage last_;
     StopReason reason_{};
     bool has_lost_host_ = false;  // of the last round
-    std::uint64_t arrivals_ = 0;
     Time gathering_ends_;
     std::optional<Time> last_call_ends_;
     Time not_before_{};  // the pause before a restart
