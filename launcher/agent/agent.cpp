@@ -13,9 +13,7 @@
 #include "launcher/channel/channel.hpp"
 #include "launcher/plan/error_folder.hpp"
 #include "launcher/process/descriptor_limit.hpp"
-#include "launcher/process/exit_status.hpp"
 #include "launcher/process/poller.hpp"
-#include "launcher/process/process_sweep.hpp"
 #include "launcher/process/signals.hpp"
 #include "store/server/store_server.hpp"
 
@@ -25,7 +23,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -237,17 +234,23 @@ std::optional<Agent::Problem> Agent::run_workers(Attempt& attempt) {
 
 void Agent::join_hosts() {
     HostsAgent::Settings settings = hosts_settings(job_);
-    settings.begin_round = [this](const RoundMessage& round) {
+    CoordinatorRole::Settings& coordinator = settings.coordinator;
+    coordinator.begin_round = [this](const RoundMessage& round) {
         store_->start_attempt(round.round, round.table.world_size);
-        std::vector<std::string> addresses;
-        for (const HostRanks& host : round.table.hosts) {
-            if (!host.address.empty()) addresses.push_back(host.address);  // else this host alone
-        }
-        store_->serve_hosts(addresses);
+        store_->serve_hosts(round.table.addresses());
     };
-    settings.publish = [this](Outcome& outcome) { logs_.publish(outcome); };
-    settings.report_file = [this] {
+    coordinator.publish = [this](Outcome& outcome) { logs_.publish(outcome); };
+    coordinator.report_file = [this] {
         return logs_.writer().unresponsive() ? std::string() : logs_.tree().report_file();
+    };
+    coordinator.serve = [this](const MeetingPlace& place) {
+        job_.rendezvous.listeners = listen_if_free(place);
+        serve_store();
+        return store_.has_value();
+    };
+    coordinator.stop_serving = [this] {
+        events_.remove(store_->fd());
+        store_.reset();
     };
     settings.welcome = [this](const WelcomeMessage& job) { take_welcome(job); };
     hosts_.emplace(std::move(settings), channel(), events_, tag_of(Source::hosts));
@@ -278,6 +281,8 @@ int Agent::run_rounds() {
 
 void Agent::run_part(const RoundMessage& round) {
     const HostPlace place = hosts_->begin_part(round);
+    job_.plan.variables.master_addr = hosts_->meeting_place().host;
+    job_.rendezvous.port = hosts_->meeting_place().port;
     channel().send(PlaceMessage{place.first_rank});
     AttemptContext part = context();
     // Without a front the workers are killed, and none is to blame.

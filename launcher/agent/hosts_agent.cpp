@@ -20,15 +20,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Milliseconds = std::chrono::milliseconds;
 
-constexpr Milliseconds first_words{5'000};
-constexpr Milliseconds between_words{60'000};
 constexpr Milliseconds time_to_answer{5'000};
-constexpr Milliseconds between_tries{200};
-
-std::string place_of(const HostsJob& job) {
-    return base::host_and_port(job.env.head, job.env.port) +
-           (is_this_host(job.env.head) ? " (this host)" : "");
-}
 
 }  // namespace
 
@@ -37,19 +29,11 @@ HostsAgent::HostsAgent(Settings settings, Channel& channel, Poller& events, Poll
       channel_(channel),
       events_(events),
       tag_(tag),
-      judge_(settings_.restarts, settings_.exit_code, settings_.facts) {
-    const Time now = Clock::now();
-    search_.began = now;
-    search_.next_words = now + first_words;
+      role_(settings_.coordinator, events, tag),
+      search_(settings_.job, events, tag, Clock::now()) {
     if (!settings_.job.coordinates) return;
-    coordinator_ = std::make_unique<Coordinator>(
-        settings_.job.rules,
-        Coordinator::Job{settings_.job.name, settings_.run_id, settings_.run, settings_.job.tls},
-        settings_.begin_round, now);
-    events_.add(coordinator_->fd(), EPOLLIN, tag_);
-    member_ = std::make_unique<Member>(settings_.join, settings_.job.rules.node_timeout);
-    member_->begin(coordinator_->connect_own_member(now), now);
-    watch_member();
+    const Time now = Clock::now();
+    if (!search_.is_first_look()) coordinate(role_.begin(now), now);
     if (settings_.job.tls || settings_.job.at_loopback) return;
     notice("no job token: anybody who can connect to port " +
            std::to_string(settings_.job.env.port) +
@@ -57,27 +41,21 @@ HostsAgent::HostsAgent(Settings settings, Channel& channel, Poller& events, Poll
            "hosts keeps others out, see docs/hosts.md");
 }
 
-HostsAgent::~HostsAgent() {
-    unwatch_member();
-    if (search_.connector) events_.remove(search_.connector->fd());
-    if (coordinator_) events_.remove(coordinator_->fd());
-}
-
-void HostsAgent::take_agent(base::UniqueFd connection, std::string received) {
-    arrived_.emplace_back(std::move(connection), std::move(received));
-}
+HostsAgent::~HostsAgent() { unwatch_member(); }
 
 void HostsAgent::run(Attempt* attempt) {
     const Time now = Clock::now();
-    if (coordinator_) {
-        coordinator_->run_ready(now);  // in the first turn, its own member joins before others
-        for (auto& [connection, received] : std::exchange(arrived_, {})) {
-            coordinator_->take(std::move(connection), received, now);
-        }
-        coordinator_->look_at_time(now);
-        judge_round(now);
+    role_.run(now);
+    if (coordinator() != nullptr && coordinator()->is_outdated()) {
+        step_down();
+        search_.succession()->renounce();
     }
-    look_for_coordinator(now);
+    // Who has lost the coordinator says so to others when none of its workers lives.
+    if (attempt == nullptr || search_.succession() == nullptr) {
+        look_for_coordinator(now);
+    } else {
+        search_.look_later(now);
+    }
     if (!member_) return;
     member_->run_ready();
     member_->look_at_time(now);
@@ -93,65 +71,85 @@ std::optional<HostsAgent::Time> HostsAgent::next() const {
     const auto add = [&](std::optional<Time> time) {
         if (time) first = std::min(first.value_or(*time), *time);
     };
-    if (coordinator_) add(coordinator_->next());
+    if (coordinator() != nullptr) add(coordinator()->next());
     if (member_) add(member_->next());
-    if (!welcome_ && !exit_code_ && !coordinator_) {
-        add(search_.next_words);
-        add(search_.began + settings_.job.rules.join_timeout);
-        if (!search_.connector) add(member_ ? search_.answers_by : search_.try_again);
-    }
+    if (has_found_coordinator() || exit_code_) return first;
+    add(search_.next());
+    if (member_ && coordinator() == nullptr) add(member_->began() + time_to_answer);
     return first;
 }
 
 // The search -------------------------------------------------------------------------------------
 
+// Whose round this host succeeds, one before it may do so, too.
+bool HostsAgent::has_found_coordinator() const {
+    return coordinator() != nullptr ? search_.succession() == nullptr : is_joined();
+}
+
 void HostsAgent::look_for_coordinator(Time now) {
-    if (welcome_ || exit_code_ || coordinator_) return;
-    if (member_ && now >= search_.answers_by) {
-        give_up_connection("what listens there gives no answer; all hosts need ddp-launch", now);
+    if (exit_code_ || has_found_coordinator()) return;
+    const bool is_connected = member_ && coordinator() == nullptr;
+    if (is_connected && now >= member_->began() + time_to_answer) {
+        return give_up_connection(Found::no_coordinator,
+                                  "what listens there gives no answer; all hosts need ddp-launch",
+                                  now);
     }
-    if (!member_ && !search_.connector && now >= search_.try_again) {
-        search_.connector =
-            std::make_unique<Connector>(settings_.job.env.head, settings_.job.env.port);
-        events_.add(search_.connector->fd(), EPOLLIN, tag_);
-    }
-    take_news_of_connector(now);
-    say_what_is_awaited(now);
-    if (now < search_.began + settings_.job.rules.join_timeout) return;
-    finish(contract::exit_error, "no coordinator at " + place_of(settings_.job) + " within " +
-                                     in_seconds(settings_.job.rules.join_timeout) +
-                                     (search_.trouble.empty() ? "" : ": " + search_.trouble));
+    const Succession* succession = search_.succession();
+    if (succession != nullptr && !member_ && succession->serves(now)) take_over(now);
+    CoordinatorSearch::News news = search_.look(!is_connected, now);
+    if (news.exit_code) return finish(*news.exit_code, news.text);
+    if (!news.text.empty()) notice(news.text);
+    if (news.nobody_coordinates) return coordinate(role_.begin(now), now);
+    if (!news.connection) return;
+    if (coordinator() != nullptr) step_down();
+    member_ = std::make_unique<Member>(join_message(), settings_.job.rules.node_timeout,
+                                       settings_.job.tls);
+    member_->begin(std::move(news.connection), now);
+    watch_member();
 }
 
-void HostsAgent::take_news_of_connector(Time now) {
-    if (!search_.connector) return;
-    while (auto news = search_.connector->take()) {
-        if (!news->connection) {
-            search_.trouble = std::move(news->trouble);
-            continue;
-        }
-        events_.remove(search_.connector->fd());
-        search_.connector.reset();
-        search_.answers_by = now + time_to_answer;
-        member_ = std::make_unique<Member>(settings_.join, settings_.job.rules.node_timeout,
-                                           settings_.job.tls);
-        member_->begin(std::move(news->connection), now);
-        return watch_member();
-    }
-}
-
-void HostsAgent::give_up_connection(std::string why, Time now) {
+void HostsAgent::give_up_connection(Found found, std::string why, Time now) {
     unwatch_member();
     member_.reset();
-    search_.trouble = std::move(why);
-    search_.try_again = now + between_tries;
+    search_.give_up(found, std::move(why), now);
 }
 
-void HostsAgent::say_what_is_awaited(Time now) {
-    if (now < search_.next_words) return;
-    search_.next_words = now + between_words;
-    notice("waits for the coordinator at " + place_of(settings_.job) +
-           (search_.trouble.empty() ? "" : ": " + search_.trouble));
+// The coordinator --------------------------------------------------------------------------------
+
+void HostsAgent::coordinate(base::UniqueFd own_link, Time now) {
+    member_ = std::make_unique<Member>(join_message(), settings_.job.rules.node_timeout);
+    member_->begin(std::move(own_link), now);
+    search_.meet_at(*settings_.job.own_place);
+    watch_member();
+}
+
+void HostsAgent::take_over(Time now) {
+    const MeetingPlace& place = *settings_.job.own_place;
+    const RoundMessage& last = search_.succession()->last();
+    auto own_link = role_.succeed(last, *welcome_, place, now);
+    if (!own_link) {
+        notice("cannot take over from the coordinator: port " + std::to_string(place.port) +
+               " is in use");
+        return search_.succession()->renounce();
+    }
+    notice("takes over from the coordinator, with most of the hosts of round " +
+           std::to_string(last.round));
+    coordinate(std::move(*own_link), now);
+}
+
+void HostsAgent::step_down() {
+    unwatch_member();
+    member_.reset();
+    role_.end();
+}
+
+JoinMessage HostsAgent::join_message() const {
+    JoinMessage message = settings_.join;
+    if (const Succession* of = search_.succession()) {
+        message.size.was_in_round = of->last().round;
+        message.size.was_member = of->own();
+    }
+    return message;
 }
 
 void HostsAgent::watch_member() {
@@ -175,14 +173,21 @@ void HostsAgent::unwatch_member() {
 
 void HostsAgent::follow(const MemberOrder& order, Attempt* attempt) {
     if (const auto* job = std::get_if<WelcomeMessage>(&order)) {
+        const bool is_first = !welcome_;
         welcome_ = *job;
-        settings_.welcome(*job);
+        if (search_.is_first_look()) {  // another host coordinates
+            search_.end_first_look();
+            role_.end();
+        }
+        if (is_first) settings_.welcome(*job);
     } else if (const auto* wait = std::get_if<WaitMessage>(&order)) {
         if (wait->is_spare) {
             notice("the job has all the hosts that it may have; this one waits until one goes");
         }
     } else if (const auto* round = std::get_if<RoundMessage>(&order)) {
         round_ = *round;
+        search_.stop();
+        search_.end_succession();
     } else if (const auto* stop = std::get_if<StopRoundMessage>(&order)) {
         follow(*stop, attempt);
     } else if (std::holds_alternative<KillRoundMessage>(order)) {
@@ -194,7 +199,7 @@ void HostsAgent::follow(const MemberOrder& order, Attempt* attempt) {
             notice(words->text);
         }
     } else if (const auto* silence = std::get_if<CoordinatorSilence>(&order)) {
-        const std::string who = "the coordinator at " + place_of(settings_.job);
+        const std::string who = "the coordinator at " + name_of(search_.meeting_place());
         notice(silence->is_over ? who + " answers again" : "no answer from " + who);
     } else if (const auto* refused = std::get_if<RefusedMessage>(&order)) {
         if (attempt != nullptr) attempt->end_now();
@@ -210,7 +215,7 @@ void HostsAgent::follow(const StopRoundMessage& stop, Attempt* attempt) {
         round_.reset();
         return member_->drained({.round = stop.round, .end = PartEnd::failure});
     }
-    if (attempt == nullptr || stop.round != part_.round) return;
+    if (attempt == nullptr || stop.round != part_.round.round) return;
     const bool is_own = stop.rank >= part_.first_rank && stop.rank < part_.first_rank + part_.slots;
     switch (stop.reason) {
         case StopReason::failure:
@@ -231,16 +236,33 @@ void HostsAgent::follow(const StopRoundMessage& stop, Attempt* attempt) {
 void HostsAgent::look_at_loss(Attempt* attempt, Time now) {
     if (exit_code_ || !member_ || member_->lost().empty()) return;
     const std::string why = member_->lost();
-    if (!welcome_) {
+    if (!is_joined()) {
         return give_up_connection(
+            Found::no_coordinator,
             "what listens there ends the connection (" + why + "); all hosts need ddp-launch", now);
     }
     if (attempt != nullptr) attempt->end_now();
     unwatch_member();
-    finish(contract::exit_host_lost,
-           "this host has lost its job: " + why + " (the coordinator at " +
-               place_of(settings_.job) + ")" +
-               (attempt != nullptr ? "; the workers here are killed" : ""));
+    const std::string killed = attempt != nullptr ? "; the workers here are killed" : "";
+    if (!may_have_successor()) {
+        return finish(contract::exit_host_lost,
+                      "this host has lost its job: " +
+                          (coordinator() != nullptr ? "it coordinates, and " + why
+                                                    : why + " (the coordinator at " +
+                                                          name_of(search_.meeting_place()) + ")") +
+                          killed);
+    }
+    notice("has lost the coordinator at " + name_of(search_.meeting_place()) + " (" + why +
+           ") and looks for its successor" + killed);
+    round_.reset();
+    if (search_.succession() != nullptr) return give_up_connection(Found::one_that_went, why, now);
+    member_.reset();
+    search_.begin_succession(part_.round, part_.member, now);
+}
+
+bool HostsAgent::may_have_successor() const {
+    return settings_.job.rules.has_successors && coordinator() == nullptr && leaves_with_ == 0 &&
+           part_.round.round > 0 && Succession::is_possible(part_.round);
 }
 
 // Rounds -----------------------------------------------------------------------------------------
@@ -249,8 +271,10 @@ HostPlace HostsAgent::begin_part(const RoundMessage& round) {
     const RankTable& table = round.table;
     const HostRanks* mine = table.find(welcome_->member);
     if (mine == nullptr) throw Error("round " + std::to_string(round.round) + " is another host's");
-    part_ = {
-        .round = round.round, .first_rank = mine->first_rank, .slots = mine->slots, .table = table};
+    part_ = {.round = round,
+             .member = mine->member,
+             .first_rank = mine->first_rank,
+             .slots = mine->slots};
     member_->started(round.round);
     return {.group_rank = mine->group_rank,
             .group_world_size = static_cast<int>(table.hosts.size()),
@@ -264,7 +288,7 @@ HostPlace HostsAgent::begin_part(const RoundMessage& round) {
 
 std::string HostsAgent::Part::describe(int rank) const {
     std::string name = "rank " + std::to_string(rank);
-    for (const HostRanks& host : table.hosts) {
+    for (const HostRanks& host : round.table.hosts) {
         if (rank >= host.first_rank && rank < host.first_rank + host.slots) {
             return name + " on host " + host.host;
         }
@@ -273,57 +297,44 @@ std::string HostsAgent::Part::describe(int rank) const {
 }
 
 void HostsAgent::note_failure(const WorkerEnd& end, Time at) {
-    member_->ended(part_.round, at, end);
+    if (member_) member_->ended(part_.round.round, at, end);
 }
 
 void HostsAgent::end_part(const AttemptEnd& part, std::string trouble, int exit_code) {
     if (trouble.empty()) trouble = part.survivors;
+    if (!member_ && !part.survivors.empty()) return finish(contract::exit_host_lost, trouble);
+    if (!member_) return;  // nobody asks any more
     bool is_fine = trouble.empty();
     int ended = 0;
     for (AttemptEnd::TimedEnd& one : part.ends()) {
         is_fine = is_fine && one.end.status.ok() && one.end.stopped_with == 0;
         ++ended;
-        member_->ended(part_.round, one.at, std::move(one.end));
+        member_->ended(part_.round.round, one.at, std::move(one.end));
     }
     is_fine = is_fine && ended == part_.slots;
     if (leaves_with_ != 0 && !exit_code_) {
         member_->leave();
         return finish(contract::exit_signal_base + leaves_with_, part.outcome().text);
     }
-    member_->drained({.round = part_.round,
+    member_->drained({.round = part_.round.round,
                       .end = is_fine ? PartEnd::success : PartEnd::failure,
                       .trouble = std::move(trouble),
                       .exit_code = exit_code});
 }
 
 void HostsAgent::give_up_part(const AttemptEnd& part) {
-    if (part.survivors.empty()) member_->leave();
-}
-
-void HostsAgent::judge_round(Time now) {
-    const auto end = coordinator_->take_round_end();
-    if (!end) return;
-    RoundVerdict verdict = judge_.judge(*end, settings_.report_file());
-    if (!verdict.restart_in) settings_.publish(verdict.outcome);
-    if (!verdict.outcome.text.empty()) {
-        coordinator_->announce(verdict.outcome.text, verdict.line, verdict.culprit);
-    }
-    if (verdict.restart_in) {
-        coordinator_->restart(*verdict.restart_in, true, now);
-    } else {
-        coordinator_->finish(verdict.outcome.exit_code, now);
-    }
+    if (member_ && part.survivors.empty()) member_->leave();
 }
 
 // The end ----------------------------------------------------------------------------------------
 
 void HostsAgent::stop(int signal, Attempt* attempt) {
     if (exit_code_) return;
-    if (coordinator_) return coordinator_->stop(signal, Clock::now());
-    if (!welcome_) {
+    if (coordinator() != nullptr) return coordinator()->stop(signal, Clock::now());
+    if (!is_joined()) {
         return finish(contract::exit_signal_base + signal,
                       "stopped by " + signal_name(signal) +
-                          " while it waited for the coordinator at " + place_of(settings_.job));
+                          " while it waited for the coordinator at " + search_.places());
     }
     if (settings_.job.rules.is_static()) return member_->ask_to_stop(signal);
     if (attempt != nullptr) {
@@ -335,14 +346,14 @@ void HostsAgent::stop(int signal, Attempt* attempt) {
 }
 
 void HostsAgent::kill() {
-    if (coordinator_) return coordinator_->kill();
-    const bool may_end_all = welcome_ && !exit_code_ && settings_.job.rules.is_static();
+    if (coordinator() != nullptr) return coordinator()->kill();
+    const bool may_end_all = is_joined() && !exit_code_ && settings_.job.rules.is_static();
     if (may_end_all) member_->ask_to_stop(SIGKILL);
 }
 
 bool HostsAgent::has_said_all() const {
     return (!member_ || member_->has_said_all()) &&
-           (!coordinator_ || coordinator_->has_no_members());
+           (coordinator() == nullptr || coordinator()->has_no_members());
 }
 
 void HostsAgent::finish(int exit_code, const std::string& text) {
@@ -363,20 +374,25 @@ HostsAgent::Settings hosts_settings(const AgentJob& job) {
         .slots = job.plan.workers(),
         .node_rank = job.hosts->env.node_rank,
         .is_endpoint = job.hosts->coordinates,
+        .port = job.hosts->own_place ? job.hosts->own_place->port : std::uint16_t{0},
         .started_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(since_epoch).count(),
         .role = options.role};
     settings.join.min_hosts = job.hosts->env.min_hosts;
     settings.join.max_hosts = job.hosts->env.max_hosts;
-    settings.run_id = options.run_id;
-    settings.run = LogTree::new_run(options.run_id);
     settings.grace = options.stop.shutdown_timeout;
-    settings.restarts = {.max_restarts = options.restart.max_restarts,
-                         .delay = options.restart.delay,
-                         .same_failure_window = options.restart.same_failure_window};
-    settings.exit_code = options.stop.exit_code;
-    settings.facts = {.host = base::host_name(),
-                      .attempts = 1 + options.restart.max_restarts,
-                      .lines = job.lines};
+    CoordinatorRole::Settings& coordinator = settings.coordinator;
+    coordinator.rules = job.hosts->rules;
+    coordinator.job = {.name = job.hosts->name,
+                       .run_id = options.run_id,
+                       .run = LogTree::new_run(options.run_id),
+                       .tls = job.hosts->tls};
+    coordinator.restarts = {.max_restarts = options.restart.max_restarts,
+                            .delay = options.restart.delay,
+                            .same_failure_window = options.restart.same_failure_window};
+    coordinator.exit_code = options.stop.exit_code;
+    coordinator.facts = {.host = base::host_name(),
+                         .attempts = 1 + options.restart.max_restarts,
+                         .lines = job.lines};
     return settings;
 }
 

@@ -6,11 +6,12 @@
 
 #include "base/unique_fd.hpp"
 #include "launcher/agent/attempt/attempt.hpp"
-#include "launcher/agent/round_judge.hpp"
+#include "launcher/agent/coordinator_role.hpp"
+#include "launcher/agent/coordinator_search.hpp"
 #include "launcher/channel/channel.hpp"
-#include "launcher/hosts/connector.hpp"
 #include "launcher/hosts/coordinator.hpp"
 #include "launcher/hosts/member.hpp"
+#include "launcher/hosts/membership/succession.hpp"
 #include "launcher/hosts/start/hosts_job.hpp"
 #include "launcher/process/poller.hpp"
 
@@ -31,16 +32,8 @@ public:
     struct Settings {
         HostsJob job;
         JoinMessage join;
-        std::string run_id;  // of the coordinator; members are told it,
-        std::string run;     // and the name of the log folder
         std::chrono::milliseconds grace{0};
-        RestartRule restarts;
-        ExitCode exit_code = ExitCode::root_cause;
-        JobFacts facts;
-        // Of the coordinator.
-        Coordinator::BeginRound begin_round;
-        std::function<void(Outcome& outcome)> publish;  // at the end, once
-        std::function<std::string()> report_file;       // as in JobFacts
+        CoordinatorRole::Settings coordinator;  // where this agent is one
         // Of each member, once.
         std::function<void(const WelcomeMessage& job)> welcome;
     };
@@ -51,7 +44,9 @@ public:
     HostsAgent& operator=(const HostsAgent&) = delete;
 
     // A connection to the store's port that began as an agent's.
-    void take_agent(base::UniqueFd connection, std::string received);
+    void take_agent(base::UniqueFd connection, std::string received) {
+        role_.take_agent(std::move(connection), std::move(received));
+    }
 
     // What is ready or due now; `attempt`: the part that runs, or null. Throws what welcome() does.
     void run(Attempt* attempt);
@@ -61,6 +56,8 @@ public:
     std::optional<RoundMessage> take_round() { return std::exchange(round_, std::nullopt); }
     // Its workers are about to be started. Throws Error where this host is not in it.
     HostPlace begin_part(const RoundMessage& round);
+    // Where this host has reached the coordinator, or serves itself.
+    const MeetingPlace& meeting_place() const { return search_.meeting_place(); }
     // Told at once of a failure in the part that runs.
     void note_failure(const WorkerEnd& end, Time at);
     // Nothing of the part lives here. `trouble`: why it could not start, go on or be ended.
@@ -81,16 +78,22 @@ public:
 private:
     using Milliseconds = std::chrono::milliseconds;
 
+    Coordinator* coordinator() const { return role_.coordinator(); }
+    void coordinate(base::UniqueFd own_link, Time now);
+    void take_over(Time now);
+    void step_down();
+    bool is_joined() const { return member_ && member_->is_welcome(); }
+    bool has_found_coordinator() const;
     void look_for_coordinator(Time now);
-    void take_news_of_connector(Time now);
-    void give_up_connection(std::string why, Time now);
-    void say_what_is_awaited(Time now);
+    using Found = CoordinatorSearch::Found;
+    void give_up_connection(Found found, std::string why, Time now);
+    JoinMessage join_message() const;
     void watch_member();
     void unwatch_member();
     void follow(const MemberOrder& order, Attempt* attempt);
     void follow(const StopRoundMessage& stop, Attempt* attempt);
     void look_at_loss(Attempt* attempt, Time now);
-    void judge_round(Time now);
+    bool may_have_successor() const;
     void finish(int exit_code, const std::string& text);
     void notice(std::string text) { channel_.send(NoticeMessage{std::move(text)}); }
 
@@ -98,28 +101,18 @@ private:
     Channel& channel_;
     Poller& events_;
     Poller::Tag tag_;
-    RoundJudge judge_;
-    std::unique_ptr<Coordinator> coordinator_;
-    std::vector<std::pair<base::UniqueFd, std::string>> arrived_;  // agents, not yet taken
-    // Until there is a connection.
-    struct Search {
-        std::unique_ptr<Connector> connector = {};
-        Time began{};
-        Time next_words{};
-        Time try_again{};
-        Time answers_by{};  // who has taken the connection
-        std::string trouble = {};
-    } search_;
+    CoordinatorRole role_;
+    CoordinatorSearch search_;
     std::unique_ptr<Member> member_;
     std::optional<std::uint32_t> watched_;  // the events of the member's link in the poller
     std::optional<WelcomeMessage> welcome_;
     std::optional<RoundMessage> round_;  // given out, not yet begun
     // Of a round, that runs here or did last.
     struct Part {
-        int round = 0;
+        RoundMessage round = {};
+        MemberId member = 0;  // this host's number in it
         int first_rank = 0;
         int slots = 0;
-        RankTable table = {};
 
         std::string describe(int rank) const;
     } part_;

@@ -70,24 +70,32 @@ void require_free(const std::string& address, std::uint16_t port) {
 
 // A head whose name is not known yet, or is that of something before this host, does for the other
 // hosts all the same.
-std::vector<base::UniqueFd> listen_as_head(const HostEnv& env) {
+std::vector<base::UniqueFd> listen_for_hosts(const MeetingPlace& place) {
     try {
-        return store::listen_as_master({env.head, env.port});
+        return store::listen_as_master({place.host, place.port});
     } catch (const SystemError& error) {
         if (error.code() != EADDRNOTAVAIL) throw;
     }
     std::vector<base::UniqueFd> everywhere;
-    everywhere.push_back(base::listen_tcp_everywhere(env.port));
+    everywhere.push_back(base::listen_tcp_everywhere(place.port));
     return everywhere;
 }
 
 }  // namespace
 
+std::vector<base::UniqueFd> listen_if_free(const MeetingPlace& place) {
+    try {
+        return listen_for_hosts(place);
+    } catch (const SystemError&) {
+        return {};
+    }
+}
+
 Rendezvous make_rendezvous(HostsJob& hosts) {
     Rendezvous result{hosts.env.head, hosts.env.port, {}, {}, false, false};
     if (!hosts.coordinates) return result;
     try {
-        result.listeners = listen_as_head(hosts.env);
+        result.listeners = listen_for_hosts({hosts.env.head, hosts.env.port});
     } catch (const SystemError& error) {
         if (error.code() != EADDRINUSE) throw;
         if (hosts.env.node_rank || hosts.serves_only) {
@@ -96,6 +104,7 @@ Rendezvous make_rendezvous(HostsJob& hosts) {
                              "port");
         }
         hosts.coordinates = false;
+        hosts.own_place.reset();
     }
     hosts.at_loopback = std::ranges::all_of(result.listeners, [](const base::UniqueFd& listener) {
         return base::local_address(listener.get()).is_loopback();

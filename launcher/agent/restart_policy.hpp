@@ -36,6 +36,8 @@ public:
     Decision decide(const AttemptFailure& failure);
 
     int restarts() const { return restarts_; }
+    // Somebody else has decided on so many.
+    void go_on_after(int restarts) { restarts_ = restarts; }
 
 private:
     RestartRule rule_;

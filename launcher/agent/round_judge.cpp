@@ -27,6 +27,11 @@ std::string hosts_without_ends(const RoundEnd& round) {
     return names;
 }
 
+std::string coordinators_host(const RoundMessage& round) {
+    const HostRanks* host = round.table.find(round.coordinator);
+    return host == nullptr ? "" : host->host;
+}
+
 }  // namespace
 
 RoundVerdict RoundJudge::judge(const RoundEnd& round, std::string report_file) {
@@ -76,7 +81,8 @@ RoundVerdict RoundJudge::judge_failure(const RoundEnd& round, const JobEnd& job)
 }
 
 RoundVerdict RoundJudge::judge_loss(const RoundEnd& round, const JobEnd& job) {
-    const std::string lost = hosts_without_ends(round);
+    const std::string lost =
+        round.is_successors ? coordinators_host(round.round) : hosts_without_ends(round);
     const std::string why = (lost.empty() ? "a host" : "host " + lost) +
                             " was lost, and no rank is to blame for the end of the job";
     RoundVerdict verdict{.outcome = not_started(contract::exit_host_lost, why, job), .line = why};

@@ -27,6 +27,8 @@ public:
     RoundJudge(const RestartRule& rule, ExitCode exit_code, JobFacts facts)
         : restarts_(rule), exit_code_(exit_code), facts_(std::move(facts)) {}
 
+    // So many restarts were used before, under another coordinator.
+    void go_on_after(int restarts) { restarts_.go_on_after(restarts); }
     // Once a round. `report_file`: as in JobFacts.
     RoundVerdict judge(const RoundEnd& round, std::string report_file);
 

@@ -28,8 +28,6 @@ constexpr std::uint64_t most_bytes_to_join = 4096;
 constexpr std::uint64_t most_bytes_of_a_handshake = 2048;  // a client's, which takes 300
 // At a time; each may cost 72 KiB while its TLS begins.
 constexpr std::size_t max_newcomers = 1000;
-// Kinds of refusals of those that have not joined, for the user.
-constexpr std::size_t most_words_of_strangers = 64;
 // To a member that has all that it is to hear: its end of the link.
 constexpr Milliseconds time_to_close{2000};
 // Whoever has not run for so long heard nobody, and nobody is to blame.
@@ -104,12 +102,33 @@ std::optional<std::string> refusal_in(const MembershipActions& actions) {
     return no != nullptr ? std::optional(no->why) : std::nullopt;
 }
 
-// The host's, or with a number.
-std::string first_free_name(const std::string& host, const std::set<std::string_view>& taken) {
+// The host's name, or with a number: several agents may run on one host.
+template <class Links>
+std::string free_folder(const Links& links, const std::string& host) {
+    std::set<std::string_view> taken;
+    for (const auto& [id, peer] : links) taken.insert(peer.folder);
     for (int number = 1;; ++number) {
         std::string name = host + (number == 1 ? "" : "-" + std::to_string(number));
         if (!taken.contains(name)) return name;
     }
+}
+
+// By which the others reach this host; empty where there are none.
+template <class Links>
+std::string own_address_of(const Links& links) {
+    for (const auto& [id, peer] : links) {
+        const std::string address = peer.joined ? peer.link.own_address() : "";
+        if (!address.empty()) return address;
+    }
+    return {};
+}
+
+// The time after the beat was read, not that of the turn: see ClockOffset. Number 0 lengthens no
+// lease.
+BeatReply reply_to(const BeatMessage& beat, bool grants) {
+    return {.number = grants ? beat.number : 0,
+            .clock_of_beat_ns = beat.clock_ns,
+            .clock_ns = clock_ns_of(std::chrono::steady_clock::now())};
 }
 
 }  // namespace
@@ -118,7 +137,13 @@ Coordinator::Coordinator(const MembershipRules& rules, Job job, BeginRound begin
     : rules_(rules),
       job_(std::move(job)),
       begin_round_(std::move(begin_round)),
-      membership_(rules, now) {}
+      membership_(job_.succeeds ? Membership(rules, *job_.succeeds, now) : Membership(rules, now)) {
+    if (!job_.succeeds) return;
+    record_ = RoundRecord(*job_.succeeds, RoundRecord::Of::a_lost_coordinator);
+    for (const HostRanks& host : job_.succeeds->table.hosts) {
+        last_id_ = std::max(last_id_, host.member);
+    }
+}
 
 // Links ------------------------------------------------------------------------------------------
 
@@ -191,7 +216,7 @@ void Coordinator::run_ready(MemberId id, Time now) {
 // It hears why, as far as it can read that, and so does the user.
 void Coordinator::turn_away(MemberId id, const std::string& why) {
     log_step("turned away: " + why);
-    if (id != own_member_) say_refused(why);
+    if (id != own_member_ && refusals_.is_news(why)) say(own_member_, "refused: " + why, false);
     refuse(id, why);
 }
 
@@ -302,11 +327,11 @@ void Coordinator::handle(MemberId id, const FromMember& message, Time now) {
     peer.heard = now;
     membership_.heard(id, now);
     if (const auto* beat = std::get_if<BeatMessage>(&message)) {
-        // The time after it was read, not that of the turn: see ClockOffset.
-        peer.link.queue(encode(
-            FromCoordinator(BeatReply{.number = beat->number,
-                                      .clock_of_beat_ns = beat->clock_ns,
-                                      .clock_ns = clock_ns_of(std::chrono::steady_clock::now())})));
+        const Time sent(std::chrono::nanoseconds(beat->echo_ns));
+        if (beat->echo_ns != 0) membership_.proven(id, std::min(sent, now));
+        peer.link.queue(encode(FromCoordinator(reply_to(*beat, membership_.grants(now)))));
+    } else if (const auto* begun = std::get_if<StartedMessage>(&message)) {
+        membership_.started(id, begun->round);
     } else if (const auto* end = std::get_if<EndedMessage>(&message)) {
         ended(id, *end, now);
     } else if (const auto* part = std::get_if<DrainedMessage>(&message)) {
@@ -342,7 +367,7 @@ void Coordinator::join(MemberId id, const JoinMessage& message, Time now) {
     if (const auto why = refusal_in(actions)) return turn_away(id, *why);
     newcomers_.remove(id);
     log_step(name_of(size) + " joins with " + std::to_string(size.slots) + " workers");
-    if (size.slots > 0) peer.folder = folder_for(size.host);
+    if (size.slots > 0) peer.folder = free_folder(links_, size.host);
     send(id, WelcomeMessage{.member = id,
                             .run_id = job_.run_id,
                             .run = job_.run,
@@ -351,26 +376,11 @@ void Coordinator::join(MemberId id, const JoinMessage& message, Time now) {
     carry_out(actions);
 }
 
-// Several agents may run on one host.
-std::string Coordinator::folder_for(const std::string& host) const {
-    std::set<std::string_view> taken;
-    for (const auto& [id, peer] : links_) taken.insert(peer.folder);
-    return first_free_name(host, taken);
-}
-
 void Coordinator::refuse(MemberId id, const std::string& why) {
     send(id, MemberMessage(RefusedMessage{why}));
     Peer& peer = links_.at(id);
     peer.ends_when_sent = true;
     peer.joined.reset();
-}
-
-// Once each: strangers come often.
-void Coordinator::say_refused(const std::string& why) {
-    if (said_refused_.size() >= most_words_of_strangers || !said_refused_.insert(why).second) {
-        return;
-    }
-    say(own_member_, "refused: " + why, false);
 }
 
 bool Coordinator::has_no_members() const {
@@ -419,13 +429,10 @@ void Coordinator::carry_out(const MembershipActions& actions) {
 }
 
 void Coordinator::begin_round(const RoundMessage& round) {
-    std::string own_address;
-    for (const auto& [id, peer] : links_) {
-        if (own_address.empty() && peer.joined) own_address = peer.link.own_address();
-    }
     RoundMessage whole = round;
+    whole.coordinator = own_member_;
     for (HostRanks& host : whole.table.hosts) {
-        if (host.address.empty()) host.address = own_address;
+        if (host.address.empty()) host.address = own_address_of(links_);
     }
     log_step("round " + std::to_string(round.round) + " of " +
              std::to_string(round.table.hosts.size()) + " hosts, " +

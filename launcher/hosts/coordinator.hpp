@@ -6,7 +6,7 @@
 
 #include "base/unique_fd.hpp"
 #include "launcher/hosts/link.hpp"
-#include "launcher/hosts/membership.hpp"
+#include "launcher/hosts/membership/membership.hpp"
 #include "launcher/hosts/messages.hpp"
 #include "launcher/hosts/newcomers.hpp"
 #include "launcher/hosts/round_record.hpp"
@@ -18,7 +18,6 @@
 #include <functional>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -33,6 +32,8 @@ public:
         std::string run_id;
         std::string run;                     // the name of its log folder
         std::optional<TlsContext> tls = {};  // with the token that each agent must have
+        // The round whose coordinator it succeeds.
+        std::optional<RoundMessage> succeeds = {};
     };
     // Before a round is given out; all hosts of the last one have drained.
     using BeginRound = std::function<void(const RoundMessage& round)>;
@@ -65,6 +66,8 @@ public:
     void announce(const std::string& text, const std::string& line,
                   std::optional<MemberId> culprit);
 
+    // An agent is there that knows of a later round than the one to succeed.
+    bool is_outdated() const { return membership_.is_outdated(); }
     bool is_over() const { return membership_.is_over(); }
     // All members have heard of it, and closed their ends. Who was lost or refused, and strangers,
     // are not waited for.
@@ -87,9 +90,7 @@ private:
     void join(MemberId id, const JoinMessage& message, Time now);
     void ended(MemberId id, const EndedMessage& message, Time now);
     void drained(MemberId id, const DrainedMessage& message, Time now);
-    std::string folder_for(const std::string& host) const;
     void refuse(MemberId id, const std::string& why);
-    void say_refused(const std::string& why);
     void carry_out(const MembershipActions& actions);
     void send(MemberId id, const FromCoordinator& message);
     void queue(MemberId id, const std::string& frame);
@@ -112,7 +113,7 @@ private:
     Newcomers newcomers_;           // of them, those that have not joined, but for the own
     MemberId last_id_ = 0;
     MemberId own_member_ = 0;
-    std::set<std::string> said_refused_;
+    RefusalWords refusals_;
     RoundRecord record_;
     std::optional<Time> last_look_;
     Time next_probe_{};

@@ -26,6 +26,7 @@ public:
 
     // A beat is sent now, with this number.
     std::uint64_t beat(Time now) {
+        if (last_number_ == 0) first_beat_ = now;
         sent_.emplace_back(++last_number_, now);
         return last_number_;
     }
@@ -45,13 +46,16 @@ public:
     bool is_over(Time now) {
         if (last_look_ && now - *last_look_ > pause) asks_until_ = now + pause;
         last_look_ = now;
-        return ends_ && now >= *ends_ && now >= asks_until_;
+        // One that was never answered lasts as long.
+        return last_number_ > 0 && now >= ends_.value_or(first_beat_ + lasts_) &&
+               now >= asks_until_;
     }
 
 private:
     Milliseconds lasts_;
     std::deque<std::pair<std::uint64_t, Time>> sent_;  // not yet answered
     std::uint64_t last_number_ = 0;
+    Time first_beat_{};
     std::optional<Time> ends_;
     std::optional<Time> last_look_;
     Time asks_until_{};

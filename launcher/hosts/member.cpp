@@ -31,6 +31,7 @@ Member::Member(JoinMessage join, std::chrono::milliseconds node_timeout,
     : join_(std::move(join)), tls_(std::move(tls)), lease_(node_timeout) {}
 
 void Member::begin(base::UniqueFd connection, Time now) {
+    began_ = now;
     link_.emplace(std::move(connection), Link::Begins::with_frames);
     link_->queue_hello(tls_ ? Transport::tls : Transport::clear);
     if (tls_) link_->begin_tls(tls_->session(TlsRole::client, "the coordinator"));
@@ -68,7 +69,8 @@ void Member::look_at_time(Time now) {
     if (now < next_beat_ || !link_->is_open()) return;
     next_beat_ = now + between_beats;
     look_at_silence();
-    send(BeatMessage{.number = lease_.beat(now), .clock_ns = clock_ns_of(now)});
+    send(
+        BeatMessage{.number = lease_.beat(now), .clock_ns = clock_ns_of(now), .echo_ns = echo_ns_});
 }
 
 std::optional<Member::Time> Member::next() const {
@@ -86,6 +88,7 @@ void Member::look_at_silence() {
 
 void Member::handle(FromCoordinator message) {
     if (const auto* reply = std::get_if<BeatReply>(&message)) {
+        echo_ns_ = reply->clock_ns;
         if (reply->number == 0) return;
         lease_.answered(reply->number);
         // The time after it was read, not that of the turn.
@@ -104,6 +107,7 @@ void Member::handle(FromCoordinator message) {
             } else if constexpr (!std::is_same_v<Message, BeatReply>) {
                 if constexpr (std::is_same_v<Message, WelcomeMessage>) {
                     lease_.set_length(one.node_timeout);
+                    is_welcome_ = true;
                 }
                 orders_.emplace_back(std::move(one));
             }

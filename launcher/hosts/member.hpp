@@ -62,6 +62,9 @@ public:
     // as the coordinator has proved itself.
     void begin(base::UniqueFd connection, Time now);
     bool has_begun() const { return link_.has_value(); }
+    Time began() const { return began_; }
+    // Whether the coordinator has taken it in.
+    bool is_welcome() const { return is_welcome_; }
 
     int fd() const { return link_ ? link_->fd() : -1; }
     bool wants_to_send() const { return link_ && link_->wants_to_send(); }
@@ -97,8 +100,11 @@ private:
     JoinMessage join_;
     std::optional<TlsContext> tls_;
     std::optional<Link> link_;
+    Time began_{};
+    bool is_welcome_ = false;
     Lease lease_;
     ClockOffset clock_;
+    std::int64_t echo_ns_ = 0;  // the coordinator's clock, as it told last
     Time next_beat_{};
     std::deque<MemberOrder> orders_;
     bool is_silent_ = false;  // the coordinator's host, as was told

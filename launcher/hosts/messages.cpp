@@ -98,6 +98,12 @@ private:
     base::PayloadReader in_;
 };
 
+std::uint16_t take_port(Reader& in) {
+    const int port = in.number();
+    if (port > std::numeric_limits<std::uint16_t>::max()) refuse("no port is so high");
+    return static_cast<std::uint16_t>(port);
+}
+
 // Up --------------------------------------------------------------------------------------------
 
 std::string bytes_of(const JoinMessage& message) {
@@ -105,7 +111,8 @@ std::string bytes_of(const JoinMessage& message) {
     Writer out(Type::join);
     out.text(message.job).text(size.host).number(size.slots);
     out.number(size.node_rank.value_or(no_number)).flag(size.is_endpoint).number(size.started_ns);
-    return out.text(size.role).number(message.min_hosts).number(message.max_hosts).take();
+    out.text(size.role).number(message.min_hosts).number(message.max_hosts);
+    return out.number(size.port).number(size.was_in_round).number(size.was_member).take();
 }
 JoinMessage take_join(Reader& in) {
     JoinMessage message;
@@ -120,16 +127,21 @@ JoinMessage take_join(Reader& in) {
     message.size.role = in.text();
     message.min_hosts = in.number(1);
     message.max_hosts = in.number(message.min_hosts);
+    message.size.port = take_port(in);
+    message.size.was_in_round = in.number();
+    message.size.was_member = in.unsigned_wide();
     return message;
 }
 
 std::string bytes_of(const BeatMessage& message) {
-    return Writer(Type::beat).number(message.number).number(message.clock_ns).take();
+    Writer out(Type::beat);
+    return out.number(message.number).number(message.clock_ns).number(message.echo_ns).take();
 }
 BeatMessage take_beat(Reader& in) {
     BeatMessage message;
     message.number = in.unsigned_wide();
     message.clock_ns = in.wide();
+    message.echo_ns = in.wide();
     return message;
 }
 
@@ -279,10 +291,11 @@ StopRoundMessage take_stop(Reader& in) {
 
 std::string bytes_of(const RoundMessage& message) {
     Writer out(Type::round);
-    out.number(message.round).number(message.restarts).number(message.table.hosts.size());
+    out.number(message.round).number(message.restarts).number(message.coordinator);
+    out.number(message.table.hosts.size());
     for (const HostRanks& host : message.table.hosts) {
         out.number(host.member).text(host.host).text(host.address).number(host.slots);
-        out.number(host.first_role_rank).number(host.role_world_size);
+        out.number(host.first_role_rank).number(host.role_world_size).number(host.port);
     }
     return out.take();
 }
@@ -291,6 +304,7 @@ RoundMessage take_round(Reader& in) {
     RoundMessage message;
     message.round = in.number(1);
     message.restarts = in.number();
+    message.coordinator = in.unsigned_wide();
     const std::uint64_t count = in.unsigned_wide();
     if (count == 0 || count > max_hosts) refuse("a round has no hosts, or too many");
     RankTable& table = message.table;
@@ -304,6 +318,7 @@ RoundMessage take_round(Reader& in) {
         host.slots = in.number(1);
         host.first_role_rank = in.number();
         host.role_world_size = in.number(1);
+        host.port = take_port(in);
         if (host.slots > std::numeric_limits<int>::max() - table.world_size) {
             refuse("a round has too many ranks");
         }

@@ -4,8 +4,8 @@
 // makes and nothing else, whatever bytes they are given.
 #pragma once
 
-#include "launcher/hosts/membership.hpp"
-#include "launcher/hosts/membership_actions.hpp"
+#include "launcher/hosts/membership/membership.hpp"
+#include "launcher/hosts/membership/membership_actions.hpp"
 #include "launcher/report/failure.hpp"
 
 #include <chrono>
@@ -50,6 +50,7 @@ struct JoinMessage {
 struct BeatMessage {
     std::uint64_t number = 0;
     std::int64_t clock_ns = 0;  // the sender's
+    std::int64_t echo_ns = 0;   // the coordinator's, of the last reply that is here; 0: none
 };
 struct StartedMessage {
     int round = 0;

@@ -3,7 +3,7 @@
 // comes from and however often.
 #pragma once
 
-#include "launcher/hosts/rank_table.hpp"
+#include "launcher/hosts/membership/rank_table.hpp"
 
 #include <cstddef>
 #include <map>
@@ -26,6 +26,19 @@ public:
 private:
     std::map<std::string, std::set<MemberId>> by_address_;  // no set is empty
     std::map<MemberId, std::string> addresses_;
+};
+
+// What was said of those that were refused: once each, and no more than so much, since strangers
+// come often.
+class RefusalWords {
+public:
+    bool is_news(const std::string& why) {
+        constexpr std::size_t most = 64;
+        return said_.size() < most && said_.insert(why).second;
+    }
+
+private:
+    std::set<std::string> said_;
 };
 
 }  // namespace ddp::launcher

@@ -48,7 +48,8 @@ std::optional<RoundEnd> RoundRecord::take_end() {
                  .round = round_,
                  .ends = ends(),
                  .troubles = troubles_,
-                 .signal = signal_};
+                 .signal = signal_,
+                 .is_successors = of_ == Of::a_lost_coordinator};
     for (const WorkerEnd& one : end.ends) end.lasted = std::max(end.lasted, one.ran_for);
     return end;
 }

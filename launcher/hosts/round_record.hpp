@@ -4,7 +4,7 @@
 // member says.
 #pragma once
 
-#include "launcher/hosts/membership.hpp"
+#include "launcher/hosts/membership/membership.hpp"
 #include "launcher/hosts/messages.hpp"
 
 #include <chrono>
@@ -27,14 +27,18 @@ struct RoundEnd {
         int exit_code = 1;
     };
     std::vector<Trouble> troubles;
-    int signal = 0;  // that the user sent, somewhere
+    int signal = 0;              // that the user sent, somewhere
+    bool is_successors = false;  // how its workers ended is not known
     std::chrono::milliseconds lasted{0};
 };
 
 class RoundRecord {
 public:
     RoundRecord() = default;
-    explicit RoundRecord(RoundMessage round) : round_(std::move(round)) {}
+    // Of a lost coordinator's round its successor knows no ends.
+    enum class Of { own_round, a_lost_coordinator };
+    explicit RoundRecord(RoundMessage round, Of of = Of::own_round)
+        : round_(std::move(round)), of_(of) {}
 
     const RoundMessage& round() const { return round_; }
     // Whether it is of this round and tells of a failure by itself, while that still counts.
@@ -57,6 +61,7 @@ private:
     };
 
     RoundMessage round_;
+    Of of_ = Of::own_round;
     std::map<int, End> ends_;  // by rank
     std::vector<RoundEnd::Trouble> troubles_;
     int signal_ = 0;

@@ -256,8 +256,9 @@ constexpr std::array table{
                    o.rendezvous.backend = parse_rendezvous_backend(v);
                    keep(o.hosts.flags.rdzv_backend, v);
                }},
-    OptionSpec{"rdzv-endpoint", "", "", "HOST[:PORT]", "", "", G::torchrun, T::same,
-               "takes the place of --master-addr and --master-port",
+    OptionSpec{"rdzv-endpoint", "", "", "HOST[:PORT],...", "", "", G::torchrun, T::better,
+               "takes the place of --master-addr and --master-port; hosts behind the first take "
+               "over when it is lost",
                [](Options& o, Value v) {
                    o.rendezvous.endpoint = v.text;
                    keep(o.hosts.flags.rdzv_endpoint, v);

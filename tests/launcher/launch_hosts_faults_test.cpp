@@ -11,14 +11,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/inotify.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <random>
@@ -121,6 +126,7 @@ protected:
     enum class Harm : std::uint8_t { cut, power_off, half_open };
     void cut_off(Harm harm, int count);
     void disturb(std::chrono::seconds time);
+    void lose_coordinators(Harm harm, int count);
     void find_root_causes(Milliseconds delay, int count);
     void come_and_go(int count);
     enum class When : std::uint8_t { they_are_there, they_come };
@@ -268,6 +274,100 @@ TEST_F(LaunchHostsFaults, AConnectionThatIsHalfOpenIsNamedAndLost) { cut_off(Har
 TEST_F(LaunchHostsFaults, SoakCutCables) { cut_off(Harm::cut, 100); }
 TEST_F(LaunchHostsFaults, SoakPowerFailures) { cut_off(Harm::power_off, 100); }
 TEST_F(LaunchHostsFaults, SoakHalfOpenConnections) { cut_off(Harm::half_open, 100); }
+
+// The coordinator's host is lost -----------------------------------------------------------------
+
+std::string weights_in(const std::string& text) {
+    const std::size_t at = text.find("weights ");
+    return at == npos ? "no weights in: " + text : text.substr(at, text.find('\n', at) - at);
+}
+
+// The numbers of the checkpoints that are committed in a folder, in the order in which they are.
+class Commits {
+public:
+    explicit Commits(const std::string& folder)
+        : inotify_(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK)) {
+        std::filesystem::create_directory(folder);
+        EXPECT_GE(::inotify_add_watch(inotify_.get(), folder.c_str(), IN_MOVED_TO), 0);
+    }
+    std::vector<int> take() {
+        std::vector<int> numbers;
+        alignas(inotify_event) std::array<char, 64 * 1024> buffer;
+        for (ssize_t got = 0; (got = ::read(inotify_.get(), buffer.data(), buffer.size())) > 0;) {
+            for (const char* at = buffer.data(); at < buffer.data() + got;) {
+                inotify_event event{};
+                std::memcpy(&event, at, sizeof event);
+                int number = 0;
+                int length = 0;
+                const char* const name = at + sizeof event;
+                if (std::sscanf(name, "checkpoint-%d.manifest%n", &number, &length) == 1 &&
+                    length > 0 && name[length] == '\0') {
+                    numbers.push_back(number);
+                }
+                at += sizeof event + event.len;
+            }
+        }
+        return numbers;
+    }
+
+private:
+    base::UniqueFd inotify_;
+};
+
+// At any moment of a training that saves its state: the weights at the end are those of a run that
+// nobody disturbed, and each checkpoint is the successor of the last, so that none of an older round
+// came after one of a newer. Four ranks on three hosts, and then two.
+void LaunchHostsFaults::lose_coordinators(Harm harm, int count) {
+    HostWorld world(all_hosts);
+    HostProgram quiet = launch(world, 1, {"--nproc-per-node=4"}, {DDP_SURVIVE_A_CRASH});
+    const auto began = Clock::now();
+    ASSERT_EQ(quiet.wait().exit_code, 0) << quiet.err();
+    const auto lasts = since(began);
+    int taken_over = 0;
+    Times pause("from the loss to the round without it", 6s);
+    for (int i = 0; i < count; ++i) {
+        const std::string checkpoints = files_.path() + "/run" + std::to_string(i);
+        Commits commits(checkpoints);
+        std::vector<HostProgram> launchers;
+        for (int host = 1; host <= all_hosts; ++host) {
+            const Words options{"--nnodes=2:3", "--rdzv-backend=c10d",
+                                "--rdzv-endpoint=h1:29400,h2:29400,h3:29400", "--node-timeout=2",
+                                host == 1 ? "--nproc-per-node=2" : "--nproc-per-node=1"};
+            launchers.push_back(launch(world, host, options, {DDP_SURVIVE_A_CRASH, checkpoints}));
+        }
+        ASSERT_TRUE(launchers[0].wait_for_error("begins at epoch 0")) << launchers[0].err();
+        sleep_up_to(lasts);
+        harm == Harm::cut ? world.cut(1) : world.power_off(1);
+        const auto lost = Clock::now();
+        const bool is_over = launchers[1].wait(0ms).exit_code == 0;
+        if (!is_over && launchers[1].wait_for_error("begins at epoch")) pause.add(since(lost));
+        for (const int host : {2, 3}) {
+            HostProgram& one = launchers[static_cast<std::size_t>(host - 1)];
+            EXPECT_EQ(one.wait().exit_code, 0) << one.err();
+            EXPECT_EQ(weights_in(one.out()), weights_in(quiet.out())) << one.err();
+        }
+        EXPECT_TRUE(harm != Harm::cut || launchers[0].wait().exit_code >= 0);
+        const std::vector<int> numbers = commits.take();
+        EXPECT_GT(numbers.size(), 10U);
+        for (std::size_t at = 1; at < numbers.size(); ++at) {
+            EXPECT_EQ(numbers[at], numbers[at - 1] + 1) << launchers[1].err();
+        }
+        taken_over += launchers[1].err().find("takes over") != npos ? 1 : 0;
+        harm == Harm::cut ? world.mend(1) : world.power_on(1);
+        if (HasFailure()) return;
+    }
+    std::printf("%d of %d coordinators were succeeded\n", taken_over, count);
+    EXPECT_GE(2 * taken_over, count) << "the others were lost too late";
+}
+
+TEST_F(LaunchHostsFaults, TheWeightsAreTheSameWithoutTheCoordinator) {
+    lose_coordinators(Harm::power_off, 2);
+}
+TEST_F(LaunchHostsFaults, NoCheckpointOfAnOlderRoundComesAfterOneOfANewer) {
+    lose_coordinators(Harm::cut, 2);
+}
+TEST_F(LaunchHostsFaults, SoakLostCoordinators) { lose_coordinators(Harm::power_off, 50); }
+TEST_F(LaunchHostsFaults, SoakFencing) { lose_coordinators(Harm::cut, 100); }
 
 // Nobody is lost --------------------------------------------------------------------------------
 

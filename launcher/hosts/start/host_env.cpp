@@ -2,6 +2,7 @@
 // value by value. What the variables are was seen on Slurm 22.05, Open MPI 4.1.4 and MPICH 4.0.2.
 #include "launcher/hosts/start/host_env.hpp"
 
+#include "base/net/address.hpp"
 #include "base/printable.hpp"
 #include "launcher/hosts/start/hostfile.hpp"
 #include "launcher/options/endpoint.hpp"
@@ -13,6 +14,7 @@
 #include <array>
 #include <charconv>
 #include <limits>
+#include <sstream>
 #include <utility>
 
 namespace ddp::launcher {
@@ -34,6 +36,7 @@ struct Draft {
     std::optional<Found<int>> node_rank = {};
     std::optional<Found<std::string>> head = {};
     std::optional<Found<std::uint16_t>> port = {};
+    std::vector<MeetingPlace> successors = {};  // of the head
 };
 
 // What a scheduler's variables say.
@@ -112,13 +115,21 @@ void read_given_head(const HostFlags& flags, const Variables& env, Draft& draft)
     const auto backend = given(flags.rdzv_backend, "--rdzv-backend", "PET_RDZV_BACKEND", env);
     const bool is_c10d = backend && backend->value == "c10d";
     const std::string label = label_of(endpoint->from);
-    const GivenValue value{label, endpoint->value};
-    const Endpoint parsed = parse_endpoint(value);
-    if (!parsed.port && !is_c10d) {
-        fail_value(value, "complete: --rdzv-backend=static needs HOST:PORT there");
+    std::istringstream list(endpoint->value);
+    for (std::string one; std::getline(list, one, ',');) {
+        const GivenValue value{label, one};
+        const Endpoint parsed = parse_endpoint(value);
+        if (!parsed.port && !is_c10d) {
+            fail_value(value, "complete: --rdzv-backend=static needs HOST:PORT there");
+        }
+        const std::uint16_t port = parsed.port.value_or(default_c10d_port);
+        if (draft.head) {
+            draft.successors.push_back({parsed.host, port});
+        } else {
+            draft.head = {parsed.host, endpoint->from};
+            draft.port = {port, endpoint->from};
+        }
     }
-    draft.head = {parsed.host, endpoint->from};
-    draft.port = {parsed.port.value_or(default_c10d_port), endpoint->from};
 }
 
 Draft read_given(const HostFlags& flags, const Variables& env) {
@@ -377,7 +388,12 @@ std::string line_of(const Draft& job, const Found<std::uint16_t>& port,
     }
     line += "; head " + base::printable(job.head->value);
     if (job.head->from != port.from) line += " (" + job.head->from + ")";
-    return line + ", port " + std::to_string(port.value) + " (" + port.from + ")";
+    line += ", port " + std::to_string(port.value) + " (" + port.from + ")";
+    for (const MeetingPlace& place : job.successors) {
+        line += (&place == &job.successors.front() ? "; may take over: " : ", ") +
+                base::host_and_port(base::printable(place.host), place.port);
+    }
+    return line;
 }
 
 HostEnv result_of(const Draft& job, const Found<std::uint16_t>& port, const Scheduled& scheduled) {
@@ -393,6 +409,7 @@ HostEnv result_of(const Draft& job, const Found<std::uint16_t>& port, const Sche
     if (job.node_rank) result.node_rank = job.node_rank->value;
     result.head = job.head->value;
     result.port = port.value;
+    result.successors = job.successors;
     if (scheduled.hosts.size() == static_cast<std::size_t>(result.max_hosts)) {
         result.hosts = scheduled.hosts;
     }

@@ -14,6 +14,13 @@
 
 namespace ddp::launcher {
 
+// Where hosts meet: a name or an address, and a port.
+struct MeetingPlace {
+    std::string host;
+    std::uint16_t port = 0;
+    friend bool operator==(const MeetingPlace&, const MeetingPlace&) = default;
+};
+
 struct HostEnv {
     int min_hosts = 1;
     int max_hosts = 1;
@@ -23,6 +30,9 @@ struct HostEnv {
     // Where the hosts meet, a name or an address; maybe this host by any of its names.
     std::string head;
     std::uint16_t port = 0;
+    // Where other hosts of the job serve it if the head's is lost: what --rdzv-endpoint lists
+    // behind the first.
+    std::vector<MeetingPlace> successors;
     // Names by node rank, where they are known and are as many as max_hosts; else empty.
     std::vector<std::string> hosts;
     // For the user: "3 hosts of Slurm step 12.0 (SLURM_STEP_NUM_NODES), this is host 1

@@ -51,6 +51,7 @@ MembershipRules membership_rules(const HostEnv& env, const HostOptions& options)
     rules.join_timeout =
         options.join_timeout.value_or(rules.is_static() ? static_timeout : join_timeout);
     if (options.last_call) rules.last_call = *options.last_call;
+    rules.has_successors = !env.successors.empty();
     // What is said is said before the loss.
     rules.say_silent_after = std::min(rules.say_silent_after, rules.node_timeout / 2);
     rules.say_stalled_after = std::min(rules.say_stalled_after, rules.stall_timeout / 2);
@@ -87,6 +88,14 @@ std::optional<HostsJob> settle_hosts(Options& options, const EnvLookup& environm
         job.coordinates = *job.env.node_rank == 0;
     } else {
         job.coordinates = is_this_host(job.env.head) || is_alias_of_this_host(job.env.head);
+    }
+    if (job.coordinates) {
+        job.own_place = {job.env.head, job.env.port};
+    } else {
+        const auto own = std::ranges::find_if(job.env.successors, [](const MeetingPlace& place) {
+            return is_this_host(place.host) || is_alias_of_this_host(place.host);
+        });
+        if (own != job.env.successors.end()) job.own_place = *own;
     }
     return job;
 }

@@ -1,7 +1,7 @@
 // What the front settles about a job of several hosts before the agent starts.
 #pragma once
 
-#include "launcher/hosts/membership.hpp"
+#include "launcher/hosts/membership/membership.hpp"
 #include "launcher/hosts/start/host_env.hpp"
 #include "launcher/hosts/tls_session.hpp"
 #include "launcher/options/options.hpp"
@@ -17,6 +17,8 @@ struct HostsJob {
     std::string name;  // --rdzv-id as given; may be empty
     // This agent does. Of several on the endpoint's host that have no node rank: the first.
     bool coordinates = false;
+    // Where it serves, at once or if it takes over; nothing: nowhere.
+    std::optional<MeetingPlace> own_place = {};
     bool serves_only = false;  // coordinates, and has no workers
     // With the job's token; nothing: it has none, and anybody may join who can connect.
     std::optional<TlsContext> tls = {};

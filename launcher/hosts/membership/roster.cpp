@@ -1,4 +1,4 @@
-#include "launcher/hosts/roster.hpp"
+#include "launcher/hosts/membership/roster.hpp"
 
 #include <algorithm>
 #include <map>

@@ -1,4 +1,4 @@
-#include "launcher/hosts/host_contact.hpp"
+#include "launcher/hosts/membership/host_contact.hpp"
 
 #include <algorithm>
 

@@ -2,6 +2,8 @@
 // go in, what to say to which member comes out. The agent that coordinates is a member like the
 // others, of which it hears through itself.
 //
+//   succeeding  of a round whose coordinator is lost: waits for most of its hosts, and then until
+//               no worker of it can live on the others
 //   gathering   hosts join; complete with the most, or with the least after the last call
 //   running     a round's table is out; every host of it runs its part
 //   stopping    the round is over, for a reason; waits until no worker of it lives
@@ -10,13 +12,15 @@
 //   over        finish has been said
 //
 // Invariant: a round is given out only when every host of the one before has said that nothing of
-// it lives, or its lease has run out: no two rounds live at once.
+// it lives, or its lease has run out: no two rounds live at once. Where there are successors, only
+// one coordinator has a quorum of the last round's hosts, and none goes on without (quorum.hpp).
 #pragma once
 
-#include "launcher/hosts/host_contact.hpp"
-#include "launcher/hosts/membership_actions.hpp"
-#include "launcher/hosts/rank_table.hpp"
-#include "launcher/hosts/roster.hpp"
+#include "launcher/hosts/membership/host_contact.hpp"
+#include "launcher/hosts/membership/membership_actions.hpp"
+#include "launcher/hosts/membership/quorum.hpp"
+#include "launcher/hosts/membership/rank_table.hpp"
+#include "launcher/hosts/membership/roster.hpp"
 
 #include <chrono>
 #include <cstdint>
@@ -36,6 +40,8 @@ public:
     using Time = std::chrono::steady_clock::time_point;
 
     Membership(const MembershipRules& rules, Time now);
+    // Succeeds the coordinator of this round.
+    Membership(const MembershipRules& rules, RoundMessage last, Time now);
 
     // Each returns what is to be done, in this order.
     // A member is known by `size.member`, anew each time its agent starts.
@@ -45,6 +51,12 @@ public:
     void acknowledged(MemberId member, Time now) {
         if (Member* known = roster_.find(member)) known->contact.acknowledge(now);
     }
+    // It has answered what left for it at that time.
+    void proven(MemberId member, Time at);
+    // Whether a beat may be answered so that it lengthens the sender's lease.
+    bool grants(Time now) const;
+    // The member has begun its part of the round.
+    void started(MemberId member, int round);
     // A worker of the member's part failed: with this rank.
     MembershipActions failed(MemberId member, int round, int rank, Time now);
     // Nothing of the round lives on the member's host.
@@ -64,12 +76,14 @@ public:
 
     int round() const { return last_.round; }
     int restarts() const { return last_.restarts; }
+    // A member was in a later round than the one that this successor knows: it is to step down.
+    bool is_outdated() const { return is_outdated_; }
     bool is_over() const { return phase_ == Phase::over; }
     // "h1 (10.77.0.1), h2 (10.77.0.2)": who is there, by place.
     std::string list_members() const { return roster_.list(); }
 
 private:
-    enum class Phase : std::uint8_t { gathering, running, stopping, judging, over };
+    enum class Phase : std::uint8_t { succeeding, gathering, running, stopping, judging, over };
     using Member = Roster::Member;
     // Of the running or stopping round, a host on which something may live.
     struct Part {
@@ -83,6 +97,9 @@ private:
     }
     MembershipActions take() { return std::exchange(actions_, {}); }
 
+    void take_claim(const HostSize& size, Time now);
+    bool has_quorum() const;
+    void end_without_quorum();
     void gather(Time now);
     void look_at_newcomers(Time now);
     void look_at_ranks(Time now);
@@ -99,6 +116,9 @@ private:
     Phase phase_ = Phase::gathering;
     Roster roster_;
     std::map<MemberId, Part> parts_;
+    Quorum quorum_;
+    bool is_successor_ = false;  // and has given out no round
+    bool is_outdated_ = false;
     HostLosses losses_;
     RoundMessage last_;
     StopReason reason_{};

@@ -1,6 +1,6 @@
 // Who is in, which round runs, and what each loss leads to: one case after the other. All of them
 // together, in any order: membership_simulation_test.cpp.
-#include "launcher/hosts/membership.hpp"
+#include "launcher/hosts/membership/membership.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

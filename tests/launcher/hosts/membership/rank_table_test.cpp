@@ -1,6 +1,6 @@
 // Ranks over hosts of unequal sizes: the first order, what later rounds keep of it, and whom no
 // table can hold.
-#include "launcher/hosts/rank_table.hpp"
+#include "launcher/hosts/membership/rank_table.hpp"
 
 #include <ddp/error.hpp>
 

@@ -1,4 +1,4 @@
-#include "launcher/hosts/rank_table.hpp"
+#include "launcher/hosts/membership/rank_table.hpp"
 
 #include <ddp/error.hpp>
 
@@ -69,7 +69,8 @@ RankTable number(const Order& order) {
                                .group_rank = static_cast<int>(table.hosts.size()),
                                .first_rank = table.world_size,
                                .slots = host->slots,
-                               .first_role_rank = roles[host->role]});
+                               .first_role_rank = roles[host->role],
+                               .port = host->port});
         table.world_size += host->slots;
         roles[host->role] += host->slots;
     }
@@ -88,6 +89,14 @@ std::string name_of(const HostSize& size) {
 const HostRanks* RankTable::find(MemberId member) const {
     const auto found = std::ranges::find(hosts, member, &HostRanks::member);
     return found == hosts.end() ? nullptr : &*found;
+}
+
+std::vector<std::string> RankTable::addresses() const {
+    std::vector<std::string> all;
+    for (const HostRanks& host : hosts) {
+        if (!host.address.empty()) all.push_back(host.address);
+    }
+    return all;
 }
 
 bool is_before_in_natural_order(std::string_view a, std::string_view b) {

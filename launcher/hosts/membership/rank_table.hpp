@@ -23,8 +23,13 @@ struct HostSize {
     int slots = 1;                   // its workers; 0: it serves the others, and is in no round
     std::optional<int> node_rank{};  // as --node-rank asks; of two members at most one has a number
     bool is_endpoint = false;        // it serves what the others connect to
+    std::uint16_t port = 0;          // at which it would serve if it took over; 0: it cannot
     std::int64_t started_ns = 0;     // since the epoch, by its own clock: breaks ties
     std::string role = "default";
+    // What its agent was in before: a round whose coordinator it has lost, and its number there.
+    // No worker of that lives on its host. Round 0: nothing.
+    int was_in_round = 0;
+    MemberId was_member = 0;
 };
 
 // "h1 (10.77.0.1)": for users.
@@ -39,6 +44,7 @@ struct HostRanks {
     int slots = 0;            // its ranks are first_rank to first_rank + slots - 1
     int first_role_rank = 0;  // the same among ranks of its role
     int role_world_size = 0;
+    std::uint16_t port = 0;  // where it would serve as a successor; 0: nowhere
     friend bool operator==(const HostRanks&, const HostRanks&) = default;
 };
 
@@ -48,6 +54,8 @@ struct RankTable {
 
     // Null: it is not in this round.
     const HostRanks* find(MemberId member) const;
+    // Of all hosts that have one: who is alone needs none.
+    std::vector<std::string> addresses() const;
     friend bool operator==(const RankTable&, const RankTable&) = default;
 };
 

@@ -3,7 +3,7 @@
 // rounds live at once (or, under a stalled agent, hold a lease), has a rank two hosts, or does a
 // round differ between two members; and each has an end.
 #include "launcher/hosts/lease.hpp"
-#include "launcher/hosts/membership.hpp"
+#include "launcher/hosts/membership/membership.hpp"
 
 #include <gtest/gtest.h>
 

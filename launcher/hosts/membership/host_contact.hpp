@@ -2,6 +2,7 @@
 // is handed in.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -22,9 +23,17 @@ struct MembershipRules {
     Milliseconds stall_timeout{30'000};  // of an agent whose kernel answers
     Milliseconds say_silent_after{700};
     Milliseconds say_stalled_after{5'000};
+    // Another host may take over: then nobody acts without a quorum.
+    bool has_successors = false;
 
     // A job that needs all its hosts: the loss of one is a failure.
     bool is_static() const { return min_hosts == max_hosts; }
+    // How long a coordinator with successors grants leases after it has last had a quorum.
+    Milliseconds grant_window() const { return std::max(node_timeout / 2, Milliseconds{1'000}); }
+    // Within this a successor has found a quorum, or the job ends for those who look for one.
+    Milliseconds time_to_succeed() const {
+        return std::max(4 * node_timeout, Milliseconds{10'000});
+    }
 };
 
 // Contact with one agent.

@@ -1,4 +1,6 @@
-#include "launcher/hosts/membership.hpp"
+#include "launcher/hosts/membership/membership.hpp"
+
+#include "contract/exit_code.hpp"
 
 #include <algorithm>
 #include <tuple>
@@ -35,6 +37,15 @@ std::string name_with_ranks(const HostSize& size, const RankTable& table) {
 Membership::Membership(const MembershipRules& rules, Time now)
     : rules_(rules), gathering_ends_(now + rules.join_timeout) {}
 
+Membership::Membership(const MembershipRules& rules, RoundMessage last, Time now)
+    : rules_(rules),
+      phase_(Phase::succeeding),
+      is_successor_(true),
+      last_(std::move(last)),
+      gathering_ends_(now + rules.time_to_succeed()) {
+    quorum_.begin(last_.table);
+}
+
 // Events -----------------------------------------------------------------------------------------
 
 MembershipActions Membership::join(const HostSize& size, Time now) {
@@ -53,9 +64,27 @@ MembershipActions Membership::join(const HostSize& size, Time now) {
             " times in a row; it may join again in " +
             in_seconds(std::chrono::ceil<Milliseconds>(member.may_join_at - now)));
     }
+    if (is_successor_) take_claim(size, now);
     if (phase_ == Phase::gathering) gather(now);
     if (phase_ == Phase::running) look_at_newcomers(now);
     return take();
+}
+
+void Membership::proven(MemberId member, Time at) {
+    Member* known = roster_.find(member);
+    if (known != nullptr) known->proven = std::max(known->proven, at);
+}
+
+bool Membership::grants(Time now) const {
+    if (!rules_.has_successors || is_successor_) return true;
+    return quorum_.is_met(Quorum::Share::half, [&](MemberId id) {
+        const Member* member = roster_.find(id);
+        return member != nullptr && member->proven + rules_.grant_window() > now;
+    });
+}
+
+void Membership::started(MemberId member, int round) {
+    if (round == last_.round) quorum_.started(member);
 }
 
 void Membership::heard(MemberId member, Time now) {
@@ -84,6 +113,7 @@ MembershipActions Membership::leave(MemberId member, Time now) {
     if (known == nullptr) return {};
     say(name_with_ranks(known->size, last_.table) + " leaves the job");
     roster_.erase(member);
+    quorum_.left(member);
     if (parts_.contains(member)) lose_part(member, now);
     look_at_parts(now);
     if (phase_ == Phase::running) look_at_newcomers(now);
@@ -102,7 +132,7 @@ MembershipActions Membership::stop(int signal, Time now) {
         look_at_parts(now);
     } else if (phase_ == Phase::stopping) {
         reason_ = StopReason::user;
-    } else if (phase_ == Phase::gathering) {
+    } else if (phase_ == Phase::gathering || phase_ == Phase::succeeding) {
         phase_ = Phase::judging;
         actions_.emplace_back(AskForJudgement{last_.round, StopReason::user, false});
     }
@@ -126,6 +156,7 @@ MembershipActions Membership::finish(int exit_code) {
 
 MembershipActions Membership::look_at_time(Time now) {
     look_at_quiet(now);
+    if (phase_ == Phase::succeeding && now >= gathering_ends_) end_without_quorum();
     look_at_ranks(now);
     look_at_parts(now);
     if (phase_ == Phase::gathering) gather(now);
@@ -149,14 +180,51 @@ std::optional<Membership::Time> Membership::next(Time now) const {
     }
     if (last_call_ends_) add(*last_call_ends_);
     if (phase_ == Phase::gathering) add(not_before_);
-    if (phase_ == Phase::gathering) add(gathering_ends_);
+    if (phase_ == Phase::gathering || phase_ == Phase::succeeding) add(gathering_ends_);
     return first;
+}
+
+// Succession -------------------------------------------------------------------------------------
+
+// It has left the coordinator of the round for good. With most of them gone that one grants leases
+// for no longer than its window after it has heard the last of them, and no worker lives for longer
+// than the lease that was granted then.
+void Membership::take_claim(const HostSize& size, Time now) {
+    is_outdated_ = is_outdated_ || size.was_in_round > last_.round;
+    if (size.was_in_round != last_.round) return;
+    const auto same = std::ranges::find(last_.table.hosts, size.was_member, &HostRanks::member);
+    if (same == last_.table.hosts.end()) return;
+    quorum_.renamed(size.was_member, size.member);
+    same->member = size.member;
+    if (phase_ != Phase::succeeding || !has_quorum()) return;
+    phase_ = Phase::stopping;
+    reason_ = StopReason::loss;
+    has_lost_host_ = true;
+    const Time no_worker_lives =
+        now + rules_.grant_window() + rules_.grant_window() / 50 + longest_lease(rules_);
+    for (const HostRanks& host : last_.table.hosts) {
+        parts_[host.member] = {.is_lost = true, .lease_ends = no_worker_lives};
+    }
+}
+
+bool Membership::has_quorum() const {
+    return !rules_.has_successors ||
+           quorum_.is_met(is_successor_ ? Quorum::Share::most : Quorum::Share::half,
+                          [&](MemberId id) { return roster_.contains(id); });
+}
+
+void Membership::end_without_quorum() {
+    say("the hosts that are left (" + roster_.list() + ") are too few of the " +
+        std::to_string(last_.table.hosts.size()) + " of round " + std::to_string(last_.round) +
+        ": the others may go on without them");
+    end(contract::exit_host_lost);
 }
 
 // Rounds -----------------------------------------------------------------------------------------
 
 // Hosts of a round that has ended need no last call: who else comes is a newcomer to the next one.
 void Membership::gather(Time now) {
+    if (!has_quorum()) return end_without_quorum();
     const std::size_t there = roster_.count_eligible(now);
     const bool is_enough = std::cmp_greater_equal(there, rules_.min_hosts);
     const bool is_full = std::cmp_greater_equal(there, rules_.max_hosts);
@@ -180,6 +248,8 @@ void Membership::gather(Time now) {
 void Membership::start_round(std::vector<HostSize> hosts, Time now) {
     last_.table = last_.round == 0 ? make_rank_table(hosts) : make_rank_table(hosts, last_.table);
     ++last_.round;
+    quorum_.begin(last_.table);
+    is_successor_ = false;
     phase_ = Phase::running;
     last_call_ends_.reset();
     has_lost_host_ = false;

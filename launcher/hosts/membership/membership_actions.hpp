@@ -1,7 +1,7 @@
 // What the coordinator says to members, and what else it is to do, by its membership's decisions.
 #pragma once
 
-#include "launcher/hosts/rank_table.hpp"
+#include "launcher/hosts/membership/rank_table.hpp"
 
 #include <cstdint>
 #include <string>
@@ -26,6 +26,7 @@ struct WaitMessage {
 struct RoundMessage {
     int round = 0;  // 1, 2, ...
     int restarts = 0;
+    MemberId coordinator = 0;  // one that serves only is not in the table
     RankTable table;
     friend bool operator==(const RoundMessage&, const RoundMessage&) = default;
 };

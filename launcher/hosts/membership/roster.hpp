@@ -2,8 +2,8 @@
 // Invariant: of two members that ask for one node rank only one is eligible.
 #pragma once
 
-#include "launcher/hosts/host_contact.hpp"
-#include "launcher/hosts/rank_table.hpp"
+#include "launcher/hosts/membership/host_contact.hpp"
+#include "launcher/hosts/membership/rank_table.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -25,6 +25,8 @@ public:
         Time may_join_at{};                             // of a host that was lost more than once
         std::optional<Time> waits_for_rank_since = {};  // that of an agent of its host, of before
         bool is_known_to_wait = false;
+        // It was a member after this time: it has answered what left then.
+        Time proven{};
     };
 
     // Why a host of this size cannot join; nothing: it can.
@@ -32,6 +34,10 @@ public:
     Member& add(const HostSize& size, Time may_join_at, Time now);
     void erase(MemberId member) { members_.erase(member); }
     Member* find(MemberId member) {
+        const auto found = members_.find(member);
+        return found == members_.end() ? nullptr : &found->second;
+    }
+    const Member* find(MemberId member) const {
         const auto found = members_.find(member);
         return found == members_.end() ? nullptr : &found->second;
     }

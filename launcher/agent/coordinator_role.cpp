@@ -1,0 +1,67 @@
+#include "launcher/agent/coordinator_role.hpp"
+
+#include <sys/epoll.h>
+
+namespace ddp::launcher {
+
+CoordinatorRole::CoordinatorRole(Settings settings, Poller& events, Poller::Tag tag)
+    : settings_(std::move(settings)),
+      events_(events),
+      tag_(tag),
+      judge_(settings_.restarts, settings_.exit_code, settings_.facts) {}
+
+CoordinatorRole::~CoordinatorRole() {
+    if (coordinator_) events_.remove(coordinator_->fd());
+}
+
+base::UniqueFd CoordinatorRole::begin(Time now) {
+    coordinator_ =
+        std::make_unique<Coordinator>(settings_.rules, settings_.job, settings_.begin_round, now);
+    events_.add(coordinator_->fd(), EPOLLIN, tag_);
+    return coordinator_->connect_own_member(now);
+}
+
+std::optional<base::UniqueFd> CoordinatorRole::succeed(const RoundMessage& last,
+                                                       const WelcomeMessage& job,
+                                                       const MeetingPlace& place, Time now) {
+    if (!settings_.serve(place)) return std::nullopt;
+    settings_.job.run_id = job.run_id;
+    settings_.job.run = job.run;
+    settings_.job.succeeds = last;
+    judge_.go_on_after(last.restarts);
+    return begin(now);
+}
+
+void CoordinatorRole::end() {
+    if (coordinator_) events_.remove(coordinator_->fd());
+    coordinator_.reset();
+    arrived_.clear();
+    settings_.stop_serving();
+}
+
+void CoordinatorRole::run(Time now) {
+    if (!coordinator_) return;
+    coordinator_->run_ready(now);  // in the first turn, its own member joins before others
+    for (auto& [connection, received] : std::exchange(arrived_, {})) {
+        coordinator_->take(std::move(connection), received, now);
+    }
+    coordinator_->look_at_time(now);
+    judge_round(now);
+}
+
+void CoordinatorRole::judge_round(Time now) {
+    const auto end = coordinator_->take_round_end();
+    if (!end) return;
+    RoundVerdict verdict = judge_.judge(*end, settings_.report_file());
+    if (!verdict.restart_in) settings_.publish(verdict.outcome);
+    if (!verdict.outcome.text.empty()) {
+        coordinator_->announce(verdict.outcome.text, verdict.line, verdict.culprit);
+    }
+    if (verdict.restart_in) {
+        coordinator_->restart(*verdict.restart_in, true, now);
+    } else {
+        coordinator_->finish(verdict.outcome.exit_code, now);
+    }
+}
+
+}  // namespace ddp::launcher

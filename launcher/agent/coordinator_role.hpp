@@ -1,0 +1,72 @@
+// The coordinator of a job of several hosts while this agent is it, from the start or as the
+// successor of another: the connections that come to its store's port, and who is to blame at the
+// end of a round. A guest in the agent's loop.
+#pragma once
+
+#include "base/unique_fd.hpp"
+#include "launcher/agent/round_judge.hpp"
+#include "launcher/hosts/coordinator.hpp"
+#include "launcher/hosts/start/host_env.hpp"
+#include "launcher/process/poller.hpp"
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ddp::launcher {
+
+class CoordinatorRole {
+public:
+    using Time = Coordinator::Time;
+
+    struct Settings {
+        MembershipRules rules;
+        Coordinator::Job job;  // of a successor: with the run's names that it was told
+        RestartRule restarts;
+        ExitCode exit_code = ExitCode::root_cause;
+        JobFacts facts;
+        Coordinator::BeginRound begin_round;
+        std::function<void(Outcome& outcome)> publish;  // at the end, once
+        std::function<std::string()> report_file;       // as in JobFacts
+        // Of a successor: others find it at this place from now on, or it cannot; and no more.
+        std::function<bool(const MeetingPlace& place)> serve;
+        std::function<void()> stop_serving;
+    };
+    // Borrows the poller; its descriptor gets this tag there.
+    CoordinatorRole(Settings settings, Poller& events, Poller::Tag tag);
+    ~CoordinatorRole();
+    CoordinatorRole(const CoordinatorRole&) = delete;
+    CoordinatorRole& operator=(const CoordinatorRole&) = delete;
+
+    // A connection that began as an agent's; it waits until there is a coordinator.
+    void take_agent(base::UniqueFd connection, std::string received) {
+        arrived_.emplace_back(std::move(connection), std::move(received));
+    }
+    // Null: this agent is none, now.
+    Coordinator* coordinator() const { return coordinator_.get(); }
+    // Returns the other end of its own member's link. Throws SystemError.
+    base::UniqueFd begin(Time now);
+    // The same for who succeeds the coordinator of that round, of which it was told `job`. Nothing:
+    // another program has the port.
+    std::optional<base::UniqueFd> succeed(const RoundMessage& last, const WelcomeMessage& job,
+                                          const MeetingPlace& place, Time now);
+    // Another host coordinates: nobody finds this one any more.
+    void end();
+
+    void run(Time now);
+
+private:
+    void judge_round(Time now);
+
+    Settings settings_;
+    Poller& events_;
+    Poller::Tag tag_;
+    RoundJudge judge_;
+    std::unique_ptr<Coordinator> coordinator_;
+    std::vector<std::pair<base::UniqueFd, std::string>> arrived_;  // not yet taken
+};
+
+}  // namespace ddp::launcher
