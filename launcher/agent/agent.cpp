@@ -244,9 +244,9 @@ void Agent::join_hosts() {
         return logs_.writer().unresponsive() ? std::string() : logs_.tree().report_file();
     };
     coordinator.serve = [this](const MeetingPlace& place) {
-        job_.rendezvous.listeners = listen_if_free(place);
+        std::string why = listen_at(place, job_.rendezvous);
         serve_store();
-        return store_.has_value();
+        return why;
     };
     coordinator.stop_serving = [this] {
         events_.remove(store_->fd());

@@ -1,5 +1,7 @@
 #include "launcher/agent/coordinator_role.hpp"
 
+#include <ddp/error.hpp>
+
 #include <sys/epoll.h>
 
 namespace ddp::launcher {
@@ -10,9 +12,7 @@ CoordinatorRole::CoordinatorRole(Settings settings, Poller& events, Poller::Tag 
       tag_(tag),
       judge_(settings_.restarts, settings_.exit_code, settings_.facts) {}
 
-CoordinatorRole::~CoordinatorRole() {
-    if (coordinator_) events_.remove(coordinator_->fd());
-}
+CoordinatorRole::~CoordinatorRole() { drop(); }
 
 base::UniqueFd CoordinatorRole::begin(Time now) {
     coordinator_ =
@@ -21,10 +21,14 @@ base::UniqueFd CoordinatorRole::begin(Time now) {
     return coordinator_->connect_own_member(now);
 }
 
-std::optional<base::UniqueFd> CoordinatorRole::succeed(const RoundMessage& last,
-                                                       const WelcomeMessage& job,
-                                                       const MeetingPlace& place, Time now) {
-    if (!settings_.serve(place)) return std::nullopt;
+base::UniqueFd CoordinatorRole::succeed(const RoundMessage& last, const WelcomeMessage& job,
+                                        const MeetingPlace& place, Time now) {
+    if (!settings_.serves) {
+        if (const std::string why = settings_.serve(place); !why.empty()) throw Error(why);
+        settings_.serves = true;
+    }
+    settings_.rules.node_timeout = job.node_timeout;  // all go by the lost coordinator's
+    settings_.rules.has_successors = true;
     settings_.job.run_id = job.run_id;
     settings_.job.run = job.run;
     settings_.job.succeeds = last;
@@ -32,11 +36,15 @@ std::optional<base::UniqueFd> CoordinatorRole::succeed(const RoundMessage& last,
     return begin(now);
 }
 
-void CoordinatorRole::end() {
+void CoordinatorRole::drop() {
     if (coordinator_) events_.remove(coordinator_->fd());
     coordinator_.reset();
+}
+
+void CoordinatorRole::end() {
+    drop();
     arrived_.clear();
-    settings_.stop_serving();
+    if (std::exchange(settings_.serves, false)) settings_.stop_serving();
 }
 
 void CoordinatorRole::run(Time now) {
@@ -54,6 +62,7 @@ void CoordinatorRole::judge_round(Time now) {
     if (!end) return;
     RoundVerdict verdict = judge_.judge(*end, settings_.report_file());
     if (!verdict.restart_in) settings_.publish(verdict.outcome);
+    if (!coordinator_) return;  // while that was written another one was found
     if (!verdict.outcome.text.empty()) {
         coordinator_->announce(verdict.outcome.text, verdict.line, verdict.culprit);
     }

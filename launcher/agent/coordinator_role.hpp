@@ -31,9 +31,10 @@ public:
         Coordinator::BeginRound begin_round;
         std::function<void(Outcome& outcome)> publish;  // at the end, once
         std::function<std::string()> report_file;       // as in JobFacts
-        // Of a successor: others find it at this place from now on, or it cannot; and no more.
-        std::function<bool(const MeetingPlace& place)> serve;
+        // Of a successor: others find it at this place from now on; else why not. And no more.
+        std::function<std::string(const MeetingPlace& place)> serve;
         std::function<void()> stop_serving;
+        bool serves = false;  // from the beginning
     };
     // Borrows the poller; its descriptor gets this tag there.
     CoordinatorRole(Settings settings, Poller& events, Poller::Tag tag);
@@ -49,16 +50,17 @@ public:
     Coordinator* coordinator() const { return coordinator_.get(); }
     // Returns the other end of its own member's link. Throws SystemError.
     base::UniqueFd begin(Time now);
-    // The same for who succeeds the coordinator of that round, of which it was told `job`. Nothing:
-    // another program has the port.
-    std::optional<base::UniqueFd> succeed(const RoundMessage& last, const WelcomeMessage& job,
-                                          const MeetingPlace& place, Time now);
-    // Another host coordinates: nobody finds this one any more.
+    // The same for who succeeds the coordinator of that round, of which it was told `job`. Throws
+    // Error where nobody can listen at that place.
+    base::UniqueFd succeed(const RoundMessage& last, const WelcomeMessage& job,
+                           const MeetingPlace& place, Time now);
+    // Another host coordinates: nobody finds this one any more, if anybody did.
     void end();
 
     void run(Time now);
 
 private:
+    void drop();
     void judge_round(Time now);
 
     Settings settings_;

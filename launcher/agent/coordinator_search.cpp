@@ -40,15 +40,18 @@ std::string name_of(const MeetingPlace& place) {
            (is_this_host(place.host) ? " (this host)" : "");
 }
 
-CoordinatorSearch::CoordinatorSearch(const HostsJob& job, Poller& events, Poller::Tag tag, Time now)
+CoordinatorSearch::CoordinatorSearch(const HostsJob& job, JoinMessage join, Poller& events,
+                                     Poller::Tag tag, Time now)
     : rules_(job.rules),
+      tls_(job.tls),
+      join_(std::move(join)),
       places_(places_of(job.env)),
       events_(events),
       tag_(tag),
-      is_first_look_(job.coordinates && places_.size() > 1),
+      is_first_(job.coordinates && places_.size() > 1),
       began_(now),
       next_words_(now + first_words) {
-    if (is_first_look_) at_ = 1;
+    if (is_first_) at_ = 1;
 }
 
 std::string CoordinatorSearch::places() const {
@@ -57,9 +60,18 @@ std::string CoordinatorSearch::places() const {
     return names;
 }
 
-void CoordinatorSearch::begin_succession(const RoundMessage& last, MemberId own, Time now) {
+void CoordinatorSearch::begin_anew(Time now) {
+    succession_.reset();
+    began_ = now;
+    next_words_ = now + first_words;
+}
+
+void CoordinatorSearch::begin_succession(const RoundMessage& last, MemberId own,
+                                         Milliseconds timeout, Time now) {
     stop();
-    succession_.emplace(last, own, rules_, now);
+    MembershipRules rules = rules_;
+    rules.node_timeout = timeout;
+    succession_.emplace(last, own, rules, now);
     next_words_ = now + first_words;
 }
 
@@ -70,23 +82,24 @@ std::optional<MeetingPlace> CoordinatorSearch::place_to_try() const {
     return MeetingPlace{next->address, next->port};
 }
 
-CoordinatorSearch::News CoordinatorSearch::look(bool may_try, Time now) {
+CoordinatorSearch::News CoordinatorSearch::look(Now state, Time now) {
     News news;
-    news.text = end_of_patience(now);
+    if (state != Now::coordinates) news.text = end_of_patience(now);
     if (!news.text.empty()) {
         news.exit_code = succession_ ? contract::exit_host_lost : contract::exit_error;
         return news;
     }
-    if (may_try) try_a_place(news, now);
-    if (news.connection) return news;
-    if (now >= next_words_) {
+    if (state != Now::is_connected) try_a_place(news, state, now);
+    if (state == Now::coordinates) news.nobody_coordinates = false;
+    if (news.connection || news.other_coordinates) return news;
+    if (now >= next_words_ && state != Now::coordinates) {
         next_words_ = now + between_words;
-        news.text =
-            "waits for the coordinator at " + places() + (trouble_.empty() ? "" : ": " + trouble_);
+        news.text = "waits for the coordinator at " + places() +
+                    (try_.trouble.empty() ? "" : ": " + try_.trouble);
     }
     next_look_ = has_several_places() ? now + between_looks
                                       : std::min(next_words_, began_ + rules_.join_timeout);
-    if (!has_several_places() && !connector_)
+    if (!has_several_places() && !try_.connector)
         next_look_ = std::min(next_look_, now + between_tries);
     return news;
 }
@@ -97,59 +110,87 @@ std::string CoordinatorSearch::end_of_patience(Time now) const {
     if (succession_) {
         if (now < succession_->ends()) return {};
         return "this host has lost its job: nobody has succeeded the coordinator within " +
-               in_seconds(rules_.time_to_succeed());
+               in_seconds(succession_->time());
     }
     if (now < began_ + rules_.join_timeout) return {};
     return "no coordinator at " + places() + " within " + in_seconds(rules_.join_timeout) +
-           (trouble_.empty() ? "" : ": " + trouble_);
+           (try_.trouble.empty() ? "" : ": " + try_.trouble);
 }
 
 // A connector tries one place again and again. Where there are others they have their turn.
-void CoordinatorSearch::try_a_place(News& news, Time now) {
-    if (!connector_ && now >= try_again_) {
+void CoordinatorSearch::try_a_place(News& news, Now state, Time now) {
+    if (try_.probe) return look_at_probe(news, now);
+    if (is_first_ && !succession_ && at_ == 0) {  // its own: it has looked at all others
+        news.nobody_coordinates = now >= began_ + time_of_first_look(rules_);
+        return next_place();
+    }
+    if (!try_.connector && now >= try_.again) {
         const auto place = place_to_try();
         if (!place) return;
-        place_ = *place;
-        try_began_ = now;
-        connector_ = std::make_unique<Connector>(place->host, place->port);
-        events_.add(connector_->fd(), EPOLLIN, tag_);
+        try_.place = *place;
+        try_.began = now;
+        try_.connector = std::make_unique<Connector>(place->host, place->port);
+        events_.add(try_.connector->fd(), EPOLLIN, tag_);
     }
     bool was_refused = false;
-    while (auto said = connector_ ? connector_->take() : std::nullopt) {
+    while (auto said = try_.connector ? try_.connector->take() : std::nullopt) {
         if (said->connection) {
             stop();
-            news.connection = std::move(said->connection);
+            if (state == Now::coordinates || is_first_) {
+                try_.probe = std::make_unique<CoordinatorProbe>(std::move(said->connection), join_,
+                                                                tls_, events_, tag_, now);
+            } else {
+                meet_at(try_.place);
+                news.connection = std::move(said->connection);
+            }
             return;
         }
         was_refused = true;
-        trouble_ = std::move(said->trouble);
+        try_.trouble = std::move(said->trouble);
     }
-    const bool is_in_vain = connector_ && (was_refused || now >= try_began_ + longest_try);
-    if (!has_several_places() || !is_in_vain) return;
-    pass(now);
-    if (!is_first_look_ || at_ != 0) return;
-    is_first_look_ = now < began_ + time_of_first_look(rules_);
-    news.nobody_coordinates = !is_first_look_;
-    at_ = 1;
+    const bool is_in_vain = try_.connector && (was_refused || now >= try_.began + longest_try);
+    if (has_several_places() && is_in_vain) pass(now);
+}
+
+void CoordinatorSearch::look_at_probe(News& news, Time now) {
+    using Answer = CoordinatorProbe::Answer;
+    const Answer answer = try_.probe->run(now);
+    if (answer == Answer::none_yet) return;
+    news.other_coordinates = answer == Answer::coordinator;
+    if (news.other_coordinates) return stop();  // and to the same place again
+    give_up(answer == Answer::nothing ? Found::no_answer : Found::no_welcome, try_.trouble, now);
 }
 
 void CoordinatorSearch::pass(Time now) {
     stop();
-    try_again_ = now + between_tries;
+    try_.again = now + between_tries;
     if (succession_) return succession_->pass();
-    at_ = (at_ + 1) % places_.size();
+    next_place();
+}
+
+// Past those that are none; the first is this host's own where it is to coordinate.
+void CoordinatorSearch::next_place() {
+    do {
+        at_ = (at_ + 1) % places_.size();
+    } while (at_ != 0 && foreign_.contains(at_));
 }
 
 void CoordinatorSearch::give_up(Found found, std::string why, Time now) {
-    trouble_ = std::move(why);
-    if (succession_ && found == Found::no_coordinator) succession_->exclude();
-    pass(now);
+    try_.trouble = std::move(why);
+    if (succession_ && found == Found::no_answer) succession_->exclude();
+    if (succession_ && found == Found::no_welcome) succession_->doubt();
+    if (succession_ && found == Found::one_that_went) succession_->pass();
+    if (!succession_ && is_first_ && found != Found::one_that_went) foreign_.insert(at_);
+    stop();
+    try_.again = now + between_tries;
+    if (!succession_) next_place();
 }
 
 void CoordinatorSearch::stop() {
-    if (!connector_) return;
-    events_.remove(connector_->fd());
-    connector_.reset();
+    try_.probe.reset();
+    if (!try_.connector) return;
+    events_.remove(try_.connector->fd());
+    try_.connector.reset();
 }
 
 }  // namespace ddp::launcher

@@ -20,7 +20,14 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Milliseconds = std::chrono::milliseconds;
 
-constexpr Milliseconds time_to_answer{5'000};
+// To a connection that may be one to the coordinator. A host that is to coordinate looks at the
+// others first; a successor has nothing to wait for.
+Milliseconds time_to_answer(const CoordinatorSearch& search, const MembershipRules& rules) {
+    constexpr Milliseconds of_successor{2'000};
+    constexpr Milliseconds of_coordinator{5'000};
+    if (search.succession() != nullptr) return of_successor;
+    return rules.has_successors ? of_coordinator + rules.node_timeout : of_coordinator;
+}
 
 }  // namespace
 
@@ -30,10 +37,10 @@ HostsAgent::HostsAgent(Settings settings, Channel& channel, Poller& events, Poll
       events_(events),
       tag_(tag),
       role_(settings_.coordinator, events, tag),
-      search_(settings_.job, events, tag, Clock::now()) {
+      search_(settings_.job, settings_.join, events, tag, Clock::now()) {
     if (!settings_.job.coordinates) return;
     const Time now = Clock::now();
-    if (!search_.is_first_look()) coordinate(role_.begin(now), now);
+    if (!search_.is_first()) coordinate(*settings_.job.own_place, role_.begin(now), now);
     if (settings_.job.tls || settings_.job.at_loopback) return;
     notice("no job token: anybody who can connect to port " +
            std::to_string(settings_.job.env.port) +
@@ -75,33 +82,43 @@ std::optional<HostsAgent::Time> HostsAgent::next() const {
     if (member_) add(member_->next());
     if (has_found_coordinator() || exit_code_) return first;
     add(search_.next());
-    if (member_ && coordinator() == nullptr) add(member_->began() + time_to_answer);
+    if (member_ && coordinator() == nullptr) {
+        add(member_->began() + time_to_answer(search_, settings_.job.rules));
+    }
     return first;
 }
 
 // The search -------------------------------------------------------------------------------------
 
-// Whose round this host succeeds, one before it may do so, too.
+// One that others follow already comes before this host, until it has given out a round itself.
 bool HostsAgent::has_found_coordinator() const {
-    return coordinator() != nullptr ? search_.succession() == nullptr : is_joined();
+    if (coordinator() == nullptr) return is_joined();
+    return search_.succession() == nullptr && !(search_.is_first() && coordinator()->round() == 0);
 }
 
 void HostsAgent::look_for_coordinator(Time now) {
     if (exit_code_ || has_found_coordinator()) return;
-    const bool is_connected = member_ && coordinator() == nullptr;
-    if (is_connected && now >= member_->began() + time_to_answer) {
-        return give_up_connection(Found::no_coordinator,
-                                  "what listens there gives no answer; all hosts need ddp-launch",
-                                  now);
+    using Now = CoordinatorSearch::Now;
+    const Now state = coordinator() != nullptr ? Now::coordinates
+                      : member_                ? Now::is_connected
+                                               : Now::looks;
+    if (state == Now::is_connected &&
+        now >= member_->began() + time_to_answer(search_, settings_.job.rules)) {
+        return give_up_connection(
+            Found::no_answer, "what listens there gives no answer; all hosts need ddp-launch", now);
     }
     const Succession* succession = search_.succession();
-    if (succession != nullptr && !member_ && succession->serves(now)) take_over(now);
-    CoordinatorSearch::News news = search_.look(!is_connected, now);
+    if (succession != nullptr && state == Now::looks && succession->serves(now)) {
+        return take_over(now);
+    }
+    CoordinatorSearch::News news = search_.look(state, now);
     if (news.exit_code) return finish(*news.exit_code, news.text);
     if (!news.text.empty()) notice(news.text);
-    if (news.nobody_coordinates) return coordinate(role_.begin(now), now);
+    if (news.nobody_coordinates) {
+        return coordinate(*settings_.job.own_place, role_.begin(now), now);
+    }
+    if (news.other_coordinates) return step_down();
     if (!news.connection) return;
-    if (coordinator() != nullptr) step_down();
     member_ = std::make_unique<Member>(join_message(), settings_.job.rules.node_timeout,
                                        settings_.job.tls);
     member_->begin(std::move(news.connection), now);
@@ -116,31 +133,35 @@ void HostsAgent::give_up_connection(Found found, std::string why, Time now) {
 
 // The coordinator --------------------------------------------------------------------------------
 
-void HostsAgent::coordinate(base::UniqueFd own_link, Time now) {
+void HostsAgent::coordinate(const MeetingPlace& place, base::UniqueFd own_link, Time now) {
+    search_.meet_at(place);
     member_ = std::make_unique<Member>(join_message(), settings_.job.rules.node_timeout);
     member_->begin(std::move(own_link), now);
-    search_.meet_at(*settings_.job.own_place);
     watch_member();
 }
 
+// At the address by which the others reached this host in the round.
 void HostsAgent::take_over(Time now) {
-    const MeetingPlace& place = *settings_.job.own_place;
     const RoundMessage& last = search_.succession()->last();
-    auto own_link = role_.succeed(last, *welcome_, place, now);
-    if (!own_link) {
-        notice("cannot take over from the coordinator: port " + std::to_string(place.port) +
-               " is in use");
-        return search_.succession()->renounce();
+    const HostRanks& own = *last.table.find(search_.succession()->own());
+    try {
+        base::UniqueFd own_link = role_.succeed(last, *welcome_, {own.address, own.port}, now);
+        notice("takes over from the coordinator, if most of the hosts of round " +
+               std::to_string(last.round) + " come");
+        coordinate({own.address, own.port}, std::move(own_link), now);
+    } catch (const Error& error) {
+        notice(std::string("cannot take over from the coordinator: ") + error.what());
+        search_.succession()->renounce();
     }
-    notice("takes over from the coordinator, with most of the hosts of round " +
-           std::to_string(last.round));
-    coordinate(std::move(*own_link), now);
 }
 
 void HostsAgent::step_down() {
+    notice("another host coordinates the job; this one joins it");
     unwatch_member();
     member_.reset();
     role_.end();
+    search_.end_being_first();
+    if (Succession* succession = search_.succession()) succession->defer(Clock::now());
 }
 
 JoinMessage HostsAgent::join_message() const {
@@ -175,10 +196,6 @@ void HostsAgent::follow(const MemberOrder& order, Attempt* attempt) {
     if (const auto* job = std::get_if<WelcomeMessage>(&order)) {
         const bool is_first = !welcome_;
         welcome_ = *job;
-        if (search_.is_first_look()) {  // another host coordinates
-            search_.end_first_look();
-            role_.end();
-        }
         if (is_first) settings_.welcome(*job);
     } else if (const auto* wait = std::get_if<WaitMessage>(&order)) {
         if (wait->is_spare) {
@@ -219,7 +236,9 @@ void HostsAgent::follow(const StopRoundMessage& stop, Attempt* attempt) {
     const bool is_own = stop.rank >= part_.first_rank && stop.rank < part_.first_rank + part_.slots;
     switch (stop.reason) {
         case StopReason::failure:
-            if (!is_own) notice(part_.describe(stop.rank) + " failed; stopping the others");
+            if (!is_own) {
+                notice(part_.round.table.describe(stop.rank) + " failed; stopping the others");
+            }
             return attempt->stop_because_of(stop.rank);
         case StopReason::loss:
             return attempt->stop_because_of(stop.rank);
@@ -238,31 +257,37 @@ void HostsAgent::look_at_loss(Attempt* attempt, Time now) {
     const std::string why = member_->lost();
     if (!is_joined()) {
         return give_up_connection(
-            Found::no_coordinator,
+            Found::no_welcome,
             "what listens there ends the connection (" + why + "); all hosts need ddp-launch", now);
     }
     if (attempt != nullptr) attempt->end_now();
     unwatch_member();
     const std::string killed = attempt != nullptr ? "; the workers here are killed" : "";
     if (!may_have_successor()) {
+        const bool lacks_hosts = coordinator() != nullptr && settings_.job.rules.has_successors;
         return finish(contract::exit_host_lost,
                       "this host has lost its job: " +
-                          (coordinator() != nullptr ? "it coordinates, and " + why
-                                                    : why + " (the coordinator at " +
-                                                          name_of(search_.meeting_place()) + ")") +
+                          (lacks_hosts ? "it coordinates, and hears too few of its hosts"
+                                       : why + " (the coordinator at " +
+                                             name_of(search_.meeting_place()) + ")") +
                           killed);
     }
     notice("has lost the coordinator at " + name_of(search_.meeting_place()) + " (" + why +
            ") and looks for its successor" + killed);
     round_.reset();
-    if (search_.succession() != nullptr) return give_up_connection(Found::one_that_went, why, now);
     member_.reset();
-    search_.begin_succession(part_.round, part_.member, now);
+    if (part_.round.round == 0) return search_.begin_anew(now);
+    const Succession* before = search_.succession();
+    if (before != nullptr && now < before->ends()) {
+        search_.give_up(Found::one_that_went, why, now);
+    } else {
+        search_.begin_succession(part_.round, part_.member, welcome_->node_timeout, now);
+    }
 }
 
 bool HostsAgent::may_have_successor() const {
-    return settings_.job.rules.has_successors && coordinator() == nullptr && leaves_with_ == 0 &&
-           part_.round.round > 0 && Succession::is_possible(part_.round);
+    if (!welcome_->has_successors || coordinator() != nullptr || leaves_with_ != 0) return false;
+    return part_.round.round == 0 || Succession::is_possible(part_.round);
 }
 
 // Rounds -----------------------------------------------------------------------------------------
@@ -284,16 +309,6 @@ HostPlace HostsAgent::begin_part(const RoundMessage& round) {
             .role_world_size = mine->role_world_size,
             .address = mine->address,
             .round = round.round};
-}
-
-std::string HostsAgent::Part::describe(int rank) const {
-    std::string name = "rank " + std::to_string(rank);
-    for (const HostRanks& host : round.table.hosts) {
-        if (rank >= host.first_rank && rank < host.first_rank + host.slots) {
-            return name + " on host " + host.host;
-        }
-    }
-    return name;
 }
 
 void HostsAgent::note_failure(const WorkerEnd& end, Time at) {
@@ -382,6 +397,7 @@ HostsAgent::Settings hosts_settings(const AgentJob& job) {
     settings.grace = options.stop.shutdown_timeout;
     CoordinatorRole::Settings& coordinator = settings.coordinator;
     coordinator.rules = job.hosts->rules;
+    coordinator.serves = job.hosts->coordinates;
     coordinator.job = {.name = job.hosts->name,
                        .run_id = options.run_id,
                        .run = LogTree::new_run(options.run_id),

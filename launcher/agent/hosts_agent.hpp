@@ -76,10 +76,8 @@ public:
     bool has_said_all() const;
 
 private:
-    using Milliseconds = std::chrono::milliseconds;
-
     Coordinator* coordinator() const { return role_.coordinator(); }
-    void coordinate(base::UniqueFd own_link, Time now);
+    void coordinate(const MeetingPlace& place, base::UniqueFd own_link, Time now);
     void take_over(Time now);
     void step_down();
     bool is_joined() const { return member_ && member_->is_welcome(); }
@@ -113,8 +111,6 @@ private:
         MemberId member = 0;  // this host's number in it
         int first_rank = 0;
         int slots = 0;
-
-        std::string describe(int rank) const;
     } part_;
     int leaves_with_ = 0;  // the signal, once the part has ended; 0: it stays
     std::optional<int> exit_code_;

@@ -83,11 +83,14 @@ std::vector<base::UniqueFd> listen_for_hosts(const MeetingPlace& place) {
 
 }  // namespace
 
-std::vector<base::UniqueFd> listen_if_free(const MeetingPlace& place) {
+std::string listen_at(const MeetingPlace& place, Rendezvous& rendezvous) {
     try {
-        return listen_for_hosts(place);
-    } catch (const SystemError&) {
+        rendezvous.listeners.push_back(base::listen_tcp(place.host, place.port));
+        rendezvous.address = place.host;
+        rendezvous.port = place.port;
         return {};
+    } catch (const SystemError& error) {
+        return error.what();
     }
 }
 

@@ -38,7 +38,7 @@ Rendezvous make_rendezvous(const Options& options);
 // and whether it is loopback alone.
 Rendezvous make_rendezvous(HostsJob& hosts);
 
-// Where the agents of other hosts connect, and their workers; empty: that is not to be had.
-std::vector<base::UniqueFd> listen_if_free(const MeetingPlace& place);
+// Where a successor listens, an address in digits. Returns why it cannot; empty: it does.
+std::string listen_at(const MeetingPlace& place, Rendezvous& rendezvous);
 
 }  // namespace ddp::launcher

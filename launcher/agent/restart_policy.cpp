@@ -10,7 +10,7 @@ namespace ddp::launcher {
 RestartPolicy::Decision RestartPolicy::decide(const AttemptFailure& failure) {
     const auto before = std::exchange(last_, failure);
     if (rule_.max_restarts == 0) return {};
-    if (restarts_ == rule_.max_restarts) {
+    if (restarts_ >= rule_.max_restarts) {
         return {.text = "no restart left (" + std::to_string(rule_.max_restarts) + " used)"};
     }
     const bool same = before && failure.rank >= 0 && before->rank == failure.rank &&

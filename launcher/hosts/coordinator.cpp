@@ -82,7 +82,6 @@ std::string quoted(const std::string& name) { return name.empty() ? "none" : "\"
 // Why a member is of another job than this one, whose coordinator's host is `here`.
 std::optional<std::string> mismatch_of(const JoinMessage& message, const std::string& job,
                                        const MembershipRules& rules, const std::string& here) {
-    if (message.size.slots == 0) return "it has no workers";
     if (message.job != job) {
         return "its --rdzv-id is " + quoted(base::printable(message.job)) + ", that of " + here +
                " is " + quoted(job);
@@ -117,7 +116,7 @@ std::string free_folder(const Links& links, const std::string& host) {
 template <class Links>
 std::string own_address_of(const Links& links) {
     for (const auto& [id, peer] : links) {
-        const std::string address = peer.joined ? peer.link.own_address() : "";
+        std::string address = peer.joined ? peer.link.own_address() : "";
         if (!address.empty()) return address;
     }
     return {};
@@ -356,6 +355,8 @@ void Coordinator::join(MemberId id, const JoinMessage& message, Time now) {
     size.host = base::printable(size.host);
     size.address = peer.link.peer_address();
     peer.joined = size;
+    const bool asks_only = size.slots == 0 && id != own_member_;  // see CoordinatorProbe
+    if (asks_only) return refuse(id, "another host coordinates this job");
     const auto own = links_.find(own_member_);
     const bool is_known = own != links_.end() && own->second.joined;
     const std::string here = is_known ? own->second.joined->host : "the coordinator";
@@ -372,7 +373,8 @@ void Coordinator::join(MemberId id, const JoinMessage& message, Time now) {
                             .run_id = job_.run_id,
                             .run = job_.run,
                             .host = peer.folder,
-                            .node_timeout = rules_.node_timeout});
+                            .node_timeout = rules_.node_timeout,
+                            .has_successors = rules_.has_successors});
     carry_out(actions);
 }
 

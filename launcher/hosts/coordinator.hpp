@@ -68,6 +68,7 @@ public:
 
     // An agent is there that knows of a later round than the one to succeed.
     bool is_outdated() const { return membership_.is_outdated(); }
+    int round() const { return membership_.round(); }  // 0: none was given out yet
     bool is_over() const { return membership_.is_over(); }
     // All members have heard of it, and closed their ends. Who was lost or refused, and strangers,
     // are not waited for.

@@ -26,10 +26,11 @@ public:
 
     // A beat is sent now, with this number.
     std::uint64_t beat(Time now) {
-        if (last_number_ == 0) first_beat_ = now;
         sent_.emplace_back(++last_number_, now);
         return last_number_;
     }
+    // Until an answer comes it lasts as if a beat that is sent now were answered.
+    void count_from(Time now) { began_ = now; }
     // The coordinator has answered that beat; answers come in the order of beats.
     void answered(std::uint64_t number) {
         while (!sent_.empty() && sent_.front().first <= number) {
@@ -46,16 +47,15 @@ public:
     bool is_over(Time now) {
         if (last_look_ && now - *last_look_ > pause) asks_until_ = now + pause;
         last_look_ = now;
-        // One that was never answered lasts as long.
-        return last_number_ > 0 && now >= ends_.value_or(first_beat_ + lasts_) &&
-               now >= asks_until_;
+        const std::optional<Time> ends = ends_ || !began_ ? ends_ : *began_ + lasts_;
+        return ends && now >= *ends && now >= asks_until_;
     }
 
 private:
     Milliseconds lasts_;
     std::deque<std::pair<std::uint64_t, Time>> sent_;  // not yet answered
     std::uint64_t last_number_ = 0;
-    Time first_beat_{};
+    std::optional<Time> began_;
     std::optional<Time> ends_;
     std::optional<Time> last_look_;
     Time asks_until_{};

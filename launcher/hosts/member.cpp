@@ -65,7 +65,10 @@ void Member::look_at_tls() {
 
 void Member::look_at_time(Time now) {
     if (!link_ || is_over_) return;
-    if (lease_.is_over(now)) lose("the coordinator has not answered for too long");
+    if (is_welcome_ && !std::exchange(counts_lease_, true)) lease_.count_from(now);
+    if (counts_lease_ && lease_.is_over(now)) {
+        lose("the coordinator has not answered for too long");
+    }
     if (now < next_beat_ || !link_->is_open()) return;
     next_beat_ = now + between_beats;
     look_at_silence();
@@ -118,7 +121,11 @@ void Member::handle(FromCoordinator message) {
 std::optional<MemberOrder> Member::take_order(Time now) {
     if (orders_.empty()) return std::nullopt;
     const bool is_round = std::holds_alternative<RoundMessage>(orders_.front());
-    if (is_round && !lease_.holds(now)) return std::nullopt;
+    if (is_round && !lease_.holds(now)) {
+        if (!is_over_) return std::nullopt;
+        orders_.pop_front();  // no lease will come
+        return take_order(now);
+    }
     MemberOrder order = std::move(orders_.front());
     orders_.pop_front();
     return order;

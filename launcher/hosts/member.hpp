@@ -102,6 +102,7 @@ private:
     std::optional<Link> link_;
     Time began_{};
     bool is_welcome_ = false;
+    bool counts_lease_ = false;  // since then
     Lease lease_;
     ClockOffset clock_;
     std::int64_t echo_ns_ = 0;  // the coordinator's clock, as it told last

@@ -225,7 +225,8 @@ std::string bytes_of(const StopJobMessage& message) {
 std::string bytes_of(const WelcomeMessage& message) {
     Writer out(Type::welcome);
     out.number(message.member).text(message.run_id).text(message.run).text(message.host);
-    return out.number(std::int64_t{message.node_timeout.count()}).take();
+    out.number(std::int64_t{message.node_timeout.count()});
+    return out.flag(message.has_successors).take();
 }
 WelcomeMessage take_welcome(Reader& in) {
     WelcomeMessage message;
@@ -234,6 +235,7 @@ WelcomeMessage take_welcome(Reader& in) {
     message.run = in.text();
     message.host = in.text();
     message.node_timeout = milliseconds(in.number(1));
+    message.has_successors = in.flag();
     return message;
 }
 

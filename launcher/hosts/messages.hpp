@@ -82,6 +82,7 @@ struct WelcomeMessage {
     std::string run;     // the name of its log folder,
     std::string host;    // and in it of this host's
     std::chrono::milliseconds node_timeout{0};
+    bool has_successors = false;  // the coordinator acts with a quorum alone
 };
 struct BeatReply {
     std::uint64_t number = 0;

@@ -192,10 +192,11 @@ std::optional<Membership::Time> Membership::next(Time now) const {
 void Membership::take_claim(const HostSize& size, Time now) {
     is_outdated_ = is_outdated_ || size.was_in_round > last_.round;
     if (size.was_in_round != last_.round) return;
-    const auto same = std::ranges::find(last_.table.hosts, size.was_member, &HostRanks::member);
+    const auto same = std::ranges::find(last_.table.hosts, quorum_.number_of(size.was_member),
+                                        &HostRanks::member);
     if (same == last_.table.hosts.end()) return;
-    quorum_.renamed(size.was_member, size.member);
     same->member = size.member;
+    quorum_.renamed(size.was_member, size.member);
     if (phase_ != Phase::succeeding || !has_quorum()) return;
     phase_ = Phase::stopping;
     reason_ = StopReason::loss;

@@ -79,8 +79,6 @@ public:
     // A member was in a later round than the one that this successor knows: it is to step down.
     bool is_outdated() const { return is_outdated_; }
     bool is_over() const { return phase_ == Phase::over; }
-    // "h1 (10.77.0.1), h2 (10.77.0.2)": who is there, by place.
-    std::string list_members() const { return roster_.list(); }
 
 private:
     enum class Phase : std::uint8_t { succeeding, gathering, running, stopping, judging, over };

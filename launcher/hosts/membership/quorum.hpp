@@ -13,6 +13,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
+#include <map>
 #include <set>
 #include <utility>
 #include <vector>
@@ -45,11 +47,17 @@ public:
                                           }),
                            last);
     }
-    // A member joins again, under another number.
-    void renamed(MemberId from, MemberId to) {
+    // Under which number one is counted now that was this member of the round.
+    MemberId number_of(MemberId was) const {
+        const auto found = numbers_.find(was);
+        return found == numbers_.end() ? was : found->second;
+    }
+    // It joins again, maybe not for the first time.
+    void renamed(MemberId was, MemberId now) {
         for (Electorate& one : electorates_) {
-            if (one.members.erase(from) > 0) one.members.insert(to);
+            if (one.members.erase(number_of(was)) > 0) one.members.insert(now);
         }
+        numbers_[was] = now;
     }
     // It has left by its own word, and decides nothing any more.
     void left(MemberId member) {
@@ -77,7 +85,8 @@ private:
         return share == Share::half ? 2 * part >= whole : 2 * part > whole;
     }
 
-    std::vector<Electorate> electorates_;  // that of the last round is the last
+    std::map<MemberId, MemberId> numbers_;  // of those that came again, by the first
+    std::vector<Electorate> electorates_;   // that of the last round is the last
 };
 
 }  // namespace ddp::launcher

@@ -91,6 +91,16 @@ const HostRanks* RankTable::find(MemberId member) const {
     return found == hosts.end() ? nullptr : &*found;
 }
 
+std::string RankTable::describe(int rank) const {
+    std::string name = "rank " + std::to_string(rank);
+    for (const HostRanks& host : hosts) {
+        if (rank >= host.first_rank && rank < host.first_rank + host.slots) {
+            return name + " on host " + host.host;
+        }
+    }
+    return name;
+}
+
 std::vector<std::string> RankTable::addresses() const {
     std::vector<std::string> all;
     for (const HostRanks& host : hosts) {

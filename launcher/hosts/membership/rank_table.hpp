@@ -54,6 +54,8 @@ struct RankTable {
 
     // Null: it is not in this round.
     const HostRanks* find(MemberId member) const;
+    // "rank 3 on host h2"
+    std::string describe(int rank) const;
     // Of all hosts that have one: who is alone needs none.
     std::vector<std::string> addresses() const;
     friend bool operator==(const RankTable&, const RankTable&) = default;

@@ -24,7 +24,8 @@ Succession::Succession(const RoundMessage& last, MemberId own, const MembershipR
     : last_(last),
       own_(own),
       candidates_(candidates_of(last)),
-      ends_(now + rules.time_to_succeed()) {
+      time_(rules.time_to_succeed()),
+      ends_(now + time_) {
     const auto found = std::ranges::find(candidates_, own, &HostRanks::member);
     if (found == candidates_.end()) return;
     own_place_ = static_cast<std::size_t>(found - candidates_.begin());
@@ -40,6 +41,18 @@ bool Succession::is_possible(const RoundMessage& last) {
 const HostRanks* Succession::next() const {
     const std::size_t count = own_place_.value_or(candidates_.size());
     return count == 0 ? nullptr : &candidates_[at_ % count];
+}
+
+void Succession::defer(Time now) { serves_from_ = now + 2 * time_for_each_before; }
+
+void Succession::doubt() {
+    const HostRanks* one = next();
+    if (one == nullptr) return;
+    if (doubted_.insert(one->member).second) {
+        pass();
+    } else {
+        exclude();
+    }
 }
 
 void Succession::exclude() {

@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cstddef>
 #include <optional>
+#include <set>
 #include <vector>
 
 namespace ddp::launcher {
@@ -31,10 +32,14 @@ public:
     const HostRanks* next() const;
     // It could not be reached, or has gone.
     void pass();
-    // What listens there is no coordinator.
+    // It gave no answer, and is not tried again.
     void exclude();
+    // It has ended the connection without one: once it may have stepped down.
+    void doubt();
     // Whether this host is to serve now. It goes on trying others.
     bool serves(Time now) const { return own_place_ && now >= serves_from_; }
+    // It has found one that serves, and joins that one first.
+    void defer(Time now);
     // It cannot, or knows too little.
     void renounce() {
         own_place_.reset();
@@ -42,6 +47,7 @@ public:
     }
     // Since when the coordinator is lost, and until when it makes sense to go on.
     Time ends() const { return ends_; }
+    std::chrono::milliseconds time() const { return time_; }
     // The round, and this host's number in it.
     const RoundMessage& last() const { return last_; }
     MemberId own() const { return own_; }
@@ -52,8 +58,10 @@ private:
     std::vector<HostRanks> candidates_;
     std::optional<std::size_t> own_place_;
     Time serves_from_{};
+    std::chrono::milliseconds time_;
     Time ends_;
     std::size_t at_ = 0;
+    std::set<MemberId> doubted_;
 };
 
 }  // namespace ddp::launcher

@@ -15,8 +15,14 @@ protected:
     Lease lease_{5s};
 };
 
-TEST_F(LeaseTest, HasNoEndBeforeABeatIsAnsweredButIsOverWhenNoneIs) {
-    EXPECT_FALSE(lease_.is_over(at(0ms)));
+TEST_F(LeaseTest, HasNoEndBeforeABeatIsAnswered) {
+    lease_.beat(at(0ms));
+    EXPECT_EQ(lease_.ends(), std::nullopt);
+    EXPECT_FALSE(lease_.is_over(at(1min)));
+}
+
+TEST_F(LeaseTest, IsOverWhenNoBeatIsAnsweredFromWhenItCounts) {
+    lease_.count_from(at(0ms));
     for (int i = 0; i < 20; ++i) {
         lease_.beat(at(i * 250ms));
         EXPECT_FALSE(lease_.is_over(at(i * 250ms)));

@@ -342,6 +342,7 @@ private:
         if (host.link != link) return;
         if (std::holds_alternative<WaitMessage>(message)) {
             host.is_welcome = true;
+            host.lease->count_from(clock_of(host));
         } else if (const auto* round = std::get_if<RoundMessage>(&message)) {
             if (host.has_workers) trouble_ = "a round for a host on which one lives";
             host.waiting = {*round, origin};

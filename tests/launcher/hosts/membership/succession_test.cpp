@@ -91,6 +91,9 @@ TEST(Succession, TheFirstServesAtOnceAndTheOthersTryThoseBeforeThem) {
         EXPECT_EQ(third.next()->host, host);
         third.pass();
     }
+    third.defer(now + 5s);
+    EXPECT_FALSE(third.serves(now + 8s));
+    EXPECT_TRUE(third.serves(now + 9s));
     EXPECT_EQ(third.ends(), now + MembershipRules{}.time_to_succeed());
 }
 
@@ -101,9 +104,9 @@ TEST(Succession, WhatIsNoCoordinatorIsNotTriedAgain) {
     EXPECT_EQ(third.next()->host, "h3");
     third.exclude();
     EXPECT_EQ(third.next()->host, "h2");
-    third.pass();
+    third.doubt();
     EXPECT_EQ(third.next()->host, "h2");
-    third.exclude();
+    third.doubt();
     EXPECT_EQ(third.next(), nullptr);
     third.exclude();
     EXPECT_TRUE(third.serves(now + 4s));
