@@ -99,8 +99,9 @@ CoordinatorSearch::News CoordinatorSearch::look(Now state, Time now) {
     }
     next_look_ = has_several_places() ? now + between_looks
                                       : std::min(next_words_, began_ + rules_.join_timeout);
-    if (!has_several_places() && !try_.connector)
+    if (!has_several_places() && !try_.connector) {
         next_look_ = std::min(next_look_, now + between_tries);
+    }
     return news;
 }
 
@@ -166,6 +167,7 @@ void CoordinatorSearch::pass(Time now) {
     try_.again = now + between_tries;
     if (succession_) return succession_->pass();
     next_place();
+    if (at_ != 0) try_.again = now;  // one after the other, and then a pause
 }
 
 // Past those that are none; the first is this host's own where it is to coordinate.
