@@ -24,6 +24,12 @@ using Words = HostWorld::Words;
 
 inline Words bash(const std::string& script) { return {"bash", "-c", script}; }
 
+// "weights a045b08b7df0ae64" of the first rank that an example of training prints.
+inline std::string weights_in(const std::string& text) {
+    const std::size_t at = text.find("weights ");
+    return at == text.npos ? "no weights in: " + text : text.substr(at, text.find('\n', at) - at);
+}
+
 // The name of a process; empty when it is gone.
 inline std::string comm_of(pid_t pid) {
     std::ifstream file("/proc/" + std::to_string(pid) + "/comm");

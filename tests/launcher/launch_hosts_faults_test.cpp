@@ -277,11 +277,6 @@ TEST_F(LaunchHostsFaults, SoakHalfOpenConnections) { cut_off(Harm::half_open, 10
 
 // The coordinator's host is lost -----------------------------------------------------------------
 
-std::string weights_in(const std::string& text) {
-    const std::size_t at = text.find("weights ");
-    return at == npos ? "no weights in: " + text : text.substr(at, text.find('\n', at) - at);
-}
-
 // The numbers of the checkpoints that are committed in a folder, in the order in which they are.
 class Commits {
 public:

@@ -110,11 +110,6 @@ TEST_F(LaunchHosts, AFailedJobStartsAnewOnAllHostsWhileRestartsAreLeft) {
     EXPECT_THAT(launchers[0].err(), HasSubstr("restart 1 of 2"));
 }
 
-std::string weights_in(const std::string& text) {
-    const std::size_t at = text.find("weights ");
-    return at == text.npos ? "no weights in: " + text : text.substr(at, text.find('\n', at) - at);
-}
-
 // However many hosts there are: the bits of one.
 TEST_F(LaunchHosts, TrainingOnSeveralHostsGivesTheBitsOfOne) {
     const Words train{DDP_TRAIN_DIGITS, "--epochs", "2", "--logical-ranks", "8"};
