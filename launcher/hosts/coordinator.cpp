@@ -147,7 +147,7 @@ Coordinator::Coordinator(const MembershipRules& rules, Job job, BeginRound begin
 // Links ------------------------------------------------------------------------------------------
 
 void Coordinator::take(base::UniqueFd connection, std::string_view received, Time now) {
-    make_room(now);
+    make_room();
     if (links_.size() >= max_links) return;
     const MemberId id = ++last_id_;
     Link link(std::move(connection), Link::Begins::with_hello, received);
@@ -160,11 +160,8 @@ void Coordinator::take(base::UniqueFd connection, std::string_view received, Tim
 
 // An agent joins as soon as it can: one that comes while others only wait is let in for the oldest
 // of those from where most come.
-void Coordinator::make_room(Time now) {
-    if (newcomers_.size() < max_newcomers) return;
-    const MemberId id = *newcomers_.first_to_go();
-    links_.at(id).link.close("others came after it, and it has not joined");
-    close_if_ended(id, now);
+void Coordinator::make_room() {
+    if (newcomers_.size() >= max_newcomers) remove(*newcomers_.first_to_go());
 }
 
 base::UniqueFd Coordinator::connect_own_member(Time now) {
@@ -263,11 +260,15 @@ void Coordinator::close_if_ended(MemberId id, Time now) {
     }
     if (peer.link.is_open()) return;
     log_step("link " + std::to_string(id) + " ended: " + peer.link.trouble());
-    newcomers_.remove(id);
     const bool was_member = peer.joined.has_value() && !peer.ends_when_sent;
-    events_.remove(peer.link.fd());
-    links_.erase(found);
+    remove(id);
     if (was_member) carry_out(membership_.closed(id, now));
+}
+
+void Coordinator::remove(MemberId id) {
+    newcomers_.remove(id);
+    events_.remove(links_.at(id).link.fd());
+    links_.erase(id);
 }
 
 // Time -------------------------------------------------------------------------------------------

@@ -100,7 +100,8 @@ private:
     void note_end(MemberId id);
     void close_ended(Time now);
     void close_if_ended(MemberId id, Time now);
-    void make_room(Time now);
+    void make_room();
+    void remove(MemberId id);
     void note_own_pause(Time now);
     void probe(Time now);
 

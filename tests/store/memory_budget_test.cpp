@@ -124,7 +124,7 @@ TEST(ClientMemory, AConnectionIsChargedFromItsFirstWholeRequestOn) {
     StoreData data;
     ClientMemory::Clients clients;
     ClientMemory memory{data, clients};
-    ServerClient client{1, {}, 0};
+    ServerClient client{1, {}};
     client.parser.feed("half a request");
     EXPECT_EQ(memory.charge(client), "");
     EXPECT_EQ(data.budget().used(), 0U);

@@ -22,14 +22,18 @@ public:
     void add(base::UniqueFd connection, std::string_view first_bytes) {
         waiting_.push_back({std::move(connection), std::string(first_bytes)});
     }
-    // `before_each`: it may be the last that can be done, as taking may throw.
-    template <class Before>
-    void hand_over(const Before& before_each) {
+    // `on_failure`: taking has thrown, and others may still wait.
+    template <class OnFailure>
+    void hand_over(const OnFailure& on_failure) {
         while (!waiting_.empty()) {
             Agent agent = std::move(waiting_.front());
             waiting_.pop_front();
-            before_each();
-            take_(std::move(agent.connection), std::move(agent.first_bytes));
+            try {
+                take_(std::move(agent.connection), std::move(agent.first_bytes));
+            } catch (...) {
+                on_failure();
+                throw;
+            }
         }
     }
 

@@ -55,8 +55,14 @@ bool ServerClient::watch(int epoll) {
     epoll_event event{};
     event.events = events;
     event.data.u64 = id_;
+    const int change = events_ ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
     events_ = events;
-    return ::epoll_ctl(epoll, EPOLL_CTL_MOD, fd(), &event) == 0;
+    return ::epoll_ctl(epoll, change, fd(), &event) == 0;
+}
+
+base::UniqueFd ServerClient::take_fd(int epoll) {
+    if (std::exchange(events_, std::nullopt)) ::epoll_ctl(epoll, EPOLL_CTL_DEL, fd(), nullptr);
+    return std::move(peer_.fd);
 }
 
 bool ServerClient::has_hung_up() const {

@@ -64,9 +64,7 @@ private:
 
 class ServerClient {
 public:
-    // `events`: what epoll watches for it.
-    ServerClient(ClientId id, AcceptedSocket socket, std::uint32_t events)
-        : id_(id), peer_(std::move(socket)), events_(events) {}
+    ServerClient(ClientId id, AcceptedSocket socket) : id_(id), peer_(std::move(socket)) {}
 
     ClientId id() const { return id_; }
     int fd() const { return peer_.fd.get(); }
@@ -79,7 +77,8 @@ public:
     bool has_said_nothing() const { return parser.received_bytes() == 0; }
     bool may_be_agent() const { return !is_local() && has_said_nothing(); }
     // The connection is another's from now on, and the client has none.
-    base::UniqueFd take_fd() { return std::move(peer_.fd); }
+    // Epoll watches it no more.
+    base::UniqueFd take_fd(int epoll);
     // Neither a client, as far as it has said, nor an agent.
     bool is_stranger() const { return !identified && peer_.fd; }
 
@@ -113,7 +112,7 @@ private:
     ClientId id_;
     AcceptedSocket peer_;
     Outbox outbox_;
-    std::uint32_t events_;  // what epoll watches now
+    std::optional<std::uint32_t> events_;  // what epoll watches now; nothing: it does not yet
     bool blocked_ = false;  // the kernel has not taken all that it was given
 };
 

@@ -263,15 +263,10 @@ void StoreServer::Impl::add_client(Listener& listener, AcceptedSocket socket) {
         return listener.note_stranger_gone(Clock::now());
     }
     const auto id = next_id_++;
-    epoll_event event{};
-    event.events = EPOLLIN;
-    event.data.u64 = id;
-    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket.fd.get(), &event) != 0) return;
     silent_.add(id, socket.address);
-    const std::uint32_t watched = event.events;
-    auto& client = clients_.try_emplace(id, id, std::move(socket), watched).first->second;
+    auto& client = clients_.try_emplace(id, id, std::move(socket)).first->second;
     changed_.push_back(id);
-    read_from(client);  // it may have spoken already, and then it is no stranger
+    read_from(client);  // it may have spoken already: then it is no stranger, or an agent
     close_surplus();
 }
 
@@ -325,9 +320,8 @@ void StoreServer::Impl::execute(ServerClient& client, std::string_view fresh_byt
 // Whether it is a client that speaks, one that is served.
 bool StoreServer::Impl::is_heard(ServerClient& client, std::string_view first_bytes) {
     if (agents_.are_taken() && static_cast<std::uint8_t>(first_bytes.front()) == agent_hello) {
-        ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, client.fd(), nullptr);
         silent_.remove(client.id());
-        agents_.add(client.take_fd(), first_bytes);
+        agents_.add(client.take_fd(epoll_.get()), first_bytes);
         close_later(client, "");
     } else if (client.is_of_no_attempt()) {
         close_later(client, "it came before this attempt");
