@@ -4,13 +4,13 @@
 // round differ between two members; and each has an end.
 #include "launcher/hosts/lease.hpp"
 #include "launcher/hosts/membership/membership.hpp"
+#include "launcher/hosts/membership/simulated_world.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <deque>
 #include <functional>
-#include <queue>
 #include <random>
 #include <set>
 
@@ -46,10 +46,10 @@ struct Host {
     std::optional<RoundMessage> waiting;  // for a lease
 };
 
-class World {
+class World : testing::SimulatedWorld {
 public:
     explicit World(std::uint64_t seed)
-        : random_(seed),
+        : SimulatedWorld(seed),
           max_hosts_(static_cast<int>(random_() % 3 + 2)),
           has_node_ranks_(random_() % 2 == 0),
           membership_({.min_hosts = static_cast<int>(random_() % 2 + 1),
@@ -59,7 +59,7 @@ public:
         hosts_.resize(random_() % 4 + 2);
         for (std::size_t i = 0; i < hosts_.size(); ++i) {
             hosts_[i].name = "h" + std::to_string(i);
-            hosts_[i].clock_rate = 1 + (static_cast<double>(random_() % 2'001) - 1'000) / 100'000;
+            hosts_[i].clock_rate = clock_rate();
             after(up_to(2'000ms), [this, i] { start_agent(i); });
         }
         after(0ms, [this] { look_at_links(); });
@@ -76,14 +76,11 @@ public:
         while (trouble_.empty() && !membership_.is_over()) {
             if (now_ - begin > give_up_after) return "no end";
             const auto wakes = membership_.next(now_);
-            if (wakes && (events_.empty() || *wakes <= events_.top().at)) {
+            if (wakes && (is_empty() || *wakes <= next_event())) {
                 now_ = std::max(now_, *wakes);
                 take(membership_.look_at_time(now_));
             } else {
-                const Event event = events_.top();
-                events_.pop();
-                now_ = event.at;
-                event.what();
+                run_event();
             }
             check();
         }
@@ -96,26 +93,7 @@ public:
     Counts counts() const { return {membership_.round(), losses_, membership_.is_over() ? 1 : 0}; }
 
 private:
-    struct Event {
-        Time at;
-        std::uint64_t number;
-        std::function<void()> what;
-        bool operator<(const Event& other) const {
-            return std::tie(at, number) > std::tie(other.at, other.number);
-        }
-    };
-
-    void after(milliseconds time, std::function<void()> what) {
-        events_.push({now_ + time, ++numbers_, std::move(what)});
-    }
-    milliseconds up_to(milliseconds most) {
-        return milliseconds(random_() % static_cast<std::uint64_t>(most.count() + 1));
-    }
-    bool happens(int percent) { return random_() % 100 < static_cast<std::uint64_t>(percent); }
-    Time clock_of(const Host& host) const {
-        const auto passed = std::chrono::duration<double>(now_ - start_) * host.clock_rate;
-        return start_ + std::chrono::duration_cast<Time::duration>(passed);
-    }
+    Time clock_of(const Host& host) const { return clock_with(host.clock_rate); }
 
     // Messages, in order: late by up to 50 ms, held while the host is cut, read when the agent runs,
     // lost with the connection or the agent.
@@ -131,18 +109,18 @@ private:
         deliver_at(stream.last, way, member);
     }
     // Each such event takes the first message that waits, so that none overtakes another.
-    void deliver_at(Time at, Way way, MemberId member) {
-        events_.push({at, ++numbers_, [this, way, member] {
-                          if (!connected_.contains(member)) return;
-                          const Host& host = hosts_[index_of_.at(member)];
-                          if (host.is_cut || (way == Way::down && host.is_stalled)) {
-                              return deliver_at(now_ + 100ms, way, member);
-                          }
-                          Stream& stream = streams_[{member, way}];
-                          const auto deliver = std::move(stream.messages.front());
-                          stream.messages.pop_front();
-                          deliver();
-                      }});
+    void deliver_at(Time time, Way way, MemberId member) {
+        at(time, [this, way, member] {
+            if (!connected_.contains(member)) return;
+            const Host& host = hosts_[index_of_.at(member)];
+            if (host.is_cut || (way == Way::down && host.is_stalled)) {
+                return deliver_at(now_ + 100ms, way, member);
+            }
+            Stream& stream = streams_[{member, way}];
+            const auto deliver = std::move(stream.messages.front());
+            stream.messages.pop_front();
+            deliver();
+        });
     }
     void to_coordinator(std::size_t index, std::function<void(MemberId)> deliver) {
         const MemberId member = hosts_[index].member;
@@ -389,15 +367,10 @@ private:
         if (alive.size() > 1) trouble_ = "two rounds live at once";
     }
 
-    std::mt19937_64 random_;
-    const Time start_ = Time{} + 1h;
-    Time now_ = start_;
     const int max_hosts_;
     const bool has_node_ranks_;
     Membership membership_;
     std::vector<Host> hosts_;
-    std::priority_queue<Event> events_;
-    std::uint64_t numbers_ = 0;
     MemberId members_ = 0;
     std::map<MemberId, std::size_t> index_of_;
     std::map<std::pair<MemberId, Way>, Stream> streams_;

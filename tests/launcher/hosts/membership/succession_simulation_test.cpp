@@ -3,6 +3,7 @@
 // workers of two rounds live at once (or, under a stalled agent, hold a lease), and each has an end.
 #include "launcher/hosts/lease.hpp"
 #include "launcher/hosts/membership/membership.hpp"
+#include "launcher/hosts/membership/simulated_world.hpp"
 #include "launcher/hosts/membership/succession.hpp"
 
 #include <gtest/gtest.h>
@@ -13,7 +14,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <queue>
 #include <random>
 #include <set>
 
@@ -81,9 +81,9 @@ struct Host {
     MemberId own_id = 0;
 };
 
-class World {
+class World : testing::SimulatedWorld {
 public:
-    explicit World(std::uint64_t seed) : random_(seed) {
+    explicit World(std::uint64_t seed) : SimulatedWorld(seed) {
         hosts_.resize(random_() % 3 + 3);
         const int count = static_cast<int>(hosts_.size());
         rules_.min_hosts = static_cast<int>(random_() % 2) + 1;
@@ -94,7 +94,7 @@ public:
         rules_.has_successors = true;
         for (std::size_t i = 0; i < hosts_.size(); ++i) {
             hosts_[i].name = "h" + std::to_string(i);
-            hosts_[i].clock_rate = 1 + (static_cast<double>(random_() % 2'001) - 1'000) / 100'000;
+            hosts_[i].clock_rate = clock_rate();
             after(i == 0 ? 0ms : up_to(2s), [this, i] { start_agent(i, i == 0); });
         }
         for (auto harms = random_() % 6 + 1; harms > 0; --harms) {
@@ -104,12 +104,9 @@ public:
     }
 
     std::string run() {
-        while (trouble_.empty() && !events_.empty()) {
+        while (trouble_.empty() && !is_empty()) {
             if (now_ - start_ > patience) return "no end";
-            const Event event = events_.top();
-            events_.pop();
-            now_ = event.at;
-            event.what();
+            run_event();
             check();
             if (now_ > start_ + 5s && is_over()) break;
         }
@@ -122,25 +119,7 @@ public:
     Counts counts() const { return {rounds_, successions_}; }
 
 private:
-    struct Event {
-        Time at;
-        std::uint64_t number;
-        std::function<void()> what;
-        bool operator<(const Event& other) const {
-            return std::tie(at, number) > std::tie(other.at, other.number);
-        }
-    };
-    void after(milliseconds time, std::function<void()> what) {
-        events_.push({now_ + time, ++numbers_, std::move(what)});
-    }
-    milliseconds up_to(milliseconds most) {
-        return milliseconds(random_() % static_cast<std::uint64_t>(most.count() + 1));
-    }
-    bool happens(int percent) { return random_() % 100 < static_cast<std::uint64_t>(percent); }
-    Time clock_of(const Host& host) const {
-        const auto passed = std::chrono::duration<double>(now_ - start_) * host.clock_rate;
-        return start_ + std::chrono::duration_cast<Time::duration>(passed);
-    }
+    Time clock_of(const Host& host) const { return clock_with(host.clock_rate); }
     static std::int64_t ns_of(Time time) { return time.time_since_epoch().count(); }
     bool is_over() const {
         return std::ranges::none_of(hosts_, [](const Host& host) { return host.agent != 0; });
@@ -160,21 +139,20 @@ private:
         deliver_at(stream.last, link, up);
     }
     // Each such event takes the first message that waits, so that none overtakes another.
-    void deliver_at(Time at, Link link, bool up) {
-        events_.push({at, ++numbers_, [this, link, up] {
-                          const Host& receiver = hosts_[up ? link->to : link->from];
-                          const bool is_open = up ? link->is_open_down : link->is_open_up;
-                          if (receiver.agent != (up ? link->to_agent : link->from_agent) ||
-                              !is_open)
-                              return;
-                          if (!reaches(link->from, link->to) || receiver.is_stalled) {
-                              return deliver_at(now_ + 100ms, link, up);
-                          }
-                          Stream& stream = up ? link->up : link->down;
-                          const auto deliver = std::move(stream.messages.front());
-                          stream.messages.pop_front();
-                          deliver();
-                      }});
+    void deliver_at(Time time, Link link, bool up) {
+        at(time, [this, link, up] {
+            const Host& receiver = hosts_[up ? link->to : link->from];
+            const bool is_open = up ? link->is_open_down : link->is_open_up;
+            const int agent = up ? link->to_agent : link->from_agent;
+            if (receiver.agent != agent || !is_open) return;
+            if (!reaches(link->from, link->to) || receiver.is_stalled) {
+                return deliver_at(now_ + 100ms, link, up);
+            }
+            Stream& stream = up ? link->up : link->down;
+            const auto deliver = std::move(stream.messages.front());
+            stream.messages.pop_front();
+            deliver();
+        });
     }
 
     // The agent as a member --------------------------------------------------------------------
@@ -584,14 +562,9 @@ private:
         if (alive.size() > 1) trouble_ = "two rounds live at once";
     }
 
-    std::mt19937_64 random_;
-    const Time start_ = Time{} + 1h;
-    Time now_ = start_;
     MembershipRules rules_;
     std::vector<Host> hosts_;
     std::deque<Connection> connections_;
-    std::priority_queue<Event> events_;
-    std::uint64_t numbers_ = 0;
     int agents_ = 0;
     int rounds_ = 0;
     int successions_ = 0;
