@@ -157,7 +157,7 @@ void LaunchHostsFaults::kill_launchers(std::vector<Victim> victims, int count) {
         {"stopping",
          "echo up; trap 'sleep 0.3; exit 1' TERM; [ $RANK = 3 ] && { sleep 0.2; exit 7; }; "
          "for i in $(seq 600); do sleep 0.1; done",
-         600ms, true},
+         900ms, true},
         {"between rounds", "echo up; [ $RANK = 0 ] && exit 7; exec sleep 60", 1500ms, true}};
     HostWorld world(all_hosts);
     Times there("all gone on its host", 1s);

@@ -4,8 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/stat.h>
+
 #include <chrono>
 #include <csignal>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -26,7 +29,7 @@ protected:
         Words options{"--rdzv-backend=c10d", "--rdzv-endpoint=h1:29400,h2:29400,h3:29400",
                       "--node-timeout=2", "--nproc-per-node=2"};
         options.insert(options.end(), more.begin(), more.end());
-        return launch(world_, host, options, command);
+        return launch(world_, host, options, command, {.environment = environment_});
     }
     std::vector<HostProgram> launch_hosts(const Words& command, const Words& more) {
         std::vector<HostProgram> launchers;
@@ -49,6 +52,13 @@ protected:
             ASSERT_TRUE(one.wait_for_output("of 6 at h1:29400", 2)) << one.err();
         }
     }
+    // All end well, and each has said all of this.
+    static void expect_success(const std::vector<HostProgram*>& launchers, const Words& texts) {
+        for (HostProgram* one : launchers) {
+            EXPECT_EQ(one->wait(40s).exit_code, 0) << one->err();
+            for (const std::string& text : texts) EXPECT_THAT(one->out(), HasSubstr(text));
+        }
+    }
     static void expect_round_2_on_hosts_2_and_3(std::vector<HostProgram>& launchers) {
         for (const int host : {2, 3}) {
             HostProgram& one = launchers[static_cast<std::size_t>(host - 1)];
@@ -61,6 +71,7 @@ protected:
     }
 
     HostWorld world_{all_hosts};
+    Words environment_;
 };
 
 // In round 1 it waits, in a later one it is done.
@@ -81,6 +92,38 @@ TEST_F(LaunchHostsSuccession, TheNextHostTakesOverFromOneWhoseLauncherIsKilled) 
     kill_launcher(1);
     expect_round_2_on_hosts_2_and_3(launchers);
     EXPECT_TRUE(world_.pids_on(1).empty());
+}
+
+// And who looks whether another host coordinates proves that it has the token.
+TEST_F(LaunchHostsSuccession, AJobWithATokenHasASuccessorToo) {
+    const std::string token = files_.path() + "/token";
+    std::ofstream(token) << std::string(64, 'a');
+    ::chmod(token.c_str(), 0600);
+    environment_ = {"DDP_JOB_TOKEN_FILE=" + token};
+    const Words options{"--nnodes=2:3", "--auth=required"};
+    std::vector<HostProgram> launchers = launch_hosts(two_rounds, options);
+    wait_for_round_1(launchers);
+    kill_launcher(1);
+    HostProgram again = launch_one(1, bash("true"), options);
+    EXPECT_TRUE(again.wait_for_error("another host coordinates the job")) << again.err();
+    expect_success({&launchers[1], &launchers[2]}, {"at 10.77.0.2:29400, restarts 0."});
+}
+
+TEST_F(LaunchHostsSuccession, AHostThatServesOnlyHasASuccessorToo) {
+    const Words endpoints{"--rdzv-endpoint=h3:29400,h1:29400,h2:29400", "--nnodes=2"};
+    Words serve{"--serve-only", "--rdzv-backend=c10d", "--node-timeout=2", "--max-restarts=1"};
+    serve.insert(serve.end(), endpoints.begin(), endpoints.end());
+    HostProgram served = launch(world_, 3, serve, {});
+    Words options = endpoints;
+    options.emplace_back("--max-restarts=1");
+    std::vector<HostProgram> launchers;
+    for (const int host : {1, 2}) launchers.push_back(launch_one(host, two_rounds, options));
+    for (HostProgram& one : launchers) {
+        ASSERT_TRUE(one.wait_for_output("of 4 at h3:29400", 2)) << one.err();
+    }
+    world_.power_off(3);
+    expect_success({&launchers[0], &launchers[1]},
+                   {"round 2: ", "at 10.77.0.1:29400, restarts 1."});
 }
 
 // Both sides live: only one goes on.
@@ -130,11 +173,7 @@ TEST_F(LaunchHostsSuccession, AFixedJobWaitsForTheHostAndUsesARestart) {
     ASSERT_TRUE(launchers[1].wait_for_error("host h1 was lost")) << launchers[1].err();
     world_.power_on(1);
     HostProgram again = launch_one(1, two_rounds, options);
-    for (HostProgram* one : {&launchers[1], &launchers[2], &again}) {
-        EXPECT_EQ(one->wait(40s).exit_code, 0) << one->err();
-        EXPECT_THAT(one->out(), HasSubstr("of 6 at")) << one->err();
-        EXPECT_THAT(one->out(), HasSubstr("restarts 1."));
-    }
+    expect_success({&launchers[1], &launchers[2], &again}, {"of 6 at", "restarts 1."});
 }
 
 // Its launcher is started again, and does not begin another job.
@@ -148,11 +187,7 @@ TEST_F(LaunchHostsSuccession, TheFirstHostJoinsWhenItComesAgain) {
     kill_launcher(1);
     ASSERT_TRUE(launchers[1].wait_for_output("round 2: 1 of 4")) << launchers[1].err();
     HostProgram again = launch_one(1, worker, options);
-    for (HostProgram* one : {&launchers[1], &launchers[2], &again}) {
-        EXPECT_EQ(one->wait(40s).exit_code, 0) << one->err();
-        EXPECT_THAT(one->out(), HasSubstr("of 6 at"));
-        EXPECT_THAT(one->out(), HasSubstr("round 3: "));
-    }
+    expect_success({&launchers[1], &launchers[2], &again}, {"of 6 at", "round 3: "});
 }
 
 TEST_F(LaunchHostsSuccession, ASuccessorMayBeLostToo) {
@@ -168,10 +203,7 @@ TEST_F(LaunchHostsSuccession, ASuccessorMayBeLostToo) {
     HostProgram again = launch_one(1, worker, options);
     ASSERT_TRUE(again.wait_for_output("of 6", 2)) << again.err() << launchers[1].err();
     kill_launcher(2);
-    for (HostProgram* one : {&launchers[2], &again}) {
-        EXPECT_EQ(one->wait(40s).exit_code, 0) << one->err();
-        EXPECT_THAT(one->out(), HasSubstr(" of 4"));
-    }
+    expect_success({&launchers[2], &again}, {" of 4"});
 }
 
 TEST_F(LaunchHostsSuccession, APortThatIsTakenLeavesItToTheNext) {
@@ -183,11 +215,7 @@ TEST_F(LaunchHostsSuccession, APortThatIsTakenLeavesItToTheNext) {
     std::vector<HostProgram> launchers = launch_hosts(two_rounds, {"--nnodes=2:3"});
     wait_for_round_1(launchers);
     kill_launcher(1);
-    for (const int host : {2, 3}) {
-        HostProgram& one = launchers[static_cast<std::size_t>(host - 1)];
-        EXPECT_EQ(one.wait(40s).exit_code, 0) << one.err();
-        EXPECT_THAT(one.out(), HasSubstr("of 4 at 10.77.0.3:29400, restarts 0."));
-    }
+    expect_success({&launchers[1], &launchers[2]}, {"of 4 at 10.77.0.3:29400, restarts 0."});
 }
 
 }  // namespace
