@@ -4,15 +4,20 @@
 
 #include <ddp/export.hpp>
 
+#include <functional>
+
 struct ncclComm;
 
 namespace ddp {
 
 class ProcessGroup;
 
-// Owned by the group, and gone with it or with its failure. While it is used nothing may be started
-// on the group by another thread, and all ranks must use it alike: its operations count among the
-// group's. Throws UsageError for a group without GPUs, and the group's error once it has failed.
-DDP_API ncclComm* native_handle(ProcessGroup& group);
+// Calls `use` on this thread with the communicator, which is the group's, and gone with it or with
+// its failure. NCCL allows one thread at a time: until `use` returns, the group's watchdog keeps
+// out, and other threads' operations on the group wait; `use` itself must start none. The rank's GPU
+// is the current device. The communicator does not block (an answer may be ncclInProgress), and all
+// ranks must use it alike: its operations count among the group's. Throws what `use` throws,
+// UsageError for a group without GPUs, and the group's error once it has failed.
+DDP_API void with_native_handle(ProcessGroup& group, const std::function<void(ncclComm*)>& use);
 
 }  // namespace ddp

@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -71,8 +72,9 @@ public:
     // Zeroed memory of this rank's device that collectives use best (ncclMemAlloc). This rank's
     // business alone; may outlive the backend. Throws SystemError.
     virtual std::shared_ptr<void> allocate(std::size_t bytes) = 0;
-    // ncclComm_t, for ddp/nccl.hpp.
-    virtual void* native_handle() = 0;
+    // Calls `use` with the ncclComm_t while nothing else is in it, for ddp/nccl.hpp. Throws the
+    // group's error once it has failed.
+    virtual void with_native_handle(const std::function<void(void*)>& use) = 0;
 };
 
 }  // namespace ddp::backends

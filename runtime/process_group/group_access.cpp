@@ -16,13 +16,12 @@ std::optional<backends::LaunchOrder> GroupAccess::gpu_launch_order() const {
     return gpu != nullptr ? std::optional(gpu->launch_order()) : std::nullopt;
 }
 
-void* GroupAccess::native_handle() const {
+void GroupAccess::with_native_handle(const std::function<void(void*)>& use) const {
     backends::DeviceBackend* const gpu = impl_.dispatch().gpu();
     if (gpu == nullptr) {
-        throw UsageError("native_handle: this group has no NCCL; it moves CPU memory only");
+        throw UsageError("with_native_handle: this group has no NCCL; it moves CPU memory only");
     }
-    gpu->require_healthy();
-    return gpu->native_handle();
+    gpu->with_native_handle(use);
 }
 
 const contract::ControlPage& GroupAccess::control_page() const { return impl_.member().page(); }
@@ -66,8 +65,9 @@ void GroupObserver::fail() noexcept {
 
 namespace ddp {
 
-ncclComm* native_handle(ProcessGroup& group) {
-    return static_cast<ncclComm*>(process_group::GroupAccess(group).native_handle());
+void with_native_handle(ProcessGroup& group, const std::function<void(ncclComm*)>& use) {
+    process_group::GroupAccess(group).with_native_handle(
+        [&](void* handle) { use(static_cast<ncclComm*>(handle)); });
 }
 
 }  // namespace ddp

@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -31,9 +32,9 @@ public:
     bool requires_gpus() const;
     // What has been launched on this rank's GPU; nothing where the group moves CPU memory only.
     std::optional<backends::LaunchOrder> gpu_launch_order() const;
-    // ncclComm_t, for ddp/nccl.hpp. Throws UsageError where the group moves CPU memory only, and
-    // the group's error once it has failed.
-    void* native_handle() const;
+    // For ddp/nccl.hpp; `use` takes an ncclComm_t. Throws UsageError where the group moves CPU
+    // memory only, and the group's error once it has failed.
+    void with_native_handle(const std::function<void(void*)>& use) const;
     // Where this rank shows ddp-launch what it does.
     const contract::ControlPage& control_page() const;
 

@@ -51,7 +51,7 @@ TEST_F(CudaGroup, HasTheGpuAndNccl) {
     auto group = join();
     EXPECT_EQ(group.backend(), Backend::nccl);
     EXPECT_EQ(group.device(), (Device{DeviceType::cuda, 0}));
-    EXPECT_NE(native_handle(group), nullptr);
+    with_native_handle(group, [](ncclComm* comm) { EXPECT_NE(comm, nullptr); });
     EXPECT_EQ(group.all_reduce(3), 3);  // the CPU half
 }
 

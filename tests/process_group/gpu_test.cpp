@@ -1,5 +1,6 @@
 // Groups with a GPU half, a process a rank: the choice of it, the ways of a tensor, every
 // collective on every dtype, and how such a group ends.
+#include "backends/nccl/nccl_library.hpp"
 #include "process_group/gpus.hpp"
 #include "process_group/planned_work.hpp"
 #include "support/seed_for_ranks.hpp"
@@ -12,8 +13,10 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <numeric>
 #include <random>
+#include <thread>
 
 namespace {
 
@@ -34,7 +37,27 @@ TEST(GpuGroup, HasAGpuOfItsOwnOnEachRank) {
         EXPECT_EQ(group.backend(), Backend::nccl);
         EXPECT_EQ(to_string(group.device()), "cuda:" + std::to_string(group.local_rank()));
         EXPECT_EQ(gpus().current(), group.local_rank());
-        EXPECT_NE(native_handle(group), nullptr);
+        with_native_handle(group, [](ncclComm* comm) { EXPECT_NE(comm, nullptr); });
+    });
+}
+
+// The stand-in refuses a second thread in a communicator; the watchdog looks at this one as long as
+// the operation waits for rank 1.
+TEST(GpuGroup, KeepsItsWatchdogOutOfACommunicatorThatIsUsed) {
+    run_ranks(2, [](ProcessGroup& group) {
+        GpuTensor<float> values(group, 1'000, 1.0F);
+        if (group.rank() == 1) std::this_thread::sleep_for(200ms);
+        Work work = group.all_reduce(values.view());
+        with_native_handle(group, [&](ncclComm* comm) {
+            const auto& nccl = nccl::NcclLibrary::load();
+            const auto end = std::chrono::steady_clock::now() + 150ms;
+            while (group.rank() == 0 && std::chrono::steady_clock::now() < end) {
+                ncclResult_t state = ncclSuccess;
+                ASSERT_EQ(nccl.communicator.get_async_error(comm, &state), ncclSuccess);
+            }
+        });
+        work.wait();
+        EXPECT_EQ(values.values[999], 2.0F);
     });
 }
 

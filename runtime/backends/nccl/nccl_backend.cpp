@@ -176,6 +176,17 @@ void NcclBackend::require_healthy() const {
     if (group_abort_->is_set()) group_abort_->raise();
 }
 
+void NcclBackend::with_native_handle(const std::function<void(void*)>& use) {
+    require_healthy();
+    try {
+        const Communicator::Launch launch(*communicator_);
+        communicator_->require_usable();
+        return use(communicator_->handle());
+    } catch (const Communicator::Cancelled&) {  // the group has ended meanwhile
+    }
+    group_abort_->raise();
+}
+
 std::exception_ptr NcclBackend::find_trouble(const std::string& during) noexcept {
     return setup_.cpu ? setup_.cpu->find_trouble(during) : nullptr;
 }

@@ -52,7 +52,7 @@ public:
     backends::LaunchOrder launch_order() const override;
     void require_healthy() const override;
     std::shared_ptr<void> allocate(std::size_t bytes) override;
-    void* native_handle() override { return communicator_->handle(); }
+    void with_native_handle(const std::function<void(void*)>& use) override;
 
 private:
     struct Streams;  // and the event of those that are waited for
