@@ -1,5 +1,6 @@
 // Trains a small convolutional LibTorch net on handwritten digits on every rank.
 //   run:       ddp-launch --nproc-per-node=2 ./10_torch_digits   (alone: a world of one rank)
+//   on GPUs:   the same, where each rank has one and torch was built with CUDA
 //   expected:  epoch 1 loss 2.29237             15 such lines on stderr, from rank 0
 //              rank 0 of 2: accuracy 0.9861 weights 0f1f0ee13c6feddc    at the end, on stdout; the
 //              rank 1 of 2: accuracy 0.9861 weights 0f1f0ee13c6feddc    same weights on each rank
@@ -45,10 +46,13 @@ struct DigitsData : torch::data::datasets::Dataset<DigitsData> {
 
 double accuracy(Net& net, const DigitsData& test) {
     const torch::NoGradGuard no_grad;
-    return net(test.images).argmax(1).eq(test.labels).to(torch::kFloat64).mean().item<double>();
+    const auto device = net->linear->weight.device();
+    const auto guesses = net(test.images.to(device)).argmax(1).cpu();
+    return guesses.eq(test.labels).to(torch::kFloat64).mean().item<double>();
 }
 
 std::uint64_t digest(Net& net) {
+    net->to(torch::kCPU);
     std::vector<ddp::Parameter> parameters;
     for (const auto& named : net->named_parameters()) {
         parameters.push_back({named.key(), ddp::libtorch::view(named.value()), {}});
@@ -72,6 +76,8 @@ int main() {
 
         torch::manual_seed(1);
         Net net;
+        const auto device = ddp::libtorch::torch_device(group.device());
+        net->to(device);
         torch::optim::SGD optimizer{net->parameters(),
                                     torch::optim::SGDOptions(0.03).momentum(0.9)};
         ddp::libtorch::DistributedDataParallel model{net, group};  // all hold rank 0's weights
@@ -82,7 +88,8 @@ int main() {
             int steps = 0;
             for (const auto& batch : *loader) {
                 optimizer.zero_grad();
-                auto loss = torch::cross_entropy_loss(model(batch.data), batch.target);
+                auto guesses = model(batch.data.to(device));
+                auto loss = torch::cross_entropy_loss(guesses, batch.target.to(device));
                 loss.backward();  // buckets are averaged while this runs
                 optimizer.step();
                 sum += loss.item<double>();

@@ -51,6 +51,12 @@ inline Device tensor_device(const torch::Tensor& tensor) {
 
 }  // namespace detail
 
+// For torch's `.to()`: net->to(torch_device(group.device())). Every CPU device is torch's one CPU.
+inline torch::Device torch_device(Device device) {
+    if (device.type == DeviceType::cpu) return torch::kCPU;
+    return {torch::kCUDA, static_cast<c10::DeviceIndex>(device.index)};
+}
+
 // The tensor's elements, in the order of their memory, whatever its strides: for tensors without
 // holes. More than Shape::max_dims dimensions become one.
 inline TensorView memory_view(const torch::Tensor& tensor) {
