@@ -14,9 +14,9 @@ class ProcessGroup;
 
 // Calls `use` on this thread with the communicator, which is the group's, and gone with it or with
 // its failure. NCCL allows one thread at a time: until `use` returns, the group's watchdog keeps
-// out, and other threads' operations on the group wait; `use` itself must start none. The rank's GPU
-// is the current device. The communicator does not block (an answer may be ncclInProgress), and all
-// ranks must use it alike: its operations count among the group's. Throws what `use` throws,
+// out, and other threads' operations on the group wait; `use` itself must start none. The rank's
+// GPU is the current device. The communicator does not block (an answer may be ncclInProgress), and
+// all ranks must use it alike: its operations count among the group's. Throws what `use` throws,
 // UsageError for a group without GPUs, and the group's error once it has failed.
 DDP_API void with_native_handle(ProcessGroup& group, const std::function<void(ncclComm*)>& use);
 

@@ -148,8 +148,9 @@ void Agent::serve_store() {
         .is_local_too = true};
     if (job_.hosts) {
         options.take_agent = [this](base::UniqueFd connection, std::string received) {
-            hosts_->take_agent(std::move(connection), std::move(received));
+            hosts_->role().take_agent(std::move(connection), std::move(received));
         };
+        options.needs_vouchers = job_.hosts->tls && options.peers.peers != store::StorePeers::any;
     }
     store_.emplace(std::move(job_.rendezvous.listeners), std::move(options));
     events_.add(store_->fd(), EPOLLIN, tag_of(Source::store));
@@ -235,10 +236,7 @@ std::optional<Agent::Problem> Agent::run_workers(Attempt& attempt) {
 void Agent::join_hosts() {
     HostsAgent::Settings settings = hosts_settings(job_);
     CoordinatorRole::Settings& coordinator = settings.coordinator;
-    coordinator.begin_round = [this](const RoundMessage& round) {
-        store_->start_attempt(round.round, round.table.world_size);
-        store_->serve_hosts(round.table.addresses());
-    };
+    coordinator.store = [this]() -> store::StoreServer& { return *store_; };
     coordinator.publish = [this](Outcome& outcome) { logs_.publish(outcome); };
     coordinator.report_file = [this] {
         return logs_.writer().unresponsive() ? std::string() : logs_.tree().report_file();

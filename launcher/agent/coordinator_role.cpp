@@ -15,8 +15,12 @@ CoordinatorRole::CoordinatorRole(Settings settings, Poller& events, Poller::Tag 
 CoordinatorRole::~CoordinatorRole() { drop(); }
 
 base::UniqueFd CoordinatorRole::begin(Time now) {
-    coordinator_ =
-        std::make_unique<Coordinator>(settings_.rules, settings_.job, settings_.begin_round, now);
+    settings_.job.vouched = [this](MemberId by, const VouchedMessage& answer) {
+        take_answer(by, answer);
+    };
+    coordinator_ = std::make_unique<Coordinator>(
+        settings_.rules, settings_.job, [this](const RoundMessage& round) { begin_round(round); },
+        now);
     events_.add(coordinator_->fd(), EPOLLIN, tag_);
     return coordinator_->connect_own_member(now);
 }
@@ -34,6 +38,28 @@ base::UniqueFd CoordinatorRole::succeed(const RoundMessage& last, const WelcomeM
     settings_.job.succeeds = last;
     judge_.go_on_after(last.restarts);
     return begin(now);
+}
+
+void CoordinatorRole::begin_round(const RoundMessage& round) {
+    settings_.store().start_attempt(round.round, round.table.world_size);
+    settings_.store().serve_hosts(round.table.addresses());
+    vouchers_.begin_round(round.table);
+}
+
+// The members on their hosts.
+void CoordinatorRole::ask_about_clients() {
+    store::StoreServer& store = settings_.store();
+    while (const auto question = store.take_question()) {
+        const auto members = vouchers_.ask(question->client, question->there);
+        if (members.empty()) store.vouch(question->client, false);
+        const VouchMessage message{question->client, question->there, question->here};
+        for (const MemberId member : members) coordinator_->send(member, message);
+    }
+}
+
+void CoordinatorRole::take_answer(MemberId by, const VouchedMessage& answer) {
+    const auto known = vouchers_.answered(answer.question, by, answer.is_of_job);
+    if (known) settings_.store().vouch(answer.question, *known);
 }
 
 void CoordinatorRole::drop() {
@@ -54,6 +80,7 @@ void CoordinatorRole::run(Time now) {
         coordinator_->take(std::move(connection), received, now);
     }
     coordinator_->look_at_time(now);
+    ask_about_clients();
     judge_round(now);
 }
 

@@ -1,13 +1,15 @@
 // The coordinator of a job of several hosts while this agent is it, from the start or as the
-// successor of another: the connections that come to its store's port, and who is to blame at the
-// end of a round. A guest in the agent's loop.
+// successor of another: the connections that come to its store's port, whose the clients on other
+// hosts are, and who is to blame at the end of a round. A guest in the agent's loop.
 #pragma once
 
 #include "base/unique_fd.hpp"
 #include "launcher/agent/round_judge.hpp"
 #include "launcher/hosts/coordinator.hpp"
 #include "launcher/hosts/start/host_env.hpp"
+#include "launcher/hosts/vouchers.hpp"
 #include "launcher/process/poller.hpp"
+#include "store/server/store_server.hpp"
 
 #include <functional>
 #include <memory>
@@ -28,7 +30,7 @@ public:
         RestartRule restarts;
         ExitCode exit_code = ExitCode::root_cause;
         JobFacts facts;
-        Coordinator::BeginRound begin_round;
+        std::function<store::StoreServer&()> store;     // while others find this agent
         std::function<void(Outcome& outcome)> publish;  // at the end, once
         std::function<std::string()> report_file;       // as in JobFacts
         // Of a successor: others find it at this place from now on; else why not. And no more.
@@ -60,6 +62,9 @@ public:
     void run(Time now);
 
 private:
+    void begin_round(const RoundMessage& round);
+    void ask_about_clients();
+    void take_answer(MemberId by, const VouchedMessage& answer);
     void drop();
     void judge_round(Time now);
 
@@ -67,6 +72,7 @@ private:
     Poller& events_;
     Poller::Tag tag_;
     RoundJudge judge_;
+    Vouchers vouchers_;
     std::unique_ptr<Coordinator> coordinator_;
     std::vector<std::pair<base::UniqueFd, std::string>> arrived_;  // not yet taken
 };

@@ -43,10 +43,8 @@ public:
     HostsAgent(const HostsAgent&) = delete;
     HostsAgent& operator=(const HostsAgent&) = delete;
 
-    // A connection to the store's port that began as an agent's.
-    void take_agent(base::UniqueFd connection, std::string received) {
-        role_.take_agent(std::move(connection), std::move(received));
-    }
+    // What comes to the store's port is the coordinator's business.
+    CoordinatorRole& role() { return role_; }
 
     // What is ready or due now; `attempt`: the part that runs, or null. Throws what welcome() does.
     void run(Attempt* attempt);

@@ -112,6 +112,23 @@ std::string free_folder(const Links& links, const std::string& host) {
     }
 }
 
+// With what the coordinator knows of the member.
+HostSize size_in(const JoinMessage& message, MemberId id, const Link& link) {
+    HostSize size = message.size;
+    size.member = id;
+    size.host = base::printable(size.host);
+    size.address = link.peer_address();
+    return size;
+}
+
+// Of the coordinator's own member.
+template <class Links>
+std::string host_of(const Links& links, MemberId member) {
+    const auto found = links.find(member);
+    const bool is_known = found != links.end() && found->second.joined;
+    return is_known ? found->second.joined->host : "the coordinator";
+}
+
 // By which the others reach this host; empty where there are none.
 template <class Links>
 std::string own_address_of(const Links& links) {
@@ -336,6 +353,8 @@ void Coordinator::handle(MemberId id, const FromMember& message, Time now) {
         ended(id, *end, now);
     } else if (const auto* part = std::get_if<DrainedMessage>(&message)) {
         drained(id, *part, now);
+    } else if (const auto* answer = std::get_if<VouchedMessage>(&message)) {
+        if (job_.vouched) job_.vouched(id, *answer);
     } else if (std::holds_alternative<LeaveMessage>(message)) {
         peer.ends_when_sent = true;
         carry_out(membership_.leave(id, now));
@@ -351,16 +370,11 @@ void Coordinator::handle(MemberId id, const FromMember& message, Time now) {
 void Coordinator::join(MemberId id, const JoinMessage& message, Time now) {
     Peer& peer = links_.at(id);
     if (peer.joined) return peer.link.close("it joins twice");
-    HostSize size = message.size;
-    size.member = id;
-    size.host = base::printable(size.host);
-    size.address = peer.link.peer_address();
+    const HostSize size = size_in(message, id, peer.link);
     peer.joined = size;
     const bool asks_only = size.slots == 0 && id != own_member_;  // see CoordinatorProbe
     if (asks_only) return refuse(id, "another host coordinates this job");
-    const auto own = links_.find(own_member_);
-    const bool is_known = own != links_.end() && own->second.joined;
-    const std::string here = is_known ? own->second.joined->host : "the coordinator";
+    const std::string here = host_of(links_, own_member_);
     const auto mismatch = mismatch_of(message, job_.name, rules_, here);
     if (mismatch && id != own_member_) {
         return turn_away(id, "host " + name_of(size) + ": " + *mismatch);

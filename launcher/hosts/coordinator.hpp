@@ -34,6 +34,8 @@ public:
         std::optional<TlsContext> tls = {};  // with the token that each agent must have
         // The round whose coordinator it succeeds.
         std::optional<RoundMessage> succeeds = {};
+        // What answers a VouchMessage.
+        std::function<void(MemberId by, const VouchedMessage& answer)> vouched = {};
     };
     // Before a round is given out; all hosts of the last one have drained.
     using BeginRound = std::function<void(const RoundMessage& round)>;
@@ -59,6 +61,8 @@ public:
     std::optional<RoundEnd> take_round_end() { return record_.take_end(); }
     void restart(std::chrono::milliseconds delay, bool counts, Time now);
     void finish(int exit_code, Time now);
+    // Of a member that is gone: nothing happens.
+    void send(MemberId id, const FromCoordinator& message);
     // For the users of those hosts; the host of a member that is gone hears nothing.
     void say(MemberId member, std::string text, bool is_failure);
     void say_everywhere(const std::string& text, bool is_failure);
@@ -93,7 +97,6 @@ private:
     void drained(MemberId id, const DrainedMessage& message, Time now);
     void refuse(MemberId id, const std::string& why);
     void carry_out(const MembershipActions& actions);
-    void send(MemberId id, const FromCoordinator& message);
     void queue(MemberId id, const std::string& frame);
     void begin_round(const RoundMessage& round);
     void flush(MemberId id);

@@ -99,6 +99,9 @@ void Member::handle(FromCoordinator message) {
                     clock_ns_of(std::chrono::steady_clock::now()));
         return;
     }
+    if (const auto* question = std::get_if<VouchMessage>(&message)) {
+        return send(VouchedMessage{question->question, voucher_.vouches_for(*question)});
+    }
     std::visit(
         [&](auto& one) {
             using Message = std::decay_t<decltype(one)>;
@@ -107,7 +110,8 @@ void Member::handle(FromCoordinator message) {
                            std::holds_alternative<FinishMessage>(one);
                 std::visit([&](auto& of_member) { orders_.emplace_back(std::move(of_member)); },
                            one);
-            } else if constexpr (!std::is_same_v<Message, BeatReply>) {
+            } else if constexpr (!std::is_same_v<Message, BeatReply> &&
+                                 !std::is_same_v<Message, VouchMessage>) {
                 if constexpr (std::is_same_v<Message, WelcomeMessage>) {
                     lease_.set_length(one.node_timeout);
                     is_welcome_ = true;

@@ -9,6 +9,7 @@
 #include "launcher/hosts/link.hpp"
 #include "launcher/hosts/messages.hpp"
 #include "launcher/hosts/tls_session.hpp"
+#include "launcher/hosts/vouchers.hpp"
 
 #include <chrono>
 #include <cstdint>
@@ -111,6 +112,7 @@ private:
     bool is_silent_ = false;  // the coordinator's host, as was told
     bool is_over_ = false;    // the coordinator has said the last word
     std::string lost_;
+    Voucher voucher_;
 };
 
 }  // namespace ddp::launcher

@@ -29,6 +29,7 @@ enum class Type : std::uint8_t {
     started,
     ended,
     drained,
+    vouched,
     leave = 8,
     stop_job,
     welcome = 65,
@@ -38,6 +39,7 @@ enum class Type : std::uint8_t {
     stop,
     kill,
     beat_reply,
+    vouch,
     finish = 74,
     say,
 };
@@ -214,6 +216,16 @@ DrainedMessage take_drained(Reader& in) {
     return message;
 }
 
+std::string bytes_of(const VouchedMessage& message) {
+    return Writer(Type::vouched).number(message.question).flag(message.is_of_job).take();
+}
+VouchedMessage take_vouched(Reader& in) {
+    VouchedMessage message;
+    message.question = in.unsigned_wide();
+    message.is_of_job = in.flag();
+    return message;
+}
+
 std::string bytes_of(const LeaveMessage&) { return Writer(Type::leave).take(); }
 
 std::string bytes_of(const StopJobMessage& message) {
@@ -257,6 +269,29 @@ BeatReply take_beat_reply(Reader& in) {
 std::string bytes_of(const KillRoundMessage& message) {
     return Writer(Type::kill).number(message.round).take();
 }
+// Each host has names of its own for its links.
+std::string without_scope(std::string host) { return host.substr(0, host.find('%')); }
+
+std::string bytes_of(const VouchMessage& message) {
+    Writer out(Type::vouch);
+    out.number(message.question);
+    out.text(without_scope(message.there.host())).number(int{message.there.port()});
+    return out.text(without_scope(message.here.host())).number(int{message.here.port()}).take();
+}
+base::SocketAddress take_address(Reader& in) {
+    const std::string host = in.text();
+    const auto address = base::numeric_address(host, take_port(in));
+    if (!address || without_scope(address->host()) != host) refuse("an address is none");
+    return *address;
+}
+VouchMessage take_vouch(Reader& in) {
+    VouchMessage message;
+    message.question = in.unsigned_wide();
+    message.there = take_address(in);
+    message.here = take_address(in);
+    return message;
+}
+
 std::string bytes_of(const SayMessage& message) {
     return Writer(Type::say).text(message.text).flag(message.is_failure).take();
 }
@@ -380,6 +415,8 @@ FromMember decode_from_member(std::string_view frame) {
             return ended(in, take_ended(in));
         case Type::drained:
             return ended(in, take_drained(in));
+        case Type::vouched:
+            return ended(in, take_vouched(in));
         case Type::leave:
             return ended(in, LeaveMessage{});
         case Type::stop_job:
@@ -398,6 +435,8 @@ FromCoordinator decode_from_coordinator(std::string_view frame) {
             return ended(in, take_beat_reply(in));
         case Type::kill:
             return ended(in, KillRoundMessage{in.number(1)});
+        case Type::vouch:
+            return ended(in, take_vouch(in));
         case Type::say:
             return ended(in, take_say(in));
         case Type::refused:

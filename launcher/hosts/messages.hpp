@@ -4,6 +4,7 @@
 // makes and nothing else, whatever bytes they are given.
 #pragma once
 
+#include "base/net/address.hpp"
 #include "launcher/hosts/membership/membership.hpp"
 #include "launcher/hosts/membership/membership_actions.hpp"
 #include "launcher/report/failure.hpp"
@@ -67,13 +68,18 @@ struct DrainedMessage {
     std::string trouble = {};
     int exit_code = 0;
 };
+// Whether the client of that question belongs to the job.
+struct VouchedMessage {
+    std::uint64_t question = 0;
+    bool is_of_job = false;
+};
 struct LeaveMessage {};
 // Its user asks for the end of the whole job; SIGKILL: at once.
 struct StopJobMessage {
     int signal = 0;
 };
 using FromMember = std::variant<JoinMessage, BeatMessage, StartedMessage, EndedMessage,
-                                DrainedMessage, LeaveMessage, StopJobMessage>;
+                                DrainedMessage, VouchedMessage, LeaveMessage, StopJobMessage>;
 
 // Down, beside MemberMessage's.
 struct WelcomeMessage {
@@ -93,13 +99,19 @@ struct BeatReply {
 struct KillRoundMessage {
     int round = 0;
 };
+// A client of the store has come from that address of the member's host: whose is it?
+struct VouchMessage {
+    std::uint64_t question = 0;
+    base::SocketAddress there;
+    base::SocketAddress here;  // the store's
+};
 // For the member's user.
 struct SayMessage {
     std::string text;
     bool is_failure = false;  // how the job ended
 };
-using FromCoordinator =
-    std::variant<WelcomeMessage, BeatReply, KillRoundMessage, SayMessage, MemberMessage>;
+using FromCoordinator = std::variant<WelcomeMessage, BeatReply, KillRoundMessage, VouchMessage,
+                                     SayMessage, MemberMessage>;
 
 // The bytes of a frame, without its length. Texts of a worker's end are cut where they would not
 // fit, the last lines of stderr first.

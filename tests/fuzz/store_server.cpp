@@ -200,7 +200,7 @@ private:
     int attempt_ = 0;
     std::array<Client, clients> clients_{};
     std::vector<ddp::base::UniqueFd> agents_{};
-    StoreServer server_{ddp::base::listen_tcp("127.0.0.1", 0), options()};
+    StoreServer server_{ddp::base::listen_tcp_all("127.0.0.1", 0), options()};
 };
 
 void say(std::string& seed, std::size_t client, const std::string& bytes) {

@@ -177,6 +177,40 @@ TEST_F(LaunchHostsAuth, TheTokenIsInNoCommandLineAndNoEnvironment) {
     EXPECT_THAT(first.err() + second.err(), Not(HasSubstr(token)));
 }
 
+// PING to the job's store; "answered", or why not.
+const char* const ping = R"(
+import os, socket, time
+store = socket.create_connection((os.environ.get('MASTER_ADDR', '10.77.0.1'), 29500))
+try:
+    store.sendall(bytes([0, 0xCE, 0xF7, 0x85, 0x3C, 13, 5, 0, 0, 0]))
+    print('answered' if store.recv(4) == bytes([5, 0, 0, 0]) else 'closed', flush=True)
+except ConnectionResetError:
+    print('closed', flush=True)
+if 'RANK' in os.environ:
+    time.sleep(60)
+)";
+
+TEST_F(LaunchHostsAuth, TheStoreServesWorkersOfOtherHostsAndNobodyElseThere) {
+    HostWorld world(3);
+    const Words worker{"python3", "-c", ping};
+    HostProgram first = launch(world, 1, file(token), {"bash", "-c", "sleep 60; true"});
+    HostProgram second = launch(world, 2, file(token), worker);
+    EXPECT_TRUE(second.wait_for_output("answered")) << second.err() << first.err();
+    HostProgram of_no_host = world.run(3, worker);
+    EXPECT_EQ(of_no_host.wait(20s).exit_code, 0) << of_no_host.err();
+    EXPECT_EQ(of_no_host.out(), "closed\n");
+    if (::geteuid() == 0) {  // else there is no other user in the world
+        HostProgram other = world.run(
+            2, {"setpriv", "--reuid=65533", "--clear-groups", "/usr/bin/python3", "-c", ping});
+        EXPECT_EQ(other.wait(20s).exit_code, 0) << other.err();
+        EXPECT_EQ(other.out(), "closed\n") << other.err();
+        EXPECT_TRUE(first.wait_for_error("no launcher of this job there vouches for it"))
+            << first.err();
+    }
+    second.signal(SIGTERM);
+    EXPECT_EQ(first.wait(20s).exit_code, 128 + SIGTERM) << first.err();
+}
+
 // It may have any certificate, but does not know the token.
 const char* const server_with_a_certificate = R"(
 import socket, ssl, sys

@@ -94,7 +94,7 @@ TEST(LocalListener, AHalfClosedClientThatLeftRepliesUnreadIsClosedOnceItHasReadT
 class LaunchersStore : public testing::Test {
 protected:
     LaunchersStore()
-        : server_(base::listen_tcp("127.0.0.1", 0), {.is_local_too = true}),
+        : server_(base::listen_tcp_all("127.0.0.1", 0), {.is_local_too = true}),
           port_(server_.port()),
           thread_([this] {
               while (!ended_) {

@@ -10,6 +10,8 @@
 
 #include <cerrno>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/deadline.hpp"
 #include "base/net/local_socket.hpp"
@@ -18,12 +20,18 @@
 
 namespace ddp::store_test {
 
+inline std::vector<base::UniqueFd> only(base::UniqueFd listener) {
+    std::vector<base::UniqueFd> listeners;
+    listeners.push_back(std::move(listener));
+    return listeners;
+}
+
 class DrivenServer {
 public:
     explicit DrivenServer(store::StoreServerOptions options = {})
         : DrivenServer(base::listen_tcp("127.0.0.1", 0), std::move(options)) {}
     DrivenServer(base::UniqueFd listener, store::StoreServerOptions options)
-        : server(std::move(listener), std::move(options)) {}
+        : server(only(std::move(listener)), std::move(options)) {}
 
     store::StoreServer server;
 

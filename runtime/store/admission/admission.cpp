@@ -2,13 +2,55 @@
 
 #include <ddp/error.hpp>
 
+#include <sys/socket.h>
+
+#include <cerrno>
+
 namespace ddp::store {
 
 PeerCheck::Verdict Admission::look_at(int connection, Agents agents) {
     auto verdict = peers_.look_at(connection);
     if (verdict.is_elsewhere && agents == Agents::closed)
-        verdict.refusal = host_refusal(connection);
+        verdict.refusal = hosts_.refusal(connection);
     return verdict;
+}
+
+Admission::Step Admission::before_reading(ServerClient& client) {
+    if (client.voucher == Vouched::not_needed) return {};
+    if (client.voucher == Vouched::awaited) return {Next::wait};
+    std::uint8_t first = 0;
+    const auto count = ::recv(client.fd(), &first, 1, MSG_PEEK | MSG_DONTWAIT);
+    if (count == 0) return {Next::end_of_input};
+    if (count < 0 && errno == EAGAIN) return {Next::wait};
+    if (count < 0) return {.next = Next::close, .why = "connection lost"};
+    if (first == agent_hello || client.is_of_no_attempt()) return {};
+    Step step = look_at_host(client);
+    if (step.next != Next::read) return step;
+    client.voucher = Vouched::awaited;
+    vouching_.add(question_about(client.id(), client.fd()), client.address(),
+                  Vouching::Clock::now());
+    return {Next::wait};
+}
+
+Admission::Step Admission::first_words(const ServerClient& client) {
+    if (!client.is_of_no_attempt()) return look_at_host(client);
+    return {.next = Next::close, .why = "it came before this attempt"};
+}
+
+Admission::Step Admission::look_at_host(const ServerClient& client) {
+    if (!client.is_elsewhere()) return {};
+    auto refusal = hosts_.refusal(client.fd());
+    if (!refusal) return {};
+    return {.next = Next::close, .warning = *std::move(refusal)};
+}
+
+Admission::Step Admission::vouched(ServerClient& client, bool is_of_job) {
+    vouching_.remove(client.id(), Vouching::Clock::now());
+    client.voucher = Vouched::not_needed;
+    if (is_of_job) return {};
+    return {.next = Next::close,
+            .warning = "refused " + peer_address(client.fd()) +
+                       ": no launcher of this job there vouches for it"};
 }
 
 Admission::Answer Admission::join(ClientId client, const Request& request,

@@ -98,6 +98,11 @@ bool PeerCheck::is_known(uid_t user) const {
 
 bool PeerCheck::trusts(const SocketOwner& owner) { return is_known(owner.user) || descends(owner); }
 
+bool PeerCheck::trusts_end(const base::SocketAddress& own, const base::SocketAddress& other) {
+    const auto owner = owners_.owner_of(own, other);
+    return owner && trusts(*owner);
+}
+
 bool PeerCheck::belongs_to_job(int connection) {
     if (const auto peer = base::local_peer(connection)) return descends(*peer);
     const auto owner = owners_.peer_of(connection);

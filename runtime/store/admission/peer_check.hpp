@@ -41,6 +41,8 @@ public:
     std::optional<std::string> refusal(int connection) { return look_at(connection).refusal; }
     // Whether the process at the other end descends from this one.
     bool belongs_to_job(int connection);
+    // Whether the socket of this host at `own`, which is connected to `other`, is one of those.
+    bool trusts_end(const base::SocketAddress& own, const base::SocketAddress& other);
     // Whether a socket's owner is root, this user or a descendant of this process.
     bool trusts(const SocketOwner& owner);
     // "uid 1001, pid 4711 (python3)": the other end, as far as it can be seen.

@@ -57,11 +57,17 @@ Endpoint endpoint_of(const sockaddr_storage& from) {
 
 using NameOf = int (*)(int, sockaddr*, socklen_t*);
 
+// Of no family: it has been reset.
+base::SocketAddress address_of(int connection, NameOf name_of) {
+    base::SocketAddress address;
+    address.size = sizeof address.bytes;
+    auto* const bytes = reinterpret_cast<sockaddr*>(&address.bytes);
+    if (name_of(connection, bytes, &address.size) != 0) return {};
+    return address;
+}
+
 Endpoint end_of(int connection, NameOf name_of) {
-    sockaddr_storage address{};
-    socklen_t size = sizeof address;
-    if (name_of(connection, reinterpret_cast<sockaddr*>(&address), &size) != 0) return {};
-    return endpoint_of(address);
+    return endpoint_of(address_of(connection, name_of).bytes);
 }
 
 bool is_loopback(const Endpoint& end) {
@@ -359,14 +365,21 @@ SocketOwners::SocketOwners(Source first) {
 }
 
 std::optional<SocketOwner> SocketOwners::peer_of(int connection) const {
-    const Endpoint there = end_of(connection, &::getpeername);
-    const Endpoint here = end_of(connection, &::getsockname);
-    if (there.family == AF_UNSPEC || there.family != here.family) return std::nullopt;
+    return owner_of(address_of(connection, &::getpeername), address_of(connection, &::getsockname));
+}
+
+std::optional<SocketOwner> SocketOwners::owner_of(const base::SocketAddress& own,
+                                                  const base::SocketAddress& other) const {
+    const Endpoint here = endpoint_of(own.bytes);
+    const Endpoint there = endpoint_of(other.bytes);
+    if (here.family == AF_UNSPEC || here.family != there.family) return std::nullopt;
     switch (source_) {
         case Source::netlink:
-            return ask_netlink(netlink_.get(), there, here);
+            // Netlink finds the ends of a link-local connection only by their device.
+            if (own.is_link_local()) return search_proc(here, there);
+            return ask_netlink(netlink_.get(), here, there);
         case Source::proc:
-            return search_proc(there, here);
+            return search_proc(here, there);
         case Source::nothing:
             break;
     }

@@ -37,6 +37,10 @@ public:
     // Of the other end of this connected socket. Nothing when no such socket is on this host (in
     // this network namespace), or nobody has it any more.
     std::optional<SocketOwner> peer_of(int connection) const;
+    // Of the socket here, in this network namespace, whose address is `own` and which is connected
+    // to `other`. Nothing as above.
+    std::optional<SocketOwner> owner_of(const base::SocketAddress& own,
+                                        const base::SocketAddress& other) const;
     // Of all sockets that listen on this port of this host, or only of those that are found at a
     // loopback address.
     enum class At { loopback, any };

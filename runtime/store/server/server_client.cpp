@@ -48,7 +48,8 @@ void ServerClient::limit_drain_time() {
 
 bool ServerClient::watch(int epoll) {
     std::uint32_t events = 0;
-    if (!paused() && !waits_for_memory && !waits_for_turn && !finished) events |= EPOLLIN;
+    const bool is_read = voucher != Vouched::awaited && !waits_for_memory && !waits_for_turn;
+    if (is_read && !paused() && !finished) events |= EPOLLIN;
     // Whose replies the kernel has taken can be written to at once: its next turn.
     if (backlog() > 0 || waits_for_turn) events |= EPOLLOUT;
     if (events == events_) return true;
@@ -63,6 +64,16 @@ bool ServerClient::watch(int epoll) {
 base::UniqueFd ServerClient::take_fd(int epoll) {
     if (std::exchange(events_, std::nullopt)) ::epoll_ctl(epoll, EPOLL_CTL_DEL, fd(), nullptr);
     return std::move(peer_.fd);
+}
+
+ServerClient::Received ServerClient::receive(std::span<char> buffer) {
+    ssize_t count = 0;
+    do {
+        count = ::recv(fd(), buffer.data(), buffer.size(), MSG_DONTWAIT);
+    } while (count < 0 && errno == EINTR);
+    if (count > 0) return {.bytes = {buffer.data(), static_cast<std::size_t>(count)}};
+    if (count == 0) return {.has_ended = true};
+    return {.is_lost = errno != EAGAIN && errno != EWOULDBLOCK};
 }
 
 bool ServerClient::has_hung_up() const {

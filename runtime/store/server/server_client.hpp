@@ -8,10 +8,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/unique_fd.hpp"
+#include "store/admission/vouching.hpp"
 #include "store/server/outbox.hpp"
 #include "store/server/server_limits.hpp"
 #include "store/wire.hpp"
@@ -75,7 +78,9 @@ public:
     bool is_of_no_attempt() const { return peer_.is_of_no_attempt; }
     void outlive_attempt() { peer_.is_of_no_attempt = true; }
     bool has_said_nothing() const { return parser.received_bytes() == 0; }
-    bool may_be_agent() const { return !is_local() && has_said_nothing(); }
+    bool may_be_agent() const {
+        return !is_local() && has_said_nothing() && voucher != Vouched::awaited;
+    }
     // The connection is another's from now on, and the client has none.
     // Epoll watches it no more.
     base::UniqueFd take_fd(int epoll);
@@ -89,9 +94,16 @@ public:
     bool closing = false;              // to be closed at the end of this event
     bool waits_for_memory = false;     // in ClientMemory
     bool waits_for_turn = false;       // has asked for more than is done in one
+    Vouched voucher = Vouched::not_needed;
     MemoryCharges charged{};
     ReadPace read_pace{};
 
+    struct Received {
+        std::string_view bytes{};  // in the buffer; fewer than fit: there are no more now
+        bool has_ended = false;
+        bool is_lost = false;
+    };
+    Received receive(std::span<char> buffer);
     // False when more than max_backlog_bytes of replies to it are unread: it is to be closed.
     bool queue(Reply reply);
     // Sends what the kernel takes. False when the connection is lost.
@@ -113,7 +125,7 @@ private:
     AcceptedSocket peer_;
     Outbox outbox_;
     std::optional<std::uint32_t> events_;  // what epoll watches now; nothing: it does not yet
-    bool blocked_ = false;  // the kernel has not taken all that it was given
+    bool blocked_ = false;                 // the kernel has not taken all that it was given
 };
 
 }  // namespace ddp::store

@@ -44,12 +44,6 @@ constexpr std::chrono::milliseconds longest_call{20};  // before one more round
 constexpr std::size_t usual_read = std::size_t{16} << 10;
 constexpr std::chrono::seconds memory_tick{1};
 
-std::vector<base::UniqueFd> only(base::UniqueFd listener) {
-    std::vector<base::UniqueFd> listeners;
-    listeners.push_back(std::move(listener));
-    return listeners;
-}
-
 }  // namespace
 
 class StoreServer::Impl {
@@ -61,6 +55,8 @@ public:
     void run_ready();
     void start_attempt(int attempt, std::optional<int> world_size);
     void serve_hosts(const std::vector<std::string>& addresses);
+    std::optional<ClientQuestion> take_question() { return admission_.vouching().take_question(); }
+    void vouch(ClientId id, bool is_of_job);
 
 private:
     void handle(const epoll_event& event);
@@ -72,8 +68,8 @@ private:
     void add_client(Listener& listener, AcceptedSocket socket);
     void close_surplus();
     void read_from(ServerClient& client);
-    bool is_heard(ServerClient& client, std::string_view first_bytes);
-    bool close_unless_served(ServerClient& client);
+    bool follow(ServerClient& client, const Admission::Step& step);
+    void take_agent(ServerClient& client, std::string_view first_bytes);
     void execute(ServerClient& client, std::string_view fresh_bytes);
     bool can_go_on(ServerClient& client);
     bool take_request(ServerClient& client);
@@ -86,7 +82,7 @@ private:
     void flush(ServerClient& client);
     void watch(ServerClient& client);
 
-    void return_memory();
+    void settle();
     void close_clients();
 
     void close_later(ServerClient& client, const std::string& why);
@@ -115,7 +111,7 @@ StoreServer::Impl::Impl(std::vector<base::UniqueFd> listeners, StoreServerOption
     : limits_(options.limits),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       listeners_(std::move(listeners), epoll_.get()),
-      admission_(options.peers, std::move(options.job)),
+      admission_(options.peers, std::move(options.job), options.needs_vouchers),
       data_(limits_, hooks()),
       agents_(std::move(options.take_agent)),
       heap_(limits_.returns_memory) {
@@ -140,8 +136,7 @@ void StoreServer::Impl::run_ready() {
         }
         if (count < static_cast<int>(events.size())) break;  // what came since wakes us anew
     }
-    return_memory();
-    set_timer();
+    settle();
 }
 
 ClientHooks StoreServer::Impl::hooks() {
@@ -158,8 +153,7 @@ void StoreServer::Impl::start_attempt(int attempt, std::optional<int> world_size
     // sent.
     agents_.are_taken() ? listeners_.outlive_attempt() : listeners_.drop_pending();
     close_surplus();
-    return_memory();
-    set_timer();
+    settle();
 }
 
 // But for those that may turn out to be agents. Of these more than before count as silent: nobody's
@@ -183,11 +177,11 @@ void StoreServer::Impl::serve_hosts(const std::vector<std::string>& addresses) {
         log_.say(base::LogLevel::warn, "\"" + unknown + "\" is no host's address here");
     }
     for (auto& [id, client] : clients_) {
-        if (!agents_.are_taken() || !client.has_said_nothing()) close_unless_served(client);
+        if (agents_.are_taken() && client.has_said_nothing()) continue;
+        follow(client, admission_.look_at_host(client));
     }
     finish_event();
-    return_memory();
-    set_timer();
+    settle();
 }
 
 void StoreServer::Impl::handle(const epoll_event& event) {
@@ -206,7 +200,8 @@ void StoreServer::Impl::handle_client(ServerClient& client, std::uint32_t events
     client.waits_for_turn = false;
     if ((events & EPOLLOUT) != 0) flush(client);
     const bool broken = (events & (EPOLLERR | EPOLLHUP)) != 0;
-    if (client.paused() || client.waits_for_memory || client.finished) {
+    const bool is_awaited = client.voucher == Vouched::awaited;
+    if (client.paused() || client.waits_for_memory || client.finished || is_awaited) {
         if (broken) close_later(client, "connection lost");
     } else if (broken || (events & EPOLLIN) != 0) {
         read_from(client);
@@ -219,12 +214,16 @@ void StoreServer::Impl::handle_timer() {
     listeners_.resume(now);
     log_.say_rest(now);
     for (const auto& [id, why] : memory_.overdue(now)) close_later(*find(id), why);
+    for (const ClientId id : admission_.vouching().overdue(now)) {
+        close_later(*find(id), "the launcher on its host does not say whose it is");
+    }
 }
 
 // For the next thing that happens although nobody says anything.
 void StoreServer::Impl::set_timer() {
     if (const auto time = listeners_.wakes_at()) timer_.set(*time);
     if (const auto time = log_.wakes_at()) timer_.set(*time);
+    if (const auto time = admission_.vouching().wakes_at()) timer_.set(*time);
     if (agents_.are_here()) timer_.set(Clock::now());
     if (memory_.has_waiters() && !timer_.is_set()) timer_.set(Clock::now() + memory_tick);
 }
@@ -245,7 +244,8 @@ void StoreServer::Impl::accept_some(Listener& listener) {
 // nobody waits. Returns whether to try again.
 bool StoreServer::Impl::free_descriptor_for_next(Listener& listener) {
     if (!listener.has_pending()) return false;
-    if (const auto oldest = silent_.oldest()) {
+    const auto silent = silent_.oldest();
+    if (const auto oldest = silent ? silent : admission_.vouching().oldest()) {
         close_later(*find(*oldest), "no descriptor left");
         finish_event();
         return true;
@@ -265,6 +265,7 @@ void StoreServer::Impl::add_client(Listener& listener, AcceptedSocket socket) {
     const auto id = next_id_++;
     silent_.add(id, socket.address);
     auto& client = clients_.try_emplace(id, id, std::move(socket)).first->second;
+    client.voucher = admission_.voucher_for(client.is_elsewhere());
     changed_.push_back(id);
     read_from(client);  // it may have spoken already: then it is no stranger, or an agent
     close_surplus();
@@ -280,19 +281,14 @@ void StoreServer::Impl::close_surplus() {
 
 void StoreServer::Impl::read_from(ServerClient& client) {
     execute(client, {});  // first what is there already
+    if (!follow(client, admission_.before_reading(client))) return;
     for (int i = 0; i < reads_an_event && can_go_on(client); ++i) {
         const auto size = client.parser.granted_memory() > 0 ? read_buffer_.size() : usual_read;
-        const auto count = ::recv(client.fd(), read_buffer_.data(), size, MSG_DONTWAIT);
-        if (count > 0) {
-            execute(client, {read_buffer_.data(), static_cast<std::size_t>(count)});
-            if (static_cast<std::size_t>(count) < size) return;  // that was all
-        } else if (count == 0) {
-            return end_of_input(client);
-        } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-            return;
-        } else if (errno != EINTR) {
-            return close_later(client, "connection lost");
-        }
+        const auto got = client.receive({read_buffer_.data(), size});
+        if (got.has_ended) return end_of_input(client);
+        if (got.is_lost) return close_later(client, "connection lost");
+        if (!got.bytes.empty()) execute(client, got.bytes);
+        if (got.bytes.size() < size) return;  // that was all
     }
 }
 
@@ -301,7 +297,11 @@ void StoreServer::Impl::read_from(ServerClient& client) {
 void StoreServer::Impl::execute(ServerClient& client, std::string_view fresh_bytes) {
     try {
         if (!fresh_bytes.empty()) {
-            if (client.has_said_nothing() && !is_heard(client, fresh_bytes)) return;
+            if (client.has_said_nothing()) {
+                const bool is_agent = static_cast<std::uint8_t>(fresh_bytes[0]) == agent_hello;
+                if (is_agent && agents_.are_taken()) return take_agent(client, fresh_bytes);
+                if (!follow(client, admission_.first_words(client))) return;
+            }
             client.parser.feed(fresh_bytes);
         }
         const auto until = Clock::now() + limits_.longest_turn;
@@ -317,28 +317,29 @@ void StoreServer::Impl::execute(ServerClient& client, std::string_view fresh_byt
     }
 }
 
-// Whether it is a client that speaks, one that is served.
-bool StoreServer::Impl::is_heard(ServerClient& client, std::string_view first_bytes) {
-    if (agents_.are_taken() && static_cast<std::uint8_t>(first_bytes.front()) == agent_hello) {
-        silent_.remove(client.id());
-        agents_.add(client.take_fd(epoll_.get()), first_bytes);
-        close_later(client, "");
-    } else if (client.is_of_no_attempt()) {
-        close_later(client, "it came before this attempt");
-    } else {
-        return close_unless_served(client);
-    }
-    return false;
+// Whether the client is to be read.
+bool StoreServer::Impl::follow(ServerClient& client, const Admission::Step& step) {
+    using Next = Admission::Next;
+    if (client.voucher == Vouched::awaited) silent_.remove(client.id());
+    if (!step.warning.empty()) log_.say(base::LogLevel::warn, step.warning);
+    if (step.next == Next::end_of_input) end_of_input(client);
+    if (step.next == Next::close) close_later(client, step.why);
+    return step.next == Next::read;
 }
 
-// Whether it is.
-bool StoreServer::Impl::close_unless_served(ServerClient& client) {
-    if (!client.is_elsewhere()) return true;
-    const auto refusal = admission_.host_refusal(client.fd());
-    if (!refusal) return true;
-    if (!refusal->empty()) log_.say(base::LogLevel::warn, *refusal);
+void StoreServer::Impl::vouch(ClientId id, bool is_of_job) {
+    ServerClient* const client = find(id);
+    if (client == nullptr || client->voucher != Vouched::awaited) return;
+    changed_.push_back(id);
+    follow(*client, admission_.vouched(*client, is_of_job));
+    finish_event();
+    settle();
+}
+
+void StoreServer::Impl::take_agent(ServerClient& client, std::string_view first_bytes) {
+    silent_.remove(client.id());
+    agents_.add(client.take_fd(epoll_.get()), first_bytes);
     close_later(client, "");
-    return false;
 }
 
 bool StoreServer::Impl::can_go_on(ServerClient& client) {
@@ -424,8 +425,10 @@ void StoreServer::Impl::watch(ServerClient& client) {
     if (!client.watch(epoll_.get())) close_later(client, "epoll_ctl failed");
 }
 
-void StoreServer::Impl::return_memory() {
+// Until the next event.
+void StoreServer::Impl::settle() {
     if (heap_.is_on()) heap_.note(data_.held_bytes());
+    set_timer();
 }
 
 // `why` empty: it left by itself.
@@ -474,8 +477,6 @@ ServerClient* StoreServer::Impl::find(ClientId id) {
 
 StoreServer::StoreServer(std::vector<base::UniqueFd> listeners, StoreServerOptions options)
     : impl_(std::make_unique<Impl>(std::move(listeners), std::move(options))) {}
-StoreServer::StoreServer(base::UniqueFd listener, StoreServerOptions options)
-    : StoreServer(only(std::move(listener)), std::move(options)) {}
 StoreServer::~StoreServer() = default;
 StoreServer::StoreServer(StoreServer&& other) noexcept = default;
 StoreServer& StoreServer::operator=(StoreServer&& other) noexcept = default;
@@ -486,6 +487,8 @@ void StoreServer::run_ready() { impl_->run_ready(); }
 void StoreServer::start_attempt(int attempt, std::optional<int> world_size) {
     impl_->start_attempt(attempt, world_size);
 }
+std::optional<ClientQuestion> StoreServer::take_question() { return impl_->take_question(); }
+void StoreServer::vouch(std::uint64_t client, bool is_of_job) { impl_->vouch(client, is_of_job); }
 void StoreServer::serve_hosts(const std::vector<std::string>& addresses) {
     impl_->serve_hosts(addresses);
 }

@@ -14,6 +14,7 @@
 #include "base/unique_fd.hpp"
 #include "store/admission/job_claims.hpp"
 #include "store/admission/peer_check.hpp"
+#include "store/admission/vouching.hpp"
 #include "store/server/server_limits.hpp"
 
 namespace ddp::store {
@@ -27,6 +28,8 @@ struct StoreServerOptions {
     // all that was read of it. Called by run_ready() alone, which throws what it throws. It may
     // call the server, but not destroy it. Absent: they are closed.
     std::function<void(base::UniqueFd connection, std::string first_bytes)> take_agent = {};
+    // Reads a client on another host only when somebody has vouched for it: see take_question().
+    bool needs_vouchers = false;
 };
 
 class StoreServer {
@@ -34,7 +37,6 @@ public:
     // Listening TCP sockets, as from base::listen_tcp_all: at least one, all on one port. Throws
     // SystemError when epoll cannot be had, or nobody tells who connects (PeerCheck).
     explicit StoreServer(std::vector<base::UniqueFd> listeners, StoreServerOptions options = {});
-    explicit StoreServer(base::UniqueFd listener, StoreServerOptions options = {});
     ~StoreServer();
     StoreServer(StoreServer&& other) noexcept;
     StoreServer& operator=(StoreServer&& other) noexcept;
@@ -55,6 +57,11 @@ public:
     // IPv4 or IPv6, also with %scope. Connections from others are closed; agents may come from
     // anywhere. A text that is no such address is nobody's, and a warning names it.
     void serve_hosts(const std::vector<std::string>& addresses);
+    // A client on another host waits for vouch(), 5 s at most; each is asked about once. To be
+    // called again after run_ready() and after vouch(), until nothing comes.
+    std::optional<ClientQuestion> take_question();
+    // The answer: the client is served, or closed. Of one that is gone: nothing happens.
+    void vouch(std::uint64_t client, bool is_of_job);
 
 private:
     class Impl;

@@ -63,7 +63,9 @@ int coordinate(base::UniqueFd listener, int control, const MembershipRules& rule
     options.take_agent = [&](base::UniqueFd connection, std::string received) {
         arrived.emplace_back(std::move(connection), std::move(received));
     };
-    store.emplace(std::move(listener), std::move(options));
+    std::vector<base::UniqueFd> listeners;
+    listeners.push_back(std::move(listener));
+    store.emplace(std::move(listeners), std::move(options));
     events.add(store->fd(), EPOLLIN, 0);
     events.add(coordinator.fd(), EPOLLIN, 1);
     events.add(control, EPOLLIN, 2);

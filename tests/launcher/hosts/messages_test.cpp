@@ -53,6 +53,8 @@ std::vector<FromMember> all_of_members() {
             DrainedMessage{.round = 2, .end = PartEnd::failure},
             DrainedMessage{.round = 2, .end = PartEnd::success},
             DrainedMessage{.round = 2, .end = PartEnd::failure, .trouble = "no", .exit_code = 127},
+            VouchedMessage{.question = ~std::uint64_t{0}, .is_of_job = true},
+            VouchedMessage{.question = 7},
             LeaveMessage{},
             StopJobMessage{15}};
 }
@@ -75,6 +77,9 @@ std::vector<FromCoordinator> all_of_coordinators() {
         MemberMessage(StopRoundMessage{1, StopReason::user, -1, 15}),
         MemberMessage(FinishMessage{84}),
         KillRoundMessage{3},
+        VouchMessage{.question = ~std::uint64_t{0},
+                     .there = *base::numeric_address("10.77.0.2", 40'000),
+                     .here = *base::numeric_address("fd77::1", 29'500)},
         SayMessage{"lost h2", true}};
 }
 
@@ -115,6 +120,19 @@ TEST(LinkMessages, CarryEachFieldOfAWorkersEnd) {
     EXPECT_EQ(end.gpu, "cuda:0 = GPU 1");
     EXPECT_EQ(end.oom, OomEvidence::cgroup);
     EXPECT_EQ(end.last_stderr, std::string("a\0b", 3));
+}
+
+TEST(LinkMessages, CarryBothEndsOfAConnection) {
+    VouchMessage message{.question = 7,
+                         .there = *base::numeric_address("fe80::2%lo", 65'535),
+                         .here = *base::numeric_address("::ffff:10.77.0.1", 1)};
+    const auto back = std::get<VouchMessage>(decode_from_coordinator(encode(message)));
+    EXPECT_EQ(back.question, 7U);
+    EXPECT_EQ(base::host_and_port(back.there.host(), back.there.port()), "[fe80::2]:65535")
+        << "links have other names there";
+    EXPECT_EQ(base::host_and_port(back.here.host(), back.here.port()), "10.77.0.1:1");
+    message.there = {};
+    EXPECT_THROW(decode_from_coordinator(encode(message)), UsageError);
 }
 
 TEST(LinkMessages, CarryTheWholeTableOfARound) {
