@@ -96,6 +96,8 @@ public:
     }
 
     bool is_there() const { return is_there_; }
+    // This thread is there from now on, with its sockets.
+    void go_there() const { enter(there_); }
     // A connection from the other host's address `from` to one of this host.
     base::UniqueFd connect(const std::string& from, const std::string& to,
                            std::uint16_t port) const {

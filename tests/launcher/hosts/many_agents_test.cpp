@@ -1,16 +1,22 @@
 // The real coordinator behind the store's real server, in a process of its own, and a thousand
-// agents' members in the test's: what the coordinator costs, and how soon all hear of it.
+// agents' members in the test's, in TLS: what the coordinator costs, how soon all hear of it, and
+// how soon their workers are clients of the store.
 #include "base/net/socket.hpp"
 #include "base/unique_fd.hpp"
-#include "launcher/hosts/coordinator.hpp"
+#include "launcher/agent/coordinator_role.hpp"
+#include "launcher/hosts/job_token.hpp"
 #include "launcher/hosts/member.hpp"
 #include "launcher/launch_fixture.hpp"
 #include "launcher/process/poller.hpp"
+#include "store/other_host.hpp"
 #include "store/server/store_server.hpp"
+#include "store/wire_bytes.hpp"
+#include "support/own_network.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -19,7 +25,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <fstream>
 #include <functional>
 #include <memory>
@@ -44,56 +52,54 @@ Milliseconds since(Clock::time_point start) {
     return std::chrono::duration_cast<Milliseconds>(Clock::now() - start);
 }
 
+// Of the jobs here; in TLS.
+const char* const token = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+
 // The agent that coordinates, but without workers: each byte of `control` asks for the end of the
 // job. Ends with `control`.
 int coordinate(base::UniqueFd listener, int control, const MembershipRules& rules) {
+    constexpr Poller::Tag of_store = 0, of_role = 1, of_control = 2;
+    const TlsContext tls(*JobToken::parse(token));
     Poller events;
     std::optional<store::StoreServer> store;
-    Coordinator coordinator(
-        rules, {.name = "job", .run_id = "job", .run = "run"},
-        [&](const RoundMessage& round) {
-            store->start_attempt(round.round, round.table.world_size);
-            std::vector<std::string> addresses;
-            for (const HostRanks& host : round.table.hosts) addresses.push_back(host.address);
-            store->serve_hosts(addresses);
-        },
-        Clock::now());
-    std::vector<std::pair<base::UniqueFd, std::string>> arrived;
+    CoordinatorRole::Settings settings;
+    settings.rules = rules;
+    settings.job = {.name = "job", .run_id = "job", .run = "run", .tls = tls};
+    settings.store = [&]() -> store::StoreServer& { return *store; };
+    settings.publish = [](Outcome&) {};
+    settings.report_file = [] { return std::string(); };
+    CoordinatorRole role(std::move(settings), events, of_role);
     store::StoreServerOptions options;
+    options.needs_vouchers = true;
     options.take_agent = [&](base::UniqueFd connection, std::string received) {
-        arrived.emplace_back(std::move(connection), std::move(received));
+        role.take_agent(std::move(connection), std::move(received));
     };
     std::vector<base::UniqueFd> listeners;
     listeners.push_back(std::move(listener));
     store.emplace(std::move(listeners), std::move(options));
-    events.add(store->fd(), EPOLLIN, 0);
-    events.add(coordinator.fd(), EPOLLIN, 1);
-    events.add(control, EPOLLIN, 2);
+    const base::UniqueFd own_link = role.begin(Clock::now());  // nobody joins by it
+    events.add(store->fd(), EPOLLIN, of_store);
+    events.add(control, EPOLLIN, of_control);
     for (;;) {
-        for (const Poller::Tag tag : events.wait(coordinator.next())) {
+        for (const Poller::Tag tag : events.wait(role.coordinator()->next())) {
             char byte = 0;
-            if (tag == 0) store->run_ready();
-            if (tag != 2) continue;
+            if (tag == of_store) store->run_ready();
+            if (tag != of_control) continue;
             if (::read(control, &byte, 1) != 1) return 0;
-            coordinator.stop(SIGTERM, Clock::now());
+            role.coordinator()->stop(SIGTERM, Clock::now());
         }
-        const auto now = Clock::now();
-        for (auto& [connection, received] : std::exchange(arrived, {})) {
-            coordinator.take(std::move(connection), received, now);
-        }
-        coordinator.run_ready(now);
-        coordinator.look_at_time(now);
+        role.run(Clock::now());
     }
 }
 
 class CoordinatingProcess {
 public:
-    explicit CoordinatingProcess(const MembershipRules& rules) {
+    explicit CoordinatingProcess(const MembershipRules& rules,
+                                 base::UniqueFd listener = base::listen_tcp("127.0.0.1", 0)) {
         std::array<int, 2> ends{};
         if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) std::abort();
         control_.reset(ends[0]);
         base::UniqueFd other(ends[1]);
-        base::UniqueFd listener = base::listen_tcp("127.0.0.1", 0);
         port_ = base::local_port(listener.get());
         pid_ = ::fork();
         if (pid_ != 0) return;
@@ -137,7 +143,9 @@ private:
 class Members {
 public:
     enum class Hosts : std::uint8_t { one_each, all_on_one };
-    Members(std::uint16_t port, const MembershipRules& rules, Hosts hosts) {
+    using Connect = std::function<base::UniqueFd(int member)>;
+    Members(const Connect& connect, const MembershipRules& rules, Hosts hosts) {
+        const TlsContext tls(*JobToken::parse(token));
         for (int i = 0; i < many; ++i) {
             JoinMessage join{.job = "job",
                              .size = {.host = hosts == Hosts::one_each ? "h" + std::to_string(i)
@@ -145,12 +153,9 @@ public:
                                       .slots = slots},
                              .min_hosts = rules.min_hosts,
                              .max_hosts = rules.max_hosts};
-            auto connected =
-                base::connect_tcp("127.0.0.1", port, base::Deadline::after(Milliseconds(60s)));
-            if (!connected.fd) throw std::runtime_error(connected.trouble);
             Member& member = *members_.emplace_back(
-                std::make_unique<Member>(std::move(join), rules.node_timeout));
-            member.begin(std::move(connected.fd), Clock::now());
+                std::make_unique<Member>(std::move(join), rules.node_timeout, tls));
+            member.begin(connect(i), Clock::now());
             events_.add(member.fd(), EPOLLIN, static_cast<Poller::Tag>(i));
             run_for(0ms);
         }
@@ -220,18 +225,28 @@ INSTANTIATE_TEST_SUITE_P(, ManyAgents,
                                            Case{"OnOneHost", many, Members::Hosts::all_on_one}),
                          [](const auto& tested) { return tested.param.name; });
 
-TEST_P(ManyAgents, AThousandJoinRestAndStopAtLittleCost) {
+// Whether so many descriptors can be had.
+bool allow_descriptors(std::size_t count) {
     rlimit limit{};
     ::getrlimit(RLIMIT_NOFILE, &limit);
     limit.rlim_cur = limit.rlim_max;
     ::setrlimit(RLIMIT_NOFILE, &limit);
-    if (limit.rlim_cur < many + 100) GTEST_SKIP() << "too few descriptors";
+    return limit.rlim_cur >= count + 100;
+}
 
+TEST_P(ManyAgents, AThousandJoinRestAndStopAtLittleCost) {
+    if (!allow_descriptors(many)) GTEST_SKIP() << "too few descriptors";
     const MembershipRules rules{
         .min_hosts = many, .max_hosts = GetParam().max_hosts, .last_call = 0ms};
     const CoordinatingProcess coordinator(rules);
     const auto start = Clock::now();
-    Members members(coordinator.port(), rules, GetParam().hosts);
+    const auto connect = [&](int) {
+        auto connected = base::connect_tcp("127.0.0.1", coordinator.port(),
+                                           base::Deadline::after(Milliseconds(60s)));
+        if (!connected.fd) throw std::runtime_error(connected.trouble);
+        return std::move(connected.fd);
+    };
+    Members members(connect, rules, GetParam().hosts);
     ASSERT_TRUE(members.wait_for_rounds(many, 60s)) << members.rounds();
     const auto joined = since(start);
     EXPECT_LE(joined, leniency * 2s);
@@ -258,6 +273,104 @@ TEST_P(ManyAgents, AThousandJoinRestAndStopAtLittleCost) {
         "joined in %d ms; at rest %.1f %% of a core, %.1f MiB (%.1f at most); stopped in %d ms\n",
         static_cast<int>(joined.count()), load, coordinator.memory_mib(),
         coordinator.memory_mib("VmHWM:"), static_cast<int>(stopped.count()));
+}
+
+// Eight on each of a thousand hosts, which one cable joins to the coordinator's.
+class StoreClients {
+public:
+    static constexpr int count = many * slots;
+    using Connect = Members::Connect;
+
+    // Each sets a key of its own, waits for another's, and for all.
+    StoreClients(const Connect& connect, Members& members) {
+        using namespace store_test;
+        for (int i = 0; i < count; ++i) {
+            const auto key = [](int of) { return str("/" + std::to_string(of % count)); };
+            clients_.push_back(connect(i / slots));
+            const int fd = clients_.back().get();
+            say(fd, hello + u8(1) + key(i) + str("v") + u8(6) + u64(1) + key(i + 1));
+            events_.add(fd, EPOLLIN, static_cast<Poller::Tag>(i));
+            if (i % slots == 0) members.run_for(0ms);
+        }
+    }
+    // Whether all have got both answers. No BARRIER is answered before all WAITs are.
+    bool wait(Members& members, Milliseconds at_most) {
+        const auto end = Clock::now() + at_most;
+        while (answers_ < 2 * count && refused_ == 0 && Clock::now() < end) {
+            members.run_for(0ms);
+            for (const Poller::Tag tag : events_.wait(Clock::now() + 1ms)) read(tag);
+        }
+        return answers_ == 2 * count;
+    }
+    int refused() const { return refused_; }
+    int answers() const { return answers_; }
+
+private:
+    static void say(int fd, const std::string& bytes) {
+        EXPECT_EQ(::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL),
+                  static_cast<ssize_t>(bytes.size()));
+    }
+    // The first byte answers its WAIT, the second its BARRIER.
+    void read(Poller::Tag tag) {
+        using namespace store_test;
+        const int fd = clients_.at(tag).get();
+        char byte = 0;
+        const auto got = ::recv(fd, &byte, 1, MSG_DONTWAIT);
+        if (got <= 0) {
+            refused_ += errno == EAGAIN ? 0 : 1;
+        } else if (++answers_ <= count) {
+            say(fd, u8(18) + str("/all") + i64(count));
+        }
+    }
+
+    std::vector<base::UniqueFd> clients_;
+    Poller events_;
+    int answers_ = 0;
+    int refused_ = 0;
+};
+
+std::vector<std::string> many_addresses() {
+    std::vector<std::string> all;
+    for (int i = 0; i < many; ++i) {
+        std::ostringstream text;
+        text << "fd88::1:" << std::hex << i + 1;
+        all.push_back(text.str());
+    }
+    return all;
+}
+
+TEST(ManyClients, OfTheStoreAreVouchedForSoon) {
+    if (!allow_descriptors(many * (slots + 1))) GTEST_SKIP() << "too few descriptors";
+    const auto addresses = many_addresses();
+    const bool allowed = ddp::testing::in_own_network({}, [&] {
+        const store_test::OtherHost other({"fd88::1"}, addresses);
+        if (!other.is_there()) ::_exit(77);
+        const MembershipRules rules{.min_hosts = many, .max_hosts = many, .last_call = 0ms};
+        const CoordinatingProcess coordinator(rules, base::listen_tcp_everywhere(0));
+        other.go_there();
+        const auto connect = [&](int host) {
+            const auto from = *base::numeric_address(addresses.at(static_cast<std::size_t>(host)));
+            const auto to = *base::numeric_address("fd88::1", coordinator.port());
+            base::UniqueFd fd(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+            if (::bind(fd.get(), from.generic(), from.size) != 0 ||
+                ::connect(fd.get(), to.generic(), to.size) != 0) {
+                throw std::runtime_error(std::string("connect: ") + std::strerror(errno));
+            }
+            ::fcntl(fd.get(), F_SETFL, O_NONBLOCK);
+            return fd;
+        };
+        Members members(connect, rules, Members::Hosts::one_each);
+        ASSERT_TRUE(members.wait_for_rounds(many, 60s)) << members.rounds();
+        const auto start = Clock::now();
+        StoreClients clients(connect, members);
+        EXPECT_TRUE(clients.wait(members, leniency * 5s))
+            << clients.refused() << " refused, " << clients.answers() << " answers";
+        std::printf("%d clients vouched for, with set, wait and barrier, in %d ms; %.1f MiB\n",
+                    StoreClients::count, static_cast<int>(since(start).count()),
+                    coordinator.memory_mib("VmHWM:"));
+        EXPECT_EQ(members.lost(), 0);
+    });
+    if (!allowed) GTEST_SKIP() << "this host allows no namespaces, or has no veth or no IPv6";
 }
 
 }  // namespace
