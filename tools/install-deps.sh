@@ -3,7 +3,8 @@
 #
 #   tools/install-deps.sh              to build and test ddp
 #   tools/install-deps.sh --interop    also the peers of the interop tests and of benchmarks: PyTorch, LibTorch, Open MPI, MPICH;
-#                                      valgrind; clang for the fuzzer and for the check of classes; by pip, into .interop, Python's safetensors
+#                                      valgrind; clang for the fuzzer and for the check of classes; into .interop, by pip Python's safetensors, and
+#                                      unpacked, so that none of them starts here, the daemons of ssh, Slurm and MUNGE
 #   tools/install-deps.sh --torch DIR  only the newest PyTorch, by pip into the virtual environment DIR (large)
 #
 # Works as root or through sudo. Never removes a package.
@@ -23,7 +24,9 @@ packages=(
 interop_packages=(python3-torch libtorch-dev openmpi-bin mpich libopenmpi-dev libmpich-dev valgrind python3-venv clang
     clang-format libclang-rt-14-dev python3-clang-14 clang-tidy)
 
-usage() { sed -n '2,9s/^# \{0,1\}//p' "$0"; }
+daemon_packages=(openssh-server libwrap0 slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge)
+
+usage() { sed -n '2,10s/^# \{0,1\}//p' "$0"; }
 
 install_newest_torch() {
     local dir=$1
@@ -34,6 +37,13 @@ install_newest_torch() {
 
 interop=$root/.interop
 safetensors=safetensors==0.8.0  # which wrote tests/checkpoint/fixtures/python.safetensors
+
+require_interop() {
+    if ! mkdir -p "$interop" 2>/dev/null || ! [ -w "$interop" ]; then
+        echo "install-deps: cannot write to $interop; remove it, or make it yours: sudo chown -R \$USER $interop" >&2
+        exit 1
+    fi
+}
 
 has_safetensors() { "$interop/bin/python" -c 'import safetensors.torch'; }
 
@@ -49,14 +59,15 @@ install_safetensors() {
         echo "install-deps: pip reached no package index today; remove $note to ask again: $(cat "$note")" >&2
         return
     fi
-    if ! mkdir -p "$interop" 2>/dev/null || ! [ -w "$interop" ]; then
-        echo "install-deps: cannot write to $interop; remove it, or make it yours: sudo chown -R \$USER $interop" >&2
-        exit 1
-    fi
+    require_interop
     local status=0
     ask_pip "$note" || status=$?
-    if [ -n "${SUDO_USER:-}" ] && [ "$(id -u)" -eq 0 ]; then chown -R "$SUDO_USER": "$interop"; fi
+    give_interop_to_user
     [ $status -eq 0 ] || exit 1
+}
+
+give_interop_to_user() {
+    if [ -n "${SUDO_USER:-}" ] && [ "$(id -u)" -eq 0 ]; then chown -R "$SUDO_USER": "$interop"; fi
 }
 
 # In what pip says where it reaches no index.
@@ -88,6 +99,38 @@ ask_pip() {
         echo "install-deps: pip could not install $safetensors into $interop; what stands in the way is above" >&2
         return 1
     fi
+}
+
+unpack_daemons() {
+    local daemons=$interop/daemons log
+    [ "$(cat "$daemons/complete" 2>/dev/null)" != "${daemon_packages[*]}" ] || return 0
+    require_interop
+    echo "install-deps: unpacking ${daemon_packages[*]} into .interop/daemons"
+    rm -rf "$daemons"
+    mkdir -p "$daemons/packages"
+    log=$(mktemp)
+    if ! (fetch_daemons "$daemons") >"$log" 2>&1; then
+        tail -n 20 "$log" >&2
+        rm -f "$log"
+        echo "install-deps: apt-get could not fetch ${daemon_packages[*]}; what stands in the way is above" >&2
+        exit 1
+    fi
+    rm -rf "$log" "$daemons/packages"
+    echo "${daemon_packages[*]}" >"$daemons/complete"
+    give_interop_to_user
+}
+
+fetch_daemons() {
+    local package
+    cd "$1/packages" || return
+    apt-get -q download "${daemon_packages[@]}" || { update_index && apt-get -q download "${daemon_packages[@]}"; } || return
+    for package in *.deb; do dpkg-deb -x "$package" "$1" || return; done
+}
+
+update_index() {
+    local as_root=()
+    [ "$(id -u)" -eq 0 ] || as_root=(sudo)
+    "${as_root[@]}" apt-get -q update
 }
 
 with_interop=no
@@ -133,3 +176,4 @@ install_packages() {
 
 install_packages
 [ $with_interop = no ] || install_safetensors
+[ $with_interop = no ] || unpack_daemons

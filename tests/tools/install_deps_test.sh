@@ -61,6 +61,14 @@ END
     rm -f "$work/asked_pip"
 }
 
+daemons=$work/tree/.interop/daemons
+# As the script leaves them.
+daemons_are_there() {
+    mkdir -p "$daemons"
+    sed -n 's/^daemon_packages=(\(.*\))$/\1/p' "$script" >"$daemons/complete"
+}
+daemons_are_there
+
 for message in "ERROR: No matching distribution found for safetensors" \
     "WARNING: Retrying after connection broken by 'NewConnectionError': Connection refused" \
     "urllib3.exceptions.ReadTimeoutError: Read timed out."; do
@@ -88,6 +96,21 @@ touch -d '2 days ago' "$note"
 (cd "$work/tree/tools" && PATH=$work/bin bash install-deps.sh --interop >"$work/out" 2>"$work/err") ||
     fail "does not install safetensors from its own folder: $(cat "$work/err")"
 grep -q -- 'install .* safetensors==[0-9.]*$' "$work/asked_pip" && [ ! -e "$note" ] || fail "keeps an old note"
+
+# Daemons: fetched and unpacked; where there is no list of packages yet, after that.
+rm -rf "$daemons"
+for tool in cat rm; do [ -e "$work/bin/$tool" ] || ln -s "$(command -v $tool)" "$work/bin/$tool"; done
+stand_in id 'echo 0'
+stand_in dpkg-deb '[ "$1" = -x ] && : >"$3/unpacked-$2"'
+stand_in apt-get "case \$2 in update) : >$work/updated ;; download) [ -e $work/updated ] && : >sshd.deb ;; esac"
+run --interop || fail "does not unpack the daemons: $(cat "$work/err")"
+[ -e "$daemons/unpacked-sshd.deb" ] && [ -e "$daemons/complete" ] && [ ! -e "$daemons/packages" ] || fail "unpacks something else"
+stand_in apt-get "echo 'E: no network'; exit 100"
+run --interop || fail "fetches them again: $(cat "$work/err")"
+rm -rf "$daemons"
+! run --interop || fail "passes without the daemons"
+grep -q 'no network' "$work/err" || fail "does not say what stands in the daemons' way"
+daemons_are_there
 
 # By root for somebody: the folder becomes theirs.
 rm "$work/installed"
