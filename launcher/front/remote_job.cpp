@@ -3,6 +3,8 @@
 #include "base/printable.hpp"
 #include "launcher/console/line_prefix.hpp"
 #include "launcher/front/job_leash.hpp"
+#include "launcher/front/slurm_allocation.hpp"
+#include "launcher/hosts/start/host_env.hpp"
 #include "launcher/hosts/tls_session.hpp"
 #include "launcher/options/endpoint.hpp"
 #include "launcher/plan/job_plan.hpp"
@@ -122,18 +124,38 @@ struct Meeting {
 
 // What the user says of it, else on the first host.
 Meeting meeting_of(const HostFlags& flags, const StartingHost& here,
-                   const std::vector<HostSlots>& hosts) {
-    const auto variable = [&](std::string_view name) -> std::optional<std::string> {
-        for (const std::string& entry : here.environment) {
-            const bool is_it = name_of_entry(entry) == name && entry.size() > name.size() + 1;
-            if (is_it) return entry.substr(name.size() + 1);
-        }
-        return std::nullopt;
-    };
-    const auto address = flags.master_addr ? flags.master_addr : variable("PET_MASTER_ADDR");
-    const auto port = flags.master_port ? flags.master_port : variable("PET_MASTER_PORT");
-    return {address.value_or(hosts.front().host),
-            port.value_or(std::to_string(default_static_port))};
+                   const std::vector<HostSlots>& hosts,
+                   const std::optional<SlurmAllocation>& slurm) {
+    Meeting meeting{value_in(here.environment, "PET_MASTER_ADDR"),
+                    value_in(here.environment, "PET_MASTER_PORT")};
+    const int usual = slurm ? port_of_slurm_job(slurm->job) : default_static_port;
+    if (flags.master_addr || meeting.address.empty()) {
+        meeting.address = flags.master_addr.value_or(hosts.front().host);
+    }
+    if (flags.master_port || meeting.port.empty()) {
+        meeting.port = flags.master_port.value_or(std::to_string(usual));
+    }
+    return meeting;
+}
+
+// Where the hosts are the allocation's and the user has not said otherwise: srun starts them.
+std::optional<SlurmAllocation> slurm_of(const RemoteOptions& remote,
+                                        const std::vector<HostSlots>& hosts,
+                                        const StartingHost& here) {
+    if (!remote.rsh.empty()) return std::nullopt;
+    auto allocation = SlurmAllocation::of(here.environment);
+    return allocation && allocation->has_all(hosts) ? std::move(allocation) : std::nullopt;
+}
+
+// With words that a shell over there reads, but for srun, which needs none.
+std::vector<std::string> command_on(const std::string& host, const RemoteOptions& remote,
+                                    bool is_by_slurm, const std::string& launcher) {
+    std::vector<std::string> command = is_by_slurm ? SlurmAllocation::shell_for(host) : remote.rsh;
+    if (command.empty()) command = {"ssh", "-x", "-o", "BatchMode=yes"};
+    if (!is_by_slurm) command.push_back(host);
+    command.push_back(is_by_slurm ? launcher : in_shell_quotes(launcher));
+    command.emplace_back(from_stdin_option);
+    return command;
 }
 
 // Of several of a name the last counts.
@@ -180,6 +202,12 @@ std::optional<JobToken> token_for_hosts() {
     return made;
 }
 
+// "h[1-3]", as SLURM_JOB_NODELIST has it; not "[fe80::1]:4".
+bool is_nodelist(std::string_view hosts) {
+    const std::size_t bracket = hosts.find('[');
+    return bracket != hosts.npos && bracket > 0 && hosts[bracket - 1] != ',';
+}
+
 }  // namespace
 
 StartingHost this_host(const std::string& called_as) {
@@ -195,6 +223,13 @@ StartingHost this_host(const std::string& called_as) {
 
 std::vector<HostSlots> listed_hosts(const Options& options) {
     const RemoteOptions& remote = options.remote;
+    if (is_nodelist(remote.hosts)) {
+        std::vector<HostSlots> hosts;
+        for (std::string& name : expand_nodelist({"--hosts", remote.hosts})) {
+            hosts.push_back({.host = std::move(name), .slots = std::nullopt});
+        }
+        return hosts;
+    }
     if (!remote.hosts.empty()) return parse_hosts({"--hosts", remote.hosts});
     std::ifstream file(remote.hostfile, std::ios::binary);
     const std::string text{std::istreambuf_iterator<char>(file), {}};
@@ -208,7 +243,8 @@ std::vector<HostSlots> listed_hosts(const Options& options) {
 RemoteJob plan_remote_job(const Options& options, const SplitArguments& given,
                           const std::vector<HostSlots>& hosts, const StartingHost& here) {
     refuse_what_a_list_says(options);
-    const Meeting meeting = meeting_of(options.hosts.flags, here, hosts);
+    const auto slurm = slurm_of(options.remote, hosts, here);
+    const Meeting meeting = meeting_of(options.hosts.flags, here, hosts, slurm);
     RemoteJob job;
     job.greeting = here.greeting;
     job.line = line_of_hosts(options, hosts, meeting);
@@ -218,10 +254,10 @@ RemoteJob plan_remote_job(const Options& options, const SplitArguments& given,
     const auto variables = passed_variables(here.environment, options.remote.env);
     const auto common = options_for(options, given, meeting, here, hosts.size());
     for (std::size_t i = 0; i < hosts.size(); ++i) {
-        RemoteJob::Host host{.name = hosts[i].host, .command = options.remote.rsh, .part = {}};
-        host.command.push_back(hosts[i].host);
-        host.command.push_back(in_shell_quotes(here.launcher));
-        host.command.emplace_back(from_stdin_option);
+        RemoteJob::Host host{
+            .name = hosts[i].host,
+            .command = command_on(hosts[i].host, options.remote, slurm.has_value(), here.launcher),
+            .part = {}};
         host.part = {.greeting = here.greeting,
                      .token = here.token,
                      .folder = here.folder,

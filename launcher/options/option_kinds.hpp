@@ -81,10 +81,10 @@ struct StreamsOfRanks {
 
 // Hosts on which this launcher starts the job, and how; without hosts it starts its own part alone.
 struct RemoteOptions {
-    std::string hosts;     // --hosts as given; hosts/start/hostfile.hpp reads it
-    std::string hostfile;  // a path
-    std::vector<std::string> rsh{"ssh", "-x", "-o", "BatchMode=yes"};
-    std::vector<std::string> env;  // "NAME" or "NAME=value": passed beside those that always are
+    std::string hosts;               // --hosts as given; hosts/start/hostfile.hpp reads it
+    std::string hostfile;            // a path
+    std::vector<std::string> rsh{};  // empty: ssh, or srun where Slurm has given the hosts
+    std::vector<std::string> env;    // "NAME" or "NAME=value": passed beside those that always are
 
     bool has_hosts() const { return !hosts.empty() || !hostfile.empty(); }
 };

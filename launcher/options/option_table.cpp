@@ -88,7 +88,7 @@ constexpr std::array table{
                "the same, with a host a line: h1 slots=4",
                [](Options& o, Value v) { o.remote.hostfile = v.text; }},
     OptionSpec{"rsh", "", "", "COMMAND", "ssh -x -o BatchMode=yes", "", G::hosts, T::own,
-               "runs a command on one of them: COMMAND HOST WORDS...",
+               "runs a command on one of them: COMMAND HOST WORDS...; in a Slurm allocation: srun",
                [](Options& o, Value v) { o.remote.rsh = parse_command(v); }},
     OptionSpec{"env", "", "", "NAME[=VALUE]", "none", "", G::hosts, T::own,
                "one more variable that they get; may be given several times",

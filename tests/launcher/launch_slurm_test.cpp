@@ -49,8 +49,11 @@ protected:
     }
 
     // srun, sbatch, ... with these words, on the first host.
-    HostProgram slurm(const std::string& command, Words words, Words environment = {}) {
+    HostProgram slurm(const std::string& command, Words words, const Words& environment = {}) {
         words.insert(words.begin(), daemons + "/usr/bin/" + command);
+        return run_beside_slurm(std::move(words), environment);
+    }
+    HostProgram run_beside_slurm(Words words, Words environment = {}) {
         environment.insert(
             environment.end(),
             {"SLURM_CONF=" + folder_ + "/slurm.conf", "LD_LIBRARY_PATH=" + libraries_,
@@ -189,13 +192,44 @@ TEST_F(LaunchSlurm, ALauncherThatIsKilledEndsTheStep) {
     EXPECT_THAT(srun.err(), HasSubstr("h2"));
 }
 
+// From a shell of the allocation, with ddp-launch once.
+TEST_F(LaunchSlurm, HostsOfAnAllocationAreStartedBySteps) {
+    HostProgram salloc =
+        slurm("salloc", {"--nodes=3", "--no-shell", "--job-name=a"});  // and gives no step
+    ASSERT_EQ(salloc.wait(20s).exit_code, 0) << salloc.err();
+    const Words environment{"SLURM_JOB_ID=1", "SLURM_JOBID=1", "SLURM_JOB_NODELIST=h[1-3]",
+                            "SLURM_NNODES=3", "SLURM_NTASKS_PER_NODE=2"};
+    const auto run = [&](const Words& options, const std::string& script) {
+        Words words{DDP_LAUNCH, "--hosts=h[1-3]"};
+        words.insert(words.end(), options.begin(), options.end());
+        for (const std::string& word : bash(script)) words.push_back(word);
+        return run_beside_slurm(std::move(words), environment);
+    };
+    HostProgram fine = run({"--nproc-per-node=2"},
+                           "echo $(hostname) $RANK/$WORLD_SIZE "
+                           "$MASTER_ADDR:$MASTER_PORT; cat");
+    EXPECT_EQ(fine.wait(60s).exit_code, 0) << fine.err();
+    std::vector<std::string> lines = lines_of(fine.out());
+    std::ranges::sort(lines);
+    const std::string head = " h1:20001";
+    EXPECT_EQ(lines, (std::vector<std::string>{"h1 0/6" + head, "h1 1/6" + head, "h2 2/6" + head,
+                                               "h2 3/6" + head, "h3 4/6" + head, "h3 5/6" + head}));
+    HostProgram failing = run({}, "[ $RANK = 2 ] && exit 7; exec sleep 300");
+    EXPECT_EQ(failing.wait(60s).exit_code, 7) << failing.err();
+    HostProgram killed = run({}, "echo up; exec sleep 300");
+    ASSERT_TRUE(killed.wait_for_output("up", nodes)) << killed.err();
+    killed.signal(SIGKILL);
+    EXPECT_TRUE(nothing_runs("sleep"));
+}
+
 TEST_F(LaunchSlurm, AJobThatIsRequeuedRunsAgainWhole) {
     const std::string script = folder() + "/job";
-    std::ofstream(script) << "#!/bin/bash\n"
-                          << "echo \"$SLURM_RESTART_COUNT\" >" << folder() << "/restarts\n"
-                          << "srun --ntasks-per-node=1 " << DDP_LAUNCH
-                          << " bash -c 'echo rank $RANK of $WORLD_SIZE; [ -n \"$SLURM_RESTART_COUNT\" ]"
-                          << " || exec sleep 300'\necho \"$?\" >" << folder() << "/status\n";
+    std::ofstream(script)
+        << "#!/bin/bash\n"
+        << "echo \"$SLURM_RESTART_COUNT\" >" << folder() << "/restarts\n"
+        << "srun --ntasks-per-node=1 " << DDP_LAUNCH
+        << " bash -c 'echo rank $RANK of $WORLD_SIZE; [ -n \"$SLURM_RESTART_COUNT\" ]"
+        << " || exec sleep 300'\necho \"$?\" >" << folder() << "/status\n";
     ask("sbatch",
         {"--nodes=3", "--requeue", "--open-mode=append", "--output=" + folder() + "/out", script});
     const auto ups = [&] { return count_of(text_of("out"), "of 3\n"); };

@@ -159,13 +159,9 @@ std::optional<Found<std::uint16_t>> slurm_port(const Variables& env) {
         const int port = parse_int({"$" + std::string(reserved), first}, {1, 65535});
         return Found<std::uint16_t>{static_cast<std::uint16_t>(port), reserved};
     }
-    constexpr int base_port = 20'000;
-    constexpr int ports = 20'000;
     for (const char* name : {"SLURM_JOB_ID", "SLURM_JOBID"}) {
-        if (const auto job = env.number(name, any_rank)) {
-            return Found<std::uint16_t>{static_cast<std::uint16_t>(base_port + *job % ports),
-                                        "job id"};
-        }
+        const auto job = env.number(name, any_rank);
+        if (job) return Found<std::uint16_t>{port_of_slurm_job(*job), "job id"};
     }
     return std::nullopt;
 }

@@ -64,6 +64,12 @@ struct HostEnv {
 // Where it finds no job, a step of several processes is refused (options/job_step.hpp).
 std::optional<HostEnv> host_env(const HostFlags& flags, const EnvLookup& environment);
 
+// Of a job of Slurm's that has no ports of its own: two on one host have different ones, mostly.
+inline std::uint16_t port_of_slurm_job(std::int64_t job) {
+    constexpr std::int64_t base = 20'000, ports = 20'000;
+    return static_cast<std::uint16_t>(base + job % ports);
+}
+
 // Where host_env() has found nothing: what to tell a user whose job might have had more hosts;
 // empty where it is one of this host alone.
 std::string alone_notice(const HostFlags& flags, const EnvLookup& environment);

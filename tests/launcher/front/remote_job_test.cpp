@@ -43,6 +43,29 @@ std::string refusal(const Words& words) {
     return "taken";
 }
 
+TEST(RemoteJob, HostsOfASlurmAllocationAreStartedBySrun) {
+    StartingHost here = a_host();
+    const auto command = [&](const Words& words) {
+        const RemoteJob job = plan(words, here);
+        return job.hosts.back().command;
+    };
+    const auto is_ssh = ElementsAre("ssh", "-x", "-o", "BatchMode=yes", "n2",
+                                    "/opt/ddp/bin/ddp-launch", "--from-stdin");
+    EXPECT_THAT(command({"--hosts=n1,n2", "./train"}), is_ssh);
+    here.environment = {"SLURM_JOB_ID=47", "SLURM_JOB_NODELIST=n[1-3]"};
+    EXPECT_THAT(
+        command({"--hosts=n1,n2", "./train"}),
+        ElementsAre("srun", "--overlap", "--nodes=1", "--ntasks=1", "--ntasks-per-node=1",
+                    "--cpu-bind=none", "--nodelist=n2", "/opt/ddp/bin/ddp-launch", "--from-stdin"));
+    EXPECT_EQ(plan({"--hosts=n[1-3]", "./train"}, here).line,
+              "3 hosts (--hosts): n1, n2, n3; head n1, port 20047");
+    EXPECT_THAT(command({"--hosts=other,n2", "./train"}), is_ssh) << "not all are Slurm's";
+    EXPECT_THAT(command({"--rsh=ssh", "--hosts=n1,n2", "./train"}),
+                ElementsAre("ssh", "n2", "/opt/ddp/bin/ddp-launch", "--from-stdin"));
+    here.environment = {"SLURM_JOB_ID=", "SLURM_JOB_NODELIST=n[1-3]"};
+    EXPECT_THAT(command({"--hosts=n1,n2", "./train"}), is_ssh);
+}
+
 TEST(RemoteJob, EachHostGetsItsNumberAndSlots) {
     const RemoteJob job = plan({"--hosts=h1:4,h2", "-n2", "--tty", "./train", "--lr", "1"});
     ASSERT_EQ(job.hosts.size(), 2U);
