@@ -3,7 +3,7 @@
 #
 #   tools/install-deps.sh              to build and test ddp
 #   tools/install-deps.sh --interop    also the peers of the interop tests and of benchmarks: PyTorch, LibTorch, Open MPI, MPICH;
-#                                      valgrind; clang for the fuzzer and for the check of classes; into .interop, by pip Python's safetensors, and
+#                                      valgrind; ssh; clang for the fuzzer and for the check of classes; into .interop, by pip Python's safetensors, and
 #                                      unpacked, so that none of them starts here, the daemons of ssh, Slurm and MUNGE
 #   tools/install-deps.sh --torch DIR  only the newest PyTorch, by pip into the virtual environment DIR (large)
 #
@@ -21,7 +21,7 @@ packages=(
     libgtest-dev libgmock-dev libbenchmark-dev
     iproute2 util-linux
 )
-interop_packages=(python3-torch libtorch-dev openmpi-bin mpich libopenmpi-dev libmpich-dev valgrind python3-venv clang
+interop_packages=(openssh-client python3-torch libtorch-dev openmpi-bin mpich libopenmpi-dev libmpich-dev valgrind python3-venv clang
     clang-format libclang-rt-14-dev python3-clang-14 clang-tidy)
 
 daemon_packages=(openssh-server libwrap0 slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge)

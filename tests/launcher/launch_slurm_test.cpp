@@ -1,6 +1,6 @@
 // Jobs under a real Slurm: its controller and three nodes, one on each host of a world, with a
 // munged that all of them ask.
-#include "launcher/hosts_fixture.hpp"
+#include "launcher/daemons_fixture.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -26,26 +26,15 @@ using namespace std::chrono_literals;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using namespace testing;  // hosts_fixture.hpp
+using namespace testing;  // daemons_fixture.hpp
 
-const std::string daemons = DDP_DAEMONS;
-
-class LaunchSlurm : public HostsTest {
+class LaunchSlurm : public DaemonsTest {
 protected:
-    static constexpr int nodes = 3;
-
     void SetUp() override {
-        HostsTest::SetUp();
-        if (IsSkipped()) return;
-        if (::geteuid() != 0) GTEST_SKIP() << "slurmd needs root";
-        if (!std::filesystem::exists(daemons + "/usr/sbin/slurmd-wlm")) {
-            const char* required = std::getenv("DDP_REQUIRE_INTEROP");
-            if (required != nullptr && std::string(required) == "1") GTEST_FAIL() << "no Slurm";
-            GTEST_SKIP() << "no Slurm: tools/install-deps.sh --interop fetches it";
-        }
-        world_ = std::make_unique<HostWorld>(nodes);
+        DaemonsTest::SetUp();
+        if (IsSkipped() || HasFatalFailure()) return;
         start_munged();
-        start_slurm();
+        if (!HasFatalFailure()) start_slurm();
     }
 
     // srun, sbatch, ... with these words, on the first host.
@@ -56,9 +45,9 @@ protected:
     HostProgram run_beside_slurm(Words words, Words environment = {}) {
         environment.insert(
             environment.end(),
-            {"SLURM_CONF=" + folder_ + "/slurm.conf", "LD_LIBRARY_PATH=" + libraries_,
-             "PATH=" + daemons + "/usr/bin:" + path_, "TMPDIR=" + folder_, "OMP_NUM_THREADS=1"});
-        return world_->run(1, std::move(words), std::move(environment));
+            {"SLURM_CONF=" + folder() + "/slurm.conf", "LD_LIBRARY_PATH=" + libraries_,
+             "PATH=" + daemons + "/usr/bin:" + path_, "TMPDIR=" + folder(), "OMP_NUM_THREADS=1"});
+        return world().run(1, std::move(words), std::move(environment));
     }
     std::string ask(const std::string& command, Words words) {
         HostProgram program = slurm(command, std::move(words));
@@ -68,86 +57,63 @@ protected:
     }
     // A step with one ddp-launch on each node.
     HostProgram step(const Words& options, const Words& command) {
-        Words words{"--nodes=" + std::to_string(nodes), "--ntasks-per-node=1", DDP_LAUNCH};
+        Words words{"--nodes=" + std::to_string(hosts), "--ntasks-per-node=1", DDP_LAUNCH};
         words.insert(words.end(), options.begin(), options.end());
         words.insert(words.end(), command.begin(), command.end());
         return slurm("srun", std::move(words));
     }
-    template <class Condition>
-    static bool wait_until(Condition condition) {
-        const auto end = std::chrono::steady_clock::now() + 30s;
-        while (!condition()) {
-            if (std::chrono::steady_clock::now() > end) return false;
-            std::this_thread::sleep_for(20ms);
-        }
-        return true;
-    }
-    bool nothing_runs(const std::string& comm) const {
-        return wait_until([&] {
-            for (int host = 1; host <= nodes; ++host) {
-                if (world_->count_on(host, comm) > 0) return false;
-            }
-            return true;
-        });
-    }
     std::string text_of(const std::string& name) const {
-        std::ifstream file(folder_ + "/" + name, std::ios::binary);
+        std::ifstream file(folder() + "/" + name, std::ios::binary);
         return {std::istreambuf_iterator<char>(file), {}};
     }
-    HostWorld& world() { return *world_; }
-    const std::string& folder() const { return folder_; }
 
 private:
     void start_munged() {
-        std::ofstream(folder_ + "/munge.key") << std::string(1024, 'k');
-        ::chmod((folder_ + "/munge.key").c_str(), S_IRUSR | S_IWUSR);
-        const std::string at = folder_ + "/munge.";
-        daemons_.push_back(world_->run(
+        std::ofstream(folder() + "/munge.key") << std::string(1024, 'k');
+        ::chmod((folder() + "/munge.key").c_str(), S_IRUSR | S_IWUSR);
+        const std::string at = folder() + "/munge.";
+        run_daemon(
             1, {daemons + "/usr/sbin/munged", "--foreground", "--force", "--socket=" + at + "sock",
                 "--key-file=" + at + "key", "--pid-file=" + at + "pid", "--log-file=" + at + "log",
-                "--seed-file=" + at + "seed"}));
-        ASSERT_TRUE(wait_until([&] { return std::filesystem::exists(at + "sock"); }))
-            << daemons_.back().err();
+                "--seed-file=" + at + "seed"});
+        ASSERT_TRUE(wait_until([&] { return std::filesystem::exists(at + "sock"); }));
     }
     void start_slurm() {
-        std::filesystem::create_directory(folder_ + "/state");
-        std::ofstream(folder_ + "/slurm.conf")
+        std::filesystem::create_directory(folder() + "/state");
+        std::ofstream(folder() + "/slurm.conf")
             << "ClusterName=test\nSlurmctldHost=h1\nSlurmUser=root\n"
-            << "AuthType=auth/munge\nAuthInfo=socket=" << folder_ << "/munge.sock\n"
+            << "AuthType=auth/munge\nAuthInfo=socket=" << folder() << "/munge.sock\n"
             << "CredType=cred/munge\nMpiDefault=none\nProctrackType=proctrack/linuxproc\n"
             << "TaskPlugin=task/none\nSwitchType=switch/none\nSelectType=select/cons_tres\n"
             << "SelectTypeParameters=CR_Core\nReturnToService=2\nKillWait=5\n"
-            << "PluginDir=" << libraries_ << "\nStateSaveLocation=" << folder_ << "/state\n"
-            << "SlurmctldPidFile=" << folder_ << "/ctld.pid\n"
-            << "SlurmctldLogFile=" << folder_ << "/ctld.log\n"
-            << "SlurmdPidFile=" << folder_ << "/%n.pid\nSlurmdLogFile=" << folder_ << "/%n.log\n"
-            << "SlurmdSpoolDir=" << folder_ << "/spool.%n\n"
-            << "NodeName=h[1-" << nodes << "] CPUs=2\n"
+            << "PluginDir=" << libraries_ << "\nStateSaveLocation=" << folder() << "/state\n"
+            << "SlurmctldPidFile=" << folder() << "/ctld.pid\n"
+            << "SlurmctldLogFile=" << folder() << "/ctld.log\n"
+            << "SlurmdPidFile=" << folder() << "/%n.pid\nSlurmdLogFile=" << folder() << "/%n.log\n"
+            << "SlurmdSpoolDir=" << folder() << "/spool.%n\n"
+            << "NodeName=h[1-" << hosts << "] CPUs=2\n"
             << "PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP\n";
-        const std::string conf = folder_ + "/slurm.conf";
+        const std::string conf = folder() + "/slurm.conf";
         const Words environment{"LD_LIBRARY_PATH=" + libraries_};
         const std::string sbin = daemons + "/usr/sbin/";
-        daemons_.push_back(world_->run(1, {sbin + "slurmctld-wlm", "-D", "-f", conf}, environment));
-        for (int host = 1; host <= nodes; ++host) {
+        run_daemon(1, {sbin + "slurmctld-wlm", "-D", "-f", conf}, environment);
+        for (int host = 1; host <= hosts; ++host) {
             const std::string name = HostWorld::name(host);
-            std::filesystem::create_directory(folder_ + "/spool." + name);
-            daemons_.push_back(world_->run(
+            std::filesystem::create_directory(folder() + "/spool." + name);
+            run_daemon(
                 host,
                 {sbin + "slurmd-wlm", "-D", "-N", name, "-f", conf, "-d", sbin + "slurmstepd-wlm"},
-                environment));
+                environment);
         }
         ASSERT_TRUE(wait_until([&] {
             HostProgram sinfo = slurm("sinfo", {"--noheader", "--format=%T %D"});
-            return sinfo.wait(20s).out == "idle " + std::to_string(nodes) + "\n";
+            return sinfo.wait(20s).out == "idle " + std::to_string(hosts) + "\n";
         })) << text_of("ctld.log")
             << text_of("h1.log");
     }
 
-    const std::string folder_ = files_.path();
     const std::string libraries_ = daemons + "/usr/lib/x86_64-linux-gnu/slurm-wlm";
     const std::string path_ = std::getenv("PATH");
-    std::unique_ptr<HostWorld> world_;
-    std::vector<HostProgram> daemons_;
 };
 
 TEST_F(LaunchSlurm, AStepOfThreeNodesIsOneJob) {
@@ -174,7 +140,7 @@ TEST_F(LaunchSlurm, AFailureIsTheStepsExitCode) {
 TEST_F(LaunchSlurm, ScancelLeavesNothing) {
     HostProgram srun = step({"--shutdown-timeout=1"}, bash("trap '' TERM; echo up; sleep 300 & "
                                                            "while :; do wait; done"));
-    ASSERT_TRUE(srun.wait_for_output("up", nodes)) << srun.err();
+    ASSERT_TRUE(srun.wait_for_output("up", hosts)) << srun.err();
     ask("scancel", {"1"});
     EXPECT_NE(srun.wait(60s).exit_code, 0) << srun.err();
     EXPECT_TRUE(nothing_runs("sleep"));
@@ -183,7 +149,7 @@ TEST_F(LaunchSlurm, ScancelLeavesNothing) {
 
 TEST_F(LaunchSlurm, ALauncherThatIsKilledEndsTheStep) {
     HostProgram srun = step({}, bash("echo up; exec sleep 300"));
-    ASSERT_TRUE(srun.wait_for_output("up", nodes)) << srun.err();
+    ASSERT_TRUE(srun.wait_for_output("up", hosts)) << srun.err();
     for (const pid_t pid : world().pids_on(2)) {
         if (comm_of(pid) == "ddp-launch") ::kill(pid, SIGKILL);
     }
@@ -217,7 +183,7 @@ TEST_F(LaunchSlurm, HostsOfAnAllocationAreStartedBySteps) {
     HostProgram failing = run({}, "[ $RANK = 2 ] && exit 7; exec sleep 300");
     EXPECT_EQ(failing.wait(60s).exit_code, 7) << failing.err();
     HostProgram killed = run({}, "echo up; exec sleep 300");
-    ASSERT_TRUE(killed.wait_for_output("up", nodes)) << killed.err();
+    ASSERT_TRUE(killed.wait_for_output("up", hosts)) << killed.err();
     killed.signal(SIGKILL);
     EXPECT_TRUE(nothing_runs("sleep"));
 }
@@ -233,7 +199,7 @@ TEST_F(LaunchSlurm, AJobThatIsRequeuedRunsAgainWhole) {
     ask("sbatch",
         {"--nodes=3", "--requeue", "--open-mode=append", "--output=" + folder() + "/out", script});
     const auto ups = [&] { return count_of(text_of("out"), "of 3\n"); };
-    ASSERT_TRUE(wait_until([&] { return ups() == nodes; })) << text_of("out");
+    ASSERT_TRUE(wait_until([&] { return ups() == hosts; })) << text_of("out");
     ask("scontrol", {"requeue", "1"});
     // Slurm lets it wait two minutes.
     ASSERT_TRUE(wait_until([&] { return ask("squeue", {"-h", "-o%t"}) == "PD\n"; }));
@@ -241,7 +207,7 @@ TEST_F(LaunchSlurm, AJobThatIsRequeuedRunsAgainWhole) {
     EXPECT_TRUE(wait_until([&] { return text_of("status") == "0\n"; }))
         << text_of("out") << ask("squeue", {});
     EXPECT_EQ(text_of("restarts"), "1\n");
-    EXPECT_EQ(ups(), 2 * nodes) << text_of("out");
+    EXPECT_EQ(ups(), 2 * hosts) << text_of("out");
     EXPECT_TRUE(nothing_runs("sleep"));
 }
 
