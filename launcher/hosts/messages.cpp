@@ -270,7 +270,7 @@ std::string bytes_of(const KillRoundMessage& message) {
     return Writer(Type::kill).number(message.round).take();
 }
 // Each host has names of its own for its links.
-std::string without_scope(std::string host) { return host.substr(0, host.find('%')); }
+std::string without_scope(const std::string& host) { return host.substr(0, host.find('%')); }
 
 std::string bytes_of(const VouchMessage& message) {
     Writer out(Type::vouch);

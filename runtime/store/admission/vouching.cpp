@@ -14,10 +14,11 @@ ClientQuestion question_about(ClientId client, int connection) {
     return question;
 }
 
-void Vouching::add(ClientQuestion question, const std::string& address, Clock::time_point now) {
+void Vouching::add(const ClientQuestion& question, const std::string& address,
+                   Clock::time_point now) {
     const ClientId id = question.client;
     Address& place = addresses_[address];
-    Waiting& waiting = waiting_.emplace(id, Waiting{std::move(question), address}).first->second;
+    Waiting& waiting = waiting_.emplace(id, Waiting{question, address}).first->second;
     if (place.turns < most_asked) {
         give_turn(waiting, place, now);
     } else {

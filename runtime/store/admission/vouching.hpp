@@ -39,7 +39,7 @@ public:
     static constexpr std::chrono::seconds longest_answer{5};
 
     // `address`: of its host. Ids grow with time.
-    void add(ClientQuestion question, const std::string& address, Clock::time_point now);
+    void add(const ClientQuestion& question, const std::string& address, Clock::time_point now);
     std::optional<ClientQuestion> take_question();  // the next, once
     // It is answered, or the client has gone.
     void remove(ClientId client, Clock::time_point now);
