@@ -24,7 +24,7 @@ packages=(
 interop_packages=(openssh-client python3-torch libtorch-dev openmpi-bin mpich libopenmpi-dev libmpich-dev valgrind python3-venv clang
     clang-format libclang-rt-14-dev python3-clang-14 clang-tidy)
 
-daemon_packages=(openssh-server libwrap0 slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge)
+daemon_packages=(openssh-server libwrap0 slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge libmunge2)
 
 usage() { sed -n '2,10s/^# \{0,1\}//p' "$0"; }
 

@@ -150,7 +150,8 @@ void Agent::serve_store() {
         options.take_agent = [this](base::UniqueFd connection, std::string received) {
             hosts_->role().take_agent(std::move(connection), std::move(received));
         };
-        options.needs_vouchers = job_.hosts->tls && options.peers.peers != store::StorePeers::any;
+        options.needs_vouchers =
+            job_.hosts->proof.is_there() && options.peers.peers != store::StorePeers::any;
     }
     store_.emplace(std::move(job_.rendezvous.listeners), std::move(options));
     events_.add(store_->fd(), EPOLLIN, tag_of(Source::store));

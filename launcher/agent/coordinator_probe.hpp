@@ -20,10 +20,9 @@ public:
     using Time = Member::Time;
 
     // `join`: as this host would say it. Borrows the poller; the connection gets this tag there.
-    CoordinatorProbe(base::UniqueFd connection, JoinMessage join,
-                     const std::optional<TlsContext>& tls, Poller& events, Poller::Tag tag,
-                     Time now)
-        : member_(without_workers(std::move(join)), patience, tls), events_(events) {
+    CoordinatorProbe(base::UniqueFd connection, JoinMessage join, const JobProof& proof,
+                     Poller& events, Poller::Tag tag, Time now)
+        : member_(without_workers(std::move(join)), patience, proof), events_(events) {
         member_.begin(std::move(connection), now);
         events_.add(member_.fd(), EPOLLIN, tag);
     }

@@ -43,7 +43,7 @@ std::string name_of(const MeetingPlace& place) {
 CoordinatorSearch::CoordinatorSearch(const HostsJob& job, JoinMessage join, Poller& events,
                                      Poller::Tag tag, Time now)
     : rules_(job.rules),
-      tls_(job.tls),
+      proof_(job.proof),
       join_(std::move(join)),
       places_(places_of(job.env)),
       events_(events),
@@ -139,7 +139,7 @@ void CoordinatorSearch::try_a_place(News& news, Now state, Time now) {
             stop();
             if (state == Now::coordinates || is_first_) {
                 try_.probe = std::make_unique<CoordinatorProbe>(std::move(said->connection), join_,
-                                                                tls_, events_, tag_, now);
+                                                                proof_, events_, tag_, now);
             } else {
                 meet_at(try_.place);
                 news.connection = std::move(said->connection);

@@ -85,7 +85,7 @@ private:
     void next_place();
 
     MembershipRules rules_;
-    std::optional<TlsContext> tls_;
+    JobProof proof_;
     JoinMessage join_;
     std::vector<MeetingPlace> places_;
     Poller& events_;

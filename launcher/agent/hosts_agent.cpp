@@ -41,7 +41,7 @@ HostsAgent::HostsAgent(Settings settings, Channel& channel, Poller& events, Poll
     if (!settings_.job.coordinates) return;
     const Time now = Clock::now();
     if (!search_.is_first()) coordinate(*settings_.job.own_place, role_.begin(now), now);
-    if (settings_.job.tls || settings_.job.at_loopback) return;
+    if (settings_.job.proof.is_there() || settings_.job.at_loopback) return;
     notice("no job token: anybody who can connect to port " +
            std::to_string(settings_.job.env.port) +
            " of this host may join this job with workers of their own; DDP_JOB_TOKEN_FILE on all "
@@ -120,7 +120,7 @@ void HostsAgent::look_for_coordinator(Time now) {
     if (news.other_coordinates) return step_down();
     if (!news.connection) return;
     member_ = std::make_unique<Member>(join_message(), settings_.job.rules.node_timeout,
-                                       settings_.job.tls);
+                                       settings_.job.proof);
     member_->begin(std::move(news.connection), now);
     watch_member();
 }
@@ -401,7 +401,7 @@ HostsAgent::Settings hosts_settings(const AgentJob& job) {
     coordinator.job = {.name = job.hosts->name,
                        .run_id = options.run_id,
                        .run = LogTree::new_run(options.run_id),
-                       .tls = job.hosts->tls};
+                       .proof = job.hosts->proof};
     coordinator.restarts = {.max_restarts = options.restart.max_restarts,
                             .delay = options.restart.delay,
                             .same_failure_window = options.restart.same_failure_window};

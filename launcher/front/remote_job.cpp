@@ -4,8 +4,8 @@
 #include "launcher/console/line_prefix.hpp"
 #include "launcher/front/job_leash.hpp"
 #include "launcher/front/slurm_allocation.hpp"
+#include "launcher/hosts/job_proof.hpp"
 #include "launcher/hosts/start/host_env.hpp"
-#include "launcher/hosts/tls_session.hpp"
 #include "launcher/options/endpoint.hpp"
 #include "launcher/plan/job_plan.hpp"
 #include "launcher/plan/program_path.hpp"
@@ -193,13 +193,7 @@ std::string line_of_hosts(const Options& options, const std::vector<HostSlots>& 
 // Nobody has asked for one that is made here: a job goes on without where there is no TLS.
 std::optional<JobToken> token_for_hosts() {
     if (auto given = job_token(from_environment)) return given;
-    JobToken made = JobToken::make();
-    try {
-        const TlsContext has_tls(made);
-    } catch (const UsageError&) {
-        return std::nullopt;
-    }
-    return made;
+    return has_tls() ? std::optional(JobToken::make()) : std::nullopt;
 }
 
 // "h[1-3]", as SLURM_JOB_NODELIST has it; not "[fe80::1]:4".

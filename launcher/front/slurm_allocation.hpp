@@ -1,5 +1,5 @@
-// SlurmAllocation: the nodes that Slurm has given to this shell, by salloc or sbatch, and how a step
-// is started on one of them. Pure.
+// SlurmAllocation: the nodes that Slurm has given to this shell, by salloc or sbatch, and how a
+// step is started on one of them. Pure.
 #pragma once
 
 #include "launcher/hosts/start/hostfile.hpp"

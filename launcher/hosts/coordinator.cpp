@@ -2,6 +2,7 @@
 
 #include "base/log.hpp"
 #include "base/printable.hpp"
+#include "launcher/hosts/greeting.hpp"
 
 #include <ddp/error.hpp>
 
@@ -41,40 +42,7 @@ std::string hosts_of(int min, int max) {
 }
 
 std::uint64_t bytes_to_join(const Coordinator::Job& job) {
-    return most_bytes_to_join + (job.tls ? most_bytes_of_a_handshake : 0);
-}
-
-std::string place_of(const Link& link) {
-    const std::string address = link.peer_address();
-    return "the agent " + (address.empty() ? "on this host" : "at " + address);
-}
-
-// Why an agent that says this hello cannot join; empty: it can, or it is none.
-std::string refusal_of(const SaidHello& hello, const Link& link, const TlsContext* tls) {
-    if (hello.kind == Hello::other_version) {
-        return "this ddp-launch speaks version " + std::to_string(link_version) +
-               " between hosts, that of " + link.peer_address() + " version " +
-               std::to_string(hello.version) + "; all hosts need one release";
-    }
-    const bool fits = (hello.transport == Transport::tls) == (tls != nullptr);
-    if (hello.kind != Hello::agent || fits) return {};
-    return place_of(link) +
-           (tls != nullptr ? " has no job token, and this job has one"
-                           : " has a job token, and this job has none") +
-           ": DDP_JOB_TOKEN_FILE has to hold the same token on all hosts";
-}
-
-// Lets frames follow an agent's hello, with `tls` in TLS. Returns why none can, once that is known.
-std::string greet(Link& link, const TlsContext* tls) {
-    if (!link.has_frames()) {
-        const SaidHello hello = look_for_hello(link.before_frames());
-        if (hello.kind == Hello::stranger) link.close("it is no agent");
-        std::string why = refusal_of(hello, link, tls);
-        if (hello.kind != Hello::agent || !why.empty()) return why;
-        if (tls != nullptr) link.begin_tls(tls->session(TlsRole::server, place_of(link)));
-        link.begin_frames(hello_bytes);
-    }
-    return link.tls_refusal();
+    return most_bytes_to_join + (job.proof.tls ? most_bytes_of_a_handshake : 0);
 }
 
 std::string quoted(const std::string& name) { return name.empty() ? "none" : "\"" + name + "\""; }
@@ -208,8 +176,8 @@ void Coordinator::run_ready(MemberId id, Time now) {
     const std::uint64_t most = bytes_to_join(job_);
     const std::uint64_t had = std::min(most, peer.link.received_bytes());
     peer.link.receive(peer.joined ? Link::bytes_a_call : most - had);
-    const bool has_tls = job_.tls && id != own_member_;
-    const std::string why = greet(peer.link, has_tls ? &*job_.tls : nullptr);
+    const JobProof none;
+    const std::string why = greet(peer.link, id == own_member_ ? none : job_.proof);
     if (!why.empty() && !peer.ends_when_sent) turn_away(id, why);
     // Who has given up has connected again, or will: no host that was lost.
     if (!peer.joined && !peer.link.is_open()) return;

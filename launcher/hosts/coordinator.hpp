@@ -5,12 +5,12 @@
 #pragma once
 
 #include "base/unique_fd.hpp"
+#include "launcher/hosts/job_proof.hpp"
 #include "launcher/hosts/link.hpp"
 #include "launcher/hosts/membership/membership.hpp"
 #include "launcher/hosts/messages.hpp"
 #include "launcher/hosts/newcomers.hpp"
 #include "launcher/hosts/round_record.hpp"
-#include "launcher/hosts/tls_session.hpp"
 #include "launcher/process/poller.hpp"
 
 #include <chrono>
@@ -30,8 +30,8 @@ public:
     struct Job {
         std::string name;  // its --rdzv-id, which each agent must name; may be empty
         std::string run_id;
-        std::string run;                     // the name of its log folder
-        std::optional<TlsContext> tls = {};  // with the token that each agent must have
+        std::string run;      // the name of its log folder
+        JobProof proof = {};  // which each agent must give
         // The round whose coordinator it succeeds.
         std::optional<RoundMessage> succeeds = {};
         // What answers a VouchMessage.

@@ -73,6 +73,7 @@ void Link::begin_frames(std::size_t hello) {
 }
 
 void Link::begin_tls(TlsSession session) {
+    if (!reader_.is_empty()) return close("it speaks on before TLS");
     tls_ = std::move(session);
     take_from_tls();
 }

@@ -1,5 +1,7 @@
 #include "launcher/hosts/member.hpp"
 
+#include "launcher/hosts/munge.hpp"
+
 #include <ddp/error.hpp>
 
 #include <algorithm>
@@ -26,17 +28,23 @@ std::int64_t ClockOffset::to_others(std::int64_t ours_ns) const {
     return ours_ns + std::ranges::min_element(samples_, {}, &Sample::round_trip_ns)->offset_ns;
 }
 
-Member::Member(JoinMessage join, std::chrono::milliseconds node_timeout,
-               std::optional<TlsContext> tls)
-    : join_(std::move(join)), tls_(std::move(tls)), lease_(node_timeout) {}
+Member::Member(JoinMessage join, std::chrono::milliseconds node_timeout, JobProof proof)
+    : join_(std::move(join)), proof_(std::move(proof)), lease_(node_timeout) {}
 
 void Member::begin(base::UniqueFd connection, Time now) {
     began_ = now;
     link_.emplace(std::move(connection), Link::Begins::with_frames);
-    link_->queue_hello(tls_ ? Transport::tls : Transport::clear);
-    if (tls_) link_->begin_tls(tls_->session(TlsRole::client, "the coordinator"));
-    link_->queue(encode(FromMember(join_)));
+    link_->queue_hello(proof_.by_credential ? Transport::credential
+                       : proof_.tls         ? Transport::tls
+                                            : Transport::clear);
+    if (may_speak()) begin_speaking();
+    link_->flush();
     look_at_time(now);
+}
+
+void Member::begin_speaking() {
+    if (proof_.tls) link_->begin_tls(proof_.tls->session(TlsRole::client, "the coordinator"));
+    link_->queue(encode(FromMember(join_)));
 }
 
 void Member::run_ready() {
@@ -45,7 +53,8 @@ void Member::run_ready() {
     look_at_tls();
     while (const auto frame = link_->next()) {
         try {
-            handle(decode_from_coordinator(*frame));
+            FromCoordinator message = decode_from_coordinator(*frame);
+            may_speak() ? handle(std::move(message)) : take_credential(message);
         } catch (const UsageError& error) {
             link_->close(error.what());
         }
@@ -58,9 +67,31 @@ void Member::run_ready() {
 // Never without TLS where this host has a token: that would be what somebody in between wants.
 void Member::look_at_tls() {
     std::string why = link_->tls_refusal();
-    if (why.empty() || is_over_) return;
+    if (!why.empty() && !is_over_) refuse(std::move(why));
+}
+
+void Member::refuse(std::string why) {
     is_over_ = true;
     orders_.emplace_back(RefusedMessage{std::move(why)});
+}
+
+// In the clear, from whoever listens there: nothing else counts, but that it takes nobody in.
+void Member::take_credential(const FromCoordinator& message) {
+    if (const auto* said = std::get_if<CredentialMessage>(&message)) {
+        try {
+            proof_.tls.emplace(decode_credential(said->credential));
+            begin_speaking();
+        } catch (const UsageError& error) {
+            refuse("no proof by MUNGE that the coordinator is of this user: " +
+                   std::string(error.what()));
+        }
+        return;
+    }
+    const auto* to_member = std::get_if<MemberMessage>(&message);
+    if (to_member == nullptr || !std::holds_alternative<RefusedMessage>(*to_member)) {
+        return link_->close("it speaks before it has proved itself");
+    }
+    handle(message);
 }
 
 void Member::look_at_time(Time now) {
@@ -69,7 +100,7 @@ void Member::look_at_time(Time now) {
     if (counts_lease_ && lease_.is_over(now)) {
         lose("the coordinator has not answered for too long");
     }
-    if (now < next_beat_ || !link_->is_open()) return;
+    if (now < next_beat_ || !link_->is_open() || !may_speak()) return;
     next_beat_ = now + between_beats;
     look_at_silence();
     send(
@@ -110,7 +141,8 @@ void Member::handle(FromCoordinator message) {
                            std::holds_alternative<FinishMessage>(one);
                 std::visit([&](auto& of_member) { orders_.emplace_back(std::move(of_member)); },
                            one);
-            } else if constexpr (!std::is_same_v<Message, BeatReply> &&
+            } else if constexpr (!std::is_same_v<Message, CredentialMessage> &&
+                                 !std::is_same_v<Message, BeatReply> &&
                                  !std::is_same_v<Message, VouchMessage>) {
                 if constexpr (std::is_same_v<Message, WelcomeMessage>) {
                     lease_.set_length(one.node_timeout);

@@ -5,10 +5,10 @@
 #pragma once
 
 #include "base/unique_fd.hpp"
+#include "launcher/hosts/job_proof.hpp"
 #include "launcher/hosts/lease.hpp"
 #include "launcher/hosts/link.hpp"
 #include "launcher/hosts/messages.hpp"
-#include "launcher/hosts/tls_session.hpp"
 #include "launcher/hosts/vouchers.hpp"
 
 #include <chrono>
@@ -54,10 +54,10 @@ public:
 
     static constexpr std::chrono::milliseconds between_beats{250};
 
-    // `node_timeout`: until the coordinator says another. `tls`: the job's; then nothing but the
-    // hello goes out in the clear, and whoever answers without the token is refused.
-    Member(JoinMessage join, std::chrono::milliseconds node_timeout,
-           std::optional<TlsContext> tls = {});
+    // `node_timeout`: until the coordinator says another. `proof`: the job's; where there is one,
+    // nothing but the hello goes out in the clear, and whoever answers without the token is
+    // refused.
+    Member(JoinMessage join, std::chrono::milliseconds node_timeout, JobProof proof = {});
 
     // From the connection on; the hello, the join and the first beat go out at once, in TLS as soon
     // as the coordinator has proved itself.
@@ -93,13 +93,17 @@ public:
 
 private:
     void send(const FromMember& message);
+    bool may_speak() const { return proof_.tls || !proof_.by_credential; }
+    void begin_speaking();
     void handle(FromCoordinator message);
+    void take_credential(const FromCoordinator& message);
+    void refuse(std::string why);
     void look_at_tls();
     void lose(const std::string& why);
     void look_at_silence();
 
     JoinMessage join_;
-    std::optional<TlsContext> tls_;
+    JobProof proof_;
     std::optional<Link> link_;
     Time began_{};
     bool is_welcome_ = false;

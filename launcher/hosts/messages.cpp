@@ -42,6 +42,7 @@ enum class Type : std::uint8_t {
     vouch,
     finish = 74,
     say,
+    credential,
 };
 
 [[noreturn]] void refuse(const std::string& why) { throw UsageError("link: " + why); }
@@ -266,6 +267,9 @@ BeatReply take_beat_reply(Reader& in) {
     return message;
 }
 
+std::string bytes_of(const CredentialMessage& message) {
+    return Writer(Type::credential).text(message.credential).take();
+}
 std::string bytes_of(const KillRoundMessage& message) {
     return Writer(Type::kill).number(message.round).take();
 }
@@ -390,7 +394,7 @@ SaidHello look_for_hello(std::string_view bytes) {
     const auto version = static_cast<std::uint8_t>(bytes[hello_name.size()]);
     if (version != link_version) return {Hello::other_version, version};
     const auto flags = static_cast<std::uint8_t>(bytes[hello_name.size() + 1]);
-    if (flags > static_cast<std::uint8_t>(Transport::tls)) return {Hello::stranger, version};
+    if (flags > static_cast<std::uint8_t>(Transport::credential)) return {Hello::stranger, version};
     return {Hello::agent, version, static_cast<Transport>(flags)};
 }
 
@@ -439,6 +443,8 @@ FromCoordinator decode_from_coordinator(std::string_view frame) {
             return ended(in, take_vouch(in));
         case Type::say:
             return ended(in, take_say(in));
+        case Type::credential:
+            return ended(in, CredentialMessage{in.text()});
         case Type::refused:
             return ended(in, MemberMessage(RefusedMessage{in.text()}));
         case Type::wait:

@@ -22,8 +22,9 @@ inline constexpr std::size_t max_link_message_bytes = std::size_t{4} << 20;
 // The hello of an agent, before its first frame: 0xDD, "DDP", version, flags.
 inline constexpr std::size_t hello_bytes = 6;
 inline constexpr std::uint8_t link_version = 1;
-// What follows the hello: frames as they are, or TLS with the frames inside.
-enum class Transport : std::uint8_t { clear = 0, tls = 1 };
+// What follows the hello: frames as they are, or TLS with the frames inside; with `credential` the
+// coordinator first says the token, in a credential (munge.hpp).
+enum class Transport : std::uint8_t { clear = 0, tls = 1, credential = 2 };
 std::string encode_hello(Transport transport = Transport::clear);
 // Of the bytes that are there already, at most hello_bytes. Not yet: all so far can be a hello's
 // beginning. An agent of another version is one with which this one cannot speak.
@@ -90,6 +91,10 @@ struct WelcomeMessage {
     std::chrono::milliseconds node_timeout{0};
     bool has_successors = false;  // the coordinator acts with a quorum alone
 };
+// The token for TLS, which follows.
+struct CredentialMessage {
+    std::string credential;
+};
 struct BeatReply {
     std::uint64_t number = 0;
     std::int64_t clock_of_beat_ns = 0;
@@ -110,8 +115,8 @@ struct SayMessage {
     std::string text;
     bool is_failure = false;  // how the job ended
 };
-using FromCoordinator = std::variant<WelcomeMessage, BeatReply, KillRoundMessage, VouchMessage,
-                                     SayMessage, MemberMessage>;
+using FromCoordinator = std::variant<CredentialMessage, WelcomeMessage, BeatReply, KillRoundMessage,
+                                     VouchMessage, SayMessage, MemberMessage>;
 
 // The bytes of a frame, without its length. Texts of a worker's end are cut where they would not
 // fit, the last lines of stderr first.

@@ -17,6 +17,7 @@ public:
     explicit FrameReader(std::size_t max_frame_bytes) : max_frame_bytes_(max_frame_bytes) {}
     void feed(std::string_view bytes) { buffer_.append(bytes); }
     std::optional<std::string> next();
+    bool is_empty() const { return start_ == buffer_.size(); }  // not even a part of one is here
 
 private:
     std::size_t max_frame_bytes_;

@@ -67,26 +67,37 @@ protected:
         return {std::istreambuf_iterator<char>(file), {}};
     }
 
+    const std::string& libraries() const { return libraries_; }
+
 private:
+    // Of the first host; the others reach its socket in the same place.
     void start_munged() {
+        std::filesystem::create_directory(folder() + "/munge");
         std::ofstream(folder() + "/munge.key") << std::string(1024, 'k');
         ::chmod((folder() + "/munge.key").c_str(), S_IRUSR | S_IWUSR);
+        for (int host = 1; host <= hosts; ++host) {
+            HostProgram mount =
+                world().run(host, bash("mount -t tmpfs none /run && mkdir /run/munge && "
+                                       "mount --bind " +
+                                       folder() + "/munge /run/munge"));
+            ASSERT_EQ(mount.wait(20s).exit_code, 0) << mount.err();
+        }
         const std::string at = folder() + "/munge.";
-        run_daemon(
-            1, {daemons + "/usr/sbin/munged", "--foreground", "--force", "--socket=" + at + "sock",
-                "--key-file=" + at + "key", "--pid-file=" + at + "pid", "--log-file=" + at + "log",
-                "--seed-file=" + at + "seed"});
-        ASSERT_TRUE(wait_until([&] { return std::filesystem::exists(at + "sock"); }));
+        run_daemon(1, {daemons + "/usr/sbin/munged", "--foreground", "--force",
+                       "--key-file=" + at + "key", "--pid-file=" + at + "pid",
+                       "--log-file=" + at + "log", "--seed-file=" + at + "seed"});
+        const std::string socket = folder() + "/munge/munge.socket.2";
+        ASSERT_TRUE(wait_until([&] { return std::filesystem::exists(socket); }));
     }
     void start_slurm() {
         std::filesystem::create_directory(folder() + "/state");
         std::ofstream(folder() + "/slurm.conf")
             << "ClusterName=test\nSlurmctldHost=h1\nSlurmUser=root\n"
-            << "AuthType=auth/munge\nAuthInfo=socket=" << folder() << "/munge.sock\n"
-            << "CredType=cred/munge\nMpiDefault=none\nProctrackType=proctrack/linuxproc\n"
+            << "AuthType=auth/munge\nCredType=cred/munge\nMpiDefault=none\nProctrackType=proctrack/"
+               "linuxproc\n"
             << "TaskPlugin=task/none\nSwitchType=switch/none\nSelectType=select/cons_tres\n"
             << "SelectTypeParameters=CR_Core\nReturnToService=2\nKillWait=5\n"
-            << "PluginDir=" << libraries_ << "\nStateSaveLocation=" << folder() << "/state\n"
+            << "PluginDir=" << plugins_ << "\nStateSaveLocation=" << folder() << "/state\n"
             << "SlurmctldPidFile=" << folder() << "/ctld.pid\n"
             << "SlurmctldLogFile=" << folder() << "/ctld.log\n"
             << "SlurmdPidFile=" << folder() << "/%n.pid\nSlurmdLogFile=" << folder() << "/%n.log\n"
@@ -112,13 +123,15 @@ private:
             << text_of("h1.log");
     }
 
-    const std::string libraries_ = daemons + "/usr/lib/x86_64-linux-gnu/slurm-wlm";
+    const std::string plugins_ = daemons + "/usr/lib/x86_64-linux-gnu/slurm-wlm";
+    const std::string libraries_ = plugins_ + ":" + daemons + "/usr/lib/x86_64-linux-gnu";
     const std::string path_ = std::getenv("PATH");
 };
 
 TEST_F(LaunchSlurm, AStepOfThreeNodesIsOneJob) {
-    HostProgram srun = step({"--nproc-per-node=2"}, bash("echo $(hostname) $RANK/$WORLD_SIZE "
-                                                         "$MASTER_ADDR:$MASTER_PORT"));
+    HostProgram srun =
+        step({"--auth=required", "--nproc-per-node=2"}, bash("echo $(hostname) $RANK/$WORLD_SIZE "
+                                                             "$MASTER_ADDR:$MASTER_PORT"));
     const HostProgramResult result = srun.wait(60s);
     EXPECT_EQ(result.exit_code, 0) << result.err;
     std::vector<std::string> lines = lines_of(result.out);
@@ -127,6 +140,46 @@ TEST_F(LaunchSlurm, AStepOfThreeNodesIsOneJob) {
     EXPECT_EQ(lines, (std::vector<std::string>{"h1 0/6" + head, "h1 1/6" + head, "h2 2/6" + head,
                                                "h2 3/6" + head, "h3 4/6" + head, "h3 5/6" + head}));
     EXPECT_THAT(result.err, HasSubstr("3 hosts of Slurm step 1.0 (SLURM_STEP_NUM_NODES)"));
+}
+
+// As a task of job 9 would run it on that node, but for srun.
+class LaunchMunge : public LaunchSlurm {
+protected:
+    HostProgram launcher(int host, const Words& before = {}, Words environment = {}) {
+        environment.insert(environment.end(), {"LD_LIBRARY_PATH=" + libraries()});
+        return launch(world(), host,
+                      {"--nnodes=2", "--node-rank=" + std::to_string(host - 1), "--master-addr=h1"},
+                      bash("echo $RANK/$WORLD_SIZE"),
+                      {.environment = std::move(environment), .before = before});
+    }
+    const Words of_job{"SLURM_JOB_ID=9"};
+};
+
+TEST_F(LaunchMunge, ProvesThatHostsAreOfOneUser) {
+    HostProgram head = launcher(1, {}, of_job);
+    HostProgram other =
+        launcher(2, {"setpriv", "--reuid=65533", "--clear-groups", "env", "TMPDIR=/tmp"}, of_job);
+    EXPECT_EQ(other.wait(60s).exit_code, 2) << other.err();
+    EXPECT_THAT(other.err(), HasSubstr("no proof by MUNGE that the coordinator is of this user: "
+                                       "munge: Unauthorized credential"));
+    HostProgram without = launcher(2);
+    EXPECT_EQ(without.wait(60s).exit_code, 2) << without.err();
+    const std::string why =
+        "the agent at 10.77.0.2 has no job token, and this job has MUNGE instead of a job token";
+    EXPECT_THAT(without.err(), HasSubstr(why));
+    EXPECT_TRUE(head.wait_for_error(why)) << head.err();
+    HostProgram same = launcher(2, {}, of_job);
+    EXPECT_EQ(same.wait(60s).exit_code, 0) << same.err();
+    EXPECT_EQ(head.wait(60s).exit_code, 0) << head.err();
+    EXPECT_EQ(head.out() + same.out(), "0/2\n1/2\n");
+    EXPECT_THAT(head.err(), Not(HasSubstr("no job token: anybody")));
+}
+
+TEST_F(LaunchMunge, AHostWithItTrustsNoCoordinatorWithout) {
+    HostProgram head = launcher(1);
+    HostProgram member = launcher(2, {}, of_job);
+    EXPECT_EQ(member.wait(60s).exit_code, 2) << member.err();
+    EXPECT_THAT(member.err(), HasSubstr("has MUNGE instead of a job token, and this job has none"));
 }
 
 TEST_F(LaunchSlurm, AFailureIsTheStepsExitCode) {

@@ -1,6 +1,7 @@
 #include "launcher/hosts/start/hosts_job.hpp"
 
 #include "base/net/address.hpp"
+#include "launcher/hosts/munge.hpp"
 #include "launcher/options/endpoint.hpp"
 
 #include <ddp/error.hpp>
@@ -31,11 +32,22 @@ bool is_alias_of_this_host(const std::string& name) {
         found, [](const base::SocketAddress& one) { return is_this_host(one.host()); });
 }
 
-std::optional<TlsContext> tls_of(Authentication wanted, std::optional<JobToken> token,
-                                 const EnvLookup& environment) {
+// Nodes of one cluster have one user and one key of munged. Not where another host may become the
+// coordinator, which would have to know the token.
+bool can_use_munge(const HostsJob& job, const EnvLookup& environment) {
+    return environment("SLURM_JOB_ID") && job.env.successors.empty() && has_tls() && has_munge();
+}
+
+JobProof proof_of(const HostsJob& job, Authentication wanted, std::optional<JobToken> token,
+                  const EnvLookup& environment) {
     if (!token) token = job_token(environment);
-    if (token) return TlsContext(*token);
-    if (wanted == Authentication::automatic) return std::nullopt;
+    if (token) return {.tls = TlsContext(*token)};
+    if (can_use_munge(job, environment)) {
+        if (!job.coordinates) return {.by_credential = true};
+        token = JobToken::make();
+        return {.tls = TlsContext(*token), .credential = encode_credential(*token)};
+    }
+    if (wanted == Authentication::automatic) return {};
     throw UsageError(
         "--auth=required: there is no job token; name a file of mode 0600 with 64 hex digits in "
         "DDP_JOB_TOKEN_FILE, the same on all hosts");
@@ -80,7 +92,6 @@ std::optional<HostsJob> settle_hosts(Options& options, const EnvLookup& environm
     options.rendezvous.master_port = env->port;
     HostsJob job{.env = *std::move(env), .rules = {}, .name = options.run_id};
     job.rules = membership_rules(job.env, options.hosts);
-    job.tls = tls_of(options.hosts.authentication, std::move(token), environment);
     if (options.hosts.serve_only) {
         job.coordinates = job.serves_only = true;
         job.env.line += "; this host serves the others, without workers";
@@ -89,6 +100,7 @@ std::optional<HostsJob> settle_hosts(Options& options, const EnvLookup& environm
     } else {
         job.coordinates = is_this_host(job.env.head) || is_alias_of_this_host(job.env.head);
     }
+    job.proof = proof_of(job, options.hosts.authentication, std::move(token), environment);
     if (job.coordinates) {
         job.own_place = {job.env.head, job.env.port};
     } else {

@@ -1,9 +1,9 @@
 // What the front settles about a job of several hosts before the agent starts.
 #pragma once
 
+#include "launcher/hosts/job_proof.hpp"
 #include "launcher/hosts/membership/membership.hpp"
 #include "launcher/hosts/start/host_env.hpp"
-#include "launcher/hosts/tls_session.hpp"
 #include "launcher/options/options.hpp"
 
 #include <optional>
@@ -20,8 +20,8 @@ struct HostsJob {
     // Where it serves, at once or if it takes over; nothing: nowhere.
     std::optional<MeetingPlace> own_place = {};
     bool serves_only = false;  // coordinates, and has no workers
-    // With the job's token; nothing: it has none, and anybody may join who can connect.
-    std::optional<TlsContext> tls = {};
+    // Where there is none anybody may join who can connect.
+    JobProof proof = {};
     bool at_loopback = false;  // nobody beyond this host can connect
 };
 
@@ -31,8 +31,8 @@ MembershipRules membership_rules(const HostEnv& env, const HostOptions& options)
 // Nothing: a job of this host alone. Where the workers meet is settled in the options with it. To
 // be called before a run id is made up. Looks the head's name up where nothing else tells whether
 // this is its host. `token`: from whoever has started this agent; without one, that of the file
-// that DDP_JOB_TOKEN_FILE names. Throws UsageError, also for a token without TLS and for
-// --auth=required without a token.
+// that DDP_JOB_TOKEN_FILE names; else under Slurm, where munged answers, one that the coordinator
+// makes. Throws UsageError, also for a token without TLS and for --auth=required without a token.
 std::optional<HostsJob> settle_hosts(Options& options, const EnvLookup& environment,
                                      std::optional<JobToken> token = {});
 

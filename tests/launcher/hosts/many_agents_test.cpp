@@ -64,7 +64,7 @@ int coordinate(base::UniqueFd listener, int control, const MembershipRules& rule
     std::optional<store::StoreServer> store;
     CoordinatorRole::Settings settings;
     settings.rules = rules;
-    settings.job = {.name = "job", .run_id = "job", .run = "run", .tls = tls};
+    settings.job = {.name = "job", .run_id = "job", .run = "run", .proof = {.tls = tls}};
     settings.store = [&]() -> store::StoreServer& { return *store; };
     settings.publish = [](Outcome&) {};
     settings.report_file = [] { return std::string(); };
@@ -153,8 +153,8 @@ public:
                                       .slots = slots},
                              .min_hosts = rules.min_hosts,
                              .max_hosts = rules.max_hosts};
-            Member& member = *members_.emplace_back(
-                std::make_unique<Member>(std::move(join), rules.node_timeout, tls));
+            Member& member = *members_.emplace_back(std::make_unique<Member>(
+                std::move(join), rules.node_timeout, JobProof{.tls = tls}));
             member.begin(connect(i), Clock::now());
             events_.add(member.fd(), EPOLLIN, static_cast<Poller::Tag>(i));
             run_for(0ms);

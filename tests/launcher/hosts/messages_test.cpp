@@ -77,6 +77,7 @@ std::vector<FromCoordinator> all_of_coordinators() {
         MemberMessage(StopRoundMessage{1, StopReason::user, -1, 15}),
         MemberMessage(FinishMessage{84}),
         KillRoundMessage{3},
+        CredentialMessage{"MUNGE:AwQFAAA:"},
         VouchMessage{.question = ~std::uint64_t{0},
                      .there = *base::numeric_address("10.77.0.2", 40'000),
                      .here = *base::numeric_address("fd77::1", 29'500)},

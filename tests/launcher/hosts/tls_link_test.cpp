@@ -126,6 +126,79 @@ TEST(TlsLink, TakesInNoMoreThanItIsAskedTo) {
     EXPECT_EQ(link.received_bytes(), 10'000U);
 }
 
+TEST(TlsLink, TakesNoFramesBeforeItsBeginning) {
+    auto ends = socket_pair();
+    Link link(std::move(ends[0]), Link::Begins::with_frames);
+    std::string frames;
+    base::append_frame(frames, "credential");
+    base::append_frame(frames, "welcome");
+    ASSERT_EQ(::send(ends[1].get(), frames.data(), frames.size(), 0),
+              static_cast<ssize_t>(frames.size()));
+    link.receive();
+    EXPECT_EQ(link.next(), "credential");
+    link.begin_tls(context_of('a').session(TlsRole::client, "the coordinator"));
+    EXPECT_FALSE(link.is_open());
+    EXPECT_THAT(link.trouble(), HasSubstr("before TLS"));
+}
+
+// A member that is to be told the token, and whoever listens where the coordinator should.
+class Credentials : public ::testing::Test {
+protected:
+    Credentials() : ends_(socket_pair()) {
+        member_.begin(std::move(ends_[0]), now_);
+        member_.look_at_time(now_ += 10s);
+        EXPECT_EQ(heard(), encode_hello(Transport::credential)) << "nothing more in the clear";
+    }
+    void say(const FromCoordinator& message) {
+        std::string frame;
+        base::append_frame(frame, encode(message));
+        EXPECT_EQ(::send(ends_[1].get(), frame.data(), frame.size(), MSG_NOSIGNAL),
+                  static_cast<ssize_t>(frame.size()));
+        member_.run_ready();
+    }
+    std::string heard() {
+        std::string bytes(1000, '\0');
+        const auto got = ::recv(ends_[1].get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+        return bytes.substr(0, got > 0 ? static_cast<std::size_t>(got) : 0);
+    }
+    // Empty: it has heard none.
+    std::string refusal() {
+        const auto order = member_.take_order(now_);
+        const auto* refused = order ? std::get_if<RefusedMessage>(&*order) : nullptr;
+        return refused != nullptr ? refused->why : "";
+    }
+
+    std::chrono::steady_clock::time_point now_ = std::chrono::steady_clock::now() - 1h;
+    std::array<UniqueFd, 2> ends_;
+    Member member_{JoinMessage{}, 5s, JobProof{.by_credential = true}};
+};
+
+TEST_F(Credentials, ThatAreNoneAreRefused) {
+    say(CredentialMessage{"MUNGE:AwQFAAAx:"});
+    EXPECT_THAT(refusal(), HasSubstr("no proof by MUNGE that the coordinator is of this user"));
+    EXPECT_EQ(heard(), "");
+}
+
+TEST_F(Credentials, ComeBeforeAnythingElse) {
+    say(WelcomeMessage{.member = 1, .run_id = "r", .run = "r", .host = "h", .node_timeout = 5s});
+    EXPECT_EQ(member_.lost(), "it speaks before it has proved itself");
+    EXPECT_FALSE(member_.is_welcome());
+    EXPECT_FALSE(member_.take_order(now_));
+}
+
+TEST_F(Credentials, AreNotNeededToBeRefused) {
+    say(MemberMessage(RefusedMessage{"this job has none"}));
+    EXPECT_EQ(refusal(), "this job has none");
+}
+
+TEST_F(Credentials, NobodyElseIsToldOfThisHostsSockets) {
+    say(VouchMessage{.question = 1,
+                     .there = *base::numeric_address("10.77.0.1", 1),
+                     .here = *base::numeric_address("10.77.0.2", 2)});
+    EXPECT_EQ(heard(), "") << "it tells nobody of this host's sockets";
+    EXPECT_EQ(member_.lost(), "it speaks before it has proved itself");
+}
+
 // The coordinator of a job of two hosts, its own member, and one more agent.
 class Joining : public ::testing::Test {
 protected:
@@ -148,7 +221,8 @@ protected:
         rules.min_hosts = rules.max_hosts = 2;
         coordinator_.emplace(
             rules,
-            Coordinator::Job{.name = "", .run_id = "id", .run = "run", .tls = std::move(tls)},
+            Coordinator::Job{
+                .name = "", .run_id = "id", .run = "run", .proof = {.tls = std::move(tls)}},
             [](const RoundMessage&) {}, now_);
         own_.emplace(join_of("h1", 0), 5s);
         own_->begin(coordinator_->connect_own_member(now_), now_);
@@ -156,7 +230,7 @@ protected:
     // How it ends for an agent that comes.
     End come(std::optional<TlsContext> tls) {
         auto ends = socket_pair();
-        Member member(join_of("h2", 1), 5s, std::move(tls));
+        Member member(join_of("h2", 1), 5s, JobProof{.tls = std::move(tls)});
         member.begin(std::move(ends[0]), now_);
         coordinator_->take(std::move(ends[1]), {}, now_);
         End end;

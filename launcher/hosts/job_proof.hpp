@@ -1,0 +1,36 @@
+// JobProof: how the hosts of a job prove to each other that they belong to it: by TLS with a token
+// that each has, or that the coordinator tells processes of its user by MUNGE, or not at all.
+#pragma once
+
+#include "launcher/hosts/job_token.hpp"
+#include "launcher/hosts/tls_session.hpp"
+
+#include <ddp/error.hpp>
+
+#include <optional>
+#include <string>
+
+namespace ddp::launcher {
+
+struct JobProof {
+    // With the job's token; nothing: there is none, or this host has yet to be told it.
+    std::optional<TlsContext> tls = {};
+    // The coordinator's: the token, for members that have none (munge.hpp).
+    std::string credential = {};
+    // A member's: it takes the token from the coordinator's credential.
+    bool by_credential = false;
+
+    bool is_there() const { return tls || by_credential; }
+};
+
+// Whether libssl.so.3 can be had.
+inline bool has_tls() {
+    try {
+        const TlsContext any(JobToken::make());
+        return true;
+    } catch (const UsageError&) {
+        return false;
+    }
+}
+
+}  // namespace ddp::launcher
