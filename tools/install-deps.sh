@@ -3,8 +3,9 @@
 #
 #   tools/install-deps.sh              to build and test ddp
 #   tools/install-deps.sh --interop    also the peers of the interop tests and of benchmarks: PyTorch, LibTorch, Open MPI, MPICH;
-#                                      valgrind; ssh; clang for the fuzzer and for the check of classes; into .interop, by pip Python's safetensors, and
-#                                      unpacked, so that none of them starts here, the daemons of ssh, Slurm and MUNGE
+#                                      valgrind; ssh; clang for the fuzzer and for the check of classes; and into .interop, by pip, Python's
+#                                      safetensors and a checker of Kubernetes' manifests, and the daemons of ssh, Slurm and MUNGE, unpacked,
+#                                      so that none of them starts here
 #   tools/install-deps.sh --torch DIR  only the newest PyTorch, by pip into the virtual environment DIR (large)
 #
 # Works as root or through sudo. Never removes a package.
@@ -26,7 +27,7 @@ interop_packages=(openssh-client python3-torch libtorch-dev openmpi-bin mpich li
 
 daemon_packages=(openssh-server libwrap0 slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge libmunge2)
 
-usage() { sed -n '2,10s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '2,11s/^# \{0,1\}//p' "$0"; }
 
 install_newest_torch() {
     local dir=$1
@@ -36,7 +37,8 @@ install_newest_torch() {
 }
 
 interop=$root/.interop
-safetensors=safetensors==0.8.0  # which wrote tests/checkpoint/fixtures/python.safetensors
+# safetensors wrote tests/checkpoint/fixtures/python.safetensors.
+python_packages=(kubernetes-validate==1.34.1 safetensors==0.8.0)
 
 require_interop() {
     if ! mkdir -p "$interop" 2>/dev/null || ! [ -w "$interop" ]; then
@@ -45,13 +47,13 @@ require_interop() {
     fi
 }
 
-has_safetensors() { "$interop/bin/python" -c 'import safetensors.torch'; }
+has_python_packages() { "$interop/bin/python" -c 'import kubernetes_validate, safetensors.torch'; }
 
 # Beside Debian's PyTorch, which it needs. Without a package index there is a note in its place, so that a test can tell
 # this host from one where nobody has asked.
-install_safetensors() {
+install_python_packages() {
     local note=$interop/no-index
-    if has_safetensors 2>/dev/null; then
+    if has_python_packages 2>/dev/null; then
         rm -f "$note"
         return
     fi
@@ -77,26 +79,26 @@ no_index+='|name resolution|network is unreachable'
 
 ask_pip() {
     local note=$1 python=$interop/bin/python status=0
-    echo "install-deps: installing Python's $safetensors into .interop"
+    echo "install-deps: installing Python's ${python_packages[*]} into .interop"
     if ! "$python" -m pip --version >/dev/null 2>&1; then
         /usr/bin/python3 -m venv --clear --system-site-packages "$interop" || return
     fi
     rm -f "$note"
     local log=$interop/pip.log
-    timeout 300 "$python" -m pip --disable-pip-version-check install --quiet --retries 2 --timeout 30 "$safetensors" \
+    timeout 300 "$python" -m pip --disable-pip-version-check install --quiet --retries 2 --timeout 30 "${python_packages[@]}" \
         >"$log" 2>&1 || status=$?
     [ $status -ne 124 ] || echo "pip was still at it after 300 s" >>"$log"
     if [ $status -eq 0 ]; then
-        if ! has_safetensors; then
-            echo "install-deps: pip installed $safetensors, but Python cannot import it: see above" >&2
+        if ! has_python_packages; then
+            echo "install-deps: pip installed ${python_packages[*]}, but Python cannot import them: see above" >&2
             return 1
         fi
     elif [ $status -eq 124 ] || grep -Eiq "$no_index" "$log"; then
         tail -n 1 "$log" >"$note"
-        echo "install-deps: pip reaches no package index with $safetensors, whose test will be skipped: $(cat "$note")" >&2
+        echo "install-deps: pip reaches no package index with ${python_packages[*]}, whose tests will be skipped: $(cat "$note")" >&2
     else
         tail -n 20 "$log" >&2
-        echo "install-deps: pip could not install $safetensors into $interop; what stands in the way is above" >&2
+        echo "install-deps: pip could not install ${python_packages[*]} into $interop; what stands in the way is above" >&2
         return 1
     fi
 }
@@ -175,5 +177,5 @@ install_packages() {
 }
 
 install_packages
-[ $with_interop = no ] || install_safetensors
+[ $with_interop = no ] || install_python_packages
 [ $with_interop = no ] || unpack_daemons

@@ -399,6 +399,30 @@ TEST_F(LaunchHosts, AStepOfSlurmIsOneJobWithoutAnOption) {
 }
 
 // By address, and by a name that is not the host's own.
+// As those of examples/kubernetes, whose Service knows a pod a while after it has started.
+TEST_F(LaunchHosts, PodsFindTheFirstOneWhenItsNameIsKnown) {
+    HostWorld world(3);
+    std::vector<HostProgram> pods;
+    for (int pod = 2; pod >= 0; --pod) {
+        pods.push_back(
+            launch(world, pod + 1, {}, bash("echo $RANK/$WORLD_SIZE"),
+                   {.environment = {"JOB_COMPLETION_INDEX=" + std::to_string(pod), "PET_NNODES=3",
+                                    "PET_NPROC_PER_NODE=1", "PET_MASTER_ADDR=train-0.train",
+                                    "PET_MASTER_PORT=29500"}}));
+    }
+    EXPECT_TRUE(pods[0].wait_for_error("waits for the coordinator at train-0.train:29500"))
+        << pods[0].err();
+    for (int host = 1; host <= world.size(); ++host) {
+        HostProgram name = world.run(host, bash("echo 10.77.0.1 train-0.train >>/etc/hosts"));
+        EXPECT_EQ(name.wait(20s).exit_code, 0) << name.err();
+    }
+    for (int pod = 0; pod < 3; ++pod) {
+        HostProgram& program = pods[static_cast<std::size_t>(2 - pod)];
+        EXPECT_EQ(program.wait(60s).exit_code, 0) << program.err();
+        EXPECT_EQ(program.out(), std::to_string(pod) + "/3\n");
+    }
+}
+
 TEST_F(LaunchHosts, TheHeadIsTheHeadByWhateverNameItIsCalled) {
     for (const std::string endpoint : {"10.77.0.2:29400", "[fd77::2]:29400", "h2-v6:29400"}) {
         HostWorld world(2);

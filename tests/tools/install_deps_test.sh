@@ -88,7 +88,7 @@ environment 'echo "ERROR: the disk is full"; exit 1'
 grep -q 'the disk is full' "$work/err" && [ ! -e "$note" ] || fail "does not say what stands in pip's way: $(cat "$work/err")"
 environment :
 ! run --interop || fail "takes what cannot be imported for installed"
-grep -q 'Python cannot import it' "$work/err" || fail "does not say that the import failed: $(cat "$work/err")"
+grep -q 'Python cannot import them' "$work/err" || fail "does not say that the import failed: $(cat "$work/err")"
 
 environment ": >$work/installed"
 echo "an old one" >"$note"
