@@ -130,7 +130,7 @@ void CoordinatorSearch::try_a_place(News& news, Now state, Time now) {
         if (!place) return;
         try_.place = *place;
         try_.began = now;
-        try_.connector = std::make_unique<Connector>(place->host, place->port);
+        try_.connector = std::make_unique<Connector>(place->host, place->port, try_.asks);
         events_.add(try_.connector->fd(), EPOLLIN, tag_);
     }
     bool was_refused = false;
@@ -147,6 +147,7 @@ void CoordinatorSearch::try_a_place(News& news, Now state, Time now) {
             return;
         }
         was_refused = true;
+        if (said->trouble == Connector::torch_is_there) next_words_ = std::min(next_words_, now);
         try_.trouble = std::move(said->trouble);
     }
     const bool is_in_vain = try_.connector && (was_refused || now >= try_.began + longest_try);
@@ -178,7 +179,9 @@ void CoordinatorSearch::next_place() {
 }
 
 void CoordinatorSearch::give_up(Found found, std::string why, Time now) {
-    try_.trouble = std::move(why);
+    const bool is_known = try_.trouble == Connector::torch_is_there;
+    try_.asks = found != Found::one_that_went && !is_known;
+    if (!is_known) try_.trouble = std::move(why);
     if (succession_ && found == Found::no_answer) succession_->exclude();
     if (succession_ && found == Found::no_welcome) succession_->doubt();
     if (succession_ && found == Found::one_that_went) succession_->pass();

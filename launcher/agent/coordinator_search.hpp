@@ -98,6 +98,7 @@ private:
         Time began{};
         Time again{};              // when the next one may be made
         std::string trouble = {};  // of the last one
+        bool asks = false;         // who listens there, as it is no coordinator
     } try_;
     MeetingPlace place_;
     std::size_t at_ = 0;  // of the places

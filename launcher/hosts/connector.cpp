@@ -27,6 +27,8 @@ using std::chrono::milliseconds;
 constexpr milliseconds time_of_a_try{10'000};
 // An agent that waits for the coordinator to come is there soon after it.
 constexpr milliseconds between_tries{50};
+constexpr milliseconds time_of_an_answer{500};
+constexpr milliseconds after_an_answer{1'000};
 constexpr std::size_t most_words = 4096;
 
 union Control {
@@ -57,9 +59,45 @@ void send_connection(int socket, int connection) {
     ::sendmsg(socket, &message, MSG_NOSIGNAL);
 }
 
-void connect_until_answered(int socket, const std::string& host, std::uint16_t port) {
+// Whether who listens there answers these bytes with so many, soon.
+bool answers(const std::string& host, std::uint16_t port, std::string_view question,
+             std::size_t bytes) {
+    const auto deadline = base::Deadline::after(time_of_an_answer);
+    const base::ConnectResult result = base::connect_tcp(host, port, deadline);
+    if (!result.fd) return false;
+    std::array<char, 64> answer{};
+    return ::send(result.fd.get(), question.data(), question.size(), MSG_NOSIGNAL) > 0 &&
+           base::wait_readable(result.fd.get(), deadline) &&
+           ::recv(result.fd.get(), answer.data(), answer.size(), MSG_DONTWAIT) ==
+               static_cast<ssize_t>(bytes);
+}
+
+// By what each numbering of its protocol has and answers at once (runtime/store/protocol.md): PING
+// of the newer one, GETNUMKEYS of 1.13's.
+bool is_torch_store(const std::string& host, std::uint16_t port) {
+    constexpr std::string_view ping(
+        "\0\xCE\xF7\x85\x3C\x0D"
+        "ddp?",
+        10);
+    constexpr std::string_view get_num_keys("\x06", 1);
+    return answers(host, port, ping, sizeof(std::uint32_t)) ||
+           answers(host, port, get_num_keys, sizeof(std::int64_t));
+}
+
+void connect_until_answered(int socket, const std::string& host, std::uint16_t port,
+                            bool asks_first) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     std::string said;
+    if (asks_first) {
+        try {
+            if (is_torch_store(host, port)) {
+                said = Connector::torch_is_there;
+                if (::send(socket, said.data(), said.size(), MSG_NOSIGNAL) < 0) return;
+            }
+        } catch (const std::exception&) {  // it is gone
+        }
+        std::this_thread::sleep_for(after_an_answer);
+    }
     for (;;) {
         base::ConnectResult result;
         try {
@@ -81,10 +119,10 @@ void connect_until_answered(int socket, const std::string& host, std::uint16_t p
 
 }  // namespace
 
-Connector::Connector(const std::string& host, std::uint16_t port) {
+Connector::Connector(const std::string& host, std::uint16_t port, bool asks_first) {
     ForkedHelper helper =
         fork_helper("ddp-connect", "the connecting process", SOCK_SEQPACKET,
-                    [&](int socket) { connect_until_answered(socket, host, port); });
+                    [&](int socket) { connect_until_answered(socket, host, port, asks_first); });
     socket_ = std::move(helper.socket);
     pid_ = helper.pid;
 }

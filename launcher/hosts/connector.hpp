@@ -15,8 +15,14 @@ namespace ddp::launcher {
 
 class Connector {
 public:
-    // Begins. In a single-threaded process; throws SystemError.
-    Connector(const std::string& host, std::uint16_t port);
+    static constexpr const char* torch_is_there =
+        "a torchrun agent, or another PyTorch program, serves its store there; all hosts need one "
+        "launcher";
+
+    // Begins. `asks_first`: what listened there was no coordinator, and is asked once whether it is
+    // a PyTorch store; if so, torch_is_there is the first news. In a single-threaded process;
+    // throws SystemError.
+    Connector(const std::string& host, std::uint16_t port, bool asks_first = false);
     ~Connector();
     Connector(const Connector&) = delete;
     Connector& operator=(const Connector&) = delete;

@@ -5,9 +5,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace ddp::launcher {
@@ -99,16 +101,20 @@ TEST_P(LaunchHostsLines, RunWorkersOfDdp) {
     }
 }
 
-class LaunchHostsTorch : public LaunchHostsLines {
+// For tests that need Debian's PyTorch.
+template <class Base>
+class WithTorch : public Base {
 protected:
     void SetUp() override {
-        LaunchHostsLines::SetUp();
+        Base::SetUp();
         if (std::system("/usr/bin/python3 -c 'import torch' >/dev/null 2>&1") == 0) return;
         const char* required = std::getenv("DDP_REQUIRE_INTEROP");
         if (required != nullptr && std::string(required) == "1") GTEST_FAIL() << "no PyTorch";
         GTEST_SKIP() << "no PyTorch: tools/install-deps.sh --interop installs it";
     }
 };
+
+using LaunchHostsTorch = WithTorch<LaunchHostsLines>;
 
 TEST_P(LaunchHostsTorch, TrainsUnderTorchrunsCommandLine) {
     const std::string program = files_.path() + "/train.py";
@@ -119,6 +125,55 @@ TEST_P(LaunchHostsTorch, TrainsUnderTorchrunsCommandLine) {
         EXPECT_THAT(out, HasSubstr("rank " + std::to_string(rank) + " of " + size + ": [" + size +
                                    ".0, " + size + ".0, " + size + ".0]"));
     }
+}
+
+// A job has one launcher, and each side says so of the other's, soon.
+class LaunchHostsMixed : public WithTorch<HostsTest> {
+protected:
+    static HostProgram torchrun(HostWorld& world, int host, Words options) {
+        Words words{"/usr/bin/python3", "-m", "torch.distributed.run", "--nnodes=2"};
+        words.insert(words.end(), options.begin(), options.end());
+        words.insert(words.end(), {"--no_python", "true"});
+        return world.run(host, std::move(words));
+    }
+    const Words c10d{"--rdzv_backend=c10d", "--rdzv_endpoint=10.77.0.1:29400", "--rdzv_id=j"};
+};
+
+TEST_F(LaunchHostsMixed, ATorchrunAgentThatComesIsNamedAndRefused) {
+    for (const Words& meeting :
+         {c10d, Words{"--node_rank=1", "--master_addr=10.77.0.1", "--master_port=29400"}}) {
+        HostWorld world(2);
+        Words ours{"--nnodes=2"};
+        ours.insert(ours.end(), meeting.begin(), meeting.end());
+        if (ours[1] == "--node_rank=1") ours[1] = "--node_rank=0";
+        HostProgram head = launch(world, 1, ours, {"true"});
+        HostProgram other = torchrun(world, 2, meeting);
+        EXPECT_TRUE(head.wait_for_error("it is a torchrun agent; all hosts of a job need one"))
+            << head.err() << other.err();
+        EXPECT_NE(other.wait(60s).exit_code, 0) << "it would wait for ten minutes";
+    }
+}
+
+TEST_F(LaunchHostsMixed, ATorchrunAgentWhereTheCoordinatorShouldBeIsNamed) {
+    HostWorld world(2);
+    Words meeting = c10d;
+    meeting.emplace_back("--rdzv_conf=is_host=true");
+    HostProgram head = torchrun(world, 1, meeting);
+    const auto listens = [&] {
+        HostProgram probe = world.run(1, bash("exec 3<>/dev/tcp/10.77.0.1/29400"));
+        return probe.wait(20s).exit_code == 0;
+    };
+    for (int tries = 0; !listens(); ++tries) {
+        ASSERT_LT(tries, 600) << head.err();
+        std::this_thread::sleep_for(100ms);
+    }
+    Words ours{"--nnodes=2"};
+    ours.insert(ours.end(), c10d.begin(), c10d.end());
+    HostProgram other = launch(world, 2, ours, {"true"});
+    EXPECT_TRUE(other.wait_for_error(
+        "waits for the coordinator at 10.77.0.1:29400: a torchrun agent, or another PyTorch "
+        "program, serves its store there; all hosts need one launcher"))
+        << other.err();
 }
 
 constexpr auto name_of_line = [](const auto& line) { return line.param.name; };

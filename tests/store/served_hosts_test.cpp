@@ -234,5 +234,32 @@ TEST(ServedHosts, ThatAreRefusedAreNamedInTheLog) {
     if (!allowed) GTEST_SKIP() << no_two_hosts;
 }
 
+TEST(ServedHosts, AreNoTorchrunAgents) {
+    const bool allowed = with_other_host([](const OtherHost& other) {
+        ServerOfAgents server(other);
+        const std::string wait = u8(6) + u64(1);
+        for (const std::string& key :
+             {std::string("/torch.rendezvous.job"), std::string("/none/torchelastic/role_info1")}) {
+            RawClient agent = server.client_of("10.88.0.2");
+            agent.send(hello + u8(1) + str(key) + str("v") + u8(13) + u32(5));
+            EXPECT_TRUE(agent.closed_by_server()) << key;
+            RawClient other_request = server.client_of("10.88.0.2");
+            other_request.send(hello + wait + str(key));
+            EXPECT_TRUE(other_request.closed_by_server()) << key;
+        }
+        RawClient here{server};
+        here.send(hello + u8(7));
+        EXPECT_EQ(here.receive(8), u64(0)) << "nothing of theirs is done";
+        RawClient ours{server};
+        ours.send(hello + u8(1) + str("/torch.rendezvous.job") + str("v") + u8(7));
+        EXPECT_EQ(ours.receive(8), u64(1)) << "on this host there is no other launcher's part";
+        Server without_agents(other);
+        RawClient any = without_agents.client_of("10.88.0.2");
+        any.send(hello + u8(1) + str("/torch.rendezvous.job") + str("v") + u8(13) + u32(5));
+        EXPECT_EQ(any.receive(4), u32(5)) << "a store of rank 0's";
+    });
+    if (!allowed) GTEST_SKIP() << no_two_hosts;
+}
+
 }  // namespace
 }  // namespace ddp::store

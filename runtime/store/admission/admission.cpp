@@ -44,6 +44,18 @@ Admission::Step Admission::look_at_host(const ServerClient& client) {
     return {.next = Next::close, .warning = *std::move(refusal)};
 }
 
+Admission::Step Admission::look_at_request(const ServerClient& client, const Request& request) {
+    if (!client.is_elsewhere() || request.keys.empty()) return {};
+    const std::string_view key = request.keys.front();
+    if (key.find("torch.rendezvous.") == key.npos &&
+        key.find("torchelastic/role_info") == key.npos) {
+        return {};
+    }
+    return {.next = Next::close,
+            .warning = "refused " + peer_address(client.fd()) +
+                       ": it is a torchrun agent; all hosts of a job need one launcher"};
+}
+
 Admission::Step Admission::vouched(ServerClient& client, bool is_of_job) {
     vouching_.remove(client.id(), Vouching::Clock::now());
     client.voucher = Vouched::not_needed;

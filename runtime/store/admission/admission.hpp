@@ -54,6 +54,9 @@ public:
     Step first_words(const ServerClient& client);
     // It is on a host that is served, or is closed.
     Step look_at_host(const ServerClient& client);
+    // Its request, on a host of which other launchers may be. A torchrun agent's is refused: it
+    // would wait for the others, which have another launcher.
+    Step look_at_request(const ServerClient& client, const Request& request);
     // Of one that was asked about.
     Step vouched(ServerClient& client, bool is_of_job);
 

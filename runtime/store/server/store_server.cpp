@@ -365,6 +365,7 @@ bool StoreServer::Impl::take_request(ServerClient& client) {
 void StoreServer::Impl::carry_out(ServerClient& client) {
     Request request = std::move(*client.pending);
     client.pending.reset();
+    if (agents_.are_taken() && !follow(client, admission_.look_at_request(client, request))) return;
     if (request.op == Opcode::wait) memory_.charge(client);  // what it held becomes the wait's
     Replies replies;
     if (request.op == Opcode::join) {
