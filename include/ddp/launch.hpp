@@ -28,8 +28,12 @@
 namespace ddp {
 
 struct LaunchOptions {
-    int nproc_per_node = 1;  // workers
-    int max_restarts = 0;    // how often all workers are started again after a failure
+    int nproc_per_node = 1;  // workers, of each host
+    // Other hosts, "h1" or with workers of its own "h1:4", by node rank: they run the job, this
+    // process starts them over ssh, or by srun within a Slurm allocation (docs/hosts.md). Empty:
+    // this host alone. Of a command only.
+    std::vector<std::string> hosts = {};
+    int max_restarts = 0;  // how often all workers are started again after a failure
     // Between the signal that asks workers to stop and SIGKILL.
     std::chrono::seconds shutdown_timeout{30};
     // A job that still runs by then is stopped as by SIGTERM; 0: it may take as long as it wants.
@@ -44,12 +48,21 @@ struct LaunchOptions {
     std::string launcher = DDP_LAUNCH_PATH;
 };
 
+struct HostResult {
+    std::string host;   // as in LaunchOptions::hosts, without the workers
+    int exit_code = 0;  // of ddp-launch there, or of --rsh where that could not start it
+};
+
 struct LaunchResult {
     // As ddp-launch's: 0 when every worker ended with 0, else of the rank that failed first, or
     // 128 + signal; docs/launcher.md has the list.
     int exit_code = 0;
-    bool timed_out = false;   // stopped for LaunchOptions::timeout
-    std::string report = {};  // why exit_code is not 0: the text that ddp-launch shows
+    bool timed_out = false;  // stopped for LaunchOptions::timeout
+    // Why exit_code is not 0: the text that ddp-launch shows. Of a job of other hosts only why it
+    // did not start; the rest is on stderr.
+    std::string report = {};
+    std::vector<HostResult> hosts =
+        {};  // of a job of other hosts: in their order, some thousands at most
     bool ok() const { return exit_code == 0; }
 };
 

@@ -148,6 +148,11 @@ public:
     }
     // How it ended, for a program that has launched it.
     const std::string& report() const { return report_; }
+    std::vector<contract::HostEnd> ends() const {
+        std::vector<contract::HostEnd> ends;
+        for (const RemoteHost& host : hosts_) ends.push_back({host.name(), host.exit_code()});
+        return ends;
+    }
 
 private:
     using State = RemoteHost::State;
@@ -473,7 +478,7 @@ int start_on_hosts(const RemoteJob& job, const contract::HostLink& host) {
     prepare_signals(job.stop_signals);
     RemoteStart start(job, host.parent_liveness_fd());
     const int exit_code = start.run();
-    host.send({.exit_code = exit_code, .report = start.report()});
+    host.send({.exit_code = exit_code, .report = start.report(), .hosts = start.ends()});
     return exit_code;
 }
 

@@ -11,6 +11,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <optional>
+#include <span>
 #include <utility>
 
 namespace ddp::contract {
@@ -40,6 +41,17 @@ std::optional<LinkHandover> parse_link_handover(std::string_view text) {
     return read ? std::optional(given) : std::nullopt;
 }
 
+std::size_t hosts_that_fit(const LaunchEnd& end) {
+    std::size_t told = 0;
+    std::size_t bytes = 0;
+    for (const HostEnd& host : end.hosts) {
+        bytes += host.host.size() + 2 * sizeof(std::uint32_t);
+        if (bytes > max_hosts_bytes) break;
+        ++told;
+    }
+    return told;
+}
+
 bool is_socket(int fd) {
     int type = 0;
     socklen_t length = sizeof type;
@@ -59,6 +71,12 @@ std::string to_payload(const LaunchEnd& end) {
             writer.u32(static_cast<std::uint32_t>(number));
         }
         writer.u8(one.status.core_dumped ? 1 : 0);
+    }
+    const std::size_t told = hosts_that_fit(end);
+    writer.u32(static_cast<std::uint32_t>(told));
+    for (const HostEnd& host : std::span(end.hosts).first(told)) {
+        writer.str(host.host);
+        writer.u32(static_cast<std::uint32_t>(host.exit_code));
     }
     return writer.take();
 }
@@ -81,6 +99,11 @@ LaunchEnd parse_launch_end(std::string_view payload) {
         one.status.signal = take_int();
         one.stopped_with = take_int();
         one.status.core_dumped = reader.u8() != 0;
+    }
+    for (std::uint32_t left = reader.u32(); left > 0; --left) {
+        HostEnd& host = end.hosts.emplace_back();
+        host.host = reader.str();
+        host.exit_code = take_int();
     }
     if (!reader.at_end()) throw UsageError("launch: ddp-launch sent a result that is too long");
     return end;

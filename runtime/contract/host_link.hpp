@@ -7,7 +7,8 @@
 // enumerator.
 //
 // Frame: u8 kind, i64 exit code, str report, u32 number of ends and of each u32 rank, u32 code,
-// u32 signal, u32 stopped with, u8 core dumped (base/frame).
+// u32 signal, u32 stopped with, u8 core dumped, u32 number of hosts and of each str name, u32 code
+// (base/frame).
 #pragma once
 
 #include "base/unique_fd.hpp"
@@ -23,8 +24,9 @@ namespace ddp::contract {
 
 inline constexpr const char* host_link_variable = "DDP_LAUNCH_HOST";
 inline constexpr std::size_t max_report_bytes =
-    std::size_t{64} * 1024;  // of a report; the rest is cut
-// A report, and the ends of 4096 workers.
+    std::size_t{64} * 1024;                                       // of a report; the rest is cut
+inline constexpr std::size_t max_hosts_bytes = max_report_bytes;  // the rest is left out
+// A report, and the ends of 4096 workers and of hosts.
 inline constexpr std::size_t max_launch_end_bytes = 4 * max_report_bytes;
 
 // What a worker's failure leads to. stop_job: the first failure ends the job, and ddp-launch prints
@@ -38,12 +40,18 @@ struct RankEnd {
     int stopped_with = 0;  // the last signal that it was sent before its end, or 0
 };
 
+struct HostEnd {
+    std::string host;
+    int exit_code = 0;
+};
+
 struct LaunchEnd {
     enum class Kind : std::uint8_t { ended, wrong_command_line };
     Kind kind = Kind::ended;
     int exit_code = 0;
     std::string report = {};
-    std::vector<RankEnd> ends = {};  // in order; with FailurePolicy::tell_host
+    std::vector<RankEnd> ends = {};   // in order; with FailurePolicy::tell_host
+    std::vector<HostEnd> hosts = {};  // of a job of other hosts: by node rank, as many as fit
 };
 
 // A frame's payload. parse_launch_end throws UsageError for one that is none.

@@ -7,6 +7,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <utility>
@@ -20,11 +21,21 @@ std::vector<std::string> arguments_for(const LaunchOptions& options,
         "--nproc-per-node=" + std::to_string(options.nproc_per_node),
         "--max-restarts=" + std::to_string(options.max_restarts),
         "--shutdown-timeout=" + std::to_string(options.shutdown_timeout.count())};
+    std::string hosts;
+    for (const std::string& host : options.hosts) hosts += (hosts.empty() ? "" : ",") + host;
+    if (!hosts.empty()) words.push_back("--hosts=" + hosts);
     if (!options.log_dir.empty()) words.push_back("--log-dir=" + options.log_dir);
     words.insert(words.end(), options.arguments.begin(), options.arguments.end());
     words.emplace_back("--");
     words.insert(words.end(), command.begin(), command.end());
     return words;
+}
+
+bool names_hosts(const LaunchOptions& options) {
+    return !options.hosts.empty() ||
+           std::ranges::any_of(options.arguments, [](const std::string& argument) {
+               return argument.starts_with("--hosts") || argument.starts_with("--hostfile");
+           });
 }
 
 // ddp-launch fills in the local rank where a word names it; this program had the word as it is.
@@ -80,6 +91,11 @@ LauncherResult run_command(const LaunchOptions& options, const std::vector<std::
 }
 
 std::optional<LauncherResult> run_body(const LaunchOptions& options, const OwnCall& call) {
+    if (names_hosts(options)) {
+        throw UsageError(
+            "launch: a function runs on this host alone, whose program it is; launch a command on "
+            "other hosts");
+    }
     if (inside_body()) {
         throw UsageError(
             "launch: a function inside the function of another launch(); launch a "

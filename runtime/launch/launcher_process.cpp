@@ -225,7 +225,11 @@ LauncherResult run_launcher(const LauncherCommand& command, const LaunchOptions&
         end.report = "still ran after " + base::to_string(options.timeout) + " and was stopped\n" +
                      end.report;
     }
-    return {{end.exit_code, timed_out, std::move(end.report)}, std::move(end.ends)};
+    LauncherResult result{{end.exit_code, timed_out, std::move(end.report)}, std::move(end.ends)};
+    for (contract::HostEnd& host : end.hosts) {
+        result.job.hosts.push_back({std::move(host.host), host.exit_code});
+    }
+    return result;
 }
 
 }  // namespace ddp::launching

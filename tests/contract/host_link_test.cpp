@@ -19,7 +19,8 @@ namespace {
 const LaunchEnd an_end{.exit_code = 137,
                        .report = "rank 1 was killed",
                        .ends = {{.rank = 1, .status = {.signal = SIGSEGV, .core_dumped = true}},
-                                {.rank = 0, .status = {.code = 3}, .stopped_with = SIGTERM}}};
+                                {.rank = 0, .status = {.code = 3}, .stopped_with = SIGTERM}},
+                       .hosts = {{"h1", 0}, {"fe80::1%eth0", 137}}};
 
 TEST(HostLink, AnEndSurvivesTheTrip) {
     const LaunchEnd copy = parse_launch_end(to_payload(an_end));
@@ -32,6 +33,10 @@ TEST(HostLink, AnEndSurvivesTheTrip) {
         EXPECT_EQ(copy.ends[i].status, an_end.ends[i].status);
         EXPECT_EQ(copy.ends[i].stopped_with, an_end.ends[i].stopped_with);
     }
+    ASSERT_EQ(copy.hosts.size(), 2U);
+    EXPECT_EQ(copy.hosts[0].host, "h1");
+    EXPECT_EQ(copy.hosts[1].host, "fe80::1%eth0");
+    EXPECT_EQ(copy.hosts[1].exit_code, 137);
 }
 
 TEST(HostLink, ADamagedEndIsRefused) {
@@ -45,9 +50,11 @@ TEST(LaunchEnd, OfALargeWorldFitsAndNothingFollowsIt) {
     LaunchEnd end;
     end.report.assign(10 * max_report_bytes, 'x');
     for (int rank = 0; rank < 4096; ++rank) end.ends.push_back({.rank = rank});
+    for (int host = 0; host < 10'000; ++host) end.hosts.push_back({std::string(57, 'h'), 1});
     const std::string payload = to_payload(end);
     EXPECT_LE(payload.size(), max_launch_end_bytes);
     EXPECT_EQ(parse_launch_end(payload).ends.size(), 4096U);
+    EXPECT_EQ(parse_launch_end(payload).hosts.size(), max_hosts_bytes / 65);
     EXPECT_THROW(parse_launch_end(payload + "x"), UsageError);
 }
 

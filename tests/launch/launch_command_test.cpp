@@ -1,6 +1,7 @@
 // ddp::launch() of a command, from this test program itself.
 #include <ddp/launch.hpp>
 
+#include "base/net/socket.hpp"
 #include "base/unique_fd.hpp"
 #include "launch/find_launcher.hpp"
 #include "launcher/launch_fixture.hpp"
@@ -67,6 +68,46 @@ TEST(LaunchCommand, PassesEnvironmentAndOptionsOn) {
         std::string line;
         std::getline(std::ifstream(folder.path() + "/" + rank), line);
         EXPECT_EQ(line, "new a b=c 2 tester 3 none");
+    }
+}
+
+// Both are this host, which the stand-in for ssh does not tell apart.
+TEST(LaunchCommand, RunsOnOtherHosts) {
+    const TemporaryFolder folder;
+    const std::string rsh = folder.path() + "/rsh";
+    std::ofstream(rsh) << "#!/bin/sh\nhost=$1; shift\n[ $host != bad ] || exit 3\n"
+                       << "exec sh -c \"$*\"\n";
+    ::chmod(rsh.c_str(), S_IRWXU);
+    const auto port = base::local_port(base::listen_tcp("127.0.0.1", 0).get());
+    const Words there{"--rsh=" + rsh, "--master-addr=127.0.0.1", "--master-port=" + std::to_string(port)};
+    const auto result = launch({.hosts = {"one:1", "two:2"}, .arguments = there},
+                               shell("echo $GROUP_RANK $WORLD_SIZE >" + folder.path() +
+                                     "/$RANK; [ $RANK != 2 ] || exit 7; [ $RANK != 0 ] || exec "
+                                     "sleep 60"));
+    EXPECT_EQ(result.exit_code, 7);
+    ASSERT_EQ(result.hosts.size(), 2U);
+    EXPECT_EQ(result.hosts[0].host, "one");
+    EXPECT_EQ(result.hosts[1].host, "two");
+    EXPECT_EQ(result.hosts[0].exit_code + result.hosts[1].exit_code, 14) << "all say the job's";
+    for (const auto& [rank, line] : {std::pair{"0", "0 3"}, {"1", "1 3"}, {"2", "1 3"}}) {
+        std::string written;
+        std::getline(std::ifstream(folder.path() + "/" + rank), written);
+        EXPECT_EQ(written, line);
+    }
+    const auto failed = launch({.hosts = {"one", "bad"}, .arguments = there}, shell("sleep 60"));
+    EXPECT_EQ(failed.exit_code, 1);
+    EXPECT_THAT(failed.report, HasSubstr("bad: "));
+    ASSERT_EQ(failed.hosts.size(), 2U);
+    EXPECT_EQ(failed.hosts[1].exit_code, 3);
+    EXPECT_TRUE(launch({}, shell("true")).hosts.empty());
+}
+
+TEST(LaunchCommand, AFunctionRunsOnNoOtherHost) {
+    for (const LaunchOptions& options :
+         {LaunchOptions{.hosts = {"h1"}}, LaunchOptions{.arguments = {"--hosts=h1,h2"}},
+          LaunchOptions{.arguments = {"--hostfile", "hosts"}}}) {
+        EXPECT_THAT(usage_error_of([&] { std::ignore = launch(options, [] {}); }),
+                    HasSubstr("launch a command on other hosts"));
     }
 }
 
