@@ -180,7 +180,7 @@ run_checks() {
     check "compute-sanitizer, cuda_device_test" "no error" 's/.*(ERROR SUMMARY: .*)/\1/p' 120 \
         compute-sanitizer --error-exitcode 9 "$bin/cuda_device_test" "--gtest_filter=-*Petabyte*:*NamesCall*"
     # NCCL asks for kernels and for memory that a card may lack, and takes the error for an answer.
-    check "compute-sanitizer, cuda_group_test" "no error" 's/.*(ERROR SUMMARY: .*)/\1/p' 120 \
+    check "compute-sanitizer, memory, cuda_group_test" "no error" 's/.*(ERROR SUMMARY: .*)/\1/p' 120 \
         compute-sanitizer --report-api-errors no --error-exitcode 9 "$bin/cuda_group_test"
 }
 

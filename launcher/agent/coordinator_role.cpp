@@ -15,6 +15,7 @@ CoordinatorRole::CoordinatorRole(Settings settings, Poller& events, Poller::Tag 
 CoordinatorRole::~CoordinatorRole() { drop(); }
 
 base::UniqueFd CoordinatorRole::begin(Time now) {
+    vouchers_ = {};
     settings_.job.vouched = [this](MemberId by, const VouchedMessage& answer) {
         take_answer(by, answer);
     };

@@ -130,7 +130,9 @@ void CoordinatorSearch::try_a_place(News& news, Now state, Time now) {
         if (!place) return;
         try_.place = *place;
         try_.began = now;
-        try_.connector = std::make_unique<Connector>(place->host, place->port, try_.asks);
+        // Of several places each has its turn, and no time for questions.
+        const bool asks = std::exchange(try_.asks, false) && !has_several_places();
+        try_.connector = std::make_unique<Connector>(place->host, place->port, asks);
         events_.add(try_.connector->fd(), EPOLLIN, tag_);
     }
     bool was_refused = false;

@@ -122,12 +122,23 @@ struct Meeting {
     std::string port;
 };
 
+EnvLookup lookup_in(const StartingHost& here) {
+    return [&environment = here.environment](std::string_view name) -> std::optional<std::string> {
+        for (const std::string& entry : environment) {
+            const std::string_view own = name_of_entry(entry);
+            if (own == name && own.size() < entry.size()) return entry.substr(own.size() + 1);
+        }
+        return std::nullopt;
+    };
+}
+
 // What the user says of it, else on the first host.
 Meeting meeting_of(const HostFlags& flags, const StartingHost& here,
                    const std::vector<HostSlots>& hosts,
                    const std::optional<SlurmAllocation>& slurm) {
-    Meeting meeting{value_in(here.environment, "PET_MASTER_ADDR"),
-                    value_in(here.environment, "PET_MASTER_PORT")};
+    const EnvLookup variable = lookup_in(here);
+    Meeting meeting{variable("PET_MASTER_ADDR").value_or(""),
+                    variable("PET_MASTER_PORT").value_or("")};
     const int usual = slurm ? port_of_slurm_job(slurm->job) : default_static_port;
     if (flags.master_addr || meeting.address.empty()) {
         meeting.address = flags.master_addr.value_or(hosts.front().host);
@@ -143,7 +154,7 @@ std::optional<SlurmAllocation> slurm_of(const RemoteOptions& remote,
                                         const std::vector<HostSlots>& hosts,
                                         const StartingHost& here) {
     if (!remote.rsh.empty()) return std::nullopt;
-    auto allocation = SlurmAllocation::of(here.environment);
+    auto allocation = SlurmAllocation::of(lookup_in(here));
     return allocation && allocation->has_all(hosts) ? std::move(allocation) : std::nullopt;
 }
 
@@ -196,10 +207,15 @@ std::optional<JobToken> token_for_hosts() {
     return has_tls() ? std::optional(JobToken::make()) : std::nullopt;
 }
 
-// "h[1-3]", as SLURM_JOB_NODELIST has it; not "[fe80::1]:4".
-bool is_nodelist(std::string_view hosts) {
+// "h1,h2,h3" for "h[1-3]", as SLURM_JOB_NODELIST has it; not for "[fe80::1]:4".
+std::string as_list(const std::string& hosts) {
     const std::size_t bracket = hosts.find('[');
-    return bracket != hosts.npos && bracket > 0 && hosts[bracket - 1] != ',';
+    if (bracket == hosts.npos || bracket == 0 || hosts[bracket - 1] == ',') return hosts;
+    std::string list;
+    for (const std::string& name : expand_nodelist({"--hosts", hosts})) {
+        list += (list.empty() ? "" : ",") + name;
+    }
+    return list;
 }
 
 }  // namespace
@@ -217,14 +233,7 @@ StartingHost this_host(const std::string& called_as) {
 
 std::vector<HostSlots> listed_hosts(const Options& options) {
     const RemoteOptions& remote = options.remote;
-    if (is_nodelist(remote.hosts)) {
-        std::vector<HostSlots> hosts;
-        for (std::string& name : expand_nodelist({"--hosts", remote.hosts})) {
-            hosts.push_back({.host = std::move(name), .slots = std::nullopt});
-        }
-        return hosts;
-    }
-    if (!remote.hosts.empty()) return parse_hosts({"--hosts", remote.hosts});
+    if (!remote.hosts.empty()) return parse_hosts({"--hosts", as_list(remote.hosts)});
     std::ifstream file(remote.hostfile, std::ios::binary);
     const std::string text{std::istreambuf_iterator<char>(file), {}};
     if (!file) {

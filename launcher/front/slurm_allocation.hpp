@@ -3,6 +3,7 @@
 #pragma once
 
 #include "launcher/hosts/start/hostfile.hpp"
+#include "launcher/options/options.hpp"
 
 #include <cstdint>
 #include <optional>
@@ -18,14 +19,12 @@ struct SlurmAllocation {
 
     // Nothing where SLURM_JOB_ID and SLURM_JOB_NODELIST do not say so. Throws UsageError for a list
     // that is none.
-    static std::optional<SlurmAllocation> of(std::span<const std::string> environment);
+    static std::optional<SlurmAllocation> of(const EnvLookup& environment);
     bool has_all(std::span<const HostSlots> hosts) const;
-    // srun and its options, before the command's words: beside other steps of the job, with all of
-    // the node's processors that the job has.
+    // srun and its options, before the command's words: one task beside other steps of the job,
+    // with all of the node's processors and GPUs that the job has. What the job was asked for as a
+    // whole, or for each of its tasks, does not hold for the step.
     static std::vector<std::string> shell_for(const std::string& node);
 };
-
-// Empty: the entries have no such variable, or nothing in it.
-std::string value_in(std::span<const std::string> environment, std::string_view name);
 
 }  // namespace ddp::launcher

@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -59,29 +60,33 @@ void send_connection(int socket, int connection) {
     ::sendmsg(socket, &message, MSG_NOSIGNAL);
 }
 
-// Whether who listens there answers these bytes with so many, soon.
-bool answers(const std::string& host, std::uint16_t port, std::string_view question,
-             std::size_t bytes) {
+struct Answer {
+    bool has_come = false;  // soon; if nothing but the end, `bytes` is empty
+    std::string bytes = {};
+};
+Answer answer_to(const std::string& host, std::uint16_t port, std::string_view question) {
     const auto deadline = base::Deadline::after(time_of_an_answer);
     const base::ConnectResult result = base::connect_tcp(host, port, deadline);
-    if (!result.fd) return false;
-    std::array<char, 64> answer{};
-    return ::send(result.fd.get(), question.data(), question.size(), MSG_NOSIGNAL) > 0 &&
-           base::wait_readable(result.fd.get(), deadline) &&
-           ::recv(result.fd.get(), answer.data(), answer.size(), MSG_DONTWAIT) ==
-               static_cast<ssize_t>(bytes);
+    if (!result.fd) return {};
+    const int fd = result.fd.get();
+    if (::send(fd, question.data(), question.size(), MSG_NOSIGNAL) < 0) return {};
+    if (!base::wait_readable(fd, deadline)) return {};
+    std::array<char, 64> bytes{};
+    const ssize_t count = ::recv(fd, bytes.data(), bytes.size(), MSG_DONTWAIT);
+    return {true, std::string(bytes.data(), static_cast<std::size_t>(std::max<ssize_t>(count, 0)))};
 }
 
 // By what each numbering of its protocol has and answers at once (runtime/store/protocol.md): PING
-// of the newer one, GETNUMKEYS of 1.13's.
+// of the newer one, GETNUMKEYS of 1.13's. A ddp-launch answers the same, and does not end the
+// connection of an agent that has yet to say more.
 bool is_torch_store(const std::string& host, std::uint16_t port) {
-    constexpr std::string_view ping(
-        "\0\xCE\xF7\x85\x3C\x0D"
-        "ddp?",
-        10);
-    constexpr std::string_view get_num_keys("\x06", 1);
-    return answers(host, port, ping, sizeof(std::uint32_t)) ||
-           answers(host, port, get_num_keys, sizeof(std::int64_t));
+    constexpr std::string_view nonce = "ddp?";
+    const std::string ping = std::string("\0\xCE\xF7\x85\x3C\x0D", 6).append(nonce);
+    const bool is_store = answer_to(host, port, ping).bytes == nonce ||
+                          answer_to(host, port, "\x06").bytes.size() == sizeof(std::int64_t);
+    if (!is_store) return false;
+    const Answer to_agent = answer_to(host, port, "\xDD");
+    return to_agent.has_come && to_agent.bytes.empty();
 }
 
 void connect_until_answered(int socket, const std::string& host, std::uint16_t port,

@@ -17,10 +17,10 @@ struct JobProof {
     std::optional<TlsContext> tls = {};
     // The coordinator's: the token, for members that have none (munge.hpp).
     std::string credential = {};
-    // A member's: it takes the token from the coordinator's credential.
-    bool by_credential = false;
+    // A member's: it takes the token from the coordinator's credential for this job. Empty: not so.
+    std::string credential_for = {};
 
-    bool is_there() const { return tls || by_credential; }
+    bool is_there() const { return tls || !credential_for.empty(); }
 };
 
 // Whether libssl.so.3 can be had.

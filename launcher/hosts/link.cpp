@@ -21,13 +21,6 @@ constexpr std::size_t piece_bytes = std::size_t{64} << 10;
 // Of a buffer that is empty: a coordinator has thousands of them.
 constexpr std::size_t kept_bytes = 1024;
 
-std::string address_of(int fd, int (*ask)(int, sockaddr*, socklen_t*)) {
-    base::SocketAddress address;
-    address.size = sizeof address.bytes;
-    if (ask(fd, reinterpret_cast<sockaddr*>(&address.bytes), &address.size) != 0) return {};
-    return address.host();
-}
-
 }  // namespace
 
 Link::Link(base::UniqueFd socket, Begins begins, std::string_view received)
@@ -154,7 +147,7 @@ std::chrono::milliseconds Link::silent_for() const {
     return std::chrono::milliseconds(info.tcpi_last_ack_recv);
 }
 
-std::string Link::own_address() const { return address_of(fd(), ::getsockname); }
-std::string Link::peer_address() const { return address_of(fd(), ::getpeername); }
+std::string Link::own_address() const { return base::address_of(fd(), base::End::own).host(); }
+std::string Link::peer_address() const { return base::address_of(fd(), base::End::other).host(); }
 
 }  // namespace ddp::launcher

@@ -34,9 +34,9 @@ Member::Member(JoinMessage join, std::chrono::milliseconds node_timeout, JobProo
 void Member::begin(base::UniqueFd connection, Time now) {
     began_ = now;
     link_.emplace(std::move(connection), Link::Begins::with_frames);
-    link_->queue_hello(proof_.by_credential ? Transport::credential
-                       : proof_.tls         ? Transport::tls
-                                            : Transport::clear);
+    link_->queue_hello(!proof_.credential_for.empty() ? Transport::credential
+                       : proof_.tls                   ? Transport::tls
+                                                      : Transport::clear);
     if (may_speak()) begin_speaking();
     link_->flush();
     look_at_time(now);
@@ -51,7 +51,7 @@ void Member::run_ready() {
     if (!link_) return;
     link_->receive();
     look_at_tls();
-    while (const auto frame = link_->next()) {
+    while (const auto frame = is_over_ ? std::nullopt : link_->next()) {
         try {
             FromCoordinator message = decode_from_coordinator(*frame);
             may_speak() ? handle(std::move(message)) : take_credential(message);
@@ -79,7 +79,7 @@ void Member::refuse(std::string why) {
 void Member::take_credential(const FromCoordinator& message) {
     if (const auto* said = std::get_if<CredentialMessage>(&message)) {
         try {
-            proof_.tls.emplace(decode_credential(said->credential));
+            proof_.tls.emplace(decode_credential(said->credential, proof_.credential_for));
             begin_speaking();
         } catch (const UsageError& error) {
             refuse("no proof by MUNGE that the coordinator is of this user: " +
@@ -108,7 +108,7 @@ void Member::look_at_time(Time now) {
 }
 
 std::optional<Member::Time> Member::next() const {
-    if (!link_ || is_over_ || !link_->is_open()) return std::nullopt;
+    if (!link_ || is_over_ || !link_->is_open() || !may_speak()) return std::nullopt;
     const auto ends = lease_.ends();
     return ends ? std::min(*ends, next_beat_) : next_beat_;
 }

@@ -93,7 +93,7 @@ public:
 
 private:
     void send(const FromMember& message);
-    bool may_speak() const { return proof_.tls || !proof_.by_credential; }
+    bool may_speak() const { return proof_.tls || proof_.credential_for.empty(); }
     void begin_speaking();
     void handle(FromCoordinator message);
     void take_credential(const FromCoordinator& message);

@@ -10,16 +10,16 @@
 
 #include <cstdlib>
 #include <memory>
+#include <optional>
 
 namespace ddp::launcher {
 namespace {
 
-constexpr int success = 0;
+constexpr int success = 0, no_memory = 5;
 constexpr int expired = 15, rewound = 16, replayed = 17;
 constexpr int option_uid_restriction = 9;
 // A credential of another program's is none.
-constexpr std::string_view purpose = "ddp job token\n";
-constexpr std::size_t payload_bytes = purpose.size() + 2 * JobToken::size;
+constexpr std::string_view purpose = "ddp job token for ";
 
 struct Context;
 struct Library {
@@ -56,12 +56,14 @@ const Library& munge() {
     return loaded;
 }
 
+std::string head_of_payload(const std::string& job) { return std::string(purpose) + job + "\n"; }
+
 std::string words_of(int error) { return std::string("munge: ") + munge().error_text(error); }
 
 // Empty where munged makes none: then `error` says why.
 std::string encode(std::string_view payload, int& error) {
     const std::unique_ptr<Context, void (*)(Context*)> context(munge().make(), munge().destroy);
-    error = context ? munge().set(context.get(), option_uid_restriction, ::geteuid()) : ENOMEM;
+    error = context ? munge().set(context.get(), option_uid_restriction, ::geteuid()) : no_memory;
     char* credential = nullptr;
     if (error == success) {
         error = munge().encode(&credential, context.get(), payload.data(),
@@ -79,9 +81,10 @@ bool has_munge() {
     return munge().is_there && !encode({}, error).empty();
 }
 
-std::string encode_credential(const JobToken& token) {
+std::string encode_credential(const JobToken& token, const std::string& job) {
     std::string digits = token.text();
-    std::string payload(purpose);
+    std::string payload = head_of_payload(job);
+    payload.reserve(payload.size() + digits.size());  // which leaves no copy of them behind
     payload += digits;
     int error = success;
     std::string credential = encode(payload, error);
@@ -91,7 +94,7 @@ std::string encode_credential(const JobToken& token) {
     return credential;
 }
 
-JobToken decode_credential(std::string_view credential) {
+JobToken decode_credential(std::string_view credential, const std::string& job) {
     if (!munge().is_there) throw UsageError("there is no libmunge.so.2 on this host");
     void* payload = nullptr;
     int size = 0;
@@ -105,15 +108,14 @@ JobToken decode_credential(std::string_view credential) {
     const bool is_genuine =
         error == success || error == expired || error == rewound || error == replayed;
     const bool is_ours = is_genuine && user == ::geteuid();
+    const std::string head = head_of_payload(job);
     std::optional<JobToken> token;
-    if (is_ours && text.size() == payload_bytes && text.starts_with(purpose)) {
-        token = JobToken::parse(text.substr(purpose.size()));
-    }
+    if (is_ours && text.starts_with(head)) token = JobToken::parse(text.substr(head.size()));
     if (payload != nullptr) ::explicit_bzero(payload, static_cast<std::size_t>(size));
     std::free(payload);
     if (!is_genuine) throw UsageError(words_of(error));
     if (!is_ours) throw UsageError("its credential is of user " + std::to_string(user));
-    if (!token) throw UsageError("its credential holds no token");
+    if (!token) throw UsageError("its credential is for another job than " + job);
     return *std::move(token);
 }
 

@@ -39,7 +39,8 @@ bool Voucher::vouches_for(const VouchMessage& question) {
         try {
             peers_.emplace(store::PeerRule{});
         } catch (const Error& error) {
-            base::log_warn("launcher", std::string("cannot vouch for the workers of this host: ") +
+            base::log_warn("launcher", std::string("cannot vouch for the workers of this host; on "
+                                                   "the head --store-peers=any does without: ") +
                                            error.what());
         }
     }

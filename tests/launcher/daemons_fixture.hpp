@@ -19,6 +19,7 @@
 namespace ddp::launcher::testing {
 
 inline const std::string daemons = DDP_DAEMONS;
+inline const std::string daemon_libraries = daemons + "/usr/lib/" DDP_DAEMON_LIBRARIES;
 
 class DaemonsTest : public HostsTest {
 protected:

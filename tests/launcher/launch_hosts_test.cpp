@@ -398,7 +398,6 @@ TEST_F(LaunchHosts, AStepOfSlurmIsOneJobWithoutAnOption) {
                 HasSubstr("3 hosts of Slurm step 12.0 (SLURM_STEP_NUM_NODES), this is host 1"));
 }
 
-// By address, and by a name that is not the host's own.
 // As those of examples/kubernetes, whose Service knows a pod a while after it has started.
 TEST_F(LaunchHosts, PodsFindTheFirstOneWhenItsNameIsKnown) {
     HostWorld world(3);
@@ -423,6 +422,7 @@ TEST_F(LaunchHosts, PodsFindTheFirstOneWhenItsNameIsKnown) {
     }
 }
 
+// By address, and by a name that is not the host's own.
 TEST_F(LaunchHosts, TheHeadIsTheHeadByWhateverNameItIsCalled) {
     for (const std::string endpoint : {"10.77.0.2:29400", "[fd77::2]:29400", "h2-v6:29400"}) {
         HostWorld world(2);

@@ -123,8 +123,8 @@ private:
             << text_of("h1.log");
     }
 
-    const std::string plugins_ = daemons + "/usr/lib/x86_64-linux-gnu/slurm-wlm";
-    const std::string libraries_ = plugins_ + ":" + daemons + "/usr/lib/x86_64-linux-gnu";
+    const std::string plugins_ = daemon_libraries + "/slurm-wlm";
+    const std::string libraries_ = plugins_ + ":" + daemon_libraries;
     const std::string path_ = std::getenv("PATH");
 };
 
@@ -162,6 +162,10 @@ TEST_F(LaunchMunge, ProvesThatHostsAreOfOneUser) {
     EXPECT_EQ(other.wait(60s).exit_code, 2) << other.err();
     EXPECT_THAT(other.err(), HasSubstr("no proof by MUNGE that the coordinator is of this user: "
                                        "munge: Unauthorized credential"));
+    HostProgram of_another_job = launcher(2, {}, {"SLURM_JOB_ID=10"});
+    EXPECT_EQ(of_another_job.wait(60s).exit_code, 2) << of_another_job.err();
+    EXPECT_THAT(of_another_job.err(),
+                HasSubstr("its credential is for another job than Slurm job 10. at port 29500"));
     HostProgram without = launcher(2);
     EXPECT_EQ(without.wait(60s).exit_code, 2) << without.err();
     const std::string why =

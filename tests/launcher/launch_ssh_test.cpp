@@ -64,7 +64,7 @@ private:
                         "/passwd /etc/passwd && "
                         "mount -t tmpfs none /run && mkdir /run/sshd && exec " +
                         daemons + "/usr/sbin/sshd -D -e -f " + folder() + "/sshd_config"),
-                   {"LD_LIBRARY_PATH=" + daemons + "/usr/lib/x86_64-linux-gnu"});
+                   {"LD_LIBRARY_PATH=" + daemon_libraries});
         ASSERT_TRUE(wait_until([&] {
             HostProgram probe = world().run(host, bash("exec 3<>/dev/tcp/127.0.0.1/22"));
             return probe.wait(20s).exit_code == 0;

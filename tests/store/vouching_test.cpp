@@ -7,7 +7,9 @@
 
 #include <sys/socket.h>
 
+#include <chrono>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "base/net/socket.hpp"
@@ -33,7 +35,7 @@ void add(Vouching& vouching, ClientId id, const std::string& address,
 
 std::vector<ClientId> questions(Vouching& vouching) {
     std::vector<ClientId> all;
-    while (const auto question = vouching.take_question()) all.push_back(question->client);
+    while (const auto question = vouching.take_question(start)) all.push_back(question->client);
     return all;
 }
 
@@ -44,7 +46,7 @@ TEST(Vouching, EachIsAskedAboutOnce) {
     EXPECT_THAT(questions(vouching), ElementsAre());
     vouching.remove(1, start);
     vouching.remove(4, start);  // it does not wait
-    EXPECT_EQ(vouching.oldest(), 2U);
+    EXPECT_EQ(vouching.first_to_go(), 2U);
 }
 
 TEST(Vouching, OfAnAddressManyWaitForTheirTurn) {
@@ -69,18 +71,49 @@ TEST(Vouching, AnAnswerTakesNoLongerThanFiveSeconds) {
     add(vouching, 1, "a");
     add(vouching, 2, "a", start + 1s);
     EXPECT_EQ(vouching.wakes_at(), start + 5s);
+    std::ignore = vouching.take_question(start + 4500ms);
     EXPECT_THAT(vouching.overdue(start + 4999ms), ElementsAre());
     EXPECT_THAT(vouching.overdue(start + 5s), ElementsAre(1));
     vouching.remove(1, start + 5s);
     EXPECT_EQ(vouching.wakes_at(), start + 6s);
     for (ClientId id = 3; id <= Vouching::most_asked + 2; ++id) add(vouching, id, "a", start + 5s);
+    std::ignore = vouching.take_question(start + 6s);
     EXPECT_THAT(vouching.overdue(start + 6s), ElementsAre(2)) << "who has no turn may wait longer";
     vouching.remove(2, start + 60s);
+    std::ignore = vouching.take_question(start + 64s);
     EXPECT_EQ(vouching.overdue(start + 64s).size(), Vouching::most_asked - 1);
+    std::ignore = vouching.take_question(start + 65s);
     EXPECT_EQ(vouching.overdue(start + 65s).size(), Vouching::most_asked);
     vouching.clear();
     EXPECT_FALSE(vouching.wakes_at());
-    EXPECT_FALSE(vouching.oldest());
+    EXPECT_FALSE(vouching.first_to_go());
+}
+
+// Its owner was stopped: the answers wait for it.
+TEST(Vouching, NobodyIsOverdueBecauseNobodyHasLooked) {
+    Vouching vouching;
+    add(vouching, 1, "a");
+    EXPECT_THAT(questions(vouching), ElementsAre(1));
+    EXPECT_THAT(vouching.overdue(start + 8s), ElementsAre());
+    EXPECT_EQ(vouching.wakes_at(), start + 9s);
+    std::ignore = vouching.take_question(start + 8s);
+    EXPECT_THAT(vouching.overdue(start + 8999ms), ElementsAre());
+    std::ignore = vouching.take_question(start + 9s);
+    EXPECT_THAT(vouching.overdue(start + 9s), ElementsAre(1));
+}
+
+TEST(Vouching, WhereThereIsNoRoomACrowdsLastOneGoes) {
+    Vouching vouching;
+    add(vouching, 1, "a");
+    const ClientId most = Vouching::most_asked;
+    for (ClientId id = 2; id <= most + 3; ++id) add(vouching, id, "b");
+    EXPECT_EQ(vouching.first_to_go(), most + 3);
+    vouching.remove(most + 3, start);
+    EXPECT_EQ(vouching.first_to_go(), most + 2);
+    vouching.remove(most + 2, start);
+    EXPECT_EQ(vouching.first_to_go(), 2U) << "all have their turn";
+    vouching.clear();
+    EXPECT_FALSE(vouching.first_to_go());
 }
 
 // The servers ---------------------------------------------------------------------------------
@@ -232,13 +265,16 @@ TEST(NeedsVouchers, WithoutAnAnswerAClientIsClosed) {
         RawClient client(server, server.connect());
         client.send(get_5);
         ASSERT_EQ(server.questions().size(), 1U);
+        const auto asked = std::chrono::steady_clock::now();
         const auto deadline = base::Deadline::after(20s);
         char byte = 0;
         while (::recv(client.fd(), &byte, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN &&
                !deadline.passed()) {
             server.pump(100);
+            EXPECT_TRUE(server.questions().empty()) << "it is asked about once";
         }
         EXPECT_FALSE(deadline.passed());
+        EXPECT_GE(std::chrono::steady_clock::now() - asked, 4s);
     });
 }
 

@@ -1,6 +1,7 @@
 #include "launcher/hosts/start/hosts_job.hpp"
 
 #include "base/net/address.hpp"
+#include "base/printable.hpp"
 #include "launcher/hosts/munge.hpp"
 #include "launcher/options/endpoint.hpp"
 
@@ -32,20 +33,25 @@ bool is_alias_of_this_host(const std::string& name) {
         found, [](const base::SocketAddress& one) { return is_this_host(one.host()); });
 }
 
-// Nodes of one cluster have one user and one key of munged. Not where another host may become the
+// Nodes of one cluster have one user and one key of munged: which job of Slurm's a credential is
+// for, the same on all its hosts. Empty: there is no MUNGE, nor where another host may become the
 // coordinator, which would have to know the token.
-bool can_use_munge(const HostsJob& job, const EnvLookup& environment) {
-    return environment("SLURM_JOB_ID") && job.env.successors.empty() && has_tls() && has_munge();
+std::string job_of_munge(const HostsJob& job, const EnvLookup& environment) {
+    const auto number = environment("SLURM_JOB_ID");
+    if (!number || !job.env.successors.empty() || !has_tls() || !has_munge()) return {};
+    return "Slurm job " + base::printable(*number) + "." +
+           base::printable(environment("SLURM_STEP_ID").value_or("")) + " at port " +
+           std::to_string(job.env.port);
 }
 
 JobProof proof_of(const HostsJob& job, Authentication wanted, std::optional<JobToken> token,
                   const EnvLookup& environment) {
     if (!token) token = job_token(environment);
     if (token) return {.tls = TlsContext(*token)};
-    if (can_use_munge(job, environment)) {
-        if (!job.coordinates) return {.by_credential = true};
+    if (std::string name = job_of_munge(job, environment); !name.empty()) {
+        if (!job.coordinates) return {.credential_for = std::move(name)};
         token = JobToken::make();
-        return {.tls = TlsContext(*token), .credential = encode_credential(*token)};
+        return {.tls = TlsContext(*token), .credential = encode_credential(*token, name)};
     }
     if (wanted == Authentication::automatic) return {};
     throw UsageError(

@@ -7,7 +7,8 @@
 //
 // NCCL allows one thread at a time. Invariant: every call is made under the mutex. init, revoke,
 // abort and destroy run on the communicator's thread, launches on their callers'; a caller that
-// polls NCCL under the mutex looks at the cancel flag and returns, so that abort gets the mutex.
+// polls NCCL under the mutex looks at the cancel flag and returns, so that abort gets the mutex; a
+// program that is lent the communicator (ddp/nccl.hpp) returns by itself.
 // Communicators do not block (blocking = 0): what NCCL does in the background is polled against a
 // deadline.
 #pragma once

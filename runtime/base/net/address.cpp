@@ -108,11 +108,16 @@ bool SocketAddress::is_same_host(const SocketAddress& other) const {
 }
 
 SocketAddress local_address(int fd) {
+    const SocketAddress address = address_of(fd, End::own);
+    if (address.size == 0) throw SystemError("getsockname", errno);
+    return address;
+}
+
+SocketAddress address_of(int fd, End end) {
     SocketAddress address;
     address.size = sizeof address.bytes;
-    if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address.bytes), &address.size) != 0) {
-        throw SystemError("getsockname", errno);
-    }
+    const auto name_of = end == End::own ? ::getsockname : ::getpeername;
+    if (name_of(fd, reinterpret_cast<sockaddr*>(&address.bytes), &address.size) != 0) return {};
     return address;
 }
 

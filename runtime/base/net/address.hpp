@@ -35,6 +35,9 @@ struct SocketAddress {
 
 // Of this end of a socket. Throws SystemError.
 SocketAddress local_address(int fd);
+// Of either end of a connected socket; of no family (AF_UNSPEC) when it has been reset.
+enum class End { own, other };
+SocketAddress address_of(int fd, End end);
 
 std::string host_and_port(std::string_view host, std::uint16_t port);
 // "::1" of "[::1]"; anything else as it is.

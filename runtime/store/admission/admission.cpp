@@ -65,6 +65,12 @@ Admission::Step Admission::vouched(ServerClient& client, bool is_of_job) {
                        ": no launcher of this job there vouches for it"};
 }
 
+Admission::Step Admission::unanswered(const ServerClient& client) {
+    return {.next = Next::close,
+            .warning = "refused " + peer_address(client.fd()) +
+                       ": the launcher on its host does not answer whose it is"};
+}
+
 Admission::Answer Admission::join(ClientId client, const Request& request,
                                   const std::function<bool(ClientId)>& has_hung_up) {
     const auto claim = decode_claim(request.values.front());

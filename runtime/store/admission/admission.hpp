@@ -57,8 +57,9 @@ public:
     // Its request, on a host of which other launchers may be. A torchrun agent's is refused: it
     // would wait for the others, which have another launcher.
     Step look_at_request(const ServerClient& client, const Request& request);
-    // Of one that was asked about.
+    // Of one that was asked about: the answer, or that there is none.
     Step vouched(ServerClient& client, bool is_of_job);
+    Step unanswered(const ServerClient& client);
 
     // Of a client that is on another host, or not.
     Vouched voucher_for(bool is_elsewhere) const {

@@ -21,10 +21,8 @@ std::vector<std::string> ServedHosts::set(const std::vector<std::string>& addres
 
 std::optional<std::string> ServedHosts::refusal(int connection) {
     if (!hosts_ && before_ == Before::all) return std::nullopt;
-    base::SocketAddress peer;
-    peer.size = sizeof peer.bytes;
-    auto* const bytes = reinterpret_cast<sockaddr*>(&peer.bytes);
-    if (::getpeername(connection, bytes, &peer.size) != 0) return "";
+    const base::SocketAddress peer = base::address_of(connection, base::End::other);
+    if (peer.family() == AF_UNSPEC) return "";
     if (hosts_ && std::any_of(hosts_->begin(), hosts_->end(),
                               [&](const auto& host) { return host.is_same_host(peer); })) {
         return std::nullopt;

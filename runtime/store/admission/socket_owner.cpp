@@ -55,19 +55,8 @@ Endpoint endpoint_of(const sockaddr_storage& from) {
     return result;
 }
 
-using NameOf = int (*)(int, sockaddr*, socklen_t*);
-
-// Of no family: it has been reset.
-base::SocketAddress address_of(int connection, NameOf name_of) {
-    base::SocketAddress address;
-    address.size = sizeof address.bytes;
-    auto* const bytes = reinterpret_cast<sockaddr*>(&address.bytes);
-    if (name_of(connection, bytes, &address.size) != 0) return {};
-    return address;
-}
-
-Endpoint end_of(int connection, NameOf name_of) {
-    return endpoint_of(address_of(connection, name_of).bytes);
+Endpoint end_of(int connection, base::End end) {
+    return endpoint_of(base::address_of(connection, end).bytes);
 }
 
 bool is_loopback(const Endpoint& end) {
@@ -365,7 +354,8 @@ SocketOwners::SocketOwners(Source first) {
 }
 
 std::optional<SocketOwner> SocketOwners::peer_of(int connection) const {
-    return owner_of(address_of(connection, &::getpeername), address_of(connection, &::getsockname));
+    return owner_of(base::address_of(connection, base::End::other),
+                    base::address_of(connection, base::End::own));
 }
 
 std::optional<SocketOwner> SocketOwners::owner_of(const base::SocketAddress& own,
@@ -402,22 +392,18 @@ std::vector<SocketOwner> SocketOwners::listeners_on(std::uint16_t port, At at) c
     return owners;
 }
 
-bool has_peer(int connection) { return end_of(connection, &::getpeername).family != AF_UNSPEC; }
+bool has_peer(int connection) { return end_of(connection, base::End::other).family != AF_UNSPEC; }
 
 bool peer_is_on_this_host(int connection, base::OwnAddresses& own) {
-    Endpoint there = end_of(connection, &::getpeername);
-    Endpoint here = end_of(connection, &::getsockname);
+    Endpoint there = end_of(connection, base::End::other);
+    Endpoint here = end_of(connection, base::End::own);
     there.port = here.port = 0;
     return is_loopback(there) || there == here || own.contains(address_of(there));
 }
 
 std::string peer_address(int connection) {
-    base::SocketAddress end;
-    end.size = sizeof end.bytes;
-    auto* const bytes = reinterpret_cast<sockaddr*>(&end.bytes);
-    if (::getpeername(connection, bytes, &end.size) != 0 || end.host().empty()) {
-        return "an address that is not known";
-    }
+    const base::SocketAddress end = base::address_of(connection, base::End::other);
+    if (end.host().empty()) return "an address that is not known";
     return base::host_and_port(end.host(), end.port());
 }
 

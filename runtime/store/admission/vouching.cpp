@@ -1,17 +1,13 @@
 #include "store/admission/vouching.hpp"
 
-#include <sys/socket.h>
+#include <algorithm>
 
 namespace ddp::store {
 
 ClientQuestion question_about(ClientId client, int connection) {
-    ClientQuestion question{.client = client, .there = {}, .here = {}};
-    for (const auto& [end, name] :
-         {std::pair{&question.there, &::getpeername}, std::pair{&question.here, &::getsockname}}) {
-        end->size = sizeof end->bytes;
-        if (name(connection, reinterpret_cast<sockaddr*>(&end->bytes), &end->size) != 0) *end = {};
-    }
-    return question;
+    return {.client = client,
+            .there = base::address_of(connection, base::End::other),
+            .here = base::address_of(connection, base::End::own)};
 }
 
 void Vouching::add(const ClientQuestion& question, const std::string& address,
@@ -33,7 +29,8 @@ void Vouching::give_turn(Waiting& waiting, Address& place, Clock::time_point now
     asked_.emplace_back(now, waiting.question.client);
 }
 
-std::optional<ClientQuestion> Vouching::take_question() {
+std::optional<ClientQuestion> Vouching::take_question(Clock::time_point now) {
+    last_turn_ = now;
     while (!questions_.empty()) {
         const auto found = waiting_.find(questions_.front());
         questions_.pop_front();
@@ -65,6 +62,8 @@ void Vouching::drop_answered() {
 }
 
 std::vector<ClientId> Vouching::overdue(Clock::time_point now) {
+    if (now - last_turn_ >= own_pause) excused_until_ = now + own_pause;
+    if (now < excused_until_) return {};
     std::vector<ClientId> late;
     for (const auto& [since, client] : asked_) {
         if (since + longest_answer > now) break;
@@ -76,12 +75,20 @@ std::vector<ClientId> Vouching::overdue(Clock::time_point now) {
 std::optional<Vouching::Clock::time_point> Vouching::wakes_at() {
     drop_answered();
     if (asked_.empty()) return std::nullopt;
-    return asked_.front().first + longest_answer;
+    return std::max(asked_.front().first + longest_answer, excused_until_);
 }
 
-std::optional<ClientId> Vouching::oldest() const {
+std::optional<ClientId> Vouching::first_to_go() const {
     if (waiting_.empty()) return std::nullopt;
-    return waiting_.begin()->first;
+    const auto most = std::ranges::max_element(addresses_, {}, [](const auto& entry) {
+        return entry.second.turns + entry.second.others.size();
+    });
+    for (auto last = most->second.others.rbegin(); last != most->second.others.rend(); ++last) {
+        if (waiting_.contains(*last)) return *last;
+    }
+    return std::ranges::find_if(
+               waiting_, [&](const auto& entry) { return entry.second.address == most->first; })
+        ->first;
 }
 
 }  // namespace ddp::store

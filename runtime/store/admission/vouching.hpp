@@ -37,17 +37,22 @@ public:
     using Clock = std::chrono::steady_clock;
     static constexpr std::size_t most_asked = 64;
     static constexpr std::chrono::seconds longest_answer{5};
+    static constexpr std::chrono::seconds own_pause{1};
 
     // `address`: of its host. Ids grow with time.
     void add(const ClientQuestion& question, const std::string& address, Clock::time_point now);
-    std::optional<ClientQuestion> take_question();  // the next, once
+    std::optional<ClientQuestion> take_question(Clock::time_point now);  // the next, once
     // It is answered, or the client has gone.
     void remove(ClientId client, Clock::time_point now);
     void clear();
 
+    // Who has waited for an answer for too long. Nobody where the owner has asked for no questions
+    // for a while: the answers may wait for it.
     std::vector<ClientId> overdue(Clock::time_point now);
     std::optional<Clock::time_point> wakes_at();
-    std::optional<ClientId> oldest() const;
+    // When there is no room left: the last that has no turn yet of those from where most wait, else
+    // the oldest from there.
+    std::optional<ClientId> first_to_go() const;
 
 private:
     struct Waiting {
@@ -66,6 +71,8 @@ private:
     std::unordered_map<std::string, Address> addresses_;
     std::deque<ClientId> questions_;                            // some may be gone
     std::deque<std::pair<Clock::time_point, ClientId>> asked_;  // since then; some may be gone
+    Clock::time_point last_turn_{};                             // of the owner
+    Clock::time_point excused_until_{};
 };
 
 }  // namespace ddp::store

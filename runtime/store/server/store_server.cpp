@@ -55,7 +55,9 @@ public:
     void run_ready();
     void start_attempt(int attempt, std::optional<int> world_size);
     void serve_hosts(const std::vector<std::string>& addresses);
-    std::optional<ClientQuestion> take_question() { return admission_.vouching().take_question(); }
+    std::optional<ClientQuestion> take_question() {
+        return admission_.vouching().take_question(Clock::now());
+    }
     void vouch(ClientId id, bool is_of_job);
 
 private:
@@ -215,7 +217,7 @@ void StoreServer::Impl::handle_timer() {
     log_.say_rest(now);
     for (const auto& [id, why] : memory_.overdue(now)) close_later(*find(id), why);
     for (const ClientId id : admission_.vouching().overdue(now)) {
-        close_later(*find(id), "the launcher on its host does not say whose it is");
+        follow(*find(id), admission_.unanswered(*find(id)));
     }
 }
 
@@ -245,7 +247,7 @@ void StoreServer::Impl::accept_some(Listener& listener) {
 bool StoreServer::Impl::free_descriptor_for_next(Listener& listener) {
     if (!listener.has_pending()) return false;
     const auto silent = silent_.oldest();
-    if (const auto oldest = silent ? silent : admission_.vouching().oldest()) {
+    if (const auto oldest = silent ? silent : admission_.vouching().first_to_go()) {
         close_later(*find(*oldest), "no descriptor left");
         finish_event();
         return true;

@@ -57,8 +57,8 @@ public:
     // IPv4 or IPv6, also with %scope. Connections from others are closed; agents may come from
     // anywhere. A text that is no such address is nobody's, and a warning names it.
     void serve_hosts(const std::vector<std::string>& addresses);
-    // A client on another host waits for vouch(), 5 s at most; each is asked about once. To be
-    // called again after run_ready() and after vouch(), until nothing comes.
+    // A client on another host waits for vouch(), for 5 s from when this can tell of it; each is
+    // asked about once. To be called in each turn of the loop, until nothing comes.
     std::optional<ClientQuestion> take_question();
     // The answer: the client is served, or closed. Of one that is gone: nothing happens.
     void vouch(std::uint64_t client, bool is_of_job);

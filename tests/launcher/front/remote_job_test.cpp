@@ -53,15 +53,20 @@ TEST(RemoteJob, HostsOfASlurmAllocationAreStartedBySrun) {
                                     "/opt/ddp/bin/ddp-launch", "--from-stdin");
     EXPECT_THAT(command({"--hosts=n1,n2", "./train"}), is_ssh);
     here.environment = {"SLURM_JOB_ID=47", "SLURM_JOB_NODELIST=n[1-3]"};
-    EXPECT_THAT(
-        command({"--hosts=n1,n2", "./train"}),
-        ElementsAre("srun", "--overlap", "--nodes=1", "--ntasks=1", "--ntasks-per-node=1",
-                    "--cpu-bind=none", "--nodelist=n2", "/opt/ddp/bin/ddp-launch", "--from-stdin"));
+    EXPECT_THAT(command({"--hosts=n1,n2", "./train"}),
+                ElementsAre("env", "-u", "SLURM_GPUS", "-u", "SLURM_GPUS_PER_SOCKET", "-u",
+                            "SLURM_GPUS_PER_TASK", "-u", "SLURM_NTASKS_PER_GPU", "-u",
+                            "SLURM_CPUS_PER_GPU", "-u", "SLURM_CPUS_PER_TASK", "-u",
+                            "SRUN_CPUS_PER_TASK", "-u", "SLURM_TRES_PER_TASK", "srun", "--overlap",
+                            "--nodes=1", "--ntasks=1", "--ntasks-per-node=1", "--cpu-bind=none",
+                            "--nodelist=n2", "/opt/ddp/bin/ddp-launch", "--from-stdin"));
     EXPECT_EQ(plan({"--hosts=n[1-3]", "./train"}, here).line,
               "3 hosts (--hosts): n1, n2, n3; head n1, port 20047");
     EXPECT_THAT(command({"--hosts=other,n2", "./train"}), is_ssh) << "not all are Slurm's";
     EXPECT_THAT(command({"--rsh=ssh", "--hosts=n1,n2", "./train"}),
                 ElementsAre("ssh", "n2", "/opt/ddp/bin/ddp-launch", "--from-stdin"));
+    EXPECT_THAT(refusal({"--hosts=n[1-2],n1", "./train"}), HasSubstr("n1"));
+    EXPECT_THAT(refusal({"--hosts=-x[1-2]", "./train"}), HasSubstr("-x1"));
     here.environment = {"SLURM_JOB_ID=", "SLURM_JOB_NODELIST=n[1-3]"};
     EXPECT_THAT(command({"--hosts=n1,n2", "./train"}), is_ssh);
 }

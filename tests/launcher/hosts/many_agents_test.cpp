@@ -317,7 +317,7 @@ private:
         char byte = 0;
         const auto got = ::recv(fd, &byte, 1, MSG_DONTWAIT);
         if (got <= 0) {
-            refused_ += errno == EAGAIN ? 0 : 1;
+            refused_ += got < 0 && errno == EAGAIN ? 0 : 1;
         } else if (++answers_ <= count) {
             say(fd, u8(18) + str("/all") + i64(count));
         }

@@ -56,16 +56,16 @@ Calls time_calls(ddp::ProcessGroup& group, int rounds) {
         }
         const double ours = microseconds_since(start);
         work.wait();
-        double raw_returns = 0, raw = 0;
+        double raw_returns = 0;
         ddp::with_native_handle(group, [&](ncclComm* comm) {
             start = Clock::now();
             check(
                 nccl.operations.all_reduce(data, data, elements, ncclFloat, ncclAvg, comm, stream));
             raw_returns = microseconds_since(start);
-            while (!api.is_done(ddp::Stream(stream))) {
-            }
-            raw = microseconds_since(start);
         });
+        while (!api.is_done(ddp::Stream(stream))) {
+        }
+        const double raw = microseconds_since(start);
         if (round < warm_up) continue;
         calls.ours.push_back(ours);
         calls.raw.push_back(raw);
