@@ -133,8 +133,8 @@ train() { "$0/03_train_digits" --device cuda "$@" | sed "s/.* weights //"; }
 once=$(train --epochs 6) && train --epochs 3 --checkpoint "$folder" && again=$(train --epochs 6 --checkpoint "$folder") &&
     echo "$once, $again" && [ -n "$once" ] && [ "$once" = "$again" ] && echo "the same weights"'
 
-# One of two ranks that share the GPU is killed amid its collectives and the barriers between them: the other, which takes no SIGTERM that would forestall
-# it, is told, and all of it ends at once. $0: the folder of the programs.
+# One of two ranks that share the GPU is killed amid its collectives, or the barriers between them: the other, which takes no
+# SIGTERM that would forestall it, is told, and all of it ends at once. $0: the folder of the programs.
 kill_one='
 start=$SECONDS
 "$0/ddp-launch" --oversubscribe-gpu --nproc-per-node=2 -- bash -c \
