@@ -69,7 +69,7 @@ std::string encode(std::string_view payload, int& error) {
         error = munge().encode(&credential, context.get(), payload.data(),
                                static_cast<int>(payload.size()));
     }
-    const std::string text = error == success ? credential : "";
+    std::string text = error == success ? credential : "";
     std::free(credential);
     return text;
 }
