@@ -217,7 +217,7 @@ TEST(LinkMessages, OfAHostWithMoreWorkersThanALauncherStartsAreRefused) {
 }
 
 TEST(LinkHello, IsAnAgentsOrAStrangersFromItsFirstByte) {
-    for (const Transport transport : {Transport::clear, Transport::tls}) {
+    for (const Transport transport : {Transport::clear, Transport::tls, Transport::credential}) {
         const std::string hello = encode_hello(transport);
         ASSERT_EQ(hello.size(), hello_bytes);
         for (std::size_t size = 0; size < hello.size(); ++size) {
@@ -240,7 +240,7 @@ TEST(LinkHello, TellsAnotherVersion) {
     hello[4] = 9;
     EXPECT_EQ(look_for_hello(hello).kind, Hello::other_version);
     EXPECT_EQ(look_for_hello(hello).version, 9);
-    for (const char flags : {'\x02', '\x03', '\xFF'}) {
+    for (const char flags : {'\x03', '\x04', '\xFF'}) {
         hello = encode_hello();
         hello[5] = flags;
         EXPECT_EQ(look_for_hello(hello).kind, Hello::stranger) << "flags this version has not";
