@@ -79,7 +79,8 @@ TEST(LaunchCommand, RunsOnOtherHosts) {
                        << "exec sh -c \"$*\"\n";
     ::chmod(rsh.c_str(), S_IRWXU);
     const auto port = base::local_port(base::listen_tcp("127.0.0.1", 0).get());
-    const Words there{"--rsh=" + rsh, "--master-addr=127.0.0.1", "--master-port=" + std::to_string(port)};
+    const Words there{"--rsh=" + rsh, "--master-addr=127.0.0.1",
+                      "--master-port=" + std::to_string(port)};
     const auto result = launch({.hosts = {"one:1", "two:2"}, .arguments = there},
                                shell("echo $GROUP_RANK $WORLD_SIZE >" + folder.path() +
                                      "/$RANK; [ $RANK != 2 ] || exit 7; [ $RANK != 0 ] || exec "
