@@ -154,15 +154,23 @@ exit 1'
 # compute-sanitizer on a program, where calls of CUDA that fail are errors, too, but for those that NCCL itself makes: it
 # asks for kernels and memory that a card may lack, and takes the error for an answer.
 sanitize='
-compute-sanitizer "$0" >"$0.sanitized" 2>&1
+compute-sanitizer --print-limit 0 "$0" >"$0.sanitized" 2>&1
 status=$?
 cat "$0.sanitized"
 [ $status -eq 0 ] && grep -q "ERROR SUMMARY" "$0.sanitized" || exit 1
 awk "
-    function count() { if (open) ours++; open = 0 }
-    /^========= [A-Z]/ && !/COMPUTE-SANITIZER|ERROR SUMMARY/ { count(); open = 1; failed_call = /Program hit/ }
-    open && /Host Frame/ { if (failed_call && /in libnccl[.]so/) asked++; else ours++; open = 0 }
-    END { count(); printf \"ERRORS: %d, and %d calls of NCCL that failed\n\", ours, asked; exit ours > 0 }
+    function count(kind) { if (open) { ours++; of[kind]++ } open = 0 }
+    /^========= [A-Z]/ && !/COMPUTE-SANITIZER|ERROR SUMMARY/ {
+        count(kind); open = 1; failed_call = /Program hit/; kind = substr(\$0, 11)
+        gsub(/ due to .* on CUDA API call to /, \" by \", kind)
+    }
+    open && /Host Frame/ { if (failed_call && /in libnccl[.]so/) { asked++; open = 0 } else count(kind) }
+    END {
+        count(kind)
+        for (kind in of) printf \"%d times: %s\n\", of[kind], kind
+        printf \"ERRORS: %d, and %d calls of NCCL that failed\n\", ours, asked
+        exit ours > 0
+    }
 " "$0.sanitized"'
 
 run_checks() {

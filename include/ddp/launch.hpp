@@ -61,8 +61,8 @@ struct LaunchResult {
     // Why exit_code is not 0: the text that ddp-launch shows. Of a job of other hosts only why it
     // did not start; the rest is on stderr.
     std::string report = {};
-    std::vector<HostResult> hosts =
-        {};  // of a job of other hosts: in their order, some thousands at most
+    // Of a job of other hosts: in their order, as many as 64 KiB hold.
+    std::vector<HostResult> hosts = {};
     bool ok() const { return exit_code == 0; }
 };
 

@@ -51,6 +51,21 @@ row "03_train_digits --device cuda, 2 ranks" | grep -q '| failed |' || fail "tak
 row "from call to kernel" | grep -q '| missed | 7.50 us |' || fail "does not miss"
 row "tests: group" | grep -q '| failed | exit code 1: .*A.B' || fail "does not say what failed"
 
+# A call that failed, whose caller is NCCL, or the library.
+failed_call() {
+    printf '%s\n' "========= COMPUTE-SANITIZER" "========= Program hit cudaErrorNoKernelImageForDevice (error 209)" \
+        "=========     Saved host backtrace up to driver entry point at error" "=========         Host Frame: f [0x1] in $1" \
+        "=========         Host Frame: g [0x2] in libc.so.6" "========= ERROR SUMMARY: 1 error" >"$work/sanitized"
+}
+stand_in "$work/path/compute-sanitizer" "cat $work/sanitized"
+stand_in "$work/bundle/bin/cuda_group_test" 'echo "[  PASSED  ] 7 tests."'
+failed_call libnccl.so.2
+run || true
+row "compute-sanitizer, cuda_group_test" | grep -q '| passed | ERRORS: 0, and 1 calls' || fail "holds NCCL's questions against it"
+failed_call cuda_group_test
+run || true
+row "compute-sanitizer, cuda_group_test" | grep -q '| failed | exit code 1: ERRORS: 1' || fail "takes a failed call for NCCL's"
+
 rm "$work/bundle/bin/09_cuda_digits" "$work/path/compute-sanitizer"
 stand_in "$work/bundle/bin/cuda_group_test" 'echo "[  PASSED  ] 7 tests."'
 stand_in "$work/bundle/bin/ddp-gpu-cost" 'echo "{\"nccl\": \"2.28.9\"}"; echo "{\"over_us\": 2}"; echo "{\"share\": 0.9}"'

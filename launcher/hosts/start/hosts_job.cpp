@@ -56,7 +56,8 @@ JobProof proof_of(const HostsJob& job, Authentication wanted, std::optional<JobT
     if (wanted == Authentication::automatic) return {};
     throw UsageError(
         "--auth=required: there is no job token; name a file of mode 0600 with 64 hex digits in "
-        "DDP_JOB_TOKEN_FILE, the same on all hosts");
+        "DDP_JOB_TOKEN_FILE, the same on all hosts (under Slurm a munged on each host does as "
+        "well)");
 }
 
 }  // namespace

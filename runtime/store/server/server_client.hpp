@@ -81,8 +81,7 @@ public:
     bool may_be_agent() const {
         return !is_local() && has_said_nothing() && voucher != Vouched::awaited;
     }
-    // The connection is another's from now on, and the client has none.
-    // Epoll watches it no more.
+    // The connection is another's from now on: the client has none, and epoll watches it no more.
     base::UniqueFd take_fd(int epoll);
     // Neither a client, as far as it has said, nor an agent.
     bool is_stranger() const { return !identified && peer_.fd; }
