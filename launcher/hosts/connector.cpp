@@ -26,8 +26,10 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds time_of_a_try{10'000};
-// An agent that waits for the coordinator to come is there soon after it.
-constexpr milliseconds between_tries{50};
+// Between two tries: hosts that are started together are ready at nearly the same time, and an agent
+// that waits for the coordinator to come is there soon after it.
+constexpr milliseconds first_pause{2};
+constexpr milliseconds longest_pause{50};
 constexpr milliseconds time_of_an_answer{500};
 constexpr milliseconds after_an_answer{1'000};
 constexpr std::size_t most_words = 4096;
@@ -103,7 +105,7 @@ void connect_until_answered(int socket, const std::string& host, std::uint16_t p
         }
         std::this_thread::sleep_for(after_an_answer);
     }
-    for (;;) {
+    for (milliseconds pause = first_pause;; pause = std::min(2 * pause, longest_pause)) {
         base::ConnectResult result;
         try {
             result = base::connect_tcp(host, port, base::Deadline::after(time_of_a_try));
@@ -118,7 +120,7 @@ void connect_until_answered(int socket, const std::string& host, std::uint16_t p
             const std::string_view words = std::string_view(said).substr(0, most_words);
             if (::send(socket, words.data(), words.size(), MSG_NOSIGNAL) < 0) return;
         }
-        std::this_thread::sleep_for(between_tries);
+        std::this_thread::sleep_for(pause);
     }
 }
 

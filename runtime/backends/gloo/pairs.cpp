@@ -3,6 +3,7 @@
 #include "backends/gloo/gloo_library.hpp"
 #include "base/net/address.hpp"
 #include "base/net/socket.hpp"
+#include "base/process/background_thread.hpp"
 
 #include <ddp/error.hpp>
 
@@ -13,14 +14,20 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <ctime>
+#include <exception>
+#include <mutex>
+#include <thread>
 
 namespace ddp::gloo {
 namespace {
 
 using namespace std::chrono_literals;
+
+constexpr std::size_t most_at_a_time = 16;  // connections, each with a thread
 
 sigset_t only_pipe_signal() {
     sigset_t set;
@@ -114,10 +121,10 @@ void Pairs::connect(ddp::Store& store, const base::Deadline& deadline) {
     StoreKeys own_keys;
     StoreKeys their_keys;
     StoreValues addresses;
-    std::vector<int> peers;
+    std::vector<Peer> peers;
     for (int peer = 0; peer < size(); ++peer) {
         if (peer == rank_) continue;
-        peers.push_back(peer);
+        peers.push_back({peer, {}});
         own_keys.push_back(address_key(rank_, peer));
         their_keys.push_back(address_key(peer, rank_));
         addresses.push_back(encode(context_->createPair(peer)->address().bytes()));
@@ -125,18 +132,51 @@ void Pairs::connect(ddp::Store& store, const base::Deadline& deadline) {
     store.multi_set(own_keys, addresses);
     const StoreValues theirs = store.multi_get(their_keys, deadline.left());
     for (std::size_t i = 0; i < peers.size(); ++i) {
-        PeerProcess& process = processes_[static_cast<std::size_t>(peers[i])];
-        const std::vector<char> address = decode(theirs[i], process);
-        try {
-            const auto& pair = context_->getPair(peers[i]);
-            pair->connect(with_own_scope(address, pair->address().bytes()));
-        } catch (const ::gloo::Exception& error) {
-            throw BackendError("gloo", 0,
-                               "cannot connect to rank " + std::to_string(peers[i]) + " on host " +
-                                   process.host + ": " + error.what());
-        }
+        Peer& peer = peers[i];
+        peer.address = decode(theirs[i], processes_[static_cast<std::size_t>(peer.rank)]);
     }
+    connect_all(peers);
     processes_[static_cast<std::size_t>(rank_)] = {::getpid(), base::host_name()};
+}
+
+// Beside each other: some steps of a connection wait for the next turn of Gloo's loop, which comes
+// once in 10 ms where nothing else happens.
+void Pairs::connect_all(const std::vector<Peer>& peers) {
+    std::atomic<std::size_t> next{0};
+    std::mutex mutex;
+    std::exception_ptr first_error;
+    const auto connect_some = [&] {
+        for (std::size_t at = next++; at < peers.size(); at = next++) {
+            try {
+                connect_to(peers[at]);
+            } catch (...) {
+                const std::lock_guard lock(mutex);
+                if (!first_error) first_error = std::current_exception();
+                next = peers.size();
+            }
+        }
+    };
+    std::vector<std::thread> helpers;
+    try {
+        while (helpers.size() + 1 < std::min(peers.size(), most_at_a_time)) {
+            helpers.push_back(base::start_background_thread(connect_some));
+        }
+    } catch (const std::exception&) {  // fewer take longer
+    }
+    connect_some();
+    for (std::thread& helper : helpers) helper.join();
+    if (first_error) std::rethrow_exception(first_error);
+}
+
+void Pairs::connect_to(const Peer& peer) {
+    try {
+        const auto& pair = context_->getPair(peer.rank);
+        pair->connect(with_own_scope(peer.address, pair->address().bytes()));
+    } catch (const ::gloo::Exception& error) {
+        throw BackendError("gloo", 0,
+                           "cannot connect to rank " + std::to_string(peer.rank) + " on host " +
+                               process(peer.rank).host + ": " + error.what());
+    }
 }
 
 void Pairs::close_all() noexcept {

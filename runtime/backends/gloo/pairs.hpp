@@ -64,6 +64,13 @@ public:
     void close_all() noexcept;
 
 private:
+    struct Peer {
+        int rank;
+        std::vector<char> address;
+    };
+    void connect_all(const std::vector<Peer>& peers);
+    void connect_to(const Peer& peer);
+
     int rank_;
     std::vector<PeerProcess> processes_;  // by rank
     std::shared_ptr<::gloo::transport::Device> device_;

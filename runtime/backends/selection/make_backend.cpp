@@ -119,12 +119,12 @@ bool another_refuses_shm(const GroupContext& group, const base::Deadline& deadli
 
 // Whether all ranks have come to the region, which is then the group's: all find the same, as a
 // rank that has come stays. False once a rank has refused. The store is asked no more than now and
-// then, for a rank that comes wakes the ranks that wait for it. From the last rank on: ranks start
-// in order.
+// then, for a rank that comes wakes the ranks that wait for it; soon where ranks may be on other
+// hosts, and so refuse. From the last rank on: ranks start in order.
 bool all_have_come(const GroupContext& group, const shm::SharedRegion& region,
                    const base::Deadline& deadline) {
     using std::chrono::milliseconds;
-    milliseconds pause{20};
+    milliseconds pause{group.me.on_one_host ? 20 : 1};
     for (int rank = group.me.world_size - 1; rank >= 0;) {
         if (region.is_introduced(rank, std::min(pause, deadline.left()))) {
             --rank;
