@@ -128,7 +128,7 @@ protected:
     void kill_launchers(std::vector<Victim> victims, int count);
     enum class Harm : std::uint8_t { cut, power_off, half_open };
     void cut_off(Harm harm, int count);
-    void disturb(std::chrono::seconds time);
+    void disturb(std::chrono::seconds time, int load_of_a_core);
     void lose_coordinators(Harm harm, int count);
     void find_root_causes(Milliseconds delay, int count);
     void come_and_go(int count);
@@ -371,11 +371,12 @@ TEST_F(LaunchHostsFaults, SoakFencing) { lose_coordinators(Harm::cut, 100); }
 
 // Nobody is lost --------------------------------------------------------------------------------
 
-// Stopped agents, short cuts, and a machine with four times the load that it can carry.
-void LaunchHostsFaults::disturb(std::chrono::seconds time) {
+// Stopped agents, short cuts, and cores with so many times the load that they can carry.
+void LaunchHostsFaults::disturb(std::chrono::seconds time, int load_of_a_core) {
     HostWorld world(all_hosts);
-    HostProgram load = world.run(
-        1, bash("for i in 1 2 3 4 5 6 7 8; do while :; do :; done & done; echo busy; wait"));
+    HostProgram load =
+        world.run(1, bash("for i in $(seq $((" + std::to_string(load_of_a_core) +
+                          " * $(nproc)))); do while :; do :; done & done; echo busy; wait"));
     ASSERT_TRUE(load.wait_for_output("busy"));
     std::vector<HostProgram> launchers =
         launch_all(world, bash("echo up; exec sleep " + std::to_string(time.count())));
@@ -405,8 +406,8 @@ void LaunchHostsFaults::disturb(std::chrono::seconds time) {
     }
 }
 
-TEST_F(LaunchHostsFaults, NobodyIsLostByShortStopsCutsAndLoad) { disturb(20s); }
-TEST_F(LaunchHostsFaults, SoakNobodyIsLost) { disturb(55min); }
+TEST_F(LaunchHostsFaults, NobodyIsLostByShortStopsCutsAndLoad) { disturb(20s, 4); }
+TEST_F(LaunchHostsFaults, SoakNobodyIsLost) { disturb(60min, 8); }
 
 // Whose fault -----------------------------------------------------------------------------------
 
