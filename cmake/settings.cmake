@@ -148,6 +148,6 @@ function(ddp_add_unit_test name)
   if(test_SOAK)
     gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST TEST_FILTER "*.Soak*"
       TEST_LIST ${name}_soak
-      PROPERTIES LABELS soak TIMEOUT 3600 RUN_SERIAL TRUE)
+      PROPERTIES LABELS soak TIMEOUT 4500 RUN_SERIAL TRUE)
   endif()
 endfunction()

@@ -27,7 +27,8 @@ base::UniqueFd CoordinatorRole::begin(Time now) {
 }
 
 base::UniqueFd CoordinatorRole::succeed(const RoundMessage& last, const WelcomeMessage& job,
-                                        const MeetingPlace& place, Time now) {
+                                        const JobProof& proof, const MeetingPlace& place,
+                                        Time now) {
     if (!settings_.serves) {
         if (const std::string why = settings_.serve(place); !why.empty()) throw Error(why);
         settings_.serves = true;
@@ -36,6 +37,7 @@ base::UniqueFd CoordinatorRole::succeed(const RoundMessage& last, const WelcomeM
     settings_.rules.has_successors = true;
     settings_.job.run_id = job.run_id;
     settings_.job.run = job.run;
+    settings_.job.proof = proof;
     settings_.job.succeeds = last;
     judge_.go_on_after(last.restarts);
     return begin(now);

@@ -52,10 +52,10 @@ public:
     Coordinator* coordinator() const { return coordinator_.get(); }
     // Returns the other end of its own member's link. Throws SystemError.
     base::UniqueFd begin(Time now);
-    // The same for who succeeds the coordinator of that round, of which it was told `job`. Throws
-    // Error where nobody can listen at that place.
+    // The same for who succeeds the coordinator of that round, of which it was told `job`, with the
+    // proof that members have to give. Throws Error where nobody can listen at that place.
     base::UniqueFd succeed(const RoundMessage& last, const WelcomeMessage& job,
-                           const MeetingPlace& place, Time now);
+                           const JobProof& proof, const MeetingPlace& place, Time now);
     // Another host coordinates: nobody finds this one any more, if anybody did.
     void end();
 

@@ -145,7 +145,8 @@ void HostsAgent::take_over(Time now) {
     const RoundMessage& last = search_.succession()->last();
     const HostRanks& own = *last.table.find(search_.succession()->own());
     try {
-        base::UniqueFd own_link = role_.succeed(last, *welcome_, {own.address, own.port}, now);
+        base::UniqueFd own_link =
+            role_.succeed(last, *welcome_, settings_.job.proof, {own.address, own.port}, now);
         notice("takes over from the coordinator, if most of the hosts of round " +
                std::to_string(last.round) + " come");
         coordinate({own.address, own.port}, std::move(own_link), now);
@@ -196,6 +197,7 @@ void HostsAgent::follow(const MemberOrder& order, Attempt* attempt) {
     if (const auto* job = std::get_if<WelcomeMessage>(&order)) {
         const bool is_first = !welcome_;
         welcome_ = *job;
+        if (coordinator() == nullptr) settings_.job.proof = member_->proof();
         if (is_first) settings_.welcome(*job);
     } else if (const auto* wait = std::get_if<WaitMessage>(&order)) {
         if (wait->is_spare) {

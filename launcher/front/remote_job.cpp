@@ -1,5 +1,6 @@
 #include "launcher/front/remote_job.hpp"
 
+#include "base/net/address.hpp"
 #include "base/printable.hpp"
 #include "launcher/console/line_prefix.hpp"
 #include "launcher/front/job_leash.hpp"
@@ -7,6 +8,7 @@
 #include "launcher/hosts/job_proof.hpp"
 #include "launcher/hosts/start/host_env.hpp"
 #include "launcher/options/endpoint.hpp"
+#include "launcher/options/option_values.hpp"
 #include "launcher/plan/job_plan.hpp"
 #include "launcher/plan/program_path.hpp"
 #include "launcher/plan/worker_variables.hpp"
@@ -89,14 +91,17 @@ std::string own_path(const std::string& called_as, const std::string& folder) {
     return path;
 }
 
+std::string list_option(const Options& options) {
+    return options.remote.hosts.empty() ? "--hostfile" : "--hosts";
+}
+
 void refuse_what_a_list_says(const Options& options) {
     const HostFlags& flags = options.hosts.flags;
-    const std::string list = options.remote.hosts.empty() ? "--hostfile" : "--hosts";
+    const std::string list = list_option(options);
     const auto refuse = [&](bool is_given, const char* option, const std::string& why) {
         if (is_given) throw UsageError(std::string(option) + ": " + list + " " + why);
     };
     refuse(flags.standalone, "--standalone", "names the job's hosts; leave one of them out");
-    refuse(flags.nnodes.has_value(), "--nnodes", "says how many hosts there are; leave it out");
     refuse(flags.node_rank.has_value(), "--node-rank", "numbers the hosts; leave it out");
     refuse(flags.rdzv_endpoint.has_value(), "--rdzv-endpoint",
            "says where they meet, on the first of them; leave it out, or say --master-addr and "
@@ -107,13 +112,32 @@ void refuse_what_a_list_says(const Options& options) {
            "starts workers that get no input; leave it out");
 }
 
+// MIN of --nnodes=MIN:N, else all.
+std::size_t least_of(const Options& options, std::size_t listed) {
+    const auto& nodes = options.hosts.flags.nnodes;
+    if (!nodes) return listed;
+    const NodeRange range = parse_node_range({"--nnodes", *nodes});
+    const std::string list = "--nnodes: " + list_option(options);
+    if (range.min == range.max) {
+        throw UsageError(list +
+                         " says how many hosts there are; leave it out, or write --nnodes=MIN:" +
+                         std::to_string(listed) + " for a job that may go on with fewer");
+    }
+    if (static_cast<std::size_t>(range.max) != listed) {
+        throw UsageError(
+            list + " has " + std::to_string(listed) + " hosts, not " + std::to_string(range.max) +
+            "; write --nnodes=" + std::to_string(range.min) + ":" + std::to_string(listed));
+    }
+    return static_cast<std::size_t>(range.min);
+}
+
 // Those that the hosts do not get.
 bool starts_with_one_of(std::string_view option, std::span<const std::string_view> names) {
     return std::ranges::any_of(names,
                                [&](std::string_view name) { return option.starts_with(name); });
 }
-constexpr std::array<std::string_view, 5> options_of_starter{
-    "--hosts=", "--hostfile=", "--rsh=", "--env=", "--dry-run"};
+constexpr std::array<std::string_view, 6> options_of_starter{
+    "--hosts=", "--hostfile=", "--rsh=", "--env=", "--dry-run", "--nnodes="};
 constexpr std::array<std::string_view, 2> options_of_meeting{"--master-addr=", "--master-port="};
 
 // Where several hosts meet; of one it may be any free port.
@@ -169,21 +193,45 @@ std::vector<std::string> command_on(const std::string& host, const RemoteOptions
     return command;
 }
 
+// Where the hosts of a job that may lose some meet: on the first of them, and where that is lost on
+// others. An address that the user gives is one of the first host.
+std::string endpoints_of(const Meeting& meeting, const std::vector<HostSlots>& hosts,
+                         std::size_t least) {
+    const auto port =
+        static_cast<std::uint16_t>(parse_int({"--master-port", meeting.port}, {1, 65535}));
+    std::string list = base::host_and_port(meeting.address, port);
+    if (!may_name_successors(static_cast<int>(least), static_cast<int>(hosts.size()))) return list;
+    std::size_t named = 0;
+    for (std::size_t i = 1; i < hosts.size() && named < most_named_successors; ++i) {
+        if (hosts[i].host == meeting.address) continue;
+        list += "," + base::host_and_port(hosts[i].host, port);
+        ++named;
+    }
+    return list;
+}
+
 // Of several of a name the last counts.
 std::vector<std::string> options_for(const Options& options, const SplitArguments& given,
                                      const Meeting& meeting, const StartingHost& here,
-                                     std::size_t hosts) {
+                                     const std::vector<HostSlots>& hosts, std::size_t least) {
     std::vector<std::string> result;
     if (here.shows_on_terminal && options.display.line_prefix_template.empty()) {
         result.push_back("--log-line-prefix-template=" + std::string(terminal_prefix_template));
     }
     for (const std::string& option : given.options) {
         if (starts_with_one_of(option, options_of_starter)) continue;
-        if (hosts > 1 && starts_with_one_of(option, options_of_meeting)) continue;
+        if (hosts.size() > 1 && starts_with_one_of(option, options_of_meeting)) continue;
         result.push_back(option);
     }
-    result.push_back("--nnodes=" + std::to_string(hosts));
-    if (hosts == 1) return result;
+    const std::string all = std::to_string(hosts.size());
+    if (least < hosts.size()) {
+        result.push_back("--nnodes=" + std::to_string(least) + ":" + all);
+        result.emplace_back("--rdzv-backend=c10d");
+        result.push_back("--rdzv-endpoint=" + endpoints_of(meeting, hosts, least));
+        return result;
+    }
+    result.push_back("--nnodes=" + all);
+    if (hosts.size() == 1) return result;
     result.push_back("--master-addr=" + meeting.address);
     result.push_back("--master-port=" + meeting.port);
     return result;
@@ -193,7 +241,7 @@ std::string line_of_hosts(const Options& options, const std::vector<HostSlots>& 
                           const Meeting& meeting) {
     constexpr std::size_t most_names = 4;
     std::string line = std::to_string(hosts.size()) + (hosts.size() == 1 ? " host" : " hosts") +
-                       (options.remote.hosts.empty() ? " (--hostfile): " : " (--hosts): ");
+                       " (" + list_option(options) + "): ";
     for (std::size_t i = 0; i < std::min(hosts.size(), most_names); ++i) {
         line += (i == 0 ? "" : ", ") + hosts[i].host;
     }
@@ -249,13 +297,14 @@ RemoteJob plan_remote_job(const Options& options, const SplitArguments& given,
     const auto slurm = slurm_of(options.remote, hosts, here);
     const Meeting meeting = meeting_of(options.hosts.flags, here, hosts, slurm);
     RemoteJob job;
+    job.least_hosts = least_of(options, hosts.size());
     job.greeting = here.greeting;
     job.line = line_of_hosts(options, hosts, meeting);
     job.time_to_end =
         options.hosts.node_timeout + options.stop.shutdown_timeout + spare_time_to_end;
     job.stop_signals = options.stop.signals_to_handle;
     const auto variables = passed_variables(here.environment, options.remote.env);
-    const auto common = options_for(options, given, meeting, here, hosts.size());
+    const auto common = options_for(options, given, meeting, here, hosts, job.least_hosts);
     for (std::size_t i = 0; i < hosts.size(); ++i) {
         RemoteJob::Host host{
             .name = hosts[i].host,

@@ -21,8 +21,10 @@ struct RemoteJob {
         JobDescription part;
     };
     std::vector<Host> hosts;  // by node rank
-    std::string greeting;     // of every part
-    std::string line;         // for the user: "3 hosts (--hosts): h1, h2, h3; head h1, port 29500"
+    // With fewer it ends. Where that is not all of them, it goes on without hosts that are lost.
+    std::size_t least_hosts = 1;
+    std::string greeting;  // of every part
+    std::string line;      // for the user: "3 hosts (--hosts): h1, h2, h3; head h1, port 29500"
     // What may pass from the end of one host's part to that of another's.
     std::chrono::milliseconds time_to_end{0};
     std::vector<int> stop_signals;

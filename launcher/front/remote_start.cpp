@@ -1,12 +1,10 @@
 // One loop over poll(), as the front's: signals, the pipes of all --rsh, our two outputs.
 #include "launcher/front/remote_start.hpp"
 
-#include "base/frame.hpp"
 #include "base/log.hpp"
-#include "base/printable.hpp"
 #include "contract/exit_code.hpp"
+#include "launcher/front/remote_host.hpp"
 #include "launcher/front/remote_output.hpp"
-#include "launcher/front/remote_shell.hpp"
 #include "launcher/process/descriptor_limit.hpp"
 #include "launcher/process/signals.hpp"
 
@@ -19,7 +17,6 @@
 #include <array>
 #include <cerrno>
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -40,93 +37,6 @@ constexpr milliseconds time_for_more_failures{10'000};
 constexpr milliseconds time_without_coordinator{10'000};
 // What launchers whose leash was cut may take, before --rsh is killed.
 constexpr milliseconds time_after_cut{5'000};
-constexpr std::array streams{Stream::out, Stream::err};
-
-std::size_t index_of(Stream stream) { return stream == Stream::out ? 0 : 1; }
-
-std::string frame_of(const FromStarter& message) {
-    std::string frame;
-    base::append_frame(frame, encode(message));
-    return frame;
-}
-
-// A host's launcher, seen from here.
-class RemoteHost {
-public:
-    enum class State { waiting, starting, running, ended };
-
-    explicit RemoteHost(const RemoteJob::Host& plan) : plan_(&plan) {}
-
-    State state() const { return state_; }
-    const std::string& name() const { return plan_->name; }
-    RemoteShell* shell() const { return shell_.get(); }
-    Time started_at() const { return started_at_; }
-
-    void start(Time now) {
-        shell_ = std::make_unique<RemoteShell>(plan_->command);
-        started_at_ = now;
-        state_ = State::starting;
-        shell_->send(frame_of(plan_->part));
-    }
-
-    // What of these bytes is the job's, and not of a remote shell that greets its user.
-    std::string after_greeting(Stream stream, std::string bytes) {
-        Before& before = before_[index_of(stream)];
-        if (before.is_over) return bytes;
-        before.bytes += bytes;
-        const std::size_t at = before.bytes.find(plan_->part.greeting);
-        const std::size_t newline = at == std::string::npos ? at : before.bytes.find('\n', at);
-        if (newline == std::string::npos) {
-            constexpr std::size_t most = 64 * 1024;
-            if (before.bytes.size() > 2 * most) before.bytes.erase(0, before.bytes.size() - most);
-            return {};
-        }
-        before.is_over = true;
-        if (state_ == State::starting) state_ = State::running;
-        return std::exchange(before.bytes, {}).substr(newline + 1);
-    }
-    bool has_greeted(Stream stream) const { return before_[index_of(stream)].is_over; }
-
-    void end(int exit_code) {
-        has_begun_ = state_ == State::running;
-        state_ = State::ended;
-        exit_code_ = exit_code;
-        shell_.reset();
-    }
-    int exit_code() const { return exit_code_; }
-    bool has_begun() const { return has_begun_; }
-    // Why nothing was started there: the last line of stderr, or of what came at all.
-    std::string last_words() const {
-        if (!trouble_.empty()) return trouble_;
-        for (const Stream stream : {Stream::err, Stream::out}) {
-            const std::string& text = before_[index_of(stream)].bytes;
-            const std::size_t end = text.find_last_not_of(" \t\r\n");
-            if (end == text.npos) continue;
-            const std::size_t begin = text.rfind('\n', end);
-            return base::printable(text.substr(begin + 1, end - begin));
-        }
-        return "--rsh said nothing";
-    }
-    void set_trouble(std::string text) { trouble_ = std::move(text); }
-
-    // It was not waited for, and its end says nothing about the job's.
-    bool was_cut = false;
-
-private:
-    struct Before {
-        std::string bytes;
-        bool is_over = false;
-    };
-
-    const RemoteJob::Host* plan_;
-    std::unique_ptr<RemoteShell> shell_;
-    State state_ = State::waiting;
-    std::array<Before, 2> before_;
-    Time started_at_{};
-    bool has_begun_ = false;
-    int exit_code_ = 0;
-    std::string trouble_;
-};
 
 class RemoteStart {
 public:
@@ -284,13 +194,29 @@ private:
         const Time now = Clock::now();
         if (!host.has_begun()) {
             if (stop_.signal == 0 && !leave_by_) failed_at_ = failed_at_.value_or(now);
-        } else if (index == 0 || exit_code != contract::exit_ok) {
-            // Without the first host there is no coordinator; from any other a bad end is that of
-            // all, or of a host that the job has lost.
-            const Time by = now + (index == 0 ? time_without_coordinator : job_.time_to_end);
-            first_end_ = std::min(first_end_.value_or(by), by);
+        } else {
+            if (!host.was_cut) last_code_ = exit_code;
+            note_end(index, exit_code, now);
         }
     }
+
+    // By when the others should have ended. The end of a launcher whose job ended well is that of
+    // all. Otherwise: where all hosts are needed there is no coordinator without the first, and
+    // from any other a bad end is that of all, or of a host that the job has lost. Where some may
+    // be lost the job goes on as long as enough are left.
+    void note_end(std::size_t index, int exit_code, Time now) {
+        const bool is_fine = exit_code == contract::exit_ok;
+        if (is_elastic() ? !is_fine && is_enough(hosts_.size() - count(State::ended))
+                         : is_fine && index != 0) {
+            return;
+        }
+        const bool are_told = is_elastic() ? is_fine : index == 0;
+        const Time by = now + (are_told ? time_without_coordinator : job_.time_to_end);
+        first_end_ = std::min(first_end_.value_or(by), by);
+    }
+
+    bool is_elastic() const { return job_.least_hosts < hosts_.size(); }
+    bool is_enough(std::size_t hosts) const { return hosts >= job_.least_hosts; }
 
     // A reader that is gone is gone for the hosts, too; each of them knows what that means for the
     // job (--on-closed-stdout).
@@ -349,7 +275,9 @@ private:
         }
         if (failed_at_ && !leave_by_) {
             const bool all_known = count(State::starting) + count(State::waiting) == 0;
-            if (all_known || now - *failed_at_ >= time_for_more_failures) report_failed_start();
+            const bool may_do = is_elastic() && is_enough(hosts_.size() - count(State::ended));
+            const bool is_time = !may_do && now - *failed_at_ >= time_for_more_failures;
+            if (all_known || is_time) report_failed_start();
         }
         if (leave_by_ && now >= *leave_by_) kill_shells();
         if (!first_end_ || leave_by_ || !output_.is_idle()) return;
@@ -362,7 +290,10 @@ private:
             if (host.state() != State::ended) names += (names.empty() ? "" : ", ") + host.name();
         }
         if (names.empty()) return;
-        say_at_last("the job has ended, but no end has come from " + names +
+        const bool has_ended = !is_elastic() || exit_code() == contract::exit_ok;
+        say_at_last((has_ended ? "the job has ended, but no end has come from " + names
+                               : "of at least " + std::to_string(job_.least_hosts) +
+                                     " hosts there are only " + names + " left") +
                     "; what runs there ends when it hears that nobody waits for it");
         cut();
     }
@@ -390,15 +321,18 @@ private:
         report_ += (report_.empty() ? "" : "\n") + std::move(text);
     }
 
+    // Where enough others are there, they go on.
     void report_failed_start() {
+        const bool goes_on = is_elastic() && is_enough(count(State::running));
         std::map<std::string, std::vector<std::string>> hosts;  // by what was said there
         std::size_t failed = 0;
         const std::string ours = "ddp-launch: ";
         std::optional<int> own_code;
         bool all_are_ours = true;
-        for (const RemoteHost& host : hosts_) {
-            if (host.state() != State::ended || host.has_begun()) continue;
+        for (RemoteHost& host : hosts_) {
+            if (host.state() != State::ended || host.has_begun() || host.is_named) continue;
             ++failed;
+            host.is_named = goes_on;
             const std::string words = host.last_words();
             const bool is_ours = words.starts_with(ours);
             all_are_ours =
@@ -407,15 +341,18 @@ private:
             const std::string code = " (exit code " + std::to_string(host.exit_code()) + ")";
             hosts[is_ours ? words.substr(ours.size()) : words + code].push_back(host.name());
         }
-        failed_code_ = all_are_ours ? *own_code : contract::exit_error;
-        say_at_last("the job was not started: " + std::to_string(failed) + " of " +
-                    std::to_string(hosts_.size()) +
-                    (hosts_.size() == 1 ? " host has failed" : " hosts have failed"));
+        say_at_last(std::string(goes_on ? "the job starts without some of its hosts: "
+                                        : "the job was not started: ") +
+                    std::to_string(failed) + " of " + std::to_string(hosts_.size()) +
+                    (hosts_.size() == 1 ? " host" : " hosts") +
+                    (failed == 1 ? " has failed" : " have failed"));
         for (const auto& [words, names] : hosts) {
             std::string list;
             for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
             say_at_last(list + ": " + words);
         }
+        if (goes_on) return failed_at_.reset();
+        failed_code_ = all_are_ours ? *own_code : contract::exit_error;
         is_muted_ = true;
         for (const RemoteHost& host : hosts_) {  // sooner than by the end of its input
             if (host.state() == State::running) host.shell()->send(frame_of(PassedSignal{SIGTERM}));
@@ -425,12 +362,21 @@ private:
 
     int exit_code() const {
         if (failed_code_) return *failed_code_;
+        if (is_elastic() && last_code_) return exit_code_of_rest();
         const bool all_were_cut = std::ranges::all_of(hosts_, &RemoteHost::was_cut);
         for (const RemoteHost& host : hosts_) {
             const bool counts = all_were_cut || !host.was_cut;
             if (counts && host.exit_code() != contract::exit_ok) return host.exit_code();
         }
         return contract::exit_ok;
+    }
+
+    // Of hosts that the job may have lost before it ended: a good end is the job's, else the last.
+    int exit_code_of_rest() const {
+        const bool is_fine = std::ranges::any_of(hosts_, [](const RemoteHost& host) {
+            return host.has_begun() && !host.was_cut && host.exit_code() == contract::exit_ok;
+        });
+        return is_fine ? contract::exit_ok : *last_code_;
     }
 
     const RemoteJob& job_;
@@ -446,6 +392,7 @@ private:
     } stop_;
     std::optional<Time> failed_at_;  // the first that could not be started
     std::optional<int> failed_code_;
+    std::optional<int> last_code_;   // of a host that had begun, and was not cut off
     std::optional<Time> first_end_;  // by when all should have ended, since one has
     std::optional<Time> leave_by_;   // all leashes are cut
     Time last_output_{};

@@ -26,8 +26,8 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds time_of_a_try{10'000};
-// Between two tries: hosts that are started together are ready at nearly the same time, and an agent
-// that waits for the coordinator to come is there soon after it.
+// Between two tries: hosts that are started together are ready at nearly the same time, and an
+// agent that waits for the coordinator to come is there soon after it.
 constexpr milliseconds first_pause{2};
 constexpr milliseconds longest_pause{50};
 constexpr milliseconds time_of_an_answer{500};

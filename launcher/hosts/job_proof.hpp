@@ -15,9 +15,10 @@ namespace ddp::launcher {
 struct JobProof {
     // With the job's token; nothing: there is none, or this host has yet to be told it.
     std::optional<TlsContext> tls = {};
-    // The coordinator's: the token, for members that have none (munge.hpp).
+    // The token, for members that have none (munge.hpp): the coordinator's, and later that of a
+    // member that has been told it, which may succeed the coordinator.
     std::string credential = {};
-    // A member's: it takes the token from the coordinator's credential for this job. Empty: not so.
+    // A member takes the token from the coordinator's credential for this job. Empty: not so.
     std::string credential_for = {};
 
     bool is_there() const { return tls || !credential_for.empty(); }

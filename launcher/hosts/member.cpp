@@ -29,7 +29,9 @@ std::int64_t ClockOffset::to_others(std::int64_t ours_ns) const {
 }
 
 Member::Member(JoinMessage join, std::chrono::milliseconds node_timeout, JobProof proof)
-    : join_(std::move(join)), proof_(std::move(proof)), lease_(node_timeout) {}
+    : join_(std::move(join)), proof_(std::move(proof)), lease_(node_timeout) {
+    if (!proof_.credential_for.empty()) proof_.tls.reset();  // each coordinator tells it
+}
 
 void Member::begin(base::UniqueFd connection, Time now) {
     began_ = now;
@@ -80,6 +82,7 @@ void Member::take_credential(const FromCoordinator& message) {
     if (const auto* said = std::get_if<CredentialMessage>(&message)) {
         try {
             proof_.tls.emplace(decode_credential(said->credential, proof_.credential_for));
+            proof_.credential = said->credential;
             begin_speaking();
         } catch (const UsageError& error) {
             refuse("no proof by MUNGE that the coordinator is of this user: " +

@@ -66,6 +66,8 @@ public:
     Time began() const { return began_; }
     // Whether the coordinator has taken it in.
     bool is_welcome() const { return is_welcome_; }
+    // By which it could coordinate the job itself, once it is welcome.
+    const JobProof& proof() const { return proof_; }
 
     int fd() const { return link_ ? link_->fd() : -1; }
     bool wants_to_send() const { return link_ && link_->wants_to_send(); }

@@ -247,6 +247,58 @@ TEST_F(LaunchRemote, WithoutAJobOnItsInputTheOtherEndSaysWhatItIs) {
     EXPECT_THAT(silent.err(), HasSubstr("standard input has ended before a job had come"));
 }
 
+// With fewer hosts ------------------------------------------------------------------------------
+
+const std::string until_round_2 =
+    "echo $(hostname) $RANK of $WORLD_SIZE in $DDP_ROUND; [ $DDP_ROUND = 2 ] || exec sleep 60";
+const Words of_two_or_three{"--hosts=h1:2,h2:2,h3:2", "--nnodes=2:3", "--node-timeout=2"};
+
+TEST_F(LaunchRemote, AJobThatMayLoseHostsGoesOnWithoutTheFirst) {
+    HostWorld world(4);
+    Words options = of_two_or_three;
+    options.insert(options.begin(), "--rsh=" + world.rsh());
+    HostProgram job = launch(world, 4, options, bash(until_round_2));
+    ASSERT_TRUE(job.wait_for_output("of 6 in 1", 6)) << job.err();
+    world.power_off(1);
+    EXPECT_EQ(job.wait(30s).exit_code, 0) << job.err();
+    EXPECT_EQ(count_of(job.out(), "of 4 in 2"), 4) << job.out();
+    EXPECT_THAT(job.out(), HasSubstr("h2 0 of 4 in 2"));
+    EXPECT_THAT(job.err(), HasSubstr("takes over from the coordinator"));
+    expect_empty(world);
+}
+
+TEST_F(LaunchRemote, AJobThatMayLoseHostsStartsWithoutOneThatCannotBeReached) {
+    HostWorld world(3);
+    world.power_off(3);
+    Words options = of_two_or_three;
+    options.emplace_back("--rdzv-conf=last_call_timeout=1");
+    HostProgram job = start(world, options, bash("echo up $WORLD_SIZE"));
+    EXPECT_EQ(job.wait(30s).exit_code, 0) << job.err();
+    EXPECT_EQ(count_of(job.out(), "up 4"), 4);
+    EXPECT_THAT(job.err(), HasSubstr("the job starts without some of its hosts: 1 of 3 hosts has "
+                                     "failed\nddp-launch: h3: rsh: connect to host h3"));
+}
+
+TEST_F(LaunchRemote, AJobWithTooFewHostsLeftEnds) {
+    HostWorld world(4);
+    Words options = of_two_or_three;
+    options.insert(options.begin(), {"--rsh=" + world.rsh(), "--shutdown-timeout=1"});
+    HostProgram job = launch(world, 4, options, bash(until_round_2));
+    ASSERT_TRUE(job.wait_for_output("of 6 in 1", 6)) << job.err();
+    world.power_off(3);
+    world.power_off(2);
+    EXPECT_NE(job.wait(60s).exit_code, 0) << job.err();
+    EXPECT_EQ(count_of(job.out(), "in 2"), 0) << job.out();
+    expect_empty(world);
+}
+
+TEST_F(LaunchRemote, AFailureOfAJobThatMayLoseHostsIsItsExitCode) {
+    HostWorld world(3);
+    HostProgram job = start(world, of_two_or_three, bash("[ $RANK = 3 ] && exit 7; exec sleep 60"));
+    EXPECT_EQ(job.wait(30s).exit_code, 7) << job.err();
+    expect_empty(world);
+}
+
 // Ends ------------------------------------------------------------------------------------------
 
 // Ignores what asks it to end, and has a child that left its session.

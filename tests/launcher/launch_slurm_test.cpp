@@ -215,6 +215,24 @@ TEST_F(LaunchSlurm, ALauncherThatIsKilledEndsTheStep) {
     EXPECT_THAT(srun.err(), HasSubstr("h2"));
 }
 
+// By MUNGE, whose credential the successor hands on.
+TEST_F(LaunchSlurm, AnotherNodeTakesOverFromTheFirst) {
+    HostProgram srun =
+        step({"--nnodes=2:3", "--node-timeout=2", "--auth=required"},
+             bash("echo $RANK of $WORLD_SIZE in $DDP_ROUND; [ $DDP_ROUND = 2 ] || exec sleep 300"));
+    ASSERT_TRUE(srun.wait_for_output("of 3 in 1", hosts)) << srun.err();
+    std::vector<pid_t> launchers;
+    for (const pid_t pid : world().pids_on(1)) {
+        const std::string comm = comm_of(pid);
+        if (comm == "ddp-launch" || comm == "ddp-agent") launchers.push_back(pid);
+    }
+    kill_at_once(launchers);
+    EXPECT_EQ(srun.wait(60s).exit_code, 128 + SIGKILL) << "of the first node's task";
+    EXPECT_EQ(count_of(srun.out(), "of 2 in 2"), 2) << srun.out() << srun.err();
+    EXPECT_THAT(srun.err(), HasSubstr("may take over: h2:20001, h3:20001"));
+    EXPECT_TRUE(nothing_runs("sleep"));
+}
+
 // From a shell of the allocation, with ddp-launch once.
 TEST_F(LaunchSlurm, HostsOfAnAllocationAreStartedBySteps) {
     HostProgram salloc =

@@ -392,6 +392,16 @@ std::string line_of(const Draft& job, const Found<std::uint16_t>& port,
     return line;
 }
 
+// Behind the scheduler's head.
+std::vector<MeetingPlace> successors_among(const std::vector<std::string>& hosts,
+                                           std::uint16_t port) {
+    std::vector<MeetingPlace> successors;
+    for (std::size_t i = 1; i < hosts.size() && i <= most_named_successors; ++i) {
+        successors.push_back({hosts[i], port});
+    }
+    return successors;
+}
+
 HostEnv result_of(const Draft& job, const Found<std::uint16_t>& port, const Scheduled& scheduled) {
     if (port.value == 0) {
         throw UsageError(label_of(port.from) +
@@ -435,8 +445,12 @@ std::optional<HostEnv> host_env(const HostFlags& flags, const EnvLookup& environ
     }
     read_master(env, job);
     if (!job.head) fail_head(job, scheduled);
-    return result_of(job, job.port.value_or(Found<std::uint16_t>{default_static_port, "default"}),
-                     scheduled);
+    const auto port = job.port.value_or(Found<std::uint16_t>{default_static_port, "default"});
+    if (!given.head && scheduled.head &&
+        may_name_successors(job.nodes->value.min, job.nodes->value.max)) {
+        job.successors = successors_among(scheduled.hosts, port.value);
+    }
+    return result_of(job, port, scheduled);
 }
 
 std::string alone_notice(const HostFlags& flags, const EnvLookup& environment) {

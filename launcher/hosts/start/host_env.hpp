@@ -31,7 +31,7 @@ struct HostEnv {
     std::string head;
     std::uint16_t port = 0;
     // Where other hosts of the job serve it if the head's is lost: what --rdzv-endpoint lists
-    // behind the first.
+    // behind the first; of a scheduler's hosts the next ones, where may_name_successors().
     std::vector<MeetingPlace> successors;
     // Names by node rank, where they are known and are as many as max_hosts; else empty.
     std::vector<std::string> hosts;
@@ -63,6 +63,15 @@ struct HostEnv {
 //
 // Where it finds no job, a step of several processes is refused (options/job_step.hpp).
 std::optional<HostEnv> host_env(const HostFlags& flags, const EnvLookup& environment);
+
+// Whether hosts that all of a job know may take over without being asked to: where fewer than the
+// least could not, as they must be more than half, and where a coordinator that starts need not
+// look for another first.
+inline bool may_name_successors(int min_hosts, int max_hosts) {
+    return min_hosts < max_hosts && 2 * min_hosts > max_hosts;
+}
+// Of those hosts, in their order, the ones behind the head that do: each is looked for in turn.
+inline constexpr std::size_t most_named_successors = 3;
 
 // Of a job of Slurm's that has no ports of its own: two on one host have different ones, mostly.
 inline std::uint16_t port_of_slurm_job(std::int64_t job) {

@@ -34,11 +34,10 @@ bool is_alias_of_this_host(const std::string& name) {
 }
 
 // Nodes of one cluster have one user and one key of munged: which job of Slurm's a credential is
-// for, the same on all its hosts. Empty: there is no MUNGE, nor where another host may become the
-// coordinator, which would have to know the token.
+// for, the same on all its hosts. Empty: there is no MUNGE.
 std::string job_of_munge(const HostsJob& job, const EnvLookup& environment) {
     const auto number = environment("SLURM_JOB_ID");
-    if (!number || !job.env.successors.empty() || !has_tls() || !has_munge()) return {};
+    if (!number || !has_tls() || !has_munge()) return {};
     return "Slurm job " + base::printable(*number) + "." +
            base::printable(environment("SLURM_STEP_ID").value_or("")) + " at port " +
            std::to_string(job.env.port);
@@ -51,7 +50,10 @@ JobProof proof_of(const HostsJob& job, Authentication wanted, std::optional<JobT
     if (std::string name = job_of_munge(job, environment); !name.empty()) {
         if (!job.coordinates) return {.credential_for = std::move(name)};
         token = JobToken::make();
-        return {.tls = TlsContext(*token), .credential = encode_credential(*token, name)};
+        std::string credential = encode_credential(*token, name);
+        return {.tls = TlsContext(*token),
+                .credential = std::move(credential),
+                .credential_for = std::move(name)};
     }
     if (wanted == Authentication::automatic) return {};
     throw UsageError(

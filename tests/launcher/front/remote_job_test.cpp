@@ -110,6 +110,24 @@ TEST(RemoteJob, TheMeetingPlaceIsWhatTheUserSays) {
                 IsSupersetOf({"--master-addr=h1", "--master-port=8"}));
 }
 
+TEST(RemoteJob, ThatMayLoseHostsMeetsOnSeveral) {
+    const auto options = [](const Words& words) { return plan(words).hosts[1].part.options; };
+    EXPECT_THAT(options({"--hosts=h1,h2,h3", "--nnodes=2:3", "x"}),
+                ElementsAre("--nnodes=2:3", "--rdzv-backend=c10d",
+                            "--rdzv-endpoint=h1:29500,h2:29500,h3:29500", "--node-rank=1"));
+    EXPECT_THAT(options({"--hosts=h1,[fe80::2]", "--nnodes=1:2", "--master-port=7", "x"}),
+                Contains("--rdzv-endpoint=h1:7"))
+        << "one of two could not go on";
+    EXPECT_THAT(options({"--hosts=[fd77::1],[fd77::2],h3", "--nnodes=2:3", "--master-port=7", "x"}),
+                Contains("--rdzv-endpoint=[fd77::1]:7,[fd77::2]:7,h3:7"));
+    EXPECT_THAT(options({"--hosts=h1,h2,h3", "--nnodes=2:3", "--master-addr=10.0.0.1", "x"}),
+                Contains("--rdzv-endpoint=10.0.0.1:29500,h2:29500,h3:29500"));
+    EXPECT_THAT(options({"--hosts=h[1-9]", "--nnodes=5:9", "x"}),
+                Contains("--rdzv-endpoint=h1:29500,h2:29500,h3:29500,h4:29500"));
+    EXPECT_EQ(plan({"--hosts=h1,h2,h3", "--nnodes=2:3", "x"}).least_hosts, 2U);
+    EXPECT_EQ(plan({"--hosts=h1,h2,h3", "x"}).least_hosts, 3U);
+}
+
 TEST(RemoteJob, OfOneHostMeetsAtAnyFreePort) {
     EXPECT_THAT(plan({"--hosts=h7:2", "x"}).hosts[0].part.options,
                 ElementsAre("--nnodes=1", "--node-rank=0", "--nproc-per-node=2"));
@@ -128,6 +146,10 @@ TEST(RemoteJob, OnATerminalLinesNameTheirRanks) {
 
 TEST(RemoteJob, WhatContradictsAListOfHostsIsRefused) {
     EXPECT_THAT(refusal({"--hosts=h1", "--nnodes=2", "x"}), HasSubstr("--nnodes: --hosts"));
+    EXPECT_THAT(refusal({"--hosts=h1,h2", "--nnodes=1:3", "x"}),
+                HasSubstr("--nnodes: --hosts has 2 hosts, not 3; write --nnodes=1:2"));
+    EXPECT_THAT(refusal({"--hosts=h1,h2,h3", "--nnodes=2:3", "--master-port=0", "x"}),
+                HasSubstr("--master-port"));
     EXPECT_THAT(refusal({"--hosts=h1", "--node-rank=0", "x"}), HasSubstr("--node-rank: --hosts"));
     EXPECT_THAT(refusal({"--hosts=h1", "--standalone", "x"}), HasSubstr("--standalone: --hosts"));
     EXPECT_THAT(refusal({"--hosts=h1", "--rdzv-endpoint=h1:1", "x"}), HasSubstr("--rdzv-endpoint"));

@@ -106,6 +106,26 @@ TEST(HostEnv, ASlurmStepOfOneTaskAHostIsAJob) {
               "head h1 (SLURM_STEP_NODELIST), port 20012 (job id)");
 }
 
+TEST(HostEnv, NodesOfAStepTakeOverWhereFewerThanHalfCannot) {
+    const auto successors = [](const char* nodes, const Environment& step) {
+        const auto job = find_job(step, {.nnodes = nodes});
+        std::string names;
+        for (const MeetingPlace& place : job->successors) {
+            names += place.host + ":" + std::to_string(place.port) + " ";
+        }
+        return names;
+    };
+    EXPECT_EQ(successors("2:3", slurm_step), "h2:20012 h3:20012 ");
+    EXPECT_EQ(successors("1:3", slurm_step), "");
+    EXPECT_EQ(successors("3", slurm_step), "");
+    const Environment of_9 = with(slurm_step, {{"SLURM_STEP_NUM_NODES", "9"},
+                                               {"SLURM_STEP_NUM_TASKS", "9"},
+                                               {"SLURM_STEP_NODELIST", "h[1-9]"}});
+    EXPECT_EQ(successors("5:9", of_9), "h2:20012 h3:20012 h4:20012 ");
+    const auto elsewhere = find_job(slurm_step, {.nnodes = "2:3", .master_addr = "h0"});
+    EXPECT_TRUE(elsewhere->successors.empty()) << "the user says where";
+}
+
 struct ToldRow {
     const char* what;
     Environment environment;
