@@ -14,21 +14,28 @@ bool has(Streams set, Stream stream) {
     return (static_cast<unsigned>(set) & bit) != 0;
 }
 
-}  // namespace
-
-bool is_shown(const Options& options, int local_rank, Stream stream) {
-    if (const auto& filter = options.display.local_ranks_filter) {
-        if (std::find(filter->begin(), filter->end(), local_rank) == filter->end()) return false;
-    }
-    return !has(options.logs.redirects.of(local_rank), stream) ||
-           has(options.logs.tee.of(local_rank), stream);
+bool passes(const std::optional<std::vector<int>>& filter, int rank) {
+    return !filter || std::ranges::find(*filter, rank) != filter->end();
 }
 
-bool is_only_shown(const Options& options, int local_rank, Stream stream) {
+}  // namespace
+
+bool is_shown_of_host(const Options& options, int local_rank, Stream stream) {
+    return passes(options.display.local_ranks_filter, local_rank) &&
+           (!has(options.logs.redirects.of(local_rank), stream) ||
+            has(options.logs.tee.of(local_rank), stream));
+}
+
+bool is_shown(const Options& options, RankOfWorker rank, Stream stream) {
+    return passes(options.display.ranks_filter, rank.global) &&
+           is_shown_of_host(options, rank.local, stream);
+}
+
+bool is_only_shown(const Options& options, RankOfWorker rank, Stream stream) {
     const bool to_file = !options.logs.dir.empty() ||
-                         has(options.logs.redirects.of(local_rank), stream) ||
-                         has(options.logs.tee.of(local_rank), stream);
-    return !to_file && is_shown(options, local_rank, stream);
+                         has(options.logs.redirects.of(rank.local), stream) ||
+                         has(options.logs.tee.of(rank.local), stream);
+    return !to_file && is_shown(options, rank, stream);
 }
 
 ConsoleSettings console_settings(const Options& options, int workers) {

@@ -1,5 +1,5 @@
 // Which of the workers' output is shown, and with what before each line: the rules of --redirects,
-// --tee, --local-ranks-filter, --log-line-prefix-template and --status.
+// --tee, --local-ranks-filter, --ranks-filter, --log-line-prefix-template and --status.
 #pragma once
 
 #include "launcher/channel/channel.hpp"
@@ -10,11 +10,18 @@
 
 namespace ddp::launcher {
 
+struct RankOfWorker {
+    int local = 0;
+    int global = 0;
+};
+
 // Whether a stream is shown on the console. Log files get it in any case.
-bool is_shown(const Options& options, int local_rank, Stream stream);
+bool is_shown(const Options& options, RankOfWorker rank, Stream stream);
+// By all rules but --ranks-filter.
+bool is_shown_of_host(const Options& options, int local_rank, Stream stream);
 
 // Whether a stream goes to the console and nowhere else.
-bool is_only_shown(const Options& options, int local_rank, Stream stream);
+bool is_only_shown(const Options& options, RankOfWorker rank, Stream stream);
 
 struct ConsoleSettings {
     int workers = 1;

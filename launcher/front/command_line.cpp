@@ -11,6 +11,7 @@
 #include "launcher/hosts/job_token.hpp"
 #include "launcher/hosts/start/host_env.hpp"
 #include "launcher/hosts/start/hosts_job.hpp"
+#include "launcher/options/option_values.hpp"
 #include "launcher/options/options.hpp"
 #include "launcher/plan/error_folder.hpp"
 #include "launcher/plan/job_plan.hpp"
@@ -71,6 +72,16 @@ int run_on_hosts(const Options& options, std::span<char* const> arguments,
     return start_on_hosts(job, host);
 }
 
+// Of a job on this host alone, whose ranks are known.
+void check_ranks(const Options& options, int workers) {
+    for (const int rank : options.display.ranks_filter.value_or(std::vector<int>{})) {
+        require_rank("--ranks-filter", rank, "rank", workers);
+    }
+    if (const auto rank = options.input.stdin_rank) {
+        require_rank("--stdin", *rank, "rank", workers);
+    }
+}
+
 int run_job(Options options, const std::string& called_as, contract::HostLink& host,
             std::optional<JobToken> token) {
     const bool runs = options.action == Action::run;
@@ -80,6 +91,7 @@ int run_job(Options options, const std::string& called_as, contract::HostLink& h
     if (!plan.missing.problem.empty()) {
         return complain(plan.missing.problem, plan.missing.exit_code, host);
     }
+    if (!hosts) check_ranks(options, plan.workers());
     if (!runs) {
         const auto line = hosts ? std::optional(hosts->env.line) : std::nullopt;
         return print(describe_plan(options, plan, line));

@@ -16,7 +16,7 @@ const std::vector<std::string>& FilteredLines::texts_of(Stream stream) const {
 bool FilteredLines::is_wanted(int local_rank, Stream stream) const {
     const auto bit = static_cast<unsigned>(stream == Stream::out ? Streams::out : Streams::err);
     const bool teed = (static_cast<unsigned>(options_.logs.tee.of(local_rank)) & bit) != 0;
-    return teed && is_shown(options_, local_rank, stream);
+    return teed && is_shown_of_host(options_, local_rank, stream);
 }
 
 void FilteredLines::open(const LogTree& tree, int workers, int attempt) {

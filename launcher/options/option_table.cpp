@@ -173,6 +173,9 @@ constexpr std::array table{
     OptionSpec{"local-ranks-filter", "", "", "RANKS", "", "", G::logs, T::better,
                "only these local ranks are shown: 0,3 or 2-5; files are not affected",
                [](Options& o, Value v) { o.display.local_ranks_filter = parse_ranks(v); }},
+    OptionSpec{"ranks-filter", "", "", "RANKS", "", "", G::logs, T::own,
+               "only these ranks of the job are shown, on all hosts; files are not affected",
+               [](Options& o, Value v) { o.display.ranks_filter = parse_ranks(v); }},
     OptionSpec{"duplicate-stdout-filters", "", "", "TEXTS", "", "", G::logs, T::same,
                "tee'd lines that hold one of these texts go to one more file: loss,error",
                [](Options& o, Value v) { o.logs.duplicate_stdout_filters = parse_texts(v); }},
@@ -200,8 +203,8 @@ constexpr std::array table{
                "run these local ranks (1, 0,3, 2-5, all) under a command: --wrap='1:gdb --args'",
                [](Options& o, Value v) { o.program.wraps.push_back(parse_wrap(v)); }},
     OptionSpec{"stdin", "", "", "RANK|all|none", "auto", "", G::debugging, T::own,
-               "who gets the launcher's input: a local rank, all (each a copy) or none; auto: a "
-               "single worker",
+               "who gets the launcher's input: a rank, all (each a copy) or none; auto: a single "
+               "worker",
                [](Options& o, Value v) {
                    const WantedStdin wanted = parse_stdin(v);
                    o.input.stdin_for = wanted.who;

@@ -204,6 +204,12 @@ std::vector<int> parse_ranks(const GivenValue& given) {
     fail_value(given, "a list of local ranks: 0,3 or 2-5");
 }
 
+void require_rank(const char* option, int rank, const char* kind, int workers) {
+    if (rank < workers) return;
+    throw UsageError(std::string(option) + ": " + std::to_string(rank) + " is no " + kind +
+                     " of this job; they go from 0 to " + std::to_string(workers - 1));
+}
+
 std::vector<std::string> parse_texts(const GivenValue& given) {
     std::vector<std::string> texts(1);
     const std::string& text = given.text;

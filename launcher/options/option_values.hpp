@@ -53,6 +53,8 @@ std::string parse_name(const GivenValue& given);  // becomes part of a path: no 
 StreamsOfRanks parse_streams(const GivenValue& given);
 // "0,3", "2-5", "0,4-6"; sorted, each once
 std::vector<int> parse_ranks(const GivenValue& given);
+// Throws UsageError for one that is not below the number of workers. `kind`: "rank".
+void require_rank(const char* option, int rank, const char* kind, int workers);
 // "apple,orange": texts between commas, without blanks around them; ",," is a comma in one.
 std::vector<std::string> parse_texts(const GivenValue& given);
 std::vector<int> parse_signals(const GivenValue& given);

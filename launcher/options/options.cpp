@@ -175,10 +175,7 @@ Options parse_options(std::span<char* const> arguments, const EnvLookup& environ
 
 void check_local_ranks(const Options& options, int workers) {
     const auto check = [&](const char* option, int rank) {
-        if (rank < workers) return;
-        throw UsageError(std::string(option) + ": " + std::to_string(rank) +
-                         " is no local rank of this job; they go from 0 to " +
-                         std::to_string(workers - 1));
+        require_rank(option, rank, "local rank", workers);
     };
     for (const auto& [rank, streams] : options.logs.redirects.listed) check("--redirects", rank);
     for (const auto& [rank, streams] : options.logs.tee.listed) check("--tee", rank);
@@ -188,7 +185,6 @@ void check_local_ranks(const Options& options, int workers) {
     for (const Wrap& wrap : options.program.wraps) {
         for (const int rank : wrap.local_ranks) check("--wrap", rank);
     }
-    if (options.input.stdin_rank) check("--stdin", *options.input.stdin_rank);
 }
 
 std::string help_text() {

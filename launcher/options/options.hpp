@@ -94,6 +94,7 @@ struct LogOptions {
 // What of it is shown, and how.
 struct DisplayOptions {
     std::optional<std::vector<int>> local_ranks_filter;  // who is shown; nothing: all
+    std::optional<std::vector<int>> ranks_filter;        // of the job, as well
     std::string line_prefix_template;                    // empty: "[rank] "
     StatusLine status = StatusLine::automatic;
     ClosedStdout on_closed_stdout = ClosedStdout::stop;
@@ -102,7 +103,7 @@ struct DisplayOptions {
 struct InputOptions {
     bool tty = false;  // each worker gets a pseudo-terminal
     StdinFor stdin_for = StdinFor::automatic;
-    std::optional<int> stdin_rank;  // of StdinFor::rank
+    std::optional<int> stdin_rank;  // of StdinFor::rank: the job's
 };
 
 struct Options {

@@ -23,7 +23,7 @@ bool output_is_plain(const Options& options) {
     return options.logs.dir.empty() && options.logs.redirects.of(0) == Streams::none &&
            options.logs.tee.of(0) == Streams::none &&
            options.display.line_prefix_template.empty() && !options.display.local_ranks_filter &&
-           !options.input.tty;
+           !options.display.ranks_filter && !options.input.tty;
 }
 
 // A job in the background must not take the shell's input.
@@ -46,17 +46,19 @@ bool input_is_wanted(const Options& options, int workers) {
 
 }  // namespace
 
-ChildDescriptors HandedDescriptors::for_worker(int rank, int null, int inherited) const {
-    const bool mine = rank == local_rank;
-    return {.in = mine && in && !in_for_all ? in.get() : null,
-            .out = mine ? out.get() : -1,
-            .err = mine ? err.get() : -1,
+ChildDescriptors HandedDescriptors::for_worker(int local_rank, int rank, int null,
+                                               int inherited) const {
+    const bool is_first = local_rank == 0;
+    const bool gets_input = in && !in_for_all && (in_for ? rank == *in_for : is_first);
+    return {.in = gets_input ? in.get() : null,
+            .out = is_first ? out.get() : -1,
+            .err = is_first ? err.get() : -1,
             .inherited = inherited};
 }
 
 HandedDescriptors hand_descriptors(const Options& options, int workers) {
     HandedDescriptors handed;
-    handed.local_rank = options.input.stdin_rank.value_or(0);
+    handed.in_for = options.input.stdin_rank;
     if (input_is_wanted(options, workers)) handed.in = copy_of(STDIN_FILENO);
     handed.in_for_all = handed.in && options.input.stdin_for == StdinFor::all && workers > 1;
     if (workers != 1 || !output_is_plain(options)) return handed;

@@ -115,7 +115,6 @@ const std::vector<BadCommandLine>& bad_command_lines() {
         {{"--wrap=0:'gdb", "x"}, {"--wrap", "\"0:'gdb\"", "' is not closed"}},
         {{"--wrap=1:gdb", "x"}, {"--wrap", "1 is no local rank", "0 to 0"}},
         {{"--stdin=first", "x"}, {"--stdin", "\"first\"", "whole number", "all or none"}},
-        {{"--stdin=1", "x"}, {"--stdin", "1 is no local rank", "0 to 0"}},
         // flags
         {{"--standalone=1", "x"}, {"--standalone takes no value", "\"1\""}},
         {{"--tty=yes", "x"}, {"--tty takes no value", "\"yes\""}},

@@ -75,6 +75,19 @@ TEST_F(LaunchHosts, AnElasticJobBeginsAtOnceWithTheMostHosts) {
     for (HostProgram& launcher : launchers) EXPECT_EQ(launcher.wait().exit_code, 0);
 }
 
+TEST_F(LaunchHosts, TheInputOfARanksHostIsItsInput) {
+    HostWorld world(2);
+    std::vector<HostProgram> launchers =
+        launch_all(world, bash("echo $RANK got $(cat)"), {"--stdin=3"});
+    launchers[0].write("of h1");
+    launchers[1].write("of h2");
+    for (HostProgram& one : launchers) one.close_input();
+    EXPECT_EQ(launchers[0].wait(20s).exit_code, 0) << launchers[0].err();
+    EXPECT_EQ(launchers[1].wait(20s).exit_code, 0) << launchers[1].err();
+    EXPECT_THAT(launchers[0].out(), AllOf(HasSubstr("0 got\n"), HasSubstr("1 got\n")));
+    EXPECT_THAT(launchers[1].out(), AllOf(HasSubstr("2 got\n"), HasSubstr("3 got of h2\n")));
+}
+
 // The first failure ends all; each launcher returns its code.
 TEST_F(LaunchHosts, AFailureAnywhereEndsTheWholeJob) {
     HostWorld world(3);

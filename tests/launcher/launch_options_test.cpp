@@ -35,6 +35,16 @@ TEST_F(LaunchOptions, EachBadCommandLineIsOneLineAndExitCode2) {
     }
 }
 
+TEST_F(LaunchOptions, ARankThatAJobOfThisHostLacksIsRefused) {
+    for (const auto& [option, words] :
+         {std::pair{"--stdin=1", "--stdin: 1 is no rank of this job; they go from 0 to 0"},
+          std::pair{"--ranks-filter=0,2", "--ranks-filter: 2 is no rank of this job"}}) {
+        const LaunchResult result = launch({option, "true"});
+        EXPECT_EQ(result.exit_code, 2);
+        EXPECT_THAT(result.err, HasSubstr(words));
+    }
+}
+
 TEST_F(LaunchOptions, PetVariablesReachTheJob) {
     const LaunchResult result =
         launch(plain({}, {"print_env", "WORLD_SIZE"}), {.environment = {"PET_NPROC_PER_NODE=3"}});

@@ -247,6 +247,18 @@ TEST_F(LaunchRemote, WithoutAJobOnItsInputTheOtherEndSaysWhatItIs) {
     EXPECT_THAT(silent.err(), HasSubstr("standard input has ended before a job had come"));
 }
 
+TEST_F(LaunchRemote, RanksOfAnyHostAreShownAlone) {
+    HostWorld world(3);
+    HostProgram job = start(world, {"--hosts=h1:2,h2:2,h3:2", "--ranks-filter=0,3"},
+                            bash("echo $RANK; echo err$RANK >&2"));
+    const HostProgramResult result = job.wait(30s);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(sorted_lines(result.out), ElementsAre("0", "3"));
+    EXPECT_THAT(sorted_lines(result.err),
+                ElementsAre("ddp-launch: 3 hosts (--hosts): h1, h2, h3; head h1, port 29500",
+                            "err0", "err3"));
+}
+
 // With fewer hosts ------------------------------------------------------------------------------
 
 const std::string until_round_2 =

@@ -67,7 +67,7 @@ void Attempt::prepare() {
     } else {
         make_error_folder(agent_.job.error_folder);
     }
-    relay_.begin_attempt(agent_.job.plan.workers());
+    relay_.begin_attempt(agent_.job.plan.workers(), numbers_.place.first_rank);
 }
 
 void Attempt::start_workers(const rlimit& users_descriptor_limit, const std::string& store_socket) {
@@ -85,16 +85,18 @@ void Attempt::start_workers(const rlimit& users_descriptor_limit, const std::str
     if (agent_.job.handed.in_for_all) input_.emplace(agent_.job.handed.in.get());
     workers_.reserve(static_cast<std::size_t>(agent_.job.plan.workers()));
     for (int rank = 0; rank < agent_.job.plan.workers(); ++rank) {
+        const RankOfWorker both{rank, numbers_.place.first_rank + rank};
         const WorkerCommand& command = agent_.job.plan.commands[static_cast<std::size_t>(rank)];
         WorkerStart start{
             command.path, command.arguments, worker_environment(variables, rank, inherited),
-            agent_.job.handed.for_worker(rank, null.get(), control_.fd()), users_descriptor_limit};
+            agent_.job.handed.for_worker(both.local, both.global, null.get(), control_.fd()),
+            users_descriptor_limit};
         if (rank == 0) start.descriptors.held_port = agent_.job.rendezvous.holder.get();
         const base::UniqueFd input = input_ ? input_->add_worker() : base::UniqueFd();
         if (input) start.descriptors.in = input.get();
         const std::size_t index = workers_.size();
         const bool terminal =
-            agent_.job.options.input.tty || is_only_shown(agent_.job.options, rank, Stream::out);
+            agent_.job.options.input.tty || is_only_shown(agent_.job.options, both, Stream::out);
         Worker& worker = workers_.emplace_back(
             start_worker(std::move(start), rank, terminal ? agent_.job.terminal : std::nullopt));
         agent_.events.add(worker.process.pidfd(), EPOLLIN, agent_.tags.worker(index));

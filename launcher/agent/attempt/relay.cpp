@@ -34,13 +34,14 @@ void Relay::hold(bool hold, Poller& events, Poller::Tag tag) {
     events.change(fd(), wanted, tag);
 }
 
-void Relay::begin_attempt(int workers) {
+void Relay::begin_attempt(int workers, int first_rank) {
     routes_.clear();
     routes_.resize(static_cast<std::size_t>(workers));
     for (int rank = 0; rank < workers; ++rank) {
         for (const Stream stream : {Stream::out, Stream::err}) {
             route(static_cast<std::size_t>(rank), stream).shown =
-                !closed_[tag_index(stream)] && is_shown(options_, rank, stream);
+                !closed_[tag_index(stream)] &&
+                is_shown(options_, {rank, first_rank + rank}, stream);
         }
     }
 }

@@ -26,8 +26,9 @@ public:
     // Has fd(), which `events` has under `tag`, watched no longer, or again.
     void hold(bool hold, Poller& events, Poller::Tag tag);
 
-    // Before the workers of an attempt start: forgets those of the last one.
-    void begin_attempt(int workers);
+    // Before the workers of an attempt start: forgets those of the last one. `first_rank`: that of
+    // the first of them in the job.
+    void begin_attempt(int workers, int first_rank);
     void add_pipes_of(std::size_t worker);
     // Relays what is there now, a bounded amount.
     void relay_ready();

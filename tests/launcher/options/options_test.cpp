@@ -189,6 +189,7 @@ TEST(Options, TheRestArrivesWhereItBelongs) {
                                    "0:3,12:1",
                                    "-t3",
                                    "--local-ranks-filter=0,2-4",
+                                   "--ranks-filter=7",
                                    "--log-line-prefix-template=[${rank}] ",
                                    "--status=off",
                                    "--stdin=15",
@@ -211,6 +212,7 @@ TEST(Options, TheRestArrivesWhereItBelongs) {
     EXPECT_EQ(options.logs.redirects.of(12), Streams::out);
     EXPECT_EQ(options.logs.tee.of(5), Streams::both);
     EXPECT_THAT(options.display.local_ranks_filter.value(), ElementsAre(0, 2, 3, 4));
+    EXPECT_THAT(options.display.ranks_filter.value(), ElementsAre(7));
     EXPECT_EQ(options.display.line_prefix_template, "[${rank}] ");
     EXPECT_EQ(options.display.status, StatusLine::off);
     EXPECT_EQ(options.input.stdin_rank, 15);
