@@ -1,7 +1,6 @@
 // One loop over one epoll set; everything that happens is an event in it.
 #include "launcher/agent/agent.hpp"
 
-#include "base/deadline.hpp"
 #include "base/log.hpp"
 #include "base/net/address.hpp"
 #include "contract/exit_code.hpp"
@@ -20,7 +19,6 @@
 #include <ddp/error.hpp>
 
 #include <sys/epoll.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <optional>
@@ -242,6 +240,7 @@ void Agent::join_hosts() {
     coordinator.report_file = [this] {
         return logs_.writer().unresponsive() ? std::string() : logs_.tree().report_file();
     };
+    coordinator.show_status = [this](const StatusMessage& all) { channel().send(all); };
     coordinator.serve = [this](const MeetingPlace& place) {
         std::string why = listen_at(place, job_.rendezvous);
         serve_store();
@@ -257,6 +256,7 @@ void Agent::join_hosts() {
 
 void Agent::take_welcome(const WelcomeMessage& job) {
     job_.options.run_id = job_.plan.variables.run_id = job.run_id;
+    if (job.wants_progress) job_.progress = Watching::on;
     logs_.use(LogTree(job_.options.logs.dir, job.run, job.host));
     logs_.start(job_.options);
 }
@@ -288,6 +288,7 @@ void Agent::run_part(const RoundMessage& round) {
     part.on_failure = [this](const WorkerEnd& end, auto at) {
         if (front_lives()) hosts_->note_failure(end, at);
     };
+    part.on_progress = [this](const StatusMessage& status) { hosts_->note_progress(status); };
     Attempt attempt(std::move(part),
                     {.attempt = round.round - 1, .restarts = round.restarts, .place = place});
     const std::optional<Problem> problem = run_workers(attempt);

@@ -1,5 +1,7 @@
 #include "launcher/agent/coordinator_role.hpp"
 
+#include "launcher/agent/attempt/progress_watch.hpp"
+
 #include <ddp/error.hpp>
 
 #include <sys/epoll.h>
@@ -16,9 +18,7 @@ CoordinatorRole::~CoordinatorRole() { drop(); }
 
 base::UniqueFd CoordinatorRole::begin(Time now) {
     vouchers_ = {};
-    settings_.job.vouched = [this](MemberId by, const VouchedMessage& answer) {
-        take_answer(by, answer);
-    };
+    settings_.job.hears = [this](MemberId by, const FromMember& message) { hear(by, message); };
     coordinator_ = std::make_unique<Coordinator>(
         settings_.rules, settings_.job, [this](const RoundMessage& round) { begin_round(round); },
         now);
@@ -47,6 +47,7 @@ void CoordinatorRole::begin_round(const RoundMessage& round) {
     settings_.store().start_attempt(round.round, round.table.world_size);
     settings_.store().serve_hosts(round.table.addresses());
     vouchers_.begin_round(round.table);
+    progress_.begin_round(round);
 }
 
 // The members on their hosts.
@@ -60,9 +61,23 @@ void CoordinatorRole::ask_about_clients() {
     }
 }
 
-void CoordinatorRole::take_answer(MemberId by, const VouchedMessage& answer) {
+void CoordinatorRole::hear(MemberId by, const FromMember& message) {
+    if (const auto* progress = std::get_if<ProgressMessage>(&message)) {
+        return progress_.note(by, *progress);
+    }
+    const auto& answer = std::get<VouchedMessage>(message);
     const auto known = vouchers_.answered(answer.question, by, answer.is_of_job);
     if (known) settings_.store().vouch(answer.question, *known);
+}
+
+// Its own member's beats make turns of the loop.
+void CoordinatorRole::show_progress(Time now) {
+    if (!settings_.job.wants_progress || now < next_show_) return;
+    const StatusMessage total = progress_.total();
+    if (shown_ == total) return;
+    shown_ = total;
+    next_show_ = now + ProgressWatch::interval;
+    settings_.show_status(total);
 }
 
 void CoordinatorRole::drop() {
@@ -84,6 +99,7 @@ void CoordinatorRole::run(Time now) {
     }
     coordinator_->look_at_time(now);
     ask_about_clients();
+    show_progress(now);
     judge_round(now);
 }
 

@@ -6,6 +6,7 @@
 #include "base/unique_fd.hpp"
 #include "launcher/agent/round_judge.hpp"
 #include "launcher/hosts/coordinator.hpp"
+#include "launcher/hosts/job_progress.hpp"
 #include "launcher/hosts/start/host_env.hpp"
 #include "launcher/hosts/vouchers.hpp"
 #include "launcher/process/poller.hpp"
@@ -33,6 +34,8 @@ public:
         std::function<store::StoreServer&()> store;     // while others find this agent
         std::function<void(Outcome& outcome)> publish;  // at the end, once
         std::function<std::string()> report_file;       // as in JobFacts
+        // What there is for a status line, at most four times a second, where job.wants_progress.
+        std::function<void(const StatusMessage& status)> show_status;
         // Of a successor: others find it at this place from now on; else why not. And no more.
         std::function<std::string(const MeetingPlace& place)> serve;
         std::function<void()> stop_serving;
@@ -64,7 +67,8 @@ public:
 private:
     void begin_round(const RoundMessage& round);
     void ask_about_clients();
-    void take_answer(MemberId by, const VouchedMessage& answer);
+    void hear(MemberId by, const FromMember& message);
+    void show_progress(Time now);
     void drop();
     void judge_round(Time now);
 
@@ -73,6 +77,9 @@ private:
     Poller::Tag tag_;
     RoundJudge judge_;
     Vouchers vouchers_;
+    JobProgress progress_;
+    std::optional<StatusMessage> shown_;  // of it
+    Time next_show_{};
     std::unique_ptr<Coordinator> coordinator_;
     std::vector<std::pair<base::UniqueFd, std::string>> arrived_;  // not yet taken
 };

@@ -29,6 +29,24 @@ Milliseconds time_to_answer(const CoordinatorSearch& search, const MembershipRul
     return rules.has_successors ? of_coordinator + rules.node_timeout : of_coordinator;
 }
 
+HostPlace place_of(const HostRanks& host, const RoundMessage& round) {
+    return {.group_rank = host.group_rank,
+            .group_world_size = static_cast<int>(round.table.hosts.size()),
+            .first_rank = host.first_rank,
+            .world_size = round.table.world_size,
+            .first_role_rank = host.first_role_rank,
+            .role_world_size = host.role_world_size,
+            .address = host.address,
+            .round = round.round};
+}
+
+ProgressMessage progress_of(const StatusMessage& part, const RoundMessage& round) {
+    return {.round = round.round,
+            .running = part.running,
+            .step = part.step,
+            .steps_in_1000_s = static_cast<std::int64_t>(part.steps_per_second * 1000)};
+}
+
 }  // namespace
 
 HostsAgent::HostsAgent(Settings settings, Channel& channel, Poller& events, Poller::Tag tag)
@@ -303,18 +321,17 @@ HostPlace HostsAgent::begin_part(const RoundMessage& round) {
              .first_rank = mine->first_rank,
              .slots = mine->slots};
     member_->started(round.round);
-    return {.group_rank = mine->group_rank,
-            .group_world_size = static_cast<int>(table.hosts.size()),
-            .first_rank = mine->first_rank,
-            .world_size = table.world_size,
-            .first_role_rank = mine->first_role_rank,
-            .role_world_size = mine->role_world_size,
-            .address = mine->address,
-            .round = round.round};
+    return place_of(*mine, round);
 }
 
 void HostsAgent::note_failure(const WorkerEnd& end, Time at) {
     if (member_) member_->ended(part_.round.round, at, end);
+}
+
+// The host's own front hears of the whole job where this host coordinates it.
+void HostsAgent::note_progress(const StatusMessage& part) {
+    if (member_ && welcome_->wants_progress) member_->progress(progress_of(part, part_.round));
+    if (coordinator() == nullptr) channel_.send(part);
 }
 
 void HostsAgent::end_part(const AttemptEnd& part, std::string trouble, int exit_code) {
@@ -403,7 +420,8 @@ HostsAgent::Settings hosts_settings(const AgentJob& job) {
     coordinator.job = {.name = job.hosts->name,
                        .run_id = options.run_id,
                        .run = LogTree::new_run(options.run_id),
-                       .proof = job.hosts->proof};
+                       .proof = job.hosts->proof,
+                       .wants_progress = job.progress == Watching::on};
     coordinator.restarts = {.max_restarts = options.restart.max_restarts,
                             .delay = options.restart.delay,
                             .same_failure_window = options.restart.same_failure_window};

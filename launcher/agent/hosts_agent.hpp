@@ -58,6 +58,7 @@ public:
     const MeetingPlace& meeting_place() const { return search_.meeting_place(); }
     // Told at once of a failure in the part that runs.
     void note_failure(const WorkerEnd& end, Time at);
+    void note_progress(const StatusMessage& part);
     // Nothing of the part lives here. `trouble`: why it could not start, go on or be ended.
     void end_part(const AttemptEnd& part, std::string trouble, int exit_code);
 

@@ -53,6 +53,9 @@ struct Encoder {
     void operator()(const StatusMessage& m) {
         out.u32(static_cast<std::uint32_t>(m.restarts)).i64(m.step);
         out.i64(std::bit_cast<std::int64_t>(m.steps_per_second));
+        for (const int number : {m.hosts, m.workers, m.running}) {
+            out.u32(static_cast<std::uint32_t>(number));
+        }
     }
     void operator()(const ClosedMessage& m) { out.u8(static_cast<std::uint8_t>(m.stream)); }
     void operator()(const PlaceMessage& m) { out.u32(static_cast<std::uint32_t>(m.first_rank)); }
@@ -105,7 +108,11 @@ Message take_message(base::PayloadReader& in) {
         case 8: {
             const int restarts = take_int(in);
             const std::int64_t step = in.i64();
-            return StatusMessage{restarts, step, std::bit_cast<double>(in.i64())};
+            StatusMessage status{restarts, step, std::bit_cast<double>(in.i64())};
+            for (int* number : {&status.hosts, &status.workers, &status.running}) {
+                *number = take_int(in);
+            }
+            return status;
         }
         case 9: {
             std::string text = in.str();

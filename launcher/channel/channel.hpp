@@ -65,9 +65,12 @@ struct ShownMessage {
 };
 // Up: for the status line.
 struct StatusMessage {
-    int restarts;
-    std::int64_t step;  // the smallest of all ranks
-    double steps_per_second;
+    int restarts = 0;
+    std::int64_t step = 0;  // the smallest of all ranks
+    double steps_per_second = 0;
+    int hosts = 0;  // of the job; 0: this is of the host's own part of one of several
+    int workers = 0;
+    int running = 0;  // of them
 
     bool operator==(const StatusMessage&) const = default;
 };

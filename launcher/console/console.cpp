@@ -236,16 +236,11 @@ std::vector<std::string> Console::live_lines(const Sink& sink, Time now) const {
 }
 
 std::string Console::status() const {
-    JobStatus status{
-        .workers = settings_.workers,
-        .running = static_cast<int>(pids_.size()),
-        .restarts = 0,
-        .elapsed = std::chrono::floor<std::chrono::seconds>(Clock::now() - started_at_),
-        .progress = std::nullopt};
-    if (progress_) {
-        status.restarts = progress_->restarts;
-        const bool published = progress_->step != 0 || progress_->steps_per_second != 0;
-        if (published) status.progress = {progress_->step, progress_->steps_per_second};
+    JobStatus status =
+        job_status(progress_, std::chrono::floor<std::chrono::seconds>(Clock::now() - started_at_));
+    if (progress_.hosts <= 1) {  // it is here, and this is newer
+        status.workers = settings_.workers;
+        status.running = static_cast<int>(pids_.size());
     }
     return "ddp-launch: " + status_text(status);
 }

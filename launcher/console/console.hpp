@@ -123,7 +123,7 @@ private:
     int first_rank_ = 0;         // of the worker with local rank 0
     RepeatedErrors repeated_;
     std::map<StreamKey, std::size_t> shown_;
-    std::optional<StatusMessage> progress_;
+    StatusMessage progress_;
     bool finished_ = false;
     bool lost_said_ = false;
 };

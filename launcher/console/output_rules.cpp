@@ -52,7 +52,7 @@ std::string_view prefix_template_for(const ConsoleSettings& settings, int local_
 }
 
 bool wants_status_line(const ConsoleSettings& settings) {
-    return settings.status == StatusLine::automatic && settings.workers > 1 &&
+    return settings.status == StatusLine::automatic && settings.workers != 1 &&
            ::isatty(STDERR_FILENO) != 0 && terminal_can_redraw();
 }
 

@@ -39,7 +39,8 @@ enum class OutputTarget { terminal, elsewhere };
 std::string_view prefix_template_for(const ConsoleSettings& settings, int local_rank, Stream stream,
                                      OutputTarget target);
 
-// Whether there will be a status line: several workers, and stderr is a terminal that can redraw.
+// Whether there will be a status line: several workers, or none of this host's, and stderr is a
+// terminal that can redraw.
 bool wants_status_line(const ConsoleSettings& settings);
 
 }  // namespace ddp::launcher

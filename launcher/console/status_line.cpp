@@ -28,9 +28,21 @@ std::string rate_text(double steps_per_second) {
 
 }  // namespace
 
+JobStatus job_status(const StatusMessage& told, std::chrono::seconds elapsed) {
+    JobStatus status{.hosts = told.hosts,
+                     .workers = told.workers,
+                     .running = told.running,
+                     .restarts = told.restarts,
+                     .elapsed = elapsed};
+    if (told.step != 0 || told.steps_per_second != 0) {
+        status.progress = {told.step, told.steps_per_second};
+    }
+    return status;
+}
+
 std::string status_text(const JobStatus& status) {
-    std::string text =
-        std::to_string(status.running) + "/" + std::to_string(status.workers) + " ranks up";
+    std::string text = status.hosts > 1 ? std::to_string(status.hosts) + " hosts, " : "";
+    text += std::to_string(status.running) + "/" + std::to_string(status.workers) + " ranks up";
     if (status.restarts > 0) {
         text += ", " + std::to_string(status.restarts) +
                 (status.restarts == 1 ? " restart" : " restarts");

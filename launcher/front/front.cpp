@@ -97,7 +97,7 @@ int run_front(const Options& options, const JobPlan& plan, std::optional<HostsJo
     ConsoleSettings console = console_settings(options, plan.workers());
     const bool lent = job.handed.out || job.handed.err;  // nobody else may draw there
     if (lent) console.status = StatusLine::off;
-    if (wants_status_line(console)) job.progress = Watching::on;
+    if (wants_status_line(console) || host.shows_status()) job.progress = Watching::on;
     ChannelSockets sockets = make_channel_sockets();
     MessagePipe messages = make_message_pipe();
     become_subreaper();

@@ -7,6 +7,7 @@
 #include "base/process/pidfd.hpp"
 #include "base/process/process_tree.hpp"
 #include "contract/exit_code.hpp"
+#include "launcher/hosts/start/job_description.hpp"
 #include "launcher/process/process_sweep.hpp"
 
 #include <ddp/error.hpp>
@@ -291,6 +292,8 @@ void Front::handle(const Message& message) {
         console_.take(*state);
     } else if (const auto* status = std::get_if<StatusMessage>(&message)) {
         console_.take(*status);
+        if (status->hosts == 0 || host_.status_for.empty()) return;
+        console_.pass_on(status_line_for_starter(host_.status_for, *status));
     } else if (const auto* place = std::get_if<PlaceMessage>(&message)) {
         console_.take(*place);
     }

@@ -40,7 +40,12 @@ public:
         : agent_(std::move(agent)),
           signals_(signals),
           options_(options),
-          host_{host.parent_liveness_fd(), host.is_starter(), host.failure_policy(), {}, {}},
+          host_{host.parent_liveness_fd(),
+                host.is_starter(),
+                host.shows_status() ? host.greeting() : "",
+                host.failure_policy(),
+                {},
+                {}},
           strangers_(std::move(strangers)),
           console_(std::move(console), STDOUT_FILENO, STDERR_FILENO) {}
     int run();
@@ -83,8 +88,9 @@ private:
     const Options& options_;
     // The program that launched the job, and what it is to be told.
     struct Host {
-        int parent_liveness;  // -1 when there is no host, or no more
-        bool is_starter;      // on another host
+        int parent_liveness;     // -1 when there is no host, or no more
+        bool is_starter;         // on another host
+        std::string status_for;  // its greeting, if it shows a status line
         contract::FailurePolicy failure_policy;
         std::string report;                   // the last one
         std::vector<contract::RankEnd> ends;  // when the host judges

@@ -177,8 +177,10 @@ private:
 };
 
 RemotePart part_of(const JobDescription& job, base::UniqueFd liveness) {
-    RemotePart part{job.options, contract::HostLink::of_starter(std::move(liveness), job.greeting),
-                    job.token};
+    RemotePart part{
+        job.options,
+        contract::HostLink::of_starter(std::move(liveness), job.greeting, job.shows_status),
+        job.token};
     part.arguments.emplace_back("--");
     part.arguments.insert(part.arguments.end(), job.command.begin(), job.command.end());
     return part;

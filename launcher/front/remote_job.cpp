@@ -274,6 +274,7 @@ StartingHost this_host(const std::string& called_as) {
     here.launcher = own_path(called_as, here.folder);
     here.environment = own_environment();
     here.shows_on_terminal = ::isatty(STDOUT_FILENO) != 0;
+    here.can_show_status = ::isatty(STDERR_FILENO) != 0 && terminal_can_redraw();
     here.greeting = "ddp-launch begins " + make_run_id();
     here.token = token_for_hosts();
     return here;
@@ -299,6 +300,7 @@ RemoteJob plan_remote_job(const Options& options, const SplitArguments& given,
     RemoteJob job;
     job.least_hosts = least_of(options, hosts.size());
     job.greeting = here.greeting;
+    job.shows_status = here.can_show_status && options.display.status == StatusLine::automatic;
     job.line = line_of_hosts(options, hosts, meeting);
     job.time_to_end =
         options.hosts.node_timeout + options.stop.shutdown_timeout + spare_time_to_end;
@@ -311,6 +313,7 @@ RemoteJob plan_remote_job(const Options& options, const SplitArguments& given,
             .command = command_on(hosts[i].host, options.remote, slurm.has_value(), here.launcher),
             .part = {}};
         host.part = {.greeting = here.greeting,
+                     .shows_status = job.shows_status,
                      .token = here.token,
                      .folder = here.folder,
                      .environment = variables,

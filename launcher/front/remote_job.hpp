@@ -24,7 +24,8 @@ struct RemoteJob {
     // With fewer it ends. Where that is not all of them, it goes on without hosts that are lost.
     std::size_t least_hosts = 1;
     std::string greeting;  // of every part
-    std::string line;      // for the user: "3 hosts (--hosts): h1, h2, h3; head h1, port 29500"
+    bool shows_status = false;
+    std::string line;  // for the user: "3 hosts (--hosts): h1, h2, h3; head h1, port 29500"
     // What may pass from the end of one host's part to that of another's.
     std::chrono::milliseconds time_to_end{0};
     std::vector<int> stop_signals;
@@ -36,6 +37,7 @@ struct StartingHost {
     std::string folder;
     std::vector<std::string> environment;  // "NAME=value"
     bool shows_on_terminal = false;
+    bool can_show_status = false;
     std::string greeting;
     std::optional<JobToken> token = {};  // of the job
 };

@@ -1,5 +1,9 @@
 #include "launcher/front/remote_output.hpp"
 
+#include "launcher/console/console.hpp"
+#include "launcher/console/status_line.hpp"
+#include "launcher/hosts/start/job_description.hpp"
+
 #include <algorithm>
 #include <cstring>
 
@@ -44,7 +48,8 @@ bool RepeatedWords::is_repeated(int host, std::string_view line) {
     return false;
 }
 
-RemoteOutput::RemoteOutput(int out_fd, int err_fd) {
+RemoteOutput::RemoteOutput(int out_fd, int err_fd, std::string greeting)
+    : greeting_(std::move(greeting)) {
     writers_.push_back(std::make_unique<LineWriter>(out_fd));
     if (!are_one_file(out_fd, err_fd)) writers_.push_back(std::make_unique<LineWriter>(err_fd));
 }
@@ -75,9 +80,41 @@ void RemoteOutput::show(StreamKey key, std::string_view lines, LineStart start) 
         return writer_of(key.stream).put(key, "", lines, start);
     }
     const bool is_whole = !lines.empty() && lines.back() == '\n';
-    const std::string kept =
-        is_whole ? repeated_.without_repeated(key.local_rank, lines) : std::string(lines);
+    const std::string kept = is_whole
+                                 ? repeated_.without_repeated(key.local_rank, without_status(lines))
+                                 : std::string(lines);
     writer_of(key.stream).put(key, "", kept, start);
+}
+
+std::string RemoteOutput::without_status(std::string_view lines) {
+    if (greeting_.empty() || lines.find(greeting_) == lines.npos) return std::string(lines);
+    std::string kept;
+    while (!lines.empty()) {
+        const std::string_view line = lines.substr(0, lines.find('\n') + 1);
+        lines.remove_prefix(line.size());
+        if (auto status = status_in_line(greeting_, line)) {
+            status_ = *status;
+        } else {
+            kept += line;
+        }
+    }
+    return kept;
+}
+
+// After a second, as that of a job on this host.
+void RemoteOutput::show_status(Time now) {
+    LineWriter& writer = writer_of(Stream::err);
+    if (!status_ || !writer.live() || now < std::max(next_draw_, began_ + Console::quiet_time)) {
+        return;
+    }
+    next_draw_ = now + Console::redraw_time;
+    const auto elapsed = std::chrono::floor<std::chrono::seconds>(now - began_);
+    writer.show_live({std::string(own_name) + status_text(job_status(*status_, elapsed))});
+}
+
+void RemoteOutput::end_status() {
+    status_.reset();
+    writer_of(Stream::err).show_live({});
 }
 
 void RemoteOutput::say(std::string_view text) {
@@ -105,6 +142,7 @@ void RemoteOutput::run(Time now, std::optional<Time> stop_asked_at) {
             writer->give_up();
         }
     }
+    show_status(now);
 }
 
 bool RemoteOutput::is_idle() const {

@@ -44,7 +44,8 @@ public:
     using Clock = LineWriter::Clock;
     using Time = Clock::time_point;
 
-    RemoteOutput(int out_fd, int err_fd);
+    // `greeting`: of the launchers, with which their status lines begin; empty: there are none.
+    RemoteOutput(int out_fd, int err_fd, std::string greeting = {});
 
     // Whether more of this stream may be put now.
     bool takes(Stream stream) const;
@@ -59,6 +60,9 @@ public:
     // Writes. Once a stop was asked for, an output that takes nothing for 2 s is given up.
     void run(Time now, std::optional<Time> stop_asked_at);
     bool is_idle() const;
+    // It has a status line, which shows the time: run() is to be called each second.
+    bool has_status() const { return status_.has_value(); }
+    void end_status();  // it is shown no more
     // Nobody reads it any more.
     bool lost_its_reader(Stream stream) const;
 
@@ -67,10 +71,16 @@ private:
         return stream == Stream::err ? *writers_.back() : *writers_.front();
     }
     void show(StreamKey key, std::string_view lines, LineStart start);
+    std::string without_status(std::string_view lines);
+    void show_status(Time now);
 
     std::vector<std::unique_ptr<LineWriter>> writers_;  // one when both are the same file
     std::map<StreamKey, LineCutter> cutters_;
     RepeatedWords repeated_;
+    std::string greeting_;
+    std::optional<StatusMessage> status_;  // the last
+    Time began_ = Clock::now();
+    Time next_draw_{};
 };
 
 }  // namespace ddp::launcher

@@ -41,7 +41,10 @@ constexpr milliseconds time_after_cut{5'000};
 class RemoteStart {
 public:
     RemoteStart(const RemoteJob& job, int parent_liveness)
-        : job_(job), parent_liveness_(parent_liveness), signals_(signals_of(job)) {
+        : job_(job),
+          parent_liveness_(parent_liveness),
+          signals_(signals_of(job)),
+          output_(STDOUT_FILENO, STDERR_FILENO, job.shows_status ? job.greeting : "") {
         for (const RemoteJob::Host& host : job.hosts) hosts_.emplace_back(host);
     }
 
@@ -76,7 +79,11 @@ private:
     std::size_t count(State state) const {
         return static_cast<std::size_t>(std::ranges::count(hosts_, state, &RemoteHost::state));
     }
-    bool is_finished() const { return count(State::ended) == hosts_.size() && output_.is_idle(); }
+    bool is_finished() {
+        if (count(State::ended) < hosts_.size()) return false;
+        output_.end_status();
+        return output_.is_idle();
+    }
 
     void start_more() {
         std::size_t starting = count(State::starting);
@@ -94,7 +101,8 @@ private:
         constexpr int soon_ms = 100;
         const bool is_ending = stop_.first_at || first_end_ || failed_at_ || leave_by_;
         if (is_ending) return soon_ms;
-        return count(State::running) == hosts_.size() ? -1 : 10 * soon_ms;
+        const bool waits = count(State::running) == hosts_.size() && !output_.has_status();
+        return waits ? -1 : 10 * soon_ms;
     }
 
     // What is not read, its writer keeps.
@@ -382,7 +390,7 @@ private:
     const RemoteJob& job_;
     int parent_liveness_;
     SignalReader signals_;
-    RemoteOutput output_{STDOUT_FILENO, STDERR_FILENO};
+    RemoteOutput output_;
     std::vector<RemoteHost> hosts_;  // by node rank
     std::size_t next_first_ = 0;
     struct StopRequests {

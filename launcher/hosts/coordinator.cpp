@@ -61,6 +61,11 @@ std::optional<std::string> mismatch_of(const JoinMessage& message, const std::st
     return std::nullopt;
 }
 
+bool is_for_job(const FromMember& message) {
+    return std::holds_alternative<VouchedMessage>(message) ||
+           std::holds_alternative<ProgressMessage>(message);
+}
+
 // Why the membership takes nobody in; nothing: it does.
 std::optional<std::string> refusal_in(const MembershipActions& actions) {
     if (actions.size() != 1) return std::nullopt;
@@ -321,8 +326,8 @@ void Coordinator::handle(MemberId id, const FromMember& message, Time now) {
         ended(id, *end, now);
     } else if (const auto* part = std::get_if<DrainedMessage>(&message)) {
         drained(id, *part, now);
-    } else if (const auto* answer = std::get_if<VouchedMessage>(&message)) {
-        if (job_.vouched) job_.vouched(id, *answer);
+    } else if (is_for_job(message)) {
+        if (job_.hears) job_.hears(id, message);
     } else if (std::holds_alternative<LeaveMessage>(message)) {
         peer.ends_when_sent = true;
         carry_out(membership_.leave(id, now));
@@ -357,7 +362,8 @@ void Coordinator::join(MemberId id, const JoinMessage& message, Time now) {
                             .run = job_.run,
                             .host = peer.folder,
                             .node_timeout = rules_.node_timeout,
-                            .has_successors = rules_.has_successors});
+                            .has_successors = rules_.has_successors,
+                            .wants_progress = job_.wants_progress});
     carry_out(actions);
 }
 
@@ -435,10 +441,6 @@ void Coordinator::kill() {
     for (const auto& [id, peer] : links_) {
         if (peer.joined) send(id, KillRoundMessage{std::max(1, record_.round().round)});
     }
-}
-
-void Coordinator::restart(Milliseconds delay, bool counts, Time now) {
-    carry_out(membership_.restart(delay, counts, now));
 }
 
 void Coordinator::finish(int exit_code, Time now) {

@@ -34,8 +34,9 @@ public:
         JobProof proof = {};  // which each agent must give
         // The round whose coordinator it succeeds.
         std::optional<RoundMessage> succeeds = {};
-        // What answers a VouchMessage.
-        std::function<void(MemberId by, const VouchedMessage& answer)> vouched = {};
+        // What members say that is nothing to it: a VouchedMessage, a ProgressMessage.
+        std::function<void(MemberId by, const FromMember& message)> hears = {};
+        bool wants_progress = false;
     };
     // Before a round is given out; all hosts of the last one have drained.
     using BeginRound = std::function<void(const RoundMessage& round)>;
@@ -59,7 +60,9 @@ public:
 
     // Once, when a round has ended and drained everywhere; then restart() or finish().
     std::optional<RoundEnd> take_round_end() { return record_.take_end(); }
-    void restart(std::chrono::milliseconds delay, bool counts, Time now);
+    void restart(std::chrono::milliseconds delay, bool counts, Time now) {
+        carry_out(membership_.restart(delay, counts, now));
+    }
     void finish(int exit_code, Time now);
     // Of a member that is gone: nothing happens.
     void send(MemberId id, const FromCoordinator& message);

@@ -86,6 +86,7 @@ public:
     std::string own_address() const { return link_ ? link_->own_address() : ""; }
 
     void started(int round);
+    void progress(const ProgressMessage& message) { send(message); }
     void ended(int round, Time at, WorkerEnd end);
     void drained(DrainedMessage message);
     void leave();

@@ -30,7 +30,8 @@ enum class Type : std::uint8_t {
     ended,
     drained,
     vouched,
-    leave = 8,
+    progress,
+    leave,
     stop_job,
     welcome = 65,
     refused,
@@ -227,6 +228,21 @@ VouchedMessage take_vouched(Reader& in) {
     return message;
 }
 
+std::string bytes_of(const ProgressMessage& message) {
+    Writer out(Type::progress);
+    out.number(message.round).number(message.running);
+    return out.number(message.step).number(message.steps_in_1000_s).take();
+}
+ProgressMessage take_progress(Reader& in) {
+    ProgressMessage message;
+    message.round = in.number();
+    message.running = in.number();
+    message.step = in.wide();
+    message.steps_in_1000_s = in.wide();
+    if (message.step < 0 || message.steps_in_1000_s < 0) refuse("a number is outside");
+    return message;
+}
+
 std::string bytes_of(const LeaveMessage&) { return Writer(Type::leave).take(); }
 
 std::string bytes_of(const StopJobMessage& message) {
@@ -239,7 +255,7 @@ std::string bytes_of(const WelcomeMessage& message) {
     Writer out(Type::welcome);
     out.number(message.member).text(message.run_id).text(message.run).text(message.host);
     out.number(std::int64_t{message.node_timeout.count()});
-    return out.flag(message.has_successors).take();
+    return out.flag(message.has_successors).flag(message.wants_progress).take();
 }
 WelcomeMessage take_welcome(Reader& in) {
     WelcomeMessage message;
@@ -249,6 +265,7 @@ WelcomeMessage take_welcome(Reader& in) {
     message.host = in.text();
     message.node_timeout = milliseconds(in.number(1));
     message.has_successors = in.flag();
+    message.wants_progress = in.flag();
     return message;
 }
 
@@ -421,6 +438,8 @@ FromMember decode_from_member(std::string_view frame) {
             return ended(in, take_drained(in));
         case Type::vouched:
             return ended(in, take_vouched(in));
+        case Type::progress:
+            return ended(in, take_progress(in));
         case Type::leave:
             return ended(in, LeaveMessage{});
         case Type::stop_job:

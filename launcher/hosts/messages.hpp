@@ -74,13 +74,21 @@ struct VouchedMessage {
     std::uint64_t question = 0;
     bool is_of_job = false;
 };
+// Of the member's workers, where the welcome has asked for it.
+struct ProgressMessage {
+    int round = 0;
+    int running = 0;
+    std::int64_t step = 0;             // of the slowest rank here that publishes any
+    std::int64_t steps_in_1000_s = 0;  // of the slowest
+};
 struct LeaveMessage {};
 // Its user asks for the end of the whole job; SIGKILL: at once.
 struct StopJobMessage {
     int signal = 0;
 };
-using FromMember = std::variant<JoinMessage, BeatMessage, StartedMessage, EndedMessage,
-                                DrainedMessage, VouchedMessage, LeaveMessage, StopJobMessage>;
+using FromMember =
+    std::variant<JoinMessage, BeatMessage, StartedMessage, EndedMessage, DrainedMessage,
+                 VouchedMessage, ProgressMessage, LeaveMessage, StopJobMessage>;
 
 // Down, beside MemberMessage's.
 struct WelcomeMessage {
@@ -90,6 +98,7 @@ struct WelcomeMessage {
     std::string host;    // and in it of this host's
     std::chrono::milliseconds node_timeout{0};
     bool has_successors = false;  // the coordinator acts with a quorum alone
+    bool wants_progress = false;
 };
 // The token for TLS, which follows.
 struct CredentialMessage {

@@ -124,10 +124,11 @@ HostLink HostLink::take() {
     return link;
 }
 
-HostLink HostLink::of_starter(base::UniqueFd liveness, std::string greeting) {
+HostLink HostLink::of_starter(base::UniqueFd liveness, std::string greeting, bool shows_status) {
     HostLink link;
     link.parent_liveness_ = std::move(liveness);
     link.greeting_ = std::move(greeting);
+    link.shows_status_ = shows_status;
     return link;
 }
 

@@ -68,9 +68,11 @@ public:
 
     // Of a job that was started from another host: a descriptor that becomes readable when the
     // starter has gone, and a line that it waits for on stdout and on stderr, after which all is
-    // the job's. It is told nothing else.
-    static HostLink of_starter(base::UniqueFd liveness, std::string greeting);
+    // the job's. It is told nothing else, but for its status line, if it shows one.
+    static HostLink of_starter(base::UniqueFd liveness, std::string greeting, bool shows_status);
     bool is_starter() const { return !greeting_.empty(); }
+    bool shows_status() const { return shows_status_; }
+    const std::string& greeting() const { return greeting_; }
     // Nothing can be refused any more, and workers will start.
     void greet() const;
 
@@ -84,6 +86,7 @@ private:
     base::UniqueFd results_;
     FailurePolicy failure_policy_ = FailurePolicy::stop_job;
     std::string greeting_;
+    bool shows_status_ = false;
 };
 
 }  // namespace ddp::contract

@@ -75,6 +75,24 @@ TEST_F(LaunchHosts, AnElasticJobBeginsAtOnceWithTheMostHosts) {
     for (HostProgram& launcher : launchers) EXPECT_EQ(launcher.wait().exit_code, 0);
 }
 
+// On the coordinator's terminal.
+TEST_F(LaunchHosts, TheStatusLineIsThatOfAllHosts) {
+    HostWorld world(3);
+    const Words worker{DDP_TEST_WORKER, "publish_progress", "7", "3"};
+    HostProgram head = world.run(1,
+                                 {"script", "-qec",
+                                  "stty cols 120; exec " DDP_LAUNCH
+                                  " --nnodes=3 --node-rank=0 --master-addr=h1 --nproc-per-node=2 "
+                                  "-- " DDP_TEST_WORKER " publish_progress 9 4",
+                                  "/dev/null"},
+                                 {"TERM=xterm", "TMPDIR=" + files_.path()});
+    std::vector<HostProgram> others;
+    for (const int host : {2, 3}) others.push_back(launch_static(world, host, 2, worker));
+    EXPECT_TRUE(head.wait_for_output("ddp-launch: 3 hosts, 6/6 ranks up, 0:0")) << head.out();
+    EXPECT_TRUE(head.wait_for_output("step 7, 3.00 steps/s")) << head.out();
+    EXPECT_THAT(others[0].err(), Not(HasSubstr("ranks up")));
+}
+
 TEST_F(LaunchHosts, TheInputOfARanksHostIsItsInput) {
     HostWorld world(2);
     std::vector<HostProgram> launchers =

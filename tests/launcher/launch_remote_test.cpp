@@ -247,6 +247,21 @@ TEST_F(LaunchRemote, WithoutAJobOnItsInputTheOtherEndSaysWhatItIs) {
     EXPECT_THAT(silent.err(), HasSubstr("standard input has ended before a job had come"));
 }
 
+// On a terminal of the command, which may be none of the hosts.
+TEST_F(LaunchRemote, TheStatusLineIsThatOfAllHosts) {
+    HostWorld world(3);
+    HostProgram job =
+        world.run(1,
+                  {"script", "-qec",
+                   "stty cols 120; exec " DDP_LAUNCH " --rsh='" + world.rsh() +
+                       "' --hosts=h2:2,h3:3 -- " DDP_TEST_WORKER " publish_progress 7 3",
+                   "/dev/null"},
+                  {"TERM=xterm", "TMPDIR=" + files_.path()});
+    EXPECT_TRUE(job.wait_for_output("ddp-launch: 2 hosts, 5/5 ranks up, 0:0")) << job.out();
+    EXPECT_TRUE(job.wait_for_output("step 7, 3.00 steps/s")) << job.out();
+    EXPECT_THAT(job.out(), ::testing::Not(HasSubstr("ddp-launch begins")));
+}
+
 TEST_F(LaunchRemote, RanksOfAnyHostAreShownAlone) {
     HostWorld world(3);
     HostProgram job = start(world, {"--hosts=h1:2,h2:2,h3:2", "--ranks-filter=0,3"},

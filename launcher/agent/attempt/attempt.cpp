@@ -270,7 +270,12 @@ void Attempt::note_children() {
 }
 
 void Attempt::look_at_progress() {
-    if (const auto news = progress_.look(Clock::now(), control_)) agent_.channel.send(*news);
+    const auto running = static_cast<int>(workers_.size() - order_.size());
+    auto news = progress_.look(Clock::now(), control_, running);
+    if (!news) return;
+    if (agent_.on_progress) return agent_.on_progress(*news);
+    news->hosts = 1;
+    agent_.channel.send(*news);
 }
 
 void Attempt::pass_input() {

@@ -45,6 +45,7 @@ struct AttemptContext {
     } tags;
     // In a job of several hosts: told at once of the first failure here.
     std::function<void(const WorkerEnd& end, StopSequence::Time at)> on_failure = {};
+    std::function<void(const StatusMessage& part)> on_progress = {};  // instead of the front
 
     // Between the signal that asks and SIGKILL.
     std::chrono::milliseconds grace() const { return job.options.stop.shutdown_timeout; }

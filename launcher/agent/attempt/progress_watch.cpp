@@ -19,17 +19,20 @@ std::optional<ProgressWatch::Clock::time_point> ProgressWatch::next() const {
 }
 
 std::optional<StatusMessage> ProgressWatch::look(Clock::time_point now,
-                                                 const contract::ControlRegion& pages) {
+                                                 const contract::ControlRegion& pages,
+                                                 int running) {
     if (watching_ == Watching::off || now < next_) return std::nullopt;
     next_ = now + interval;
-    const StatusMessage current = slowest(pages, restarts_);
+    StatusMessage current = slowest(pages, restarts_);
+    current.workers = pages.local_ranks();
+    current.running = running;
     if (current == last_) return std::nullopt;
     last_ = current;
     return current;
 }
 
 StatusMessage slowest(const contract::ControlRegion& pages, int restarts) {
-    StatusMessage result{restarts, 0, 0};
+    StatusMessage result{.restarts = restarts};
     bool found = false;
     for (int rank = 0; rank < pages.local_ranks(); ++rank) {
         const contract::ControlPage& page = pages.page(rank);

@@ -24,13 +24,14 @@ public:
     // When to look next; nothing: never.
     std::optional<Clock::time_point> next() const;
     // What is new, if it is time to look.
-    std::optional<StatusMessage> look(Clock::time_point now, const contract::ControlRegion& pages);
+    std::optional<StatusMessage> look(Clock::time_point now, const contract::ControlRegion& pages,
+                                      int running);
 
 private:
     Watching watching_;
     int restarts_ = 0;
     Clock::time_point next_{};
-    StatusMessage last_{0, 0, 0};
+    StatusMessage last_;
 };
 
 // The smallest step and rate among the ranks that publish; zeros when none does.

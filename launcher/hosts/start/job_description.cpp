@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include <algorithm>
+#include <sstream>
 
 namespace ddp::launcher {
 namespace {
@@ -14,6 +15,7 @@ namespace {
 enum class FrameType : std::uint8_t { description = 1, signal = 2 };
 
 constexpr std::int64_t last_signal = 64;
+constexpr std::string_view status_mark = " status ";
 
 [[noreturn]] void refuse_frame(const std::string& why) {
     throw UsageError("job description: " + why);
@@ -51,7 +53,7 @@ std::optional<JobToken> take_token(base::PayloadReader& in) {
 std::string bytes_of(const JobDescription& job) {
     base::PayloadWriter out;
     out.u8(static_cast<std::uint8_t>(FrameType::description)).u32(job_description_version);
-    out.str(job.greeting);
+    out.str(job.greeting).u8(job.shows_status ? 1 : 0);
     std::string token = job.token ? job.token->text() : "";
     out.str(token).str(job.folder);
     ::explicit_bzero(token.data(), token.size());
@@ -68,6 +70,9 @@ JobDescription take_description(base::PayloadReader& in) {
     }
     JobDescription job;
     job.greeting = take_text(in);
+    const std::uint8_t shows_status = in.u8();
+    if (shows_status > 1) refuse_frame("a value is none");
+    job.shows_status = shows_status == 1;
     job.token = take_token(in);
     job.folder = take_text(in);
     job.environment = take_texts(in);
@@ -93,6 +98,27 @@ PassedSignal take_signal(base::PayloadReader& in) {
 }
 
 }  // namespace
+
+std::string status_line_for_starter(const std::string& greeting, const StatusMessage& status) {
+    std::ostringstream line;
+    line << greeting << status_mark << status.hosts << ' ' << status.workers << ' '
+         << status.running << ' ' << status.restarts << ' ' << status.step << ' '
+         << status.steps_per_second << '\n';
+    return line.str();
+}
+
+std::optional<StatusMessage> status_in_line(std::string_view greeting, std::string_view line) {
+    if (!line.starts_with(greeting)) return std::nullopt;
+    line.remove_prefix(greeting.size());
+    if (!line.starts_with(status_mark)) return std::nullopt;
+    line.remove_prefix(status_mark.size());
+    std::istringstream numbers{std::string(line)};
+    StatusMessage status;
+    numbers >> status.hosts >> status.workers >> status.running >> status.restarts >> status.step >>
+        status.steps_per_second;
+    if (!numbers) return std::nullopt;
+    return status;
+}
 
 std::string encode(const FromStarter& message) {
     return std::visit([](const auto& one) { return bytes_of(one); }, message);

@@ -5,12 +5,13 @@
 // given.
 //
 //   frames       u32 length (little-endian, of what follows, at most 4 MiB)   u8 type   payload
-//   description  1   u32 version, str greeting, str token (64 hex digits, or none), str folder,
-//                    list environment, list options, list command; a list is a u32 count and so
-//                    many str
+//   description  1   u32 version, str greeting, u8 1: it shows a status line, str token (64 hex
+//                    digits, or none), str folder, list environment, list options, list command; a
+//                    list is a u32 count and so many str
 //   signal       2   i64 number
 #pragma once
 
+#include "launcher/channel/channel.hpp"
 #include "launcher/hosts/job_token.hpp"
 
 #include <cstddef>
@@ -24,12 +25,13 @@
 namespace ddp::launcher {
 
 inline constexpr std::size_t max_starter_frame_bytes = std::size_t{4} << 20;
-inline constexpr std::uint32_t job_description_version = 1;
+inline constexpr std::uint32_t job_description_version = 2;
 
 struct JobDescription {
     // The remote launcher writes it as a line of its stdout and of its stderr before anything else
     // of the job. The starter draws it, so that no banner of a remote shell is taken for it.
     std::string greeting;
+    bool shows_status = false;           // the starter: it wants status lines
     std::optional<JobToken> token = {};  // by which the job's hosts know each other
     std::string folder;
     std::vector<std::string> environment;  // "NAME=value"
@@ -45,6 +47,11 @@ struct PassedSignal {
 };
 
 using FromStarter = std::variant<JobDescription, PassedSignal>;
+
+// A line that the part which coordinates writes to its stderr for the starter's status line, with
+// its newline: the greeting, " status", and the numbers. And back: nothing for any other line.
+std::string status_line_for_starter(const std::string& greeting, const StatusMessage& status);
+std::optional<StatusMessage> status_in_line(std::string_view greeting, std::string_view line);
 
 // The bytes of a frame, without its length.
 std::string encode(const FromStarter& message);

@@ -52,6 +52,8 @@ TEST(StatusLine, SaysWhatThereIs) {
     EXPECT_EQ(status_text(status), "7/8 ranks up, 2 restarts, 1:02:03, step 1200, 34.6 steps/s");
     status.progress = {5, 0};
     EXPECT_EQ(status_text(status), "7/8 ranks up, 2 restarts, 1:02:03, step 5");
+    status.hosts = 3;
+    EXPECT_EQ(status_text(status), "3 hosts, 7/8 ranks up, 2 restarts, 1:02:03, step 5");
 }
 
 TEST(ProgressWatch, TheSlowestRankCounts) {
@@ -92,16 +94,16 @@ TEST(ProgressWatch, ItSpeaksWhenSomethingIsNewAndNotTooOften) {
     const auto pages = contract::ControlRegion::create(1);
     const ProgressWatch::Clock::time_point start{seconds{1000}};
     ProgressWatch watch(Watching::on);
-    EXPECT_FALSE(watch.look(start, pages)) << "nothing is new";
+    EXPECT_TRUE(watch.look(start, pages, 1)) << "there are workers";
     pages.page(0).step = 1;
-    EXPECT_FALSE(watch.look(start + ProgressWatch::interval / 2, pages)) << "too early";
+    EXPECT_FALSE(watch.look(start + ProgressWatch::interval / 2, pages, 1)) << "too early";
     EXPECT_EQ(watch.next(), start + ProgressWatch::interval);
-    EXPECT_TRUE(watch.look(start + ProgressWatch::interval, pages));
-    EXPECT_FALSE(watch.look(start + 2 * ProgressWatch::interval, pages)) << "nothing is new";
+    EXPECT_TRUE(watch.look(start + ProgressWatch::interval, pages, 1));
+    EXPECT_FALSE(watch.look(start + 2 * ProgressWatch::interval, pages, 1)) << "nothing is new";
     watch.set_restarts(1);
-    const auto news = watch.look(start + 3 * ProgressWatch::interval, pages);
+    const auto news = watch.look(start + 3 * ProgressWatch::interval, pages, 0);
     ASSERT_TRUE(news);
-    EXPECT_EQ(*news, (StatusMessage{1, 1, 0}));
+    EXPECT_EQ(*news, (StatusMessage{.restarts = 1, .step = 1, .workers = 1, .running = 0}));
 }
 
 TEST(ProgressWatch, SwitchedOffItNeverWakesAnybody) {
@@ -109,7 +111,7 @@ TEST(ProgressWatch, SwitchedOffItNeverWakesAnybody) {
     pages.page(0).step = 1;
     ProgressWatch watch(Watching::off);
     EXPECT_FALSE(watch.next());
-    EXPECT_FALSE(watch.look(ProgressWatch::Clock::now(), pages));
+    EXPECT_FALSE(watch.look(ProgressWatch::Clock::now(), pages, 1));
 }
 
 }  // namespace

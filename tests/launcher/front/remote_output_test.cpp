@@ -2,6 +2,7 @@
 #include "launcher/front/remote_output.hpp"
 
 #include "base/unique_fd.hpp"
+#include "launcher/hosts/start/job_description.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -48,6 +49,23 @@ struct OutputPipes {
 
     std::array<std::array<int, 2>, 2> ends{};
 };
+
+TEST(RemoteOutput, StatusLinesOfLaunchersAreNoOutput) {
+    OutputPipes pipes;
+    RemoteOutput output(pipes.ends[0][1], pipes.ends[1][1], "greeting 7");
+    const std::string status =
+        status_line_for_starter("greeting 7", {.hosts = 3, .workers = 6, .running = 5});
+    output.put(1, Stream::err, "before\n" + status.substr(0, 12));
+    EXPECT_FALSE(output.has_status());
+    output.put(1, Stream::err, status.substr(12) + "greeting 7 status of mine\n");
+    EXPECT_TRUE(output.has_status());
+    output.put(1, Stream::out, status);
+    output.run(RemoteOutput::Clock::now(), {});
+    EXPECT_EQ(pipes.read(Stream::err), "before\ngreeting 7 status of mine\n");
+    EXPECT_EQ(pipes.read(Stream::out), status) << "a worker's";
+    output.end_status();
+    EXPECT_FALSE(output.has_status());
+}
 
 TEST(RepeatedWords, OfLaunchersAreShownOnce) {
     RepeatedWords words;

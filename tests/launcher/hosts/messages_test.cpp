@@ -55,6 +55,7 @@ std::vector<FromMember> all_of_members() {
             DrainedMessage{.round = 2, .end = PartEnd::failure, .trouble = "no", .exit_code = 127},
             VouchedMessage{.question = ~std::uint64_t{0}, .is_of_job = true},
             VouchedMessage{.question = 7},
+            ProgressMessage{.round = 2, .running = 8, .step = 7, .steps_in_1000_s = INT64_MAX},
             LeaveMessage{},
             StopJobMessage{15}};
 }
@@ -81,7 +82,14 @@ std::vector<FromCoordinator> all_of_coordinators() {
         VouchMessage{.question = ~std::uint64_t{0},
                      .there = *base::numeric_address("10.77.0.2", 40'000),
                      .here = *base::numeric_address("fd77::1", 29'500)},
-        SayMessage{"lost h2", true}};
+        SayMessage{"lost h2", true},
+        WelcomeMessage{.member = 1,
+                       .run_id = "",
+                       .run = "",
+                       .host = "",
+                       .node_timeout = 1ms,
+                       .has_successors = true,
+                       .wants_progress = true}};
 }
 
 TEST(LinkMessages, ComeBackAsTheyWere) {

@@ -28,6 +28,7 @@ JobDescription a_job() {
 std::vector<FromStarter> all_messages() {
     JobDescription with_token = a_job();
     with_token.token = JobToken::parse(std::string(64, 'a'));
+    with_token.shows_status = true;
     return {JobDescription{}, a_job(), with_token, PassedSignal{2}, PassedSignal{64}};
 }
 
@@ -54,6 +55,20 @@ TEST(JobDescription, CutShortOrLongerIsRefused) {
         }
         EXPECT_THAT(refusal_of(frame + '\0'), HasSubstr("too long"));
     }
+}
+
+TEST(StatusLineForStarter, ComesBackAsItWas) {
+    const StatusMessage status{.restarts = 1,
+                               .step = 1'000'000'000'000,
+                               .steps_per_second = 2.5,
+                               .hosts = 3,
+                               .workers = 24,
+                               .running = 23};
+    const std::string line = status_line_for_starter("ddp-launch begins 7", status);
+    EXPECT_EQ(status_in_line("ddp-launch begins 7", line), status);
+    EXPECT_EQ(status_in_line("ddp-launch begins 8", line), std::nullopt);
+    EXPECT_EQ(status_in_line("ddp-launch begins 7", "ddp-launch begins 7 status 1 2\n"),
+              std::nullopt);
 }
 
 TEST(JobDescription, WithWhatNoProgramCanBeGivenIsRefused) {
