@@ -129,7 +129,7 @@ int Agent::run() {
     const int exit_code = job_.hosts ? run_rounds() : run_attempts();
     logs_.finish();
     log_step("done: exit code " + std::to_string(exit_code));
-    front_.channel.send(DoneMessage{exit_code});
+    front_.channel.send(DoneMessage{exit_code, hosts_ && hosts_->is_told_end()});
     while (front_lives() && front_.channel.queued_bytes() > 0) handle_events(std::nullopt);
     return exit_code;
 }
@@ -282,7 +282,7 @@ void Agent::run_part(const RoundMessage& round) {
     const HostPlace place = hosts_->begin_part(round);
     job_.plan.variables.master_addr = hosts_->meeting_place().host;
     job_.rendezvous.port = hosts_->meeting_place().port;
-    channel().send(PlaceMessage{place.first_rank});
+    channel().send(PlaceMessage{place.first_rank, place.world_size});
     AttemptContext part = context();
     // Without a front the workers are killed, and none is to blame.
     part.on_failure = [this](const WorkerEnd& end, auto at) {

@@ -34,7 +34,8 @@ public:
     Answer run(Time now) {
         member_.run_ready();
         while (const auto order = member_.take_order(now)) {
-            if (std::holds_alternative<RefusedMessage>(*order)) return Answer::coordinator;
+            if (!std::holds_alternative<RefusedMessage>(*order)) continue;
+            return member_.trusts_coordinator() ? Answer::coordinator : Answer::something_else;
         }
         if (!member_.lost().empty()) return Answer::something_else;
         return now < member_.began() + patience ? Answer::none_yet : Answer::nothing;

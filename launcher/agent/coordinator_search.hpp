@@ -69,6 +69,8 @@ public:
     void stop();
     std::optional<Time> next() const { return next_look_; }
 
+    // What the last connection led to may be of another job, and this one's coordinator elsewhere.
+    bool may_be_elsewhere() const { return succession_ || at_ != 0; }
     // Of the last connection.
     const MeetingPlace& meeting_place() const { return place_; }
     void meet_at(const MeetingPlace& place) { place_ = place; }

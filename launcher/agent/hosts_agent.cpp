@@ -29,6 +29,10 @@ Milliseconds time_to_answer(const CoordinatorSearch& search, const MembershipRul
     return rules.has_successors ? of_coordinator + rules.node_timeout : of_coordinator;
 }
 
+std::string at_coordinator(const MeetingPlace& place) {
+    return " (the coordinator at " + name_of(place) + ")";
+}
+
 HostPlace place_of(const HostRanks& host, const RoundMessage& round) {
     return {.group_rank = host.group_rank,
             .group_world_size = static_cast<int>(round.table.hosts.size()),
@@ -84,7 +88,9 @@ void HostsAgent::run(Attempt* attempt) {
     if (!member_) return;
     member_->run_ready();
     member_->look_at_time(now);
-    while (const auto order = member_->take_order(now)) follow(*order, attempt);
+    while (const auto order = member_ ? member_->take_order(now) : std::nullopt) {
+        follow(*order, attempt);
+    }
     look_at_loss(attempt, now);
     const auto lease = member_ ? member_->lease_ends() : std::nullopt;
     if (attempt != nullptr && lease) attempt->set_lease(*lease);
@@ -239,10 +245,14 @@ void HostsAgent::follow(const MemberOrder& order, Attempt* attempt) {
         const std::string who = "the coordinator at " + name_of(search_.meeting_place());
         notice(silence->is_over ? who + " answers again" : "no answer from " + who);
     } else if (const auto* refused = std::get_if<RefusedMessage>(&order)) {
+        if (!member_->trusts_coordinator() && search_.may_be_elsewhere()) {
+            return give_up_connection(Found::no_welcome, refused->why, Clock::now());
+        }
         if (attempt != nullptr) attempt->end_now();
         finish(welcome_ ? contract::exit_host_lost : contract::exit_usage, refused->why);
     } else if (const auto* end = std::get_if<FinishMessage>(&order)) {
         if (attempt != nullptr) attempt->end_now();
+        is_told_end_ = true;
         finish(end->exit_code, "");
     }
 }
@@ -285,12 +295,9 @@ void HostsAgent::look_at_loss(Attempt* attempt, Time now) {
     const std::string killed = attempt != nullptr ? "; the workers here are killed" : "";
     if (!may_have_successor()) {
         const bool lacks_hosts = coordinator() != nullptr && settings_.job.rules.has_successors;
-        return finish(contract::exit_host_lost,
-                      "this host has lost its job: " +
-                          (lacks_hosts ? "it coordinates, and hears too few of its hosts"
-                                       : why + " (the coordinator at " +
-                                             name_of(search_.meeting_place()) + ")") +
-                          killed);
+        const std::string words = lacks_hosts ? "it coordinates, and hears too few of its hosts"
+                                              : why + at_coordinator(search_.meeting_place());
+        return finish(contract::exit_host_lost, "this host has lost its job: " + words + killed);
     }
     notice("has lost the coordinator at " + name_of(search_.meeting_place()) + " (" + why +
            ") and looks for its successor" + killed);
@@ -324,10 +331,6 @@ HostPlace HostsAgent::begin_part(const RoundMessage& round) {
     return place_of(*mine, round);
 }
 
-void HostsAgent::note_failure(const WorkerEnd& end, Time at) {
-    if (member_) member_->ended(part_.round.round, at, end);
-}
-
 // The host's own front hears of the whole job where this host coordinates it.
 void HostsAgent::note_progress(const StatusMessage& part) {
     if (member_ && welcome_->wants_progress) member_->progress(progress_of(part, part_.round));
@@ -356,10 +359,6 @@ void HostsAgent::end_part(const AttemptEnd& part, std::string trouble, int exit_
                       .exit_code = exit_code});
 }
 
-void HostsAgent::give_up_part(const AttemptEnd& part) {
-    if (member_ && part.survivors.empty()) member_->leave();
-}
-
 // The end ----------------------------------------------------------------------------------------
 
 void HostsAgent::stop(int signal, Attempt* attempt) {
@@ -370,7 +369,7 @@ void HostsAgent::stop(int signal, Attempt* attempt) {
                       "stopped by " + signal_name(signal) +
                           " while it waited for the coordinator at " + search_.places());
     }
-    if (settings_.job.rules.is_static()) return member_->ask_to_stop(signal);
+    if (settings_.job.ends_as_one()) return member_->ask_to_stop(signal);
     if (attempt != nullptr) {
         leaves_with_ = signal;
         return;
@@ -381,13 +380,7 @@ void HostsAgent::stop(int signal, Attempt* attempt) {
 
 void HostsAgent::kill() {
     if (coordinator() != nullptr) return coordinator()->kill();
-    const bool may_end_all = is_joined() && !exit_code_ && settings_.job.rules.is_static();
-    if (may_end_all) member_->ask_to_stop(SIGKILL);
-}
-
-bool HostsAgent::has_said_all() const {
-    return (!member_ || member_->has_said_all()) &&
-           (coordinator() == nullptr || coordinator()->has_no_members());
+    if (is_joined() && !exit_code_ && settings_.job.ends_as_one()) member_->ask_to_stop(SIGKILL);
 }
 
 void HostsAgent::finish(int exit_code, const std::string& text) {

@@ -57,13 +57,17 @@ public:
     // Where this host has reached the coordinator, or serves itself.
     const MeetingPlace& meeting_place() const { return search_.meeting_place(); }
     // Told at once of a failure in the part that runs.
-    void note_failure(const WorkerEnd& end, Time at);
+    void note_failure(const WorkerEnd& end, Time at) {
+        if (member_) member_->ended(part_.round.round, at, end);
+    }
     void note_progress(const StatusMessage& part);
     // Nothing of the part lives here. `trouble`: why it could not start, go on or be ended.
     void end_part(const AttemptEnd& part, std::string trouble, int exit_code);
 
     // The agent is about to go, with the workers: the others need not wait for this host's lease.
-    void give_up_part(const AttemptEnd& part);
+    void give_up_part(const AttemptEnd& part) {
+        if (member_ && part.survivors.empty()) member_->leave();
+    }
 
     // The user of this host asks for the end, or for SIGKILL everywhere.
     void stop(int signal, Attempt* attempt);
@@ -71,8 +75,13 @@ public:
 
     // The job is over for this host: with this exit code.
     std::optional<int> exit_code() const { return exit_code_; }
+    // Whether it is that of the whole job, as the coordinator says.
+    bool is_told_end() const { return is_told_end_; }
     // Whether all others have heard of it.
-    bool has_said_all() const;
+    bool has_said_all() const {
+        return (!member_ || member_->has_said_all()) &&
+               (coordinator() == nullptr || coordinator()->has_no_members());
+    }
 
 private:
     Coordinator* coordinator() const { return role_.coordinator(); }
@@ -113,6 +122,7 @@ private:
     } part_;
     int leaves_with_ = 0;  // the signal, once the part has ended; 0: it stays
     std::optional<int> exit_code_;
+    bool is_told_end_ = false;
 };
 
 // All but the functions, of a job that has hosts.

@@ -45,7 +45,9 @@ struct Encoder {
         out.u8(m.status.core_dumped ? 1 : 0);
     }
     void operator()(const FailureMessage& m) { out.str(bounded(m.text)); }
-    void operator()(const DoneMessage& m) { out.u32(static_cast<std::uint32_t>(m.exit_code)); }
+    void operator()(const DoneMessage& m) {
+        out.u32(static_cast<std::uint32_t>(m.exit_code)).u8(m.is_of_job ? 1 : 0);
+    }
     void operator()(const ShownMessage& m) {
         out.u8(static_cast<std::uint8_t>(m.stream));
         out.u32(static_cast<std::uint32_t>(m.local_rank)).u32(m.bytes);
@@ -58,7 +60,10 @@ struct Encoder {
         }
     }
     void operator()(const ClosedMessage& m) { out.u8(static_cast<std::uint8_t>(m.stream)); }
-    void operator()(const PlaceMessage& m) { out.u32(static_cast<std::uint32_t>(m.first_rank)); }
+    void operator()(const PlaceMessage& m) {
+        out.u32(static_cast<std::uint32_t>(m.first_rank));
+        out.u32(static_cast<std::uint32_t>(m.world_size));
+    }
     void operator()(const NoticeMessage& m) { out.str(bounded(m.text)).u8(m.needed ? 1 : 0); }
 };
 
@@ -98,8 +103,10 @@ Message take_message(base::PayloadReader& in) {
         }
         case 5:
             return FailureMessage{in.str()};
-        case 6:
-            return DoneMessage{take_int(in)};
+        case 6: {
+            const int exit_code = take_int(in);
+            return DoneMessage{exit_code, in.u8() != 0};
+        }
         case 7: {
             const Stream stream = take_one_of_two(in, Stream::err);
             const int local_rank = take_int(in);
@@ -120,8 +127,10 @@ Message take_message(base::PayloadReader& in) {
         }
         case 10:
             return ClosedMessage{take_one_of_two(in, Stream::err)};
-        case 11:
-            return PlaceMessage{take_int(in)};
+        case 11: {
+            const int first_rank = take_int(in);
+            return PlaceMessage{first_rank, take_int(in)};
+        }
     }
     throw UsageError("channel: unknown message");
 }

@@ -55,6 +55,7 @@ struct FailureMessage {
 // Up, last: no worker and no descendant is left; this is the job's exit code.
 struct DoneMessage {
     int exit_code;
+    bool is_of_job = false;  // of several hosts: of all, and not of this one alone
 };
 
 // Down: so many more bytes of a stream's output need no memory any more.
@@ -84,6 +85,7 @@ struct NoticeMessage {
 // Up: the workers that start now are ranks from this one on. In a job of several hosts.
 struct PlaceMessage {
     int first_rank;
+    int world_size;
 };
 
 // Down: this output has lost its reader; no more of it need be sent.

@@ -134,6 +134,16 @@ void Console::take(const StatusMessage& message) {
     sink_of(Stream::err).changed = true;
 }
 
+// In the first round; later there may be more or fewer.
+void Console::take(const PlaceMessage& message) {
+    first_rank_ = message.first_rank;
+    for (const NamedRank& named : std::exchange(settings_.named_ranks, {})) {
+        if (named.rank < message.world_size) continue;
+        warn(std::string(named.option) + ": the job has no rank " + std::to_string(named.rank) +
+             "; they go from 0 to " + std::to_string(message.world_size - 1));
+    }
+}
+
 void Console::finish() {
     while (!sources_.empty()) end(sources_.begin()->first, sources_.begin()->second);
     finished_ = true;

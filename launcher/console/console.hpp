@@ -51,7 +51,7 @@ public:
     void pass_on(std::string_view lines);
     void take(const StateMessage& message);
     void take(const StatusMessage& message);
-    void take(const PlaceMessage& message) { first_rank_ = message.first_rank; }
+    void take(const PlaceMessage& message);
     // Nothing more comes from workers: ends their lines, clears the live ones.
     void finish();
 

@@ -39,8 +39,15 @@ bool is_only_shown(const Options& options, RankOfWorker rank, Stream stream) {
 }
 
 ConsoleSettings console_settings(const Options& options, int workers) {
-    return {workers, options.role, options.display.line_prefix_template, options.logs.tee,
-            options.display.status};
+    ConsoleSettings settings{workers, options.role, options.display.line_prefix_template,
+                             options.logs.tee, options.display.status};
+    for (const int rank : options.display.ranks_filter.value_or(std::vector<int>{})) {
+        settings.named_ranks.push_back({"--ranks-filter", rank});
+    }
+    if (const auto rank = options.input.stdin_rank) {
+        settings.named_ranks.push_back({"--stdin", *rank});
+    }
+    return settings;
 }
 
 std::string_view prefix_template_for(const ConsoleSettings& settings, int local_rank, Stream stream,

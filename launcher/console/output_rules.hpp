@@ -7,6 +7,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace ddp::launcher {
 
@@ -23,12 +24,19 @@ bool is_shown_of_host(const Options& options, int local_rank, Stream stream);
 // Whether a stream goes to the console and nowhere else.
 bool is_only_shown(const Options& options, RankOfWorker rank, Stream stream);
 
+// A rank that an option names: of a job of several hosts it is known later whether there is one.
+struct NamedRank {
+    const char* option;
+    int rank;
+};
+
 struct ConsoleSettings {
     int workers = 1;
     std::string role = {};
     std::string prefix_template = {};  // empty: the default of the target
     StreamsOfRanks tee = {};
     StatusLine status = StatusLine::automatic;
+    std::vector<NamedRank> named_ranks = {};
 };
 
 ConsoleSettings console_settings(const Options& options, int workers);

@@ -85,7 +85,8 @@ void check_ranks(const Options& options, int workers) {
 int run_job(Options options, const std::string& called_as, contract::HostLink& host,
             std::optional<JobToken> token) {
     const bool runs = options.action == Action::run;
-    std::optional<HostsJob> hosts = settle_hosts(options, from_environment, std::move(token));
+    std::optional<HostsJob> hosts =
+        settle_hosts(options, from_environment, std::move(token), host.is_starter());
     if (runs && options.run_id.empty()) options.run_id = make_run_id();
     JobPlan plan = plan_job(options, from_environment, {.called_as = called_as});
     if (!plan.missing.problem.empty()) {

@@ -280,6 +280,9 @@ void Front::handle(const Message& message) {
             console_.say(notice->text);
     } else if (const auto* done = std::get_if<DoneMessage>(&message)) {
         done_ = done->exit_code;
+        if (host_.is_starter && done->is_of_job) {
+            console_.pass_on(end_line_for_starter(host_.greeting, done->exit_code));
+        }
         // It has nothing more to wait for, and neither have we.
         agent_deadline_.end_by = Clock::now() + time_to_leave;
         agent_deadline_.time_to_die = time_to_die_then;
@@ -292,8 +295,8 @@ void Front::handle(const Message& message) {
         console_.take(*state);
     } else if (const auto* status = std::get_if<StatusMessage>(&message)) {
         console_.take(*status);
-        if (status->hosts == 0 || host_.status_for.empty()) return;
-        console_.pass_on(status_line_for_starter(host_.status_for, *status));
+        if (status->hosts == 0 || !host_.shows_status) return;
+        console_.pass_on(status_line_for_starter(host_.greeting, *status));
     } else if (const auto* place = std::get_if<PlaceMessage>(&message)) {
         console_.take(*place);
     }

@@ -42,7 +42,8 @@ public:
           options_(options),
           host_{host.parent_liveness_fd(),
                 host.is_starter(),
-                host.shows_status() ? host.greeting() : "",
+                host.shows_status(),
+                host.greeting(),
                 host.failure_policy(),
                 {},
                 {}},
@@ -88,9 +89,10 @@ private:
     const Options& options_;
     // The program that launched the job, and what it is to be told.
     struct Host {
-        int parent_liveness;     // -1 when there is no host, or no more
-        bool is_starter;         // on another host
-        std::string status_for;  // its greeting, if it shows a status line
+        int parent_liveness;  // -1 when there is no host, or no more
+        bool is_starter;      // on another host
+        bool shows_status;
+        std::string greeting;  // of the starter
         contract::FailurePolicy failure_policy;
         std::string report;                   // the last one
         std::vector<contract::RankEnd> ends;  // when the host judges

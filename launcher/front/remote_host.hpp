@@ -72,7 +72,7 @@ public:
         shell_.reset();
     }
     int exit_code() const { return exit_code_; }
-    bool has_begun() const { return has_begun_; }
+    bool has_begun() const { return has_begun_ || state_ == State::running; }
     // Why nothing was started there: the last line of stderr, or of what came at all.
     std::string last_words() const {
         if (!trouble_.empty()) return trouble_;

@@ -186,11 +186,16 @@ std::optional<SlurmAllocation> slurm_of(const RemoteOptions& remote,
 std::vector<std::string> command_on(const std::string& host, const RemoteOptions& remote,
                                     bool is_by_slurm, const std::string& launcher) {
     std::vector<std::string> command = is_by_slurm ? SlurmAllocation::shell_for(host) : remote.rsh;
-    if (command.empty()) command = {"ssh", "-x", "-o", "BatchMode=yes"};
+    if (command.empty())
+        command = {"ssh", "-x", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=10"};
     if (!is_by_slurm) command.push_back(host);
     command.push_back(is_by_slurm ? launcher : in_shell_quotes(launcher));
     command.emplace_back(from_stdin_option);
     return command;
+}
+
+bool has_successors(const std::vector<HostSlots>& hosts, std::size_t least) {
+    return may_name_successors(static_cast<int>(least), static_cast<int>(hosts.size()));
 }
 
 // Where the hosts of a job that may lose some meet: on the first of them, and where that is lost on
@@ -200,7 +205,7 @@ std::string endpoints_of(const Meeting& meeting, const std::vector<HostSlots>& h
     const auto port =
         static_cast<std::uint16_t>(parse_int({"--master-port", meeting.port}, {1, 65535}));
     std::string list = base::host_and_port(meeting.address, port);
-    if (!may_name_successors(static_cast<int>(least), static_cast<int>(hosts.size()))) return list;
+    if (!has_successors(hosts, least)) return list;
     std::size_t named = 0;
     for (std::size_t i = 1; i < hosts.size() && named < most_named_successors; ++i) {
         if (hosts[i].host == meeting.address) continue;
@@ -299,6 +304,7 @@ RemoteJob plan_remote_job(const Options& options, const SplitArguments& given,
     const Meeting meeting = meeting_of(options.hosts.flags, here, hosts, slurm);
     RemoteJob job;
     job.least_hosts = least_of(options, hosts.size());
+    job.has_successors = has_successors(hosts, job.least_hosts);
     job.greeting = here.greeting;
     job.shows_status = here.can_show_status && options.display.status == StatusLine::automatic;
     job.line = line_of_hosts(options, hosts, meeting);

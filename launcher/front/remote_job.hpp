@@ -23,7 +23,8 @@ struct RemoteJob {
     std::vector<Host> hosts;  // by node rank
     // With fewer it ends. Where that is not all of them, it goes on without hosts that are lost.
     std::size_t least_hosts = 1;
-    std::string greeting;  // of every part
+    bool has_successors = false;  // of the first host
+    std::string greeting;         // of every part
     bool shows_status = false;
     std::string line;  // for the user: "3 hosts (--hosts): h1, h2, h3; head h1, port 29500"
     // What may pass from the end of one host's part to that of another's.

@@ -80,20 +80,22 @@ void RemoteOutput::show(StreamKey key, std::string_view lines, LineStart start) 
         return writer_of(key.stream).put(key, "", lines, start);
     }
     const bool is_whole = !lines.empty() && lines.back() == '\n';
-    const std::string kept = is_whole
-                                 ? repeated_.without_repeated(key.local_rank, without_status(lines))
-                                 : std::string(lines);
+    const std::string kept =
+        is_whole ? repeated_.without_repeated(key.local_rank, without_words_for_starter(lines))
+                 : std::string(lines);
     writer_of(key.stream).put(key, "", kept, start);
 }
 
-std::string RemoteOutput::without_status(std::string_view lines) {
+std::string RemoteOutput::without_words_for_starter(std::string_view lines) {
     if (greeting_.empty() || lines.find(greeting_) == lines.npos) return std::string(lines);
     std::string kept;
     while (!lines.empty()) {
         const std::string_view line = lines.substr(0, lines.find('\n') + 1);
         lines.remove_prefix(line.size());
-        if (auto status = status_in_line(greeting_, line)) {
+        if (const auto status = status_in_line(greeting_, line)) {
             status_ = *status;
+        } else if (const auto code = end_in_line(greeting_, line)) {
+            job_code_ = *code;
         } else {
             kept += line;
         }

@@ -44,7 +44,7 @@ public:
     using Clock = LineWriter::Clock;
     using Time = Clock::time_point;
 
-    // `greeting`: of the launchers, with which their status lines begin; empty: there are none.
+    // `greeting`: of the launchers, with which what they tell the starter alone begins.
     RemoteOutput(int out_fd, int err_fd, std::string greeting = {});
 
     // Whether more of this stream may be put now.
@@ -63,6 +63,8 @@ public:
     // It has a status line, which shows the time: run() is to be called each second.
     bool has_status() const { return status_.has_value(); }
     void end_status();  // it is shown no more
+    // Of the job, from a launcher that was told of its end.
+    const std::optional<int>& job_code() const { return job_code_; }
     // Nobody reads it any more.
     bool lost_its_reader(Stream stream) const;
 
@@ -71,7 +73,7 @@ private:
         return stream == Stream::err ? *writers_.back() : *writers_.front();
     }
     void show(StreamKey key, std::string_view lines, LineStart start);
-    std::string without_status(std::string_view lines);
+    std::string without_words_for_starter(std::string_view lines);
     void show_status(Time now);
 
     std::vector<std::unique_ptr<LineWriter>> writers_;  // one when both are the same file
@@ -79,6 +81,7 @@ private:
     RepeatedWords repeated_;
     std::string greeting_;
     std::optional<StatusMessage> status_;  // the last
+    std::optional<int> job_code_;
     Time began_ = Clock::now();
     Time next_draw_{};
 };

@@ -44,7 +44,7 @@ public:
         : job_(job),
           parent_liveness_(parent_liveness),
           signals_(signals_of(job)),
-          output_(STDOUT_FILENO, STDERR_FILENO, job.shows_status ? job.greeting : "") {
+          output_(STDOUT_FILENO, STDERR_FILENO, job.greeting) {
         for (const RemoteJob::Host& host : job.hosts) hosts_.emplace_back(host);
     }
 
@@ -208,19 +208,24 @@ private:
         }
     }
 
-    // By when the others should have ended. The end of a launcher whose job ended well is that of
-    // all. Otherwise: where all hosts are needed there is no coordinator without the first, and
-    // from any other a bad end is that of all, or of a host that the job has lost. Where some may
-    // be lost the job goes on as long as enough are left.
+    // By when the others should have ended. Where all hosts are needed there is no coordinator
+    // without the first, and from any other a bad end is that of all, or of a host that the job has
+    // lost.
     void note_end(std::size_t index, int exit_code, Time now) {
-        const bool is_fine = exit_code == contract::exit_ok;
-        if (is_elastic() ? !is_fine && is_enough(hosts_.size() - count(State::ended))
-                         : is_fine && index != 0) {
+        if (is_elastic() ? !is_end_of_rest(index) : exit_code == contract::exit_ok && index != 0) {
             return;
         }
-        const bool are_told = is_elastic() ? is_fine : index == 0;
+        const bool are_told = output_.job_code() || index == 0;
         const Time by = now + (are_told ? time_without_coordinator : job_.time_to_end);
         first_end_ = std::min(first_end_.value_or(by), by);
+    }
+
+    // A job that may lose hosts goes on until one is told of its end, as long as enough are left,
+    // with the first where no other can take over.
+    bool is_end_of_rest(std::size_t index) const {
+        return output_.job_code() || stop_.signal != 0 ||
+               !is_enough(hosts_.size() - count(State::ended)) ||
+               (index == 0 && !job_.has_successors);
     }
 
     bool is_elastic() const { return job_.least_hosts < hosts_.size(); }
@@ -283,9 +288,8 @@ private:
         }
         if (failed_at_ && !leave_by_) {
             const bool all_known = count(State::starting) + count(State::waiting) == 0;
-            const bool may_do = is_elastic() && is_enough(hosts_.size() - count(State::ended));
-            const bool is_time = !may_do && now - *failed_at_ >= time_for_more_failures;
-            if (all_known || is_time) report_failed_start();
+            const bool is_time = !may_do_without() && now - *failed_at_ >= time_for_more_failures;
+            if (does_without() || all_known || is_time) report_failed_start();
         }
         if (leave_by_ && now >= *leave_by_) kill_shells();
         if (!first_end_ || leave_by_ || !output_.is_idle()) return;
@@ -298,7 +302,7 @@ private:
             if (host.state() != State::ended) names += (names.empty() ? "" : ", ") + host.name();
         }
         if (names.empty()) return;
-        const bool has_ended = !is_elastic() || exit_code() == contract::exit_ok;
+        const bool has_ended = !is_elastic() || output_.job_code() || stop_.signal != 0;
         say_at_last((has_ended ? "the job has ended, but no end has come from " + names
                                : "of at least " + std::to_string(job_.least_hosts) +
                                      " hosts there are only " + names + " left") +
@@ -329,16 +333,33 @@ private:
         report_ += (report_.empty() ? "" : "\n") + std::move(text);
     }
 
-    // Where enough others are there, they go on.
+    // The hosts that have begun are a job without those that could not be started: enough are
+    // there, or have been. Without the first host nobody coordinates it.
+    bool does_without() const {
+        const auto begun = static_cast<std::size_t>(
+            std::ranges::count_if(hosts_, [](const RemoteHost& host) { return host.has_begun(); }));
+        return is_elastic() && hosts_.front().has_begun() && is_enough(begun);
+    }
+    bool may_do_without() const {
+        const auto failed = static_cast<std::size_t>(std::ranges::count_if(hosts_, has_failed));
+        return is_elastic() && !has_failed(hosts_.front()) && is_enough(hosts_.size() - failed);
+    }
+    static bool has_failed(const RemoteHost& host) {
+        return host.state() == State::ended && !host.has_begun();
+    }
+
     void report_failed_start() {
-        const bool goes_on = is_elastic() && is_enough(count(State::running));
+        const bool goes_on = does_without();
+        const auto say = [&](std::string text) {
+            goes_on ? output_.say(text) : say_at_last(std::move(text));
+        };
         std::map<std::string, std::vector<std::string>> hosts;  // by what was said there
         std::size_t failed = 0;
         const std::string ours = "ddp-launch: ";
         std::optional<int> own_code;
         bool all_are_ours = true;
         for (RemoteHost& host : hosts_) {
-            if (host.state() != State::ended || host.has_begun() || host.is_named) continue;
+            if (!has_failed(host) || host.is_named) continue;
             ++failed;
             host.is_named = goes_on;
             const std::string words = host.last_words();
@@ -349,15 +370,15 @@ private:
             const std::string code = " (exit code " + std::to_string(host.exit_code()) + ")";
             hosts[is_ours ? words.substr(ours.size()) : words + code].push_back(host.name());
         }
-        say_at_last(std::string(goes_on ? "the job starts without some of its hosts: "
-                                        : "the job was not started: ") +
-                    std::to_string(failed) + " of " + std::to_string(hosts_.size()) +
-                    (hosts_.size() == 1 ? " host" : " hosts") +
-                    (failed == 1 ? " has failed" : " have failed"));
+        say(std::string(goes_on ? "the job starts without some of its hosts: "
+                                : "the job was not started: ") +
+            std::to_string(failed) + " of " + std::to_string(hosts_.size()) +
+            (hosts_.size() == 1 ? " host" : " hosts") +
+            (failed == 1 ? " has failed" : " have failed"));
         for (const auto& [words, names] : hosts) {
             std::string list;
             for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
-            say_at_last(list + ": " + words);
+            say(list + ": " + words);
         }
         if (goes_on) return failed_at_.reset();
         failed_code_ = all_are_ours ? *own_code : contract::exit_error;
@@ -369,22 +390,15 @@ private:
     }
 
     int exit_code() const {
+        if (is_elastic() && output_.job_code()) return *output_.job_code();
         if (failed_code_) return *failed_code_;
-        if (is_elastic() && last_code_) return exit_code_of_rest();
+        if (is_elastic() && last_code_) return *last_code_;
         const bool all_were_cut = std::ranges::all_of(hosts_, &RemoteHost::was_cut);
         for (const RemoteHost& host : hosts_) {
             const bool counts = all_were_cut || !host.was_cut;
             if (counts && host.exit_code() != contract::exit_ok) return host.exit_code();
         }
         return contract::exit_ok;
-    }
-
-    // Of hosts that the job may have lost before it ended: a good end is the job's, else the last.
-    int exit_code_of_rest() const {
-        const bool is_fine = std::ranges::any_of(hosts_, [](const RemoteHost& host) {
-            return host.has_begun() && !host.was_cut && host.exit_code() == contract::exit_ok;
-        });
-        return is_fine ? contract::exit_ok : *last_code_;
     }
 
     const RemoteJob& job_;

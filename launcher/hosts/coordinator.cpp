@@ -345,10 +345,13 @@ void Coordinator::join(MemberId id, const JoinMessage& message, Time now) {
     if (peer.joined) return peer.link.close("it joins twice");
     const HostSize size = size_in(message, id, peer.link);
     peer.joined = size;
-    const bool asks_only = size.slots == 0 && id != own_member_;  // see CoordinatorProbe
-    if (asks_only) return refuse(id, "another host coordinates this job");
     const std::string here = host_of(links_, own_member_);
     const auto mismatch = mismatch_of(message, job_.name, rules_, here);
+    if (size.slots == 0 && id != own_member_) {  // it only asks: see CoordinatorProbe
+        if (!mismatch) return refuse(id, "another host coordinates this job");
+        peer.joined.reset();
+        return peer.link.close("it looks for another job");
+    }
     if (mismatch && id != own_member_) {
         return turn_away(id, "host " + name_of(size) + ": " + *mismatch);
     }
@@ -432,24 +435,10 @@ void Coordinator::begin_round(const RoundMessage& round) {
     begin_round_(record_.round());
 }
 
-void Coordinator::stop(int signal, Time now) {
-    record_.note_signal(signal);
-    carry_out(membership_.stop(signal, now));
-}
-
 void Coordinator::kill() {
     for (const auto& [id, peer] : links_) {
         if (peer.joined) send(id, KillRoundMessage{std::max(1, record_.round().round)});
     }
-}
-
-void Coordinator::finish(int exit_code, Time now) {
-    carry_out(membership_.finish(exit_code));
-    close_ended(now);
-}
-
-void Coordinator::say(MemberId member, std::string text, bool is_failure) {
-    send(member, SayMessage{std::move(text), is_failure});
 }
 
 void Coordinator::say_everywhere(const std::string& text, bool is_failure) {

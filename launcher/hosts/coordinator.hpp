@@ -55,7 +55,10 @@ public:
     std::optional<Time> next() const;
 
     // The user of this host asks for the end; the second time for SIGKILL.
-    void stop(int signal, Time now);
+    void stop(int signal, Time now) {
+        record_.note_signal(signal);
+        carry_out(membership_.stop(signal, now));
+    }
     void kill();
 
     // Once, when a round has ended and drained everywhere; then restart() or finish().
@@ -63,11 +66,16 @@ public:
     void restart(std::chrono::milliseconds delay, bool counts, Time now) {
         carry_out(membership_.restart(delay, counts, now));
     }
-    void finish(int exit_code, Time now);
+    void finish(int exit_code, Time now) {
+        carry_out(membership_.finish(exit_code));
+        close_ended(now);
+    }
     // Of a member that is gone: nothing happens.
     void send(MemberId id, const FromCoordinator& message);
     // For the users of those hosts; the host of a member that is gone hears nothing.
-    void say(MemberId member, std::string text, bool is_failure);
+    void say(MemberId member, std::string text, bool is_failure) {
+        send(member, SayMessage{std::move(text), is_failure});
+    }
     void say_everywhere(const std::string& text, bool is_failure);
     // `culprit` and this host get the whole text, the others a line.
     void announce(const std::string& text, const std::string& line,

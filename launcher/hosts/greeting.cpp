@@ -39,6 +39,9 @@ std::string greet(Link& link, const JobProof& proof) {
         const SaidHello hello = look_for_hello(link.before_frames());
         if (hello.kind == Hello::stranger) link.close("it is no agent");
         std::string why = refusal_of(hello, link, proof);
+        if (hello.kind == Hello::agent && proof.is_there() && !proof.tls) {
+            why = "this host has yet to be told the job token";
+        }
         if (hello.kind != Hello::agent || !why.empty()) return why;
         if (hello.transport == Transport::credential) {
             link.queue(encode(FromCoordinator(CredentialMessage{proof.credential})));

@@ -66,6 +66,11 @@ public:
     Time began() const { return began_; }
     // Whether the coordinator has taken it in.
     bool is_welcome() const { return is_welcome_; }
+    // Whether what answers has proved that it is of this job; also where no proof is asked for. Not
+    // so: what it says may be of another job.
+    bool trusts_coordinator() const {
+        return may_speak() && (!link_ || link_->tls_refusal().empty());
+    }
     // By which it could coordinate the job itself, once it is welcome.
     const JobProof& proof() const { return proof_; }
 

@@ -201,7 +201,7 @@ StreamsOfRanks parse_streams(const GivenValue& given) {
 
 std::vector<int> parse_ranks(const GivenValue& given) {
     if (auto ranks = read_ranks(given.text)) return *std::move(ranks);
-    fail_value(given, "a list of local ranks: 0,3 or 2-5");
+    fail_value(given, "a list of ranks: 0,3 or 2-5");
 }
 
 void require_rank(const char* option, int rank, const char* kind, int workers) {

@@ -106,6 +106,18 @@ TEST_F(LaunchHosts, TheInputOfARanksHostIsItsInput) {
     EXPECT_THAT(launchers[1].out(), AllOf(HasSubstr("2 got\n"), HasSubstr("3 got of h2\n")));
 }
 
+TEST_F(LaunchHosts, ARankThatTheJobLacksIsSaid) {
+    HostWorld world(2);
+    std::vector<HostProgram> launchers =
+        launch_all(world, bash("true"), {"--stdin=7", "--ranks-filter=0,4"});
+    for (HostProgram& one : launchers) {
+        EXPECT_EQ(one.wait(20s).exit_code, 0) << one.err();
+        EXPECT_THAT(one.err(),
+                    AllOf(HasSubstr("--stdin: the job has no rank 7; they go from 0 to 3\n"),
+                          HasSubstr("--ranks-filter: the job has no rank 4")));
+    }
+}
+
 // The first failure ends all; each launcher returns its code.
 TEST_F(LaunchHosts, AFailureAnywhereEndsTheWholeJob) {
     HostWorld world(3);

@@ -314,9 +314,50 @@ TEST_F(LaunchRemote, AJobWithTooFewHostsLeftEnds) {
     ASSERT_TRUE(job.wait_for_output("of 6 in 1", 6)) << job.err();
     world.power_off(3);
     world.power_off(2);
-    EXPECT_NE(job.wait(60s).exit_code, 0) << job.err();
+    EXPECT_EQ(job.wait(60s).exit_code, 84) << job.err();
+    EXPECT_THAT(job.err(), HasSubstr("too few of"));
     EXPECT_EQ(count_of(job.out(), "in 2"), 0) << job.out();
     expect_empty(world);
+}
+
+TEST_F(LaunchRemote, AJobWhoseFirstHostCannotBeReachedIsNotStarted) {
+    HostWorld world(4);
+    world.power_off(1);
+    Words options = of_two_or_three;
+    options.insert(options.begin(), "--rsh=" + world.rsh());
+    HostProgram job = launch(world, 4, options, bash("echo up"));
+    EXPECT_EQ(job.wait(30s).exit_code, 1) << job.err();
+    EXPECT_THAT(job.err(), HasSubstr("the job was not started: 1 of 3 hosts has failed"));
+    EXPECT_EQ(job.out(), "");
+    expect_empty(world);
+}
+
+// As ssh does to a host without power.
+TEST_F(LaunchRemote, AnRshThatDoesNotEndHidesNoExitCodeOfAJobThatMayLoseHosts) {
+    HostWorld world(3);
+    const std::string rsh = script("rsh", world.rsh() +
+                                              " \"$@\"\ncode=$?\n[ $1 = h2 ] && exec sleep 600\n"
+                                              "exit $code\n");
+    HostProgram job =
+        launch(world, 3, {"--hosts=h1,h2", "--nnodes=1:2", "--node-timeout=2", "--rsh=" + rsh},
+               bash("echo of $WORLD_SIZE; [ $WORLD_SIZE = 1 ] && exit 7; exec sleep 60"));
+    ASSERT_TRUE(job.wait_for_output("of 2", 2)) << job.err();
+    world.power_off(2);
+    EXPECT_EQ(job.wait(60s).exit_code, 7) << job.err();
+    EXPECT_THAT(job.err(), HasSubstr("the job has ended, but no end has come from h2"));
+    expect_empty(world);
+}
+
+// Of which its first host learns when it asks the others whether they coordinate.
+TEST_F(LaunchRemote, AnotherJobOfTheSameHostsIsNoneOfThisOne) {
+    HostWorld world(3);
+    HostProgram other = start(world, {"--hosts=h2,h3"}, bash("echo up; exec sleep 60"));
+    ASSERT_TRUE(other.wait_for_output("up", 2)) << other.err();
+    HostProgram job = start(world, of_two_or_three, bash("echo of $WORLD_SIZE"));
+    EXPECT_EQ(job.wait(30s).exit_code, 0) << job.err();
+    EXPECT_EQ(count_of(job.out(), "of 6"), 6) << job.out() << job.err();
+    other.signal(SIGTERM);
+    EXPECT_EQ(other.wait(30s).exit_code, 128 + SIGTERM) << other.err();
 }
 
 TEST_F(LaunchRemote, AFailureOfAJobThatMayLoseHostsIsItsExitCode) {
@@ -461,6 +502,28 @@ TEST_F(LaunchRemote, AReaderThatGoesEndsTheJobAsAnyPipe) {
                 "' --hosts=h1,h2 bash -c 'while :; do echo line; sleep 0.01; done' | head -n 3"});
     EXPECT_EQ(job.wait(30s).exit_code, 128 + SIGPIPE) << job.err();
     EXPECT_EQ(job.out(), "line\nline\nline\n");
+    expect_empty(world);
+}
+
+TEST_F(LaunchRemote, AReaderThatGoesEndsAJobThatMayLoseHosts) {
+    HostWorld world(3);
+    HostProgram job = world.run(
+        1, {"bash", "-c",
+            std::string("set -o pipefail; ") + DDP_LAUNCH + " --rsh='" + world.rsh() +
+                "' --hosts=h1,h2,h3 --nnodes=2:3 --ranks-filter=2 bash -c 'while :; do echo "
+                "line; sleep 0.01; done' | head -n 3"});
+    EXPECT_EQ(job.wait(30s).exit_code, 128 + SIGPIPE) << job.err();
+    EXPECT_THAT(job.err(), ::testing::Not(HasSubstr("started again")));
+    expect_empty(world);
+}
+
+TEST_F(LaunchRemote, CtrlCEndsAJobThatMayLoseHosts) {
+    HostWorld world(3);
+    HostProgram job = start(world, of_two_or_three, bash("echo up; exec sleep 60"));
+    ASSERT_TRUE(job.wait_for_output("up", 6)) << job.err();
+    job.signal(SIGINT);
+    EXPECT_EQ(job.wait(30s).exit_code, 128 + SIGINT) << job.err();
+    EXPECT_THAT(job.err(), ::testing::Not(HasSubstr("lost h")));
     expect_empty(world);
 }
 

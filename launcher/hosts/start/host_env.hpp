@@ -64,9 +64,9 @@ struct HostEnv {
 // Where it finds no job, a step of several processes is refused (options/job_step.hpp).
 std::optional<HostEnv> host_env(const HostFlags& flags, const EnvLookup& environment);
 
-// Whether hosts that all of a job know may take over without being asked to: where fewer than the
-// least could not, as they must be more than half, and where a coordinator that starts need not
-// look for another first.
+// Whether hosts that all of a job know may take over without being asked to: where MIN hosts are
+// more than half of MAX. Else a job that MIN hosts could carry on would need more of them, and a
+// coordinator that starts would have to wait for the others to notice that one was away.
 inline bool may_name_successors(int min_hosts, int max_hosts) {
     return min_hosts < max_hosts && 2 * min_hosts > max_hosts;
 }

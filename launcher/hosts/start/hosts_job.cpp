@@ -80,7 +80,7 @@ MembershipRules membership_rules(const HostEnv& env, const HostOptions& options)
 }
 
 std::optional<HostsJob> settle_hosts(Options& options, const EnvLookup& environment,
-                                     std::optional<JobToken> token) {
+                                     std::optional<JobToken> token, bool by_starter) {
     std::optional<HostEnv> env = host_env(options.hosts.flags, environment);
     if (!env) {
         if (options.hosts.serve_only) {
@@ -101,10 +101,11 @@ std::optional<HostsJob> settle_hosts(Options& options, const EnvLookup& environm
     options.rendezvous.master_port = env->port;
     HostsJob job{.env = *std::move(env), .rules = {}, .name = options.run_id};
     job.rules = membership_rules(job.env, options.hosts);
+    job.by_starter = by_starter;
     if (options.hosts.serve_only) {
         job.coordinates = job.serves_only = true;
         job.env.line += "; this host serves the others, without workers";
-    } else if (job.rules.is_static() && job.env.node_rank) {
+    } else if (job.ends_as_one() && job.env.node_rank) {
         job.coordinates = *job.env.node_rank == 0;
     } else {
         job.coordinates = is_this_host(job.env.head) || is_alias_of_this_host(job.env.head);

@@ -20,9 +20,13 @@ struct HostsJob {
     // Where it serves, at once or if it takes over; nothing: nowhere.
     std::optional<MeetingPlace> own_place = {};
     bool serves_only = false;  // coordinates, and has no workers
+    bool by_starter = false;   // one command started all hosts: --hosts
     // Where there is none anybody may join who can connect.
     JobProof proof = {};
     bool at_loopback = false;  // nobody beyond this host can connect
+
+    // Who asks one host to stop means the whole job. Else an elastic job goes on without the host.
+    bool ends_as_one() const { return by_starter || rules.is_static(); }
 };
 
 // The rules by the options and torchrun's defaults.
@@ -32,8 +36,9 @@ MembershipRules membership_rules(const HostEnv& env, const HostOptions& options)
 // be called before a run id is made up. Looks the head's name up where nothing else tells whether
 // this is its host. `token`: from whoever has started this agent; without one, that of the file
 // that DDP_JOB_TOKEN_FILE names; else under Slurm, where munged answers, one that the coordinator
-// makes. Throws UsageError, also for a token without TLS and for --auth=required without a token.
+// makes. `by_starter`: HostsJob's. Throws UsageError, also for a token without TLS and for
+// --auth=required without a token.
 std::optional<HostsJob> settle_hosts(Options& options, const EnvLookup& environment,
-                                     std::optional<JobToken> token = {});
+                                     std::optional<JobToken> token = {}, bool by_starter = false);
 
 }  // namespace ddp::launcher

@@ -16,6 +16,7 @@ enum class FrameType : std::uint8_t { description = 1, signal = 2 };
 
 constexpr std::int64_t last_signal = 64;
 constexpr std::string_view status_mark = " status ";
+constexpr std::string_view end_mark = " ended ";
 
 [[noreturn]] void refuse_frame(const std::string& why) {
     throw UsageError("job description: " + why);
@@ -97,6 +98,15 @@ PassedSignal take_signal(base::PayloadReader& in) {
     return {static_cast<int>(signal)};
 }
 
+// What follows the greeting and the mark.
+std::optional<std::istringstream> numbers_after(std::string_view greeting, std::string_view mark,
+                                                std::string_view line) {
+    if (!line.starts_with(greeting)) return std::nullopt;
+    line.remove_prefix(greeting.size());
+    if (!line.starts_with(mark)) return std::nullopt;
+    return std::istringstream(std::string(line.substr(mark.size())));
+}
+
 }  // namespace
 
 std::string status_line_for_starter(const std::string& greeting, const StatusMessage& status) {
@@ -108,16 +118,25 @@ std::string status_line_for_starter(const std::string& greeting, const StatusMes
 }
 
 std::optional<StatusMessage> status_in_line(std::string_view greeting, std::string_view line) {
-    if (!line.starts_with(greeting)) return std::nullopt;
-    line.remove_prefix(greeting.size());
-    if (!line.starts_with(status_mark)) return std::nullopt;
-    line.remove_prefix(status_mark.size());
-    std::istringstream numbers{std::string(line)};
+    auto found = numbers_after(greeting, status_mark, line);
+    if (!found) return std::nullopt;
+    std::istringstream& numbers = *found;
     StatusMessage status;
     numbers >> status.hosts >> status.workers >> status.running >> status.restarts >> status.step >>
         status.steps_per_second;
     if (!numbers) return std::nullopt;
     return status;
+}
+
+std::string end_line_for_starter(const std::string& greeting, int exit_code) {
+    return greeting + std::string(end_mark) + std::to_string(exit_code) + "\n";
+}
+
+std::optional<int> end_in_line(std::string_view greeting, std::string_view line) {
+    auto numbers = numbers_after(greeting, end_mark, line);
+    int exit_code = 0;
+    if (!numbers || !(*numbers >> exit_code)) return std::nullopt;
+    return exit_code;
 }
 
 std::string encode(const FromStarter& message) {

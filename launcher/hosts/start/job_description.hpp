@@ -52,6 +52,10 @@ using FromStarter = std::variant<JobDescription, PassedSignal>;
 // its newline: the greeting, " status", and the numbers. And back: nothing for any other line.
 std::string status_line_for_starter(const std::string& greeting, const StatusMessage& status);
 std::optional<StatusMessage> status_in_line(std::string_view greeting, std::string_view line);
+// The same for the exit code of the job, which each part that hears of its end writes: a part that
+// the job has lost ends with another one.
+std::string end_line_for_starter(const std::string& greeting, int exit_code);
+std::optional<int> end_in_line(std::string_view greeting, std::string_view line);
 
 // The bytes of a frame, without its length.
 std::string encode(const FromStarter& message);

@@ -140,7 +140,8 @@ void Pairs::connect(ddp::Store& store, const base::Deadline& deadline) {
 }
 
 // Beside each other: some steps of a connection wait for the next turn of Gloo's loop, which comes
-// once in 10 ms where nothing else happens.
+// once in 10 ms where nothing else happens. An error is thrown when those that have begun have
+// ended.
 void Pairs::connect_all(const std::vector<Peer>& peers) {
     std::atomic<std::size_t> next{0};
     std::mutex mutex;

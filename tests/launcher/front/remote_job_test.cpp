@@ -49,8 +49,9 @@ TEST(RemoteJob, HostsOfASlurmAllocationAreStartedBySrun) {
         const RemoteJob job = plan(words, here);
         return job.hosts.back().command;
     };
-    const auto is_ssh = ElementsAre("ssh", "-x", "-o", "BatchMode=yes", "n2",
-                                    "/opt/ddp/bin/ddp-launch", "--from-stdin");
+    const auto is_ssh =
+        ElementsAre("ssh", "-x", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=10", "n2",
+                    "/opt/ddp/bin/ddp-launch", "--from-stdin");
     EXPECT_THAT(command({"--hosts=n1,n2", "./train"}), is_ssh);
     here.environment = {"SLURM_JOB_ID=47", "SLURM_JOB_NODELIST=n[1-3]"};
     EXPECT_THAT(command({"--hosts=n1,n2", "./train"}),
@@ -88,8 +89,8 @@ TEST(RemoteJob, EachHostGetsItsNumberAndSlots) {
 
 TEST(RemoteJob, TheCommandIsRshTheHostAndTwoWords) {
     EXPECT_THAT(plan({"--hosts=h1", "x"}).hosts[0].command,
-                ElementsAre("ssh", "-x", "-o", "BatchMode=yes", "h1", "/opt/ddp/bin/ddp-launch",
-                            "--from-stdin"));
+                ElementsAre("ssh", "-x", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=10",
+                            "h1", "/opt/ddp/bin/ddp-launch", "--from-stdin"));
     StartingHost here = a_host();
     here.launcher = "/my folder/it's/ddp-launch";
     EXPECT_THAT(
@@ -215,7 +216,8 @@ TEST(RemoteJob, ADryRunShowsNoValueOfAVariable) {
     StartingHost here = a_host();
     here.environment = {"HF_TOKEN=secret"};
     const std::string text = describe_remote_job(plan({"--hosts=h1,h2", "./train", "a b"}, here));
-    EXPECT_THAT(text, HasSubstr("h2\n    ssh -x -o BatchMode=yes h2 /opt/ddp/bin/ddp-launch"));
+    EXPECT_THAT(text, HasSubstr("h2\n    ssh -x -o BatchMode=yes -o ServerAliveInterval=10 h2 "
+                                "/opt/ddp/bin/ddp-launch"));
     EXPECT_THAT(text, HasSubstr("--node-rank=1 -- ./train 'a b'\n"));
     EXPECT_THAT(text, HasSubstr("with HF_TOKEN\n"));
     EXPECT_THAT(text, Not(HasSubstr("secret")));

@@ -59,6 +59,8 @@ TEST(RemoteOutput, StatusLinesOfLaunchersAreNoOutput) {
     EXPECT_FALSE(output.has_status());
     output.put(1, Stream::err, status.substr(12) + "greeting 7 status of mine\n");
     EXPECT_TRUE(output.has_status());
+    output.put(1, Stream::err, end_line_for_starter("greeting 7", 84));
+    EXPECT_EQ(output.job_code(), 84);
     output.put(1, Stream::out, status);
     output.run(RemoteOutput::Clock::now(), {});
     EXPECT_EQ(pipes.read(Stream::err), "before\ngreeting 7 status of mine\n");

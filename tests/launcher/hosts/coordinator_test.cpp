@@ -86,6 +86,31 @@ protected:
     std::vector<std::string> said_;
 };
 
+TEST_F(CoordinatorTest, TellsWhoOnlyAsksOfThisJobAloneThatItIsThere) {
+    for (const char* job : {"job", "another"}) {
+        Ends ends = connect();
+        Link link(std::move(ends.ours), Link::Begins::with_frames);
+        JoinMessage question = join_of("h2", rules_);
+        question.size.slots = 0;
+        question.job = job;
+        link.queue_hello(Transport::clear);
+        link.queue(encode(FromMember(question)));
+        link.flush();
+        coordinator_.take(std::move(ends.theirs), {}, Clock::now());
+        turn_for(20ms);
+        const auto answer = next_of(link);
+        if (question.job == "job") {
+            ASSERT_TRUE(answer);
+            const auto& refused = std::get<RefusedMessage>(std::get<MemberMessage>(*answer));
+            EXPECT_EQ(refused.why, "another host coordinates this job");
+        } else {
+            EXPECT_FALSE(answer);
+            EXPECT_FALSE(link.is_open());
+        }
+    }
+    EXPECT_TRUE(said_.empty()) << said_.front();
+}
+
 // As of an agent that got no answer in time and has connected again.
 TEST_F(CoordinatorTest, TakesNobodyIntoTheJobWhoHasGoneAlready) {
     Ends ends = connect();

@@ -67,6 +67,9 @@ TEST(StatusLineForStarter, ComesBackAsItWas) {
     const std::string line = status_line_for_starter("ddp-launch begins 7", status);
     EXPECT_EQ(status_in_line("ddp-launch begins 7", line), status);
     EXPECT_EQ(status_in_line("ddp-launch begins 8", line), std::nullopt);
+    EXPECT_EQ(end_in_line("ddp-launch begins 7", end_line_for_starter("ddp-launch begins 7", 0)),
+              0);
+    EXPECT_EQ(end_in_line("ddp-launch begins 7", line), std::nullopt);
     EXPECT_EQ(status_in_line("ddp-launch begins 7", "ddp-launch begins 7 status 1 2\n"),
               std::nullopt);
 }
@@ -89,7 +92,7 @@ TEST(JobDescription, WithWhatNoProgramCanBeGivenIsRefused) {
 TEST(JobDescription, OfAnotherVersionIsRefusedWithBoth) {
     std::string frame = encode(a_job());
     frame[1] = 9;
-    EXPECT_THAT(refusal_of(frame), HasSubstr("version 9, and this ddp-launch knows version 1"));
+    EXPECT_THAT(refusal_of(frame), HasSubstr("version 9, and this ddp-launch knows version 2"));
 }
 
 TEST(JobDescription, OfChangedBytesIsRefusedOrAnotherOne) {
