@@ -6,6 +6,7 @@
 #                                      valgrind; ssh; clang for the fuzzer and for the check of classes; and into .interop, by pip, Python's
 #                                      safetensors and a checker of Kubernetes' manifests, and the daemons of ssh, Slurm and MUNGE, unpacked,
 #                                      so that none of them starts here
+#   tools/install-deps.sh --soak       also what a few tests labelled soak are skipped without: debootstrap; podman and runc
 #   tools/install-deps.sh --torch DIR  only the newest PyTorch, by pip into the virtual environment DIR (large)
 #
 # Works as root or through sudo. Never removes a package.
@@ -27,7 +28,9 @@ interop_packages=(openssh-client python3-torch libtorch-dev openmpi-bin mpich li
 
 daemon_packages=(openssh-server libwrap0 slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge libmunge2)
 
-usage() { sed -n '2,11s/^# \{0,1\}//p' "$0"; }
+soak_packages=(debootstrap podman runc)
+
+usage() { sed -n '2,12s/^# \{0,1\}//p' "$0"; }
 
 install_newest_torch() {
     local dir=$1
@@ -139,12 +142,13 @@ with_interop=no
 case ${1:-} in
     "") ;;
     --interop) with_interop=yes; packages+=("${interop_packages[@]}") ;;
+    --soak) packages+=("${soak_packages[@]}") ;;
     --torch)
         [ $# -eq 2 ] || { echo "install-deps: --torch needs a directory" >&2; exit 2; }
         install_newest_torch "$2"
         exit ;;
     -h | --help) usage; exit ;;
-    *) echo "install-deps: unknown option $1 (--interop, --torch DIR)" >&2; exit 2 ;;
+    *) echo "install-deps: unknown option $1 (--interop, --soak, --torch DIR)" >&2; exit 2 ;;
 esac
 
 install_packages() {
