@@ -64,15 +64,19 @@ PeerCheck::PeerCheck(PeerRule rule, SocketOwners::Source first)
 
 PeerCheck::Verdict PeerCheck::look_at(int connection) {
     if (const auto peer = base::local_peer(connection)) return look_at_local(*peer);
-    if (rule_.peers == StorePeers::any) {
-        return {.is_elsewhere = !peer_is_on_this_host(connection, own_addresses_)};
-    }
-    if (!has_peer(connection)) return {"refused a connection that was closed at once"};
-    if (const auto owner = owners_.peer_of(connection)) {
+    const base::SocketAddress there = base::address_of(connection, base::End::other);
+    const base::SocketAddress here = base::address_of(connection, base::End::own);
+    const bool is_here = is_on_this_host(there, here, own_addresses_);
+    if (rule_.peers == StorePeers::any) return {.is_elsewhere = !is_here};
+    const bool was_reset = there.size == 0;
+    if (was_reset) return {"refused a connection that was closed at once"};
+    using Devices = SocketOwners::Devices;
+    const auto devices = is_here ? Devices::loopback_too : Devices::none;
+    if (const auto owner = owners_.owner_of(there, here, devices)) {
         if (trusts(*owner)) return {};
         return {refusal_of(peer_address(connection), owner->user)};
     }
-    if (!peer_is_on_this_host(connection, own_addresses_)) return {.is_elsewhere = true};
+    if (!is_here) return {.is_elsewhere = true};
     return {"refused " + peer_address(connection) +
             ": its other end is not among this host's sockets (closed, or redirected on the "
             "way), so that nobody can tell whose it is; --store-peers=any "

@@ -55,10 +55,6 @@ Endpoint endpoint_of(const sockaddr_storage& from) {
     return result;
 }
 
-Endpoint end_of(int connection, base::End end) {
-    return endpoint_of(base::address_of(connection, end).bytes);
-}
-
 bool is_loopback(const Endpoint& end) {
     if (end.family == AF_INET) return (ntohl(end.address[0]) >> 24) == IN_LOOPBACKNET;
     in6_addr address{};
@@ -136,10 +132,11 @@ DiagAnswer ask(int netlink, DiagRequest request) {
     return answer;
 }
 
-std::optional<SocketOwner> ask_netlink(int netlink, const Endpoint& there, const Endpoint& here) {
+std::optional<SocketOwner> ask_netlink(int netlink, const Endpoint& there, const Endpoint& here,
+                                       SocketOwners::Devices devices) {
     constexpr std::uint32_t loopback_device = 1;  // in every network namespace
     DiagAnswer answer = ask(netlink, diag_request(there, here));
-    if (answer.error == ENOENT) {
+    if (answer.error == ENOENT && devices == SocketOwners::Devices::loopback_too) {
         answer = ask(netlink, diag_request(there, here, loopback_device));
     }
     const inet_diag_msg& found = answer.message;
@@ -359,7 +356,8 @@ std::optional<SocketOwner> SocketOwners::peer_of(int connection) const {
 }
 
 std::optional<SocketOwner> SocketOwners::owner_of(const base::SocketAddress& own,
-                                                  const base::SocketAddress& other) const {
+                                                  const base::SocketAddress& other,
+                                                  Devices devices) const {
     const Endpoint here = endpoint_of(own.bytes);
     const Endpoint there = endpoint_of(other.bytes);
     if (here.family == AF_UNSPEC || here.family != there.family) return std::nullopt;
@@ -367,7 +365,7 @@ std::optional<SocketOwner> SocketOwners::owner_of(const base::SocketAddress& own
         case Source::netlink:
             // Netlink finds the ends of a link-local connection only by their device.
             if (own.is_link_local()) return search_proc(here, there);
-            return ask_netlink(netlink_.get(), here, there);
+            return ask_netlink(netlink_.get(), here, there, devices);
         case Source::proc:
             return search_proc(here, there);
         case Source::nothing:
@@ -392,13 +390,17 @@ std::vector<SocketOwner> SocketOwners::listeners_on(std::uint16_t port, At at) c
     return owners;
 }
 
-bool has_peer(int connection) { return end_of(connection, base::End::other).family != AF_UNSPEC; }
+bool is_on_this_host(const base::SocketAddress& there, const base::SocketAddress& here,
+                     base::OwnAddresses& own) {
+    Endpoint one = endpoint_of(there.bytes);
+    Endpoint other = endpoint_of(here.bytes);
+    one.port = other.port = 0;
+    return is_loopback(one) || one == other || own.contains(address_of(one));
+}
 
 bool peer_is_on_this_host(int connection, base::OwnAddresses& own) {
-    Endpoint there = end_of(connection, base::End::other);
-    Endpoint here = end_of(connection, base::End::own);
-    there.port = here.port = 0;
-    return is_loopback(there) || there == here || own.contains(address_of(there));
+    return is_on_this_host(base::address_of(connection, base::End::other),
+                           base::address_of(connection, base::End::own), own);
 }
 
 std::string peer_address(int connection) {

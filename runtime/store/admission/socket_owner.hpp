@@ -38,9 +38,12 @@ public:
     // this network namespace), or nobody has it any more.
     std::optional<SocketOwner> peer_of(int connection) const;
     // Of the socket here, in this network namespace, whose address is `own` and which is connected
-    // to `other`. Nothing as above.
+    // to `other`. Nothing as above. Sockets that are bound to the loopback device cost another
+    // question to the kernel; a connection that came from another host has none.
+    enum class Devices { none, loopback_too };
     std::optional<SocketOwner> owner_of(const base::SocketAddress& own,
-                                        const base::SocketAddress& other) const;
+                                        const base::SocketAddress& other,
+                                        Devices devices = Devices::loopback_too) const;
     // Of all sockets that listen on this port of this host, or only of those that are found at a
     // loopback address.
     enum class At { loopback, any };
@@ -52,12 +55,12 @@ private:
     base::UniqueFd netlink_;
 };
 
-// False: it has been reset since it was accepted.
-bool has_peer(int connection);
-
 // Whether the other end of this connected socket can only be on this host: its address is a
 // loopback one, the connection's own, or an interface's, whatever its scope.
 bool peer_is_on_this_host(int connection, base::OwnAddresses& own);
+// The same of a connection's two ends.
+bool is_on_this_host(const base::SocketAddress& there, const base::SocketAddress& here,
+                     base::OwnAddresses& own);
 
 // "127.0.0.1:29500", "[::1]:29500" of the other end.
 std::string peer_address(int connection);
