@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -110,6 +111,43 @@ TEST_F(LaunchHostsSoon, SoakTheLastHostStarts60MillisecondsBeforeTheFirstAllRedu
             },
             8s);
     });
+}
+
+// Workers that only sleep: what the launchers notice by themselves.
+TEST_F(LaunchHostsSoon, SoakTheOthersStopWithinTheNodeTimeoutOfACutCable) {
+    const auto until_stopped = [&](const StartOn& start) -> std::optional<Milliseconds> {
+        HostWorld world(hosts);
+        std::vector<HostProgram> launchers;
+        for (int host = 1; host <= hosts; ++host) launchers.push_back(start(world, host));
+        for (HostProgram& one : launchers) EXPECT_TRUE(one.wait_for_output("up", 2)) << one.err();
+        const auto cut = Clock::now();
+        world.cut(hosts);
+        while (Clock::now() < cut + 60s) {
+            if (world.count_on(1, "sleep") + world.count_on(2, "sleep") == 0) {
+                return Clock::now() - cut;
+            }
+            std::this_thread::sleep_for(10ms);
+        }
+        return std::nullopt;
+    };
+    const Words worker = bash("echo up; exec sleep 600");
+    const auto ours = until_stopped(
+        [&](HostWorld& world, int host) { return launch_static(world, host, 2, worker); });
+    ASSERT_TRUE(ours);
+    std::printf("ddp-launch: all have stopped %.0f ms after the cut\n", ours->count());
+    EXPECT_LE(*ours, 6s);
+    const auto theirs = until_stopped([&](HostWorld& world, int host) {
+        return world.run(host,
+                         {"/usr/bin/python3", DDP_TORCHRUN, "--nnodes=3", "--nproc_per_node=2",
+                          "--monitor_interval=0.1", "--rdzv_id=j", "--rdzv_backend=c10d",
+                          "--rdzv_endpoint=h1:29400", "--no_python", "bash", "-c", worker.back()},
+                         {"OMP_NUM_THREADS=1", "TMPDIR=" + files_.path()});
+    });
+    if (theirs) {
+        std::printf("torchrun, c10d: %.0f ms\n", theirs->count());
+    } else {
+        std::printf("torchrun, c10d: none has within 60 s\n");
+    }
 }
 
 TEST_F(LaunchHostsSoon, SoakACommandForAllHostsIs150MillisecondsBeforeTheFirstAllReduce) {
