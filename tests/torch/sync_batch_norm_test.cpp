@@ -191,6 +191,7 @@ void compare_with_one_process(const Case& made, Random& random, double tolerance
         const auto typed = numbers.to(made.type);
         return made.channels_last ? typed.contiguous(torch::MemoryFormat::ChannelsLast) : typed;
     };
+    double largest_gradient = 0;
     for (int step = 0; step < 3; ++step) {
         if (step == 2) {
             module->eval();
@@ -200,6 +201,7 @@ void compare_with_one_process(const Case& made, Random& random, double tolerance
         if (step == 2 && !made.options.track_running_stats()) break;
         const auto x = with(random.numbers(made.sizes) * made.scale + made.offset);
         const auto gradient = with(random.numbers(made.sizes));
+        largest_gradient = std::max(largest_gradient, gradient.abs().max().item<double>());
         const auto of_all =
             run([&](const auto& input) { return whole.forward(input); }, x, gradient);
         const auto here = [&](const auto& tensor) {
@@ -215,7 +217,9 @@ void compare_with_one_process(const Case& made, Random& random, double tolerance
     for (const auto& named : module->named_parameters()) {
         if (!named.value().defined()) continue;
         const auto sum = sum_over_ranks(mine->named_parameters()[named.key()].grad(), group);
-        EXPECT_LT(difference(sum, named.value().grad()), 10 * tolerance) << named.key();
+        // A sum of parts of that size, of which hardly anything may be left.
+        EXPECT_LT(difference(sum, named.value().grad(), largest_gradient), 10 * tolerance)
+            << named.key();
     }
     for (const auto& named : module->named_buffers()) {
         if (!named.value().defined()) continue;
