@@ -38,16 +38,18 @@ bool is_only_shown(const Options& options, RankOfWorker rank, Stream stream) {
     return !to_file && is_shown(options, rank, stream);
 }
 
-ConsoleSettings console_settings(const Options& options, int workers) {
-    ConsoleSettings settings{workers, options.role, options.display.line_prefix_template,
-                             options.logs.tee, options.display.status};
+std::vector<NamedRank> named_ranks(const Options& options) {
+    std::vector<NamedRank> named;
     for (const int rank : options.display.ranks_filter.value_or(std::vector<int>{})) {
-        settings.named_ranks.push_back({"--ranks-filter", rank});
+        named.push_back({"--ranks-filter", rank});
     }
-    if (const auto rank = options.input.stdin_rank) {
-        settings.named_ranks.push_back({"--stdin", *rank});
-    }
-    return settings;
+    if (const auto rank = options.input.stdin_rank) named.push_back({"--stdin", *rank});
+    return named;
+}
+
+ConsoleSettings console_settings(const Options& options, int workers) {
+    return {workers,          options.role,           options.display.line_prefix_template,
+            options.logs.tee, options.display.status, named_ranks(options)};
 }
 
 std::string_view prefix_template_for(const ConsoleSettings& settings, int local_rank, Stream stream,

@@ -29,6 +29,7 @@ struct NamedRank {
     const char* option;
     int rank;
 };
+std::vector<NamedRank> named_ranks(const Options& options);
 
 struct ConsoleSettings {
     int workers = 1;

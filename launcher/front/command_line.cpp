@@ -4,6 +4,7 @@
 
 #include "contract/exit_code.hpp"
 #include "contract/host_link.hpp"
+#include "launcher/console/output_rules.hpp"
 #include "launcher/front/front.hpp"
 #include "launcher/front/job_leash.hpp"
 #include "launcher/front/remote_job.hpp"
@@ -72,16 +73,6 @@ int run_on_hosts(const Options& options, std::span<char* const> arguments,
     return start_on_hosts(job, host);
 }
 
-// Of a job on this host alone, whose ranks are known.
-void check_ranks(const Options& options, int workers) {
-    for (const int rank : options.display.ranks_filter.value_or(std::vector<int>{})) {
-        require_rank("--ranks-filter", rank, "rank", workers);
-    }
-    if (const auto rank = options.input.stdin_rank) {
-        require_rank("--stdin", *rank, "rank", workers);
-    }
-}
-
 int run_job(Options options, const std::string& called_as, contract::HostLink& host,
             std::optional<JobToken> token) {
     const bool runs = options.action == Action::run;
@@ -92,7 +83,11 @@ int run_job(Options options, const std::string& called_as, contract::HostLink& h
     if (!plan.missing.problem.empty()) {
         return complain(plan.missing.problem, plan.missing.exit_code, host);
     }
-    if (!hosts) check_ranks(options, plan.workers());
+    if (!hosts) {  // its ranks are known
+        for (const NamedRank& named : named_ranks(options)) {
+            require_rank(named.option, named.rank, "rank", plan.workers());
+        }
+    }
     if (!runs) {
         const auto line = hosts ? std::optional(hosts->env.line) : std::nullopt;
         return print(describe_plan(options, plan, line));

@@ -10,7 +10,11 @@ import sys
 import tempfile
 import time
 
-import yaml
+try:
+    import yaml
+except ImportError as error:
+    print(f"SKIPPED: {error}: tools/install-deps.sh --interop installs it")
+    sys.exit(77)
 
 MANIFEST = pathlib.Path(__file__).parent.parent.parent / "examples" / "kubernetes" / "indexed_job.yaml"
 HEAD_ADDRESS = "10.88.0.10"
