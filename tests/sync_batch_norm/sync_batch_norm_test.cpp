@@ -155,8 +155,14 @@ void compare_with_one_process(const Case& made, Random& random, double tolerance
         EXPECT_LT(difference(layer.forward(mine, here.shape(), group),
                              share.of<double>(output, made.extents)),
                   tolerance);
+        // Of parts of that size, which may cancel: of two samples a channel hardly anything is left.
+        double largest_part = 0;
+        for (std::size_t c = 0; c < here.channels; ++c) {
+            largest_part =
+                std::max(largest_part, std::abs(reference.weight[c]) * reference.inverse_std[c]);
+        }
         EXPECT_LT(difference(layer.backward(mine, my_gradient, here.shape(), group),
-                             share.of<double>(expected.input, made.extents)),
+                             share.of<double>(expected.input, made.extents), largest_part),
                   10 * tolerance);
         EXPECT_EQ(layer.statistics.count, made.extents.values_a_channel());
         for (std::size_t c = 0; c < here.channels; ++c) {
