@@ -35,7 +35,10 @@ if(DDP_SANITIZE)
     # GCC 12 sees uninitialised members inside libstdc++ once it instruments.
     -Wno-maybe-uninitialized)
   target_compile_options(ddp_settings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:${ddp_sanitizers}>)
-  target_link_options(ddp_settings INTERFACE -fsanitize=${DDP_SANITIZE})
+  # Where a program lies is known when it is linked: the sanitizers' tables have a million pointers, which each start of a test
+  # would else relocate (57 ms against 31).
+  target_link_options(ddp_settings INTERFACE -fsanitize=${DDP_SANITIZE}
+    $<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:-no-pie>)
 endif()
 
 option(DDP_UNITY_BUILD "Compile the sources of a room or a test program six at a time" ON)
