@@ -50,8 +50,12 @@ endfunction()
 set(DDP_HAS_CUDA OFF)
 if(DDP_WITH_CUDA)  # AUTO too
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-    set(CMAKE_CUDA_ARCHITECTURES "80-real;90")  # 90 stays as PTX too, for newer GPUs
+    # 7.5 to 9.0, and 9.0 as PTX too, for newer GPUs; code for 8.0 runs on all of 8.
+    set(CMAKE_CUDA_ARCHITECTURES "75-real;80-real;90")
   endif()
+  string(REGEX MATCHALL "[0-9]+" ddp_architectures "${CMAKE_CUDA_ARCHITECTURES}")
+  list(SORT ddp_architectures COMPARE NATURAL)
+  list(GET ddp_architectures 0 DDP_OLDEST_ARCHITECTURE)
   ddp_find_nvcc(ddp_nvcc ddp_no_cuda)
   if(ddp_nvcc)
     if(DDP_CCACHE AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)

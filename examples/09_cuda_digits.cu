@@ -2,8 +2,7 @@
 // as llm.c trains. The host puts a step on the stream and prepares the next batch; it waits for the
 // loss once an epoch.
 //   run:       ddp-launch --nproc-per-node=1 ./09_cuda_digits    (one rank a GPU)
-//   expected (it has run on no GPU yet):
-//              epoch 1 loss 2.0...                        30 such lines on stderr, from rank 0
+//   expected:  epoch 1 loss 2.0...                        30 such lines on stderr, from rank 0
 //              rank 0 of 1: accuracy 0.97.. weights ...   at the end, on stdout, of each rank
 #include <ddp/ddp.hpp>
 

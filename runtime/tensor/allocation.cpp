@@ -55,7 +55,9 @@ std::shared_ptr<void> pinned_memory(std::size_t bytes, const Device& device) {
             seen.reason + "); leave out .pinned");
     }
     try {
-        return {api.allocate_pinned(bytes), [&api](void* done) { api.free_pinned(done); }};
+        return {api.allocate_pinned(bytes), [&api, index = api.current()](void* done) {
+                    give_back_on(api, index, [&] { api.free_pinned(done); });
+                }};
     } catch (const SystemError& error) {
         throw SystemError(naming(bytes, "of pinned memory"), error.code());
     }
@@ -65,7 +67,9 @@ std::shared_ptr<void> gpu_memory(std::size_t bytes, const Device& device) {
     DeviceApi& api = device_api();
     const CurrentGpu current(api, device.index);
     try {
-        return {api.allocate(bytes), [&api](void* done) { api.free(done); }};
+        return {api.allocate(bytes), [&api, index = device.index](void* done) {
+                    give_back_on(api, index, [&] { api.free(done); });
+                }};
     } catch (const SystemError& error) {
         throw SystemError(naming(bytes, "on " + to_string(device)), error.code());
     }

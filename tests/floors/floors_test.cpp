@@ -122,7 +122,6 @@ const std::map<std::string, std::string> short_files = {
     {"runtime/store/admission/store_peers.hpp", "an option of the launcher, without the rest"},
     {"runtime/store/store.cpp", "the home of the public class's virtual table"},
     {"runtime/tensor/device/device_api.cpp", "in all builds; the built-in API is another file"},
-    {"runtime/tensor/device/device_kernels.hpp", "what two sources for nvcc define"},
 };
 
 std::vector<fs::path> sources_below(const fs::path& folder) {

@@ -43,6 +43,8 @@ public:
 
     device::Probe probe() const noexcept override;
     std::string describe(int device) override;
+    std::string why_unfit(int) override { return {}; }
+    bool has_context(int) override { return true; }
     int current() override;
     void use(int device) override;
     Device device_of(const void* pointer) override;
@@ -65,6 +67,7 @@ public:
     bool is_done(CUevent_st* event) override;
     void wait(Stream stream, CUevent_st* event) override;
 
+    void load_kernels() override {}
     void scale(const TensorView& values, double factor, Stream stream) override;
     void pack(std::span<const device::PackItem> items, const TensorView& packed, double factor,
               Stream stream) override;

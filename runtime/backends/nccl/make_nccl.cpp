@@ -235,6 +235,8 @@ GpuSupport find_gpu_support(const WorkerEnv& me) {
                                    .reason = probe.reason,
                                    .restricted = std::getenv("CUDA_VISIBLE_DEVICES") != nullptr,
                                    .oversubscribed = is_set_to_one("DDP_OVERSUBSCRIBE_GPU")});
+        const std::string unfit = device::device_api().why_unfit(device);
+        if (!unfit.empty()) return {GpuSupport::State::refused, unfit, 0};
         NcclLibrary::load();
         return {GpuSupport::State::usable, {}, device};
     } catch (const Error& error) {
@@ -246,7 +248,10 @@ std::unique_ptr<backends::DeviceBackend> make_backend(const Group& group,
                                                       const base::Deadline& deadline) {
     UniqueIdExchange exchange(group, deadline);
     device::DeviceApi& api = device::device_api();
-    tell_of_failure(group, [&] { api.use(group.device); });  // the first call that needs memory
+    tell_of_failure(group, [&] {
+        api.use(group.device);  // the first call that needs memory
+        api.load_kernels();     // later another rank might wait for what this one launches after
+    });
     auto communicator = exchange.connect();
     if (base::log_enabled(base::LogLevel::debug)) {
         base::log_debug("nccl", exchange.library().name + ", version " +

@@ -58,6 +58,11 @@ Averaging averaging_of(const NcclBackend::Setup& setup) {
 
 }  // namespace
 
+// The mistake of one call.
+struct NcclBackend::BadStream {
+    std::exception_ptr error;
+};
+
 // Made and destroyed with the device current.
 struct NcclBackend::Streams {
     explicit Streams(const Setup& setup) : api(setup.api), device(setup.device) {
@@ -71,8 +76,10 @@ struct NcclBackend::Streams {
         }
     }
     ~Streams() {
-        api.destroy_event(before);
-        api.destroy_stream(own);
+        device::give_back_on(api, device, [this] {
+            api.destroy_event(before);
+            api.destroy_stream(own);
+        });
     }
     Streams(const Streams&) = delete;
     Streams& operator=(const Streams&) = delete;
@@ -90,10 +97,11 @@ NcclBackend::NcclBackend(Setup setup, std::unique_ptr<Communicator> communicator
       events_(std::make_shared<EventPool>(setup_.api, setup_.device)),
       launcher_(setup_.library, setup_.api, *communicator_, setup_.own, averaging_of(setup_),
                 streams_->own),
-      watchdog_(
-          {[this](const std::string& during) { return find_trouble(during); },
-           [this](const std::string& during) { return find_async_error(during); }, setup_.name},
-          [this](std::exception_ptr error, Watchdog::Finder finder) { end(error, finder); }) {}
+      watchdog_({[this](const std::string& during) { return find_trouble(during); },
+                 [this](const std::string& during) { return find_async_error(during); },
+                 setup_.name, [this] { setup_.api.use(setup_.device); }},
+                [this](std::exception_ptr error, Watchdog::Finder finder) { end(error, finder); }) {
+}
 
 NcclBackend::~NcclBackend() {
     watchdog_.wait_until_completed();
@@ -140,12 +148,16 @@ std::unique_ptr<backends::DeviceOperation> NcclBackend::launch_all(
     OperationInfo info(items, 0);
     {
         const Communicator::Launch launch(*communicator_);
-        info.sequence = ++sequence_;
-        note_order(items);
+        info.sequence = sequence_ + 1;
         try {
-            operation = launch_on_stream(items, info, after, deadline);
+            come_after(after);
+            ++sequence_;
+            note_order(items);
+            operation = launch_on_stream(items, info, deadline);
             watchdog_.watch(operation);
         } catch (const Communicator::Cancelled&) {  // the group has ended meanwhile
+        } catch (const BadStream& bad) {
+            std::rethrow_exception(bad.error);
         } catch (...) {
             error = std::current_exception();
         }
@@ -159,13 +171,25 @@ std::unique_ptr<backends::DeviceOperation> NcclBackend::launch_all(
     group_abort_->raise();
 }
 
+// A stream that does not exist, or is another GPU's, is a mistake in this one call: NCCL has not
+// been asked, and the other ranks wait for a call that may still come.
+void NcclBackend::come_after(Stream after) {
+    constexpr int invalid_handle = 400;  // cudaErrorInvalidResourceHandle
+    try {
+        setup_.api.record(streams_->before, after);
+    } catch (const BackendError& error) {
+        if (error.code() != invalid_handle) throw;
+        throw BadStream{
+            std::make_exception_ptr(UsageError("nccl: the stream of the call is none of " +
+                                               to_string(device()) + " (" + error.what() + ")"))};
+    }
+    setup_.api.wait(streams_->own, streams_->before);
+}
+
 template <class Item>
 std::shared_ptr<InFlightOperation> NcclBackend::launch_on_stream(std::span<const Item> items,
                                                                  const OperationInfo& info,
-                                                                 Stream after,
                                                                  const base::Deadline& deadline) {
-    setup_.api.record(streams_->before, after);
-    setup_.api.wait(streams_->own, streams_->before);
     launcher_.launch(items, deadline);
     CUevent_st* const done = events_->take();
     setup_.api.record(done, streams_->own);
@@ -254,15 +278,15 @@ std::shared_ptr<void> NcclBackend::allocate(std::size_t bytes) {
         // As cudaFree does: ncclMemFree takes it from under what still runs.
         memory = {made,
                   [free = setup_.library.memory.free, &api, index = setup_.device](void* data) {
-                      try {
-                          const device::CurrentGpu inner(api, index);
+                      device::give_back_on(api, index, [&] {
                           api.synchronize_device();
                           free(data);
-                      } catch (const Error&) {  // the driver has gone before, and all memory
-                      }
+                      });
                   }};
     } else {
-        memory = {api.allocate(wanted), [&api](void* data) { api.free(data); }};
+        memory = {api.allocate(wanted), [&api, index = setup_.device](void* data) {
+                      device::give_back_on(api, index, [&] { api.free(data); });
+                  }};
     }
     // On a stream that no collective holds up.
     const std::unique_ptr<CUstream_st, std::function<void(CUstream_st*)>> stream(

@@ -22,7 +22,9 @@ constexpr auto pause = 50us;
 }  // namespace
 
 EventPool::~EventPool() {
-    for (CUevent_st* const event : events_) api_.destroy_event(event);
+    device::give_back_on(api_, device_, [this] {
+        for (CUevent_st* const event : events_) api_.destroy_event(event);
+    });
 }
 
 CUevent_st* EventPool::take() {

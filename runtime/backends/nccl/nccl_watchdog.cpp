@@ -76,6 +76,10 @@ void Watchdog::drop_ended() {
 }
 
 void Watchdog::run() noexcept {
+    try {
+        if (probes_.use_device) probes_.use_device();
+    } catch (const Error&) {  // the GPU is lost: the first question says so
+    }
     std::unique_lock lock(mutex_);
     int idle = 0;
     while (!stopping_) {

@@ -36,6 +36,8 @@ public:
         // The BackendError of an error in the background. Null: none.
         std::function<std::exception_ptr(const std::string& during)> find_async_error;
         std::string name;  // "rank 1": for messages
+        // First on the thread: it has to use the group's GPU, or each question opens another.
+        std::function<void()> use_device = {};
     };
     // Whether the others have yet to be told, or the CPU half knows of it.
     enum class Finder { this_rank, other_rank };

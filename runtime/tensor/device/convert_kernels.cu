@@ -116,6 +116,17 @@ struct KernelOf {
 
 }  // namespace
 
+cudaError_t load_convert_kernels() {
+    for (const DType from :
+         {DType::float32, DType::float64, DType::int32, DType::int64, DType::uint8, DType::float16,
+          DType::bfloat16, DType::int8, DType::int16, DType::boolean}) {
+        cudaFuncAttributes attributes;
+        const void* const one = with_type(from, KernelOf{});
+        if (const cudaError_t error = cudaFuncGetAttributes(&attributes, one)) return error;
+    }
+    return cudaSuccess;
+}
+
 cudaError_t launch_convert(const TensorView& from, const TensorView& to,
                            const LaunchConfig& config) {
     std::size_t count = from.numel();

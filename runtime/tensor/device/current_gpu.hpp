@@ -1,4 +1,5 @@
-// A GPU made the thread's current one for a while.
+// A GPU made the thread's current one for a while. It stays that where this process has no context
+// on the one before (0, on a new thread): to make that current would create one, half a gigabyte.
 #pragma once
 
 #include "tensor/device/device_api.hpp"
@@ -18,7 +19,7 @@ public:
     ~CurrentGpu() {
         if (!changed_) return;
         try {
-            api_.use(before_);
+            if (api_.has_context(before_)) api_.use(before_);
         } catch (const Error&) {  // it was current, so the GPU is lost: the next call says so
         }
     }
@@ -28,5 +29,16 @@ private:
     int before_;
     bool changed_;
 };
+
+// For what is given back, on whatever thread that happens: with its GPU current, as each call opens
+// the current one. Where the driver has gone before, so has what it gave.
+template <class Call>
+void give_back_on(DeviceApi& api, int index, Call call) noexcept {
+    try {
+        const CurrentGpu current(api, index);
+        call();
+    } catch (const Error&) {
+    }
+}
 
 }  // namespace ddp::device

@@ -193,7 +193,8 @@ DeviceScope::~DeviceScope() {
     current_device = before_;
     if (gpu_before_ < 0) return;
     try {
-        device::device_api().use(gpu_before_);
+        device::DeviceApi& api = device::device_api();
+        if (api.has_context(gpu_before_)) api.use(gpu_before_);
     } catch (const Error&) {  // it was current, so the GPU is lost: the next call says so
     }
 }

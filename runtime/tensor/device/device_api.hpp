@@ -44,6 +44,11 @@ public:
     virtual Probe probe() const noexcept = 0;  // asked anew each time; creates no context
     // "NVIDIA H100 80GB HBM3 (GPU-5c1a...)", and MIG-... for a slice: for messages, and to compare.
     virtual std::string describe(int device) = 0;
+    // Why ddp's kernels cannot run there, in one line; empty: they can. Creates no context.
+    virtual std::string why_unfit(int device) = 0;
+    // Whether this process has a context there. It may have none on the current device: that is 0
+    // on each new thread.
+    virtual bool has_context(int device) = 0;
     virtual int current() = 0;
     virtual void use(int device) = 0;
     // Where the pointer's memory is: cuda:N, or the CPU for pinned and ordinary memory.
@@ -70,6 +75,9 @@ public:
     virtual bool is_done(CUevent_st* event) = 0;  // true for one never recorded; never blocks
     virtual void wait(Stream stream, CUevent_st* event) = 0;  // the stream waits, not the host
 
+    // On the current device. A kernel that is first needed later is loaded then, which may wait for
+    // all that runs there.
+    virtual void load_kernels() = 0;
     // Kernels: element-wise, on device memory of the stream's device, any alignment of the element.
     // Factors are for floating-point dtypes (16 bits are computed in float32 and rounded once), and
     // with a factor of 1 any dtype is copied bit by bit.

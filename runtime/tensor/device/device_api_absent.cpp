@@ -23,6 +23,8 @@ class AbsentDeviceApi final : public DeviceApi {
 public:
     Probe probe() const noexcept override { return {.devices = 0, .reason = reason}; }
     std::string describe(int) override { refuse("describe"); }
+    std::string why_unfit(int) override { return reason; }
+    bool has_context(int) override { return false; }
     int current() override { refuse("current"); }
     void use(int) override { refuse("use"); }
     Device device_of(const void*) override { return {}; }
@@ -45,6 +47,7 @@ public:
     bool is_done(CUevent_st*) override { refuse("is_done"); }
     void wait(Stream, CUevent_st*) override { refuse("wait"); }
 
+    void load_kernels() override { refuse("load_kernels"); }
     void scale(const TensorView&, double, Stream) override { refuse("scale"); }
     void pack(std::span<const PackItem>, const TensorView&, double, Stream) override {
         refuse("pack");

@@ -54,7 +54,24 @@ int current_device() {
     return device;
 }
 
-// Another device is current until the end of the scope.
+// By one of the driver's own functions, which the runtime finds; it creates no context.
+bool has_context_on(int device) {
+    using Function = int (*)(int device, unsigned* flags, int* active);
+    static const Function get_state = [] {
+        void* found = nullptr;
+        cudaDriverEntryPointQueryResult result{};
+        constexpr unsigned since = 7000;
+        static_cast<void>(cudaGetDriverEntryPointByVersion("cuDevicePrimaryCtxGetState", &found,
+                                                           since, cudaEnableDefault, &result));
+        static_cast<void>(cudaGetLastError());
+        return reinterpret_cast<Function>(found);
+    }();
+    unsigned flags = 0;
+    int active = 0;
+    return get_state == nullptr || get_state(device, &flags, &active) != 0 || active != 0;
+}
+
+// Another device is current until the end of the scope, or stays so: see CurrentGpu.
 class OnDevice {
 public:
     explicit OnDevice(int device) : before_(current_device()), other_(device != before_) {
@@ -63,7 +80,7 @@ public:
     OnDevice(const OnDevice&) = delete;
     OnDevice& operator=(const OnDevice&) = delete;
     ~OnDevice() {
-        if (other_) static_cast<void>(cudaSetDevice(before_));
+        if (other_ && has_context_on(before_)) static_cast<void>(cudaSetDevice(before_));
     }
 
 private:
@@ -103,6 +120,11 @@ std::string identity_of(const cudaDeviceProp& properties) {
         text += digits.data();
     }
     return text;
+}
+
+// 90 -> "9.0"
+std::string capability_text(int architecture) {
+    return std::to_string(architecture / 10) + "." + std::to_string(architecture % 10);
 }
 
 LaunchConfig launch_config_for(Stream stream) {
@@ -152,6 +174,21 @@ public:
         check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
         return std::string(properties.name) + " (" + identity_of(properties) + ")";
     }
+    // Newer GPUs translate what the newest architecture has as PTX.
+    std::string why_unfit(int device) override {
+        int major = 0;
+        int minor = 0;
+        check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
+              "cudaDeviceGetAttribute");
+        check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device),
+              "cudaDeviceGetAttribute");
+        const int architecture = 10 * major + minor;
+        if (architecture >= DDP_OLDEST_ARCHITECTURE) return {};
+        return describe(device) + " has compute capability " + capability_text(architecture) +
+               ", and this ddp has code for " + capability_text(DDP_OLDEST_ARCHITECTURE) +
+               " and newer; build it with CMAKE_CUDA_ARCHITECTURES=" + std::to_string(architecture);
+    }
+    bool has_context(int device) override { return has_context_on(device); }
     int current() override { return current_device(); }
     void use(int device) override { check(cudaSetDevice(device), "cudaSetDevice"); }
     Device device_of(const void* pointer) override { return device_of_pointer(pointer); }
@@ -230,6 +267,10 @@ public:
         check(cudaStreamWaitEvent(stream.handle(), event, 0), "cudaStreamWaitEvent");
     }
 
+    void load_kernels() override {
+        check(load_pack_kernels(), "loading the kernels of pack");
+        check(load_convert_kernels(), "loading the kernels of convert");
+    }
     void scale(const TensorView& values, double factor, Stream stream) override {
         const PackItem all{values.data, values.numel(), 0};
         pack_as("scale", {&all, 1}, values, factor, stream);

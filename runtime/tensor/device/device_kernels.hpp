@@ -15,6 +15,10 @@ struct LaunchConfig {
     unsigned multiprocessors;  // of its device
 };
 
+// All of them, on the current device.
+cudaError_t load_pack_kernels();
+cudaError_t load_convert_kernels();
+
 // packed[offset + i] = data[i] * factor. With a factor of 1 the bits are copied, of any dtype;
 // with another one the dtype is a floating-point one.
 cudaError_t launch_pack(std::span<const PackItem> items, void* packed, DType dtype, double factor,

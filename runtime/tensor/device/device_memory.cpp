@@ -75,17 +75,18 @@ std::byte* Buffer::reserve(const Device& where, std::size_t bytes) {
 }
 
 void Buffer::release() noexcept {
-    if (is_gpu(where_)) {
-        if (data_ != nullptr) device_api().free(data_);
-    } else {
+    if (!is_gpu(where_)) {
         delete[] data_;
+    } else if (data_ != nullptr) {
+        give_back_on(device_api(), where_.index, [this] { device_api().free(data_); });
     }
     data_ = nullptr;
     bytes_ = 0;
 }
 
 StreamOrder::~StreamOrder() {
-    if (event_ != nullptr) device_api().destroy_event(event_);
+    if (event_ == nullptr) return;
+    give_back_on(device_api(), where_.index, [this] { device_api().destroy_event(event_); });
 }
 
 void StreamOrder::put_after(Stream first, Stream second) {

@@ -140,12 +140,16 @@ __global__ void __launch_bounds__(threads)
 }
 
 template <class T, class Operation>
+const void* kernel() {
+    return reinterpret_cast<const void*>(&move_items<T, Operation>);
+}
+
+template <class T, class Operation>
 cudaError_t launch(Table& table, Operation operation, const LaunchConfig& config) {
     const unsigned most = config.multiprocessors * blocks_per_multiprocessor;
     const unsigned blocks = std::min(table.first_chunk[table.items], most);
     void* parameters[] = {&table, &operation};
-    return cudaLaunchKernel(reinterpret_cast<const void*>(&move_items<T, Operation>), blocks,
-                            threads, parameters, 0, config.stream);
+    return cudaLaunchKernel(kernel<T, Operation>(), blocks, threads, parameters, 0, config.stream);
 }
 
 cudaError_t launch_copy(Table& table, std::size_t element_bytes, const LaunchConfig& config) {
@@ -215,6 +219,18 @@ cudaError_t for_tables(std::span<const PackItem> items, void* packed, DType dtyp
 }
 
 }  // namespace
+
+cudaError_t load_pack_kernels() {
+    const void* const all[] = {kernel<std::uint8_t, Copy>(),  kernel<std::uint16_t, Copy>(),
+                               kernel<std::uint32_t, Copy>(), kernel<std::uint64_t, Copy>(),
+                               kernel<float, Multiply>(),     kernel<double, Multiply>(),
+                               kernel<__half, Multiply>(),    kernel<__nv_bfloat16, Multiply>()};
+    for (const void* const one : all) {
+        cudaFuncAttributes attributes;
+        if (const cudaError_t error = cudaFuncGetAttributes(&attributes, one)) return error;
+    }
+    return cudaSuccess;
+}
 
 cudaError_t launch_pack(std::span<const PackItem> items, void* packed, DType dtype, double factor,
                         const LaunchConfig& config) {
