@@ -1,9 +1,9 @@
-// Ranks of the NCCL backend as threads of the test, over the stand-in NCCL and the host's device
-// API: the form in which ThreadSanitizer sees all of it. No CPU half: there is no process to lose.
+// Ranks of the NCCL backend as threads of the test, over the stand-ins for NCCL and the CUDA runtime:
+// the form in which ThreadSanitizer sees all of it. No CPU half: there is no process to lose.
 #pragma once
 
 #include "backends/nccl/nccl_backend.hpp"
-#include "support/host_device_api.hpp"
+#include "standin_cuda/cards.hpp"
 #include "support/stand_in_library.hpp"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ namespace ddp::testing {
 // What a thread has to itself: a backend, a stream, memory.
 class NcclThread {
 public:
-    NcclThread(HostDeviceApi& api_, const nccl::NcclLibrary& library, const ncclUniqueId& id,
+    NcclThread(standin_cuda::Cards& api_, const nccl::NcclLibrary& library, const ncclUniqueId& id,
                nccl::Communicator::GroupRank own_, std::chrono::milliseconds limit)
         : api(api_), own(own_) {
         api.use(own.rank);
@@ -68,7 +68,7 @@ public:
         return backend->launch({&call, 1}, stream, timeout);
     }
 
-    HostDeviceApi& api;
+    standin_cuda::Cards& api;
     nccl::Communicator::GroupRank own;
     std::unique_ptr<nccl::NcclBackend> backend;
     CUstream_st* stream = nullptr;
@@ -85,7 +85,7 @@ struct ThreadsSetup {
 inline void on_nccl_threads(int ranks, const std::function<void(NcclThread&)>& body,
                             const ThreadsSetup& setup = {}) {
     const nccl::NcclLibrary library = nccl::NcclLibrary::load(setup.library);
-    HostDeviceApi api(ranks);
+    standin_cuda::Cards api(ranks);
     ncclUniqueId id{};
     ASSERT_EQ(library.communicator.get_unique_id(&id), ncclSuccess);
     std::vector<std::jthread> threads;

@@ -19,7 +19,7 @@ using namespace ddp::testing;
 using ::testing::Each;
 
 // Before anything joins.
-[[maybe_unused]] const HostDeviceApi& the_gpus = gpus();
+[[maybe_unused]] const Gpus& the_gpus = gpus();
 
 std::string new_folder() {
     return made_once([] {

@@ -25,7 +25,7 @@ using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-[[maybe_unused]] const HostDeviceApi& the_gpus = gpus();
+[[maybe_unused]] const Gpus& the_gpus = gpus();
 
 constexpr int repetitions = 20;
 constexpr int soak_repetitions = 200;

@@ -28,7 +28,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 // Before anything joins.
-[[maybe_unused]] const HostDeviceApi& the_gpus = gpus();
+[[maybe_unused]] const Gpus& the_gpus = gpus();
 
 constexpr std::size_t max_elements = 2'000;
 

@@ -1,9 +1,9 @@
-// A host of four GPUs for tests of groups: the device API on the host, the stand-in as NCCL. Made
+// A host of four GPUs for tests of groups: the stand-ins for the CUDA runtime and for NCCL. Made
 // before main, in the test's own process and in each of its ranks.
 #pragma once
 
 #include "process_group/worlds.hpp"
-#include "support/host_device_api.hpp"
+#include "standin_cuda/cards.hpp"
 #include "support/stand_in_library.hpp"
 #include "tensor/device/current_gpu.hpp"
 
@@ -14,10 +14,12 @@
 
 namespace ddp::testing {
 
-inline HostDeviceApi& gpus() {
-    static HostDeviceApi* const api = [] {
+using Gpus = standin_cuda::Cards;
+
+inline Gpus& gpus() {
+    static Gpus* const api = [] {
         ::setenv("DDP_NCCL_LIBRARY", stand_in_path().c_str(), 1);
-        auto* const made = new HostDeviceApi(4);  // streams of the group may outlive static objects
+        auto* const made = new Gpus(4);  // streams of the group may outlive static objects
         device::use_device_api(made);
         return made;
     }();

@@ -4,6 +4,6 @@
 
 namespace {
 
-[[maybe_unused]] const ddp::testing::HostDeviceApi& the_gpus = ddp::testing::gpus();
+[[maybe_unused]] const ddp::testing::Gpus& the_gpus = ddp::testing::gpus();
 
 }  // namespace

@@ -56,6 +56,11 @@ void HostStream::put(std::function<void()> work) {
     changed_.notify_all();
 }
 
+bool HostStream::is_full() {
+    const std::lock_guard lock(mutex_);
+    return waiting_.size() >= most_waiting;
+}
+
 void HostStream::close() {
     const std::lock_guard lock(mutex_);
     closed_ = true;

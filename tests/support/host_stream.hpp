@@ -34,6 +34,7 @@ public:
     HostStream& operator=(const HostStream&) = delete;
 
     void put(std::function<void()> work);  // blocks while very much waits, as CUDA does
+    bool is_full();                        // put would block
     void close();                          // ends after what was put there
     bool is_done();
     bool has_ended();    // closed, and all is done

@@ -1,7 +1,7 @@
 // A small training on GPUs that are not there: 30 steps in which the ranks average what they add to
 // their weights. Its fault (FAULT, of the stand-in NCCL's) happens in the first attempt only.
 // Prints the weights' digest in the end.
-#include "support/host_device_api.hpp"
+#include "standin_cuda/cards.hpp"
 #include "support/stand_in_library.hpp"
 
 #include <ddp/ddp.hpp>
@@ -14,7 +14,7 @@
 #include <vector>
 
 int main() {
-    ddp::testing::HostDeviceApi gpus(4);
+    ddp::standin_cuda::Cards gpus(4);
     ddp::device::use_device_api(&gpus);
     ::setenv("DDP_NCCL_LIBRARY", ddp::testing::stand_in_path().c_str(), 1);
     return ddp::run_worker([&] {

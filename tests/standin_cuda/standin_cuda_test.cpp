@@ -1,0 +1,132 @@
+// The stand-in for the CUDA runtime: what it models of a card, by the functions that programs call.
+#include "standin_cuda/stand_in.hpp"
+
+#include <cuda_runtime_api.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+#include <vector>
+
+namespace ddp::standin_cuda {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+class StandInCuda : public ::testing::Test {
+protected:
+    void TearDown() override { set_driver_version(CUDART_VERSION); }
+};
+
+// On a thread that knows no device yet.
+template <class Call>
+void on_a_fresh_thread(Call call) {
+    std::thread(call).join();
+}
+
+TEST_F(StandInCuda, OpensAContextOnWhatAThreadUsesAndOnDeviceZeroOfAFreshOne) {
+    set_devices(4);
+    int device = -1;
+    EXPECT_EQ(cudaGetDevice(&device), cudaSuccess);
+    EXPECT_EQ(cudaGetDeviceCount(&device), cudaSuccess);
+    EXPECT_THAT(contexts(), IsEmpty());
+    EXPECT_EQ(cudaSetDevice(3), cudaSuccess);
+    EXPECT_THAT(contexts(), ElementsAre(3));
+    on_a_fresh_thread([] {
+        cudaEvent_t event = nullptr;
+        EXPECT_EQ(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), cudaSuccess);
+        EXPECT_EQ(cudaEventDestroy(event), cudaSuccess);
+    });
+    EXPECT_THAT(contexts(), ElementsAre(0, 3));
+}
+
+TEST_F(StandInCuda, OrdersTheDefaultStreamWithBlockingOnesAlone) {
+    int* memory = nullptr;
+    ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&memory), sizeof *memory), cudaSuccess);
+    cudaStream_t blocking = nullptr, other = nullptr;
+    ASSERT_EQ(cudaStreamCreate(&blocking), cudaSuccess);
+    ASSERT_EQ(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking), cudaSuccess);
+    set_launch_delay(50ms);
+    EXPECT_EQ(cudaMemsetAsync(memory, 1, sizeof *memory, blocking), cudaSuccess);
+    set_launch_delay(0ms);
+    EXPECT_EQ(cudaMemsetAsync(memory, 2, sizeof *memory, nullptr), cudaSuccess);
+    EXPECT_EQ(cudaStreamQuery(other), cudaSuccess);
+    EXPECT_EQ(cudaStreamQuery(blocking), cudaErrorNotReady);
+    EXPECT_EQ(cudaGetLastError(), cudaErrorNotReady);
+    EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+    int value = 0;
+    EXPECT_EQ(cudaMemcpy(&value, memory, sizeof value, cudaMemcpyDeviceToHost), cudaSuccess);
+    EXPECT_EQ(value, 0x02020202);
+    EXPECT_EQ(cudaStreamDestroy(blocking), cudaSuccess);
+    EXPECT_EQ(cudaStreamDestroy(other), cudaSuccess);
+    EXPECT_EQ(cudaFree(memory), cudaSuccess);
+    EXPECT_EQ(handles(), 0U);
+    EXPECT_EQ(allocated(), 0U);
+}
+
+TEST_F(StandInCuda, KeepsTheErrorOfABrokenContext) {
+    set_devices(2);
+    ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+    break_device(1, cudaErrorIllegalAddress);
+    void* memory = nullptr;
+    EXPECT_EQ(cudaMalloc(&memory, 1), cudaErrorIllegalAddress);
+    EXPECT_EQ(cudaDeviceSynchronize(), cudaErrorIllegalAddress);
+    EXPECT_EQ(cudaSetDevice(0), cudaSuccess);
+    EXPECT_EQ(cudaMalloc(&memory, 1), cudaSuccess);
+    EXPECT_EQ(cudaFree(memory), cudaSuccess);
+}
+
+TEST_F(StandInCuda, RefusesWhatIsNotThere) {
+    set_devices(1);
+    EXPECT_EQ(cudaSetDevice(1), cudaErrorInvalidDevice);
+    cudaStream_t stream = nullptr;
+    ASSERT_EQ(cudaStreamCreate(&stream), cudaSuccess);
+    EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
+    EXPECT_EQ(cudaStreamQuery(stream), cudaErrorInvalidResourceHandle);
+    EXPECT_EQ(cudaLaunchKernel(&stream, 1, 1, nullptr, 0, nullptr), cudaErrorInvalidDeviceFunction);
+    set_driver_version(12020);
+    int count = -1;
+    EXPECT_EQ(cudaGetDeviceCount(&count), cudaErrorInsufficientDriver);
+    EXPECT_EQ(count, 0);
+}
+
+TEST_F(StandInCuda, CopiesBetweenDevicesByWayOfTheHostWithoutPeerAccess) {
+    set_devices(2);
+    std::vector<void*> memory(2);
+    for (int device : {0, 1}) {
+        ASSERT_EQ(cudaSetDevice(device), cudaSuccess);
+        ASSERT_EQ(cudaMalloc(&memory[static_cast<std::size_t>(device)], 8), cudaSuccess);
+    }
+    EXPECT_EQ(cudaMemcpy(memory[0], memory[1], 8, cudaMemcpyDefault), cudaSuccess);
+    EXPECT_EQ(staged_copies(), 1U);
+    EXPECT_EQ(cudaDeviceEnablePeerAccess(0, 0), cudaSuccess);
+    EXPECT_EQ(cudaDeviceEnablePeerAccess(0, 0), cudaErrorPeerAccessAlreadyEnabled);
+    EXPECT_EQ(cudaMemcpy(memory[0], memory[1], 8, cudaMemcpyDefault), cudaSuccess);
+    EXPECT_EQ(staged_copies(), 1U);
+    for (void* one : memory) EXPECT_EQ(cudaFree(one), cudaSuccess);
+}
+
+TEST_F(StandInCuda, AsksAnEventBehindTheDriversLock) {
+    cudaEvent_t event = nullptr;
+    ASSERT_EQ(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), cudaSuccess);
+    std::atomic<bool> has_answered = false;
+    std::thread asks;
+    {
+        const HeldDriver held;
+        asks = std::thread([&] {
+            EXPECT_EQ(cudaEventQuery(event), cudaSuccess);
+            has_answered = true;
+        });
+        std::this_thread::sleep_for(50ms);
+        EXPECT_FALSE(has_answered);
+    }
+    asks.join();
+    EXPECT_TRUE(has_answered);
+    EXPECT_EQ(cudaEventDestroy(event), cudaSuccess);
+}
+
+}  // namespace
+}  // namespace ddp::standin_cuda
