@@ -1,11 +1,15 @@
 #include "backends/nccl/nccl_library.hpp"
 
+#include "backends/nccl/nccl_backend.hpp"
+
 #include "support/stand_in_library.hpp"
 
 #include <ddp/error.hpp>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <stdlib.h>
 
 namespace {
 
@@ -58,6 +62,20 @@ TEST(NcclLibrary, RefusesAnotherMajor) {
 TEST(NcclLibrary, ReadsBothFormsOfVersions) {
     EXPECT_EQ(version_text(22809), "2.28.9");
     EXPECT_EQ(version_text(2708), "2.7.8");
+}
+
+TEST(NcclAbortLimit, IsAMinuteOrWhatTheUserSays) {
+    ::unsetenv("DDP_NCCL_ABORT_TIMEOUT");
+    EXPECT_EQ(ddp::nccl::abort_limit(), std::chrono::seconds{60});
+    ::setenv("DDP_NCCL_ABORT_TIMEOUT", "7", 1);
+    EXPECT_EQ(ddp::nccl::abort_limit(), std::chrono::seconds{7});
+    for (const char* const wrong : {"0", "-1", "soon", "7s", "99999999999"}) {
+        ::setenv("DDP_NCCL_ABORT_TIMEOUT", wrong, 1);
+        EXPECT_THAT(&ddp::nccl::abort_limit,
+                    ::testing::ThrowsMessage<ddp::UsageError>(HasSubstr(
+                        std::string("DDP_NCCL_ABORT_TIMEOUT=") + wrong + " is no number")));
+    }
+    ::unsetenv("DDP_NCCL_ABORT_TIMEOUT");
 }
 
 }  // namespace

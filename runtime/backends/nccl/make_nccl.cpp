@@ -66,6 +66,7 @@ private:
     const Group& group_;
     const base::Deadline& deadline_;
     const NcclLibrary& library_;
+    std::chrono::milliseconds limit_ = abort_limit();
 };
 
 // Throws what the CPU half knows of the others.
@@ -202,11 +203,10 @@ std::unique_ptr<Communicator> UniqueIdExchange::connect() {
         require_all_connected(failure);
     } catch (...) {
         communicator->cancel();
-        if (!communicator->abort(abort_limit)) {
-            base::log_error("nccl", name(group_.rank) +
-                                        ": NCCL's start could not be aborted within " +
-                                        base::to_string(abort_limit) +
-                                        "; the process ends itself (exit code 83)");
+        if (!communicator->abort(limit_)) {
+            base::log_error(
+                "nccl", name(group_.rank) + ": NCCL's start could not be aborted within " +
+                            base::to_string(limit_) + "; the process ends itself (exit code 83)");
             ::_exit(contract::exit_could_not_abort);
         }
         throw;
@@ -264,7 +264,8 @@ std::unique_ptr<backends::DeviceBackend> make_backend(const Group& group,
                                                                 .device = group.device,
                                                                 .own = {group.rank, group.ranks},
                                                                 .name = exchange.name(group.rank),
-                                                                .cpu = group.cpu},
+                                                                .cpu = group.cpu,
+                                                                .limit = abort_limit()},
                                              std::move(communicator));
     });
 }

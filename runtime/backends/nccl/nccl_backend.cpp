@@ -9,8 +9,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstdlib>
 #include <functional>
+#include <string_view>
 #include <thread>
 
 namespace ddp::nccl {
@@ -90,6 +92,19 @@ struct NcclBackend::Streams {
     CUevent_st* before = nullptr;  // what a launch comes after
 };
 
+std::chrono::milliseconds abort_limit() {
+    const char* const text = std::getenv("DDP_NCCL_ABORT_TIMEOUT");
+    if (text == nullptr || *text == '\0') return 60s;
+    const std::string_view digits(text);
+    int seconds = 0;
+    const auto [end, error] = std::from_chars(digits.begin(), digits.end(), seconds);
+    if (error == std::errc() && end == digits.end() && seconds > 0) {
+        return std::chrono::seconds(seconds);
+    }
+    throw UsageError("DDP_NCCL_ABORT_TIMEOUT=" + std::string(digits) +
+                     " is no number of seconds above 0");
+}
+
 NcclBackend::NcclBackend(Setup setup, std::unique_ptr<Communicator> communicator)
     : setup_(std::move(setup)),
       communicator_(std::move(communicator)),
@@ -99,7 +114,8 @@ NcclBackend::NcclBackend(Setup setup, std::unique_ptr<Communicator> communicator
                 streams_->own),
       watchdog_({[this](const std::string& during) { return find_trouble(during); },
                  [this](const std::string& during) { return find_async_error(during); },
-                 setup_.name, [this] { setup_.api.use(setup_.device); }},
+                 setup_.name, [this] { setup_.api.use(setup_.device); },
+                 std::max<std::chrono::milliseconds>(setup_.limit, 1s)},
                 [this](std::exception_ptr error, Watchdog::Finder finder) { end(error, finder); }) {
 }
 

@@ -24,8 +24,9 @@
 
 namespace ddp::nccl {
 
-// How long NCCL gets to let go after an error, and at the regular end.
-inline constexpr auto abort_limit = std::chrono::seconds{5};
+// How long NCCL gets to let go after an error, and at the regular end: DDP_NCCL_ABORT_TIMEOUT, in
+// seconds, or 60. Throws UsageError for what is no such number.
+std::chrono::milliseconds abort_limit();
 
 class NcclBackend : public backends::DeviceBackend {
 public:
@@ -34,9 +35,9 @@ public:
         device::DeviceApi& api;
         int device = 0;
         Communicator::GroupRank own;
-        std::string name;                        // "rank 1", by its number in the job
-        std::shared_ptr<backends::Backend> cpu;  // the group's other half, or null
-        std::chrono::milliseconds limit = abort_limit;
+        std::string name;                         // "rank 1", by its number in the job
+        std::shared_ptr<backends::Backend> cpu;   // the group's other half, or null
+        std::chrono::milliseconds limit{60'000};  // abort_limit()
     };
     // The communicator is ready. Throws BackendError{"cuda"}, SystemError.
     NcclBackend(Setup setup, std::unique_ptr<Communicator> communicator);

@@ -33,6 +33,11 @@ private:
     std::chrono::microseconds next_ = 20us;
 };
 
+// What is orderly gets so much of the limit; then NCCL aborts, which may take long.
+Clock::time_point patience_of(std::chrono::milliseconds limit) {
+    return Clock::now() + std::min(limit / 2, std::chrono::milliseconds{2500});
+}
+
 }  // namespace
 
 struct Communicator::Core {
@@ -267,12 +272,12 @@ std::exception_ptr Communicator::find_async_error() {
 void Communicator::cancel() noexcept { core_->cancelled = true; }
 
 bool Communicator::abort(std::chrono::milliseconds limit) noexcept {
-    const auto patience = Clock::now() + limit / 2;
+    const auto patience = patience_of(limit);
     return run_on_thread([core = core_.get(), patience] { core->end(false, patience); }, limit);
 }
 
 bool Communicator::leave(std::chrono::milliseconds limit) noexcept {
-    const auto patience = Clock::now() + limit / 2;
+    const auto patience = patience_of(limit);
     return run_on_thread([core = core_.get(), patience] { core->end(true, patience); }, limit);
 }
 

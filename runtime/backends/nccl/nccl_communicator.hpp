@@ -73,7 +73,7 @@ public:
     // but the end of the process is left.
     bool abort(std::chrono::milliseconds limit) noexcept;
     // The regular end, nothing being in flight. The others may leave later: what has not ended in
-    // half of `limit` is aborted. False when that did not help either.
+    // half of `limit`, at most 2.5 s, is aborted. False when that did not help either.
     bool leave(std::chrono::milliseconds limit) noexcept;
 
     ncclComm_t handle() const noexcept;

@@ -1,8 +1,12 @@
 #include "backends/nccl/nccl_watchdog.hpp"
 
+#include "base/log.hpp"
 #include "base/process/background_thread.hpp"
+#include "contract/exit_code.hpp"
 
 #include <ddp/error.hpp>
+
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -12,7 +16,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
+using Clock = base::Deadline::Clock;
+
 constexpr auto tick = 20ms;
+constexpr std::chrono::milliseconds most_between_looks = 1s;
 // Looks at nothing after which the thread sleeps until it is woken, which costs a launch something.
 constexpr int idle_ticks = 10;
 
@@ -21,7 +28,14 @@ constexpr int idle_ticks = 10;
 Watchdog::Watchdog(Probes probes, EndGroup end_group)
     : probes_(std::move(probes)),
       end_group_(std::move(end_group)),
-      thread_(base::start_background_thread([this] { run(); })) {}
+      thread_(base::start_background_thread([this] { run(); })) {
+    try {
+        second_ = base::start_background_thread([this] { look_after_run(); });
+    } catch (...) {
+        stop();
+        throw;
+    }
+}
 
 Watchdog::~Watchdog() { stop(); }
 
@@ -32,6 +46,12 @@ void Watchdog::stop() noexcept {
         changed_.notify_all();
     }
     if (thread_.joinable()) thread_.join();
+    {
+        const std::lock_guard lock(mutex_);
+        ended_ = true;
+        changed_.notify_all();
+    }
+    if (second_.joinable()) second_.join();
 }
 
 void Watchdog::watch(std::shared_ptr<InFlightOperation> operation) {
@@ -44,10 +64,6 @@ std::vector<std::string> Watchdog::abort_all() noexcept {
     const std::lock_guard lock(mutex_);
     std::vector<std::string> aborted;
     for (const auto& operation : operations_) {
-        try {
-            operation->poll();
-        } catch (const Error&) {  // the device has failed: it does not complete any more
-        }
         operation->abort();
         if (operation->state() == InFlightOperation::State::aborted)
             aborted.push_back(operation->describe_with_age());
@@ -61,17 +77,45 @@ void Watchdog::wait_until_completed() noexcept {
     std::unique_lock lock(mutex_);
     while (!operations_.empty()) {
         try {
-            drop_ended();
+            drop_ended(lock);
         } catch (const Error&) {  // the thread ends the group
         }
         if (!operations_.empty()) changed_.wait_for(lock, 1ms);
     }
 }
 
-void Watchdog::drop_ended() {
-    while (!operations_.empty() &&
-           operations_.front()->poll() != InFlightOperation::State::running) {
-        operations_.pop_front();
+void Watchdog::drop_ended(std::unique_lock<std::mutex>& lock) {
+    while (!operations_.empty()) {
+        const std::shared_ptr<InFlightOperation> oldest = operations_.front();
+        lock.unlock();
+        std::exception_ptr error;
+        InFlightOperation::State state{};
+        try {
+            state = oldest->poll();
+        } catch (...) {
+            error = std::current_exception();
+        }
+        lock.lock();
+        if (error) std::rethrow_exception(error);
+        if (state == InFlightOperation::State::running) return;
+        if (!operations_.empty() && operations_.front() == oldest) operations_.pop_front();
+    }
+}
+
+void Watchdog::look_after_run() noexcept {
+    std::unique_lock lock(mutex_);
+    while (!ended_) {
+        changed_.wait(lock, [this] { return ended_ || !asleep_; });
+        changed_.wait_for(lock, std::min(probes_.limit / 4, most_between_looks),
+                          [this] { return ended_; });
+        const Clock::time_point since{Clock::duration(looks_since_.load())};
+        if (since == Clock::time_point{} || Clock::now() - since < probes_.limit) continue;
+        base::log_error("nccl", probes_.name +
+                                    ": CUDA or NCCL has not answered the watchdog within " +
+                                    base::to_string(probes_.limit) +
+                                    " (DDP_NCCL_ABORT_TIMEOUT); the process ends itself (exit code "
+                                    "83)");
+        ::_exit(contract::exit_could_not_abort);
     }
 }
 
@@ -87,13 +131,16 @@ void Watchdog::run() noexcept {
             asleep_ = true;
             changed_.wait(lock, [this] { return stopping_ || !operations_.empty(); });
             asleep_ = false;
+            changed_.notify_all();  // the second thread
         }
         changed_.wait_for(lock, tick, [this] { return stopping_; });
         std::optional<Failure> failure;
+        looks_since_ = Clock::now().time_since_epoch().count();
         try {
-            drop_ended();
+            drop_ended(lock);
             idle = operations_.empty() ? idle + 1 : 0;
             if (operations_.empty()) {
+                looks_since_ = 0;
                 reset_grace();
                 continue;
             }
@@ -110,6 +157,7 @@ void Watchdog::run() noexcept {
             if (!lock) lock.lock();
             failure = Failure{std::current_exception(), Finder::this_rank};
         }
+        looks_since_ = 0;
         if (!failure || operations_.empty()) continue;
         lock.unlock();
         end_group_(failure->error, failure->finder);

@@ -1,5 +1,4 @@
-// Watchdog: looks after what a group has in flight, on a thread of its own, by questions that never
-// block:
+// Watchdog: looks after what a group has in flight, on a thread of its own:
 //
 //   asleep      nothing is in flight
 //   polling     every 20 ms: which operations have completed; is there trouble?
@@ -9,11 +8,15 @@
 //
 // Trouble is: an error that NCCL found in the background, a deadline that has passed, and what the
 // group's CPU half knows of the other ranks' lives (it has their pidfds or connections, and the
-// launcher's abort word). Invariant: the group is ended at most once.
+// launcher's abort word). A question to CUDA may find the driver's lock held, by a cudaFree that
+// waits for a kernel which never ends: so it is asked without the mutex, and a second thread, which
+// asks CUDA nothing, ends the process when an answer is as late as an abort may be.
+// Invariants: the group is ended at most once; nobody waits for CUDA under the mutex.
 #pragma once
 
 #include "backends/nccl/nccl_operation.hpp"
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -38,6 +41,7 @@ public:
         std::string name;  // "rank 1": for messages
         // First on the thread: it has to use the group's GPU, or each question opens another.
         std::function<void()> use_device = {};
+        std::chrono::milliseconds limit{60'000};  // of one look: see contract::exit_could_not_abort
     };
     // Whether the others have yet to be told, or the CPU half knows of it.
     enum class Finder { this_rank, other_rank };
@@ -50,7 +54,8 @@ public:
     Watchdog& operator=(const Watchdog&) = delete;
 
     void watch(std::shared_ptr<InFlightOperation> operation);
-    // Makes all operations aborted that have not completed, and says what they were: for a dump.
+    // Makes all operations aborted that are not known to have completed, and says what they were:
+    // for a dump. Asks CUDA nothing.
     std::vector<std::string> abort_all() noexcept;
     // Returns when nothing is in flight any more; operations have deadlines.
     void wait_until_completed() noexcept;
@@ -62,8 +67,9 @@ private:
         Finder finder;
     };
     void run() noexcept;
+    void look_after_run() noexcept;
     void reset_grace();
-    void drop_ended();  // under the mutex
+    void drop_ended(std::unique_lock<std::mutex>& lock);  // gives it up for a while
     // `late`: an operation whose deadline has passed, or null.
     std::optional<Failure> diagnose(const InFlightOperation& oldest, const InFlightOperation* late);
 
@@ -77,7 +83,11 @@ private:
     std::optional<base::Deadline> grace_;  // while in grace
     std::exception_ptr first_trouble_;     // the ranks that go later go because of it
     std::string during_;                   // the operation of first_trouble_
+    // Of the look that is under way, in the clock's ticks; 0: none.
+    std::atomic<base::Deadline::Clock::rep> looks_since_ = 0;
     std::thread thread_;
+    bool ended_ = false;  // thread_ has
+    std::thread second_;
 };
 
 }  // namespace ddp::nccl
