@@ -176,21 +176,29 @@ TEST(NcclThreads, RefuseWhatNcclHasNot) {
 }
 
 TEST(Averaging, IsByNcclWhereNvlsBringsNothing) {
-    EXPECT_EQ(nccl::choose_averaging(4, nullptr, 22809), Averaging::by_nccl);
-    EXPECT_EQ(nccl::choose_averaging(5, nullptr, 22809), Averaging::by_sum_and_scale);
-    EXPECT_EQ(nccl::choose_averaging(8, "0", 22809), Averaging::by_nccl);
-    EXPECT_EQ(nccl::choose_averaging(8, "1", 22809), Averaging::by_sum_and_scale);
-    EXPECT_EQ(nccl::choose_averaging(8, nullptr, 21600), Averaging::by_nccl);
+    EXPECT_EQ(nccl::choose_averaging({4, 90, nullptr, 22809}), Averaging::by_nccl);
+    EXPECT_EQ(nccl::choose_averaging({5, 90, nullptr, 22809}), Averaging::by_sum_and_scale);
+    EXPECT_EQ(nccl::choose_averaging({8, 90, "0", 22809}), Averaging::by_nccl);
+    EXPECT_EQ(nccl::choose_averaging({8, 90, "1", 22809}), Averaging::by_sum_and_scale);
+    EXPECT_EQ(nccl::choose_averaging({8, 90, nullptr, 21600}), Averaging::by_nccl);
+    EXPECT_EQ(nccl::choose_averaging({8, 80, nullptr, 22809}), Averaging::by_nccl);
+    EXPECT_EQ(nccl::choose_averaging({8, 100, nullptr, 22809}), Averaging::by_sum_and_scale);
 }
 
-// 1'000 can be cut into five shards, 1'001 cannot.
+// From 1 MiB on, by one kernel of each rank.
 TEST(Averaging, ByScalingIsTheAverageToo) {
+    const auto kernels = [] { return standin_cuda::calls_of("cudaLaunchKernel"); };
+    const std::size_t before = kernels();
     on_nccl_threads(5, [](NcclThread& own) {
-        for (const std::size_t size : {std::size_t{1'000}, std::size_t{1'001}}) {
-            const auto values = own.make(size, static_cast<float>(own.own.rank));
-            own.all_reduce(values, ReduceOp::avg)->wait();
-            for (const float value : values) ASSERT_FLOAT_EQ(value, 2.0F) << size;
-        }
+        const auto values = own.make(300'001, static_cast<float>(own.own.rank));
+        own.all_reduce(values, ReduceOp::avg)->wait();
+        for (const float value : values) ASSERT_FLOAT_EQ(value, 2.0F);
+    });
+    EXPECT_EQ(kernels() - before, 5U);
+    on_nccl_threads(5, [](NcclThread& own) {
+        const auto few = own.make(1'000, static_cast<float>(own.own.rank));
+        own.all_reduce(few, ReduceOp::avg)->wait();
+        for (const float value : few) ASSERT_FLOAT_EQ(value, 2.0F);
         const auto numbers = own.make(7, -3 * own.own.rank);
         own.all_reduce(numbers, ReduceOp::avg)->wait();
         EXPECT_EQ(numbers[6], -6);
@@ -198,6 +206,7 @@ TEST(Averaging, ByScalingIsTheAverageToo) {
         own.all_reduce(halves, ReduceOp::avg)->wait();
         EXPECT_NEAR(static_cast<float>(halves[6]), 20'000.0F, 32.0F);
     });
+    EXPECT_EQ(kernels() - before, 5U);
 }
 
 TEST(NcclThreads, AllocateZeroedMemory) {

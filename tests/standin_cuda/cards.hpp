@@ -27,6 +27,7 @@ public:
 
     device::Probe probe() const noexcept override { return cuda_.probe(); }
     std::string describe(int device) override { return cuda_.describe(device); }
+    int architecture(int device) override { return cuda_.architecture(device); }
     std::string why_unfit(int device) override { return cuda_.why_unfit(device); }
     bool has_context(int device) override { return cuda_.has_context(device); }
     int current() override { return cuda_.current(); }

@@ -43,6 +43,7 @@ public:
 
     device::Probe probe() const noexcept override;
     std::string describe(int device) override;
+    int architecture(int) override { return 90; }
     std::string why_unfit(int) override { return {}; }
     bool has_context(int) override { return true; }
     int current() override;

@@ -48,12 +48,16 @@ std::exception_ptr name_operation(std::exception_ptr error, const std::string& w
 
 Averaging averaging_of(const NcclBackend::Setup& setup) {
     const Averaging averaging =
-        choose_averaging(setup.own.ranks, std::getenv("NCCL_NVLS_ENABLE"), setup.library.version);
+        choose_averaging({.ranks = setup.own.ranks,
+                          .architecture = setup.api.architecture(setup.device),
+                          .nvls_setting = std::getenv("NCCL_NVLS_ENABLE"),
+                          .nccl_version = setup.library.version});
     if (base::log_enabled(base::LogLevel::debug)) {
         base::log_debug("nccl",
-                        std::string("avg is ") + (averaging == Averaging::by_nccl
-                                                      ? "ncclAvg"
-                                                      : "ncclSum and a scaling, to leave NVLS on"));
+                        std::string("avg is ") +
+                            (averaging == Averaging::by_nccl
+                                 ? "ncclAvg"
+                                 : "ncclSum and a scaling from 1 MiB on, which leaves NVLS on"));
     }
     return averaging;
 }

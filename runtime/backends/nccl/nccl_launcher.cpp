@@ -67,13 +67,7 @@ private:
 bool NcclLauncher::scales_after(const Call& call) const {
     return averaging_ == Averaging::by_sum_and_scale && reduces(call) &&
            call.op.kind == ReduceOp::avg && is_floating_point(call.dtype) &&
-           call.dtype != DType::float16;
-}
-
-// all_reduce as reduce_scatter, scaling of the own shard, all_gather.
-bool NcclLauncher::in_two_steps(const Call& call) const {
-    return call.kind == Collective::all_reduce && scales_after(call) &&
-           call.elements % static_cast<std::size_t>(own_.ranks) == 0;
+           call.dtype != DType::float16 && call.bytes() >= least_scaled_bytes;
 }
 
 std::size_t NcclLauncher::own_offset(const Call& call) const {
@@ -96,12 +90,10 @@ void NcclLauncher::launch(std::span<const Call> calls, const base::Deadline& dea
     CustomOps custom(*this);
     std::vector<std::pair<const Call*, ncclRedOp_t>> first;
     std::vector<const Call*> scaled;
-    std::vector<const Call*> second;
     for (const Call& call : calls) {
         if (!moves_between_ranks(call)) continue;
         first.emplace_back(&call, op_of(call, custom));
         if (scales_after(call)) scaled.push_back(&call);
-        if (in_two_steps(call)) second.push_back(&call);
         copy_own_part(call);
     }
     if (!first.empty()) {
@@ -113,19 +105,6 @@ void NcclLauncher::launch(std::span<const Call> calls, const base::Deadline& dea
     }
     custom.destroy();
     for (const Call* const call : scaled) scale(*call);
-    if (second.empty()) return;
-    communicator_.launch_group(
-        [&](ncclComm_t comm) {
-            for (const Call* const call : second) {
-                const std::size_t shard = call->bytes() / static_cast<std::size_t>(own_.ranks);
-                std::byte* const output = output_of(*call);
-                communicator_.check(library_.operations.all_gather(
-                                        output + static_cast<std::size_t>(own_.rank) * shard,
-                                        output, shard, ncclUint8, comm, stream_),
-                                    "ncclAllGather");
-            }
-        },
-        deadline);
 }
 
 void NcclLauncher::launch(std::span<const backends::Transfer> transfers,
@@ -182,32 +161,21 @@ void NcclLauncher::enqueue_reduction(const Call& call, ncclRedOp_t op, ncclComm_
                                        comm, stream_),
             "ncclReduce");
     }
-    if (call.kind == Collective::all_reduce && !in_two_steps(call)) {
+    if (call.kind == Collective::all_reduce) {
         return communicator_.check(
             library_.operations.all_reduce(call.input, call.output, call.elements, type, op, comm,
                                            stream_),
             "ncclAllReduce");
     }
-    std::byte* output = output_of(call);
-    std::size_t elements = call.elements;
-    if (in_two_steps(call)) {
-        elements /= static_cast<std::size_t>(own_.ranks);
-        output += static_cast<std::size_t>(own_.rank) * elements * size_of(call.dtype);
-    }
-    communicator_.check(
-        library_.operations.reduce_scatter(call.input, output, elements, type, op, comm, stream_),
-        "ncclReduceScatter");
+    communicator_.check(library_.operations.reduce_scatter(call.input, call.output, call.elements,
+                                                           type, op, comm, stream_),
+                        "ncclReduceScatter");
 }
 
 void NcclLauncher::scale(const Call& call) {
     if (call.kind == Collective::reduce && !is_root(call)) return;
-    const auto ranks = static_cast<std::size_t>(own_.ranks);
-    const bool shard = in_two_steps(call);
-    const std::size_t elements = shard ? call.elements / ranks : call.elements;
-    const std::size_t first = shard ? static_cast<std::size_t>(own_.rank) * elements : 0;
-    const TensorView values(output_of(call) + first * size_of(call.dtype),
-                            Shape{static_cast<std::int64_t>(elements)}, call.dtype,
-                            {DeviceType::cuda, api_.current()});
+    const TensorView values(call.output, Shape{static_cast<std::int64_t>(call.elements)},
+                            call.dtype, {DeviceType::cuda, api_.current()});
     api_.scale(values, 1.0 / own_.ranks, stream_);
 }
 

@@ -1,6 +1,7 @@
 // NcclLauncher: ddp's operations in NCCL's terms: each launch is one group of NCCL calls on one
-// stream, or two with a scaling between them. Those that NCCL lacks (gather, scatter, all_to_all,
-// uneven parts) are groups of sends, receives and broadcasts; what only moves, moves as bytes.
+// stream, and a scaling after it for some averages. Those that NCCL lacks (gather, scatter,
+// all_to_all, uneven parts) are groups of sends, receives and broadcasts; what only moves, moves as
+// bytes.
 #pragma once
 
 #include "backends/backend.hpp"
@@ -32,7 +33,6 @@ public:
 private:
     class CustomOps;
     bool scales_after(const backends::Call& call) const;
-    bool in_two_steps(const backends::Call& call) const;
     bool is_root(const backends::Call& call) const { return call.root == own_.rank; }
     std::size_t own_offset(const backends::Call& call) const;  // in bytes, of the larger memory
     ncclRedOp_t op_of(const backends::Call& call, CustomOps& custom) const;

@@ -83,11 +83,14 @@ void require_supported(const Call& call, int rank) {
                      "; convert the tensor, or reduce it in CPU memory");
 }
 
-Averaging choose_averaging(int ranks, const char* nvls_setting, int version) {
+Averaging choose_averaging(const AveragingFacts& facts) {
     constexpr int most_without_gain = 4;
     constexpr int first_with_nvls = 21700;
-    const bool off = nvls_setting != nullptr && std::string_view(nvls_setting) == "0";
-    return ranks <= most_without_gain || off || version < first_with_nvls
+    constexpr int hopper = 90;
+    const char* const setting = facts.nvls_setting;
+    const bool off = setting != nullptr && std::string_view(setting) == "0";
+    return facts.ranks <= most_without_gain || off || facts.nccl_version < first_with_nvls ||
+                   facts.architecture < hopper
                ? Averaging::by_nccl
                : Averaging::by_sum_and_scale;
 }

@@ -5,6 +5,7 @@
 
 #include <nccl.h>
 
+#include <cstddef>
 #include <optional>
 
 namespace ddp::nccl {
@@ -20,9 +21,17 @@ std::optional<ncclRedOp_t> simple_op(ReduceOp op, DType dtype);
 void require_supported(const backends::Call& call, int rank);
 
 // A floating-point ncclAvg multiplies before it sums, which switches NVLink SHARP off. Where that
-// could be used (more than 4 ranks) an average is ncclSum, and each rank scales its own shard.
+// can be used (more than 4 ranks, on GPUs of compute capability 9.0 and newer) the average of much
+// is ncclSum, all of which each rank then scales.
 enum class Averaging { by_nccl, by_sum_and_scale };
-// `nvls_setting`: of NCCL_NVLS_ENABLE, or null. `version`: NCCL's.
-Averaging choose_averaging(int ranks, const char* nvls_setting, int version);
+struct AveragingFacts {
+    int ranks = 1;
+    int architecture = 0;                // compute capability: 90 is 9.0
+    const char* nvls_setting = nullptr;  // of NCCL_NVLS_ENABLE, or null
+    int nccl_version = 0;
+};
+Averaging choose_averaging(const AveragingFacts& facts);
+// Less is sooner averaged by ncclAvg, without another kernel.
+inline constexpr std::size_t least_scaled_bytes = std::size_t{1} << 20;
 
 }  // namespace ddp::nccl

@@ -44,6 +44,7 @@ public:
     virtual Probe probe() const noexcept = 0;  // asked anew each time; creates no context
     // "NVIDIA H100 80GB HBM3 (GPU-5c1a...)", and MIG-... for a slice: for messages, and to compare.
     virtual std::string describe(int device) = 0;
+    virtual int architecture(int device) = 0;  // compute capability: 90 is 9.0
     // Why ddp's kernels cannot run there, in one line; empty: they can. Creates no context.
     virtual std::string why_unfit(int device) = 0;
     // Whether this process has a context there. It may have none on the current device: that is 0

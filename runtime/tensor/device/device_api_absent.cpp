@@ -23,6 +23,7 @@ class AbsentDeviceApi final : public DeviceApi {
 public:
     Probe probe() const noexcept override { return {.devices = 0, .reason = reason}; }
     std::string describe(int) override { refuse("describe"); }
+    int architecture(int) override { refuse("architecture"); }
     std::string why_unfit(int) override { return reason; }
     bool has_context(int) override { return false; }
     int current() override { refuse("current"); }

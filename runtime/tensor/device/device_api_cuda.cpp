@@ -174,19 +174,22 @@ public:
         check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
         return std::string(properties.name) + " (" + identity_of(properties) + ")";
     }
-    // Newer GPUs translate what the newest architecture has as PTX.
-    std::string why_unfit(int device) override {
+    int architecture(int device) override {
         int major = 0;
         int minor = 0;
         check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
               "cudaDeviceGetAttribute");
         check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device),
               "cudaDeviceGetAttribute");
-        const int architecture = 10 * major + minor;
-        if (architecture >= DDP_OLDEST_ARCHITECTURE) return {};
-        return describe(device) + " has compute capability " + capability_text(architecture) +
+        return 10 * major + minor;
+    }
+    // Newer GPUs translate what the newest architecture has as PTX.
+    std::string why_unfit(int device) override {
+        const int own = architecture(device);
+        if (own >= DDP_OLDEST_ARCHITECTURE) return {};
+        return describe(device) + " has compute capability " + capability_text(own) +
                ", and this ddp has code for " + capability_text(DDP_OLDEST_ARCHITECTURE) +
-               " and newer; build it with CMAKE_CUDA_ARCHITECTURES=" + std::to_string(architecture);
+               " and newer; build it with CMAKE_CUDA_ARCHITECTURES=" + std::to_string(own);
     }
     bool has_context(int device) override { return has_context_on(device); }
     int current() override { return current_device(); }
