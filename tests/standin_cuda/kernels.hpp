@@ -41,7 +41,7 @@ Kernel kernel_of(void (*function)(Parameters...)) {
 class Kernels {
 public:
     template <class... Functions>
-    explicit Kernels(unsigned most_threads, Functions... functions) {
+    explicit Kernels([[maybe_unused]] unsigned most_threads, Functions... functions) {
         (add(functions, most_threads, false), ...);
     }
     template <class Function>
