@@ -45,7 +45,8 @@ DDP_API int device_count(DeviceType);             // of GPUs: as torch.cuda.devi
 DDP_API bool is_available();
 
 // Until its end, the device of this thread's new tensors that name none; with a GPU also the
-// thread's current CUDA device, for kernels of yours. Scopes nest; other threads have their own.
+// thread's current CUDA device, for kernels of yours, and it stays that where the process has not
+// used the one before, as CUDA would open that. Scopes nest; other threads have their own.
 // Throws UsageError when there is no such device, as `devices` lists them.
 class DDP_API DeviceScope {
 public:

@@ -25,11 +25,17 @@ void for_each_part(const TensorView& tensor, const Part& part) {
 }  // namespace
 
 Staging::~Staging() {
-    if (memory_ != nullptr) device::device_api().free_pinned(memory_);
+    if (memory_ == nullptr) return;
+    device::DeviceApi& api = device::device_api();
+    device::give_back_on(api, gpu_, [&] { api.free_pinned(memory_); });
 }
 
 std::byte* Staging::pinned() {
-    if (memory_ == nullptr) memory_ = device::device_api().allocate_pinned(part_bytes);
+    device::DeviceApi& api = device::device_api();
+    if (memory_ == nullptr) {
+        gpu_ = api.current();
+        memory_ = api.allocate_pinned(part_bytes);
+    }
     return static_cast<std::byte*>(memory_);
 }
 

@@ -29,6 +29,7 @@ private:
     std::byte* pinned();
 
     void* memory_ = nullptr;
+    int gpu_ = 0;  // that was current when it was made
 };
 
 }  // namespace ddp::checkpoint

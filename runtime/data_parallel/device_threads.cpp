@@ -13,6 +13,7 @@
 
 #include "base/process/background_thread.hpp"
 #include "data_parallel/replica_error.hpp"
+#include "tensor/device/device_api.hpp"
 
 namespace ddp {
 
@@ -21,6 +22,7 @@ public:
     explicit Impl(std::vector<Device> devices)
         : devices_(std::move(devices)), errors_(devices_.size()), workers_(devices_.size()) {
         require_different();
+        allow_peer_access();
         try {
             for (std::size_t i = 1; i < workers_.size(); ++i) {
                 workers_[i].thread = base::start_background_thread([this, i] { work(i); });
@@ -65,6 +67,18 @@ private:
             if (std::find(device + 1, devices_.end(), *device) == devices_.end()) continue;
             throw UsageError("replicas need different devices; " + to_string(*device) +
                              " is given twice");
+        }
+    }
+
+    // Parameters and gradients go from one to the other in each step.
+    void allow_peer_access() const {
+        for (const Device& device : devices_) {
+            for (const Device& peer : devices_) {
+                const bool are_gpus =
+                    device.type == DeviceType::cuda && peer.type == DeviceType::cuda;
+                if (!are_gpus || device == peer) continue;
+                device::device_api().allow_peer_access(device.index, peer.index);
+            }
         }
     }
 

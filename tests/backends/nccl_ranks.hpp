@@ -30,13 +30,16 @@ public:
             throw std::runtime_error("the communicator does not become ready");
         }
         backend = std::make_unique<nccl::NcclBackend>(
-            nccl::NcclBackend::Setup{.library = library,
-                                     .api = api,
-                                     .device = own.rank,
-                                     .own = own,
-                                     .name = "rank " + std::to_string(own.rank),
-                                     .cpu = nullptr,
-                                     .limit = limit},
+            nccl::NcclBackend::Setup{
+                .library = library,
+                .api = api,
+                .device = own.rank,
+                .own = own,
+                .name = "rank " + std::to_string(own.rank),
+                .cpu = nullptr,
+                .averaging = nccl::choose_averaging(
+                    {own.ranks, api.architecture(own.rank), nullptr, library.version}),
+                .limit = limit},
             std::move(communicator));
         stream = api.make_stream(device::Priority::normal);
     }

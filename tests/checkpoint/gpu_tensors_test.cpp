@@ -14,11 +14,11 @@
 #include "checkpoint/checkpoint_folder.hpp"
 #include "checkpoint/formats/torch_file.hpp"
 #include "checkpoint/simulated_disk.hpp"
-#include "support/host_device_api.hpp"
+#include "support/stand_in_gpus.hpp"
 
 namespace {
 
-using ddp::testing::HostDeviceApi;
+using ddp::testing::StandInGpus;
 using testing::Each;
 using testing::ElementsAre;
 
@@ -52,7 +52,7 @@ protected:
         return values;
     }
 
-    HostDeviceApi api_{2};
+    StandInGpus api_{2};
 
 private:
     std::vector<void*> allocated_;

@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "data_parallel/linear_model.hpp"
-#include "support/host_device_api.hpp"
+#include "support/stand_in_gpus.hpp"
 #include "tensor/device/device_api.hpp"
 
 namespace {
@@ -21,7 +21,7 @@ protected:
     ~DataParallelOnGpus() override { device::use_device_api(nullptr); }
     static Device gpu(int index) { return {DeviceType::cuda, index}; }
 
-    ddp::testing::HostDeviceApi api_{GetParam()};
+    ddp::testing::StandInGpus api_{GetParam()};
 };
 INSTANTIATE_TEST_SUITE_P(Gpus, DataParallelOnGpus, ::testing::Values(1, 2, 3));
 
@@ -47,5 +47,8 @@ TEST_P(DataParallelOnGpus, GivesTheBitsOfTheCpuAndFreesWhatItTook) {
         EXPECT_TRUE(allclose(module.bias_grad.to(Device{}), on_cpu.bias_grad, rounding));
         EXPECT_GT(api_.allocated(), before);
     }
+#ifdef DDP_STANDIN_CUDA
+    EXPECT_EQ(standin_cuda::staged_copies(), 0U) << "by way of the host";
+#endif
     EXPECT_EQ(api_.allocated(), before);
 }

@@ -44,6 +44,8 @@ TEST(GpuHygiene, ARankOpensItsOwnGpuAlone) {
         };
         on_a_fresh_thread([&] { made = zeros({100}, {.device = own}); });
         on_a_fresh_thread([&] { const DeviceScope scope(own); });
+        Work work = group.all_reduce(made.view());
+        on_a_fresh_thread([&] { work.wait(); });
         on_a_fresh_thread([&] { gpus().scale(made.view(), 0.5, {}); });
         on_a_fresh_thread([&] { made = {}; });
         on_a_fresh_thread([&] { shared = {}; });
@@ -66,14 +68,18 @@ TEST(GpuHygiene, LoadsItsKernelsWhenTheGroupIsMade) {
         waits.wait();
         EXPECT_EQ(others.values[999], 0.5);
         EXPECT_EQ(standin_cuda::late_loads(), 0U);
+        EXPECT_EQ(standin_cuda::kernels_not_loaded(), 0U);
     });
 }
 
-TEST(GpuHygiene, AStreamThatIsNoneFailsTheCallAndNotTheGroup) {
+TEST(GpuHygiene, AStreamOfAnotherGpuFailsTheCallAndNotTheGroup) {
     run_ranks(2, [](ProcessGroup& group) {
         GpuTensor<float> values(group, 1'000, 1.0F);
-        CUstream_st* const stream = gpus().make_stream(device::Priority::normal);
-        gpus().destroy_stream(stream);
+        CUstream_st* stream = nullptr;
+        {
+            const device::CurrentGpu another{gpus(), 3};
+            stream = gpus().make_stream(device::Priority::normal);
+        }
         if (group.rank() == 1) {
             EXPECT_THAT(
                 [&] { group.all_reduce(values.view(), ReduceOp::sum, Stream(stream)).wait(); },
@@ -84,13 +90,33 @@ TEST(GpuHygiene, AStreamThatIsNoneFailsTheCallAndNotTheGroup) {
     });
 }
 
+// One way of averaging for all: what some scale and others do not is wrong everywhere.
+TEST(GpuHygiene, RanksOnDifferentGpusAverageInOneWay) {
+    ::setenv("DDP_OVERSUBSCRIBE_GPU", "1", 1);
+    const RankBody body = [](RankReporter&, const std::function<ProcessGroup()>& join) {
+        const bool is_first = worker_env().rank == 0;
+        ::setenv("NCCL_HOSTID", std::to_string(worker_env().rank).c_str(), 1);  // five on four GPUs
+        standin_cuda::set_architecture(is_first ? 80 : 90);
+        ProcessGroup group = join();
+        GpuTensor<float> values(group, 300'001, static_cast<float>(group.rank()));
+        group.all_reduce(values.view(), ReduceOp::avg).wait();
+        for (const float value : values.values) ASSERT_FLOAT_EQ(value, 2.0F);
+        EXPECT_EQ(standin_cuda::calls_of("cudaLaunchKernel"), 0U);
+    };
+    for (const RankFailure& failure :
+         failures_of_ranks(5, body, {.init = {.backend = Backend::nccl}})) {
+        ADD_FAILURE() << "rank " << failure.rank << ": " << failure.message;
+    }
+    ::unsetenv("DDP_OVERSUBSCRIBE_GPU");
+}
+
 TEST(GpuHygiene, AGpuForWhichThereIsNoCodeIsNamed) {
     const RankBody body = [](RankReporter&, const std::function<ProcessGroup()>& join) {
         standin_cuda::set_architecture(70);
-        EXPECT_THAT([&] { join(); }, ThrowsMessage<UsageError>(
-                                         AllOf(HasSubstr("rank 1 on host "),
-                                               HasSubstr("has compute capability 7.0, and this "
-                                                         "ddp has code for 7.5 and newer"))));
+        EXPECT_THAT([&] { join(); },
+                    ThrowsMessage<UsageError>(AllOf(
+                        HasSubstr("rank 1 on host "),
+                        HasSubstr("has compute capability 7.0, for which this ddp has no code"))));
     };
     for (const RankFailure& failure :
          failures_of_ranks(2, body, {.init = {.backend = Backend::nccl}})) {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "process_group/worlds.hpp"
-#include "standin_cuda/cards.hpp"
+#include "support/stand_in_gpus.hpp"
 #include "support/stand_in_library.hpp"
 #include "tensor/device/current_gpu.hpp"
 
@@ -14,7 +14,7 @@
 
 namespace ddp::testing {
 
-using Gpus = standin_cuda::Cards;
+using Gpus = StandInGpus;
 
 inline Gpus& gpus() {
     static Gpus* const api = [] {

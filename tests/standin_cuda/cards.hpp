@@ -15,7 +15,7 @@ namespace ddp::standin_cuda {
 
 class Cards final : public device::DeviceApi {
 public:
-    explicit Cards(int devices) { set_devices(devices); }
+    explicit Cards(int devices = 1) { set_devices(devices); }
 
     // From now on there is no driver; the calls fail as CUDA's do then.
     void set_reason(const std::string&) { set_driver_version(0); }
@@ -34,6 +34,7 @@ public:
     void use(int device) override { cuda_.use(device); }
     Device device_of(const void* pointer) override { return cuda_.device_of(pointer); }
 
+    void allow_peer_access(int device, int peer) override { cuda_.allow_peer_access(device, peer); }
     void* allocate(std::size_t bytes) override { return cuda_.allocate(bytes); }
     void free(void* memory) noexcept override { cuda_.free(memory); }
     void* allocate_pinned(std::size_t bytes) override { return cuda_.allocate_pinned(bytes); }

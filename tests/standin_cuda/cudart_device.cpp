@@ -149,10 +149,12 @@ cudaError_t cudaDeviceSynchronize() {
     return answer("cudaDeviceSynchronize", driver.open_context());  // work may have broken it
 }
 
-cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned,
+cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned version,
                                              unsigned long long,
                                              cudaDriverEntryPointQueryResult* result) {
-    const bool is_known = std::string_view(symbol) == "cuDevicePrimaryCtxGetState";
+    constexpr unsigned since = 7000;
+    const bool is_known = Driver::get().has_driver() && version >= since &&
+                          std::string_view(symbol) == "cuDevicePrimaryCtxGetState";
     *function = is_known ? reinterpret_cast<void*>(&primary_context_state) : nullptr;
     if (result != nullptr) {
         *result = is_known ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;

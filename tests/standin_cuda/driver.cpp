@@ -220,6 +220,15 @@ std::size_t handles() {
 }
 
 std::size_t late_loads() { return Driver::get().late_loads; }
+std::size_t kernels_not_loaded() {
+    const Driver& driver = Driver::get();
+    const std::lock_guard guard(driver.mutex);
+    std::size_t count = 0;
+    for (const auto& [address, kernel] : driver.kernels) {
+        count += driver.loaded.contains({address, driver.current()}) ? 0U : 1U;
+    }
+    return count;
+}
 std::size_t staged_copies() { return Driver::get().staged_copies; }
 
 std::size_t calls_of(const std::string& function) {

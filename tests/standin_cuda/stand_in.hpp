@@ -49,6 +49,8 @@ std::size_t handles();
 std::size_t staged_copies();
 // Kernels that were loaded while their device was busy, for which each waited.
 std::size_t late_loads();
+// Kernels of the program that the current device has not loaded.
+std::size_t kernels_not_loaded();
 // Calls of the runtime so far, by name: "cudaEventQuery".
 std::size_t calls_of(const std::string& function);
 

@@ -50,6 +50,7 @@ public:
     void use(int device) override;
     Device device_of(const void* pointer) override;
 
+    void allow_peer_access(int, int) override {}
     void* allocate(std::size_t bytes) override;
     void free(void* memory) noexcept override;
     void* allocate_pinned(std::size_t bytes) override;

@@ -37,5 +37,17 @@ TEST_P(CudaDevice, NamesCallAndErrorInWords) {
     }
 }
 
+// In a process of its own, which has asked CUDA nothing but how many devices there are.
+TEST_P(CudaDevice, KnowsWhereTheProcessHasAContext) {
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
+    const auto ask = [] {
+        const bool before = api().has_context(0);
+        api().use(0);
+        api().free(api().allocate(1));
+        std::exit(before ? 1 : api().has_context(0) ? 0 : 2);
+    };
+    EXPECT_EXIT(ask(), ::testing::ExitedWithCode(0), "");
+}
+
 }  // namespace
 }  // namespace ddp::testing

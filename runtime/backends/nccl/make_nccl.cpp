@@ -26,6 +26,7 @@ using namespace std::chrono_literals;
 const std::string id_key = "nccl/id";
 const std::string failed_key = "nccl/failed";  // set by each rank that cannot connect
 const std::string gpu_prefix = "nccl/gpu/";
+const std::string averaging_prefix = "nccl/averaging/";
 const std::string outcome_prefix = "nccl/outcome/";
 
 constexpr auto poll_pause = 5ms;
@@ -41,10 +42,12 @@ bool is_set_to_one(const char* name) {
 // unique id of rank 0, and agree on whether all are connected.
 class UniqueIdExchange {
 public:
-    UniqueIdExchange(const Group& group, const base::Deadline& deadline)
-        : group_(group), deadline_(deadline), library_(NcclLibrary::load()) {}
+    UniqueIdExchange(const Group& group, const base::Deadline& deadline,
+                     std::chrono::milliseconds limit)
+        : group_(group), deadline_(deadline), limit_(limit), library_(NcclLibrary::load()) {}
 
     std::unique_ptr<Communicator> connect();
+    Averaging agree_on_averaging() const;
     std::string name(int rank) const {
         const bool same = group_.job_ranks.empty();
         return "rank " +
@@ -65,8 +68,8 @@ private:
 
     const Group& group_;
     const base::Deadline& deadline_;
+    std::chrono::milliseconds limit_;  // of an abort
     const NcclLibrary& library_;
-    std::chrono::milliseconds limit_ = abort_limit();
 };
 
 // Throws what the CPU half knows of the others.
@@ -120,6 +123,27 @@ void UniqueIdExchange::require_own_gpus() const {
                            name(group_.rank) + "); is one of them stopped?");
     }
     device::require_different_devices(gpus);
+}
+
+// Ranks on other GPUs, or with other settings, may prefer another way: all take one.
+Averaging UniqueIdExchange::agree_on_averaging() const {
+    const Averaging own = tell_of_failure(group_, [&] {
+        return choose_averaging({.ranks = group_.ranks,
+                                 .architecture = device::device_api().architecture(group_.device),
+                                 .nvls_setting = std::getenv("NCCL_NVLS_ENABLE"),
+                                 .nccl_version = library_.version});
+    });
+    if (alone()) return own;
+    const std::string scaled = "scaled";
+    const StoreValues all = exchange(
+        averaging_prefix, own == Averaging::by_sum_and_scale ? scaled : "by NCCL", deadline_);
+    if (all.empty()) {
+        throw TimeoutError("nccl: not all ranks said how they average within " +
+                           base::to_string(deadline_.timeout()) + " (seen from " +
+                           name(group_.rank) + "); is one of them stopped?");
+    }
+    const bool agree = std::ranges::all_of(all, [&](const auto& one) { return one == scaled; });
+    return agree ? Averaging::by_sum_and_scale : Averaging::by_nccl;
 }
 
 // Made by rank 0 through our store, never through NCCL_COMM_ID.
@@ -246,17 +270,23 @@ GpuSupport find_gpu_support(const WorkerEnv& me) {
 
 std::unique_ptr<backends::DeviceBackend> make_backend(const Group& group,
                                                       const base::Deadline& deadline) {
-    UniqueIdExchange exchange(group, deadline);
+    const auto limit = tell_of_failure(group, abort_limit);
+    UniqueIdExchange exchange(group, deadline, limit);
     device::DeviceApi& api = device::device_api();
     tell_of_failure(group, [&] {
         api.use(group.device);  // the first call that needs memory
         api.load_kernels();     // later another rank might wait for what this one launches after
     });
+    const Averaging averaging = exchange.agree_on_averaging();
     auto communicator = exchange.connect();
     if (base::log_enabled(base::LogLevel::debug)) {
         base::log_debug("nccl", exchange.library().name + ", version " +
                                     version_text(exchange.library().version) + ", on " +
-                                    api.describe(group.device));
+                                    api.describe(group.device) + "; avg is ncclAvg" +
+                                    (averaging == Averaging::by_nccl
+                                         ? ""
+                                         : ", from 1 MiB on ncclSum and a scaling, which leaves "
+                                           "NVLS on"));
     }
     return tell_of_failure(group, [&] {
         return std::make_unique<NcclBackend>(NcclBackend::Setup{.library = exchange.library(),
@@ -265,7 +295,8 @@ std::unique_ptr<backends::DeviceBackend> make_backend(const Group& group,
                                                                 .own = {group.rank, group.ranks},
                                                                 .name = exchange.name(group.rank),
                                                                 .cpu = group.cpu,
-                                                                .limit = abort_limit()},
+                                                                .averaging = averaging,
+                                                                .limit = limit},
                                              std::move(communicator));
     });
 }

@@ -46,22 +46,6 @@ std::exception_ptr name_operation(std::exception_ptr error, const std::string& w
     }
 }
 
-Averaging averaging_of(const NcclBackend::Setup& setup) {
-    const Averaging averaging =
-        choose_averaging({.ranks = setup.own.ranks,
-                          .architecture = setup.api.architecture(setup.device),
-                          .nvls_setting = std::getenv("NCCL_NVLS_ENABLE"),
-                          .nccl_version = setup.library.version});
-    if (base::log_enabled(base::LogLevel::debug)) {
-        base::log_debug("nccl",
-                        std::string("avg is ") +
-                            (averaging == Averaging::by_nccl
-                                 ? "ncclAvg"
-                                 : "ncclSum and a scaling from 1 MiB on, which leaves NVLS on"));
-    }
-    return averaging;
-}
-
 }  // namespace
 
 // The mistake of one call.
@@ -114,12 +98,11 @@ NcclBackend::NcclBackend(Setup setup, std::unique_ptr<Communicator> communicator
       communicator_(std::move(communicator)),
       streams_(std::make_unique<Streams>(setup_)),
       events_(std::make_shared<EventPool>(setup_.api, setup_.device)),
-      launcher_(setup_.library, setup_.api, *communicator_, setup_.own, averaging_of(setup_),
+      launcher_(setup_.library, setup_.api, *communicator_, setup_.own, setup_.averaging,
                 streams_->own),
       watchdog_({[this](const std::string& during) { return find_trouble(during); },
                  [this](const std::string& during) { return find_async_error(during); },
-                 setup_.name, [this] { setup_.api.use(setup_.device); },
-                 std::max<std::chrono::milliseconds>(setup_.limit, 1s)},
+                 setup_.name, [this] { setup_.api.use(setup_.device); }},
                 [this](std::exception_ptr error, Watchdog::Finder finder) { end(error, finder); }) {
 }
 

@@ -35,9 +35,10 @@ public:
         device::DeviceApi& api;
         int device = 0;
         Communicator::GroupRank own;
-        std::string name;                         // "rank 1", by its number in the job
-        std::shared_ptr<backends::Backend> cpu;   // the group's other half, or null
-        std::chrono::milliseconds limit{60'000};  // abort_limit()
+        std::string name;                          // "rank 1", by its number in the job
+        std::shared_ptr<backends::Backend> cpu;    // the group's other half, or null
+        Averaging averaging = Averaging::by_nccl;  // the same on all ranks
+        std::chrono::milliseconds limit;           // as abort_limit()
     };
     // The communicator is ready. Throws BackendError{"cuda"}, SystemError.
     NcclBackend(Setup setup, std::unique_ptr<Communicator> communicator);

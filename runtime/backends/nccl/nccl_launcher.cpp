@@ -66,6 +66,7 @@ private:
 // Not float16, whose sum overflows where the average does not.
 bool NcclLauncher::scales_after(const Call& call) const {
     return averaging_ == Averaging::by_sum_and_scale && reduces(call) &&
+           call.kind != Collective::reduce &&  // for which NVLS does nothing
            call.op.kind == ReduceOp::avg && is_floating_point(call.dtype) &&
            call.dtype != DType::float16 && call.bytes() >= least_scaled_bytes;
 }
@@ -173,7 +174,6 @@ void NcclLauncher::enqueue_reduction(const Call& call, ncclRedOp_t op, ncclComm_
 }
 
 void NcclLauncher::scale(const Call& call) {
-    if (call.kind == Collective::reduce && !is_root(call)) return;
     const TensorView values(call.output, Shape{static_cast<std::int64_t>(call.elements)},
                             call.dtype, {DeviceType::cuda, api_.current()});
     api_.scale(values, 1.0 / own_.ranks, stream_);

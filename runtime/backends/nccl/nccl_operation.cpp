@@ -103,7 +103,11 @@ InFlightOperation::~InFlightOperation() { events_->give_back(event_); }
 
 InFlightOperation::State InFlightOperation::poll() {
     State now = state();
-    if (now != State::running || !events_->api().is_done(event_)) return now;
+    if (now != State::running) return now;
+    {
+        const device::CurrentGpu current(events_->api(), events_->device());
+        if (!events_->api().is_done(event_)) return now;
+    }
     state_.compare_exchange_strong(now, State::completed, std::memory_order_acq_rel);
     return state();
 }

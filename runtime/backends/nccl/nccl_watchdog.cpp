@@ -1,12 +1,8 @@
 #include "backends/nccl/nccl_watchdog.hpp"
 
-#include "base/log.hpp"
 #include "base/process/background_thread.hpp"
-#include "contract/exit_code.hpp"
 
 #include <ddp/error.hpp>
-
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -19,7 +15,9 @@ using namespace std::chrono_literals;
 using Clock = base::Deadline::Clock;
 
 constexpr auto tick = 20ms;
-constexpr std::chrono::milliseconds most_between_looks = 1s;
+// After which the second thread looks, too.
+constexpr auto longest_look = 200ms;
+constexpr auto between_looks_after = 100ms;
 // Looks at nothing after which the thread sleeps until it is woken, which costs a launch something.
 constexpr int idle_ticks = 10;
 
@@ -102,28 +100,31 @@ void Watchdog::drop_ended(std::unique_lock<std::mutex>& lock) {
     }
 }
 
+// While CUDA keeps the first thread waiting, a peer's death and a deadline can be seen without it;
+// and the end of the group may be what lets CUDA go on.
 void Watchdog::look_after_run() noexcept {
     std::unique_lock lock(mutex_);
     while (!ended_) {
         changed_.wait(lock, [this] { return ended_ || !asleep_; });
-        changed_.wait_for(lock, std::min(probes_.limit / 4, most_between_looks),
-                          [this] { return ended_; });
+        changed_.wait_for(lock, between_looks_after, [this] { return ended_; });
         const Clock::time_point since{Clock::duration(looks_since_.load())};
-        if (since == Clock::time_point{} || Clock::now() - since < probes_.limit) continue;
-        base::log_error("nccl", probes_.name +
-                                    ": CUDA or NCCL has not answered the watchdog within " +
-                                    base::to_string(probes_.limit) +
-                                    " (DDP_NCCL_ABORT_TIMEOUT); the process ends itself (exit code "
-                                    "83)");
-        ::_exit(contract::exit_could_not_abort);
+        const bool is_late = since != Clock::time_point{} && Clock::now() - since > longest_look;
+        if (!is_late || operations_.empty()) continue;
+        const std::optional<Failure> failure = diagnose(lock);
+        if (!failure || operations_.empty()) continue;
+        lock.unlock();
+        end_group_(failure->error, failure->finder);
+        lock.lock();
     }
 }
 
 void Watchdog::run() noexcept {
+    note_look(true);
     try {
         if (probes_.use_device) probes_.use_device();
     } catch (const Error&) {  // the GPU is lost: the first question says so
     }
+    note_look(false);
     std::unique_lock lock(mutex_);
     int idle = 0;
     while (!stopping_) {
@@ -135,34 +136,27 @@ void Watchdog::run() noexcept {
         }
         changed_.wait_for(lock, tick, [this] { return stopping_; });
         std::optional<Failure> failure;
-        looks_since_ = Clock::now().time_since_epoch().count();
+        note_look(true);
         try {
             drop_ended(lock);
-            idle = operations_.empty() ? idle + 1 : 0;
-            if (operations_.empty()) {
-                looks_since_ = 0;
-                reset_grace();
-                continue;
-            }
-            const std::shared_ptr<InFlightOperation> oldest = operations_.front();
-            const auto late =
-                std::find_if(operations_.begin(), operations_.end(),
-                             [](const auto& operation) { return operation->deadline().passed(); });
-            const std::shared_ptr<InFlightOperation> late_one =
-                late != operations_.end() ? *late : nullptr;
-            lock.unlock();
-            failure = diagnose(*oldest, late_one.get());
-            lock.lock();
         } catch (const Error&) {  // of the device
-            if (!lock) lock.lock();
             failure = Failure{std::current_exception(), Finder::this_rank};
         }
-        looks_since_ = 0;
-        if (!failure || operations_.empty()) continue;
-        lock.unlock();
-        end_group_(failure->error, failure->finder);
-        lock.lock();
+        note_look(false);
+        idle = operations_.empty() ? idle + 1 : 0;
+        if (!failure && !operations_.empty()) failure = diagnose(lock);
+        if (operations_.empty()) {
+            reset_grace();
+        } else if (failure) {
+            lock.unlock();
+            end_group_(failure->error, failure->finder);
+            lock.lock();
+        }
     }
+}
+
+void Watchdog::note_look(bool begins) {
+    looks_since_ = begins ? Clock::now().time_since_epoch().count() : 0;
 }
 
 void Watchdog::reset_grace() {
@@ -171,11 +165,16 @@ void Watchdog::reset_grace() {
     during_.clear();
 }
 
-std::optional<Watchdog::Failure> Watchdog::diagnose(const InFlightOperation& oldest,
-                                                    const InFlightOperation* late) {
-    const std::string what = oldest.describe();
+std::optional<Watchdog::Failure> Watchdog::diagnose(std::unique_lock<std::mutex>& lock) {
+    const std::shared_ptr<InFlightOperation> oldest = operations_.front();
+    const auto found = std::ranges::find_if(
+        operations_, [](const auto& operation) { return operation->deadline().passed(); });
+    const std::shared_ptr<InFlightOperation> late = found != operations_.end() ? *found : nullptr;
+    const std::string what = oldest->describe();
+    lock.unlock();
     const std::exception_ptr trouble = probes_.find_trouble(what);
     const std::exception_ptr async_error = probes_.find_async_error(what);
+    lock.lock();
     if (trouble || async_error) {
         if (!grace_) grace_ = base::Deadline::after(peer_grace);
         // An operation that ends nevertheless is not the one that the peer missed.

@@ -9,8 +9,8 @@
 // Trouble is: an error that NCCL found in the background, a deadline that has passed, and what the
 // group's CPU half knows of the other ranks' lives (it has their pidfds or connections, and the
 // launcher's abort word). A question to CUDA may find the driver's lock held, by a cudaFree that
-// waits for a kernel which never ends: so it is asked without the mutex, and a second thread, which
-// asks CUDA nothing, ends the process when an answer is as late as an abort may be.
+// waits for a kernel which never ends: so it is asked without the mutex, and when an answer is late
+// a second thread looks for trouble, without CUDA. The end of the group lets CUDA go on.
 // Invariants: the group is ended at most once; nobody waits for CUDA under the mutex.
 #pragma once
 
@@ -41,7 +41,6 @@ public:
         std::string name;  // "rank 1": for messages
         // First on the thread: it has to use the group's GPU, or each question opens another.
         std::function<void()> use_device = {};
-        std::chrono::milliseconds limit{60'000};  // of one look: see contract::exit_could_not_abort
     };
     // Whether the others have yet to be told, or the CPU half knows of it.
     enum class Finder { this_rank, other_rank };
@@ -70,8 +69,9 @@ private:
     void look_after_run() noexcept;
     void reset_grace();
     void drop_ended(std::unique_lock<std::mutex>& lock);  // gives it up for a while
-    // `late`: an operation whose deadline has passed, or null.
-    std::optional<Failure> diagnose(const InFlightOperation& oldest, const InFlightOperation* late);
+    // Of the operations that are there, at least one; gives the mutex up for a while.
+    std::optional<Failure> diagnose(std::unique_lock<std::mutex>& lock);
+    void note_look(bool begins);
 
     Probes probes_;
     EndGroup end_group_;
@@ -83,7 +83,7 @@ private:
     std::optional<base::Deadline> grace_;  // while in grace
     std::exception_ptr first_trouble_;     // the ranks that go later go because of it
     std::string during_;                   // the operation of first_trouble_
-    // Of the look that is under way, in the clock's ticks; 0: none.
+    // Of the question to CUDA that is under way, in the clock's ticks; 0: none.
     std::atomic<base::Deadline::Clock::rep> looks_since_ = 0;
     std::thread thread_;
     bool ended_ = false;  // thread_ has

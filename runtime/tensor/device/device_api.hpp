@@ -55,6 +55,10 @@ public:
     // Where the pointer's memory is: cuda:N, or the CPU for pinned and ordinary memory.
     virtual Device device_of(const void* pointer) = 0;
 
+    // Copies between them need not pass the host from now on, where the hardware can do without.
+    // Both have a context then.
+    virtual void allow_peer_access(int device, int peer) = 0;
+
     // Aligned to 256 bytes; not zeroed. Throws SystemError(ENOMEM) when there is not enough.
     virtual void* allocate(std::size_t bytes) = 0;
     virtual void free(void* memory) noexcept = 0;

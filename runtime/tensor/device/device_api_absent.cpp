@@ -30,6 +30,7 @@ public:
     void use(int) override { refuse("use"); }
     Device device_of(const void*) override { return {}; }
 
+    void allow_peer_access(int, int) override { refuse("allow_peer_access"); }
     void* allocate(std::size_t) override { refuse("allocate"); }
     void free(void*) noexcept override {}
     void* allocate_pinned(std::size_t) override { refuse("allocate_pinned"); }

@@ -8,9 +8,11 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <vector>
 
 namespace ddp::device {
 namespace {
@@ -60,9 +62,14 @@ bool has_context_on(int device) {
     static const Function get_state = [] {
         void* found = nullptr;
         cudaDriverEntryPointQueryResult result{};
+        constexpr const char* name = "cuDevicePrimaryCtxGetState";
+#if CUDART_VERSION >= 12050
         constexpr unsigned since = 7000;
-        static_cast<void>(cudaGetDriverEntryPointByVersion("cuDevicePrimaryCtxGetState", &found,
-                                                           since, cudaEnableDefault, &result));
+        static_cast<void>(
+            cudaGetDriverEntryPointByVersion(name, &found, since, cudaEnableDefault, &result));
+#else
+        static_cast<void>(cudaGetDriverEntryPoint(name, &found, cudaEnableDefault, &result));
+#endif
         static_cast<void>(cudaGetLastError());
         return reinterpret_cast<Function>(found);
     }();
@@ -120,6 +127,17 @@ std::string identity_of(const cudaDeviceProp& properties) {
         text += digits.data();
     }
     return text;
+}
+
+// Machine code runs on the minor versions that follow; PTX is translated for all that do.
+bool there_is_code_for(int architecture) {
+    static const std::vector<int> code DDP_CODE_FOR;
+    static const std::vector<int> ptx DDP_PTX_FOR;
+    if (code.empty() && ptx.empty()) return true;  // the build does not know: loading them tells
+    return std::ranges::any_of(
+               code,
+               [&](int one) { return one / 10 == architecture / 10 && one <= architecture; }) ||
+           std::ranges::any_of(ptx, [&](int one) { return one <= architecture; });
 }
 
 // 90 -> "9.0"
@@ -183,18 +201,27 @@ public:
               "cudaDeviceGetAttribute");
         return 10 * major + minor;
     }
-    // Newer GPUs translate what the newest architecture has as PTX.
     std::string why_unfit(int device) override {
         const int own = architecture(device);
-        if (own >= DDP_OLDEST_ARCHITECTURE) return {};
+        if (there_is_code_for(own)) return {};
         return describe(device) + " has compute capability " + capability_text(own) +
-               ", and this ddp has code for " + capability_text(DDP_OLDEST_ARCHITECTURE) +
-               " and newer; build it with CMAKE_CUDA_ARCHITECTURES=" + std::to_string(own);
+               ", for which this ddp has no code; build it with CMAKE_CUDA_ARCHITECTURES=" +
+               std::to_string(own) + ", where nvcc still has that";
     }
     bool has_context(int device) override { return has_context_on(device); }
     int current() override { return current_device(); }
     void use(int device) override { check(cudaSetDevice(device), "cudaSetDevice"); }
     Device device_of(const void* pointer) override { return device_of_pointer(pointer); }
+
+    void allow_peer_access(int device, int peer) override {
+        int can = 0;
+        check(cudaDeviceCanAccessPeer(&can, device, peer), "cudaDeviceCanAccessPeer");
+        if (can == 0) return;
+        const OnDevice guard(device);
+        const cudaError_t error = cudaDeviceEnablePeerAccess(peer, 0);
+        if (error == cudaErrorPeerAccessAlreadyEnabled) return forget(error);
+        check(error, "cudaDeviceEnablePeerAccess");
+    }
 
     void* allocate(std::size_t bytes) override {
         void* memory = nullptr;
