@@ -185,6 +185,16 @@ TEST(Averaging, IsByNcclWhereNvlsBringsNothing) {
     EXPECT_EQ(nccl::choose_averaging({8, 100, nullptr, 22809}), Averaging::by_sum_and_scale);
 }
 
+// NCCL's second operation would fail: an average is one.
+TEST(Averaging, IsOneOperationOfNccl) {
+    const ScopedKnob fault("FAULTS", "fail:0:1:3");
+    on_nccl_threads(5, [](NcclThread& own) {
+        const auto values = own.make(300'000, static_cast<float>(own.own.rank));
+        own.all_reduce(values, ReduceOp::avg)->wait();
+        EXPECT_FLOAT_EQ(values.back(), 2.0F);
+    });
+}
+
 // From 1 MiB on, by one kernel of each rank.
 TEST(Averaging, ByScalingIsTheAverageToo) {
     const auto kernels = [] { return standin_cuda::calls_of("cudaLaunchKernel"); };

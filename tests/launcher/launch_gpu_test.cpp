@@ -18,7 +18,7 @@ protected:
     std::vector<std::string> run(const std::string& fault, int ranks = 2) {
         LaunchSettings settings;
         if (!fault.empty()) settings.environment.push_back("FAULT=" + fault);
-        settings.environment.push_back("DDP_NCCL_ABORT_TIMEOUT=3");
+        settings.environment.push_back("DDP_NCCL_ABORT_TIMEOUT=5");
         const LaunchResult result = launch(
             {"--nproc-per-node=" + std::to_string(ranks), "--max-restarts=1", DDP_GPU_WORKER},
             settings);

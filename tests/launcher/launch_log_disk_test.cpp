@@ -208,7 +208,7 @@ protected:
                 ASSERT_TRUE(job.wait_for_error("has taken nothing for 5 s"));
             }
             job.signal(SIGINT);
-            const LaunchResult result = job.wait(seconds{60});
+            const LaunchResult result = job.wait(seconds{8});
             EXPECT_EQ(result.exit_code, 130) << result.err;
             EXPECT_EQ(times(result.err, writer_cannot_be_killed(*writer)), 1) << result.err;
             EXPECT_EQ(processes_with(cookie), std::vector<pid_t>{*writer});
@@ -239,7 +239,7 @@ TEST_F(LaunchFrozenDisk, AnInterruptAtTheStartEndsIt) {
     const auto writer = log_writer_of(job);
     ASSERT_TRUE(writer);
     job.signal(SIGINT);
-    const LaunchResult result = job.wait(seconds{60});
+    const LaunchResult result = job.wait(seconds{8});
     EXPECT_EQ(result.exit_code, 130) << result.err;
     EXPECT_EQ(result.out, "") << "no worker was started";
     expect_gone_after_thaw(*writer);
@@ -260,7 +260,7 @@ TEST_F(LaunchFrozenDisk, AnInterruptEndsAJobInAPidNamespaceToo) {
     job.signal(SIGUSR1);
     ASSERT_TRUE(job.wait_for_output("got 10\n"));
     job.signal(SIGINT);
-    const LaunchResult result = job.wait(seconds{60});
+    const LaunchResult result = job.wait(seconds{8});
     EXPECT_EQ(result.exit_code, 130) << result.err;
     EXPECT_THAT(result.err, HasSubstr("cannot be killed while the file system of --log-dir"));
     expect_gone_after_thaw(*writer);
