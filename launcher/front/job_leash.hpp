@@ -6,7 +6,9 @@
 #pragma once
 
 #include "contract/host_link.hpp"
+#include "launcher/hosts/job_token.hpp"
 
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>

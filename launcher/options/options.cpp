@@ -3,6 +3,7 @@
 #include "launcher/options/options.hpp"
 
 #include "launcher/options/option_table.hpp"
+#include "launcher/options/option_values.hpp"
 
 #include <ddp/error.hpp>
 
