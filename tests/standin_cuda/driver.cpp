@@ -207,6 +207,25 @@ void break_device(int device, cudaError_t error) {
     Driver::get().broken[device] = error;
 }
 
+void start_anew() {
+    Driver& driver = Driver::get();
+    driver.device_count = 1;
+    driver.driver_version = CUDART_VERSION;
+    driver.architecture = 90;
+    driver.launch_delay = std::chrono::microseconds{0};
+    driver.staged_copies = 0;
+    driver.late_loads = 0;
+    current_device = 0;
+    last = cudaSuccess;
+    const std::lock_guard guard(driver.mutex);
+    driver.contexts.clear();
+    driver.broken.clear();
+    driver.default_streams.clear();
+    driver.loaded.clear();
+    driver.peers.clear();
+    driver.calls.clear();
+}
+
 std::set<int> contexts() {
     const std::lock_guard guard(Driver::get().mutex);
     return Driver::get().contexts;

@@ -39,6 +39,9 @@ void set_launch_delay(std::chrono::microseconds delay);
 // illegal access or a failed assertion of a kernel.
 void break_device(int device, cudaError_t error);
 
+// All as in a new process, for the next test: no memory, stream or event may be left.
+void start_anew();
+
 // Devices whose primary context this process has opened.
 std::set<int> contexts();
 // Of all devices, and pinned.

@@ -18,7 +18,7 @@ using ::testing::IsEmpty;
 
 class StandInCuda : public ::testing::Test {
 protected:
-    void TearDown() override { set_driver_version(CUDART_VERSION); }
+    void TearDown() override { start_anew(); }
 };
 
 // On a thread that knows no device yet.
