@@ -80,6 +80,23 @@ TEST(NcclThreads, DoSoWhenEachLaunchIsInProgressForAWhile) {
     on_nccl_threads(3, [&](NcclThread& own) { run_plans(plans, own); });
 }
 
+// The stand-in ends a process that calls a communicator which is still in progress.
+TEST(NcclThreads, WaitUntilWhatTheProgramItselfHasStartedIsLaunched) {
+    const ScopedKnob polls("LAUNCH_POLLS", "3");
+    on_nccl_threads(3, [](NcclThread& own) {
+        const auto values = own.make(100, 1.0F);
+        own.backend->with_native_handle([&](void* comm) {
+            const ncclResult_t result =
+                nccl::NcclLibrary::load(stand_in_path())
+                    .operations.all_reduce(values.data(), values.data(), values.size(), ncclFloat32,
+                                           ncclSum, static_cast<ncclComm_t>(comm), own.stream);
+            EXPECT_EQ(result, ncclInProgress);
+        });
+        own.all_reduce(values)->wait();
+        EXPECT_EQ(values[99], 9.0F);
+    });
+}
+
 TEST(NcclThreads, MultiplyBeforeTheySum) {
     on_nccl_threads(3, [](NcclThread& own) {
         const auto check = [&]<class T>(T one) {

@@ -208,7 +208,7 @@ void NcclBackend::with_native_handle(const std::function<void(void*)>& use) {
     try {
         const Communicator::Launch launch(*communicator_);
         communicator_->require_usable();
-        return use(communicator_->handle());
+        return use(communicator_->handle_for_program());
     } catch (const Communicator::Cancelled&) {  // the group has ended meanwhile
     }
     group_abort_->raise();

@@ -9,6 +9,7 @@
 #include <condition_variable>
 #include <deque>
 #include <thread>
+#include <utility>
 
 namespace ddp::nccl {
 namespace {
@@ -50,6 +51,7 @@ struct Communicator::Core {
     std::mutex mutex;  // of all calls to NCCL
     std::atomic<ncclComm_t> comm = nullptr;
     std::atomic<bool> cancelled = false;
+    bool called_by_program = false;  // since the last launch
 
     std::mutex tasks_mutex;
     std::condition_variable changed;  // a task has come or ended, the init has
@@ -228,6 +230,9 @@ void Communicator::launch_group(const Enqueue& enqueue, const base::Deadline& de
     require_usable();
     Core& core = *core_;
     const ncclComm_t comm = core.comm;
+    if (std::exchange(core.called_by_program, false)) {
+        wait_while_in_progress(core.state(), deadline);
+    }
     check(core.library.operations.group_start(), "ncclGroupStart");
     std::exception_ptr error;
     try {
@@ -239,8 +244,12 @@ void Communicator::launch_group(const Enqueue& enqueue, const base::Deadline& de
         core.library.operations.group_end();  // whatever came: it is the thread's
     if (error) std::rethrow_exception(error);
     check(ended, "ncclGroupEnd");
+    wait_while_in_progress(ended, deadline);
+}
+
+void Communicator::wait_while_in_progress(ncclResult_t now, const base::Deadline& deadline) const {
+    const Core& core = *core_;
     Pauses pauses;
-    ncclResult_t now = ended;
     while (now == ncclInProgress) {
         now = core.state();
         if (now != ncclInProgress) break;
@@ -282,5 +291,10 @@ bool Communicator::leave(std::chrono::milliseconds limit) noexcept {
 }
 
 ncclComm_t Communicator::handle() const noexcept { return core_->comm; }
+
+ncclComm_t Communicator::handle_for_program() noexcept {
+    core_->called_by_program = true;
+    return core_->comm;
+}
 
 }  // namespace ddp::nccl

@@ -77,9 +77,12 @@ public:
     bool leave(std::chrono::milliseconds limit) noexcept;
 
     ncclComm_t handle() const noexcept;
+    // The same for the program's own calls: the next launch waits until NCCL has done theirs.
+    ncclComm_t handle_for_program() noexcept;
 
 private:
     struct Core;  // shared with the thread, which may be stuck inside NCCL when this goes
+    void wait_while_in_progress(ncclResult_t now, const base::Deadline& deadline) const;
     bool run_on_thread(std::function<void()> task, std::chrono::milliseconds limit) noexcept;
 
     std::shared_ptr<Core> core_;
