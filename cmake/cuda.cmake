@@ -74,6 +74,11 @@ if(DDP_WITH_CUDA)  # AUTO too
       set(CMAKE_CUDA_COMPILER_LAUNCHER ${DDP_CCACHE})
     endif()
     enable_language(CUDA)
+    # CMake before 3.26 knows no C++20 of nvcc.
+    if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
+      set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+      set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+    endif()
     find_package(CUDAToolkit QUIET)
     if(NOT TARGET CUDA::cudart_static)
       set(ddp_no_cuda "the toolkit of ${CMAKE_CUDA_COMPILER} has no libcudart_static.a")

@@ -20,25 +20,37 @@ add_library(ddp::settings ALIAS ddp_settings)
 target_compile_features(ddp_settings INTERFACE cxx_std_20)
 target_compile_options(ddp_settings INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:
-  -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wconversion>
+  -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wconversion
+  # Which GCC does not count among conversions.
+  $<$<CXX_COMPILER_ID:Clang>:-Wno-sign-conversion>>
   # Of a .cu file the compiler sees what nvcc makes of it, which is neither pedantic nor ours.
-  # CMake before 3.26 knows no C++20 of nvcc.
-  $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20 -Xcompiler=-Wall,-Wextra>
+  $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra>
   $<$<BOOL:${DDP_WARNINGS_AS_ERRORS}>:$<IF:$<COMPILE_LANGUAGE:CUDA>,-Werror=all-warnings,-Werror>>)
 if(DDP_SANITIZE)
   set(ddp_sanitizers
     -fsanitize=${DDP_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer
     # This check opens a pipe, and some tests leave no descriptor for one.
     -fno-sanitize=vptr
-    # ThreadSanitizer knows no fences; ours order futexes, not data.
-    -Wno-tsan
-    # GCC 12 sees uninitialised members inside libstdc++ once it instruments.
-    -Wno-maybe-uninitialized)
+    # ThreadSanitizer knows no fences; ours order futexes, not data. GCC 12 sees uninitialised members inside libstdc++ once it
+    # instruments.
+    $<$<CXX_COMPILER_ID:GNU>:-Wno-tsan$<SEMICOLON>-Wno-maybe-uninitialized>)
   target_compile_options(ddp_settings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:${ddp_sanitizers}>)
+  # What code may ask, as compilers have no common name for it.
+  if(DDP_SANITIZE MATCHES address)
+    target_compile_definitions(ddp_settings INTERFACE DDP_SANITIZES_ADDRESSES)
+  elseif(DDP_SANITIZE MATCHES thread)
+    target_compile_definitions(ddp_settings INTERFACE DDP_SANITIZES_THREADS)
+  endif()
   # Where a program lies is known when it is linked: the sanitizers' tables have a million pointers, which each start of a test
   # would else relocate (57 ms against 31).
   target_link_options(ddp_settings INTERFACE -fsanitize=${DDP_SANITIZE}
     $<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:-no-pie>)
+  # A hundred programs, each with all of the sanitizers' runtime.
+  find_program(DDP_LLD ld.lld)
+  mark_as_advanced(DDP_LLD)
+  if(DDP_LLD)
+    target_link_options(ddp_settings INTERFACE -fuse-ld=lld)
+  endif()
 endif()
 
 option(DDP_UNITY_BUILD "Compile the sources of a room or a test program six at a time" ON)
@@ -47,7 +59,7 @@ option(DDP_UNITY_BUILD "Compile the sources of a room or a test program six at a
 # hidden by another, or a type of a header in an anonymous namespace, is neither. Linked, as such options come last.
 add_library(ddp_together INTERFACE)
 target_compile_options(ddp_together INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-Wno-shadow$<SEMICOLON>-Wno-subobject-linkage>)
+  $<$<COMPILE_LANGUAGE:CXX>:-Wno-shadow$<SEMICOLON>$<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>>)
 function(ddp_compile_together name)
   if(DDP_UNITY_BUILD)
     set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
@@ -107,7 +119,7 @@ endfunction()
 # what they compute themselves.
 function(ddp_compile_plainly name)
   target_compile_options(${name} PRIVATE
-    "$<$<AND:$<CONFIG:RelWithDebInfo>,$<COMPILE_LANGUAGE:CXX>>:-O0;-g1>")
+    "$<$<AND:$<CONFIG:RelWithDebInfo,Debug>,$<COMPILE_LANGUAGE:CXX>>:-O0;-g1>")
 endfunction()
 
 # ddp_add_unit_test(NAME SOURCES file... [LINKS target...] [LABELS label...] [TIMEOUT seconds]

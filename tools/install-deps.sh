@@ -6,6 +6,7 @@
 #                                      valgrind; ssh; clang for the fuzzer and for the check of classes; and into .interop, by pip, Python's
 #                                      safetensors and a checker of Kubernetes' manifests, and the daemons of ssh, Slurm and MUNGE, unpacked,
 #                                      so that none of them starts here
+#   tools/install-deps.sh --asan       also clang and its linker, for preset asan
 #   tools/install-deps.sh --soak       also what a few tests labelled soak are skipped without: debootstrap; podman and runc
 #   tools/install-deps.sh --torch DIR  only the newest PyTorch, by pip into the virtual environment DIR (large)
 #
@@ -23,14 +24,15 @@ packages=(
     libgtest-dev libgmock-dev libbenchmark-dev
     iproute2 util-linux
 )
-interop_packages=(openssh-client python3-torch libtorch-dev openmpi-bin mpich libopenmpi-dev libmpich-dev valgrind python3-venv clang
-    clang-format libclang-rt-14-dev python3-clang-14 clang-tidy)
+interop_packages=(openssh-client python3-torch libtorch-dev openmpi-bin mpich libopenmpi-dev libmpich-dev valgrind python3-venv
+    clang-format python3-clang-14 clang-tidy)
+asan_packages=(clang libclang-rt-14-dev lld)
 
 daemon_packages=(openssh-server libwrap0 slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge libmunge2)
 
 soak_packages=(debootstrap podman runc)
 
-usage() { sed -n '2,12s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '2,13s/^# \{0,1\}//p' "$0"; }
 
 install_newest_torch() {
     local dir=$1
@@ -141,14 +143,15 @@ update_index() {
 with_interop=no
 case ${1:-} in
     "") ;;
-    --interop) with_interop=yes; packages+=("${interop_packages[@]}") ;;
+    --interop) with_interop=yes; packages+=("${interop_packages[@]}" "${asan_packages[@]}") ;;
+    --asan) packages+=("${asan_packages[@]}") ;;
     --soak) packages+=("${soak_packages[@]}") ;;
     --torch)
         [ $# -eq 2 ] || { echo "install-deps: --torch needs a directory" >&2; exit 2; }
         install_newest_torch "$2"
         exit ;;
     -h | --help) usage; exit ;;
-    *) echo "install-deps: unknown option $1 (--interop, --soak, --torch DIR)" >&2; exit 2 ;;
+    *) echo "install-deps: unknown option $1 (--interop, --asan, --soak, --torch DIR)" >&2; exit 2 ;;
 esac
 
 install_packages() {

@@ -25,6 +25,7 @@ while [ $# -gt 0 ]; do
     esac
 done
 
+[ "$preset" != asan ] || [ ${#install[@]} -gt 0 ] || install=(--asan)
 tools/install-deps.sh "${install[@]}"
 # A test builds ddp as part of another project, in another folder: what the compiler is given is the same.
 export CCACHE_NOHASHDIR=1

@@ -55,7 +55,7 @@ fi
 
 # Ends with 1 where something does not compile; more is a clang-tidy that crashed, on which xargs gives up.
 run() {
-    clang-tidy -p "$build" --quiet --extra-arg=-include"$PWD/tools/tidy/source_location.hpp" "$@" 2>/dev/null || [ $? -eq 1 ] || exit 255
+    clang-tidy -p "$build" --quiet "$@" 2>/dev/null || [ $? -eq 1 ] || exit 255
 }
 # A clang-tidy that cannot run finds nothing: it must find what is wrong here.
 echo 'struct lower_case {};' >"$scratch/canary.cpp"

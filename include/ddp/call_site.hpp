@@ -1,6 +1,6 @@
-// CallSite: the line of the program that starts a collective; the error that ends it on this rank
-// names that line. As std::source_location, which not every compiler of C++20 has. A function of
-// the program's own that starts collectives for others can pass their lines on:
+// CallSite: the line of the program that starts a collective or a launch; the error that ends it on
+// this rank names that line. As std::source_location, which not every compiler of C++20 has. A
+// function of the program's own that starts collectives for others can pass their lines on:
 //
 //     void average(ProcessGroup& group, Tensor& loss, const CallSite& site = CallSite::here()) {
 //         group.all_reduce(loss, ReduceOp::avg, {}, site).wait();

@@ -13,11 +13,11 @@
 // Link the CMake target ddp::launcher: it brings the runtime, and where ddp-launch is.
 #pragma once
 
+#include <ddp/call_site.hpp>
 #include <ddp/export.hpp>
 
 #include <chrono>
 #include <functional>
-#include <source_location>
 #include <string>
 #include <vector>
 
@@ -86,9 +86,9 @@ struct LaunchResult {
 
 // Each worker runs `command`: a program, found along PATH, and its arguments. An empty result at
 // once, and nothing started, in a worker of the other form that has not come to its function yet.
-[[nodiscard]] DDP_API LaunchResult
-launch(const LaunchOptions& options, const std::vector<std::string>& command,
-       std::source_location where = std::source_location::current());
+[[nodiscard]] DDP_API LaunchResult launch(const LaunchOptions& options,
+                                          const std::vector<std::string>& command,
+                                          const CallSite& where = CallSite::here());
 
 // Each worker starts this program anew, with the same arguments, environment and current folder,
 // and gets to this call as this process did. There `body` is run as by run_worker(), and the
@@ -102,8 +102,8 @@ launch(const LaunchOptions& options, const std::vector<std::string>& command,
 // had and it has not, fails and says so; so does one that ends by exit() or from main before. From
 // one thread at a time; inside `body` only the other form may be used (else UsageError). Of a
 // program that was replaced on disk since it started, the old file is run.
-[[nodiscard]] DDP_API LaunchResult
-launch(const LaunchOptions& options, const std::function<void()>& body,
-       std::source_location where = std::source_location::current());
+[[nodiscard]] DDP_API LaunchResult launch(const LaunchOptions& options,
+                                          const std::function<void()>& body,
+                                          const CallSite& where = CallSite::here());
 
 }  // namespace ddp

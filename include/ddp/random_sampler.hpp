@@ -8,7 +8,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <ranges>
 #include <vector>
 
 namespace ddp {
@@ -56,14 +55,33 @@ private:
 // 0, 1, 2, ...: what a DataLoader does without a sampler.
 class SequentialSampler {
 public:
-    explicit SequentialSampler(std::size_t dataset_size) : indices_(0, dataset_size) {}
+    class Iterator {
+    public:
+        using value_type = std::size_t;
+        using difference_type = std::ptrdiff_t;
 
-    std::size_t size() const noexcept { return indices_.size(); }
-    auto begin() const { return indices_.begin(); }
-    auto end() const { return indices_.end(); }
+        Iterator() = default;
+        explicit Iterator(std::size_t index) : index_(index) {}
+        std::size_t operator*() const { return index_; }
+        Iterator& operator++() {
+            ++index_;
+            return *this;
+        }
+        Iterator operator++(int) { return Iterator(index_++); }
+        bool operator==(const Iterator& other) const = default;
+
+    private:
+        std::size_t index_ = 0;
+    };
+
+    explicit SequentialSampler(std::size_t dataset_size) : size_(dataset_size) {}
+
+    std::size_t size() const noexcept { return size_; }
+    Iterator begin() const { return Iterator(0); }
+    Iterator end() const { return Iterator(size_); }
 
 private:
-    std::ranges::iota_view<std::size_t, std::size_t> indices_;
+    std::size_t size_;
 };
 
 }  // namespace ddp

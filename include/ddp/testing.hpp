@@ -16,6 +16,7 @@
 //   - what the test looks at afterwards has to be in files, or is checked by the body.
 #pragma once
 
+#include <ddp/call_site.hpp>
 #include <ddp/error.hpp>
 #include <ddp/process_group.hpp>
 #include <ddp/testing_ranks.hpp>
@@ -24,7 +25,6 @@
 
 #include <functional>
 #include <optional>
-#include <source_location>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -75,9 +75,9 @@ inline RankTest& current_test() {
 }
 
 // As run_ranks(), but the failures are the result, and the body joins the group itself.
-inline std::vector<RankFailure> failures_of_ranks(
-    int ranks, const RankBody& body, const RunRanksOptions& options = {},
-    std::source_location where = std::source_location::current()) {
+inline std::vector<RankFailure> failures_of_ranks(int ranks, const RankBody& body,
+                                                  const RunRanksOptions& options = {},
+                                                  const CallSite& where = CallSite::here()) {
     const auto reporting = [&](RankReporter& reporter, const std::function<ProcessGroup()>& join) {
         auto& listeners = ::testing::UnitTest::GetInstance()->listeners();
         delete listeners.Release(listeners.default_result_printer());
@@ -92,13 +92,13 @@ inline std::vector<RankFailure> failures_of_ranks(
 // failure of the calling test that names the rank. Nothing survives the call.
 inline void run_ranks(int ranks, const std::function<void(ProcessGroup&)>& body,
                       const RunRanksOptions& options = {},
-                      std::source_location where = std::source_location::current()) {
+                      const CallSite& where = CallSite::here()) {
     const auto joined = [&](RankReporter&, const std::function<ProcessGroup()>& join) {
         ProcessGroup group = join();
         body(group);
     };
     for (const RankFailure& failure : failures_of_ranks(ranks, joined, options, where)) {
-        ADD_FAILURE_AT(where.file_name(), static_cast<int>(where.line()))
+        ADD_FAILURE_AT(where.file(), static_cast<int>(where.line()))
             << "rank " << failure.rank << ": " << failure.message;
     }
 }

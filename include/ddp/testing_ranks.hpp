@@ -2,13 +2,13 @@
 // and what became of them. Use it directly to bring another framework than GoogleTest.
 #pragma once
 
+#include <ddp/call_site.hpp>
 #include <ddp/export.hpp>
 #include <ddp/launch.hpp>
 #include <ddp/process_group.hpp>
 
 #include <chrono>
 #include <functional>
-#include <source_location>
 #include <string>
 #include <vector>
 
@@ -68,7 +68,7 @@ public:
     // before its own, without failures.
     std::vector<RankFailure> run(int ranks, const RankBody& body,
                                  const RunRanksOptions& options = {},
-                                 std::source_location where = std::source_location::current());
+                                 const CallSite& where = CallSite::here());
 
     // What `make` returns in the test's own process; `make` is not called in ranks. Not inside a
     // body (UsageError).

@@ -47,7 +47,10 @@ std::vector<Poller::Tag> Poller::wait(std::optional<Clock::time_point> wake_at) 
     if (count < 0 && errno != EINTR) throw SystemError("epoll_wait", errno);
     std::vector<Tag> ready;
     ready.reserve(static_cast<std::size_t>(std::max(count, 0)));
-    for (int i = 0; i < count; ++i) ready.push_back(events[static_cast<std::size_t>(i)].data.u64);
+    for (int i = 0; i < count; ++i) {
+        const Tag tag = events[static_cast<std::size_t>(i)].data.u64;  // not aligned as others are
+        ready.push_back(tag);
+    }
     return ready;
 }
 

@@ -18,7 +18,6 @@
 #include <csignal>
 #include <ctime>
 #include <optional>
-#include <ranges>
 
 namespace ddp::launcher {
 namespace {
@@ -185,8 +184,8 @@ std::vector<Descendant> living_descendants(const ExcludedProcesses& excluded) {
 }
 
 void signal_descendants(const std::vector<Descendant>& descendants, int signal) {
-    for (const Descendant& one : std::views::reverse(descendants)) {  // children first
-        signal_if_child(one.pid, one.parent, signal);
+    for (auto one = descendants.rbegin(); one != descendants.rend(); ++one) {  // children first
+        signal_if_child(one->pid, one->parent, signal);
     }
 }
 

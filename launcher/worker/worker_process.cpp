@@ -41,7 +41,7 @@ namespace process = boost::process::v2;
 // vfork() lends the child our memory until it executes: nothing is copied, and the error of a
 // failed exec is a value that both see. ThreadSanitizer makes a fork() of it, which needs the other
 // launcher's pipe.
-#ifdef __SANITIZE_THREAD__
+#ifdef DDP_SANITIZES_THREADS
 using Launcher = process::posix::default_launcher;
 #else
 using Launcher = process::posix::vfork_launcher;

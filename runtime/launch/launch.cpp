@@ -8,7 +8,7 @@
 namespace ddp {
 
 LaunchResult launch(const LaunchOptions& options, const std::vector<std::string>& command,
-                    std::source_location where) {
+                    const CallSite& where) {
     if (command.empty() || command.front().empty()) throw UsageError("launch: no command");
     launching::check(options);
     const auto call = launching::note_call(launching::next_launch(where));
@@ -17,7 +17,7 @@ LaunchResult launch(const LaunchOptions& options, const std::vector<std::string>
 }
 
 LaunchResult launch(const LaunchOptions& options, const std::function<void()>& body,
-                    std::source_location where) {
+                    const CallSite& where) {
     if (!body) throw UsageError("launch: no function");
     launching::check(options);
     const auto result =

@@ -107,11 +107,11 @@ WorkerCall& worker_call() {
 
 }  // namespace
 
-std::string describe_location(const std::source_location& where) {
-    return std::string(where.file_name()) + ":" + std::to_string(where.line());
+std::string describe_location(const CallSite& where) {
+    return std::string(where.file()) + ":" + std::to_string(where.line());
 }
 
-CallName next_launch(const std::source_location& where) {
+CallName next_launch(const CallSite& where) {
     static std::atomic<int> calls{0};
     return {"launch()", ++calls, describe_location(where)};
 }

@@ -5,7 +5,8 @@
 // call, since a program that takes another way in a worker may count differently.
 #pragma once
 
-#include <source_location>
+#include <ddp/call_site.hpp>
+
 #include <string>
 
 namespace ddp::launching {
@@ -19,8 +20,8 @@ struct CallName {
 };
 
 // The next launch() of this process.
-CallName next_launch(const std::source_location& where);
-std::string describe_location(const std::source_location& where);
+CallName next_launch(const CallSite& where);
+std::string describe_location(const CallSite& where);
 
 enum class CallKind { start, skip, body };
 

@@ -102,7 +102,7 @@ std::string RankTest::made_once(const std::function<std::string()>& make) {
 }
 
 std::vector<RankFailure> RankTest::run(int ranks, const RankBody& body,
-                                       const RunRanksOptions& options, std::source_location where) {
+                                       const RunRanksOptions& options, const CallSite& where) {
     if (ranks < 1) throw UsageError("run_ranks: " + std::to_string(ranks) + " ranks; at least 1");
     const RankLinks links(ranks, values_);
     LaunchOptions launch = launch_options(ranks, options);

@@ -32,7 +32,7 @@ using ddp::shm::ShmBackend;
 using Sequence = std::vector<CollectivePlan>;
 
 // Sequences altogether. Sanitizers slow each of them down tenfold and more.
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#if defined(DDP_SANITIZES_THREADS) || defined(DDP_SANITIZES_ADDRESSES)
 constexpr std::size_t all_sequences = 1'500;
 #else
 constexpr std::size_t all_sequences = 10'000;

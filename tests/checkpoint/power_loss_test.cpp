@@ -127,7 +127,7 @@ Outcome save_with(SimulatedDisk& disk, const std::function<int(std::string_view)
 }  // namespace
 
 // Sanitizers slow each state down twentyfold.
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#if defined(DDP_SANITIZES_THREADS) || defined(DDP_SANITIZES_ADDRESSES)
 constexpr int saves = 3;
 constexpr std::size_t states_wanted = 1'000;
 #else

@@ -35,7 +35,7 @@ private:
 };
 
 // AddressSanitizer keeps what was freed.
-#ifdef __SANITIZE_ADDRESS__
+#ifdef DDP_SANITIZES_ADDRESSES
 inline constexpr bool memory_is_measured = false;
 #else
 inline constexpr bool memory_is_measured = true;

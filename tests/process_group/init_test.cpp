@@ -41,7 +41,8 @@ std::vector<ddp::testing::RankFailure> failures_of(int ranks, const auto& option
             WorkerEnv me;
             me.rank = me.local_rank = rank;
             me.world_size = me.local_world_size = ranks;
-            init_process_group(me, make_file_store(store_file, 10s), options_of_rank(rank));
+            const InitOptions options = options_of_rank(rank);  // before it opens the store
+            init_process_group(me, make_file_store(store_file, 10s), options);
             reporter.failure("rank " + std::to_string(rank) + " joined");
         } catch (const Error& error) {
             reporter.failure(error.what());

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 
 #include <initializer_list>
-#include <source_location>
 #include <string>
 
 namespace ddp::testing {
@@ -28,7 +27,7 @@ inline constexpr const char* read_directly =
 
 template <class Body>
 void on_worlds(std::initializer_list<int> worlds, const Body& body,
-               std::source_location where = std::source_location::current()) {
+               const CallSite& where = CallSite::here()) {
     for (const int ranks : worlds) {
         SCOPED_TRACE(std::to_string(ranks) + " ranks");
         run_ranks(ranks, body, {}, where);
@@ -37,7 +36,7 @@ void on_worlds(std::initializer_list<int> worlds, const Body& body,
 
 // The body joins the group itself.
 inline void run_joining_ranks(int ranks, const RankBody& body,
-                              std::source_location where = std::source_location::current()) {
+                              const CallSite& where = CallSite::here()) {
     for (const RankFailure& failure : failures_of_ranks(ranks, body, {}, where)) {
         ADD_FAILURE() << "rank " << failure.rank << ": " << failure.message;
     }

@@ -74,8 +74,10 @@ public:
 private:
     void add(T& grad, std::mt19937& random) const {
         const auto amount = static_cast<float>(random() % 20'000) / 777.0F - 10 + seen_[0];
-        if constexpr (std::is_arithmetic_v<T>) {
-            grad = static_cast<T>(grad + static_cast<T>(amount));
+        if constexpr (std::is_integral_v<T>) {  // may be more than T has room for: it wraps
+            grad = static_cast<T>(grad + static_cast<T>(static_cast<std::int64_t>(amount)));
+        } else if constexpr (std::is_floating_point_v<T>) {
+            grad += static_cast<T>(amount);
         } else {
             grad = T(static_cast<float>(grad) + amount);
         }

@@ -12,7 +12,6 @@
 
 #include <functional>
 #include <optional>
-#include <source_location>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -37,7 +36,7 @@ using Indices = std::vector<std::size_t>;
 
 // The body on that many ranks, for each backend of a host.
 void run_everywhere(int ranks, const std::function<void(ProcessGroup&)>& body,
-                    std::source_location where = std::source_location::current()) {
+                    const CallSite& where = CallSite::here()) {
     for (const InitOptions& init : host_backends()) run_ranks(ranks, body, {.init = init}, where);
 }
 

@@ -4,10 +4,10 @@
 #include <cstdio>
 #include <cstdlib>
 
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(DDP_SANITIZES_ADDRESSES)
 #include <sanitizer/common_interface_defs.h>
 #endif
-#if defined(__SANITIZE_THREAD__)
+#if defined(DDP_SANITIZES_THREADS)
 #include <sanitizer/tsan_interface.h>
 #endif
 
@@ -26,7 +26,7 @@ struct Fibres::Fibre {
 Fibres::Fibres() = default;
 
 Fibres::~Fibres() {
-#if defined(__SANITIZE_THREAD__)
+#if defined(DDP_SANITIZES_THREADS)
     for (const auto& one : fibres_) {
         if (one->tsan != nullptr) __tsan_destroy_fiber(one->tsan);
     }
@@ -37,7 +37,7 @@ Fibres::Fibre& Fibres::fibre(unsigned index) {
     while (fibres_.size() <= index) {
         fibres_.push_back(std::make_unique<Fibre>());
         fibres_.back()->index = static_cast<unsigned>(fibres_.size()) - 1;
-#if defined(__SANITIZE_THREAD__)
+#if defined(DDP_SANITIZES_THREADS)
         fibres_.back()->tsan = __tsan_create_fiber(0);
 #endif
     }
@@ -48,7 +48,7 @@ Fibres::Fibre& Fibres::fibre(unsigned index) {
 void Fibres::enter(unsigned high, unsigned low) {
     auto* const self = reinterpret_cast<Fibres*>((static_cast<std::uintptr_t>(high) << 32U) | low);
     Fibre& own = *self->running_;
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(DDP_SANITIZES_ADDRESSES)
     __sanitizer_finish_switch_fiber(nullptr, &self->caller_stack_, &self->caller_stack_bytes_);
 #endif
     (*self->body_)(own.index);
@@ -58,30 +58,30 @@ void Fibres::enter(unsigned high, unsigned low) {
 
 void Fibres::resume(Fibre& one) {
     running_ = &one;
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(DDP_SANITIZES_ADDRESSES)
     __sanitizer_start_switch_fiber(&caller_fake_stack_, one.stack.get(), Fibre::stack_bytes);
 #endif
-#if defined(__SANITIZE_THREAD__)
+#if defined(DDP_SANITIZES_THREADS)
     caller_tsan_ = __tsan_get_current_fiber();
     __tsan_switch_to_fiber(one.tsan, 0);
 #endif
     ::swapcontext(&caller_, &one.context);
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(DDP_SANITIZES_ADDRESSES)
     __sanitizer_finish_switch_fiber(caller_fake_stack_, nullptr, nullptr);
 #endif
     running_ = nullptr;
 }
 
 void Fibres::leave(Fibre& one, [[maybe_unused]] bool for_good) {
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(DDP_SANITIZES_ADDRESSES)
     __sanitizer_start_switch_fiber(for_good ? nullptr : &one.fake_stack, caller_stack_,
                                    caller_stack_bytes_);
 #endif
-#if defined(__SANITIZE_THREAD__)
+#if defined(DDP_SANITIZES_THREADS)
     __tsan_switch_to_fiber(caller_tsan_, 0);
 #endif
     ::swapcontext(&one.context, &caller_);
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(DDP_SANITIZES_ADDRESSES)
     __sanitizer_finish_switch_fiber(one.fake_stack, &caller_stack_, &caller_stack_bytes_);
 #endif
 }

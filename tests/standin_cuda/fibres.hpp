@@ -37,10 +37,11 @@ private:
     const std::function<void(unsigned)>* body_ = nullptr;
     Fibre* running_ = nullptr;
     ucontext_t caller_{};
-    void* caller_fake_stack_ = nullptr;
-    const void* caller_stack_ = nullptr;
-    std::size_t caller_stack_bytes_ = 0;
-    void* caller_tsan_ = nullptr;
+    // Of sanitizers.
+    [[maybe_unused]] void* caller_fake_stack_ = nullptr;
+    [[maybe_unused]] const void* caller_stack_ = nullptr;
+    [[maybe_unused]] std::size_t caller_stack_bytes_ = 0;
+    [[maybe_unused]] void* caller_tsan_ = nullptr;
 };
 
 }  // namespace ddp::standin_cuda

@@ -38,8 +38,7 @@ Header header_of(const Operation& operation) {
 class Plan {
 public:
     Plan(const Place& place, const Operation& operation)
-        : place_(place),
-          operation_(operation),
+        : operation_(operation),
           part_bytes_(operation.count * size_of(operation.dtype)),
           is_root_(operation.root == place.rank) {}
 
@@ -98,7 +97,6 @@ private:
         return all + static_cast<std::size_t>(peer) * part_bytes_;
     }
 
-    const Place& place_;
     const Operation& operation_;
     std::size_t part_bytes_;
     bool is_root_;

@@ -20,7 +20,7 @@ using namespace store_test;
 constexpr std::size_t mib = std::size_t{1} << 20;
 constexpr std::size_t attackers = 60;
 
-#ifdef __SANITIZE_ADDRESS__
+#ifdef DDP_SANITIZES_ADDRESSES
 constexpr bool memory_is_measured = false;  // AddressSanitizer keeps what was freed
 #else
 constexpr bool memory_is_measured = true;

@@ -247,7 +247,7 @@ std::vector<Hostile> hostile_bytes() {
         {"2_64_minus_1", ~std::uint64_t{0}},
         {"2_64_minus_8", ~std::uint64_t{7}}};
     for (const auto& [name, length] : lengths) {
-        const auto push = [&](const std::string& kind, const std::string& bytes) {
+        const auto push = [&, &name = name](const std::string& kind, const std::string& bytes) {
             cases.push_back({kind + name, bytes});
         };
         push("key_of_", hello + u8(3) + u64(length));

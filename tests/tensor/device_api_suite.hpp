@@ -216,7 +216,7 @@ TEST_P(DeviceApiSuite, PacksAnyTypeBitByBitWithAFactorOfOne) {
 }
 
 TEST_P(DeviceApiSuite, ConvertsEachTypeIntoEachAsTheLanguageDoes) {
-    constexpr std::size_t elements = 1003;
+    static constexpr std::size_t elements = 1003;
     for_each_type([](auto from_type) {
         using From = typename decltype(from_type)::type;
         HostArray<From> source(elements);

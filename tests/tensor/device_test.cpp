@@ -168,7 +168,7 @@ TEST_F(Devices, ScopesNestAndUnwind) {
     } catch (const std::runtime_error&) {
         EXPECT_EQ(DeviceScope::current(), second);
     }
-    EXPECT_THROW(DeviceScope(Device{DeviceType::cpu, 9}), UsageError);
+    EXPECT_THROW(DeviceScope({DeviceType::cpu, 9}), UsageError);
     EXPECT_EQ(DeviceScope::current(), second) << "one that failed leaves nothing";
 }
 

@@ -40,13 +40,13 @@ struct Product {
 struct Min {
     template <class T>
     [[gnu::always_inline]] static Vector<T> apply(Vector<T> a, Vector<T> b) {
-        return (a < b) | (a != a) ? a : b;
+        return ((a < b) | (a != a)) ? a : b;
     }
 };
 struct Max {
     template <class T>
     [[gnu::always_inline]] static Vector<T> apply(Vector<T> a, Vector<T> b) {
-        return (a > b) | (a != a) ? a : b;
+        return ((a > b) | (a != a)) ? a : b;
     }
 };
 struct And {

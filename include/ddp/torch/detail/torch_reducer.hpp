@@ -119,8 +119,9 @@ public:
 private:
     template <class Call>
     struct AtEnd {
-        Call call;
+        explicit AtEnd(Call at_end) : call(std::move(at_end)) {}
         ~AtEnd() { call(); }
+        Call call;
     };
     static std::set<std::string> random_devices(std::span<const Gradient> gradients,
                                                 const ReducerOptions& options) {

@@ -586,7 +586,7 @@ void simulate(int worlds) {
 }
 
 // A sanitized world takes fifty times as long.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(DDP_SANITIZES_ADDRESSES) || defined(DDP_SANITIZES_THREADS)
 constexpr int worlds = 100;
 #else
 constexpr int worlds = 2'000;
