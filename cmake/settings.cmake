@@ -10,7 +10,8 @@ if(PROJECT_IS_TOP_LEVEL)
   find_program(DDP_CCACHE ccache)
   mark_as_advanced(DDP_CCACHE)
   if(DDP_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-    set(CMAKE_CXX_COMPILER_LAUNCHER ${DDP_CCACHE})
+    # As ccache wants it for precompiled headers.
+    set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_SLOPPINESS=pch_defines,time_macros ${DDP_CCACHE})
   endif()
 endif()
 
@@ -122,6 +123,13 @@ function(ddp_compile_plainly name)
     "$<$<AND:$<CONFIG:RelWithDebInfo,Debug>,$<COMPILE_LANGUAGE:CXX>>:-O0;-g1>")
 endfunction()
 
+# Lets ccache take what a target with precompiled headers compiles.
+function(ddp_cache_with_headers name)
+  target_compile_options(${name} PRIVATE
+    $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>
+    "$<$<COMPILE_LANG_AND_ID:CXX,Clang>:SHELL:-Xclang -fno-pch-timestamp>")
+endfunction()
+
 # ddp_add_unit_test(NAME SOURCES file... [LINKS target...] [LABELS label...] [TIMEOUT seconds]
 # [PROCESSORS number] [PREFIX text] [RANKS] [SERIAL] [SOAK] [OPTIMIZED] [ONE_BY_ONE]): one GoogleTest
 # program; each of its tests is a test of ctest, named Suite.Name after the prefix. PROCESSORS: beside one of
@@ -150,6 +158,10 @@ function(ddp_add_unit_test name)
   endif()
   if(NOT test_ONE_BY_ONE)
     ddp_compile_together(${name})
+  endif()
+  if(DDP_UNITY_BUILD AND NOT test_OPTIMIZED AND NOT test_LINKS MATCHES torch)  # whose definitions change the headers
+    target_precompile_headers(${name} REUSE_FROM ddp_test_headers)
+    ddp_cache_with_headers(${name})
   endif()
   set_target_properties(${name} PROPERTIES
     CXX_EXTENSIONS OFF
