@@ -33,8 +33,8 @@ cmake --preset "$preset" -DDDP_WARNINGS_AS_ERRORS=ON
 cmake --build --preset "$preset"
 build=build
 [ "$preset" = default ] || build=build-$preset
-# Tests wait for most of their time, so that there are three a core; less so with a sanitizer.
+# Tests wait for most of their time, so that there are three a core; less so under ThreadSanitizer.
 tests_a_core=3
-[ "$preset" = default ] || tests_a_core=2
+[ "$preset" != tsan ] || tests_a_core=2
 # Not by the preset: what that leaves out, and what is left out here, must both match to count.
 ctest --test-dir "$build" --output-on-failure --label-exclude "$left_out" --no-tests=error -j"$((tests_a_core * $(nproc)))" "$@"
