@@ -84,16 +84,32 @@ TEST(NcclThreads, DoSoWhenEachLaunchIsInProgressForAWhile) {
 TEST(NcclThreads, WaitUntilWhatTheProgramItselfHasStartedIsLaunched) {
     const ScopedKnob polls("LAUNCH_POLLS", "3");
     on_nccl_threads(3, [](NcclThread& own) {
+        const auto library = nccl::NcclLibrary::load(stand_in_path());
         const auto values = own.make(100, 1.0F);
-        own.backend->with_native_handle([&](void* comm) {
-            const ncclResult_t result =
-                nccl::NcclLibrary::load(stand_in_path())
-                    .operations.all_reduce(values.data(), values.data(), values.size(), ncclFloat32,
-                                           ncclSum, static_cast<ncclComm_t>(comm), own.stream);
-            EXPECT_EQ(result, ncclInProgress);
-        });
+        const auto start_own_sum = [&] {
+            own.backend->with_native_handle([&](void* comm) {
+                const ncclResult_t result = library.operations.all_reduce(
+                    values.data(), values.data(), values.size(), ncclFloat32, ncclSum,
+                    static_cast<ncclComm_t>(comm), own.stream);
+                EXPECT_EQ(result, ncclInProgress);
+            });
+        };
+        start_own_sum();
         own.all_reduce(values)->wait();
         EXPECT_EQ(values[99], 9.0F);
+        start_own_sum();
+        own.all_reduce(values, ReduceOp::make_premul_sum(0.5))->wait();  // asks NCCL for the factor
+        EXPECT_EQ(values[99], 40.5F);
+        start_own_sum();
+        const int next = (own.own.rank + 1) % 3;
+        const int before = (own.own.rank + 2) % 3;
+        const auto received = own.make(1, 0.0F);
+        const std::vector<Transfer> transfers{
+            {Direction::send, next, values.data(), sizeof(float)},
+            {Direction::receive, before, received.data(), sizeof(float)}};
+        own.backend->launch(std::span<const Transfer>(transfers), own.stream, 20s)->wait();
+        EXPECT_EQ(received[0], 121.5F);
+        start_own_sum();  // the group ends
     });
 }
 

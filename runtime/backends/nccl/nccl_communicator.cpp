@@ -159,6 +159,7 @@ void Communicator::Core::end(bool regular, Clock::time_point patience) noexcept 
     if (comm == nullptr) return;
     bool finalized = false;
     if (regular) {
+        if (called_by_program) poll_until(patience);
         const ncclResult_t result = library.communicator.finalize(comm);
         finalized = (result == ncclSuccess || result == ncclInProgress) && poll_until(patience) &&
                     state() == ncclSuccess;
@@ -230,9 +231,6 @@ void Communicator::launch_group(const Enqueue& enqueue, const base::Deadline& de
     require_usable();
     Core& core = *core_;
     const ncclComm_t comm = core.comm;
-    if (std::exchange(core.called_by_program, false)) {
-        wait_while_in_progress(core.state(), deadline);
-    }
     check(core.library.operations.group_start(), "ncclGroupStart");
     std::exception_ptr error;
     try {
@@ -244,10 +242,16 @@ void Communicator::launch_group(const Enqueue& enqueue, const base::Deadline& de
         core.library.operations.group_end();  // whatever came: it is the thread's
     if (error) std::rethrow_exception(error);
     check(ended, "ncclGroupEnd");
-    wait_while_in_progress(ended, deadline);
+    wait_while_in_progress(ended, "ncclGroupEnd", deadline);
 }
 
-void Communicator::wait_while_in_progress(ncclResult_t now, const base::Deadline& deadline) const {
+void Communicator::wait_for_program(const base::Deadline& deadline) {
+    if (!std::exchange(core_->called_by_program, false)) return;
+    wait_while_in_progress(core_->state(), "the program's own call", deadline);
+}
+
+void Communicator::wait_while_in_progress(ncclResult_t now, const char* call,
+                                          const base::Deadline& deadline) const {
     const Core& core = *core_;
     Pauses pauses;
     while (now == ncclInProgress) {
@@ -255,12 +259,12 @@ void Communicator::wait_while_in_progress(ncclResult_t now, const base::Deadline
         if (now != ncclInProgress) break;
         if (core.cancelled) throw Cancelled{};
         if (deadline.passed()) {
-            throw TimeoutError("NCCL did not launch it within " +
+            throw TimeoutError(std::string(call) + ": NCCL did not launch it within " +
                                base::to_string(deadline.timeout()));
         }
         pauses.pause();
     }
-    check(now, "ncclGroupEnd");
+    check(now, call);
 }
 
 void Communicator::check(ncclResult_t result, const char* call) const {

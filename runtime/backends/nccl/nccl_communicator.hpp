@@ -52,6 +52,9 @@ public:
     using Enqueue = std::function<void(ncclComm_t)>;
     void launch_group(const Enqueue& enqueue, const base::Deadline& deadline);
     void require_usable() const;  // throws Cancelled
+    // Until NCCL has launched what the program has called itself (handle_for_program), before any
+    // other call. Under the mutex. Throws as launch_group().
+    void wait_for_program(const base::Deadline& deadline);
     // Waits for the mutex, and puts the device in place.
     class Launch {
     public:
@@ -77,12 +80,13 @@ public:
     bool leave(std::chrono::milliseconds limit) noexcept;
 
     ncclComm_t handle() const noexcept;
-    // The same for the program's own calls: the next launch waits until NCCL has done theirs.
+    // The same for the program's own calls. Under the mutex.
     ncclComm_t handle_for_program() noexcept;
 
 private:
     struct Core;  // shared with the thread, which may be stuck inside NCCL when this goes
-    void wait_while_in_progress(ncclResult_t now, const base::Deadline& deadline) const;
+    void wait_while_in_progress(ncclResult_t now, const char* call,
+                                const base::Deadline& deadline) const;
     bool run_on_thread(std::function<void()> task, std::chrono::milliseconds limit) noexcept;
 
     std::shared_ptr<Core> core_;

@@ -88,6 +88,7 @@ bool NcclLauncher::moves_between_ranks(const Call& call) const {
 
 void NcclLauncher::launch(std::span<const Call> calls, const base::Deadline& deadline) {
     communicator_.require_usable();
+    communicator_.wait_for_program(deadline);
     CustomOps custom(*this);
     std::vector<std::pair<const Call*, ncclRedOp_t>> first;
     std::vector<const Call*> scaled;
@@ -110,6 +111,8 @@ void NcclLauncher::launch(std::span<const Call> calls, const base::Deadline& dea
 
 void NcclLauncher::launch(std::span<const backends::Transfer> transfers,
                           const base::Deadline& deadline) {
+    communicator_.require_usable();
+    communicator_.wait_for_program(deadline);
     communicator_.launch_group(
         [&](ncclComm_t comm) {
             for (const backends::Transfer& transfer : transfers) {
