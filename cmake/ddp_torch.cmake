@@ -1,6 +1,6 @@
 # ddp_find_torch(<found> <reason>): makes ddp::torch, ddp for programs of LibTorch, out of the Torch
-# that find_package finds; sets <found>, and <reason> where it did not. Says nothing. Part of the
-# installed package too: ddp itself links no torch, so that each program brings its own.
+# that find_package finds; sets <found> and <found>_VERSION, and <reason> where it did not. Says nothing.
+# Part of the installed package too: ddp itself links no torch, so that each program brings its own.
 function(ddp_find_torch found reason)
   set(${found} OFF PARENT_SCOPE)
   set(${reason} "find_package(Torch) found none; is its folder in CMAKE_PREFIX_PATH?" PARENT_SCOPE)
@@ -20,4 +20,5 @@ function(ddp_find_torch found reason)
     target_compile_definitions(ddp::torch INTERFACE DDP_TORCH_HAS_CUDA)
   endif()
   set(${found} ON PARENT_SCOPE)
+  set(${found}_VERSION "${Torch_VERSION}" PARENT_SCOPE)
 endfunction()

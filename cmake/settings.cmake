@@ -11,7 +11,11 @@ if(PROJECT_IS_TOP_LEVEL)
   mark_as_advanced(DDP_CCACHE)
   if(DDP_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
     # As ccache wants it for precompiled headers.
-    set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_SLOPPINESS=pch_defines,time_macros ${DDP_CCACHE})
+    set(sloppiness pch_defines,time_macros)
+    if(NOT "$ENV{CCACHE_SLOPPINESS}" STREQUAL "")
+      string(APPEND sloppiness ",$ENV{CCACHE_SLOPPINESS}")
+    endif()
+    set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_SLOPPINESS=${sloppiness} ${DDP_CCACHE})
   endif()
 endif()
 
@@ -36,12 +40,6 @@ if(DDP_SANITIZE)
     # instruments.
     $<$<CXX_COMPILER_ID:GNU>:-Wno-tsan$<SEMICOLON>-Wno-maybe-uninitialized>)
   target_compile_options(ddp_settings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:${ddp_sanitizers}>)
-  # What code may ask, as compilers have no common name for it.
-  if(DDP_SANITIZE MATCHES address)
-    target_compile_definitions(ddp_settings INTERFACE DDP_SANITIZES_ADDRESSES)
-  elseif(DDP_SANITIZE MATCHES thread)
-    target_compile_definitions(ddp_settings INTERFACE DDP_SANITIZES_THREADS)
-  endif()
   # Where a program lies is known when it is linked: the sanitizers' tables have a million pointers, which each start of a test
   # would else relocate (57 ms against 31).
   target_link_options(ddp_settings INTERFACE -fsanitize=${DDP_SANITIZE}
@@ -120,7 +118,10 @@ endfunction()
 # what they compute themselves.
 function(ddp_compile_plainly name)
   target_compile_options(${name} PRIVATE
-    "$<$<AND:$<CONFIG:RelWithDebInfo,Debug>,$<COMPILE_LANGUAGE:CXX>>:-O0;-g1>")
+    "$<$<AND:$<CONFIG:RelWithDebInfo>,$<COMPILE_LANGUAGE:CXX>>:-O0;-g1>")
+  if(DDP_SANITIZE MATCHES address)
+    target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O0>)
+  endif()
 endfunction()
 
 # Lets ccache take what a target with precompiled headers compiles.
@@ -159,7 +160,7 @@ function(ddp_add_unit_test name)
   if(NOT test_ONE_BY_ONE)
     ddp_compile_together(${name})
   endif()
-  if(DDP_UNITY_BUILD AND NOT test_OPTIMIZED AND NOT test_LINKS MATCHES torch)  # whose definitions change the headers
+  if(TARGET ddp_test_headers AND NOT test_OPTIMIZED AND NOT test_LINKS MATCHES torch)  # whose definitions change the headers
     target_precompile_headers(${name} REUSE_FROM ddp_test_headers)
     ddp_cache_with_headers(${name})
   endif()

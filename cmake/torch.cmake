@@ -12,7 +12,7 @@ if(DDP_WITH_TORCH)  # AUTO too
     message(FATAL_ERROR "DDP_WITH_TORCH is ${DDP_WITH_TORCH}, but ${ddp_no_torch} (Debian: libtorch-dev)")
   endif()
 endif()
-if(DDP_HAS_TORCH AND CMAKE_CXX_COMPILER_ID MATCHES Clang)
+if(DDP_HAS_TORCH AND CMAKE_CXX_COMPILER_ID MATCHES Clang AND DDP_HAS_TORCH_VERSION VERSION_LESS 2)
   target_compile_options(ddp::torch INTERFACE
     "SHELL:$<$<COMPILE_LANGUAGE:CXX>:-include ${PROJECT_SOURCE_DIR}/cmake/vector_for_torch.hpp>")
 endif()

@@ -3,6 +3,7 @@
 #include "launcher/worker/worker_process.hpp"
 
 #include "base/process/pidfd.hpp"
+#include "base/sanitizers.hpp"
 #include "contract/exit_code.hpp"
 #include "launcher/process/signals.hpp"
 

@@ -3,6 +3,7 @@
 // itself). Random sequences of collectives on every path and with every slot size that makes
 // chunks odd, against a serial model, in part with point-to-point transfers beside them.
 #include "backends/shm/shm_backend.hpp"
+#include "base/sanitizers.hpp"
 
 #include "support/collective_model.hpp"
 #include "support/seed.hpp"

@@ -1,5 +1,6 @@
 // Saves on a disk that loses power after every change, in every way that it may, and one on which
 // each call fails in turn: what is found afterwards is the old checkpoint or the new one, whole.
+#include "base/sanitizers.hpp"
 #include "checkpoint/checkpoint_folder.hpp"
 
 #include <ddp/error.hpp>

@@ -111,6 +111,7 @@ const std::map<std::string, std::string> short_files = {
     {"runtime/base/process/background_thread.hpp", "one function, for several rooms"},
     {"runtime/base/random.cpp", "one system call, for several rooms"},
     {"runtime/base/random.hpp", "one system call, for several rooms"},
+    {"runtime/base/sanitizers.hpp", "two macros, for the launcher and tests"},
     {"runtime/base/unique_fd.cpp", "keeps the system's headers out of its header"},
     {"runtime/base/version.cpp", "the version that was linked, not that of the headers"},
     {"runtime/contract/exit_code.hpp", "numbers that worker and launcher agree on"},

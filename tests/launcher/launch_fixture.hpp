@@ -4,6 +4,7 @@
 #pragma once
 
 #include "base/deadline.hpp"
+#include "base/sanitizers.hpp"
 #include "base/unique_fd.hpp"
 
 #include <gtest/gtest.h>

@@ -215,12 +215,14 @@ void start_anew() {
     driver.launch_delay = std::chrono::microseconds{0};
     driver.staged_copies = 0;
     driver.late_loads = 0;
+    driver.memory.set_limit(testing::HostMemory::usual_limit);
     current_device = 0;
     last = cudaSuccess;
+    decltype(driver.default_streams) ended;  // without the mutex, which their work may take
     const std::lock_guard guard(driver.mutex);
+    ended.swap(driver.default_streams);
     driver.contexts.clear();
     driver.broken.clear();
-    driver.default_streams.clear();
     driver.loaded.clear();
     driver.peers.clear();
     driver.calls.clear();

@@ -1,5 +1,7 @@
 #include "standin_cuda/fibres.hpp"
 
+#include "base/sanitizers.hpp"
+
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>

@@ -9,6 +9,7 @@
 #include <regex>
 #include <vector>
 
+#include "base/sanitizers.hpp"
 #include "raw_client.hpp"
 #include "wire_bytes.hpp"
 

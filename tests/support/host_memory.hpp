@@ -17,6 +17,7 @@ public:
     HostMemory(const HostMemory&) = delete;
     HostMemory& operator=(const HostMemory&) = delete;
 
+    static constexpr std::size_t usual_limit = std::size_t{1} << 30U;
     void set_limit(std::size_t bytes);              // of each device
     void* allocate(std::size_t bytes, int device);  // null for 0; throws SystemError(ENOMEM)
     void free(void* memory) noexcept;               // aborts the process for what is none
@@ -34,7 +35,7 @@ private:
     const Block* block_of(const std::byte* place) const;
 
     mutable std::mutex mutex_;
-    std::size_t limit_ = std::size_t{1} << 30U;
+    std::size_t limit_ = usual_limit;
     std::map<const std::byte*, Block> blocks_;
 };
 

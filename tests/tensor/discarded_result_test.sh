@@ -2,7 +2,7 @@
 # discarded_result_test.sh COMPILER INCLUDE_FOLDER SOURCE: the compiler warns of each x.to(...) and
 # DeviceScope that is dropped, which the tutorials' readers write, and of nothing else.
 set -euo pipefail
-compile() { "$1" -std=c++20 -Wall -fsyntax-only -I"$2" "${@:4}" "$3" 2>&1; }
+compile() { LC_ALL=C "$1" -std=c++20 -Wall -fsyntax-only -I"$2" "${@:4}" "$3" 2>&1; }
 
 quiet=$(compile "$@")
 [[ -z $quiet ]] || { echo "warns of good code: $quiet"; exit 1; }

@@ -2,6 +2,7 @@
 // stalled, whose cables are cut and whose power goes, by seed. In no such world do workers of two
 // rounds live at once (or, under a stalled agent, hold a lease), has a rank two hosts, or does a
 // round differ between two members; and each has an end.
+#include "base/sanitizers.hpp"
 #include "launcher/hosts/lease.hpp"
 #include "launcher/hosts/membership/membership.hpp"
 #include "launcher/hosts/membership/simulated_world.hpp"

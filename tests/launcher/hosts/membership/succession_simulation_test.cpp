@@ -1,6 +1,7 @@
 // Membership, leases and succession together, in a world whose network splits, whose agents are
 // killed or stalled, and whose power goes, the coordinator's too, by seed. In no such world do
 // workers of two rounds live at once (or, under a stalled agent, hold a lease), and each has an end.
+#include "base/sanitizers.hpp"
 #include "launcher/hosts/lease.hpp"
 #include "launcher/hosts/membership/membership.hpp"
 #include "launcher/hosts/membership/simulated_world.hpp"
