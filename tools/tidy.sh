@@ -65,7 +65,7 @@ export -f run
 export build
 status=0
 xargs -P2 -n1 bash -c 'run "$@"' tidy.sh <"$scratch/chosen_units" >"$scratch/output" || status=$?
-# Clang 14 does not know all of C++20, so what does not compile is the compiler's to say; but a source that was not read was not checked.
+# What does not compile is the compiler's to say; but a source that was not read was not checked.
 if grep -E 'file not found|fatal error' "$scratch/output" >&2 || [ $status -ne 0 ]; then
     echo "tidy.sh: clang-tidy could not read all sources" >&2
     exit 2

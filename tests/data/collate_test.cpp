@@ -113,7 +113,7 @@ TEST_P(CollateWorkers, TakesPairsApart) {
 
 TEST_P(CollateWorkers, CallsTheProgramsOwn) {
     const std::vector<int> numbers{1, 2, 3, 4, 5};
-    const auto offset = static_cast<int>(numbers.size()) * 20;
+    const auto offset = static_cast<int>(numbers.size()) * 20;  // no constant: it is captured
     const auto sum = [offset](const std::vector<int>& samples) {
         int total = offset;
         for (const int sample : samples) total += sample;
