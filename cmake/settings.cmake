@@ -132,14 +132,15 @@ function(ddp_cache_with_headers name)
 endfunction()
 
 # ddp_add_unit_test(NAME SOURCES file... [LINKS target...] [LABELS label...] [TIMEOUT seconds]
-# [PROCESSORS number] [PREFIX text] [RANKS] [SERIAL] [SOAK] [OPTIMIZED] [ONE_BY_ONE]): one GoogleTest
+# [PROCESSORS number] [COST seconds] [PREFIX text] [RANKS] [SERIAL] [SOAK] [OPTIMIZED] [ONE_BY_ONE]): one GoogleTest
 # program; each of its tests is a test of ctest, named Suite.Name after the prefix. PROCESSORS: beside one of
-# them so many fewer than ctest's -j run. RANKS: it uses ddp/testing.hpp; ctest has its
+# them so many fewer than ctest's -j run. COST: of the longest, where that is long: ctest starts it early, not to wait for it alone
+# in the end. RANKS: it uses ddp/testing.hpp; ctest has its
 # tests only where ddp-launch is built. SERIAL: none of them beside another test. SOAK: it has tests
 # named Suite.Soak..., which run long and only when asked for (ctest -L soak). OPTIMIZED: what its own
 # code computes takes long. ONE_BY_ONE: its sources use one name for different things.
 function(ddp_add_unit_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 test "RANKS;SERIAL;SOAK;OPTIMIZED;ONE_BY_ONE" "TIMEOUT;PROCESSORS;PREFIX" "SOURCES;LINKS;LABELS")
+  cmake_parse_arguments(PARSE_ARGV 1 test "RANKS;SERIAL;SOAK;OPTIMIZED;ONE_BY_ONE" "TIMEOUT;PROCESSORS;COST;PREFIX" "SOURCES;LINKS;LABELS")
   if(NOT test_LABELS)
     set(test_LABELS unit)
   endif()
@@ -148,6 +149,9 @@ function(ddp_add_unit_test name)
   endif()
   if(NOT test_PROCESSORS)
     set(test_PROCESSORS 1)
+  endif()
+  if(NOT test_COST)
+    set(test_COST 0)
   endif()
   add_executable(${name} ${test_SOURCES})
   target_include_directories(${name} PRIVATE
@@ -177,7 +181,7 @@ function(ddp_add_unit_test name)
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST TEST_FILTER "-*.Soak*"
     TEST_PREFIX "${test_PREFIX}"
     PROPERTIES LABELS "${test_LABELS}" TIMEOUT ${test_TIMEOUT} PROCESSORS ${test_PROCESSORS}
-      RUN_SERIAL "${test_SERIAL}")
+      COST ${test_COST} RUN_SERIAL "${test_SERIAL}")
   if(test_SOAK)
     gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST TEST_FILTER "*.Soak*"
       TEST_LIST ${name}_soak
