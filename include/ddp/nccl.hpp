@@ -17,8 +17,9 @@ class ProcessGroup;
 // out, and other threads' operations on the group wait; `use` itself must start none, and has to
 // return soon, without waiting for other ranks: a group that fails meanwhile is ended within
 // DDP_NCCL_ABORT_TIMEOUT, if need be with the process (exit code 83). Wait for what it has started
-// when it has returned. The rank's GPU is the current device. The communicator does not block: an
-// answer may be ncclInProgress, and before another call to NCCL, in this `use` or a later one,
+// when it has returned. The rank's GPU is the current device. From NCCL 2.22 on the communicator
+// blocks: a call returns when it is launched. An older one's does not: an answer may be
+// ncclInProgress, and before another call to NCCL, in this `use` or a later one,
 // ncclCommGetAsyncError has to say something else; the group's own next operation waits until then.
 // All ranks must use it alike: its operations count among the group's. Throws what `use` throws,
 // UsageError for a group without GPUs, and the group's error once it has failed.

@@ -7,6 +7,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <future>
+
 namespace {
 
 using namespace std::chrono_literals;
@@ -86,7 +88,11 @@ TEST(NcclFaults, AHangEndsAtTheDeadline) {
     for (int i = 0; i < repetitions; ++i) hang_once();
 }
 TEST(NcclFaults, AHangEndsAtTheDeadlineWithoutRevoke) {
-    hang_once({.library = stand_in_path("libnccl_stand_in_older.so")});
+    const std::string library = stand_in_path("libnccl_stand_in_older.so");
+    for (const char* const version : {oldest_that_blocks, older_version}) {
+        const ScopedKnob knob("VERSION", version, library);
+        hang_once({.library = library});
+    }
 }
 TEST(NcclFaults, AnErrorInTheBackgroundEndsTheGroup) {
     for (int i = 0; i < repetitions; ++i) meet_an_async_error_once();
@@ -102,17 +108,69 @@ TEST(NcclFaults, Soak) {
     }
 }
 
-// The launch itself does not come to an end.
+// The launch itself does not come to an end: a communicator that blocks keeps its thread.
 TEST(NcclFaults, ALaunchThatHangsEndsAtTheDeadline) {
+    for (const char* const name : {"libnccl_stand_in.so", "libnccl_stand_in_older.so"}) {
+        for (const char* const version : {oldest_that_blocks, older_version}) {
+            const std::string library = stand_in_path(name);
+            const ScopedKnob knob("VERSION", version, library);
+            on_nccl_threads(
+                1,
+                [&](NcclThread& own) {
+                    const auto values = own.make(1'000, 1.0F);
+                    own.all_reduce(values)->wait();
+                    const ScopedKnob delay("LAUNCH_DELAY_US", "60000000", library);
+                    EXPECT_THAT(
+                        error_of([&] { own.all_reduce(values, ReduceOp::sum, deadline)->wait(); }),
+                        AllOf(StartsWith("TimeoutError nccl: all_reduce of 1000 float32 (sum), "
+                                         "operation 2"),
+                              HasSubstr("was not launched within 150 ms on rank 0")));
+                },
+                {.library = library});
+        }
+    }
+}
+
+// Another thread of the rank waits for the one that NCCL keeps.
+TEST(NcclFaults, ALaunchBehindOneThatHangsEndsWithIt) {
     on_nccl_threads(1, [](NcclThread& own) {
         const auto values = own.make(1'000, 1.0F);
+        const auto others = own.make(1'000, 1.0F);
         own.all_reduce(values)->wait();
         const ScopedKnob delay("LAUNCH_DELAY_US", "60000000");
-        EXPECT_THAT(
-            error_of([&] { own.all_reduce(values, ReduceOp::sum, deadline)->wait(); }),
-            AllOf(StartsWith("TimeoutError nccl: all_reduce of 1000 float32 (sum), operation 2"),
-                  HasSubstr("did not launch it within 150 ms")));
+        const auto launch = [&](std::span<float> tensor) {
+            return error_of([&] { own.all_reduce(tensor, ReduceOp::sum, deadline)->wait(); });
+        };
+        std::string behind;
+        std::jthread second([&] {
+            own.api.use(own.own.rank);
+            behind = launch(others);
+        });
+        const std::string error = launch(values);
+        second.join();
+        EXPECT_THAT(error, HasSubstr("was not launched within 150 ms on rank 0"));
+        EXPECT_EQ(behind, error);
     });
+}
+
+// Finalize waits for all ranks; the limit is this rank's own.
+TEST(NcclFaults, ARankMayEndWhileAnotherStays) {
+    for (const char* const version : {oldest_that_blocks, older_version}) {
+        const ScopedKnob knob("VERSION", version);
+        std::promise<void> gone;
+        on_nccl_threads(2,
+                        [&](NcclThread& own) {
+                            own.all_reduce(own.make(100, 1.0F))->wait();
+                            if (own.own.rank == 0) {
+                                own.backend.reset();
+                                gone.set_value();
+                            } else {
+                                EXPECT_EQ(gone.get_future().wait_for(much),
+                                          std::future_status::ready);
+                            }
+                        },
+                        {.limit = 400ms});
+    }
 }
 
 TEST(NcclFaults, WaitingOperationsAllEndWithTheFirstError) {

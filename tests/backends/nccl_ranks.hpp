@@ -17,6 +17,10 @@
 
 namespace ddp::testing {
 
+// Of NCCL: the first whose communicators block here, and one whose do not.
+inline constexpr const char* oldest_that_blocks = "22203";
+inline constexpr const char* older_version = "21805";
+
 // What a thread has to itself: a backend, a stream, memory.
 class NcclThread {
 public:

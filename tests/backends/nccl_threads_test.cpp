@@ -73,7 +73,9 @@ TEST(NcclThreads, DoAsTheModelSays) {
     }
 }
 
+// Communicators do not block.
 TEST(NcclThreads, DoSoWhenEachLaunchIsInProgressForAWhile) {
+    const ScopedKnob version("VERSION", older_version);
     const ScopedKnob polls("LAUNCH_POLLS", "3");
     std::mt19937 random(ddp::store_test::random_seed());
     const auto plans = random_plans(random, 3, 100);
@@ -82,6 +84,7 @@ TEST(NcclThreads, DoSoWhenEachLaunchIsInProgressForAWhile) {
 
 // The stand-in ends a process that calls a communicator which is still in progress.
 TEST(NcclThreads, WaitUntilWhatTheProgramItselfHasStartedIsLaunched) {
+    const ScopedKnob version("VERSION", older_version);
     const ScopedKnob polls("LAUNCH_POLLS", "3");
     on_nccl_threads(3, [](NcclThread& own) {
         const auto library = nccl::NcclLibrary::load(stand_in_path());
@@ -111,6 +114,22 @@ TEST(NcclThreads, WaitUntilWhatTheProgramItselfHasStartedIsLaunched) {
         EXPECT_EQ(received[0], 121.5F);
         start_own_sum();  // the group ends
     });
+}
+
+// One that does not block has each launch made by a thread of its own.
+TEST(NcclThreads, HaveNoThreadMadeForALaunch) {
+    const auto threads_for_launches = [](const char* version) {
+        const ScopedKnob knob("VERSION", version);
+        const int before = count_stand_in_calls("a thread for a launch");
+        on_nccl_threads(2, [](NcclThread& own) {
+            const auto values = own.make(100, 1.0F);
+            for (int i = 0; i < 5; ++i) own.all_reduce(values)->wait();
+            EXPECT_EQ(values[99], 32.0F);
+        });
+        return count_stand_in_calls("a thread for a launch") - before;
+    };
+    EXPECT_EQ(threads_for_launches(oldest_that_blocks), 0);
+    EXPECT_EQ(threads_for_launches(older_version), 10);
 }
 
 TEST(NcclThreads, MultiplyBeforeTheySum) {
@@ -163,7 +182,10 @@ TEST(NcclThreads, SendAroundARing) {
 // The event that the second stream waits for must be recorded behind the operation, also when NCCL
 // puts it on its stream late.
 TEST(NcclThreads, LetASecondStreamReadTheSumOfALateLaunch) {
-    for (const char* const late : {"LAUNCH_DELAY_US", "OPERATION_DELAY_US"}) {
+    for (const auto& [late, version] : {std::pair{"LAUNCH_DELAY_US", oldest_that_blocks},
+                                        {"LAUNCH_DELAY_US", older_version},
+                                        {"OPERATION_DELAY_US", oldest_that_blocks}}) {
+        const ScopedKnob knob("VERSION", version);
         const ScopedKnob delay(late, "50000");
         on_nccl_threads(2, [](NcclThread& own) {
             const auto values = own.make(5'000, 1.0F);

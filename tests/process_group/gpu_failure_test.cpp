@@ -175,6 +175,21 @@ TEST(GpuInit, EndsAtItsDeadlineWhenNcclHangs) {
     }
 }
 
+TEST(GpuInit, WarnsOfAVersionWhoseAbortMayHang) {
+    const auto reports = reports_of(2, [](const Join& join) {
+        const ScopedKnob version("VERSION", "22501");
+        ::testing::internal::CaptureStderr();
+        const ProcessGroup group = join();
+        return ::testing::internal::GetCapturedStderr();
+    });
+    ASSERT_EQ(reports.size(), 2U);
+    for (const RankFailure& report : reports) {
+        EXPECT_EQ(report.message.find("2.25.1, whose ncclCommAbort may hang") != std::string::npos,
+                  report.rank == 0)
+            << report.message;
+    }
+}
+
 TEST(GpuInit, NamesTheRankThatDiesInIt) {
     const auto reports = reports_of(3,
                                     [](const Join& join) {
@@ -316,6 +331,25 @@ TEST(GpuFailure, AThreadThatCudaKeepsIsLetGoWhenAPeerDies) {
                                     {.timeout = 60s}, {1});
     ASSERT_EQ(reports.size(), 1U);
     EXPECT_THAT(reports[0].message, HasSubstr("PeerError(1) "));
+}
+
+// NCCL connects to a peer when it first needs it, and keeps the thread that launches until then.
+TEST(GpuFailure, ALaunchThatNcclKeepsIsLetGoWhenAPeerDies) {
+    const auto reports =
+        reports_of(2,
+                   [](const Join& join) {
+                       ProcessGroup group = join();
+                       GpuTensor<float> values(group, 1'000, 1.0F);
+                       if (group.rank() == 1) {
+                           std::this_thread::sleep_for(300ms);
+                           ::kill(::getpid(), SIGKILL);
+                       }
+                       const ScopedKnob delay("LAUNCH_DELAY_US", "60000000");
+                       return error_of([&] { group.all_reduce(values.view()).wait(); });
+                   },
+                   {.timeout = 60s}, {1});
+    ASSERT_EQ(reports.size(), 1U);
+    EXPECT_THAT(reports[0].message, AllOf(HasSubstr("PeerError(1) "), HasSubstr("operation 1 (")));
 }
 
 }  // namespace

@@ -155,6 +155,11 @@ ncclResult_t Communicator::poll() {
     return ncclSuccess;
 }
 
+void Communicator::stop(bool for_abort) {
+    if (for_abort) aborted_ = true;
+    stopped_ = true;
+}
+
 void Communicator::finalize() { finalizing_ = true; }
 
 bool Communicator::is_quiescent() {
@@ -167,15 +172,14 @@ bool Communicator::is_quiescent() {
 }
 
 void Communicator::revoke() {
+    stop(false);
     revoked_ = true;
-    stopped_ = true;
     pending_.reset();
     set_error(ncclSuccess, "");
 }
 
 void Communicator::abort() {
-    aborted_ = true;
-    stopped_ = true;
+    stop(true);
     join_background();
     pending_.reset();
     for (Backoff backoff; running_ != 0;) backoff.pause();

@@ -62,6 +62,8 @@ public:
     std::string error_text() const;
     void set_error(ncclResult_t result, const std::string& text);
 
+    // What Abort and Revoke do first, beside a thread that is inside: what waits here ends.
+    void stop(bool for_abort);
     void finalize();
     bool is_quiescent();  // after finalize(): no work here, and all ranks have come as far
     void revoke();
@@ -86,6 +88,8 @@ private:
     bool agrees_with_peers();
     void watch_peers();
     bool peer_is_gone() const;
+    ncclResult_t put_when_due(std::unique_ptr<Launch> launch,
+                              std::chrono::steady_clock::time_point due);
     void put(std::unique_ptr<Launch> launch);
     static void run(void* launch);
     bool run_operations(const Launch& launch);

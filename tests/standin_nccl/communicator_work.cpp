@@ -23,19 +23,30 @@ ncclResult_t Communicator::launch(std::vector<Operation> operations, CUstream_st
     }
     auto work = std::make_unique<Launch>(Launch{shared_from_this(), stream, launched_++,
                                                 std::move(operations), now.operation_delay});
-    if (seat_.blocking) {
-        if (now.launch_delay.count() > 0) std::this_thread::sleep_for(now.launch_delay);
-        put(std::move(work));
-        return ncclSuccess;
+    const auto due = std::chrono::steady_clock::now() + now.launch_delay;
+    if (seat_.blocking) return put_when_due(std::move(work), due);
+    if (now.launch_polls > 0) {
+        polls_left_ = now.launch_polls;
+        due_ = due;
+        pending_ = std::move(work);
+        return ncclInProgress;
     }
-    if (now.launch_polls == 0 && now.launch_delay.count() == 0) {
-        put(std::move(work));
-        return ncclSuccess;
-    }
-    polls_left_ = now.launch_polls;
-    due_ = std::chrono::steady_clock::now() + now.launch_delay;
-    pending_ = std::move(work);
+    count_call("a thread for a launch");
+    in_background([this, due, launch = std::make_shared<std::unique_ptr<Launch>>(std::move(work))] {
+        const ncclResult_t result = put_when_due(std::move(*launch), due);
+        if (result != ncclSuccess) set_error(result, "stopped before the launch");
+    });
     return ncclInProgress;
+}
+
+ncclResult_t Communicator::put_when_due(std::unique_ptr<Launch> launch,
+                                        std::chrono::steady_clock::time_point due) {
+    const Place place{.stopped = &stopped_};
+    if (!place.wait_until([due] { return std::chrono::steady_clock::now() >= due; })) {
+        return ncclInternalError;
+    }
+    put(std::move(launch));
+    return ncclSuccess;
 }
 
 void Communicator::put(std::unique_ptr<Launch> launch) {

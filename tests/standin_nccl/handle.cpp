@@ -41,6 +41,8 @@ Call::Call(const char* function, ncclComm_t comm, Needs needs) {
     comm_ = comm;
     if (comm->gone) {
         result_ = misuse(std::string(function) + " after Destroy or Abort");
+    } else if (needs == Needs::flags) {
+        return;
     } else if (comm->inside.exchange(true)) {
         result_ = misuse(std::string(function) + " while another thread is in the communicator");
     } else {

@@ -19,9 +19,10 @@ namespace stand_in {
 
 ncclComm_t make_handle(std::shared_ptr<Communicator> communicator);
 
-enum class Needs { life, readiness, work };
+// flags: what another thread may do beside the one that is inside.
+enum class Needs { flags, life, readiness, work };
 
-// A call on a communicator: alone in it while this lives. Usable unless refused.
+// A call on a communicator: alone in it while this lives, but for flags. Usable unless refused.
 class Call {
 public:
     Call(const char* function, ncclComm_t comm, Needs needs);
@@ -45,6 +46,9 @@ private:
 
 // Between ncclGroupStart and ncclGroupEnd of the calling thread.
 bool in_group();
-void add_init_to_group(std::shared_ptr<Communicator> communicator);
+void add_init_to_group(ncclComm_t comm);
+// What Abort or Revoke leaves to ncclGroupEnd.
+using End = ncclResult_t (*)(ncclComm_t comm);
+void add_end_to_group(ncclComm_t comm, End end);
 
 }  // namespace stand_in

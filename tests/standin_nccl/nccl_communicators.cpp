@@ -47,9 +47,19 @@ ncclResult_t init(const char* function, ncclComm_t* comm, int ranks, const ncclU
     auto made = std::make_shared<Communicator>(seat, id);
     made->in_background([self = made.get()] { self->bring_up(self->aborted()); });
     *comm = make_handle(made);
-    if (in_group()) add_init_to_group(made);
-    if (in_group() || !seat.blocking) return in_group() ? ncclSuccess : ncclInProgress;
-    return finished(Call(function, *comm, Needs::life));
+    if (in_group()) {
+        add_init_to_group(*comm);
+        return ncclSuccess;
+    }
+    if (!seat.blocking) return ncclInProgress;
+    Call call(function, *comm, Needs::life);
+    const ncclResult_t result = finished(call);
+    if (result != ncclSuccess) {  // it is freed
+        call->abort();
+        call.end_handle();
+        *comm = nullptr;
+    }
+    return result;
 }
 
 SplitEntry& split_entry(const Communicator& communicator, int rank) {
@@ -104,9 +114,41 @@ std::shared_ptr<Communicator> split(const Communicator& parent, int color, int k
     return parent.aborted() ? nullptr : child;
 }
 
+// From 2.22 on the flags of Abort and Revoke in a group are set at once, the rest is the group's.
+bool is_deferred() { return in_group() && knobs().version >= 22203; }
+
+ncclResult_t abort_alone(ncclComm_t comm) {
+    Call call("ncclCommAbort", comm, Needs::life);
+    if (call.refused()) return call.result();
+    while (knobs().fault(call->seat().rank, Fault::in_abort)) {
+        std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    }
+    call->abort();
+    call.end_handle();
+    return ncclSuccess;
+}
+
+ncclResult_t revoke_alone(ncclComm_t comm) {
+    const Call call("ncclCommRevoke", comm, Needs::life);
+    if (call.refused()) return call.result();
+    if (call->is_finalized()) return misuse("ncclCommRevoke after Finalize");
+    call->revoke();
+    if (!call->seat().blocking) return ncclInProgress;
+    for (Backoff backoff; call->poll() == ncclInProgress;) backoff.pause();
+    return ncclSuccess;
+}
+
+ncclResult_t stop_now_and_end(const char* function, ncclComm_t comm, End end) {
+    const Call call(function, comm, Needs::flags);
+    if (call.refused()) return call.result();
+    call->stop(end == abort_alone);
+    add_end_to_group(comm, end);
+    return ncclSuccess;
+}
+
 void wait_for_all(const Call& call) {
     const auto end = std::chrono::steady_clock::now() + longest_destroy;
-    for (Backoff backoff; !call->is_quiescent();) {
+    for (Backoff backoff; !call->is_quiescent() && !call->aborted();) {
         if (std::chrono::steady_clock::now() > end) {
             (void)misuse("a rank has not come to Finalize or Destroy within 60 s");
             return;
@@ -175,7 +217,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
     call->finalize();
     if (!call->seat().blocking) return ncclInProgress;
     stand_in::wait_for_all(call);
-    return ncclSuccess;
+    return call->aborted() ? ncclInternalError : ncclSuccess;
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
@@ -199,27 +241,20 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
     if (comm == nullptr) return ncclSuccess;
-    Call call("ncclCommAbort", comm, Needs::life);
-    if (call.refused()) return call.result();
-    while (stand_in::knobs().fault(call->seat().rank, Fault::in_abort)) {
-        std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    if (stand_in::is_deferred()) {
+        return stand_in::stop_now_and_end("ncclCommAbort", comm, stand_in::abort_alone);
     }
-    call->abort();
-    call.end_handle();
-    return ncclSuccess;
+    return stand_in::abort_alone(comm);
 }
 
 ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags) {
-    const Call call("ncclCommRevoke", comm, Needs::life);
-    if (call.refused()) return call.result();
     if (revokeFlags != NCCL_REVOKE_DEFAULT) {
         return failed(ncclInvalidArgument, "ncclCommRevoke: flags have to be 0");
     }
-    if (call->is_finalized()) return misuse("ncclCommRevoke after Finalize");
-    call->revoke();
-    if (!call->seat().blocking) return ncclInProgress;
-    for (stand_in::Backoff backoff; call->poll() == ncclInProgress;) backoff.pause();
-    return ncclSuccess;
+    if (stand_in::is_deferred()) {
+        return stand_in::stop_now_and_end("ncclCommRevoke", comm, stand_in::revoke_alone);
+    }
+    return stand_in::revoke_alone(comm);
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* asyncError) {

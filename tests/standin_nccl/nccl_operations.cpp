@@ -19,7 +19,8 @@ struct Group {
     int depth = 0;
     ncclResult_t error = ncclSuccess;
     std::vector<Grouped> work;  // one for each communicator
-    std::vector<std::shared_ptr<Communicator>> inits;
+    std::vector<ncclComm_t> inits;
+    std::vector<std::pair<ncclComm_t, End>> ends;
 };
 thread_local Group group;
 
@@ -137,23 +138,25 @@ ncclResult_t end_group() {
         const Call call("ncclGroupEnd", work.comm, Needs::work);
         join(result, call.refused() ? call.result() : call->launch(work.operations, work.stream));
     }
-    for (const auto& communicator : ended.inits) {
-        if (communicator->seat().blocking) {
-            communicator->join_background();
-            join(result, communicator->error());
+    for (ncclComm_t const comm : ended.inits) {
+        const Call call("ncclGroupEnd", comm, Needs::life);
+        if (call->seat().blocking) {
+            call->join_background();
+            join(result, call->error());
         } else {
             join(result, ncclInProgress);
         }
     }
+    for (const auto& [comm, end] : ended.ends) join(result, end(comm));
     return result;
 }
 }  // namespace
 
 bool in_group() { return group.depth > 0; }
 
-void add_init_to_group(std::shared_ptr<Communicator> communicator) {
-    group.inits.push_back(std::move(communicator));
-}
+void add_init_to_group(ncclComm_t comm) { group.inits.push_back(comm); }
+
+void add_end_to_group(ncclComm_t comm, End end) { group.ends.emplace_back(comm, end); }
 
 }  // namespace stand_in
 

@@ -29,7 +29,8 @@ ncclUniqueId shared_id(ProcessGroup& group) {
 }
 
 ncclResult_t sum(NcclRank& own, float* values, std::size_t count) {
-    return ncclAllReduce(values, values, count, ncclFloat32, ncclSum, own.comm, own.stream);
+    return own.result_of(
+        ncclAllReduce(values, values, count, ncclFloat32, ncclSum, own.comm, own.stream));
 }
 
 TEST(StandInProcesses, ReduceExchangeAndSplit) {

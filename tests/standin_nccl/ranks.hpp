@@ -97,6 +97,11 @@ public:
         return state_when([](ncclResult_t result) { return result != ncclInProgress; });
     }
 
+    // What came of a call: of one that does not block, when it is done.
+    ncclResult_t result_of(ncclResult_t called) const {
+        return called == ncclInProgress ? settled() : called;
+    }
+
     template <class T>
     T* memory(std::size_t count) {
         memory_.push_back(api_.allocate(count * sizeof(T)));

@@ -125,6 +125,45 @@ TEST_F(StandInMisuse, TwoThreadsInOneCommunicator) {
         "ncclComm.* while another thread is in the communicator");
 }
 
+// The first half of an abort in a group lets it return; before 2.22 there are no halves.
+TEST(StandInAbort, InAGroupEndsALaunchOfAnotherThread) {
+    alone([](NcclRank& own) {
+        float* const values = own.holding<float>({1});
+        const Knob delay("LAUNCH_DELAY_US", "60000000");
+        const int before = ddp_stand_in_calls("ncclAllReduce");
+        std::thread side([&] {
+            own.api().use(0);
+            EXPECT_EQ(sum(own, values, own.stream), ncclInternalError);
+        });
+        while (ddp_stand_in_calls("ncclAllReduce") == before) std::this_thread::yield();
+        EXPECT_EQ(ncclGroupStart(), ncclSuccess);
+        EXPECT_EQ(ncclCommAbort(own.comm), ncclSuccess);
+        side.join();
+        EXPECT_EQ(ncclGroupEnd(), ncclSuccess);
+    });
+}
+
+TEST_F(StandInMisuse, TheEndOfAnAbortBesideALaunch) {
+    const auto abort_beside_a_launch = [](NcclRank& own) {
+        float* const values = own.holding<float>({1});
+        const Knob delay("LAUNCH_DELAY_US", "60000000");
+        std::thread side([&] {
+            own.api().use(0);
+            sum(own, values, own.stream);
+        });
+        while (ddp_stand_in_calls("ncclAllReduce") == 0) std::this_thread::yield();
+        std::this_thread::sleep_for(std::chrono::milliseconds{50});
+        ncclGroupStart();
+        ncclCommAbort(own.comm);
+    };
+    expect_misuse(
+        [&](NcclRank& own) {
+            const Knob version("VERSION", "22100");
+            abort_beside_a_launch(own);
+        },
+        "ncclCommAbort while another thread is in the communicator");
+}
+
 TEST_F(StandInMisuse, IsAnErrorWhenAskedToBeLenient) {
     const Knob lenient("LENIENT", "1");
     alone([](NcclRank& own) {

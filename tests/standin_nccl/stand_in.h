@@ -3,7 +3,11 @@
  * streams are those of HostDeviceApi (tests/support), which the program that opens it links.
  *
  * It behaves as NCCL does where a caller can tell, on the uncomfortable side where NCCL may choose:
- * - A non-blocking communicator comes up on a thread of its own and waits for its peers for ever.
+ * - A communicator comes up on a thread of its own and waits for its peers for ever; so do the
+ *   launches of a non-blocking one, while a blocking one's hold their caller.
+ * - From 2.22 on Abort and Revoke in a group let what waits end, also on a thread that is inside the
+ *   communicator, and leave the rest to ncclGroupEnd, which nobody may be inside for; before, and
+ *   outside of a group, nobody may be inside for either.
  * - A collective is a piece of work on the stream it is given and waits there for its peers, for
  *   ever: also for one that has died, has aborted, or has called something else.
  * - ncclAvg and pre-multiplied sums of floats multiply by the factor as NCCL has it, rounded to the
@@ -21,7 +25,8 @@
  *   LENIENT=1                misuse is ncclInvalidUsage instead of an end
  *   OPERATION_DELAY_US=n     each operation starts that much later on its stream
  *   LAUNCH_DELAY_US=n        an operation is put on its stream that much later; the call takes as
- *                            long, or is ncclInProgress until then (non-blocking communicators)
+ *                            long (Abort and Revoke end it), or is ncclInProgress until then
+ *                            (non-blocking communicators)
  *   LAUNCH_POLLS=n           an operation of a non-blocking communicator is ncclInProgress for the
  *                            first n polls, and is put on its stream at the last of them
  *   REMOTE_ERROR_MS=n        that long after a peer's process has ended, or a peer has aborted,

@@ -81,6 +81,15 @@ void require_no_trouble(const Group& group) {
     std::rethrow_exception(trouble);
 }
 
+// NVIDIA mended it in 2.26.2.
+void warn_of_abort(const NcclLibrary& library) {
+    if (library.version != 22501) return;
+    base::log_warn("nccl", library.name +
+                               " is version 2.25.1, whose ncclCommAbort may hang: a rank that "
+                               "fails may then end only after DDP_NCCL_ABORT_TIMEOUT, with exit "
+                               "code 83; take another version");
+}
+
 // False when the deadline passed first.
 bool UniqueIdExchange::await(const StoreKeys& keys, const base::Deadline& deadline) const {
     while (!group_.store->check(keys)) {
@@ -277,6 +286,7 @@ std::unique_ptr<backends::DeviceBackend> make_backend(const Group& group,
         api.use(group.device);  // the first call that needs memory
         api.load_kernels();     // later another rank might wait for what this one launches after
     });
+    if (group.rank == 0) warn_of_abort(exchange.library());
     const Averaging averaging = exchange.agree_on_averaging();
     auto communicator = exchange.connect();
     if (base::log_enabled(base::LogLevel::debug)) {

@@ -153,24 +153,26 @@ std::unique_ptr<backends::DeviceOperation> NcclBackend::launch_all(
         const Communicator::Launch launch(*communicator_);
         info.sequence = sequence_ + 1;
         try {
+            operation = std::make_shared<InFlightOperation>(events_, info, deadline);
+            watchdog_.watch(operation);  // which lets this thread go if it is kept
             come_after(after);
             ++sequence_;
             note_order(items);
-            operation = launch_on_stream(items, info, deadline);
-            watchdog_.watch(operation);
+            launcher_.launch(items);
+            operation->record_end(streams_->own);
         } catch (const Communicator::Cancelled&) {  // the group has ended meanwhile
         } catch (const BadStream& bad) {
+            operation->abort();
             std::rethrow_exception(bad.error);
         } catch (...) {
             error = std::current_exception();
         }
     }
-    if (error) {
-        end_after_launch(info.describe(), error);
-    } else if (operation && !group_abort_->is_set()) {
+    if (!error && !group_abort_->is_set()) {
         return std::make_unique<OperationHandle>(std::move(operation), group_abort_);
     }
     if (operation) operation->abort();  // the thread that ended the group may not have known of it
+    if (error) end_after_launch(info.describe(), error);
     group_abort_->raise();
 }
 
@@ -187,16 +189,6 @@ void NcclBackend::come_after(Stream after) {
                                                to_string(device()) + " (" + error.what() + ")"))};
     }
     setup_.api.wait(streams_->own, streams_->before);
-}
-
-template <class Item>
-std::shared_ptr<InFlightOperation> NcclBackend::launch_on_stream(std::span<const Item> items,
-                                                                 const OperationInfo& info,
-                                                                 const base::Deadline& deadline) {
-    launcher_.launch(items, deadline);
-    CUevent_st* const done = events_->take();
-    setup_.api.record(done, streams_->own);
-    return std::make_shared<InFlightOperation>(events_, done, info, deadline);
 }
 
 void NcclBackend::require_healthy() const {

@@ -62,10 +62,6 @@ private:
     template <class Item>
     std::unique_ptr<backends::DeviceOperation> launch_all(std::span<const Item> items, Stream after,
                                                           std::chrono::milliseconds timeout);
-    template <class Item>
-    std::shared_ptr<InFlightOperation> launch_on_stream(std::span<const Item> items,
-                                                        const OperationInfo& info,
-                                                        const base::Deadline& deadline);
     void come_after(Stream after);
     void note_order(std::span<const backends::Call> calls);
     void note_order(std::span<const backends::Transfer>) {}

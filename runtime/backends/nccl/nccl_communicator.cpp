@@ -35,23 +35,28 @@ private:
 };
 
 // What is orderly gets so much of the limit; then NCCL aborts, which may take long.
-Clock::time_point patience_of(std::chrono::milliseconds limit) {
-    return Clock::now() + std::min(limit / 2, std::chrono::milliseconds{2500});
+std::chrono::milliseconds patience_of(std::chrono::milliseconds limit) {
+    return std::min(limit / 2, std::chrono::milliseconds{2500});
 }
+
+// From 2.22 on ncclCommAbort and ncclCommRevoke in a group leave to its end all but their flags.
+bool can_block(const NcclLibrary& library) { return library.version >= 22203; }
 
 }  // namespace
 
 struct Communicator::Core {
     Core(const NcclLibrary& library_, device::DeviceApi& api_, int device_)
-        : library(library_), api(api_), device(device_) {}
+        : library(library_), api(api_), device(device_), blocks(can_block(library)) {}
 
     const NcclLibrary& library;
     device::DeviceApi& api;
     int device;
-    std::mutex mutex;  // of all calls to NCCL
+    const bool blocks;
+    std::mutex mutex;  // of all calls to NCCL, but for the flags
     std::atomic<ncclComm_t> comm = nullptr;
     std::atomic<bool> cancelled = false;
-    bool called_by_program = false;  // since the last launch
+    std::atomic<bool> end_begun = false;  // by destroy or abort: NCCL bears one of them
+    bool called_by_program = false;       // since the last launch
 
     std::mutex tasks_mutex;
     std::condition_variable changed;  // a task has come or ended, the init has
@@ -61,16 +66,23 @@ struct Communicator::Core {
     std::exception_ptr refusal;
 
     void run() noexcept;
+    void close();
     void init(const ncclUniqueId& id, GroupRank own);
     void join(const ncclUniqueId& id, GroupRank own);
-    void end(bool regular, Clock::time_point patience) noexcept;
-    void revoke(Clock::time_point patience) noexcept;
+    void leave() noexcept;
+    void abort() noexcept;
+    void note(const char* call, ncclResult_t result) const;
     ncclResult_t state() const;
-    bool poll_until(Clock::time_point end) const noexcept;
+    template <class Stop>
+    bool poll_until(const Stop& stop) const noexcept;
     void check(ncclResult_t result, const char* call) const;
 };
 
 void Communicator::Core::run() noexcept {
+    try {
+        api.use(device);      // before the driver can be held up by what is to be aborted
+    } catch (const Error&) {  // the GPU is lost: init says so
+    }
     std::unique_lock lock(tasks_mutex);
     while (true) {
         changed.wait(lock, [this] { return closing || !tasks.empty(); });
@@ -81,6 +93,12 @@ void Communicator::Core::run() noexcept {
         task();
         lock.lock();
     }
+}
+
+void Communicator::Core::close() {
+    const std::lock_guard lock(tasks_mutex);
+    closing = true;
+    changed.notify_all();
 }
 
 void Communicator::Core::check(ncclResult_t result, const char* call) const {
@@ -100,16 +118,21 @@ ncclResult_t Communicator::Core::state() const {
     return asked == ncclSuccess ? state : asked;
 }
 
+// In a group: outside of one, NCCL frees a communicator whose init has failed while abort reads it.
 void Communicator::Core::join(const ncclUniqueId& id, GroupRank own) {
     const std::lock_guard lock(mutex);
+    if (cancelled) return;
     api.use(device);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;
+    config.blocking = blocks ? 1 : 0;
+    check(library.operations.group_start(), "ncclGroupStart");
     ncclComm_t made = nullptr;
     const ncclResult_t result =
         library.communicator.init_rank_config(&made, own.ranks, id, own.rank, &config);
-    comm = made;
+    comm = made;  // for abort
+    const ncclResult_t ended = library.operations.group_end();
     check(result, "ncclCommInitRankConfig");
+    check(ended, "ncclCommInitRankConfig");
 }
 
 void Communicator::Core::init(const ncclUniqueId& id, GroupRank own) {
@@ -136,49 +159,67 @@ void Communicator::Core::init(const ncclUniqueId& id, GroupRank own) {
 }
 
 // Under the mutex. What NCCL does in the background has ended by itself.
-bool Communicator::Core::poll_until(Clock::time_point end) const noexcept {
+template <class Stop>
+bool Communicator::Core::poll_until(const Stop& stop) const noexcept {
     Pauses pauses;
     while (state() == ncclInProgress) {
-        if (Clock::now() >= end) return false;
+        if (stop()) return false;
         pauses.pause();
     }
     return true;
 }
 
-// Kernels in flight end; where it cannot be done abort does the same, less orderly.
-void Communicator::Core::revoke(Clock::time_point patience) noexcept {
-    // A launch that failed, or is still under way, NCCL keeps until it has been asked and answered
-    // success; a revoke in between frees it, and what comes after would use it.
-    if (library.communicator.revoke == nullptr || !ready || state() != ncclSuccess) return;
-    const ncclResult_t result = library.communicator.revoke(comm, 0);
-    if (result == ncclSuccess || result == ncclInProgress) poll_until(patience);
+void Communicator::Core::note(const char* call, ncclResult_t result) const {
+    if (result == ncclSuccess || result == ncclInProgress) return;
+    if (!base::log_enabled(base::LogLevel::debug)) return;
+    base::log_debug("nccl", std::string(call) + ": " + library.get_error_string(result));
 }
 
-void Communicator::Core::end(bool regular, Clock::time_point patience) noexcept {
+// Leaves the communicator to abort unless all went well.
+void Communicator::Core::leave() noexcept {
     const std::lock_guard lock(mutex);
+    ready = false;  // before the look at cancelled: NCCL revokes nothing that is being finalized
+    if (comm == nullptr || cancelled) return;
+    const auto is_cancelled = [this] { return cancelled.load(); };
+    if (called_by_program && !poll_until(is_cancelled)) return;
+    const ncclResult_t result = library.communicator.finalize(comm);
+    note("ncclCommFinalize", result);
+    if (result != ncclSuccess && result != ncclInProgress) return;
+    if (!poll_until(is_cancelled) || state() != ncclSuccess || end_begun.exchange(true)) return;
+    note("ncclCommDestroy", library.communicator.destroy(comm.exchange(nullptr)));
+}
+
+// Orderly where NCCL can: kernels in flight end first.
+void Communicator::Core::abort() noexcept {
+    std::unique_lock lock(mutex, std::defer_lock);
+    for (Pauses pauses; comm == nullptr && !lock.try_lock();) pauses.pause();  // init makes it soon
     if (comm == nullptr) return;
-    bool finalized = false;
-    if (regular) {
-        if (called_by_program) poll_until(patience);
-        const ncclResult_t result = library.communicator.finalize(comm);
-        finalized = (result == ncclSuccess || result == ncclInProgress) && poll_until(patience) &&
-                    state() == ncclSuccess;
-    } else {
-        revoke(patience);
+    const ncclComm_t ending = comm;
+    const bool is_first = !end_begun.exchange(true);
+    bool revoked = false;
+    if (is_first && blocks) {
+        library.operations.group_start();
+        revoked = library.communicator.revoke != nullptr && ready &&
+                  library.communicator.revoke(ending, 0) == ncclSuccess;
+        if (!revoked) note("ncclCommAbort", library.communicator.abort(ending));
     }
-    const ncclResult_t result =
-        finalized ? library.communicator.destroy(comm) : library.communicator.abort(comm);
+    if (!lock) lock.lock();  // who is inside returns
+    if (!is_first) return;
+    if (blocks) note("ncclGroupEnd", library.operations.group_end());
+    if (!blocks || revoked) note("ncclCommAbort", library.communicator.abort(ending));
     comm = nullptr;
-    if (result != ncclSuccess && result != ncclInProgress &&
-        base::log_enabled(base::LogLevel::debug)) {
-        base::log_debug("nccl", std::string(finalized ? "ncclCommDestroy: " : "ncclCommAbort: ") +
-                                    library.get_error_string(result));
-    }
 }
 
 Communicator::Communicator(const NcclLibrary& library, device::DeviceApi& api, int device)
     : core_(std::make_shared<Core>(library, api, device)) {
-    base::start_background_thread([core = core_] { core->run(); }).detach();
+    try {
+        for (int i = 0; i < 2; ++i) {  // abort comes while init or leave is inside NCCL
+            base::start_background_thread([core = core_] { core->run(); }).detach();
+        }
+    } catch (...) {
+        core_->close();
+        throw;
+    }
 }
 
 Communicator::~Communicator() {
@@ -186,9 +227,7 @@ Communicator::~Communicator() {
         cancel();
         abort(1s);
     }
-    const std::lock_guard lock(core_->tasks_mutex);
-    core_->closing = true;
-    core_->changed.notify_all();
+    core_->close();
 }
 
 bool Communicator::run_on_thread(std::function<void()> task,
@@ -227,7 +266,7 @@ void Communicator::require_usable() const {
     if (core_->cancelled || core_->comm == nullptr) throw Cancelled{};
 }
 
-void Communicator::launch_group(const Enqueue& enqueue, const base::Deadline& deadline) {
+void Communicator::launch_group(const Enqueue& enqueue) {
     require_usable();
     Core& core = *core_;
     const ncclComm_t comm = core.comm;
@@ -240,28 +279,19 @@ void Communicator::launch_group(const Enqueue& enqueue, const base::Deadline& de
     }
     const ncclResult_t ended =
         core.library.operations.group_end();  // whatever came: it is the thread's
+    if (core.cancelled) throw Cancelled{};    // whatever NCCL says of it
     if (error) std::rethrow_exception(error);
-    check(ended, "ncclGroupEnd");
-    wait_while_in_progress(ended, "ncclGroupEnd", deadline);
+    wait_while_in_progress(ended, "ncclGroupEnd");
 }
 
-void Communicator::wait_for_program(const base::Deadline& deadline) {
+void Communicator::wait_for_program() {
     if (!std::exchange(core_->called_by_program, false)) return;
-    wait_while_in_progress(core_->state(), "the program's own call", deadline);
+    wait_while_in_progress(core_->state(), "the program's own call");
 }
 
-void Communicator::wait_while_in_progress(ncclResult_t now, const char* call,
-                                          const base::Deadline& deadline) const {
-    const Core& core = *core_;
-    Pauses pauses;
-    while (now == ncclInProgress) {
-        now = core.state();
-        if (now != ncclInProgress) break;
-        if (core.cancelled) throw Cancelled{};
-        if (deadline.passed()) {
-            throw TimeoutError(std::string(call) + ": NCCL did not launch it within " +
-                               base::to_string(deadline.timeout()));
-        }
+void Communicator::wait_while_in_progress(ncclResult_t now, const char* call) const {
+    for (Pauses pauses; now == ncclInProgress; now = core_->state()) {
+        if (core_->cancelled) throw Cancelled{};
         pauses.pause();
     }
     check(now, call);
@@ -285,13 +315,15 @@ std::exception_ptr Communicator::find_async_error() {
 void Communicator::cancel() noexcept { core_->cancelled = true; }
 
 bool Communicator::abort(std::chrono::milliseconds limit) noexcept {
-    const auto patience = patience_of(limit);
-    return run_on_thread([core = core_.get(), patience] { core->end(false, patience); }, limit);
+    return run_on_thread([core = core_.get()] { core->abort(); }, limit);
 }
 
 bool Communicator::leave(std::chrono::milliseconds limit) noexcept {
     const auto patience = patience_of(limit);
-    return run_on_thread([core = core_.get(), patience] { core->end(true, patience); }, limit);
+    const bool done = run_on_thread([core = core_.get()] { core->leave(); }, patience);
+    if (done && core_->comm == nullptr) return true;
+    cancel();
+    return abort(limit - patience);
 }
 
 ncclComm_t Communicator::handle() const noexcept { return core_->comm; }

@@ -1,20 +1,21 @@
-// Communicator: one NCCL communicator and the only thread that makes, ends or waits for it. States:
+// Communicator: one NCCL communicator, and two threads that make it, end it or wait for it. States:
 //
 //   idle -> joining -> ready -> left                 init, launches, leave
 //              |         |
 //              +----+----+-> cancelled -> aborted    cancel from any thread, then abort
 //              +-> refused                           NCCL said no
 //
-// NCCL allows one thread at a time. Invariant: every call is made under the mutex. init, revoke,
-// abort and destroy run on the communicator's thread, launches on their callers'; a caller that
-// polls NCCL under the mutex looks at the cancel flag and returns, so that abort gets the mutex; a
-// program that is lent the communicator (ddp/nccl.hpp) returns by itself.
-// Communicators do not block (blocking = 0): what NCCL does in the background is polled against a
-// deadline.
+// NCCL allows one thread at a time. Invariant: every call is made under the mutex, but for the first
+// half of abort. init, leave and abort run on the communicator's threads, launches on their
+// callers'. From NCCL 2.22 on communicators block: NCCL holds the thread of a launch or an init until
+// it is done, and starts no thread of its own for each. What is to be ended then is inside NCCL with
+// the mutex: abort sets NCCL's flags beside it, which lets it return, and frees nothing until it has.
+// Older ones cannot be ended in two halves: they do not block, what they do in the background is
+// polled, and the poll looks at the cancel flag. A program that is lent the communicator
+// (ddp/nccl.hpp) returns by itself.
 #pragma once
 
 #include "backends/nccl/nccl_library.hpp"
-#include "base/deadline.hpp"
 #include "tensor/device/current_gpu.hpp"
 #include "tensor/device/device_api.hpp"
 
@@ -29,7 +30,7 @@ namespace ddp::nccl {
 
 class Communicator {
 public:
-    // Starts the thread. Throws SystemError.
+    // Starts the threads. Throws SystemError.
     Communicator(const NcclLibrary& library, device::DeviceApi& api, int device);
     // Without leave() or abort() before: abort, as short as it can be.
     ~Communicator();
@@ -46,15 +47,15 @@ public:
     bool wait_ready(std::chrono::milliseconds wait);
 
     // Calls `enqueue` between ncclGroupStart and ncclGroupEnd, and returns when NCCL has launched
-    // all of it. Under the mutex and with the device, which the caller has: see Launch. Throws
-    // BackendError, TimeoutError; Cancelled when it was.
+    // all of it, or when the communicator is ended: it knows no deadline. Under the mutex and with
+    // the device, which the caller has: see Launch. Throws BackendError; Cancelled when it was.
     struct Cancelled {};
     using Enqueue = std::function<void(ncclComm_t)>;
-    void launch_group(const Enqueue& enqueue, const base::Deadline& deadline);
+    void launch_group(const Enqueue& enqueue);
     void require_usable() const;  // throws Cancelled
     // Until NCCL has launched what the program has called itself (handle_for_program), before any
     // other call. Under the mutex. Throws as launch_group().
-    void wait_for_program(const base::Deadline& deadline);
+    void wait_for_program();
     // Waits for the mutex, and puts the device in place.
     class Launch {
     public:
@@ -84,9 +85,8 @@ public:
     ncclComm_t handle_for_program() noexcept;
 
 private:
-    struct Core;  // shared with the thread, which may be stuck inside NCCL when this goes
-    void wait_while_in_progress(ncclResult_t now, const char* call,
-                                const base::Deadline& deadline) const;
+    struct Core;  // shared with the threads, which may be stuck inside NCCL when this goes
+    void wait_while_in_progress(ncclResult_t now, const char* call) const;
     bool run_on_thread(std::function<void()> task, std::chrono::milliseconds limit) noexcept;
 
     std::shared_ptr<Core> core_;

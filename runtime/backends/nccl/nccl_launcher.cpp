@@ -86,9 +86,9 @@ bool NcclLauncher::moves_between_ranks(const Call& call) const {
     return call.parts != nullptr || call.elements > 0;
 }
 
-void NcclLauncher::launch(std::span<const Call> calls, const base::Deadline& deadline) {
+void NcclLauncher::launch(std::span<const Call> calls) {
     communicator_.require_usable();
-    communicator_.wait_for_program(deadline);
+    communicator_.wait_for_program();
     CustomOps custom(*this);
     std::vector<std::pair<const Call*, ncclRedOp_t>> first;
     std::vector<const Call*> scaled;
@@ -99,32 +99,27 @@ void NcclLauncher::launch(std::span<const Call> calls, const base::Deadline& dea
         copy_own_part(call);
     }
     if (!first.empty()) {
-        communicator_.launch_group(
-            [&](ncclComm_t comm) {
-                for (const auto& [call, op] : first) enqueue(*call, op, comm);
-            },
-            deadline);
+        communicator_.launch_group([&](ncclComm_t comm) {
+            for (const auto& [call, op] : first) enqueue(*call, op, comm);
+        });
     }
     custom.destroy();
     for (const Call* const call : scaled) scale(*call);
 }
 
-void NcclLauncher::launch(std::span<const backends::Transfer> transfers,
-                          const base::Deadline& deadline) {
+void NcclLauncher::launch(std::span<const backends::Transfer> transfers) {
     communicator_.require_usable();
-    communicator_.wait_for_program(deadline);
-    communicator_.launch_group(
-        [&](ncclComm_t comm) {
-            for (const backends::Transfer& transfer : transfers) {
-                auto* const data = static_cast<std::byte*>(transfer.data);
-                if (transfer.direction == backends::Direction::send) {
-                    send(data, transfer.bytes, transfer.peer, comm);
-                } else {
-                    receive(data, transfer.bytes, transfer.peer, comm);
-                }
+    communicator_.wait_for_program();
+    communicator_.launch_group([&](ncclComm_t comm) {
+        for (const backends::Transfer& transfer : transfers) {
+            auto* const data = static_cast<std::byte*>(transfer.data);
+            if (transfer.direction == backends::Direction::send) {
+                send(data, transfer.bytes, transfer.peer, comm);
+            } else {
+                receive(data, transfer.bytes, transfer.peer, comm);
             }
-        },
-        deadline);
+        }
+    });
 }
 
 void NcclLauncher::enqueue(const Call& call, ncclRedOp_t op, ncclComm_t comm) {

@@ -7,7 +7,6 @@
 #include "backends/backend.hpp"
 #include "backends/nccl/nccl_communicator.hpp"
 #include "backends/nccl/nccl_reductions.hpp"
-#include "base/deadline.hpp"
 #include "tensor/device/device_api.hpp"
 
 #include <span>
@@ -27,8 +26,8 @@ public:
           stream_(stream) {}
 
     // The caller has the communicator (Communicator::Launch) and has asked require_supported.
-    void launch(std::span<const backends::Call> calls, const base::Deadline& deadline);
-    void launch(std::span<const backends::Transfer> transfers, const base::Deadline& deadline);
+    void launch(std::span<const backends::Call> calls);
+    void launch(std::span<const backends::Transfer> transfers);
 
 private:
     class CustomOps;

@@ -101,9 +101,14 @@ std::string OperationInfo::describe() const {
 
 InFlightOperation::~InFlightOperation() { events_->give_back(event_); }
 
+void InFlightOperation::record_end(Stream stream) {
+    events_->api().record(event_, stream);
+    launched_.store(true, std::memory_order_release);
+}
+
 InFlightOperation::State InFlightOperation::poll() {
     State now = state();
-    if (now != State::running) return now;
+    if (now != State::running || !is_launched()) return now;
     {
         const device::CurrentGpu current(events_->api(), events_->device());
         if (!events_->api().is_done(event_)) return now;

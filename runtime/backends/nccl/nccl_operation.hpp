@@ -2,9 +2,10 @@
 // group share: events, and the error that ended the group.
 //
 //   running -> completed     its event has come
-//         +--> aborted       the group was ended while it ran
+//         +--> aborted       the group was ended while it ran, or it could not be launched
 //
-// The first poll after the event makes it completed. Invariant: when a group ends, its operations
+// It is running from before its launch on: NCCL and CUDA may keep the thread that launches. The first
+// poll after the event makes it completed. Invariant: when a group ends, its operations
 // are made aborted before NCCL is, so that an event that comes because of NCCL's abort is never
 // taken for a result.
 #pragma once
@@ -81,17 +82,19 @@ struct OperationInfo {
 
 class InFlightOperation {
 public:
-    // `end_event` is of the pool, recorded after the last of it.
-    InFlightOperation(std::shared_ptr<EventPool> events, CUevent_st* end_event, OperationInfo info,
+    // About to be launched; the device is current.
+    InFlightOperation(std::shared_ptr<EventPool> events, OperationInfo info,
                       const base::Deadline& deadline)
         : events_(std::move(events)),
-          event_(end_event),
+          event_(events_->take()),
           info_(std::move(info)),
           deadline_(deadline) {}
     ~InFlightOperation();
     InFlightOperation(const InFlightOperation&) = delete;
     InFlightOperation& operator=(const InFlightOperation&) = delete;
 
+    void record_end(Stream stream);  // the last of it has been launched on the stream
+    bool is_launched() const noexcept { return launched_.load(std::memory_order_acquire); }
     enum class State { running, completed, aborted };
     State poll();  // never blocks; throws what the device says
     State state() const noexcept { return state_.load(std::memory_order_acquire); }
@@ -108,6 +111,7 @@ private:
     CUevent_st* event_;
     OperationInfo info_;
     base::Deadline deadline_;
+    std::atomic<bool> launched_ = false;
     std::atomic<State> state_ = State::running;
 };
 

@@ -189,11 +189,13 @@ std::optional<Watchdog::Failure> Watchdog::diagnose(std::unique_lock<std::mutex>
     }
     reset_grace();
     if (late == nullptr) return std::nullopt;
-    return Failure{std::make_exception_ptr(TimeoutError(
-                       "nccl: " + late->describe() + " did not end within " +
-                       base::to_string(late->deadline().timeout()) + " on " + probes_.name +
-                       "; is another rank stopped, or at another operation?")),
-                   Finder::this_rank};
+    return Failure{
+        std::make_exception_ptr(TimeoutError(
+            "nccl: " + late->describe() +
+            (late->is_launched() ? " did not end within " : " was not launched within ") +
+            base::to_string(late->deadline().timeout()) + " on " + probes_.name +
+            "; is another rank stopped, or at another operation?")),
+        Finder::this_rank};
 }
 
 }  // namespace ddp::nccl
