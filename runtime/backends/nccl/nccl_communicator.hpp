@@ -5,13 +5,13 @@
 //              +----+----+-> cancelled -> aborted    cancel from any thread, then abort
 //              +-> refused                           NCCL said no
 //
-// NCCL allows one thread at a time. Invariant: every call is made under the mutex, but for the first
-// half of abort. init, leave and abort run on the communicator's threads, launches on their
-// callers'. From NCCL 2.22 on communicators block: NCCL holds the thread of a launch or an init until
-// it is done, and starts no thread of its own for each. What is to be ended then is inside NCCL with
-// the mutex: abort sets NCCL's flags beside it, which lets it return, and frees nothing until it has.
-// Older ones cannot be ended in two halves: they do not block, what they do in the background is
-// polled, and the poll looks at the cancel flag. A program that is lent the communicator
+// NCCL allows one thread at a time. Invariant: every call is made under the mutex, but for the
+// first half of abort. init, leave and abort run on the communicator's threads, launches on their
+// callers'. From NCCL 2.22 on communicators block: NCCL holds the thread of a launch or an init
+// until it is done, and starts none of its own for it. What is to be ended then is inside NCCL with
+// the mutex: abort sets NCCL's flags beside it, which lets it return, and frees nothing until it
+// has. Older ones cannot be ended in two halves: they do not block, what they do in the background
+// is polled, and the poll looks at the cancel flag. A program that is lent the communicator
 // (ddp/nccl.hpp) returns by itself.
 #pragma once
 

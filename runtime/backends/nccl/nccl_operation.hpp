@@ -4,10 +4,10 @@
 //   running -> completed     its event has come
 //         +--> aborted       the group was ended while it ran, or it could not be launched
 //
-// It is running from before its launch on: NCCL and CUDA may keep the thread that launches. The first
-// poll after the event makes it completed. Invariant: when a group ends, its operations
-// are made aborted before NCCL is, so that an event that comes because of NCCL's abort is never
-// taken for a result.
+// It is running from before its launch on: NCCL and CUDA may keep the thread that launches. The
+// first poll after the event makes it completed. Invariant: when a group ends, its operations are
+// made aborted before NCCL is, so that an event that comes because of NCCL's abort is never taken
+// for a result.
 #pragma once
 
 #include "backends/backend.hpp"
