@@ -9,6 +9,7 @@
 //
 // A mistake in a backward (a gradient that never came or came twice) is found by wait(), and every
 // rank then throws the same UsageError, which names rank and parameter. The reducer can be used on.
+// Of a model on a GPU the next backward's wait() throws it: no host waits for another in a step.
 #pragma once
 
 #include <ddp/export.hpp>

@@ -1,5 +1,6 @@
 #include "reducer/agreement.hpp"
 
+#include "base/log.hpp"
 #include "process_group/group_access.hpp"
 #include "tensor/device/device_memory.hpp"
 
@@ -11,6 +12,7 @@
 #include <cstdint>
 #include <cstring>
 #include <optional>
+#include <utility>
 
 namespace ddp::reducer {
 namespace {
@@ -78,6 +80,26 @@ void compare_launches(ProcessGroup& group, std::uint64_t step) {
     }
 }
 
+// Collective: of the first rank that made one, and who else did.
+[[noreturn]] void throw_mistakes(const std::string& mistake, const std::string& when,
+                                 ProcessGroup& group) {
+    const std::vector<std::string> texts = gather_texts(mistake, group);
+    std::string message;
+    std::string others;
+    std::optional<int> culprit;
+    for (std::size_t rank = 0; rank < texts.size(); ++rank) {
+        if (texts[rank].empty()) continue;
+        if (message.empty()) {
+            culprit = process_group::GroupAccess(group).job_rank(static_cast<int>(rank));
+            message = "reducer: " + when + "on rank " + std::to_string(rank) + ", " + texts[rank];
+        } else {
+            others += (others.empty() ? "" : ", ") + std::to_string(rank);
+        }
+    }
+    if (!others.empty()) message += " (likewise on rank " + others + ")";
+    throw UsageError(message, culprit);
+}
+
 }  // namespace
 
 std::vector<std::string> gather_texts(const std::string& mine, ProcessGroup& group) {
@@ -101,22 +123,27 @@ std::vector<std::string> gather_texts(const std::string& mine, ProcessGroup& gro
 void throw_if_any(const std::string& mistake, ProcessGroup& group) {
     int wrong = mistake.empty() ? 0 : 1;
     if (group.size() > 1) wrong = group.all_reduce(wrong, ReduceOp::sum, CallSite{});
-    if (wrong == 0) return;
-    const std::vector<std::string> texts = gather_texts(mistake, group);
-    std::string message;
-    std::string others;
-    std::optional<int> culprit;
-    for (std::size_t rank = 0; rank < texts.size(); ++rank) {
-        if (texts[rank].empty()) continue;
-        if (message.empty()) {
-            culprit = process_group::GroupAccess(group).job_rank(static_cast<int>(rank));
-            message = "reducer: on rank " + std::to_string(rank) + ", " + texts[rank];
-        } else {
-            others += (others.empty() ? "" : ", ") + std::to_string(rank);
-        }
+    if (wrong > 0) throw_mistakes(mistake, {}, group);
+}
+
+LateMistakes::~LateMistakes() {
+    const std::string& last = told_[1 - now_].mistake;
+    if (!last.empty()) base::log_error("reducer", "of this no rank has heard: " + last);
+}
+
+void LateMistakes::tell_and_hear(const std::string& mistake, ProcessGroup& group) {
+    if (group.size() == 1) return throw_if_any(mistake, group);
+    Told& now = told_[now_];
+    now_ = 1 - now_;
+    Told& before = told_[now_];
+    now.mistake = mistake;
+    now.wrong = {mistake.empty() ? 0 : 1};
+    now.work = group.all_reduce(now.wrong, ReduceOp::sum, Stream{}, CallSite{});
+    before.work.wait();
+    const std::string own = std::exchange(before.mistake, {});
+    if (std::exchange(before.wrong[0], 0) > 0) {
+        throw_mistakes(own, "in the backward before this one, ", group);
     }
-    if (!others.empty()) message += " (likewise on rank " + others + ")";
-    throw UsageError(message, culprit);
 }
 
 void require_equal_models(std::span<const Parameter> parameters,

@@ -4,7 +4,6 @@
 #include "base/log.hpp"
 #include "process_group/call_source.hpp"
 #include "process_group/group_access.hpp"
-#include "reducer/agreement.hpp"
 #include "reducer/logical_sum.hpp"
 #include "reducer/parameter_check.hpp"
 
@@ -215,7 +214,11 @@ void Reducer::Impl::finish_step(Stream stream) {
     if (forward_start != decltype(forward_start){}) {
         statistics_.forward = backward_->start_time() - forward_start;
     }
-    reducer::throw_if_any(context_.marks.mistake(), context_.group);
+    if (context_.model_device.type == DeviceType::cpu) {
+        reducer::throw_if_any(context_.marks.mistake(), context_.group);
+    } else {
+        late_mistakes_.tell_and_hear(context_.marks.mistake(), context_.group);
+    }
     tuner_.order_by_arrival(context_.marks, *context_.memory, stream);
     tuner_.add_step(statistics_.backward + statistics_.exposed, *context_.memory, stream);
 }

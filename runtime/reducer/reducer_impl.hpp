@@ -4,6 +4,7 @@
 
 #include "backends/call_header.hpp"
 #include "process_group/group_access.hpp"
+#include "reducer/agreement.hpp"
 #include "reducer/backward.hpp"
 #include "reducer/bucket_tuner.hpp"
 #include "reducer/join_session.hpp"
@@ -78,6 +79,7 @@ private:
     bool no_sync_ = false;
     std::optional<reducer::JoinSession> join_;
     std::optional<Backward> backward_;  // the one under way
+    reducer::LateMistakes late_mistakes_;
     std::chrono::steady_clock::time_point forward_start_{};
     StepStatistics statistics_;
 };

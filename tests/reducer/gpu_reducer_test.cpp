@@ -85,6 +85,76 @@ TEST(GpuReducer, AveragesAfterTheWorkOnEachGradientsStream) {
     }
 }
 
+// Rank 1 goes on when it has heard that rank 0 is through with its wait().
+TEST(GpuReducer, WaitsForNoOtherRanksHost) {
+    run_ranks(2, [](ProcessGroup& group) {
+        GpuModel model(group, sizes);
+        const GpuStream stream;
+        const std::array<Stream, 1> streams{stream};
+        Reducer reducer(model.parameters(), group, {});
+        std::vector<float> token(1);
+        for (int step = 0; step < 4; ++step) {
+            backward(model, reducer, group, step, streams);
+            const bool is_held = step > 0 && group.rank() == 1;  // the first step orders buckets
+            if (is_held) group.recv(token, Peer{0}).wait();
+            EXPECT_TRUE(reducer.wait(stream));
+            if (step > 0 && group.rank() == 0) group.send(token, Peer{1}).wait();
+            expect_averages(model, group, step, stream);
+        }
+    });
+}
+
+void backward_with_a_mistake(GpuModel& model, Reducer& reducer, const ProcessGroup& group) {
+    for (std::size_t p = model.parameters().size(); p > 0; --p) {
+        if (group.rank() != 1 || p != 2) reducer.mark_ready(p - 1);
+    }
+}
+
+TEST(GpuReducer, NamesAMistakeOnEveryRankOneBackwardLater) {
+    run_ranks(3, [](ProcessGroup& group) {
+        GpuModel model(group, sizes);
+        const std::array<Stream, 1> streams{Stream{}};
+        Reducer reducer(model.parameters(), group, {});
+        backward_with_a_mistake(model, reducer, group);
+        EXPECT_TRUE(reducer.wait());
+        backward(model, reducer, group, 1, streams);
+        EXPECT_THAT(usage_error_of([&] { EXPECT_FALSE(reducer.wait()); }),
+                    HasSubstr("in the backward before this one, on rank 1, backward ended without "
+                              "a gradient for layer1;"));
+        backward(model, reducer, group, 2, streams);
+        EXPECT_TRUE(reducer.wait());
+        expect_averages(model, group, 2, {});
+    });
+}
+
+TEST(GpuReducer, LogsAMistakeInTheLastBackward) {
+    run_ranks(2, [](ProcessGroup& group) {
+        GpuModel model(group, sizes);
+        ::testing::internal::CaptureStderr();
+        {
+            Reducer reducer(model.parameters(), group, {});
+            backward_with_a_mistake(model, reducer, group);
+            EXPECT_TRUE(reducer.wait());
+        }
+        const std::string log = ::testing::internal::GetCapturedStderr();
+        EXPECT_EQ(
+            log.find("of this no rank has heard: backward ended without a gradient for layer1") !=
+                std::string::npos,
+            group.rank() == 1)
+            << log;
+    });
+}
+
+TEST(GpuReducer, FindsAMistakeAtOnceWhereItIsAlone) {
+    run_ranks(1, [](ProcessGroup& group) {
+        GpuModel model(group, sizes);
+        Reducer reducer(model.parameters(), group, {});
+        reducer.mark_ready(0);
+        EXPECT_THAT(usage_error_of([&] { EXPECT_FALSE(reducer.wait()); }),
+                    HasSubstr("backward ended without a gradient for layer1"));
+    });
+}
+
 // NCCL adds up whatever comes; no header tells the ranks apart.
 TEST(GpuReducer, FindsLaunchesInAnotherOrderWithTheChecksums) {
     run_ranks(2, [](ProcessGroup& group) {
