@@ -140,10 +140,27 @@ void Reducer::Impl::start_backward(std::span<const std::size_t> unused, Stream s
 void Reducer::Impl::begin_backward(Backward::Kind kind, std::span<const std::size_t> unused,
                                    Stream stream) {
     if (backward_) abandon_backward();
+    if (device::is_captured(context_.model_device, stream)) require_no_host();
     if (kind != Backward::Kind::accumulates) ++source_.backward;
     backward_.emplace(context_, kind, source_);
     ranks_.start_backward(*context_.memory);
     backward_->start(unused, stream);
+}
+
+// A graph's launches do what streams do in a backward, and nothing that the host does.
+void Reducer::Impl::require_no_host() const {
+    const auto refuse = [](const char* why) {
+        throw UsageError(std::string("reducer: a backward on a stream that is captured, ") + why);
+    };
+    if (statistics_.step == 0) {
+        refuse("before one that is not: the first orders the buckets, and moves the gradients");
+    }
+    if (!tuner_.is_tuned()) refuse("while autotune chooses among sizes of buckets");
+    if (context_.options.find_unused_parameters) {
+        refuse("with find_unused_parameters: the host is told what other ranks use");
+    }
+    if (context_.options.checksum_steps > 0) refuse("with checksum_steps: the host compares them");
+    if (join_) refuse("in join(): the host is told which ranks still train");
 }
 
 // For another in its place; see backward.hpp. Gradients that were to be sent cannot be told from

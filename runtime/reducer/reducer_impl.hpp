@@ -62,6 +62,7 @@ private:
 
     void require_backward(const char* call, Stream stream);
     void begin_backward(Backward::Kind kind, std::span<const std::size_t> unused, Stream stream);
+    void require_no_host() const;
     void abandon_backward();
     void finish_step(Stream stream);
     void start_over();

@@ -55,6 +55,7 @@ public:
     void synchronize_device() override { cuda_.synchronize_device(); }
     CUevent_st* make_event() override { return cuda_.make_event(); }
     void destroy_event(CUevent_st* event) noexcept override { cuda_.destroy_event(event); }
+    bool is_captured(Stream stream) override { return cuda_.is_captured(stream); }
     void record(CUevent_st* event, Stream stream) override { cuda_.record(event, stream); }
     bool is_done(CUevent_st* event) override { return cuda_.is_done(event); }
     void wait(Stream stream, CUevent_st* event) override { cuda_.wait(stream, event); }

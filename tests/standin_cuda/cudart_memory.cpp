@@ -96,12 +96,14 @@ extern "C" {
 
 cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
     DDP_STANDIN_OPEN("cudaMalloc");
+    DDP_STANDIN_UNSAFE("cudaMalloc");
     return answer("cudaMalloc", allocate(memory, bytes, Driver::get().current()));
 }
 
 // Waits for all that runs on the device, with the driver's lock.
 cudaError_t cudaFree(void* memory) {
     DDP_STANDIN_OPEN("cudaFree");
+    DDP_STANDIN_UNSAFE("cudaFree");
     Driver& driver = Driver::get();
     if (memory == nullptr) return answer("cudaFree", cudaSuccess);
     const auto owner = driver.owner_of(memory, 0);
@@ -116,16 +118,19 @@ cudaError_t cudaFree(void* memory) {
 
 cudaError_t cudaHostAlloc(void** memory, std::size_t bytes, unsigned) {
     DDP_STANDIN_OPEN("cudaHostAlloc");
+    DDP_STANDIN_UNSAFE("cudaHostAlloc");
     return answer("cudaHostAlloc", allocate(memory, bytes, HostMemory::pinned));
 }
 
 cudaError_t cudaMallocHost(void** memory, std::size_t bytes) {
     DDP_STANDIN_OPEN("cudaMallocHost");
+    DDP_STANDIN_UNSAFE("cudaMallocHost");
     return answer("cudaMallocHost", allocate(memory, bytes, HostMemory::pinned));
 }
 
 cudaError_t cudaFreeHost(void* memory) {
     DDP_STANDIN_OPEN("cudaFreeHost");
+    DDP_STANDIN_UNSAFE("cudaFreeHost");
     Driver& driver = Driver::get();
     if (memory == nullptr) return answer("cudaFreeHost", cudaSuccess);
     if (driver.owner_of(memory, 0) != HostMemory::pinned) {
@@ -157,6 +162,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
 
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
     DDP_STANDIN_OPEN("cudaMemcpy");
+    DDP_STANDIN_UNSAFE("cudaMemcpy");
     return answer("cudaMemcpy", copy(to, from, bytes, kind, nullptr, true));
 }
 
@@ -167,6 +173,7 @@ cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStre
 
 cudaError_t cudaMemset(void* memory, int value, std::size_t bytes) {
     DDP_STANDIN_OPEN("cudaMemset");
+    DDP_STANDIN_UNSAFE("cudaMemset");
     return answer("cudaMemset", set(memory, value, bytes, nullptr, true));
 }
 

@@ -1,6 +1,8 @@
 // Streams and events of the stand-in runtime.
 #include "standin_cuda/driver.hpp"
 
+using ddp::standin_cuda::CapturedPoint;
+using ddp::standin_cuda::Captures;
 using ddp::standin_cuda::Driver;
 using ddp::testing::HostPoint;
 
@@ -14,12 +16,13 @@ cudaError_t answer(const char* function, cudaError_t error) {
 struct Found {
     cudaError_t error = cudaSuccess;
     std::shared_ptr<HostPoint> point;
+    std::shared_ptr<CapturedPoint> captured;
 };
 Found find(cudaEvent_t event) {
     Driver& driver = Driver::get();
     const std::lock_guard guard(driver.mutex);
-    if (!driver.events.contains(event)) return {cudaErrorInvalidResourceHandle, nullptr};
-    return {cudaSuccess, event->point};
+    if (!driver.events.contains(event)) return {cudaErrorInvalidResourceHandle, nullptr, nullptr};
+    return {cudaSuccess, event->point, event->captured};
 }
 
 }  // namespace
@@ -59,6 +62,10 @@ cudaError_t cudaStreamQuery(cudaStream_t handle) {
     DDP_STANDIN_OPEN("cudaStreamQuery");
     const auto stream = Driver::get().find(handle);
     if (stream == nullptr) return answer("cudaStreamQuery", cudaErrorInvalidResourceHandle);
+    if (const cudaError_t error = Captures::get().forbidden_on(*stream); error != cudaSuccess) {
+        return answer("cudaStreamQuery", error);
+    }
+    DDP_STANDIN_UNSAFE("cudaStreamQuery");
     return answer("cudaStreamQuery", stream->is_done() ? cudaSuccess : cudaErrorNotReady);
 }
 
@@ -66,6 +73,10 @@ cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
     DDP_STANDIN_OPEN("cudaStreamSynchronize");
     const auto stream = Driver::get().find(handle);
     if (stream == nullptr) return answer("cudaStreamSynchronize", cudaErrorInvalidResourceHandle);
+    if (const cudaError_t error = Captures::get().forbidden_on(*stream); error != cudaSuccess) {
+        return answer("cudaStreamSynchronize", error);
+    }
+    DDP_STANDIN_UNSAFE("cudaStreamSynchronize");
     stream->synchronize();
     return answer("cudaStreamSynchronize", Driver::get().open_context());
 }
@@ -74,6 +85,12 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned
     DDP_STANDIN_OPEN("cudaStreamWaitEvent");
     const Found found = find(event);
     if (found.error != cudaSuccess) return answer("cudaStreamWaitEvent", found.error);
+    const auto stream = Driver::get().find(handle);
+    if (stream == nullptr) return answer("cudaStreamWaitEvent", cudaErrorInvalidResourceHandle);
+    if (const cudaError_t error = Captures::get().wait(*stream, found.captured);
+        error != cudaSuccess || found.captured != nullptr) {
+        return answer("cudaStreamWaitEvent", error);
+    }
     if (found.point == nullptr) return answer("cudaStreamWaitEvent", cudaSuccess);
     return answer("cudaStreamWaitEvent",
                   Driver::get().put(handle, [point = found.point] { point->wait(); }));
@@ -82,7 +99,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
     DDP_STANDIN_OPEN("cudaEventCreateWithFlags");
     Driver& driver = Driver::get();
-    auto made = std::make_unique<CUevent_st>(CUevent_st{driver.current(), nullptr});
+    auto made = std::make_unique<CUevent_st>(CUevent_st{driver.current(), nullptr, nullptr});
     const std::lock_guard guard(driver.mutex);
     *event = made.get();
     driver.events.emplace(*event, std::move(made));
@@ -106,36 +123,41 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t handle) {
     const auto stream = driver.find(handle);
     if (stream == nullptr) return answer("cudaEventRecord", cudaErrorInvalidResourceHandle);
     auto point = std::make_shared<HostPoint>();
+    std::shared_ptr<CapturedPoint> captured;
+    if (const cudaError_t error = Captures::get().record(*stream, captured); error != cudaSuccess) {
+        return answer("cudaEventRecord", error);
+    }
     {
         const std::lock_guard guard(driver.mutex);
         const bool fits = driver.events.contains(event) && event->device == stream->device;
+        if (fits) event->captured = captured;
         if (fits) event->point = point;
         if (!fits) point = nullptr;
     }
     if (point == nullptr) return answer("cudaEventRecord", cudaErrorInvalidResourceHandle);
+    if (captured != nullptr) return answer("cudaEventRecord", cudaSuccess);
     return answer("cudaEventRecord", driver.put(handle, [point] { point->reach(); }));
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
     DDP_STANDIN_OPEN("cudaEventQuery");
     { const std::lock_guard guard(Driver::get().lock); }  // it may block on the driver's lock
+    DDP_STANDIN_UNSAFE("cudaEventQuery");
     const Found found = find(event);
     if (found.error != cudaSuccess) return answer("cudaEventQuery", found.error);
+    if (found.captured != nullptr) return answer("cudaEventQuery", cudaErrorCapturedEvent);
     const bool is_done = found.point == nullptr || found.point->is_reached();
     return answer("cudaEventQuery", is_done ? cudaSuccess : cudaErrorNotReady);
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     DDP_STANDIN_OPEN("cudaEventSynchronize");
+    DDP_STANDIN_UNSAFE("cudaEventSynchronize");
     const Found found = find(event);
     if (found.error != cudaSuccess) return answer("cudaEventSynchronize", found.error);
+    if (found.captured != nullptr) return answer("cudaEventSynchronize", cudaErrorCapturedEvent);
     if (found.point != nullptr) found.point->wait();
     return answer("cudaEventSynchronize", Driver::get().open_context());
-}
-
-cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode*) {
-    DDP_STANDIN_OPEN("cudaThreadExchangeStreamCaptureMode");
-    return answer("cudaThreadExchangeStreamCaptureMode", cudaSuccess);
 }
 
 }  // extern "C"

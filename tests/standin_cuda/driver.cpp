@@ -16,6 +16,20 @@ using testing::HostStream;
 thread_local int current_device = 0;
 thread_local cudaError_t last = cudaSuccess;
 
+// For the stand-in NCCL, see host_stream.h.
+int is_captured(CUstream_st* stream) {
+    const auto status = Captures::get().status(*static_cast<HostStream*>(stream));
+    return status == cudaStreamCaptureStatusActive ? 1 : 0;
+}
+
+void capture(CUstream_st* stream, void* recorded, void* (*prepare)(void*), void (*work)(void*),
+             void (*release)(void*)) {
+    const std::shared_ptr<void> held(recorded, release);
+    static_cast<void>(Captures::get().put(*static_cast<HostStream*>(stream), [held, prepare, work] {
+        return [work, argument = prepare(held.get())] { work(argument); };
+    }));
+}
+
 }  // namespace
 
 Driver& Driver::get() {
@@ -78,6 +92,8 @@ std::shared_ptr<HostStream> Driver::find(cudaStream_t handle) {
 
 cudaError_t Driver::make_stream(cudaStream_t* stream, bool is_blocking) {
     auto made = std::make_shared<HostStream>(current());
+    made->is_captured = is_captured;
+    made->capture = capture;
     const std::lock_guard guard(mutex);
     std::erase_if(destroyed, [](const auto& one) { return one->has_ended(); });
     *stream = made.get();
@@ -128,7 +144,20 @@ void order(HostStream& before, HostStream& after) {
 cudaError_t Driver::put(cudaStream_t handle, std::function<void()> work) {
     const auto stream = find(handle);
     if (stream == nullptr) return cudaErrorInvalidResourceHandle;
+    switch (Captures::get().put(*stream, [work] { return work; })) {
+        case Captures::Put::done:
+            return cudaSuccess;
+        case Captures::Put::invalid:
+            return cudaErrorStreamCaptureInvalidated;
+        case Captures::Put::not_captured:
+            break;
+    }
     if (is_default(handle)) {
+        for (const auto& other : streams_of(stream->device, true)) {
+            if (Captures::get().forbidden_on(*other) != cudaSuccess) {
+                return cudaErrorStreamCaptureImplicit;
+            }
+        }
         for (const auto& other : streams_of(stream->device, true)) order(*other, *stream);
     } else {
         std::shared_ptr<HostStream> the_default;

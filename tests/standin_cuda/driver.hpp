@@ -3,6 +3,7 @@
 // as threads may call when static objects have gone.
 #pragma once
 
+#include "standin_cuda/capture.hpp"
 #include "standin_cuda/kernels.hpp"
 #include "standin_cuda/stand_in.hpp"
 #include "support/host_memory.hpp"
@@ -17,7 +18,8 @@
 
 struct CUevent_st {
     int device;
-    std::shared_ptr<ddp::testing::HostPoint> point;  // null: never recorded
+    std::shared_ptr<ddp::testing::HostPoint> point;              // null: never recorded
+    std::shared_ptr<ddp::standin_cuda::CapturedPoint> captured;  // recorded last in a capture
 };
 
 namespace ddp::standin_cuda {
@@ -88,6 +90,11 @@ private:
     std::shared_ptr<testing::HostStream> default_stream(int device);  // under the mutex
     std::vector<std::shared_ptr<testing::HostStream>> streams_of(int device, bool blocking_alone);
 };
+
+// For a call that a capture forbids, see Captures::unsafe.
+#define DDP_STANDIN_UNSAFE(function)                                                             \
+    if (const cudaError_t why = ddp::standin_cuda::Captures::get().unsafe(); why != cudaSuccess) \
+    return Driver::answer(function, why)
 
 // For a call that needs the current device's context.
 #define DDP_STANDIN_OPEN(function)                                                \

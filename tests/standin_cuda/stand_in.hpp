@@ -9,6 +9,7 @@
 //   driver lock    held in cudaFree, cudaMalloc, and a launch that finds its stream's queue full
 //   kernels        refused without an image for the device's architecture; loaded at first use,
 //                  which waits for the device (CUDA_MODULE_LOADING=LAZY)
+//   captures       modes of threads, what they forbid, streams that join; graphs (capture.hpp)
 //
 // What a GPU would answer with an illegal access, later and somewhere else, is an error of the call
 // that asked for it. Here are the knobs and the questions of tests. Any thread.

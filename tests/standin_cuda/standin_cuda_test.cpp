@@ -128,5 +128,129 @@ TEST_F(StandInCuda, AsksAnEventBehindTheDriversLock) {
     EXPECT_EQ(cudaEventDestroy(event), cudaSuccess);
 }
 
+// A word of device memory and two streams; `first` is captured.
+class StandInCapture : public StandInCuda {
+protected:
+    void SetUp() override {
+        ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&word), sizeof *word), cudaSuccess);
+        for (cudaStream_t* const stream : {&first, &second}) {
+            ASSERT_EQ(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking), cudaSuccess);
+        }
+        ASSERT_EQ(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), cudaSuccess);
+        ASSERT_EQ(cudaMemset(word, 0, sizeof *word), cudaSuccess);
+        ASSERT_EQ(cudaStreamBeginCapture(first, cudaStreamCaptureModeGlobal), cudaSuccess);
+    }
+    void TearDown() override {
+        EXPECT_EQ(cudaEventDestroy(event), cudaSuccess);
+        for (cudaStream_t const stream : {first, second}) {
+            EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
+        }
+        EXPECT_EQ(cudaFree(word), cudaSuccess);
+        StandInCuda::TearDown();
+    }
+    void order(cudaStream_t before, cudaStream_t after) {
+        EXPECT_EQ(cudaEventRecord(event, before), cudaSuccess);
+        EXPECT_EQ(cudaStreamWaitEvent(after, event, 0), cudaSuccess);
+    }
+    void expect_end(cudaError_t error) {
+        cudaGraph_t graph = nullptr;
+        EXPECT_EQ(cudaStreamEndCapture(first, &graph), error);
+        EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+    }
+    int read() {
+        int value = 0;
+        EXPECT_EQ(cudaMemcpy(&value, word, sizeof value, cudaMemcpyDeviceToHost), cudaSuccess);
+        return value;
+    }
+
+    int* word = nullptr;
+    cudaStream_t first = nullptr, second = nullptr;
+    cudaEvent_t event = nullptr;
+};
+
+TEST_F(StandInCapture, RunsInEachLaunchWhatAllItsStreamsWereGiven) {
+    EXPECT_EQ(cudaMemsetAsync(word, 1, 1, first), cudaSuccess);
+    order(first, second);
+    EXPECT_EQ(cudaMemsetAsync(word, 2, 1, second), cudaSuccess);
+    order(second, first);
+    EXPECT_EQ(cudaMemsetAsync(reinterpret_cast<char*>(word) + 1, 3, 1, first), cudaSuccess);
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    EXPECT_EQ(cudaStreamIsCapturing(second, &status), cudaSuccess);
+    EXPECT_EQ(status, cudaStreamCaptureStatusActive);
+    cudaGraph_t graph = nullptr;
+    ASSERT_EQ(cudaStreamEndCapture(first, &graph), cudaSuccess);
+    EXPECT_EQ(cudaStreamIsCapturing(second, &status), cudaSuccess);
+    EXPECT_EQ(status, cudaStreamCaptureStatusNone);
+    EXPECT_EQ(read(), 0) << "a capture runs nothing";
+    cudaGraphExec_t exec = nullptr;
+    ASSERT_EQ(cudaGraphInstantiate(&exec, graph, 0), cudaSuccess);
+    EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+    for (int launch = 0; launch < 2; ++launch) {
+        EXPECT_EQ(cudaMemset(word, 0, sizeof *word), cudaSuccess);
+        EXPECT_EQ(cudaGraphLaunch(exec, second), cudaSuccess);
+        EXPECT_EQ(cudaStreamSynchronize(second), cudaSuccess);
+        EXPECT_EQ(read(), 0x0302);
+    }
+    EXPECT_EQ(cudaGraphExecDestroy(exec), cudaSuccess);
+}
+
+TEST_F(StandInCapture, RunsUnorderedWorkInAnotherOrderThanItWasGiven) {
+    order(first, second);
+    EXPECT_EQ(cudaMemsetAsync(word, 1, 1, first), cudaSuccess);
+    EXPECT_EQ(cudaMemsetAsync(word, 2, 1, second), cudaSuccess);
+    order(second, first);
+    cudaGraph_t graph = nullptr;
+    ASSERT_EQ(cudaStreamEndCapture(first, &graph), cudaSuccess);
+    cudaGraphExec_t exec = nullptr;
+    ASSERT_EQ(cudaGraphInstantiate(&exec, graph, 0), cudaSuccess);
+    EXPECT_EQ(cudaGraphLaunch(exec, second), cudaSuccess);
+    EXPECT_EQ(cudaStreamSynchronize(second), cudaSuccess);
+    EXPECT_EQ(read(), 1);
+    EXPECT_EQ(cudaGraphExecDestroy(exec), cudaSuccess);
+    EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+}
+
+TEST_F(StandInCapture, IsInvalidAfterWhatItForbids) {
+    EXPECT_EQ(cudaStreamSynchronize(first), cudaErrorStreamCaptureUnsupported);
+    EXPECT_EQ(cudaMemsetAsync(word, 1, 1, first), cudaErrorStreamCaptureInvalidated);
+    expect_end(cudaErrorStreamCaptureInvalidated);
+    ASSERT_EQ(cudaStreamBeginCapture(first, cudaStreamCaptureModeGlobal), cudaSuccess);
+    void* memory = nullptr;
+    std::thread([&] {
+        EXPECT_EQ(cudaMalloc(&memory, 1), cudaErrorStreamCaptureUnsupported);
+    }).join();
+    expect_end(cudaErrorStreamCaptureInvalidated);
+    ASSERT_EQ(cudaStreamBeginCapture(first, cudaStreamCaptureModeGlobal), cudaSuccess);
+    EXPECT_EQ(cudaEventRecord(event, second), cudaSuccess);
+    EXPECT_EQ(cudaStreamWaitEvent(first, event, 0), cudaErrorStreamCaptureIsolation);
+    expect_end(cudaErrorStreamCaptureInvalidated);
+}
+
+TEST_F(StandInCapture, LetsThreadsAskThatHaveSaidSo) {
+    std::thread([&] {
+        cudaStreamCaptureMode mode = cudaStreamCaptureModeThreadLocal;
+        EXPECT_EQ(cudaThreadExchangeStreamCaptureMode(&mode), cudaSuccess);
+        EXPECT_EQ(mode, cudaStreamCaptureModeGlobal);
+        EXPECT_EQ(cudaEventQuery(event), cudaSuccess);
+    }).join();
+    EXPECT_EQ(cudaEventRecord(event, first), cudaSuccess);
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    EXPECT_EQ(cudaThreadExchangeStreamCaptureMode(&mode), cudaSuccess);
+    EXPECT_EQ(cudaEventQuery(event), cudaErrorCapturedEvent);
+    EXPECT_EQ(cudaThreadExchangeStreamCaptureMode(&mode), cudaSuccess);
+    expect_end(cudaSuccess);
+}
+
+TEST_F(StandInCapture, EndsOnItsOwnStreamAndThreadWithAllOthersJoined) {
+    cudaGraph_t graph = nullptr;
+    order(first, second);
+    EXPECT_EQ(cudaMemsetAsync(word, 1, 1, second), cudaSuccess);
+    EXPECT_EQ(cudaStreamEndCapture(second, &graph), cudaErrorStreamCaptureUnmatched);
+    std::thread([&] {
+        EXPECT_EQ(cudaStreamEndCapture(first, &graph), cudaErrorStreamCaptureWrongThread);
+    }).join();
+    expect_end(cudaErrorStreamCaptureUnjoined);
+}
+
 }  // namespace
 }  // namespace ddp::standin_cuda

@@ -163,7 +163,7 @@ void Communicator::stop(bool for_abort) {
 void Communicator::finalize() { finalizing_ = true; }
 
 bool Communicator::is_quiescent() {
-    if (has_work()) return false;
+    if (has_work() || is_in_a_graph()) return false;
     entry(seat_.rank).finalized = 1;
     for (int rank = 0; rank < seat_.ranks; ++rank) {
         if (entry(rank).finalized == 0) return false;

@@ -46,6 +46,7 @@ public:
     bool is_finalized() const { return finalizing_; }
     bool is_revoked() const { return revoked_; }
     bool has_work() const { return pending_ != nullptr || launched_ != completed_; }
+    bool is_in_a_graph() const { return recorded_ > 0; }
 
     // Runs `work` on the background thread; in progress until it returns.
     void in_background(std::function<void()> work);
@@ -92,6 +93,16 @@ private:
                               std::chrono::steady_clock::time_point due);
     void put(std::unique_ptr<Launch> launch);
     static void run(void* launch);
+    // Of what is captured: the operations as they were called, numbered anew in each launch of the
+    // graph. NCCL's finalize waits until it is gone.
+    struct Recorded {
+        std::shared_ptr<Communicator> communicator;
+        CUstream_st* stream;
+        std::vector<Operation> operations;
+    };
+    static void* prepare(void* recorded);
+    static void release(void* recorded);
+    std::unique_ptr<Launch> number(std::vector<Operation> operations, CUstream_st* stream);
     bool run_operations(const Launch& launch);
     bool start(const Operation& operation, std::chrono::microseconds delay, const Place& place);
 
@@ -104,6 +115,7 @@ private:
     std::atomic<bool> aborted_ = false;
     std::atomic<int> running_ = 0;  // pieces of work on streams right now
     std::atomic<std::uint64_t> completed_ = 0;
+    std::atomic<int> recorded_ = 0;  // in graphs that exist
     std::atomic<int> error_ = ncclSuccess;
     mutable std::mutex text_mutex_;
     std::string text_;

@@ -8,21 +8,46 @@
 
 namespace stand_in {
 
-ncclResult_t Communicator::launch(std::vector<Operation> operations, CUstream_st* stream) {
-    const Knobs now = knobs();
-    std::optional<Fault> refusal;
+std::unique_ptr<Communicator::Launch> Communicator::number(std::vector<Operation> operations,
+                                                           CUstream_st* stream) {
     for (Operation& operation : operations) {
         operation.number = operations_++;
         if (!operation.is_transfer()) operation.sequence = ++collectives_;
-        const auto fault = now.fault(seat_.rank, static_cast<std::int64_t>(operation.number));
+    }
+    return std::make_unique<Launch>(Launch{shared_from_this(), stream, launched_++,
+                                           std::move(operations), knobs().operation_delay});
+}
+
+void* Communicator::prepare(void* argument) {
+    const Recorded& recorded = *static_cast<Recorded*>(argument);
+    return recorded.communicator->number(recorded.operations, recorded.stream).release();
+}
+
+void Communicator::release(void* argument) {
+    const std::unique_ptr<Recorded> recorded(static_cast<Recorded*>(argument));
+    --recorded->communicator->recorded_;
+}
+
+ncclResult_t Communicator::launch(std::vector<Operation> operations, CUstream_st* stream) {
+    const Knobs now = knobs();
+    if (stream->is_captured != nullptr && stream->is_captured(stream) != 0) {
+        ++recorded_;
+        auto recorded =
+            std::make_unique<Recorded>(Recorded{shared_from_this(), stream, std::move(operations)});
+        stream->capture(stream, recorded.release(), prepare, run, release);
+        return ncclSuccess;
+    }
+    std::optional<Fault> refusal;
+    for (std::uint64_t at = operations_; at < operations_ + operations.size(); ++at) {
+        const auto fault = now.fault(seat_.rank, static_cast<std::int64_t>(at));
         if (fault && fault->kind == FaultKind::fail) refusal = fault;
     }
     if (refusal) {
+        operations_ += operations.size();
         set_error(refusal->result, "as the test has asked");
         return refusal->result;
     }
-    auto work = std::make_unique<Launch>(Launch{shared_from_this(), stream, launched_++,
-                                                std::move(operations), now.operation_delay});
+    auto work = number(std::move(operations), stream);
     const auto due = std::chrono::steady_clock::now() + now.launch_delay;
     if (seat_.blocking) return put_when_due(std::move(work), due);
     if (now.launch_polls > 0) {

@@ -148,7 +148,7 @@ ncclResult_t stop_now_and_end(const char* function, ncclComm_t comm, End end) {
 
 void wait_for_all(const Call& call) {
     const auto end = std::chrono::steady_clock::now() + longest_destroy;
-    for (Backoff backoff; !call->is_quiescent() && !call->aborted();) {
+    for (Backoff backoff; !call->is_quiescent() && (!call->aborted() || call->is_in_a_graph());) {
         if (std::chrono::steady_clock::now() > end) {
             (void)misuse("a rank has not come to Finalize or Destroy within 60 s");
             return;

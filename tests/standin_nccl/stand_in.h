@@ -12,6 +12,8 @@
  *   ever: also for one that has died, has aborted, or has called something else.
  * - ncclAvg and pre-multiplied sums of floats multiply by the factor as NCCL has it, rounded to the
  *   element's type, before they add: 1/3 in bfloat16 is not a third. Sums add in rank order.
+ * - What is put on a stream that is captured goes into the graph, and runs anew in each launch; until
+ *   the graph is destroyed Finalize waits, also when it is aborted.
  * - Destroy and Finalize wait for all ranks. Split fills in the new communicator only when the
  *   parent has left ncclInProgress.
  * - Breaking a rule that NCCL leaves undefined prints "stand-in NCCL: misuse: ..." and ends the

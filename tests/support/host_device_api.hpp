@@ -68,6 +68,7 @@ public:
     void record(CUevent_st* event, Stream stream) override;
     bool is_done(CUevent_st* event) override;
     void wait(Stream stream, CUevent_st* event) override;
+    bool is_captured(Stream) override { return false; }
 
     void load_kernels() override {}
     void scale(const TensorView& values, double factor, Stream stream) override;

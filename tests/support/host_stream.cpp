@@ -33,7 +33,8 @@ void HostPoint::wait() {
 }
 
 HostStream::HostStream(int stream_device)
-    : CUstream_st{DDP_HOST_STREAM_MAGIC, stream_device, put_on}, thread_([this] { run(); }) {}
+    : CUstream_st{DDP_HOST_STREAM_MAGIC, stream_device, put_on, nullptr, nullptr},
+      thread_([this] { run(); }) {}
 
 HostStream::~HostStream() {
     close();

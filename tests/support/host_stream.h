@@ -17,6 +17,12 @@ struct CUstream_st {
     int device;
     /* Runs work(argument) on the stream's thread, after what was put there before. */
     void (*enqueue)(struct CUstream_st* stream, void (*work)(void* argument), void* argument);
+    /* Whether what is put on the stream goes into a graph; null: it never does. */
+    int (*is_captured)(struct CUstream_st* stream);
+    /* At each launch of that graph prepare(recorded) is called, and work runs with what it returns;
+     * release(recorded) when the graph is gone. */
+    void (*capture)(struct CUstream_st* stream, void* recorded, void* (*prepare)(void* recorded),
+                    void (*work)(void* argument), void (*release)(void* recorded));
 };
 
 struct ddp_host_driver {

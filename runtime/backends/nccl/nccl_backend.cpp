@@ -48,8 +48,9 @@ std::exception_ptr name_operation(std::exception_ptr error, const std::string& w
 
 }  // namespace
 
-// The mistake of one call.
-struct NcclBackend::BadStream {
+// The mistake of one call: NCCL has not been asked, and the other ranks wait for a call that may
+// still come.
+struct NcclBackend::BadCall {
     std::exception_ptr error;
 };
 
@@ -153,16 +154,18 @@ std::unique_ptr<backends::DeviceOperation> NcclBackend::launch_all(
         const Communicator::Launch launch(*communicator_);
         info.sequence = sequence_ + 1;
         try {
-            operation = std::make_shared<InFlightOperation>(events_, info, deadline);
-            watchdog_.watch(operation);  // which lets this thread go if it is kept
+            const Place place = place_of(after);
+            operation = std::make_shared<InFlightOperation>(events_, info, deadline, place);
+            // Which lets this thread go if it is kept.
+            if (place == Place::on_stream) watchdog_.watch(operation);
             come_after(after);
             ++sequence_;
             note_order(items);
             launcher_.launch(items);
             operation->record_end(streams_->own);
         } catch (const Communicator::Cancelled&) {  // the group has ended meanwhile
-        } catch (const BadStream& bad) {
-            operation->abort();
+        } catch (const BadCall& bad) {
+            if (operation) operation->abort();
             std::rethrow_exception(bad.error);
         } catch (...) {
             error = std::current_exception();
@@ -176,18 +179,46 @@ std::unique_ptr<backends::DeviceOperation> NcclBackend::launch_all(
     group_abort_->raise();
 }
 
-// A stream that does not exist, or is another GPU's, is a mistake in this one call: NCCL has not
-// been asked, and the other ranks wait for a call that may still come.
-void NcclBackend::come_after(Stream after) {
+// A stream that does not exist, or is another GPU's, or whose capture has become invalid.
+template <class Ask>
+auto NcclBackend::of_callers_stream(const Ask& ask) {
     constexpr int invalid_handle = 400;  // cudaErrorInvalidResourceHandle
+    constexpr int first_of_captures = 900;
+    constexpr int last_of_captures = 908;
     try {
-        setup_.api.record(streams_->before, after);
+        return ask();
     } catch (const BackendError& error) {
-        if (error.code() != invalid_handle) throw;
-        throw BadStream{
-            std::make_exception_ptr(UsageError("nccl: the stream of the call is none of " +
-                                               to_string(device()) + " (" + error.what() + ")"))};
+        const bool is_of_capture =
+            error.code() >= first_of_captures && error.code() <= last_of_captures;
+        if (error.code() != invalid_handle && !is_of_capture) throw;
+        const std::string why = is_of_capture ? "has a capture that has become invalid"
+                                              : "is none of " + to_string(device());
+        throw BadCall{std::make_exception_ptr(
+            UsageError("nccl: the stream of the call " + why + " (" + error.what() + ")"))};
     }
+}
+
+// A graph is captured on the caller's streams and the group's own, which leaves none for others.
+NcclBackend::Place NcclBackend::place_of(Stream after) {
+    const bool captured = of_callers_stream([&] { return setup_.api.is_captured(after); });
+    const auto refuse = [](const std::string& why) {
+        throw BadCall{std::make_exception_ptr(UsageError("nccl: " + why))};
+    };
+    if (captured && !communicator_->blocks()) {
+        refuse("a call on a stream that is captured needs NCCL 2.22 or newer; this is " +
+               version_text(setup_.library.version));
+    }
+    if (!captured && is_captured_ && setup_.api.is_captured(streams_->own)) {
+        refuse(
+            "a graph is captured with this group: until its capture ends, calls are for the "
+            "streams that are captured");
+    }
+    is_captured_ = captured;
+    return captured ? Place::in_graph : Place::on_stream;
+}
+
+void NcclBackend::come_after(Stream after) {
+    of_callers_stream([&] { setup_.api.record(streams_->before, after); });
     setup_.api.wait(streams_->own, streams_->before);
 }
 

@@ -4,6 +4,8 @@
 //
 //   running -> failed -> aborted     launches throw from `failed` on, works once aborted
 //
+// A launch on a stream that is captured goes into a graph, on the same stream of the group: neither
+// the watchdog nor a deadline sees what the graph's launches do later.
 // Invariant: it ends once, by the first of: a failure that the watchdog finds, a launch that NCCL
 // refuses. Then: the error is set, the communicator cancelled, what was in flight is aborted and
 // logged, the other ranks are told through the CPU half, NCCL is revoked and aborted on the
@@ -58,10 +60,14 @@ public:
 
 private:
     struct Streams;  // and the event of those that are waited for
-    struct BadStream;
+    struct BadCall;
+    using Place = InFlightOperation::Place;
     template <class Item>
     std::unique_ptr<backends::DeviceOperation> launch_all(std::span<const Item> items, Stream after,
                                                           std::chrono::milliseconds timeout);
+    Place place_of(Stream after);
+    template <class Ask>
+    auto of_callers_stream(const Ask& ask);
     void come_after(Stream after);
     void note_order(std::span<const backends::Call> calls);
     void note_order(std::span<const backends::Transfer>) {}
@@ -77,7 +83,9 @@ private:
     std::shared_ptr<EventPool> events_;
     std::shared_ptr<GroupAbort> group_abort_ = std::make_shared<GroupAbort>();
     NcclLauncher launcher_;
-    std::uint64_t sequence_ = 0;  // of the last launch; under the communicator's mutex
+    // Under the communicator's mutex:
+    std::uint64_t sequence_ = 0;  // of the last launch
+    bool is_captured_ = false;    // it went into a graph
     mutable std::mutex order_mutex_;
     backends::LaunchOrder order_;
     Watchdog watchdog_;

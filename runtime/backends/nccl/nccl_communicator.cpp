@@ -266,6 +266,8 @@ void Communicator::require_usable() const {
     if (core_->cancelled || core_->comm == nullptr) throw Cancelled{};
 }
 
+bool Communicator::blocks() const noexcept { return core_->blocks; }
+
 void Communicator::launch_group(const Enqueue& enqueue) {
     require_usable();
     Core& core = *core_;

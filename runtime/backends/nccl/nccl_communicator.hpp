@@ -53,6 +53,7 @@ public:
     using Enqueue = std::function<void(ncclComm_t)>;
     void launch_group(const Enqueue& enqueue);
     void require_usable() const;  // throws Cancelled
+    bool blocks() const noexcept;
     // Until NCCL has launched what the program has called itself (handle_for_program), before any
     // other call. Under the mutex. Throws as launch_group().
     void wait_for_program();

@@ -48,6 +48,10 @@ void EventPool::give_back(CUevent_st* event) noexcept {
     }
 }
 
+void EventPool::destroy(CUevent_st* event) noexcept {
+    device::give_back_on(api_, device_, [&] { api_.destroy_event(event); });
+}
+
 bool GroupAbort::set(std::exception_ptr error) noexcept {
     const std::lock_guard lock(mutex_);
     if (error_) return false;
@@ -99,7 +103,14 @@ std::string OperationInfo::describe() const {
     return site.line() == 0 ? text : text + " at " + backends::describe(site);
 }
 
-InFlightOperation::~InFlightOperation() { events_->give_back(event_); }
+// An event of a capture is no other operation's: the capture may still last.
+InFlightOperation::~InFlightOperation() {
+    if (is_in_graph()) {
+        events_->destroy(event_);
+    } else {
+        events_->give_back(event_);
+    }
+}
 
 void InFlightOperation::record_end(Stream stream) {
     events_->api().record(event_, stream);
@@ -108,7 +119,7 @@ void InFlightOperation::record_end(Stream stream) {
 
 InFlightOperation::State InFlightOperation::poll() {
     State now = state();
-    if (now != State::running || !is_launched()) return now;
+    if (now != State::running || !is_launched() || is_in_graph()) return now;
     {
         const device::CurrentGpu current(events_->api(), events_->device());
         if (!events_->api().is_done(event_)) return now;
@@ -143,6 +154,11 @@ bool OperationHandle::is_completed() const noexcept {
 }
 
 void OperationHandle::wait() {
+    if (operation_->is_in_graph()) {
+        throw UsageError("nccl: " + operation_->describe() +
+                         " is captured: a stream waits for it, wait(stream); the host waits for "
+                         "the stream on which the graph is launched");
+    }
     const auto begin = Clock::now();
     while (!is_completed()) {
         if (Clock::now() - begin < yield_time) {

@@ -39,6 +39,7 @@ public:
 
     CUevent_st* take();  // the device is current
     void give_back(CUevent_st* event) noexcept;
+    void destroy(CUevent_st* event) noexcept;  // one that nobody may record again
     device::DeviceApi& api() const { return api_; }
     int device() const { return device_; }
 
@@ -82,13 +83,17 @@ struct OperationInfo {
 
 class InFlightOperation {
 public:
+    // In a graph it runs once for each launch of that, of which the host knows nothing: it stays
+    // running, and its event is for streams that are captured with it.
+    enum class Place { on_stream, in_graph };
     // About to be launched; the device is current.
     InFlightOperation(std::shared_ptr<EventPool> events, OperationInfo info,
-                      const base::Deadline& deadline)
+                      const base::Deadline& deadline, Place place)
         : events_(std::move(events)),
           event_(events_->take()),
           info_(std::move(info)),
-          deadline_(deadline) {}
+          deadline_(deadline),
+          place_(place) {}
     ~InFlightOperation();
     InFlightOperation(const InFlightOperation&) = delete;
     InFlightOperation& operator=(const InFlightOperation&) = delete;
@@ -101,6 +106,7 @@ public:
     void abort() noexcept;  // unless it has completed
     void make_wait(Stream stream);
 
+    bool is_in_graph() const noexcept { return place_ == Place::in_graph; }
     const base::Deadline& deadline() const { return deadline_; }
     std::string describe() const { return info_.describe(); }
     // For the dump: with the time since it was launched.
@@ -111,6 +117,7 @@ private:
     CUevent_st* event_;
     OperationInfo info_;
     base::Deadline deadline_;
+    Place place_;
     std::atomic<bool> launched_ = false;
     std::atomic<State> state_ = State::running;
 };

@@ -73,11 +73,14 @@ public:
     virtual void destroy_stream(CUstream_st* stream) noexcept = 0;
     virtual bool is_done(Stream stream) = 0;  // all put there so far; never blocks
     virtual void synchronize(Stream stream) = 0;
+    // What is put there goes into a graph, or, after what a capture forbids, nowhere.
+    virtual bool is_captured(Stream stream) = 0;
     virtual void synchronize_device() = 0;  // all streams of the current device
     virtual CUevent_st* make_event() = 0;   // without timing
     virtual void destroy_event(CUevent_st* event) noexcept = 0;
     virtual void record(CUevent_st* event, Stream stream) = 0;
-    virtual bool is_done(CUevent_st* event) = 0;  // true for one never recorded; never blocks
+    // True for one never recorded. Never blocks, and spoils no capture. Not of a captured stream's.
+    virtual bool is_done(CUevent_st* event) = 0;
     virtual void wait(Stream stream, CUevent_st* event) = 0;  // the stream waits, not the host
 
     // On the current device. A kernel that is first needed later is loaded then, which may wait for

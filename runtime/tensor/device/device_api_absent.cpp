@@ -48,6 +48,7 @@ public:
     void record(CUevent_st*, Stream) override { refuse("record"); }
     bool is_done(CUevent_st*) override { refuse("is_done"); }
     void wait(Stream, CUevent_st*) override { refuse("wait"); }
+    bool is_captured(Stream) override { refuse("is_captured"); }
 
     void load_kernels() override { refuse("load_kernels"); }
     void scale(const TensorView&, double, Stream) override { refuse("scale"); }

@@ -273,6 +273,12 @@ public:
     void synchronize(Stream stream) override {
         check(cudaStreamSynchronize(stream.handle()), "cudaStreamSynchronize");
     }
+    bool is_captured(Stream stream) override {
+        if (stream.handle() == nullptr) return false;  // it never is, and asking may be an error
+        cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+        check(cudaStreamIsCapturing(stream.handle(), &status), "cudaStreamIsCapturing");
+        return status != cudaStreamCaptureStatusNone;
+    }
     void synchronize_device() override { check(cudaDeviceSynchronize(), "cudaDeviceSynchronize"); }
     CUevent_st* make_event() override {
         cudaEvent_t event = nullptr;
@@ -285,9 +291,9 @@ public:
     void record(CUevent_st* event, Stream stream) override {
         check(cudaEventRecord(event, stream.handle()), "cudaEventRecord");
     }
-    // A watchdog's look must not spoil a graph that another thread captures meanwhile.
+    // The graph that this thread, or another, captures meanwhile knows nothing of it.
     bool is_done(CUevent_st* event) override {
-        cudaStreamCaptureMode mode = cudaStreamCaptureModeThreadLocal;
+        cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
         check(cudaThreadExchangeStreamCaptureMode(&mode), "cudaThreadExchangeStreamCaptureMode");
         const cudaError_t answer = cudaEventQuery(event);
         forget(cudaThreadExchangeStreamCaptureMode(&mode));

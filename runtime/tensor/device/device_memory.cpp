@@ -38,6 +38,10 @@ void finish_all(const Device& where) {
     device_api().synchronize_device();
 }
 
+bool is_captured(const Device& where, Stream stream) {
+    return is_gpu(where) && device_api().is_captured(stream);
+}
+
 std::vector<std::byte> read(const TensorView& tensor) {
     std::vector<std::byte> bytes(tensor.bytes());
     finish_all(tensor.device);

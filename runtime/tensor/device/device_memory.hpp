@@ -18,6 +18,8 @@ void set_zero(const Device& where, void* memory, std::size_t bytes, Stream strea
 // What is on the stream, or on all of the GPU's streams, is done. Blocks.
 void finish(const Device& where, Stream stream);
 void finish_all(const Device& where);
+// What is put there goes into a graph. Never on the CPU.
+bool is_captured(const Device& where, Stream stream);
 // The bytes, after the work on all streams of the GPU. Blocks.
 std::vector<std::byte> read(const TensorView& tensor);
 

@@ -1,0 +1,283 @@
+// A group's collectives in graphs: captured once, run in each launch, with what the memory holds
+// then. Over the stand-ins, whose CUDA forbids while it captures what CUDA does.
+#include "process_group/gpus.hpp"
+#include "reducer/gpu_model.hpp"
+#include "support/gradients.hpp"
+
+#include <ddp/error.hpp>
+#include <ddp/reducer.hpp>
+
+#include <cuda_runtime_api.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <chrono>
+#include <functional>
+#include <numeric>
+#include <thread>
+
+namespace {
+
+using namespace std::chrono_literals;
+using namespace ddp;
+using namespace ddp::testing;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// Before anything joins.
+[[maybe_unused]] const Gpus& the_gpus = gpus();
+
+// What the body puts on a stream, as a graph. Gone before its group.
+class Graph {
+public:
+    Graph(Stream stream, const std::function<void()>& body) : stream_(stream) {
+        begin(stream);
+        body();
+        EXPECT_EQ(end(stream, &graph_), cudaSuccess);
+        EXPECT_EQ(cudaGraphInstantiate(&exec_, graph_, 0), cudaSuccess);
+    }
+    ~Graph() {
+        EXPECT_EQ(cudaGraphExecDestroy(exec_), cudaSuccess);
+        EXPECT_EQ(cudaGraphDestroy(graph_), cudaSuccess);
+    }
+    Graph(const Graph&) = delete;
+    Graph& operator=(const Graph&) = delete;
+
+    static void begin(Stream stream) {
+        ASSERT_EQ(cudaStreamBeginCapture(stream.handle(), cudaStreamCaptureModeGlobal),
+                  cudaSuccess);
+    }
+    static cudaError_t end(Stream stream, cudaGraph_t* graph) {
+        return cudaStreamEndCapture(stream.handle(), graph);
+    }
+    static void give_up(Stream stream) {
+        cudaGraph_t graph = nullptr;
+        static_cast<void>(end(stream, &graph));
+        EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+    }
+    void launch() { EXPECT_EQ(cudaGraphLaunch(exec_, stream_.handle()), cudaSuccess); }
+
+private:
+    Stream stream_;
+    cudaGraph_t graph_ = nullptr;
+    cudaGraphExec_t exec_ = nullptr;
+};
+
+void finish(Stream stream) { EXPECT_EQ(cudaStreamSynchronize(stream.handle()), cudaSuccess); }
+
+template <class T>
+void fill(const GpuTensor<T>& tensor, T value) {
+    std::fill(tensor.values.begin(), tensor.values.end(), value);
+}
+
+TEST(GpuCapture, RunsItsCollectivesInEachLaunchWithWhatTheMemoryHoldsThen) {
+    on_worlds({1, 2, 4}, [](ProcessGroup& group) {
+        const GpuStream stream;
+        GpuTensor<float> sum(group, 1'000, 0.0F), averages(group, 1'000, 0.0F);
+        GpuTensor<float> first(group, 10, 0.0F);
+        const auto rank = static_cast<float>(group.rank());
+        const auto ranks = static_cast<float>(group.size());
+        {
+            Graph graph(stream, [&] {
+                group.all_reduce(sum.view(), ReduceOp::sum, stream).wait(stream);
+                Work average = group.all_reduce(averages.view(), ReduceOp::avg, stream);
+                group.broadcast(first.view(), Root{0}, stream).wait(stream);
+                average.wait(stream);
+            });
+            for (int launch = 1; launch <= 3; ++launch) {
+                const auto step = static_cast<float>(launch);
+                fill(sum, step);
+                fill(averages, rank * step);
+                fill(first, 10 * step + rank);
+                graph.launch();
+                finish(stream);
+                EXPECT_EQ(sum.values[999], ranks * step);
+                EXPECT_EQ(averages.values[999], (ranks - 1) / 2 * step);
+                EXPECT_EQ(first.values[9], 10 * step);
+                group.all_reduce(sum.view()).wait();  // between launches
+                EXPECT_EQ(sum.values[0], ranks * ranks * step);
+            }
+        }
+    });
+}
+
+TEST(GpuCapture, IsForStreamsAndTheHostIsToldSo) {
+    run_ranks(2, [](ProcessGroup& group) {
+        const GpuStream stream, other;
+        GpuTensor<float> values(group, 100, 1.0F);
+        {
+            Graph graph(stream, [&] {
+                Work work = group.all_reduce(values.view(), ReduceOp::sum, stream);
+                EXPECT_FALSE(work.is_completed());
+                EXPECT_THAT(usage_error_of([&] { work.wait(); }),
+                            AllOf(HasSubstr("all_reduce of 100 float32 (sum), operation 1"),
+                                  HasSubstr("is captured: a stream waits for it")));
+                EXPECT_THAT(usage_error_of([&] {
+                                group.all_reduce(values.view(), ReduceOp::sum, other).wait();
+                            }),
+                            HasSubstr("a graph is captured with this group"));
+                work.wait(stream);
+            });
+            graph.launch();
+            finish(stream);
+            EXPECT_EQ(values.values[99], 2.0F);
+        }
+        group.all_reduce(values.view(), ReduceOp::sum, other).wait();
+        EXPECT_EQ(values.values[99], 4.0F);
+    });
+}
+
+// It is not in a graph, and goes on in the background while another stream is captured.
+TEST(GpuCapture, IsNotSpoiltByWhatIsInFlight) {
+    run_ranks(2, [](ProcessGroup& group) {
+        const GpuStream stream, other;
+        GpuTensor<float> values(group, 100, 1.0F), more(group, 100, 1.0F);
+        if (group.rank() == 1) std::this_thread::sleep_for(200ms);
+        Work earlier = group.all_reduce(more.view(), ReduceOp::sum, other);
+        {
+            Graph graph(stream, [&] {
+                Work work = group.all_reduce(values.view(), ReduceOp::sum, stream);
+                std::this_thread::sleep_for(100ms);  // the watchdog looks
+                static_cast<void>(earlier.is_completed());
+                work.wait(stream);
+            });
+            earlier.wait();
+            EXPECT_EQ(more.values[99], 2.0F);
+            graph.launch();
+            finish(stream);
+            EXPECT_EQ(values.values[99], 2.0F);
+        }
+    });
+}
+
+TEST(GpuCapture, ACaptureThatHasBecomeInvalidFailsTheCallAndNotTheGroup) {
+    run_ranks(1, [](ProcessGroup& group) {
+        const GpuStream stream;
+        GpuTensor<float> values(group, 100, 1.0F);
+        Graph::begin(stream);
+        EXPECT_EQ(cudaStreamSynchronize(Stream(stream).handle()),
+                  cudaErrorStreamCaptureUnsupported);
+        EXPECT_THAT(usage_error_of([&] {
+                        group.all_reduce(values.view(), ReduceOp::sum, stream).wait(stream);
+                    }),
+                    HasSubstr("has a capture that has become invalid"));
+        Graph::give_up(stream);
+        group.all_reduce(values.view(), ReduceOp::sum, stream).wait();
+    });
+}
+
+TEST(GpuCapture, NeedsANcclWhoseCommunicatorsBlock) {
+    const ScopedKnob version("VERSION", "21805");
+    run_ranks(2, [](ProcessGroup& group) {
+        const GpuStream stream;
+        GpuTensor<float> values(group, 100, 1.0F);
+        Graph::begin(stream);
+        EXPECT_THAT(usage_error_of([&] {
+                        group.all_reduce(values.view(), ReduceOp::sum, stream).wait(stream);
+                    }),
+                    HasSubstr("needs NCCL 2.22 or newer; this is 2.18.5"));
+        Graph::give_up(stream);
+        group.all_reduce(values.view()).wait();
+        EXPECT_EQ(values.values[99], 2.0F);
+    });
+}
+
+// A reducer's backward: what a step adds to the gradients is in device memory.
+class CapturedBackward : public ::testing::TestWithParam<bool> {};
+
+TEST_P(CapturedBackward, HasTheBitsOfOneThatIsNot) {
+    on_worlds({1, 2, 3}, [](ProcessGroup& group) {
+        const std::vector<std::size_t> sizes{300, 1, 1'000, 77, 2'000};
+        GpuModel model(group, sizes);
+        const GpuStream stream, other;
+        Reducer reducer(model.parameters(), group,
+                        {.bucket_cap_mb = 0.005,
+                         .first_bucket_mb = 0.005,
+                         .gradient_as_bucket_view = GetParam()});
+        std::vector<std::unique_ptr<GpuTensor<float>>> inputs;
+        for (const std::size_t size : sizes) {
+            inputs.push_back(std::make_unique<GpuTensor<float>>(group, size, 0.0F));
+        }
+        const auto set_inputs = [&](int step) {
+            for (std::size_t p = 0; p < sizes.size(); ++p) {
+                fill(*inputs[p],
+                     0.1F * static_cast<float>(group.rank() + step) + static_cast<float>(p));
+            }
+        };
+        const auto backward = [&] {
+            for (std::size_t p = sizes.size(); p-- > 0;) {
+                const TensorView& grad = model.parameters()[p].grad;
+                const Stream at = p % 2 == 0 ? Stream(stream) : Stream(other);
+                gpus().copy(grad.data, inputs[p]->values.data(), grad.bytes(), at);
+                reducer.mark_ready(p, at);
+            }
+            EXPECT_TRUE(reducer.wait(stream));
+        };
+        const auto gradients = [&] {
+            std::vector<std::vector<float>> all;
+            for (std::size_t p = 0; p < sizes.size(); ++p) {
+                all.push_back(model.gradient(p, stream));
+            }
+            return all;
+        };
+        for (int step = 0; step < 3; ++step) {  // the first moves the gradients
+            set_inputs(step);
+            backward();
+        }
+        finish(stream);
+        {
+            CUevent_st* const event = gpus().make_event();
+            const auto order = [&](Stream before, Stream after) {
+                gpus().record(event, before);
+                gpus().wait(after, event);
+            };
+            Graph graph(stream, [&] {
+                order(stream, other);
+                backward();
+                order(other, stream);
+            });
+            gpus().destroy_event(event);
+            for (int step = 3; step < 6; ++step) {
+                set_inputs(step);
+                graph.launch();
+                finish(stream);
+                const auto of_the_graph = gradients();
+                backward();
+                finish(stream);
+                EXPECT_EQ(of_the_graph, gradients()) << "step " << step;
+            }
+        }
+    });
+}
+
+INSTANTIATE_TEST_SUITE_P(Gradients, CapturedBackward, ::testing::Bool(),
+                         [](const auto& of) { return of.param ? "Views" : "Packed"; });
+
+TEST(GpuCapture, RefusesABackwardThatTheHostTakesPartIn) {
+    run_ranks(2, [](ProcessGroup& group) {
+        const auto refusal = [&](const ReducerOptions& options, int steps) {
+            GpuModel model(group, {300});
+            const GpuStream stream;
+            Reducer reducer(model.parameters(), group, options);
+            for (int step = 0; step < steps; ++step) {
+                reducer.start_backward();
+                reducer.mark_ready(0);
+                EXPECT_TRUE(reducer.wait());
+            }
+            Graph::begin(stream);
+            const std::string error = usage_error_of([&] { reducer.start_backward({}, stream); });
+            Graph::give_up(stream);
+            return error;
+        };
+        EXPECT_THAT(refusal({}, 0), HasSubstr("before one that is not"));
+        EXPECT_EQ(refusal({}, 1), "no error");
+        EXPECT_THAT(refusal({.find_unused_parameters = true}, 1),
+                    HasSubstr("with find_unused_parameters"));
+        EXPECT_THAT(refusal({.checksum_steps = 5}, 1), HasSubstr("with checksum_steps"));
+        EXPECT_THAT(refusal({.bucket_cap_mb = autotune}, 1), HasSubstr("while autotune chooses"));
+    });
+}
+
+}  // namespace
