@@ -48,10 +48,6 @@ void EventPool::give_back(CUevent_st* event) noexcept {
     }
 }
 
-void EventPool::destroy(CUevent_st* event) noexcept {
-    device::give_back_on(api_, device_, [&] { api_.destroy_event(event); });
-}
-
 bool GroupAbort::set(std::exception_ptr error) noexcept {
     const std::lock_guard lock(mutex_);
     if (error_) return false;
@@ -103,14 +99,7 @@ std::string OperationInfo::describe() const {
     return site.line() == 0 ? text : text + " at " + backends::describe(site);
 }
 
-// An event of a capture is no other operation's: the capture may still last.
-InFlightOperation::~InFlightOperation() {
-    if (is_in_graph()) {
-        events_->destroy(event_);
-    } else {
-        events_->give_back(event_);
-    }
-}
+InFlightOperation::~InFlightOperation() { events_->give_back(event_); }
 
 void InFlightOperation::record_end(Stream stream) {
     events_->api().record(event_, stream);

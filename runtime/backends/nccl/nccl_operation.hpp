@@ -28,7 +28,8 @@
 
 namespace ddp::nccl {
 
-// Events are made once and recorded again and again. The pool outlives the group when operations
+// Events are made once and recorded again and again, also what a capture has recorded: nothing is
+// asked about one between its taking and its record. The pool outlives the group when operations
 // do.
 class EventPool {
 public:
@@ -39,7 +40,6 @@ public:
 
     CUevent_st* take();  // the device is current
     void give_back(CUevent_st* event) noexcept;
-    void destroy(CUevent_st* event) noexcept;  // one that nobody may record again
     device::DeviceApi& api() const { return api_; }
     int device() const { return device_; }
 
