@@ -1,15 +1,17 @@
 // The digits without a module or an optimiser class: plain pointers, own kernels and an own stream,
 // as llm.c trains. The host puts a step on the stream and prepares the next batch; it waits for the
 // loss once an epoch.
-//   run:       ddp-launch --nproc-per-node=1 ./09_cuda_digits    (one rank a GPU)
+//   run:       ddp-launch --nproc-per-node=1 ./09_cuda_digits [--graph]    (one rank a GPU)
 //   expected:  epoch 1 loss 2.0...                        30 such lines on stderr, from rank 0
 //              rank 0 of 1: accuracy 0.97.. weights ...   at the end, on stdout, of each rank
+// With --graph a whole step, collectives included, is a CUDA graph: the same weights.
 #include <ddp/ddp.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "nn/cuda_kernels.hpp"
@@ -125,6 +127,13 @@ void step(Training& t, ddp::Reducer& reducer, std::size_t rows) {
     check(cudaGetLastError(), "step");
 }
 
+// The first step is none of a graph's: it orders the reducer's buckets.
+void step_as_graph(Training& t, ddp::Reducer& reducer, std::size_t rows, gpu::OwnGraph& graph) {
+    if (t.steps == 1) return step(t, reducer, rows);
+    if (!graph) graph = gpu::capture(t.stream.get(), [&] { step(t, reducer, rows); });
+    check(cudaGraphLaunch(graph.get(), t.stream.get()), "cudaGraphLaunch");
+}
+
 // Of all steps since the last call.
 double take_loss(Training& t) {
     double loss = 0;
@@ -147,7 +156,9 @@ void copy_weights(const Training& t, Mlp& net) {
 
 int main(int argc, char** argv) {
     return ddp::run_worker([&] {
-        const auto options = parse_options(argc, argv);
+        const bool as_graph = argc > 1 && std::string_view(argv[1]) == "--graph";
+        const auto options =
+            as_graph ? parse_options(argc - 1, argv + 1) : parse_options(argc, argv);
         auto group = ddp::init_process_group({.backend = ddp::Backend::nccl});
         const auto [data, test] = Digits::load(options.data).split_every(5);
         ddp::DistributedSampler sampler{
@@ -159,11 +170,16 @@ int main(int argc, char** argv) {
         Training t = allocate(net, batch, group.device());
         {
             ddp::Reducer reducer{t.parameters, group, {.gradient_as_bucket_view = true}};
+            gpu::OwnGraph graph;  // has the group's operations: it goes before the group
             for (int epoch = 0; epoch < options.epochs; ++epoch) {
                 sampler.set_epoch(epoch);
                 for (const auto& samples : loader) {
                     load(t, samples);
-                    step(t, reducer, samples.labels.size());
+                    if (as_graph) {
+                        step_as_graph(t, reducer, samples.labels.size(), graph);
+                    } else {
+                        step(t, reducer, samples.labels.size());
+                    }
                 }
                 const double mean = take_loss(t) / static_cast<double>(loader.size());
                 report(group, epoch + 1, group.all_reduce(mean, ddp::ReduceOp::avg));

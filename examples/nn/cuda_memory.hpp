@@ -1,5 +1,5 @@
-// What the CUDA examples ask of the CUDA runtime: its errors as exceptions, memory and a stream
-// that free themselves.
+// What the CUDA examples ask of the CUDA runtime: its errors as exceptions, memory, a stream and a
+// graph that free themselves.
 #pragma once
 
 #include <ddp/error.hpp>
@@ -63,6 +63,26 @@ inline OwnStream make_stream() {
     cudaStream_t stream = nullptr;
     check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
     return OwnStream(stream);
+}
+
+struct DestroyGraph {
+    void operator()(CUgraph_st* graph) const { cudaGraphDestroy(graph); }
+    void operator()(CUgraphExec_st* graph) const { cudaGraphExecDestroy(graph); }
+};
+// To be launched again and again.
+using OwnGraph = std::unique_ptr<CUgraphExec_st, DestroyGraph>;
+// What `work` puts on the stream, which does none of it now.
+template <class Work>
+OwnGraph capture(cudaStream_t stream, const Work& work) {
+    check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
+          "cudaStreamBeginCapture");
+    work();
+    cudaGraph_t captured = nullptr;
+    check(cudaStreamEndCapture(stream, &captured), "cudaStreamEndCapture");
+    const std::unique_ptr<CUgraph_st, DestroyGraph> graph(captured);
+    cudaGraphExec_t made = nullptr;
+    check(cudaGraphInstantiate(&made, captured, 0), "cudaGraphInstantiate");
+    return OwnGraph(made);
 }
 
 }  // namespace nn::gpu

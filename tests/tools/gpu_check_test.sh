@@ -71,4 +71,4 @@ stand_in "$work/bundle/bin/cuda_group_test" 'echo "[  PASSED  ] 7 tests."'
 stand_in "$work/bundle/bin/ddp-gpu-cost" 'echo "{\"nccl\": \"2.28.9\"}"; echo "{\"over_us\": 2}"; echo "{\"share\": 0.9}"'
 [ "$(status_of)" = 3 ] || fail "is content although a program is missing"
 row "09_cuda_digits" | grep -q '| not run | there is no 09_cuda_digits' || fail "does not say what is missing"
-grep -A 1 -F "| 09_cuda_digits" "$work/results.md" | tail -n 1 | grep -q 'its accuracy | not run' || fail "judges another program's accuracy"
+grep -A 1 -F "| 09_cuda_digits |" "$work/results.md" | tail -n 1 | grep -q 'its accuracy | not run' || fail "judges another program's accuracy"
