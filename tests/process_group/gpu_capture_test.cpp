@@ -1,13 +1,12 @@
 // A group's collectives in graphs: captured once, run in each launch, with what the memory holds
 // then. Over the stand-ins, whose CUDA forbids while it captures what CUDA does.
+#include "process_group/gpu_graph.hpp"
 #include "process_group/gpus.hpp"
 #include "reducer/gpu_model.hpp"
 #include "support/gradients.hpp"
 
 #include <ddp/error.hpp>
 #include <ddp/reducer.hpp>
-
-#include <cuda_runtime_api.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -29,44 +28,6 @@ using ::testing::HasSubstr;
 // Before anything joins.
 [[maybe_unused]] const Gpus& the_gpus = gpus();
 
-// What the body puts on a stream, as a graph. Gone before its group.
-class Graph {
-public:
-    Graph(Stream stream, const std::function<void()>& body) : stream_(stream) {
-        begin(stream);
-        body();
-        EXPECT_EQ(end(stream, &graph_), cudaSuccess);
-        EXPECT_EQ(cudaGraphInstantiate(&exec_, graph_, 0), cudaSuccess);
-    }
-    ~Graph() {
-        EXPECT_EQ(cudaGraphExecDestroy(exec_), cudaSuccess);
-        EXPECT_EQ(cudaGraphDestroy(graph_), cudaSuccess);
-    }
-    Graph(const Graph&) = delete;
-    Graph& operator=(const Graph&) = delete;
-
-    static void begin(Stream stream) {
-        ASSERT_EQ(cudaStreamBeginCapture(stream.handle(), cudaStreamCaptureModeGlobal),
-                  cudaSuccess);
-    }
-    static cudaError_t end(Stream stream, cudaGraph_t* graph) {
-        return cudaStreamEndCapture(stream.handle(), graph);
-    }
-    static void give_up(Stream stream) {
-        cudaGraph_t graph = nullptr;
-        static_cast<void>(end(stream, &graph));
-        EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
-    }
-    void launch() { EXPECT_EQ(cudaGraphLaunch(exec_, stream_.handle()), cudaSuccess); }
-
-private:
-    Stream stream_;
-    cudaGraph_t graph_ = nullptr;
-    cudaGraphExec_t exec_ = nullptr;
-};
-
-void finish(Stream stream) { EXPECT_EQ(cudaStreamSynchronize(stream.handle()), cudaSuccess); }
-
 template <class T>
 void fill(const GpuTensor<T>& tensor, T value) {
     std::fill(tensor.values.begin(), tensor.values.end(), value);
@@ -80,7 +41,7 @@ TEST(GpuCapture, RunsItsCollectivesInEachLaunchWithWhatTheMemoryHoldsThen) {
         const auto rank = static_cast<float>(group.rank());
         const auto ranks = static_cast<float>(group.size());
         {
-            Graph graph(stream, [&] {
+            GpuGraph graph(stream, [&] {
                 group.all_reduce(sum.view(), ReduceOp::sum, stream).wait(stream);
                 Work average = group.all_reduce(averages.view(), ReduceOp::avg, stream);
                 group.broadcast(first.view(), Root{0}, stream).wait(stream);
@@ -108,7 +69,7 @@ TEST(GpuCapture, IsForStreamsAndTheHostIsToldSo) {
         const GpuStream stream, other;
         GpuTensor<float> values(group, 100, 1.0F);
         {
-            Graph graph(stream, [&] {
+            GpuGraph graph(stream, [&] {
                 Work work = group.all_reduce(values.view(), ReduceOp::sum, stream);
                 EXPECT_FALSE(work.is_completed());
                 EXPECT_THAT(usage_error_of([&] { work.wait(); }),
@@ -137,7 +98,7 @@ TEST(GpuCapture, IsNotSpoiltByWhatIsInFlight) {
         if (group.rank() == 1) std::this_thread::sleep_for(200ms);
         Work earlier = group.all_reduce(more.view(), ReduceOp::sum, other);
         {
-            Graph graph(stream, [&] {
+            GpuGraph graph(stream, [&] {
                 Work work = group.all_reduce(values.view(), ReduceOp::sum, stream);
                 std::this_thread::sleep_for(100ms);  // the watchdog looks
                 static_cast<void>(earlier.is_completed());
@@ -156,14 +117,14 @@ TEST(GpuCapture, ACaptureThatHasBecomeInvalidFailsTheCallAndNotTheGroup) {
     run_ranks(1, [](ProcessGroup& group) {
         const GpuStream stream;
         GpuTensor<float> values(group, 100, 1.0F);
-        Graph::begin(stream);
+        GpuGraph::begin(stream);
         EXPECT_EQ(cudaStreamSynchronize(Stream(stream).handle()),
                   cudaErrorStreamCaptureUnsupported);
         EXPECT_THAT(usage_error_of([&] {
                         group.all_reduce(values.view(), ReduceOp::sum, stream).wait(stream);
                     }),
                     HasSubstr("has a capture that has become invalid"));
-        Graph::give_up(stream);
+        GpuGraph::give_up(stream);
         group.all_reduce(values.view(), ReduceOp::sum, stream).wait();
     });
 }
@@ -173,12 +134,12 @@ TEST(GpuCapture, NeedsANcclWhoseCommunicatorsBlock) {
     run_ranks(2, [](ProcessGroup& group) {
         const GpuStream stream;
         GpuTensor<float> values(group, 100, 1.0F);
-        Graph::begin(stream);
+        GpuGraph::begin(stream);
         EXPECT_THAT(usage_error_of([&] {
                         group.all_reduce(values.view(), ReduceOp::sum, stream).wait(stream);
                     }),
                     HasSubstr("needs NCCL 2.22 or newer; this is 2.18.5"));
-        Graph::give_up(stream);
+        GpuGraph::give_up(stream);
         group.all_reduce(values.view()).wait();
         EXPECT_EQ(values.values[99], 2.0F);
     });
@@ -233,7 +194,7 @@ TEST_P(CapturedBackward, HasTheBitsOfOneThatIsNot) {
                 gpus().record(event, before);
                 gpus().wait(after, event);
             };
-            Graph graph(stream, [&] {
+            GpuGraph graph(stream, [&] {
                 order(stream, other);
                 backward();
                 order(other, stream);
@@ -266,9 +227,9 @@ TEST(GpuCapture, RefusesABackwardThatTheHostTakesPartIn) {
                 reducer.mark_ready(0);
                 EXPECT_TRUE(reducer.wait());
             }
-            Graph::begin(stream);
+            GpuGraph::begin(stream);
             const std::string error = usage_error_of([&] { reducer.start_backward({}, stream); });
-            Graph::give_up(stream);
+            GpuGraph::give_up(stream);
             return error;
         };
         EXPECT_THAT(refusal({}, 0), HasSubstr("before one that is not"));
