@@ -3,17 +3,22 @@
 #
 #   tools/gpu-check.sh bundle             here, with the toolkit: builds build/gpu-bundle (tests, benchmarks, examples,
 #                                         ddp-launch, the libraries that they need, and this script)
-#   gpu-check.sh run [--output FILE]      there, from the bundle: runs all of it, prints a table and writes it to FILE
-#                                         (docs/gpu-results.md beside the script's folder, or gpu-results.md in the bundle)
+#   gpu-check.sh run [options]            there, from the bundle: runs all of it, prints a table and writes gpu-results.md,
+#                                         its rows as JSON lines beside it (.jsonl) and what they printed (-logs.tar.gz)
+#       --output FILE                     instead of gpu-results.md beside this script
+#       --only TEXT                       the checks whose names contain it
+#       --part K/N                        of N parts of about the same time the one from 1 to N
+#       --limit SECONDS                   for each check, if it has more
+#   tools/gpu-check.sh merge FILE.jsonl   here: takes its rows into docs/gpu-results.md
 #
-# `run` takes at most 8 minutes. NCCL is found by DDP_NCCL_LIBRARY, on the loader's path, in the CUDA toolkit or in a Python
+# `run` takes at most 8 minutes; most valuable first. NCCL is found by DDP_NCCL_LIBRARY, on the loader's path, in the CUDA toolkit or in a Python
 # package. Exit code: 0 when every check ran and passed, 1 when one failed, 3 when one could not run,
 # 2 for a wrong command line or a bundle that is too large.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 readonly here most_bytes=$((48 * 1024 * 1024)) most_seconds=480
 
-usage() { sed -n '2,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
+usage() { sed -n '2,17s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
 die() { echo "gpu-check: $*" >&2; exit 2; }
 
 # --- bundle -----------------------------------------------------------------------------------------------------------
@@ -56,9 +61,22 @@ make_bundle() {
 rows=()      # of the table, as Markdown
 failed=0
 left_out=0
+only= part=1 parts=1 limit_of_each=100000  # what the command line asks for
+planned= seconds_before=0 seconds_of_all=0  # of the checks' limits, to cut them into parts
+skips=                                     # the last check is not asked for
 
-add_row() { # CHECK RESULT FIGURE WANTED
-    rows+=("| $1 | $2 | $3 | $4 |")
+json() { printf '"%s": "%s"' "$1" "$(tr -d '\000-\037' <<<"$2" | sed 's/\\/\\\\/g; s/"/\\"/g')"; }
+
+add_row() { # CHECK RESULT FIGURE WANTED [UNIT]
+    rows+=("| $1 | $2 | $3${5:+ $5} | $4 |")
+    {
+        printf '{'
+        json check "$1"; printf ', '; json result "$2"; printf ', '; json figure "$3"; printf ', '; json unit "${5:-}"
+        printf ', '; json wanted "$4"; printf ', "seconds": %d, ' "$took"; json command "$command_line"
+        printf ', '; json card "$card"; printf ', '; json driver "$driver"; printf ', '; json nccl "$nccl"
+        printf ', '; json ddp "$made_of"; printf ', '; json date "$(date -u +%F)"
+        printf '}\n'
+    } >>"$lines"
     printf '%-58s %-10s %s\n' "$1" "$2" "$3"
     case $2 in
         passed) ;;
@@ -74,7 +92,14 @@ figure_of() { local found; found=$(sed -nE "$2" "$1" | tail -n 1); echo "${found
 check() {
     local name=$1 wanted=$2 figure=$3 limit=$4 left status
     shift 4
-    log=
+    log= took=0 command_line=${*//"$bin"/bin}
+    skips=yes
+    if [ -n "$planned" ]; then seconds_of_all=$((seconds_of_all + limit)); return; fi
+    local own_part=$((seconds_before * parts / seconds_of_all + 1))
+    seconds_before=$((seconds_before + limit))
+    if [ $own_part -ne "$part" ] || [[ $name != *"$only"* ]]; then return; fi
+    skips=
+    limit=$((limit < limit_of_each ? limit : limit_of_each))
     if [ -n "$obstacle" ]; then add_row "$name" "not run" "$obstacle" "$wanted"; return 1; fi
     if [[ $1 != */* ]] && ! command -v "$1" >/dev/null || [[ $1 == */* && ! -x $1 ]]; then
         add_row "$name" "not run" "there is no $(basename "$1")" "$wanted"
@@ -82,9 +107,10 @@ check() {
     fi
     left=$((most_seconds - SECONDS))
     if [ "$left" -lt 5 ]; then add_row "$name" "not run" "no time was left" "$wanted"; return 1; fi
-    log=$logs/$((++number)).log
+    log=$logs/$((++number)).log took=$SECONDS
     timeout -k 5 "$((limit < left ? limit : left))" "$@" >"$log" 2>&1
     status=$?
+    took=$((SECONDS - took))
     if [ $status -ne 0 ]; then
         local why
         why=$(grep -v '^ *$' "$log" | tail -n 1 | cut -c 1-120 | tr '|' '/')
@@ -102,12 +128,13 @@ check() {
 # As check, but of a command that has run: judges a number in its log. at_least or at_most.
 judge() { # NAME FIGURE-EXPRESSION at_least|at_most NUMBER UNIT
     local name=$1 figure
+    [ -z "$skips" ] || return 0
     [ -n "$log" ] && [ -z "$obstacle" ] || { add_row "$name" "not run" "${obstacle:-see above}" "${3/_/ } $4 $5"; return; }
     figure=$(figure_of "$log" "$2")
     local met=missed
     awk -v a="$figure" -v b="$4" -v how="$3" \
         'BEGIN {exit !(a + 0 == a && (how == "at_least" ? a >= b : a <= b))}' && met=passed
-    add_row "$name" "$met" "$figure $5" "${3/_/ } $4 $5"
+    add_row "$name" "$met" "$figure" "${3/_/ } $4 $5" "$5"
 }
 
 find_nccl() {
@@ -200,9 +227,9 @@ run_checks() {
     judge "from call to kernel, over the raw NCCL call" 's/.*"over_us": ([-0-9.]+).*/\1/p' at_most 5 us
     judge "pack and scale, of the card's copy bandwidth" 's/.*"share": ([0-9.]+).*/\1/p' at_least 0.85 ""
     check "03_train_digits --device cuda" "0.95 (the CPU's: 0.9778)" "$accuracy" 60 "$bin/03_train_digits" --device cuda
-    judge "its accuracy" "$accuracy" at_least 0.95 ""
+    judge "accuracy of 03_train_digits" "$accuracy" at_least 0.95 ""
     check "09_cuda_digits" "0.95" "$accuracy" 60 "$bin/09_cuda_digits"
-    judge "its accuracy" "$accuracy" at_least 0.95 ""
+    judge "accuracy of 09_cuda_digits" "$accuracy" at_least 0.95 ""
     local graphs=(bash -c "$as_graphs" "$bin")
     [ -x "$bin/09_cuda_digits" ] || graphs=("$bin/09_cuda_digits")  # then check says so
     check "09_cuda_digits --graph" "the same weights" 's/^(the same weights)/\1/p' 60 "${graphs[@]}"
@@ -222,27 +249,48 @@ run_checks() {
         "${sanitizer[@]}" "$bin/cuda_group_test"
 }
 
+# Of each log no more than its beginning and its end.
+keep_logs() {
+    local one
+    for one in "$logs"/*.log; do
+        [ -e "$one" ] || return 0
+        [ "$(stat -c %s "$one")" -le 1000000 ] && continue
+        { head -c 400000 "$one"; printf '\n[...]\n'; tail -c 400000 "$one"; } >"$one.short" && mv "$one.short" "$one"
+    done
+    tar -czf "$1" -C "$logs" .
+}
+
 run() {
     local output=
     while [ $# -gt 0 ]; do
         case $1 in
-            --output) [ $# -ge 2 ] || die "--output needs a file"; output=$2; shift 2 ;;
+            --output | --only | --part | --limit) [ $# -ge 2 ] || die "$1 needs a value" ;;
             *) die "run: unknown option $1" ;;
         esac
+        case $1 in
+            --output) output=$2 ;;
+            --only) only=$2 ;;
+            --part)
+                [[ $2 =~ ^([1-9][0-9]?)/([1-9][0-9]?)$ ]] && part=${BASH_REMATCH[1]} parts=${BASH_REMATCH[2]} && [ "$part" -le "$parts" ] ||
+                    die "--part needs K/N, such as 1/3, not $2" ;;
+            --limit) [[ $2 =~ ^[1-9][0-9]{0,4}$ ]] || die "--limit needs seconds, not $2"; limit_of_each=$2 ;;
+        esac
+        shift 2
     done
     local bundle=$here
     [ -d "$here/bin" ] || bundle=$here/../build/gpu-bundle
-    if [ -z "$output" ]; then
-        output=$here/gpu-results.md
-        [ "$bundle" = "$here" ] || output=$here/../docs/gpu-results.md
-    fi
-    bin=$bundle/bin number=0 log= obstacle= no_nccl=
+    [ -n "$output" ] || output=$here/gpu-results.md
+    bin=$bundle/bin number=0 log= obstacle= no_nccl= lines=${output%.md}.jsonl
     logs=$(mktemp -d)
+    : >"$lines"
     trap 'rm -rf "$logs"' EXIT
     local gpu
     gpu=$(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null) || gpu=
     gpu=${gpu%%$'\n'*}
     [ -n "$gpu" ] || obstacle="no GPU: nvidia-smi finds none"
+    IFS=, read -r card driver _ <<<"$gpu"
+    driver=${driver# }
+    made_of=$(paste -sd ';' "$bundle/made-of.txt" 2>/dev/null || echo "no bundle")
     [ -d "$bin" ] || obstacle="there is no bundle: tools/gpu-check.sh bundle"
     DDP_NCCL_LIBRARY=$(find_nccl)
     if [ -n "$DDP_NCCL_LIBRARY" ]; then
@@ -251,20 +299,26 @@ run() {
         unset DDP_NCCL_LIBRARY
         no_nccl="no libnccl.so.2: set DDP_NCCL_LIBRARY"
     fi
+    nccl=$(grep -aoE 'NCCL version [0-9]+\.[0-9]+\.[0-9]+' "${DDP_NCCL_LIBRARY:-/dev/null}" 2>/dev/null | head -n 1 | cut -d ' ' -f 3)
+    planned=yes
     run_checks
+    planned=
+    run_checks
+    [ ${#rows[@]} -gt 0 ] || die "no check is named like '$only' in part $part/$parts"
     {
         echo "# ddp on a GPU"
         echo
         echo "Written by \`tools/gpu-check.sh run\` from the bundle that \`tools/gpu-check.sh bundle\` makes."
         echo
         echo "- GPU, driver, memory: ${gpu:-none, so nothing has been run}"
-        echo "- made of: $(paste -sd ';' "$bundle/made-of.txt" 2>/dev/null || echo "no bundle")"
+        echo "- made of: $made_of"
         echo "- date: $(date -u +%F)"
         echo
         echo "| check | result | figure | wanted |"
         echo "|---|---|---|---|"
         printf '%s\n' "${rows[@]}"
     } >"$output"
+    keep_logs "${output%.md}-logs.tar.gz"
     echo "$output: $failed failed, $left_out not run, of ${#rows[@]}"
     [ $failed -eq 0 ] || return 1
     [ $left_out -eq 0 ] || return 3
@@ -273,6 +327,7 @@ run() {
 case ${1:-} in
     bundle) [ $# -eq 1 ] || die "bundle takes no options"; make_bundle ;;
     run) shift; run "$@" ;;
+    merge) [ $# -eq 2 ] || die "merge takes one file"; exec python3 "$here/gpu_results.py" "$2" "$here/../docs/gpu-results.md" ;;
     -h | --help) usage ;;
     *) usage >&2; exit 2 ;;
 esac

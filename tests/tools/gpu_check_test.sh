@@ -10,8 +10,8 @@ stand_in() { printf '#!/bin/bash\n%s\n' "$2" >"$1"; chmod +x "$1"; }
 mkdir -p "$work/bundle/bin" "$work/path"
 cp "$1/tools/gpu-check.sh" "$work/bundle/"
 export PATH=$work/path:$PATH DDP_NCCL_LIBRARY=$work/libnccl.so.2
-run() { "$work/bundle/gpu-check.sh" run --output "$work/results.md" >"$work/out" 2>&1; }
-status_of() { run && echo 0 || echo $?; }
+run() { "$work/bundle/gpu-check.sh" run --output "$work/results.md" "$@" >"$work/out" 2>&1; }
+status_of() { run "$@" && echo 0 || echo $?; }
 row() { grep -F "| $1" "$work/results.md" || fail "no row $1"; }
 
 stand_in "$work/path/nvidia-smi" 'echo "NVIDIA-SMI has failed"; exit 9'
@@ -71,4 +71,38 @@ stand_in "$work/bundle/bin/cuda_group_test" 'echo "[  PASSED  ] 7 tests."'
 stand_in "$work/bundle/bin/ddp-gpu-cost" 'echo "{\"nccl\": \"2.28.9\"}"; echo "{\"over_us\": 2}"; echo "{\"share\": 0.9}"'
 [ "$(status_of)" = 3 ] || fail "is content although a program is missing"
 row "09_cuda_digits" | grep -q '| not run | there is no 09_cuda_digits' || fail "does not say what is missing"
-grep -A 1 -F "| 09_cuda_digits |" "$work/results.md" | tail -n 1 | grep -q 'its accuracy | not run' || fail "judges another program's accuracy"
+grep -A 1 -F "| 09_cuda_digits |" "$work/results.md" | tail -n 1 | grep -q 'accuracy of 09_cuda_digits | not run' || fail "judges another program's accuracy"
+
+# A part, the checks of a name, a limit; what is left of a run.
+rm -f "$work"/results*
+run --only "09_cuda_digits --graph" || true
+[ "$(wc -l <"$work/results.jsonl")" = 1 ] || fail "runs what it was not asked for"
+grep -q '"check": "09_cuda_digits --graph", "result": "not run"' "$work/results.jsonl" || fail "has other rows"
+stand_in "$work/bundle/bin/09_cuda_digits" 'echo "rank 0 of 1: accuracy 0.9777 weights 00"'
+for k in 1 2 3; do
+    run --part $k/3 || true
+    cat "$work/results.jsonl" >>"$work/all.jsonl"
+done
+run || true
+cut -d, -f1 "$work/all.jsonl" | cmp - <(cut -d, -f1 "$work/results.jsonl") || fail "three parts are not the whole"
+grep -q '"unit": "us", "wanted": "at most 5 us", "seconds": [0-9]*, "command": "bin/ddp-gpu-cost", "card": "A card", "driver": "600.1"' \
+    "$work/results.jsonl" || fail "does not say what a figure is: $(cat "$work/results.jsonl")"
+tar -tzf "$work/results-logs.tar.gz" | grep -q '\.log$' || fail "keeps no log"
+[ "$(status_of --part 4/3)" = 2 ] && grep -q 'needs K/N' "$work/out" || fail "takes a part that there is not"
+[ "$(status_of --only "no such check")" = 2 ] || fail "is content with no check"
+stand_in "$work/bundle/bin/07_two_devices" 'sleep 5; echo "step 500 loss 0.0410"'
+[ "$(status_of --only 07_two --limit 1)" = 1 ] && grep -q 'timed out' "$work/out" || fail "knows no limit"
+
+# The page takes rows of one run after those of another, and a check once.
+merge() { python3 "$1/tools/gpu_results.py" "$2" "$work/page.md"; }
+merge "$1" "$work/all.jsonl" && cp "$work/page.md" "$work/once.md"
+merge "$1" "$work/all.jsonl" && cmp "$work/page.md" "$work/once.md" || fail "takes a check twice"
+sed 's/"card": "A card"/"card": "Another"/; s/"date": "[^"]*"/"date": "2099-01-01"/' "$work/all.jsonl" >"$work/other.jsonl"
+merge "$1" "$work/other.jsonl"
+[ "$(grep -c '^## ' "$work/page.md")" = 2 ] && sed -n '/^## /p' "$work/page.md" | head -n 1 | grep -q Another || fail "mixes cards"
+grep -q '^| from call to kernel, over the raw NCCL call | passed | 2 us | at most 5 us |$' "$work/page.md" || fail "loses a figure"
+echo '{"check": 1' >"$work/broken.jsonl"
+! merge "$1" "$work/broken.jsonl" 2>"$work/out" && grep -q 'broken.jsonl:1: no JSON' "$work/out" || fail "takes what is no row"
+cp "$1/docs/gpu-results.md" "$work/page.md"
+merge "$1" "$work/other.jsonl"
+[ "$(sed -n '/NVIDIA H200/,$p' "$work/page.md")" = "$(sed -n '/NVIDIA H200/,$p' "$1/docs/gpu-results.md")" ] || fail "changes what was found before"
