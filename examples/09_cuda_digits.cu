@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -47,7 +48,7 @@ struct Training {
     gpu::DeviceArray<std::int32_t> labels;
     gpu::DeviceArray<double> loss = gpu::make_device_array<double>(1);
     Staging staging[2];
-    std::size_t steps = 0;
+    std::size_t steps = 0, graphs = 0;
 
     float* floats(std::size_t count) {
         memory.push_back(gpu::make_device_array<float>(count));
@@ -132,6 +133,7 @@ void step_as_graph(Training& t, ddp::Reducer& reducer, std::size_t rows, gpu::Ow
     if (t.steps == 1) return step(t, reducer, rows);
     if (!graph) graph = gpu::capture(t.stream.get(), [&] { step(t, reducer, rows); });
     check(cudaGraphLaunch(graph.get(), t.stream.get()), "cudaGraphLaunch");
+    ++t.graphs;
 }
 
 // Of all steps since the last call.
@@ -170,7 +172,8 @@ int main(int argc, char** argv) {
         Training t = allocate(net, batch, group.device());
         {
             ddp::Reducer reducer{t.parameters, group, {.gradient_as_bucket_view = true}};
-            gpu::OwnGraph graph;  // has the group's operations: it goes before the group
+            gpu::OwnGraph
+                graph;  // has the group's operations and the reducer's buckets: it goes first
             for (int epoch = 0; epoch < options.epochs; ++epoch) {
                 sampler.set_epoch(epoch);
                 for (const auto& samples : loader) {
@@ -184,6 +187,9 @@ int main(int argc, char** argv) {
                 const double mean = take_loss(t) / static_cast<double>(loader.size());
                 report(group, epoch + 1, group.all_reduce(mean, ddp::ReduceOp::avg));
             }
+        }
+        if (as_graph && group.rank() == 0) {
+            std::fprintf(stderr, "%zu of %zu steps were a graph's\n", t.graphs, t.steps);
         }
         copy_weights(t, net);
         print_result(group, accuracy(net, test), digest(net));

@@ -71,17 +71,31 @@ struct DestroyGraph {
 };
 // To be launched again and again.
 using OwnGraph = std::unique_ptr<CUgraphExec_st, DestroyGraph>;
+using CapturedGraph = std::unique_ptr<CUgraph_st, DestroyGraph>;
+inline CapturedGraph end_capture(cudaStream_t stream) {
+    cudaGraph_t captured = nullptr;
+    const cudaError_t error = cudaStreamEndCapture(stream, &captured);
+    CapturedGraph graph(captured);
+    check(error, "cudaStreamEndCapture");
+    return graph;
+}
 // What `work` puts on the stream, which does none of it now.
 template <class Work>
 OwnGraph capture(cudaStream_t stream, const Work& work) {
     check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
           "cudaStreamBeginCapture");
-    work();
-    cudaGraph_t captured = nullptr;
-    check(cudaStreamEndCapture(stream, &captured), "cudaStreamEndCapture");
-    const std::unique_ptr<CUgraph_st, DestroyGraph> graph(captured);
+    try {
+        work();
+    } catch (...) {  // the group's stream, too, would stay captured
+        try {
+            end_capture(stream);
+        } catch (const ddp::BackendError&) {
+        }
+        throw;
+    }
+    const CapturedGraph graph = end_capture(stream);
     cudaGraphExec_t made = nullptr;
-    check(cudaGraphInstantiate(&made, captured, 0), "cudaGraphInstantiate");
+    check(cudaGraphInstantiate(&made, graph.get(), 0), "cudaGraphInstantiate");
     return OwnGraph(made);
 }
 

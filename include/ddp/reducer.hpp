@@ -9,7 +9,8 @@
 //
 // A mistake in a backward (a gradient that never came or came twice) is found by wait(), and every
 // rank then throws the same UsageError, which names rank and parameter. The reducer can be used on.
-// Of a model on a GPU the next backward's wait() throws it: no host waits for another in a step.
+// Of a model on a GPU its rank logs it, and the next backward's wait() throws it: wrong averages
+// may have been used by then, but no host waits for the others' in a step.
 #pragma once
 
 #include <ddp/export.hpp>
@@ -85,8 +86,8 @@ public:
     // Ends the backward. True: afterwards (on `stream`) each gradient is the average over ranks.
     // False: nothing was sent, because of no_sync or because a logical rank's turn is still to
     // come. Blocks for CPU memory. The first time, and while bucket_cap_mb is tuned, it may move
-    // the gradients into other buckets. Throws UsageError on every rank for a mistake on one, and
-    // what collectives throw.
+    // the gradients into other buckets. Throws UsageError on every rank for a mistake on one (on a
+    // GPU for one in the backward before), and what collectives throw.
     [[nodiscard]] bool wait(Stream stream = {});
 
     // While it lives, nothing is sent: gradients accumulate on this rank only. The first backward

@@ -32,7 +32,7 @@ public:
     // operation, so that its memory is freed in the order of that stream. An error shows at the
     // group's next call. For CPU memory the same as wait().
     void wait(Stream stream);
-    // Whether it has ended, well or not. Never blocks.
+    // Whether it has ended, well or not; false for one that went into a CUDA graph. Never blocks.
     bool is_completed() const noexcept;
 
 private:

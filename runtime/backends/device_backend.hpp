@@ -72,9 +72,10 @@ public:
     // Zeroed memory of this rank's device that collectives use best (ncclMemAlloc). This rank's
     // business alone; may outlive the backend. Throws SystemError.
     virtual std::shared_ptr<void> allocate(std::size_t bytes) = 0;
-    // Calls `use` with the ncclComm_t while nothing else is in it, for ddp/nccl.hpp. Throws the
-    // group's error once it has failed.
-    virtual void with_native_handle(const std::function<void(void*)>& use) = 0;
+    // Calls `use` with the ncclComm_t while nothing else is in it, for ddp/nccl.hpp; it has to
+    // return within the timeout. Throws the group's error once it has failed.
+    virtual void with_native_handle(const std::function<void(void*)>& use,
+                                    std::chrono::milliseconds timeout) = 0;
 };
 
 }  // namespace ddp::backends

@@ -21,7 +21,7 @@ void GroupAccess::with_native_handle(const std::function<void(void*)>& use) cons
     if (gpu == nullptr) {
         throw UsageError("with_native_handle: this group has no NCCL; it moves CPU memory only");
     }
-    gpu->with_native_handle(use);
+    gpu->with_native_handle(use, impl_.dispatch().options().timeout);
 }
 
 const contract::ControlPage& GroupAccess::control_page() const { return impl_.member().page(); }

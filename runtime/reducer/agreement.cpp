@@ -126,16 +126,14 @@ void throw_if_any(const std::string& mistake, ProcessGroup& group) {
     if (wrong > 0) throw_mistakes(mistake, {}, group);
 }
 
-LateMistakes::~LateMistakes() {
-    const std::string& last = told_[1 - now_].mistake;
-    if (!last.empty()) base::log_error("reducer", "of this no rank has heard: " + last);
-}
-
 void LateMistakes::tell_and_hear(const std::string& mistake, ProcessGroup& group) {
     if (group.size() == 1) return throw_if_any(mistake, group);
     Told& now = told_[now_];
     now_ = 1 - now_;
     Told& before = told_[now_];
+    if (!mistake.empty()) {
+        base::log_error("reducer", mistake + "; all ranks throw this in the next backward");
+    }
     now.mistake = mistake;
     now.wrong = {mistake.empty() ? 0 : 1};
     now.work = group.all_reduce(now.wrong, ReduceOp::sum, Stream{}, CallSite{});

@@ -23,15 +23,10 @@ std::vector<std::string> gather_texts(const std::string& mine, ProcessGroup& gro
 // first one's text with its rank, and which other ranks have one.
 void throw_if_any(const std::string& mistake, ProcessGroup& group);
 
-// The mistakes of a model on a GPU, whose host waits for no other in a step: a rank tells of one in
-// the background, and all hear of it at the end of the next backward.
+// The mistakes of a model on a GPU, whose host waits for no other in a step: a rank logs one and
+// tells of it in the background, and all hear of it at the end of the next backward.
 class LateMistakes {
 public:
-    LateMistakes() = default;
-    ~LateMistakes();  // logs one of this rank's that nobody has heard of; waits for what was told
-    LateMistakes(const LateMistakes&) = delete;
-    LateMistakes& operator=(const LateMistakes&) = delete;
-
     // Collective. Tells of this backward's; throws as throw_if_any for those of the one before.
     void tell_and_hear(const std::string& mistake, ProcessGroup& group);
 

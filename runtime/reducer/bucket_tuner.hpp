@@ -51,6 +51,7 @@ public:
     BucketCaps caps() const { return caps_with(cap_mb_); }  // of the buckets in use
     double bucket_cap_mb() const { return cap_mb_; }
     bool is_tuned() const noexcept { return !search_; }
+    bool awaits_arrivals() const noexcept { return awaits_arrivals_; }
     // With `autotune`, for a checkpoint: the chosen cap, 0 before one is chosen. The caller may
     // load another, which ends the search at the next step.
     std::optional<NamedTensor> choice();

@@ -140,27 +140,33 @@ void Reducer::Impl::start_backward(std::span<const std::size_t> unused, Stream s
 void Reducer::Impl::begin_backward(Backward::Kind kind, std::span<const std::size_t> unused,
                                    Stream stream) {
     if (backward_) abandon_backward();
-    if (device::is_captured(context_.model_device, stream)) require_no_host();
+    require_no_host(stream);
     if (kind != Backward::Kind::accumulates) ++source_.backward;
     backward_.emplace(context_, kind, source_);
     ranks_.start_backward(*context_.memory);
     backward_->start(unused, stream);
 }
 
-// A graph's launches do what streams do in a backward, and nothing that the host does.
-void Reducer::Impl::require_no_host() const {
-    const auto refuse = [](const char* why) {
-        throw UsageError(std::string("reducer: a backward on a stream that is captured, ") + why);
-    };
-    if (statistics_.step == 0) {
-        refuse("before one that is not: the first orders the buckets, and moves the gradients");
+// What a graph's launches, which do what streams do in a backward and nothing that the host does,
+// would lack; null: nothing.
+const char* Reducer::Impl::why_host_takes_part() const {
+    if (tuner_.awaits_arrivals()) return "before one that is not: the first orders the buckets";
+    if (!tuner_.is_tuned()) return "while autotune chooses among sizes of buckets";
+    if (context_.options.comm_hook && statistics_.step < 2) {
+        return "with a comm_hook before two that are not: its memory is made in the second";
     }
-    if (!tuner_.is_tuned()) refuse("while autotune chooses among sizes of buckets");
     if (context_.options.find_unused_parameters) {
-        refuse("with find_unused_parameters: the host is told what other ranks use");
+        return "with find_unused_parameters: the host is told what other ranks use";
     }
-    if (context_.options.checksum_steps > 0) refuse("with checksum_steps: the host compares them");
-    if (join_) refuse("in join(): the host is told which ranks still train");
+    if (context_.options.checksum_steps > 0) return "with checksum_steps: the host compares them";
+    if (join_) return "in join(): the host is told which ranks still train";
+    return nullptr;
+}
+
+void Reducer::Impl::require_no_host(Stream stream) const {
+    const char* const why = why_host_takes_part();
+    if (why == nullptr || !device::is_captured(context_.model_device, stream)) return;
+    throw UsageError(std::string("reducer: a backward on a stream that is captured, ") + why);
 }
 
 // For another in its place; see backward.hpp. Gradients that were to be sent cannot be told from
@@ -195,12 +201,14 @@ void Reducer::Impl::mark_ready(std::size_t parameter, Stream stream) {
                          std::to_string(context_.parameters.size()));
     }
     require_all_alive();
+    require_no_host(stream);
     require_backward("mark_ready()", stream);
     backward_->mark_ready(parameter, stream);
 }
 
 bool Reducer::Impl::wait(Stream stream) {
     require_all_alive();
+    require_no_host(stream);
     if (!backward_ || !context_.marks.any()) require_backward("wait()", stream);
     const process_group::SourceScope scope(source_);
     if (!backward_->sends()) {

@@ -62,7 +62,8 @@ private:
 
     void require_backward(const char* call, Stream stream);
     void begin_backward(Backward::Kind kind, std::span<const std::size_t> unused, Stream stream);
-    void require_no_host() const;
+    const char* why_host_takes_part() const;
+    void require_no_host(Stream stream) const;
     void abandon_backward();
     void finish_step(Stream stream);
     void start_over();

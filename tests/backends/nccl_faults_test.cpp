@@ -153,11 +153,12 @@ TEST(NcclFaults, ALaunchBehindOneThatHangsEndsWithIt) {
     });
 }
 
-// Finalize waits for all ranks; the limit is this rank's own.
+// Finalize waits for all ranks; the limit is this rank's own. The abort that follows ends it.
 TEST(NcclFaults, ARankMayEndWhileAnotherStays) {
     for (const char* const version : {oldest_that_blocks, older_version}) {
         const ScopedKnob knob("VERSION", version);
         std::promise<void> gone;
+        ::testing::internal::CaptureStderr();
         on_nccl_threads(2,
                         [&](NcclThread& own) {
                             own.all_reduce(own.make(100, 1.0F))->wait();
@@ -169,8 +170,26 @@ TEST(NcclFaults, ARankMayEndWhileAnotherStays) {
                                           std::future_status::ready);
                             }
                         },
-                        {.limit = 400ms});
+                        {.limit = 4s});
+        EXPECT_EQ(::testing::internal::GetCapturedStderr(), "") << "NCCL did not let go";
     }
+}
+
+// NCCL connects to a peer when it first needs it: also in a call of the program's own.
+TEST(NcclFaults, AProgramsOwnCallThatHangsEndsAtTheDeadline) {
+    on_nccl_threads(1, [](NcclThread& own) {
+        const auto library = nccl::NcclLibrary::load(stand_in_path());
+        const auto values = own.make(1'000, 1.0F);
+        const ScopedKnob delay("LAUNCH_DELAY_US", "60000000");
+        const auto sum = [&](void* comm) {
+            EXPECT_EQ(library.operations.all_reduce(values.data(), values.data(), values.size(),
+                                                    ncclFloat32, ncclSum,
+                                                    static_cast<ncclComm_t>(comm), own.stream),
+                      ncclInternalError);
+        };
+        EXPECT_THAT(error_of([&] { own.backend->with_native_handle(sum, deadline); }),
+                    HasSubstr("the program's own call of NCCL was not launched within 150 ms"));
+    });
 }
 
 TEST(NcclFaults, WaitingOperationsAllEndWithTheFirstError) {

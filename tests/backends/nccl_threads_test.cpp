@@ -90,12 +90,13 @@ TEST(NcclThreads, WaitUntilWhatTheProgramItselfHasStartedIsLaunched) {
         const auto library = nccl::NcclLibrary::load(stand_in_path());
         const auto values = own.make(100, 1.0F);
         const auto start_own_sum = [&] {
-            own.backend->with_native_handle([&](void* comm) {
+            const auto start_sum = [&](void* comm) {
                 const ncclResult_t result = library.operations.all_reduce(
                     values.data(), values.data(), values.size(), ncclFloat32, ncclSum,
                     static_cast<ncclComm_t>(comm), own.stream);
                 EXPECT_EQ(result, ncclInProgress);
-            });
+            };
+            own.backend->with_native_handle(start_sum, 20s);
         };
         start_own_sum();
         own.all_reduce(values)->wait();

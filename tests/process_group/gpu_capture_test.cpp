@@ -11,6 +11,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <signal.h>
+#include <unistd.h>
+
 #include <array>
 #include <chrono>
 #include <functional>
@@ -27,6 +30,15 @@ using ::testing::HasSubstr;
 
 // Before anything joins.
 [[maybe_unused]] const Gpus& the_gpus = gpus();
+
+void wait_for_look_of_watchdog() {
+    const std::size_t before = standin_cuda::calls_of("cudaEventQuery");
+    const auto end = std::chrono::steady_clock::now() + 20s;
+    while (standin_cuda::calls_of("cudaEventQuery") < before + 2) {
+        ASSERT_LT(std::chrono::steady_clock::now(), end) << "the watchdog does not look";
+        std::this_thread::sleep_for(1ms);
+    }
+}
 
 template <class T>
 void fill(const GpuTensor<T>& tensor, T value) {
@@ -90,18 +102,24 @@ TEST(GpuCapture, IsForStreamsAndTheHostIsToldSo) {
     });
 }
 
-// It is not in a graph, and goes on in the background while another stream is captured.
+// It is not in a graph, and goes on in the background while another stream is captured: until the
+// watchdog has looked at it, rank 1 does not take part.
 TEST(GpuCapture, IsNotSpoiltByWhatIsInFlight) {
     run_ranks(2, [](ProcessGroup& group) {
         const GpuStream stream, other;
         GpuTensor<float> values(group, 100, 1.0F), more(group, 100, 1.0F);
-        if (group.rank() == 1) std::this_thread::sleep_for(200ms);
+        std::vector<float> token(1);
+        if (group.rank() == 1) group.recv(token, Peer{0}).wait();
         Work earlier = group.all_reduce(more.view(), ReduceOp::sum, other);
+        Work sent;
         {
             GpuGraph graph(stream, [&] {
                 Work work = group.all_reduce(values.view(), ReduceOp::sum, stream);
-                std::this_thread::sleep_for(100ms);  // the watchdog looks
-                static_cast<void>(earlier.is_completed());
+                if (group.rank() == 0) {
+                    wait_for_look_of_watchdog();
+                    EXPECT_FALSE(earlier.is_completed());
+                    sent = group.send(token, Peer{1});
+                }
                 work.wait(stream);
             });
             earlier.wait();
@@ -123,10 +141,82 @@ TEST(GpuCapture, ACaptureThatHasBecomeInvalidFailsTheCallAndNotTheGroup) {
         EXPECT_THAT(usage_error_of([&] {
                         group.all_reduce(values.view(), ReduceOp::sum, stream).wait(stream);
                     }),
-                    HasSubstr("has a capture that has become invalid"));
+                    HasSubstr("a capture is in the way of the call"));
         GpuGraph::give_up(stream);
         group.all_reduce(values.view(), ReduceOp::sum, stream).wait();
     });
+}
+
+TEST(GpuCapture, TwoAtOnceFailTheSecondsCallAndNotTheGroup) {
+    run_ranks(1, [](ProcessGroup& group) {
+        const GpuStream one, other;
+        GpuTensor<float> values(group, 100, 1.0F);
+        GpuGraph::begin(one);
+        GpuGraph::begin(other);
+        group.all_reduce(values.view(), ReduceOp::sum, one).wait(one);
+        EXPECT_THAT(usage_error_of(
+                        [&] { group.all_reduce(values.view(), ReduceOp::sum, other).wait(other); }),
+                    HasSubstr("a capture is in the way of the call"));
+        GpuGraph::give_up(one);
+        GpuGraph::give_up(other);
+        group.all_reduce(values.view(), ReduceOp::sum, one).wait();
+    });
+}
+
+// NCCL waits for graphs at its end, and this thread alone can destroy them: the error comes before.
+TEST(GpuCapture, AGroupWithAGraphFailsAtOnce) {
+    const auto body = [](RankReporter& reporter, const auto& join) {
+        ProcessGroup group = join();
+        const GpuStream stream;
+        GpuTensor<float> values(group, 100, 1.0F);
+        GpuGraph graph(
+            stream, [&] { group.all_reduce(values.view(), ReduceOp::sum, stream).wait(stream); });
+        graph.launch();
+        finish(stream);
+        if (group.rank() == 1) ::kill(::getpid(), SIGKILL);
+        try {
+            group.all_reduce(values.view()).wait();
+        } catch (const PeerError& error) {
+            reporter.failure("PeerError " + std::to_string(error.rank()));
+        }
+    };
+    const auto reports = failures_of_ranks(2, body, {.timeout = 50s, .may_die = {1}});
+    ASSERT_EQ(reports.size(), 1U);
+    EXPECT_EQ(reports[0].message, "PeerError 1");
+}
+
+TEST(GpuCapture, AGroupThatItsGraphsOutliveSaysSo) {
+    run_ranks(1, [](ProcessGroup& group) {
+        const GpuStream stream;
+        GpuTensor<float> values(group, 100, 1.0F);
+        ::setenv("DDP_NCCL_ABORT_TIMEOUT", "1", 1);
+        std::optional<ProcessGroup> brief = group.split({});
+        GpuGraph graph(
+            stream, [&] { brief->all_reduce(values.view(), ReduceOp::sum, stream).wait(stream); });
+        ::testing::internal::CaptureStderr();
+        brief.reset();
+        EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+                    HasSubstr("a graph outlives its group"));
+    });
+}
+
+// NCCL connects to a peer when it first needs it, in a capture, too.
+TEST(GpuCapture, ACallThatNcclKeepsEndsAtItsDeadline) {
+    run_ranks(1,
+              [](ProcessGroup& group) {
+                  const GpuStream stream;
+                  GpuTensor<float> values(group, 100, 1.0F);
+                  const ScopedKnob delay("LAUNCH_DELAY_US", "60000000");
+                  GpuGraph::begin(stream);
+                  try {
+                      group.all_reduce(values.view(), ReduceOp::sum, stream).wait(stream);
+                      ADD_FAILURE() << "no error";
+                  } catch (const TimeoutError& error) {
+                      EXPECT_THAT(error.what(), HasSubstr("was not launched within 500 ms"));
+                  }
+                  GpuGraph::give_up(stream);
+              },
+              {.init = {.timeout = 500ms}});
 }
 
 TEST(GpuCapture, NeedsANcclWhoseCommunicatorsBlock) {
@@ -218,7 +308,7 @@ INSTANTIATE_TEST_SUITE_P(Gradients, CapturedBackward, ::testing::Bool(),
 
 TEST(GpuCapture, RefusesABackwardThatTheHostTakesPartIn) {
     run_ranks(2, [](ProcessGroup& group) {
-        const auto refusal = [&](const ReducerOptions& options, int steps) {
+        const auto refusal = [&](const ReducerOptions& options, int steps, bool late = false) {
             GpuModel model(group, {300});
             const GpuStream stream;
             Reducer reducer(model.parameters(), group, options);
@@ -228,12 +318,18 @@ TEST(GpuCapture, RefusesABackwardThatTheHostTakesPartIn) {
                 EXPECT_TRUE(reducer.wait());
             }
             GpuGraph::begin(stream);
-            const std::string error = usage_error_of([&] { reducer.start_backward({}, stream); });
+            const std::string error = usage_error_of([&] {
+                if (late) return reducer.mark_ready(0, stream);
+                reducer.start_backward({}, stream);
+            });
             GpuGraph::give_up(stream);
             return error;
         };
         EXPECT_THAT(refusal({}, 0), HasSubstr("before one that is not"));
+        EXPECT_THAT(refusal({}, 0, true), HasSubstr("before one that is not"));
         EXPECT_EQ(refusal({}, 1), "no error");
+        EXPECT_THAT(refusal({.comm_hook = fp16_compress_hook()}, 1), HasSubstr("with a comm_hook"));
+        EXPECT_EQ(refusal({.comm_hook = fp16_compress_hook()}, 2), "no error");
         EXPECT_THAT(refusal({.find_unused_parameters = true}, 1),
                     HasSubstr("with find_unused_parameters"));
         EXPECT_THAT(refusal({.checksum_steps = 5}, 1), HasSubstr("with checksum_steps"));

@@ -16,7 +16,12 @@ class GpuGraph {
 public:
     GpuGraph(Stream stream, const std::function<void()>& body) : stream_(stream) {
         begin(stream);
-        body();
+        try {
+            body();
+        } catch (...) {
+            give_up(stream);
+            throw;
+        }
         EXPECT_EQ(end(stream, &graph_), cudaSuccess);
         EXPECT_EQ(cudaGraphInstantiate(&exec_, graph_, 0), cudaSuccess);
     }

@@ -123,7 +123,8 @@ cudaError_t Captures::record(HostStream& stream, std::shared_ptr<CapturedPoint>&
     return cudaSuccess;
 }
 
-cudaError_t Captures::wait(HostStream& stream, const std::shared_ptr<CapturedPoint>& point) {
+cudaError_t Captures::wait(HostStream& stream, const std::shared_ptr<CapturedPoint>& point,
+                           bool is_default) {
     const std::lock_guard guard(mutex_);
     const auto own = find(stream);
     if (point == nullptr && own == nullptr) return cudaSuccess;
@@ -138,6 +139,11 @@ cudaError_t Captures::wait(HostStream& stream, const std::shared_ptr<CapturedPoi
         other->is_valid = false;
         return cudaErrorStreamCaptureMerge;
     }
+    if (is_default) {
+        other->is_valid = false;
+        return cudaErrorStreamCaptureImplicit;
+    }
+    if (!other->is_valid) return cudaErrorStreamCaptureInvalidated;
     other->streams[&stream].insert(point->after.begin(), point->after.end());
     return cudaSuccess;
 }

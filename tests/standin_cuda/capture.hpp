@@ -73,7 +73,8 @@ public:
     // Null where the stream is not captured.
     cudaError_t record(testing::HostStream& stream, std::shared_ptr<CapturedPoint>& point);
     // A stream waits for an event: of a capture, or null.
-    cudaError_t wait(testing::HostStream& stream, const std::shared_ptr<CapturedPoint>& point);
+    cudaError_t wait(testing::HostStream& stream, const std::shared_ptr<CapturedPoint>& point,
+                     bool is_default);
 
     // What each call asks that a capture forbids: everywhere, on a stream that is captured.
     cudaError_t unsafe();

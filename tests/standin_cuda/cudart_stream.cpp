@@ -87,7 +87,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned
     if (found.error != cudaSuccess) return answer("cudaStreamWaitEvent", found.error);
     const auto stream = Driver::get().find(handle);
     if (stream == nullptr) return answer("cudaStreamWaitEvent", cudaErrorInvalidResourceHandle);
-    if (const cudaError_t error = Captures::get().wait(*stream, found.captured);
+    const bool is_default = Driver::get().is_default(handle);
+    if (const cudaError_t error = Captures::get().wait(*stream, found.captured, is_default);
         error != cudaSuccess || found.captured != nullptr) {
         return answer("cudaStreamWaitEvent", error);
     }

@@ -11,6 +11,9 @@ echo "$said"
 [ "$(sed 's/.* weights //' <<<"$said" | sort -u | wc -l)" = 1 ]
 if [[ $program == *09_cuda_digits ]]; then
     # A step as a graph: the same weights.
-    [ "$("$launch" "--nproc-per-node=$ranks" "$program" --graph | sort)" = "$(sort <<<"$said")" ]
+    graphs=$("$launch" "--nproc-per-node=$ranks" "$program" --graph 2>&1)
+    [ "$(grep ' weights ' <<<"$graphs" | sort)" = "$(sort <<<"$said")" ]
+    read -r launched _ steps _ <<<"$(grep "steps were a graph's" <<<"$graphs")"
+    [ "$launched" = $((steps - 1)) ] && [ "$launched" -gt 100 ]
 fi
 awk '{ if ($6 + 0 < 0.95) exit 1 }' <<<"$said"

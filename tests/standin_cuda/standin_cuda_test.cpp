@@ -224,6 +224,11 @@ TEST_F(StandInCapture, IsInvalidAfterWhatItForbids) {
     EXPECT_EQ(cudaEventRecord(event, second), cudaSuccess);
     EXPECT_EQ(cudaStreamWaitEvent(first, event, 0), cudaErrorStreamCaptureIsolation);
     expect_end(cudaErrorStreamCaptureInvalidated);
+    ASSERT_EQ(cudaStreamBeginCapture(first, cudaStreamCaptureModeGlobal), cudaSuccess);
+    EXPECT_EQ(cudaEventRecord(event, first), cudaSuccess);
+    EXPECT_EQ(cudaStreamWaitEvent(nullptr, event, 0), cudaErrorStreamCaptureImplicit);
+    EXPECT_EQ(cudaStreamWaitEvent(second, event, 0), cudaErrorStreamCaptureInvalidated);
+    expect_end(cudaErrorStreamCaptureInvalidated);
 }
 
 TEST_F(StandInCapture, LetsThreadsAskThatHaveSaidSo) {

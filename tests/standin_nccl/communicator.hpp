@@ -69,6 +69,7 @@ public:
     bool is_quiescent();  // after finalize(): no work here, and all ranks have come as far
     void revoke();
     void abort();
+    void free() { freed_ = true; }
 
     // The reductions that a caller has made: handles from ncclNumOps on.
     ncclRedOp_t add_reduction(const Reduction& reduction);
@@ -89,6 +90,7 @@ private:
     bool agrees_with_peers();
     void watch_peers();
     bool peer_is_gone() const;
+    bool wait_until_due(std::chrono::steady_clock::time_point due);
     ncclResult_t put_when_due(std::unique_ptr<Launch> launch,
                               std::chrono::steady_clock::time_point due);
     void put(std::unique_ptr<Launch> launch);
@@ -115,6 +117,7 @@ private:
     std::atomic<bool> aborted_ = false;
     std::atomic<int> running_ = 0;  // pieces of work on streams right now
     std::atomic<std::uint64_t> completed_ = 0;
+    std::atomic<bool> freed_ = false;
     std::atomic<int> recorded_ = 0;  // in graphs that exist
     std::atomic<int> error_ = ncclSuccess;
     mutable std::mutex text_mutex_;

@@ -25,12 +25,16 @@ void* Communicator::prepare(void* argument) {
 
 void Communicator::release(void* argument) {
     const std::unique_ptr<Recorded> recorded(static_cast<Recorded*>(argument));
-    --recorded->communicator->recorded_;
+    Communicator& self = *recorded->communicator;
+    --self.recorded_;
+    if (self.freed_) (void)misuse("a graph outlives the communicator whose operations it has");
 }
 
 ncclResult_t Communicator::launch(std::vector<Operation> operations, CUstream_st* stream) {
     const Knobs now = knobs();
+    const auto due = std::chrono::steady_clock::now() + now.launch_delay;
     if (stream->is_captured != nullptr && stream->is_captured(stream) != 0) {
+        if (!wait_until_due(due)) return ncclInternalError;
         ++recorded_;
         auto recorded =
             std::make_unique<Recorded>(Recorded{shared_from_this(), stream, std::move(operations)});
@@ -48,7 +52,6 @@ ncclResult_t Communicator::launch(std::vector<Operation> operations, CUstream_st
         return refusal->result;
     }
     auto work = number(std::move(operations), stream);
-    const auto due = std::chrono::steady_clock::now() + now.launch_delay;
     if (seat_.blocking) return put_when_due(std::move(work), due);
     if (now.launch_polls > 0) {
         polls_left_ = now.launch_polls;
@@ -64,12 +67,17 @@ ncclResult_t Communicator::launch(std::vector<Operation> operations, CUstream_st
     return ncclInProgress;
 }
 
+// False: stopped.
+bool Communicator::wait_until_due(std::chrono::steady_clock::time_point due) {
+    const auto is_due = [due] { return std::chrono::steady_clock::now() >= due; };
+    if (is_due()) return true;
+    count_call("a launch that waits");
+    return Place{.stopped = &stopped_}.wait_until(is_due);
+}
+
 ncclResult_t Communicator::put_when_due(std::unique_ptr<Launch> launch,
                                         std::chrono::steady_clock::time_point due) {
-    const Place place{.stopped = &stopped_};
-    if (!place.wait_until([due] { return std::chrono::steady_clock::now() >= due; })) {
-        return ncclInternalError;
-    }
+    if (!wait_until_due(due)) return ncclInternalError;
     put(std::move(launch));
     return ncclSuccess;
 }

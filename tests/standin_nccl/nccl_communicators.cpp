@@ -52,14 +52,7 @@ ncclResult_t init(const char* function, ncclComm_t* comm, int ranks, const ncclU
         return ncclSuccess;
     }
     if (!seat.blocking) return ncclInProgress;
-    Call call(function, *comm, Needs::life);
-    const ncclResult_t result = finished(call);
-    if (result != ncclSuccess) {  // it is freed
-        call->abort();
-        call.end_handle();
-        *comm = nullptr;
-    }
-    return result;
+    return finished(Call(function, *comm, Needs::life));
 }
 
 SplitEntry& split_entry(const Communicator& communicator, int rank) {
@@ -124,6 +117,9 @@ ncclResult_t abort_alone(ncclComm_t comm) {
         std::this_thread::sleep_for(std::chrono::milliseconds{1});
     }
     call->abort();
+    // What a revoke has ended already is freed at once.
+    for (Backoff backoff; call->is_in_a_graph() && !call->is_revoked();) backoff.pause();
+    call->free();
     call.end_handle();
     return ncclSuccess;
 }

@@ -130,12 +130,12 @@ TEST(StandInAbort, InAGroupEndsALaunchOfAnotherThread) {
     alone([](NcclRank& own) {
         float* const values = own.holding<float>({1});
         const Knob delay("LAUNCH_DELAY_US", "60000000");
-        const int before = ddp_stand_in_calls("ncclAllReduce");
+        const int before = ddp_stand_in_calls("a launch that waits");
         std::thread side([&] {
             own.api().use(0);
             EXPECT_EQ(sum(own, values, own.stream), ncclInternalError);
         });
-        while (ddp_stand_in_calls("ncclAllReduce") == before) std::this_thread::yield();
+        while (ddp_stand_in_calls("a launch that waits") == before) std::this_thread::yield();
         EXPECT_EQ(ncclGroupStart(), ncclSuccess);
         EXPECT_EQ(ncclCommAbort(own.comm), ncclSuccess);
         side.join();
@@ -151,8 +151,7 @@ TEST_F(StandInMisuse, TheEndOfAnAbortBesideALaunch) {
             own.api().use(0);
             sum(own, values, own.stream);
         });
-        while (ddp_stand_in_calls("ncclAllReduce") == 0) std::this_thread::yield();
-        std::this_thread::sleep_for(std::chrono::milliseconds{50});
+        while (ddp_stand_in_calls("a launch that waits") == 0) std::this_thread::yield();
         ncclGroupStart();
         ncclCommAbort(own.comm);
     };

@@ -13,7 +13,8 @@
  * - ncclAvg and pre-multiplied sums of floats multiply by the factor as NCCL has it, rounded to the
  *   element's type, before they add: 1/3 in bfloat16 is not a third. Sums add in rank order.
  * - What is put on a stream that is captured goes into the graph, and runs anew in each launch; until
- *   the graph is destroyed Finalize waits, also when it is aborted.
+ *   the graph is destroyed Finalize waits, also when it is aborted, and so does Abort unless Revoke
+ *   came before; to free the communicator under the graph is misuse.
  * - Destroy and Finalize wait for all ranks. Split fills in the new communicator only when the
  *   parent has left ncclInProgress.
  * - Breaking a rule that NCCL leaves undefined prints "stand-in NCCL: misuse: ..." and ends the

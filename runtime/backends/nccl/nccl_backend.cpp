@@ -113,8 +113,13 @@ NcclBackend::~NcclBackend() {
     if (group_abort_->is_set()) {
         group_abort_->wait_until_aborted();
     } else if (!communicator_->leave(setup_.limit)) {
-        base::log_warn("nccl", setup_.name + ": NCCL did not let go of the group within " +
-                                   base::to_string(setup_.limit) + "; its memory stays in use");
+        base::log_warn(
+            "nccl",
+            setup_.name + (communicator_->is_in_graphs()
+                               ? ": a graph outlives its group, whose memory NCCL keeps "
+                                 "as long; destroy graphs first"
+                               : ": NCCL did not let go of the group within " +
+                                     base::to_string(setup_.limit) + "; its memory stays in use"));
     }
 }
 
@@ -155,9 +160,9 @@ std::unique_ptr<backends::DeviceOperation> NcclBackend::launch_all(
         info.sequence = sequence_ + 1;
         try {
             const Place place = place_of(after);
+            if (place == Place::in_graph) communicator_->note_graph();
             operation = std::make_shared<InFlightOperation>(events_, info, deadline, place);
-            // Which lets this thread go if it is kept.
-            if (place == Place::on_stream) watchdog_.watch(operation);
+            watchdog_.watch(operation);  // which lets this thread go if it is kept
             come_after(after);
             ++sequence_;
             note_order(items);
@@ -179,7 +184,7 @@ std::unique_ptr<backends::DeviceOperation> NcclBackend::launch_all(
     group_abort_->raise();
 }
 
-// A stream that does not exist, or is another GPU's, or whose capture has become invalid.
+// A stream that does not exist, or is another GPU's, or what a capture forbids.
 template <class Ask>
 auto NcclBackend::of_callers_stream(const Ask& ask) {
     constexpr int invalid_handle = 400;  // cudaErrorInvalidResourceHandle
@@ -191,10 +196,11 @@ auto NcclBackend::of_callers_stream(const Ask& ask) {
         const bool is_of_capture =
             error.code() >= first_of_captures && error.code() <= last_of_captures;
         if (error.code() != invalid_handle && !is_of_capture) throw;
-        const std::string why = is_of_capture ? "has a capture that has become invalid"
-                                              : "is none of " + to_string(device());
-        throw BadCall{std::make_exception_ptr(
-            UsageError("nccl: the stream of the call " + why + " (" + error.what() + ")"))};
+        const std::string why = is_of_capture
+                                    ? "a capture is in the way of the call"
+                                    : "the stream of the call is none of " + to_string(device());
+        throw BadCall{
+            std::make_exception_ptr(UsageError("nccl: " + why + " (" + error.what() + ")"))};
     }
 }
 
@@ -218,23 +224,33 @@ NcclBackend::Place NcclBackend::place_of(Stream after) {
 }
 
 void NcclBackend::come_after(Stream after) {
-    of_callers_stream([&] { setup_.api.record(streams_->before, after); });
-    setup_.api.wait(streams_->own, streams_->before);
+    of_callers_stream([&] {
+        setup_.api.record(streams_->before, after);
+        setup_.api.wait(streams_->own, streams_->before);
+    });
 }
 
 void NcclBackend::require_healthy() const {
     if (group_abort_->is_set()) group_abort_->raise();
 }
 
-void NcclBackend::with_native_handle(const std::function<void(void*)>& use) {
+void NcclBackend::with_native_handle(const std::function<void(void*)>& use,
+                                     std::chrono::milliseconds timeout) {
     require_healthy();
+    std::shared_ptr<InFlightOperation> operation;
     try {
         const Communicator::Launch launch(*communicator_);
         communicator_->require_usable();
-        return use(communicator_->handle_for_program());
+        operation = std::make_shared<InFlightOperation>(
+            events_, OperationInfo("the program's own call of NCCL"),
+            base::Deadline::after(timeout), Place::on_stream);
+        watchdog_.watch(operation);  // which lets this thread go if NCCL keeps it
+        const auto ended = [](InFlightOperation* one) { one->abort(); };
+        const std::unique_ptr<InFlightOperation, decltype(ended)> scope(operation.get(), ended);
+        use(communicator_->handle_for_program());
     } catch (const Communicator::Cancelled&) {  // the group has ended meanwhile
     }
-    group_abort_->raise();
+    if (group_abort_->is_set()) group_abort_->raise();
 }
 
 std::exception_ptr NcclBackend::find_trouble(const std::string& during) noexcept {
@@ -286,7 +302,21 @@ void NcclBackend::end(std::exception_ptr error, Watchdog::Finder finder) noexcep
                                     "; the process ends itself (exit code 83)");
         ::_exit(contract::exit_could_not_abort);
     }
+    if (communicator_->is_in_graphs()) finish_own_stream();
     group_abort_->mark_aborted();
+}
+
+// What NCCL has been told to end is on it, unless a capture is.
+void NcclBackend::finish_own_stream() noexcept {
+    const base::Deadline deadline = base::Deadline::after(setup_.limit);
+    try {
+        const device::CurrentGpu scope(setup_.api, setup_.device);
+        if (setup_.api.is_captured(streams_->own)) return;
+        while (!setup_.api.is_done(Stream(streams_->own)) && !deadline.passed()) {
+            std::this_thread::sleep_for(1ms);
+        }
+    } catch (const Error&) {  // of the device, which runs nothing any more
+    }
 }
 
 std::shared_ptr<void> NcclBackend::allocate(std::size_t bytes) {

@@ -56,7 +56,8 @@ public:
     backends::LaunchOrder launch_order() const override;
     void require_healthy() const override;
     std::shared_ptr<void> allocate(std::size_t bytes) override;
-    void with_native_handle(const std::function<void(void*)>& use) override;
+    void with_native_handle(const std::function<void(void*)>& use,
+                            std::chrono::milliseconds timeout) override;
 
 private:
     struct Streams;  // and the event of those that are waited for
@@ -76,6 +77,7 @@ private:
     void end_after_launch(const std::string& what, std::exception_ptr error) noexcept;
     void tell_others(Watchdog::Finder finder) noexcept;
     void end(std::exception_ptr error, Watchdog::Finder finder) noexcept;
+    void finish_own_stream() noexcept;
 
     Setup setup_;
     std::unique_ptr<Communicator> communicator_;

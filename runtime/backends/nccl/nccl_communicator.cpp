@@ -54,6 +54,8 @@ struct Communicator::Core {
     const bool blocks;
     std::mutex mutex;  // of all calls to NCCL, but for the flags
     std::atomic<ncclComm_t> comm = nullptr;
+    ncclComm_t made = nullptr;  // NCCL before 2.18 reads it until the init is done
+    std::atomic<bool> is_in_graphs = false;
     std::atomic<bool> cancelled = false;
     std::atomic<bool> end_begun = false;  // by destroy or abort: NCCL bears one of them
     bool called_by_program = false;       // since the last launch
@@ -62,11 +64,13 @@ struct Communicator::Core {
     std::condition_variable changed;  // a task has come or ended, the init has
     std::deque<std::function<void()>> tasks;
     bool closing = false;
+    bool stopped = false;  // by abort: nobody is inside NCCL any more
     std::atomic<bool> ready = false;
     std::exception_ptr refusal;
 
     void run() noexcept;
     void close();
+    void note_stopped();
     void init(const ncclUniqueId& id, GroupRank own);
     void join(const ncclUniqueId& id, GroupRank own);
     void leave() noexcept;
@@ -101,6 +105,12 @@ void Communicator::Core::close() {
     changed.notify_all();
 }
 
+void Communicator::Core::note_stopped() {
+    const std::lock_guard lock(tasks_mutex);
+    stopped = true;
+    changed.notify_all();
+}
+
 void Communicator::Core::check(ncclResult_t result, const char* call) const {
     if (result == ncclSuccess || result == ncclInProgress) return;
     const char* const more = library.get_last_error(comm);
@@ -118,7 +128,8 @@ ncclResult_t Communicator::Core::state() const {
     return asked == ncclSuccess ? state : asked;
 }
 
-// In a group: outside of one, NCCL frees a communicator whose init has failed while abort reads it.
+// In a group: outside of one the communicator would be known when the init has ended, too late for
+// abort.
 void Communicator::Core::join(const ncclUniqueId& id, GroupRank own) {
     const std::lock_guard lock(mutex);
     if (cancelled) return;
@@ -126,7 +137,6 @@ void Communicator::Core::join(const ncclUniqueId& id, GroupRank own) {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = blocks ? 1 : 0;
     check(library.operations.group_start(), "ncclGroupStart");
-    ncclComm_t made = nullptr;
     const ncclResult_t result =
         library.communicator.init_rank_config(&made, own.ranks, id, own.rank, &config);
     comm = made;  // for abort
@@ -199,11 +209,13 @@ void Communicator::Core::abort() noexcept {
     bool revoked = false;
     if (is_first && blocks) {
         library.operations.group_start();
-        revoked = library.communicator.revoke != nullptr && ready &&
+        // An abort after a revoke frees what graphs still refer to; one alone waits for their end.
+        revoked = library.communicator.revoke != nullptr && ready && !is_in_graphs &&
                   library.communicator.revoke(ending, 0) == ncclSuccess;
         if (!revoked) note("ncclCommAbort", library.communicator.abort(ending));
     }
     if (!lock) lock.lock();  // who is inside returns
+    note_stopped();
     if (!is_first) return;
     if (blocks) note("ncclGroupEnd", library.operations.group_end());
     if (!blocks || revoked) note("ncclCommAbort", library.communicator.abort(ending));
@@ -223,7 +235,7 @@ Communicator::Communicator(const NcclLibrary& library, device::DeviceApi& api, i
 }
 
 Communicator::~Communicator() {
-    if (core_->comm != nullptr) {
+    if (core_->comm != nullptr && !core_->end_begun) {
         cancel();
         abort(1s);
     }
@@ -241,7 +253,9 @@ bool Communicator::run_on_thread(std::function<void()> task,
         core->changed.notify_all();
     });
     core_->changed.notify_all();
-    return core_->changed.wait_until(lock, Clock::now() + limit, [&] { return *done; });
+    return core_->changed.wait_until(lock, Clock::now() + limit, [&] {
+        return *done || (core_->stopped && core_->is_in_graphs);
+    });
 }
 
 void Communicator::start_init(const ncclUniqueId& id, GroupRank own) {
@@ -325,8 +339,12 @@ bool Communicator::leave(std::chrono::milliseconds limit) noexcept {
     const bool done = run_on_thread([core = core_.get()] { core->leave(); }, patience);
     if (done && core_->comm == nullptr) return true;
     cancel();
-    return abort(limit - patience);
+    return abort(core_->is_in_graphs ? patience : limit - patience);
 }
+
+void Communicator::note_graph() noexcept { core_->is_in_graphs = true; }
+
+bool Communicator::is_in_graphs() const noexcept { return core_->is_in_graphs; }
 
 ncclComm_t Communicator::handle() const noexcept { return core_->comm; }
 

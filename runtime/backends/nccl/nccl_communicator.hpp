@@ -81,6 +81,12 @@ public:
     // half of `limit`, at most 2.5 s, is aborted. False when that did not help either.
     bool leave(std::chrono::milliseconds limit) noexcept;
 
+    // From here on operations may be in graphs. NCCL frees what these refer to when the last of
+    // them is destroyed, for which abort and leave do not wait: abort returns when nobody is inside
+    // NCCL any more, and what it has launched ends; leave is false after twice its first share.
+    void note_graph() noexcept;
+    bool is_in_graphs() const noexcept;
+
     ncclComm_t handle() const noexcept;
     // The same for the program's own calls. Under the mutex.
     ncclComm_t handle_for_program() noexcept;

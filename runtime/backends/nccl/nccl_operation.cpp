@@ -90,12 +90,13 @@ OperationInfo::OperationInfo(std::span<const backends::Transfer> transfers, std:
 }
 
 std::string OperationInfo::describe() const {
-    std::string text = std::visit([](const auto& one) { return backends::describe(one); }, first);
+    if (const auto* const what = std::get_if<std::string>(&first)) return *what;
+    const auto* const call = std::get_if<backends::Call>(&first);
+    const auto* const transfer = std::get_if<backends::Transfer>(&first);
+    std::string text = call != nullptr ? backends::describe(*call) : backends::describe(*transfer);
     if (count > 1) text += " and " + std::to_string(count - 1) + " more";
     text += ", operation " + std::to_string(sequence) + " (" + std::to_string(bytes) + " bytes)";
-    const auto* const call = std::get_if<backends::Call>(&first);
-    const CallSite site =
-        call != nullptr ? call->site_in_program() : std::get<backends::Transfer>(first).site;
+    const CallSite site = call != nullptr ? call->site_in_program() : transfer->site;
     return site.line() == 0 ? text : text + " at " + backends::describe(site);
 }
 

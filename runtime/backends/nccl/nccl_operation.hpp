@@ -72,13 +72,14 @@ private:
 struct OperationInfo {
     OperationInfo(std::span<const backends::Call> calls, std::uint64_t sequence_);  // at least one
     OperationInfo(std::span<const backends::Transfer> transfers, std::uint64_t sequence_);
+    explicit OperationInfo(std::string what) : first(std::move(what)) {}
     // "all_reduce of 128 float32 (sum), operation 7 (512 bytes) at train.cpp:42"
     std::string describe() const;
 
-    std::variant<backends::Call, backends::Transfer> first;
-    std::size_t count;
+    std::variant<backends::Call, backends::Transfer, std::string> first;
+    std::size_t count = 1;
     std::size_t bytes = 0;
-    std::uint64_t sequence;
+    std::uint64_t sequence = 0;
 };
 
 class InFlightOperation {
@@ -107,6 +108,8 @@ public:
     void make_wait(Stream stream);
 
     bool is_in_graph() const noexcept { return place_ == Place::in_graph; }
+    // Nobody can see it end.
+    bool is_out_of_sight() const noexcept { return is_in_graph() && is_launched(); }
     const base::Deadline& deadline() const { return deadline_; }
     std::string describe() const { return info_.describe(); }
     // For the dump: with the time since it was launched.

@@ -95,7 +95,8 @@ void Watchdog::drop_ended(std::unique_lock<std::mutex>& lock) {
         }
         lock.lock();
         if (error) std::rethrow_exception(error);
-        if (state == InFlightOperation::State::running) return;
+        const bool is_running = state == InFlightOperation::State::running;
+        if (is_running && !oldest->is_out_of_sight()) return;
         if (!operations_.empty() && operations_.front() == oldest) operations_.pop_front();
     }
 }

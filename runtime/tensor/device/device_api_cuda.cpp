@@ -274,7 +274,8 @@ public:
         check(cudaStreamSynchronize(stream.handle()), "cudaStreamSynchronize");
     }
     bool is_captured(Stream stream) override {
-        if (stream.handle() == nullptr) return false;  // it never is, and asking may be an error
+        // The default stream never is, and asking may be an error.
+        if (stream.handle() == nullptr || stream.handle() == cudaStreamLegacy) return false;
         cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
         check(cudaStreamIsCapturing(stream.handle(), &status), "cudaStreamIsCapturing");
         return status != cudaStreamCaptureStatusNone;

@@ -39,7 +39,9 @@ void finish_all(const Device& where) {
 }
 
 bool is_captured(const Device& where, Stream stream) {
-    return is_gpu(where) && device_api().is_captured(stream);
+    if (!is_gpu(where)) return false;
+    const CurrentGpu current(device_api(), where.index);
+    return device_api().is_captured(stream);
 }
 
 std::vector<std::byte> read(const TensorView& tensor) {
