@@ -1,10 +1,12 @@
 #include "backends/nccl/nccl_communicator.hpp"
 
+#include "base/deadline.hpp"
 #include "base/log.hpp"
 #include "base/process/background_thread.hpp"
 
 #include <ddp/error.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <deque>
