@@ -276,8 +276,8 @@ TEST_P(CapturedBackward, HasTheBitsOfOneThatIsNot) {
         for (int step = 0; step < 3; ++step) {  // the first moves the gradients
             set_inputs(step);
             backward();
+            finish(stream);
         }
-        finish(stream);
         {
             CUevent_st* const event = gpus().make_event();
             const auto order = [&](Stream before, Stream after) {

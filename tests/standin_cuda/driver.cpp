@@ -34,7 +34,15 @@ void capture(CUstream_st* stream, void* recorded, void* (*prepare)(void*), void 
 
 Driver& Driver::get() {
     static Driver* const driver = new Driver;
+    // Their threads are joined, where they are through.
+    static const std::unique_ptr<Driver, void (*)(Driver*)> at_exit(
+        driver, [](Driver* one) { one->drop_destroyed(); });
     return *driver;
+}
+
+void Driver::drop_destroyed() {
+    const std::lock_guard guard(mutex);
+    std::erase_if(destroyed, [](const auto& one) { return one->is_done(); });
 }
 
 cudaError_t Driver::answer(const char* function, cudaError_t error) {
@@ -94,8 +102,8 @@ cudaError_t Driver::make_stream(cudaStream_t* stream, bool is_blocking) {
     auto made = std::make_shared<HostStream>(current());
     made->is_captured = is_captured;
     made->capture = capture;
+    drop_destroyed();
     const std::lock_guard guard(mutex);
-    std::erase_if(destroyed, [](const auto& one) { return one->has_ended(); });
     *stream = made.get();
     streams.emplace(*stream, Stream{std::move(made), is_blocking});
     return cudaSuccess;

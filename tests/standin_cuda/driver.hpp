@@ -52,6 +52,7 @@ public:
     bool is_default(cudaStream_t handle) const;
     cudaError_t make_stream(cudaStream_t* stream, bool is_blocking);
     cudaError_t destroy_stream(cudaStream_t stream);
+    void drop_destroyed();  // that have nothing left to do
     // On the stream, after what it is ordered with.
     cudaError_t put(cudaStream_t stream, std::function<void()> work);
     void finish(int device);  // waits for all its work
