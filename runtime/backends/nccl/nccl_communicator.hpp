@@ -11,7 +11,7 @@
 // until it is done, and starts none of its own for it. What is to be ended then is inside NCCL with
 // the mutex: abort sets NCCL's flags beside it, which lets it return, and frees nothing until it
 // has. Older ones cannot be ended in two halves: they do not block, what they do in the background
-// is polled, and the poll looks at the cancel flag. A program that is lent the communicator
+// is polled, and the poll looks at the cancel flag; a program that is lent one of those
 // (ddp/nccl.hpp) returns by itself.
 #pragma once
 
