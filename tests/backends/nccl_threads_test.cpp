@@ -275,6 +275,58 @@ TEST(Averaging, ByScalingIsTheAverageToo) {
     EXPECT_EQ(kernels() - before, 5U);
 }
 
+// Also when the kernel begins late: it is on the group's stream, before the operation's end.
+TEST(Averaging, ByScalingHasEndedWithTheOperation) {
+    on_nccl_threads(5, [](NcclThread& own) {
+        const auto values = own.make(300'001, static_cast<float>(own.own.rank));
+        own.api.set_launch_delay(20ms);
+        own.all_reduce(values, ReduceOp::avg)->wait();
+        EXPECT_FLOAT_EQ(values.front(), 2.0F);
+        EXPECT_FLOAT_EQ(values.back(), 2.0F);
+    });
+}
+
+// A thread that has used no device yet, or another's: NCCL and CUDA take the current one.
+TEST(NcclThreads, ServeThreadsThatUseAnotherDevice) {
+    on_nccl_threads(2, [](NcclThread& own) {
+        const auto values = own.make(100, 1.0F);
+        std::jthread([&] {
+            own.all_reduce(values)->wait();
+            const std::shared_ptr<void> memory = own.backend->allocate(4'000);
+            EXPECT_EQ(own.api.device_of(memory.get()), own.backend->device());
+        }).join();
+        EXPECT_EQ(values[99], 2.0F);
+    });
+}
+
+// As cudaFree does: what runs may still use it.
+TEST(NcclThreads, WaitBeforeTheyFreeMemory) {
+    const ScopedKnob delay("OPERATION_DELAY_US", "50000");
+    on_nccl_threads(2, [](NcclThread& own) {
+        std::shared_ptr<void> memory = own.backend->allocate(4'000);
+        const auto operation =
+            own.all_reduce(std::span<float>(static_cast<float*>(memory.get()), 1'000));
+        memory.reset();
+        EXPECT_TRUE(operation->is_completed());
+    });
+}
+
+// What a rank keeps of an all_to_all it copies itself.
+TEST(NcclThreads, HaveTheirOwnPartWithTheOthers) {
+    on_nccl_threads(2, [](NcclThread& own) {
+        const auto from = own.make(2'000, own.own.rank + 1), to = own.make(2'000, 0);
+        const Call call{.kind = Collective::all_to_all,
+                        .dtype = DType::int32,
+                        .elements = 1'000,
+                        .input = from.data(),
+                        .output = to.data()};
+        own.api.set_launch_delay(20ms);
+        own.backend->launch({&call, 1}, own.stream, 20s)->wait();
+        EXPECT_EQ(std::count(to.begin(), to.end(), 1), 1'000);
+        EXPECT_EQ(std::count(to.begin(), to.end(), 2), 1'000);
+    });
+}
+
 TEST(NcclThreads, AllocateZeroedMemory) {
     for (const char* const name : {"libnccl_stand_in.so", "libnccl_stand_in_older.so"}) {
         on_nccl_threads(2,

@@ -1,5 +1,6 @@
 // The stand-in for the CUDA runtime: what it models of a card, by the functions that programs call.
 #include "standin_cuda/stand_in.hpp"
+#include "tensor/device/device_api.hpp"
 
 #include <cuda_runtime_api.h>
 
@@ -107,6 +108,26 @@ TEST_F(StandInCuda, CopiesBetweenDevicesByWayOfTheHostWithoutPeerAccess) {
     EXPECT_EQ(cudaMemcpy(memory[0], memory[1], 8, cudaMemcpyDefault), cudaSuccess);
     EXPECT_EQ(staged_copies(), 1U);
     for (void* one : memory) EXPECT_EQ(cudaFree(one), cudaSuccess);
+}
+
+// Of ddp's device API: the default stream is that of the memory's device.
+TEST_F(StandInCuda, ZeroesInTheOrderOfTheMemorysDevice) {
+    device::DeviceApi& api = device::built_in_device_api();
+    set_devices(2);
+    api.use(1);
+    int* const memory = static_cast<int*>(api.allocate(2 * sizeof(int)));
+    api.set_zero(memory, 2 * sizeof(int), {});
+    api.synchronize({});
+    memory[0] = 7;
+    api.use(0);
+    set_launch_delay(50ms);
+    api.copy(memory + 1, memory, sizeof(int), {});
+    set_launch_delay(0ms);
+    api.set_zero(memory + 1, sizeof(int), {});
+    api.use(1);
+    api.synchronize({});
+    EXPECT_EQ(memory[1], 0);
+    api.free(memory);
 }
 
 TEST_F(StandInCuda, AsksAnEventBehindTheDriversLock) {
