@@ -312,7 +312,7 @@ const ddp_host_driver shown{
         void* memory = nullptr;
         return cudaMalloc(&memory, bytes) == cudaSuccess ? memory : nullptr;
     },
-    [](void* memory) { static_cast<void>(cudaFree(memory)); },
+    [](void* memory) { Driver::get().memory.free(memory); },  // from under what still runs
     [](int device) {
         const auto process = static_cast<unsigned long long>(::getpid());
         return devices() == 1 ? process << 8U : static_cast<unsigned long long>(device);
