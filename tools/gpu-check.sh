@@ -65,7 +65,11 @@ only= part=1 parts=1 limit_of_each=100000  # what the command line asks for
 planned= seconds_before=0 seconds_of_all=0  # of the checks' limits, to cut them into parts
 skips=                                     # the last check is not asked for
 
-json() { printf '"%s": "%s"' "$1" "$(tr -d '\000-\037' <<<"$2" | sed 's/\\/\\\\/g; s/"/\\"/g')"; }
+json() {
+    local value=${2//[$'\001'-$'\037']/}
+    value=${value//\\/\\\\}
+    printf '"%s": "%s"' "$1" "${value//\"/\\\"}"
+}
 
 add_row() { # CHECK RESULT FIGURE WANTED [UNIT]
     rows+=("| $1 | $2 | $3${5:+ $5} | $4 |")

@@ -46,6 +46,14 @@ bool can_block(const NcclLibrary& library) { return library.version >= 22203; }
 
 }  // namespace
 
+// What the communicator's threads have to do.
+struct Communicator::Tasks {
+    std::mutex mutex;
+    std::condition_variable changed;  // a task has come or ended, the init has
+    std::deque<std::function<void()>> waiting;
+    bool closing = false;
+};
+
 struct Communicator::Core {
     Core(const NcclLibrary& library_, device::DeviceApi& api_, int device_)
         : library(library_), api(api_), device(device_), blocks(can_block(library)) {}
@@ -62,10 +70,8 @@ struct Communicator::Core {
     std::atomic<bool> end_begun = false;  // by destroy or abort: NCCL bears one of them
     bool called_by_program = false;       // since the last launch
 
-    std::mutex tasks_mutex;
-    std::condition_variable changed;  // a task has come or ended, the init has
-    std::deque<std::function<void()>> tasks;
-    bool closing = false;
+    Tasks tasks;
+    // Under its mutex:
     bool stopped = false;  // by abort: nobody is inside NCCL any more
     std::atomic<bool> ready = false;
     std::exception_ptr refusal;
@@ -89,12 +95,12 @@ void Communicator::Core::run() noexcept {
         api.use(device);      // before the driver can be held up by what is to be aborted
     } catch (const Error&) {  // the GPU is lost: init says so
     }
-    std::unique_lock lock(tasks_mutex);
+    std::unique_lock lock(tasks.mutex);
     while (true) {
-        changed.wait(lock, [this] { return closing || !tasks.empty(); });
-        if (tasks.empty()) return;
-        const std::function<void()> task = std::move(tasks.front());
-        tasks.pop_front();
+        tasks.changed.wait(lock, [this] { return tasks.closing || !tasks.waiting.empty(); });
+        if (tasks.waiting.empty()) return;
+        const std::function<void()> task = std::move(tasks.waiting.front());
+        tasks.waiting.pop_front();
         lock.unlock();
         task();
         lock.lock();
@@ -102,15 +108,15 @@ void Communicator::Core::run() noexcept {
 }
 
 void Communicator::Core::close() {
-    const std::lock_guard lock(tasks_mutex);
-    closing = true;
-    changed.notify_all();
+    const std::lock_guard lock(tasks.mutex);
+    tasks.closing = true;
+    tasks.changed.notify_all();
 }
 
 void Communicator::Core::note_stopped() {
-    const std::lock_guard lock(tasks_mutex);
+    const std::lock_guard lock(tasks.mutex);
     stopped = true;
-    changed.notify_all();
+    tasks.changed.notify_all();
 }
 
 void Communicator::Core::check(ncclResult_t result, const char* call) const {
@@ -164,10 +170,10 @@ void Communicator::Core::init(const ncclUniqueId& id, GroupRank own) {
     } catch (...) {
         error = std::current_exception();
     }
-    const std::lock_guard lock(tasks_mutex);
+    const std::lock_guard lock(tasks.mutex);
     refusal = error;
     ready = !error && !cancelled;
-    changed.notify_all();
+    tasks.changed.notify_all();
 }
 
 // Under the mutex. What NCCL does in the background has ended by itself.
@@ -247,29 +253,29 @@ Communicator::~Communicator() {
 bool Communicator::run_on_thread(std::function<void()> task,
                                  std::chrono::milliseconds limit) noexcept {
     const auto done = std::make_shared<bool>(false);
-    std::unique_lock lock(core_->tasks_mutex);
-    core_->tasks.emplace_back([core = core_, task = std::move(task), done] {
+    std::unique_lock lock(core_->tasks.mutex);
+    core_->tasks.waiting.emplace_back([core = core_, task = std::move(task), done] {
         task();
-        const std::lock_guard inner(core->tasks_mutex);
+        const std::lock_guard inner(core->tasks.mutex);
         *done = true;
-        core->changed.notify_all();
+        core->tasks.changed.notify_all();
     });
-    core_->changed.notify_all();
-    return core_->changed.wait_until(lock, Clock::now() + limit, [&] {
+    core_->tasks.changed.notify_all();
+    return core_->tasks.changed.wait_until(lock, Clock::now() + limit, [&] {
         return *done || (core_->stopped && core_->is_in_graphs);
     });
 }
 
 void Communicator::start_init(const ncclUniqueId& id, GroupRank own) {
-    const std::lock_guard lock(core_->tasks_mutex);
-    core_->tasks.emplace_back([core = core_.get(), id, own] { core->init(id, own); });
-    core_->changed.notify_all();
+    const std::lock_guard lock(core_->tasks.mutex);
+    core_->tasks.waiting.emplace_back([core = core_.get(), id, own] { core->init(id, own); });
+    core_->tasks.changed.notify_all();
 }
 
 bool Communicator::wait_ready(std::chrono::milliseconds wait) {
-    std::unique_lock lock(core_->tasks_mutex);
-    core_->changed.wait_until(lock, Clock::now() + wait,
-                              [&] { return core_->ready || core_->refusal; });
+    std::unique_lock lock(core_->tasks.mutex);
+    core_->tasks.changed.wait_until(lock, Clock::now() + wait,
+                                    [&] { return core_->ready || core_->refusal; });
     if (core_->refusal) std::rethrow_exception(core_->refusal);
     return core_->ready;
 }

@@ -92,6 +92,7 @@ public:
     ncclComm_t handle_for_program() noexcept;
 
 private:
+    struct Tasks;
     struct Core;  // shared with the threads, which may be stuck inside NCCL when this goes
     void wait_while_in_progress(ncclResult_t now, const char* call) const;
     bool run_on_thread(std::function<void()> task, std::chrono::milliseconds limit) noexcept;
