@@ -319,8 +319,8 @@ TEST(GpuCapture, RefusesABackwardThatTheHostTakesPartIn) {
             }
             GpuGraph::begin(stream);
             const std::string error = usage_error_of([&] {
-                if (late) return reducer.mark_ready(0, stream);
-                reducer.start_backward({}, stream);
+                reducer.start_backward({}, late ? Stream{} : Stream(stream));
+                if (late) reducer.mark_ready(0, stream);
             });
             GpuGraph::give_up(stream);
             return error;
