@@ -172,8 +172,7 @@ int main(int argc, char** argv) {
         Training t = allocate(net, batch, group.device());
         {
             ddp::Reducer reducer{t.parameters, group, {.gradient_as_bucket_view = true}};
-            gpu::OwnGraph
-                graph;  // has the group's operations and the reducer's buckets: it goes first
+            gpu::OwnGraph graph;  // goes before what it uses: the reducer's buckets, the group
             for (int epoch = 0; epoch < options.epochs; ++epoch) {
                 sampler.set_epoch(epoch);
                 for (const auto& samples : loader) {

@@ -5,20 +5,20 @@
 #                                         ddp-launch, the libraries that they need, and this script)
 #   gpu-check.sh run [options]            there, from the bundle: runs all of it, prints a table and writes gpu-results.md,
 #                                         its rows as JSON lines beside it (.jsonl) and what they printed (-logs.tar.gz)
-#       --output FILE                     instead of gpu-results.md beside this script
+#       --output FILE                     instead of gpu-results.md in the bundle
 #       --only TEXT                       the checks whose names contain it
 #       --part K/N                        of N parts of about the same time the one from 1 to N
 #       --limit SECONDS                   for each check, if it has more
 #   tools/gpu-check.sh merge FILE.jsonl   here: takes its rows into docs/gpu-results.md
 #
-# `run` takes at most 8 minutes; most valuable first. NCCL is found by DDP_NCCL_LIBRARY, on the loader's path, in the CUDA toolkit or in a Python
+# `run` takes at most 8 minutes. NCCL is found by DDP_NCCL_LIBRARY, on the loader's path, in the CUDA toolkit or in a Python
 # package. Exit code: 0 when every check ran and passed, 1 when one failed, 3 when one could not run,
 # 2 for a wrong command line or a bundle that is too large.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 readonly here most_bytes=$((48 * 1024 * 1024)) most_seconds=480
 
-usage() { sed -n '2,17s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
+usage() { sed -n '2,16s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
 die() { echo "gpu-check: $*" >&2; exit 2; }
 
 # --- bundle -----------------------------------------------------------------------------------------------------------
@@ -283,7 +283,10 @@ run() {
     done
     local bundle=$here
     [ -d "$here/bin" ] || bundle=$here/../build/gpu-bundle
-    [ -n "$output" ] || output=$here/gpu-results.md
+    if [ -z "$output" ]; then
+        mkdir -p "$bundle"
+        output=$bundle/gpu-results.md
+    fi
     bin=$bundle/bin number=0 log= obstacle= no_nccl= lines=${output%.md}.jsonl
     logs=$(mktemp -d)
     : >"$lines"

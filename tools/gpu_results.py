@@ -3,8 +3,8 @@
 
     gpu_results.py ROWS.jsonl PAGE.md
 
-A section for each card, driver, NCCL and build of ddp, the newest first. A check that its section has already takes
-the new row's place. Ends with 2 for rows that it cannot read, and changes nothing then.
+A section for each card, driver, NCCL and build of ddp, the newest first. A new row takes the place of the one that its
+section has of the check, unless it says that the check was not run. Ends with 2 for rows that it cannot read, and changes nothing then.
 """
 import json
 import re
@@ -80,6 +80,8 @@ def main():
     sections = read_page(sys.argv[2])
     for row in rows:
         _, checks = sections.get(title_of(row), ("", {}))
+        if row["result"] == "not run" and cell(row["check"]) in checks:
+            continue
         figure = f"{row['figure']} {row['unit']}".strip()
         checks[cell(row["check"])] = [cell(row["result"]), cell(figure), cell(row["wanted"])]
         sections[title_of(row)] = (row["date"], checks)

@@ -14,11 +14,13 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <array>
+#include <algorithm>
 #include <chrono>
-#include <functional>
-#include <numeric>
+#include <memory>
+#include <optional>
+#include <string>
 #include <thread>
+#include <vector>
 
 namespace {
 

@@ -70,10 +70,11 @@ struct Communicator::Core {
     std::atomic<bool> end_begun = false;  // by destroy or abort: NCCL bears one of them
     bool called_by_program = false;       // since the last launch
 
+    std::atomic<bool> ready = false;
+
     Tasks tasks;
     // Under its mutex:
     bool stopped = false;  // by abort: nobody is inside NCCL any more
-    std::atomic<bool> ready = false;
     std::exception_ptr refusal;
 
     void run() noexcept;
@@ -83,10 +84,9 @@ struct Communicator::Core {
     void join(const ncclUniqueId& id, GroupRank own);
     void leave() noexcept;
     void abort() noexcept;
-    void note(const char* call, ncclResult_t result) const;
+    void log_failure(const char* call, ncclResult_t result) const;
     ncclResult_t state() const;
-    template <class Stop>
-    bool poll_until(const Stop& stop) const noexcept;
+    bool poll_until_ended() const noexcept;
     void check(ncclResult_t result, const char* call) const;
 };
 
@@ -176,18 +176,15 @@ void Communicator::Core::init(const ncclUniqueId& id, GroupRank own) {
     tasks.changed.notify_all();
 }
 
-// Under the mutex. What NCCL does in the background has ended by itself.
-template <class Stop>
-bool Communicator::Core::poll_until(const Stop& stop) const noexcept {
-    Pauses pauses;
-    while (state() == ncclInProgress) {
-        if (stop()) return false;
-        pauses.pause();
+// Under the mutex. What NCCL does in the background has ended by itself; false: cancelled before.
+bool Communicator::Core::poll_until_ended() const noexcept {
+    for (Pauses pauses; state() == ncclInProgress; pauses.pause()) {
+        if (cancelled) return false;
     }
     return true;
 }
 
-void Communicator::Core::note(const char* call, ncclResult_t result) const {
+void Communicator::Core::log_failure(const char* call, ncclResult_t result) const {
     if (result == ncclSuccess || result == ncclInProgress) return;
     if (!base::log_enabled(base::LogLevel::debug)) return;
     base::log_debug("nccl", std::string(call) + ": " + library.get_error_string(result));
@@ -198,13 +195,12 @@ void Communicator::Core::leave() noexcept {
     const std::lock_guard lock(mutex);
     ready = false;  // before the look at cancelled: NCCL revokes nothing that is being finalized
     if (comm == nullptr || cancelled) return;
-    const auto is_cancelled = [this] { return cancelled.load(); };
-    if (called_by_program && !poll_until(is_cancelled)) return;
+    if (called_by_program && !poll_until_ended()) return;
     const ncclResult_t result = library.communicator.finalize(comm);
-    note("ncclCommFinalize", result);
+    log_failure("ncclCommFinalize", result);
     if (result != ncclSuccess && result != ncclInProgress) return;
-    if (!poll_until(is_cancelled) || state() != ncclSuccess || end_begun.exchange(true)) return;
-    note("ncclCommDestroy", library.communicator.destroy(comm.exchange(nullptr)));
+    if (!poll_until_ended() || state() != ncclSuccess || end_begun.exchange(true)) return;
+    log_failure("ncclCommDestroy", library.communicator.destroy(comm.exchange(nullptr)));
 }
 
 // Orderly where NCCL can: kernels in flight end first.
@@ -220,13 +216,13 @@ void Communicator::Core::abort() noexcept {
         // An abort after a revoke frees what graphs still refer to; one alone waits for their end.
         revoked = library.communicator.revoke != nullptr && ready && !is_in_graphs &&
                   library.communicator.revoke(ending, 0) == ncclSuccess;
-        if (!revoked) note("ncclCommAbort", library.communicator.abort(ending));
+        if (!revoked) log_failure("ncclCommAbort", library.communicator.abort(ending));
     }
     if (!lock) lock.lock();  // who is inside returns
     note_stopped();
     if (!is_first) return;
-    if (blocks) note("ncclGroupEnd", library.operations.group_end());
-    if (!blocks || revoked) note("ncclCommAbort", library.communicator.abort(ending));
+    if (blocks) log_failure("ncclGroupEnd", library.operations.group_end());
+    if (!blocks || revoked) log_failure("ncclCommAbort", library.communicator.abort(ending));
     comm = nullptr;
 }
 

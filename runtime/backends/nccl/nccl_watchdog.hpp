@@ -6,6 +6,8 @@
 //               anyway, as it does when a rank has done its part and left
 //   ending      once: the group is ended with the failure; then back to sleep
 //
+// An operation is in flight from before its launch, in which NCCL or CUDA may keep its thread; one
+// that goes into a graph until it is launched.
 // Trouble is: an error that NCCL found in the background, a deadline that has passed, and what the
 // group's CPU half knows of the other ranks' lives (it has their pidfds or connections, and the
 // launcher's abort word). A question to CUDA may find the driver's lock held, by a cudaFree that
