@@ -111,7 +111,9 @@ function(ddp_write_gpu_bundle)
   file(GENERATE OUTPUT ${PROJECT_BINARY_DIR}/gpu-bundle.txt CONTENT "${files}")
   file(WRITE ${PROJECT_BINARY_DIR}/gpu-bundle-made-of.txt
     "CUDA ${CUDAToolkit_VERSION}\nNCCL's header ${DDP_NCCL_VERSION}\n")
-  add_custom_target(ddp_gpu_bundle DEPENDS ${targets})
+  file(GENERATE OUTPUT ${PROJECT_BINARY_DIR}/gpu-bundle-needs.txt
+    CONTENT "cudart $<TARGET_FILE:CUDA::cudart_static>\n")
+  add_custom_target(ddp_gpu_bundle DEPENDS ${targets} ddp_runtime)
 endfunction()
 
 # Without optimization, which takes half the time: for programs that test, of which nobody waits for

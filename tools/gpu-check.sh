@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Checks ddp on a machine with an NVIDIA GPU, which needs no compiler and no package registry.
 #
-#   tools/gpu-check.sh bundle             here, with the toolkit: builds build/gpu-bundle (tests, benchmarks, examples,
-#                                         ddp-launch, the libraries that they need, and this script)
+#   tools/gpu-check.sh bundle             here, with the toolkit: builds build/gpu-bundle.tar.gz (tests, benchmarks, examples,
+#                                         ddp-launch, the libraries that they need, what LibTorch's programs are compiled
+#                                         from there, and this script)
 #   gpu-check.sh run [options]            there, from the bundle: runs all of it, prints a table and writes gpu-results.md,
 #                                         its rows as JSON lines beside it (.jsonl) and what they printed (-logs.tar.gz)
 #       --output FILE                     instead of gpu-results.md in the bundle
@@ -16,9 +17,9 @@
 # 2 for a wrong command line or a bundle that is too large.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-readonly here most_bytes=$((48 * 1024 * 1024)) most_seconds=480
+readonly here most_bytes=$((40 * 1024 * 1024)) most_seconds=480
 
-usage() { sed -n '2,16s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
+usage() { sed -n '2,17s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
 die() { echo "gpu-check: $*" >&2; exit 2; }
 
 # --- bundle -----------------------------------------------------------------------------------------------------------
@@ -46,14 +47,20 @@ make_bundle() {
     done <build/gpu-bundle.txt
     cp -r build/bin/examples/data "$bundle/bin/data"
     cp tools/gpu-check.sh "$bundle/"
+    # For LibTorch, which is compiled with there: PyTorch is where the GPU is.
+    mkdir "$bundle/torch"
+    cp -r include tests/torch/{train_curve.cpp,torch_curve.py} tools/bench/overlap/torch_overlap.{cpp,py} "$bundle/torch/"
+    strip -g -o "$bundle/torch/libddp.a" build/runtime/libddp.a
+    cp "$(sed -n 's/^cudart //p' build/gpu-bundle-needs.txt)" "$bundle/torch/"
     {
         echo "ddp $(git describe --always --dirty 2>/dev/null || echo "without git")"
         cat build/gpu-bundle-made-of.txt
     } >"$bundle/made-of.txt"
+    tar -czf "$bundle.tar.gz" -C build gpu-bundle
     local bytes
-    bytes=$(du -sb "$bundle" | cut -f1)
-    [ "$bytes" -le "$most_bytes" ] || die "$bundle has $bytes bytes; $most_bytes may travel"
-    echo "$bundle: $((bytes / 1024)) KiB; there: $bundle/gpu-check.sh run"
+    bytes=$(stat -c %s "$bundle.tar.gz")
+    [ "$bytes" -le "$most_bytes" ] || die "$bundle.tar.gz has $bytes bytes; $most_bytes may travel"
+    echo "$bundle.tar.gz: $((bytes / 1024)) KiB; there: tar -xzf gpu-bundle.tar.gz && gpu-bundle/gpu-check.sh run"
 }
 
 # --- run --------------------------------------------------------------------------------------------------------------
@@ -188,6 +195,57 @@ for try in 1 2 3 4 5; do
 done
 exit 1'
 
+# As many processes have the GPU as there are ranks. $0: the folder of the programs.
+contexts='
+"$0/ddp-launch" --oversubscribe-gpu --nproc-per-node=2 "$0/ddp-bench" all_reduce --backend nccl --min-bytes 4 --max-bytes 4 \
+    --iters 100000 --no-check >"$0/.bench" 2>&1 &
+job=$! most=0
+for look in $(seq 60); do
+    now=$(nvidia-smi --query-compute-apps=pid --format=csv,noheader | wc -l)
+    [ "$now" -le "$most" ] || most=$now
+    if [ "$now" -ge 2 ] && [ $((seen += 1)) -ge 3 ]; then break; fi
+    sleep 0.2
+done
+kill $job
+wait
+cat "$0/.bench"
+echo "$most processes"
+[ "$most" = 2 ]'
+
+# Two programs of LibTorch, with the PyTorch and the compiler that are here. $0: their folder.
+compile_with_torch='
+torch=$(python3 -c "import os, torch; print(os.path.dirname(torch.__file__))") || exit
+cuda=$(dirname "$(dirname "$(readlink -f "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)")")")
+make() {
+    g++ -std=c++20 -O1 -DDDP_TORCH_HAS_CUDA -I"$0/include" -isystem "$torch/include" -isystem "$torch/include/torch/csrc/api/include" \
+        -isystem "$cuda/include" "$0/$1.cpp" -o "$0/$1" "$0/libddp.a" -L"$torch/lib" -Wl,--no-as-needed -ltorch -ltorch_cpu -ltorch_cuda \
+        -lc10 -lc10_cuda -Wl,--as-needed "$0/libcudart_static.a" -Wl,-rpath,"$torch/lib" -Wl,--unresolved-symbols=ignore-in-shared-libs \
+        -pthread -lrt -ldl
+}
+make train_curve & make torch_overlap && wait $! && python3 -c "import torch; print(\"PyTorch\", torch.__version__)"'
+
+# LibTorch on ddp, and Python: each its DistributedDataParallel, two ranks on one GPU, the losses of 50 steps. $0: the bundle.
+losses='
+cd "$0/torch" || exit
+export PYTHONWARNINGS=ignore
+launch() { "$0/bin/ddp-launch" --oversubscribe-gpu --nproc-per-node=2 -- "$@"; }
+for type in float32 float64; do
+    launch ./train_curve $type cuda >ours || exit
+    launch python3 -u torch_curve.py $type cuda >python || exit
+    python3 torch_curve.py compare ours python || exit
+done'
+
+# A step of 537 M parameters on one rank: milliseconds, MiB of the GPU. $0: the bundle.
+torch_steps='
+cd "$0/torch" || exit
+net="8192 8 512 5"
+launch() { "$0/bin/ddp-launch" --nproc-per-node=1 -- "$@"; }
+launch ./torch_overlap $net buckets cuda >ours && launch python3 torch_overlap.py $net views cuda >views &&
+    launch python3 torch_overlap.py $net copies cuda >copies || exit
+show() { awk -v who="$1" "{printf \"%s %.1f ms, %d MiB\", who, \$1, \$4}" "$2"; }
+cat ours views copies
+echo "$(show ddp ours); $(show "PyTorch, views," views); $(show "PyTorch, copies," copies)"'
+
 # compute-sanitizer on a program, where calls of CUDA that fail are errors, too, but for those that NCCL itself makes: it
 # asks for kernels and memory that a card may lack, and takes the error for an answer.
 sanitize='
@@ -219,6 +277,7 @@ run_checks() {
     check "tests: the device API and its kernels" "all pass" "$tests" 120 "$bin/cuda_device_test"
     [ -n "$obstacle" ] || obstacle=$no_nccl
     check "tests: group, collectives and reducer, one rank" "all pass" "$tests" 120 "$bin/cuda_group_test"
+    check "tests: 2 to 4 ranks on one GPU" "all pass" "$tests" 240 "$bin/cuda_ranks_test"
     check "ddp-bench all_reduce, one rank, 4 B to 256 MiB" "no element wrong" "$row" 60 \
         "$bin/ddp-bench" all_reduce --backend nccl --max-bytes 256M
     for ranks in 2 4; do
@@ -228,8 +287,12 @@ run_checks() {
     check "two ranks on one GPU, one is killed" "rank 0 is told" 's/^(exit code.*)/\1/p' 60 \
         bash -c "$kill_one" "$bin"
     check "calls and packing (ddp-gpu-cost)" "runs" 's/.*"nccl": "([^"]*)".*/NCCL \1/p' 60 "$bin/ddp-gpu-cost"
+    judge "init_process_group, after the context" 's/.*"group_ms": ([0-9.]+).*/\1/p' at_most 5000 ms
     judge "from call to kernel, over the raw NCCL call" 's/.*"over_us": ([-0-9.]+).*/\1/p' at_most 5 us
     judge "pack and scale, of the card's copy bandwidth" 's/.*"share": ([0-9.]+).*/\1/p' at_least 0.85 ""
+    check "calls on two ranks on one GPU" "runs" 's/.*"nccl": "([^"]*)".*/NCCL \1/p' 60 \
+        "${shared[@]}" --nproc-per-node=2 "$bin/ddp-gpu-cost"
+    judge "a call returns, over the raw NCCL call, two ranks" 's/.*"over_returns_us": ([-0-9.]+).*/\1/p' at_most 5 us
     check "03_train_digits --device cuda" "0.95 (the CPU's: 0.9778)" "$accuracy" 60 "$bin/03_train_digits" --device cuda
     judge "accuracy of 03_train_digits" "$accuracy" at_least 0.95 ""
     check "09_cuda_digits" "0.95" "$accuracy" 60 "$bin/09_cuda_digits"
@@ -245,8 +308,20 @@ run_checks() {
         "$bin/ddp-launch" --nproc-per-node=gpu "$bin/05_ddp_tutorial" --device cuda
     check "06_move_tensors --device cuda, 256 MiB" "its table" 's/^(256 MiB .*)/\1/p' 90 "$bin/06_move_tensors" --device cuda
     check "07_two_devices --device cuda" "loss 0.0410" 's/^(step 500 loss 0.04.*)/\1/p' 60 "$bin/07_two_devices" --device cuda
+    check "processes on the GPU, two ranks" "one each" 's/^(2 processes)/\1/p' 60 bash -c "$contexts" "$bin"
+    check "LibTorch: compiled with the PyTorch here" "compiles" 's/^(PyTorch .*)/\1/p' 150 bash -c "$compile_with_torch" "$bundle/torch"
+    local lost=(bash -c "$losses") steps=(bash -c "$torch_steps")
+    [ -x "$bundle/torch/train_curve" ] || lost=("$bundle/torch/train_curve")  # then check says so
+    [ -x "$bundle/torch/torch_overlap" ] || steps=("$bundle/torch/torch_overlap")
+    check "LibTorch: losses beside Python's DDP, two ranks" "within 1e-5" 's/^largest relative difference (.*)/at most \1/p' 120 \
+        "${lost[@]}" "$bundle"
+    check "LibTorch: a step of 537 M parameters, memory" "its figures" 's/^(ddp .*)/\1/p' 120 "${steps[@]}" "$bundle"
     check "compute-sanitizer, cuda_device_test" "no error" 's/.*(ERROR SUMMARY: .*)/\1/p' 120 \
         compute-sanitizer --error-exitcode 9 "$bin/cuda_device_test" "--gtest_filter=-*Petabyte*:*NamesCall*"
+    for tool in racecheck initcheck; do
+        check "compute-sanitizer, $tool, cuda_device_test" "no error" 's/.*((RACECHECK|ERROR) SUMMARY: .*)/\1/p' 120 \
+            compute-sanitizer --tool "$tool" --error-exitcode 9 "$bin/cuda_device_test" "--gtest_filter=-*Petabyte*:*NamesCall*"
+    done
     local sanitizer=(bash -c "$sanitize")
     command -v compute-sanitizer >/dev/null || sanitizer=(compute-sanitizer)  # then check says so
     check "compute-sanitizer, cuda_group_test" "no error but NCCL's" 's/^(ERRORS: 0,.*)/\1/p' 120 \

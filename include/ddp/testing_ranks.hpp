@@ -22,7 +22,8 @@ struct RunRanksOptions {
     // Its timeout is cut to three quarters of the test's, so that a rank that others wait for is
     // named by their errors.
     InitOptions init = {};
-    std::string launcher = DDP_LAUNCH_PATH;  // as LaunchOptions::launcher
+    std::vector<std::string> arguments = {};  // of the launcher, as LaunchOptions::arguments
+    std::string launcher = DDP_LAUNCH_PATH;   // as LaunchOptions::launcher
 };
 
 struct RankFailure {

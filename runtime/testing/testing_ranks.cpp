@@ -43,11 +43,13 @@ void run_in_rank(const RankBody& body, const RunRanksOptions& options) {
 }
 
 LaunchOptions launch_options(int ranks, const RunRanksOptions& options) {
-    return {.nproc_per_node = ranks,
-            .shutdown_timeout = std::chrono::seconds{0},
-            .timeout = options.timeout,
-            .arguments = {"--status=off"},
-            .launcher = options.launcher};
+    LaunchOptions launch{.nproc_per_node = ranks,
+                         .shutdown_timeout = std::chrono::seconds{0},
+                         .timeout = options.timeout,
+                         .arguments = options.arguments,
+                         .launcher = options.launcher};
+    launch.arguments.push_back("--status=off");
+    return launch;
 }
 
 // What the way in which a rank ended adds to what it reported.

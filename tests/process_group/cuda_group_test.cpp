@@ -1,35 +1,25 @@
 // A group of one rank on a real GPU, with the real NCCL: what can be seen of the backend and of the
 // reducer without a second GPU. tools/gpu-check.sh runs it where there is one.
-#include "reducer/gpu_model.hpp"
+#include "process_group/gpu_averages.hpp"
+#include "process_group/needs_gpu.hpp"
 #include "tensor/device_arrays.hpp"
 
 #include <ddp/error.hpp>
 #include <ddp/nccl.hpp>
-#include <ddp/reducer.hpp>
 
 #include <gtest/gtest.h>
 
-#include <array>
-#include <cstdlib>
+#include <cstddef>
 #include <string>
+#include <type_traits>
+#include <vector>
 
 namespace {
 
 using namespace ddp;
 using namespace ddp::testing;
 
-class CudaGroup : public ::testing::Test {
-protected:
-    void SetUp() override {
-        const device::Probe probe = device::device_api().probe();
-        if (probe.devices > 0) return;
-        const char* const required = std::getenv("DDP_REQUIRE_GPU");
-        if (required != nullptr && std::string(required) == "1") {
-            FAIL() << "DDP_REQUIRE_GPU=1, but: " << probe.reason;
-        }
-        GTEST_SKIP() << probe.reason;
-    }
-};
+class CudaGroup : public NeedsGpu {};
 
 ProcessGroup join() { return init_process_group({.backend = Backend::nccl}); }
 
@@ -124,31 +114,53 @@ TEST_F(CudaGroup, SplitsAndLeavesAgainAndAgain) {
     }
 }
 
-// On streams of the user's, in views and in copies; and hooks, which all meet in one rank.
 TEST_F(CudaGroup, AveragesGradients) {
     auto group = join();
-    for (const bool views : {true, false}) {
-        for (const CommHook& hook : {CommHook{}, all_reduce_hook(), bf16_compress_hook()}) {
-            GpuModel model(group, {1'000, 1, 77, 300'000});
-            const GpuStream a, b, optimiser;
-            const std::array<Stream, 2> streams{a, b};
-            Reducer reducer(model.parameters(), group,
-                            {.bucket_cap_mb = 0.1,
-                             .first_bucket_mb = 0.01,
-                             .gradient_as_bucket_view = views,
-                             .comm_hook = hook});
-            for (int step = 1; step <= 3; ++step) {
-                for (const std::size_t p : {3U, 2U, 1U, 0U}) {
-                    model.set_gradient(p, static_cast<float>(step), streams[p % 2]);
-                    reducer.mark_ready(p, streams[p % 2]);
-                }
-                EXPECT_TRUE(reducer.wait(optimiser));
-                for (std::size_t p = 0; p < 4; ++p) {
-                    EXPECT_TRUE(all_are(model.gradient(p, optimiser), static_cast<float>(step)));
-                }
-            }
-        }
-    }
+    expect_averages(group);
 }
+
+#ifndef DDP_STANDIN_CUDA  // where soak does it with the kernels alone
+// More than 32 bits, and signed ones, count.
+TEST_F(CudaGroup, TakesMoreThanTwoToThe31Elements) {
+    auto group = join();
+    auto& gpu = device::device_api();
+    constexpr std::size_t size = (std::size_t{1} << 31) + 1'001;
+    const auto at = [](const device::Buffer& buffer, std::size_t index) {
+        return buffer.data() + index;
+    };
+    const auto bytes_of = [&](std::byte* data, std::size_t count) {
+        return TensorView{data, {static_cast<std::int64_t>(count)}, DType::uint8, group.device()};
+    };
+    device::Buffer from, to;
+    from.reserve(group.device(), size);
+    to.reserve(group.device(), 2 * size);
+    gpu.set_zero(from.data(), size, {});
+    const std::vector<std::size_t> marked{0, (std::size_t{1} << 31) - 1, std::size_t{1} << 31,
+                                          size - 1};
+    const std::byte mark{7};
+    for (const std::size_t index : marked) gpu.copy(at(from, index), &mark, 1, {});
+    const auto expect_marks = [&](std::size_t stride, std::size_t first) {
+        gpu.synchronize({});
+        for (const std::size_t index : marked) {
+            std::byte got{};
+            gpu.copy(&got, at(to, first + index * stride), 1, {});
+            EXPECT_EQ(got, mark) << index;
+        }
+        gpu.set_zero(to.data(), 2 * size, {});
+    };
+    gpu.set_zero(to.data(), 2 * size, {});
+    group.all_reduce(bytes_of(from.data(), size), bytes_of(to.data(), size), ReduceOp::sum).wait();
+    expect_marks(1, 0);
+    group.all_gather(bytes_of(from.data(), size), bytes_of(to.data(), size)).wait();
+    expect_marks(1, 0);
+    const device::PackItem all{from.data(), size, 3};
+    gpu.pack({&all, 1}, bytes_of(to.data(), size + 3), 1, {});
+    expect_marks(1, 3);
+    const TensorView wide{
+        to.data(), {static_cast<std::int64_t>(size)}, DType::int16, group.device()};
+    gpu.convert(bytes_of(from.data(), size), wide, {});
+    expect_marks(2, 0);
+}
+#endif
 
 }  // namespace

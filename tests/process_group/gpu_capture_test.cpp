@@ -1,5 +1,6 @@
 // A group's collectives in graphs: captured once, run in each launch, with what the memory holds
 // then. Over the stand-ins, whose CUDA forbids while it captures what CUDA does.
+#include "process_group/gpu_captured_backward.hpp"
 #include "process_group/gpu_graph.hpp"
 #include "process_group/gpus.hpp"
 #include "reducer/gpu_model.hpp"
@@ -237,71 +238,11 @@ TEST(GpuCapture, NeedsANcclWhoseCommunicatorsBlock) {
     });
 }
 
-// A reducer's backward: what a step adds to the gradients is in device memory.
 class CapturedBackward : public ::testing::TestWithParam<bool> {};
 
 TEST_P(CapturedBackward, HasTheBitsOfOneThatIsNot) {
     on_worlds({1, 2, 3}, [](ProcessGroup& group) {
-        const std::vector<std::size_t> sizes{300, 1, 1'000, 77, 2'000};
-        GpuModel model(group, sizes);
-        const GpuStream stream, other;
-        Reducer reducer(model.parameters(), group,
-                        {.bucket_cap_mb = 0.005,
-                         .first_bucket_mb = 0.005,
-                         .gradient_as_bucket_view = GetParam()});
-        std::vector<std::unique_ptr<GpuTensor<float>>> inputs;
-        for (const std::size_t size : sizes) {
-            inputs.push_back(std::make_unique<GpuTensor<float>>(group, size, 0.0F));
-        }
-        const auto set_inputs = [&](int step) {
-            for (std::size_t p = 0; p < sizes.size(); ++p) {
-                fill(*inputs[p],
-                     0.1F * static_cast<float>(group.rank() + step) + static_cast<float>(p));
-            }
-        };
-        const auto backward = [&] {
-            for (std::size_t p = sizes.size(); p-- > 0;) {
-                const TensorView& grad = model.parameters()[p].grad;
-                const Stream at = p % 2 == 0 ? Stream(stream) : Stream(other);
-                gpus().copy(grad.data, inputs[p]->values.data(), grad.bytes(), at);
-                reducer.mark_ready(p, at);
-            }
-            EXPECT_TRUE(reducer.wait(stream));
-        };
-        const auto gradients = [&] {
-            std::vector<std::vector<float>> all;
-            for (std::size_t p = 0; p < sizes.size(); ++p) {
-                all.push_back(model.gradient(p, stream));
-            }
-            return all;
-        };
-        for (int step = 0; step < 3; ++step) {  // the first moves the gradients
-            set_inputs(step);
-            backward();
-            finish(stream);
-        }
-        {
-            CUevent_st* const event = gpus().make_event();
-            const auto order = [&](Stream before, Stream after) {
-                gpus().record(event, before);
-                gpus().wait(after, event);
-            };
-            GpuGraph graph(stream, [&] {
-                order(stream, other);
-                backward();
-                order(other, stream);
-            });
-            gpus().destroy_event(event);
-            for (int step = 3; step < 6; ++step) {
-                set_inputs(step);
-                graph.launch();
-                finish(stream);
-                const auto of_the_graph = gradients();
-                backward();
-                finish(stream);
-                EXPECT_EQ(of_the_graph, gradients()) << "step " << step;
-            }
-        }
+        expect_same_bits_of_captured_backward(group, {.gradient_as_bucket_view = GetParam()});
     });
 }
 

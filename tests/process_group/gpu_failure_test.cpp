@@ -1,6 +1,7 @@
 // How groups with a GPU half fail: at their start and amid collectives, a process a rank, over the
 // stand-in NCCL. Every rank learns of it within its deadline, by the right exception.
 #include "process_group/gpus.hpp"
+#include "process_group/reports.hpp"
 
 #include <ddp/error.hpp>
 #include <ddp/nccl.hpp>
@@ -30,33 +31,6 @@ using ::testing::Not;
 
 constexpr int repetitions = 20;
 constexpr int soak_repetitions = 200;
-using Join = std::function<ProcessGroup()>;
-
-// "PeerError(1) text": what the body threw, or "nothing".
-std::string error_of(const std::function<void()>& body) {
-    try {
-        body();
-    } catch (const PeerError& error) {
-        return "PeerError(" + std::to_string(error.rank()) + ") " + error.what();
-    } catch (const TimeoutError& error) {
-        return std::string("TimeoutError ") + error.what();
-    } catch (const BackendError& error) {
-        return std::string("BackendError ") + error.what();
-    } catch (const UsageError& error) {
-        return std::string("UsageError ") + error.what();
-    }
-    return "nothing";
-}
-
-// What each rank reports; a rank that dies is no failure.
-std::vector<RankFailure> reports_of(int ranks, const std::function<std::string(const Join&)>& body,
-                                    const InitOptions& init = {}, std::vector<int> may_die = {}) {
-    const auto reporting = [&](RankReporter& reporter, const Join& join) {
-        reporter.failure(body(join));
-    };
-    return failures_of_ranks(ranks, reporting, {.may_die = std::move(may_die), .init = init});
-}
-
 int own_rank() { return worker_env().rank; }
 
 TEST(GpuInit, TakesCpuMemoryOnlyWhenOneRankHasNoGpu) {

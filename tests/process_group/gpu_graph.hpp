@@ -1,4 +1,4 @@
-// CUDA graphs of tests, over the stand-in for CUDA.
+// CUDA graphs of tests.
 #pragma once
 
 #include <ddp/stream.hpp>

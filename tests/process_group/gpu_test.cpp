@@ -1,8 +1,8 @@
 // Groups with a GPU half, a process a rank: the choice of it, the ways of a tensor, every
 // collective on every dtype, and how such a group ends.
 #include "backends/nccl/nccl_library.hpp"
+#include "process_group/gpu_arena.hpp"
 #include "process_group/gpus.hpp"
-#include "process_group/planned_work.hpp"
 #include "support/seed_for_ranks.hpp"
 
 #include <ddp/error.hpp>
@@ -75,12 +75,13 @@ TEST(GpuGroup, DoesEveryCollectiveAsTheModelSays) {
     const auto seed = seed_for_ranks();
     on_worlds({1, 2, 3, 4}, [&](ProcessGroup& group) {
         std::mt19937 random(seed);
-        GpuTensor<std::uint8_t> memory(group, 2 * largest_buffer(group.size(), max_elements), 0);
+        const GpuArena arena(group.device(), 2 * largest_buffer(group.size(), max_elements));
         for (int i = 0; i < 300; ++i) {
             const CollectivePlan plan = random_plan_of_nccl(random, group.size(), max_elements);
-            const auto bytes = std::as_writable_bytes(memory.values);
-            const PlannedCollective planned(plan, group.rank(), {bytes, bytes});
-            start(group, planned, group.device()).wait();
+            const PlannedCollective planned(plan, group.rank(), arena.host());
+            arena.to_gpu({});
+            start_on_gpu(group, planned, arena).wait();
+            arena.to_host({});
             EXPECT_EQ(planned.wrong(), "") << describe(plan);
         }
     });

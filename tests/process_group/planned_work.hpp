@@ -9,13 +9,8 @@
 
 namespace ddp::testing {
 
-// The memory of `planned` is `where`.
-inline Work start(ProcessGroup& group, const PlannedCollective& planned, const Device& where = {},
-                  Stream stream = {}) {
-    const backends::Call call = planned.call();
-    TensorView input = planned.input();
-    TensorView output = planned.output();
-    input.device = output.device = where;
+inline Work start(ProcessGroup& group, const backends::Call& call, const TensorView& input,
+                  const TensorView& output, Stream stream = {}) {
     const Root root{call.root};
     switch (call.kind) {
         case backends::Collective::all_reduce:
@@ -42,6 +37,9 @@ inline Work start(ProcessGroup& group, const PlannedCollective& planned, const D
             break;
     }
     return group.barrier();
+}
+inline Work start(ProcessGroup& group, const PlannedCollective& planned) {
+    return start(group, planned.call(), planned.input(), planned.output());
 }
 
 inline CollectivePlan random_plan(std::mt19937& random, int ranks, std::size_t max_elements) {

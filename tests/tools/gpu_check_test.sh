@@ -7,7 +7,8 @@ trap 'rm -rf "$work"' EXIT
 fail() { echo "FAILED: $*" >&2; cat "$work/out" >&2; exit 1; }
 stand_in() { printf '#!/bin/bash\n%s\n' "$2" >"$1"; chmod +x "$1"; }
 
-mkdir -p "$work/bundle/bin" "$work/path"
+mkdir -p "$work/bundle/bin" "$work/bundle/torch" "$work/path"
+real_python=$(command -v python3)
 cp "$1/tools/gpu-check.sh" "$work/bundle/"
 export PATH=$work/path:$PATH DDP_NCCL_LIBRARY=$work/libnccl.so.2
 run() { "$work/bundle/gpu-check.sh" run --output "$work/results.md" "$@" >"$work/out" 2>&1; }
@@ -19,9 +20,19 @@ stand_in "$work/path/nvidia-smi" 'echo "NVIDIA-SMI has failed"; exit 9'
 row "03_train_digits --device cuda |" | grep -q '| not run | no GPU' || fail "does not say why nothing ran"
 ! grep -q 'passed' "$work/results.md" || fail "something passed without a GPU"
 
-stand_in "$work/path/nvidia-smi" 'echo "A card, 600.1, 80000 MiB"'
-stand_in "$work/path/compute-sanitizer" 'shift 2; echo "========= ERROR SUMMARY: 0 errors"'
-for program in cuda_device_test cuda_group_test; do stand_in "$work/bundle/bin/$program" 'echo "[  PASSED  ] 7 tests."'; done
+stand_in "$work/path/nvidia-smi" '[[ $* != *compute-apps* ]] || { echo 11; echo 12; exit; }; echo "A card, 600.1, 80000 MiB"'
+stand_in "$work/path/python3" 'case "$*" in
+    *"torch_curve.py compare"*) echo "largest relative difference 1e-9 (3, 1)" ;;
+    *torch*) echo "PyTorch 9" ;;
+    *) exec '"$real_python"' "$@" ;;
+esac'
+stand_in "$work/path/g++" 'while [ $# -gt 0 ]; do
+    [ "$1" != -o ] || { printf "#!/bin/bash\\necho 5.0 1 1 1000 900\\n" >"$2"; chmod +x "$2"; }
+    shift
+done'
+stand_in "$work/path/compute-sanitizer" '[ "$2" != racecheck ] || { echo "========= RACECHECK SUMMARY: 0 hazards displayed"; exit; }
+echo "========= ERROR SUMMARY: 0 errors"'
+for program in cuda_device_test cuda_group_test cuda_ranks_test; do stand_in "$work/bundle/bin/$program" 'echo "[  PASSED  ] 7 tests."'; done
 for program in 03_train_digits 09_cuda_digits; do
     stand_in "$work/bundle/bin/$program" 'echo "rank 0 of 1: accuracy 0.9777 weights 00"'
 done
@@ -31,18 +42,22 @@ stand_in "$work/bundle/bin/05_ddp_tutorial" 'echo "Outside: input size [30, 5] o
 stand_in "$work/bundle/bin/06_move_tensors" 'echo "256 MiB 1 2"'
 stand_in "$work/bundle/bin/07_two_devices" 'echo "step 500 loss 0.0410"'
 stand_in "$work/bundle/bin/ddp-bench" 'echo "     1048576        262144   float32         sum    -1      12.500       0.2     6.6        0.000       0"'
-stand_in "$work/bundle/bin/ddp-gpu-cost" 'echo "{\"nccl\": \"2.28.9\"}"; echo "{\"over_us\": 2.50}"; echo "{\"share\": 0.910}"'
+stand_in "$work/bundle/bin/ddp-gpu-cost" 'echo "{\"nccl\": \"2.28.9\"}"; echo "{\"over_us\": 2.50, \"over_returns_us\": 1.25}"; echo "{\"share\": 0.910}"; echo "{\"group_ms\": 300}"'
 stand_in "$work/bundle/bin/ddp-launch" 'while [[ $1 == --?* ]]; do shift; done
-[ "$1" != -- ] || { echo "ddp::PeerError: rank 1 ended during all_reduce" >&2; exit 137; }
+[ "$1 $2" != "-- bash" ] || { echo "ddp::PeerError: rank 1 ended during all_reduce" >&2; exit 137; }
+[ "$1" != -- ] || shift
 [ "${1##*/}" != 03_train_digits ] || { for r in 0 1; do echo "rank $r of 2: accuracy 0.8 weights ab${DIFFER:+$r}"; done; exit; }
 exec "$@"'
 [ "$(status_of)" = 0 ] || fail "finds something wrong where all is well"
 row "tests: the device API" | grep -q '| passed | 7 tests |' || fail "does not count tests"
 row "ddp-bench all_reduce, one rank" | grep -q '1 MiB in 12.500 us' || fail "does not show the time"
 row "from call to kernel" | grep -q '| passed | 2.50 us |' || fail "does not judge the calls"
+row "LibTorch: losses" | grep -q '| passed | at most 1e-9 (3, 1) |' || fail "does not compare losses"
+row "LibTorch: a step" | grep -q '| ddp 5.0 ms, 1000 MiB; PyTorch, views, ' || fail "does not show LibTorch's figures"
+row "processes on the GPU" | grep -q '| passed | 2 processes |' || fail "does not count processes"
 grep -q 'A card, 600.1' "$work/results.md" || fail "does not name the card"
 
-stand_in "$work/bundle/bin/ddp-gpu-cost" 'echo "{\"nccl\": \"2.28.9\"}"; echo "{\"over_us\": 7.50}"; echo "{\"share\": 0.910}"'
+stand_in "$work/bundle/bin/ddp-gpu-cost" 'echo "{\"nccl\": \"2.28.9\"}"; echo "{\"over_us\": 7.50, \"over_returns_us\": 1.25}"; echo "{\"share\": 0.910}"; echo "{\"group_ms\": 300}"'
 stand_in "$work/bundle/bin/cuda_group_test" 'echo "[  FAILED  ] A.B"; exit 1'
 stand_in "$work/bundle/bin/07_two_devices" 'echo "step 500 loss 4.5616"'
 [ "$(DIFFER=1 status_of)" = 1 ] || fail "is content with failures"
@@ -69,7 +84,7 @@ row "compute-sanitizer, cuda_group_test" | grep -q '| failed | exit code 1: ERRO
 
 rm "$work/bundle/bin/09_cuda_digits" "$work/path/compute-sanitizer"
 stand_in "$work/bundle/bin/cuda_group_test" 'echo "[  PASSED  ] 7 tests."'
-stand_in "$work/bundle/bin/ddp-gpu-cost" 'echo "{\"nccl\": \"2.28.9\"}"; echo "{\"over_us\": 2}"; echo "{\"share\": 0.9}"'
+stand_in "$work/bundle/bin/ddp-gpu-cost" 'echo "{\"nccl\": \"2.28.9\"}"; echo "{\"over_us\": 2, \"over_returns_us\": 1}"; echo "{\"share\": 0.9}"; echo "{\"group_ms\": 300}"'
 [ "$(status_of)" = 3 ] || fail "is content although a program is missing"
 row "09_cuda_digits" | grep -q '| not run | there is no 09_cuda_digits' || fail "does not say what is missing"
 grep -A 1 -F "| 09_cuda_digits |" "$work/results.md" | tail -n 1 | grep -q 'accuracy of 09_cuda_digits | not run' || fail "judges another program's accuracy"

@@ -1,4 +1,5 @@
-"""torch_curve.py DTYPE: the run of train_curve.cpp with Python's DistributedDataParallel on Gloo. Run under ddp-launch.
+"""torch_curve.py DTYPE [cuda]: the run of train_curve.cpp with Python's DistributedDataParallel on Gloo, or NCCL.
+Run under ddp-launch.
 torch_curve.py compare FILE FILE: the lines of both, where every loss may differ by 1e-5 of itself."""
 import sys
 
@@ -18,12 +19,13 @@ def compare(*paths):
     return worst[0] <= 1e-5
 
 
-def train(type_name):
+def train(type_name, on_gpu):
     import torch
     import torch.distributed as dist
     from torch import nn
 
-    dist.init_process_group("gloo")
+    dist.init_process_group("nccl" if on_gpu else "gloo")
+    device = torch.device("cuda", 0) if on_gpu else torch.device("cpu")
     dtype = getattr(torch, type_name)
     rank, ranks = dist.get_rank(), dist.get_world_size()
     net = nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 64, 32), nn.Tanh(),
@@ -32,6 +34,7 @@ def train(type_name):
         for number, value in enumerate(net.parameters()):
             counts = torch.arange(value.numel()) * 7919 + number * 104729
             value.copy_(((counts % 1000 - 500).double() / 5000).view(value.shape))
+    net.to(device)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
     model = nn.parallel.DistributedDataParallel(net, bucket_cap_mb=0.01)
     for step in range(STEPS):
@@ -40,6 +43,7 @@ def train(type_name):
         pixels = rows.view(BATCH, 1) * 31 + torch.arange(64) * 17
         images = (pixels % 97).to(dtype).view(BATCH, 1, 8, 8) / 97
         labels = (rows * rows + rows * 3) % 10
+        images, labels = images.to(device), labels.to(device)
         optimizer.zero_grad()
         loss = nn.functional.cross_entropy(model(images), labels)
         loss.backward()
@@ -50,4 +54,4 @@ def train(type_name):
 
 if sys.argv[1] == "compare":
     sys.exit(0 if compare(*sys.argv[2:]) else 1)
-train(sys.argv[1])
+train(sys.argv[1], sys.argv[2:] == ["cuda"])

@@ -1,5 +1,5 @@
 // Trains the net of torch_curve.py, from the same weights and data, and prints the same lines: this
-// rank's loss of each step. usage: train_curve float32|float64
+// rank's loss of each step. usage: train_curve float32|float64 [cuda]
 #include <ddp/process_group.hpp>
 #include <ddp/run_worker.hpp>
 #include <ddp/torch.hpp>
@@ -36,8 +36,13 @@ int main(int argc, char** argv) {
     return ddp::run_worker([&] {
         const auto type =
             argc > 1 && std::string_view(argv[1]) == "float64" ? torch::kFloat64 : torch::kFloat32;
-        auto group = ddp::init_process_group();
+        const bool on_gpu = argc > 2 && std::string_view(argv[2]) == "cuda";
+        auto group = ddp::init_process_group(
+            {.backend = on_gpu ? ddp::Backend::nccl : ddp::Backend::automatic});
+        const torch::Device device =
+            on_gpu ? ddp::libtorch::torch_device(group.device()) : torch::kCPU;
         auto net = make_net(type);
+        net->to(device);
         torch::optim::SGD optimizer(net->parameters(),
                                     torch::optim::SGDOptions(0.05).momentum(0.9));
         ddp::libtorch::DistributedDataParallel model{
@@ -46,8 +51,8 @@ int main(int argc, char** argv) {
             const auto first = (step * group.size() + group.rank()) * batch;
             const auto rows = torch::arange(first, first + batch, torch::kInt64);
             const auto pixels = rows.view({batch, 1}) * 31 + torch::arange(64, torch::kInt64) * 17;
-            const auto images = (pixels % 97).to(type).view({batch, 1, 8, 8}) / 97;
-            const auto labels = (rows * rows + rows * 3) % 10;
+            const auto images = ((pixels % 97).to(type).view({batch, 1, 8, 8}) / 97).to(device);
+            const auto labels = ((rows * rows + rows * 3) % 10).to(device);
             optimizer.zero_grad();
             auto loss = torch::cross_entropy_loss(model->forward(images), labels);
             loss.backward();

@@ -1,6 +1,7 @@
-// What ddp costs on one GPU: a call over the raw NCCL call, and packing over the card's own copy.
-// One rank; prints a line a measure, as JSON. tools/gpu-check.sh runs it. With --quick only enough
-// of it to see that it works.
+// What ddp costs on one GPU: the start of a group, a call over the raw NCCL call, and packing over
+// the card's own copy. Rank 0 prints a line a measure, as JSON. Ranks that share a GPU show what a
+// call takes of the host, and no more. tools/gpu-check.sh runs it. With --quick only enough of it
+// to see that it works.
 #include "backends/nccl/nccl_library.hpp"
 #include "bench/method.hpp"
 #include "tensor/device/device_api.hpp"
@@ -79,11 +80,14 @@ Calls time_calls(ddp::ProcessGroup& group, int rounds) {
 void report_calls(ddp::ProcessGroup& group, int rounds) {
     using ddp::bench::quantile;
     Calls calls = time_calls(group, rounds);
+    if (group.rank() != 0) return;
     const double ours = quantile(calls.ours, 0.5), raw = quantile(calls.raw, 0.5);
+    const double ours_returns = quantile(calls.ours_returns, 0.5);
+    const double raw_returns = quantile(calls.raw_returns, 0.5);
     std::printf(
         "{\"measure\": \"call\", \"ours_us\": %.2f, \"raw_us\": %.2f, \"over_us\": %.2f, "
-        "\"ours_returns_us\": %.2f, \"raw_returns_us\": %.2f}\n",
-        ours, raw, ours - raw, quantile(calls.ours_returns, 0.5), quantile(calls.raw_returns, 0.5));
+        "\"ours_returns_us\": %.2f, \"raw_returns_us\": %.2f, \"over_returns_us\": %.2f}\n",
+        ours, raw, ours - raw, ours_returns, raw_returns, ours_returns - raw_returns);
 }
 
 // GB/s of reading and writing `bytes` so many times.
@@ -128,19 +132,39 @@ void report_pack(const ddp::Device& gpu, std::size_t total, int rounds) {
         items.size(), bytes, pack, copy, pack / copy);
 }
 
+// The context, which any program on a GPU makes, is there before.
+ddp::ProcessGroup join_and_report() {
+    auto& api = ddp::device::device_api();
+    auto start = Clock::now();
+    api.use(0);
+    api.free(api.allocate(1));
+    const double context = microseconds_since(start);
+    start = Clock::now();
+    auto group = ddp::init_process_group({.backend = ddp::Backend::nccl});
+    const double joined = microseconds_since(start);
+    if (group.rank() == 0) {
+        std::printf("{\"measure\": \"start\", \"context_ms\": %.1f, \"group_ms\": %.1f}\n",
+                    context / 1e3, joined / 1e3);
+    }
+    return group;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
     return ddp::run_worker([&] {
         const bool quick = argc == 2 && std::string_view(argv[1]) == "--quick";
         if (argc > 1 && !quick) throw ddp::UsageError("ddp-gpu-cost: takes --quick or nothing");
-        auto group = ddp::init_process_group({.backend = ddp::Backend::nccl});
-        if (group.size() != 1) throw ddp::UsageError("ddp-gpu-cost: is for one rank");
-        std::printf("{\"measure\": \"device\", \"name\": \"%s\", \"nccl\": \"%s\"}\n",
-                    ddp::device::device_api().describe(group.device().index).c_str(),
-                    ddp::nccl::version_text(ddp::nccl::NcclLibrary::load().version).c_str());
+        auto group = join_and_report();
+        if (group.rank() == 0) {
+            std::printf("{\"measure\": \"device\", \"name\": \"%s\", \"nccl\": \"%s\"}\n",
+                        ddp::device::device_api().describe(group.device().index).c_str(),
+                        ddp::nccl::version_text(ddp::nccl::NcclLibrary::load().version).c_str());
+        }
         constexpr std::size_t mebi = std::size_t{1} << 20;
-        report_calls(group, quick ? 20 : 2'000);
-        report_pack(group.device(), (quick ? 4 : 64) * mebi, quick ? 1 : 7);
+        report_calls(group, quick ? 20 : group.size() > 1 ? 200 : 2'000);
+        if (group.size() == 1) {
+            report_pack(group.device(), (quick ? 4 : 64) * mebi, quick ? 1 : 7);
+        }
     });
 }

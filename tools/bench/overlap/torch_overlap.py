@@ -1,6 +1,7 @@
-"""torch_overlap.py WIDTH LAYERS BATCH BLOCKS copies|views: torch_overlap.cpp with Python's DistributedDataParallel on
-Gloo. Rank 0 prints the median milliseconds of a step with averaging, of one without after which the ranks meet, and
-of one without."""
+"""torch_overlap.py WIDTH LAYERS BATCH BLOCKS copies|views [cuda]: torch_overlap.cpp with Python's
+DistributedDataParallel on Gloo, or NCCL. Rank 0 prints the median milliseconds of a step with averaging, of one without
+after which the ranks meet, and of one without; on a GPU then the MiB of its memory that are taken, of which torch has kept
+the last number."""
 import sys
 import time
 from statistics import median
@@ -22,17 +23,21 @@ def time_block(step, milliseconds):
 
 def main():
     width, layers, batch, blocks = map(int, sys.argv[1:5])
-    dist.init_process_group("gloo")
+    on_gpu = sys.argv[6:] == ["cuda"]
+    dist.init_process_group("nccl" if on_gpu else "gloo")
+    device = torch.device("cuda", 0) if on_gpu else torch.device("cpu")
     torch.manual_seed(dist.get_rank())
-    net = nn.Sequential(*(m for _ in range(layers) for m in (nn.Linear(width, width), nn.ReLU())))
+    net = nn.Sequential(*(m for _ in range(layers) for m in (nn.Linear(width, width), nn.ReLU()))).to(device)
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
     model = nn.parallel.DistributedDataParallel(net, gradient_as_bucket_view=sys.argv[5] == "views")
-    inputs, target = torch.randn(batch, width), torch.randn(batch, width)
+    inputs, target = torch.randn(batch, width, device=device), torch.randn(batch, width, device=device)
 
     def step():
         optimizer.zero_grad(set_to_none=False)
         nn.functional.mse_loss(model(inputs), target).backward()
         optimizer.step()
+        if on_gpu:
+            torch.cuda.synchronize()
 
     def meeting_step():
         step()
@@ -47,7 +52,11 @@ def main():
             time_block(meeting_step, meeting)
         time_block(step, averaging)
     if dist.get_rank() == 0:
-        print(f"{median(averaging):.4f} {median(meeting):.4f} {median(local):.4f}")
+        memory = []
+        if on_gpu:
+            free, total = torch.cuda.mem_get_info()
+            memory = [(total - free) / 2**20, torch.cuda.max_memory_reserved() / 2**20]
+        print(*(f"{value:.4f}" for value in [median(averaging), median(meeting), median(local), *memory]))
     dist.destroy_process_group()
 
 
