@@ -1,7 +1,7 @@
 #include "backends/nccl/nccl_library.hpp"
 
 #include "backends/nccl/nccl_backend.hpp"
-
+#include "base/sanitizers.hpp"
 #include "support/stand_in_library.hpp"
 
 #include <ddp/error.hpp>
@@ -9,7 +9,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <dlfcn.h>
 #include <stdlib.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
 
 namespace {
 
@@ -57,6 +62,22 @@ TEST(NcclLibrary, SaysInOneLineWhatIsMissingAndWhatToDo) {
 TEST(NcclLibrary, RefusesAnotherMajor) {
     const ScopedKnob version("VERSION", "30102");
     EXPECT_THAT(refusal_of(stand_in_path()), HasSubstr("is version 3.1.2, this build needs 2.x"));
+}
+
+// In a process of its own, which has the other one from then on.
+TEST(NcclLibrary, IsItselfBesideAnotherThatTheProgramBrings) {
+#ifdef DDP_SANITIZES_ADDRESSES
+    GTEST_SKIP() << "AddressSanitizer refuses RTLD_DEEPBIND";
+#endif
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
+    const auto refuse_beside_another = [] {
+        const std::string other = stand_in_path("libnccl_stand_in_30000.so");
+        if (::dlopen(other.c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr) std::abort();
+        std::fputs(refusal_of(stand_in_path("libnccl_stand_in_22809.so")).c_str(), stderr);
+        std::exit(0);
+    };
+    EXPECT_EXIT(refuse_beside_another(), ::testing::ExitedWithCode(0),
+                "libnccl_stand_in_22809.so has no ncclGetErrorString");
 }
 
 TEST(NcclLibrary, ReadsBothFormsOfVersions) {

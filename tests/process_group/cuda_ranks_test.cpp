@@ -97,13 +97,15 @@ void expect_all_reduce(ProcessGroup& group) {
 }
 
 // As a kernel of the program's that reads where nothing is.
-void break_the_gpu([[maybe_unused]] ProcessGroup& group) {
+void break_the_gpu(const Device& gpu) {
 #ifdef DDP_STANDIN_CUDA
-    standin_cuda::break_device(group.device().index, cudaErrorIllegalAddress);
+    standin_cuda::break_device(gpu.index, cudaErrorIllegalAddress);
 #else
-    const GpuFloats values(group);
-    const device::PackItem nowhere{reinterpret_cast<void*>(std::uintptr_t{1} << 40), 1'000, 0};
-    device::device_api().pack({&nowhere, 1}, values.view(), 1, {});
+    constexpr std::size_t size = 1'000;
+    static device::Buffer memory;  // which cannot be freed any more
+    const TensorView packed{memory.reserve(gpu, size), {size}, DType::uint8, gpu};
+    const device::PackItem nowhere{reinterpret_cast<void*>(std::uintptr_t{4096}), size, 0};
+    device::device_api().pack({&nowhere, 1}, packed, 1, {});
 #endif
 }
 
@@ -136,7 +138,7 @@ TEST_F(CudaRanks, RunRandomProgramsAsTheModelSays) {
 }
 
 TEST_F(CudaRanks, AverageGradients) {
-    on_shared_gpu({2, 3}, [](ProcessGroup& group) { expect_averages(group); });
+    on_shared_gpu({2, 4}, [](ProcessGroup& group) { expect_averages(group); });
 }
 
 TEST_F(CudaRanks, HaveTheBitsOfACapturedBackward) {
@@ -210,7 +212,7 @@ TEST_F(CudaRanks, SayWhoseGpuHasFailed) {
         ProcessGroup group = join();
         expect_all_reduce(group);
         const GpuFloats values(group);
-        if (group.rank() == 1) break_the_gpu(group);
+        if (group.rank() == 1) break_the_gpu(group.device());
         return next_all_reduce(group, values);
     });
     ASSERT_EQ(reports.size(), 2U);

@@ -70,7 +70,8 @@ row "tests: group" | grep -q '| failed | exit code 1: .*A.B' || fail "does not s
 # A call that failed, whose caller is NCCL, or the library.
 failed_call() {
     printf '%s\n' "========= COMPUTE-SANITIZER" "========= Program hit cudaErrorNoKernelImageForDevice (error 209)" \
-        "=========     Saved host backtrace up to driver entry point at error" "=========         Host Frame: f [0x1] in $1" \
+        "=========     Saved host backtrace up to driver entry point at error" "=========         Host Frame:  [0x1] in libcuda.so.1" \
+        "=========         Host Frame: f [0x1] in $1" \
         "=========         Host Frame: g [0x2] in libc.so.6" "========= ERROR SUMMARY: 1 error" >"$work/sanitized"
 }
 stand_in "$work/path/compute-sanitizer" "cat $work/sanitized"

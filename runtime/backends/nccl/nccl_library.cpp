@@ -58,6 +58,24 @@ void require_version(const NcclLibrary& library) {
            std::string("name another file in ") + variable);
 }
 
+// Whether the process has another NCCL than this file: LibTorch brings one.
+bool is_beside_another(const std::string& name) {
+    void* const loaded = ::dlopen(soname, RTLD_LAZY | RTLD_NOLOAD);
+    if (loaded == nullptr) return false;
+    void* const same = ::dlopen(name.c_str(), RTLD_LAZY | RTLD_NOLOAD);
+    ::dlclose(loaded);
+    if (same != nullptr) ::dlclose(same);
+    return same != loaded;
+}
+
+// Never unloaded: it has threads of its own, which outlive communicators. NCCL calls its own public
+// functions by their names; beside another NCCL it would find that one's, whose communicators look
+// otherwise ("corrupted comm object"), so that its own come first then.
+void* open(const std::string& name) {
+    const int order = is_beside_another(name) ? RTLD_DEEPBIND : 0;
+    return ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE | order);
+}
+
 }  // namespace
 
 std::string version_text(int version) {
@@ -69,8 +87,7 @@ std::string version_text(int version) {
 NcclLibrary NcclLibrary::load(const std::string& path) {
     NcclLibrary library;
     library.name = path.empty() ? soname : path;
-    // Never unloaded: it has threads of its own, which outlive communicators.
-    void* const handle = ::dlopen(library.name.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    void* const handle = open(library.name);
     if (handle == nullptr) {
         const char* const why = ::dlerror();
         refuse(
