@@ -57,7 +57,7 @@ public:
     // Waits for what is in flight; where an exception has ended a backward that sends, the group
     // ends with it, so that the others get a PeerError (CPU memory only). With
     // gradient_as_bucket_view the gradients' memory goes with it: Parameter::grad is pointed back
-    // at where it was before, values copied there.
+    // at where it was before, values copied there; where that was null, they are gone.
     ~Reducer();
     Reducer(Reducer&&) noexcept;
     Reducer& operator=(Reducer&&) noexcept;

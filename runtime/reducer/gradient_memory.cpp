@@ -5,16 +5,32 @@
 
 #include <ddp/error.hpp>
 
+#include <algorithm>
+#include <cstdint>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 namespace ddp::reducer {
 namespace {
 
 constexpr std::size_t arena_alignment = 512;
+constexpr std::size_t most_scratch = std::size_t{32} << 20;
 
 void copy(void* to, const void* from, std::size_t bytes) {
     if (bytes > 0) std::memcpy(to, from, bytes);
+}
+
+std::size_t arena_bytes(const BucketSpec& spec) {
+    const std::size_t bytes = spec.elements * size_of(spec.dtype);
+    return (bytes + arena_alignment - 1) / arena_alignment * arena_alignment;
+}
+
+std::optional<std::size_t> offset_in(const Tensor& memory, const void* data) {
+    const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
+    const auto at = reinterpret_cast<std::uintptr_t>(data);
+    if (at < begin || at - begin >= memory.bytes()) return std::nullopt;
+    return at - begin;
 }
 
 bool is_half(DType dtype) { return dtype == DType::float16 || dtype == DType::bfloat16; }
@@ -32,7 +48,7 @@ GradientMemory::GradientMemory(std::span<Parameter> parameters, ProcessGroup& gr
     if (options_.views) {
         for (const Parameter& parameter : parameters_) vacated_.add(parameter.grad);
     }
-    adopt(allocate(reverse_order(parameters_.size())), {});
+    adopt(allocate(plan(reverse_order(parameters_.size()))), {});
     vacated_.vacate();
     attach_parameters();
 }
@@ -67,6 +83,7 @@ void GradientMemory::restore() const {
     device::finish_all(device_);
     for (std::size_t p = 0; p < parameters_.size(); ++p) {
         const std::byte* const part = bucket_part(p);
+        if (vacated_.data(p) == nullptr) continue;       // it had none
         if (parameters_[p].grad.data != part) continue;  // its owner has taken it elsewhere
         if (vacated_.state(p) != VacatedMemory::State::untouched) {
             base::log_warn("reducer", "the gradient of " + parameters_[p].name +
@@ -93,17 +110,30 @@ std::string GradientMemory::find_written_at_old_address() const {
 
 void GradientMemory::rebuild(std::span<const std::size_t> order, BucketCaps caps, Stream stream) {
     options_.caps = caps;
-    adopt(allocate(order), stream);
+    adopt(allocate(plan(order)), stream);
 }
 
-std::vector<BucketMemory> GradientMemory::allocate(std::span<const std::size_t> order) const {
+std::vector<BucketSpec> GradientMemory::plan(std::span<const std::size_t> order) const {
     std::vector<GradientSpec> gradients;
     for (const Parameter& parameter : parameters_) {
         gradients.push_back({parameter.grad.numel(), parameter.grad.dtype, parameter.grad.device});
     }
-    std::vector<BucketSpec> plan =
-        plan_buckets(gradients, order, options_.caps, static_cast<std::size_t>(group_.size()));
-    if (device_.type != DeviceType::cpu) return allocate_on_gpu(std::move(plan));
+    return plan_buckets(gradients, order, options_.caps, static_cast<std::size_t>(group_.size()));
+}
+
+// On a GPU in the arena that there is, if it is large enough.
+std::vector<BucketMemory> GradientMemory::allocate(std::vector<BucketSpec> plan) {
+    if (device_.type == DeviceType::cpu) return allocate_on_cpu(std::move(plan));
+    std::size_t bytes = 0;
+    for (const BucketSpec& spec : plan) bytes += arena_bytes(spec);
+    if (!arena_ || arena_->bytes() < bytes) {
+        arena_ = std::make_shared<Tensor>(
+            group_.allocate({static_cast<std::int64_t>(bytes)}, DType::uint8, device_));
+    }
+    return lay_out_in_arena(std::move(plan));
+}
+
+std::vector<BucketMemory> GradientMemory::allocate_on_cpu(std::vector<BucketSpec> plan) const {
     std::vector<BucketMemory> buckets;
     for (BucketSpec& spec : plan) {
         const Shape shape{static_cast<std::int64_t>(spec.elements)};
@@ -122,23 +152,16 @@ std::vector<BucketMemory> GradientMemory::allocate(std::span<const std::size_t> 
     return buckets;
 }
 
-std::vector<BucketMemory> GradientMemory::allocate_on_gpu(std::vector<BucketSpec> plan) const {
-    std::vector<std::size_t> offsets;
-    std::size_t bytes = 0;
-    for (const BucketSpec& spec : plan) {
-        offsets.push_back(bytes);
-        bytes += spec.elements * size_of(spec.dtype);
-        bytes = (bytes + arena_alignment - 1) / arena_alignment * arena_alignment;
-    }
-    const Tensor arena = group_.allocate({static_cast<std::int64_t>(bytes)}, DType::uint8, device_);
-    const auto memory = std::make_shared<Tensor>(arena);
+std::vector<BucketMemory> GradientMemory::lay_out_in_arena(std::vector<BucketSpec> plan) const {
     std::vector<BucketMemory> buckets;
-    for (std::size_t b = 0; b < plan.size(); ++b) {
-        const Shape shape{static_cast<std::int64_t>(plan[b].elements)};
-        std::byte* const data = static_cast<std::byte*>(arena.data()) + offsets[b];
-        const TensorView view(data, shape, plan[b].dtype, device_);
+    auto* data = static_cast<std::byte*>(arena_->data());
+    for (BucketSpec& spec : plan) {
+        const std::size_t bytes = arena_bytes(spec);
+        const Shape shape{static_cast<std::int64_t>(spec.elements)};
+        const TensorView view(data, shape, spec.dtype, device_);
         buckets.push_back(
-            {std::move(plan[b]), Tensor(view, std::shared_ptr<void>(memory, data)), {}, {}});
+            {std::move(spec), Tensor(view, std::shared_ptr<void>(arena_, data)), {}, {}});
+        data += bytes;
     }
     return buckets;
 }
@@ -147,17 +170,60 @@ std::vector<BucketMemory> GradientMemory::allocate_on_gpu(std::vector<BucketSpec
 void GradientMemory::adopt(std::vector<BucketMemory> buckets, Stream stream) {
     buckets_.swap(buckets);
     for (std::size_t b = 0; b < buckets_.size(); ++b) {
-        const BucketSpec& spec = buckets_[b].spec;
-        for (std::size_t s = 0; s < spec.slices.size(); ++s) {
-            slice_refs_[spec.slices[s].parameter] = {b, s};
-            if (!options_.views) continue;
-            TensorView& grad = parameters_[spec.slices[s].parameter].grad;
-            std::byte* const moved = buckets_[b].at(spec.slices[s]);
-            device::copy(device_, moved, grad.data, grad.bytes(), stream);
-            grad.data = moved;
-        }
+        const auto& slices = buckets_[b].spec.slices;
+        for (std::size_t s = 0; s < slices.size(); ++s) slice_refs_[slices[s].parameter] = {b, s};
     }
+    if (options_.views) move_gradients(stream);
     device::finish(device_, stream);
+}
+
+// From where they are. What lies in the arena already goes first, before others come over it.
+void GradientMemory::move_gradients(Stream stream) {
+    std::vector<Move> within_arena;
+    for (std::size_t p = 0; arena_ && p < parameters_.size(); ++p) {
+        TensorView& grad = parameters_[p].grad;
+        const std::optional<std::size_t> from = offset_in(*arena_, grad.data);
+        if (!from) continue;
+        within_arena.push_back({*from, *offset_in(*arena_, bucket_part(p)), grad.bytes()});
+        grad.data = bucket_part(p);
+    }
+    move_within_arena(within_arena, stream);
+    for (std::size_t p = 0; p < parameters_.size(); ++p) {
+        TensorView& grad = parameters_[p].grad;
+        std::byte* const moved = bucket_part(p);
+        if (grad.data == nullptr) {
+            device::set_zero(device_, moved, grad.bytes(), stream);
+        } else if (grad.data != moved) {
+            device::copy(device_, moved, grad.data, grad.bytes(), stream);
+        }
+        grad.data = moved;
+    }
+}
+
+void GradientMemory::move_within_arena(std::span<const Move> moves, Stream stream) const {
+    std::size_t bucket = 1;
+    for (const BucketMemory& one : buckets_) bucket = std::max(bucket, one.bytes());
+    const Relocation relocation = plan_relocation(moves, std::min(bucket, most_scratch));
+    if (relocation.steps.empty()) return;
+    std::vector<std::byte> host(relocation.host_bytes), instead;
+    device::Buffer on_gpu;
+    std::byte* scratch = nullptr;
+    try {
+        scratch = on_gpu.reserve(device_, std::max<std::size_t>(relocation.scratch_bytes, 1));
+    } catch (const SystemError&) {  // of a full GPU
+        instead.resize(relocation.scratch_bytes);
+        scratch = instead.data();
+    }
+    const auto place = [&](CopyStep::Place which, std::size_t at) {
+        if (which == CopyStep::Place::host) return host.data() + at;
+        if (which == CopyStep::Place::scratch) return scratch + at;
+        return static_cast<std::byte*>(arena_->data()) + at;
+    };
+    for (const CopyStep& step : relocation.steps) {
+        device::copy(device_, place(step.to, step.to_at), place(step.from, step.from_at),
+                     step.bytes, stream);
+    }
+    device::finish(device_, stream);  // before the scratch memory goes
 }
 
 bool GradientMemory::is_in_place(std::size_t parameter) const {

@@ -1,10 +1,12 @@
 // The memory of gradients: one flat allocation a bucket, from the group, so that an all-reduce need
-// not copy it (on a GPU all buckets in one allocation); and with logical ranks a copy of each
+// not copy it (on a GPU all buckets in one allocation, the arena, in which they get other places
+// when the order changes: it is there once); and with logical ranks a copy of each
 // bucket for every logical rank of this rank, from which its gradients are loaded before its
 // backward.
 #pragma once
 
 #include "reducer/bucket_plan.hpp"
+#include "reducer/relocation.hpp"
 #include "reducer/vacated_memory.hpp"
 #include "tensor/device/device_api.hpp"
 #include "tensor/device/device_memory.hpp"
@@ -91,9 +93,13 @@ public:
     void load_gradients(std::size_t logical_rank) const;
 
 private:
-    std::vector<BucketMemory> allocate(std::span<const std::size_t> order) const;
-    std::vector<BucketMemory> allocate_on_gpu(std::vector<BucketSpec> plan) const;
+    std::vector<BucketSpec> plan(std::span<const std::size_t> order) const;
+    std::vector<BucketMemory> allocate(std::vector<BucketSpec> plan);
+    std::vector<BucketMemory> allocate_on_cpu(std::vector<BucketSpec> plan) const;
+    std::vector<BucketMemory> lay_out_in_arena(std::vector<BucketSpec> plan) const;
     void adopt(std::vector<BucketMemory> buckets, Stream stream);
+    void move_gradients(Stream stream);
+    void move_within_arena(std::span<const Move> moves, Stream stream) const;
     std::vector<device::PackItem> items_of(const BucketMemory& bucket) const;
     void attach_parameters();
     void detach_parameters() noexcept;
@@ -110,7 +116,8 @@ private:
     std::span<Parameter> parameters_;  // empty once one has been destroyed
     ProcessGroup& group_;
     GradientMemoryOptions options_;
-    Device device_;  // of all gradients
+    Device device_;                  // of all gradients
+    std::shared_ptr<Tensor> arena_;  // on a GPU
     std::vector<BucketMemory> buckets_;
     std::vector<SliceRef> slice_refs_;  // by parameter
     VacatedMemory vacated_;             // by parameter, in views mode

@@ -71,7 +71,7 @@ std::string find_overlap(std::span<const Parameter> parameters) {
     process_group::MemoryRanges ranges;
     for (const Parameter& parameter : parameters) {
         ranges.add(parameter.value);
-        ranges.add(parameter.grad);
+        ranges.add(parameter.grad.data != nullptr ? parameter.grad : TensorView{});
     }
     const auto both = ranges.find_overlap();
     if (!both) return {};
@@ -128,6 +128,12 @@ std::string find_own_mistake(std::span<const Parameter> parameters,
             return "the gradient of " + describe(parameter) + " is " +
                    to_string(parameter.grad.shape) + " " + to_string(parameter.grad.dtype) +
                    " on " + to_string(parameter.grad.device);
+        }
+        if (parameter.grad.data == nullptr && parameter.grad.numel() > 0 &&
+            !options.gradient_as_bucket_view.value_or(false)) {
+            return "the gradient of " + parameter.name +
+                   " has no memory (data is null); give it some, or let the reducer by "
+                   "gradient_as_bucket_view";
         }
     }
     return find_overlap(parameters);

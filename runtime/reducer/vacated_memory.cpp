@@ -18,7 +18,8 @@ constexpr std::array<std::uint16_t, 8> mark{0xDDD1, 0x7FFF, 0xDDD2, 0x7FFF,
                                             0xDDD3, 0x7FFF, 0xDDD4, 0x7FFF};
 
 std::size_t marked_bytes(const TensorView& gradient) {
-    return gradient.device.type == DeviceType::cpu ? std::min(gradient.bytes(), sizeof mark) : 0;
+    const bool is_read = gradient.device.type == DeviceType::cpu && gradient.data != nullptr;
+    return is_read ? std::min(gradient.bytes(), sizeof mark) : 0;
 }
 
 // A refusal (locked memory) only means that the pages stay.

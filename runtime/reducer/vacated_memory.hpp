@@ -1,7 +1,7 @@
 // The memory that gradients had before a Reducer moved them into its buckets; the Reducer's end
 // copies them back there. On the CPU a pattern that reads as NaN is left in it. Where it has
 // changed, the program still writes there; where it cannot be read, it was freed: old pointers see
-// no averages.
+// no averages. A gradient that had no memory has null.
 #pragma once
 
 #include <ddp/tensor_view.hpp>

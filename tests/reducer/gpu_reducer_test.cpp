@@ -4,6 +4,7 @@
 #include "process_group/group_access.hpp"
 #include "reducer/gpu_model.hpp"
 #include "support/gradients.hpp"
+#include "tensor/device/device_memory.hpp"
 
 #include <ddp/distributed_data_parallel.hpp>
 #include <ddp/error.hpp>
@@ -270,6 +271,56 @@ TEST(GpuReducer, KeepsGradientsInOneAllocationAndGivesThemBack) {
             EXPECT_EQ(model.parameters()[p].grad.data, before[p]);
             EXPECT_TRUE(all_are(model.gradient(p, {}), 5));
         }
+    });
+}
+
+// With no memory for a second time: when the order of arrival is known, the gradients change places
+// where they are.
+TEST(GpuReducer, HoldsGradientsOnceWhereTheyHadNoMemory) {
+    run_ranks(2, [](ProcessGroup& group) {
+        const std::vector<std::size_t> floats{30'000, 10'000, 50'000, 1, 40'000, 20'003};
+        const std::vector<std::size_t> arrival{2, 4, 0, 5, 3, 1};
+        std::vector<device::Buffer> values(floats.size());
+        std::vector<Parameter> parameters;
+        std::size_t bytes = 0;
+        for (std::size_t p = 0; p < floats.size(); ++p) {
+            const Shape shape{static_cast<std::int64_t>(floats[p])};
+            void* const value = values[p].reserve(group.device(), floats[p] * sizeof(float));
+            parameters.push_back({"layer" + std::to_string(p),
+                                  TensorView(value, shape, DType::float32, group.device()),
+                                  TensorView(nullptr, shape, DType::float32, group.device())});
+            bytes += (floats[p] * sizeof(float) + 511) / 512 * 512;
+        }
+        constexpr std::size_t bucket = 200'000;
+        const std::size_t before = gpus().allocated();
+        gpus().set_memory(before + bytes + bucket);
+        {
+            Reducer reducer(
+                parameters, group,
+                {.bucket_cap_mb = 0.1, .first_bucket_mb = 0.1, .gradient_as_bucket_view = true});
+            EXPECT_LE(gpus().allocated(), before + bytes);
+            for (int step = 0; step < 3; ++step) {
+                for (const std::size_t p : arrival) {
+                    const TensorView& grad = parameters[p].grad;
+                    const std::vector<float> own(floats[p],
+                                                 static_cast<float>(10 * p) + 2 * rank_of(group));
+                    device::copy(group.device(), grad.data, own.data(), grad.bytes(), {});
+                    reducer.mark_ready(p);
+                }
+                EXPECT_TRUE(reducer.wait());
+                for (const std::size_t p : arrival) {
+                    std::vector<float> average(floats[p]);
+                    const TensorView& grad = parameters[p].grad;
+                    device::copy(group.device(), average.data(), grad.data, grad.bytes(), {});
+                    device::finish(group.device(), {});
+                    EXPECT_TRUE(all_are(average, static_cast<float>(10 * p + 1))) << p;
+                }
+            }
+            EXPECT_LE(gpus().allocated(), before + bytes);
+        }
+        for (const Parameter& parameter : parameters) EXPECT_EQ(parameter.grad.data, nullptr);
+        EXPECT_EQ(gpus().allocated(), before);
+        gpus().set_memory(std::size_t{1} << 30);
     });
 }
 

@@ -163,6 +163,26 @@ TEST(Reducer, LeavesMemoryInPlaceUnlessAsked) {
     });
 }
 
+TEST(Reducer, HasTheOnlyMemoryOfGradientsThatHadNone) {
+    run_ranks(2, [](ProcessGroup& group) {
+        std::vector<float> values(5'000, 1);
+        const TensorView nowhere(nullptr, {5'000}, DType::float32);
+        std::vector<Parameter> parameters{{"all", values, nowhere}};
+        EXPECT_THAT(usage_error_of([&] { const Reducer reducer(parameters, group); }),
+                    HasSubstr("the gradient of all has no memory (data is null)"));
+        {
+            Reducer reducer(parameters, group, {.gradient_as_bucket_view = true});
+            const auto gradients = parameters[0].grad.as<float>();
+            EXPECT_EQ(std::ranges::count(gradients, 0.0F), 5'000);
+            std::ranges::fill(gradients, static_cast<float>(group.rank()));
+            reducer.mark_ready(0);
+            EXPECT_TRUE(reducer.wait());
+            EXPECT_EQ(std::ranges::count(parameters[0].grad.as<float>(), 0.5F), 5'000);
+        }
+        EXPECT_EQ(parameters[0].grad.data, nullptr);
+    });
+}
+
 TEST(Reducer, NamesAGradientThatIsWrittenWhereItWas) {
     run_ranks(2, [](ProcessGroup& group) {
         std::vector<float> values(5'000, 1), gradients(5'000, 0);

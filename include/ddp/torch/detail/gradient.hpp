@@ -1,13 +1,12 @@
 // One parameter's gradient, between torch and the Reducer. Not for users.
 //
 // Torch's gradient is, once a backward has run, `view`: a tensor over the memory that the reducer
-// gave the parameter. When that memory moves, the storage under the tensor is switched, so that
-// each handle that a program holds moves along.
+// gave the parameter, of which there is no other. When that memory moves, the storage under the
+// tensor is switched, so that each handle that a program holds moves along.
 #pragma once
 
 #include <ddp/error.hpp>
 #include <ddp/parameter.hpp>
-#include <ddp/torch/detail/zeroed_memory.hpp>
 #include <ddp/torch/tensor.hpp>
 
 #include <c10/core/Storage.h>
@@ -16,6 +15,7 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -25,24 +25,20 @@ struct Gradient {
     Gradient(std::string name_, const torch::Tensor& value_)
         : name(std::move(name_)),
           value(require_sendable(name, value_)),
-          accumulator(torch::autograd::impl::grad_accumulator(value_)),
-          home(allocate_like(value_)) {
-        view = torch::from_blob(home.get(), value.sizes(), value.strides(),
-                                value.options().requires_grad(false));
-        if (!value.grad().defined()) return;
-        const torch::NoGradGuard no_grad;
-        require_matching(value.grad());
-        view.copy_(value.grad());
-        value.mutable_grad() = view;
+          view(without_memory(value_)),
+          accumulator(torch::autograd::impl::grad_accumulator(value_)) {
+        if (is_defined()) require_matching(value.grad());
     }
     Gradient(Gradient&&) noexcept = default;
     Gradient& operator=(Gradient&&) = delete;
-    ~Gradient() { leave_reducer(); }
+    ~Gradient() = default;
 
-    Parameter to_parameter() const {
-        TensorView grad = memory_view(view);
-        grad.data = home.get();  // also where there are no elements
-        return {name, memory_view(value), grad};
+    // In copying mode the gradient has memory of its own from now on, in which the reducer finds
+    // it; else once the reducer has made some.
+    Parameter to_parameter(bool views) {
+        if (!views) take_memory(is_defined() ? value.grad() : torch::zeros_like(view));
+        if (!views && is_defined()) value.mutable_grad() = view;
+        return {name, memory_view(value), memory_view(view)};
     }
 
     // Makes torch's gradient, which there is, the view: no copy when it is already.
@@ -85,11 +81,16 @@ struct Gradient {
                          " when the module was wrapped; change a module before, not after");
     }
 
-    // The reducer is gone and has put the elements back to where they were: torch's gradient owns
-    // them from now on.
+    // The reducer's memory is about to go: what a program still sees gets memory of its own.
     void leave_reducer() {
-        if (!view.defined() || home.get() == nullptr) return;
-        storage().set_data_ptr(std::exchange(home, c10::DataPtr()));
+        if (!view.defined() || owns_memory_) return;
+        if (view.use_count() == 1 && view.storage().use_count() == 1) return view.reset();
+        try {
+            take_memory(view);
+        } catch (const c10::Error& error) {  // of a GPU that does nothing more
+            storage().set_data_ptr({nullptr, view.device()});
+            TORCH_WARN("the values of the gradient of ", name, " are lost: ", error.what());
+        }
     }
 
     std::string name;
@@ -97,10 +98,31 @@ struct Gradient {
     torch::Tensor view;
     // The parameter itself holds it weakly. (Torch's kind of pointer depends on its version.)
     decltype(torch::autograd::impl::grad_accumulator(torch::Tensor())) accumulator;
-    c10::DataPtr home;  // what the reducer was given; in copying mode, the gradient's memory
 
 private:
     c10::StorageImpl& storage() const { return *view.storage().unsafeGetStorageImpl(); }
+
+    // Of the tensor's shape, in no memory yet.
+    static torch::Tensor without_memory(const torch::Tensor& like) {
+        const torch::NoGradGuard no_grad;
+        c10::Storage storage(c10::Storage::use_byte_size_t(), like.nbytes(),
+                             c10::DataPtr(nullptr, like.device()));
+        return torch::empty({0}, like.options().requires_grad(false))
+            .set_(storage, 0, like.sizes(), like.strides());
+    }
+
+    // The view has the elements' values from now on, in memory that it owns.
+    void take_memory(const torch::Tensor& elements) {
+        const torch::NoGradGuard no_grad;
+        auto owner = std::make_unique<torch::Tensor>(
+            torch::empty_strided(view.sizes(), view.strides(), view.options()));
+        owner->copy_(elements);
+        void* const memory = owner->data_ptr();
+        storage().set_data_ptr({memory, owner.release(),
+                                [](void* old) { delete static_cast<torch::Tensor*>(old); },
+                                view.device()});
+        owns_memory_ = true;
+    }
 
     static const torch::Tensor& require_sendable(const std::string& name,
                                                  const torch::Tensor& value) {
@@ -112,6 +134,8 @@ private:
         }
         return value;
     }
+
+    bool owns_memory_ = false;  // not the reducer's
 
     void require_matching(const torch::Tensor& grad) const {
         const std::string what = "libtorch: the gradient of " + name + " is ";

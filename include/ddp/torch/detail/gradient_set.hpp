@@ -4,6 +4,7 @@
 
 #include <ddp/parameter.hpp>
 #include <ddp/process_group.hpp>
+#include <ddp/reducer_options.hpp>
 #include <ddp/shard.hpp>
 #include <ddp/torch/detail/gradient.hpp>
 
@@ -17,12 +18,13 @@ namespace ddp::libtorch::detail {
 
 class GradientSet {
 public:
-    GradientSet(std::vector<Gradient> gradients, std::size_t logical_ranks,
+    GradientSet(std::vector<Gradient> gradients, const ReducerOptions& options,
                 const ProcessGroup& group)
         : gradients_(std::move(gradients)) {
         const auto ranks = static_cast<std::size_t>(group.size());
-        defined_.resize(std::max(logical_ranks / ranks, std::size_t{1}));
-        for (const Gradient& gradient : gradients_) parameters_.push_back(gradient.to_parameter());
+        defined_.resize(std::max(options.logical_ranks / ranks, std::size_t{1}));
+        const bool views = options.gradient_as_bucket_view.value_or(false);
+        for (Gradient& gradient : gradients_) parameters_.push_back(gradient.to_parameter(views));
     }
 
     std::span<Parameter> parameters() { return parameters_; }
@@ -33,6 +35,12 @@ public:
     std::size_t size() const { return gradients_.size(); }
     std::size_t logical_ranks() const { return defined_.size(); }
 
+    // Those that torch has already, when there is a reducer.
+    void bring_defined() {
+        for (std::size_t i = 0; i < size(); ++i) {
+            if (gradients_[i].is_defined()) gradients_[i].bring_to(parameters_[i]);
+        }
+    }
     // Also where a backward function gave none at all: that counts as zeros.
     void bring(std::size_t index) { gradients_[index].bring_or_zero(parameters_[index]); }
     // Those that the next backward may not come to, or all of them.
@@ -58,6 +66,7 @@ public:
         for (std::size_t i = 0; i < size(); ++i) gradients_[i].set_defined(defined[i]);
     }
 
+    // Before it goes.
     void leave_reducer() {
         for (Gradient& gradient : gradients_) gradient.leave_reducer();
     }

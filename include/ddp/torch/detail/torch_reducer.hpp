@@ -26,7 +26,7 @@ class TorchReducer {
 public:
     // Collective: see DistributedDataParallel's constructor.
     TorchReducer(ModuleState state, ProcessGroup& group, const ReducerOptions& options)
-        : gradients_(std::move(state.gradients), options.logical_ranks, group),
+        : gradients_(std::move(state.gradients), options, group),
           memory_(std::move(state.buffers), random_devices(gradients_.all(), options)),
           unused_(gradients_.all(), options) {
         reducer_.emplace(gradients_.parameters(), group, options, memory_.state());
@@ -36,11 +36,9 @@ public:
         broadcast_all(memory_.buffers(), group);
         if (options.logical_ranks != 0) memory_.seed_all(group, reducer_->state_dict());
         load_state_dict();
+        gradients_.bring_defined();  // at last: where this throws, torch keeps its own
     }
-    ~TorchReducer() {
-        reducer_.reset();
-        gradients_.leave_reducer();
-    }
+    ~TorchReducer() { gradients_.leave_reducer(); }
     TorchReducer(const TorchReducer&) = delete;
     TorchReducer& operator=(const TorchReducer&) = delete;
 
