@@ -277,6 +277,9 @@ run_checks() {
     check "tests: the device API and its kernels" "all pass" "$tests" 120 "$bin/cuda_device_test"
     [ -n "$obstacle" ] || obstacle=$no_nccl
     check "tests: group, collectives and reducer, one rank" "all pass" "$tests" 120 "$bin/cuda_group_test"
+    check "tests: group with registered memory, one rank" "all pass" "$tests" 120 env DDP_NCCL_REGISTER=1 "$bin/cuda_group_test"
+    check "tests: gradients in registered memory, 2 ranks or more" "all pass" "$tests" 120 env DDP_NCCL_REGISTER=1 \
+        "$bin/cuda_ranks_test" "--gtest_filter=*Gradients*:*Captured*"
     check "tests: 2 to 4 ranks on one GPU" "all pass" "$tests" 240 "$bin/cuda_ranks_test"
     check "ddp-bench all_reduce, one rank, 4 B to 256 MiB" "no element wrong" "$row" 60 \
         "$bin/ddp-bench" all_reduce --backend nccl --max-bytes 256M

@@ -72,6 +72,11 @@ public:
     // Zeroed memory of this rank's device that collectives use best (ncclMemAlloc). This rank's
     // business alone; may outlive the backend. Throws SystemError.
     virtual std::shared_ptr<void> allocate(std::size_t bytes) = 0;
+    // Lets collectives use this memory of allocate() as it is, where that is asked for and can be.
+    // Collective: all ranks, the same bytes; within the timeout. What to keep instead of it. Throws
+    // the group's error once it has failed.
+    virtual std::shared_ptr<void> register_memory(std::shared_ptr<void> memory, std::size_t bytes,
+                                                  std::chrono::milliseconds timeout) = 0;
     // Calls `use` with the ncclComm_t while nothing else is in it, for ddp/nccl.hpp; it has to
     // return within the timeout. Throws the group's error once it has failed.
     virtual void with_native_handle(const std::function<void(void*)>& use,

@@ -123,7 +123,7 @@ std::shared_ptr<void> DeviceDispatch::allocate_on_gpu(std::size_t bytes, std::ui
                               std::to_string(lacking),
                           ENOMEM);
     }
-    return memory;
+    return gpu_->register_memory(std::move(memory), bytes, options_.timeout);
 }
 
 }  // namespace ddp::process_group

@@ -3,13 +3,17 @@
 #include "backends/nccl/nccl_library.hpp"
 #include "process_group/gpu_arena.hpp"
 #include "process_group/gpus.hpp"
+#include "process_group/reports.hpp"
 #include "support/seed_for_ranks.hpp"
 
 #include <ddp/error.hpp>
 #include <ddp/nccl.hpp>
+#include <ddp/worker_env.hpp>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <stdlib.h>
 
 #include <algorithm>
 #include <array>
@@ -84,6 +88,45 @@ TEST(GpuGroup, DoesEveryCollectiveAsTheModelSays) {
             arena.to_host({});
             EXPECT_EQ(planned.wrong(), "") << describe(plan);
         }
+    });
+}
+
+struct Registrations {
+    int made, ended;
+    bool operator==(const Registrations&) const = default;
+};
+// Of memory that two ranks allocate and give back, one of them with this setting and all others so.
+Registrations registrations(const Join& join, const char* setting, const std::string& kind) {
+    ::setenv("DDP_NCCL_REGISTER", setting, 1);
+    const std::string library = ::getenv("DDP_NCCL_LIBRARY");
+    const auto calls = [&](const char* what) {
+        return stand_in_function<int(const char*)>("ddp_stand_in_calls",
+                                                   library)(("ncclComm" + kind + what).c_str());
+    };
+    Tensor outlives;
+    {
+        ProcessGroup group = join();
+        {
+            const Tensor tensor = group.allocate({100}, DType::float32, group.device());
+            group.all_reduce(tensor.view()).wait();
+        }
+        outlives = group.allocate({100}, DType::float32, group.device());
+    }
+    outlives = {};
+    return {calls("Register"), calls("Deregister")};
+}
+
+TEST(GpuGroup, RegistersItsMemoryWhereAllRanksAreToldTo) {
+    run_joining_ranks(2, [](RankReporter&, const Join& join) {
+        EXPECT_EQ(registrations(join, "1", "Window"), (Registrations{2, 1}));
+    });
+    run_joining_ranks(2, [](RankReporter&, const Join& join) {
+        const bool first = worker_env().rank == 0;
+        EXPECT_EQ(registrations(join, first ? "1" : "0", "Window"), (Registrations{0, 0}));
+    });
+    run_joining_ranks(2, [](RankReporter&, const Join& join) {
+        ::setenv("DDP_NCCL_LIBRARY", stand_in_path("libnccl_stand_in_windowless.so").c_str(), 1);
+        EXPECT_EQ(registrations(join, "1", ""), (Registrations{2, 1}));
     });
 }
 

@@ -1,12 +1,16 @@
 // NCCL's functions on memory, reductions of one's own, the version and errors.
 #include "standin_nccl/handle.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <vector>
 
-// What ncclWindow_t points to.
+// What ncclWindow_t points to, and what a registration's handle is.
 struct ncclWindow_vidmem {
+    ncclComm_t comm;
     void* memory;
 };
 
@@ -19,6 +23,36 @@ namespace {
 bool owns(const Call& call, const void* memory, std::size_t size) {
     const ddp_host_driver* const driver = stand_in::find_driver();
     return driver != nullptr && driver->owns(call->seat().device, memory, size) != 0;
+}
+
+// The memory that communicators know of.
+class Registry {
+public:
+    ncclWindow_t add(ncclComm_t comm, void* memory) {
+        const std::lock_guard lock(mutex_);
+        known_.push_back(std::make_unique<ncclWindow_vidmem>(ncclWindow_vidmem{comm, memory}));
+        return known_.back().get();
+    }
+    bool remove(ncclComm_t comm, const void* handle) {
+        const std::lock_guard lock(mutex_);
+        return std::erase_if(known_, [&](const auto& one) {
+                   return one.get() == handle && one->comm == comm;
+               }) == 1;
+    }
+    // To one that lives.
+    bool is_known(const void* memory) {
+        const std::lock_guard lock(mutex_);
+        std::erase_if(known_, [](const auto& one) { return one->comm->gone.load(); });
+        return std::ranges::any_of(known_, [&](const auto& one) { return one->memory == memory; });
+    }
+
+private:
+    std::mutex mutex_;
+    std::vector<std::unique_ptr<ncclWindow_vidmem>> known_;
+};
+Registry& registry() {
+    static Registry* const all = new Registry;  // communicators may outlive static objects
+    return *all;
 }
 }  // namespace
 
@@ -78,6 +112,7 @@ ncclResult_t ncclMemFree(void* ptr) {
     stand_in::count_call("ncclMemFree");
     const ddp_host_driver* const driver = stand_in::find_driver();
     if (driver == nullptr) return failed(ncclUnhandledCudaError, "there is no driver");
+    if (registry().is_known(ptr)) return misuse("ncclMemFree of memory that is registered");
     driver->free(ptr);
     return ncclSuccess;
 }
@@ -86,12 +121,15 @@ ncclResult_t ncclCommRegister(const ncclComm_t comm, void* buff, size_t size, vo
     const Call call("ncclCommRegister", comm, Needs::work);
     if (call.refused()) return call.result();
     if (!owns(call, buff, size)) return misuse("ncclCommRegister: not memory of the device");
-    *handle = buff;
+    *handle = registry().add(comm, buff);
     return ncclSuccess;
 }
 
-ncclResult_t ncclCommDeregister(const ncclComm_t comm, void*) {
-    return Call("ncclCommDeregister", comm, Needs::readiness).result();
+ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle) {
+    const Call call("ncclCommDeregister", comm, Needs::readiness);
+    if (call.refused()) return call.result();
+    if (!registry().remove(comm, handle)) return misuse("ncclCommDeregister: no such handle");
+    return ncclSuccess;
 }
 
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* buff, size_t size, ncclWindow_t* win,
@@ -99,14 +137,14 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* buff, size_t size, nc
     const Call call("ncclCommWindowRegister", comm, Needs::work);
     if (call.refused()) return call.result();
     if (!owns(call, buff, size)) return misuse("ncclCommWindowRegister: not the device's memory");
-    *win = std::make_unique<ncclWindow_vidmem>(ncclWindow_vidmem{buff}).release();
+    *win = registry().add(comm, buff);
     return ncclSuccess;
 }
 
 ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win) {
     const Call call("ncclCommWindowDeregister", comm, Needs::readiness);
     if (call.refused()) return call.result();
-    const std::unique_ptr<ncclWindow_vidmem> ended(win);
+    if (!registry().remove(comm, win)) return misuse("ncclCommWindowDeregister: no such window");
     return ncclSuccess;
 }
 

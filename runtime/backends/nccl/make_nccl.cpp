@@ -26,7 +26,7 @@ using namespace std::chrono_literals;
 const std::string id_key = "nccl/id";
 const std::string failed_key = "nccl/failed";  // set by each rank that cannot connect
 const std::string gpu_prefix = "nccl/gpu/";
-const std::string averaging_prefix = "nccl/averaging/";
+const std::string choices_prefix = "nccl/choices/";
 const std::string outcome_prefix = "nccl/outcome/";
 
 constexpr auto poll_pause = 5ms;
@@ -47,7 +47,11 @@ public:
         : group_(group), deadline_(deadline), limit_(limit), library_(NcclLibrary::load()) {}
 
     std::unique_ptr<Communicator> connect();
-    Averaging agree_on_averaging() const;
+    struct Choices {
+        Averaging averaging;
+        bool registers_memory;
+    };
+    Choices agree_on_choices() const;
     std::string name(int rank) const {
         const bool same = group_.job_ranks.empty();
         return "rank " +
@@ -135,24 +139,30 @@ void UniqueIdExchange::require_own_gpus() const {
 }
 
 // Ranks on other GPUs, or with other settings, may prefer another way: all take one.
-Averaging UniqueIdExchange::agree_on_averaging() const {
+UniqueIdExchange::Choices UniqueIdExchange::agree_on_choices() const {
     const Averaging own = tell_of_failure(group_, [&] {
         return choose_averaging({.ranks = group_.ranks,
                                  .architecture = device::device_api().architecture(group_.device),
                                  .nvls_setting = std::getenv("NCCL_NVLS_ENABLE"),
                                  .nccl_version = library_.version});
     });
-    if (alone()) return own;
-    const std::string scaled = "scaled";
-    const StoreValues all = exchange(
-        averaging_prefix, own == Averaging::by_sum_and_scale ? scaled : "by NCCL", deadline_);
+    const bool registers = is_set_to_one("DDP_NCCL_REGISTER");
+    if (alone()) return {own, registers};
+    constexpr char scaled = 's', registered = 'r';
+    std::string mine = own == Averaging::by_sum_and_scale ? std::string(1, scaled) : "";
+    if (registers) mine += registered;
+    const StoreValues all = exchange(choices_prefix, mine, deadline_);
     if (all.empty()) {
         throw TimeoutError("nccl: not all ranks said how they average within " +
                            base::to_string(deadline_.timeout()) + " (seen from " +
                            name(group_.rank) + "); is one of them stopped?");
     }
-    const bool agree = std::ranges::all_of(all, [&](const auto& one) { return one == scaled; });
-    return agree ? Averaging::by_sum_and_scale : Averaging::by_nccl;
+    const auto all_have = [&](char choice) {
+        return std::ranges::all_of(
+            all, [&](const auto& one) { return one.find(choice) != std::string::npos; });
+    };
+    return {all_have(scaled) ? Averaging::by_sum_and_scale : Averaging::by_nccl,
+            all_have(registered)};
 }
 
 // Made by rank 0 through our store, never through NCCL_COMM_ID.
@@ -287,7 +297,7 @@ std::unique_ptr<backends::DeviceBackend> make_backend(const Group& group,
         api.load_kernels();     // later another rank might wait for what this one launches after
     });
     if (group.rank == 0) warn_of_abort(exchange.library());
-    const Averaging averaging = exchange.agree_on_averaging();
+    const auto [averaging, registers_memory] = exchange.agree_on_choices();
     auto communicator = exchange.connect();
     if (base::log_enabled(base::LogLevel::debug)) {
         base::log_debug("nccl", exchange.library().name + ", version " +
@@ -296,18 +306,21 @@ std::unique_ptr<backends::DeviceBackend> make_backend(const Group& group,
                                     (averaging == Averaging::by_nccl
                                          ? ""
                                          : ", from 1 MiB on ncclSum and a scaling, which leaves "
-                                           "NVLS on"));
+                                           "NVLS on") +
+                                    (registers_memory ? "; memory is registered" : ""));
     }
     return tell_of_failure(group, [&] {
-        return std::make_unique<NcclBackend>(NcclBackend::Setup{.library = exchange.library(),
-                                                                .api = api,
-                                                                .device = group.device,
-                                                                .own = {group.rank, group.ranks},
-                                                                .name = exchange.name(group.rank),
-                                                                .cpu = group.cpu,
-                                                                .averaging = averaging,
-                                                                .limit = limit},
-                                             std::move(communicator));
+        return std::make_unique<NcclBackend>(
+            NcclBackend::Setup{.library = exchange.library(),
+                               .api = api,
+                               .device = group.device,
+                               .own = {group.rank, group.ranks},
+                               .name = exchange.name(group.rank),
+                               .cpu = group.cpu,
+                               .averaging = averaging,
+                               .registers_memory = registers_memory,
+                               .limit = limit},
+            std::move(communicator));
     });
 }
 

@@ -234,23 +234,60 @@ void NcclBackend::require_healthy() const {
     if (group_abort_->is_set()) group_abort_->raise();
 }
 
-void NcclBackend::with_native_handle(const std::function<void(void*)>& use,
-                                     std::chrono::milliseconds timeout) {
+// Alone in the communicator, and let go when the group ends or the time is up.
+void NcclBackend::call_nccl(const char* what, std::chrono::milliseconds timeout,
+                            const std::function<void()>& call) {
     require_healthy();
     std::shared_ptr<InFlightOperation> operation;
     try {
         const Communicator::Launch launch(*communicator_);
         communicator_->require_usable();
         operation = std::make_shared<InFlightOperation>(
-            events_, OperationInfo("the program's own call of NCCL"),
-            base::Deadline::after(timeout), Place::on_stream);
+            events_, OperationInfo(what), base::Deadline::after(timeout), Place::on_stream);
         watchdog_.watch(operation);  // which lets this thread go if NCCL keeps it
         const auto ended = [](InFlightOperation* one) { one->abort(); };
         const std::unique_ptr<InFlightOperation, decltype(ended)> scope(operation.get(), ended);
-        use(communicator_->handle_for_program());
+        call();
     } catch (const Communicator::Cancelled&) {  // the group has ended meanwhile
     }
     if (group_abort_->is_set()) group_abort_->raise();
+}
+
+void NcclBackend::with_native_handle(const std::function<void(void*)>& use,
+                                     std::chrono::milliseconds timeout) {
+    call_nccl("the program's own call of NCCL", timeout,
+              [&] { use(communicator_->handle_for_program()); });
+}
+
+// Where NCCL refuses on one rank, it waits on the others: the group ends.
+std::shared_ptr<void> NcclBackend::register_memory(std::shared_ptr<void> memory, std::size_t bytes,
+                                                   std::chrono::milliseconds timeout) {
+    if (!setup_.registers_memory || bytes == 0) return memory;
+    const char* const what = "the registration of memory (DDP_NCCL_REGISTER)";
+    void* handle = nullptr;
+    std::exception_ptr error;
+    call_nccl(what, timeout, [&] {
+        try {
+            handle = communicator_->register_memory(memory.get(), bytes);
+        } catch (const BackendError&) {
+            error = std::current_exception();
+        }
+    });
+    if (error) end_after_launch(what, error);
+    require_healthy();
+    if (handle == nullptr) return memory;
+    // It may outlive the group, and the communicator, which lets go of it then.
+    const auto let_go = [memory, handle, known_by = std::weak_ptr<Communicator>(communicator_),
+                         &api = setup_.api, index = setup_.device](void*) mutable {
+        if (const auto communicator = known_by.lock()) {
+            device::give_back_on(api, index, [&] {
+                api.synchronize_device();
+                communicator->deregister_memory(handle);
+            });
+        }
+        memory.reset();
+    };
+    return {memory.get(), let_go};
 }
 
 std::exception_ptr NcclBackend::find_trouble(const std::string& during) noexcept {

@@ -39,7 +39,8 @@ public:
         Communicator::GroupRank own;
         std::string name;                          // "rank 1", by its number in the job
         std::shared_ptr<backends::Backend> cpu;    // the group's other half, or null
-        Averaging averaging = Averaging::by_nccl;  // the same on all ranks
+        Averaging averaging = Averaging::by_nccl;  // the same on all ranks, and this:
+        bool registers_memory = false;             // that allocate() makes
         std::chrono::milliseconds limit;           // as abort_limit()
     };
     // The communicator is ready. Throws BackendError{"cuda"}, SystemError.
@@ -56,6 +57,8 @@ public:
     backends::LaunchOrder launch_order() const override;
     void require_healthy() const override;
     std::shared_ptr<void> allocate(std::size_t bytes) override;
+    std::shared_ptr<void> register_memory(std::shared_ptr<void> memory, std::size_t bytes,
+                                          std::chrono::milliseconds timeout) override;
     void with_native_handle(const std::function<void(void*)>& use,
                             std::chrono::milliseconds timeout) override;
 
@@ -66,6 +69,8 @@ private:
     template <class Item>
     std::unique_ptr<backends::DeviceOperation> launch_all(std::span<const Item> items, Stream after,
                                                           std::chrono::milliseconds timeout);
+    void call_nccl(const char* what, std::chrono::milliseconds timeout,
+                   const std::function<void()>& call);
     Place place_of(Stream after);
     template <class Ask>
     auto of_callers_stream(const Ask& ask);
@@ -80,7 +85,7 @@ private:
     void finish_own_stream() noexcept;
 
     Setup setup_;
-    std::unique_ptr<Communicator> communicator_;
+    std::shared_ptr<Communicator> communicator_;  // memory that it knows of refers to it
     std::unique_ptr<Streams> streams_;
     std::shared_ptr<EventPool> events_;
     std::shared_ptr<GroupAbort> group_abort_ = std::make_shared<GroupAbort>();

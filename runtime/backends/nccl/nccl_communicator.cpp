@@ -304,6 +304,34 @@ void Communicator::launch_group(const Enqueue& enqueue) {
     wait_while_in_progress(ended, "ncclGroupEnd");
 }
 
+void* Communicator::register_memory(void* memory, std::size_t bytes) {
+    require_usable();
+    wait_for_program();
+    constexpr int symmetric = 1;  // NCCL_WIN_COLL_SYMMETRIC
+    const NcclMemoryCalls& calls = core_->library.memory;
+    void* handle = nullptr;
+    if (calls.register_window != nullptr) {
+        const auto result = calls.register_window(core_->comm, memory, bytes, &handle, symmetric);
+        if (core_->cancelled) throw Cancelled{};
+        check(result, "ncclCommWindowRegister");
+    } else if (calls.register_buffer != nullptr) {
+        check(calls.register_buffer(core_->comm, memory, bytes, &handle), "ncclCommRegister");
+    }
+    return handle;
+}
+
+void Communicator::deregister_memory(void* handle) noexcept {
+    const std::lock_guard lock(core_->mutex);
+    if (core_->cancelled || core_->comm == nullptr) return;
+    const NcclMemoryCalls& calls = core_->library.memory;
+    if (calls.register_window != nullptr) {
+        core_->log_failure("ncclCommWindowDeregister",
+                           calls.deregister_window(core_->comm, handle));
+    } else {
+        core_->log_failure("ncclCommDeregister", calls.deregister_buffer(core_->comm, handle));
+    }
+}
+
 void Communicator::wait_for_program() {
     if (!std::exchange(core_->called_by_program, false)) return;
     wait_while_in_progress(core_->state(), "the program's own call");

@@ -20,6 +20,7 @@
 #include "tensor/device/device_api.hpp"
 
 #include <chrono>
+#include <cstddef>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -57,6 +58,14 @@ public:
     // Until NCCL has launched what the program has called itself (handle_for_program), before any
     // other call. Under the mutex. Throws as launch_group().
     void wait_for_program();
+    // Tells NCCL of memory that its operations may use as it is: as a symmetric window where it has
+    // windows (collective then: all ranks, the same bytes), else as a buffer. What
+    // deregister_memory() takes; null: NCCL does without. Under the mutex. Throws as
+    // launch_group().
+    void* register_memory(void* memory, std::size_t bytes);
+    // Before the memory goes, when nothing runs on it. Waits for the mutex. A communicator that has
+    // ended has let go of all.
+    void deregister_memory(void* handle) noexcept;
     // Waits for the mutex, and puts the device in place.
     class Launch {
     public:

@@ -43,6 +43,10 @@ void visit_optional(NcclLibrary& library, const Visit& visit) {
     visit("ncclCommRevoke", library.communicator.revoke);
     visit("ncclMemAlloc", library.memory.alloc);
     visit("ncclMemFree", library.memory.free);
+    visit("ncclCommRegister", library.memory.register_buffer);
+    visit("ncclCommDeregister", library.memory.deregister_buffer);
+    visit("ncclCommWindowRegister", library.memory.register_window);
+    visit("ncclCommWindowDeregister", library.memory.deregister_window);
 }
 
 [[noreturn]] void refuse(const std::string& why, const std::string& remedy) {

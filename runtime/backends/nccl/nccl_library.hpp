@@ -37,10 +37,16 @@ struct NcclOperationCalls {
     decltype(&::ncclRedOpDestroy) red_op_destroy = nullptr;
 };
 
-// 2.19; null where the library has none. Written out: older headers have none either.
+// 2.19, windows 2.27; null where the library has none. Written out: older headers have none either.
 struct NcclMemoryCalls {
     ncclResult_t (*alloc)(void** memory, std::size_t bytes) = nullptr;
     ncclResult_t (*free)(void* memory) = nullptr;
+    ncclResult_t (*register_buffer)(ncclComm_t, void*, std::size_t bytes, void** handle) = nullptr;
+    ncclResult_t (*deregister_buffer)(ncclComm_t, void* handle) = nullptr;
+    // A ncclWindow_t is a pointer, too.
+    ncclResult_t (*register_window)(ncclComm_t, void*, std::size_t bytes, void** window,
+                                    int flags) = nullptr;
+    ncclResult_t (*deregister_window)(ncclComm_t, void* window) = nullptr;
 };
 
 struct NcclLibrary {
