@@ -1,15 +1,20 @@
 // Copies and sums of what modules hold. Invariant: a sum's order depends on the replicas alone, not
-// on threads: backends::reduce has the one order of ddp.
+// on threads or places: backends::reduce has the one order of ddp, and so has a GPU's addition.
 #include <ddp/error.hpp>
 #include <ddp/replicas.hpp>
 #include <ddp/tensor_functions.hpp>
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "backends/reduction/reduce.hpp"
 #include "tensor/allocation.hpp"
+#include "tensor/device/device_api.hpp"
+#include "tensor/device/device_memory.hpp"
 
 namespace ddp::data_parallel {
 
@@ -79,23 +84,79 @@ void require_gradient(const Parameter& parameter) {
         " " + to_string(parameter.grad.dtype));
 }
 
-// The sum of all, in the first. Memory of GPUs is added on the host.
-void add(std::span<const TensorView> gradients) {
-    if (gradients.size() == 1) return;
-    std::vector<Tensor> on_host;
-    std::vector<const std::byte*> inputs;
-    for (const TensorView& gradient : gradients) {
-        const void* data = gradient.data;
-        if (gradient.device.type != DeviceType::cpu) {
-            data = on_host.emplace_back(clone(gradient, {.device = Device{}})).data();
+bool is_on_gpu(const TensorView& tensor) { return tensor.device.type == DeviceType::cuda; }
+
+// Sums of gradients, in the first of them: in the host's memory by its processor, in a GPU's by
+// that GPU, to which pieces of the others' are brought.
+class Adder {
+public:
+    // The streams of the replicas have come to the gradients.
+    explicit Adder(std::span<const ModuleState> replicas) {
+        for (const ModuleState& replica : replicas.subspan(1)) {
+            if (!replica.parameters.empty()) {
+                device::finish(replica.parameters.front().value.device, {});
+            }
         }
-        inputs.push_back(static_cast<const std::byte*>(data));
     }
-    const TensorView& sum = gradients.front();
-    auto* output = const_cast<std::byte*>(inputs.front());
-    backends::reduce(inputs, {&output, 1}, sum.numel(), {.dtype = sum.dtype});
-    if (!on_host.empty()) copy_elements(on_host.front(), sum);
-}
+    ~Adder() {
+        if (staging_.bytes() > 0) device::finish(where_, {});  // what uses it
+    }
+    Adder(const Adder&) = delete;
+    Adder& operator=(const Adder&) = delete;
+
+    void add(std::span<const TensorView> gradients) {
+        if (gradients.size() == 1) return;
+        if (is_on_gpu(gradients.front())) return add_on_gpu(gradients);
+        std::vector<const std::byte*> inputs;
+        std::vector<Tensor> on_host;
+        for (const TensorView& gradient : gradients) {
+            const TensorView here =
+                is_on_gpu(gradient)
+                    ? on_host.emplace_back(clone(gradient, {.device = Device{}})).view()
+                    : gradient;
+            inputs.push_back(static_cast<const std::byte*>(here.data));
+        }
+        const TensorView& sum = gradients.front();
+        auto* const output = static_cast<std::byte*>(sum.data);
+        backends::reduce(inputs, {&output, 1}, sum.numel(), {.dtype = sum.dtype});
+    }
+
+private:
+    static constexpr std::size_t most_staged = std::size_t{2} << 20;  // of a replica
+
+    // All on the default stream of the first one's GPU, one piece after the other.
+    void add_on_gpu(std::span<const TensorView> gradients) {
+        const TensorView& sum = gradients.front();
+        where_ = sum.device;
+        const std::size_t element = size_of(sum.dtype);
+        const std::size_t piece = std::min(sum.numel(), most_staged / element);
+        const std::size_t piece_bytes = (piece * element + 255) / 256 * 256;
+        staging_.reserve(where_, std::max(piece_bytes * (gradients.size() - 1), std::size_t{1}));
+        std::size_t count = 0;
+        for (std::size_t first = 0; first < sum.numel(); first += count) {
+            count = std::min(piece, sum.numel() - first);
+            std::vector<const void*> inputs;
+            std::byte* stage = staging_.data();
+            for (const TensorView& gradient : gradients) {
+                const auto* const part =
+                    static_cast<const std::byte*>(gradient.data) + first * element;
+                if (gradient.device == where_) {
+                    inputs.push_back(part);
+                    continue;
+                }
+                device::copy(where_, stage, part, count * element, {});
+                inputs.push_back(stage);
+                stage += piece_bytes;
+            }
+            auto* const output = static_cast<std::byte*>(sum.data) + first * element;
+            device::device_api().add(
+                inputs, {output, {static_cast<std::int64_t>(count)}, sum.dtype, where_}, {});
+        }
+    }
+
+    Device where_;
+    device::Buffer staging_;
+};
 
 }  // namespace
 
@@ -143,6 +204,7 @@ void zero_gradients(const ModuleState& replica) {
 
 void add_gradients(std::span<const ModuleState> replicas, std::size_t share, std::size_t shares) {
     const auto& source = replicas.front().parameters;
+    Adder adder(replicas);
     for (std::size_t p = share; p < source.size(); p += shares) {
         if (is_frozen(source[p])) continue;
         std::vector<TensorView> gradients;
@@ -151,7 +213,7 @@ void add_gradients(std::span<const ModuleState> replicas, std::size_t share, std
             require_gradient(replica.parameters[p]);
             gradients.push_back(replica.parameters[p].grad);
         }
-        add(gradients);
+        adder.add(gradients);
     }
 }
 

@@ -4,8 +4,12 @@
 #include <ddp/data_parallel.hpp>
 #include <ddp/tensor_functions.hpp>
 
+#include <cstddef>
 #include <cstdint>
+#include <string>
+#include <vector>
 
+#include "data_parallel/cpu_devices.hpp"
 #include "data_parallel/linear_model.hpp"
 #include "support/stand_in_gpus.hpp"
 #include "tensor/device/device_api.hpp"
@@ -13,6 +17,7 @@
 namespace {
 
 using namespace ddp;
+using ddp::testing::CpuDevices;
 using ddp::testing::LinearModel;
 
 class DataParallelOnGpus : public ::testing::TestWithParam<int> {
@@ -50,5 +55,42 @@ TEST_P(DataParallelOnGpus, GivesTheBitsOfTheCpuAndFreesWhatItTook) {
 #ifdef DDP_STANDIN_CUDA
     EXPECT_EQ(standin_cuda::staged_copies(), 0U) << "by way of the host";
 #endif
+    EXPECT_EQ(api_.allocated(), before);
+}
+
+// Of more bytes than are brought at a time; by two shares of the work.
+TEST_P(DataParallelOnGpus, AddsGradientsInTheOrderOfTheCpus) {
+    constexpr std::int64_t large = 600'000;
+    const auto sum_on = [&](const std::vector<Device>& devices) {
+        std::vector<Tensor> memory;
+        std::vector<std::vector<Parameter>> parameters;
+        std::uint64_t seed = 1;
+        for (const Device& device : devices) {
+            auto& own = parameters.emplace_back();
+            for (const std::int64_t size : {large, std::int64_t{3}}) {
+                const Tensor value = memory.emplace_back(zeros({size}, {.device = device}));
+                const Tensor grad =
+                    memory.emplace_back(randn({size}, seed++, {.device = Device{}}).to(device));
+                own.push_back({std::to_string(size), value.view(), grad.view()});
+            }
+        }
+        std::vector<data_parallel::ModuleState> states;
+        for (auto& own : parameters) states.push_back({own, {}});
+        for (const std::size_t share : {0U, 1U}) data_parallel::add_gradients(states, share, 2);
+        std::vector<Tensor> sums;
+        for (const Parameter& parameter : parameters.front()) {
+            sums.push_back(clone(parameter.grad, {.device = Device{}}));
+        }
+        return sums;
+    };
+    std::vector<Device> cpus, gpus;
+    const CpuDevices some(GetParam());
+    for (int i = 0; i < GetParam(); ++i) {
+        cpus.push_back({DeviceType::cpu, i});
+        gpus.push_back(gpu(i));
+    }
+    const std::size_t before = api_.allocated();
+    const auto wanted = sum_on(cpus), got = sum_on(gpus);
+    for (std::size_t p = 0; p < wanted.size(); ++p) EXPECT_TRUE(equal(got[p], wanted[p]));
     EXPECT_EQ(api_.allocated(), before);
 }

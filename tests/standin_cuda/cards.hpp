@@ -75,6 +75,9 @@ public:
     void convert(const TensorView& from, const TensorView& to, Stream stream) override {
         cuda_.convert(from, to, stream);
     }
+    void add(std::span<const void* const> memories, const TensorView& sum, Stream stream) override {
+        cuda_.add(memories, sum, stream);
+    }
 
 private:
     device::DeviceApi& cuda_ = device::built_in_device_api();

@@ -77,6 +77,7 @@ public:
     void unpack(const TensorView& packed, std::span<const device::PackItem> items,
                 Stream stream) override;
     void convert(const TensorView& from, const TensorView& to, Stream stream) override;
+    void add(std::span<const void* const> memories, const TensorView& sum, Stream stream) override;
 
 private:
     using StreamPtr = std::shared_ptr<HostStream>;

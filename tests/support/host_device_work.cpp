@@ -106,4 +106,19 @@ void HostDeviceApi::convert(const TensorView& from, const TensorView& to, Stream
     launch(on, [from, to] { host_kernels::convert(from, to); });
 }
 
+void HostDeviceApi::add(std::span<const void* const> memories, const TensorView& sum,
+                        Stream handle) {
+    const StreamPtr on = stream("add", handle);
+    for (const void* const memory : memories) {
+        require_memory("add", on->device, memory, sum.bytes());
+    }
+    require_memory("add", on->device, sum.data, sum.bytes());
+    if (memories.empty() || memories.size() > device::most_added || sum.dtype == DType::boolean) {
+        fail("add", on->device, Code::invalid_value, "these are not added");
+    }
+    launch(on, [kept = std::vector(memories.begin(), memories.end()), sum] {
+        host_kernels::add(kept, sum);
+    });
+}
+
 }  // namespace ddp::testing

@@ -1,5 +1,7 @@
 #include "support/host_kernels.hpp"
 
+#include "backends/reduction/reduce.hpp"
+
 #include <ddp/dtype.hpp>
 
 #include <concepts>
@@ -91,6 +93,15 @@ void pack(const std::vector<device::PackItem>& items, const TensorView& packed, 
     for (const device::PackItem& item : items) {
         scale_into(packed.dtype, item.data, place_in(packed, item), item.elements, factor);
     }
+}
+
+void add(const std::vector<const void*>& memories, const TensorView& sum) {
+    std::vector<const std::byte*> inputs;
+    for (const void* const memory : memories) {
+        inputs.push_back(static_cast<const std::byte*>(memory));
+    }
+    std::byte* const output = static_cast<std::byte*>(sum.data);
+    backends::reduce(inputs, {&output, 1}, sum.numel(), {.dtype = sum.dtype});
 }
 
 void unpack(const TensorView& packed, const std::vector<device::PackItem>& items) {

@@ -9,6 +9,7 @@ namespace ddp::testing::host_kernels {
 
 void scale(const TensorView& values, double factor);
 void pack(const std::vector<device::PackItem>& items, const TensorView& packed, double factor);
+void add(const std::vector<const void*>& memories, const TensorView& sum);
 void unpack(const TensorView& packed, const std::vector<device::PackItem>& items);
 void convert(const TensorView& from, const TensorView& to);
 

@@ -3,6 +3,7 @@
 // Without a device its tests are skipped; with DDP_REQUIRE_GPU=1 they fail.
 #pragma once
 
+#include "backends/reduction/reduce.hpp"
 #include "support/seed.hpp"
 #include "tensor/device_arrays.hpp"
 
@@ -13,10 +14,15 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstddef>
 #include <cstdlib>
+#include <cstring>
+#include <memory>
 #include <ostream>
 #include <random>
 #include <string>
+#include <type_traits>
+#include <vector>
 
 namespace ddp::testing {
 
@@ -268,6 +274,45 @@ TEST_P(DeviceApiSuite, RoundsAnyFloatTo16BitsAsTheHostDoes) {
                 ASSERT_TRUE(std::isnan(static_cast<float>(got[i]))) << std::hexfloat << source[i];
             } else {
                 ASSERT_EQ(got[i].bits, T(source[i]).bits) << std::hexfloat << source[i];
+            }
+        }
+    });
+}
+
+// Numbers whose sum depends on the order; the sum is in the first of them, or apart.
+TEST_P(DeviceApiSuite, AddsInTheOrderOfTheTree) {
+    std::mt19937 random(store_test::random_seed());
+    for_each_type([&]<class T>(std::type_identity<T>) {
+        if constexpr (std::is_same_v<T, bool>) return;
+        for (const std::size_t many : {1U, 2U, 3U, 5U, 6U, 7U, 8U, 13U, 64U}) {
+            const std::size_t size = random() % 3'000, shift = random() % 4;
+            std::vector<std::unique_ptr<DeviceArray<T>>> inputs;
+            std::vector<HostArray<T>> values;
+            std::vector<const void*> there;
+            std::vector<const std::byte*> here;
+            for (std::size_t n = 0; n < many; ++n) {
+                HostArray<T>& own = values.emplace_back(size);
+                for (std::size_t i = 0; i < size; ++i) {
+                    own[i] = static_cast<T>(static_cast<float>(random() % 255) - 127.0F);
+                    if constexpr (sizeof(T) > 1) {
+                        own[i] = static_cast<T>(static_cast<float>(own[i]) * 1.37F);
+                    }
+                }
+                inputs.push_back(std::make_unique<DeviceArray<T>>(api(), own, shift));
+                there.push_back(inputs.back()->data());
+            }
+            for (const auto& own : values) {
+                here.push_back(reinterpret_cast<const std::byte*>(own.values.get()));
+            }
+            HostArray<T> sum(size);
+            auto* const output = reinterpret_cast<std::byte*>(sum.values.get());
+            backends::reduce(here, {&output, 1}, size, {.dtype = dtype_of<T>()});
+            DeviceArray<T> apart(api(), HostArray<T>(size));
+            api().add(there, apart.view(), {});
+            api().add(there, inputs[0]->view(), {});
+            for (const HostArray<T>& got : {apart.read(), inputs[0]->read()}) {
+                ASSERT_EQ(std::memcmp(got.values.get(), sum.values.get(), size * sizeof(T)), 0)
+                    << many << " times " << size << " " << to_string(dtype_of<T>());
             }
         }
     });

@@ -26,6 +26,8 @@ struct Probe {
 
 enum class Priority { normal, high };
 
+inline constexpr std::size_t most_added = 64;  // memories in one call of add()
+
 // One tensor of many that are packed into one: its `elements` lie there from `offset` on.
 struct PackItem {
     void* data = nullptr;
@@ -99,6 +101,11 @@ public:
                         Stream stream) = 0;
     // to[i] = from[i] in the other dtype, as a C++ conversion does it; the same number of elements.
     virtual void convert(const TensorView& from, const TensorView& to, Stream stream) = 0;
+    // sum[i] = memories[0][i] + memories[1][i] + ..., in the order of backends::reduce, 16 bits of
+    // floating point in float32 and rounded once: 1 to most_added memories of the sum's dtype and
+    // size, which may be one of them. Not of booleans.
+    virtual void add(std::span<const void* const> memories, const TensorView& sum,
+                     Stream stream) = 0;
 };
 
 // The one that a build brings along: device_api_cuda.cpp defines it, or device_api_absent.cpp,

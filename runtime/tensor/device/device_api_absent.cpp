@@ -57,6 +57,7 @@ public:
     }
     void unpack(const TensorView&, std::span<const PackItem>, Stream) override { refuse("unpack"); }
     void convert(const TensorView&, const TensorView&, Stream) override { refuse("convert"); }
+    void add(std::span<const void* const>, const TensorView&, Stream) override { refuse("add"); }
 };
 
 }  // namespace

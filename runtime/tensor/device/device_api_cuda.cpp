@@ -307,6 +307,7 @@ public:
     void load_kernels() override {
         check(load_pack_kernels(), "loading the kernels of pack");
         check(load_convert_kernels(), "loading the kernels of convert");
+        check(load_add_kernels(), "loading the kernels of add");
     }
     void scale(const TensorView& values, double factor, Stream stream) override {
         const PackItem all{values.data, values.numel(), 0};
@@ -332,6 +333,16 @@ public:
         }
         const OnDevice guard(to.device.index);
         check(launch_convert(from, to, launch_config_for(stream)), "the kernel of convert");
+    }
+    void add(std::span<const void* const> memories, const TensorView& sum, Stream stream) override {
+        require_device_memory(sum, "add");
+        if (memories.empty() || memories.size() > most_added || sum.dtype == DType::boolean) {
+            throw UsageError("add: of " + std::to_string(memories.size()) + " memories of " +
+                             to_string(sum.dtype));
+        }
+        const OnDevice guard(sum.device.index);
+        check(launch_add(memories, sum.data, sum.numel(), sum.dtype, launch_config_for(stream)),
+              "the kernel of add");
     }
 
 private:

@@ -18,6 +18,7 @@ struct LaunchConfig {
 // All of them, on the current device.
 cudaError_t load_pack_kernels();
 cudaError_t load_convert_kernels();
+cudaError_t load_add_kernels();
 
 // packed[offset + i] = data[i] * factor. With a factor of 1 the bits are copied, of any dtype;
 // with another one the dtype is a floating-point one.
@@ -29,5 +30,8 @@ cudaError_t launch_unpack(const void* packed, std::span<const PackItem> items, D
 // Between any two dtypes.
 cudaError_t launch_convert(const TensorView& from, const TensorView& to,
                            const LaunchConfig& config);
+// sum[i] = memories[0][i] + memories[1][i] + ..., at most most_added; not of booleans.
+cudaError_t launch_add(std::span<const void* const> memories, void* sum, std::size_t elements,
+                       DType dtype, const LaunchConfig& config);
 
 }  // namespace ddp::device
