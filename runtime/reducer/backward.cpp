@@ -2,14 +2,36 @@
 
 #include "process_group/call_source.hpp"
 #include "process_group/group_access.hpp"
+#include "tensor/device/trace_range.hpp"
 
 #include <ddp/error.hpp>
 
 #include <algorithm>
+#include <array>
+#include <cstdio>
+#include <optional>
 #include <string>
 #include <utility>
 
 namespace ddp::reducer {
+namespace {
+
+// "ddp bucket 2, 25.0 MiB", in the timeline of a profiler.
+class BucketRange {
+public:
+    BucketRange(std::size_t index, const BucketMemory& bucket) {
+        if (!bucket.is_on_gpu()) return;
+        std::array<char, 64> name{};
+        std::snprintf(name.data(), name.size(), "ddp bucket %zu, %.1f MiB", index,
+                      static_cast<double>(bucket.bytes()) / (1 << 20));
+        range_.emplace(name.data());
+    }
+
+private:
+    std::optional<device::TraceRange> range_;
+};
+
+}  // namespace
 namespace {
 constexpr std::uint64_t watched_steps = 3;  // a program that uses old pointers does so at once
 
@@ -34,7 +56,9 @@ BackwardContext::BackwardContext(std::span<Parameter> of, ProcessGroup& its_grou
       sender(group, options.comm_hook, options.logical_ranks,
              options.logical_ranks / static_cast<std::size_t>(group.size())),
       marks(of, options.static_graph),
-      used(of.size()) {}
+      used(of.size()) {
+    if (options.time_on_gpu && model_device.type == DeviceType::cuda) times.emplace(model_device);
+}
 
 Backward::Backward(BackwardContext& context, Kind kind, backends::Source source)
     : context_(context),
@@ -49,6 +73,7 @@ Backward::Backward(BackwardContext& context, Kind kind, backends::Source source)
     for (std::size_t b = 0; b < buckets.size(); ++b) {
         context_.buckets[b].missing = buckets[b].spec.slices.size();
     }
+    if (context_.times) context_.times->start(buckets.size());
     context_.complete.assign(context_.parameters.size(), false);
     context_.kept.resize(context_.parameters.size());
 }
@@ -161,6 +186,7 @@ void Backward::send_complete_buckets() {
 void Backward::send(std::size_t bucket) {
     held_.release_earlier();
     const auto buckets = context_.memory->buckets();
+    const BucketRange range(bucket, buckets[bucket]);
     BucketProgress& progress = context_.buckets[bucket];
     const Stream stream = progress.stream.value_or(Stream{});
     BucketSender::SendOptions options{bucket, bucket + 1 == buckets.size()};
@@ -169,12 +195,14 @@ void Backward::send(std::size_t bucket) {
     try {
         if (failure_) std::rethrow_exception(failure_);
         if (progress.error) std::rethrow_exception(progress.error);
+        if (context_.times) context_.times->note_ready(bucket, stream);
         if (context_.memory->packs(buckets[bucket])) {
             const double factor = context_.sender.folded_factor(buckets[bucket]);
             if (has_gradients()) context_.memory->pack(buckets[bucket], factor, stream);
             options.folded = factor != 1;
         }
         progress.sent = context_.sender.send(buckets[bucket], options, stream);
+        if (context_.times) context_.times->note_sent(bucket, progress.sent.started.work);
     } catch (...) {
         progress.error = std::current_exception();
         if (!failure_) progress.sent.started.work = fail_group(progress.error);
@@ -202,7 +230,9 @@ void Backward::finish(std::uint64_t step, Stream stream) {
     }
     complete_the_rest(stream);
     held_.release_without_gradients();
+    if (context_.times) context_.times->note_computed(stream);
     for (std::size_t b = 0; b < context_.buckets.size(); ++b) finish_bucket(b, stream);
+    if (context_.times) context_.times->note_averaged(stream);
     context_.used.wait();
 }
 

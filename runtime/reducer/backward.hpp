@@ -21,6 +21,7 @@
 #include "process_group/held_calls.hpp"
 #include "reducer/backward_marks.hpp"
 #include "reducer/bucket_sender.hpp"
+#include "reducer/gpu_times.hpp"
 #include "reducer/gradient_memory.hpp"
 #include "reducer/used_parameters.hpp"
 #include "tensor/device/device_memory.hpp"
@@ -59,6 +60,7 @@ struct BackwardContext {
     Device model_device;     // of parameters, gradients and buffers
     device::StreamOrder streams;
     std::optional<GradientMemory> memory;
+    std::optional<GpuTimes> times;  // asked for, on a GPU
     BucketSender sender;
     BackwardMarks marks;
     UsedParameters used;

@@ -47,7 +47,7 @@ public:
     std::vector<NamedTensor> state_dict();
     void load_state_dict();
     std::string describe() const;
-    const StepStatistics& statistics() const { return statistics_; }
+    const StepStatistics& statistics() noexcept;
     bool was_averaged(std::size_t parameter) const {
         return context_.used.is_used_globally(parameter);
     }

@@ -13,11 +13,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <stdlib.h>
+#include <unistd.h>
+
 #include <array>
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <ostream>
+#include <sstream>
+#include <string>
 #include <thread>
 
 namespace {
@@ -271,6 +278,54 @@ TEST(GpuReducer, KeepsGradientsInOneAllocationAndGivesThemBack) {
             EXPECT_EQ(model.parameters()[p].grad.data, before[p]);
             EXPECT_TRUE(all_are(model.gradient(p, {}), 5));
         }
+    });
+}
+
+TEST(GpuReducer, HasTheGpusTimesWhereTheyAreAskedFor) {
+    run_ranks(2, [](ProcessGroup& group) {
+        const ScopedKnob delay("OPERATION_DELAY_US", "3000");
+        for (const bool asked : {false, true}) {
+            GpuModel model(group, sizes);
+            const GpuStream stream;
+            const std::array<Stream, 1> streams{stream};
+            Reducer reducer(model.parameters(), group,
+                            {.bucket_cap_mb = two_buckets,
+                             .first_bucket_mb = two_buckets,
+                             .time_on_gpu = asked});
+            for (int step = 0; step < 2; ++step) {
+                backward(model, reducer, group, step, streams);
+                EXPECT_TRUE(reducer.wait(stream));
+                const StepStatistics& statistics = reducer.statistics();
+                EXPECT_EQ(statistics.buckets, 2U);
+                if (!asked) {
+                    EXPECT_EQ(statistics.communication, 0ns);
+                    continue;
+                }
+                EXPECT_GE(statistics.communication, 6ms);
+                EXPECT_GE(statistics.exposed, 3ms) << "of the last bucket";
+                EXPECT_EQ(to_json(reducer.statistics()), to_json(statistics)) << "asked again";
+            }
+        }
+    });
+}
+
+TEST(GpuReducer, NamesItsBucketsToAProfiler) {
+    const std::string folder =
+        made_once([] { return ::testing::TempDir() + std::to_string(::getpid()); });
+    run_ranks(2, [&](ProcessGroup& group) {
+        const std::string file = folder + std::to_string(group.rank());
+        const std::string profiler = std::string(DDP_STAND_IN_FOLDER) + "/libddp_test_profiler.so";
+        ::setenv("NVTX_INJECTION64_PATH", profiler.c_str(), 1);
+        ::setenv("DDP_TEST_TRACE", file.c_str(), 1);
+        GpuModel model(group, {300, 300'000});
+        Reducer reducer(model.parameters(), group, {.bucket_cap_mb = 1, .first_bucket_mb = 1});
+        const std::array<Stream, 1> stream{};
+        backward(model, reducer, group, 0, stream);
+        EXPECT_TRUE(reducer.wait());
+        std::ostringstream ranges;
+        ranges << std::ifstream(file).rdbuf();
+        EXPECT_EQ(ranges.str(), "ddp bucket 0, 1.1 MiB\nend\nddp bucket 1, 0.0 MiB\nend\n");
+        std::filesystem::remove(file);
     });
 }
 

@@ -54,6 +54,10 @@ public:
     void synchronize(Stream stream) override { cuda_.synchronize(stream); }
     void synchronize_device() override { cuda_.synchronize_device(); }
     CUevent_st* make_event() override { return cuda_.make_event(); }
+    CUevent_st* make_timed_event() override { return cuda_.make_timed_event(); }
+    std::chrono::nanoseconds time_between(CUevent_st* first, CUevent_st* second) override {
+        return cuda_.time_between(first, second);
+    }
     void destroy_event(CUevent_st* event) noexcept override { cuda_.destroy_event(event); }
     bool is_captured(Stream stream) override { return cuda_.is_captured(stream); }
     void record(CUevent_st* event, Stream stream) override { cuda_.record(event, stream); }

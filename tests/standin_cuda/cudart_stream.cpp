@@ -1,6 +1,8 @@
 // Streams and events of the stand-in runtime.
 #include "standin_cuda/driver.hpp"
 
+#include <chrono>
+
 using ddp::standin_cuda::CapturedPoint;
 using ddp::standin_cuda::Captures;
 using ddp::standin_cuda::Driver;
@@ -97,10 +99,11 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned
                   Driver::get().put(handle, [point = found.point] { point->wait(); }));
 }
 
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
     DDP_STANDIN_OPEN("cudaEventCreateWithFlags");
     Driver& driver = Driver::get();
-    auto made = std::make_unique<CUevent_st>(CUevent_st{driver.current(), nullptr, nullptr});
+    auto made = std::make_unique<CUevent_st>(
+        CUevent_st{driver.current(), nullptr, nullptr, (flags & cudaEventDisableTiming) == 0});
     const std::lock_guard guard(driver.mutex);
     *event = made.get();
     driver.events.emplace(*event, std::move(made));
@@ -149,6 +152,22 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
     if (found.captured != nullptr) return answer("cudaEventQuery", cudaErrorCapturedEvent);
     const bool is_done = found.point == nullptr || found.point->is_reached();
     return answer("cudaEventQuery", is_done ? cudaSuccess : cudaErrorNotReady);
+}
+
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t first, cudaEvent_t second) {
+    DDP_STANDIN_OPEN("cudaEventElapsedTime");
+    const auto say = [](cudaError_t error) { return answer("cudaEventElapsedTime", error); };
+    for (const cudaEvent_t event : {first, second}) {
+        const Found found = find(event);
+        if (found.error != cudaSuccess) return say(found.error);
+        if (found.captured != nullptr) return say(cudaErrorCapturedEvent);
+        if (found.point == nullptr || !event->is_timed) return say(cudaErrorInvalidResourceHandle);
+        if (!found.point->is_reached()) return say(cudaErrorNotReady);
+    }
+    const std::chrono::duration<float, std::milli> between =
+        find(second).point->time() - find(first).point->time();
+    *milliseconds = between.count();
+    return say(cudaSuccess);
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {

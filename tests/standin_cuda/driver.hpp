@@ -20,6 +20,7 @@ struct CUevent_st {
     int device;
     std::shared_ptr<ddp::testing::HostPoint> point;              // null: never recorded
     std::shared_ptr<ddp::standin_cuda::CapturedPoint> captured;  // recorded last in a capture
+    bool is_timed = false;
 };
 
 namespace ddp::standin_cuda {

@@ -229,6 +229,17 @@ bool HostDeviceApi::is_done(CUevent_st* event) {
     return event->point == nullptr || event->point->is_reached();
 }
 
+std::chrono::nanoseconds HostDeviceApi::time_between(CUevent_st* first, CUevent_st* second) {
+    require_driver("time_between");
+    const std::lock_guard lock(mutex_);
+    for (const CUevent_st* const event : {first, second}) {
+        if (event->point == nullptr || !event->point->is_reached()) {
+            fail("time_between", event->device, Code::invalid_handle, "an event has not come");
+        }
+    }
+    return second->point->time() - first->point->time();
+}
+
 void HostDeviceApi::wait(Stream handle, CUevent_st* event) {
     const StreamPtr on = stream("wait", handle);
     std::shared_ptr<HostPoint> point;

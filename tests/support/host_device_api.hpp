@@ -64,6 +64,8 @@ public:
     void synchronize(Stream stream) override;
     void synchronize_device() override;
     CUevent_st* make_event() override;
+    CUevent_st* make_timed_event() override { return make_event(); }
+    std::chrono::nanoseconds time_between(CUevent_st* first, CUevent_st* second) override;
     void destroy_event(CUevent_st* event) noexcept override;
     void record(CUevent_st* event, Stream stream) override;
     bool is_done(CUevent_st* event) override;

@@ -19,12 +19,18 @@ void put_on(CUstream_st* stream, void (*work)(void*), void* argument) {
 void HostPoint::reach() {
     const std::lock_guard lock(mutex_);
     reached_ = true;
+    time_ = std::chrono::steady_clock::now();
     changed_.notify_all();
 }
 
 bool HostPoint::is_reached() {
     const std::lock_guard lock(mutex_);
     return reached_;
+}
+
+std::chrono::steady_clock::time_point HostPoint::time() {
+    const std::lock_guard lock(mutex_);
+    return time_;
 }
 
 void HostPoint::wait() {

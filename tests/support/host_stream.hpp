@@ -3,6 +3,7 @@
 
 #include "support/host_stream.h"
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -18,11 +19,13 @@ public:
     void reach();
     bool is_reached();
     void wait();
+    std::chrono::steady_clock::time_point time();  // when it was reached
 
 private:
     std::mutex mutex_;
     std::condition_variable changed_;
     bool reached_ = false;
+    std::chrono::steady_clock::time_point time_{};
 };
 
 class HostStream : public CUstream_st {

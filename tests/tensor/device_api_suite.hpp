@@ -140,6 +140,20 @@ TEST_P(DeviceApiSuite, AStreamThatWaitsForAnEventSeesTheWorkBeforeIt) {
     api().destroy_stream(first);
 }
 
+TEST_P(DeviceApiSuite, TimesWhatIsBetweenTwoEvents) {
+    DeviceArray<float> values(api(), HostArray<float>(1 << 20));
+    CUevent_st* const first = api().make_timed_event();
+    CUevent_st* const second = api().make_timed_event();
+    api().record(first, {});
+    for (int i = 0; i < 20; ++i) api().scale(values.view(), 2, {});
+    api().record(second, {});
+    api().synchronize({});
+    EXPECT_GT(api().time_between(first, second).count(), 0);
+    EXPECT_LT(api().time_between(second, first).count(), 0);
+    api().destroy_event(first);
+    api().destroy_event(second);
+}
+
 TEST_P(DeviceApiSuite, ScalesEachFloatingTypeAtAnyAlignment) {
     for_each_floating_type([](auto type) {
         using T = typename decltype(type)::type;

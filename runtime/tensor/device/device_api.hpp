@@ -8,6 +8,7 @@
 #include <ddp/stream.hpp>
 #include <ddp/tensor.hpp>
 
+#include <chrono>
 #include <cstddef>
 #include <span>
 #include <string>
@@ -79,11 +80,14 @@ public:
     virtual bool is_captured(Stream stream) = 0;
     virtual void synchronize_device() = 0;  // all streams of the current device
     virtual CUevent_st* make_event() = 0;   // without timing
+    virtual CUevent_st* make_timed_event() = 0;
     virtual void destroy_event(CUevent_st* event) noexcept = 0;
     virtual void record(CUevent_st* event, Stream stream) = 0;
     // True for one never recorded. Never blocks, and spoils no capture. Not of a captured stream's.
     virtual bool is_done(CUevent_st* event) = 0;
     virtual void wait(Stream stream, CUevent_st* event) = 0;  // the stream waits, not the host
+    // Between the moments of two timed events, which have come; negative the other way round.
+    virtual std::chrono::nanoseconds time_between(CUevent_st* first, CUevent_st* second) = 0;
 
     // On the current device. A kernel that is first needed later is loaded then, which may wait for
     // all that runs there.

@@ -44,6 +44,10 @@ public:
     void synchronize(Stream) override { refuse("synchronize"); }
     void synchronize_device() override { refuse("synchronize_device"); }
     CUevent_st* make_event() override { refuse("make_event"); }
+    CUevent_st* make_timed_event() override { refuse("make_timed_event"); }
+    std::chrono::nanoseconds time_between(CUevent_st*, CUevent_st*) override {
+        refuse("time_between");
+    }
     void destroy_event(CUevent_st*) noexcept override {}
     void record(CUevent_st*, Stream) override { refuse("record"); }
     bool is_done(CUevent_st*) override { refuse("is_done"); }

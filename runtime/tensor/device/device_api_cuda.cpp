@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
 #include <vector>
 
@@ -285,6 +286,16 @@ public:
         cudaEvent_t event = nullptr;
         check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
         return event;
+    }
+    CUevent_st* make_timed_event() override {
+        cudaEvent_t event = nullptr;
+        check(cudaEventCreateWithFlags(&event, cudaEventDefault), "cudaEventCreateWithFlags");
+        return event;
+    }
+    std::chrono::nanoseconds time_between(CUevent_st* first, CUevent_st* second) override {
+        float milliseconds = 0;
+        check(cudaEventElapsedTime(&milliseconds, first, second), "cudaEventElapsedTime");
+        return std::chrono::nanoseconds(std::llround(double{milliseconds} * 1e6));
     }
     void destroy_event(CUevent_st* event) noexcept override {
         if (event != nullptr) forget(cudaEventDestroy(event));
