@@ -164,11 +164,12 @@ cat "$0/.weights"
 [ "$(wc -l <"$0/.weights")" = 2 ] && [ "$(sed "s/.* weights //" "$0/.weights" | uniq | wc -l)" = 1 ] &&
     sed -n "1s/.*accuracy \([0-9.]*\).*/the same weights, accuracy \1 after 3 epochs/p" "$0/.weights"'
 
-# Steps as CUDA graphs end with the weights of steps that are not. $0: the folder of the programs.
+# Steps as CUDA graphs end with the weights of steps that are not, on so many ranks. $0: the folder of the programs.
 as_graphs='
-train() { "$0/09_cuda_digits" "$@" 2>"$0/.said" | sed "s/.* weights //"; }
+ranks=$1
+train() { "$0/ddp-launch" --oversubscribe-gpu --nproc-per-node=$ranks -- "$0/09_cuda_digits" "$@" 2>"$0/.said" | sed "s/.* weights //"; }
 plain=$(train) && graphs=$(train --graph) && cat "$0/.said" && echo "$plain, $graphs" && [ -n "$plain" ] &&
-    [ "$plain" = "$graphs" ] && echo "the same weights; $(grep "steps were a graph" "$0/.said")"'
+    [ "$plain" = "$graphs" ] && echo "the same weights; $(grep -o "[0-9]* of [0-9]* steps were a graph.*" "$0/.said" | head -n 1)"'
 
 # Three epochs, then a new process that goes on from their checkpoint, end with the weights of six at once.
 resume='
@@ -302,7 +303,8 @@ run_checks() {
     judge "accuracy of 09_cuda_digits" "$accuracy" at_least 0.95 ""
     local graphs=(bash -c "$as_graphs" "$bin")
     [ -x "$bin/09_cuda_digits" ] || graphs=("$bin/09_cuda_digits")  # then check says so
-    check "09_cuda_digits --graph" "the same weights" 's/^(the same weights; .*)/\1/p' 60 "${graphs[@]}"
+    check "09_cuda_digits --graph" "the same weights" 's/^(the same weights; .*)/\1/p' 60 "${graphs[@]}" 1
+    check "09_cuda_digits --graph, 2 ranks on one GPU" "the same weights" 's/^(the same weights; .*)/\1/p' 60 "${graphs[@]}" 2
     check "03_train_digits --device cuda, 2 ranks on one GPU" "the same weights" 's/^(the same weights.*)/\1/p' 60 \
         bash -c "$same_weights" "$bin"
     check "03_train_digits --device cuda, from a checkpoint" "the same weights" 's/^(the same weights)/\1/p' 60 bash -c "$resume" "$bin"

@@ -30,7 +30,8 @@ inline void expect_averages(ProcessGroup& group) {
                             {.bucket_cap_mb = 0.1,
                              .first_bucket_mb = 0.01,
                              .gradient_as_bucket_view = views,
-                             .comm_hook = hook});
+                             .comm_hook = hook,
+                             .time_on_gpu = views});
             for (int step = 1; step <= 3; ++step) {
                 const auto factor = static_cast<float>(step);
                 for (const std::size_t p : {3U, 2U, 1U, 0U}) {
@@ -38,6 +39,8 @@ inline void expect_averages(ProcessGroup& group) {
                     reducer.mark_ready(p, streams[p % 2]);
                 }
                 EXPECT_TRUE(reducer.wait(optimiser));
+                const StepStatistics& statistics = reducer.statistics();
+                EXPECT_EQ(statistics.communication.count() > 0, views);
                 for (std::size_t p = 0; p < 4; ++p) {
                     EXPECT_TRUE(all_are(model.gradient(p, optimiser), average * factor))
                         << "parameter " << p << ", step " << step;
