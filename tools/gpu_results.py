@@ -85,9 +85,11 @@ def main():
         figure = f"{row['figure']} {row['unit']}".strip()
         checks[cell(row["check"])] = [cell(row["result"]), cell(figure), cell(row["wanted"])]
         sections[title_of(row)] = (row["date"], checks)
+    new = {title_of(row) for row in rows}
+    newest_first = sorted(sections.items(), key=lambda one: (one[1][0], one[0] in new), reverse=True)
     with open(sys.argv[2], "w", encoding="utf-8") as page:
         page.write(HEAD)
-        for title, (date, checks) in sorted(sections.items(), key=lambda one: one[1][0], reverse=True):
+        for title, (date, checks) in newest_first:
             page.write(f"\n## {title}\n\nOn {date}.\n\n{TABLE}")
             for check, others in checks.items():
                 page.write(f"| {check} | {' | '.join(others)} |\n")
