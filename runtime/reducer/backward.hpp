@@ -22,7 +22,7 @@
 #include "reducer/backward_marks.hpp"
 #include "reducer/bucket_sender.hpp"
 #include "reducer/gpu_times.hpp"
-#include "reducer/gradient_memory.hpp"
+#include "reducer/memory/gradient_memory.hpp"
 #include "reducer/used_parameters.hpp"
 #include "tensor/device/device_memory.hpp"
 

@@ -2,7 +2,7 @@
 // left to do when it is done.
 #pragma once
 
-#include "reducer/gradient_memory.hpp"
+#include "reducer/memory/gradient_memory.hpp"
 
 #include <ddp/comm_hook.hpp>
 #include <ddp/process_group.hpp>

@@ -5,7 +5,7 @@
 
 #include "reducer/backward_marks.hpp"
 #include "reducer/bucket_plan.hpp"
-#include "reducer/gradient_memory.hpp"
+#include "reducer/memory/gradient_memory.hpp"
 
 #include <ddp/process_group.hpp>
 #include <ddp/reducer_options.hpp>

@@ -5,7 +5,7 @@
 // within this rank, from 0.
 #pragma once
 
-#include "reducer/gradient_memory.hpp"
+#include "reducer/memory/gradient_memory.hpp"
 
 #include <ddp/process_group.hpp>
 #include <ddp/reducer.hpp>

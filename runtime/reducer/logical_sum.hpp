@@ -3,7 +3,7 @@
 // logical ranks.
 #pragma once
 
-#include "reducer/gradient_memory.hpp"
+#include "reducer/memory/gradient_memory.hpp"
 
 #include <ddp/process_group.hpp>
 #include <ddp/tensor.hpp>

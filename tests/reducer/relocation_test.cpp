@@ -1,5 +1,5 @@
 // Pieces of a memory that go to other places of it: whatever the order, each arrives as it was.
-#include "reducer/relocation.hpp"
+#include "reducer/memory/relocation.hpp"
 
 #include "support/seed.hpp"
 

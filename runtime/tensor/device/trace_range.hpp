@@ -1,5 +1,5 @@
-// A range of this thread's time by a name, for NVIDIA's profilers (NVTX). Without one it is nothing,
-// and so it is in builds without CUDA. Ranges of a thread nest.
+// A range of this thread's time by a name, for NVIDIA's profilers (NVTX). Without one it is
+// nothing, and so it is in builds without CUDA. Ranges of a thread nest.
 #pragma once
 
 namespace ddp::device {

@@ -7,6 +7,7 @@
 
 #include <ddp/error.hpp>
 #include <ddp/parameter.hpp>
+#include <ddp/torch/detail/tensor_memory.hpp>
 #include <ddp/torch/tensor.hpp>
 
 #include <c10/core/Storage.h>
@@ -15,7 +16,6 @@
 #include <torch/types.h>
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <utility>
 
@@ -102,25 +102,9 @@ struct Gradient {
 private:
     c10::StorageImpl& storage() const { return *view.storage().unsafeGetStorageImpl(); }
 
-    // Of the tensor's shape, in no memory yet.
-    static torch::Tensor without_memory(const torch::Tensor& like) {
-        const torch::NoGradGuard no_grad;
-        c10::Storage storage(c10::Storage::use_byte_size_t(), like.nbytes(),
-                             c10::DataPtr(nullptr, like.device()));
-        return torch::empty({0}, like.options().requires_grad(false))
-            .set_(storage, 0, like.sizes(), like.strides());
-    }
-
     // The view has the elements' values from now on, in memory that it owns.
     void take_memory(const torch::Tensor& elements) {
-        const torch::NoGradGuard no_grad;
-        auto owner = std::make_unique<torch::Tensor>(
-            torch::empty_strided(view.sizes(), view.strides(), view.options()));
-        owner->copy_(elements);
-        void* const memory = owner->data_ptr();
-        storage().set_data_ptr({memory, owner.release(),
-                                [](void* old) { delete static_cast<torch::Tensor*>(old); },
-                                view.device()});
+        storage().set_data_ptr(memory_for(view, elements));
         owns_memory_ = true;
     }
 

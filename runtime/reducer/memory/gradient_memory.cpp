@@ -1,4 +1,4 @@
-#include "reducer/gradient_memory.hpp"
+#include "reducer/memory/gradient_memory.hpp"
 
 #include "base/log.hpp"
 #include "tensor/device/device_memory.hpp"

@@ -1,4 +1,4 @@
-#include "reducer/relocation.hpp"
+#include "reducer/memory/relocation.hpp"
 
 #include <algorithm>
 #include <numeric>

@@ -1,4 +1,4 @@
-#include "reducer/vacated_memory.hpp"
+#include "reducer/memory/vacated_memory.hpp"
 
 #include <sys/mman.h>
 #include <sys/uio.h>

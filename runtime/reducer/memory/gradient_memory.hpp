@@ -6,8 +6,8 @@
 #pragma once
 
 #include "reducer/bucket_plan.hpp"
-#include "reducer/relocation.hpp"
-#include "reducer/vacated_memory.hpp"
+#include "reducer/memory/relocation.hpp"
+#include "reducer/memory/vacated_memory.hpp"
 #include "tensor/device/device_api.hpp"
 #include "tensor/device/device_memory.hpp"
 

@@ -1,5 +1,6 @@
-// The order in which pieces of one memory go to other places of it, where some would be written over
-// before they have left: through a scratch memory, and where they go in circles through the host's.
+// The order in which pieces of one memory go to other places of it, where some would be written
+// over before they have left: through a scratch memory, and where they go in circles through the
+// host's.
 #pragma once
 
 #include <cstddef>
