@@ -41,7 +41,8 @@ private:
 // layers and optimisers must read `value.data` and `grad.data` from here each time, not keep them.
 // `value` and `grad` have the same shape, dtype and device. Names are unique within a net. A
 // gradient whose data is null has no memory until a reducer with gradient_as_bucket_view gives it
-// some, of zeros, and none again after it: the model's gradients are there once.
+// some, of zeros, and none again after it: the model's gradients are there once. (DataParallel
+// takes null for a parameter that is frozen.)
 struct Parameter {
     std::string name;
     TensorView value;

@@ -59,6 +59,10 @@ public:
     // gradient_as_bucket_view the gradients' memory goes with it: Parameter::grad is pointed back
     // at where it was before, values copied there; where that was null, they are gone.
     ~Reducer();
+    // Before the destructor, to read gradients that go with it: waits for what is in flight, also
+    // of a backward that has not come to its end, and for all work of the model's GPU. Throws
+    // BackendError of a GPU that does nothing more.
+    void finish_in_flight();
     Reducer(Reducer&&) noexcept;
     Reducer& operator=(Reducer&&) noexcept;
 

@@ -56,8 +56,8 @@ struct ReducerOptions {  // designated initialisers come in this order
     bool time_on_gpu = false;
 };
 
-// What the last step that sent gradients took on this rank. On a GPU forward and backward are what
-// the host took to launch them, and so is exposed, unless time_on_gpu.
+// What the last step that sent gradients took on this rank. Of a model on a GPU these are what the
+// host took to launch it, but with time_on_gpu communication, exposed and overlap are the GPU's.
 struct StepStatistics {
     std::uint64_t step = 0;               // counted from 1
     std::chrono::nanoseconds forward{};   // 0 without DistributedDataParallel

@@ -73,7 +73,8 @@ public:
     // business alone; may outlive the backend. Throws SystemError.
     virtual std::shared_ptr<void> allocate(std::size_t bytes) = 0;
     // Lets collectives use this memory of allocate() as it is, where that is asked for and can be.
-    // Collective: all ranks, the same bytes; within the timeout. What to keep instead of it. Throws
+    // Collective: all ranks, the same bytes; within the timeout. What to keep instead of it, and to
+    // give back in one order on all ranks. Throws
     // the group's error once it has failed.
     virtual std::shared_ptr<void> register_memory(std::shared_ptr<void> memory, std::size_t bytes,
                                                   std::chrono::milliseconds timeout) = 0;

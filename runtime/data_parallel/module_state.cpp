@@ -98,9 +98,6 @@ public:
             }
         }
     }
-    ~Adder() {
-        if (staging_.bytes() > 0) device::finish(where_, {});  // what uses it
-    }
     Adder(const Adder&) = delete;
     Adder& operator=(const Adder&) = delete;
 
@@ -120,6 +117,9 @@ public:
         auto* const output = static_cast<std::byte*>(sum.data);
         backends::reduce(inputs, {&output, 1}, sum.numel(), {.dtype = sum.dtype});
     }
+
+    // All sums are there.
+    void finish() const { device::finish(where_, {}); }
 
 private:
     static constexpr std::size_t most_staged = std::size_t{2} << 20;  // of a replica
@@ -215,6 +215,7 @@ void add_gradients(std::span<const ModuleState> replicas, std::size_t share, std
         }
         adder.add(gradients);
     }
+    adder.finish();
 }
 
 }  // namespace ddp::data_parallel

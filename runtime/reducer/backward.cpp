@@ -31,8 +31,6 @@ private:
     std::optional<device::TraceRange> range_;
 };
 
-}  // namespace
-namespace {
 constexpr std::uint64_t watched_steps = 3;  // a program that uses old pointers does so at once
 
 // The group's words say what moved; these, whose gradients.
@@ -81,12 +79,19 @@ Backward::Backward(BackwardContext& context, Kind kind, backends::Source source)
 Backward::~Backward() {
     held_.take_back();
     if (!sends()) return;
-    context_.buckets.clear();  // waits for what is in flight
+    finish_in_flight();
+    context_.buckets.clear();
     for (KeptGradient& kept : context_.kept) {
         kept.bytes = 0;
         // A GPU's memory takes long to get.
         if (context_.model_device.type == DeviceType::cpu) kept.memory = {};
     }
+}
+
+// A stream that waits for the times has let go of the host.
+void Backward::finish_in_flight() noexcept {
+    if (context_.times) context_.times->finish_in_flight();
+    for (BucketProgress& progress : context_.buckets) progress.sent = SentBucket();
 }
 
 void Backward::start(std::span<const std::size_t> unused, Stream stream) {
@@ -230,10 +235,17 @@ void Backward::finish(std::uint64_t step, Stream stream) {
     }
     complete_the_rest(stream);
     held_.release_without_gradients();
-    if (context_.times) context_.times->note_computed(stream);
+    if (context_.times) note_computed(stream);
     for (std::size_t b = 0; b < context_.buckets.size(); ++b) finish_bucket(b, stream);
     if (context_.times) context_.times->note_averaged(stream);
     context_.used.wait();
+}
+
+void Backward::note_computed(Stream stream) {
+    for (const BucketProgress& progress : context_.buckets) {
+        if (progress.stream) context_.streams.put_after(*progress.stream, stream);
+    }
+    context_.times->note_computed(stream);
 }
 
 // Which parameters the graph reaches on any rank; and how often, for a rank that has not seen it.

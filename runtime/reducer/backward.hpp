@@ -96,6 +96,9 @@ public:
     // After finish(): what it took, until now, but for the forward.
     StepStatistics measure(std::uint64_t step) const;
 
+    // Without its end: what has been sent.
+    void finish_in_flight() noexcept;
+
     bool sends() const noexcept { return kind_ != Kind::accumulates; }
     bool has_sent() const noexcept { return next_bucket_ > 0; }
     std::chrono::steady_clock::time_point start_time() const noexcept { return start_time_; }
@@ -112,6 +115,7 @@ private:
     void send_complete_buckets();
     void send(std::size_t bucket);
     Work fail_group(const std::exception_ptr& error);
+    void note_computed(Stream stream);
     void learn_static_graph();
     void finish_bucket(std::size_t bucket, Stream stream);
 

@@ -19,19 +19,23 @@ struct OpenBucket {
     bool first = true;  // of its key
 };
 
-void append(BucketSpec& bucket, std::size_t parameter, const GradientSpec& gradient) {
+std::size_t elements_taken(const GradientSpec& gradient) {
     const std::size_t alignment =
         gradient.device.type == DeviceType::cpu ? cpu_alignment_bytes : gpu_alignment_bytes;
-    bucket.slices.push_back({parameter, bucket.elements, gradient.elements});
-    bucket.elements += round_up(gradient.elements, alignment / size_of(gradient.dtype));
+    return round_up(gradient.elements, alignment / size_of(gradient.dtype));
 }
 
-void pad_end(BucketSpec& bucket, std::size_t ranks) {
+void append(BucketSpec& bucket, std::size_t parameter, const GradientSpec& gradient) {
+    bucket.slices.push_back({parameter, bucket.elements, gradient.elements});
+    bucket.elements += elements_taken(gradient);
+}
+
+// What a bucket's elements are a multiple of.
+std::size_t unit_of(DType dtype, const Device& device, std::size_t ranks) {
     constexpr std::size_t part_bytes = 16;
     constexpr std::size_t whole_elements = 128;
-    if (bucket.device.type == DeviceType::cpu) return;
-    bucket.elements = round_up(
-        bucket.elements, std::lcm(ranks * part_bytes / size_of(bucket.dtype), whole_elements));
+    if (device.type == DeviceType::cpu) return 1;
+    return std::lcm(ranks * part_bytes / size_of(dtype), whole_elements);
 }
 
 }  // namespace
@@ -61,8 +65,38 @@ std::vector<BucketSpec> plan_buckets(std::span<const GradientSpec> gradients,
     for (OpenBucket& rest : open) {
         if (!rest.bucket.slices.empty()) plan.push_back(std::move(rest.bucket));
     }
-    for (BucketSpec& bucket : plan) pad_end(bucket, ranks);
+    for (BucketSpec& bucket : plan) {
+        bucket.elements = round_up(bucket.elements, unit_of(bucket.dtype, bucket.device, ranks));
+    }
     return plan;
+}
+
+// All buckets of a dtype and device but the first and the last have reached the cap.
+std::size_t most_bytes_of_plans(std::span<const GradientSpec> gradients, BucketCaps caps,
+                                std::size_t ranks, std::size_t alignment) {
+    struct Key {
+        DType dtype;
+        Device device;
+        std::size_t gradients = 0;
+        std::size_t bytes = 0;
+    };
+    std::vector<Key> keys;
+    for (const GradientSpec& gradient : gradients) {
+        auto key = std::ranges::find_if(keys, [&](const Key& one) {
+            return one.dtype == gradient.dtype && one.device == gradient.device;
+        });
+        if (key == keys.end()) key = keys.insert(key, {gradient.dtype, gradient.device});
+        ++key->gradients;
+        key->bytes += elements_taken(gradient) * size_of(gradient.dtype);
+    }
+    std::size_t most = 0;
+    for (const Key& key : keys) {
+        const std::size_t closed = key.bytes / std::max(caps.other_bytes, std::size_t{1});
+        const std::size_t buckets = std::min(key.gradients, closed + 2);
+        const std::size_t unit = unit_of(key.dtype, key.device, ranks) * size_of(key.dtype);
+        most += key.bytes + buckets * (unit + alignment);
+    }
+    return most;
 }
 
 std::vector<std::size_t> reverse_order(std::size_t parameters) {

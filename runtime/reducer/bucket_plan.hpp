@@ -42,6 +42,10 @@ struct BucketSpec {
 std::vector<BucketSpec> plan_buckets(std::span<const GradientSpec> gradients,
                                      std::span<const std::size_t> order, BucketCaps caps,
                                      std::size_t ranks = 1);
+// The bytes that the buckets of these gradients take at most, in whatever order: of one after the
+// other, where each begins on a boundary of `alignment`.
+std::size_t most_bytes_of_plans(std::span<const GradientSpec> gradients, BucketCaps caps,
+                                std::size_t ranks, std::size_t alignment);
 // The order before any backward: the last parameter first.
 std::vector<std::size_t> reverse_order(std::size_t parameters);
 

@@ -39,6 +39,7 @@ void GpuTimes::start(std::size_t buckets) {
     }
     for (Bucket& bucket : buckets_) bucket.is_sent = false;
     is_captured_ = is_new_ = false;
+    is_under_way_ = true;
 }
 
 // A graph's events have no times.
@@ -55,6 +56,7 @@ void GpuTimes::note_ready(std::size_t bucket, Stream stream) {
 
 void GpuTimes::note_sent(std::size_t bucket, Work& work) {
     if (is_captured_) return;
+    const device::CurrentGpu current(device::device_api(), gpu_.index);
     device::device_api().wait(aside_, buckets_[bucket].ready);  // of one rank alone it is none
     work.wait(aside_);
     note(buckets_[bucket].averaged, aside_);
@@ -66,6 +68,14 @@ void GpuTimes::note_computed(Stream stream) { note(computed_, stream); }
 void GpuTimes::note_averaged(Stream stream) {
     note(averaged_, stream);
     is_new_ = !is_captured_;
+    is_under_way_ = false;
+}
+
+void GpuTimes::finish_in_flight() noexcept {
+    if (!is_under_way_ || is_captured_) return;
+    device::give_back_on(device::device_api(), gpu_.index,
+                         [this] { device::device_api().synchronize(aside_); });
+    is_under_way_ = false;
 }
 
 // An operation runs from when its gradients are there and the one before has ended.

@@ -32,6 +32,9 @@ public:
     void note_computed(Stream stream);
     void note_averaged(Stream stream);
 
+    // What was sent by a backward that has not come to note_averaged() has ended.
+    void finish_in_flight() noexcept;
+
     // communication, exposed and overlap, once: waits until the GPU has come to the end of the
     // step. Leaves them where there is nothing new: a step within a CUDA graph. Throws
     // BackendError.
@@ -51,6 +54,7 @@ private:
     CUevent_st* computed_ = nullptr;
     CUevent_st* averaged_ = nullptr;
     bool is_captured_ = false;
+    bool is_under_way_ = false;  // from start() to note_averaged()
     bool is_new_ = false;
 };
 

@@ -256,6 +256,11 @@ const StepStatistics& Reducer::Impl::statistics() noexcept {
     return statistics_;
 }
 
+void Reducer::Impl::finish_in_flight() {
+    if (backward_) backward_->finish_in_flight();
+    device::finish_all(context_.model_device);
+}
+
 // The gradients are averages, or given up. Waits for what is in flight.
 void Reducer::Impl::start_over() {
     backward_.reset();
@@ -393,6 +398,7 @@ Reducer::~Reducer() = default;
 Reducer::Reducer(Reducer&&) noexcept = default;
 Reducer& Reducer::operator=(Reducer&&) noexcept = default;
 
+void Reducer::finish_in_flight() { impl_->finish_in_flight(); }
 void Reducer::start_forward(Stream stream) { impl_->start_forward(stream); }
 void Reducer::start_backward(std::span<const std::size_t> unused, Stream stream) {
     impl_->start_backward(unused, stream);

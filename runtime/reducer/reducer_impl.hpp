@@ -48,6 +48,7 @@ public:
     void load_state_dict();
     std::string describe() const;
     const StepStatistics& statistics() noexcept;
+    void finish_in_flight();
     bool was_averaged(std::size_t parameter) const {
         return context_.used.is_used_globally(parameter);
     }

@@ -2,10 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <ddp/data_parallel.hpp>
+#include <ddp/error.hpp>
 #include <ddp/tensor_functions.hpp>
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -94,3 +97,24 @@ TEST_P(DataParallelOnGpus, AddsGradientsInTheOrderOfTheCpus) {
     for (std::size_t p = 0; p < wanted.size(); ++p) EXPECT_TRUE(equal(got[p], wanted[p]));
     EXPECT_EQ(api_.allocated(), before);
 }
+
+#ifdef DDP_STANDIN_CUDA
+// In a process of its own, whose GPU is of no more use.
+TEST_P(DataParallelOnGpus, SaysThatAGpuHasFailed) {
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
+    const auto add_on_a_broken_gpu = [&] {
+        const Tensor value = zeros({3}, {.device = gpu(0)}), grad = zeros({3}, {.device = gpu(0)});
+        std::vector<Parameter> own{{"weight", value.view(), grad.view()}};
+        const std::vector<data_parallel::ModuleState> states{{own, {}}, {own, {}}};
+        standin_cuda::break_device(0, cudaErrorIllegalAddress);
+        try {
+            data_parallel::add_gradients(states, 0, 1);
+        } catch (const BackendError& error) {
+            std::fputs(error.what(), stderr);
+            std::_Exit(0);
+        }
+        std::_Exit(1);
+    };
+    EXPECT_EXIT(add_on_a_broken_gpu(), ::testing::ExitedWithCode(0), "illegal memory access");
+}
+#endif

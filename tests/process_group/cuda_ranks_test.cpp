@@ -20,8 +20,15 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <random>
 #include <string>
 #include <thread>
 #include <utility>

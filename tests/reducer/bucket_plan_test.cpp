@@ -1,8 +1,13 @@
 // The bucket plan as a table: sizes in, buckets out.
 #include "reducer/bucket_plan.hpp"
 
+#include "support/seed.hpp"
+
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstddef>
+#include <random>
 #include <vector>
 
 namespace {
@@ -100,6 +105,33 @@ TEST(BucketPlan, PadsAsNcclCutsOnAGpu) {
     EXPECT_EQ(plan[0].elements, 384U);  // of 192: the least multiple of 128 and 12
     const std::vector<GradientSpec> bytes{{1, DType::uint8, gpu}};
     EXPECT_EQ(plan_buckets(bytes, reverse_order(1), {1, 1}, 8)[0].elements, 256U);
+}
+
+// An arena of so many bytes is large enough for each order.
+TEST(BucketPlan, TakesAtMostWhatItSays) {
+    std::mt19937 random(ddp::store_test::random_seed());
+    constexpr std::size_t alignment = 512;
+    for (int round = 0; round < 500; ++round) {
+        const Device gpu{DeviceType::cuda, 0};
+        std::vector<GradientSpec> gradients(random() % 30);
+        for (GradientSpec& gradient : gradients) {
+            const DType dtype = random() % 3 == 0 ? DType::float16 : DType::float32;
+            gradient = {random() % 4 == 0 ? random() % 40'000 : random() % 300, dtype, gpu};
+        }
+        const BucketCaps caps{1 + random() % 20'000, 1 + random() % 100'000};
+        const std::size_t ranks = 1 + random() % 9;
+        const std::size_t most = most_bytes_of_plans(gradients, caps, ranks, alignment);
+        std::vector<std::size_t> order = reverse_order(gradients.size());
+        for (int other = 0; other < 5; ++other) {
+            std::size_t bytes = 0;
+            for (const BucketSpec& bucket : plan_buckets(gradients, order, caps, ranks)) {
+                bytes += bucket.elements * size_of(bucket.dtype);
+                bytes = (bytes + alignment - 1) / alignment * alignment;
+            }
+            ASSERT_LE(bytes, most) << "round " << round;
+            std::ranges::shuffle(order, random);
+        }
+    }
 }
 
 }  // namespace

@@ -305,7 +305,6 @@ void Communicator::launch_group(const Enqueue& enqueue) {
 }
 
 void* Communicator::register_memory(void* memory, std::size_t bytes) {
-    require_usable();
     wait_for_program();
     constexpr int symmetric = 1;  // NCCL_WIN_COLL_SYMMETRIC
     const NcclMemoryCalls& calls = core_->library.memory;
@@ -321,7 +320,8 @@ void* Communicator::register_memory(void* memory, std::size_t bytes) {
 }
 
 void Communicator::deregister_memory(void* handle) noexcept {
-    const std::lock_guard lock(core_->mutex);
+    std::unique_lock lock(core_->mutex, std::defer_lock);
+    for (Pauses pauses; !core_->cancelled && !lock.try_lock();) pauses.pause();
     if (core_->cancelled || core_->comm == nullptr) return;
     const NcclMemoryCalls& calls = core_->library.memory;
     if (calls.register_window != nullptr) {

@@ -63,8 +63,8 @@ public:
     // deregister_memory() takes; null: NCCL does without. Under the mutex. Throws as
     // launch_group().
     void* register_memory(void* memory, std::size_t bytes);
-    // Before the memory goes, when nothing runs on it. Waits for the mutex. A communicator that has
-    // ended has let go of all.
+    // Before the memory goes, when nothing runs on it. Waits for the mutex. One that has ended, or
+    // is about to, lets go of all by itself.
     void deregister_memory(void* handle) noexcept;
     // Waits for the mutex, and puts the device in place.
     class Launch {

@@ -62,21 +62,13 @@ void require_version(const NcclLibrary& library) {
            std::string("name another file in ") + variable);
 }
 
-// Whether the process has another NCCL than this file: LibTorch brings one.
-bool is_beside_another(const std::string& name) {
-    void* const loaded = ::dlopen(soname, RTLD_LAZY | RTLD_NOLOAD);
-    if (loaded == nullptr) return false;
-    void* const same = ::dlopen(name.c_str(), RTLD_LAZY | RTLD_NOLOAD);
-    ::dlclose(loaded);
-    if (same != nullptr) ::dlclose(same);
-    return same != loaded;
-}
-
 // Never unloaded: it has threads of its own, which outlive communicators. NCCL calls its own public
-// functions by their names; beside another NCCL it would find that one's, whose communicators look
-// otherwise ("corrupted comm object"), so that its own come first then.
+// functions by their names. Where the program has those of another one (LibTorch brings one, as a
+// library or within one of its own) it would find these, whose communicators look otherwise
+// ("corrupted comm object"): its own come first then.
 void* open(const std::string& name) {
-    const int order = is_beside_another(name) ? RTLD_DEEPBIND : 0;
+    const bool is_beside_another = ::dlsym(RTLD_DEFAULT, "ncclGetVersion") != nullptr;
+    const int order = is_beside_another ? RTLD_DEEPBIND : 0;
     return ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE | order);
 }
 

@@ -113,22 +113,29 @@ void GradientMemory::rebuild(std::span<const std::size_t> order, BucketCaps caps
     adopt(allocate(plan(order)), stream);
 }
 
-std::vector<BucketSpec> GradientMemory::plan(std::span<const std::size_t> order) const {
-    std::vector<GradientSpec> gradients;
+std::vector<GradientSpec> GradientMemory::gradients() const {
+    std::vector<GradientSpec> all;
     for (const Parameter& parameter : parameters_) {
-        gradients.push_back({parameter.grad.numel(), parameter.grad.dtype, parameter.grad.device});
+        all.push_back({parameter.grad.numel(), parameter.grad.dtype, parameter.grad.device});
     }
-    return plan_buckets(gradients, order, options_.caps, static_cast<std::size_t>(group_.size()));
+    return all;
 }
 
-// On a GPU in the arena that there is, if it is large enough.
+std::vector<BucketSpec> GradientMemory::plan(std::span<const std::size_t> order) const {
+    return plan_buckets(gradients(), order, options_.caps, static_cast<std::size_t>(group_.size()));
+}
+
+// On a GPU in the arena that there is: it is large enough for any order. Smaller buckets, which
+// autotune tries, have more ends.
 std::vector<BucketMemory> GradientMemory::allocate(std::vector<BucketSpec> plan) {
     if (device_.type == DeviceType::cpu) return allocate_on_cpu(std::move(plan));
     std::size_t bytes = 0;
     for (const BucketSpec& spec : plan) bytes += arena_bytes(spec);
     if (!arena_ || arena_->bytes() < bytes) {
+        const std::size_t most = most_bytes_of_plans(
+            gradients(), options_.caps, static_cast<std::size_t>(group_.size()), arena_alignment);
         arena_ = std::make_shared<Tensor>(
-            group_.allocate({static_cast<std::int64_t>(bytes)}, DType::uint8, device_));
+            group_.allocate({static_cast<std::int64_t>(most)}, DType::uint8, device_));
     }
     return lay_out_in_arena(std::move(plan));
 }
@@ -183,7 +190,7 @@ void GradientMemory::move_gradients(Stream stream) {
     for (std::size_t p = 0; arena_ && p < parameters_.size(); ++p) {
         TensorView& grad = parameters_[p].grad;
         const std::optional<std::size_t> from = offset_in(*arena_, grad.data);
-        if (!from) continue;
+        if (!from || grad.bytes() == 0) continue;
         within_arena.push_back({*from, *offset_in(*arena_, bucket_part(p)), grad.bytes()});
         grad.data = bucket_part(p);
     }

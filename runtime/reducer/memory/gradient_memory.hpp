@@ -93,6 +93,7 @@ public:
     void load_gradients(std::size_t logical_rank) const;
 
 private:
+    std::vector<GradientSpec> gradients() const;
     std::vector<BucketSpec> plan(std::span<const std::size_t> order) const;
     std::vector<BucketMemory> allocate(std::vector<BucketSpec> plan);
     std::vector<BucketMemory> allocate_on_cpu(std::vector<BucketSpec> plan) const;

@@ -87,8 +87,9 @@ struct Gradient {
         if (view.use_count() == 1 && view.storage().use_count() == 1) return view.reset();
         try {
             take_memory(view);
-        } catch (const c10::Error& error) {  // of a GPU that does nothing more
+        } catch (const c10::Error& error) {  // no memory, or a GPU that does nothing more
             storage().set_data_ptr({nullptr, view.device()});
+            if (is_defined()) set_defined(false);
             TORCH_WARN("the values of the gradient of ", name, " are lost: ", error.what());
         }
     }

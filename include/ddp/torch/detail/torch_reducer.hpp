@@ -36,9 +36,14 @@ public:
         broadcast_all(memory_.buffers(), group);
         if (options.logical_ranks != 0) memory_.seed_all(group, reducer_->state_dict());
         load_state_dict();
-        gradients_.bring_defined();  // at last: where this throws, torch keeps its own
+        try {
+            gradients_.bring_defined();  // at last: where all else throws, torch keeps its own
+        } catch (...) {
+            leave_reducer();
+            throw;
+        }
     }
-    ~TorchReducer() { gradients_.leave_reducer(); }
+    ~TorchReducer() { leave_reducer(); }
     TorchReducer(const TorchReducer&) = delete;
     TorchReducer& operator=(const TorchReducer&) = delete;
 
@@ -129,6 +134,13 @@ private:
         return devices;
     }
 
+    void leave_reducer() {
+        try {
+            reducer_->finish_in_flight();
+        } catch (const Error&) {  // of a GPU that does nothing more
+        }
+        gradients_.leave_reducer();
+    }
     bool wait_and_follow() {
         const AtEnd follow{[this] { gradients_.follow(); }};  // it may throw after a move
         return reducer_->wait(stream());
