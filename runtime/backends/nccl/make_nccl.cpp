@@ -297,17 +297,17 @@ std::unique_ptr<backends::DeviceBackend> make_backend(const Group& group,
         api.load_kernels();     // later another rank might wait for what this one launches after
     });
     if (group.rank == 0) warn_of_abort(exchange.library());
-    const auto [averaging, registers_memory] = exchange.agree_on_choices();
+    const auto choices = exchange.agree_on_choices();
     auto communicator = exchange.connect();
     if (base::log_enabled(base::LogLevel::debug)) {
         base::log_debug("nccl", exchange.library().name + ", version " +
                                     version_text(exchange.library().version) + ", on " +
                                     api.describe(group.device) + "; avg is ncclAvg" +
-                                    (averaging == Averaging::by_nccl
+                                    (choices.averaging == Averaging::by_nccl
                                          ? ""
                                          : ", from 1 MiB on ncclSum and a scaling, which leaves "
                                            "NVLS on") +
-                                    (registers_memory ? "; memory is registered" : ""));
+                                    (choices.registers_memory ? "; memory is registered" : ""));
     }
     return tell_of_failure(group, [&] {
         return std::make_unique<NcclBackend>(
@@ -317,8 +317,8 @@ std::unique_ptr<backends::DeviceBackend> make_backend(const Group& group,
                                .own = {group.rank, group.ranks},
                                .name = exchange.name(group.rank),
                                .cpu = group.cpu,
-                               .averaging = averaging,
-                               .registers_memory = registers_memory,
+                               .averaging = choices.averaging,
+                               .registers_memory = choices.registers_memory,
                                .limit = limit},
             std::move(communicator));
     });
