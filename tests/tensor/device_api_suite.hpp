@@ -307,9 +307,11 @@ TEST_P(DeviceApiSuite, AddsInTheOrderOfTheTree) {
             for (std::size_t n = 0; n < many; ++n) {
                 HostArray<T>& own = values.emplace_back(size);
                 for (std::size_t i = 0; i < size; ++i) {
-                    own[i] = static_cast<T>(static_cast<float>(random() % 255) - 127.0F);
-                    if constexpr (sizeof(T) > 1) {
-                        own[i] = static_cast<T>(static_cast<float>(own[i]) * 1.37F);
+                    const int number = static_cast<int>(random() % 255) - 127;
+                    if constexpr (std::is_integral_v<T>) {
+                        own[i] = static_cast<T>(number);
+                    } else {
+                        own[i] = static_cast<T>(static_cast<float>(number) * 1.37F);
                     }
                 }
                 inputs.push_back(std::make_unique<DeviceArray<T>>(api(), own, shift));

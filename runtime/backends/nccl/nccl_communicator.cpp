@@ -308,12 +308,15 @@ void* Communicator::register_memory(void* memory, std::size_t bytes) {
     wait_for_program();
     constexpr int symmetric = 1;  // NCCL_WIN_COLL_SYMMETRIC
     const NcclMemoryCalls& calls = core_->library.memory;
-    void* handle = nullptr;
     if (calls.register_window != nullptr) {
-        const auto result = calls.register_window(core_->comm, memory, bytes, &handle, symmetric);
+        ncclWindow_vidmem* window = nullptr;
+        const auto result = calls.register_window(core_->comm, memory, bytes, &window, symmetric);
         if (core_->cancelled) throw Cancelled{};
         check(result, "ncclCommWindowRegister");
-    } else if (calls.register_buffer != nullptr) {
+        return window;
+    }
+    void* handle = nullptr;
+    if (calls.register_buffer != nullptr) {
         check(calls.register_buffer(core_->comm, memory, bytes, &handle), "ncclCommRegister");
     }
     return handle;
@@ -325,8 +328,9 @@ void Communicator::deregister_memory(void* handle) noexcept {
     if (core_->cancelled || core_->comm == nullptr) return;
     const NcclMemoryCalls& calls = core_->library.memory;
     if (calls.register_window != nullptr) {
-        core_->log_failure("ncclCommWindowDeregister",
-                           calls.deregister_window(core_->comm, handle));
+        core_->log_failure(
+            "ncclCommWindowDeregister",
+            calls.deregister_window(core_->comm, static_cast<ncclWindow_vidmem*>(handle)));
     } else {
         core_->log_failure("ncclCommDeregister", calls.deregister_buffer(core_->comm, handle));
     }

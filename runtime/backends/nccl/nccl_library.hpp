@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <string>
 
+struct ncclWindow_vidmem;  // what ncclWindow_t points to
+
 namespace ddp::nccl {
 
 // Those without which there is no communicator, and one that newer libraries have.
@@ -43,10 +45,9 @@ struct NcclMemoryCalls {
     ncclResult_t (*free)(void* memory) = nullptr;
     ncclResult_t (*register_buffer)(ncclComm_t, void*, std::size_t bytes, void** handle) = nullptr;
     ncclResult_t (*deregister_buffer)(ncclComm_t, void* handle) = nullptr;
-    // A ncclWindow_t is a pointer, too.
-    ncclResult_t (*register_window)(ncclComm_t, void*, std::size_t bytes, void** window,
-                                    int flags) = nullptr;
-    ncclResult_t (*deregister_window)(ncclComm_t, void* window) = nullptr;
+    ncclResult_t (*register_window)(ncclComm_t, void*, std::size_t bytes,
+                                    ncclWindow_vidmem** window, int flags) = nullptr;
+    ncclResult_t (*deregister_window)(ncclComm_t, ncclWindow_vidmem* window) = nullptr;
 };
 
 struct NcclLibrary {

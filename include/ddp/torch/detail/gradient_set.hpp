@@ -2,9 +2,10 @@
 // several logical ranks, which gradients torch has for each of them. Not for users.
 #pragma once
 
+#include <ddp/error.hpp>
 #include <ddp/parameter.hpp>
 #include <ddp/process_group.hpp>
-#include <ddp/reducer_options.hpp>
+#include <ddp/reducer.hpp>
 #include <ddp/shard.hpp>
 #include <ddp/torch/detail/gradient.hpp>
 
@@ -36,9 +37,14 @@ public:
     std::size_t logical_ranks() const { return defined_.size(); }
 
     // Those that torch has already, when there is a reducer.
-    void bring_defined() {
-        for (std::size_t i = 0; i < size(); ++i) {
-            if (gradients_[i].is_defined()) gradients_[i].bring_to(parameters_[i]);
+    void bring_defined(Reducer& reducer) {
+        try {
+            for (std::size_t i = 0; i < size(); ++i) {
+                if (gradients_[i].is_defined()) gradients_[i].bring_to(parameters_[i]);
+            }
+        } catch (...) {
+            leave(reducer);
+            throw;
         }
     }
     // Also where a backward function gave none at all: that counts as zeros.
@@ -67,7 +73,11 @@ public:
     }
 
     // Before it goes.
-    void leave_reducer() {
+    void leave(Reducer& reducer) {
+        try {
+            reducer.finish_in_flight();
+        } catch (const Error&) {  // of a GPU that does nothing more
+        }
         for (Gradient& gradient : gradients_) gradient.leave_reducer();
     }
 

@@ -36,14 +36,9 @@ public:
         broadcast_all(memory_.buffers(), group);
         if (options.logical_ranks != 0) memory_.seed_all(group, reducer_->state_dict());
         load_state_dict();
-        try {
-            gradients_.bring_defined();  // at last: where all else throws, torch keeps its own
-        } catch (...) {
-            leave_reducer();
-            throw;
-        }
+        gradients_.bring_defined(*reducer_);  // at last: where all else throws, torch has its own
     }
-    ~TorchReducer() { leave_reducer(); }
+    ~TorchReducer() { gradients_.leave(*reducer_); }
     TorchReducer(const TorchReducer&) = delete;
     TorchReducer& operator=(const TorchReducer&) = delete;
 
@@ -134,13 +129,6 @@ private:
         return devices;
     }
 
-    void leave_reducer() {
-        try {
-            reducer_->finish_in_flight();
-        } catch (const Error&) {  // of a GPU that does nothing more
-        }
-        gradients_.leave_reducer();
-    }
     bool wait_and_follow() {
         const AtEnd follow{[this] { gradients_.follow(); }};  // it may throw after a move
         return reducer_->wait(stream());
