@@ -48,7 +48,7 @@ LaunchOptions launch_options(int ranks, const RunRanksOptions& options) {
                          .timeout = options.timeout,
                          .arguments = options.arguments,
                          .launcher = options.launcher};
-    launch.arguments.push_back("--status=off");
+    launch.arguments.emplace_back("--status=off");
     return launch;
 }
 
