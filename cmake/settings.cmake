@@ -180,12 +180,12 @@ function(ddp_add_unit_test name)
       return()
     endif()
   endif()
-  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST TEST_FILTER "-*.Soak*"
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 TEST_FILTER "-*.Soak*"
     TEST_PREFIX "${test_PREFIX}"
     PROPERTIES LABELS "${test_LABELS}" TIMEOUT ${test_TIMEOUT} PROCESSORS ${test_PROCESSORS}
       COST ${test_COST} RUN_SERIAL "${test_SERIAL}")
   if(test_SOAK)
-    gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST TEST_FILTER "*.Soak*"
+    gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 TEST_FILTER "*.Soak*"
       TEST_LIST ${name}_soak
       PROPERTIES LABELS soak TIMEOUT 4500 RUN_SERIAL TRUE)
   endif()
