@@ -79,8 +79,8 @@ Backward::Backward(BackwardContext& context, Kind kind, backends::Source source)
 Backward::~Backward() {
     held_.take_back();
     if (!sends()) return;
-    finish_in_flight();
-    context_.buckets.clear();
+    if (context_.times) context_.times->finish_in_flight();
+    context_.buckets.clear();  // waits for what is in flight
     for (KeptGradient& kept : context_.kept) {
         kept.bytes = 0;
         // A GPU's memory takes long to get.
