@@ -59,12 +59,12 @@ public:
     // gradient_as_bucket_view the gradients' memory goes with it: Parameter::grad is pointed back
     // at where it was before, values copied there; where that was null, they are gone.
     ~Reducer();
+    Reducer(Reducer&&) noexcept;
+    Reducer& operator=(Reducer&&) noexcept;
     // Before the destructor, to read gradients that go with it: waits for what is in flight, also
     // of a backward that has not come to its end, and for all work of the model's GPU. Throws
     // BackendError of a GPU that does nothing more.
     void finish_in_flight();
-    Reducer(Reducer&&) noexcept;
-    Reducer& operator=(Reducer&&) noexcept;
 
     // A forward begins: with broadcast_buffers and such a state rank 0's buffers go to all ranks
     // (collective then; on a GPU on `stream`). With logical ranks all begin with the buffers of the

@@ -51,22 +51,21 @@ struct ReducerOptions {  // designated initialisers come in this order
     // UsageError that names the first parameter that differs; on a GPU also of what each rank has
     // launched there, in its order. 0: never.
     std::size_t checksum_steps = 0;
-    // For a model on a GPU: statistics() has its times of communication, of two events a bucket,
-    // and waits for the step's end there.
+    // For a model on a GPU: statistics(), asked before the next backward, has its times of
+    // communication, of two events a bucket, and waits for the step's end there.
     bool time_on_gpu = false;
 };
 
 // What the last step that sent gradients took on this rank. Of a model on a GPU these are what the
 // host took to launch it, but with time_on_gpu communication, exposed and overlap are the GPU's.
 struct StepStatistics {
-    std::uint64_t step = 0;               // counted from 1
-    std::chrono::nanoseconds forward{};   // 0 without DistributedDataParallel
-    std::chrono::nanoseconds backward{};  // from start_backward, without `exposed`
-    std::chrono::nanoseconds
-        communication{};  // of all buckets; 0 on a GPU and with a comm_hook, unless time_on_gpu
-    std::chrono::nanoseconds exposed{};            // of it, the part that wait() waited for
-    double overlap = 0;                            // 1 - exposed / communication, between 0 and 1
-    std::size_t buckets = 0;                       // sent
+    std::uint64_t step = 0;                    // counted from 1
+    std::chrono::nanoseconds forward{};        // 0 without DistributedDataParallel
+    std::chrono::nanoseconds backward{};       // from start_backward, without `exposed`
+    std::chrono::nanoseconds communication{};  // of all buckets; 0 on a GPU, and with a comm_hook
+    std::chrono::nanoseconds exposed{};        // of it, the part that wait() waited for
+    double overlap = 0;                        // 1 - exposed / communication, between 0 and 1
+    std::size_t buckets = 0;                   // sent
     std::size_t buckets_before_last_gradient = 0;  // sent while backward still computed
     std::size_t bytes = 0;                         // in them
 };

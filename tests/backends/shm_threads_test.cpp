@@ -162,26 +162,28 @@ void run_transfers(const std::vector<Round>& rounds, int rank, int ranks, ShmBac
     }
 }
 
-TEST(ShmBackendThreads, AgreeWithASerialModelInRandomSequences) {
+constexpr std::array worlds{1, 2, 3, 4, 5, 7};
+class ShmBackendThreadsOfRanks : public ::testing::TestWithParam<int> {};
+
+TEST_P(ShmBackendThreadsOfRanks, AgreeWithASerialModelInRandomSequences) {
     std::mt19937 random(ddp::store_test::random_seed());
-    const std::vector<int> worlds{1, 2, 3, 4, 5, 7};
+    const int ranks = GetParam();
     const auto all_tunings = tunings();
     const std::size_t groups = worlds.size() * all_tunings.size();
     std::size_t group = 0;
-    for (const int ranks : worlds) {
-        for (const std::string& tuning : all_tunings) {
-            SCOPED_TRACE(std::to_string(ranks) + " ranks, " + tuning);
-            const auto sequences =
-                random_sequences(random, ranks, (all_sequences + groups - 1) / groups);
-            const auto rounds = random_rounds(random, ++group % 3 == 0 ? ranks : 1);
-            run_threads(ranks, tuning, [&](int rank, ShmBackend& backend) {
-                std::jthread other([&] { run_transfers(rounds, rank, ranks, backend); });
-                run_sequences(sequences, rank, ranks, backend);
-            });
-            ASSERT_FALSE(::testing::Test::HasFailure());
-        }
+    for (const std::string& tuning : all_tunings) {
+        SCOPED_TRACE(tuning);
+        const auto sequences =
+            random_sequences(random, ranks, (all_sequences + groups - 1) / groups);
+        const auto rounds = random_rounds(random, ++group % 3 == 0 ? ranks : 1);
+        run_threads(ranks, tuning, [&](int rank, ShmBackend& backend) {
+            std::jthread other([&] { run_transfers(rounds, rank, ranks, backend); });
+            run_sequences(sequences, rank, ranks, backend);
+        });
+        ASSERT_FALSE(::testing::Test::HasFailure());
     }
 }
+INSTANTIATE_TEST_SUITE_P(Shm, ShmBackendThreadsOfRanks, ::testing::ValuesIn(worlds));
 
 // How many KiB of rank 0's slots, which begin as zeros, so many all_reduces of so many KiB write.
 std::size_t kib_written(const std::string& tuning, std::size_t kib, int calls) {

@@ -61,7 +61,7 @@ TEST_P(DataParallelOnGpus, GivesTheBitsOfTheCpuAndFreesWhatItTook) {
     EXPECT_EQ(api_.allocated(), before);
 }
 
-// Of more bytes than are brought at a time; by two shares of the work.
+// Of more bytes than are brought at a time, after fewer; by two shares of the work.
 TEST_P(DataParallelOnGpus, AddsGradientsInTheOrderOfTheCpus) {
     constexpr std::int64_t large = 600'000;
     const auto sum_on = [&](const std::vector<Device>& devices) {
@@ -70,7 +70,7 @@ TEST_P(DataParallelOnGpus, AddsGradientsInTheOrderOfTheCpus) {
         std::uint64_t seed = 1;
         for (const Device& device : devices) {
             auto& own = parameters.emplace_back();
-            for (const std::int64_t size : {large, std::int64_t{3}}) {
+            for (const std::int64_t size : {std::int64_t{3}, std::int64_t{5}, large}) {
                 const Tensor value = memory.emplace_back(zeros({size}, {.device = device}));
                 const Tensor grad =
                     memory.emplace_back(randn({size}, seed++, {.device = Device{}}).to(device));

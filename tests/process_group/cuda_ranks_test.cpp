@@ -1,5 +1,6 @@
 // Several ranks, a process each, on one real GPU with the real NCCL: what two ranks show that one
 // does not. tools/gpu-check.sh runs it where there is a GPU, the suite over the stand-ins.
+#include "process_group/gpu_arena.hpp"
 #include "process_group/gpu_averages.hpp"
 #include "process_group/gpu_captured_backward.hpp"
 #include "process_group/gpu_program.hpp"
@@ -28,7 +29,6 @@
 #include <functional>
 #include <initializer_list>
 #include <memory>
-#include <random>
 #include <string>
 #include <thread>
 #include <utility>
@@ -118,19 +118,8 @@ void break_the_gpu(const Device& gpu) {
 
 TEST_F(CudaRanks, DoEveryCollectiveAsTheModelSays) {
     const auto seed = seed_for_ranks();
-    constexpr std::size_t most = 2'000;
-    on_shared_gpu({2, 3, 4}, [&](ProcessGroup& group) {
-        std::mt19937 random(seed);
-        const GpuArena arena(group.device(), 2 * largest_buffer(group.size(), most));
-        for (int i = 0; i < 60; ++i) {
-            const CollectivePlan plan = random_plan_of_nccl(random, group.size(), most);
-            const PlannedCollective planned(plan, group.rank(), arena.host());
-            arena.to_gpu({});
-            start_on_gpu(group, planned, arena).wait();
-            arena.to_host({});
-            EXPECT_EQ(planned.wrong(), "") << describe(plan);
-        }
-    });
+    on_shared_gpu({2, 3, 4},
+                  [&](ProcessGroup& group) { expect_collectives_of_the_model(group, seed, 60); });
 }
 
 TEST_F(CudaRanks, RunRandomProgramsAsTheModelSays) {

@@ -8,10 +8,13 @@
 #include <ddp/stream.hpp>
 #include <ddp/tensor_view.hpp>
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <new>
+#include <random>
 
 namespace ddp::testing {
 
@@ -64,6 +67,21 @@ inline Work start_on_gpu(ProcessGroup& group, const PlannedCollective& planned,
         return tensor;
     };
     return start(group, planned.call(), there(planned.input()), there(planned.output()), stream);
+}
+
+// So many random ones; all ranks give the same seed.
+inline void expect_collectives_of_the_model(ProcessGroup& group, unsigned seed, int count) {
+    constexpr std::size_t max_elements = 2'000;
+    std::mt19937 random(seed);
+    const GpuArena arena(group.device(), 2 * largest_buffer(group.size(), max_elements));
+    for (int i = 0; i < count; ++i) {
+        const CollectivePlan plan = random_plan_of_nccl(random, group.size(), max_elements);
+        const PlannedCollective planned(plan, group.rank(), arena.host());
+        arena.to_gpu({});
+        start_on_gpu(group, planned, arena).wait();
+        arena.to_host({});
+        EXPECT_EQ(planned.wrong(), "") << describe(plan);
+    }
 }
 
 }  // namespace ddp::testing

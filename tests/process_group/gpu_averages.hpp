@@ -15,8 +15,8 @@
 
 namespace ddp::testing {
 
-// As views and in copies; with hooks; on streams of the user's. For 1, 2 or 4 ranks: what NCCL makes
-// of a third is rounded.
+// As views and in copies; with hooks; on streams of the user's. For 1, 2 or 4 ranks: what NCCL
+// makes of a third is rounded.
 inline void expect_averages(ProcessGroup& group) {
     const auto own = static_cast<float>(2 * (group.rank() + 1));
     const auto average = static_cast<float>(group.size() + 1);

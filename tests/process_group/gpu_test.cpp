@@ -34,8 +34,6 @@ using ::testing::HasSubstr;
 // Before anything joins.
 [[maybe_unused]] const Gpus& the_gpus = gpus();
 
-constexpr std::size_t max_elements = 2'000;
-
 TEST(GpuGroup, HasAGpuOfItsOwnOnEachRank) {
     on_worlds({1, 2, 4}, [](ProcessGroup& group) {
         EXPECT_EQ(group.backend(), Backend::nccl);
@@ -77,18 +75,8 @@ TEST(GpuGroup, MovesCpuMemoryToo) {
 
 TEST(GpuGroup, DoesEveryCollectiveAsTheModelSays) {
     const auto seed = seed_for_ranks();
-    on_worlds({1, 2, 3, 4}, [&](ProcessGroup& group) {
-        std::mt19937 random(seed);
-        const GpuArena arena(group.device(), 2 * largest_buffer(group.size(), max_elements));
-        for (int i = 0; i < 300; ++i) {
-            const CollectivePlan plan = random_plan_of_nccl(random, group.size(), max_elements);
-            const PlannedCollective planned(plan, group.rank(), arena.host());
-            arena.to_gpu({});
-            start_on_gpu(group, planned, arena).wait();
-            arena.to_host({});
-            EXPECT_EQ(planned.wrong(), "") << describe(plan);
-        }
-    });
+    on_worlds({1, 2, 3, 4},
+              [&](ProcessGroup& group) { expect_collectives_of_the_model(group, seed, 300); });
 }
 
 struct Registrations {
