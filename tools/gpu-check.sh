@@ -293,6 +293,7 @@ run_checks() {
     check "calls and packing (ddp-gpu-cost)" "runs" 's/.*"nccl": "([^"]*)".*/NCCL \1/p' 30 "$bin/ddp-gpu-cost"
     judge "init_process_group, after the context" 's/.*"group_ms": ([0-9.]+).*/\1/p' at_most 5000 ms
     judge "a call returns, over the raw NCCL call" 's/.*"over_returns_us": ([-0-9.]+).*/\1/p' at_most 5 us
+    judge "a call returns, over the same calls by hand" 's/.*"over_ordered_returns_us": ([-0-9.]+).*/\1/p' at_most 3 us
     judge "from call to kernel, over the raw NCCL call" 's/.*"over_us": ([-0-9.]+).*/\1/p' at_most 5 us
     judge "pack and scale, of the card's copy bandwidth" 's/.*"share": ([0-9.]+).*/\1/p' at_least 0.85 ""
     # Between them are milliseconds, in which the processor forgets what both need.

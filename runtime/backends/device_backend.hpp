@@ -60,10 +60,10 @@ public:
     // All of `calls` as one operation (coalesced tensors are many calls), timed out `timeout` from
     // now. Any thread; all ranks in the same order. Throws UsageError for what the library cannot
     // do (nothing has happened then), and the group's error once it has failed.
-    virtual std::unique_ptr<DeviceOperation> launch(std::span<const Call> calls, Stream after,
+    virtual std::shared_ptr<DeviceOperation> launch(std::span<const Call> calls, Stream after,
                                                     std::chrono::milliseconds timeout) = 0;
     // A batch of point-to-point transfers, in the same order of operations as the collectives.
-    virtual std::unique_ptr<DeviceOperation> launch(std::span<const Transfer> transfers,
+    virtual std::shared_ptr<DeviceOperation> launch(std::span<const Transfer> transfers,
                                                     Stream after,
                                                     std::chrono::milliseconds timeout) = 0;
     virtual LaunchOrder launch_order() const = 0;  // any thread

@@ -13,7 +13,7 @@ namespace {
 // Once a stream waits for it, whoever frees the memory does so after it in that stream.
 class DeviceWork : public Operation {
 public:
-    explicit DeviceWork(std::unique_ptr<backends::DeviceOperation> operation)
+    explicit DeviceWork(std::shared_ptr<backends::DeviceOperation> operation)
         : operation_(std::move(operation)) {}
 
     void wait() override { operation_->wait(); }
@@ -31,7 +31,7 @@ public:
     bool is_completed() const noexcept override { return operation_->is_completed(); }
 
 private:
-    std::unique_ptr<backends::DeviceOperation> operation_;
+    std::shared_ptr<backends::DeviceOperation> operation_;
     bool a_stream_waits_ = false;
 };
 
@@ -69,13 +69,13 @@ void DeviceDispatch::rendezvous(const base::Deadline& deadline) {
 }
 
 void DeviceDispatch::require_own_device(const TensorView& tensor, const char* operation) const {
+    if (gpu_ && tensor.device == gpu_->device()) return;
     const std::string what =
         std::string(operation) + ": the tensor is on " + to_string(tensor.device);
     if (!gpu_) {
         throw UsageError(what + ", but this group's backend moves CPU memory only" +
                          (no_gpu_reason_.empty() ? "" : " (" + no_gpu_reason_ + ")"));
     }
-    if (tensor.device == gpu_->device()) return;
     throw UsageError(what + ", rank " + std::to_string(member_.rank()) + "'s group uses " +
                      to_string(gpu_->device()));
 }

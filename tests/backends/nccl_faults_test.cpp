@@ -195,7 +195,7 @@ TEST(NcclFaults, AProgramsOwnCallThatHangsEndsAtTheDeadline) {
 TEST(NcclFaults, WaitingOperationsAllEndWithTheFirstError) {
     const ScopedKnob fault("FAULTS", "hang:0:0");
     on_nccl_threads(2, [](NcclThread& own) {
-        std::vector<std::unique_ptr<backends::DeviceOperation>> operations;
+        std::vector<std::shared_ptr<backends::DeviceOperation>> operations;
         const auto values = own.make(100, 1.0F);
         for (int i = 0; i < 5; ++i) {
             operations.push_back(own.all_reduce(values, ReduceOp::sum, deadline));

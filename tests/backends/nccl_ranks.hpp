@@ -63,7 +63,7 @@ public:
         return values;
     }
     template <class T>
-    std::unique_ptr<backends::DeviceOperation> all_reduce(
+    std::shared_ptr<backends::DeviceOperation> all_reduce(
         std::span<T> values, ReduceOp op = ReduceOp::sum,
         std::chrono::milliseconds timeout = std::chrono::seconds{20}) {
         const backends::Call call{.kind = backends::Collective::all_reduce,

@@ -42,7 +42,7 @@ stand_in "$work/bundle/bin/05_ddp_tutorial" 'echo "Outside: input size [30, 5] o
 stand_in "$work/bundle/bin/06_move_tensors" 'echo "256 MiB 1 2"'
 stand_in "$work/bundle/bin/07_two_devices" 'echo "step 500 loss 0.0410"'
 stand_in "$work/bundle/bin/ddp-bench" 'echo "     1048576        262144   float32         sum    -1      12.500       0.2     6.6        0.000       0"'
-stand_in "$work/bundle/bin/ddp-gpu-cost" 'echo "{\"nccl\": \"2.28.9\"}"; echo "{\"over_us\": 2.50, \"ours_returns_us\": 7.20, \"raw_returns_us\": 4.60, \"over_returns_us\": 1.25}"; echo "{\"share\": 0.910}"; echo "{\"group_ms\": 300}"'
+stand_in "$work/bundle/bin/ddp-gpu-cost" 'echo "{\"nccl\": \"2.28.9\"}"; echo "{\"over_us\": 2.50, \"ours_returns_us\": 7.20, \"raw_returns_us\": 4.60, \"over_returns_us\": 1.25}"; echo "{\"over_ordered_returns_us\": 1.75}"; echo "{\"share\": 0.910}"; echo "{\"group_ms\": 300}"'
 stand_in "$work/bundle/bin/ddp-launch" 'while [[ $1 == --?* ]]; do shift; done
 [ "$1 $2" != "-- bash" ] || { echo "ddp::PeerError: rank 1 ended during all_reduce" >&2; exit 137; }
 [ "$1" != -- ] || shift
@@ -58,7 +58,7 @@ row "a call returns, two ranks" | grep -q "| passed | 7.20 us, NCCL's 4.60 |" ||
 row "processes on the GPU" | grep -q '| passed | 2 processes |' || fail "does not count processes"
 grep -q 'A card, 600.1' "$work/results.md" || fail "does not name the card"
 
-stand_in "$work/bundle/bin/ddp-gpu-cost" 'echo "{\"nccl\": \"2.28.9\"}"; echo "{\"over_us\": 7.50, \"ours_returns_us\": 7.20, \"raw_returns_us\": 4.60, \"over_returns_us\": 1.25}"; echo "{\"share\": 0.910}"; echo "{\"group_ms\": 300}"'
+stand_in "$work/bundle/bin/ddp-gpu-cost" 'echo "{\"nccl\": \"2.28.9\"}"; echo "{\"over_us\": 7.50, \"ours_returns_us\": 7.20, \"raw_returns_us\": 4.60, \"over_returns_us\": 1.25}"; echo "{\"over_ordered_returns_us\": 1.75}"; echo "{\"share\": 0.910}"; echo "{\"group_ms\": 300}"'
 stand_in "$work/bundle/bin/cuda_group_test" 'echo "[  FAILED  ] A.B"; exit 1'
 stand_in "$work/bundle/bin/07_two_devices" 'echo "step 500 loss 4.5616"'
 [ "$(DIFFER=1 status_of)" = 1 ] || fail "is content with failures"
@@ -86,7 +86,7 @@ row "compute-sanitizer, cuda_group_test" | grep -q '| failed | exit code 1: ERRO
 
 rm "$work/bundle/bin/09_cuda_digits" "$work/path/compute-sanitizer"
 stand_in "$work/bundle/bin/cuda_group_test" 'echo "[  PASSED  ] 7 tests."'
-stand_in "$work/bundle/bin/ddp-gpu-cost" 'echo "{\"nccl\": \"2.28.9\"}"; echo "{\"over_us\": 2, \"ours_returns_us\": 7.20, \"raw_returns_us\": 4.60, \"over_returns_us\": 1}"; echo "{\"share\": 0.9}"; echo "{\"group_ms\": 300}"'
+stand_in "$work/bundle/bin/ddp-gpu-cost" 'echo "{\"nccl\": \"2.28.9\"}"; echo "{\"over_us\": 2, \"ours_returns_us\": 7.20, \"raw_returns_us\": 4.60, \"over_returns_us\": 1}"; echo "{\"over_ordered_returns_us\": 1}"; echo "{\"share\": 0.9}"; echo "{\"group_ms\": 300}"'
 [ "$(status_of)" = 3 ] || fail "is content although a program is missing"
 row "09_cuda_digits" | grep -q '| not run | there is no 09_cuda_digits' || fail "does not say what is missing"
 grep -A 1 -F "| 09_cuda_digits |" "$work/results.md" | tail -n 1 | grep -q 'accuracy of 09_cuda_digits | not run' || fail "judges another program's accuracy"

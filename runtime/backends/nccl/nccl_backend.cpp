@@ -123,7 +123,7 @@ NcclBackend::~NcclBackend() {
     }
 }
 
-std::unique_ptr<backends::DeviceOperation> NcclBackend::launch(std::span<const Call> calls,
+std::shared_ptr<backends::DeviceOperation> NcclBackend::launch(std::span<const Call> calls,
                                                                Stream after,
                                                                std::chrono::milliseconds timeout) {
     for (const Call& call : calls) require_supported(call, setup_.own.rank);
@@ -141,14 +141,14 @@ void NcclBackend::note_order(std::span<const Call> calls) {
     for (const Call& call : calls) order_.add(call);
 }
 
-std::unique_ptr<backends::DeviceOperation> NcclBackend::launch(std::span<const Transfer> transfers,
+std::shared_ptr<backends::DeviceOperation> NcclBackend::launch(std::span<const Transfer> transfers,
                                                                Stream after,
                                                                std::chrono::milliseconds timeout) {
     return launch_all(transfers, after, timeout);
 }
 
 template <class Item>
-std::unique_ptr<backends::DeviceOperation> NcclBackend::launch_all(
+std::shared_ptr<backends::DeviceOperation> NcclBackend::launch_all(
     std::span<const Item> items, Stream after, std::chrono::milliseconds timeout) {
     require_healthy();
     const base::Deadline deadline = base::Deadline::after(timeout);
@@ -161,8 +161,7 @@ std::unique_ptr<backends::DeviceOperation> NcclBackend::launch_all(
         try {
             const Place place = place_of(after);
             if (place == Place::in_graph) communicator_->note_graph();
-            operation = std::make_shared<InFlightOperation>(events_, info, deadline, place);
-            watchdog_.watch(operation);  // which lets this thread go if it is kept
+            operation = start_operation(info, deadline, place);
             come_after(after);
             ++sequence_;
             note_order(items);
@@ -176,12 +175,20 @@ std::unique_ptr<backends::DeviceOperation> NcclBackend::launch_all(
             error = std::current_exception();
         }
     }
-    if (!error && !group_abort_->is_set()) {
-        return std::make_unique<OperationHandle>(std::move(operation), group_abort_);
-    }
+    if (!error && !group_abort_->is_set()) return operation;
     if (operation) operation->abort();  // the thread that ended the group may not have known of it
     if (error) end_after_launch(info.describe(), error);
     group_abort_->raise();
+}
+
+// The watchdog lets this thread go if NCCL or CUDA keeps it.
+std::shared_ptr<InFlightOperation> NcclBackend::start_operation(OperationInfo info,
+                                                                const base::Deadline& deadline,
+                                                                Place place) {
+    auto operation = std::allocate_shared<InFlightOperation>(operations_, events_, group_abort_,
+                                                             std::move(info), deadline, place);
+    watchdog_.watch(operation);
+    return operation;
 }
 
 // A stream that does not exist, or is another GPU's, or what a capture forbids.
@@ -242,9 +249,8 @@ void NcclBackend::call_nccl(const char* what, std::chrono::milliseconds timeout,
     try {
         const Communicator::Launch launch(*communicator_);
         communicator_->require_usable();
-        operation = std::make_shared<InFlightOperation>(
-            events_, OperationInfo(what), base::Deadline::after(timeout), Place::on_stream);
-        watchdog_.watch(operation);  // which lets this thread go if NCCL keeps it
+        operation =
+            start_operation(OperationInfo(what), base::Deadline::after(timeout), Place::on_stream);
         const auto ended = [](InFlightOperation* one) { one->abort(); };
         const std::unique_ptr<InFlightOperation, decltype(ended)> scope(operation.get(), ended);
         call();

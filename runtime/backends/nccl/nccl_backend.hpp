@@ -14,6 +14,7 @@
 #pragma once
 
 #include "backends/device_backend.hpp"
+#include "backends/nccl/block_pool.hpp"
 #include "backends/nccl/nccl_communicator.hpp"
 #include "backends/nccl/nccl_launcher.hpp"
 #include "backends/nccl/nccl_operation.hpp"
@@ -48,10 +49,10 @@ public:
     ~NcclBackend() override;
 
     Device device() const override { return {DeviceType::cuda, setup_.device}; }
-    std::unique_ptr<backends::DeviceOperation> launch(std::span<const backends::Call> calls,
+    std::shared_ptr<backends::DeviceOperation> launch(std::span<const backends::Call> calls,
                                                       Stream after,
                                                       std::chrono::milliseconds timeout) override;
-    std::unique_ptr<backends::DeviceOperation> launch(std::span<const backends::Transfer> transfers,
+    std::shared_ptr<backends::DeviceOperation> launch(std::span<const backends::Transfer> transfers,
                                                       Stream after,
                                                       std::chrono::milliseconds timeout) override;
     backends::LaunchOrder launch_order() const override;
@@ -67,10 +68,12 @@ private:
     struct BadCall;
     using Place = InFlightOperation::Place;
     template <class Item>
-    std::unique_ptr<backends::DeviceOperation> launch_all(std::span<const Item> items, Stream after,
+    std::shared_ptr<backends::DeviceOperation> launch_all(std::span<const Item> items, Stream after,
                                                           std::chrono::milliseconds timeout);
     void call_nccl(const char* what, std::chrono::milliseconds timeout,
                    const std::function<void()>& call);
+    std::shared_ptr<InFlightOperation> start_operation(OperationInfo info,
+                                                       const base::Deadline& deadline, Place place);
     Place place_of(Stream after);
     template <class Ask>
     auto of_callers_stream(const Ask& ask);
@@ -88,6 +91,7 @@ private:
     std::shared_ptr<Communicator> communicator_;  // memory that it knows of refers to it
     std::unique_ptr<Streams> streams_;
     std::shared_ptr<EventPool> events_;
+    PoolAllocator<InFlightOperation> operations_{std::make_shared<BlockPool>()};
     std::shared_ptr<GroupAbort> group_abort_ = std::make_shared<GroupAbort>();
     NcclLauncher launcher_;
     // Under the communicator's mutex:

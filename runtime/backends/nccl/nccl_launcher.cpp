@@ -90,21 +90,21 @@ void NcclLauncher::launch(std::span<const Call> calls) {
     communicator_.require_usable();
     communicator_.wait_for_program();
     CustomOps custom(*this);
-    std::vector<std::pair<const Call*, ncclRedOp_t>> first;
-    std::vector<const Call*> scaled;
+    enqueued_.clear();
     for (const Call& call : calls) {
         if (!moves_between_ranks(call)) continue;
-        first.emplace_back(&call, op_of(call, custom));
-        if (scales_after(call)) scaled.push_back(&call);
+        enqueued_.push_back({&call, op_of(call, custom)});
         copy_own_part(call);
     }
-    if (!first.empty()) {
-        communicator_.launch_group([&](ncclComm_t comm) {
-            for (const auto& [call, op] : first) enqueue(*call, op, comm);
+    if (!enqueued_.empty()) {
+        communicator_.launch_group([this](ncclComm_t comm) {
+            for (const Enqueued& one : enqueued_) enqueue(*one.call, one.op, comm);
         });
     }
     custom.destroy();
-    for (const Call* const call : scaled) scale(*call);
+    for (const Enqueued& one : enqueued_) {
+        if (scales_after(*one.call)) scale(*one.call);
+    }
 }
 
 void NcclLauncher::launch(std::span<const backends::Transfer> transfers) {

@@ -54,6 +54,11 @@ private:
     Communicator::GroupRank own_;
     Averaging averaging_;
     CUstream_st* stream_;
+    struct Enqueued {
+        const backends::Call* call;
+        ncclRedOp_t op;
+    };
+    std::vector<Enqueued> enqueued_;  // of the launch that is under way, if any
 };
 
 }  // namespace ddp::nccl

@@ -107,7 +107,7 @@ void InFlightOperation::record_end(Stream stream) {
     launched_.store(true, std::memory_order_release);
 }
 
-InFlightOperation::State InFlightOperation::poll() {
+InFlightOperation::State InFlightOperation::poll() const {
     State now = state();
     if (now != State::running || !is_launched() || is_in_graph()) return now;
     {
@@ -123,29 +123,23 @@ void InFlightOperation::abort() noexcept {
     state_.compare_exchange_strong(running, State::aborted, std::memory_order_acq_rel);
 }
 
-// The default stream is the group's device's, whatever the calling thread's current one is.
-void InFlightOperation::make_wait(Stream stream) {
-    const device::CurrentGpu current(events_->api(), events_->device());
-    events_->api().wait(stream, event_);
-}
-
 std::string InFlightOperation::describe_with_age() const {
     const auto age =
         std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - deadline_.start());
     return describe() + ", since " + base::to_string(age);
 }
 
-bool OperationHandle::is_completed() const noexcept {
+bool InFlightOperation::is_completed() const noexcept {
     try {
-        return operation_->poll() != InFlightOperation::State::running;
+        return poll() != State::running;
     } catch (const Error&) {  // of the device: the watchdog finds it too, and ends the group
         return false;
     }
 }
 
-void OperationHandle::wait() {
-    if (operation_->is_in_graph()) {
-        throw UsageError("nccl: " + operation_->describe() +
+void InFlightOperation::wait() {
+    if (is_in_graph()) {
+        throw UsageError("nccl: " + describe() +
                          " is captured: a stream waits for it, wait(stream); the host waits for "
                          "the stream on which the graph is launched");
     }
@@ -157,13 +151,16 @@ void OperationHandle::wait() {
             std::this_thread::sleep_for(pause);
         }
     }
-    if (operation_->state() == InFlightOperation::State::aborted) group_abort_->raise();
+    if (state() == State::aborted) group_abort_->raise();
 }
 
-void OperationHandle::wait(Stream stream) {
-    const InFlightOperation::State now = operation_->state();
-    if (now == InFlightOperation::State::aborted) group_abort_->raise();
-    if (now == InFlightOperation::State::running) operation_->make_wait(stream);
+void InFlightOperation::wait(Stream stream) {
+    const State now = state();
+    if (now == State::aborted) group_abort_->raise();
+    if (now == State::completed) return;
+    // The default stream is the group's device's, whatever the calling thread's current one is.
+    const device::CurrentGpu current(events_->api(), events_->device());
+    events_->api().wait(stream, event_);
 }
 
 }  // namespace ddp::nccl

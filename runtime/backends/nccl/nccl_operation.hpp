@@ -82,30 +82,34 @@ struct OperationInfo {
     std::uint64_t sequence = 0;
 };
 
-class InFlightOperation {
+class InFlightOperation : public backends::DeviceOperation {
 public:
     // In a graph it runs once for each launch of that, of which the host knows nothing: it stays
     // running, and its event is for streams that are captured with it.
     enum class Place { on_stream, in_graph };
     // About to be launched; the device is current.
-    InFlightOperation(std::shared_ptr<EventPool> events, OperationInfo info,
-                      const base::Deadline& deadline, Place place)
+    InFlightOperation(std::shared_ptr<EventPool> events, std::shared_ptr<GroupAbort> group_abort,
+                      OperationInfo info, const base::Deadline& deadline, Place place)
         : events_(std::move(events)),
+          group_abort_(std::move(group_abort)),
           event_(events_->take()),
           info_(std::move(info)),
           deadline_(deadline),
           place_(place) {}
-    ~InFlightOperation();
+    ~InFlightOperation() override;
     InFlightOperation(const InFlightOperation&) = delete;
     InFlightOperation& operator=(const InFlightOperation&) = delete;
 
     void record_end(Stream stream);  // the last of it has been launched on the stream
     bool is_launched() const noexcept { return launched_.load(std::memory_order_acquire); }
     enum class State { running, completed, aborted };
-    State poll();  // never blocks; throws what the device says
+    State poll() const;  // never blocks; throws what the device says
     State state() const noexcept { return state_.load(std::memory_order_acquire); }
     void abort() noexcept;  // unless it has completed
-    void make_wait(Stream stream);
+
+    bool is_completed() const noexcept override;
+    void wait() override;
+    void wait(Stream stream) override;
 
     bool is_in_graph() const noexcept { return place_ == Place::in_graph; }
     // Nobody can see it end.
@@ -117,25 +121,13 @@ public:
 
 private:
     std::shared_ptr<EventPool> events_;
+    std::shared_ptr<GroupAbort> group_abort_;
     CUevent_st* event_;
     OperationInfo info_;
     base::Deadline deadline_;
     Place place_;
     std::atomic<bool> launched_ = false;
-    std::atomic<State> state_ = State::running;
-};
-
-class OperationHandle : public backends::DeviceOperation {
-public:
-    OperationHandle(std::shared_ptr<InFlightOperation> operation, std::shared_ptr<GroupAbort> end)
-        : operation_(std::move(operation)), group_abort_(std::move(end)) {}
-    bool is_completed() const noexcept override;
-    void wait() override;
-    void wait(Stream stream) override;
-
-private:
-    std::shared_ptr<InFlightOperation> operation_;
-    std::shared_ptr<GroupAbort> group_abort_;
+    mutable std::atomic<State> state_ = State::running;
 };
 
 }  // namespace ddp::nccl

@@ -16,6 +16,7 @@
 // Invariants: the group is ended at most once; nobody waits for CUDA under the mutex.
 #pragma once
 
+#include "backends/nccl/block_pool.hpp"
 #include "backends/nccl/nccl_operation.hpp"
 
 #include <atomic>
@@ -79,7 +80,9 @@ private:
     EndGroup end_group_;
     std::mutex mutex_;
     std::condition_variable changed_;
-    std::deque<std::shared_ptr<InFlightOperation>> operations_;  // in the order of the stream
+    using Operation = std::shared_ptr<InFlightOperation>;
+    std::deque<Operation, PoolAllocator<Operation>> operations_{
+        PoolAllocator<Operation>(std::make_shared<BlockPool>())};  // as on the stream
     bool asleep_ = false;
     bool stopping_ = false;
     std::optional<base::Deadline> grace_;  // while in grace

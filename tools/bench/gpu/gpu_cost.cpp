@@ -31,10 +31,42 @@ void check(ncclResult_t result) {
     }
 }
 
-// An average of few elements: at one rank a kernel of NCCL's. From the call until the GPU is done,
-// which both see by polling an event or stream; what differs is what comes before the kernel.
+// From the call until it returns, and until the GPU is done, which is polled.
+struct Times {
+    std::vector<double> done, returns;
+
+    template <class IsDone>
+    void add(Clock::time_point start, const IsDone& is_done) {
+        returns.push_back(microseconds_since(start));
+        while (!is_done()) {
+        }
+        done.push_back(microseconds_since(start));
+    }
+    double median_done() { return ddp::bench::quantile(done, 0.5); }
+    double median_returns() { return ddp::bench::quantile(returns, 0.5); }
+};
+
+// An average of few elements: at one rank a kernel of NCCL's.
 struct Calls {
-    std::vector<double> ours, raw, ours_returns, raw_returns;
+    Times ours;
+    Times raw;      // NCCL's call alone, on the program's stream
+    Times ordered;  // on a stream of its own after the program's, as ours: three calls of CUDA more
+};
+
+// Streams and events for what is ordered by hand.
+struct ByHand {
+    ~ByHand() {
+        api.synchronize(own);
+        api.destroy_event(before);
+        api.destroy_event(end);
+        api.destroy_stream(own);
+        api.destroy_stream(stream);
+    }
+    ddp::device::DeviceApi& api = ddp::device::device_api();
+    CUstream_st* stream = api.make_stream(ddp::device::Priority::high);
+    CUstream_st* own = api.make_stream(ddp::device::Priority::high);
+    CUevent_st* before = api.make_event();
+    CUevent_st* end = api.make_event();
 };
 
 Calls time_calls(ddp::ProcessGroup& group, int rounds) {
@@ -47,47 +79,49 @@ Calls time_calls(ddp::ProcessGroup& group, int rounds) {
     api.set_zero(data, elements * sizeof(float), {});
     api.synchronize({});
     const ddp::TensorView view(data, {elements}, ddp::DType::float32, group.device());
-    CUstream_st* const stream = api.make_stream(ddp::device::Priority::high);
+    const ByHand hand;
     Calls calls;
     for (int round = 0; round < rounds + warm_up; ++round) {
+        if (round == warm_up) calls = {};
         auto start = Clock::now();
-        ddp::Work work = group.all_reduce(view, ddp::ReduceOp::avg, stream);
-        const double ours_returns = microseconds_since(start);
-        while (!work.is_completed()) {
-        }
-        const double ours = microseconds_since(start);
+        ddp::Work work = group.all_reduce(view, ddp::ReduceOp::avg, hand.stream);
+        calls.ours.add(start, [&] { return work.is_completed(); });
         work.wait();
-        double raw_returns = 0;
-        ddp::with_native_handle(group, [&](ncclComm* comm) {
-            start = Clock::now();
+        const auto average_on = [&](CUstream_st* stream, ncclComm* comm) {
             check(
                 nccl.operations.all_reduce(data, data, elements, ncclFloat, ncclAvg, comm, stream));
-            raw_returns = microseconds_since(start);
+        };
+        ddp::with_native_handle(group, [&](ncclComm* comm) {
+            start = Clock::now();
+            average_on(hand.stream, comm);
+            calls.raw.add(start, [&] { return api.is_done(ddp::Stream(hand.stream)); });
         });
-        while (!api.is_done(ddp::Stream(stream))) {
-        }
-        const double raw = microseconds_since(start);
-        if (round < warm_up) continue;
-        calls.ours.push_back(ours);
-        calls.raw.push_back(raw);
-        calls.ours_returns.push_back(ours_returns);
-        calls.raw_returns.push_back(raw_returns);
+        ddp::with_native_handle(group, [&](ncclComm* comm) {
+            start = Clock::now();
+            api.record(hand.before, hand.stream);
+            api.wait(hand.own, hand.before);
+            average_on(hand.own, comm);
+            api.record(hand.end, hand.own);
+            calls.ordered.add(start, [&] { return api.is_done(hand.end); });
+        });
     }
-    api.destroy_stream(stream);
     return calls;
 }
 
 void report_calls(ddp::ProcessGroup& group, int rounds) {
-    using ddp::bench::quantile;
     Calls calls = time_calls(group, rounds);
     if (group.rank() != 0) return;
-    const double ours = quantile(calls.ours, 0.5), raw = quantile(calls.raw, 0.5);
-    const double ours_returns = quantile(calls.ours_returns, 0.5);
-    const double raw_returns = quantile(calls.raw_returns, 0.5);
+    const double ours = calls.ours.median_done(), raw = calls.raw.median_done();
+    const double ours_returns = calls.ours.median_returns();
+    const double raw_returns = calls.raw.median_returns();
     std::printf(
         "{\"measure\": \"call\", \"ours_us\": %.2f, \"raw_us\": %.2f, \"over_us\": %.2f, "
         "\"ours_returns_us\": %.2f, \"raw_returns_us\": %.2f, \"over_returns_us\": %.2f}\n",
         ours, raw, ours - raw, ours_returns, raw_returns, ours_returns - raw_returns);
+    std::printf(
+        "{\"measure\": \"ordered call\", \"over_ordered_us\": %.2f, "
+        "\"over_ordered_returns_us\": %.2f}\n",
+        ours - calls.ordered.median_done(), ours_returns - calls.ordered.median_returns());
 }
 
 // GB/s of reading and writing `bytes` so many times.
