@@ -1,7 +1,7 @@
 // BlockPool: memory for what one thread makes and another lets go, again and again
 // (base/recycled.hpp is for what stays on its thread). Blocks that have been given back are kept
-// until the pool goes, as many as were ever in use at once, so that a steady state asks the heap for
-// nothing. Any thread.
+// until the pool goes, as many as were ever in use at once, so that a steady state asks the heap
+// for nothing. Any thread.
 #pragma once
 
 #include <array>
