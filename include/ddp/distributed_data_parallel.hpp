@@ -92,7 +92,8 @@ public:
 
 private:
     static ReducerOptions with_views(ReducerOptions options) {
-        options.gradient_as_bucket_view = options.gradient_as_bucket_view.value_or(true);
+        options.gradient_as_bucket_view =
+            options.gradient_as_bucket_view.value_or(!options.reduce_in_float32);
         return options;
     }
     static RankState state_of(Net& net) {

@@ -137,6 +137,8 @@ public:
     void load_state_dict();
     // Whether any rank had a gradient for it in the last backward that sent.
     bool was_averaged(std::size_t parameter) const;
+    // With reduce_in_float32: the average, not rounded, until a backward begins. Or UsageError.
+    TensorView float32_average(std::size_t parameter) const;
     // One line a bucket: its gradients in order, its bytes. The order of arrival once it is known.
     std::string describe() const;
     const StepStatistics& statistics() const noexcept;

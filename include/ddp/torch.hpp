@@ -126,7 +126,8 @@ private:
         const Module& module, ProcessGroup& group, const DistributedDataParallelOptions& options) {
         ReducerOptions of_reducer = options.reducer;
         of_reducer.broadcast_buffers = options.broadcast_buffers;
-        of_reducer.gradient_as_bucket_view = of_reducer.gradient_as_bucket_view.value_or(true);
+        of_reducer.gradient_as_bucket_view =
+            of_reducer.gradient_as_bucket_view.value_or(!of_reducer.reduce_in_float32);
         auto averager = std::make_shared<detail::GradientAverager>(module, group, of_reducer);
         averager->add_hooks();
         return averager;

@@ -281,16 +281,16 @@ void Backward::finish_bucket(std::size_t bucket, Stream stream) {
     }
     context_.used.wait();
     const BucketMemory& memory = context_.memory->buckets()[bucket];
+    if (context_.memory->packs(memory)) context_.memory->unpack(memory, stream);
     for (const BucketSlice& slice : memory.spec.slices) {
         const std::size_t p = slice.parameter;
         if (!context_.memory->is_in_place(p)) continue;
+        context_.memory->copy_out(p);
         if (context_.kept[p].bytes > 0 && !context_.used.is_used_globally(p)) {
-            device::copy(context_.model_device, context_.memory->bucket_part(p),
+            device::copy(context_.model_device, context_.parameters[p].grad.data,
                          context_.kept[p].memory.data(), context_.kept[p].bytes, stream);
         }
-        context_.memory->copy_out(p);
     }
-    if (context_.memory->packs(memory)) context_.memory->unpack(memory, stream);
 }
 
 StepStatistics Backward::measure(std::uint64_t step) const {

@@ -103,6 +103,14 @@ std::string find_own_mistake(std::span<const Parameter> parameters,
         return "bucket_cap_mb and first_bucket_mb must be greater than 0 (or bucket_cap_mb "
                "ddp::autotune)";
     }
+    if (options.reduce_in_float32 && options.gradient_as_bucket_view.value_or(false)) {
+        return "reduce_in_float32 needs gradients that stay where they are, and "
+               "gradient_as_bucket_view moves them into the buckets";
+    }
+    if (options.reduce_in_float32 && options.logical_ranks > ranks) {
+        return "reduce_in_float32 and logical_ranks exclude each other; logical ranks add halves "
+               "in float32 as it is";
+    }
     std::unordered_set<std::string> names;
     for (const Parameter& parameter : parameters) {
         if (parameter.name.empty()) return "a parameter has no name";
@@ -152,8 +160,8 @@ std::string describe_all(std::span<const Parameter> parameters,
          << options.first_bucket_mb << ", find_unused_parameters " << options.find_unused_parameters
          << ", static_graph " << options.static_graph << ", broadcast_buffers "
          << options.broadcast_buffers << ", logical_ranks " << options.logical_ranks
-         << ", checksum_steps " << options.checksum_steps << ", comm_hook "
-         << (options.comm_hook ? "yes" : "no") << '\n';
+         << ", reduce_in_float32 " << options.reduce_in_float32 << ", checksum_steps "
+         << options.checksum_steps << ", comm_hook " << (options.comm_hook ? "yes" : "no") << '\n';
     for (const Parameter& parameter : parameters) text << describe(parameter) << '\n';
     for (const NamedTensor& buffer : buffers) {
         text << buffer_mark << buffer.name << ' ' << to_string(buffer.tensor.shape) << ' '

@@ -64,7 +64,7 @@ Reducer::Impl::Impl(std::span<Parameter> parameters, ProcessGroup& group,
     context_.memory.emplace(
         parameters, group,
         reducer::GradientMemoryOptions{options.gradient_as_bucket_view.value_or(false),
-                                       ranks_.count(), tuner_.caps()});
+                                       options.reduce_in_float32, ranks_.count(), tuner_.caps()});
     ranks_.register_in_group();
 }
 
@@ -367,13 +367,29 @@ std::string Reducer::Impl::describe() const {
     const auto buckets = context_.memory->buckets();
     for (std::size_t b = 0; b < buckets.size(); ++b) {
         text += "bucket " + std::to_string(b) + ": " + std::to_string(buckets[b].bytes()) +
-                " bytes of " + to_string(buckets[b].spec.dtype) + ":";
+                " bytes of " + to_string(buckets[b].tensor.dtype()) + ":";
         for (const reducer::BucketSlice& slice : buckets[b].spec.slices) {
             text += " " + context_.parameters[slice.parameter].name;
         }
         text += '\n';
     }
     return text;
+}
+
+TensorView Reducer::Impl::float32_average(std::size_t parameter) const {
+    require_all_alive();
+    if (parameter >= context_.parameters.size()) {
+        throw UsageError("reducer: float32_average of parameter " + std::to_string(parameter) +
+                         " of " + std::to_string(context_.parameters.size()));
+    }
+    const TensorView& grad = context_.parameters[parameter].grad;
+    if (!context_.memory->is_widened(parameter)) {
+        throw UsageError("reducer: the gradient of " + context_.parameters[parameter].name + " (" +
+                         to_string(grad.dtype) +
+                         ") is not reduced in float32; "
+                         "reduce_in_float32 is for float16 and bfloat16");
+    }
+    return {context_.memory->bucket_part(parameter), grad.shape, DType::float32, grad.device};
 }
 
 std::string to_json(const StepStatistics& statistics) {
@@ -416,6 +432,9 @@ std::size_t Reducer::num_buckets() const noexcept { return impl_->num_buckets();
 double Reducer::bucket_cap_mb() const noexcept { return impl_->bucket_cap_mb(); }
 bool Reducer::is_tuned() const noexcept { return impl_->is_tuned(); }
 bool Reducer::was_averaged(std::size_t parameter) const { return impl_->was_averaged(parameter); }
+TensorView Reducer::float32_average(std::size_t parameter) const {
+    return impl_->float32_average(parameter);
+}
 std::vector<NamedTensor> Reducer::state_dict() { return impl_->state_dict(); }
 void Reducer::load_state_dict() { impl_->load_state_dict(); }
 std::string Reducer::describe() const { return impl_->describe(); }

@@ -52,6 +52,7 @@ public:
     bool was_averaged(std::size_t parameter) const {
         return context_.used.is_used_globally(parameter);
     }
+    TensorView float32_average(std::size_t parameter) const;
 
 private:
     using Activity = reducer::JoinSession::Activity;

@@ -6,6 +6,7 @@
 #include "process_group/gpu_program.hpp"
 #include "process_group/needs_gpu.hpp"
 #include "process_group/reports.hpp"
+#include "reducer/float32_reduction.hpp"
 #include "support/seed_for_ranks.hpp"
 #ifdef DDP_STANDIN_CUDA
 #include "standin_cuda/stand_in.hpp"
@@ -135,6 +136,13 @@ TEST_F(CudaRanks, RunRandomProgramsAsTheModelSays) {
 
 TEST_F(CudaRanks, AverageGradients) {
     on_shared_gpu({2, 4}, [](ProcessGroup& group) { expect_averages(group); });
+}
+
+TEST_F(CudaRanks, ReduceGradientsOf16BitsInFloat32) {
+    on_shared_gpu({2, 3}, [](ProcessGroup& group) {
+        expect_float32_averages<bfloat16>(group, group.device());
+        expect_unused_gradients_stay<float16>(group, group.device());
+    });
 }
 
 TEST_F(CudaRanks, HaveTheBitsOfACapturedBackward) {

@@ -76,6 +76,14 @@ public:
                 Stream stream) override {
         cuda_.unpack(packed, items, stream);
     }
+    void pack_widened(std::span<const device::PackItem> items, DType dtype,
+                      const TensorView& packed, double factor, Stream stream) override {
+        cuda_.pack_widened(items, dtype, packed, factor, stream);
+    }
+    void unpack_rounded(const TensorView& packed, std::span<const device::PackItem> items,
+                        DType dtype, Stream stream) override {
+        cuda_.unpack_rounded(packed, items, dtype, stream);
+    }
     void convert(const TensorView& from, const TensorView& to, Stream stream) override {
         cuda_.convert(from, to, stream);
     }

@@ -113,6 +113,42 @@ TEST(OwnKernels, PackRandomLayouts) {
     }
 }
 
+TEST(OwnKernels, WidenAndRoundHalvesAtEveryOffset) {
+    std::mt19937 random(store_test::random_seed());
+    for (const DType dtype : {DType::float16, DType::bfloat16}) {
+        for (const std::size_t size : sizes) {
+            for (std::size_t shift = 0; shift < 8; ++shift) {
+                SCOPED_TRACE(std::string(to_string(dtype)) + ", " + std::to_string(size) +
+                             " elements, off by " + std::to_string(shift));
+                const std::size_t bytes = 2 * (size + shift);
+                const std::size_t other = random() % 4 * sizeof(float);
+                Guarded data(bytes), packed(size * sizeof(float) + other), back(bytes);
+                std::generate_n(reinterpret_cast<std::uint16_t*>(data.data()), size + shift,
+                                [&] { return static_cast<std::uint16_t>(random() % 0x3c00); });
+                device::PackItem item{data.data() + 2 * shift, size, 0};
+                ASSERT_EQ(device::launch_pack_widened({&item, 1}, dtype, packed.data() + other, 2,
+                                                      on_default_stream),
+                          cudaSuccess);
+                item.data = back.data() + 2 * shift;
+                ASSERT_EQ(device::launch_unpack_rounded(packed.data() + other, {&item, 1}, dtype,
+                                                        on_default_stream),
+                          cudaSuccess);
+                ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+                for (std::size_t i = shift; i < size + shift; ++i) {
+                    std::uint16_t was = 0, is = 0;
+                    std::memcpy(&was, data.data() + 2 * i, 2);
+                    std::memcpy(&is, back.data() + 2 * i, 2);
+                    const std::uint16_t twice =
+                        dtype == DType::float16
+                            ? float16(2 * static_cast<float>(float16::from_bits(was))).bits
+                            : bfloat16(2 * static_cast<float>(bfloat16::from_bits(was))).bits;
+                    ASSERT_EQ(is, twice) << "element " << i;
+                }
+            }
+        }
+    }
+}
+
 TEST(OwnKernels, ConvertBetweenAllDtypesAtEveryOffset) {
     for (const DType from : all_dtypes) {
         for (const DType to : all_dtypes) {

@@ -12,6 +12,8 @@ const standin_cuda::Kernels kernels(threads, &move_items<std::uint8_t, Copy>,
                                     &move_items<std::uint64_t, Copy>, &move_items<float, Multiply>,
                                     &move_items<double, Multiply>, &move_items<__half, Multiply>,
                                     &move_items<__nv_bfloat16, Multiply>);
+const standin_cuda::Kernels converting(threads, &convert_items<__half>,
+                                       &convert_items<__nv_bfloat16>);
 
 }  // namespace
 }  // namespace ddp::device

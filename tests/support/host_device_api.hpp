@@ -78,6 +78,10 @@ public:
               Stream stream) override;
     void unpack(const TensorView& packed, std::span<const device::PackItem> items,
                 Stream stream) override;
+    void pack_widened(std::span<const device::PackItem> items, DType dtype,
+                      const TensorView& packed, double factor, Stream stream) override;
+    void unpack_rounded(const TensorView& packed, std::span<const device::PackItem> items,
+                        DType dtype, Stream stream) override;
     void convert(const TensorView& from, const TensorView& to, Stream stream) override;
     void add(std::span<const void* const> memories, const TensorView& sum, Stream stream) override;
 
@@ -98,6 +102,8 @@ private:
     StreamPtr stream(const char* call, Stream handle);
     void require_memory(const char* call, int device, const void* memory, std::size_t bytes);
     void require_floats(const char* call, int device, const TensorView& view);
+    void require_halves(const char* call, int device, std::span<const device::PackItem> items,
+                        DType dtype, const TensorView& packed);
     void require_items(const char* call, int device, std::span<const device::PackItem> items,
                        const TensorView& packed);
     void launch(const StreamPtr& stream, std::function<void()> work);

@@ -96,6 +96,37 @@ void HostDeviceApi::unpack(const TensorView& packed, std::span<const device::Pac
     });
 }
 
+void HostDeviceApi::pack_widened(std::span<const device::PackItem> items, DType dtype,
+                                 const TensorView& packed, double factor, Stream handle) {
+    const StreamPtr on = stream("pack_widened", handle);
+    require_halves("pack_widened", on->device, items, dtype, packed);
+    launch(on, [kept = std::vector(items.begin(), items.end()), dtype, packed, factor] {
+        host_kernels::pack_widened(kept, dtype, packed, factor);
+    });
+}
+
+void HostDeviceApi::unpack_rounded(const TensorView& packed,
+                                   std::span<const device::PackItem> items, DType dtype,
+                                   Stream handle) {
+    const StreamPtr on = stream("unpack_rounded", handle);
+    require_halves("unpack_rounded", on->device, items, dtype, packed);
+    launch(on, [kept = std::vector(items.begin(), items.end()), dtype, packed] {
+        host_kernels::unpack_rounded(packed, kept, dtype);
+    });
+}
+
+void HostDeviceApi::require_halves(const char* call, int device,
+                                   std::span<const device::PackItem> items, DType dtype,
+                                   const TensorView& packed) {
+    const bool is_half = dtype == DType::float16 || dtype == DType::bfloat16;
+    if (!is_half || packed.dtype != DType::float32) {
+        fail(call, device, Code::invalid_value, "takes float16 or bfloat16 in float32");
+    }
+    const TensorView halves(packed.data, packed.shape, dtype, packed.device);
+    require_items(call, device, items, halves);
+    require_memory(call, device, packed.data, packed.bytes());
+}
+
 void HostDeviceApi::convert(const TensorView& from, const TensorView& to, Stream handle) {
     const StreamPtr on = stream("convert", handle);
     require_memory("convert", on->device, from.data, from.bytes());

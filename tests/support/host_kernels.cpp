@@ -111,6 +111,25 @@ void unpack(const TensorView& packed, const std::vector<device::PackItem>& items
     }
 }
 
+void pack_widened(const std::vector<device::PackItem>& items, DType dtype, const TensorView& packed,
+                  double factor) {
+    for (const device::PackItem& item : items) {
+        const Shape shape{static_cast<std::int64_t>(item.elements)};
+        const TensorView wide(place_in(packed, item), shape, DType::float32, packed.device);
+        convert(TensorView(item.data, shape, dtype, packed.device), wide);
+        scale(wide, factor);
+    }
+}
+
+void unpack_rounded(const TensorView& packed, const std::vector<device::PackItem>& items,
+                    DType dtype) {
+    for (const device::PackItem& item : items) {
+        const Shape shape{static_cast<std::int64_t>(item.elements)};
+        convert(TensorView(place_in(packed, item), shape, DType::float32, packed.device),
+                TensorView(item.data, shape, dtype, packed.device));
+    }
+}
+
 void convert(const TensorView& from, const TensorView& to) {
     with_type(from.dtype, [&]<class From>(From*) {
         with_type(to.dtype, [&]<class To>(To*) {

@@ -218,6 +218,54 @@ TEST_P(DeviceApiSuite, PacksAndUnpacksAllItemsAndNothingBesides) {
     });
 }
 
+TEST_P(DeviceApiSuite, PacksHalvesAsFloatsAndRoundsThemBack) {
+    const Layout layout = mixed_layout();
+    const auto check = [&](auto half) {
+        using Half = decltype(half);
+        const HostArray<Half> source = fractions<Half>(layout.elements, 5);
+        for (const double factor : {1.0, 1.0 / 3}) {
+            const DeviceArray<Half> data(api(), source, 1);
+            const DeviceArray<float> packed(api(), fractions<float>(layout.elements, 80), 1);
+            const DeviceArray<Half> back(api(), fractions<Half>(layout.elements, 80), 3);
+            HostArray<float> in_packed = fractions<float>(layout.elements, 80);
+            HostArray<Half> in_back = fractions<Half>(layout.elements, 80);
+            std::vector<device::PackItem> to_pack = layout.items;
+            std::vector<device::PackItem> to_unpack = layout.items;
+            std::size_t first = 0;  // of the item in `data`
+            for (std::size_t i = 0; i < layout.items.size(); ++i) {
+                to_pack[i].data = data.data() + first;
+                to_unpack[i].data = back.data() + first;
+                for (std::size_t e = 0; e < to_pack[i].elements; ++e) {
+                    const float value =
+                        static_cast<float>(source[first + e]) * static_cast<float>(factor);
+                    in_packed[to_pack[i].offset + e] = value;
+                    in_back[first + e] = Half(value);
+                }
+                first += to_pack[i].elements;
+            }
+            const DType dtype = dtype_of<Half>();
+            api().pack_widened(to_pack, dtype, packed.view(), factor, {});
+            api().unpack_rounded(packed.view(), to_unpack, dtype, {});
+            ASSERT_TRUE(same_values(packed.read(), in_packed)) << "factor " << factor;
+            ASSERT_TRUE(same_values(back.read(), in_back)) << "factor " << factor;
+        }
+    };
+    check(float16{});
+    check(bfloat16{});
+}
+
+TEST_P(DeviceApiSuite, WidensNothingButHalves) {
+    const DeviceArray<float> packed(api(), HostArray<float>(8));
+    const DeviceArray<bfloat16> halves(api(), HostArray<bfloat16>(8));
+    const device::PackItem all{halves.data(), 8, 0}, beyond{halves.data(), 8, 1};
+    for (const auto& [items, dtype, into] : {std::tuple{all, DType::float32, packed.view()},
+                                             std::tuple{all, DType::bfloat16, halves.view()},
+                                             std::tuple{beyond, DType::bfloat16, packed.view()}}) {
+        EXPECT_THROW(api().pack_widened({&items, 1}, dtype, into, 1, {}), Error);
+        EXPECT_THROW(api().unpack_rounded(into, {&items, 1}, dtype, {}), Error);
+    }
+}
+
 TEST_P(DeviceApiSuite, PacksAnyTypeBitByBitWithAFactorOfOne) {
     for_each_type([](auto type) {
         using T = typename decltype(type)::type;

@@ -4,6 +4,7 @@
 #include "tensor/device/device_memory.hpp"
 
 #include <ddp/error.hpp>
+#include <ddp/half.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -21,11 +22,6 @@ void copy(void* to, const void* from, std::size_t bytes) {
     if (bytes > 0) std::memcpy(to, from, bytes);
 }
 
-std::size_t arena_bytes(const BucketSpec& spec) {
-    const std::size_t bytes = spec.elements * size_of(spec.dtype);
-    return (bytes + arena_alignment - 1) / arena_alignment * arena_alignment;
-}
-
 std::optional<std::size_t> offset_in(const Tensor& memory, const void* data) {
     const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
     const auto at = reinterpret_cast<std::uintptr_t>(data);
@@ -34,6 +30,20 @@ std::optional<std::size_t> offset_in(const Tensor& memory, const void* data) {
 }
 
 bool is_half(DType dtype) { return dtype == DType::float16 || dtype == DType::bfloat16; }
+
+template <class Half>
+void widen(void* to, const void* from, std::size_t elements) {
+    const auto* const halves = static_cast<const Half*>(from);
+    auto* const floats = static_cast<float*>(to);
+    for (std::size_t i = 0; i < elements; ++i) floats[i] = static_cast<float>(halves[i]);
+}
+
+template <class Half>
+void round_to(void* to, const void* from, std::size_t elements) {
+    const auto* const floats = static_cast<const float*>(from);
+    auto* const halves = static_cast<Half*>(to);
+    for (std::size_t i = 0; i < elements; ++i) halves[i] = Half(floats[i]);
+}
 
 }  // namespace
 
@@ -125,6 +135,15 @@ std::vector<BucketSpec> GradientMemory::plan(std::span<const std::size_t> order)
     return plan_buckets(gradients(), order, options_.caps, static_cast<std::size_t>(group_.size()));
 }
 
+DType GradientMemory::dtype_in_bucket(DType gradient) const {
+    return options_.widens && is_half(gradient) ? DType::float32 : gradient;
+}
+
+std::size_t GradientMemory::arena_bytes(const BucketSpec& spec) const {
+    const std::size_t bytes = spec.elements * size_of(dtype_in_bucket(spec.dtype));
+    return (bytes + arena_alignment - 1) / arena_alignment * arena_alignment;
+}
+
 // On a GPU in the arena that there is: it is large enough for any order. Smaller buckets, which
 // autotune tries, have more ends.
 std::vector<BucketMemory> GradientMemory::allocate(std::vector<BucketSpec> plan) {
@@ -132,8 +151,11 @@ std::vector<BucketMemory> GradientMemory::allocate(std::vector<BucketSpec> plan)
     std::size_t bytes = 0;
     for (const BucketSpec& spec : plan) bytes += arena_bytes(spec);
     if (!arena_ || arena_->bytes() < bytes) {
-        const std::size_t most = most_bytes_of_plans(
+        const std::size_t narrow = most_bytes_of_plans(
             gradients(), options_.caps, static_cast<std::size_t>(group_.size()), arena_alignment);
+        const bool widens_any = std::ranges::any_of(
+            plan, [&](const auto& one) { return dtype_in_bucket(one.dtype) != one.dtype; });
+        const std::size_t most = widens_any ? 2 * narrow : narrow;
         arena_ = std::make_shared<Tensor>(
             group_.allocate({static_cast<std::int64_t>(most)}, DType::uint8, device_));
     }
@@ -144,7 +166,7 @@ std::vector<BucketMemory> GradientMemory::allocate_on_cpu(std::vector<BucketSpec
     std::vector<BucketMemory> buckets;
     for (BucketSpec& spec : plan) {
         const Shape shape{static_cast<std::int64_t>(spec.elements)};
-        Tensor memory = group_.allocate(shape, spec.dtype);
+        Tensor memory = group_.allocate(shape, dtype_in_bucket(spec.dtype));
         BucketMemory bucket{std::move(spec), std::move(memory), {}, {}};
         if (options_.logical_ranks > 1) {
             for (std::size_t l = 0; l < options_.logical_ranks; ++l) {
@@ -165,7 +187,7 @@ std::vector<BucketMemory> GradientMemory::lay_out_in_arena(std::vector<BucketSpe
     for (BucketSpec& spec : plan) {
         const std::size_t bytes = arena_bytes(spec);
         const Shape shape{static_cast<std::int64_t>(spec.elements)};
-        const TensorView view(data, shape, spec.dtype, device_);
+        const TensorView view(data, shape, dtype_in_bucket(spec.dtype), device_);
         buckets.push_back(
             {std::move(spec), Tensor(view, std::shared_ptr<void>(arena_, data)), {}, {}});
         data += bytes;
@@ -247,13 +269,19 @@ std::byte* GradientMemory::bucket_part(std::size_t parameter) const {
 void GradientMemory::copy_in(std::size_t parameter) const {
     if (options_.views || device_.type != DeviceType::cpu) return;
     const TensorView& grad = parameters_[parameter].grad;
-    copy(bucket_part(parameter), grad.data, grad.bytes());
+    std::byte* const part = bucket_part(parameter);
+    if (!is_widened(parameter)) return copy(part, grad.data, grad.bytes());
+    if (grad.dtype == DType::float16) return widen<float16>(part, grad.data, grad.numel());
+    widen<bfloat16>(part, grad.data, grad.numel());
 }
 
 void GradientMemory::copy_out(std::size_t parameter) const {
     if (options_.views || device_.type != DeviceType::cpu) return;
     const TensorView& grad = parameters_[parameter].grad;
-    copy(grad.data, bucket_part(parameter), grad.bytes());
+    const std::byte* const part = bucket_part(parameter);
+    if (!is_widened(parameter)) return copy(grad.data, part, grad.bytes());
+    if (grad.dtype == DType::float16) return round_to<float16>(grad.data, part, grad.numel());
+    round_to<bfloat16>(grad.data, part, grad.numel());
 }
 
 std::vector<device::PackItem> GradientMemory::items_of(const BucketMemory& bucket) const {
@@ -266,11 +294,17 @@ std::vector<device::PackItem> GradientMemory::items_of(const BucketMemory& bucke
 }
 
 void GradientMemory::pack(const BucketMemory& bucket, double factor, Stream stream) const {
-    device::device_api().pack(items_of(bucket), bucket.tensor, factor, stream);
+    device::DeviceApi& api = device::device_api();
+    const std::vector<device::PackItem> items = items_of(bucket);
+    if (!bucket.is_widened()) return api.pack(items, bucket.tensor, factor, stream);
+    api.pack_widened(items, bucket.spec.dtype, bucket.tensor, factor, stream);
 }
 
 void GradientMemory::unpack(const BucketMemory& bucket, Stream stream) const {
-    device::device_api().unpack(bucket.tensor, items_of(bucket), stream);
+    device::DeviceApi& api = device::device_api();
+    const std::vector<device::PackItem> items = items_of(bucket);
+    if (!bucket.is_widened()) return api.unpack(bucket.tensor, items, stream);
+    api.unpack_rounded(bucket.tensor, items, bucket.spec.dtype, stream);
 }
 
 void GradientMemory::start_logical_ranks() const {

@@ -31,8 +31,10 @@ struct BucketMemory {
 
     std::size_t bytes() const { return tensor.bytes(); }
     bool is_on_gpu() const { return spec.device.type == DeviceType::cuda; }
+    // The gradients are of 16 bits, and here of 32.
+    bool is_widened() const { return tensor.dtype() != spec.dtype; }
     std::byte* at(const BucketSlice& slice) const {
-        return static_cast<std::byte*>(tensor.data()) + slice.offset * size_of(spec.dtype);
+        return static_cast<std::byte*>(tensor.data()) + slice.offset * size_of(tensor.dtype());
     }
 };
 
@@ -49,6 +51,7 @@ inline Device device_of(std::span<const Parameter> parameters) {
 
 struct GradientMemoryOptions {
     bool views;
+    bool widens;                // gradients of 16 bits, to float32; not with views
     std::size_t logical_ranks;  // of this rank
     BucketCaps caps;
 };
@@ -78,6 +81,9 @@ public:
     // False once a Parameter has been destroyed: no other call may follow.
     bool has_parameters() const noexcept { return !parameters_.empty() || slice_refs_.empty(); }
     std::byte* bucket_part(std::size_t parameter) const;
+    bool is_widened(std::size_t parameter) const {
+        return buckets_[slice_refs_[parameter].bucket].is_widened();
+    }
 
     // Copy mode; in views mode there is nothing to copy. On the CPU one gradient at a time...
     void copy_in(std::size_t parameter) const;
@@ -94,6 +100,8 @@ public:
 
 private:
     std::vector<GradientSpec> gradients() const;
+    DType dtype_in_bucket(DType gradient) const;
+    std::size_t arena_bytes(const BucketSpec& spec) const;
     std::vector<BucketSpec> plan(std::span<const std::size_t> order) const;
     std::vector<BucketMemory> allocate(std::vector<BucketSpec> plan);
     std::vector<BucketMemory> allocate_on_cpu(std::vector<BucketSpec> plan) const;

@@ -103,6 +103,12 @@ public:
                       Stream stream) = 0;
     virtual void unpack(const TensorView& packed, std::span<const PackItem> items,
                         Stream stream) = 0;
+    // Likewise of items of float16 or bfloat16, `dtype`, in a packed float32: in float32 there,
+    // times the factor, and rounded once on the way back.
+    virtual void pack_widened(std::span<const PackItem> items, DType dtype,
+                              const TensorView& packed, double factor, Stream stream) = 0;
+    virtual void unpack_rounded(const TensorView& packed, std::span<const PackItem> items,
+                                DType dtype, Stream stream) = 0;
     // to[i] = from[i] in the other dtype, as a C++ conversion does it; the same number of elements.
     virtual void convert(const TensorView& from, const TensorView& to, Stream stream) = 0;
     // sum[i] = memories[0][i] + memories[1][i] + ..., in the order of backends::reduce, 16 bits of

@@ -60,6 +60,13 @@ public:
         refuse("pack");
     }
     void unpack(const TensorView&, std::span<const PackItem>, Stream) override { refuse("unpack"); }
+    void pack_widened(std::span<const PackItem>, DType, const TensorView&, double,
+                      Stream) override {
+        refuse("pack_widened");
+    }
+    void unpack_rounded(const TensorView&, std::span<const PackItem>, DType, Stream) override {
+        refuse("unpack_rounded");
+    }
     void convert(const TensorView&, const TensorView&, Stream) override { refuse("convert"); }
     void add(std::span<const void* const>, const TensorView&, Stream) override { refuse("add"); }
 };

@@ -176,6 +176,16 @@ void require_inside(std::span<const PackItem> items, const TensorView& packed, c
     }
 }
 
+void require_widened(DType dtype, std::span<const PackItem> items, const TensorView& packed,
+                     const char* call) {
+    require_device_memory(packed, call);
+    require_inside(items, packed, call);
+    const bool is_half = dtype == DType::float16 || dtype == DType::bfloat16;
+    if (is_half && packed.dtype == DType::float32) return;
+    throw UsageError(std::string(call) + ": items of " + to_string(dtype) + " in a packed " +
+                     to_string(packed.dtype) + "; it takes float16 or bfloat16 in float32");
+}
+
 class CudaDeviceApi final : public DeviceApi {
 public:
     Probe probe() const noexcept override {
@@ -334,6 +344,20 @@ public:
         const OnDevice guard(packed.device.index);
         check(launch_unpack(packed.data, items, packed.dtype, launch_config_for(stream)),
               "the kernel of unpack");
+    }
+    void pack_widened(std::span<const PackItem> items, DType dtype, const TensorView& packed,
+                      double factor, Stream stream) override {
+        require_widened(dtype, items, packed, "pack_widened");
+        const OnDevice guard(packed.device.index);
+        check(launch_pack_widened(items, dtype, packed.data, factor, launch_config_for(stream)),
+              "the kernel of pack_widened");
+    }
+    void unpack_rounded(const TensorView& packed, std::span<const PackItem> items, DType dtype,
+                        Stream stream) override {
+        require_widened(dtype, items, packed, "unpack_rounded");
+        const OnDevice guard(packed.device.index);
+        check(launch_unpack_rounded(packed.data, items, dtype, launch_config_for(stream)),
+              "the kernel of unpack_rounded");
     }
     void convert(const TensorView& from, const TensorView& to, Stream stream) override {
         require_device_memory(from, "convert");

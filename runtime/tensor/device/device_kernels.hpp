@@ -27,6 +27,11 @@ cudaError_t launch_pack(std::span<const PackItem> items, void* packed, DType dty
 // data[i] = packed[offset + i], of any dtype.
 cudaError_t launch_unpack(const void* packed, std::span<const PackItem> items, DType dtype,
                           const LaunchConfig& config);
+// Likewise of float16 or bfloat16 in a packed float32: widened, times the factor; rounded back.
+cudaError_t launch_pack_widened(std::span<const PackItem> items, DType dtype, void* packed,
+                                double factor, const LaunchConfig& config);
+cudaError_t launch_unpack_rounded(const void* packed, std::span<const PackItem> items, DType dtype,
+                                  const LaunchConfig& config);
 // Between any two dtypes.
 cudaError_t launch_convert(const TensorView& from, const TensorView& to,
                            const LaunchConfig& config);

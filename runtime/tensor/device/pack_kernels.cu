@@ -1,6 +1,6 @@
-// Packing, unpacking and scaling are one kernel: a table of pieces goes along as the parameter, and
-// blocks take chunks of equal size off it, so that one large tensor among many small ones keeps the
-// whole card busy.
+// Packing, unpacking and scaling are one kernel, and packing 16 bits as float32 another: a table of
+// pieces goes along as the parameter, and blocks take chunks of equal size off it, so that one
+// large tensor among many small ones keeps the whole card busy.
 #include "tensor/device/device_kernels.hpp"
 
 #include <cuda_bf16.h>
@@ -139,17 +139,80 @@ __global__ void __launch_bounds__(threads)
     }
 }
 
+__device__ void store(__half value, float factor, float& to) { to = __half2float(value) * factor; }
+__device__ void store(__nv_bfloat16 value, float factor, float& to) {
+    to = __bfloat162float(value) * factor;
+}
+__device__ void store(float value, float, __half& to) { to = __float2half_rn(value); }
+__device__ void store(float value, float, __nv_bfloat16& to) { to = __float2bfloat16_rn(value); }
+
+template <class To, class From>
+__device__ void convert_units(To* to, const From* from, std::size_t units, float factor) {
+    for (std::size_t start = threadIdx.x; start < units; start += threads * in_flight) {
+        From held[in_flight];
+#pragma unroll
+        for (unsigned step = 0; step < in_flight; ++step) {
+            const std::size_t at = start + step * threads;
+            if (at < units) held[step] = from[at];
+        }
+#pragma unroll
+        for (unsigned step = 0; step < in_flight; ++step) {
+            const std::size_t at = start + step * threads;
+            if (at < units) store(held[step], factor, to[at]);
+        }
+    }
+}
+
+// The table's items are of 16 bits, what is packed of 32. Rounding back takes no factor.
+template <class Half>
+__global__ void __launch_bounds__(threads)
+    convert_items(const __grid_constant__ Table table, const float factor) {
+    constexpr std::size_t per_chunk = chunk_bytes / sizeof(Half);
+    const std::uint32_t chunks = table.first_chunk[table.items];
+    for (std::uint32_t chunk = blockIdx.x; chunk < chunks; chunk += gridDim.x) {
+        const std::uint32_t item = item_of(table, chunk);
+        const std::size_t first = (chunk - table.first_chunk[item]) * per_chunk;
+        const std::size_t left = table.elements[item] - first;
+        Half* const data = static_cast<Half*>(table.data[item]) + first;
+        float* const packed = static_cast<float*>(table.packed) + table.offset[item] + first;
+        const std::size_t count = left < per_chunk ? left : per_chunk;
+        if (table.way == Way::pack) {
+            convert_units(packed, data, count, factor);
+        } else {
+            convert_units(data, packed, count, factor);
+        }
+    }
+}
+
+template <class Half>
+const void* converting_kernel() {
+    return reinterpret_cast<const void*>(&convert_items<Half>);
+}
+
 template <class T, class Operation>
 const void* kernel() {
     return reinterpret_cast<const void*>(&move_items<T, Operation>);
 }
 
-template <class T, class Operation>
-cudaError_t launch(Table& table, Operation operation, const LaunchConfig& config) {
+template <class Parameter>
+cudaError_t launch_of_table(const void* kernel, Table& table, Parameter parameter,
+                            const LaunchConfig& config) {
     const unsigned most = config.multiprocessors * blocks_per_multiprocessor;
     const unsigned blocks = std::min(table.first_chunk[table.items], most);
-    void* parameters[] = {&table, &operation};
-    return cudaLaunchKernel(kernel<T, Operation>(), blocks, threads, parameters, 0, config.stream);
+    void* parameters[] = {&table, &parameter};
+    return cudaLaunchKernel(kernel, blocks, threads, parameters, 0, config.stream);
+}
+
+template <class T, class Operation>
+cudaError_t launch(Table& table, Operation operation, const LaunchConfig& config) {
+    return launch_of_table(kernel<T, Operation>(), table, operation, config);
+}
+
+cudaError_t launch_converting(Table& table, DType dtype, double factor,
+                              const LaunchConfig& config) {
+    const void* const kernel =
+        dtype == DType::float16 ? converting_kernel<__half>() : converting_kernel<__nv_bfloat16>();
+    return launch_of_table(kernel, table, static_cast<float>(factor), config);
 }
 
 cudaError_t launch_copy(Table& table, std::size_t element_bytes, const LaunchConfig& config) {
@@ -224,7 +287,8 @@ cudaError_t load_pack_kernels() {
     const void* const all[] = {kernel<std::uint8_t, Copy>(),  kernel<std::uint16_t, Copy>(),
                                kernel<std::uint32_t, Copy>(), kernel<std::uint64_t, Copy>(),
                                kernel<float, Multiply>(),     kernel<double, Multiply>(),
-                               kernel<__half, Multiply>(),    kernel<__nv_bfloat16, Multiply>()};
+                               kernel<__half, Multiply>(),    kernel<__nv_bfloat16, Multiply>(),
+                               converting_kernel<__half>(),   converting_kernel<__nv_bfloat16>()};
     for (const void* const one : all) {
         cudaFuncAttributes attributes;
         if (const cudaError_t error = cudaFuncGetAttributes(&attributes, one)) return error;
@@ -244,6 +308,19 @@ cudaError_t launch_unpack(const void* packed, std::span<const PackItem> items, D
                           const LaunchConfig& config) {
     return for_tables(items, const_cast<void*>(packed), dtype, Way::unpack,
                       [&](Table& table) { return launch_copy(table, size_of(dtype), config); });
+}
+
+cudaError_t launch_pack_widened(std::span<const PackItem> items, DType dtype, void* packed,
+                                double factor, const LaunchConfig& config) {
+    return for_tables(items, packed, dtype, Way::pack, [&](Table& table) {
+        return launch_converting(table, dtype, factor, config);
+    });
+}
+
+cudaError_t launch_unpack_rounded(const void* packed, std::span<const PackItem> items, DType dtype,
+                                  const LaunchConfig& config) {
+    return for_tables(items, const_cast<void*>(packed), dtype, Way::unpack,
+                      [&](Table& table) { return launch_converting(table, dtype, 1, config); });
 }
 
 }  // namespace ddp::device
