@@ -10,16 +10,21 @@
 #       --only TEXT                       the checks whose names contain it
 #       --part K/N                        of N parts of about the same time the one from 1 to N
 #       --limit SECONDS                   for each check, if it has more
+#   tools/gpu-check.sh run --on-stand-ins [options]
+#                                         here, without a GPU, after a build with CUDA: the same with programs over stand-ins for
+#                                         the CUDA runtime and NCCL, to see that the checks themselves work. No speed is judged;
+#                                         what needs a card or its compiler is listed, and neither passed nor failed. Writes
+#                                         build/gpu-stand-ins/gpu-results.md, which merge refuses
 #   tools/gpu-check.sh merge FILE.jsonl   here: takes its rows into docs/gpu-results.md
 #
-# `run` takes at most 8 minutes, all parts together at most 25. NCCL is found by DDP_NCCL_LIBRARY, on the loader's path, in the CUDA toolkit or in a Python
-# package. Exit code: 0 when every check ran and passed, 1 when one failed, 3 when one could not run,
-# 2 for a wrong command line or a bundle that is too large.
+# `run` takes at most 8 minutes, all parts together at most 25, on stand-ins about one. NCCL is found by DDP_NCCL_LIBRARY, on the
+# loader's path, in the CUDA toolkit or in a Python package. Exit code: 0 when every check ran and passed, 1 when one failed, 3 when
+# one could not run, 2 for a wrong command line or a bundle that is too large.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 readonly here most_bytes=$((40 * 1024 * 1024)) most_seconds=480 most_seconds_of_all=1500
 
-usage() { sed -n '2,17s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
+usage() { sed -n '2,22s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
 die() { echo "gpu-check: $*" >&2; exit 2; }
 
 # --- bundle -----------------------------------------------------------------------------------------------------------
@@ -68,6 +73,9 @@ make_bundle() {
 rows=()      # of the table, as Markdown
 failed=0
 left_out=0
+listed=0
+stand_ins=                                 # the programs and the card are stand-ins
+needs=                                     # what the next checks need that no stand-in is
 only= part=1 parts=1 limit_of_each=100000  # what the command line asks for
 planned= seconds_before=0 seconds_of_all=0  # of the checks' limits, to cut them into parts
 skips=                                     # the last check is not asked for
@@ -88,10 +96,11 @@ add_row() { # CHECK RESULT FIGURE WANTED [UNIT]
         printf ', '; json ddp "$made_of"; printf ', '; json date "$(date -u +%F)"
         printf '}\n'
     } >>"$lines"
-    printf '%-58s %-10s %s\n' "$1" "$2" "$3"
+    printf '%-58s %-16s %s\n' "$1" "$2" "$3"
     case $2 in
         passed) ;;
         "not run") left_out=$((left_out + 1)) ;;
+        "not judged" | "not on stand-ins") listed=$((listed + 1)) ;;
         *) failed=$((failed + 1)) ;;
     esac
 }
@@ -111,6 +120,7 @@ check() {
     if [ $own_part -ne "$part" ] || [[ $name != *"$only"* ]]; then return; fi
     skips=
     limit=$((limit < limit_of_each ? limit : limit_of_each))
+    if [ -n "$stand_ins" ] && [ -n "$needs" ]; then add_row "$name" "not on stand-ins" "needs $needs" "$wanted"; return; fi
     if [ -n "$obstacle" ]; then add_row "$name" "not run" "$obstacle" "$wanted"; return 1; fi
     if [[ $1 != */* ]] && ! command -v "$1" >/dev/null || [[ $1 == */* && ! -x $1 ]]; then
         add_row "$name" "not run" "there is no $(basename "$1")" "$wanted"
@@ -148,6 +158,15 @@ judge() { # NAME FIGURE-EXPRESSION at_least|at_most NUMBER UNIT
     add_row "$name" "$met" "$figure" "${3/_/ } $4 $5" "$5"
 }
 
+# As judge, of a speed, which a stand-in has not: that there is a figure is all that is looked at there.
+judge_speed() {
+    if [ -z "$stand_ins" ] || [ -n "$skips" ] || [ -z "$log" ] || [ -n "$obstacle" ]; then judge "$@"; return; fi
+    local figure
+    figure=$(figure_of "$log" "$2")
+    if [[ ! $figure =~ ^-?[0-9]+([.][0-9]+)?$ ]]; then add_row "$1" "failed" "it printed no figure" "${3/_/ } $4 $5"; return; fi
+    add_row "$1" "not judged" "$figure" "${3/_/ } $4 $5, not judged on stand-ins" "$5"
+}
+
 find_nccl() {
     if [ -n "${DDP_NCCL_LIBRARY:-}" ]; then echo "$DDP_NCCL_LIBRARY"; return; fi
     local file
@@ -166,13 +185,19 @@ cat "$0/.weights"
 
 # Steps as CUDA graphs end with the weights of steps that are not, on so many ranks. $0: the folder of the programs.
 as_graphs='
+set -o pipefail
 ranks=$1
 train() { "$0/ddp-launch" --oversubscribe-gpu --nproc-per-node=$ranks -- "$0/09_cuda_digits" "$@" 2>"$0/.said" | sed "s/.* weights //"; }
-plain=$(train) && graphs=$(train --graph) && cat "$0/.said" && echo "$plain, $graphs" && [ -n "$plain" ] &&
-    [ "$plain" = "$graphs" ] && echo "the same weights; $(grep -o "[0-9]* of [0-9]* steps were a graph.*" "$0/.said" | head -n 1)"'
+plain=$(train) && graphs=$(train --graph)
+status=$?
+cat "$0/.said"
+[ $status -eq 0 ] || exit $status
+echo "$plain, $graphs"
+[ -n "$plain" ] && [ "$plain" = "$graphs" ] && echo "the same weights; $(grep -o "[0-9]* of [0-9]* steps were a graph.*" "$0/.said" | head -n 1)"'
 
 # Three epochs, then a new process that goes on from their checkpoint, end with the weights of six at once.
 resume='
+set -o pipefail
 folder=$(mktemp -d) && trap "rm -rf $folder" EXIT
 train() { "$0/03_train_digits" --device cuda "$@" | sed "s/.* weights //"; }
 once=$(train --epochs 6) && train --epochs 3 --checkpoint "$folder" && again=$(train --epochs 6 --checkpoint "$folder") &&
@@ -180,12 +205,12 @@ once=$(train --epochs 6) && train --epochs 3 --checkpoint "$folder" && again=$(t
 
 # One of two ranks that share the GPU is killed amid the collectives of ddp-bench, or at a barrier between them: the other,
 # which takes no SIGTERM that would forestall it, is told each time, and all of it ends at once. Again, until it was amid a
-# collective. $0: the folder of the programs.
+# collective. $0: the folder of the programs. $1: after how many seconds.
 kill_one='
 for try in 1 2 3 4 5; do
     start=$SECONDS
     "$0/ddp-launch" --oversubscribe-gpu --nproc-per-node=2 -- bash -c \
-        "[ \$RANK = 0 ] || exec timeout -s KILL 8 \"\$0\" \"\$@\"; trap \"\" TERM; exec \"\$0\" \"\$@\"" \
+        "[ \$RANK = 0 ] || exec timeout -s KILL $1 \"\$0\" \"\$@\"; trap \"\" TERM; exec \"\$0\" \"\$@\"" \
         "$0/ddp-bench" all_reduce --backend nccl --min-bytes 1M --max-bytes 1M --iters 1000000 --no-check 2>"$0/.killed"
     status=$?
     cat "$0/.killed"
@@ -196,22 +221,23 @@ for try in 1 2 3 4 5; do
 done
 exit 1'
 
-# As many processes have the GPU as there are ranks. $0: the folder of the programs.
+# As many processes have the GPU as there are ranks, at three looks. $0: the folder of the programs.
 contexts='
 "$0/ddp-launch" --oversubscribe-gpu --nproc-per-node=2 "$0/ddp-bench" all_reduce --backend nccl --min-bytes 4 --max-bytes 4 \
     --iters 100000 --no-check >"$0/.bench" 2>&1 &
-job=$! most=0
+job=$! most=0 seen=0
 for look in $(seq 60); do
     now=$(nvidia-smi --query-compute-apps=pid --format=csv,noheader | wc -l)
     [ "$now" -le "$most" ] || most=$now
-    if [ "$now" -ge 2 ] && [ $((seen += 1)) -ge 3 ]; then break; fi
+    if [ "$now" -ge 2 ] && [ $((seen += 1)) -eq 3 ]; then break; fi
+    kill -0 $job 2>/dev/null || break
     sleep 0.2
 done
 kill $job
 wait
 cat "$0/.bench"
 echo "$most processes"
-[ "$most" = 2 ]'
+[ "$most" = 2 ] && [ $seen -eq 3 ]'
 
 # Two programs of LibTorch, with the PyTorch and the compiler that are here. $0: their folder.
 compile_with_torch='
@@ -270,10 +296,13 @@ awk "
 " "$0.sanitized"'
 
 run_checks() {
-    local accuracy='s/^rank 0 of [0-9]+: accuracy ([0-9.]+).*/\1/p' tests='s/^\[  PASSED  \] ([0-9]+ tests).*/\1/p'
+    local accuracy='s/^rank 0 of [0-9]+: accuracy ([0-9.]+).*/\1/p' tests='s/^\[  PASSED  \] ([1-9][0-9]* tests?)\..*/\1/p'
     local row='s/^ +1048576 +[0-9]+ +[a-z0-9]+ +[a-z_]+ +-?[0-9]+ +([0-9.]+) .*/1 MiB in \1 us/p'
     # That ranks share a GPU shows that things work, not how fast.
     local shared=("$bin/ddp-launch" --oversubscribe-gpu)
+    # On stand-ins, of what takes long there, so much that it is seen to work; and ddp-launch counts the host's own GPUs.
+    local largest=256M quick=() gpus=gpu seconds_of_a_kill=8
+    [ -z "$stand_ins" ] || { largest=4M quick=(--quick) gpus=1 seconds_of_a_kill=3; }
     export DDP_REQUIRE_GPU=1
     check "tests: the device API and its kernels" "all pass" "$tests" 40 "$bin/cuda_device_test"
     [ -n "$obstacle" ] || obstacle=$no_nccl
@@ -283,41 +312,42 @@ run_checks() {
         "$bin/cuda_ranks_test" "--gtest_filter=*Gradients*:*Captured*"
     check "tests: 2 to 4 ranks on one GPU" "all pass" "$tests" 180 "$bin/cuda_ranks_test"
     check "ddp-bench all_reduce, one rank, 4 B to 256 MiB" "no element wrong" "$row" 30 \
-        "$bin/ddp-bench" all_reduce --backend nccl --max-bytes 256M
+        "$bin/ddp-bench" all_reduce --backend nccl --max-bytes $largest
     for ranks in 2 4; do
         check "ddp-bench all_reduce, $ranks ranks on one GPU" "no element wrong" "$row" 30 "${shared[@]}" "--nproc-per-node=$ranks" \
             "$bin/ddp-bench" all_reduce --backend nccl --min-bytes 4 --max-bytes 1M --factor 64 --iters 5
     done
     check "two ranks on one GPU, one is killed" "rank 0 is told" 's/^(exit code.*)/\1/p' 60 \
-        bash -c "$kill_one" "$bin"
-    check "calls and packing (ddp-gpu-cost)" "runs" 's/.*"nccl": "([^"]*)".*/NCCL \1/p' 30 "$bin/ddp-gpu-cost"
-    judge "init_process_group, after the context" 's/.*"group_ms": ([0-9.]+).*/\1/p' at_most 5000 ms
-    judge "a call returns, over the raw NCCL call" 's/.*"over_returns_us": ([-0-9.]+).*/\1/p' at_most 5 us
-    judge "a call returns, over the same calls by hand" 's/.*"over_ordered_returns_us": ([-0-9.]+).*/\1/p' at_most 3 us
-    judge "from call to kernel, over the raw NCCL call" 's/.*"over_us": ([-0-9.]+).*/\1/p' at_most 5 us
-    judge "pack and scale, of the card's copy bandwidth" 's/.*"share": ([0-9.]+).*/\1/p' at_least 0.85 ""
+        bash -c "$kill_one" "$bin" "$seconds_of_a_kill"
+    check "calls and packing (ddp-gpu-cost)" "runs" 's/.*"nccl": "([^"]*)".*/NCCL \1/p' 30 "$bin/ddp-gpu-cost" "${quick[@]}"
+    judge_speed "init_process_group, after the context" 's/.*"group_ms": ([0-9.]+).*/\1/p' at_most 5000 ms
+    judge_speed "a call returns, over the raw NCCL call" 's/.*"over_returns_us": ([-0-9.]+).*/\1/p' at_most 5 us
+    judge_speed "a call returns, over the same calls by hand" 's/.*"over_ordered_returns_us": ([-0-9.]+).*/\1/p' at_most 3 us
+    judge_speed "from call to kernel, over the raw NCCL call" 's/.*"over_us": ([-0-9.]+).*/\1/p' at_most 5 us
+    judge_speed "pack and scale, of the card's copy bandwidth" 's/.*"share": ([0-9.]+).*/\1/p' at_least 0.85 ""
     # Between them are milliseconds, in which the processor forgets what both need.
     check "a call returns, two ranks on one GPU" "beside NCCL's own" \
         's/.*"ours_returns_us": ([0-9.]+), "raw_returns_us": ([0-9.]+).*/\1 us, NCCL'"'"'s \2/p' 30 \
-        "${shared[@]}" --nproc-per-node=2 "$bin/ddp-gpu-cost"
-    judge "a call returns, over the raw NCCL call, two ranks" 's/.*"over_returns_us": ([-0-9.]+).*/\1/p' at_most 5 us
+        "${shared[@]}" --nproc-per-node=2 "$bin/ddp-gpu-cost" "${quick[@]}"
+    judge_speed "a call returns, over the raw NCCL call, two ranks" 's/.*"over_returns_us": ([-0-9.]+).*/\1/p' at_most 5 us
     check "03_train_digits --device cuda" "0.95 (the CPU's: 0.9778)" "$accuracy" 20 "$bin/03_train_digits" --device cuda
     judge "accuracy of 03_train_digits" "$accuracy" at_least 0.95 ""
     check "09_cuda_digits" "0.95" "$accuracy" 20 "$bin/09_cuda_digits"
     judge "accuracy of 09_cuda_digits" "$accuracy" at_least 0.95 ""
     local graphs=(bash -c "$as_graphs" "$bin")
     [ -x "$bin/09_cuda_digits" ] || graphs=("$bin/09_cuda_digits")  # then check says so
-    check "09_cuda_digits --graph" "the same weights" 's/^(the same weights; .*)/\1/p' 30 "${graphs[@]}" 1
-    check "09_cuda_digits --graph, 2 ranks on one GPU" "the same weights" 's/^(the same weights; .*)/\1/p' 40 "${graphs[@]}" 2
+    check "09_cuda_digits --graph" "the same weights" 's/^(the same weights; [1-9].*)/\1/p' 30 "${graphs[@]}" 1
+    check "09_cuda_digits --graph, 2 ranks on one GPU" "the same weights" 's/^(the same weights; [1-9].*)/\1/p' 40 "${graphs[@]}" 2
     check "03_train_digits --device cuda, 2 ranks on one GPU" "the same weights" 's/^(the same weights.*)/\1/p' 30 \
         bash -c "$same_weights" "$bin"
     check "03_train_digits --device cuda, from a checkpoint" "the same weights" 's/^(the same weights)/\1/p' 30 bash -c "$resume" "$bin"
     check "04_data_parallel --device cuda" "a batch of 10" 's/^(Outside: input size \[10, 5\] .*)/\1/p' 20 "$bin/04_data_parallel" --device cuda
     check "05_ddp_tutorial --device cuda" "a batch of 30" 's/^(Outside: input size \[30, 5\] .*)/\1/p' 20 \
-        "$bin/ddp-launch" --nproc-per-node=gpu "$bin/05_ddp_tutorial" --device cuda
+        "$bin/ddp-launch" "--nproc-per-node=$gpus" "$bin/05_ddp_tutorial" --device cuda
     check "06_move_tensors --device cuda, 256 MiB" "its table" 's/^(256 MiB .*)/\1/p' 20 "$bin/06_move_tensors" --device cuda
     check "07_two_devices --device cuda" "loss 0.0410" 's/^(step 500 loss 0.04.*)/\1/p' 20 "$bin/07_two_devices" --device cuda
     check "processes on the GPU, two ranks" "one each" 's/^(2 processes)/\1/p' 20 bash -c "$contexts" "$bin"
+    needs="LibTorch with CUDA"
     check "LibTorch: compiled with the PyTorch here" "compiles" 's/^(PyTorch .*)/\1/p' 100 bash -c "$compile_with_torch" "$bundle/torch"
     local lost=(bash -c "$losses") steps=(bash -c "$torch_steps")
     [ -x "$bundle/torch/train_curve" ] || lost=("$bundle/torch/train_curve")  # then check says so
@@ -325,14 +355,17 @@ run_checks() {
     check "LibTorch: losses beside Python's DDP, two ranks" "within 1e-5" 's/^largest relative difference (.*)/at most \1/p' 100 \
         "${lost[@]}" "$bundle"
     check "LibTorch: a step of 537 M parameters, memory" "its figures" 's/^(ddp .*)/\1/p' 120 "${steps[@]}" "$bundle"
+    needs=
     # Not those whose calls are to fail, nor one that starts the program again, which the sanitizer does not come back from.
     local for_sanitizers="--gtest_filter=-*Petabyte*:*NamesCall*:*KnowsWhere*"
     check "compute-sanitizer, cuda_device_test" "no error" 's/.*(ERROR SUMMARY: .*)/\1/p' 90 \
         compute-sanitizer --error-exitcode 9 "$bin/cuda_device_test" "$for_sanitizers"
+    needs="compute-sanitizer itself: what it looks at is done by kernels on a card"
     for tool in racecheck initcheck; do
         check "compute-sanitizer, $tool, cuda_device_test" "no error" 's/.*((RACECHECK|ERROR) SUMMARY: .*)/\1/p' 60 \
             compute-sanitizer --tool "$tool" --error-exitcode 9 "$bin/cuda_device_test" "$for_sanitizers"
     done
+    needs=
     local sanitizer=(bash -c "$sanitize")
     command -v compute-sanitizer >/dev/null || sanitizer=(compute-sanitizer)  # then check says so
     check "compute-sanitizer, cuda_group_test" "no error but NCCL's" 's/^(ERRORS: 0,.*)/\1/p' 100 \
@@ -354,6 +387,7 @@ run() {
     local output=
     while [ $# -gt 0 ]; do
         case $1 in
+            --on-stand-ins) stand_ins=yes; shift; continue ;;
             --output | --only | --part | --limit) [ $# -ge 2 ] || die "$1 needs a value" ;;
             *) die "run: unknown option $1" ;;
         esac
@@ -367,8 +401,15 @@ run() {
         esac
         shift 2
     done
-    local bundle=$here
-    [ -d "$here/bin" ] || bundle=$here/../build/gpu-bundle
+    local bundle=$here kind=bundle
+    [ -z "$stand_ins" ] || kind=stand-ins
+    [ -d "$here/bin" ] || bundle=$(realpath -m "$here/../build/gpu-$kind")
+    if [ -d "$bundle/path" ]; then
+        [ -n "$stand_ins" ] || die "the programs of $bundle are over stand-ins: --on-stand-ins"
+        export PATH=$bundle/path:$PATH DDP_STAND_IN_GPUS=1
+    elif [ -n "$stand_ins" ]; then
+        die "there are no stand-ins in $bundle: build ddp with CUDA and with its tests"
+    fi
     if [ -z "$output" ]; then
         mkdir -p "$bundle"
         output=$bundle/gpu-results.md
@@ -385,10 +426,10 @@ run() {
     driver=${driver# }
     made_of=$(paste -sd ';' "$bundle/made-of.txt" 2>/dev/null || echo "no bundle")
     [ -d "$bin" ] || obstacle="there is no bundle: tools/gpu-check.sh bundle"
-    DDP_NCCL_LIBRARY=$(find_nccl)
-    if [ -n "$DDP_NCCL_LIBRARY" ]; then
+    [ -n "$stand_ins" ] || DDP_NCCL_LIBRARY=$(find_nccl)
+    if [ -n "${DDP_NCCL_LIBRARY:-}" ]; then
         export DDP_NCCL_LIBRARY
-    else
+    elif [ -z "$stand_ins" ]; then
         unset DDP_NCCL_LIBRARY
         no_nccl="no libnccl.so.2: set DDP_NCCL_LIBRARY"
     fi
@@ -402,7 +443,11 @@ run() {
     {
         echo "# ddp on a GPU"
         echo
-        echo "Written by \`tools/gpu-check.sh run\` from the bundle that \`tools/gpu-check.sh bundle\` makes."
+        if [ -n "$stand_ins" ]; then
+            echo "Written by \`tools/gpu-check.sh run --on-stand-ins\`: of stand-ins, and no result of a GPU."
+        else
+            echo "Written by \`tools/gpu-check.sh run\` from the bundle that \`tools/gpu-check.sh bundle\` makes."
+        fi
         echo
         echo "- GPU, driver, memory: ${gpu:-none, so nothing has been run}"
         echo "- made of: $made_of"
@@ -413,7 +458,7 @@ run() {
         printf '%s\n' "${rows[@]}"
     } >"$output"
     keep_logs "${output%.md}-logs.tar.gz"
-    echo "$output: $failed failed, $left_out not run, of ${#rows[@]}"
+    echo "$output: $failed failed, $left_out not run${stand_ins:+, $listed not judged or not on stand-ins}, of ${#rows[@]}"
     [ $failed -eq 0 ] || return 1
     [ $left_out -eq 0 ] || return 3
 }

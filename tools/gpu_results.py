@@ -45,8 +45,11 @@ def read_rows(path):
         rows.append(row)
     if not rows:
         refuse(f"{path}: has no row; did gpu-check.sh run?")
-    if not rows[0]["card"]:
-        refuse(f"{path}: is of a machine without a GPU")
+    for row in rows:
+        if not row["card"]:
+            refuse(f"{path}: is of a machine without a GPU")
+        if str(row["card"]).startswith("stand-in") or str(row["ddp"]).startswith("stand-in"):
+            refuse(f"{path}: is of stand-ins, not of a GPU")
     return rows
 
 

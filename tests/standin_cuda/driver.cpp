@@ -234,6 +234,7 @@ void register_kernel(const void* address, Kernel kernel) {
 
 void set_devices(int devices) { Driver::get().device_count = devices; }
 int devices() { return Driver::get().device_count; }
+void share_device() { Driver::get().is_shared = true; }
 void set_driver_version(int version) { Driver::get().driver_version = version; }
 void set_memory(std::size_t bytes) { Driver::get().memory.set_limit(bytes); }
 void set_architecture(int architecture) { Driver::get().architecture = architecture; }
@@ -247,6 +248,7 @@ void break_device(int device, cudaError_t error) {
 void start_anew() {
     Driver& driver = Driver::get();
     driver.device_count = 1;
+    driver.is_shared = false;
     driver.driver_version = CUDART_VERSION;
     driver.architecture = 90;
     driver.launch_delay = std::chrono::microseconds{0};
@@ -315,7 +317,8 @@ const ddp_host_driver shown{
     [](void* memory) { Driver::get().memory.free(memory); },  // from under what still runs
     [](int device) {
         const auto process = static_cast<unsigned long long>(::getpid());
-        return devices() == 1 ? process << 8U : static_cast<unsigned long long>(device);
+        const bool is_own = devices() == 1 && !Driver::get().is_shared;
+        return is_own ? process << 8U : static_cast<unsigned long long>(device);
     },
 };
 

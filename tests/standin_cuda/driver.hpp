@@ -67,6 +67,7 @@ public:
 
     static constexpr int needed_version = CUDART_VERSION;
     std::atomic<int> device_count = 1;
+    std::atomic<bool> is_shared = false;
     std::atomic<int> driver_version = CUDART_VERSION;
     std::atomic<int> architecture = 90;
     std::atomic<std::chrono::microseconds> launch_delay{std::chrono::microseconds{0}};

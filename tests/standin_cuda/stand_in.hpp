@@ -28,6 +28,8 @@ namespace ddp::standin_cuda {
 // rank for each process, each with its GPU); with more, all processes see the same ones.
 void set_devices(int devices);
 int devices();
+// The one device, too, is the same for all processes, which share it.
+void share_device();
 // From now on; 0: there is no driver. Default: the version of CUDA's headers.
 void set_driver_version(int version);
 // Of each device, 1 GiB unless set.

@@ -3,6 +3,7 @@
 
 #include "tensor/device/device_api.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -37,14 +38,15 @@ struct HostArray {
     std::unique_ptr<T[]> values;
 };
 
-// Device memory for the elements of a host's array, `shift` elements off an aligned address.
+// Device memory for the elements of a host's array, `shift` elements off an aligned address. Also none
+// of them are on the device: CUDA gives no address for no bytes.
 template <class T>
 class DeviceArray {
 public:
     DeviceArray(device::DeviceApi& api, const HostArray<T>& values, std::size_t shift = 0)
         : api_(api),
           size_(values.size),
-          memory_(api.allocate((shift + size_) * sizeof(T))),
+          memory_(api.allocate(std::max<std::size_t>((shift + size_) * sizeof(T), 1))),
           data_(static_cast<T*>(memory_) + shift) {
         api_.copy(data_, values.values.get(), size_ * sizeof(T), {});
         api_.synchronize({});

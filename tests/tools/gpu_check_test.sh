@@ -41,7 +41,8 @@ stand_in "$work/bundle/bin/04_data_parallel" 'echo "Outside: input size [10, 5] 
 stand_in "$work/bundle/bin/05_ddp_tutorial" 'echo "Outside: input size [30, 5] output_size [30, 2]"'
 stand_in "$work/bundle/bin/06_move_tensors" 'echo "256 MiB 1 2"'
 stand_in "$work/bundle/bin/07_two_devices" 'echo "step 500 loss 0.0410"'
-stand_in "$work/bundle/bin/ddp-bench" 'echo "     1048576        262144   float32         sum    -1      12.500       0.2     6.6        0.000       0"'
+stand_in "$work/bundle/bin/ddp-bench" '[[ $* != *"--iters 100000 "* ]] || exec sleep 20
+echo "     1048576        262144   float32         sum    -1      12.500       0.2     6.6        0.000       0"'
 stand_in "$work/bundle/bin/ddp-gpu-cost" 'echo "{\"nccl\": \"2.28.9\"}"; echo "{\"over_us\": 2.50, \"ours_returns_us\": 7.20, \"raw_returns_us\": 4.60, \"over_returns_us\": 1.25}"; echo "{\"over_ordered_returns_us\": 1.75}"; echo "{\"share\": 0.910}"; echo "{\"group_ms\": 300}"'
 stand_in "$work/bundle/bin/ddp-launch" 'while [[ $1 == --?* ]]; do shift; done
 [ "$1 $2" != "-- bash" ] || { echo "ddp::PeerError: rank 1 ended during all_reduce" >&2; exit 137; }
@@ -60,10 +61,23 @@ grep -q 'A card, 600.1' "$work/results.md" || fail "does not name the card"
 
 stand_in "$work/bundle/bin/ddp-gpu-cost" 'echo "{\"nccl\": \"2.28.9\"}"; echo "{\"over_us\": 7.50, \"ours_returns_us\": 7.20, \"raw_returns_us\": 4.60, \"over_returns_us\": 1.25}"; echo "{\"over_ordered_returns_us\": 1.75}"; echo "{\"share\": 0.910}"; echo "{\"group_ms\": 300}"'
 stand_in "$work/bundle/bin/cuda_group_test" 'echo "[  FAILED  ] A.B"; exit 1'
+stand_in "$work/bundle/bin/cuda_device_test" 'echo "[  PASSED  ] 0 tests."'
+stand_in "$work/bundle/bin/09_cuda_digits" 'echo "rank 0 of 1: accuracy 0.9777 weights 00"; echo "0 of 10 steps were a graph'"'"'s" >&2'
+stand_in "$work/bundle/bin/03_train_digits" 'echo "rank 0 of 1: accuracy 0.9777 weights 00"; exit 134'
 stand_in "$work/bundle/bin/07_two_devices" 'echo "step 500 loss 4.5616"'
 [ "$(DIFFER=1 status_of)" = 1 ] || fail "is content with failures"
 row "07_two_devices" | grep -q '| failed | it printed something else' || fail "takes any output"
+row "tests: the device API" | grep -q '| failed | it printed something else' || fail "takes no test for a test that passed"
+row "09_cuda_digits --graph |" | grep -q '| failed | it printed something else' || fail "takes steps that were no graph for graphs"
+row "03_train_digits --device cuda, from a checkpoint" | grep -q '| failed | exit code 134' || fail "takes a program that crashes in the end"
 stand_in "$work/bundle/bin/07_two_devices" 'echo "step 500 loss 0.0410"'
+stand_in "$work/bundle/bin/09_cuda_digits" 'echo "rank 0 of 1: accuracy 0.9777 weights 00"; echo "9 of 10 steps were a graph'"'"'s" >&2; exit 134'
+run --only "09_cuda_digits --graph" && fail "takes a program that crashes in the end"
+row "09_cuda_digits --graph |" | grep -q '| failed | exit code 134: 9 of 10' || fail "does not say how it ended"
+stand_in "$work/bundle/bin/09_cuda_digits" 'echo "rank 0 of 1: accuracy 0.9777 weights 00"; echo "9 of 10 steps were a graph'"'"'s" >&2'
+stand_in "$work/bundle/bin/03_train_digits" 'echo "rank 0 of 1: accuracy 0.9777 weights 00"'
+stand_in "$work/bundle/bin/cuda_device_test" 'echo "[  PASSED  ] 7 tests."'
+DIFFER=1 run || true
 row "03_train_digits --device cuda, 2 ranks" | grep -q '| failed |' || fail "takes different weights for the same"
 row "from call to kernel" | grep -q '| missed | 7.50 us |' || fail "does not miss"
 row "tests: group" | grep -q '| failed | exit code 1: .*A.B' || fail "does not say what failed"
