@@ -43,10 +43,13 @@ TEST(NcclLibrary, HasAllThatTheLibraryHas) {
 }
 
 TEST(NcclLibrary, DoesWithoutWhatIsOptional) {
-    const NcclLibrary library = NcclLibrary::load(stand_in_path("libnccl_stand_in_older.so"));
-    EXPECT_NE(library.operations.all_reduce, nullptr);
-    EXPECT_EQ(library.communicator.revoke, nullptr);
-    EXPECT_EQ(library.memory.alloc, nullptr);
+    for (const char* const name : {"libnccl_stand_in_older.so", "libnccl_stand_in_oldest.so"}) {
+        const NcclLibrary library = NcclLibrary::load(stand_in_path(name));
+        EXPECT_LT(library.version, 21900);
+        EXPECT_NE(library.operations.all_reduce, nullptr);
+        EXPECT_EQ(library.communicator.revoke, nullptr);
+        EXPECT_EQ(library.memory.alloc, nullptr);
+    }
 }
 
 TEST(NcclLibrary, SaysInOneLineWhatIsMissingAndWhatToDo) {

@@ -31,7 +31,8 @@ const ddp_host_driver* find_driver() {
     return found == nullptr ? nullptr : reinterpret_cast<decltype(&ddp_find_host_driver)>(found)();
 }
 
-Communicator::Communicator(const Seat& seat, const ncclUniqueId& id) : seat_(seat), id_(id) {}
+Communicator::Communicator(const Seat& seat, const ncclUniqueId& id, std::shared_ptr<Shared> shared)
+    : seat_(seat), id_(id), shared_(std::move(shared)) {}
 
 Communicator::~Communicator() {
     for (const int fd : peer_fds_) ::close(fd);
@@ -143,7 +144,7 @@ ncclResult_t Communicator::poll() {
         if (--polls_left_ >= 0 || Clock::now() < due_) return ncclInProgress;
         put(std::move(pending_));
     }
-    if (revoked_) return running_ == 0 ? ncclSuccess : ncclInProgress;
+    if (is_stopped()) return running_ == 0 ? ncclSuccess : ncclInProgress;
     if (const auto patience = knobs().remote_error; patience && peer_is_gone()) {
         if (!gone_since_) gone_since_ = Clock::now();
         if (Clock::now() - *gone_since_ >= *patience) {
@@ -156,8 +157,9 @@ ncclResult_t Communicator::poll() {
 }
 
 void Communicator::stop(bool for_abort) {
-    if (for_abort) aborted_ = true;
     stopped_ = true;
+    if (for_abort) shared_->aborted = true;
+    shared_->stopped = true;
 }
 
 void Communicator::finalize() { finalizing_ = true; }
@@ -178,8 +180,17 @@ void Communicator::revoke() {
     set_error(ncclSuccess, "");
 }
 
+void Communicator::abort_work() {
+    shared_->stopped = true;
+    for (Backoff backoff; ended_ != launched_;) backoff.pause();
+}
+
 void Communicator::abort() {
     stop(true);
+    leave();
+}
+
+void Communicator::leave() {
     join_background();
     pending_.reset();
     for (Backoff backoff; running_ != 0;) backoff.pause();

@@ -5,9 +5,11 @@
 //     any --revoke--> revoked        any --abort--> aborted: everything of it ends at once
 #pragma once
 
+#include "standin_nccl/config.hpp"
 #include "standin_nccl/kernel.hpp"
 #include "standin_nccl/knobs.hpp"
 #include "standin_nccl/region.hpp"
+#include "standin_nccl/sharing.hpp"
 #include "support/host_stream.h"
 
 #include <nccl.h>
@@ -30,13 +32,8 @@ const ddp_host_driver* find_driver();
 
 class Communicator : public std::enable_shared_from_this<Communicator> {
 public:
-    struct Seat {
-        int rank;
-        int ranks;
-        int device;
-        bool blocking;
-    };
-    Communicator(const Seat& seat, const ncclUniqueId& id);
+    using Seat = stand_in::Seat;
+    Communicator(const Seat& seat, const ncclUniqueId& id, std::shared_ptr<Shared> shared);
     ~Communicator();
     Communicator(const Communicator&) = delete;
     Communicator& operator=(const Communicator&) = delete;
@@ -45,6 +42,10 @@ public:
     bool is_in_progress() const;  // without being a poll
     bool is_finalized() const { return finalizing_; }
     bool is_revoked() const { return revoked_; }
+    // Revoked or aborted, or one that shares its resources was.
+    bool is_stopped() const { return shared_->stopped; }
+    bool is_spoiled() const { return shared_->stopped && !stopped_; }  // not by its own end
+    bool blocks() const { return seat_.config.blocking; }
     bool has_work() const { return pending_ != nullptr || launched_ != completed_; }
     bool is_in_a_graph() const { return recorded_ > 0; }
 
@@ -53,8 +54,10 @@ public:
     void join_background();
     // Meets the other ranks. Ends early once `stopped`.
     void bring_up(const std::atomic<bool>& stopped);
-    const std::atomic<bool>& aborted() const { return aborted_; }
+    const std::atomic<bool>& aborted() const { return shared_->aborted; }
+    const std::shared_ptr<Shared>& shared() const { return shared_; }
     Region* region() const { return region_.get(); }
+    Place place() const { return {region_.get(), seat_.rank, seat_.ranks, &shared_->stopped}; }
 
     // Puts the operations on the stream as one piece of work, now or some polls later.
     ncclResult_t launch(std::vector<Operation> operations, CUstream_st* stream);
@@ -68,6 +71,8 @@ public:
     void finalize();
     bool is_quiescent();  // after finalize(): no work here, and all ranks have come as far
     void revoke();
+    void abort_work();  // and waits until it has come to its end on its streams
+    void leave();       // nothing runs, or it is stopped
     void abort();
     void free() { freed_ = true; }
 
@@ -113,9 +118,10 @@ private:
     std::shared_ptr<Region> region_;
     std::thread background_;
     std::atomic<bool> in_background_ = false;
-    std::atomic<bool> stopped_ = false;  // revoked or aborted: work ends
-    std::atomic<bool> aborted_ = false;
-    std::atomic<int> running_ = 0;  // pieces of work on streams right now
+    const std::shared_ptr<Shared> shared_;
+    std::atomic<bool> stopped_ = false;     // by its own Revoke or Abort
+    std::atomic<int> running_ = 0;          // pieces of work on streams right now
+    std::atomic<std::uint64_t> ended_ = 0;  // pieces of work, in whatever way
     std::atomic<std::uint64_t> completed_ = 0;
     std::atomic<bool> freed_ = false;
     std::atomic<int> recorded_ = 0;  // in graphs that exist

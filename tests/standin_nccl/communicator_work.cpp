@@ -14,7 +14,8 @@ std::unique_ptr<Communicator::Launch> Communicator::number(std::vector<Operation
         operation.number = operations_++;
         if (!operation.is_transfer()) operation.sequence = ++collectives_;
     }
-    return std::make_unique<Launch>(Launch{shared_from_this(), stream, launched_++,
+    ++launched_;
+    return std::make_unique<Launch>(Launch{shared_from_this(), stream, shared_->launched++,
                                            std::move(operations), knobs().operation_delay});
 }
 
@@ -52,7 +53,7 @@ ncclResult_t Communicator::launch(std::vector<Operation> operations, CUstream_st
         return refusal->result;
     }
     auto work = number(std::move(operations), stream);
-    if (seat_.blocking) return put_when_due(std::move(work), due);
+    if (blocks()) return put_when_due(std::move(work), due);
     if (now.launch_polls > 0) {
         polls_left_ = now.launch_polls;
         due_ = due;
@@ -72,7 +73,7 @@ bool Communicator::wait_until_due(std::chrono::steady_clock::time_point due) {
     const auto is_due = [due] { return std::chrono::steady_clock::now() >= due; };
     if (is_due()) return true;
     count_call("a launch that waits");
-    return Place{.stopped = &stopped_}.wait_until(is_due);
+    return Place{.stopped = &shared_->stopped}.wait_until(is_due);
 }
 
 ncclResult_t Communicator::put_when_due(std::unique_ptr<Launch> launch,
@@ -91,19 +92,24 @@ void Communicator::run(void* argument) {
     const std::unique_ptr<Launch> launch(static_cast<Launch*>(argument));
     Communicator& self = *launch->communicator;
     ++self.running_;
-    if (self.run_operations(*launch)) self.completed_ = launch->turn + 1;
+    if (self.run_operations(*launch)) {
+        self.shared_->completed = launch->turn + 1;
+        ++self.completed_;
+    }
+    ++self.ended_;
     --self.running_;
 }
 
 // False: stopped.
 bool Communicator::run_operations(const Launch& launch) {
-    const Place place{region_.get(), seat_.rank, seat_.ranks, &stopped_};
-    if (stopped_ || !place.wait_until([&] { return completed_ == launch.turn; })) return false;
+    const Place own = place();
+    const auto is_its_turn = [&] { return shared_->completed == launch.turn; };
+    if (is_stopped() || !own.wait_until(is_its_turn)) return false;
     for (const Operation& operation : launch.operations) {
-        if (!start(operation, launch.delay, place)) return false;
-        if (!operation.is_transfer() && !run_collective(place, operation)) return false;
+        if (!start(operation, launch.delay, own)) return false;
+        if (!operation.is_transfer() && !run_collective(own, operation)) return false;
     }
-    return run_transfers(place, launch.operations);
+    return run_transfers(own, launch.operations);
 }
 
 bool Communicator::start(const Operation& operation, std::chrono::microseconds delay,

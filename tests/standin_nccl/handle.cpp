@@ -51,6 +51,11 @@ Call::Call(const char* function, ncclComm_t comm, Needs needs) {
     }
 }
 
+bool owns(const Call& call, const void* memory, std::size_t size) {
+    const ddp_host_driver* const driver = find_driver();
+    return driver != nullptr && driver->owns(call->seat().device, memory, size) != 0;
+}
+
 Call::~Call() {
     if (entered_) comm_->inside = false;
 }
@@ -66,6 +71,7 @@ ncclResult_t Call::check(const char* function, Needs needs) {
     if (needs == Needs::readiness) return ncclSuccess;
     if (communicator.is_revoked()) return failed(ncclInvalidUsage, name + " after Revoke");
     if (communicator.is_finalized()) return misuse(name + " after Finalize");
+    if (communicator.is_spoiled()) return misuse(name + after_a_sharer);
     const ddp_host_driver* const driver = find_driver();
     const int device = communicator.seat().device;
     if (driver != nullptr && driver->current_device() != device) {

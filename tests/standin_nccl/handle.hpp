@@ -6,6 +6,8 @@
 #include <nccl.h>
 
 #include <atomic>
+#include <cstddef>
+#include <functional>
 #include <memory>
 
 // Stays until the process ends, so that a call on one that is gone can be told.
@@ -44,11 +46,26 @@ private:
     ncclResult_t result_ = ncclSuccess;
 };
 
+// Whether all of it is memory of the communicator's device.
+bool owns(const Call& call, const void* memory, std::size_t size);
+
 // Between ncclGroupStart and ncclGroupEnd of the calling thread.
 bool in_group();
 void add_init_to_group(ncclComm_t comm);
 // What Abort or Revoke leaves to ncclGroupEnd.
 using End = ncclResult_t (*)(ncclComm_t comm);
 void add_end_to_group(ncclComm_t comm, End end);
+// What an error in a group is: the group's.
+ncclResult_t note_in_group(ncclResult_t result);
+
+// What came of a communicator's background thread.
+ncclResult_t finished(const Call& call);
+// Runs what meets the other ranks on the background thread: now, or all that is in a group at its
+// end, that of all its communicators at once. Waits for it if the communicator blocks.
+ncclResult_t run_job(const Call& call, ncclComm_t comm, std::function<void()> job);
+
+// Why a communicator that shares the resources of another one is of no use any more.
+inline constexpr const char* after_a_sharer =
+    ": its work has been aborted, or that of one that shares its resources";
 
 }  // namespace stand_in

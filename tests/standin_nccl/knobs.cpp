@@ -52,6 +52,8 @@ Fault parse_fault(const std::string& text) {
         fault.when = Fault::in_abort;
     } else if (parts[2] == "id") {
         fault.when = Fault::in_id;
+    } else if (parts[2] == "window") {
+        fault.when = Fault::in_window;
     } else {
         fault.when = number("FAULTS", parts[2]);
     }
@@ -61,16 +63,18 @@ Fault parse_fault(const std::string& text) {
 
 constexpr std::array names{"VERSION",         "LENIENT",      "OPERATION_DELAY_US",
                            "LAUNCH_DELAY_US", "LAUNCH_POLLS", "REMOTE_ERROR_MS",
-                           "FAULTS"};
+                           "FAULTS",          "SYMMETRIC"};
 
 // An empty value is as none.
 void set(Knobs& knobs, std::string_view name, const std::string& value) {
     const bool given = !value.empty();
     const auto count = [&] { return given ? number(name, value) : 0; };
     if (name == "VERSION") {
-        knobs.version = given ? static_cast<int>(count()) : NCCL_VERSION_CODE;
+        knobs.version = given ? static_cast<int>(count()) : library_version();
     } else if (name == "LENIENT") {
         knobs.lenient = count() != 0;
+    } else if (name == "SYMMETRIC") {
+        knobs.symmetric = !given || count() != 0;
     } else if (name == "OPERATION_DELAY_US") {
         knobs.operation_delay = std::chrono::microseconds{count()};
     } else if (name == "LAUNCH_DELAY_US") {

@@ -17,6 +17,7 @@ struct Fault {
     static constexpr std::int64_t in_init = -1;
     static constexpr std::int64_t in_abort = -2;
     static constexpr std::int64_t in_id = -3;
+    static constexpr std::int64_t in_window = -4;
 
     FaultKind kind = FaultKind::hang;
     int rank = 0;
@@ -24,12 +25,15 @@ struct Fault {
     ncclResult_t result = ncclSystemError;
 };
 
+int library_version();  // of this variant of the library
+
 struct Knobs {
-    int version = NCCL_VERSION_CODE;
+    int version = library_version();
     bool lenient = false;
     std::chrono::microseconds operation_delay{0};
     std::chrono::microseconds launch_delay{0};
     int launch_polls = 0;
+    bool symmetric = true;
     std::optional<std::chrono::milliseconds> remote_error;
     std::vector<Fault> faults;
 

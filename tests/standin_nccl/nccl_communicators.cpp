@@ -17,17 +17,6 @@ int current_device() {
     return driver == nullptr ? 0 : driver->current_device();
 }
 
-// Whether a new communicator blocks.
-bool blocks(const ncclConfig_t* config, bool inherited) {
-    if (config == nullptr || config->blocking == NCCL_CONFIG_UNDEF_INT) return inherited;
-    return config->blocking != 0;
-}
-
-ncclResult_t finished(const Call& call) {
-    call->join_background();
-    return call->error() == ncclSuccess ? ncclSuccess : failed(call->error(), call->error_text());
-}
-
 ncclResult_t init(const char* function, ncclComm_t* comm, int ranks, const ncclUniqueId& id,
                   int rank, const ncclConfig_t* config) {
     count_call(function);
@@ -36,75 +25,29 @@ ncclResult_t init(const char* function, ncclComm_t* comm, int ranks, const ncclU
                                                std::to_string(rank) + " of " +
                                                std::to_string(ranks));
     }
-    if (config != nullptr && config->magic != 0xcafebeef) {
-        return failed(ncclInvalidArgument, "the config was not initialised");
-    }
+    const auto read = read_config(config);
+    if (!read) return ncclInvalidArgument;
     const auto fault = knobs().fault(rank, Fault::in_init);
     if (fault && fault->kind == FaultKind::fail) {
         return failed(fault->result, "as the test has asked");
     }
-    const Communicator::Seat seat{rank, ranks, current_device(), blocks(config, true)};
-    auto made = std::make_shared<Communicator>(seat, id);
-    made->in_background([self = made.get()] { self->bring_up(self->aborted()); });
-    *comm = make_handle(made);
+    const Communicator::Seat seat{rank, ranks, current_device(), *read};
+    const auto made = std::make_shared<Communicator>(seat, id, std::make_shared<Shared>());
+    ncclComm_t const handle = make_handle(made);
+    *comm = handle;
+    const bool rereads = knobs().version < 21800;  // the caller's variable, until it is up
+    made->in_background([self = made.get(), handle, place = rereads ? comm : nullptr] {
+        self->bring_up(self->aborted());
+        if (place != nullptr && !self->aborted() && *place != handle) {
+            (void)misuse("NCCL before 2.18 needs the variable of the communicator until it is up");
+        }
+    });
     if (in_group()) {
-        add_init_to_group(*comm);
+        add_init_to_group(handle);
         return ncclSuccess;
     }
-    if (!seat.blocking) return ncclInProgress;
-    return finished(Call(function, *comm, Needs::life));
-}
-
-SplitEntry& split_entry(const Communicator& communicator, int rank) {
-    return communicator.region()->rank[static_cast<std::size_t>(rank)].split;
-}
-
-// The ranks of a color, in their new order, once all have said theirs; none if aborted.
-std::vector<int> ranks_of_color(const Communicator& parent, int color, std::uint64_t turn) {
-    const Place place{.stopped = &parent.aborted()};
-    std::vector<int> ranks;
-    for (int rank = 0; rank < parent.seat().ranks; ++rank) {
-        const SplitEntry& entry = split_entry(parent, rank);
-        if (!place.wait_until([&] { return entry.asked >= turn; })) return {};
-        if (entry.color == color) ranks.push_back(rank);
-    }
-    std::stable_sort(ranks.begin(), ranks.end(), [&](int a, int b) {
-        return split_entry(parent, a).key < split_entry(parent, b).key;
-    });
-    return ranks;
-}
-
-// The new communicator; null without a color or when aborted.
-std::shared_ptr<Communicator> split(const Communicator& parent, int color, int key, bool blocking) {
-    const Place place{.stopped = &parent.aborted()};
-    SplitEntry& own = split_entry(parent, parent.seat().rank);
-    const std::uint64_t turn = own.asked + 1;
-    for (int rank = 0; rank < parent.seat().ranks; ++rank) {  // they may still read the last one
-        const SplitEntry& entry = split_entry(parent, rank);
-        if (!place.wait_until([&] { return entry.finished >= turn - 1; })) return nullptr;
-    }
-    own.color = color;
-    own.key = key;
-    own.asked = turn;
-    const std::vector<int> ranks = ranks_of_color(parent, color, turn);
-    if (ranks.empty()) return nullptr;
-    SplitEntry& first = split_entry(parent, ranks.front());
-    if (&first == &own && color != NCCL_SPLIT_NOCOLOR) {
-        own.id = make_region();
-        own.published = turn;
-    }
-    std::shared_ptr<Communicator> child;
-    if (color != NCCL_SPLIT_NOCOLOR) {
-        if (!place.wait_until([&] { return first.published >= turn; })) return nullptr;
-        const auto rank = std::find(ranks.begin(), ranks.end(), parent.seat().rank);
-        const Communicator::Seat seat{static_cast<int>(rank - ranks.begin()),
-                                      static_cast<int>(ranks.size()), parent.seat().device,
-                                      blocking};
-        child = std::make_shared<Communicator>(seat, first.id);
-    }
-    own.finished = turn;
-    if (child != nullptr) child->bring_up(parent.aborted());
-    return parent.aborted() ? nullptr : child;
+    if (!made->blocks()) return ncclInProgress;
+    return finished(Call(function, handle, Needs::life));
 }
 
 // From 2.22 on the flags of Abort and Revoke in a group are set at once, the rest is the group's.
@@ -129,7 +72,7 @@ ncclResult_t revoke_alone(ncclComm_t comm) {
     if (call.refused()) return call.result();
     if (call->is_finalized()) return misuse("ncclCommRevoke after Finalize");
     call->revoke();
-    if (!call->seat().blocking) return ncclInProgress;
+    if (!call->blocks()) return ncclInProgress;
     for (Backoff backoff; call->poll() == ncclInProgress;) backoff.pause();
     return ncclSuccess;
 }
@@ -144,7 +87,8 @@ ncclResult_t stop_now_and_end(const char* function, ncclComm_t comm, End end) {
 
 void wait_for_all(const Call& call) {
     const auto end = std::chrono::steady_clock::now() + longest_destroy;
-    for (Backoff backoff; !call->is_quiescent() && (!call->aborted() || call->is_in_a_graph());) {
+    for (Backoff backoff;
+         !call->is_quiescent() && (!call->is_stopped() || call->is_in_a_graph());) {
         if (std::chrono::steady_clock::now() > end) {
             (void)misuse("a rank has not come to Finalize or Destroy within 60 s");
             return;
@@ -186,32 +130,13 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int nranks, ncclUniqueId i
     return stand_in::init("ncclCommInitRankConfig", comm, nranks, id, rank, config);
 }
 
-ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newcomm,
-                           ncclConfig_t* config) {
-    const Call call("ncclCommSplit", comm, Needs::readiness);
-    if (call.refused()) return call.result();
-    if (newcomm == nullptr || color < NCCL_SPLIT_NOCOLOR) {
-        return failed(ncclInvalidArgument, "ncclCommSplit: color " + std::to_string(color));
-    }
-    if (call->is_finalized()) return misuse("ncclCommSplit after Finalize");
-    *newcomm = nullptr;
-    const bool blocking = stand_in::blocks(config, call->seat().blocking);
-    call->in_background([parent = call.communicator().get(), color, key, newcomm, blocking] {
-        const auto child = stand_in::split(*parent, color, key, blocking);
-        if (child == nullptr) return;
-        if (child->error() != ncclSuccess) parent->set_error(child->error(), child->error_text());
-        *newcomm = stand_in::make_handle(child);
-    });
-    return call->seat().blocking ? stand_in::finished(call) : ncclInProgress;
-}
-
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
     const Call call("ncclCommFinalize", comm, Needs::readiness);
     if (call.refused()) return call.result();
     if (call->is_revoked()) return misuse("ncclCommFinalize after Revoke");
     if (call->is_finalized()) return misuse("ncclCommFinalize twice");
     call->finalize();
-    if (!call->seat().blocking) return ncclInProgress;
+    if (!call->blocks()) return ncclInProgress;
     stand_in::wait_for_all(call);
     return call->aborted() ? ncclInternalError : ncclSuccess;
 }
@@ -222,15 +147,15 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
     Call call("ncclCommDestroy", comm, Needs::life);
     if (call.refused()) return call.result();
     if (call->is_in_progress()) return misuse("ncclCommDestroy in progress: Abort ends that");
-    if (!call->is_revoked() && call->has_work()) {
+    if (!call->is_stopped() && call->has_work()) {
         return misuse("ncclCommDestroy with work in flight: Finalize or wait, or Abort");
     }
     const bool came_up = call->region() != nullptr;
-    if (came_up && !call->is_revoked() && call->error() == ncclSuccess) {
+    if (came_up && !call->is_stopped() && call->error() == ncclSuccess) {
         call->finalize();
         stand_in::wait_for_all(call);
     }
-    call->abort();
+    call->leave();
     call.end_handle();
     return ncclSuccess;
 }

@@ -2,6 +2,7 @@
 #include "standin_nccl/handle.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +21,7 @@ struct Group {
     ncclResult_t error = ncclSuccess;
     std::vector<Grouped> work;  // one for each communicator
     std::vector<ncclComm_t> inits;
+    std::vector<std::pair<ncclComm_t, std::vector<std::function<void()>>>> jobs;
     std::vector<std::pair<ncclComm_t, End>> ends;
 };
 thread_local Group group;
@@ -35,6 +37,13 @@ ncclResult_t add_to_group(ncclComm_t comm, CUstream_st* stream, const Operation&
         found->operations.push_back(operation);
     }
     return ncclSuccess;
+}
+
+void add_job_to_group(ncclComm_t comm, std::function<void()> job) {
+    const auto same = [comm](const auto& entry) { return entry.first == comm; };
+    auto found = std::find_if(group.jobs.begin(), group.jobs.end(), same);
+    if (found == group.jobs.end()) found = group.jobs.insert(found, {comm, {}});
+    found->second.push_back(std::move(job));
 }
 
 // How much memory an operation reads and writes on a rank.
@@ -117,9 +126,7 @@ ncclResult_t enqueue_checked(const char* function, Operation operation, ncclRedO
 
 ncclResult_t enqueue(const char* function, const Operation& operation, ncclRedOp_t op,
                      ncclComm_t comm, cudaStream_t stream) {
-    const ncclResult_t result = enqueue_checked(function, operation, op, comm, stream);
-    if (in_group() && result != ncclSuccess) group.error = result;
-    return result;
+    return note_in_group(enqueue_checked(function, operation, op, comm, stream));
 }
 
 const std::byte* bytes(const void* memory) { return static_cast<const std::byte*>(memory); }
@@ -130,29 +137,58 @@ void join(ncclResult_t& all, ncclResult_t one) {
     if (all == ncclSuccess || (all == ncclInProgress && one != ncclSuccess)) all = one;
 }
 
+// What a communicator does in the background: its result, or that it is under way.
+void join_background(ncclResult_t& all, ncclComm_t comm) {
+    const Call call("ncclGroupEnd", comm, Needs::life);
+    if (call.refused()) return join(all, call.result());
+    join(all, call->blocks() ? finished(call) : ncclInProgress);
+}
+
+void start_jobs(ncclResult_t& all, ncclComm_t comm, std::vector<std::function<void()>> jobs) {
+    const Call call("ncclGroupEnd", comm, Needs::readiness);
+    if (call.refused()) return join(all, call.result());
+    call->in_background([jobs = std::move(jobs)] {
+        for (const auto& job : jobs) job();
+    });
+}
+
 ncclResult_t end_group() {
     const Group ended = std::exchange(group, {});
     if (ended.error != ncclSuccess) return ended.error;
     ncclResult_t result = ncclSuccess;
+    for (const auto& entry : ended.jobs) start_jobs(result, entry.first, entry.second);
+    for (const auto& entry : ended.jobs) join_background(result, entry.first);
+    if (result != ncclSuccess && result != ncclInProgress) return result;
     for (const Grouped& work : ended.work) {
         const Call call("ncclGroupEnd", work.comm, Needs::work);
         join(result, call.refused() ? call.result() : call->launch(work.operations, work.stream));
     }
-    for (ncclComm_t const comm : ended.inits) {
-        const Call call("ncclGroupEnd", comm, Needs::life);
-        if (call->seat().blocking) {
-            call->join_background();
-            join(result, call->error());
-        } else {
-            join(result, ncclInProgress);
-        }
-    }
+    for (ncclComm_t const comm : ended.inits) join_background(result, comm);
     for (const auto& [comm, end] : ended.ends) join(result, end(comm));
     return result;
 }
 }  // namespace
 
 bool in_group() { return group.depth > 0; }
+
+ncclResult_t note_in_group(ncclResult_t result) {
+    if (in_group() && result != ncclSuccess) group.error = result;
+    return result;
+}
+
+ncclResult_t finished(const Call& call) {
+    call->join_background();
+    return call->error() == ncclSuccess ? ncclSuccess : failed(call->error(), call->error_text());
+}
+
+ncclResult_t run_job(const Call& call, ncclComm_t comm, std::function<void()> job) {
+    if (in_group()) {
+        add_job_to_group(comm, std::move(job));
+        return ncclSuccess;
+    }
+    call->in_background(std::move(job));
+    return call->blocks() ? finished(call) : ncclInProgress;
+}
 
 void add_init_to_group(ncclComm_t comm) { group.inits.push_back(comm); }
 

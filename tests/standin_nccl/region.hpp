@@ -45,6 +45,21 @@ struct SplitEntry {
     ncclUniqueId id;
 };
 
+// What ranks meet for, and what they tell then.
+enum class Meeting { window, shrink };
+struct Note {
+    std::uint64_t bytes = 0;   // of a window
+    std::uint64_t offset = 0;  // of it in its allocation
+    int flags = 0;
+    std::uint32_t ranks = 0;  // that remain, a bit each
+    ncclUniqueId id = {};     // of the new communicator, from the first of them
+};
+struct NoteBox {
+    std::atomic<std::uint64_t> written;
+    std::atomic<std::uint64_t> taken;
+    Note note;
+};
+
 struct RankEntry {
     std::atomic<std::uint32_t> arrived;
     std::atomic<std::uint32_t> left;       // aborted
@@ -61,6 +76,7 @@ struct Region {
     std::array<RankEntry, most_ranks> rank;
     // From, to. Collectives and point-to-point transfers do not meet.
     std::array<std::array<std::array<Mailbox, most_ranks>, most_ranks>, 2> mail;
+    std::array<std::array<std::array<NoteBox, most_ranks>, most_ranks>, 2> notes;  // by Meeting
 };
 
 // Makes a region and the id that names it. Throws std::runtime_error.
