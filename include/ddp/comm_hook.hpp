@@ -16,8 +16,9 @@ namespace ddp {
 
 // One full bucket, as a hook sees it.
 struct GradBucket {
-    // The gradients of one dtype, one after the other, padding between them. What the hook leaves
-    // here is every parameter's gradient. Stays where it is until the hook's work is done.
+    // The gradients of one dtype, one after the other, padding between them; with reduce_in_float32
+    // float32 for those of 16 bits. What the hook leaves here is every parameter's gradient. Stays
+    // where it is until the hook's work is done.
     TensorView buffer;
     std::size_t index = 0;                    // buckets go in this order, the same on all ranks
     bool is_last = false;                     // of this backward

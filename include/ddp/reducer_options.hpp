@@ -32,9 +32,10 @@ struct ReducerOptions {  // designated initialisers come in this order
     // pointers of its own; true for wrapped nets, which read Parameter::grad.
     std::optional<bool> gradient_as_bucket_view = {};
     // Gradients of float16 and bfloat16 are sent, and added, as float32, and rounded once when they
-    // are averages; an optimiser with float32 weights reads Reducer::float32_average. Buckets take
-    // twice the memory and bytes, not counted in bucket_cap_mb. For gradients that stay where they
-    // are (not gradient_as_bucket_view, which is false here unless set), without logical_ranks.
+    // are averages; an optimiser with float32 weights reads Reducer::float32_average. A comm_hook
+    // gets them as float32, and one that compresses narrows them again. Their buckets take twice
+    // the memory and bytes, not counted in bucket_cap_mb. For gradients that stay where they are:
+    // gradient_as_bucket_view is false then unless set, and refused if true; so are logical_ranks.
     bool reduce_in_float32 = false;
     // Backwards that do not reach every parameter: each tells what it leaves out (see
     // Reducer::start_backward). Buckets are then not put into order of arrival.

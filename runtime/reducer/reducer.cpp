@@ -389,6 +389,10 @@ TensorView Reducer::Impl::float32_average(std::size_t parameter) const {
                          ") is not reduced in float32; "
                          "reduce_in_float32 is for float16 and bfloat16");
     }
+    if (statistics_.step == 0 || !was_averaged(parameter)) {
+        throw UsageError("reducer: the gradient of " + context_.parameters[parameter].name +
+                         " has not been averaged, as was_averaged() says after a step");
+    }
     return {context_.memory->bucket_part(parameter), grad.shape, DType::float32, grad.device};
 }
 

@@ -119,7 +119,7 @@ TEST(GpuCalls, AllocateNothingAndMakeNoThread) {
     // An operation stays with the watchdog for some 20 ms, longer when that gets no core: until as
     // many have been at once as ever will be, there are more from time to time.
     Cost one{};
-    for (int tries = 0; tries < 20 && (tries == 0 || one.allocations > most); ++tries) {
+    for (int tries = 0; tries < 10 && (tries == 0 || one.allocations > most); ++tries) {
         one = cost_of([&] { return group.all_reduce(tensor.view(), ReduceOp::sum, stream); });
     }
     EXPECT_LE(one.allocations, most);

@@ -11,6 +11,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -33,13 +34,10 @@ public:
     HalfModel& operator=(const HalfModel&) = delete;
 
     std::span<Parameter> parameters() { return parameters_; }
+    // Parameter p's are the value times 2^p.
     void set_gradients(float value) {
-        for (const Parameter& parameter : parameters_) {
-            if (parameter.grad.dtype == DType::float32) {
-                write(parameter.grad, std::vector<float>(parameter.grad.numel(), value));
-            } else {
-                write(parameter.grad, std::vector<Half>(parameter.grad.numel(), Half(value)));
-            }
+        for (std::size_t p = 0; p < parameters_.size(); ++p) {
+            set_gradient(parameters_[p], std::ldexp(value, static_cast<int>(p)));
         }
     }
     template <class T>
@@ -52,6 +50,13 @@ public:
     }
 
 private:
+    void set_gradient(const Parameter& parameter, float value) {
+        if (parameter.grad.dtype == DType::float32) {
+            write(parameter.grad, std::vector<float>(parameter.grad.numel(), value));
+        } else {
+            write(parameter.grad, std::vector<Half>(parameter.grad.numel(), Half(value)));
+        }
+    }
     template <class T>
     void add(std::size_t elements) {
         const std::string name = "layer" + std::to_string(parameters_.size());
@@ -76,25 +81,29 @@ private:
 };
 
 // 1 on all ranks but the first, which has the next larger value: no Half lies between the two, and
-// the average of more ranks than two is one of them.
+// the average of more ranks than two is one of them. In an order that has the buckets rebuilt.
 template <class Half>
-void expect_float32_averages(ProcessGroup& group, const Device& device) {
+void expect_float32_averages(ProcessGroup& group, const Device& device, int steps = 3,
+                             double bucket_cap_mb = 0.001) {
     HalfModel<Half> model(device);
     const auto one = Half(1.0F);
     const auto next = Half::from_bits(static_cast<std::uint16_t>(one.bits + 1));
-    Reducer reducer(model.parameters(), group,
-                    {.bucket_cap_mb = 0.001, .first_bucket_mb = 0.001, .reduce_in_float32 = true});
+    Reducer reducer(
+        model.parameters(), group,
+        {.bucket_cap_mb = bucket_cap_mb, .first_bucket_mb = 0.001, .reduce_in_float32 = true});
+    EXPECT_THROW(reducer.float32_average(1), UsageError);  // not averaged yet
     const float mean = 1 + (static_cast<float>(next) - 1) / static_cast<float>(group.size());
-    for (int step = 0; step < 3; ++step) {
+    for (int step = 0; step < steps; ++step) {
         model.set_gradients(static_cast<float>(group.rank() == 0 ? next : one));
-        for (std::size_t p = model.parameters().size(); p-- > 0;) reducer.mark_ready(p);
+        for (const std::size_t p : {2UL, 4UL, 0UL, 3UL, 1UL}) reducer.mark_ready(p);
         ASSERT_TRUE(reducer.wait());
         for (std::size_t p = 1; p < model.parameters().size(); ++p) {
+            const float scale = std::ldexp(1.0F, static_cast<int>(p));
             for (const Half rounded : model.template read<Half>(model.parameters()[p].grad)) {
-                ASSERT_EQ(static_cast<float>(rounded), static_cast<float>(Half(mean)));
+                ASSERT_EQ(static_cast<float>(rounded), static_cast<float>(Half(scale * mean)));
             }
             for (const float average : model.template read<float>(reducer.float32_average(p))) {
-                ASSERT_NEAR(average, mean, 2e-7F);
+                ASSERT_NEAR(average, scale * mean, scale * 2e-7F) << p << " in step " << step;
             }
         }
         for (const float average : model.template read<float>(model.parameters()[0].grad)) {
@@ -119,9 +128,11 @@ void expect_unused_gradients_stay(ProcessGroup& group, const Device& device) {
         reducer.mark_ready(1);
         ASSERT_TRUE(reducer.wait());
         for (const std::size_t p : {2UL, 3UL}) {
+            const Half expected(std::ldexp(0.3F, static_cast<int>(p)));
             for (const Half value : model.template read<Half>(model.parameters()[p].grad)) {
-                ASSERT_EQ(value.bits, Half(0.3F).bits);
+                ASSERT_EQ(value.bits, expected.bits);
             }
+            EXPECT_THROW(reducer.float32_average(p), UsageError);
         }
     }
 }

@@ -20,6 +20,12 @@ TEST(Float32Reduction, AveragesInFloat32AndRoundsOnce) {
     });
 }
 
+TEST(Float32Reduction, KeepsTheAveragesWhileBucketsAreTuned) {
+    on_worlds({2}, [](ProcessGroup& group) {
+        expect_float32_averages<bfloat16>(group, {}, 40, autotune);
+    });
+}
+
 TEST(Float32Reduction, LeavesWhatNobodyUses) {
     on_worlds({1, 3}, [](ProcessGroup& group) {
         expect_unused_gradients_stay<bfloat16>(group, {});

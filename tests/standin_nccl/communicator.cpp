@@ -176,6 +176,7 @@ bool Communicator::is_quiescent() {
 void Communicator::revoke() {
     stop(false);
     revoked_ = true;
+    if (pending_) ++ended_;
     pending_.reset();
     set_error(ncclSuccess, "");
 }

@@ -78,7 +78,10 @@ bool Communicator::wait_until_due(std::chrono::steady_clock::time_point due) {
 
 ncclResult_t Communicator::put_when_due(std::unique_ptr<Launch> launch,
                                         std::chrono::steady_clock::time_point due) {
-    if (!wait_until_due(due)) return ncclInternalError;
+    if (!wait_until_due(due)) {
+        ++ended_;
+        return ncclInternalError;
+    }
     put(std::move(launch));
     return ncclSuccess;
 }

@@ -18,6 +18,7 @@ constexpr int most_channels = 64;
 // an older caller is undefined.
 std::size_t known_bytes(int version) {
     if (version < 21700) return offsetof(ncclConfig_t, cgaClusterSize);
+    if (version < 21800) return offsetof(ncclConfig_t, splitShare);
     if (version < 22700) return offsetof(ncclConfig_t, trafficClass);
     if (version < 22800) return offsetof(ncclConfig_t, nChannelsPerNetPeer);
     return sizeof(ncclConfig_t);

@@ -124,11 +124,10 @@ ncclResult_t register_window(ncclComm_t comm, void* buff, size_t size, ncclWindo
     if (call.refused()) return call.result();
     if (win == nullptr) return failed(ncclInvalidArgument, "ncclCommWindowRegister: no window");
     const int version = stand_in::knobs().version;
+    const bool is_nothing = buff == nullptr || size == 0;
+    if (is_nothing && version < 22902) return ncclSuccess;  // and *win stays as it was
     *win = nullptr;
-    if (buff == nullptr || size == 0) {
-        return version < 22902 ? ncclSuccess
-                               : failed(ncclInvalidArgument, "ncclCommWindowRegister: nothing");
-    }
+    if (is_nothing) return failed(ncclInvalidArgument, "ncclCommWindowRegister: nothing");
     const auto fault = stand_in::knobs().fault(call->seat().rank, Fault::in_window);
     if (fault && fault->kind == FaultKind::fail) {
         return failed(fault->result, "as the test has asked");

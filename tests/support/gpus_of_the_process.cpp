@@ -1,6 +1,6 @@
 // GPUs and NCCL that are not there, for a program that knows nothing of it: in each process that
-// links this, before main. With DDP_STAND_IN_GPUS=1 there is one GPU, which all processes share, and
-// a variant of the stand-in NCCL that DDP_NCCL_LIBRARY names is left in place.
+// links this, before main. With DDP_STAND_IN_GPUS=1 there is one GPU, which all processes share,
+// and a variant of the stand-in NCCL that DDP_NCCL_LIBRARY names is left in place.
 #include "process_group/gpus.hpp"
 
 #include <cstdlib>

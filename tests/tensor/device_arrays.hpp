@@ -38,8 +38,8 @@ struct HostArray {
     std::unique_ptr<T[]> values;
 };
 
-// Device memory for the elements of a host's array, `shift` elements off an aligned address. Also none
-// of them are on the device: CUDA gives no address for no bytes.
+// Device memory for the elements of a host's array, `shift` elements off an aligned address. Also
+// none of them are on the device: CUDA gives no address for no bytes.
 template <class T>
 class DeviceArray {
 public:

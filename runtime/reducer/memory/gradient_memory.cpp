@@ -151,15 +151,25 @@ std::vector<BucketMemory> GradientMemory::allocate(std::vector<BucketSpec> plan)
     std::size_t bytes = 0;
     for (const BucketSpec& spec : plan) bytes += arena_bytes(spec);
     if (!arena_ || arena_->bytes() < bytes) {
-        const std::size_t narrow = most_bytes_of_plans(
-            gradients(), options_.caps, static_cast<std::size_t>(group_.size()), arena_alignment);
-        const bool widens_any = std::ranges::any_of(
-            plan, [&](const auto& one) { return dtype_in_bucket(one.dtype) != one.dtype; });
-        const std::size_t most = widens_any ? 2 * narrow : narrow;
+        const std::size_t most = most_bytes_of_arena();
         arena_ = std::make_shared<Tensor>(
             group_.allocate({static_cast<std::int64_t>(most)}, DType::uint8, device_));
     }
     return lay_out_in_arena(std::move(plan));
+}
+
+// Of any order. Those that are widened are buckets of their own.
+std::size_t GradientMemory::most_bytes_of_arena() const {
+    std::vector<GradientSpec> as_they_are, widened;
+    for (const GradientSpec& gradient : gradients()) {
+        const bool is_widened = dtype_in_bucket(gradient.dtype) != gradient.dtype;
+        (is_widened ? widened : as_they_are).push_back(gradient);
+    }
+    const auto most = [&](const std::vector<GradientSpec>& of) {
+        return most_bytes_of_plans(of, options_.caps, static_cast<std::size_t>(group_.size()),
+                                   arena_alignment);
+    };
+    return most(as_they_are) + 2 * most(widened);
 }
 
 std::vector<BucketMemory> GradientMemory::allocate_on_cpu(std::vector<BucketSpec> plan) const {
@@ -197,35 +207,57 @@ std::vector<BucketMemory> GradientMemory::lay_out_in_arena(std::vector<BucketSpe
 
 // The old buckets, which the gradients may still lie in, go at the end.
 void GradientMemory::adopt(std::vector<BucketMemory> buckets, Stream stream) {
+    const std::vector<const std::byte*> averages = widened_parts();
     buckets_.swap(buckets);
     for (std::size_t b = 0; b < buckets_.size(); ++b) {
         const auto& slices = buckets_[b].spec.slices;
         for (std::size_t s = 0; s < slices.size(); ++s) slice_refs_[slices[s].parameter] = {b, s};
     }
     if (options_.views) move_gradients(stream);
+    if (!averages.empty()) move_parts(averages, stream);
     device::finish(device_, stream);
 }
 
-// From where they are. What lies in the arena already goes first, before others come over it.
+// Where the averages are that float32_average shows, and what else is in the buckets. Empty: none.
+std::vector<const std::byte*> GradientMemory::widened_parts() const {
+    std::vector<const std::byte*> parts;
+    for (std::size_t p = 0; options_.widens && !buckets_.empty() && p < parameters_.size(); ++p) {
+        parts.push_back(bucket_part(p));
+    }
+    return parts;
+}
+
+// From where they are.
 void GradientMemory::move_gradients(Stream stream) {
+    std::vector<const std::byte*> from;
+    for (const Parameter& parameter : parameters_) {
+        from.push_back(static_cast<const std::byte*>(parameter.grad.data));
+    }
+    move_parts(from, stream);
+    for (std::size_t p = 0; p < parameters_.size(); ++p) parameters_[p].grad.data = bucket_part(p);
+}
+
+// Each parameter's part of its bucket, from there; zeros from null. What lies in the arena already
+// goes first, before others come over it.
+void GradientMemory::move_parts(std::span<const std::byte* const> from, Stream stream) const {
     std::vector<Move> within_arena;
-    for (std::size_t p = 0; arena_ && p < parameters_.size(); ++p) {
-        TensorView& grad = parameters_[p].grad;
-        const std::optional<std::size_t> from = offset_in(*arena_, grad.data);
-        if (!from || grad.bytes() == 0) continue;
-        within_arena.push_back({*from, *offset_in(*arena_, bucket_part(p)), grad.bytes()});
-        grad.data = bucket_part(p);
+    std::vector<std::size_t> others;
+    for (std::size_t p = 0; p < from.size(); ++p) {
+        const std::size_t bytes = part_bytes(p);
+        const auto at = arena_ ? offset_in(*arena_, from[p]) : std::nullopt;
+        if (at && bytes > 0) {
+            within_arena.push_back({*at, *offset_in(*arena_, bucket_part(p)), bytes});
+        } else {
+            others.push_back(p);
+        }
     }
     move_within_arena(within_arena, stream);
-    for (std::size_t p = 0; p < parameters_.size(); ++p) {
-        TensorView& grad = parameters_[p].grad;
-        std::byte* const moved = bucket_part(p);
-        if (grad.data == nullptr) {
-            device::set_zero(device_, moved, grad.bytes(), stream);
-        } else if (grad.data != moved) {
-            device::copy(device_, moved, grad.data, grad.bytes(), stream);
+    for (const std::size_t p : others) {
+        if (from[p] == nullptr) {
+            device::set_zero(device_, bucket_part(p), part_bytes(p), stream);
+        } else if (from[p] != bucket_part(p)) {
+            device::copy(device_, bucket_part(p), from[p], part_bytes(p), stream);
         }
-        grad.data = moved;
     }
 }
 

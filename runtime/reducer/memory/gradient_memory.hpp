@@ -69,7 +69,7 @@ public:
     GradientMemory& operator=(const GradientMemory&) = delete;
 
     // Collective. Other buckets, for gradients that come in this order; their values, after the
-    // work on the stream, are kept, those of logical ranks are not.
+    // work on the stream, are kept, widened ones' too, those of logical ranks are not.
     void rebuild(std::span<const std::size_t> order, BucketCaps caps, Stream stream);
 
     std::span<const BucketMemory> buckets() const noexcept { return buckets_; }
@@ -102,12 +102,19 @@ private:
     std::vector<GradientSpec> gradients() const;
     DType dtype_in_bucket(DType gradient) const;
     std::size_t arena_bytes(const BucketSpec& spec) const;
+    std::size_t most_bytes_of_arena() const;
+    std::size_t part_bytes(std::size_t parameter) const {
+        return slice_of(parameter).elements *
+               size_of(buckets_[slice_refs_[parameter].bucket].tensor.dtype());
+    }
     std::vector<BucketSpec> plan(std::span<const std::size_t> order) const;
     std::vector<BucketMemory> allocate(std::vector<BucketSpec> plan);
     std::vector<BucketMemory> allocate_on_cpu(std::vector<BucketSpec> plan) const;
     std::vector<BucketMemory> lay_out_in_arena(std::vector<BucketSpec> plan) const;
     void adopt(std::vector<BucketMemory> buckets, Stream stream);
     void move_gradients(Stream stream);
+    std::vector<const std::byte*> widened_parts() const;
+    void move_parts(std::span<const std::byte* const> from, Stream stream) const;
     void move_within_arena(std::span<const Move> moves, Stream stream) const;
     std::vector<device::PackItem> items_of(const BucketMemory& bucket) const;
     void attach_parameters();
