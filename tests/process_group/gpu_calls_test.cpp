@@ -1,6 +1,7 @@
 // What a call of a group's collective does besides NCCL's work: nothing is asked of the heap, and
 // no thread is made. Alone in its program, whose operator new it replaces. The stand-ins ask the
 // heap themselves: the same calls of theirs, made by hand, are what it is compared with.
+#include "backends/nccl/block_pool.hpp"
 #include "backends/nccl/nccl_library.hpp"
 #include "process_group/gpus.hpp"
 
@@ -107,6 +108,9 @@ struct ByHand {
 };
 
 TEST(GpuCalls, AllocateNothingAndMakeNoThread) {
+    if (!nccl::BlockPool::keeps_blocks) {
+        GTEST_SKIP() << "operations are the heap's under AddressSanitizer";
+    }
     gpus();
     ProcessGroup group = init_process_group({.backend = Backend::nccl});
     const GpuTensor<float> tensor(group, 256, 1.0F);

@@ -17,6 +17,13 @@ namespace ddp::nccl {
 
 class BlockPool {
 public:
+    // Not where AddressSanitizer looks for a use after the end: on the heap, not in kept blocks.
+#ifdef DDP_SANITIZES_ADDRESSES
+    static constexpr bool keeps_blocks = false;
+#else
+    static constexpr bool keeps_blocks = true;
+#endif
+
     BlockPool() = default;
     ~BlockPool() {
         for (Free* first : free_) {
@@ -28,7 +35,7 @@ public:
 
     // Aligned as operator new does. More than `largest` bytes are the heap's business.
     void* take(std::size_t bytes) {
-        if (bytes > largest || leaves_all_to_heap) return ::operator new(bytes);
+        if (bytes > largest || !keeps_blocks) return ::operator new(bytes);
         {
             const std::lock_guard lock(mutex_);
             Free*& first = free_[size_class(bytes)];
@@ -37,19 +44,13 @@ public:
         return ::operator new((size_class(bytes) + 1) * step);
     }
     void give_back(void* memory, std::size_t bytes) noexcept {
-        if (bytes > largest || leaves_all_to_heap) return ::operator delete(memory);
+        if (bytes > largest || !keeps_blocks) return ::operator delete(memory);
         const std::lock_guard lock(mutex_);
         Free*& first = free_[size_class(bytes)];
         first = new (memory) Free{first};
     }
 
 private:
-    // AddressSanitizer sees a use after the end there, which it could not in a block that is kept.
-#ifdef DDP_SANITIZES_ADDRESSES
-    static constexpr bool leaves_all_to_heap = true;
-#else
-    static constexpr bool leaves_all_to_heap = false;
-#endif
     struct Free {
         Free* next;
     };
