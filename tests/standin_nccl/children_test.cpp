@@ -18,12 +18,11 @@ using ddp::Stream;
 using ddp::testing::HostDeviceApi;
 using ddp::testing::Knob;
 using ddp::testing::make_id;
+using ddp::testing::misuse_code;
 using ddp::testing::NcclRank;
 using ddp::testing::on_devices;
 using ddp::testing::on_ranks;
 using namespace std::chrono_literals;
-
-constexpr int misuse_code = 97;
 
 ncclResult_t start_sum(NcclRank& own, ncclComm_t comm, float* values) {
     return ncclAllReduce(values, values, 1, ncclFloat32, ncclSum, comm, own.stream);

@@ -37,6 +37,8 @@ inline constexpr ncclDataType_t nccl_type<std::int32_t> = ncclInt32;
 template <>
 inline constexpr ncclDataType_t nccl_type<std::int64_t> = ncclInt64;
 
+inline constexpr int misuse_code = 97;  // with which misuse ends the process
+
 // A knob, for as long as it lives.
 class Knob {
 public:

@@ -16,10 +16,9 @@ namespace {
 using ddp::testing::HostDeviceApi;
 using ddp::testing::Knob;
 using ddp::testing::make_id;
+using ddp::testing::misuse_code;
 using ddp::testing::NcclRank;
 using ddp::testing::on_ranks;
-
-constexpr int misuse_code = 97;
 
 // What a program does with one rank, which is up.
 void alone(const std::function<void(NcclRank&)>& body) {

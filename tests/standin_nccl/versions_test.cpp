@@ -16,6 +16,7 @@ namespace {
 using ddp::testing::HostDeviceApi;
 using ddp::testing::Knob;
 using ddp::testing::make_id;
+using ddp::testing::misuse_code;
 using ddp::testing::NcclRank;
 using ddp::testing::on_ranks;
 
@@ -186,7 +187,7 @@ TEST(StandInVersions, Before218TheCallersVariableIsNeededUntilTheInitIsDone) {
         EXPECT_EQ(ncclCommAbort(comm), ncclSuccess);
         EXPECT_EQ(ncclCommAbort(second.comm), ncclSuccess);
     };
-    EXPECT_EXIT(lose_the_variable("21701"), ::testing::ExitedWithCode(97),
+    EXPECT_EXIT(lose_the_variable("21701"), ::testing::ExitedWithCode(misuse_code),
                 "stand-in NCCL: misuse: NCCL before 2.18 needs the variable");
     lose_the_variable("21805");
 }

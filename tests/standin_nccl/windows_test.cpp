@@ -15,6 +15,7 @@ namespace {
 using ddp::testing::HostDeviceApi;
 using ddp::testing::Knob;
 using ddp::testing::make_id;
+using ddp::testing::misuse_code;
 using ddp::testing::NcclRank;
 using ddp::testing::on_devices;
 using ddp::testing::on_ranks;
@@ -201,7 +202,7 @@ TEST_F(StandInWindowMisuse, RanksThatRegisterDifferentSizesOrPlaces) {
                                  add(own.comm, memory.begin + (first || other_size ? 0 : page),
                                      first || !other_size ? page : 2 * page, window);
                              }),
-                    ::testing::ExitedWithCode(97),
+                    ::testing::ExitedWithCode(misuse_code),
                     "stand-in NCCL: misuse: ncclCommWindowRegister: rank [01] has");
     }
 }
@@ -213,7 +214,7 @@ TEST_F(StandInWindowMisuse, MemoryThatGoesBeforeItsWindow) {
                              ncclWindow_t window = nullptr;
                              add(own.comm, memory.begin + page, page, window);
                          }),
-                ::testing::ExitedWithCode(97), "ncclMemFree of memory that is registered");
+                ::testing::ExitedWithCode(misuse_code), "ncclMemFree of memory that is registered");
 }
 
 TEST_F(StandInWindowMisuse, AWindowThatIsLetGoTwice) {
@@ -225,7 +226,7 @@ TEST_F(StandInWindowMisuse, AWindowThatIsLetGoTwice) {
                              ncclCommWindowDeregister(own.comm, window);
                              ncclCommWindowDeregister(own.comm, window);
                          }),
-                ::testing::ExitedWithCode(97), "ncclCommWindowDeregister: no such window");
+                ::testing::ExitedWithCode(misuse_code), "ncclCommWindowDeregister: no such window");
 }
 
 }  // namespace

@@ -52,13 +52,32 @@ struct Multiply {
     }
 };
 
+struct Widen {
+    float factor;
+    __device__ float operator()(__half value) const { return __half2float(value) * factor; }
+    __device__ float operator()(__nv_bfloat16 value) const {
+        return __bfloat162float(value) * factor;
+    }
+};
+
+template <class Half>
+struct Round;
+template <>
+struct Round<__half> {
+    __device__ __half operator()(float value) const { return __float2half_rn(value); }
+};
+template <>
+struct Round<__nv_bfloat16> {
+    __device__ __nv_bfloat16 operator()(float value) const { return __float2bfloat16_rn(value); }
+};
+
 template <class T>
 struct alignas(vector_bytes) Vector {
     T at[vector_bytes / sizeof(T)];
 };
 
 template <class T, class Operation>
-__device__ T applied(T value, Operation operation) {
+__device__ auto applied(T value, Operation operation) {
     return operation(value);
 }
 template <class T, class Operation>
@@ -69,10 +88,10 @@ __device__ Vector<T> applied(Vector<T> value, Operation operation) {
 }
 
 // `to` may be `from`: a thread stores what it has loaded itself.
-template <class Unit, class Operation>
-__device__ void move_units(Unit* to, const Unit* from, std::size_t units, Operation operation) {
+template <class To, class From, class Operation>
+__device__ void move_units(To* to, const From* from, std::size_t units, Operation operation) {
     for (std::size_t start = threadIdx.x; start < units; start += threads * in_flight) {
-        Unit held[in_flight];
+        From held[in_flight];
 #pragma unroll
         for (unsigned step = 0; step < in_flight; ++step) {
             const std::size_t at = start + step * threads;
@@ -139,30 +158,6 @@ __global__ void __launch_bounds__(threads)
     }
 }
 
-__device__ void store(__half value, float factor, float& to) { to = __half2float(value) * factor; }
-__device__ void store(__nv_bfloat16 value, float factor, float& to) {
-    to = __bfloat162float(value) * factor;
-}
-__device__ void store(float value, float, __half& to) { to = __float2half_rn(value); }
-__device__ void store(float value, float, __nv_bfloat16& to) { to = __float2bfloat16_rn(value); }
-
-template <class To, class From>
-__device__ void convert_units(To* to, const From* from, std::size_t units, float factor) {
-    for (std::size_t start = threadIdx.x; start < units; start += threads * in_flight) {
-        From held[in_flight];
-#pragma unroll
-        for (unsigned step = 0; step < in_flight; ++step) {
-            const std::size_t at = start + step * threads;
-            if (at < units) held[step] = from[at];
-        }
-#pragma unroll
-        for (unsigned step = 0; step < in_flight; ++step) {
-            const std::size_t at = start + step * threads;
-            if (at < units) store(held[step], factor, to[at]);
-        }
-    }
-}
-
 // The table's items are of 16 bits, what is packed of 32. Rounding back takes no factor.
 template <class Half>
 __global__ void __launch_bounds__(threads)
@@ -177,9 +172,9 @@ __global__ void __launch_bounds__(threads)
         float* const packed = static_cast<float*>(table.packed) + table.offset[item] + first;
         const std::size_t count = left < per_chunk ? left : per_chunk;
         if (table.way == Way::pack) {
-            convert_units(packed, data, count, factor);
+            move_units(packed, data, count, Widen{factor});
         } else {
-            convert_units(data, packed, count, factor);
+            move_units(data, packed, count, Round<Half>{});
         }
     }
 }
