@@ -39,13 +39,15 @@ private:
 
 DeviceDispatch::DeviceDispatch(const GroupMember& member, Store* store,
                                const DispatchOptions& options, std::shared_ptr<HeldCalls> held,
-                               const base::Deadline& deadline)
+                               const base::Deadline& deadline,
+                               std::shared_ptr<backends::SharedResources> shared)
     : member_(member), options_(options), held_(std::move(held)) {
     backends::Halves halves = backends::make_backends({.me = member.env(),
                                                        .store = store,
                                                        .wanted = options.wanted,
                                                        .agent_abort = &member.abort_word(),
-                                                       .job_ranks = member.job_ranks()},
+                                                       .job_ranks = member.job_ranks(),
+                                                       .shared = std::move(shared)},
                                                       deadline);
     cpu_ = std::move(halves.cpu);
     gpu_ = std::move(halves.device);
@@ -124,6 +126,15 @@ std::shared_ptr<void> DeviceDispatch::allocate_on_gpu(std::size_t bytes, std::ui
                           ENOMEM);
     }
     return gpu_->register_memory(std::move(memory), bytes, options_.timeout);
+}
+
+std::shared_ptr<backends::SharedResources> DeviceDispatch::split(const backends::SplitPart& part,
+                                                                 const CallSite& site) {
+    if (!gpu_ || !gpu_->shares_with_split()) return nullptr;
+    auto shared = gpu_->split(part, options_.timeout);
+    // The new group's ranks would wait for one that could not.
+    run({.kind = backends::Collective::barrier, .site = site});
+    return shared;
 }
 
 }  // namespace ddp::process_group

@@ -34,9 +34,10 @@ struct DispatchOptions {
 class DeviceDispatch {
 public:
     // Meets the other ranks: makes the backends and the queues, ends with the first barrier. After
-    // it no rank needs the store for the group's own coming together.
+    // it no rank needs the store for the group's own coming together. `shared`: of split().
     DeviceDispatch(const GroupMember& member, Store* store, const DispatchOptions& options,
-                   std::shared_ptr<HeldCalls> held, const base::Deadline& deadline);
+                   std::shared_ptr<HeldCalls> held, const base::Deadline& deadline,
+                   std::shared_ptr<backends::SharedResources> shared = nullptr);
     ~DeviceDispatch() {
         if (transfers_) transfers_->stop();
     }
@@ -79,6 +80,10 @@ public:
     // As Backend::allocate, of GPU memory: in the place of the CPU half's operation `sequence`.
     std::shared_ptr<void> allocate_on_gpu(std::size_t bytes, std::uint64_t sequence,
                                           const base::Deadline& deadline, const CallSite& site);
+
+    // As DeviceBackend::split, where it shares. Either all ranks return, or the group has failed.
+    std::shared_ptr<backends::SharedResources> split(const backends::SplitPart& part,
+                                                     const CallSite& site);
 
     const std::shared_ptr<backends::Backend>& cpu() const noexcept { return cpu_; }
     backends::DeviceBackend* gpu() const noexcept { return gpu_.get(); }  // null: there is none

@@ -27,9 +27,10 @@ public:
           store_(std::move(store)),
           dispatch_(member_, store_.get(), options, reducers_.held(), deadline) {}
     // Of some of the parent's ranks, in this order; this rank is one of them. They meet at the
-    // parent's store under keys of their own, which begin with `keys`.
+    // parent's store under keys of their own, which begin with `keys`. `shared`: of
+    // DeviceDispatch::split.
     Impl(const Impl& parent, std::span<const int> ranks, const std::string& keys,
-         const base::Deadline& deadline);
+         const base::Deadline& deadline, std::shared_ptr<backends::SharedResources> shared);
 
     const process_group::GroupMember& member() const noexcept { return member_; }
     process_group::GroupReducers& reducers() noexcept { return reducers_; }

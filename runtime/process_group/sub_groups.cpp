@@ -51,7 +51,8 @@ std::vector<int> ranks_of(std::vector<Member> members, std::int64_t color) {
 }  // namespace
 
 ProcessGroup::Impl::Impl(const Impl& parent, std::span<const int> ranks, const std::string& keys,
-                         const base::Deadline& deadline)
+                         const base::Deadline& deadline,
+                         std::shared_ptr<backends::SharedResources> shared)
     : member_(parent.member_, ranks),
       store_(parent.store_ ? make_prefix_store(keys, parent.store_) : nullptr),
       reducers_(parent.reducers_.with_logical_ranks()),
@@ -59,16 +60,23 @@ ProcessGroup::Impl::Impl(const Impl& parent, std::span<const int> ranks, const s
                 {.wanted = parent.dispatch_.kind(),
                  .timeout = parent.dispatch_.options().timeout,
                  .requires_gpus = parent.dispatch_.options().requires_gpus},
-                reducers_.held(), deadline) {}
+                reducers_.held(), deadline, std::move(shared)) {}
 
 std::optional<ProcessGroup> ProcessGroup::split_by(std::int64_t color, std::int64_t key,
                                                    const CallSite& site) {
     const std::vector<int> ranks = ranks_of(exchange(*this, color, key, site), color);
     const std::string keys =
         "split_" + std::to_string(impl_->count_split()) + "/" + std::to_string(color);
+    backends::SplitPart part;
+    if (color != no_color) {
+        const auto own = std::ranges::find(ranks, rank());
+        part = {static_cast<int>(color), static_cast<int>(own - ranks.begin())};
+    }
+    auto shared = impl_->dispatch().split(part, site);
     std::optional<ProcessGroup> made;
     if (color != no_color) {
-        made.emplace(std::make_unique<Impl>(*impl_, ranks, keys, base::Deadline::after(timeout())));
+        made.emplace(std::make_unique<Impl>(*impl_, ranks, keys, base::Deadline::after(timeout()),
+                                            std::move(shared)));
     }
     barrier(site).wait();
     return made;

@@ -28,23 +28,23 @@ public:
                nccl::Communicator::GroupRank own_, std::chrono::milliseconds limit)
         : api(api_), own(own_) {
         api.use(own.rank);
-        auto communicator = std::make_unique<nccl::Communicator>(library, api, own.rank);
+        auto communicator = std::make_shared<nccl::Communicator>(library, api, own.rank);
         communicator->start_init(id, own);
         if (!communicator->wait_ready(std::chrono::seconds{20})) {
             throw std::runtime_error("the communicator does not become ready");
         }
+        const std::string name = "rank " + std::to_string(own.rank);
         backend = std::make_unique<nccl::NcclBackend>(
             nccl::NcclBackend::Setup{
                 .library = library,
                 .api = api,
                 .device = own.rank,
                 .own = own,
-                .name = "rank " + std::to_string(own.rank),
+                .name = name,
                 .cpu = nullptr,
                 .averaging = nccl::choose_averaging(
-                    {own.ranks, api.architecture(own.rank), nullptr, library.version}),
-                .limit = limit},
-            std::move(communicator));
+                    {own.ranks, api.architecture(own.rank), nullptr, library.version})},
+            communicator, std::make_shared<nccl::GroupFamily>(name, limit, communicator));
         stream = api.make_stream(device::Priority::normal);
     }
     ~NcclThread() {

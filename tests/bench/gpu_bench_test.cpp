@@ -49,6 +49,12 @@ TEST(GpuBenchOptions, TheFloorIsTheHosts) {
     EXPECT_THAT(run.err, HasSubstr("--floor is of the host's memory"));
 }
 
+TEST(GpuCost, MeasuresFurtherGroups) {
+    const ProgramResult run = run_ranks_of(2, {DDP_GPU_COST, "--quick"});
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    EXPECT_THAT(run.out, HasSubstr("\"split_ms\": "));
+}
+
 TEST(GpuCost, MeasuresCallsAndPacking) {
     const ProgramResult run = run_program({DDP_GPU_COST, "--quick"});
     EXPECT_EQ(run.exit_code, 0) << run.err;

@@ -20,6 +20,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -97,11 +98,14 @@ private:
         EXPECT_EQ(planned.collective->wrong(), "") << describe(planned.collective->plan());
     }
 
+    // Of the group, or of the last part of it.
     void start_one() {
-        const CollectivePlan plan = random_plan_of_nccl(random_, group_.size(), max_elements);
-        InFlight one{plan_in(next_arena_, plan, group_.rank()), {}, a_stream()};
+        ProcessGroup& group = part_ && one_in(3) ? *part_ : group_;
+        std::mt19937 own(static_cast<unsigned>(random_()) + static_cast<unsigned>(group.size()));
+        const CollectivePlan plan = random_plan_of_nccl(own, group.size(), max_elements);
+        InFlight one{plan_in(next_arena_, plan, group.rank()), {}, a_stream()};
         next_arena_ = (next_arena_ + 1) % arenas_.size();
-        one.work = start(group_, one.planned, one.stream);
+        one.work = start(group, one.planned, one.stream);
         in_flight_.push_back(std::move(one));
     }
     void end_one() {
@@ -117,17 +121,13 @@ private:
         expect_right(one.planned);
     }
 
-    // The ranks of one color; the others have a group of their own.
+    // The ranks of one color; the others have a group of their own. What they have started with
+    // the part before may go on.
     void run_split() {
-        while (!in_flight_.empty()) end_one();
         const bool halves = one_in(2);
-        ProcessGroup part = group_.split({.color = halves ? group_.rank() % 2 : 0});
-        const auto seed = static_cast<unsigned>(random_());
-        std::mt19937 own(seed + static_cast<unsigned>(part.size()));
-        const CollectivePlan plan = random_plan_of_nccl(own, part.size(), max_elements);
-        const Planned planned = plan_in(0, plan, part.rank());
-        start(part, planned, a_stream()).wait();
-        expect_right(planned);
+        part_.emplace(group_.split({.color = halves ? group_.rank() % 2 : 0}));
+        if (one_in(2)) start_one();
+        if (one_in(4)) part_.reset();
     }
 
     // A few collectives on one stream or two, one of which waits for the other in the end.
@@ -189,6 +189,7 @@ private:
     }
 
     ProcessGroup& group_;
+    std::optional<ProcessGroup> part_;
     std::mt19937 random_;
     const GpuStream one_, other_, copies_;
     const std::array<Stream, 2> streams_{one_, other_};

@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include <stdlib.h>
+
 #include <chrono>
 #include <random>
 #include <string>
@@ -18,8 +20,8 @@ using namespace ddp::testing;
 // Before anything joins.
 [[maybe_unused]] const Gpus& the_gpus = gpus();
 
-constexpr unsigned programs = 25;     // of each world
-constexpr unsigned soak_times = 100;  // 10,000 in four worlds
+constexpr unsigned programs = 15;    // of each world, with and without sharing
+constexpr unsigned soak_times = 84;  // 10,000 in four worlds
 
 void run_program(ProcessGroup& group, unsigned seed) {
     std::mt19937 random(~seed);
@@ -30,14 +32,19 @@ void run_program(ProcessGroup& group, unsigned seed) {
     gpus().set_launch_delay(0us);
 }
 
+// Every other time its groups share NCCL's resources.
 void run_programs(unsigned seed) {
-    on_worlds({1, 2, 3, 4}, [&](ProcessGroup& group) {
-        for (unsigned own = seed; own < seed + programs; ++own) {
-            SCOPED_TRACE("program " + std::to_string(own));
-            run_program(group, own);
-            if (::testing::Test::HasFailure()) return;
-        }
-    });
+    for (const bool share : {false, true}) {
+        SCOPED_TRACE(share ? "groups share" : "");
+        ::setenv("DDP_NCCL_SHARE", share ? "1" : "0", 1);
+        on_worlds({1, 2, 3, 4}, [&](ProcessGroup& group) {
+            for (unsigned own = seed; own < seed + programs; ++own) {
+                SCOPED_TRACE("program " + std::to_string(own));
+                run_program(group, own);
+                if (::testing::Test::HasFailure()) return;
+            }
+        });
+    }
 }
 
 TEST(GpuPrograms, DoWhatTheModelSaysOrSayWhatIsWrong) { run_programs(seed_for_ranks()); }

@@ -159,6 +159,7 @@ ncclResult_t Communicator::poll() {
 void Communicator::stop(bool for_abort) {
     stopped_ = true;
     if (for_abort) shared_->aborted = true;
+    shared_->child_stopped = true;
     shared_->stopped = true;
 }
 

@@ -55,6 +55,8 @@ public:
     // Meets the other ranks. Ends early once `stopped`.
     void bring_up(const std::atomic<bool>& stopped);
     const std::atomic<bool>& aborted() const { return shared_->aborted; }
+    void begin_child() { shared_->child_stopped = aborted().load(); }
+    const std::atomic<bool>& child_stopped() const { return shared_->child_stopped; }
     const std::shared_ptr<Shared>& shared() const { return shared_; }
     Region* region() const { return region_.get(); }
     Place place() const { return {region_.get(), seat_.rank, seat_.ranks, &shared_->stopped}; }

@@ -40,9 +40,9 @@ SplitEntry& split_entry(const Communicator& communicator, int rank) {
     return communicator.region()->rank[static_cast<std::size_t>(rank)].split;
 }
 
-// The ranks of a color, in their new order, once all have said theirs; none if aborted.
+// The ranks of a color, in their new order, once all have said theirs; none if stopped.
 std::vector<int> ranks_of_color(const Communicator& parent, int color, std::uint64_t turn) {
-    const Place place{.stopped = &parent.aborted()};
+    const Place place{.stopped = &parent.child_stopped()};
     std::vector<int> ranks;
     for (int rank = 0; rank < parent.seat().ranks; ++rank) {
         const SplitEntry& entry = split_entry(parent, rank);
@@ -55,10 +55,10 @@ std::vector<int> ranks_of_color(const Communicator& parent, int color, std::uint
     return ranks;
 }
 
-// The new communicator; null without a color or when aborted.
+// The new communicator; null without a color or when stopped.
 std::shared_ptr<Communicator> split(const Communicator& parent, int color, int key,
                                     const Plan& plan) {
-    const Place place{.stopped = &parent.aborted()};
+    const Place place{.stopped = &parent.child_stopped()};
     SplitEntry& own = split_entry(parent, parent.seat().rank);
     const std::uint64_t turn = own.asked + 1;
     for (int rank = 0; rank < parent.seat().ranks; ++rank) {  // they may still read the last one
@@ -84,11 +84,11 @@ std::shared_ptr<Communicator> split(const Communicator& parent, int color, int k
     return child;
 }
 
-// The new communicator of those that remain; null when aborted.
+// The new communicator of those that remain; null when stopped.
 std::shared_ptr<Communicator> shrink(const Communicator& parent, const std::vector<int>& ranks,
                                      const Plan& plan) {
     Place place = parent.place();
-    place.stopped = &parent.aborted();
+    place.stopped = &parent.child_stopped();
     Note own;
     for (const int rank : ranks) own.ranks |= 1U << static_cast<unsigned>(rank);
     if (ranks.front() == place.rank) own.id = make_region();
@@ -105,12 +105,13 @@ std::shared_ptr<Communicator> shrink(const Communicator& parent, const std::vect
 // Lets `make` meet the others on a thread of the parent's, and fills in what it makes.
 ncclResult_t start(const Call& parent, ncclComm_t comm, ncclComm_t* newcomm,
                    std::function<std::shared_ptr<Communicator>(const Communicator&)> make) {
+    parent->begin_child();
     return run_job(parent, comm,
                    [self = parent.communicator().get(), newcomm, make = std::move(make)] {
                        const auto child = make(*self);
                        if (child == nullptr) return;
-                       child->bring_up(self->aborted());
-                       if (self->aborted()) return;
+                       child->bring_up(self->child_stopped());
+                       if (self->child_stopped()) return;
                        if (child->error() != ncclSuccess)
                            self->set_error(child->error(), child->error_text());
                        *newcomm = make_handle(child);
@@ -132,6 +133,10 @@ ncclResult_t split_checked(ncclComm_t comm, int color, int key, ncclComm_t* newc
     }
     if (const auto bad = check_parent(call, "ncclCommSplit"); bad != ncclSuccess) return bad;
     *newcomm = nullptr;
+    const auto fault = knobs().fault(call->seat().rank, Fault::in_init);
+    if (fault && fault->kind == FaultKind::fail) {
+        return failed(fault->result, "as the test has asked");
+    }
     if (color == NCCL_SPLIT_NOCOLOR) config = nullptr;  // it is not looked at
     const auto plan = plan_child(call, config, call->seat().config.split_shares);
     if (!plan) return ncclInvalidArgument;

@@ -72,7 +72,7 @@
  *   FAULTS=fault,...         each <kind>:<rank>:<when>[:<ncclResult_t>]; <when> is the number of an
  *                            operation (from 0, a communicator's own count), or init, or abort, or
  *                            window: any WindowRegister, or id: ncclGetUniqueId, which knows no
- *                            rank and takes part as rank 0
+ *                            rank and takes part as rank 0; init is a Split's, too
  *     die                    SIGKILL to the process: as the operation starts, in init or window
  *     hang                   it never ends (Abort ends all but abort)
  *     error                  GetAsyncError says the result; what it is for never ends

@@ -23,7 +23,7 @@ unset DDP_NCCL_LIBRARY
 [ "$(status_of --on-stand-ins)" = 0 ] || fail "a check does not pass"
 cat "$work/out"
 all=$(wc -l <"$results")
-[ "$all" -ge 37 ] || fail "has $all checks"
+[ "$all" -ge 39 ] || fail "has $all checks"
 [ "$(count "not judged")" = 6 ] || fail "judges other checks than those of speed"
 [ "$(count "not on stand-ins")" = 5 ] || fail "leaves out other checks than those of LibTorch, racecheck and initcheck"
 [ "$(count passed)" = $((all - 11)) ] || fail "a check did not pass"

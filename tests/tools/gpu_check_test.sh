@@ -43,7 +43,7 @@ stand_in "$work/bundle/bin/06_move_tensors" 'echo "256 MiB 1 2"'
 stand_in "$work/bundle/bin/07_two_devices" 'echo "step 500 loss 0.0410"'
 stand_in "$work/bundle/bin/ddp-bench" '[[ $* != *"--iters 100000 "* ]] || exec sleep 20
 echo "     1048576        262144   float32         sum    -1      12.500       0.2     6.6        0.000       0"'
-stand_in "$work/bundle/bin/ddp-gpu-cost" 'echo "{\"nccl\": \"2.28.9\"}"; echo "{\"over_us\": 2.50, \"ours_returns_us\": 7.20, \"raw_returns_us\": 4.60, \"over_returns_us\": 1.25}"; echo "{\"over_ordered_returns_us\": 1.75}"; echo "{\"share\": 0.910}"; echo "{\"group_ms\": 300}"'
+stand_in "$work/bundle/bin/ddp-gpu-cost" 'echo "{\"nccl\": \"2.28.9\"}"; echo "{\"over_us\": 2.50, \"ours_returns_us\": 7.20, \"raw_returns_us\": 4.60, \"over_returns_us\": 1.25}"; echo "{\"over_ordered_returns_us\": 1.75}"; echo "{\"share\": 0.910}"; echo "{\"group_ms\": 300}"; echo "{\"split_ms\": 4.${DDP_NCCL_SHARE:-0}, \"split_mib\": -8.5}"'
 stand_in "$work/bundle/bin/ddp-launch" 'while [[ $1 == --?* ]]; do shift; done
 [ "$1 $2" != "-- bash" ] || { echo "ddp::PeerError: rank 1 ended during all_reduce" >&2; exit 137; }
 [ "$1" != -- ] || shift
@@ -56,10 +56,11 @@ row "from call to kernel" | grep -q '| passed | 2.50 us |' || fail "does not jud
 row "LibTorch: losses" | grep -q '| passed | at most 1e-9 (3, 1) |' || fail "does not compare losses"
 row "LibTorch: a step" | grep -q '| ddp 5.0 ms, 1000 MiB; PyTorch, views, ' || fail "does not show LibTorch's figures"
 row "a call returns, two ranks" | grep -q "| passed | 7.20 us, NCCL's 4.60 |" || fail "does not show what a call takes"
+row "a group that shares" | grep -q '| passed | its own 4.0 ms, -8.5 MiB, shared 4.1 ms, -8.5 MiB |' || fail "does not show what a group costs"
 row "processes on the GPU" | grep -q '| passed | 2 processes |' || fail "does not count processes"
 grep -q 'A card, 600.1' "$work/results.md" || fail "does not name the card"
 
-stand_in "$work/bundle/bin/ddp-gpu-cost" 'echo "{\"nccl\": \"2.28.9\"}"; echo "{\"over_us\": 7.50, \"ours_returns_us\": 7.20, \"raw_returns_us\": 4.60, \"over_returns_us\": 1.25}"; echo "{\"over_ordered_returns_us\": 1.75}"; echo "{\"share\": 0.910}"; echo "{\"group_ms\": 300}"'
+stand_in "$work/bundle/bin/ddp-gpu-cost" 'echo "{\"nccl\": \"2.28.9\"}"; echo "{\"over_us\": 7.50, \"ours_returns_us\": 7.20, \"raw_returns_us\": 4.60, \"over_returns_us\": 1.25}"; echo "{\"over_ordered_returns_us\": 1.75}"; echo "{\"share\": 0.910}"; echo "{\"group_ms\": 300}"; echo "{\"split_ms\": 4.${DDP_NCCL_SHARE:-0}, \"split_mib\": -8.5}"'
 stand_in "$work/bundle/bin/cuda_group_test" 'echo "[  FAILED  ] A.B"; exit 1'
 stand_in "$work/bundle/bin/cuda_device_test" 'echo "[  PASSED  ] 0 tests."'
 stand_in "$work/bundle/bin/09_cuda_digits" 'echo "rank 0 of 1: accuracy 0.9777 weights 00"; echo "0 of 10 steps were a graph'"'"'s" >&2'
@@ -102,7 +103,7 @@ row "compute-sanitizer, cuda_group_test" | grep -q '| failed | exit code 1: ERRO
 
 rm "$work/bundle/bin/09_cuda_digits" "$work/path/compute-sanitizer"
 stand_in "$work/bundle/bin/cuda_group_test" 'echo "[  PASSED  ] 7 tests."'
-stand_in "$work/bundle/bin/ddp-gpu-cost" 'echo "{\"nccl\": \"2.28.9\"}"; echo "{\"over_us\": 2, \"ours_returns_us\": 7.20, \"raw_returns_us\": 4.60, \"over_returns_us\": 1}"; echo "{\"over_ordered_returns_us\": 1}"; echo "{\"share\": 0.9}"; echo "{\"group_ms\": 300}"'
+stand_in "$work/bundle/bin/ddp-gpu-cost" 'echo "{\"nccl\": \"2.28.9\"}"; echo "{\"over_us\": 2, \"ours_returns_us\": 7.20, \"raw_returns_us\": 4.60, \"over_returns_us\": 1}"; echo "{\"over_ordered_returns_us\": 1}"; echo "{\"share\": 0.9}"; echo "{\"group_ms\": 300}"; echo "{\"split_ms\": 4.${DDP_NCCL_SHARE:-0}, \"split_mib\": -8.5}"'
 [ "$(status_of)" = 3 ] || fail "is content although a program is missing"
 row "09_cuda_digits" | grep -q '| not run | there is no 09_cuda_digits' || fail "does not say what is missing"
 grep -A 1 -F "| 09_cuda_digits |" "$work/results.md" | tail -n 1 | grep -q 'accuracy of 09_cuda_digits | not run' || fail "judges another program's accuracy"

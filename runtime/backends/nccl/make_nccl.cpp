@@ -46,10 +46,11 @@ public:
                      std::chrono::milliseconds limit)
         : group_(group), deadline_(deadline), limit_(limit), library_(NcclLibrary::load()) {}
 
-    std::unique_ptr<Communicator> connect();
+    std::shared_ptr<Communicator> connect(bool lends);
     struct Choices {
         Averaging averaging;
         bool registers_memory;
+        bool shares;
     };
     Choices agree_on_choices() const;
     std::string name(int rank) const {
@@ -85,8 +86,13 @@ void require_no_trouble(const Group& group) {
     std::rethrow_exception(trouble);
 }
 
-// NVIDIA mended it in 2.26.2.
-void warn_of_abort(const NcclLibrary& library) {
+// NVIDIA mended the abort in 2.26.2.
+void warn_of_version(const NcclLibrary& library) {
+    if (is_set_to_one("DDP_NCCL_SHARE") && !Communicator::can_share(library)) {
+        base::log_warn("nccl", "DDP_NCCL_SHARE needs NCCL 2.22 or newer, and " + library.name +
+                                   " is version " + version_text(library.version) +
+                                   ": groups share nothing");
+    }
     if (library.version != 22501) return;
     base::log_warn("nccl", library.name +
                                " is version 2.25.1, whose ncclCommAbort may hang: a rank that "
@@ -147,10 +153,12 @@ UniqueIdExchange::Choices UniqueIdExchange::agree_on_choices() const {
                                  .nccl_version = library_.version});
     });
     const bool registers = is_set_to_one("DDP_NCCL_REGISTER");
-    if (alone()) return {own, registers};
-    constexpr char scaled = 's', registered = 'r';
+    const bool shares = is_set_to_one("DDP_NCCL_SHARE") && Communicator::can_share(library_);
+    if (alone()) return {own, registers, shares};
+    constexpr char scaled = 's', registered = 'r', shared = 'h';
     std::string mine = own == Averaging::by_sum_and_scale ? std::string(1, scaled) : "";
     if (registers) mine += registered;
+    if (shares) mine += shared;
     const StoreValues all = exchange(choices_prefix, mine, deadline_);
     if (all.empty()) {
         throw TimeoutError("nccl: not all ranks said how they average within " +
@@ -162,7 +170,7 @@ UniqueIdExchange::Choices UniqueIdExchange::agree_on_choices() const {
             all, [&](const auto& one) { return one.find(choice) != std::string::npos; });
     };
     return {all_have(scaled) ? Averaging::by_sum_and_scale : Averaging::by_nccl,
-            all_have(registered)};
+            all_have(registered), all_have(shared)};
 }
 
 // Made by rank 0 through our store, never through NCCL_COMM_ID.
@@ -189,6 +197,15 @@ ncclUniqueId UniqueIdExchange::agree_on_id() const {
     const std::string bytes = group_.store->get(id_key);
     std::memcpy(id.internal, bytes.data(), std::min(bytes.size(), sizeof id.internal));
     return id;
+}
+
+std::string describe(const UniqueIdExchange::Choices& choices) {
+    return std::string("; avg is ncclAvg") +
+           (choices.averaging == Averaging::by_nccl
+                ? ""
+                : ", from 1 MiB on ncclSum and a scaling, which leaves NVLS on") +
+           (choices.registers_memory ? "; memory is registered" : "") +
+           (choices.shares ? "; groups that are split from it share its resources" : "");
 }
 
 void UniqueIdExchange::connect(Communicator& communicator) const {
@@ -229,10 +246,10 @@ void UniqueIdExchange::require_all_connected(const std::string& own_failure) con
     if (!list.empty()) throw BackendError("nccl", 0, "the ranks cannot be connected: " + list);
 }
 
-std::unique_ptr<Communicator> UniqueIdExchange::connect() {
+std::shared_ptr<Communicator> UniqueIdExchange::connect(bool lends) {
     require_own_gpus();
     auto communicator = tell_of_failure(group_, [&] {
-        return std::make_unique<Communicator>(library_, device::device_api(), group_.device);
+        return std::make_shared<Communicator>(library_, device::device_api(), group_.device, lends);
     });
     try {
         std::string failure;
@@ -296,20 +313,20 @@ std::unique_ptr<backends::DeviceBackend> make_backend(const Group& group,
         api.use(group.device);  // the first call that needs memory
         api.load_kernels();     // later another rank might wait for what this one launches after
     });
-    if (group.rank == 0) warn_of_abort(exchange.library());
+    if (group.rank == 0 && !group.shared) warn_of_version(exchange.library());
     const auto choices = exchange.agree_on_choices();
-    auto communicator = exchange.connect();
+    const auto* const shared = static_cast<const SharedResources*>(group.shared.get());
+    auto communicator = shared ? shared->communicator : exchange.connect(choices.shares);
     if (base::log_enabled(base::LogLevel::debug)) {
         base::log_debug("nccl", exchange.library().name + ", version " +
                                     version_text(exchange.library().version) + ", on " +
-                                    api.describe(group.device) + "; avg is ncclAvg" +
-                                    (choices.averaging == Averaging::by_nccl
-                                         ? ""
-                                         : ", from 1 MiB on ncclSum and a scaling, which leaves "
-                                           "NVLS on") +
-                                    (choices.registers_memory ? "; memory is registered" : ""));
+                                    api.describe(group.device) + describe(choices) +
+                                    (shared ? "; with the resources of another group" : ""));
     }
     return tell_of_failure(group, [&] {
+        auto family =
+            shared ? shared->family
+                   : std::make_shared<GroupFamily>(exchange.name(group.rank), limit, communicator);
         return std::make_unique<NcclBackend>(
             NcclBackend::Setup{.library = exchange.library(),
                                .api = api,
@@ -319,8 +336,8 @@ std::unique_ptr<backends::DeviceBackend> make_backend(const Group& group,
                                .cpu = group.cpu,
                                .averaging = choices.averaging,
                                .registers_memory = choices.registers_memory,
-                               .limit = limit},
-            std::move(communicator));
+                               .shares = choices.shares},
+            std::move(communicator), std::move(family));
     });
 }
 

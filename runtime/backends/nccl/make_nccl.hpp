@@ -40,6 +40,8 @@ struct Group {
     int device = 0;
     std::span<const int> job_ranks = {};     // by rank in the group; empty: the same
     std::shared_ptr<backends::Backend> cpu;  // the group's other half
+    // Of the group that it is split from; null: resources of its own.
+    std::shared_ptr<backends::SharedResources> shared = nullptr;
 };
 
 // Collective, all ranks being usable: connects them, and makes the device the calling thread's

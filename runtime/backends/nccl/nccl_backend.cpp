@@ -1,18 +1,10 @@
 #include "backends/nccl/nccl_backend.hpp"
 
-#include "base/log.hpp"
-#include "contract/exit_code.hpp"
-
 #include <ddp/error.hpp>
-
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
-#include <cstdlib>
 #include <functional>
-#include <string_view>
 #include <thread>
 
 namespace ddp::nccl {
@@ -21,14 +13,6 @@ namespace {
 using namespace std::chrono_literals;
 using backends::Call;
 using backends::Transfer;
-
-std::string text_of(std::exception_ptr error) {
-    try {
-        std::rethrow_exception(error);
-    } catch (const std::exception& known) {
-        return known.what();
-    }
-}
 
 // The same error, of the same kind, that also says in what operation.
 std::exception_ptr name_operation(std::exception_ptr error, const std::string& what) {
@@ -81,46 +65,30 @@ struct NcclBackend::Streams {
     CUevent_st* before = nullptr;  // what a launch comes after
 };
 
-std::chrono::milliseconds abort_limit() {
-    const char* const text = std::getenv("DDP_NCCL_ABORT_TIMEOUT");
-    if (text == nullptr || *text == '\0') return 60s;
-    const std::string_view digits(text);
-    int seconds = 0;
-    const auto [end, error] = std::from_chars(digits.begin(), digits.end(), seconds);
-    if (error == std::errc() && end == digits.end() && seconds > 0) {
-        return std::chrono::seconds(seconds);
-    }
-    throw UsageError("DDP_NCCL_ABORT_TIMEOUT=" + std::string(digits) +
-                     " is no number of seconds above 0");
-}
-
-NcclBackend::NcclBackend(Setup setup, std::unique_ptr<Communicator> communicator)
+NcclBackend::NcclBackend(Setup setup, std::shared_ptr<Communicator> communicator,
+                         std::shared_ptr<GroupFamily> family)
     : setup_(std::move(setup)),
       communicator_(std::move(communicator)),
       streams_(std::make_unique<Streams>(setup_)),
       events_(std::make_shared<EventPool>(setup_.api, setup_.device)),
+      family_(std::move(family)),
+      group_abort_(family_->group_abort()),
       launcher_(setup_.library, setup_.api, *communicator_, setup_.own, setup_.averaging,
                 streams_->own),
       watchdog_({[this](const std::string& during) { return find_trouble(during); },
                  [this](const std::string& during) { return find_async_error(during); },
                  setup_.name, [this] { setup_.api.use(setup_.device); }},
-                [this](std::exception_ptr error, Watchdog::Finder finder) { end(error, finder); }) {
+                [this](std::exception_ptr error, Watchdog::Finder finder) {
+                    family_->end(error, finder);
+                }) {
+    family_->join(*this);
 }
 
 NcclBackend::~NcclBackend() {
     watchdog_.wait_until_completed();
     watchdog_.stop();
-    if (group_abort_->is_set()) {
-        group_abort_->wait_until_aborted();
-    } else if (!communicator_->leave(setup_.limit)) {
-        base::log_warn(
-            "nccl",
-            setup_.name + (communicator_->is_in_graphs()
-                               ? ": a graph outlives its group, whose memory NCCL keeps "
-                                 "as long; destroy graphs first"
-                               : ": NCCL did not let go of the group within " +
-                                     base::to_string(setup_.limit) + "; its memory stays in use"));
-    }
+    if (group_abort_->is_set()) group_abort_->wait_until_aborted();
+    family_->part(*this);
 }
 
 std::shared_ptr<backends::DeviceOperation> NcclBackend::launch(std::span<const Call> calls,
@@ -311,12 +279,12 @@ void NcclBackend::end_after_launch(const std::string& what, std::exception_ptr e
     const base::Deadline deadline = base::Deadline::after(peer_grace);
     while (!deadline.passed()) {
         if (const std::exception_ptr trouble = find_trouble(what)) {
-            return end(trouble, Watchdog::Finder::other_rank);
+            return family_->end(trouble, Watchdog::Finder::other_rank);
         }
         if (!setup_.cpu) break;
         std::this_thread::sleep_for(5ms);
     }
-    end(name_operation(error, what), Watchdog::Finder::this_rank);
+    family_->end(name_operation(error, what), Watchdog::Finder::this_rank);
 }
 
 void NcclBackend::tell_others(Watchdog::Finder finder) noexcept {
@@ -329,29 +297,33 @@ void NcclBackend::tell_others(Watchdog::Finder finder) noexcept {
     }
 }
 
-void NcclBackend::end(std::exception_ptr error, Watchdog::Finder finder) noexcept {
-    if (!group_abort_->set(error)) return;
-    communicator_->cancel();
-    std::string aborted;
-    for (const std::string& operation : watchdog_.abort_all()) {
-        aborted += (aborted.empty() ? "" : "; ") + operation;
-    }
-    base::log_error("nccl", setup_.name + " ends the group: " + text_of(error) +
-                                "; in flight: " + (aborted.empty() ? "nothing" : aborted));
-    tell_others(finder);
-    if (!communicator_->abort(setup_.limit)) {
-        base::log_error("nccl", setup_.name + ": NCCL could not be aborted within " +
-                                    base::to_string(setup_.limit) +
-                                    "; the process ends itself (exit code 83)");
-        ::_exit(contract::exit_could_not_abort);
-    }
-    if (communicator_->is_in_graphs()) finish_own_stream();
-    group_abort_->mark_aborted();
+// Where NCCL refuses on one rank, it waits on the others: the family ends.
+std::shared_ptr<backends::SharedResources> NcclBackend::split(const backends::SplitPart& part,
+                                                              std::chrono::milliseconds timeout) {
+    const char* const what = "the split of its communicator (DDP_NCCL_SHARE)";
+    const bool is_member = part.number >= 0;
+    const std::shared_ptr<Communicator> made = is_member ? communicator_->make_sharer() : nullptr;
+    std::exception_ptr error;
+    call_nccl(what, timeout, [&] {
+        try {
+            communicator_->split(made.get(), part.number, part.rank);
+            if (made && !family_->add(made)) made->cancel();
+        } catch (const BackendError&) {
+            error = std::current_exception();
+        }
+    });
+    if (error) end_after_launch(what, error);
+    require_healthy();
+    if (!is_member) return nullptr;
+    auto shared = std::make_shared<SharedResources>();
+    shared->family = family_;
+    shared->communicator = made;
+    return shared;
 }
 
-// What NCCL has been told to end is on it, unless a capture is.
-void NcclBackend::finish_own_stream() noexcept {
-    const base::Deadline deadline = base::Deadline::after(setup_.limit);
+// Unless a capture is on it.
+void NcclBackend::finish_own_stream(const base::Deadline& deadline) noexcept {
+    if (!communicator_->is_in_graphs()) return;
     try {
         const device::CurrentGpu scope(setup_.api, setup_.device);
         if (setup_.api.is_captured(streams_->own)) return;

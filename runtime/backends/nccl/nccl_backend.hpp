@@ -7,14 +7,15 @@
 // A launch on a stream that is captured goes into a graph, on the same stream of the group: neither
 // the watchdog nor a deadline sees what the graph's launches do later.
 // Invariant: it ends once, by the first of: a failure that the watchdog finds, a launch that NCCL
-// refuses. Then: the error is set, the communicator cancelled, what was in flight is aborted and
-// logged, the other ranks are told through the CPU half, NCCL is revoked and aborted on the
-// communicator's thread; if that takes longer than the limit, the process ends itself with code
-// 83 (its launcher starts it anew).
+// refuses. Then its family ends (GroupFamily): the error is set, the communicator cancelled, what
+// was in flight is aborted and logged, the other ranks are told through the CPU half, NCCL is
+// revoked and aborted on the communicator's thread; if that takes longer than the limit, the
+// process ends itself with code 83 (its launcher starts it anew).
 #pragma once
 
 #include "backends/device_backend.hpp"
 #include "backends/nccl/block_pool.hpp"
+#include "backends/nccl/group_family.hpp"
 #include "backends/nccl/nccl_communicator.hpp"
 #include "backends/nccl/nccl_launcher.hpp"
 #include "backends/nccl/nccl_operation.hpp"
@@ -24,14 +25,17 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 namespace ddp::nccl {
 
-// How long NCCL gets to let go after an error, and at the regular end: DDP_NCCL_ABORT_TIMEOUT, in
-// seconds, or 60. Throws UsageError for what is no such number.
-std::chrono::milliseconds abort_limit();
+// What a group with resources of its parent's begins with.
+struct SharedResources : backends::SharedResources {
+    std::shared_ptr<GroupFamily> family;
+    std::shared_ptr<Communicator> communicator;
+};
 
-class NcclBackend : public backends::DeviceBackend {
+class NcclBackend : public backends::DeviceBackend, private GroupFamily::Member {
 public:
     struct Setup {
         const NcclLibrary& library;
@@ -42,10 +46,11 @@ public:
         std::shared_ptr<backends::Backend> cpu;    // the group's other half, or null
         Averaging averaging = Averaging::by_nccl;  // the same on all ranks, and this:
         bool registers_memory = false;             // that allocate() makes
-        std::chrono::milliseconds limit;           // as abort_limit()
+        bool shares = false;                       // with groups that are split from it
     };
-    // The communicator is ready. Throws BackendError{"cuda"}, SystemError.
-    NcclBackend(Setup setup, std::unique_ptr<Communicator> communicator);
+    // The communicator is ready, and of the family. Throws BackendError{"cuda"}, SystemError.
+    NcclBackend(Setup setup, std::shared_ptr<Communicator> communicator,
+                std::shared_ptr<GroupFamily> family);
     ~NcclBackend() override;
 
     Device device() const override { return {DeviceType::cuda, setup_.device}; }
@@ -62,6 +67,9 @@ public:
                                           std::chrono::milliseconds timeout) override;
     void with_native_handle(const std::function<void(void*)>& use,
                             std::chrono::milliseconds timeout) override;
+    bool shares_with_split() const override { return setup_.shares; }
+    std::shared_ptr<backends::SharedResources> split(const backends::SplitPart& part,
+                                                     std::chrono::milliseconds timeout) override;
 
 private:
     struct Streams;  // and the event of those that are waited for
@@ -83,16 +91,17 @@ private:
     std::exception_ptr find_trouble(const std::string& during) noexcept;
     std::exception_ptr find_async_error(const std::string& during);
     void end_after_launch(const std::string& what, std::exception_ptr error) noexcept;
-    void tell_others(Watchdog::Finder finder) noexcept;
-    void end(std::exception_ptr error, Watchdog::Finder finder) noexcept;
-    void finish_own_stream() noexcept;
+    std::vector<std::string> abort_operations() noexcept override { return watchdog_.abort_all(); }
+    void tell_others(Watchdog::Finder finder) noexcept override;
+    void finish_own_stream(const base::Deadline& deadline) noexcept override;
 
     Setup setup_;
     std::shared_ptr<Communicator> communicator_;  // memory that it knows of refers to it
     std::unique_ptr<Streams> streams_;
     std::shared_ptr<EventPool> events_;
     PoolAllocator<InFlightOperation> operations_{std::make_shared<BlockPool>()};
-    std::shared_ptr<GroupAbort> group_abort_ = std::make_shared<GroupAbort>();
+    std::shared_ptr<GroupFamily> family_;
+    std::shared_ptr<GroupAbort> group_abort_;  // the family's
     NcclLauncher launcher_;
     // Under the communicator's mutex:
     std::uint64_t sequence_ = 0;  // of the last launch

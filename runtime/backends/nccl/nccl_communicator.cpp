@@ -36,13 +36,14 @@ private:
     std::chrono::microseconds next_ = 20us;
 };
 
-// What is orderly gets so much of the limit; then NCCL aborts, which may take long.
-std::chrono::milliseconds patience_of(std::chrono::milliseconds limit) {
-    return std::min(limit / 2, std::chrono::milliseconds{2500});
-}
-
 // From 2.22 on ncclCommAbort and ncclCommRevoke in a group leave to its end all but their flags.
 bool can_block(const NcclLibrary& library) { return library.version >= 22203; }
+
+// A template: NCCL's header has the member from 2.18 on.
+template <class Config>
+void lend_to_split_off(Config& config) {
+    if constexpr (requires { config.splitShare; }) config.splitShare = 1;
+}
 
 }  // namespace
 
@@ -51,18 +52,22 @@ struct Communicator::Tasks {
     std::mutex mutex;
     std::condition_variable changed;  // a task has come or ended, the init has
     std::deque<std::function<void()>> waiting;
+    bool have_threads = false;
     bool closing = false;
+    bool stopped = false;  // by abort: nobody is inside NCCL any more
+    std::exception_ptr refusal;
 };
 
 struct Communicator::Core {
-    Core(const NcclLibrary& library_, device::DeviceApi& api_, int device_)
-        : library(library_), api(api_), device(device_), blocks(can_block(library)) {}
+    Core(const NcclLibrary& library_, device::DeviceApi& api_, int device_,
+         std::shared_ptr<std::mutex> calls)
+        : library(library_), api(api_), device(device_), mutex(std::move(calls)) {}
 
     const NcclLibrary& library;
     device::DeviceApi& api;
     int device;
-    const bool blocks;
-    std::mutex mutex;  // of all calls to NCCL, but for the flags
+    bool lends = false;
+    const std::shared_ptr<std::mutex> mutex;  // of all calls to NCCL, but for the flags
     std::atomic<ncclComm_t> comm = nullptr;
     ncclComm_t made = nullptr;  // NCCL before 2.18 reads it until the init is done
     std::atomic<bool> is_in_graphs = false;
@@ -73,10 +78,8 @@ struct Communicator::Core {
     std::atomic<bool> ready = false;
 
     Tasks tasks;
-    // Under its mutex:
-    bool stopped = false;  // by abort: nobody is inside NCCL any more
-    std::exception_ptr refusal;
 
+    bool blocks() const { return can_block(library); }
     void run() noexcept;
     void close();
     void note_stopped();
@@ -115,7 +118,7 @@ void Communicator::Core::close() {
 
 void Communicator::Core::note_stopped() {
     const std::lock_guard lock(tasks.mutex);
-    stopped = true;
+    tasks.stopped = true;
     tasks.changed.notify_all();
 }
 
@@ -139,11 +142,12 @@ ncclResult_t Communicator::Core::state() const {
 // In a group: outside of one the communicator would be known when the init has ended, too late for
 // abort.
 void Communicator::Core::join(const ncclUniqueId& id, GroupRank own) {
-    const std::lock_guard lock(mutex);
+    const std::lock_guard lock(*mutex);
     if (cancelled) return;
     api.use(device);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = blocks ? 1 : 0;
+    config.blocking = blocks() ? 1 : 0;
+    if (lends) lend_to_split_off(config);
     check(library.operations.group_start(), "ncclGroupStart");
     const ncclResult_t result =
         library.communicator.init_rank_config(&made, own.ranks, id, own.rank, &config);
@@ -161,7 +165,7 @@ void Communicator::Core::init(const ncclUniqueId& id, GroupRank own) {
         ncclResult_t now = ncclInProgress;
         while (now == ncclInProgress && !cancelled) {
             {
-                const std::lock_guard lock(mutex);
+                const std::lock_guard lock(*mutex);
                 now = state();
                 check(now, "ncclCommInitRankConfig");
             }
@@ -171,7 +175,7 @@ void Communicator::Core::init(const ncclUniqueId& id, GroupRank own) {
         error = std::current_exception();
     }
     const std::lock_guard lock(tasks.mutex);
-    refusal = error;
+    tasks.refusal = error;
     ready = !error && !cancelled;
     tasks.changed.notify_all();
 }
@@ -192,7 +196,7 @@ void Communicator::Core::log_failure(const char* call, ncclResult_t result) cons
 
 // Leaves the communicator to abort unless all went well.
 void Communicator::Core::leave() noexcept {
-    const std::lock_guard lock(mutex);
+    const std::lock_guard lock(*mutex);
     ready = false;  // before the look at cancelled: NCCL revokes nothing that is being finalized
     if (comm == nullptr || cancelled) return;
     if (called_by_program && !poll_until_ended()) return;
@@ -205,13 +209,16 @@ void Communicator::Core::leave() noexcept {
 
 // Orderly where NCCL can: kernels in flight end first.
 void Communicator::Core::abort() noexcept {
-    std::unique_lock lock(mutex, std::defer_lock);
-    for (Pauses pauses; comm == nullptr && !lock.try_lock();) pauses.pause();  // init makes it soon
+    std::unique_lock lock(*mutex, std::defer_lock);
+    for (Pauses pauses; comm == nullptr && !lock.try_lock();) {  // init makes it soon
+        if (end_begun) return;
+        pauses.pause();
+    }
     if (comm == nullptr) return;
     const ncclComm_t ending = comm;
     const bool is_first = !end_begun.exchange(true);
     bool revoked = false;
-    if (is_first && blocks) {
+    if (is_first && blocks()) {
         library.operations.group_start();
         // An abort after a revoke frees what graphs still refer to; one alone waits for their end.
         revoked = library.communicator.revoke != nullptr && ready && !is_in_graphs &&
@@ -221,13 +228,20 @@ void Communicator::Core::abort() noexcept {
     if (!lock) lock.lock();  // who is inside returns
     note_stopped();
     if (!is_first) return;
-    if (blocks) log_failure("ncclGroupEnd", library.operations.group_end());
-    if (!blocks || revoked) log_failure("ncclCommAbort", library.communicator.abort(ending));
+    if (blocks()) log_failure("ncclGroupEnd", library.operations.group_end());
+    if (!blocks() || revoked) log_failure("ncclCommAbort", library.communicator.abort(ending));
     comm = nullptr;
 }
 
-Communicator::Communicator(const NcclLibrary& library, device::DeviceApi& api, int device)
-    : core_(std::make_shared<Core>(library, api, device)) {
+Communicator::Communicator(const NcclLibrary& library, device::DeviceApi& api, int device,
+                           bool lends)
+    : Communicator(std::make_shared<Core>(library, api, device, std::make_shared<std::mutex>())) {
+    core_->lends = lends;
+    start_threads();
+}
+
+void Communicator::start_threads() {
+    core_->tasks.have_threads = true;
     try {
         for (int i = 0; i < 2; ++i) {  // abort comes while init or leave is inside NCCL
             base::start_background_thread([core = core_] { core->run(); }).detach();
@@ -248,6 +262,11 @@ Communicator::~Communicator() {
 
 bool Communicator::run_on_thread(std::function<void()> task,
                                  std::chrono::milliseconds limit) noexcept {
+    try {
+        if (!core_->tasks.have_threads) start_threads();
+    } catch (const SystemError&) {
+        return false;
+    }
     const auto done = std::make_shared<bool>(false);
     std::unique_lock lock(core_->tasks.mutex);
     core_->tasks.waiting.emplace_back([core = core_, task = std::move(task), done] {
@@ -258,7 +277,7 @@ bool Communicator::run_on_thread(std::function<void()> task,
     });
     core_->tasks.changed.notify_all();
     return core_->tasks.changed.wait_until(lock, Clock::now() + limit, [&] {
-        return *done || (core_->stopped && core_->is_in_graphs);
+        return *done || (core_->tasks.stopped && core_->is_in_graphs);
     });
 }
 
@@ -271,20 +290,41 @@ void Communicator::start_init(const ncclUniqueId& id, GroupRank own) {
 bool Communicator::wait_ready(std::chrono::milliseconds wait) {
     std::unique_lock lock(core_->tasks.mutex);
     core_->tasks.changed.wait_until(lock, Clock::now() + wait,
-                                    [&] { return core_->ready || core_->refusal; });
-    if (core_->refusal) std::rethrow_exception(core_->refusal);
+                                    [&] { return core_->ready || core_->tasks.refusal; });
+    if (core_->tasks.refusal) std::rethrow_exception(core_->tasks.refusal);
     return core_->ready;
 }
 
+bool Communicator::can_share(const NcclLibrary& library) {
+    return can_block(library) && library.communicator.split != nullptr;
+}
+
+std::unique_ptr<Communicator> Communicator::make_sharer() const {
+    return std::unique_ptr<Communicator>(new Communicator(
+        std::make_shared<Core>(core_->library, core_->api, core_->device, core_->mutex)));
+}
+
+void Communicator::split(Communicator* sharer, int color, int key) {
+    constexpr int no_color = -1;  // NCCL_SPLIT_NOCOLOR
+    require_usable();
+    ncclComm_t made = nullptr;
+    const ncclResult_t result = core_->library.communicator.split(
+        core_->comm, sharer != nullptr ? color : no_color, key, &made, nullptr);
+    if (sharer != nullptr) sharer->core_->comm = made;
+    if (core_->cancelled) throw Cancelled{};
+    check(result, "ncclCommSplit");
+    if (sharer != nullptr) sharer->core_->ready = true;
+}
+
 Communicator::Launch::Launch(Communicator& communicator)
-    : lock_(communicator.core_->mutex),
+    : lock_(*communicator.core_->mutex),
       device_(communicator.core_->api, communicator.core_->device) {}
 
 void Communicator::require_usable() const {
     if (core_->cancelled || core_->comm == nullptr) throw Cancelled{};
 }
 
-bool Communicator::blocks() const noexcept { return core_->blocks; }
+bool Communicator::blocks() const noexcept { return core_->blocks(); }
 
 void Communicator::launch_group(const Enqueue& enqueue) {
     require_usable();
@@ -323,7 +363,7 @@ void* Communicator::register_memory(void* memory, std::size_t bytes) {
 }
 
 void Communicator::deregister_memory(void* handle) noexcept {
-    std::unique_lock lock(core_->mutex, std::defer_lock);
+    std::unique_lock lock(*core_->mutex, std::defer_lock);
     for (Pauses pauses; !core_->cancelled && !lock.try_lock();) pauses.pause();
     if (core_->cancelled || core_->comm == nullptr) return;
     const NcclMemoryCalls& calls = core_->library.memory;
@@ -354,7 +394,7 @@ void Communicator::check(ncclResult_t result, const char* call) const {
 }
 
 std::exception_ptr Communicator::find_async_error() {
-    const std::unique_lock lock(core_->mutex, std::try_to_lock);
+    const std::unique_lock lock(*core_->mutex, std::try_to_lock);
     if (!lock || core_->comm == nullptr) return nullptr;
     try {
         core_->check(core_->state(), "an operation in the background");
@@ -371,11 +411,8 @@ bool Communicator::abort(std::chrono::milliseconds limit) noexcept {
 }
 
 bool Communicator::leave(std::chrono::milliseconds limit) noexcept {
-    const auto patience = patience_of(limit);
-    const bool done = run_on_thread([core = core_.get()] { core->leave(); }, patience);
-    if (done && core_->comm == nullptr) return true;
-    cancel();
-    return abort(core_->is_in_graphs ? patience : limit - patience);
+    const bool done = run_on_thread([core = core_.get()] { core->leave(); }, limit);
+    return done && core_->comm == nullptr;
 }
 
 void Communicator::note_graph() noexcept { core_->is_in_graphs = true; }

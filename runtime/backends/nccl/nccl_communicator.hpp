@@ -5,14 +5,14 @@
 //              +----+----+-> cancelled -> aborted    cancel from any thread, then abort
 //              +-> refused                           NCCL said no
 //
-// NCCL allows one thread at a time. Invariant: every call is made under the mutex, but for the
-// first half of abort. init, leave and abort run on the communicator's threads, launches on their
-// callers'. From NCCL 2.22 on communicators block: NCCL holds the thread of a launch or an init
-// until it is done, and starts none of its own for it. What is to be ended then is inside NCCL with
-// the mutex: abort sets NCCL's flags beside it, which lets it return, and frees nothing until it
-// has. Older ones cannot be ended in two halves: they do not block, what they do in the background
-// is polled, and the poll looks at the cancel flag; a program that is lent one of those
-// (ddp/nccl.hpp) returns by itself.
+// NCCL allows one thread at a time. Invariant: every call is made under the mutex, which is one for
+// all that share resources, but for the first half of abort. init, leave and abort run on the
+// communicator's threads, launches on their callers'. From NCCL 2.22 on communicators block: NCCL
+// holds the thread of a launch or an init until it is done, and starts none of its own for it. What
+// is to be ended then is inside NCCL with the mutex: abort sets NCCL's flags beside it, which lets
+// it return, and frees nothing until it has. Older ones cannot be ended in two halves: they do not
+// block, what they do in the background is polled, and the poll looks at the cancel flag; a program
+// that is lent one of those (ddp/nccl.hpp) returns by itself.
 #pragma once
 
 #include "backends/nccl/nccl_library.hpp"
@@ -26,17 +26,30 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 
 namespace ddp::nccl {
 
 class Communicator {
 public:
-    // Starts the threads. Throws SystemError.
-    Communicator(const NcclLibrary& library, device::DeviceApi& api, int device);
+    // Starts the threads. `lends`: shares its resources with those that are split from it
+    // (can_share). Throws SystemError.
+    Communicator(const NcclLibrary& library, device::DeviceApi& api, int device,
+                 bool lends = false);
     // Without leave() or abort() before: abort, as short as it can be.
     ~Communicator();
     Communicator(const Communicator&) = delete;
     Communicator& operator=(const Communicator&) = delete;
+
+    // Of what is shared only one thread may be inside NCCL at a time, and it must be let go as
+    // quickly as one communicator is: from NCCL 2.22 on.
+    static bool can_share(const NcclLibrary& library);
+    // One for ranks of this one's group, which lends: with its resources, and so with its mutex;
+    // not ready. It has threads from its end on.
+    std::unique_ptr<Communicator> make_sharer() const;
+    // Collective over this one's ranks: makes ready the sharers of one color, ranks by key. Null:
+    // no color. Under the mutex. Throws as launch_group().
+    void split(Communicator* sharer, int color, int key);
 
     struct GroupRank {
         int rank = 0;
@@ -86,13 +99,13 @@ public:
     // After cancel: stops what is in flight. Whether that was done within `limit`; if not, nothing
     // but the end of the process is left.
     bool abort(std::chrono::milliseconds limit) noexcept;
-    // The regular end, nothing being in flight. The others may leave later: what has not ended in
-    // half of `limit`, at most 2.5 s, is aborted. False when that did not help either.
+    // The regular end, nothing being in flight. The others may leave later: whether it was done
+    // within `limit`; if not, cancel and abort it.
     bool leave(std::chrono::milliseconds limit) noexcept;
 
     // From here on operations may be in graphs. NCCL frees what these refer to when the last of
     // them is destroyed, for which abort and leave do not wait: abort returns when nobody is inside
-    // NCCL any more, and what it has launched ends; leave is false after twice its first share.
+    // NCCL any more, and what it has launched ends.
     void note_graph() noexcept;
     bool is_in_graphs() const noexcept;
 
@@ -103,6 +116,8 @@ public:
 private:
     struct Tasks;
     struct Core;  // shared with the threads, which may be stuck inside NCCL when this goes
+    explicit Communicator(std::shared_ptr<Core> core) : core_(std::move(core)) {}
+    void start_threads();
     void wait_while_in_progress(ncclResult_t now, const char* call) const;
     bool run_on_thread(std::function<void()> task, std::chrono::milliseconds limit) noexcept;
 

@@ -40,6 +40,7 @@ void visit_required(NcclLibrary& library, const Visit& visit) {
 
 template <class Visit>
 void visit_optional(NcclLibrary& library, const Visit& visit) {
+    visit("ncclCommSplit", library.communicator.split);
     visit("ncclCommRevoke", library.communicator.revoke);
     visit("ncclMemAlloc", library.memory.alloc);
     visit("ncclMemFree", library.memory.free);

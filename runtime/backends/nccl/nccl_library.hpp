@@ -12,7 +12,7 @@ struct ncclWindow_vidmem;  // what ncclWindow_t points to
 
 namespace ddp::nccl {
 
-// Those without which there is no communicator, and one that newer libraries have.
+// Those without which there is no communicator, and those that newer libraries have.
 struct NcclCommunicatorCalls {
     decltype(&::ncclGetUniqueId) get_unique_id = nullptr;
     decltype(&::ncclCommInitRankConfig) init_rank_config = nullptr;
@@ -20,7 +20,9 @@ struct NcclCommunicatorCalls {
     decltype(&::ncclCommFinalize) finalize = nullptr;
     decltype(&::ncclCommDestroy) destroy = nullptr;
     decltype(&::ncclCommAbort) abort = nullptr;
-    // 2.28.7; null where the library has none. Written out: older headers have none either.
+    // 2.18 and 2.28.7; null where the library has none. Written out: older headers have none
+    // either.
+    ncclResult_t (*split)(ncclComm_t, int color, int key, ncclComm_t*, ncclConfig_t*) = nullptr;
     ncclResult_t (*revoke)(ncclComm_t, int flags) = nullptr;
 };
 

@@ -84,7 +84,8 @@ DeviceHalf make_device_half(const GroupContext& group, const nccl::GpuSupport& m
                                         .store = group.store,
                                         .device = mine.device,
                                         .job_ranks = group.job_ranks,
-                                        .cpu = std::move(cpu)},
+                                        .cpu = std::move(cpu),
+                                        .shared = group.shared},
                                        deadline),
                     {}};
         } catch (const device::SharedDeviceError& error) {  // all ranks find it

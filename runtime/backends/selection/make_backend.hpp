@@ -26,6 +26,8 @@ struct GroupContext {
     // By rank in the group: its rank in the job, which errors and the abort word name. Empty: the
     // same.
     std::span<const int> job_ranks = {};
+    // Of the GPU half of the group that it is split from; null: nothing.
+    std::shared_ptr<SharedResources> shared = nullptr;
 
     int job_rank(int rank) const {
         return job_ranks.empty() ? rank : job_ranks[static_cast<std::size_t>(rank)];

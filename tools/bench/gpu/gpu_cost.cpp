@@ -1,7 +1,7 @@
-// What ddp costs on one GPU: the start of a group, a call over the raw NCCL call, and packing over
-// the card's own copy. Rank 0 prints a line a measure, as JSON. Ranks that share a GPU show what a
-// call takes of the host, and no more. tools/gpu-check.sh runs it. With --quick only enough of it
-// to see that it works.
+// What ddp costs on one GPU: the start of a group, a call over the raw NCCL call, packing over the
+// card's own copy, and with more ranks further groups. Rank 0 prints a line a measure, as JSON.
+// Ranks that share a GPU show what a call takes of the host, and no more. tools/gpu-check.sh runs
+// it. With --quick only enough of it to see that it works.
 #include "backends/nccl/nccl_library.hpp"
 #include "bench/method.hpp"
 #include "tensor/device/device_api.hpp"
@@ -14,6 +14,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <memory>
 #include <string_view>
 #include <vector>
 
@@ -166,6 +167,37 @@ void report_pack(const ddp::Device& gpu, std::size_t total, int rounds) {
         items.size(), bytes, pack, copy, pack / copy);
 }
 
+// Of the whole card; 0 where nvidia-smi does not say.
+int memory_used_mib() {
+    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> answer(
+        ::popen("nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits", "r"),
+        [](std::FILE* file) { return ::pclose(file); });
+    int used = 0;
+    return answer && std::fscanf(answer.get(), "%d", &used) == 1 ? used : 0;
+}
+
+// More groups of the same ranks, each with its first all-reduce: the time of one, and what the
+// ranks have of the card for it. DDP_NCCL_SHARE makes the difference.
+void report_groups(ddp::ProcessGroup& group, int count) {
+    ddp::Tensor values = group.allocate({1 << 20}, ddp::DType::float32, group.device());
+    group.all_reduce(values.view()).wait();
+    const int before = group.rank() == 0 ? memory_used_mib() : 0;
+    group.barrier().wait();
+    const auto start = Clock::now();
+    std::vector<ddp::ProcessGroup> parts;
+    for (int i = 0; i < count; ++i) {
+        parts.push_back(group.split({}));
+        parts.back().all_reduce(values.view()).wait();
+    }
+    group.barrier().wait();
+    const double took = microseconds_since(start);
+    if (group.rank() == 0) {
+        std::printf("{\"measure\": \"groups\", \"split_ms\": %.2f, \"split_mib\": %.1f}\n",
+                    took / 1e3 / count, 1.0 * (memory_used_mib() - before) / group.size() / count);
+    }
+    group.barrier().wait();
+}
+
 // The context, which any program on a GPU makes, is there before.
 ddp::ProcessGroup join_and_report() {
     auto& api = ddp::device::device_api();
@@ -197,6 +229,7 @@ int main(int argc, char** argv) {
         }
         constexpr std::size_t mebi = std::size_t{1} << 20;
         report_calls(group, quick ? 20 : group.size() > 1 ? 200 : 2'000);
+        if (group.size() > 1) report_groups(group, quick ? 1 : 8);
         if (group.size() == 1) {
             report_pack(group.device(), (quick ? 4 : 64) * mebi, quick ? 1 : 7);
         }

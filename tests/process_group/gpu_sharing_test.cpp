@@ -1,0 +1,298 @@
+// Groups that share NCCL's resources with the one they come from (DDP_NCCL_SHARE): what is shared,
+// when it goes, and that they fail together. A process a rank, over the stand-ins.
+#include "process_group/gpus.hpp"
+#include "process_group/reports.hpp"
+
+#include <ddp/error.hpp>
+#include <ddp/worker_env.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using namespace std::chrono_literals;
+using namespace ddp;
+using namespace ddp::testing;
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+
+// Before anything joins.
+[[maybe_unused]] const Gpus& the_gpus = gpus();
+
+int own_rank() { return worker_env().rank; }
+
+int calls_of(const std::string& function) {
+    return stand_in_function<int(const char*)>("ddp_stand_in_calls",
+                                               ::getenv("DDP_NCCL_LIBRARY"))(function.c_str());
+}
+
+// Each rank joins with the variable set.
+void on_sharing_ranks(int ranks, const std::function<void(ProcessGroup&)>& body) {
+    run_joining_ranks(ranks, [&](RankReporter&, const Join& join) {
+        ::setenv("DDP_NCCL_SHARE", "1", 1);
+        ProcessGroup group = join();
+        body(group);
+    });
+}
+
+int sum_of_ones(ProcessGroup& group) {
+    GpuTensor<int> ones(group, 100, 1);
+    group.all_reduce(ones.view()).wait();
+    return ones.values[99];
+}
+
+TEST(GpuSharing, MakesGroupsOutOfTheirParentsCommunicator) {
+    on_sharing_ranks(4, [](ProcessGroup& group) {
+        ProcessGroup pair = group.split({.color = group.rank() % 2, .key = -group.rank()});
+        EXPECT_EQ(pair.device(), group.device());
+        GpuTensor<int> values(group, 100, group.rank());
+        pair.broadcast(values.view(), Root{0}).wait();
+        EXPECT_EQ(values.values[99], group.rank() % 2 == 0 ? 2 : 3) << "ordered by key";
+        ProcessGroup alone = pair.split({.color = pair.rank()});
+        EXPECT_EQ(sum_of_ones(alone), 1);
+        const std::array some{3, 0, 1};
+        auto three = group.new_group(some);
+        EXPECT_EQ(three.has_value(), group.rank() != 2);
+        if (three) {
+            EXPECT_EQ(sum_of_ones(*three), 3);
+        }
+        EXPECT_EQ(sum_of_ones(group), 4);
+        EXPECT_EQ(calls_of("ncclCommSplit"), 3) << "by who is in no group, too";
+        EXPECT_EQ(calls_of("ncclCommInitRankConfig"), 1);
+    });
+}
+
+struct Splits {
+    int of_nccl, made;
+    bool operator==(const Splits&) const = default;
+};
+Splits splits_of(const Join& join, const char* setting) {
+    ::setenv("DDP_NCCL_SHARE", setting, 1);
+    ProcessGroup group = join();
+    ProcessGroup part = group.split({});
+    EXPECT_EQ(sum_of_ones(part), 2);
+    return {calls_of("ncclCommSplit"), calls_of("ncclCommInitRankConfig")};
+}
+
+TEST(GpuSharing, IsForRanksThatAllSaySo) {
+    run_joining_ranks(2, [](RankReporter&, const Join& join) {
+        EXPECT_EQ(splits_of(join, own_rank() == 0 ? "1" : "0"), (Splits{0, 2}));
+    });
+}
+
+TEST(GpuSharing, NeedsANewerNcclAndSaysSo) {
+    for (const std::string older : {"libnccl_stand_in_older.so", "libnccl_stand_in_oldest.so"}) {
+        run_joining_ranks(2, [&](RankReporter&, const Join& join) {
+            ::setenv("DDP_NCCL_LIBRARY", stand_in_path(older).c_str(), 1);
+            ::testing::internal::CaptureStderr();
+            EXPECT_EQ(splits_of(join, "1"), (Splits{0, 2}));
+            const std::string log = ::testing::internal::GetCapturedStderr();
+            EXPECT_EQ(
+                log.find("DDP_NCCL_SHARE needs NCCL 2.22 or newer, and ") != std::string::npos,
+                own_rank() == 0)
+                << log;
+        });
+    }
+}
+
+// NCCL ends one regularly when the work of all has ended, which may wait for this rank.
+TEST(GpuSharing, LeavesAGroupOnOneRankWhileOthersUseWhatItShares) {
+    on_sharing_ranks(3, [](ProcessGroup& group) {
+        std::optional<ProcessGroup> part = group.split({});
+        GpuTensor<int> ones(group, 100, 1);
+        Work sum;
+        if (group.rank() == 0) {
+            sum = group.all_reduce(ones.view());
+            part.reset();
+        } else {
+            std::this_thread::sleep_for(100ms);
+            sum = group.all_reduce(ones.view());
+        }
+        sum.wait();
+        EXPECT_EQ(ones.values[99], 3);
+        EXPECT_EQ(calls_of("ncclCommFinalize"), 0);
+    });
+}
+
+TEST(GpuSharing, GivesBackEverythingWithTheLastGroup) {
+    for (const bool parent_first : {false, true}) {
+        run_joining_ranks(2, [&](RankReporter&, const Join& join) {
+            ::setenv("DDP_NCCL_SHARE", "1", 1);
+            std::optional<ProcessGroup> group = join();
+            std::optional<ProcessGroup> part = group->split({});
+            static_cast<void>(part->split({}));
+            (parent_first ? group : part).reset();
+            EXPECT_EQ(sum_of_ones(parent_first ? *part : *group), 2);
+            EXPECT_EQ(calls_of("ncclCommFinalize"), 0);
+            group.reset();
+            part.reset();
+            EXPECT_EQ(calls_of("ncclCommFinalize"), 3);
+            EXPECT_EQ(calls_of("ncclCommAbort") + calls_of("ncclCommRevoke"), 0);
+        });
+    }
+}
+
+// The last group's ranks leave seconds apart: then NCCL aborts what cannot be finalized.
+TEST(GpuSharing, EndsQuietlyWhereAnotherRankIsLater) {
+    on_sharing_ranks(2, [](ProcessGroup& group) {
+        ProcessGroup part = group.split({});
+        EXPECT_EQ(sum_of_ones(part), 2);
+        if (group.rank() == 1) std::this_thread::sleep_for(3s);
+    });
+}
+
+TEST(GpuSharing, GivesBackRegisteredMemoryAfterItsGroup) {
+    run_joining_ranks(2, [](RankReporter&, const Join& join) {
+        ::setenv("DDP_NCCL_REGISTER", "1", 1);
+        ::setenv("DDP_NCCL_SHARE", "1", 1);
+        ProcessGroup group = join();
+        Tensor outlives;
+        {
+            ProcessGroup part = group.split({});
+            outlives = part.allocate({100}, DType::float32, part.device());
+            part.all_reduce(outlives.view()).wait();
+        }
+        outlives = {};
+        EXPECT_EQ(calls_of("ncclCommWindowDeregister"), 1);
+        EXPECT_EQ(sum_of_ones(group), 2);
+    });
+}
+
+std::string messages_of(const std::vector<RankFailure>& reports) {
+    std::string messages;
+    for (const RankFailure& report : reports) messages += report.message + "\n";
+    return messages;
+}
+
+// Of its pair's operation, one of the parent's that comes after it, and the CPU's half: all the
+// same. The pair of ranks 0 and 1 fails.
+std::string errors_of_all(ProcessGroup& group, ProcessGroup& part) {
+    GpuTensor<int> ones(group, 100, 1), more(group, 100, 1);
+    Work in_part, in_group;
+    std::string errors = error_of([&] { in_part = part.all_reduce(ones.view()); });
+    if (errors == "nothing") {
+        errors = error_of([&] { in_group = group.all_reduce(more.view()); });
+        if (errors == "nothing") errors = error_of([&] { in_group.wait(); });
+        const std::string of_part = error_of([&] { in_part.wait(); });
+        if (of_part == "nothing") {
+            EXPECT_EQ(ones.values[99], group.rank() < 2 ? -1 : 2);
+        } else {
+            EXPECT_EQ(of_part, errors);
+        }
+    }
+    EXPECT_EQ(error_of([&] { part.barrier().wait(); }), errors);
+    EXPECT_EQ(error_of([&] { group.all_reduce(1); }), errors);
+    return errors;
+}
+
+void die_in_a_part() {
+    const auto reports = reports_of(4,
+                                    [](const Join& join) {
+                                        ::setenv("DDP_NCCL_SHARE", "1", 1);
+                                        ProcessGroup group = join();
+                                        ProcessGroup pair =
+                                            group.split({.color = group.rank() / 2});
+                                        EXPECT_EQ(sum_of_ones(pair), 2);
+                                        if (group.rank() == 1) ::kill(::getpid(), SIGKILL);
+                                        return errors_of_all(group, pair);
+                                    },
+                                    {.timeout = 60s}, {1});
+    ASSERT_EQ(reports.size(), 3U) << messages_of(reports);
+    for (const RankFailure& report : reports) {
+        EXPECT_THAT(report.message, HasSubstr("PeerError(1) ")) << "rank " << report.rank;
+    }
+}
+
+TEST(GpuSharing, ADeathIsNamedInEachGroupThatShares) {
+    for (int i = 0; i < 10; ++i) die_in_a_part();
+}
+TEST(GpuSharing, SoakDeath) {
+    for (int i = 0; i < 200; ++i) die_in_a_part();
+}
+
+// NCCL's abort of a part would let the parent's operation end, as if it were done.
+void hang_in_a_part() {
+    const auto reports = reports_of(4, [](const Join&) {
+        ::setenv("DDP_NCCL_SHARE", "1", 1);
+        const bool is_first_pair = own_rank() < 2;
+        ProcessGroup group =
+            init_process_group({.timeout = is_first_pair ? std::chrono::milliseconds{500} : 60s});
+        ProcessGroup pair = group.split({.color = group.rank() / 2});
+        const std::optional<ScopedKnob> fault =
+            is_first_pair ? std::optional<ScopedKnob>(std::in_place, "FAULTS", "hang:1:0")
+                          : std::nullopt;
+        return errors_of_all(group, pair);
+    });
+    ASSERT_EQ(reports.size(), 4U) << messages_of(reports);
+    for (const RankFailure& report : reports) {
+        EXPECT_THAT(report.message,
+                    AnyOf(HasSubstr("TimeoutError nccl: "), HasSubstr("PeerError(")))
+            << "rank " << report.rank;
+    }
+}
+
+TEST(GpuSharing, NoOperationOfAnotherGroupEndsWithTheAbort) {
+    for (int i = 0; i < 4; ++i) hang_in_a_part();
+}
+TEST(GpuSharing, SoakHang) {
+    for (int i = 0; i < 200; ++i) hang_in_a_part();
+}
+
+// What all ranks report whose split meets the fault; the group has failed on all of them then.
+std::vector<RankFailure> reports_of_split(const char* fault, const InitOptions& init,
+                                          std::vector<int> may_die = {}) {
+    return reports_of(
+        3,
+        [fault](const Join& join) {
+            ::setenv("DDP_NCCL_SHARE", "1", 1);
+            ProcessGroup group = join();
+            const ScopedKnob knob("FAULTS", fault);
+            const std::string error = error_of([&] { static_cast<void>(group.split({})); });
+            EXPECT_NE(error_of([&] { sum_of_ones(group); }), "nothing");
+            return error;
+        },
+        init, std::move(may_die));
+}
+
+TEST(GpuSharing, ASplitThatNcclRefusesOnOneRankEndsTheGroupOnAll) {
+    const auto reports = reports_of_split("fail:1:init:3", {.timeout = 60s});
+    ASSERT_EQ(reports.size(), 3U) << messages_of(reports);
+    EXPECT_THAT(reports[1].message,
+                AllOf(HasSubstr("BackendError nccl: the split of its communicator"),
+                      HasSubstr("ncclCommSplit")));
+    EXPECT_THAT(reports[0].message, HasSubstr("PeerError(1) "));
+    EXPECT_THAT(reports[2].message, HasSubstr("PeerError(1) "));
+}
+
+TEST(GpuSharing, ASplitThatHangsEndsAtTheDeadline) {
+    for (const RankFailure& report : reports_of_split("hang:1:init", {.timeout = 500ms})) {
+        EXPECT_THAT(report.message,
+                    AnyOf(HasSubstr("TimeoutError nccl: the split of its communicator"),
+                          HasSubstr("PeerError(")));
+    }
+}
+
+TEST(GpuSharing, ADeathAmidASplitIsNamed) {
+    const auto reports = reports_of_split("die:1:init", {.timeout = 60s}, {1});
+    ASSERT_EQ(reports.size(), 2U);
+    for (const RankFailure& report : reports) {
+        EXPECT_THAT(report.message, HasSubstr("PeerError(1) "));
+    }
+}
+
+}  // namespace
