@@ -225,6 +225,7 @@ exit 1'
 # A further group of two ranks, and its first all-reduce: milliseconds and MiB of a rank, without and with DDP_NCCL_SHARE. $0: the
 # folder of the programs.
 groups='
+set -o pipefail
 bin=$0
 cost() {
     DDP_NCCL_SHARE=$1 "$bin/ddp-launch" --oversubscribe-gpu --nproc-per-node=2 "$bin/ddp-gpu-cost" "${@:2}" |
@@ -329,7 +330,7 @@ run_checks() {
             "$bin/ddp-bench" all_reduce --backend nccl --min-bytes 4 --max-bytes 1M --factor 64 --iters 5
     done
     check "tests: groups that share NCCL's resources, 2 to 4 ranks on one GPU" "all pass" "$tests" 50 env DDP_NCCL_SHARE=1 \
-        "$bin/cuda_ranks_test" "--gtest_filter=*RandomPrograms*:*SayWho*:*AgainAndAgain*"
+        "$bin/cuda_ranks_test" "--gtest_filter=*RandomPrograms*:*GroupsThatShare*"
     check "two ranks on one GPU, one is killed" "rank 0 is told" 's/^(exit code.*)/\1/p' 60 \
         bash -c "$kill_one" "$bin"
     check "calls and packing (ddp-gpu-cost)" "runs" 's/.*"nccl": "([^"]*)".*/NCCL \1/p' 30 "$bin/ddp-gpu-cost" "${quick[@]}"

@@ -17,7 +17,8 @@
 // over the same group they come between its buckets: in the same place on all ranks, as long as the
 // ranks' backwards use the same parameters in the same order. Where they do not (a net that leaves
 // out others on each rank, with find_unused_parameters), or where a call should not wait for
-// the buckets before it, give it a group of its own: group.split({}), made once for all layers.
+// the buckets before it, give it a group of its own: group.split({}), made once for all layers
+// (without DDP_NCCL_SHARE, which keeps one order over both).
 //
 // Errors: UsageError for memory that does not fit, and, on every rank, where ranks have different
 // numbers of channels (shm, Gloo), where one value a channel is all that there is, and where a

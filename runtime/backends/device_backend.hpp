@@ -51,11 +51,11 @@ private:
     std::array<std::uint64_t, remembered> last_{};  // of `calls` at calls % remembered
 };
 
-// A rank's part in a group that is split from another: the number of the new group among those of
-// this split, its rank in it. -1: it is in none.
+// A rank's part in a split of its group: which of the new groups, and its rank in that. Those in no
+// group are a group, too.
 struct SplitPart {
-    int number = -1;
-    int rank = -1;
+    int number = 0;
+    int rank = 0;
 };
 
 // What a backend has given to one of a group that was split from its own.
@@ -97,7 +97,7 @@ public:
     // Whether groups that are split from this one share its resources; the same on all ranks.
     virtual bool shares_with_split() const = 0;
     // Then, collective over this one's ranks: what the rank's new group is made with, which fails
-    // with this one. Null: it is in none. Throws the group's error once it has failed.
+    // with this one. Waits for what is in flight. Throws the group's error once it has failed.
     virtual std::shared_ptr<SharedResources> split(const SplitPart& part,
                                                    std::chrono::milliseconds timeout) = 0;
 };

@@ -67,12 +67,10 @@ std::optional<ProcessGroup> ProcessGroup::split_by(std::int64_t color, std::int6
     const std::vector<int> ranks = ranks_of(exchange(*this, color, key, site), color);
     const std::string keys =
         "split_" + std::to_string(impl_->count_split()) + "/" + std::to_string(color);
-    backends::SplitPart part;
-    if (color != no_color) {
-        const auto own = std::ranges::find(ranks, rank());
-        part = {static_cast<int>(color), static_cast<int>(own - ranks.begin())};
-    }
-    auto shared = impl_->dispatch().split(part, site);
+    // new_group makes one group alone: the next number is free for those who are not in it.
+    const int number = color == no_color ? 1 : static_cast<int>(color);
+    const auto own = std::ranges::find(ranks, rank());
+    auto shared = impl_->dispatch().split({number, static_cast<int>(own - ranks.begin())}, site);
     std::optional<ProcessGroup> made;
     if (color != no_color) {
         made.emplace(std::make_unique<Impl>(*impl_, ranks, keys, base::Deadline::after(timeout()),

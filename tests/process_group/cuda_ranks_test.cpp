@@ -21,6 +21,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -30,6 +31,7 @@
 #include <functional>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -189,6 +191,42 @@ TEST_F(CudaRanks, SayWhoIsStopped) {
         });
     ASSERT_EQ(reports.size(), 1U);
     EXPECT_THAT(reports[0].message, HasSubstr("TimeoutError nccl: all_reduce of 1000 float32"));
+}
+
+// As "two" of three ranks, with the resources of the group: what rank 1 does there ends both groups.
+std::vector<RankFailure> reports_of_sharing(const std::function<void()>& of_rank_1,
+                                            const InitOptions& init = {}) {
+    return reports_with(sharing_the_gpu(init, {1}), 3, [&](const Join& join) {
+        ::setenv("DDP_NCCL_SHARE", "1", 1);
+        ::setenv("DDP_LOG_LEVEL", "debug", 1);
+        ::testing::internal::CaptureStderr();
+        ProcessGroup group = join();
+        const std::array two{0, 1};
+        std::optional<ProcessGroup> part = group.new_group(two);
+        const std::string log = ::testing::internal::GetCapturedStderr();
+        EXPECT_EQ(log.find("with the resources of another group") != std::string::npos,
+                  group.rank() < 2)
+            << log;
+        expect_all_reduce(group);
+        if (part) expect_all_reduce(*part);
+        const GpuFloats values(group), more(group);
+        if (group.rank() == 1) of_rank_1();
+        Work in_part;
+        if (part) in_part = part->all_reduce(values.view());
+        const std::string error = next_all_reduce(group, more);
+        if (part) {
+            EXPECT_EQ(error_of([&] { in_part.wait(); }), error);
+        }
+        return error;
+    });
+}
+
+TEST_F(CudaRanks, FailInAllGroupsThatShareWhenOneDies) {
+    const auto reports = reports_of_sharing([] { ::raise(SIGKILL); });
+    ASSERT_EQ(reports.size(), 2U);
+    for (const RankFailure& report : reports) {
+        EXPECT_THAT(report.message, HasSubstr("PeerError(1) "));
+    }
 }
 
 // CUDA keeps a thread in cudaFree until all kernels have ended.

@@ -45,6 +45,7 @@ TEST(GpuHygiene, ARankOpensItsOwnGpuAlone) {
         on_a_fresh_thread([&] { made = zeros({100}, {.device = own}); });
         on_a_fresh_thread([&] { const DeviceScope scope(own); });
         Work work = group.all_reduce(made.view());
+        on_a_fresh_thread([&] { work.wait(Stream{}); });
         on_a_fresh_thread([&] { work.wait(); });
         on_a_fresh_thread([&] { gpus().scale(made.view(), 0.5, {}); });
         on_a_fresh_thread([&] { made = {}; });

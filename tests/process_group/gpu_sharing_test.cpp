@@ -1,7 +1,9 @@
 // Groups that share NCCL's resources with the one they come from (DDP_NCCL_SHARE): what is shared,
 // when it goes, and that they fail together. A process a rank, over the stand-ins.
+#include "process_group/gpu_graph.hpp"
 #include "process_group/gpus.hpp"
 #include "process_group/reports.hpp"
+#include "reducer/gpu_model.hpp"
 
 #include <ddp/error.hpp>
 #include <ddp/worker_env.hpp>
@@ -149,10 +151,37 @@ TEST(GpuSharing, GivesBackEverythingWithTheLastGroup) {
 
 // The last group's ranks leave seconds apart: then NCCL aborts what cannot be finalized.
 TEST(GpuSharing, EndsQuietlyWhereAnotherRankIsLater) {
-    on_sharing_ranks(2, [](ProcessGroup& group) {
-        ProcessGroup part = group.split({});
-        EXPECT_EQ(sum_of_ones(part), 2);
-        if (group.rank() == 1) std::this_thread::sleep_for(3s);
+    run_joining_ranks(2, [](RankReporter&, const Join& join) {
+        ::setenv("DDP_NCCL_SHARE", "1", 1);
+        ::testing::internal::CaptureStderr();
+        {
+            ProcessGroup group = join();
+            ProcessGroup part = group.split({});
+            EXPECT_EQ(sum_of_ones(part), 2);
+            if (group.rank() == 1) std::this_thread::sleep_for(3s);
+        }
+        EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+    });
+}
+
+TEST(GpuSharing, LeavesGraphsThatOutliveAllGroups) {
+    run_joining_ranks(1, [](RankReporter&, const Join& join) {
+        ::setenv("DDP_NCCL_SHARE", "1", 1);
+        ::setenv("DDP_NCCL_ABORT_TIMEOUT", "1", 1);
+        std::optional<ProcessGroup> group = join();
+        const GpuStream stream;
+        GpuTensor<float> values(*group, 100, 1.0F);
+        std::optional<ProcessGroup> part = group->split({});
+        GpuGraph graph(
+            stream, [&] { group->all_reduce(values.view(), ReduceOp::sum, stream).wait(stream); });
+        ::testing::internal::CaptureStderr();
+        group.reset();
+        EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+        EXPECT_EQ(sum_of_ones(*part), 1);
+        ::testing::internal::CaptureStderr();
+        part.reset();
+        EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+                    HasSubstr("a graph outlives its group"));
     });
 }
 
@@ -253,7 +282,53 @@ TEST(GpuSharing, SoakHang) {
     for (int i = 0; i < 200; ++i) hang_in_a_part();
 }
 
-// What all ranks report whose split meets the fault; the group has failed on all of them then.
+// NCCL's abort waits for the graphs of one, and the program's thread for the abort of all.
+TEST(GpuSharing, ADeathIsNamedWhileThereIsAGraph) {
+    const auto reports = reports_of(
+        2,
+        [](const Join& join) {
+            ::setenv("DDP_NCCL_SHARE", "1", 1);
+            ::setenv("DDP_NCCL_ABORT_TIMEOUT", "5", 1);
+            ProcessGroup group = join();
+            ProcessGroup part = group.split({});
+            const GpuStream stream;
+            GpuTensor<int> ones(group, 100, 1);
+            GpuGraph graph(
+                stream, [&] { group.all_reduce(ones.view(), ReduceOp::sum, stream).wait(stream); });
+            if (group.rank() == 1) ::kill(::getpid(), SIGKILL);
+            return error_of([&] { sum_of_ones(part); });
+        },
+        {.timeout = 60s}, {1});
+    ASSERT_EQ(reports.size(), 1U) << messages_of(reports);
+    EXPECT_THAT(reports[0].message, HasSubstr("PeerError(1) "));
+}
+
+// Rank 2 knows nothing of rank 1, whose death ends rank 3's groups.
+TEST(GpuSharing, ARankHearsOfAFailureThatIsAnotherGroups) {
+    const auto reports = reports_of(4,
+                                    [](const Join& join) {
+                                        ::setenv("DDP_NCCL_SHARE", "1", 1);
+                                        ProcessGroup group = join();
+                                        ProcessGroup pair =
+                                            group.split({.color = group.rank() / 2});
+                                        if (group.rank() == 1) ::kill(::getpid(), SIGKILL);
+                                        if (group.rank() == 2) {
+                                            return error_of([&] { sum_of_ones(pair); });
+                                        }
+                                        std::string error = error_of([&] { sum_of_ones(group); });
+                                        if (group.rank() == 3) std::this_thread::sleep_for(2s);
+                                        return error;
+                                    },
+                                    {.timeout = 60s}, {1});
+    ASSERT_EQ(reports.size(), 3U) << messages_of(reports);
+    for (const RankFailure& report : reports) {
+        const int blamed = report.rank == 2 ? 3 : 1;
+        EXPECT_THAT(report.message, HasSubstr("PeerError(" + std::to_string(blamed) + ") "));
+    }
+}
+
+// What all ranks report whose split meets the fault; all their groups have failed then. Rank 2 is in
+// no group of it.
 std::vector<RankFailure> reports_of_split(const char* fault, const InitOptions& init,
                                           std::vector<int> may_die = {}) {
     return reports_of(
@@ -261,15 +336,18 @@ std::vector<RankFailure> reports_of_split(const char* fault, const InitOptions& 
         [fault](const Join& join) {
             ::setenv("DDP_NCCL_SHARE", "1", 1);
             ProcessGroup group = join();
+            ProcessGroup other = group.split({});
             const ScopedKnob knob("FAULTS", fault);
-            const std::string error = error_of([&] { static_cast<void>(group.split({})); });
+            const std::array two{0, 1};
+            const std::string error = error_of([&] { static_cast<void>(other.new_group(two)); });
+            EXPECT_NE(error_of([&] { sum_of_ones(other); }), "nothing");
             EXPECT_NE(error_of([&] { sum_of_ones(group); }), "nothing");
             return error;
         },
         init, std::move(may_die));
 }
 
-TEST(GpuSharing, ASplitThatNcclRefusesOnOneRankEndsTheGroupOnAll) {
+TEST(GpuSharing, ASplitThatNcclRefusesOnOneRankEndsTheGroupsOnAll) {
     const auto reports = reports_of_split("fail:1:init:3", {.timeout = 60s});
     ASSERT_EQ(reports.size(), 3U) << messages_of(reports);
     EXPECT_THAT(reports[1].message,
@@ -280,7 +358,9 @@ TEST(GpuSharing, ASplitThatNcclRefusesOnOneRankEndsTheGroupOnAll) {
 }
 
 TEST(GpuSharing, ASplitThatHangsEndsAtTheDeadline) {
-    for (const RankFailure& report : reports_of_split("hang:1:init", {.timeout = 500ms})) {
+    const auto reports = reports_of_split("hang:1:init", {.timeout = 500ms});
+    ASSERT_EQ(reports.size(), 3U) << messages_of(reports);
+    for (const RankFailure& report : reports) {
         EXPECT_THAT(report.message,
                     AnyOf(HasSubstr("TimeoutError nccl: the split of its communicator"),
                           HasSubstr("PeerError(")));
@@ -289,7 +369,7 @@ TEST(GpuSharing, ASplitThatHangsEndsAtTheDeadline) {
 
 TEST(GpuSharing, ADeathAmidASplitIsNamed) {
     const auto reports = reports_of_split("die:1:init", {.timeout = 60s}, {1});
-    ASSERT_EQ(reports.size(), 2U);
+    ASSERT_EQ(reports.size(), 2U) << messages_of(reports);
     for (const RankFailure& report : reports) {
         EXPECT_THAT(report.message, HasSubstr("PeerError(1) "));
     }

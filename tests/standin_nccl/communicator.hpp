@@ -46,6 +46,7 @@ public:
     bool is_stopped() const { return shared_->stopped; }
     bool is_spoiled() const { return shared_->stopped && !stopped_; }  // not by its own end
     bool blocks() const { return seat_.config.blocking; }
+    bool has_shared_work() const { return shared_->launched != shared_->completed; }
     bool has_work() const { return pending_ != nullptr || launched_ != completed_; }
     bool is_in_a_graph() const { return recorded_ > 0; }
 
@@ -55,7 +56,7 @@ public:
     // Meets the other ranks. Ends early once `stopped`.
     void bring_up(const std::atomic<bool>& stopped);
     const std::atomic<bool>& aborted() const { return shared_->aborted; }
-    void begin_child() { shared_->child_stopped = aborted().load(); }
+    void allow_children() { shared_->child_stopped = aborted().load(); }
     const std::atomic<bool>& child_stopped() const { return shared_->child_stopped; }
     const std::shared_ptr<Shared>& shared() const { return shared_; }
     Region* region() const { return region_.get(); }

@@ -69,7 +69,15 @@ std::shared_ptr<Communicator> split(const Communicator& parent, int color, int k
     own.key = key;
     own.asked = turn;
     const std::vector<int> ranks = ranks_of_color(parent, color, turn);
-    if (ranks.empty()) return nullptr;
+    if (ranks.empty()) {
+        if (color == NCCL_SPLIT_NOCOLOR) {
+            (void)misuse("ncclCommSplit without a color does not succeed, and NCCL crashes");
+        }
+        return nullptr;
+    }
+    // NCCL waits for its stream on the device when it sets up the new one.
+    const bool shares = plan.shared == parent.shared();
+    if (shares && !place.wait_until([&] { return !parent.has_shared_work(); })) return nullptr;
     SplitEntry& first = split_entry(parent, ranks.front());
     if (&first == &own && color != NCCL_SPLIT_NOCOLOR) {
         own.id = make_region();
@@ -105,7 +113,7 @@ std::shared_ptr<Communicator> shrink(const Communicator& parent, const std::vect
 // Lets `make` meet the others on a thread of the parent's, and fills in what it makes.
 ncclResult_t start(const Call& parent, ncclComm_t comm, ncclComm_t* newcomm,
                    std::function<std::shared_ptr<Communicator>(const Communicator&)> make) {
-    parent->begin_child();
+    if (!parent->blocks()) parent->allow_children();
     return run_job(parent, comm,
                    [self = parent.communicator().get(), newcomm, make = std::move(make)] {
                        const auto child = make(*self);

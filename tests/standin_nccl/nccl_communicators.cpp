@@ -74,6 +74,7 @@ ncclResult_t revoke_alone(ncclComm_t comm) {
     call->revoke();
     if (!call->blocks()) return ncclInProgress;
     for (Backoff backoff; call->poll() == ncclInProgress;) backoff.pause();
+    call->allow_children();
     return ncclSuccess;
 }
 

@@ -30,6 +30,7 @@
  * - What is put on a stream that is captured goes into the graph, and runs anew in each launch;
  *   until the graph is destroyed Finalize waits, also when it is aborted, and so does Abort unless
  *   Revoke came before; to free the communicator under the graph is misuse.
+ * - A split without a color that is aborted, or of which a peer has gone, is misuse: NCCL crashes.
  * - Destroy and Finalize wait for all ranks. Split and Shrink fill in the new communicator only
  *   when the parent has left ncclInProgress; in a group they come, with the windows, at its end.
  * - Only who remains calls Shrink. It sorts the caller's list and waits for the others who remain,
@@ -40,7 +41,8 @@
  *   for Shrink shrinkShare, unless the parent is revoked or Shrink aborts. Any of those that share
  *   may be destroyed first. Abort, Revoke and NCCL_SHRINK_ABORT of one end the work of all, which
  *   nothing tells; the others are of no more use. Their work is in one order, that of the calls on
- *   all their streams: what waits in one for its peers holds up the rest.
+ *   all their streams: what waits in one for its peers holds up the rest, and a split until it has
+ *   ended.
  * - A config is read as far as the library knows it and the caller's size goes; what the caller's
  *   version had not is undefined, and undefined is NCCL's default, also in a child: only no config
  *   at all is the parent's. Values out of range are ncclInvalidArgument, as is minCTAs without
@@ -72,7 +74,8 @@
  *   FAULTS=fault,...         each <kind>:<rank>:<when>[:<ncclResult_t>]; <when> is the number of an
  *                            operation (from 0, a communicator's own count), or init, or abort, or
  *                            window: any WindowRegister, or id: ncclGetUniqueId, which knows no
- *                            rank and takes part as rank 0; init is a Split's, too
+ *                            rank and takes part as rank 0; init is a Split's, too: fail by
+ *                            the rank of the parent, the rest by the new one
  *     die                    SIGKILL to the process: as the operation starts, in init or window
  *     hang                   it never ends (Abort ends all but abort)
  *     error                  GetAsyncError says the result; what it is for never ends

@@ -49,37 +49,30 @@ GroupFamily::GroupFamily(std::string name, std::chrono::milliseconds limit,
 
 GroupFamily::~GroupFamily() {
     if (group_abort_->is_set()) return;  // the groups have waited until it was done
+    Communicator& all = *communicators_.front();
     // What is orderly gets so much of the limit; then NCCL aborts, which may take long.
     const auto patience = std::min(limit_ / 2, longest_leave);
-    const base::Deadline deadline = base::Deadline::after(patience);
-    const auto leave = [&](const auto& one) { return one->leave(deadline.left()); };
-    if (std::ranges::all_of(communicators_, leave)) return;
-    for (const auto& communicator : communicators_) communicator->cancel();
-    bool are_gone = true;
-    for (const auto& communicator : communicators_) {
-        const bool in_graphs = communicator->is_in_graphs();
-        are_gone = communicator->abort(in_graphs ? patience : limit_ - patience) && are_gone;
-    }
-    if (are_gone) return;
-    const bool in_graphs = std::ranges::any_of(
-        communicators_, [](const auto& communicator) { return communicator->is_in_graphs(); });
-    base::log_warn("nccl",
-                   name_ + (in_graphs ? ": a graph outlives its group, whose memory NCCL "
-                                        "keeps as long; destroy graphs first"
-                                      : ": NCCL did not let go of the group within " +
-                                            base::to_string(limit_) + "; its memory stays in use"));
+    if (all.leave(patience)) return;
+    all.cancel();
+    if (all.abort(all.is_in_graphs() ? patience : limit_ - patience) && !all.is_in_graphs()) return;
+    base::log_warn(
+        "nccl",
+        name_ + (all.is_in_graphs() ? ": a graph outlives its group, whose memory NCCL keeps "
+                                      "as long; destroy graphs first"
+                                    : ": NCCL did not let go of the group within " +
+                                          base::to_string(limit_) + "; its memory stays in use"));
 }
 
-bool GroupFamily::add(std::shared_ptr<Communicator> communicator) {
+void GroupFamily::keep(std::shared_ptr<Communicator> communicator) {
     const std::lock_guard lock(mutex_);
-    if (group_abort_->is_set()) return false;
     communicators_.push_back(std::move(communicator));
-    return true;
 }
 
+// One that comes late has failed already, and its ranks have yet to hear of it.
 void GroupFamily::join(Member& member) {
     const std::lock_guard lock(mutex_);
     members_.push_back(&member);
+    if (group_abort_->is_set()) member.tell_others(Watchdog::Finder::this_rank);
 }
 
 void GroupFamily::part(Member& member) noexcept {
@@ -90,7 +83,7 @@ void GroupFamily::part(Member& member) noexcept {
 // Says what was in flight.
 std::string GroupFamily::fail_members(Watchdog::Finder finder) noexcept {
     std::string aborted;
-    for (const auto& communicator : communicators_) communicator->cancel();
+    communicators_.front()->cancel();
     for (Member* const member : members_) {
         for (const std::string& operation : member->abort_operations()) {
             aborted += (aborted.empty() ? "" : "; ") + operation;
@@ -101,29 +94,27 @@ std::string GroupFamily::fail_members(Watchdog::Finder finder) noexcept {
 }
 
 void GroupFamily::end(std::exception_ptr error, Watchdog::Finder finder) noexcept {
-    std::vector<std::shared_ptr<Communicator>> communicators;
     {
         const std::lock_guard lock(mutex_);
         if (!group_abort_->set(error)) return;
-        communicators = communicators_;
         const std::string aborted = fail_members(finder);
         base::log_error(
             "nccl", name_ + " ends " +
-                        (communicators.size() == 1 ? "the group: "
-                                                   : "all groups that share with one another: ") +
+                        (communicators_.size() == 1 ? "the group: "
+                                                    : "all groups that share with one another: ") +
                         text_of(error) + "; in flight: " + aborted);
     }
-    const base::Deadline deadline = base::Deadline::after(limit_);
-    for (const auto& communicator : communicators) {
-        if (communicator->abort(deadline.left())) continue;
+    Communicator& all = *communicators_.front();
+    if (!all.abort(limit_)) {
         base::log_error("nccl", name_ + ": NCCL could not be aborted within " +
                                     base::to_string(limit_) +
                                     "; the process ends itself (exit code 83)");
         ::_exit(contract::exit_could_not_abort);
     }
     const std::lock_guard lock(mutex_);
-    for (Member* const member : members_) {
-        member->finish_own_stream(base::Deadline::after(limit_));
+    if (all.is_in_graphs()) {  // then NCCL has not waited for what it has told to end
+        const base::Deadline deadline = base::Deadline::after(limit_);
+        for (Member* const member : members_) member->finish_own_stream(deadline);
     }
     group_abort_->mark_aborted();
 }

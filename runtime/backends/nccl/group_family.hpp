@@ -33,7 +33,7 @@ public:
         // As Watchdog::abort_all.
         virtual std::vector<std::string> abort_operations() noexcept = 0;
         virtual void tell_others(Watchdog::Finder finder) noexcept = 0;
-        // Waits for what NCCL has been told to end, where that is not seen otherwise: of graphs.
+        // Waits for what NCCL has been told to end.
         virtual void finish_own_stream(const base::Deadline& deadline) noexcept = 0;
 
     protected:
@@ -48,8 +48,8 @@ public:
     GroupFamily(const GroupFamily&) = delete;
     GroupFamily& operator=(const GroupFamily&) = delete;
 
-    // One that shares with the first. False: the family has ended, and the caller keeps it.
-    bool add(std::shared_ptr<Communicator> communicator);
+    // One that shares with the first, until the family goes.
+    void keep(std::shared_ptr<Communicator> communicator);
     void join(Member& member);
     void part(Member& member) noexcept;
 
@@ -65,7 +65,7 @@ private:
     const std::chrono::milliseconds limit_;
     const std::shared_ptr<GroupAbort> group_abort_ = std::make_shared<GroupAbort>();
     std::mutex mutex_;
-    std::vector<std::shared_ptr<Communicator>> communicators_;
+    std::vector<std::shared_ptr<Communicator>> communicators_;  // the first ends them all
     std::vector<Member*> members_;
 };
 

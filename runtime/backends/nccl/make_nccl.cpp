@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
@@ -88,7 +89,9 @@ void require_no_trouble(const Group& group) {
 
 // NVIDIA mended the abort in 2.26.2.
 void warn_of_version(const NcclLibrary& library) {
-    if (is_set_to_one("DDP_NCCL_SHARE") && !Communicator::can_share(library)) {
+    static std::atomic<bool> told = false;
+    if (is_set_to_one("DDP_NCCL_SHARE") && !Communicator::can_share(library) &&
+        !told.exchange(true)) {
         base::log_warn("nccl", "DDP_NCCL_SHARE needs NCCL 2.22 or newer, and " + library.name +
                                    " is version " + version_text(library.version) +
                                    ": groups share nothing");

@@ -293,7 +293,8 @@ void NcclBackend::tell_others(Watchdog::Finder finder) noexcept {
         case Watchdog::Finder::this_rank:
             return setup_.cpu->fail();
         case Watchdog::Finder::other_rank:
-            return setup_.cpu->pass_on_trouble();
+            setup_.cpu->pass_on_trouble();
+            return setup_.cpu->fail();  // the trouble may be of another group that shares
     }
 }
 
@@ -301,20 +302,18 @@ void NcclBackend::tell_others(Watchdog::Finder finder) noexcept {
 std::shared_ptr<backends::SharedResources> NcclBackend::split(const backends::SplitPart& part,
                                                               std::chrono::milliseconds timeout) {
     const char* const what = "the split of its communicator (DDP_NCCL_SHARE)";
-    const bool is_member = part.number >= 0;
-    const std::shared_ptr<Communicator> made = is_member ? communicator_->make_sharer() : nullptr;
+    const std::shared_ptr<Communicator> made = communicator_->make_sharer();
+    family_->keep(made);
     std::exception_ptr error;
     call_nccl(what, timeout, [&] {
         try {
-            communicator_->split(made.get(), part.number, part.rank);
-            if (made && !family_->add(made)) made->cancel();
+            communicator_->split(*made, part.number, part.rank);
         } catch (const BackendError&) {
             error = std::current_exception();
         }
     });
     if (error) end_after_launch(what, error);
     require_healthy();
-    if (!is_member) return nullptr;
     auto shared = std::make_shared<SharedResources>();
     shared->family = family_;
     shared->communicator = made;
@@ -323,7 +322,6 @@ std::shared_ptr<backends::SharedResources> NcclBackend::split(const backends::Sp
 
 // Unless a capture is on it.
 void NcclBackend::finish_own_stream(const base::Deadline& deadline) noexcept {
-    if (!communicator_->is_in_graphs()) return;
     try {
         const device::CurrentGpu scope(setup_.api, setup_.device);
         if (setup_.api.is_captured(streams_->own)) return;

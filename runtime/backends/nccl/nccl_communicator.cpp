@@ -12,6 +12,7 @@
 #include <deque>
 #include <thread>
 #include <utility>
+#include <vector>
 
 namespace ddp::nccl {
 namespace {
@@ -47,53 +48,62 @@ void lend_to_split_off(Config& config) {
 
 }  // namespace
 
-// What the communicator's threads have to do.
+// What the threads have to do.
 struct Communicator::Tasks {
     std::mutex mutex;
     std::condition_variable changed;  // a task has come or ended, the init has
     std::deque<std::function<void()>> waiting;
-    bool have_threads = false;
     bool closing = false;
     bool stopped = false;  // by abort: nobody is inside NCCL any more
     std::exception_ptr refusal;
 };
 
-struct Communicator::Core {
-    Core(const NcclLibrary& library_, device::DeviceApi& api_, int device_,
-         std::shared_ptr<std::mutex> calls)
-        : library(library_), api(api_), device(device_), mutex(std::move(calls)) {}
+// Of those that share resources, or of one alone: what they have in common.
+struct Communicator::Joint {
+    Joint(const NcclLibrary& library_, device::DeviceApi& api_, int device_)
+        : library(library_), api(api_), device(device_) {}
 
     const NcclLibrary& library;
     device::DeviceApi& api;
     int device;
-    bool lends = false;
-    const std::shared_ptr<std::mutex> mutex;  // of all calls to NCCL, but for the flags
-    std::atomic<ncclComm_t> comm = nullptr;
-    ncclComm_t made = nullptr;  // NCCL before 2.18 reads it until the init is done
-    std::atomic<bool> is_in_graphs = false;
+    std::mutex calls;  // to NCCL, but for the flags
     std::atomic<bool> cancelled = false;
-    std::atomic<bool> end_begun = false;  // by destroy or abort: NCCL bears one of them
-    bool called_by_program = false;       // since the last launch
-
-    std::atomic<bool> ready = false;
-
+    std::atomic<bool> is_in_graphs = false;
     Tasks tasks;
+    std::vector<std::shared_ptr<Core>> cores;  // as they were made; under the mutex of `tasks`
 
     bool blocks() const { return can_block(library); }
     void run() noexcept;
     void close();
-    void note_stopped();
-    void init(const ncclUniqueId& id, GroupRank own);
-    void join(const ncclUniqueId& id, GroupRank own);
+    void add(std::shared_ptr<Core> core);
+    std::vector<std::shared_ptr<Core>> all();
     void leave() noexcept;
     void abort() noexcept;
+    void stop(std::vector<ncclComm_t>& stopped) noexcept;
     void log_failure(const char* call, ncclResult_t result) const;
+};
+
+// Of one communicator.
+struct Communicator::Core {
+    explicit Core(Joint& joint_) : joint(joint_) {}
+
+    Joint& joint;  // which has it
+    bool lends = false;
+    std::atomic<ncclComm_t> comm = nullptr;
+    ncclComm_t made = nullptr;            // NCCL before 2.18 reads it until the init is done
+    std::atomic<bool> end_begun = false;  // by destroy or abort: NCCL bears one of them
+    bool called_by_program = false;       // since the last launch
+    std::atomic<bool> ready = false;
+
+    void init(const ncclUniqueId& id, GroupRank own);
+    void join(const ncclUniqueId& id, GroupRank own);
+    bool leave() noexcept;
     ncclResult_t state() const;
     bool poll_until_ended() const noexcept;
     void check(ncclResult_t result, const char* call) const;
 };
 
-void Communicator::Core::run() noexcept {
+void Communicator::Joint::run() noexcept {
     try {
         api.use(device);      // before the driver can be held up by what is to be aborted
     } catch (const Error&) {  // the GPU is lost: init says so
@@ -110,24 +120,28 @@ void Communicator::Core::run() noexcept {
     }
 }
 
-void Communicator::Core::close() {
+void Communicator::Joint::close() {
     const std::lock_guard lock(tasks.mutex);
     tasks.closing = true;
     tasks.changed.notify_all();
 }
 
-void Communicator::Core::note_stopped() {
+void Communicator::Joint::add(std::shared_ptr<Core> core) {
     const std::lock_guard lock(tasks.mutex);
-    tasks.stopped = true;
-    tasks.changed.notify_all();
+    cores.push_back(std::move(core));
+}
+
+std::vector<std::shared_ptr<Communicator::Core>> Communicator::Joint::all() {
+    const std::lock_guard lock(tasks.mutex);
+    return cores;
 }
 
 void Communicator::Core::check(ncclResult_t result, const char* call) const {
     if (result == ncclSuccess || result == ncclInProgress) return;
-    const char* const more = library.get_last_error(comm);
+    const char* const more = joint.library.get_last_error(comm);
     throw BackendError(
         "nccl", static_cast<int>(result),
-        std::string(call) + ": " + library.get_error_string(result) +
+        std::string(call) + ": " + joint.library.get_error_string(result) +
             (more != nullptr && *more != '\0' ? std::string(" (") + more + ")" : "") +
             "; NCCL_DEBUG=WARN tells more");
 }
@@ -135,18 +149,19 @@ void Communicator::Core::check(ncclResult_t result, const char* call) const {
 // Under the mutex.
 ncclResult_t Communicator::Core::state() const {
     ncclResult_t state = ncclSuccess;
-    const ncclResult_t asked = library.communicator.get_async_error(comm, &state);
+    const ncclResult_t asked = joint.library.communicator.get_async_error(comm, &state);
     return asked == ncclSuccess ? state : asked;
 }
 
 // In a group: outside of one the communicator would be known when the init has ended, too late for
 // abort.
 void Communicator::Core::join(const ncclUniqueId& id, GroupRank own) {
-    const std::lock_guard lock(*mutex);
-    if (cancelled) return;
-    api.use(device);
+    const std::lock_guard lock(joint.calls);
+    if (joint.cancelled) return;
+    joint.api.use(joint.device);
+    const NcclLibrary& library = joint.library;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = blocks() ? 1 : 0;
+    config.blocking = joint.blocks() ? 1 : 0;
     if (lends) lend_to_split_off(config);
     check(library.operations.group_start(), "ncclGroupStart");
     const ncclResult_t result =
@@ -163,9 +178,10 @@ void Communicator::Core::init(const ncclUniqueId& id, GroupRank own) {
         join(id, own);
         Pauses pauses;
         ncclResult_t now = ncclInProgress;
-        while (now == ncclInProgress && !cancelled) {
+        while (now == ncclInProgress && !joint.cancelled) {
             {
-                const std::lock_guard lock(*mutex);
+                const std::lock_guard lock(joint.calls);
+                if (comm == nullptr) break;  // aborted
                 now = state();
                 check(now, "ncclCommInitRankConfig");
             }
@@ -174,124 +190,159 @@ void Communicator::Core::init(const ncclUniqueId& id, GroupRank own) {
     } catch (...) {
         error = std::current_exception();
     }
-    const std::lock_guard lock(tasks.mutex);
-    tasks.refusal = error;
-    ready = !error && !cancelled;
-    tasks.changed.notify_all();
+    const std::lock_guard lock(joint.tasks.mutex);
+    joint.tasks.refusal = error;
+    ready = !error && !joint.cancelled;
+    joint.tasks.changed.notify_all();
 }
 
 // Under the mutex. What NCCL does in the background has ended by itself; false: cancelled before.
 bool Communicator::Core::poll_until_ended() const noexcept {
     for (Pauses pauses; state() == ncclInProgress; pauses.pause()) {
-        if (cancelled) return false;
+        if (joint.cancelled) return false;
     }
     return true;
 }
 
-void Communicator::Core::log_failure(const char* call, ncclResult_t result) const {
+void Communicator::Joint::log_failure(const char* call, ncclResult_t result) const {
     if (result == ncclSuccess || result == ncclInProgress) return;
     if (!base::log_enabled(base::LogLevel::debug)) return;
     base::log_debug("nccl", std::string(call) + ": " + library.get_error_string(result));
 }
 
-// Leaves the communicator to abort unless all went well.
-void Communicator::Core::leave() noexcept {
-    const std::lock_guard lock(*mutex);
-    ready = false;  // before the look at cancelled: NCCL revokes nothing that is being finalized
-    if (comm == nullptr || cancelled) return;
-    if (called_by_program && !poll_until_ended()) return;
-    const ncclResult_t result = library.communicator.finalize(comm);
-    log_failure("ncclCommFinalize", result);
-    if (result != ncclSuccess && result != ncclInProgress) return;
-    if (!poll_until_ended() || state() != ncclSuccess || end_begun.exchange(true)) return;
-    log_failure("ncclCommDestroy", library.communicator.destroy(comm.exchange(nullptr)));
+// Under the mutex. Leaves the communicator to abort unless all went well.
+bool Communicator::Core::leave() noexcept {
+    if (comm == nullptr || joint.cancelled) return false;
+    if (called_by_program && !poll_until_ended()) return false;
+    const ncclResult_t result = joint.library.communicator.finalize(comm);
+    joint.log_failure("ncclCommFinalize", result);
+    if (result != ncclSuccess && result != ncclInProgress) return false;
+    if (!poll_until_ended() || state() != ncclSuccess || end_begun.exchange(true)) return false;
+    joint.log_failure("ncclCommDestroy",
+                      joint.library.communicator.destroy(comm.exchange(nullptr)));
+    return true;
 }
 
-// Orderly where NCCL can: kernels in flight end first.
-void Communicator::Core::abort() noexcept {
-    std::unique_lock lock(*mutex, std::defer_lock);
-    for (Pauses pauses; comm == nullptr && !lock.try_lock();) {  // init makes it soon
-        if (end_begun) return;
-        pauses.pause();
+void Communicator::Joint::leave() noexcept {
+    const std::lock_guard lock(calls);
+    const auto leaving = all();
+    // Before the look at `cancelled`: NCCL revokes nothing that is being finalized.
+    for (const auto& core : leaving) core->ready = false;
+    for (const auto& core : leaving) {
+        if (!core->leave()) return;
     }
-    if (comm == nullptr) return;
-    const ncclComm_t ending = comm;
-    const bool is_first = !end_begun.exchange(true);
-    bool revoked = false;
-    if (is_first && blocks()) {
+}
+
+// In a group of NCCL's: sets the flags of those that have not ended, and notes those that are yet
+// to be aborted. NCCL's revoke is orderly: kernels in flight end first. But an abort after it frees
+// what graphs still refer to; one alone waits for their end.
+void Communicator::Joint::stop(std::vector<ncclComm_t>& stopped) noexcept {
+    for (const auto& core : all()) {
+        const ncclComm_t comm = core->comm;
+        if (comm == nullptr || core->end_begun.exchange(true)) continue;
+        const bool is_revoked = library.communicator.revoke != nullptr && core->ready &&
+                                !is_in_graphs &&
+                                library.communicator.revoke(comm, 0) == ncclSuccess;
+        if (is_revoked) {
+            stopped.push_back(comm);
+        } else {
+            log_failure("ncclCommAbort", library.communicator.abort(comm));
+        }
+    }
+}
+
+// Who is inside NCCL with the mutex returns once the flags of all are set.
+void Communicator::Joint::abort() noexcept {
+    std::unique_lock lock(calls, std::defer_lock);
+    const auto first = all().front();
+    for (Pauses pauses; first->comm == nullptr && !first->end_begun && !lock.try_lock();) {
+        pauses.pause();  // init makes it soon
+    }
+    std::vector<ncclComm_t> stopped;
+    if (blocks()) {
         library.operations.group_start();
-        // An abort after a revoke frees what graphs still refer to; one alone waits for their end.
-        revoked = library.communicator.revoke != nullptr && ready && !is_in_graphs &&
-                  library.communicator.revoke(ending, 0) == ncclSuccess;
-        if (!revoked) log_failure("ncclCommAbort", library.communicator.abort(ending));
+        stop(stopped);
     }
-    if (!lock) lock.lock();  // who is inside returns
-    note_stopped();
-    if (!is_first) return;
+    if (!lock) lock.lock();
+    if (blocks()) {
+        stop(stopped);  // what was split off meanwhile
+    } else if (first->comm != nullptr && !first->end_begun.exchange(true)) {
+        stopped.push_back(first->comm);
+    }
+    for (const auto& core : all()) core->comm = nullptr;
+    {
+        const std::lock_guard inner(tasks.mutex);
+        tasks.stopped = true;
+        tasks.changed.notify_all();
+    }
+    lock.unlock();  // NCCL may wait for graphs now, and others for the mutex
     if (blocks()) log_failure("ncclGroupEnd", library.operations.group_end());
-    if (!blocks() || revoked) log_failure("ncclCommAbort", library.communicator.abort(ending));
-    comm = nullptr;
+    for (const ncclComm_t comm : stopped) {
+        log_failure("ncclCommAbort", library.communicator.abort(comm));
+    }
 }
 
 Communicator::Communicator(const NcclLibrary& library, device::DeviceApi& api, int device,
                            bool lends)
-    : Communicator(std::make_shared<Core>(library, api, device, std::make_shared<std::mutex>())) {
+    : joint_(std::make_shared<Joint>(library, api, device)),
+      core_(std::make_shared<Core>(*joint_)),
+      has_threads_(true) {
     core_->lends = lends;
-    start_threads();
-}
-
-void Communicator::start_threads() {
-    core_->tasks.have_threads = true;
+    joint_->add(core_);
     try {
         for (int i = 0; i < 2; ++i) {  // abort comes while init or leave is inside NCCL
-            base::start_background_thread([core = core_] { core->run(); }).detach();
+            base::start_background_thread([joint = joint_] { joint->run(); }).detach();
         }
     } catch (...) {
-        core_->close();
+        joint_->close();
         throw;
     }
 }
 
 Communicator::~Communicator() {
-    if (core_->comm != nullptr && !core_->end_begun) {
+    if (!has_threads_) return;
+    if (!has_left() && !joint_->cancelled) {
         cancel();
         abort(1s);
     }
-    core_->close();
+    joint_->close();
+}
+
+bool Communicator::has_left() const {
+    return std::ranges::all_of(joint_->all(),
+                               [](const auto& core) { return core->comm == nullptr; });
 }
 
 bool Communicator::run_on_thread(std::function<void()> task,
                                  std::chrono::milliseconds limit) noexcept {
-    try {
-        if (!core_->tasks.have_threads) start_threads();
-    } catch (const SystemError&) {
-        return false;
-    }
     const auto done = std::make_shared<bool>(false);
-    std::unique_lock lock(core_->tasks.mutex);
-    core_->tasks.waiting.emplace_back([core = core_, task = std::move(task), done] {
+    Tasks& tasks = joint_->tasks;
+    std::unique_lock lock(tasks.mutex);
+    tasks.waiting.emplace_back([joint = joint_, task = std::move(task), done] {
         task();
-        const std::lock_guard inner(core->tasks.mutex);
+        const std::lock_guard inner(joint->tasks.mutex);
         *done = true;
-        core->tasks.changed.notify_all();
+        joint->tasks.changed.notify_all();
     });
-    core_->tasks.changed.notify_all();
-    return core_->tasks.changed.wait_until(lock, Clock::now() + limit, [&] {
-        return *done || (core_->tasks.stopped && core_->is_in_graphs);
+    tasks.changed.notify_all();
+    return tasks.changed.wait_until(lock, Clock::now() + limit, [&] {
+        return *done || (tasks.stopped && joint_->is_in_graphs);
     });
 }
 
 void Communicator::start_init(const ncclUniqueId& id, GroupRank own) {
-    const std::lock_guard lock(core_->tasks.mutex);
-    core_->tasks.waiting.emplace_back([core = core_.get(), id, own] { core->init(id, own); });
-    core_->tasks.changed.notify_all();
+    Tasks& tasks = joint_->tasks;
+    const std::lock_guard lock(tasks.mutex);
+    tasks.waiting.emplace_back([core = core_.get(), id, own] { core->init(id, own); });
+    tasks.changed.notify_all();
 }
 
 bool Communicator::wait_ready(std::chrono::milliseconds wait) {
-    std::unique_lock lock(core_->tasks.mutex);
-    core_->tasks.changed.wait_until(lock, Clock::now() + wait,
-                                    [&] { return core_->ready || core_->tasks.refusal; });
-    if (core_->tasks.refusal) std::rethrow_exception(core_->tasks.refusal);
+    Tasks& tasks = joint_->tasks;
+    std::unique_lock lock(tasks.mutex);
+    tasks.changed.wait_until(lock, Clock::now() + wait,
+                             [&] { return core_->ready || tasks.refusal; });
+    if (tasks.refusal) std::rethrow_exception(tasks.refusal);
     return core_->ready;
 }
 
@@ -300,46 +351,44 @@ bool Communicator::can_share(const NcclLibrary& library) {
 }
 
 std::unique_ptr<Communicator> Communicator::make_sharer() const {
-    return std::unique_ptr<Communicator>(new Communicator(
-        std::make_shared<Core>(core_->library, core_->api, core_->device, core_->mutex)));
+    return std::unique_ptr<Communicator>(new Communicator(joint_, std::make_shared<Core>(*joint_)));
 }
 
-void Communicator::split(Communicator* sharer, int color, int key) {
-    constexpr int no_color = -1;  // NCCL_SPLIT_NOCOLOR
+void Communicator::split(Communicator& sharer, int color, int key) {
     require_usable();
     ncclComm_t made = nullptr;
-    const ncclResult_t result = core_->library.communicator.split(
-        core_->comm, sharer != nullptr ? color : no_color, key, &made, nullptr);
-    if (sharer != nullptr) sharer->core_->comm = made;
-    if (core_->cancelled) throw Cancelled{};
+    const ncclResult_t result =
+        joint_->library.communicator.split(core_->comm, color, key, &made, nullptr);
+    sharer.core_->comm = made;
+    sharer.core_->ready = result == ncclSuccess;
+    joint_->add(sharer.core_);  // abort, which may wait for this, has it then
+    if (joint_->cancelled) throw Cancelled{};
     check(result, "ncclCommSplit");
-    if (sharer != nullptr) sharer->core_->ready = true;
 }
 
 Communicator::Launch::Launch(Communicator& communicator)
-    : lock_(*communicator.core_->mutex),
-      device_(communicator.core_->api, communicator.core_->device) {}
+    : lock_(communicator.joint_->calls),
+      device_(communicator.joint_->api, communicator.joint_->device) {}
 
 void Communicator::require_usable() const {
-    if (core_->cancelled || core_->comm == nullptr) throw Cancelled{};
+    if (joint_->cancelled || core_->comm == nullptr) throw Cancelled{};
 }
 
-bool Communicator::blocks() const noexcept { return core_->blocks(); }
+bool Communicator::blocks() const noexcept { return joint_->blocks(); }
 
 void Communicator::launch_group(const Enqueue& enqueue) {
     require_usable();
-    Core& core = *core_;
-    const ncclComm_t comm = core.comm;
-    check(core.library.operations.group_start(), "ncclGroupStart");
+    const NcclOperationCalls& calls = joint_->library.operations;
+    const ncclComm_t comm = core_->comm;
+    check(calls.group_start(), "ncclGroupStart");
     std::exception_ptr error;
     try {
         enqueue(comm);
     } catch (...) {
         error = std::current_exception();
     }
-    const ncclResult_t ended =
-        core.library.operations.group_end();  // whatever came: it is the thread's
-    if (core.cancelled) throw Cancelled{};    // whatever NCCL says of it
+    const ncclResult_t ended = calls.group_end();  // whatever came: it is the thread's
+    if (joint_->cancelled) throw Cancelled{};      // whatever NCCL says of it
     if (error) std::rethrow_exception(error);
     wait_while_in_progress(ended, "ncclGroupEnd");
 }
@@ -347,11 +396,11 @@ void Communicator::launch_group(const Enqueue& enqueue) {
 void* Communicator::register_memory(void* memory, std::size_t bytes) {
     wait_for_program();
     constexpr int symmetric = 1;  // NCCL_WIN_COLL_SYMMETRIC
-    const NcclMemoryCalls& calls = core_->library.memory;
+    const NcclMemoryCalls& calls = joint_->library.memory;
     if (calls.register_window != nullptr) {
         ncclWindow_vidmem* window = nullptr;
         const auto result = calls.register_window(core_->comm, memory, bytes, &window, symmetric);
-        if (core_->cancelled) throw Cancelled{};
+        if (joint_->cancelled) throw Cancelled{};
         check(result, "ncclCommWindowRegister");
         return window;
     }
@@ -363,16 +412,16 @@ void* Communicator::register_memory(void* memory, std::size_t bytes) {
 }
 
 void Communicator::deregister_memory(void* handle) noexcept {
-    std::unique_lock lock(*core_->mutex, std::defer_lock);
-    for (Pauses pauses; !core_->cancelled && !lock.try_lock();) pauses.pause();
-    if (core_->cancelled || core_->comm == nullptr) return;
-    const NcclMemoryCalls& calls = core_->library.memory;
+    std::unique_lock lock(joint_->calls, std::defer_lock);
+    for (Pauses pauses; !joint_->cancelled && !lock.try_lock();) pauses.pause();
+    if (joint_->cancelled || core_->comm == nullptr) return;
+    const NcclMemoryCalls& calls = joint_->library.memory;
     if (calls.register_window != nullptr) {
-        core_->log_failure(
+        joint_->log_failure(
             "ncclCommWindowDeregister",
             calls.deregister_window(core_->comm, static_cast<ncclWindow_vidmem*>(handle)));
     } else {
-        core_->log_failure("ncclCommDeregister", calls.deregister_buffer(core_->comm, handle));
+        joint_->log_failure("ncclCommDeregister", calls.deregister_buffer(core_->comm, handle));
     }
 }
 
@@ -383,7 +432,7 @@ void Communicator::wait_for_program() {
 
 void Communicator::wait_while_in_progress(ncclResult_t now, const char* call) const {
     for (Pauses pauses; now == ncclInProgress; now = core_->state()) {
-        if (core_->cancelled) throw Cancelled{};
+        if (joint_->cancelled) throw Cancelled{};
         pauses.pause();
     }
     check(now, call);
@@ -394,7 +443,7 @@ void Communicator::check(ncclResult_t result, const char* call) const {
 }
 
 std::exception_ptr Communicator::find_async_error() {
-    const std::unique_lock lock(*core_->mutex, std::try_to_lock);
+    const std::unique_lock lock(joint_->calls, std::try_to_lock);
     if (!lock || core_->comm == nullptr) return nullptr;
     try {
         core_->check(core_->state(), "an operation in the background");
@@ -404,20 +453,19 @@ std::exception_ptr Communicator::find_async_error() {
     return nullptr;
 }
 
-void Communicator::cancel() noexcept { core_->cancelled = true; }
+void Communicator::cancel() noexcept { joint_->cancelled = true; }
 
 bool Communicator::abort(std::chrono::milliseconds limit) noexcept {
-    return run_on_thread([core = core_.get()] { core->abort(); }, limit);
+    return run_on_thread([joint = joint_.get()] { joint->abort(); }, limit);
 }
 
 bool Communicator::leave(std::chrono::milliseconds limit) noexcept {
-    const bool done = run_on_thread([core = core_.get()] { core->leave(); }, limit);
-    return done && core_->comm == nullptr;
+    return run_on_thread([joint = joint_.get()] { joint->leave(); }, limit) && has_left();
 }
 
-void Communicator::note_graph() noexcept { core_->is_in_graphs = true; }
+void Communicator::note_graph() noexcept { joint_->is_in_graphs = true; }
 
-bool Communicator::is_in_graphs() const noexcept { return core_->is_in_graphs; }
+bool Communicator::is_in_graphs() const noexcept { return joint_->is_in_graphs; }
 
 ncclComm_t Communicator::handle() const noexcept { return core_->comm; }
 

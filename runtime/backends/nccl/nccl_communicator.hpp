@@ -44,12 +44,13 @@ public:
     // Of what is shared only one thread may be inside NCCL at a time, and it must be let go as
     // quickly as one communicator is: from NCCL 2.22 on.
     static bool can_share(const NcclLibrary& library);
-    // One for ranks of this one's group, which lends: with its resources, and so with its mutex;
-    // not ready. It has threads from its end on.
+    // One for ranks of this one's group, which lends: with its resources, its mutex and its
+    // threads; not ready. It does not outlive the first of those that share, which ends them all.
     std::unique_ptr<Communicator> make_sharer() const;
-    // Collective over this one's ranks: makes ready the sharers of one color, ranks by key. Null:
-    // no color. Under the mutex. Throws as launch_group().
-    void split(Communicator* sharer, int color, int key);
+    // Collective over this one's ranks: makes ready the sharers of one color, ranks by key. Each
+    // rank has a color: NCCL crashes on one that has none if a split does not succeed. Under the
+    // mutex. Throws as launch_group().
+    void split(Communicator& sharer, int color, int key);
 
     struct GroupRank {
         int rank = 0;
@@ -94,13 +95,15 @@ public:
     // What went wrong in the background; nothing, also while another thread is inside NCCL.
     std::exception_ptr find_async_error();  // a BackendError
 
+    // What follows is of all that share, and called of the first.
+
     // From here on every poll ends. Any thread.
     void cancel() noexcept;
     // After cancel: stops what is in flight. Whether that was done within `limit`; if not, nothing
     // but the end of the process is left.
     bool abort(std::chrono::milliseconds limit) noexcept;
-    // The regular end, nothing being in flight. The others may leave later: whether it was done
-    // within `limit`; if not, cancel and abort it.
+    // The regular end, nothing being in flight, in the order in which they were made. The others
+    // may leave later: whether it was done within `limit`; if not, cancel and abort it.
     bool leave(std::chrono::milliseconds limit) noexcept;
 
     // From here on operations may be in graphs. NCCL frees what these refer to when the last of
@@ -115,13 +118,17 @@ public:
 
 private:
     struct Tasks;
-    struct Core;  // shared with the threads, which may be stuck inside NCCL when this goes
-    explicit Communicator(std::shared_ptr<Core> core) : core_(std::move(core)) {}
-    void start_threads();
+    struct Core;
+    struct Joint;  // shared with the threads, which may be stuck inside NCCL when this goes
+    Communicator(std::shared_ptr<Joint> joint, std::shared_ptr<Core> core)
+        : joint_(std::move(joint)), core_(std::move(core)) {}
+    bool has_left() const;
     void wait_while_in_progress(ncclResult_t now, const char* call) const;
     bool run_on_thread(std::function<void()> task, std::chrono::milliseconds limit) noexcept;
 
+    std::shared_ptr<Joint> joint_;
     std::shared_ptr<Core> core_;
+    bool has_threads_ = false;  // the first of those that share
 };
 
 }  // namespace ddp::nccl

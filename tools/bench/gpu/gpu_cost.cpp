@@ -15,6 +15,7 @@
 #include <chrono>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -167,13 +168,14 @@ void report_pack(const ddp::Device& gpu, std::size_t total, int rounds) {
         items.size(), bytes, pack, copy, pack / copy);
 }
 
-// Of the whole card; 0 where nvidia-smi does not say.
-int memory_used_mib() {
+// Of the whole card; nothing where nvidia-smi does not say.
+std::optional<int> memory_used_mib() {
     const std::unique_ptr<std::FILE, int (*)(std::FILE*)> answer(
         ::popen("nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits", "r"),
         [](std::FILE* file) { return ::pclose(file); });
     int used = 0;
-    return answer && std::fscanf(answer.get(), "%d", &used) == 1 ? used : 0;
+    if (answer && std::fscanf(answer.get(), "%d", &used) == 1) return used;
+    return std::nullopt;
 }
 
 // More groups of the same ranks, each with its first all-reduce: the time of one, and what the
@@ -181,7 +183,7 @@ int memory_used_mib() {
 void report_groups(ddp::ProcessGroup& group, int count) {
     ddp::Tensor values = group.allocate({1 << 20}, ddp::DType::float32, group.device());
     group.all_reduce(values.view()).wait();
-    const int before = group.rank() == 0 ? memory_used_mib() : 0;
+    const auto before = group.rank() == 0 ? memory_used_mib() : std::nullopt;
     group.barrier().wait();
     const auto start = Clock::now();
     std::vector<ddp::ProcessGroup> parts;
@@ -192,8 +194,12 @@ void report_groups(ddp::ProcessGroup& group, int count) {
     group.barrier().wait();
     const double took = microseconds_since(start);
     if (group.rank() == 0) {
-        std::printf("{\"measure\": \"groups\", \"split_ms\": %.2f, \"split_mib\": %.1f}\n",
-                    took / 1e3 / count, 1.0 * (memory_used_mib() - before) / group.size() / count);
+        const auto after = memory_used_mib();
+        std::printf("{\"measure\": \"groups\", \"split_ms\": %.2f", took / 1e3 / count);
+        if (before && after) {
+            std::printf(", \"split_mib\": %.1f", 1.0 * (*after - *before) / group.size() / count);
+        }
+        std::printf("}\n");
     }
     group.barrier().wait();
 }
