@@ -213,7 +213,7 @@ std::vector<RankFailure> reports_of_sharing(const std::function<void()>& of_rank
         if (group.rank() == 1) of_rank_1();
         Work in_part;
         if (part) in_part = part->all_reduce(values.view());
-        const std::string error = next_all_reduce(group, more);
+        std::string error = next_all_reduce(group, more);
         if (part) {
             EXPECT_EQ(error_of([&] { in_part.wait(); }), error);
         }

@@ -339,7 +339,7 @@ std::vector<RankFailure> reports_of_split(const char* fault, const InitOptions& 
             ProcessGroup other = group.split({});
             const ScopedKnob knob("FAULTS", fault);
             const std::array two{0, 1};
-            const std::string error = error_of([&] { static_cast<void>(other.new_group(two)); });
+            std::string error = error_of([&] { static_cast<void>(other.new_group(two)); });
             EXPECT_NE(error_of([&] { sum_of_ones(other); }), "nothing");
             EXPECT_NE(error_of([&] { sum_of_ones(group); }), "nothing");
             return error;
