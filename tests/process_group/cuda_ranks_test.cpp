@@ -193,10 +193,9 @@ TEST_F(CudaRanks, SayWhoIsStopped) {
     EXPECT_THAT(reports[0].message, HasSubstr("TimeoutError nccl: all_reduce of 1000 float32"));
 }
 
-// As "two" of three ranks, with the resources of the group: what rank 1 does there ends both groups.
-std::vector<RankFailure> reports_of_sharing(const std::function<void()>& of_rank_1,
-                                            const InitOptions& init = {}) {
-    return reports_with(sharing_the_gpu(init, {1}), 3, [&](const Join& join) {
+// Two of three ranks have a group with the resources of all three's.
+TEST_F(CudaRanks, FailInAllGroupsThatShareWhenOneDies) {
+    const auto reports = reports_with(sharing_the_gpu({}, {1}), 3, [](const Join& join) {
         ::setenv("DDP_NCCL_SHARE", "1", 1);
         ::setenv("DDP_LOG_LEVEL", "debug", 1);
         ::testing::internal::CaptureStderr();
@@ -210,7 +209,7 @@ std::vector<RankFailure> reports_of_sharing(const std::function<void()>& of_rank
         expect_all_reduce(group);
         if (part) expect_all_reduce(*part);
         const GpuFloats values(group), more(group);
-        if (group.rank() == 1) of_rank_1();
+        if (group.rank() == 1) ::raise(SIGKILL);
         Work in_part;
         if (part) in_part = part->all_reduce(values.view());
         std::string error = next_all_reduce(group, more);
@@ -219,10 +218,6 @@ std::vector<RankFailure> reports_of_sharing(const std::function<void()>& of_rank
         }
         return error;
     });
-}
-
-TEST_F(CudaRanks, FailInAllGroupsThatShareWhenOneDies) {
-    const auto reports = reports_of_sharing([] { ::raise(SIGKILL); });
     ASSERT_EQ(reports.size(), 2U);
     for (const RankFailure& report : reports) {
         EXPECT_THAT(report.message, HasSubstr("PeerError(1) "));

@@ -188,6 +188,27 @@ TEST(GpuCapture, AGroupWithAGraphFailsAtOnce) {
     EXPECT_EQ(reports[0].message, "PeerError 1");
 }
 
+// NCCL's abort does not wait for what is on the group's stream then: the group does.
+TEST(GpuCapture, AGroupWithAGraphHasLetGoOfTheMemoryOnceItHasFailed) {
+    const auto body = [](RankReporter& reporter, const auto& join) {
+        ProcessGroup group = join();
+        const GpuStream captured, slow;
+        GpuTensor<float> values(group, 100, 1.0F), other(group, 100, 1.0F);
+        GpuGraph graph(captured, [&] {
+            group.all_reduce(values.view(), ReduceOp::sum, captured).wait(captured);
+        });
+        if (group.rank() == 1) ::kill(::getpid(), SIGKILL);
+        gpus().set_launch_delay(2s);
+        gpus().scale(other.view(), 0.5, slow);
+        Work after = group.all_reduce(other.view(), ReduceOp::sum, slow);
+        EXPECT_THROW(after.wait(), PeerError);
+        if (gpus().is_done(slow)) reporter.failure("done");
+    };
+    const auto reports = failures_of_ranks(2, body, {.timeout = 50s, .may_die = {1}});
+    ASSERT_EQ(reports.size(), 1U);
+    EXPECT_EQ(reports[0].message, "done");
+}
+
 TEST(GpuCapture, AGroupThatItsGraphsOutliveSaysSo) {
     run_ranks(1, [](ProcessGroup& group) {
         const GpuStream stream;

@@ -5,7 +5,6 @@
 
 #include <ddp/error.hpp>
 #include <ddp/nccl.hpp>
-#include <ddp/worker_env.hpp>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -31,7 +30,6 @@ using ::testing::Not;
 
 constexpr int repetitions = 20;
 constexpr int soak_repetitions = 200;
-int own_rank() { return worker_env().rank; }
 
 TEST(GpuInit, TakesCpuMemoryOnlyWhenOneRankHasNoGpu) {
     const auto reports = reports_of(3, [](const Join& join) {

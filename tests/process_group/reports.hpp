@@ -3,6 +3,7 @@
 
 #include <ddp/error.hpp>
 #include <ddp/testing.hpp>
+#include <ddp/worker_env.hpp>
 
 #include <functional>
 #include <string>
@@ -12,6 +13,8 @@
 namespace ddp::testing {
 
 using Join = std::function<ProcessGroup()>;
+
+inline int own_rank() { return worker_env().rank; }
 
 // "PeerError(1) text": what the body threw, or "nothing".
 inline std::string error_of(const std::function<void()>& body) {

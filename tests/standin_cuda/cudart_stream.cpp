@@ -6,6 +6,7 @@
 using ddp::standin_cuda::CapturedPoint;
 using ddp::standin_cuda::Captures;
 using ddp::standin_cuda::Driver;
+using ddp::standin_cuda::Takes;
 using ddp::testing::HostPoint;
 
 namespace {
@@ -95,8 +96,9 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned
         return answer("cudaStreamWaitEvent", error);
     }
     if (found.point == nullptr) return answer("cudaStreamWaitEvent", cudaSuccess);
-    return answer("cudaStreamWaitEvent",
-                  Driver::get().put(handle, [point = found.point] { point->wait(); }));
+    const auto takes = found.point->is_reached() ? Takes::no_time : Takes::time;
+    const auto wait = [point = found.point] { point->wait(); };
+    return answer("cudaStreamWaitEvent", Driver::get().put(handle, wait, takes));
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
@@ -140,7 +142,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t handle) {
     }
     if (point == nullptr) return answer("cudaEventRecord", cudaErrorInvalidResourceHandle);
     if (captured != nullptr) return answer("cudaEventRecord", cudaSuccess);
-    return answer("cudaEventRecord", driver.put(handle, [point] { point->reach(); }));
+    const auto reach = [point] { point->reach(); };
+    return answer("cudaEventRecord", driver.put(handle, reach, Takes::no_time));
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {

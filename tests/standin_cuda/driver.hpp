@@ -30,6 +30,8 @@ struct Stream {
     bool is_blocking = true;  // ordered with the default stream
 };
 
+enum class Takes { time, no_time };
+
 class Driver {
 public:
     static Driver& get();
@@ -54,8 +56,9 @@ public:
     cudaError_t make_stream(cudaStream_t* stream, bool is_blocking);
     cudaError_t destroy_stream(cudaStream_t stream);
     void drop_destroyed();  // that have nothing left to do
-    // On the stream, after what it is ordered with.
-    cudaError_t put(cudaStream_t stream, std::function<void()> work);
+    // On the stream, after what it is ordered with. What takes no time is done at once where nothing
+    // is before it, and wakes no thread: as on a card an event costs its caller next to nothing.
+    cudaError_t put(cudaStream_t stream, std::function<void()> work, Takes takes = Takes::time);
     void finish(int device);  // waits for all its work
     bool is_idle(int device);
 

@@ -1,5 +1,5 @@
 // InFlightOperation: what was launched, its end event, how it ends. And what all operations of a
-// group share: events, and the error that ended the group.
+// group share: events, and the error that ended the group, or all that end with it (GroupFamily).
 //
 //   running -> completed     its event has come
 //         +--> aborted       the group was ended while it ran, or it could not be launched
