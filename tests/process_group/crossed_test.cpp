@@ -1,6 +1,6 @@
 // Features that meet, drawn by a seed: sub-groups and whom the agent blames; a rank that leaves and
 // parts of any size.
-#include "contract/control_page.hpp"
+#include "process_group/launchers_region.hpp"
 #include "process_group/worlds.hpp"
 #include "support/other_processes.hpp"
 #include "support/seed_for_ranks.hpp"
@@ -8,9 +8,6 @@
 #include <ddp/error.hpp>
 
 #include <gtest/gtest.h>
-
-#include <stdlib.h>
-#include <unistd.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -25,14 +22,6 @@ using namespace std::chrono_literals;
 using namespace ddp;
 using namespace ddp::testing;
 
-// What the launcher and its workers share; before the rank joins, which takes the descriptor.
-contract::ControlRegion launchers_region() {
-    const std::string handed_over = ::getenv("DDP_CONTROL_FD");
-    const std::size_t colon = handed_over.find(':');
-    const int copy = ::dup(std::stoi(handed_over));
-    return contract::ControlRegion::attach(std::to_string(copy) + handed_over.substr(colon), 0);
-}
-
 std::uint64_t draw(std::mt19937& random, std::uint64_t count) { return random() % count; }
 
 // Each rank's choice of a sub-group.
@@ -45,8 +34,6 @@ struct Split {
     std::vector<int> keys;
 };
 
-constexpr std::int64_t has_split = 77;
-
 // The blamed rank stays alive and says nothing: only the agent's word can end the others' calls.
 void check_blame(ProcessGroup& group, const contract::ControlRegion& region, const Split& split,
                  int blamed) {
@@ -54,12 +41,9 @@ void check_blame(ProcessGroup& group, const contract::ControlRegion& region, con
     const OtherProcesses others(group);
     ProcessGroup part = group.split({.color = split.colors[me], .key = split.keys[me]});
     const bool concerned = split.colors[me] == split.colors[static_cast<std::size_t>(blamed)];
-    // A collective would not do: its last rank may still be within when the first has left it.
-    region.page(group.rank()).step = has_split;
+    mark_in(region, group);
     if (group.rank() == blamed) {
-        for (int rank = 0; rank < group.size(); ++rank) {
-            while (region.page(rank).step != has_split) std::this_thread::sleep_for(1ms);
-        }
+        wait_for_marks(region, group);
         region.header().abort_word = static_cast<std::uint32_t>(blamed) + 1;
         return others.wait_for_their_end();
     }

@@ -2,6 +2,7 @@
 // of one that is gone, and the same after the ranks that found it have gone themselves.
 #include "backends/gloo/make_gloo.hpp"
 #include "process_group/group_access.hpp"
+#include "process_group/launchers_region.hpp"
 #include "process_group/worlds.hpp"
 
 #include <ddp/error.hpp>
@@ -43,16 +44,25 @@ void expect_rank_1_blamed(const std::exception_ptr& trouble) {
 
 // Rank 0 goes as soon as it has passed on what it found; rank 2 looks when it has gone.
 void name_who_is_gone(Backend backend) {
-    const auto body = [](ProcessGroup& group) {
+    const auto body = [](RankReporter&, const std::function<ProcessGroup()>& join) {
+        const contract::ControlRegion region = launchers_region();
+        ProcessGroup group = join();
         EXPECT_EQ(process_group::GroupAccess(group).find_trouble("nothing"), nullptr);
         group.barrier().wait();
-        if (group.rank() == 1) ::raise(SIGKILL);
+        mark_in(region, group);
+        if (group.rank() == 1) {
+            wait_for_marks(region, group);
+            ::raise(SIGKILL);
+        }
         if (group.rank() == 2) std::this_thread::sleep_for(50ms);  // either order is right
         expect_rank_1_blamed(wait_for_trouble(group));
         process_group::GroupAccess(group).pass_on_trouble();
         EXPECT_THROW(group.barrier().wait(), PeerError);
     };
-    run_ranks(3, body, {.may_die = {1}, .init = {.backend = backend}});
+    const RunRanksOptions options{.may_die = {1}, .init = {.backend = backend}};
+    for (const RankFailure& failure : failures_of_ranks(3, body, options)) {
+        ADD_FAILURE() << "rank " << failure.rank << ": " << failure.message;
+    }
 }
 
 TEST(Trouble, OverShmNamesWhoIsGone) { name_who_is_gone(Backend::shm); }
