@@ -60,6 +60,12 @@ int sum_of_ones(ProcessGroup& group) {
     return ones.values[99];
 }
 
+std::string messages_of(const std::vector<RankFailure>& reports) {
+    std::string messages;
+    for (const RankFailure& report : reports) messages += report.message + "\n";
+    return messages;
+}
+
 TEST(GpuSharing, MakesGroupsOutOfTheirParentsCommunicator) {
     on_sharing_ranks(4, [](ProcessGroup& group) {
         ProcessGroup pair = group.split({.color = group.rank() % 2, .key = -group.rank()});
@@ -97,6 +103,36 @@ TEST(GpuSharing, IsForRanksThatAllSaySo) {
     run_joining_ranks(2, [](RankReporter&, const Join& join) {
         EXPECT_EQ(splits_of(join, own_rank() == 0 ? "1" : "0"), (Splits{0, 2}));
     });
+}
+
+// Rank 1 starts its two operations in the other order.
+std::vector<RankFailure> reports_of_two_orders(const char* setting) {
+    return reports_of(2,
+                      [setting](const Join& join) {
+                          ::setenv("DDP_NCCL_SHARE", setting, 1);
+                          ProcessGroup group = join();
+                          ProcessGroup part = group.split({});
+                          const bool is_second = group.rank() == 1;
+                          GpuTensor<int> ones(group, 100, 1), more(group, 100, 1);
+                          Work first = (is_second ? part : group).all_reduce(ones.view());
+                          Work second = (is_second ? group : part).all_reduce(more.view());
+                          const std::string error = error_of([&] { first.wait(); });
+                          EXPECT_EQ(error_of([&] { second.wait(); }), error);
+                          return error;
+                      },
+                      {.timeout = 500ms});
+}
+
+// By which NCCL is seen to share.
+TEST(GpuSharing, KeepsOneOrderOverAllGroups) {
+    for (const RankFailure& report : reports_of_two_orders("0")) {
+        EXPECT_EQ(report.message, "nothing");
+    }
+    const auto reports = reports_of_two_orders("1");
+    ASSERT_EQ(reports.size(), 2U) << messages_of(reports);
+    for (const RankFailure& report : reports) {
+        EXPECT_THAT(report.message, AnyOf(StartsWith("TimeoutError "), StartsWith("PeerError(")));
+    }
 }
 
 TEST(GpuSharing, NeedsANewerNcclAndSaysSo) {
@@ -198,12 +234,6 @@ TEST(GpuSharing, GivesBackRegisteredMemoryAfterItsGroup) {
         EXPECT_EQ(calls_of("ncclCommWindowDeregister"), 1);
         EXPECT_EQ(sum_of_ones(group), 2);
     });
-}
-
-std::string messages_of(const std::vector<RankFailure>& reports) {
-    std::string messages;
-    for (const RankFailure& report : reports) messages += report.message + "\n";
-    return messages;
 }
 
 // Of its pair's operation, one of the parent's that comes after it, and the CPU's half: all the
