@@ -42,7 +42,6 @@ namespace {
 using namespace std::chrono_literals;
 using namespace ddp;
 using namespace ddp::testing;
-using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
 class CudaRanks : public NeedsGpu {};

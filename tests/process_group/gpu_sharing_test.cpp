@@ -116,7 +116,7 @@ std::vector<RankFailure> reports_of_two_orders(const char* setting) {
                           GpuTensor<int> ones(group, 100, 1), more(group, 100, 1);
                           Work first = (is_second ? part : group).all_reduce(ones.view());
                           Work second = (is_second ? group : part).all_reduce(more.view());
-                          const std::string error = error_of([&] { first.wait(); });
+                          std::string error = error_of([&] { first.wait(); });
                           EXPECT_EQ(error_of([&] { second.wait(); }), error);
                           return error;
                       },
