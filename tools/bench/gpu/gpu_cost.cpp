@@ -33,6 +33,16 @@ void check(ncclResult_t result) {
     }
 }
 
+// Each call begins at rest: whatever the one before woke, the device's or NCCL's threads, has gone
+// back to sleep, or calls differ by what they find awake.
+Clock::time_point begin_at_rest() {
+    constexpr auto rest = std::chrono::microseconds{300};
+    const auto woken = Clock::now();
+    while (Clock::now() - woken < rest) {
+    }
+    return Clock::now();
+}
+
 // From the call until it returns, and until the GPU is done, which is polled.
 struct Times {
     std::vector<double> done, returns;
@@ -85,7 +95,7 @@ Calls time_calls(ddp::ProcessGroup& group, int rounds) {
     Calls calls;
     for (int round = 0; round < rounds + warm_up; ++round) {
         if (round == warm_up) calls = {};
-        auto start = Clock::now();
+        auto start = begin_at_rest();
         ddp::Work work = group.all_reduce(view, ddp::ReduceOp::avg, hand.stream);
         calls.ours.add(start, [&] { return work.is_completed(); });
         work.wait();
@@ -94,12 +104,12 @@ Calls time_calls(ddp::ProcessGroup& group, int rounds) {
                 nccl.operations.all_reduce(data, data, elements, ncclFloat, ncclAvg, comm, stream));
         };
         ddp::with_native_handle(group, [&](ncclComm* comm) {
-            start = Clock::now();
+            start = begin_at_rest();
             average_on(hand.stream, comm);
             calls.raw.add(start, [&] { return api.is_done(ddp::Stream(hand.stream)); });
         });
         ddp::with_native_handle(group, [&](ncclComm* comm) {
-            start = Clock::now();
+            start = begin_at_rest();
             api.record(hand.before, hand.stream);
             api.wait(hand.own, hand.before);
             average_on(hand.own, comm);
