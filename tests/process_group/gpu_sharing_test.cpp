@@ -2,6 +2,7 @@
 // when it goes, and that they fail together. A process a rank, over the stand-ins.
 #include "process_group/gpu_graph.hpp"
 #include "process_group/gpus.hpp"
+#include "process_group/launchers_region.hpp"
 #include "process_group/reports.hpp"
 #include "reducer/gpu_model.hpp"
 
@@ -379,6 +380,27 @@ TEST(GpuSharing, ASplitThatNcclRefusesOnOneRankEndsTheGroupsOnAll) {
     EXPECT_THAT(reports[1].message,
                 AllOf(HasSubstr("BackendError nccl: the split of its communicator"),
                       HasSubstr("ncclCommSplit")));
+    EXPECT_THAT(reports[0].message, HasSubstr("PeerError(1) "));
+    EXPECT_THAT(reports[2].message, HasSubstr("PeerError(1) "));
+}
+
+// On the others it is done; the new group's ranks would wait for rank 1, which lives on.
+TEST(GpuSharing, ASplitThatNcclRefusesAtItsEndEndsTheGroupsOnAll) {
+    const auto reports = reports_of(
+        3,
+        [](const Join& join) {
+            const auto region = launchers_region();
+            ProcessGroup group = join_sharing(join);
+            const ScopedKnob knob("FAULTS", "fail:1:split:3");
+            const std::array two{0, 1};
+            std::string error = error_of([&] { static_cast<void>(group.new_group(two)); });
+            mark_in(region, group);
+            wait_for_marks(region, group);
+            return error;
+        },
+        {.timeout = 20s});
+    ASSERT_EQ(reports.size(), 3U) << messages_of(reports);
+    EXPECT_THAT(reports[1].message, HasSubstr("the split of its communicator"));
     EXPECT_THAT(reports[0].message, HasSubstr("PeerError(1) "));
     EXPECT_THAT(reports[2].message, HasSubstr("PeerError(1) "));
 }

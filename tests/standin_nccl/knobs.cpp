@@ -54,6 +54,8 @@ Fault parse_fault(const std::string& text) {
         fault.when = Fault::in_id;
     } else if (parts[2] == "window") {
         fault.when = Fault::in_window;
+    } else if (parts[2] == "split") {
+        fault.when = Fault::after_split;
     } else {
         fault.when = number("FAULTS", parts[2]);
     }

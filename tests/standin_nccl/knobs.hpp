@@ -18,6 +18,7 @@ struct Fault {
     static constexpr std::int64_t in_abort = -2;
     static constexpr std::int64_t in_id = -3;
     static constexpr std::int64_t in_window = -4;
+    static constexpr std::int64_t after_split = -5;
 
     FaultKind kind = FaultKind::hang;
     int rank = 0;

@@ -148,9 +148,12 @@ ncclResult_t split_checked(ncclComm_t comm, int color, int key, ncclComm_t* newc
     if (color == NCCL_SPLIT_NOCOLOR) config = nullptr;  // it is not looked at
     const auto plan = plan_child(call, config, call->seat().config.split_shares);
     if (!plan) return ncclInvalidArgument;
-    return start(call, comm, newcomm, [color, key, plan = *plan](const Communicator& parent) {
-        return split(parent, color, key, plan);
-    });
+    const auto result =
+        start(call, comm, newcomm, [color, key, plan = *plan](const Communicator& parent) {
+            return split(parent, color, key, plan);
+        });
+    const auto late = knobs().fault(call->seat().rank, Fault::after_split);
+    return late ? failed(late->result, "as the test has asked, at its end") : result;
 }
 
 // Of the parent's ranks those that are not excluded.

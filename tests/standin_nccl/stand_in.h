@@ -75,11 +75,13 @@
  *                            operation (from 0, a communicator's own count), or init, or abort, or
  *                            window: any WindowRegister, or id: ncclGetUniqueId, which knows no
  *                            rank and takes part as rank 0; init is a Split's, too: fail by
- *                            the rank of the parent, the rest by the new one
+ *                            the rank of the parent, the rest by the new one; or split, which
+ *                            only fails: at the Split's end, by the rank of the parent
  *     die                    SIGKILL to the process: as the operation starts, in init or window
  *     hang                   it never ends (Abort ends all but abort)
  *     error                  GetAsyncError says the result; what it is for never ends
- *     fail                   the call of the operation, init, window or id returns it at once */
+ *     fail                   the call of the operation, init, window or id returns it at once; of the
+ *                            split when it is done everywhere */
 #ifndef DDP_TESTS_STANDIN_NCCL_STAND_IN_H
 #define DDP_TESTS_STANDIN_NCCL_STAND_IN_H
 
