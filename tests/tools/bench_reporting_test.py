@@ -23,9 +23,9 @@ class Sections(unittest.TestCase):
     def tearDown(self):
         self.folder.cleanup()
 
-    def section(self, name):
+    def section(self, name, maker=""):
         with open(self.path) as file:
-            return reporting.section_of(file.read(), name)
+            return reporting.section_of(file.read(), name, maker)
 
     def test_a_new_section_keeps_the_other(self):
         reporting.write_section(self.path, "start", ["fast"])
@@ -42,6 +42,15 @@ class Sections(unittest.TestCase):
         self.assertNotIn("old", text)
         self.assertLess(text.index("busy"), text.index("new"))
         self.assertEqual(text.count("# Benchmarks"), 1)
+
+    def test_a_run_on_one_makers_processor_keeps_the_others(self):
+        reporting.write_section(self.path, "collectives", ["## Busy", "slow"], "Intel")
+        reporting.write_section(self.path, "collectives", ["## Busy", "old"], "AMD")
+        reporting.write_section(self.path, "start", ["fast"])
+        reporting.write_section(self.path, "collectives", ["## Busy", "new"], "AMD")
+        self.assertEqual(self.section("collectives", "AMD"), "## Busy, on AMD\nnew")
+        self.assertEqual(self.section("collectives", "Intel"), "## Busy, on Intel\nslow")
+        self.assertEqual(self.section("start"), "fast")
 
     def test_the_same_words_make_the_same_page(self):
         reporting.write_section(self.path, "collectives", ["busy", ""])

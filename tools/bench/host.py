@@ -55,9 +55,23 @@ def cpu_model():
     return platform.processor() or "unknown"
 
 
+MAKERS = {"AuthenticAMD": "AMD", "GenuineIntel": "Intel"}
+
+
+def cpu_maker():
+    """AMD, Intel, or else the kind of processor: a word."""
+    with open("/proc/cpuinfo") as file:
+        for line in file:
+            if line.startswith("vendor_id"):
+                vendor = line.split(":", 1)[1].strip()
+                return MAKERS.get(vendor, vendor)
+    return platform.machine()
+
+
 def host_facts():
     return {
         "date": datetime.date.today().isoformat(), "cpu": cpu_model(),
+        "maker": cpu_maker(),
         "cores": len(os.sched_getaffinity(0)), "kernel": platform.release(),
         "memory_gib": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30),
         "compiler": output_of(["g++", "-dumpfullversion"]).strip(),

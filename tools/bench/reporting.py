@@ -1,9 +1,11 @@
 """How the benchmark scripts judge and write: measures, Markdown, and a section of a file each."""
 
 import os
+import re
 from dataclasses import dataclass, field
 
-# docs/benchmarks.md, in this order; each is written by one script and kept by the others.
+# docs/benchmarks.md, in this order; each is written by one script and kept by the others. A run on
+# one maker's processor leaves the sections of the other makers.
 SECTIONS = ["collectives", "start", "step", "overlap", "data", "checkpoint", "newest_torch"]
 
 
@@ -99,29 +101,34 @@ def print_measures(measures):
               f"at best {factor(measure.at_best)}:", verdict_of(measure).replace("*", ""))
 
 
-def marks(name):
-    return f"<!-- begin {name} -->", f"<!-- end {name} -->"
+def begin_of(name, maker):
+    return f"<!-- begin {name} on {maker} -->" if maker else f"<!-- begin {name} -->"
 
 
-def section_of(text, name):
+def sections_of(text):
+    """{(name, maker): text}; the maker is empty where a section does not depend on it."""
+    found = re.findall(r"^<!-- begin (\w+)(?: on (\w+))? -->\n(.*?)\n<!-- end \1 -->$", text,
+                       re.DOTALL | re.MULTILINE)
+    return {(name, maker): content for name, maker, content in found}
+
+
+def section_of(text, name, maker=""):
     """Nothing when the text has none of that name."""
-    begin, end = marks(name)
-    if begin not in text or end not in text:
-        return ""
-    return text.split(begin, 1)[1].split(end, 1)[0].strip("\n")
+    return sections_of(text).get((name, maker), "")
 
 
-def write_section(path, name, lines):
-    """Replaces one section of the file; the others stay as they are."""
+def write_section(path, name, lines, maker=""):
+    """Replaces one section of the file, of hosts with processors of this maker; the others stay as
+    they are. The maker is added to the section's title, its first line."""
     text = ""
     if os.path.exists(path):
         with open(path) as file:
             text = file.read()
+    if maker:
+        lines = [f"{lines[0]}, on {maker}", *lines[1:]]
+    sections = sections_of(text) | {(name, maker): "\n".join(lines).strip("\n")}
     parts = ["# Benchmarks"]
-    for section in SECTIONS:
-        content = "\n".join(lines) if section == name else section_of(text, section)
-        if content:
-            begin, end = marks(section)
-            parts.append(f"{begin}\n{content}\n{end}")
+    for key in sorted(sections, key=lambda key: (SECTIONS.index(key[0]), key[1])):
+        parts.append(f"{begin_of(*key)}\n{sections[key]}\n<!-- end {key[0]} -->")
     with open(path, "w") as file:
         file.write("\n\n".join(parts) + "\n")

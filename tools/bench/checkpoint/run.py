@@ -110,7 +110,8 @@ def main():
     saves = measure_saves(options)
     steps = [measure_steps(options, ranks) for ranks in RANKS]
     lines, measures = section(options, saves, steps)
-    reporting.write_section(os.path.join(options.docs, "benchmarks.md"), "checkpoint", lines)
+    reporting.write_section(os.path.join(options.docs, "benchmarks.md"), "checkpoint", lines,
+                            host.cpu_maker())
     reporting.print_measures(measures)
     return 0
 

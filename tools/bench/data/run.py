@@ -135,7 +135,8 @@ def main():
     rows = measure(options)
     check(rows)
     lines, measures = section(options, rows)
-    reporting.write_section(os.path.join(options.docs, "benchmarks.md"), "data", lines)
+    reporting.write_section(os.path.join(options.docs, "benchmarks.md"), "data", lines,
+                            host.cpu_maker())
     reporting.print_measures(measures)
     return 0
 

@@ -96,7 +96,8 @@ def lines(results, measures):
 def main():
     results = Results(sys.argv[1])
     measures = make_measures(results)
-    write_section(os.path.join(sys.argv[2], "benchmarks.md"), "overlap", lines(results, measures))
+    write_section(os.path.join(sys.argv[2], "benchmarks.md"), "overlap", lines(results, measures),
+                  results.facts["maker"])
     print_measures(measures)
 
 

@@ -134,8 +134,8 @@ def main():
     lines = head_of(results, results.facts) + ["### Measures", "", *measures_table(measures), ""]
     lines += reduce_tables(results) + other_tables(results) + bare_table(results)
     lines += problems_of(results)
-    write_section(os.path.join(docs, "benchmarks.md"), "collectives", lines)
-    write_chart(results, os.path.join(docs, "benchmarks.svg"))
+    write_section(os.path.join(docs, "benchmarks.md"), "collectives", lines, maker)
+    write_chart(results, os.path.join(docs, chart_of(maker)))
     print_measures(measures)
 
 

@@ -121,7 +121,7 @@ def main():
         "### First all-reduce", "", *times_table(results, "first", FIRST_RANKS), "",
         *problems_of(results),
     ]
-    write_section(os.path.join(docs, "benchmarks.md"), "start", lines)
+    write_section(os.path.join(docs, "benchmarks.md"), "start", lines, results.facts["maker"])
     print_measures(measures)
     print(repeats_line(results))
     if failures:

@@ -103,7 +103,8 @@ def main():
     rows = [measure(options, net) for net in NETS]
     logical = [measure_logical(options, net) for net in NETS]
     lines, measures = section(options, rows, logical)
-    reporting.write_section(os.path.join(options.docs, "benchmarks.md"), "step", lines)
+    reporting.write_section(os.path.join(options.docs, "benchmarks.md"), "step", lines,
+                            host.cpu_maker())
     reporting.print_measures(measures)
     return 0
 
