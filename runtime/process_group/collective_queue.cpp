@@ -6,8 +6,9 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-// How long an operation waits for its caller to come and run it. Small ones are mostly waited for
-// at once, and a thread that looks in after each of them would cost more than they do.
+// How long an operation waits for its caller to come and run it; longer where callers have lately
+// come, as a thread that looks in costs as much as a collective of 256 KiB. Small ones are mostly
+// waited for at once.
 constexpr std::size_t small_bytes = 64 * 1024;
 constexpr auto small_delay = 200us;
 constexpr auto large_delay = 50us;

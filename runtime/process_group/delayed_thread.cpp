@@ -46,9 +46,13 @@ void DelayedThread::loop() noexcept {
         if (::read(timer_.get(), &expirations, sizeof expirations) < 0) continue;
         if (stopping_.load(std::memory_order_acquire)) return;
         // Before the work: what is asked for while it runs makes it run again.
-        armed_.store(Armed::no, std::memory_order_release);
-        const bool was_needed = work_();
-        backoff_ = was_needed ? 1 : std::min(2 * backoff_, most_backoff);
+        const Armed armed = armed_.exchange(Armed::no, std::memory_order_acq_rel);
+        if (work_()) {
+            backoff_ = soon_backoff_ = 1;
+        } else {
+            std::atomic<int>& backoff = armed == Armed::soon ? soon_backoff_ : backoff_;
+            backoff = std::min(2 * backoff, most_backoff);
+        }
     }
 }
 

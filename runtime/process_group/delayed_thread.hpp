@@ -22,20 +22,23 @@ public:
     DelayedThread(const DelayedThread&) = delete;
     DelayedThread& operator=(const DelayedThread&) = delete;
 
-    // Lets it wake after `delay`, or up to 16 times later if it has lately woken for nothing. Does
+    // Lets it wake after `delay`, or up to 16 times as late if it has lately woken for nothing. Does
     // nothing when it is armed already; a system call otherwise. Any thread.
     void arm(std::chrono::nanoseconds delay) noexcept {
         Armed before = armed_.load(std::memory_order_acquire);
         if (before != Armed::no) return;
         if (!armed_.compare_exchange_strong(before, Armed::later)) return;
         set_timer(delay * backoff_.load());
-        if (armed_.load() == Armed::soon) set_timer(delay);  // which may have come between
+        if (armed_.load() == Armed::soon) {  // which may have come between
+            set_timer(delay * soon_backoff_.load());
+        }
     }
-    // Not later than after `delay`, for what is too much to wait longer. As arm(), but costs a
-    // system call also when it was to wake some time.
+    // Likewise, for what is too much to be put off because of what arm() was called for: of its
+    // wakings for nothing only those after arm_soon() count. Costs a system call also when the
+    // thread was to wake some time.
     void arm_soon(std::chrono::nanoseconds delay) noexcept {
         if (armed_.load(std::memory_order_acquire) == Armed::soon) return;
-        if (armed_.exchange(Armed::soon) != Armed::soon) set_timer(delay);
+        if (armed_.exchange(Armed::soon) != Armed::soon) set_timer(delay * soon_backoff_.load());
     }
     // After the work at hand, if any. Not from `work`.
     void stop() noexcept;
@@ -50,6 +53,7 @@ private:
     std::atomic<Armed> armed_{Armed::no};
     std::atomic<bool> stopping_{false};
     std::atomic<int> backoff_{1};
+    std::atomic<int> soon_backoff_{1};
     std::thread thread_;
 };
 

@@ -61,7 +61,7 @@ TEST(DelayedThread, RunsAgainForWhatIsAskedWhileItRuns) {
 
 // A timer never ends early, so this fails only where the delay does not grow. It may grow a moment
 // after the run that was for nothing, so the run before that counts.
-TEST(DelayedThread, WakesLaterAfterItHasWokenForNothing) {
+void expect_later_and_later(void (DelayedThread::*arm)(std::chrono::nanoseconds) noexcept) {
     using Clock = std::chrono::steady_clock;
     std::atomic<int> runs{0};
     DelayedThread thread([&] {
@@ -71,11 +71,44 @@ TEST(DelayedThread, WakesLaterAfterItHasWokenForNothing) {
     auto delay = 1ms;
     for (int i = 1; i <= 6; ++i) {
         const auto start = Clock::now();
-        thread.arm(1ms);
+        (thread.*arm)(1ms);
         ASSERT_TRUE(comes_true([&] { return runs >= i; })) << i;
         EXPECT_GE(Clock::now() - start, delay) << i;
         if (i > 1) delay = std::min(2 * delay, 16ms);
     }
+}
+TEST(DelayedThread, WakesLaterAfterItHasWokenForNothing) {
+    expect_later_and_later(&DelayedThread::arm);
+}
+TEST(DelayedThread, WakesLaterAfterItHasWokenSoonForNothing) {
+    expect_later_and_later(&DelayedThread::arm_soon);
+}
+
+// Sixteen times the delay would be longer than the test waits.
+TEST(DelayedThread, WakesSoonHoweverOftenItHasWokenForNothingElse) {
+    std::atomic<int> runs{0};
+    DelayedThread thread([&] {
+        ++runs;
+        return false;
+    });
+    for (int i = 1; i <= 6; ++i) {
+        thread.arm(1us);
+        ASSERT_TRUE(comes_true([&] { return runs >= i; })) << i;
+    }
+    thread.arm_soon(2s);
+    EXPECT_TRUE(comes_true([&] { return runs == 7; }));
+}
+
+// What it was needed for once is begun soon again; it may learn of that a moment after the run.
+TEST(DelayedThread, WakesSoonAgainOnceThereWasWork) {
+    std::atomic<int> runs{0};
+    DelayedThread thread([&] { return ++runs > 6; });
+    for (int i = 1; i <= 8; ++i) {
+        thread.arm_soon(1us);
+        ASSERT_TRUE(comes_true([&] { return runs >= i; })) << i;
+    }
+    thread.arm_soon(2s);
+    EXPECT_TRUE(comes_true([&] { return runs == 9; }));
 }
 
 TEST(DelayedThread, WakesSoonForWhatCannotWait) {
