@@ -36,7 +36,7 @@ void all_reduce_in_one_phase(CollectiveContext& context) {
     const bool in_line = bytes <= inline_bytes;
     if (!in_line) {
         context.color_slots(bytes, group.tuning.staged.chunk_bytes);
-        std::memcpy(context.slot(group.rank, 0), context.input(), bytes);
+        context.copy_to_slot(context.slot(group.rank, 0), context.input(), bytes);
     }
     fill_descriptor(context, {});
     if (in_line && bytes > 0) {
@@ -47,6 +47,8 @@ void all_reduce_in_one_phase(CollectiveContext& context) {
     for (std::size_t peer = 0; peer < group.ranks; ++peer) {
         inputs[peer] = in_line ? descriptor_of(context, peer).line.data : context.slot(peer, 0);
     }
+    // Not from where the peers read it at the same time.
+    if (bytes > 0) inputs[group.rank] = context.input();
     std::byte* const output = context.output();
     backends::reduce(inputs, {&output, 1}, context.call.elements, context.reduction());
     if (!in_line) ++group.next_chunk;
