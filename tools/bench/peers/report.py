@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""report.py ROWS DOCS: writes DOCS/benchmarks.svg and its section of DOCS/benchmarks.md from what
+"""report.py ROWS DOCS: writes its chart and its section of DOCS/benchmarks.md from what
 run.py wrote. Every number and every verdict is computed from the rows."""
 import collections
 import os
@@ -11,17 +11,21 @@ from host import describe_host
 from measures import OTHERS, make_measures, name_of
 from plan import PROCESSES, REPEATED_BYTES
 from reporting import AT_FLOOR, factor, measures_table, number, print_measures, table, write_section
-from results import MPI, Results
+from results import PEERS, Results
+
+
+def chart_of(maker):
+    return f"benchmarks_{maker.lower()}.svg"
 
 
 def head_of(results, facts):
     versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
     return [
-        "## The collectives against Open MPI, MPICH and Gloo", "",
+        "## The collectives against MPI, oneCCL and Gloo", "",
         f"Written by `{facts['command']}` on {facts['date']}; nothing here is written by hand. "
         f"Rounds: {facts['rounds']}.", "",
         f"- Host: {describe_host(facts)}",
-        f"- ddp {facts['ddp']}, backend shm; {versions} (Debian packages)",
+        f"- ddp {facts['ddp']}, backend shm; {versions}",
         "- Every rank rewrites its input before each call and meets the others in a barrier of the "
         "library; the call blocks until its result may be used, and a barrier follows. A time is the mean over ranks, the "
         "median over iterations, then over the fresh processes of a round "
@@ -33,9 +37,11 @@ def head_of(results, facts):
         "cores move, and where they share no cache all take longer. Rows measured with cores that were "
         f"far: {results.far} of {results.rows}.",
         "- *user*: any memory of the caller's. *shared*: memory of `group.allocate()`.",
-        "- *best MPI*: in each round the fastest of Open MPI and MPICH, both by default and with "
-        "a malloc that keeps its memory, and (2 ranks) Open MPI with its shared-memory transport "
-        "tuned. With more ranks than cores Open MPI runs with `--oversubscribe`, so it yields.",
+        "- *best peer*: in each round the fastest of the peers below but Gloo and PyTorch: Debian's Open MPI and "
+        "MPICH by default and with a malloc that keeps its memory, and (2 ranks) Open MPI with its shared-memory "
+        "transport tuned; the newest of the Python package index, all with such a malloc, Intel MPI with more "
+        "ranks than cores also in a mode in which it waits, oneCCL without threads of its own. With more ranks "
+        "than cores Open MPI yields.",
         "- *floor*: the traffic that no algorithm avoids, at the memory rate that the same process "
         "measured (tools/bench/floor.hpp).",
         "- *at best*: of the worst row, the ratio that an implementation would reach whose time equals the row's "
@@ -45,7 +51,7 @@ def head_of(results, facts):
         f"floor* is a row that misses what is wanted, as it would at best, and takes at most "
         f"{AT_FLOOR} of that time.",
         f"- Wrong elements, over all rows of all contestants: {results.wrong}.", "",
-        "![bus bandwidth](benchmarks.svg)", "",
+        f"![bus bandwidth]({chart_of(facts['maker'])})", "",
     ]
 
 
@@ -58,35 +64,38 @@ def reduce_tables(results):
             key = ("all_reduce", ranks, "float32", size)
             rows.append([
                 name_of(size), *(number(results.time(key, name)) for name in
-                                 ("ddp user", "ddp shared", MPI, "Gloo", "PyTorch")),
-                *(factor(results.ratio(key, MPI, ours)) for ours in ("ddp user", "ddp shared")),
+                                 ("ddp user", "ddp shared", PEERS, "Gloo", "PyTorch")),
+                *(factor(results.ratio(key, PEERS, ours)) for ours in ("ddp user", "ddp shared")),
                 *(factor(results.ratio(key, "Gloo", ours)) for ours in ("ddp user", "ddp shared")),
                 number(results.floor(key)), factor(results.over_floor(key, "ddp user")),
                 factor(results.over_floor(key))])
-        lines += table(["bytes", "user us", "shared us", "best MPI us", "Gloo us", "PyTorch us",
-                        "MPI / user", "MPI / shared", "Gloo / user", "Gloo / shared", "floor us",
+        lines += table(["bytes", "user us", "shared us", "best peer us", "Gloo us", "PyTorch us",
+                        "peer / user", "peer / shared", "Gloo / user", "Gloo / shared", "floor us",
                         "user / floor", "shared / floor"], rows)
-        lines += ["", "Variants of MPI, us:", ""]
+        lines += ["", "The peers, us:", ""]
+        sizes = results.sizes("all_reduce", ranks)
+        names = [name for name in PEERS
+                 if any(results.time(("all_reduce", ranks, "float32", size), name) for size in sizes)]
         rows = [[name_of(size), *(number(results.time(("all_reduce", ranks, "float32", size), name))
-                                  for name in MPI)] for size in results.sizes("all_reduce", ranks)]
-        lines += table(["bytes", *MPI], rows) + [""]
+                                  for name in names)] for size in sizes]
+        lines += table(["bytes", *names], rows) + [""]
     return lines
 
 
 def other_tables(results):
     rows = []
-    for kind in [*OTHERS, "send_recv", "barrier"]:
+    for kind in [*OTHERS, "barrier"]:
         for size in results.sizes(kind, 2):
             key = (kind, 2, "float32", size)
             rows.append([
                 kind, name_of(size), *(number(results.time(key, name)) for name in
-                                       ("ddp user", "ddp shared", MPI, "Gloo")),
-                factor(results.ratio(key, MPI, "ddp user")),
-                factor(results.ratio(key, MPI, "ddp shared")),
+                                       ("ddp user", "ddp shared", PEERS, "Gloo")),
+                factor(results.ratio(key, PEERS, "ddp user")),
+                factor(results.ratio(key, PEERS, "ddp shared")),
                 factor(results.ratio(key, "Gloo", "ddp user"))])
     lines = ["### The other collectives, 2 ranks, float32", ""]
-    lines += table(["collective", "bytes", "user us", "shared us", "best MPI us", "Gloo us",
-                    "MPI / user", "MPI / shared", "Gloo / user"], rows)
+    lines += table(["collective", "bytes", "user us", "shared us", "best peer us", "Gloo us",
+                    "peer / user", "peer / shared", "Gloo / user"], rows)
     rows = []
     for dtype in ("float16", "bfloat16"):
         for size in results.sizes("all_reduce", 2, dtype):
@@ -131,6 +140,7 @@ def main():
     rows, docs = sys.argv[1:]
     results = Results(rows)
     measures = make_measures(results)
+    maker = results.facts["maker"]
     lines = head_of(results, results.facts) + ["### Measures", "", *measures_table(measures), ""]
     lines += reduce_tables(results) + other_tables(results) + bare_table(results)
     lines += problems_of(results)

@@ -8,6 +8,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -109,9 +110,41 @@ def run_one(args, tools, group, label, cores):
     return rows, problem
 
 
+def wheels_of(args):
+    """The peers of the package index that are there."""
+    return [name for name, (folder, _) in plan.WHEELS.items()
+            if args.peers and os.path.exists(os.path.join(args.peers, folder, "bin", "python"))]
+
+
+def wheel_version(root, name):
+    packages = plan.WHEELS[name][1]
+    code = f"from importlib.metadata import version; print(*map(version, {packages}))"
+    versions = output_of([os.path.join(root, "bin", "python"), "-c", code]).split()
+    return versions[0] + (f" on Intel MPI {versions[1]}" if len(versions) > 1 else "")
+
+
+def kept_rows(path, wanted):
+    """The lines of the last run that --only does not measure again."""
+    kept = []
+    with open(path) as file:
+        for line in file:
+            row = json.loads(line)
+            if "facts" in row:
+                continue
+            sizes = row["sizes"] if "problem" in row else [row["bytes"]]
+            key = (row["collective"], row["ranks"], row.get("dtype", "float32"))
+            again = any(key == (group.collective, group.ranks, group.dtype) and
+                        set(sizes) <= set(group.sizes) for group in wanted)
+            if not again:
+                kept.append(line)
+    return kept
+
+
 def facts(args, tools):
     versions = {"Open MPI": package_version("libopenmpi-dev"),
                 "MPICH": package_version("libmpich-dev"), "Gloo": package_version("libgloo-dev")}
+    versions |= {name: wheel_version(os.path.join(args.peers, plan.WHEELS[name][0]), name)
+                 for name in wheels_of(args)}
     if args.torch:
         versions["PyTorch"] = package_version("python3-torch")
     return {
@@ -131,6 +164,8 @@ def main():
     parser.add_argument("--lock", default="", help="a file to lock during each run")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--torch", default="", help="the python3 that has PyTorch")
+    parser.add_argument("--peers", default="", help="where peers of the package index are")
+    parser.add_argument("--only", default="", help="a pattern: groups to measure again")
     parser.add_argument("--command", default="tools/bench/peers.sh")
     args = parser.parse_args()
     tools = {name: os.path.join(args.bin, name) for name in ("ddp-launch", "ddp-bench")}
@@ -141,6 +176,21 @@ def main():
     for name in ("mpirun.openmpi", "mpiexec.hydra"):
         if not shutil.which(name):
             sys.exit(f"peers: {name} is missing; tools/install-deps.sh --interop installs it")
+    for name in wheels_of(args):
+        folder = plan.WHEELS[name][0]
+        tools |= {name: os.path.abspath(os.path.join(args.peers, folder)),
+                  name + " driver": os.path.join(args.drivers, folder + "_bench")}
+
+    def groups_of(number):
+        groups = plan.make_groups(args.quick, bool(args.torch), number == 0, wheels_of(args))
+        return [group for group in groups if re.search(args.only, group.name())]
+
+    if not groups_of(0):
+        names = ", ".join(group.name() for group in plan.make_groups(args.quick, False, False))
+        sys.exit(f"peers: --only '{args.only}' matches none of {names}")
+    if args.only and not os.path.exists(args.out):
+        sys.exit(f"peers: --only needs the rows of an earlier run, {args.out}")
+    kept = kept_rows(args.out, groups_of(0)) if args.only else []
     cores = len(os.sched_getaffinity(0))
     problems = collections.Counter()
     tries = 0
@@ -148,8 +198,9 @@ def main():
     begin = time.monotonic()
     with open(args.out, "w") as out:
         print(json.dumps(facts(args, tools)), file=out, flush=True)
+        out.writelines(kept)
         for number in range(args.rounds):
-            for group in plan.make_groups(args.quick, bool(args.torch), number == 0):
+            for group in groups_of(number):
                 for label in turns_of(group, number, args.quick):
                     rows, problem, near, tried = run_near(args, tools, group, label, cores,
                                                           placement)
