@@ -11,8 +11,10 @@ sys.path.insert(0, sys.argv.pop(1))
 sys.path.append(os.path.join(sys.path[0], "peers"))
 sys.path.append(os.path.join(sys.path[0], "start"))
 import against_report  # noqa: E402
+import plan  # noqa: E402
 import reporting  # noqa: E402
 import results  # noqa: E402
+import run  # noqa: E402
 
 
 class Sections(unittest.TestCase):
@@ -87,6 +89,48 @@ class Against(unittest.TestCase):
         self.assertEqual(case.rounds(), 4)
 
 
+class PeersOfThePackageIndex(unittest.TestCase):
+    def contestants(self, collective, ranks, wheels):
+        group = plan.Group(collective, ranks, [4], contestants=["ddp user", "MPICH"])
+        return plan.add_wheels(group, wheels).contestants[2:]
+
+    def test_take_part_where_they_can(self):
+        wheels = ["Intel MPI", "oneCCL"]
+        self.assertEqual(self.contestants("all_reduce", 2, wheels), wheels)
+        self.assertEqual(self.contestants("gather", 2, wheels), ["Intel MPI"])
+        self.assertEqual(self.contestants("all_reduce", 2, []), [])
+
+    def test_intel_mpi_also_waits_where_ranks_share_cores(self):
+        self.assertEqual(self.contestants("all_reduce", 4, ["Intel MPI"]),
+                         ["Intel MPI, waits", "Intel MPI"])
+
+    def test_every_contestant_of_every_group_can_be_started_and_is_a_peer(self):
+        tools = dict.fromkeys(["ddp-launch", "ddp-bench", "openmpi", "mpich", "gloo", "python",
+                               "torch"], "program")
+        for name in plan.WHEELS:
+            tools |= {name: "/root", name + " driver": "driver"}
+        ours = {"ddp user", "ddp shared", "Gloo", "PyTorch"}
+        for group in plan.make_groups(False, True, True, list(plan.WHEELS)):
+            for label in group.contestants:
+                self.assertTrue(plan.contestant(label, tools, group, 2).command)
+                self.assertIn(label, ours | set(results.PEERS))
+
+
+class OnlySomeRows(unittest.TestCase):
+    def test_the_others_are_kept_as_they_were(self):
+        rows = [{"facts": True}]
+        rows += [{"collective": "all_reduce", "ranks": 2, "dtype": "float32", "bytes": size}
+                 for size in (4, 64, 128)]
+        rows += [{"collective": "reduce", "ranks": 2, "dtype": "float32", "bytes": 4},
+                 {"problem": "time-out", "collective": "all_reduce", "ranks": 2, "sizes": [4, 64]},
+                 {"problem": "time-out", "collective": "all_reduce", "ranks": 4, "sizes": [4, 64]}]
+        with tempfile.NamedTemporaryFile("w+") as file:
+            file.writelines(json.dumps(row) + "\n" for row in rows)
+            file.flush()
+            kept = run.kept_rows(file.name, [plan.Group("all_reduce", 2, [4, 64])])
+        self.assertEqual([json.loads(line) for line in kept], [rows[3], rows[4], rows[6]])
+
+
 class Judgements(unittest.TestCase):
     def test_the_worst_row_decides(self):
         measure = reporting.judge("m", {"a": 3.0, "b": 5.0, "c": None}, at_most=4)
@@ -150,7 +194,7 @@ class PeersResults(unittest.TestCase):
                                for who, times in (("Open MPI", (6, 9, 8)), ("MPICH", (9, 6, 9)),
                                                   ("ddp user", (1, 2, 4)))
                                for number, us in enumerate(times)))
-        self.assertEqual(found.ratio(self.key, results.MPI, "ddp user"), 3)
+        self.assertEqual(found.ratio(self.key, results.PEERS, "ddp user"), 3)
 
     def test_what_took_longer_than_we_did_bounds_nobody(self):
         for floor, bare, bound in ((2, 4, 4), (4, 2, 4), (2, 7, 2), (7, 2, 2)):
@@ -163,8 +207,8 @@ class PeersResults(unittest.TestCase):
     def test_a_miss_that_beats_its_bare_loop_is_missed(self):
         found = self.results({"contestant": "ddp user", "time_us": 5, "bare_us": 7},
                              {"contestant": "MPICH", "time_us": 8})
-        ratio = found.ratio(self.key, results.MPI, "ddp user")
-        floors = {"a": found.at_floor(self.key, results.MPI, "ddp user")}
+        ratio = found.ratio(self.key, results.PEERS, "ddp user")
+        floors = {"a": found.at_floor(self.key, results.PEERS, "ddp user")}
         self.assertEqual(reporting.verdict_of(reporting.judge("m", {"a": ratio}, 1.8, floors=floors)),
                          "**missed** in 1 of 1 (a: 1.600x)")
 
