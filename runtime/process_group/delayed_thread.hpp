@@ -22,7 +22,7 @@ public:
     DelayedThread(const DelayedThread&) = delete;
     DelayedThread& operator=(const DelayedThread&) = delete;
 
-    // Lets it wake after `delay`, or up to 16 times as late if it has lately woken for nothing. Does
+    // Lets it wake after `delay`, or up to 16 times that if it has lately woken for nothing. Does
     // nothing when it is armed already; a system call otherwise. Any thread.
     void arm(std::chrono::nanoseconds delay) noexcept {
         Armed before = armed_.load(std::memory_order_acquire);

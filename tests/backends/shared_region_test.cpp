@@ -57,7 +57,7 @@ TEST(SharedRegion, KeepsItsPartsApart) {
             parts.push_back({channel, sizeof(ddp::shm::Channel)});
             for (std::uint64_t chunk = 0; chunk < ddp::shm::channel_slots; ++chunk) {
                 parts.push_back(
-                    {region->channel_slot(rank, to, chunk), region->channel_slot_bytes()});
+                    {region->channel_slot(rank, to, chunk), region->channel_slot_room()});
             }
         }
     }

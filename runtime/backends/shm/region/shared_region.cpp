@@ -27,6 +27,12 @@ std::size_t channel_slot_bytes_of(std::size_t ranks) {
     return std::clamp(fair / cache_line * cache_line, 2 * cache_line, std::size_t{64} << 10);
 }
 
+// So that the lines of a chunk have left its reader's caches before they are written again.
+std::size_t channel_slot_room_of(std::size_t ranks) {
+    constexpr std::size_t crowd = 16;  // all channels together stay small
+    return channel_slot_bytes_of(ranks) * (ranks <= crowd ? 8 : 1);
+}
+
 std::size_t index_of(int number) { return static_cast<std::size_t>(number); }
 
 template <class T>
@@ -40,12 +46,13 @@ SharedRegion::Layout::Layout(std::size_t ranks_, std::size_t slot_bytes_)
     : ranks(ranks_),
       slot_bytes(slot_bytes_),
       channel_slot_bytes(channel_slot_bytes_of(ranks_)),
+      channel_slot_room(channel_slot_room_of(ranks_)),
       parts_bytes(2 * ranks_ * sizeof(std::uint64_t)) {
     blocks = round_up(sizeof(RegionHeader), alignof(RankBlock));
     parts = blocks + ranks * sizeof(RankBlock);
     channels = round_up(parts + ranks * 2 * parts_bytes, alignof(Channel));
     channel_slots = round_up(channels + ranks * ranks * sizeof(Channel), page_bytes);
-    const std::size_t ring_bytes = shm::channel_slots * channel_slot_bytes;
+    const std::size_t ring_bytes = shm::channel_slots * channel_slot_room;
     slots = round_up(channel_slots + ranks * ranks * ring_bytes, page_bytes);
     end = slots + (ranks + 1) * slots_per_rank * slot_bytes;
 }
@@ -135,7 +142,7 @@ Channel& SharedRegion::channel(int from, int to) const {
 std::byte* SharedRegion::channel_slot(int from, int to, std::uint64_t chunk) const {
     const std::size_t pair = index_of(from) * layout_.ranks + index_of(to);
     const std::size_t index = pair * channel_slots + chunk % channel_slots;
-    return memory_->data() + layout_.channel_slots + index * layout_.channel_slot_bytes;
+    return memory_->data() + layout_.channel_slots + index * layout_.channel_slot_room;
 }
 
 void SharedRegion::reserve_slots(int rank) const {
@@ -145,7 +152,7 @@ void SharedRegion::reserve_slots(int rank) const {
 }
 
 void SharedRegion::reserve_channels(int from) const {
-    const std::size_t bytes = layout_.ranks * shm::channel_slots * layout_.channel_slot_bytes;
+    const std::size_t bytes = layout_.ranks * shm::channel_slots * layout_.channel_slot_room;
     memory_->reserve(layout_.channel_slots + index_of(from) * bytes, bytes);
 }
 

@@ -43,8 +43,10 @@ public:
     // A rank's 2 * ranks() counts of an uneven all_to_all: sent, then received.
     std::uint64_t* parts(int rank, std::uint64_t parity) const;
     Channel& channel(int from, int to) const;
+    // A slot has room for one chunk, or several of which one is there.
     std::byte* channel_slot(int from, int to, std::uint64_t chunk) const;
-    std::size_t channel_slot_bytes() const { return layout_.channel_slot_bytes; }
+    std::size_t channel_slot_bytes() const { return layout_.channel_slot_bytes; }  // of a chunk
+    std::size_t channel_slot_room() const { return layout_.channel_slot_room; }
     // Before this rank writes into its slots or the results, or sends through a channel. Reserves
     // their memory, which many jobs never need. Reading needs no reservation. Throws SystemError.
     void reserve_slots(int rank) const;
@@ -57,7 +59,7 @@ private:
     // Sizes and offsets of the region's parts.
     struct Layout {
         Layout(std::size_t ranks, std::size_t slot_bytes);
-        std::size_t ranks, slot_bytes, channel_slot_bytes, parts_bytes;
+        std::size_t ranks, slot_bytes, channel_slot_bytes, channel_slot_room, parts_bytes;
         std::size_t blocks, parts, channels, channel_slots, slots, end;
     };
     SharedRegion(std::shared_ptr<SharedMemory> memory, const Layout& layout, const Tuning& tuning);

@@ -79,7 +79,7 @@ private:
 
     void move_chunk() {
         if (is_rendezvous_) return finish();  // ready: the receiver has read it
-        std::byte* const slot = state_.region_.channel_slot(from(), to(), end_.chunks);
+        std::byte* const slot = slot_of_chunk();
         if (sends()) {
             write_chunk(slot);
         } else if (!read_chunk(slot)) {
@@ -100,8 +100,21 @@ private:
     // The next message is likely of this size, and the receiver has mostly read the chunk that it
     // uses.
     void prefetch_next_chunk() const {
-        std::byte* const next = state_.region_.channel_slot(from(), to(), end_.chunks);
-        backends::prefetch_for_write(next, std::min(transfer_.bytes, chunk_bytes()));
+        backends::prefetch_for_write(slot_of_chunk(), std::min(transfer_.bytes, chunk_bytes()));
+    }
+
+    // Where the next chunk of the channel lies, if this message has it: in another part of its slot
+    // each time (slot colouring).
+    std::byte* slot_of_chunk() const {
+        std::byte* const slot = state_.region_.channel_slot(from(), to(), end_.chunks);
+        const std::uint64_t least = state_.region_.tuning().coloring.min_bytes;
+        if (least == 0 || transfer_.bytes < least) return slot;
+        constexpr std::size_t pair = 2 * cache_line;
+        const std::size_t part =
+            (std::min(chunk_bytes(), transfer_.bytes) + pair - 1) / pair * pair;
+        const std::size_t parts =
+            std::max<std::size_t>(state_.region_.channel_slot_room() / part, 1);
+        return slot + end_.chunks / channel_slots % parts * part;
     }
 
     std::size_t chunk_bytes() const { return state_.region_.channel_slot_bytes(); }
