@@ -50,7 +50,7 @@ public:
             Watchdog::Probes{.find_trouble = std::move(find_trouble),
                              .find_async_error = std::move(find_async_error),
                              .name = "rank 0",
-                             .use_device = [this] { cards().use(0); }},
+                             .use_device = [] { cards().use(0); }},
             [this](std::exception_ptr error, Finder finder) { end(std::move(error), finder); });
     }
     ~WatchedGroup() {
