@@ -15,6 +15,7 @@
 //     where it gains streaming.min_gain_ps                non-temporal stores into slots
 //     output  >= streaming.min_output_bytes               non-temporal stores into the output
 //     call    >= coloring.min_bytes, of one chunk         another part of its slot each time
+//     message >= coloring.min_bytes                       likewise, of the channel's slot
 //
 // Memory of `allocate` is mapped by all ranks and takes the direct path at any size above one
 // phase.
