@@ -9,11 +9,12 @@
 
 #include <atomic>
 #include <chrono>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
+#include <utility>
 
 namespace {
 

@@ -11,7 +11,9 @@
 
 #include <atomic>
 #include <memory>
+#include <random>
 #include <thread>
+#include <vector>
 
 namespace {
 
@@ -32,6 +34,47 @@ protected:
     ddp::shm::ShmBackend first{region, 0}, second{region, 1};
     char byte = 0;
 };
+
+// Two ranks whose messages go through their slots in parts, on any processor.
+class ShmColoring : public ::testing::Test {
+protected:
+    static std::shared_ptr<ddp::shm::SharedRegion> make_region() {
+        const auto tuning = ddp::shm::make_tuning(2, 2, "rotating_bytes=4K,rotating_room=2M");
+        auto region = ddp::shm::SharedRegion::create(2, tuning);
+        for (const int rank : {0, 1}) region->introduce(rank);
+        return region;
+    }
+    std::vector<std::byte> sent_and_received(std::vector<std::byte> sent) {
+        std::vector<std::byte> received(sent.size());
+        const auto send = first.start_transfer({Direction::send, 1, sent.data(), sent.size()});
+        const auto receive =
+            second.start_transfer({Direction::receive, 0, received.data(), received.size()});
+        while (!send->is_done() || !receive->is_done()) {
+            if (!send->is_done()) send->advance();
+            if (!receive->is_done()) receive->advance();
+        }
+        return received;
+    }
+    std::shared_ptr<ddp::shm::SharedRegion> region = make_region();
+    ddp::shm::ShmBackend first{region, 0}, second{region, 1};
+};
+
+TEST_F(ShmColoring, WritesAnotherPartOfASlotEachTime) {
+    for (std::size_t message = 0; message <= ddp::shm::channel_slots; ++message) {
+        const std::vector<std::byte> sent(region->channel_slot_bytes(), std::byte(1 + message));
+        EXPECT_EQ(sent_and_received(sent), sent);
+    }
+    EXPECT_EQ(*region->channel_slot(0, 1, 0), std::byte{1}) << "the last one lies beside it";
+}
+
+TEST_F(ShmColoring, KeepsMessagesOfAllSizesApart) {
+    std::mt19937 random(7);
+    for (int message = 0; message < 300; ++message) {
+        std::vector<std::byte> sent(random() % (random() % 2 == 0 ? 6'000 : 250'000));
+        for (std::byte& one : sent) one = static_cast<std::byte>(random());
+        ASSERT_EQ(sent_and_received(sent), sent) << "message " << message;
+    }
+}
 
 // One thread waits for all transfers, asleep beside the first of them.
 TEST(ShmTransfersOfThree, NoticeTheDeathOfAnyPeer) {

@@ -1,7 +1,7 @@
 """What the CPU collectives must reach against the peers, each judged from the results alone."""
 
 from reporting import judge
-from results import PEERS
+from results import DEBIAN, PEERS
 
 K, M = 1 << 10, 1 << 20
 OTHERS = ["reduce", "broadcast", "all_gather", "gather", "scatter", "reduce_scatter", "all_to_all",
@@ -55,6 +55,24 @@ def make_measures(results):
         judge_ratios("2 ranks, all_reduce, shared: Gloo / ours, every size", sizes(2), "Gloo",
                      shared, 10),
     ]
+    measures += [
+        judge_ratios("2 ranks, all_reduce, user: Debian's MPI / ours, from 32 KiB",
+                     sizes(2, 32 * K), DEBIAN, user, 1.5),
+        judge_ratios("2 ranks, all_reduce, shared: Debian's MPI / ours, 32 KiB to 8 MiB",
+                     sizes(2, 32 * K, 8 * M), DEBIAN, shared, 4),
+        judge_ratios("2 ranks, all_reduce, shared: Debian's MPI / ours, from 64 MiB",
+                     sizes(2, 64 * M), DEBIAN, shared, 3),
+    ]
+    for ranks in (4, 8):
+        what = f"{ranks} ranks, all_reduce"
+        measures += [
+            judge_ratios(f"{what}, user: Debian's MPI / ours, 1 MiB and 64 MiB",
+                         sizes(ranks, M, M) | sizes(ranks, 64 * M, 64 * M), DEBIAN, user, 1.8),
+            judge_ratios(f"{what}, shared: Debian's MPI / ours, 1 MiB", sizes(ranks, M, M), DEBIAN,
+                         shared, 3.5),
+            judge_ratios(f"{what}, shared: Debian's MPI / ours, from 64 MiB", sizes(ranks, 64 * M),
+                         DEBIAN, shared, 4.5),
+        ]
     others = {f"{kind}, {name_of(size)}": (kind, 2, "float32", size)
               for kind in OTHERS for size in results.sizes(kind, 2)}
     measures += [judge_ratios(f"2 ranks, the other collectives, {ours.split()[1]}: best peer / ours",

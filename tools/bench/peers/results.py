@@ -3,9 +3,9 @@ import collections
 import json
 from statistics import median
 
+DEBIAN = ["Open MPI", "Open MPI, malloc", "Open MPI, vader", "MPICH", "MPICH, malloc"]
 # Of which the best of a round is the best peer.
-PEERS = ["Open MPI", "Open MPI, malloc", "Open MPI, vader", "MPICH", "MPICH, malloc", "Open MPI 5",
-         "MPICH 5", "Intel MPI", "Intel MPI, waits", "oneCCL"]
+PEERS = DEBIAN + ["Open MPI 5", "MPICH 5", "Intel MPI", "Intel MPI, waits", "oneCCL"]
 
 
 def median_row(rows):

@@ -120,6 +120,8 @@ def wheel_version(root, name):
     packages = plan.WHEELS[name][1]
     code = f"from importlib.metadata import version; print(*map(version, {packages}))"
     versions = output_of([os.path.join(root, "bin", "python"), "-c", code]).split()
+    if not versions:
+        return "?"
     return versions[0] + (f" on Intel MPI {versions[1]}" if len(versions) > 1 else "")
 
 
@@ -138,6 +140,13 @@ def kept_rows(path, wanted):
             if not again:
                 kept.append(line)
     return kept
+
+
+def earlier_runs(path):
+    """The commands and dates of the runs whose rows --only keeps."""
+    with open(path) as file:
+        before = json.loads(file.readline())
+    return [*before.get("earlier", []), f"`{before['command']}` on {before['date']}"]
 
 
 def facts(args, tools):
@@ -191,13 +200,14 @@ def main():
     if args.only and not os.path.exists(args.out):
         sys.exit(f"peers: --only needs the rows of an earlier run, {args.out}")
     kept = kept_rows(args.out, groups_of(0)) if args.only else []
+    earlier = {"earlier": earlier_runs(args.out)} if args.only else {}
     cores = len(os.sched_getaffinity(0))
     problems = collections.Counter()
     tries = 0
     placement = Placement(os.path.join(args.drivers, "placement_bench"))
     begin = time.monotonic()
     with open(args.out, "w") as out:
-        print(json.dumps(facts(args, tools)), file=out, flush=True)
+        print(json.dumps(facts(args, tools) | earlier), file=out, flush=True)
         out.writelines(kept)
         for number in range(args.rounds):
             for group in groups_of(number):

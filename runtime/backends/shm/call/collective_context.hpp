@@ -107,10 +107,7 @@ inline void CollectiveContext::color_slots(std::size_t bytes, std::size_t room) 
         slots.slots_per_chunk *
         std::min<std::size_t>(room, group.tuning.coloring.footprint_bytes / slots_per_rank);
     if (least == 0 || bytes < least || bytes > usable) return;
-    constexpr std::size_t pair = 2 * cache_line;
-    const std::size_t part = (bytes + pair - 1) / pair * pair;
-    const std::size_t parts = std::max<std::size_t>(usable / part, 1);
-    slots.offset = group.next_chunk / slots_per_rank % parts * part;
+    slots.offset = color_of(group.next_chunk / slots_per_rank, bytes, usable);
 }
 
 // As few as are needed for the lines of a position to have left the caches of their readers when it

@@ -7,6 +7,7 @@
 #include "backends/shm/tuning.hpp"
 #include "base/eventcount.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -22,6 +23,14 @@ inline constexpr std::size_t inline_bytes = 1120;
 inline constexpr std::size_t channel_slots = 4;
 // Up to this size the lines of a slot are prefetched before they are read or written.
 inline constexpr std::size_t max_prefetch_bytes = 2048;
+
+// Slot colouring: where in a slot with so much room `bytes` begin that are the slot's turn-th. In
+// another part each time, in pairs of lines, since a core prefetches the other one.
+inline std::size_t color_of(std::uint64_t turn, std::size_t bytes, std::size_t room) {
+    constexpr std::size_t pair = 2 * cache_line;
+    const std::size_t part = (bytes + pair - 1) / pair * pair;
+    return turn % std::max<std::size_t>(room / part, 1) * part;
+}
 
 struct RegionHeader {
     std::uint64_t ranks;

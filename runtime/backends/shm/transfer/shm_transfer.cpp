@@ -107,14 +107,12 @@ private:
     // each time (slot colouring).
     std::byte* slot_of_chunk() const {
         std::byte* const slot = state_.region_.channel_slot(from(), to(), end_.chunks);
-        const std::uint64_t least = state_.region_.tuning().coloring.min_bytes;
-        if (least == 0 || transfer_.bytes < least) return slot;
-        constexpr std::size_t pair = 2 * cache_line;
-        const std::size_t part =
-            (std::min(chunk_bytes(), transfer_.bytes) + pair - 1) / pair * pair;
-        const std::size_t parts =
-            std::max<std::size_t>(state_.region_.channel_slot_room() / part, 1);
-        return slot + end_.chunks / channel_slots % parts * part;
+        const Tuning::Coloring& coloring = state_.region_.tuning().coloring;
+        if (coloring.min_bytes == 0 || transfer_.bytes < coloring.min_bytes) return slot;
+        const std::size_t room = std::min<std::size_t>(state_.region_.channel_slot_room(),
+                                                       coloring.footprint_bytes / channel_slots);
+        return slot + color_of(end_.chunks / channel_slots,
+                               std::min(chunk_bytes(), transfer_.bytes), room);
     }
 
     std::size_t chunk_bytes() const { return state_.region_.channel_slot_bytes(); }
