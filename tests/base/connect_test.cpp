@@ -122,6 +122,16 @@ TEST(Connect, KeepsItsDeadlineWhenNoAddressAnswers) {
     EXPECT_LT(timed.took, 10s);
 }
 
+TEST(Connect, NamesTheAddressesThatItHadNoTimeToTry) {
+    const BlackHole hole("127.0.0.2");
+    const Refusing refusing("127.0.0.3");
+    const Timed timed = timed_connect({hole.address(), refusing.address()}, 1ms);
+    EXPECT_FALSE(timed.result.fd);
+    EXPECT_EQ(timed.result.error, ETIMEDOUT);
+    EXPECT_EQ(timed.result.trouble,
+              "127.0.0.2: Connection timed out; 127.0.0.3: no time was left to try it");
+}
+
 TEST(Connect, ReportsTheErrorOfTheAddressThatGotFurthest) {
     const BlackHole hole("127.0.0.2");
     const Refusing refusing("127.0.0.3");

@@ -79,6 +79,7 @@ public:
                 break;
             } else if (!await_any() && deadline_.passed()) {
                 for (const Attempt& attempt : pending_) note_failure(*attempt.to, ETIMEDOUT);
+                for (; next_ < order_.size(); ++next_) note_untried(order_[next_]);
                 break;
             }
         }
@@ -150,7 +151,15 @@ private:
 
     void note_failure(const SocketAddress& to, int error) {
         if (error_ == 0 || progress_of(error) >= progress_of(error_)) error_ = error;
-        trouble_ += (trouble_.empty() ? "" : "; ") + describe(to, error);
+        add_trouble(describe(to, error));
+    }
+
+    void note_untried(const SocketAddress& to) {
+        add_trouble(to.host() + ": no time was left to try it");
+    }
+
+    void add_trouble(const std::string& text) {
+        trouble_ += (trouble_.empty() ? "" : "; ") + text;
     }
 
     const Deadline& deadline_;
