@@ -6,10 +6,11 @@
 namespace ddp {
 
 enum class Backend {
-    automatic,  // the best that all ranks can have
-    shm,        // shared memory, one host
-    gloo,       // across hosts, CPU
-    nccl,       // GPUs
+    automatic,     // the best that all ranks can have
+    shm,           // shared memory, one host
+    gloo,          // across hosts, CPU
+    nccl,          // GPUs
+    hierarchical,  // CPU: shm among the ranks of a host, gloo between hosts
 };
 
 DDP_API const char* to_string(Backend) noexcept;  // "shm"

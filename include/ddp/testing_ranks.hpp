@@ -22,6 +22,9 @@ struct RunRanksOptions {
     // Its timeout is cut to three quarters of the test's, so that a rank that others wait for is
     // named by their errors.
     InitOptions init = {};
+    // How many ranks each of several hosts has, in the order of the ranks, as if there were so many
+    // (DDP_HOST_ID, DDP_SOCKET_IFNAME). Empty: one host.
+    std::vector<int> hosts = {};
     std::vector<std::string> arguments = {};  // of the launcher, as LaunchOptions::arguments
     std::string launcher = DDP_LAUNCH_PATH;   // as LaunchOptions::launcher
 };

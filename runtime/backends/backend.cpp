@@ -20,6 +20,8 @@ const char* to_string(Backend backend) noexcept {
             return "gloo";
         case Backend::nccl:
             return "nccl";
+        case Backend::hierarchical:
+            return "hierarchical";
     }
     return "unknown";
 }

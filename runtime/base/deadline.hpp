@@ -26,6 +26,14 @@ public:
         return deadline;
     }
 
+    // The same in messages, but over so much later: for waits whose error would say less than that
+    // of others who wait for the same.
+    Deadline later(Milliseconds by) const {
+        Deadline deadline = *this;
+        deadline.end_ += by;
+        return deadline;
+    }
+
     Milliseconds timeout() const { return timeout_; }  // as given: for messages
     bool passed() const { return Clock::now() >= end_; }
     // What is left, at least 0, rounded up so that a poll() with it does not end early.

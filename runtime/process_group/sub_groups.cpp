@@ -48,6 +48,11 @@ std::vector<int> ranks_of(std::vector<Member> members, std::int64_t color) {
     return ranks;
 }
 
+// What some of the ranks ask for: they may be on one host, or on one each.
+Backend backend_of_some(Backend of_all) {
+    return of_all == Backend::hierarchical ? Backend::automatic : of_all;
+}
+
 }  // namespace
 
 ProcessGroup::Impl::Impl(const Impl& parent, std::span<const int> ranks, const std::string& keys,
@@ -57,7 +62,7 @@ ProcessGroup::Impl::Impl(const Impl& parent, std::span<const int> ranks, const s
       store_(parent.store_ ? make_prefix_store(keys, parent.store_) : nullptr),
       reducers_(parent.reducers_.with_logical_ranks()),
       dispatch_(member_, store_.get(),
-                {.wanted = parent.dispatch_.kind(),
+                {.wanted = backend_of_some(parent.dispatch_.kind()),
                  .timeout = parent.dispatch_.options().timeout,
                  .requires_gpus = parent.dispatch_.options().requires_gpus},
                 reducers_.held(), deadline, std::move(shared)) {}

@@ -10,12 +10,15 @@
 #include "testing/rank_link.hpp"
 
 #include <ddp/error.hpp>
+#include <ddp/worker_env.hpp>
 
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <exception>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -29,8 +32,23 @@ InitOptions init_options(const RunRanksOptions& options) {
     return init;
 }
 
+// Makes this rank one of its host.
+void settle_on(const std::vector<int>& hosts) {
+    int local_rank = worker_env().rank;
+    std::size_t host = 0;
+    for (; host + 1 < hosts.size() && local_rank >= hosts[host]; ++host) local_rank -= hosts[host];
+    const auto set = [](const char* name, const std::string& value) {
+        ::setenv(name, value.c_str(), 1);
+    };
+    set("DDP_HOST_ID", "test-host-" + std::to_string(host));
+    set("DDP_SOCKET_IFNAME", "lo");
+    set("LOCAL_RANK", std::to_string(local_rank));
+    set("LOCAL_WORLD_SIZE", std::to_string(hosts[host]));
+}
+
 void run_in_rank(const RankBody& body, const RunRanksOptions& options) {
     const base::UniqueFd reports = begin_body();
+    if (!options.hosts.empty()) settle_on(options.hosts);
     RankReporter reporter(reports.get());
     try {
         body(reporter, [&] { return init_process_group(init_options(options)); });
@@ -106,6 +124,11 @@ std::string RankTest::made_once(const std::function<std::string()>& make) {
 std::vector<RankFailure> RankTest::run(int ranks, const RankBody& body,
                                        const RunRanksOptions& options, const CallSite& where) {
     if (ranks < 1) throw UsageError("run_ranks: " + std::to_string(ranks) + " ranks; at least 1");
+    const int settled = std::accumulate(options.hosts.begin(), options.hosts.end(), 0);
+    if (!options.hosts.empty() && settled != ranks) {
+        throw UsageError("run_ranks: " + std::to_string(ranks) + " ranks, but the hosts have " +
+                         std::to_string(settled));
+    }
     const RankLinks links(ranks, values_);
     LaunchOptions launch = launch_options(ranks, options);
     launch.environment = environment_;

@@ -4,6 +4,7 @@
 
 #include "backends/gloo/make_gloo.hpp"
 #include "backends/shm/region/region_layout.hpp"
+#include "process_group/worlds.hpp"
 #include "support/exact_inputs.hpp"
 
 #include <gtest/gtest.h>
@@ -11,6 +12,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <numeric>
 #include <vector>
 
 namespace {
@@ -19,6 +21,7 @@ using namespace ddp;
 using ddp::testing::exact_input;
 using ddp::testing::exact_value;
 using ddp::testing::run_ranks;
+using ddp::testing::several_hosts;
 
 // Nothing; one; a few, unaligned; what travels in the shm backend's descriptors, and one more; what
 // goes in one phase, of four bytes; a chunk with a rest; and more than two of its largest chunks,
@@ -75,6 +78,7 @@ TYPED_TEST_SUITE(Collectives, Elements);
 struct World {
     Backend backend;
     int ranks;
+    std::vector<int> hosts = {};
 };
 
 std::vector<World> worlds() {
@@ -82,14 +86,20 @@ std::vector<World> worlds() {
     for (const int ranks : {1, 2, 3, 4, 7}) all.push_back({Backend::shm, ranks});
     if (!gloo::refusal_of_build().empty()) return all;
     for (const int ranks : {1, 2, 3, 4}) all.push_back({Backend::gloo, ranks});
+    all.push_back({Backend::hierarchical, 4});
+    for (const std::vector<int>& hosts : several_hosts()) {
+        const int ranks = std::accumulate(hosts.begin(), hosts.end(), 0);
+        all.push_back({Backend::hierarchical, ranks, hosts});
+    }
     return all;
 }
 
 template <class Body>
 void on_every_world(const Body& body) {
     for (const World& world : worlds()) {
-        SCOPED_TRACE(std::to_string(world.ranks) + " ranks over " + to_string(world.backend));
-        run_ranks(world.ranks, body, {.init = {.backend = world.backend}});
+        SCOPED_TRACE(std::to_string(world.ranks) + " ranks over " + to_string(world.backend) +
+                     " on " + ::testing::PrintToString(world.hosts));
+        run_ranks(world.ranks, body, {.init = {.backend = world.backend}, .hosts = world.hosts});
     }
 }
 

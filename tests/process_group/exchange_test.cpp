@@ -2,7 +2,7 @@
 // operations, uneven parts, in place or not, in memory of any kind, several in flight at once. And
 // what is refused because the ranks disagree.
 #include "backends/reduce_model.hpp"
-#include "process_group/planned_work.hpp"
+#include "process_group/random_plans.hpp"
 #include "process_group/worlds.hpp"
 #include "support/seed_for_ranks.hpp"
 
@@ -19,53 +19,6 @@ using namespace ddp;
 using namespace ddp::testing;
 using backends::Collective;
 using ::testing::HasSubstr;
-
-// Memory for some collectives at once.
-class Arenas {
-public:
-    Arenas(ProcessGroup& group, std::size_t count, std::size_t max_elements) {
-        const std::size_t bytes = 2 * largest_buffer(group.size(), max_elements);
-        for (std::size_t i = 0; i < count; ++i) {
-            ordinary_.emplace_back(bytes);
-            shared_.push_back(
-                group.allocate(Shape{static_cast<std::int64_t>(bytes)}, DType::uint8));
-        }
-    }
-    std::size_t size() const { return shared_.size(); }
-    Arena operator[](std::size_t i) {
-        return {ordinary_[i], std::as_writable_bytes(shared_[i].as<std::uint8_t>())};
-    }
-
-private:
-    std::vector<std::vector<std::byte>> ordinary_;
-    std::vector<Tensor> shared_;
-};
-
-// All in flight at once, waited for from the last to the first.
-void check(ProcessGroup& group, Arenas& arenas, const std::vector<CollectivePlan>& plans) {
-    std::vector<PlannedCollective> planned;
-    std::vector<Work> works;
-    for (std::size_t i = 0; i < plans.size(); ++i) {
-        planned.emplace_back(plans[i], group.rank(), arenas[i]);
-    }
-    for (const auto& one : planned) works.push_back(start(group, one));
-    while (!works.empty()) {
-        works.back().wait();
-        works.pop_back();
-    }
-    for (const auto& one : planned) EXPECT_EQ(one.wrong(), "");
-}
-
-void check_random_plans(ProcessGroup& group, unsigned seed, std::size_t rounds,
-                        std::size_t max_elements) {
-    std::mt19937 random(seed);
-    Arenas arenas(group, 3, max_elements);
-    for (std::size_t i = 0; i < rounds; ++i) {
-        std::vector<CollectivePlan> plans(1 + random() % arenas.size());
-        for (auto& plan : plans) plan = random_plan(random, group.size(), max_elements);
-        check(group, arenas, plans);
-    }
-}
 
 TEST(Exchange, AgreesWithASerialModelInRandomSequences) {
     const unsigned seed = seed_for_ranks();

@@ -1,6 +1,7 @@
 // The promise that every reduction adds in the order of the balanced tree over ranks: the bits of
 // each path, in each kind of memory and with each tuning, are those of a tree computed here, on
 // inputs whose rounding depends on the order.
+#include "backends/gloo/make_gloo.hpp"
 #include "backends/reduce_model.hpp"
 #include "backends/shm/region/region_layout.hpp"
 #include "process_group/worlds.hpp"
@@ -8,6 +9,7 @@
 #include <stdlib.h>
 
 #include <cstring>
+#include <numeric>
 #include <vector>
 
 namespace {
@@ -128,6 +130,16 @@ TYPED_TEST(SameBits, OnEveryPathWithEveryTuning) {
         SCOPED_TRACE(tuning);
         ::setenv("DDP_SHM_TUNING", tuning, 1);
         on_worlds({2, 3, 4, 7}, [](ProcessGroup& group) { check_all<TypeParam>(group); });
+    }
+}
+
+TYPED_TEST(SameBits, BetweenHosts) {
+    if (!gloo::refusal_of_build().empty()) GTEST_SKIP() << "a build without Gloo";
+    for (const std::vector<int>& hosts : several_hosts()) {
+        SCOPED_TRACE(::testing::PrintToString(hosts));
+        const int ranks = std::accumulate(hosts.begin(), hosts.end(), 0);
+        run_ranks(ranks, [](ProcessGroup& group) { check_all<TypeParam>(group); },
+                  {.hosts = hosts});
     }
 }
 

@@ -9,6 +9,7 @@
 
 #include <initializer_list>
 #include <string>
+#include <vector>
 
 namespace ddp::testing {
 
@@ -24,6 +25,11 @@ public:
 inline constexpr const char* read_directly =
     "one_phase_bytes=0,direct_bytes_min=1,direct_bytes_max=1024M,direct_exchange_bytes_max=1024M,"
     "direct_reduction_bytes_max=1024M";
+
+// Ranks of each host: alike or not, whole subtrees of the balanced tree or not.
+inline std::vector<std::vector<int>> several_hosts() {
+    return {{2, 2}, {3, 5}, {1, 2, 4}, {2, 1, 1, 1}};
+}
 
 template <class Body>
 void on_worlds(std::initializer_list<int> worlds, const Body& body,

@@ -23,7 +23,7 @@ struct OptionSpec {
 };
 
 constexpr std::array option_table{
-    OptionSpec{"backend", "NAME", "automatic, shm, gloo or nccl (default automatic)"},
+    OptionSpec{"backend", "NAME", "automatic, shm, gloo, hierarchical or nccl (default automatic)"},
     OptionSpec{"dtype", "NAME", "float32 (default), float64, float16, bfloat16, int8, ..., bool"},
     OptionSpec{"op", "NAME", "sum (default), avg, min, max, product, bit_and, ..., premul_sum"},
     OptionSpec{"root", "RANK", "of reduce, broadcast, gather and scatter (default 0)"},
@@ -90,7 +90,8 @@ T parse_name(const std::string& option, const std::string& value, const std::arr
     fail_value(option, value, allowed);
 }
 
-constexpr std::array backends{Backend::automatic, Backend::shm, Backend::gloo, Backend::nccl};
+constexpr std::array backends{Backend::automatic, Backend::shm, Backend::gloo,
+                              Backend::hierarchical, Backend::nccl};
 constexpr std::array paths{Path::user, Path::shared};
 constexpr std::array places{Where::of_the_group, Where::cpu, Where::cuda};
 constexpr std::array dtypes{DType::float32, DType::float64, DType::int32,    DType::int64,

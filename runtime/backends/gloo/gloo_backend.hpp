@@ -4,7 +4,8 @@
 // gives the bits that shm gives. Each rank exchanges with each other one directly: the bytes of a
 // ring, in two steps instead of 2(N-1).
 //
-// Each call begins with an exchange of CallHeaders between all ranks, which is also the barrier.
+// Each call begins with an exchange of CallOpenings between all ranks, which is also the barrier; a
+// small call ends with it.
 #pragma once
 
 #include "backends/backend.hpp"
@@ -12,14 +13,26 @@
 #include "backends/gloo/mesh.hpp"
 #include "backends/gloo/peer_queue.hpp"
 
+#include <array>
+#include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <utility>
 #include <vector>
 
 namespace ddp::gloo {
 
+// What each rank tells each other first: its call, and its data where they are few.
+struct CallOpening {
+    backends::CallHeader header;
+    std::array<std::byte, 208> data;
+};
+static_assert(sizeof(CallOpening) == 256);
+
+// The steps that differ between hosts and ranks are virtual (hierarchical/).
 class GlooBackend : public backends::Backend {
 public:
     // A world of one has no mesh.
@@ -40,23 +53,36 @@ public:
     std::unique_ptr<backends::PendingTransfer> start_transfer(
         const backends::Transfer& transfer) override;
 
+protected:
+    // `own` of each rank, by rank, at `all`: the same number of bytes on all of them.
+    virtual void exchange_all(const void* own, std::size_t bytes, std::byte* all,
+                              const WaitContext& context);
+    // The data of a call that all ranks call alike. `factors`: of premul_sum, by rank.
+    virtual void move(const backends::Call& call, std::span<const double> factors,
+                      const WaitContext& context);
+    // This rank's memory of allocate(). Throws SystemError.
+    virtual std::shared_ptr<void> allocate_own(std::size_t bytes, const WaitContext& context);
+
+    Mesh& mesh() { return *mesh_; }  // not in a world of one
+    const std::shared_ptr<Mesh>& shared_mesh() const { return mesh_; }
+
 private:
     using PeerQueueKey = std::pair<backends::Direction, int>;  // and the peer
     void run_together(const backends::Call& call, std::uint64_t sequence,
                       const base::Deadline& deadline);
     std::shared_ptr<void> allocate_together(const backends::Call& call, std::uint64_t sequence,
                                             const base::Deadline& deadline);
-    void compare_calls(const backends::CallHeader& own, const WaitContext& context);
+    void compare_calls(const CallOpening& own, const WaitContext& context);
+    void finish_small(const backends::Call& call, std::span<const double> factors);
     void compare_parts(const backends::Parts& parts, const WaitContext& context);
-    // Every rank's `own`, by rank.
-    template <class T>
-    void exchange_all(const T* own, std::size_t count, std::vector<T>& all,
-                      const WaitContext& context);
+    std::vector<std::uint64_t> exchange_numbers(const std::vector<std::uint64_t>& own,
+                                                const WaitContext& context);
 
     std::shared_ptr<Mesh> mesh_;
     std::size_t rank_;
     std::size_t ranks_;
-    std::vector<backends::CallHeader> headers_;  // of the current call, by rank
+    std::vector<CallOpening> openings_;          // of the current call, by rank
+    std::vector<backends::CallHeader> headers_;  // theirs
     std::vector<std::byte> staging_;             // of the schedules
     std::shared_ptr<CompletionEvents> completions_ = std::make_shared<CompletionEvents>();
     std::mutex queues_mutex_;

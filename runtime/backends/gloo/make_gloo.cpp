@@ -34,9 +34,7 @@ void warn_once_of(const std::string& host_address) {
 
 std::string refusal_of_build() { return {}; }
 
-std::unique_ptr<backends::Backend> make_backend(const Group& group,
-                                                const base::Deadline& deadline) {
-    if (group.ranks == 1) return std::make_unique<GlooBackend>(nullptr);
+std::shared_ptr<Mesh> connect_mesh(const Group& group, const base::Deadline& deadline) {
     const std::vector<Interface> interfaces = list_interfaces();
     const AddressChoice choice{
         .wanted_interface = first_of({"DDP_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"}),
@@ -51,7 +49,13 @@ std::unique_ptr<backends::Backend> make_backend(const Group& group,
     if (base::log_enabled(base::LogLevel::debug)) {
         base::log_debug("backends", "gloo at " + address);
     }
-    return std::make_unique<GlooBackend>(std::make_shared<Mesh>(group, address, deadline));
+    return std::make_shared<Mesh>(group, address, deadline);
+}
+
+std::unique_ptr<backends::Backend> make_backend(const Group& group,
+                                                const base::Deadline& deadline) {
+    return std::make_unique<GlooBackend>(group.ranks == 1 ? nullptr
+                                                          : connect_mesh(group, deadline));
 }
 
 }  // namespace ddp::gloo

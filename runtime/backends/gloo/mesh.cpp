@@ -8,11 +8,6 @@
 
 namespace ddp::gloo {
 
-struct Mesh::PostedMessage {
-    const Message* message;
-    Buffer buffer;
-};
-
 Mesh::Mesh(const Group& group, const std::string& address, const base::Deadline& deadline)
     : job_ranks_(group.job_ranks.begin(), group.job_ranks.end()),
       agent_abort_(group.agent_abort),
@@ -38,6 +33,13 @@ int Mesh::job_rank(int peer) const {
     return job_ranks_.empty() ? peer : job_ranks_[static_cast<std::size_t>(peer)];
 }
 
+int Mesh::rank_of_job_rank(int job_rank) const {
+    for (int peer = 0; peer < ranks(); ++peer) {
+        if (this->job_rank(peer) == job_rank) return peer;
+    }
+    return -1;
+}
+
 // As a rank of the group. One outside of it does not concern the group, nor does this one itself.
 int Mesh::rank_that_agent_blames() const {
     const std::uint32_t word =
@@ -53,8 +55,16 @@ bool Mesh::is_troubled() noexcept {
     return ended_ || rank_that_agent_blames() >= 0 || health_->is_troubled();
 }
 
-void Mesh::post(const Message& message, PostedMessage& posted) {
-    posted = {&message, pairs_.buffer(message.data, message.bytes)};
+// Gloo cannot bear that the buffer of an open operation goes.
+Exchange::~Exchange() {
+    if (posted_.empty()) return;
+    mesh_->end({AbortKind::broken, mesh_->rank(),
+                "gloo: " + mesh_->name_of(mesh_->rank()) + " failed in an operation"});
+}
+
+void Exchange::post(const Message& message) {
+    Posted& posted = posted_.emplace_back(
+        Posted{message.peer, message.direction, mesh_->pairs_.buffer(message.data, message.bytes)});
     if (message.direction == Direction::send) {
         posted.buffer->send(message.peer, message.slot);
     } else {
@@ -62,13 +72,10 @@ void Mesh::post(const Message& message, PostedMessage& posted) {
     }
 }
 
-void Mesh::exchange(std::span<const Message> messages, const WaitContext& context) {
-    if (ended_) raise();
+void Exchange::start(std::span<const Message> messages, const WaitContext& context) {
+    if (mesh_->ended_) mesh_->raise();
     const PipeSignalBlock no_signal;
-    // Destroyed after fail() has closed the connections: Gloo cannot bear that the buffer of an
-    // open operation goes.
-    std::vector<PostedMessage> posted;
-    posted.reserve(messages.size());
+    posted_.reserve(messages.size());
     int current = -1;
     std::string gloo_says;
     try {
@@ -76,22 +83,43 @@ void Mesh::exchange(std::span<const Message> messages, const WaitContext& contex
             for (const Message& message : messages) {
                 if (message.direction != direction || message.bytes == 0) continue;
                 current = message.peer;
-                post(message, posted.emplace_back());
+                post(message);
             }
         }
-        bool done = true;
-        for (std::size_t i = 0; i < posted.size() && done; ++i) {
-            current = posted[i].message->peer;
-            done =
-                watchdog_->wait(*posted[i].buffer, posted[i].message->direction, context.deadline);
-        }
-        if (done) return;
+        return;
     } catch (const ::gloo::Exception& error) {
         gloo_says = error.what();
     } catch (const std::exception& error) {  // of memory, or a check inside Gloo
-        fail({AbortKind::broken, rank(), context.what + ": " + error.what()});
+        mesh_->fail({AbortKind::broken, mesh_->rank(), context.what + ": " + error.what()});
     }
-    fail(diagnose(current, context, gloo_says));
+    mesh_->fail(mesh_->diagnose(current, context, gloo_says));
+}
+
+void Exchange::wait(const WaitContext& context) {
+    if (posted_.empty()) return;
+    const PipeSignalBlock no_signal;
+    int current = -1;
+    std::string gloo_says;
+    try {
+        bool done = true;
+        for (const Posted& posted : posted_) {
+            current = posted.peer;
+            done = mesh_->watchdog_->wait(*posted.buffer, posted.direction, context.deadline);
+            if (!done) break;
+        }
+        if (done) return posted_.clear();
+    } catch (const ::gloo::Exception& error) {
+        gloo_says = error.what();
+    } catch (const std::exception& error) {
+        mesh_->fail({AbortKind::broken, mesh_->rank(), context.what + ": " + error.what()});
+    }
+    mesh_->fail(mesh_->diagnose(current, context, gloo_says));
+}
+
+void Mesh::exchange(std::span<const Message> messages, const WaitContext& context) {
+    Exchange exchange(*this);
+    exchange.start(messages, context);
+    exchange.wait(context);
 }
 
 // The root cause, from all that is known on this rank, in this order: another rank's notice; the
@@ -209,6 +237,11 @@ void Mesh::adopt_reason_of_culprit() {
 void Mesh::fail(const AbortReason& reason) {
     end(reason);
     raise();
+}
+
+void Mesh::fail_unless_told(const AbortReason& reason, int teller, const WaitContext& context) {
+    const std::vector<Health::Gone> gone = health_->list_gone(teller);
+    fail(find_notice(gone, reason.culprit, context).value_or(reason));
 }
 
 void Mesh::raise() {

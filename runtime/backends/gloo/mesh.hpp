@@ -34,6 +34,36 @@ struct WaitContext {
     const base::Deadline* deadline = nullptr;  // null: none
 };
 
+class Mesh;
+
+// Messages under way, all at once. They are waited for by the thread that started them, or the
+// group ends. Two threads use different slots.
+class Exchange {
+public:
+    explicit Exchange(Mesh& mesh) : mesh_(&mesh) {}
+    ~Exchange();
+    Exchange(Exchange&&) noexcept = default;
+    // To one that has been waited for, or never started.
+    Exchange& operator=(Exchange&&) noexcept = default;
+
+    // Does not block. Once. Throws the reason that ended the group.
+    void start(std::span<const Message> messages, const WaitContext& context);
+    // Returns when all are done and their memory is free. Throws the reason.
+    void wait(const WaitContext& context);
+
+private:
+    friend class Mesh;
+    struct Posted {
+        int peer;
+        Direction direction;
+        Buffer buffer;
+    };
+    void post(const Message& message);
+
+    Mesh* mesh_;
+    std::vector<Posted> posted_;  // not done
+};
+
 class Mesh {
 public:
     // Collective. Throws UsageError, TimeoutError, BackendError.
@@ -46,14 +76,18 @@ public:
     int rank() const { return pairs_.rank(); }
     int ranks() const { return pairs_.size(); }
 
-    // All at once; returns when all are done and their memory is free. Throws the reason. Any
-    // thread; two threads use different slots.
+    // An Exchange from its start to its end.
     void exchange(std::span<const Message> messages, const WaitContext& context);
 
     // Ends the group on all ranks, unless it has ended before. Any thread.
     void end(const AbortReason& reason) noexcept;
     // The same, and throws the reason that ended it.
     [[noreturn]] void fail(const AbortReason& reason);
+    // The same for what was found by other means than this mesh: where another rank has told of
+    // what made it fail, that counts. `teller` is waited for, a moment: it has failed, or died
+    // without a word; -1: nobody.
+    [[noreturn]] void fail_unless_told(const AbortReason& reason, int teller,
+                                       const WaitContext& context);
 
     // The reason, or what it would be, without ending the group; also of a peer that has left.
     // Null: there is nothing. Any thread; never blocks.
@@ -61,14 +95,14 @@ public:
     void pass_on_trouble() noexcept;  // ends the group because of it
 
     int job_rank(int peer) const;
+    int rank_of_job_rank(int job_rank) const;  // -1: not in the group
     // "rank 1 (pid 4711 on host b)"
     std::string name_of(int peer) const;
 
 private:
-    struct PostedMessage;
+    friend class Exchange;
     bool is_troubled() noexcept;
     int rank_that_agent_blames() const;  // -1: none
-    void post(const Message& message, PostedMessage& posted);
     AbortReason diagnose(int suspect, const WaitContext& context, const std::string& gloo_says);
     std::optional<AbortReason> find_notice(const std::vector<Health::Gone>& gone, int suspect,
                                            const WaitContext& context) const;
@@ -86,5 +120,9 @@ private:
     std::atomic<bool> ended_ = false;
     std::optional<Watchdog> watchdog_;
 };
+
+// Collective: connects each rank to each, through the network that the environment wants. Throws as
+// Mesh.
+std::shared_ptr<Mesh> connect_mesh(const Group& group, const base::Deadline& deadline);
 
 }  // namespace ddp::gloo

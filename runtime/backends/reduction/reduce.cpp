@@ -81,6 +81,33 @@ void reduce(std::span<const std::byte* const> inputs, std::span<std::byte* const
     kernels().reduce(job);
 }
 
+DType sum_type(DType dtype) noexcept {
+    const bool half = dtype == DType::float16 || dtype == DType::bfloat16;
+    return half ? DType::float32 : dtype;
+}
+
+void widen(void* to, const void* from, std::size_t elements, DType dtype, double factor) {
+    assert(sum_type(dtype) != dtype);
+    kernels().widen({.dtype = dtype,
+                     .to = static_cast<std::byte*>(to),
+                     .from = static_cast<const std::byte*>(from),
+                     .elements = elements,
+                     .factor = factor});
+}
+
+void finish_sum(void* to, const void* from, std::size_t elements, DType dtype,
+                std::size_t divisor) {
+    if (divisor == 1 && sum_type(dtype) == dtype) {
+        return copy(to, from, elements * size_of(dtype));
+    }
+    assert(dtype != DType::boolean);
+    kernels().finish_sum({.dtype = dtype,
+                          .to = static_cast<std::byte*>(to),
+                          .from = static_cast<const std::byte*>(from),
+                          .elements = elements,
+                          .divisor = divisor});
+}
+
 void copy(void* to, const void* from, std::size_t bytes, Store store) {
     if (bytes == 0 || to == from) return;
     if (store == Store::cached) {

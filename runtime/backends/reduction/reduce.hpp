@@ -33,6 +33,15 @@ struct Reduction {
 void reduce(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
             std::size_t elements, const Reduction& how, Store store = Store::cached);
 
+// Sums whose subtrees are added in several places travel in the type that numbers are added in:
+// float32 for the half types, else the type itself.
+DType sum_type(DType dtype) noexcept;
+// From a half type to float32, times `factor`.
+void widen(void* to, const void* from, std::size_t elements, DType dtype, double factor = 1);
+// From sum_type(dtype) to `dtype`: divided by `divisor`, then rounded. The two may be the same
+// memory where the types are the same.
+void finish_sum(void* to, const void* from, std::size_t elements, DType dtype, std::size_t divisor);
+
 // The two are the same memory or do not overlap. Zero bytes: null is fine.
 void copy(void* to, const void* from, std::size_t bytes, Store store = Store::cached);
 

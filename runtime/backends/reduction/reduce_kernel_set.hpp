@@ -24,8 +24,20 @@ struct Job {
 };
 inline constexpr std::size_t max_inputs = 4096;
 
+// Of one buffer, between a type and what it is added in.
+struct Conversion {
+    DType dtype;
+    std::byte* to;
+    const std::byte* from;
+    std::size_t elements;
+    double factor = 1;
+    std::size_t divisor = 1;
+};
+
 struct KernelSet {
     void (*reduce)(const Job&);
+    void (*widen)(const Conversion&);       // half types
+    void (*finish_sum)(const Conversion&);  // never boolean
     void (*stream)(std::byte* to, const std::byte* from, std::size_t bytes);
     void (*copy)(std::byte* to, const std::byte* from, std::size_t bytes);  // no overlap
     void (*prefetch_for_write)(std::byte* at, std::size_t bytes);

@@ -75,7 +75,64 @@ void reduce_job(const Job& job) {
     }
 }
 
+template <class Format>
+void widen_number(const Conversion& job) {
+    using Sums = Plain<typename Format::Work>;
+    const std::byte* const from[] = {job.from};
+    if (job.factor == 1) {
+        combine<Format, Sums, Sum, 1>(from, 0, job.to, job.elements, Keep{});
+    } else {
+        combine<Format, Sums, Sum, 1>(from, 0, job.to, job.elements, Multiply{job.factor});
+    }
+}
+
+void widen_job(const Conversion& job) {
+    if (job.dtype == DType::float16) {
+        widen_number<Half>(job);
+    } else {
+        widen_number<BFloat16>(job);
+    }
+}
+
+template <class Format>
+void finish_number(const Conversion& job) {
+    using Sums = Plain<typename Format::Work>;
+    const std::byte* const from[] = {job.from};
+    if (job.divisor == 1) {
+        combine<Sums, Format, Sum, 1>(from, 0, job.to, job.elements, Keep{});
+    } else {
+        const Divide<std::size_t> by{job.divisor};
+        combine<Sums, Format, Sum, 1>(from, 0, job.to, job.elements, by);
+    }
+}
+
+void finish_job(const Conversion& job) {
+    switch (job.dtype) {
+        case DType::float32:
+            return finish_number<Plain<float>>(job);
+        case DType::float64:
+            return finish_number<Plain<double>>(job);
+        case DType::float16:
+            return finish_number<Half>(job);
+        case DType::bfloat16:
+            return finish_number<BFloat16>(job);
+        case DType::int8:
+            return finish_number<Plain<std::int8_t>>(job);
+        case DType::int16:
+            return finish_number<Plain<std::int16_t>>(job);
+        case DType::int32:
+            return finish_number<Plain<std::int32_t>>(job);
+        case DType::int64:
+            return finish_number<Plain<std::int64_t>>(job);
+        case DType::uint8:
+        case DType::boolean:
+            return finish_number<Plain<std::uint8_t>>(job);
+    }
+}
+
 constexpr KernelSet kernel_set{.reduce = reduce_job,
+                               .widen = widen_job,
+                               .finish_sum = finish_job,
                                .stream = stream_all,
                                .copy = copy_all,
                                .prefetch_for_write = prefetch_all_for_write};

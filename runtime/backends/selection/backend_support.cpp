@@ -49,7 +49,7 @@ std::string short_host(const BackendSupport& one) { return one.host.substr(0, on
 RequestedBackend RequestedBackend::decode(std::uint32_t number) {
     const std::uint32_t wanted = number & 0xff;
     const std::uint32_t gpu = number >> 8;
-    if (wanted > static_cast<std::uint32_t>(ddp::Backend::nccl) ||
+    if (wanted > static_cast<std::uint32_t>(ddp::Backend::hierarchical) ||
         gpu > static_cast<std::uint32_t>(GpuState::usable)) {
         throw UsageError("init_process_group: what a rank wants is damaged (" +
                          std::to_string(number) +

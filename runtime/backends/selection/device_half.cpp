@@ -66,6 +66,7 @@ bool may_use_gpus(ddp::Backend wanted) {
             return true;
         case ddp::Backend::shm:
         case ddp::Backend::gloo:
+        case ddp::Backend::hierarchical:
             return false;
     }
     return false;

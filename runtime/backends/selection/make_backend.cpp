@@ -1,6 +1,8 @@
 #include "backends/selection/make_backend.hpp"
 
 #include "backends/gloo/make_gloo.hpp"
+#include "backends/hierarchical/host_layout.hpp"
+#include "backends/hierarchical/make_hierarchical.hpp"
 #include "backends/selection/backend_support.hpp"
 #include "backends/selection/device_half.hpp"
 #include "backends/shm/region/shared_region.hpp"
@@ -32,10 +34,15 @@ const std::string region_key = "shm/region";
 // Set by each rank that cannot have shm, for those who wait in the region.
 const std::string no_shm_key = "backend/no_shm";
 const std::string gloo_prefix = "backend/gloo/";
+// Of the groups that the ranks of a host are, and why they cannot be.
+const std::string host_prefix = "backend/host/";
+const std::string local_prefix = "backend/local/";
 
 // With what tells two machines apart that have the same name. Not by a stream: to prepare the first
 // one of a process takes longer than to read this.
 std::string host_id() {
+    const char* const given = std::getenv("DDP_HOST_ID");
+    if (given != nullptr && *given != '\0') return one_line(given);
     std::array<char, 64> boot_id{};
     const base::UniqueFd file(::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
     const ssize_t got = file ? ::read(file.get(), boot_id.data(), boot_id.size()) : 0;
@@ -167,22 +174,110 @@ std::unique_ptr<Backend> make_shm(const GroupContext& group,
                                              group.job_ranks);
 }
 
+// The ranks of this host, a group of its own.
+class LocalGroup {
+public:
+    LocalGroup(const GroupContext& group, const std::vector<std::size_t>& host_sizes)
+        : me_(group.me), agent_abort_(group.agent_abort) {
+        int host = 0;
+        int first = 0;
+        for (;
+             first + static_cast<int>(host_sizes[static_cast<std::size_t>(host)]) <= group.me.rank;
+             ++host) {
+            first += static_cast<int>(host_sizes[static_cast<std::size_t>(host)]);
+        }
+        me_.rank -= first;
+        me_.world_size = static_cast<int>(host_sizes[static_cast<std::size_t>(host)]);
+        for (int rank = 0; rank < me_.world_size; ++rank) {
+            job_ranks_.push_back(group.job_rank(first + rank));
+        }
+        const std::shared_ptr<ddp::Store> store(std::shared_ptr<void>(), group.store);
+        store_ = make_prefix_store(host_prefix + std::to_string(host), store);
+    }
+    GroupContext context() const {
+        return {.me = me_,
+                .store = store_.get(),
+                .wanted = ddp::Backend::shm,
+                .agent_abort = agent_abort_,
+                .job_ranks = job_ranks_};
+    }
+
+private:
+    WorkerEnv me_;
+    const std::atomic<std::uint32_t>* agent_abort_;
+    std::vector<int> job_ranks_;
+    std::shared_ptr<ddp::Store> store_;
+};
+
+// Shared memory for the ranks of each host. Null on all ranks when one cannot have it; `all` says
+// why then.
+std::unique_ptr<Backend> make_local(const GroupContext& group,
+                                    const std::vector<std::size_t>& host_sizes,
+                                    std::vector<BackendSupport>& all,
+                                    const base::Deadline& deadline) {
+    const LocalGroup local(group, host_sizes);
+    const GroupContext context = local.context();
+    BackendSupport mine = all[static_cast<std::size_t>(group.me.rank)];
+    mine.shm_refusal.clear();
+    std::shared_ptr<shm::SharedRegion> region = try_region(context, mine, deadline);
+    const StoreValues refusals = exchange(group, local_prefix, mine.shm_refusal, deadline);
+    for (std::size_t rank = 0; rank < all.size(); ++rank) {
+        all[rank].shm_refusal = one_line(refusals[rank]);
+    }
+    if (!list_refusals(all, &BackendSupport::shm_refusal).empty()) return nullptr;
+    return make_shm(context, std::move(region));
+}
+
+// Shared memory within hosts, if that is wanted and can be had.
+struct WithinHosts {
+    std::vector<std::size_t> host_sizes;
+    std::unique_ptr<Backend> backend;  // null: no
+};
+
+WithinHosts make_within_hosts(const GroupContext& group, std::vector<BackendSupport>& all,
+                              const base::Deadline& deadline) {
+    const ddp::Backend cpu = cpu_backend_of(group.wanted);
+    const bool insists = cpu == ddp::Backend::hierarchical;
+    if (!insists && cpu != ddp::Backend::automatic) return {};
+    std::vector<std::string> hosts;
+    for (const BackendSupport& one : all) hosts.push_back(one.host);
+    std::vector<std::size_t> sizes = hierarchical::sizes_of_hosts(hosts);
+    if (insists && sizes.empty()) {
+        throw UsageError(
+            "init_process_group: backend hierarchical cannot be had: the ranks of a host must "
+            "follow each other, and here they do not");
+    }
+    const bool share_hosts = sizes.size() > 1 && sizes.size() < all.size();
+    if (!insists && !share_hosts) return {};
+    std::unique_ptr<Backend> backend = make_local(group, sizes, all, deadline);
+    if (!backend) {
+        const std::string refusals = list_refusals(all, &BackendSupport::shm_refusal);
+        if (insists) throw_refused(cpu, refusals, {});
+        if (group.me.rank == lowest_rank) {
+            base::log_warn("backends", "gloo also within hosts, as shm cannot be had: " + refusals);
+        }
+    }
+    return {std::move(sizes), std::move(backend)};
+}
+
 // All have it built in; whether they reach each other shows now.
 std::unique_ptr<Backend> make_gloo(const GroupContext& group, std::vector<BackendSupport> all,
-                                   const base::Deadline& deadline) {
+                                   WithinHosts within, const base::Deadline& deadline) {
     const bool on_one_host = std::all_of(
         all.begin(), all.end(), [&](const BackendSupport& one) { return one.host == all[0].host; });
     std::unique_ptr<Backend> backend;
     std::string refusal;
     try {
-        backend = gloo::make_backend({.rank = group.me.rank,
-                                      .ranks = group.me.world_size,
-                                      .store = group.store,
-                                      .on_one_host = on_one_host,
-                                      .master = group.me.master,
-                                      .job_ranks = group.job_ranks,
-                                      .agent_abort = group.agent_abort},
-                                     deadline);
+        const gloo::Group connected{.rank = group.me.rank,
+                                    .ranks = group.me.world_size,
+                                    .store = group.store,
+                                    .on_one_host = on_one_host,
+                                    .master = group.me.master,
+                                    .job_ranks = group.job_ranks,
+                                    .agent_abort = group.agent_abort};
+        backend = within.backend ? hierarchical::make_backend(connected, within.host_sizes,
+                                                              std::move(within.backend), deadline)
+                                 : gloo::make_backend(connected, deadline);
     } catch (const std::exception& error) {  // Gloo's own too: the others must hear of it
         refusal = why_not(error);
     }
@@ -220,7 +315,10 @@ Chosen agree(const GroupContext& group, std::shared_ptr<shm::SharedRegion> regio
     const bool fell_back = cpu == ddp::Backend::automatic && group.me.rank == lowest_rank &&
                            all.front().host == all.back().host;
     if (fell_back) base::log_warn("backends", "gloo on one host, as shm cannot be had: " + no_shm);
-    return {make_gloo(group, all, deadline), gpus};
+    if (group.me.world_size == 1) return {make_gloo(group, all, {}, deadline), gpus};
+    std::vector<BackendSupport> supported = all;
+    WithinHosts within = make_within_hosts(group, supported, deadline);
+    return {make_gloo(group, std::move(supported), std::move(within), deadline), gpus};
 }
 
 Chosen choose(const GroupContext& group, GpuState gpu, const base::Deadline& deadline) {

@@ -1,0 +1,249 @@
+#include "backends/hierarchical/data_schedule.hpp"
+
+#include "backends/gloo/slots.hpp"
+#include "backends/reduction/reduce.hpp"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+namespace ddp::hierarchical {
+namespace {
+
+using backends::Call;
+using backends::Collective;
+using backends::Parts;
+using gloo::Direction;
+using gloo::Exchange;
+
+constexpr std::size_t broadcast_chunk_bytes = 4 << 20;
+
+}  // namespace
+
+DataSchedule::DataSchedule(const Places& places, const Call& call)
+    : places_(places),
+      layout_(places.layout),
+      call_(call),
+      root_(static_cast<std::size_t>(call.root)),
+      root_is_here_(layout_.is_here(root_)),
+      input_(static_cast<const std::byte*>(call.input)),
+      output_(static_cast<std::byte*>(call.output)) {}
+
+void DataSchedule::run() {
+    switch (call_.kind) {
+        case Collective::broadcast:
+            return broadcast();
+        case Collective::all_gather:
+            return all_gather();
+        case Collective::gather:
+            return gather();
+        case Collective::scatter:
+            return scatter();
+        case Collective::all_to_all:
+            return all_to_all();
+        default:
+            return;
+    }
+}
+
+// While a chunk is between hosts, the ranks of each host give each other the one before.
+void DataSchedule::broadcast() {
+    if (layout_.rank() == root_) backends::copy(output_, input_, call_.bytes());
+    const std::size_t most = broadcast_chunk_bytes / size_of(call_.dtype);
+    Exchange before(places_.mesh);
+    Share chunk_before;
+    for (std::size_t first = 0; first < call_.elements; first += most) {
+        const Share chunk{first, std::min(most, call_.elements - first)};
+        Exchange exchange(places_.mesh);
+        start_broadcast(exchange, chunk);
+        finish_broadcast(before, chunk_before);
+        before = std::move(exchange);
+        chunk_before = chunk;
+    }
+    finish_broadcast(before, chunk_before);
+}
+
+void DataSchedule::start_broadcast(Exchange& exchange, const Share& chunk) {
+    const auto region = [&](std::size_t host, std::size_t index) {
+        return region_of(layout_, chunk, host, index);
+    };
+    if (layout_.rank() == root_) {
+        for (std::size_t rank = 0; rank < layout_.ranks(); ++rank) {
+            if (layout_.is_here(rank)) continue;
+            const Share share = region(layout_.host_of(rank), layout_.index_of(rank));
+            send(rank, output_ + bytes(share.first), bytes(share.count));
+        }
+    } else if (!root_is_here_) {
+        const Share share = region(layout_.my_host(), layout_.my_index());
+        receive(root_, output_ + bytes(share.first), bytes(share.count));
+    }
+    exchange.start(messages_, places_.patience.of_hosts());
+    messages_.clear();
+}
+
+void DataSchedule::finish_broadcast(Exchange& exchange, const Share& chunk) {
+    if (chunk.count == 0) return;
+    std::byte* const at = output_ + bytes(chunk.first);
+    if (root_is_here_) {
+        run_here({.kind = Collective::broadcast,
+                  .dtype = call_.dtype,
+                  .root = static_cast<int>(layout_.index_of(root_)),
+                  .elements = chunk.count,
+                  .input = at,
+                  .output = at});
+        return exchange.wait(places_.patience.of_hosts());
+    }
+    exchange.wait(places_.patience.of_hosts());
+    auto parts = std::make_shared<Parts>();
+    for (std::size_t index = 0; index < layout_.mine().count; ++index) {
+        parts->send.push_back(region_of(layout_, chunk, layout_.my_host(), index).count);
+    }
+    const Share own = region_of(layout_, chunk, layout_.my_host(), layout_.my_index());
+    run_here({.kind = Collective::all_gather,
+              .dtype = call_.dtype,
+              .input = output_ + bytes(own.first),
+              .output = at,
+              .parts = std::move(parts)});
+}
+
+// Each rank sends its part once to each other host.
+void DataSchedule::all_gather() {
+    const std::vector<Share> parts = parts_of(call_.parts ? &call_.parts->send : nullptr);
+    const auto at = [&](std::size_t rank) { return output_ + bytes(parts[rank].first); };
+    const std::size_t me = layout_.rank();
+    for (std::size_t host = 0; host < layout_.hosts(); ++host) {
+        if (host == layout_.my_host()) continue;
+        send(layout_.helper_of(host, me), input_, bytes(parts[me].count));
+        const RankRange helped = layout_.helped(layout_.my_host(), layout_.my_index(), host);
+        for (std::size_t rank = helped.first; rank < helped.end(); ++rank) {
+            receive(rank, at(rank), bytes(parts[rank].count));
+        }
+    }
+    exchange([&] { gather_on_this_host(layout_.my_host(), parts); });
+    for (std::size_t host = 0; host < layout_.hosts(); ++host) {
+        if (host != layout_.my_host()) gather_on_this_host(host, parts);
+    }
+}
+
+// The parts of the ranks of host `of`, each of which one rank here has.
+void DataSchedule::gather_on_this_host(std::size_t of, const std::vector<Share>& parts) {
+    auto counts = std::make_shared<Parts>();
+    for (std::size_t index = 0; index < layout_.mine().count; ++index) {
+        const RankRange helped = layout_.helped(layout_.my_host(), index, of);
+        std::size_t count = 0;
+        for (std::size_t rank = helped.first; rank < helped.end(); ++rank) {
+            count += parts[rank].count;
+        }
+        counts->send.push_back(count);
+    }
+    const RankRange mine = layout_.helped(layout_.my_host(), layout_.my_index(), of);
+    const bool is_own = of == layout_.my_host();
+    const std::byte* const own =
+        is_own || mine.count == 0 ? input_ : output_ + bytes(parts[mine.first].first);
+    run_here({.kind = Collective::all_gather,
+              .dtype = call_.dtype,
+              .input = own,
+              .output = output_ + bytes(parts[layout_.host(of).first].first),
+              .parts = std::move(counts)});
+}
+
+void DataSchedule::gather() {
+    const std::size_t size = call_.bytes();
+    if (layout_.rank() == root_) {
+        for (std::size_t rank = 0; rank < layout_.ranks(); ++rank) {
+            if (!layout_.is_here(rank)) receive(rank, output_ + rank * size, size);
+        }
+    } else if (!root_is_here_) {
+        send(root_, input_, size);
+    }
+    exchange([&] {
+        if (!root_is_here_) return;
+        run_here({.kind = Collective::gather,
+                  .dtype = call_.dtype,
+                  .root = static_cast<int>(layout_.index_of(root_)),
+                  .elements = call_.elements,
+                  .input = input_,
+                  .output = output_ == nullptr ? nullptr : output_ + layout_.mine().first * size});
+    });
+}
+
+void DataSchedule::scatter() {
+    const std::size_t size = call_.bytes();
+    if (layout_.rank() == root_) {
+        for (std::size_t rank = 0; rank < layout_.ranks(); ++rank) {
+            if (!layout_.is_here(rank)) send(rank, input_ + rank * size, size);
+        }
+    } else if (!root_is_here_) {
+        receive(root_, output_, size);
+    }
+    // The output may be a part of the input, which is sent from.
+    exchange([&] {
+        if (!root_is_here_) return;
+        run_here({.kind = Collective::scatter,
+                  .dtype = call_.dtype,
+                  .root = static_cast<int>(layout_.index_of(root_)),
+                  .elements = call_.elements,
+                  .input = input_ == nullptr ? nullptr : input_ + layout_.mine().first * size,
+                  .output = output_});
+    });
+}
+
+void DataSchedule::all_to_all() {
+    const std::vector<Share> out = parts_of(call_.parts ? &call_.parts->send : nullptr);
+    const std::vector<Share> in = parts_of(call_.parts ? &call_.parts->receive : nullptr);
+    auto here = std::make_shared<Parts>();
+    for (std::size_t rank = 0; rank < layout_.ranks(); ++rank) {
+        if (layout_.is_here(rank)) {
+            here->send.push_back(out[rank].count);
+            here->receive.push_back(in[rank].count);
+        } else {
+            receive(rank, output_ + bytes(in[rank].first), bytes(in[rank].count));
+            send(rank, input_ + bytes(out[rank].first), bytes(out[rank].count));
+        }
+    }
+    const std::size_t first = layout_.mine().first;
+    exchange([&] {
+        run_here({.kind = Collective::all_to_all,
+                  .dtype = call_.dtype,
+                  .input = input_ + bytes(out[first].first),
+                  .output = output_ + bytes(in[first].first),
+                  .parts = std::move(here)});
+    });
+}
+
+template <class Body>
+void DataSchedule::exchange(const Body& meanwhile) {
+    Exchange exchange(places_.mesh);
+    exchange.start(messages_, places_.patience.of_hosts());
+    messages_.clear();
+    meanwhile();
+    exchange.wait(places_.patience.of_hosts());
+}
+
+void DataSchedule::run_here(const Call& step) {
+    places_.local.run(step, places_.patience.of_ranks());
+}
+
+void DataSchedule::send(std::size_t rank, const std::byte* data, std::size_t size) {
+    // Gloo has one kind of buffer for both directions; it does not write to this one.
+    messages_.push_back({Direction::send, static_cast<int>(rank), gloo::collective_slot,
+                         const_cast<std::byte*>(data), size});
+}
+
+void DataSchedule::receive(std::size_t rank, std::byte* data, std::size_t size) {
+    messages_.push_back(
+        {Direction::receive, static_cast<int>(rank), gloo::collective_slot, data, size});
+}
+
+std::vector<Share> DataSchedule::parts_of(const std::vector<std::size_t>* counts) const {
+    std::vector<Share> parts;
+    std::size_t first = 0;
+    for (std::size_t rank = 0; rank < layout_.ranks(); ++rank) {
+        const std::size_t count = counts != nullptr ? (*counts)[rank] : call_.elements;
+        parts.push_back({first, count});
+        first += count;
+    }
+    return parts;
+}
+
+}  // namespace ddp::hierarchical

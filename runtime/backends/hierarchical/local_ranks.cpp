@@ -1,0 +1,127 @@
+#include "backends/hierarchical/local_ranks.hpp"
+
+#include <ddp/error.hpp>
+
+#include <chrono>
+#include <thread>
+#include <utility>
+
+namespace ddp::hierarchical {
+
+using backends::Call;
+using backends::PendingTransfer;
+using backends::Transfer;
+using gloo::AbortKind;
+using gloo::WaitContext;
+
+// What the local backend hands out, whose errors end the whole group.
+class LocalTransfer : public PendingTransfer {
+    template <class Body>
+    auto translated(const Body& body) {
+        try {
+            return body();
+        } catch (...) {
+            ranks_->end_group({what_, nullptr}, LocalRanks::Found::here);
+        }
+    }
+
+public:
+    LocalTransfer(std::shared_ptr<LocalRanks> ranks, std::unique_ptr<PendingTransfer> transfer,
+                  std::string what)
+        : ranks_(std::move(ranks)), transfer_(std::move(transfer)), what_(std::move(what)) {}
+
+    bool advance() override {
+        return translated([&] { return transfer_->advance(); });
+    }
+    bool is_done() const override { return transfer_->is_done(); }
+    void rest(std::uint64_t round) override { transfer_->rest(round); }
+    void wait_a_little(const base::Deadline& deadline) override {
+        translated([&] { transfer_->wait_a_little(deadline); });
+    }
+    void give_up(const base::Deadline& deadline) override {
+        try {
+            transfer_->give_up(deadline);
+        } catch (...) {
+            ranks_->end_group({what_, &deadline}, LocalRanks::Found::here);
+        }
+    }
+
+private:
+    std::shared_ptr<LocalRanks> ranks_;
+    std::unique_ptr<PendingTransfer> transfer_;
+    std::string what_;
+};
+
+LocalRanks::LocalRanks(std::unique_ptr<backends::Backend> backend, RankRange ranks,
+                       std::shared_ptr<gloo::Mesh> mesh)
+    : backend_(std::move(backend)), ranks_(ranks), mesh_(std::move(mesh)) {}
+
+void LocalRanks::run(const Call& step, const WaitContext& context) {
+    try {
+        backend_->run(step, ++sequence_, *context.deadline);
+    } catch (...) {
+        end_group(context, Found::elsewhere);
+    }
+}
+
+std::shared_ptr<void> LocalRanks::allocate(std::size_t bytes, const WaitContext& context) {
+    try {
+        return backend_->allocate(bytes, ++sequence_, *context.deadline, {});
+    } catch (const SystemError&) {
+        throw;
+    } catch (...) {
+        end_group(context, Found::elsewhere);
+    }
+}
+
+std::unique_ptr<PendingTransfer> LocalRanks::start_transfer(std::shared_ptr<LocalRanks> self,
+                                                            Transfer transfer) {
+    std::string what = backends::describe(transfer);
+    transfer.peer -= static_cast<int>(self->ranks_.first);
+    auto pending = self->backend_->start_transfer(transfer);
+    return std::make_unique<LocalTransfer>(std::move(self), std::move(pending), std::move(what));
+}
+
+// From the rank that found what this one was told of in fewer words.
+void LocalRanks::wait_for_word(const WaitContext& context) {
+    const auto limit = base::Deadline::after(std::chrono::milliseconds{300});
+    while (!mesh_->find_trouble(context.what) && !limit.passed()) {
+        std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    }
+}
+
+// The steps' own numbers and sizes say nothing to the program: the errors speak of its call.
+void LocalRanks::end_group(const WaitContext& context, Found mismatches) {
+    gloo::AbortReason reason{AbortKind::broken, mesh_->rank(), {}};
+    std::string says;
+    int culprit = -1;
+    int teller = -1;
+    try {
+        throw;
+    } catch (const PeerError& error) {
+        reason = {AbortKind::peer_died, mesh_->rank(), context.what + ": " + error.what()};
+        culprit = mesh_->rank_of_job_rank(error.rank());
+        teller = culprit;
+        says = " ended, or left the group, during " + context.what;
+    } catch (const TimeoutError& error) {
+        reason = {AbortKind::timed_out, mesh_->rank(), context.what + ": " + error.what()};
+        culprit = mesh_->rank_of_job_rank(error.culprit().value_or(-1));
+        const std::string within = context.deadline != nullptr
+                                       ? " within " + base::to_string(context.deadline->timeout())
+                                       : std::string();
+        says = ", which is waited for on " + mesh_->name_of(mesh_->rank()) + ": " + context.what +
+               " did not end" + within + "; is it stopped, or in other code?";
+    } catch (const UsageError& error) {
+        reason = {AbortKind::misused, mesh_->rank(), error.what()};
+        if (mismatches == Found::elsewhere) wait_for_word(context);
+    } catch (const std::exception& error) {
+        reason.text = context.what + ": " + error.what();
+    }
+    if (culprit >= 0) {
+        reason.culprit = culprit;
+        reason.text = "hierarchical: " + mesh_->name_of(culprit) + says;
+    }
+    mesh_->fail_unless_told(reason, teller, context);
+}
+
+}  // namespace ddp::hierarchical

@@ -1,0 +1,336 @@
+#include "backends/hierarchical/reduction_schedule.hpp"
+
+#include "backends/gloo/slots.hpp"
+#include "backends/reduction/reduce.hpp"
+
+#include <algorithm>
+#include <deque>
+#include <utility>
+
+namespace ddp::hierarchical {
+namespace {
+
+using backends::Call;
+using backends::Collective;
+using backends::Parts;
+using gloo::Direction;
+
+// Of the tensor; of reduce_scatter: of all ranks' parts.
+constexpr std::size_t reduction_chunk_bytes = 4 << 20;
+
+// Between sums, the operation without what is done before and after.
+ReduceOp::Kind between_sums(ReduceOp::Kind op) {
+    return op == ReduceOp::avg || op == ReduceOp::premul_sum ? ReduceOp::sum : op;
+}
+
+}  // namespace
+
+ReductionSchedule::ReductionSchedule(const Places& places, const Call& call,
+                                     std::span<const double> factors, Staging& staging)
+    : places_(places),
+      layout_(places.layout),
+      call_(call),
+      factors_(factors),
+      staging_(staging),
+      element_(size_of(call.dtype)),
+      sum_type_(backends::sum_type(call.dtype)),
+      sum_element_(size_of(sum_type_)),
+      root_(static_cast<std::size_t>(call.root)),
+      sum_at_(layout_.ranks()) {}
+
+void ReductionSchedule::run() {
+    const bool in_parts = call_.kind == Collective::reduce_scatter;
+    const std::size_t most = std::max<std::size_t>(
+        reduction_chunk_bytes / element_ / (in_parts ? layout_.ranks() : 1), 1);
+    std::deque<Chunk> under_way;  // the last is being added, the one before finished
+    std::size_t number = 0;
+    const auto advance = [&](std::size_t most_left) {
+        if (under_way.size() > 1) finish_pieces(under_way[under_way.size() - 2]);
+        while (under_way.size() > most_left) {
+            hand_out(under_way.front());
+            under_way.pop_front();
+        }
+    };
+    for (std::size_t first = 0; first < call_.elements; first += most) {
+        Chunk chunk = plan({first, std::min(most, call_.elements - first)});
+        chunk.number = number++;
+        under_way.push_back(std::move(chunk));
+        add_here(under_way.back());
+        advance(2);
+    }
+    if (under_way.empty()) return;
+    finish_pieces(under_way.back());
+    for (Chunk& chunk : under_way) hand_out(chunk);
+}
+
+ReductionSchedule::Chunk ReductionSchedule::plan(const Share& elements) const {
+    Chunk chunk;
+    chunk.elements = elements;
+    if (call_.kind == Collective::reduce_scatter) {
+        plan_parts(chunk);
+    } else {
+        plan_columns(chunk);
+    }
+    return chunk;
+}
+
+// Each host finishes its share of each column; where there is a root, its host all of it.
+void ReductionSchedule::plan_columns(Chunk& chunk) const {
+    for (std::size_t index = 0; index < layout_.mine().count; ++index) {
+        chunk.regions.push_back(region_of(layout_, chunk.elements, layout_.my_host(), index).count);
+    }
+    const RankRange mine = layout_.columns_of(layout_.my_host(), layout_.my_index());
+    const std::size_t region = my_region(chunk).first;
+    for (std::size_t column = mine.first; column < mine.end(); ++column) {
+        const Share whole = even_share(chunk.elements, column, layout_.columns());
+        std::vector<std::size_t> helpers;
+        for (std::size_t host = 0; host < layout_.hosts(); ++host) {
+            helpers.push_back(layout_.helper(host, column));
+        }
+        for (std::size_t host = 0; host < layout_.hosts(); ++host) {
+            const bool to_root = call_.kind == Collective::reduce;
+            if (to_root && host != layout_.host_of(root_)) continue;
+            Share share = to_root ? whole : even_share(whole, host, layout_.hosts());
+            share.first -= region;
+            chunk.pieces.push_back({share, helpers[host], helpers});
+        }
+    }
+}
+
+// Each rank finishes the same elements of its part.
+void ReductionSchedule::plan_parts(Chunk& chunk) const {
+    const std::size_t count = chunk.elements.count;
+    for (std::size_t index = 0; index < layout_.mine().count; ++index) {
+        std::size_t parts = 0;
+        for (std::size_t host = 0; host < layout_.hosts(); ++host) {
+            const RankRange helped = layout_.helped(layout_.my_host(), index, host);
+            parts += helped.count;
+            for (std::size_t rank = helped.first; rank < helped.end(); ++rank) {
+                if (index != layout_.my_index()) continue;
+                std::vector<std::size_t> helpers;
+                for (std::size_t other = 0; other < layout_.hosts(); ++other) {
+                    helpers.push_back(layout_.helper_of(other, rank));
+                }
+                chunk.pieces.push_back({{chunk.pieces.size() * count, count}, rank, helpers});
+            }
+        }
+        chunk.regions.push_back(parts * count);
+    }
+}
+
+Share ReductionSchedule::my_region(const Chunk& chunk) const {
+    return region_of(layout_, chunk.elements, layout_.my_host(), layout_.my_index());
+}
+
+void ReductionSchedule::add_here(Chunk& chunk) {
+    const std::size_t count = carried(chunk);
+    const std::byte* const inputs = gather_inputs(chunk);
+    const auto& subtrees = layout_.subtrees(layout_.my_host());
+    std::byte* const sums =
+        staging_.sums[chunk.number % 2].reserve(sum_bytes(count) * subtrees.size());
+    for (std::size_t tree = 0; tree < subtrees.size(); ++tree) {
+        add_subtree(inputs, count, subtrees[tree], sums + tree * sum_bytes(count));
+    }
+    std::size_t expected = 0;
+    for (const Piece& piece : chunk.pieces) {
+        if (piece.owner != layout_.rank()) continue;
+        for (std::size_t host = 0; host < layout_.hosts(); ++host) {
+            if (host == layout_.my_host()) continue;
+            expected += layout_.subtrees(host).size() * sum_bytes(piece.share.count);
+        }
+    }
+    std::byte* theirs = staging_.theirs[chunk.number % 2].reserve(expected);
+    for (const Piece& piece : chunk.pieces) {
+        const std::size_t size = sum_bytes(piece.share.count);
+        if (piece.owner != layout_.rank()) {
+            for (std::size_t tree = 0; tree < subtrees.size(); ++tree) {
+                send(piece.owner, sums + tree * sum_bytes(count) + sum_bytes(piece.share.first),
+                     size);
+            }
+            continue;
+        }
+        for (std::size_t host = 0; host < layout_.hosts(); ++host) {
+            if (host == layout_.my_host()) continue;
+            for (std::size_t tree = 0; tree < layout_.subtrees(host).size(); ++tree) {
+                receive(piece.helpers[host], theirs, size);
+                theirs += size;
+            }
+        }
+    }
+    auto& exchange = sums_[chunk.number % 2].emplace(places_.mesh);
+    exchange.start(messages_, places_.patience.of_hosts());
+    messages_.clear();
+}
+
+// Of each rank of this host, one after the other.
+const std::byte* ReductionSchedule::gather_inputs(const Chunk& chunk) {
+    const std::byte* const own =
+        call_.kind == Collective::reduce_scatter
+            ? pack_parts(chunk)
+            : static_cast<const std::byte*>(call_.input) + bytes(chunk.elements.first);
+    const std::size_t ranks = layout_.mine().count;
+    if (ranks == 1) return own;
+    std::byte* const inputs = staging_.inputs.reserve(bytes(carried(chunk)) * ranks);
+    auto parts = std::make_shared<Parts>();
+    parts->send = chunk.regions;
+    parts->receive.assign(ranks, carried(chunk));
+    places_.local.run({.kind = Collective::all_to_all,
+                       .dtype = call_.dtype,
+                       .input = own,
+                       .output = inputs,
+                       .parts = std::move(parts)},
+                      places_.patience.of_ranks());
+    return inputs;
+}
+
+// This rank's input, by who carries it here.
+const std::byte* ReductionSchedule::pack_parts(const Chunk& chunk) {
+    const auto* const input = static_cast<const std::byte*>(call_.input);
+    const std::size_t size = bytes(chunk.elements.count);
+    std::byte* const packed = staging_.packed.reserve(size * layout_.ranks());
+    std::byte* to = packed;
+    for (std::size_t index = 0; index < layout_.mine().count; ++index) {
+        for (std::size_t host = 0; host < layout_.hosts(); ++host) {
+            const RankRange helped = layout_.helped(layout_.my_host(), index, host);
+            for (std::size_t rank = helped.first; rank < helped.end(); ++rank, to += size) {
+                backends::copy(to, input + bytes(rank * call_.elements + chunk.elements.first),
+                               size);
+            }
+        }
+    }
+    return packed;
+}
+
+void ReductionSchedule::add_subtree(const std::byte* inputs, std::size_t carried,
+                                    const RankRange& subtree, std::byte* sum) {
+    if (carried == 0) return;
+    std::vector<const std::byte*> from;
+    std::span<const double> factors;
+    if (!factors_.empty()) factors = factors_.subspan(subtree.first, subtree.count);
+    const bool wide = sum_type_ != call_.dtype;
+    std::byte* const widened =
+        wide ? staging_.wide.reserve(sum_bytes(carried) * subtree.count) : nullptr;
+    for (std::size_t i = 0; i < subtree.count; ++i) {
+        const std::size_t index = subtree.first + i - layout_.mine().first;
+        from.push_back(inputs + bytes(carried) * index);
+        if (!wide) continue;
+        std::byte* const to = widened + sum_bytes(carried) * i;
+        backends::widen(to, from.back(), carried, call_.dtype, factors.empty() ? 1 : factors[i]);
+        from.back() = to;
+    }
+    const bool scales = !wide && !factors.empty();
+    backends::reduce(from, {&sum, 1}, carried,
+                     {sum_type_, scales ? ReduceOp::premul_sum : between_sums(call_.op.kind),
+                      scales ? factors : std::span<const double>{}});
+}
+
+void ReductionSchedule::finish_pieces(Chunk& chunk) {
+    sums_[chunk.number % 2]->wait(places_.patience.of_hosts());
+    std::byte* const sums = staging_.sums[chunk.number % 2].reserve(0);
+    std::byte* theirs = staging_.theirs[chunk.number % 2].reserve(0);
+    const bool goes_on = call_.kind == Collective::all_reduce;
+    for (const Piece& piece : chunk.pieces) {
+        std::byte* const result = result_of(chunk, piece);
+        if (piece.owner != layout_.rank()) {
+            if (goes_on) receive(piece.owner, result, bytes(piece.share.count));
+            continue;
+        }
+        for (std::size_t host = 0; host < layout_.hosts(); ++host) {
+            const auto& subtrees = layout_.subtrees(host);
+            for (std::size_t tree = 0; tree < subtrees.size(); ++tree) {
+                std::byte*& at = sum_at_[subtrees[tree].first];
+                if (host == layout_.my_host()) {
+                    at = sums + tree * sum_bytes(carried(chunk)) + sum_bytes(piece.share.first);
+                } else {
+                    at = theirs;
+                    theirs += sum_bytes(piece.share.count);
+                }
+            }
+        }
+        add_all(piece, result);
+        for (std::size_t host = 0; goes_on && host < layout_.hosts(); ++host) {
+            if (host != layout_.my_host()) {
+                send(piece.helpers[host], result, bytes(piece.share.count));
+            }
+        }
+    }
+    auto& exchange = results_[chunk.number % 2].emplace(places_.mesh);
+    exchange.start(messages_, places_.patience.of_hosts());
+    messages_.clear();
+}
+
+// The top of the tree: the sums of the subtrees of all hosts, in place.
+void ReductionSchedule::add_all(const Piece& piece, std::byte* output) {
+    const std::size_t count = piece.share.count;
+    if (count == 0) return;
+    const auto add = [&](const auto& self, const RankRange& tree) -> std::byte* {
+        const auto& here = layout_.subtrees(layout_.host_of(tree.first));
+        if (std::find(here.begin(), here.end(), tree) != here.end()) return sum_at_[tree.first];
+        const std::size_t middle = middle_of_tree(tree.count);
+        std::byte* const left = self(self, {tree.first, middle});
+        const std::byte* const both[] = {left,
+                                         self(self, {tree.first + middle, tree.count - middle})};
+        backends::reduce(both, {&left, 1}, count, {sum_type_, between_sums(call_.op.kind), {}});
+        return left;
+    };
+    const std::byte* const sum = add(add, {0, layout_.ranks()});
+    backends::finish_sum(output, sum, count, call_.dtype,
+                         call_.op.kind == ReduceOp::avg ? layout_.ranks() : 1);
+}
+
+// Where the piece's result belongs on this rank.
+std::byte* ReductionSchedule::result_of(const Chunk& chunk, const Piece& piece) {
+    auto* const output = static_cast<std::byte*>(call_.output);
+    switch (call_.kind) {
+        case Collective::all_reduce:
+            return output + bytes(my_region(chunk).first + piece.share.first);
+        case Collective::reduce_scatter:
+            return output + bytes(chunk.elements.first);
+        default:
+            return staging_.results[chunk.number % 2].reserve(bytes(carried(chunk))) +
+                   bytes(piece.share.first);
+    }
+}
+
+void ReductionSchedule::hand_out(Chunk& chunk) {
+    results_[chunk.number % 2]->wait(places_.patience.of_hosts());
+    const std::size_t ranks = layout_.mine().count;
+    const auto output = [&] {  // there is none where a root gets it
+        return static_cast<std::byte*>(call_.output) + bytes(chunk.elements.first);
+    };
+    auto parts = std::make_shared<Parts>();
+    if (call_.kind == Collective::all_reduce && ranks > 1) {
+        parts->send = chunk.regions;
+        places_.local.run({.kind = Collective::all_gather,
+                           .dtype = call_.dtype,
+                           .input = output() + bytes(my_region(chunk).first - chunk.elements.first),
+                           .output = output(),
+                           .parts = std::move(parts)},
+                          places_.patience.of_ranks());
+    } else if (call_.kind == Collective::reduce && layout_.is_here(root_)) {
+        const bool is_root = layout_.rank() == root_;
+        parts->send.assign(ranks, 0);
+        parts->send[layout_.index_of(root_)] = carried(chunk);
+        parts->receive = is_root ? chunk.regions : std::vector<std::size_t>(ranks, 0);
+        std::byte* const results = staging_.results[chunk.number % 2].reserve(0);
+        places_.local.run({.kind = Collective::all_to_all,
+                           .dtype = call_.dtype,
+                           .input = results,
+                           .output = is_root ? output() : results,
+                           .parts = std::move(parts)},
+                          places_.patience.of_ranks());
+    }
+}
+
+void ReductionSchedule::send(std::size_t rank, const std::byte* data, std::size_t size) {
+    // Gloo has one kind of buffer for both directions; it does not write to this one.
+    messages_.push_back({Direction::send, static_cast<int>(rank), gloo::collective_slot,
+                         const_cast<std::byte*>(data), size});
+}
+
+void ReductionSchedule::receive(std::size_t rank, std::byte* data, std::size_t size) {
+    messages_.push_back(
+        {Direction::receive, static_cast<int>(rank), gloo::collective_slot, data, size});
+}
+
+}  // namespace ddp::hierarchical

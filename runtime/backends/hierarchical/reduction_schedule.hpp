@@ -1,0 +1,82 @@
+// all_reduce, reduce and reduce_scatter between hosts, in three steps a chunk:
+//   1. each rank gets, from the ranks of its host, what it carries of their inputs, adds each
+//      subtree, and sends each sum to the rank that finishes it;
+//   2. that rank adds the sums of all hosts and gives the result to who carries it elsewhere;
+//   3. the ranks of a host give each other what they have.
+// While a chunk is between hosts, the next one is added.
+#pragma once
+
+#include "backends/backend.hpp"
+#include "backends/hierarchical/places.hpp"
+#include "backends/hierarchical/staging.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace ddp::hierarchical {
+
+class ReductionSchedule {
+public:
+    // All ranks' calls have been found the same. `factors`: of premul_sum, by rank.
+    ReductionSchedule(const Places& places, const backends::Call& call,
+                      std::span<const double> factors, Staging& staging);
+
+    void run();
+
+private:
+    // A part of what this rank carries, which one rank finishes.
+    struct Piece {
+        Share share;                       // of what this rank carries
+        std::size_t owner = 0;             // the rank that finishes it
+        std::vector<std::size_t> helpers;  // by host: who carries it there
+    };
+    struct Chunk {
+        Share elements;  // of the tensor; reduce_scatter: of each rank's part
+        std::size_t number = 0;
+        std::vector<std::size_t> regions;  // by index on this host: how much each rank carries
+        std::vector<Piece> pieces;         // that this rank carries
+    };
+
+    Chunk plan(const Share& elements) const;
+    void plan_columns(Chunk& chunk) const;
+    void plan_parts(Chunk& chunk) const;
+
+    void add_here(Chunk& chunk);
+    const std::byte* gather_inputs(const Chunk& chunk);
+    const std::byte* pack_parts(const Chunk& chunk);
+    void add_subtree(const std::byte* inputs, std::size_t carried, const RankRange& subtree,
+                     std::byte* sum);
+    void finish_pieces(Chunk& chunk);
+    void add_all(const Piece& piece, std::byte* output);
+    std::byte* result_of(const Chunk& chunk, const Piece& piece);
+    void hand_out(Chunk& chunk);
+
+    std::size_t bytes(std::size_t elements) const { return elements * element_; }
+    std::size_t sum_bytes(std::size_t elements) const { return elements * sum_element_; }
+    std::size_t carried(const Chunk& chunk) const { return chunk.regions[layout_.my_index()]; }
+    Share my_region(const Chunk& chunk) const;
+    void send(std::size_t rank, const std::byte* data, std::size_t size);
+    void receive(std::size_t rank, std::byte* data, std::size_t size);
+
+    const Places& places_;
+    const HostLayout& layout_;
+    const backends::Call& call_;
+    std::span<const double> factors_;
+    Staging& staging_;
+    std::size_t element_;
+    DType sum_type_;
+    std::size_t sum_element_;
+    std::size_t root_;
+    std::vector<gloo::Message> messages_;
+    // Of the chunks that are between hosts, by number modulo 2.
+    std::array<std::optional<gloo::Exchange>, 2> sums_;
+    std::array<std::optional<gloo::Exchange>, 2> results_;
+    // While a piece is finished: where the sum of each subtree is, by its first rank.
+    std::vector<std::byte*> sum_at_;
+};
+
+}  // namespace ddp::hierarchical

@@ -1,0 +1,331 @@
+// Groups whose ranks share hosts: who carries what, every collective between made-up hosts against
+// the serial model, transfers, and what ends such a group. (That the bits are those of one host:
+// process_group/same_bits_test.cpp.)
+#include "backends/hierarchical/host_layout.hpp"
+#include "process_group/random_plans.hpp"
+#include "process_group/worlds.hpp"
+#include "support/exact_inputs.hpp"
+#include "support/seed_for_ranks.hpp"
+
+#include <ddp/error.hpp>
+
+#include <gmock/gmock.h>
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <map>
+#include <numeric>
+#include <random>
+#include <set>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using namespace std::chrono_literals;
+using namespace ddp;
+using namespace ddp::testing;
+using hierarchical::HostLayout;
+using hierarchical::RankRange;
+using ::testing::AnyOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+int ranks_of(const std::vector<int>& hosts) {
+    return std::accumulate(hosts.begin(), hosts.end(), 0);
+}
+
+TEST(HostLayout, CountsTheRanksOfHostsThatFollowEachOther) {
+    using hierarchical::sizes_of_hosts;
+    const std::vector<std::string> in_order{"b", "a", "a", "c"};
+    EXPECT_THAT(sizes_of_hosts(in_order), ElementsAre(1, 2, 1));
+    const std::vector<std::string> mixed{"a", "b", "a"};
+    EXPECT_THAT(sizes_of_hosts(mixed), IsEmpty());
+}
+
+// Each column, and what each rank gives, has one helper on each host, and who is asked agrees.
+TEST(HostLayout, SharesTheWorkOfAHostAmongItsRanks) {
+    for (const std::vector<std::size_t>& sizes :
+         std::vector<std::vector<std::size_t>>{{1, 1}, {2, 2}, {3, 5}, {1, 2, 4}, {7, 2, 3}, {8}}) {
+        const HostLayout layout(sizes, 0);
+        for (std::size_t host = 0; host < layout.hosts(); ++host) {
+            std::map<std::size_t, std::size_t> carried;
+            for (std::size_t index = 0; index < sizes[host]; ++index) {
+                const RankRange columns = layout.columns_of(host, index);
+                EXPECT_GE(columns.count, 1U);
+                for (std::size_t column = columns.first; column < columns.end(); ++column) {
+                    EXPECT_EQ(layout.helper(host, column), layout.host(host).first + index);
+                    ++carried[column];
+                }
+                for (std::size_t of = 0; of < layout.hosts(); ++of) {
+                    const RankRange helped = layout.helped(host, index, of);
+                    for (std::size_t rank = helped.first; rank < helped.end(); ++rank) {
+                        EXPECT_EQ(layout.host_of(rank), of);
+                        EXPECT_EQ(layout.helper_of(host, rank), layout.host(host).first + index);
+                    }
+                }
+            }
+            EXPECT_EQ(carried.size(), layout.columns());
+        }
+    }
+}
+
+TEST(HostLayout, FindsTheLargestSubtreesOfEachHost) {
+    const auto subtrees = [](const std::vector<std::size_t>& sizes, std::size_t host) {
+        return HostLayout(sizes, 0).subtrees(host);
+    };
+    EXPECT_THAT(subtrees({4, 4}, 1), ElementsAre(RankRange{4, 4}));
+    EXPECT_THAT(subtrees({3, 5}, 0), ElementsAre(RankRange{0, 2}, RankRange{2, 1}));
+    EXPECT_THAT(subtrees({3, 5}, 1), ElementsAre(RankRange{3, 1}, RankRange{4, 4}));
+    EXPECT_THAT(subtrees({1, 2, 4}, 2), ElementsAre(RankRange{3, 1}, RankRange{4, 3}));
+}
+
+TEST(Hierarchical, IsChosenWhereRanksShareHosts) {
+    const struct {
+        std::vector<int> hosts;
+        Backend chosen;
+    } table[] = {{{2, 1}, Backend::hierarchical},
+                 {{2, 2}, Backend::hierarchical},
+                 {{1, 1, 1}, Backend::gloo},
+                 {{3}, Backend::shm}};
+    for (const auto& row : table) {
+        run_ranks(ranks_of(row.hosts),
+                  [&](ProcessGroup& group) { EXPECT_EQ(group.backend(), row.chosen); },
+                  {.hosts = row.hosts});
+    }
+}
+
+// Groups of some ranks: on one host, on several, and with hosts that take turns.
+TEST(Hierarchical, IsChosenForEachGroupAnew) {
+    run_ranks(6,
+              [](ProcessGroup& group) {
+                  const int rank = group.rank();
+                  ProcessGroup host = group.split({.color = rank / 3});
+                  EXPECT_EQ(host.backend(), Backend::shm);
+                  ProcessGroup pairs = group.split({.color = rank % 3 == 0 ? 0 : 1});
+                  EXPECT_EQ(pairs.backend(), rank % 3 == 0 ? Backend::gloo : Backend::hierarchical);
+                  ProcessGroup turns = group.split({.key = rank % 3});
+                  EXPECT_EQ(turns.backend(), Backend::gloo);
+                  for (ProcessGroup* one : {&host, &pairs, &turns}) {
+                      EXPECT_EQ(one->all_reduce(1), one->size());
+                  }
+              },
+              {.hosts = {3, 3}});
+}
+
+TEST(Hierarchical, IsRefusedWhereTheRanksOfAHostDoNotFollowEachOther) {
+    const auto body = [](RankReporter&, const std::function<ProcessGroup()>& join) {
+        ::setenv("DDP_HOST_ID", worker_env().rank % 2 == 0 ? "even" : "odd", 1);
+        try {
+            join();
+            ADD_FAILURE() << "joined";
+        } catch (const UsageError& error) {
+            EXPECT_THAT(error.what(), HasSubstr("backend hierarchical cannot be had: the ranks of "
+                                                "a host must follow each other"));
+        }
+    };
+    const RunRanksOptions options{.init = {.backend = Backend::hierarchical}, .hosts = {3}};
+    for (const RankFailure& failure : failures_of_ranks(3, body, options)) {
+        ADD_FAILURE() << "rank " << failure.rank << ": " << failure.message;
+    }
+}
+
+TEST(Hierarchical, AgreesWithASerialModelInRandomSequences) {
+    const unsigned seed = seed_for_ranks();
+    auto worlds = several_hosts();
+    worlds.push_back({1, 1});
+    worlds.push_back({4});
+    for (const std::vector<int>& hosts : worlds) {
+        SCOPED_TRACE(::testing::PrintToString(hosts));
+        run_ranks(ranks_of(hosts),
+                  [&](ProcessGroup& group) { check_random_plans(group, seed, 60, 20'000); },
+                  {.init = {.backend = Backend::hierarchical}, .hosts = hosts});
+    }
+}
+
+// More than two chunks under way.
+TEST(Hierarchical, AgreesWithASerialModelOnLargeTensors) {
+    const unsigned seed = seed_for_ranks();
+    for (const std::vector<int>& hosts : std::vector<std::vector<int>>{{2, 2}, {2, 3}}) {
+        SCOPED_TRACE(::testing::PrintToString(hosts));
+        run_ranks(ranks_of(hosts),
+                  [&](ProcessGroup& group) { check_random_plans(group, seed, 8, 4'000'000); },
+                  {.hosts = hosts});
+    }
+}
+
+TEST(Hierarchical, SendsWithinHostsAndBetweenThem) {
+    run_ranks(
+        5,
+        [](ProcessGroup& group) {
+            const int ranks = group.size();
+            for (const std::size_t size : {0U, 3U, 4'099U, 300'001U}) {
+                auto mine = exact_input<float>(group.rank(), size);
+                std::vector<std::vector<float>> theirs(static_cast<std::size_t>(ranks),
+                                                       std::vector<float>(size));
+                std::vector<Work> works;
+                for (int peer = 0; peer < ranks; ++peer) {
+                    if (peer == group.rank()) continue;
+                    works.push_back(group.send(mine, Peer{peer}));
+                    works.push_back(group.recv(theirs[static_cast<std::size_t>(peer)], Peer{peer}));
+                }
+                EXPECT_EQ(group.all_reduce(1), ranks);  // beside them
+                for (Work& work : works) work.wait();
+                for (int peer = 0; peer < ranks; ++peer) {
+                    if (peer == group.rank()) continue;
+                    EXPECT_EQ(theirs[static_cast<std::size_t>(peer)],
+                              exact_input<float>(peer, size));
+                }
+            }
+        },
+        {.hosts = {2, 3}});
+}
+
+TEST(Hierarchical, TellsEveryRankWhenTheirCallsDiffer) {
+    for (const int odd : {1, 3}) {  // on the first one's host, and on the other
+        run_ranks(4,
+                  [&](ProcessGroup& group) {
+                      std::vector<float> values(group.rank() == odd ? 64 : 128);
+                      try {
+                          group.all_reduce(values).wait();
+                          ADD_FAILURE() << "went on";
+                      } catch (const UsageError& error) {
+                          EXPECT_THAT(error.what(),
+                                      HasSubstr("rank 0 called all_reduce of 128 float32 (sum), "
+                                                "rank " +
+                                                std::to_string(odd) +
+                                                " called all_reduce of 64 float32 (sum)"));
+                      }
+                      EXPECT_THROW(group.barrier().wait(), UsageError);
+                  },
+                  {.hosts = {2, 2}});
+    }
+}
+
+TEST(Hierarchical, TellsEveryRankWhenCountsDoNotMeet) {
+    run_ranks(3,
+              [](ProcessGroup& group) {
+                  std::vector<std::size_t> out{1, 2, 3};
+                  std::vector<std::size_t> in(3, out[static_cast<std::size_t>(group.rank())]);
+                  if (group.rank() == 1) in[2] = 7;
+                  std::vector<int> input(6);
+                  std::vector<int> output(in[0] + in[1] + in[2]);
+                  try {
+                      group.all_to_all(input, output, SplitSizes{out, in}).wait();
+                      ADD_FAILURE() << "went on";
+                  } catch (const UsageError& error) {
+                      EXPECT_THAT(error.what(), HasSubstr("rank 2 sends 2 elements to rank 1, "
+                                                          "which receives 7"));
+                  }
+              },
+              {.hosts = {2, 1}});
+}
+
+TEST(Hierarchical, TellsBothSidesWhenTheirSizesDiffer) {
+    for (const int to : {1, 2}) {
+        run_ranks(3,
+                  [&](ProcessGroup& group) {
+                      std::vector<std::uint8_t> data(group.rank() == 0 ? 8 : 16);
+                      try {
+                          if (group.rank() == 0) group.send(data, Peer{to}).wait();
+                          if (group.rank() == to) group.recv(data, Peer{0}).wait();
+                          group.barrier().wait();
+                          ADD_FAILURE() << "went on";
+                      } catch (const UsageError& error) {
+                          EXPECT_THAT(error.what(), HasSubstr("8 bytes"));
+                          EXPECT_THAT(error.what(), HasSubstr("16"));
+                      }
+                  },
+                  {.hosts = {2, 1}});
+    }
+}
+
+// Whichever rank it is: one that speaks for its host, or not; also of three hosts.
+TEST(Hierarchical, NamesTheRankThatIsKilledAtARandomMoment) {
+    std::mt19937 random(seed_for_ranks());
+    for (int round = 0; round < 12; ++round) {
+        const std::vector<int> hosts = round % 2 == 0 ? std::vector{2, 2} : std::vector{2, 1, 2};
+        const int killed = round % 4;
+        const auto delay = std::chrono::microseconds(random() % 50'000);
+        SCOPED_TRACE("rank " + std::to_string(killed));
+        run_ranks(ranks_of(hosts),
+                  [&](ProcessGroup& group) {
+                      std::jthread killer;
+                      std::vector<float> values(500'000);
+                      const auto sum = static_cast<float>(2 * group.size());
+                      try {
+                          group.all_reduce(1);  // afterwards all ranks have left init
+                          if (group.rank() == killed) {
+                              killer = std::jthread([&] {
+                                  std::this_thread::sleep_for(delay);
+                                  ::raise(SIGKILL);
+                              });
+                          }
+                          for (;;) {
+                              std::fill(values.begin(), values.end(), 1.0F);
+                              group.all_reduce(values).wait();
+                              ASSERT_EQ(values.front() + values.back(), sum) << "a wrong sum";
+                          }
+                      } catch (const PeerError& error) {
+                          EXPECT_EQ(error.rank(), killed) << error.what();
+                      }
+                  },
+                  {.may_die = {killed}, .hosts = hosts});
+    }
+}
+
+TEST(Hierarchical, NamesTheRankThatDoesNotCome) {
+    for (const int absent : {1, 2}) {  // not its host's first, and the only one of its host
+        SCOPED_TRACE("rank " + std::to_string(absent));
+        run_ranks(3,
+                  [&](ProcessGroup& group) {
+                      const auto pid = static_cast<pid_t>(group.all_reduce(
+                          std::int64_t{group.rank() == absent ? ::getpid() : 0}, ReduceOp::max));
+                      if (group.rank() == absent) {
+                          std::this_thread::sleep_for(10s);
+                          ::raise(SIGKILL);
+                      }
+                      std::vector<float> values(1'000'000);
+                      try {
+                          group.all_reduce(values).wait();
+                          ADD_FAILURE() << "passed without it";
+                      } catch (const TimeoutError& error) {
+                          EXPECT_EQ(error.culprit(), absent) << error.what();
+                          EXPECT_THAT(error.what(), HasSubstr("did not end within 1.5 s"));
+                      }
+                      std::this_thread::sleep_for(1s);  // until all know
+                      if (group.rank() == 0) ::kill(pid, SIGKILL);
+                  },
+                  {.may_die = {absent}, .init = {.timeout = 1500ms}, .hosts = {2, 1}});
+    }
+}
+
+TEST(Hierarchical, AllocatesForEachHost) {
+    run_ranks(3,
+              [](ProcessGroup& group) {
+                  Tensor tensor = group.allocate(Shape{1000}, DType::float32);
+                  const auto values = tensor.as<float>();
+                  EXPECT_EQ(std::count(values.begin(), values.end(), 0.0F), 1000);
+                  std::fill(values.begin(), values.end(), 1.0F);
+                  group.all_reduce(tensor).wait();
+                  EXPECT_EQ(std::count(values.begin(), values.end(), 3.0F), 1000);
+              },
+              {.hosts = {2, 1}});
+}
+
+TEST(Hierarchical, LetsRanksLeaveAtDifferentTimes) {
+    for (int round = 0; round < 5; ++round) {
+        run_ranks(4,
+                  [](ProcessGroup& group) {
+                      std::vector<float> values(100'000, 1.0F);
+                      group.broadcast(values, Root{group.size() - 1}).wait();
+                  },
+                  {.hosts = {2, 2}});
+    }
+}
+
+}  // namespace
