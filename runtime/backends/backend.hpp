@@ -37,7 +37,7 @@ const char* to_string(Collective) noexcept;
 // The parts of an uneven all_gather or all_to_all, in elements.
 struct Parts {
     // all_gather: what each rank gives (the same on all ranks). all_to_all: what this rank sends
-    // to each rank.
+    // to each rank. reduce_scatter (shm alone): what each rank gets (the same on all ranks).
     std::vector<std::size_t> send;
     std::vector<std::size_t> receive;  // all_to_all: what this rank gets from each rank
 };

@@ -64,17 +64,15 @@ void DataSchedule::broadcast() {
 }
 
 void DataSchedule::start_broadcast(Exchange& exchange, const Share& chunk) {
-    const auto region = [&](std::size_t host, std::size_t index) {
-        return region_of(layout_, chunk, host, index);
-    };
+    const Cut cut = Cut::of(layout_, chunk, size_of(call_.dtype));
     if (layout_.rank() == root_) {
         for (std::size_t rank = 0; rank < layout_.ranks(); ++rank) {
             if (layout_.is_here(rank)) continue;
-            const Share share = region(layout_.host_of(rank), layout_.index_of(rank));
+            const Share share = cut.region(layout_, layout_.host_of(rank), layout_.index_of(rank));
             send(rank, output_ + bytes(share.first), bytes(share.count));
         }
     } else if (!root_is_here_) {
-        const Share share = region(layout_.my_host(), layout_.my_index());
+        const Share share = cut.region(layout_, layout_.my_host(), layout_.my_index());
         receive(root_, output_ + bytes(share.first), bytes(share.count));
     }
     exchange.start(messages_, places_.patience.of_hosts());
@@ -94,11 +92,12 @@ void DataSchedule::finish_broadcast(Exchange& exchange, const Share& chunk) {
         return exchange.wait(places_.patience.of_hosts());
     }
     exchange.wait(places_.patience.of_hosts());
+    const Cut cut = Cut::of(layout_, chunk, size_of(call_.dtype));
     auto parts = std::make_shared<Parts>();
     for (std::size_t index = 0; index < layout_.mine().count; ++index) {
-        parts->send.push_back(region_of(layout_, chunk, layout_.my_host(), index).count);
+        parts->send.push_back(cut.region(layout_, layout_.my_host(), index).count);
     }
-    const Share own = region_of(layout_, chunk, layout_.my_host(), layout_.my_index());
+    const Share own = cut.region(layout_, layout_.my_host(), layout_.my_index());
     run_here({.kind = Collective::all_gather,
               .dtype = call_.dtype,
               .input = output_ + bytes(own.first),

@@ -36,17 +36,17 @@ HostLayout::HostLayout(const std::vector<std::size_t>& sizes, std::size_t rank)
     for (const std::size_t size : sizes) {
         hosts_.push_back({host_of_.size(), size});
         host_of_.insert(host_of_.end(), size, hosts_.size() - 1);
-        columns_ = std::max(columns_, size);
+        most_columns_ = std::max(most_columns_, size);
     }
     for (std::size_t host = 0; host < hosts(); ++host) find_subtrees({0, ranks()}, host);
 }
 
-std::size_t HostLayout::helper(std::size_t host, std::size_t column) const {
-    return hosts_[host].first + column * hosts_[host].count / columns_;
+std::size_t HostLayout::helper(std::size_t host, std::size_t column, std::size_t columns) const {
+    return hosts_[host].first + column * hosts_[host].count / columns;
 }
 
-RankRange HostLayout::columns_of(std::size_t host, std::size_t index) const {
-    return share_of(index, hosts_[host].count, columns_);
+RankRange HostLayout::columns_of(std::size_t host, std::size_t index, std::size_t columns) const {
+    return share_of(index, hosts_[host].count, columns);
 }
 
 std::size_t HostLayout::helper_of(std::size_t host, std::size_t rank) const {

@@ -1,8 +1,8 @@
 // Where the ranks of a group are: the ranks of each host follow each other. Pure.
 //
-// What travels between hosts is cut into columns, as many as the largest host has ranks. On each
-// host a column has one rank that carries it, its helper, so that the ranks of a host share the
-// work; a rank of a smaller host carries several, which follow each other.
+// What travels between hosts is cut into columns, at most as many as the largest host has ranks. On
+// each host a column has one rank that carries it, its helper, so that the ranks of a host share
+// the work; a rank of a smaller host carries several, which follow each other.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +30,7 @@ public:
 
     std::size_t ranks() const { return host_of_.size(); }
     std::size_t hosts() const { return hosts_.size(); }
-    std::size_t columns() const { return columns_; }
+    std::size_t most_columns() const { return most_columns_; }
     RankRange host(std::size_t number) const { return hosts_[number]; }
     std::size_t host_of(std::size_t rank) const { return host_of_[rank]; }
     std::size_t index_of(std::size_t rank) const { return rank - hosts_[host_of_[rank]].first; }
@@ -41,10 +41,10 @@ public:
     RankRange mine() const { return hosts_[my_host()]; }
     bool is_here(std::size_t rank) const { return host_of_[rank] == my_host(); }
 
-    // The rank of that host that carries the column.
-    std::size_t helper(std::size_t host, std::size_t column) const;
-    // The columns that the rank with that index among its host's carries; at least one.
-    RankRange columns_of(std::size_t host, std::size_t index) const;
+    // The rank of that host that carries the column, one of so many.
+    std::size_t helper(std::size_t host, std::size_t column, std::size_t columns) const;
+    // The columns that the rank with that index among its host's carries.
+    RankRange columns_of(std::size_t host, std::size_t index, std::size_t columns) const;
     // The rank of that host that carries what belongs to `rank`, which may be elsewhere.
     std::size_t helper_of(std::size_t host, std::size_t rank) const;
     // The ranks of host `of` that the rank with that index on `host` is the helper of.
@@ -60,7 +60,7 @@ private:
     std::size_t rank_;
     std::vector<RankRange> hosts_;
     std::vector<std::size_t> host_of_;  // by rank
-    std::size_t columns_ = 0;
+    std::size_t most_columns_ = 0;
     std::vector<std::vector<RankRange>> subtrees_;  // by host
 };
 

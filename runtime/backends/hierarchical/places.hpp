@@ -54,13 +54,28 @@ inline Share even_share(const Share& whole, std::size_t index, std::size_t share
     return {whole.first + index * each + std::min(index, longer), each + (index < longer ? 1 : 0)};
 }
 
-// What the rank with that index on that host carries of a chunk that is cut into columns.
-inline Share region_of(const HostLayout& layout, const Share& chunk, std::size_t host,
-                       std::size_t index) {
-    const RankRange columns = layout.columns_of(host, index);
-    const Share first = even_share(chunk, columns.first, layout.columns());
-    const Share last = even_share(chunk, columns.end() - 1, layout.columns());
-    return {first.first, last.first + last.count - first.first};
-}
+// Below that a column is not worth its messages.
+inline constexpr std::size_t least_column_bytes = 64 << 10;
+
+// A chunk of a tensor, and into how many columns it is cut.
+struct Cut {
+    Share whole;
+    std::size_t columns = 1;
+
+    static Cut of(const HostLayout& layout, const Share& whole, std::size_t element_bytes) {
+        return {whole, std::clamp<std::size_t>(whole.count * element_bytes / least_column_bytes, 1,
+                                               layout.most_columns())};
+    }
+    Share column(std::size_t number) const { return even_share(whole, number, columns); }
+    // What the rank with that index on that host carries.
+    Share region(const HostLayout& layout, std::size_t host, std::size_t index) const {
+        const RankRange mine = layout.columns_of(host, index, columns);
+        Share region{whole.first, 0};
+        if (mine.first > 0)
+            region.first = column(mine.first - 1).first + column(mine.first - 1).count;
+        for (std::size_t i = mine.first; i < mine.end(); ++i) region.count += column(i).count;
+        return region;
+    }
+};
 
 }  // namespace ddp::hierarchical

@@ -15,8 +15,13 @@ using backends::Collective;
 using backends::Parts;
 using gloo::Direction;
 
-// Of the tensor; of reduce_scatter: of all ranks' parts.
-constexpr std::size_t reduction_chunk_bytes = 4 << 20;
+// Of the tensor; of reduce_scatter: of all ranks' parts. While a chunk is between hosts, another is
+// on them; each costs some waits for other ranks.
+constexpr std::size_t least_chunk_bytes = 4 << 20;
+constexpr std::size_t most_chunk_bytes = 32 << 20;
+constexpr std::size_t wanted_chunks = 4;
+// Up to here each host finishes all by itself.
+constexpr std::size_t finished_everywhere_bytes = 64 << 10;
 
 // Between sums, the operation without what is done before and after.
 ReduceOp::Kind between_sums(ReduceOp::Kind op) {
@@ -39,9 +44,7 @@ ReductionSchedule::ReductionSchedule(const Places& places, const Call& call,
       sum_at_(layout_.ranks()) {}
 
 void ReductionSchedule::run() {
-    const bool in_parts = call_.kind == Collective::reduce_scatter;
-    const std::size_t most = std::max<std::size_t>(
-        reduction_chunk_bytes / element_ / (in_parts ? layout_.ranks() : 1), 1);
+    const std::size_t most = chunk_elements();
     std::deque<Chunk> under_way;  // the last is being added, the one before finished
     std::size_t number = 0;
     const auto advance = [&](std::size_t most_left) {
@@ -63,12 +66,21 @@ void ReductionSchedule::run() {
     for (Chunk& chunk : under_way) hand_out(chunk);
 }
 
+std::size_t ReductionSchedule::chunk_elements() const {
+    const bool in_parts = call_.kind == Collective::reduce_scatter;
+    const std::size_t tensors = in_parts ? layout_.ranks() : 1;
+    const std::size_t wanted = tensors * call_.bytes() / wanted_chunks;
+    return std::max<std::size_t>(
+        std::clamp(wanted, least_chunk_bytes, most_chunk_bytes) / element_ / tensors, 1);
+}
+
 ReductionSchedule::Chunk ReductionSchedule::plan(const Share& elements) const {
     Chunk chunk;
-    chunk.elements = elements;
     if (call_.kind == Collective::reduce_scatter) {
+        chunk.cut.whole = elements;
         plan_parts(chunk);
     } else {
+        chunk.cut = Cut::of(layout_, elements, element_);
         plan_columns(chunk);
     }
     return chunk;
@@ -76,22 +88,26 @@ ReductionSchedule::Chunk ReductionSchedule::plan(const Share& elements) const {
 
 // Each host finishes its share of each column; where there is a root, its host all of it.
 void ReductionSchedule::plan_columns(Chunk& chunk) const {
+    const Cut& cut = chunk.cut;
     for (std::size_t index = 0; index < layout_.mine().count; ++index) {
-        chunk.regions.push_back(region_of(layout_, chunk.elements, layout_.my_host(), index).count);
+        chunk.regions.push_back(cut.region(layout_, layout_.my_host(), index).count);
     }
-    const RankRange mine = layout_.columns_of(layout_.my_host(), layout_.my_index());
-    const std::size_t region = my_region(chunk).first;
+    const bool to_root = call_.kind == Collective::reduce;
+    chunk.finished_everywhere = !to_root && bytes(cut.whole.count) <= finished_everywhere_bytes;
+    const RankRange mine = layout_.columns_of(layout_.my_host(), layout_.my_index(), cut.columns);
     for (std::size_t column = mine.first; column < mine.end(); ++column) {
-        const Share whole = even_share(chunk.elements, column, layout_.columns());
         std::vector<std::size_t> helpers;
         for (std::size_t host = 0; host < layout_.hosts(); ++host) {
-            helpers.push_back(layout_.helper(host, column));
+            helpers.push_back(layout_.helper(host, column, cut.columns));
         }
         for (std::size_t host = 0; host < layout_.hosts(); ++host) {
-            const bool to_root = call_.kind == Collective::reduce;
+            Share share = cut.column(column);
             if (to_root && host != layout_.host_of(root_)) continue;
-            Share share = to_root ? whole : even_share(whole, host, layout_.hosts());
-            share.first -= region;
+            if (chunk.finished_everywhere && host != layout_.my_host()) continue;
+            if (!to_root && !chunk.finished_everywhere) {
+                share = even_share(share, host, layout_.hosts());
+            }
+            share.first -= my_region(chunk).first;
             chunk.pieces.push_back({share, helpers[host], helpers});
         }
     }
@@ -99,7 +115,7 @@ void ReductionSchedule::plan_columns(Chunk& chunk) const {
 
 // Each rank finishes the same elements of its part.
 void ReductionSchedule::plan_parts(Chunk& chunk) const {
-    const std::size_t count = chunk.elements.count;
+    const std::size_t count = chunk.cut.whole.count;
     for (std::size_t index = 0; index < layout_.mine().count; ++index) {
         std::size_t parts = 0;
         for (std::size_t host = 0; host < layout_.hosts(); ++host) {
@@ -119,41 +135,82 @@ void ReductionSchedule::plan_parts(Chunk& chunk) const {
 }
 
 Share ReductionSchedule::my_region(const Chunk& chunk) const {
-    return region_of(layout_, chunk.elements, layout_.my_host(), layout_.my_index());
+    return chunk.cut.region(layout_, layout_.my_host(), layout_.my_index());
 }
 
 void ReductionSchedule::add_here(Chunk& chunk) {
-    const std::size_t count = carried(chunk);
-    const std::byte* const inputs = gather_inputs(chunk);
     const auto& subtrees = layout_.subtrees(layout_.my_host());
     std::byte* const sums =
-        staging_.sums[chunk.number % 2].reserve(sum_bytes(count) * subtrees.size());
-    for (std::size_t tree = 0; tree < subtrees.size(); ++tree) {
-        add_subtree(inputs, count, subtrees[tree], sums + tree * sum_bytes(count));
+        staging_.sums[chunk.number % 2].reserve(sum_bytes(carried(chunk)) * subtrees.size());
+    const bool as_they_are = sum_type_ == call_.dtype && subtrees.size() == 1;
+    if (as_they_are && layout_.mine().count > 1) {
+        auto parts = std::make_shared<Parts>();
+        parts->send = chunk.regions;
+        const bool scales = call_.op.kind == ReduceOp::premul_sum;
+        places_.local.run({.kind = Collective::reduce_scatter,
+                           .dtype = call_.dtype,
+                           .op = scales ? call_.op : ReduceOp(between_sums(call_.op.kind)),
+                           .input = own_input(chunk),
+                           .output = sums,
+                           .parts = std::move(parts)},
+                          places_.patience.of_ranks());
+    } else {
+        add_subtrees(chunk, sums);
     }
+    exchange_sums(chunk, sums);
+}
+
+// Gets what this rank carries of the inputs of each rank of this host, and adds them itself.
+void ReductionSchedule::add_subtrees(const Chunk& chunk, std::byte* sums) {
+    const std::size_t count = carried(chunk);
+    const std::size_t ranks = layout_.mine().count;
+    const std::byte* inputs = own_input(chunk);
+    if (ranks > 1) {
+        std::byte* const gathered = staging_.inputs.reserve(bytes(count) * ranks);
+        auto parts = std::make_shared<Parts>();
+        parts->send = chunk.regions;
+        parts->receive.assign(ranks, count);
+        places_.local.run({.kind = Collective::all_to_all,
+                           .dtype = call_.dtype,
+                           .input = inputs,
+                           .output = gathered,
+                           .parts = std::move(parts)},
+                          places_.patience.of_ranks());
+        inputs = gathered;
+    }
+    for (const RankRange& subtree : layout_.subtrees(layout_.my_host())) {
+        add_subtree(inputs, count, subtree, sums);
+        sums += sum_bytes(count);
+    }
+}
+
+void ReductionSchedule::exchange_sums(const Chunk& chunk, const std::byte* sums) {
     std::size_t expected = 0;
     for (const Piece& piece : chunk.pieces) {
-        if (piece.owner != layout_.rank()) continue;
         for (std::size_t host = 0; host < layout_.hosts(); ++host) {
-            if (host == layout_.my_host()) continue;
+            if (piece.owner != layout_.rank() || host == layout_.my_host()) continue;
             expected += layout_.subtrees(host).size() * sum_bytes(piece.share.count);
         }
     }
     std::byte* theirs = staging_.theirs[chunk.number % 2].reserve(expected);
+    const auto send_to = [&](std::size_t rank, const Piece& piece) {
+        const std::byte* from = sums + sum_bytes(piece.share.first);
+        for (std::size_t tree = 0; tree < layout_.subtrees(layout_.my_host()).size(); ++tree) {
+            send(rank, from, sum_bytes(piece.share.count));
+            from += sum_bytes(carried(chunk));
+        }
+    };
     for (const Piece& piece : chunk.pieces) {
-        const std::size_t size = sum_bytes(piece.share.count);
         if (piece.owner != layout_.rank()) {
-            for (std::size_t tree = 0; tree < subtrees.size(); ++tree) {
-                send(piece.owner, sums + tree * sum_bytes(count) + sum_bytes(piece.share.first),
-                     size);
-            }
+            send_to(piece.owner, piece);
             continue;
         }
         for (std::size_t host = 0; host < layout_.hosts(); ++host) {
             if (host == layout_.my_host()) continue;
+            if (chunk.finished_everywhere) send_to(piece.helpers[host], piece);
             for (std::size_t tree = 0; tree < layout_.subtrees(host).size(); ++tree) {
-                receive(piece.helpers[host], theirs, size);
-                theirs += size;
+                receive(piece.helpers[host], theirs, sum_bytes(piece.share.count));
+                theirs += sum_bytes(piece.share.count);
             }
         }
     }
@@ -162,38 +219,22 @@ void ReductionSchedule::add_here(Chunk& chunk) {
     messages_.clear();
 }
 
-// Of each rank of this host, one after the other.
-const std::byte* ReductionSchedule::gather_inputs(const Chunk& chunk) {
-    const std::byte* const own =
-        call_.kind == Collective::reduce_scatter
-            ? pack_parts(chunk)
-            : static_cast<const std::byte*>(call_.input) + bytes(chunk.elements.first);
-    const std::size_t ranks = layout_.mine().count;
-    if (ranks == 1) return own;
-    std::byte* const inputs = staging_.inputs.reserve(bytes(carried(chunk)) * ranks);
-    auto parts = std::make_shared<Parts>();
-    parts->send = chunk.regions;
-    parts->receive.assign(ranks, carried(chunk));
-    places_.local.run({.kind = Collective::all_to_all,
-                       .dtype = call_.dtype,
-                       .input = own,
-                       .output = inputs,
-                       .parts = std::move(parts)},
-                      places_.patience.of_ranks());
-    return inputs;
+const std::byte* ReductionSchedule::own_input(const Chunk& chunk) {
+    if (call_.kind == Collective::reduce_scatter) return pack_parts(chunk);
+    return static_cast<const std::byte*>(call_.input) + bytes(chunk.cut.whole.first);
 }
 
 // This rank's input, by who carries it here.
 const std::byte* ReductionSchedule::pack_parts(const Chunk& chunk) {
     const auto* const input = static_cast<const std::byte*>(call_.input);
-    const std::size_t size = bytes(chunk.elements.count);
+    const std::size_t size = bytes(chunk.cut.whole.count);
     std::byte* const packed = staging_.packed.reserve(size * layout_.ranks());
     std::byte* to = packed;
     for (std::size_t index = 0; index < layout_.mine().count; ++index) {
         for (std::size_t host = 0; host < layout_.hosts(); ++host) {
             const RankRange helped = layout_.helped(layout_.my_host(), index, host);
             for (std::size_t rank = helped.first; rank < helped.end(); ++rank, to += size) {
-                backends::copy(to, input + bytes(rank * call_.elements + chunk.elements.first),
+                backends::copy(to, input + bytes(rank * call_.elements + chunk.cut.whole.first),
                                size);
             }
         }
@@ -228,7 +269,7 @@ void ReductionSchedule::finish_pieces(Chunk& chunk) {
     sums_[chunk.number % 2]->wait(places_.patience.of_hosts());
     std::byte* const sums = staging_.sums[chunk.number % 2].reserve(0);
     std::byte* theirs = staging_.theirs[chunk.number % 2].reserve(0);
-    const bool goes_on = call_.kind == Collective::all_reduce;
+    const bool goes_on = call_.kind == Collective::all_reduce && !chunk.finished_everywhere;
     for (const Piece& piece : chunk.pieces) {
         std::byte* const result = result_of(chunk, piece);
         if (piece.owner != layout_.rank()) {
@@ -285,7 +326,7 @@ std::byte* ReductionSchedule::result_of(const Chunk& chunk, const Piece& piece) 
         case Collective::all_reduce:
             return output + bytes(my_region(chunk).first + piece.share.first);
         case Collective::reduce_scatter:
-            return output + bytes(chunk.elements.first);
+            return output + bytes(chunk.cut.whole.first);
         default:
             return staging_.results[chunk.number % 2].reserve(bytes(carried(chunk))) +
                    bytes(piece.share.first);
@@ -296,17 +337,18 @@ void ReductionSchedule::hand_out(Chunk& chunk) {
     results_[chunk.number % 2]->wait(places_.patience.of_hosts());
     const std::size_t ranks = layout_.mine().count;
     const auto output = [&] {  // there is none where a root gets it
-        return static_cast<std::byte*>(call_.output) + bytes(chunk.elements.first);
+        return static_cast<std::byte*>(call_.output) + bytes(chunk.cut.whole.first);
     };
     auto parts = std::make_shared<Parts>();
     if (call_.kind == Collective::all_reduce && ranks > 1) {
         parts->send = chunk.regions;
-        places_.local.run({.kind = Collective::all_gather,
-                           .dtype = call_.dtype,
-                           .input = output() + bytes(my_region(chunk).first - chunk.elements.first),
-                           .output = output(),
-                           .parts = std::move(parts)},
-                          places_.patience.of_ranks());
+        places_.local.run(
+            {.kind = Collective::all_gather,
+             .dtype = call_.dtype,
+             .input = output() + bytes(my_region(chunk).first - chunk.cut.whole.first),
+             .output = output(),
+             .parts = std::move(parts)},
+            places_.patience.of_ranks());
     } else if (call_.kind == Collective::reduce && layout_.is_here(root_)) {
         const bool is_root = layout_.rank() == root_;
         parts->send.assign(ranks, 0);

@@ -1,6 +1,6 @@
 // all_reduce, reduce and reduce_scatter between hosts, in three steps a chunk:
-//   1. each rank gets, from the ranks of its host, what it carries of their inputs, adds each
-//      subtree, and sends each sum to the rank that finishes it;
+//   1. the ranks of a host add what each of them carries, each subtree by itself, and send each sum
+//      to the rank that finishes it;
 //   2. that rank adds the sums of all hosts and gives the result to who carries it elsewhere;
 //   3. the ranks of a host give each other what they have.
 // While a chunk is between hosts, the next one is added.
@@ -35,8 +35,9 @@ private:
         std::vector<std::size_t> helpers;  // by host: who carries it there
     };
     struct Chunk {
-        Share elements;  // of the tensor; reduce_scatter: of each rank's part
+        Cut cut;  // of the tensor; reduce_scatter: of each rank's part
         std::size_t number = 0;
+        bool finished_everywhere = false;  // by each host for itself: one step less
         std::vector<std::size_t> regions;  // by index on this host: how much each rank carries
         std::vector<Piece> pieces;         // that this rank carries
     };
@@ -45,8 +46,11 @@ private:
     void plan_columns(Chunk& chunk) const;
     void plan_parts(Chunk& chunk) const;
 
+    std::size_t chunk_elements() const;
     void add_here(Chunk& chunk);
-    const std::byte* gather_inputs(const Chunk& chunk);
+    void add_subtrees(const Chunk& chunk, std::byte* sums);
+    void exchange_sums(const Chunk& chunk, const std::byte* sums);
+    const std::byte* own_input(const Chunk& chunk);
     const std::byte* pack_parts(const Chunk& chunk);
     void add_subtree(const std::byte* inputs, std::size_t carried, const RankRange& subtree,
                      std::byte* sum);

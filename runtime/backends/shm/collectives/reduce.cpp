@@ -2,6 +2,8 @@
 
 #include "backends/shm/collectives/exchange.hpp"
 
+#include <optional>
+
 namespace ddp::shm {
 namespace {
 
@@ -16,26 +18,48 @@ void reduce_inputs(const CollectiveContext& context, std::size_t offset, std::si
 struct ReduceScatter {
     CollectiveContext& context;
     GroupState& group = context.group;
-    std::size_t bytes = context.call.bytes();
     std::size_t piece = piece_bytes(group);
+    // Of the program's calls, whose parts are even, none.
+    std::optional<PartTable> uneven = context.call.parts
+                                          ? std::optional(parts_of(context, &backends::Parts::send))
+                                          : std::nullopt;
 
-    std::size_t chunks() const { return chunks_of(bytes, piece); }
+    Part part(std::size_t rank) const {
+        const std::size_t bytes = context.call.bytes();
+        return uneven ? (*uneven)[rank] : Part{rank * bytes, bytes};
+    }
+    std::size_t largest_bytes() const {
+        return uneven ? uneven->largest_bytes() : context.call.bytes();
+    }
+    std::size_t total_bytes() const {
+        return uneven ? uneven->total_bytes() : group.ranks * context.call.bytes();
+    }
+    std::size_t chunks() const { return chunks_of(largest_bytes(), piece); }
     void stage(std::size_t chunk) const {
-        stage_parts(context, ChunkSlice::of(chunk, bytes, piece), piece);
+        std::byte* const slot = context.slot(group.rank, chunk);
+        for (std::size_t peer = 0; peer < group.ranks; ++peer) {
+            if (peer == group.rank) continue;
+            const Part theirs = part(peer);
+            const ChunkSlice slice = ChunkSlice::of(chunk, theirs.bytes, piece);
+            context.copy_to_slot(slot + piece_index(group.rank, peer) * piece,
+                                 context.input() + theirs.offset + slice.offset, slice.bytes);
+        }
     }
     void receive(std::size_t chunk) const {
-        const ChunkSlice slice = ChunkSlice::of(chunk, bytes, piece);
+        const Part own = part(group.rank);
+        const ChunkSlice slice = ChunkSlice::of(chunk, own.bytes, piece);
         for (std::size_t peer = 0; peer < group.ranks; ++peer) {
             group.scratch.inputs[peer] =
                 peer == group.rank
-                    ? context.input() + group.rank * bytes + slice.offset
+                    ? context.input() + own.offset + slice.offset
                     : context.slot(peer, slice.index) + piece_index(peer, group.rank) * piece;
         }
         reduce_inputs(context, slice.offset, slice.bytes);
     }
     void direct() const {
-        find_inputs(context, {group.rank * bytes, bytes});
-        reduce_inputs(context, 0, bytes);
+        const Part own = part(group.rank);
+        find_inputs(context, {own.offset, own.bytes});
+        reduce_inputs(context, 0, own.bytes);
     }
 };
 
@@ -64,11 +88,10 @@ struct Reduce : RootedSteps {
 void reduce_scatter(CollectiveContext& context) {
     ReduceScatter steps{context};
     const GroupState& group = context.group;
-    const std::size_t bytes = steps.bytes;
-    if (group.ranks == 2) context.color_slots(bytes, steps.piece);
-    const std::byte* const own_part = context.input() + group.rank * bytes;
-    context.choose_output_store(bytes, context.output() == own_part);
-    exchange(context, Role::both, {group.ranks * bytes, 0, 0}, steps);
+    const Part own = steps.part(group.rank);
+    if (group.ranks == 2) context.color_slots(steps.largest_bytes(), steps.piece);
+    context.choose_output_store(own.bytes, context.output() == context.input() + own.offset);
+    exchange(context, Role::both, {steps.total_bytes(), 0, 0}, steps);
 }
 
 void reduce(CollectiveContext& context) {
