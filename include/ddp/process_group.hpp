@@ -129,8 +129,7 @@ public:
     Tensor allocate(const Shape& shape, DType dtype, const Device& where = {},
                     const CallSite& site = CallSite::here());
 
-    // Groups of some of the ranks, with the same backend (for `hierarchical` the one that suits the
-    // hosts that they are on). Collective over this group; they block.
+    // Of some of the ranks, with this backend; between hosts, the best there. Collective; block.
     ProcessGroup split(const SplitOptions& options, const CallSite& site = CallSite::here());
     // The ranks in the order given, the same on all; nothing for a rank that is not among them.
     std::optional<ProcessGroup> new_group(std::span<const int> ranks,

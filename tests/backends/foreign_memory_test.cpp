@@ -662,7 +662,7 @@ TEST(BackendSupport, IsTheSameAfterATrip) {
 
 TEST(BackendSupport, IsRefusedWhenNoRankSaysIt) {
     for (const char* const text : {"", "1", "1\n", "1\n\n", "x\na\nb\nc", "-1\na\nb\nc",
-                                   "4\na\nb\nc", "768\na\nb\nc", "99999999999\na\nb\nc"}) {
+                                   "5\na\nb\nc", "768\na\nb\nc", "99999999999\na\nb\nc"}) {
         EXPECT_THROW(BackendSupport::decode(text), ddp::UsageError) << text;
     }
     EXPECT_THROW(RequestedBackend::decode(UINT32_MAX), ddp::UsageError);

@@ -104,7 +104,9 @@ void expect_own_line(ProcessGroup& group, const Start& start) {
 
 std::vector<Backend> host_backends() {
     std::vector<Backend> all{Backend::shm};
-    if (gloo::refusal_of_build().empty()) all.push_back(Backend::gloo);
+    if (!gloo::refusal_of_build().empty()) return all;
+    all.push_back(Backend::gloo);
+    all.push_back(Backend::hierarchical);
     return all;
 }
 
@@ -112,7 +114,11 @@ void run_everywhere(int ranks, const std::function<void(ProcessGroup&)>& body,
                     const std::vector<int>& may_die = {}) {
     for (const Backend backend : host_backends()) {
         SCOPED_TRACE(to_string(backend));
-        run_ranks(ranks, body, {.may_die = may_die, .init = {.backend = backend}});
+        const bool on_hosts = backend == Backend::hierarchical;
+        run_ranks(ranks, body,
+                  {.may_die = may_die,
+                   .init = {.backend = backend},
+                   .hosts = on_hosts ? std::vector{1, ranks - 1} : std::vector<int>{}});
     }
 }
 

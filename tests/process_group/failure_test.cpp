@@ -88,10 +88,10 @@ TEST(ProcessGroup, WritesNothingIntoMemoryThatItsOwnerHasGivenUp) {
     std::mt19937 random(ddp::testing::seed_for_ranks());
     for (int round = 0; round < 12; ++round) {
         const auto delay = std::chrono::microseconds(random() % 5000);
-        run_ranks(2, [&](ProcessGroup&) {
+        run_ranks(2, [&](ProcessGroup& first) {
             // Another group than the first, for which ranks may come late.
             ProcessGroup group = init_process_group({.timeout = 300ms});
-            const auto writer = static_cast<pid_t>(group.all_reduce(
+            const auto writer = static_cast<pid_t>(first.all_reduce(
                 group.rank() == 1 ? std::int64_t{::getpid()} : std::int64_t{0}, ReduceOp::max));
             std::vector<std::int32_t> mine(300'001, group.rank()), all(2 * mine.size());
             std::jthread stopper;

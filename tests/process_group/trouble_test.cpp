@@ -43,7 +43,7 @@ void expect_rank_1_blamed(const std::exception_ptr& trouble) {
 }
 
 // Rank 0 goes as soon as it has passed on what it found; rank 2 looks when it has gone.
-void name_who_is_gone(Backend backend) {
+void name_who_is_gone(Backend backend, const std::vector<int>& hosts = {}) {
     const auto body = [](RankReporter&, const std::function<ProcessGroup()>& join) {
         const contract::ControlRegion region = launchers_region();
         ProcessGroup group = join();
@@ -59,7 +59,7 @@ void name_who_is_gone(Backend backend) {
         process_group::GroupAccess(group).pass_on_trouble();
         EXPECT_THROW(group.barrier().wait(), PeerError);
     };
-    const RunRanksOptions options{.may_die = {1}, .init = {.backend = backend}};
+    const RunRanksOptions options{.may_die = {1}, .init = {.backend = backend}, .hosts = hosts};
     for (const RankFailure& failure : failures_of_ranks(3, body, options)) {
         ADD_FAILURE() << "rank " << failure.rank << ": " << failure.message;
     }
@@ -70,6 +70,12 @@ TEST(Trouble, OverShmNamesWhoIsGone) { name_who_is_gone(Backend::shm); }
 TEST(Trouble, OverGlooNamesWhoIsGone) {
     if (!gloo::refusal_of_build().empty()) GTEST_SKIP() << gloo::refusal_of_build();
     name_who_is_gone(Backend::gloo);
+}
+
+TEST(Trouble, BetweenHostsNamesWhoIsGone) {
+    if (!gloo::refusal_of_build().empty()) GTEST_SKIP() << gloo::refusal_of_build();
+    name_who_is_gone(Backend::hierarchical, {2, 1});
+    name_who_is_gone(Backend::hierarchical, {1, 2});
 }
 
 }  // namespace

@@ -308,7 +308,10 @@ void run_seeds(const Where& where, std::uint64_t first, std::size_t count) {
     };
     const auto timeout = std::chrono::seconds{60} + std::chrono::milliseconds{500} * count;
     run_ranks(where.ranks, body,
-              {.timeout = timeout, .init = {.backend = where.backend, .timeout = patience}});
+              {.timeout = timeout,
+               .init = {.backend = where.backend, .timeout = patience},
+               .hosts = where.backend == Backend::hierarchical ? std::vector{1, where.ranks - 1}
+                                                               : std::vector<int>{}});
 }
 
 // 504 seeds in all.
@@ -326,6 +329,7 @@ std::vector<Where> places() {
         places.push_back({Backend::shm, ranks});
         if (HAS_GLOO) places.push_back({Backend::gloo, ranks});
     }
+    if (HAS_GLOO) places.push_back({Backend::hierarchical, 3});
     return places;
 }
 

@@ -1,6 +1,7 @@
-// The Gloo peer of ddp-bench: Debian's libgloo over TCP on 127.0.0.1, its default algorithms, each
-// call timed as bench/method.hpp says. Started as ranks by ddp-launch; they meet in the folder that
-// DDP_BENCH_MEETING names. Built and run by peers.sh.
+// The Gloo peer of ddp-bench: Debian's libgloo over TCP on 127.0.0.1 (or the address that
+// DDP_HOST_ADDR gives), its default algorithms, each call timed as bench/method.hpp says. Started as
+// ranks by ddp-launch; they meet in the folder that DDP_BENCH_MEETING names. Built and run by
+// peers.sh and hosts.sh.
 #include "bench/peers/driver.hpp"
 
 #include <gloo/allgather.h>
@@ -189,7 +190,8 @@ int main(int argc, char** argv) {
     }
     const DriverOptions options = parse_driver_options(argc, argv, "gloo");
     gloo::rendezvous::FileStore store(meeting);
-    gloo::transport::tcp::attr attributes("127.0.0.1");
+    const char* const address = std::getenv("DDP_HOST_ADDR");
+    gloo::transport::tcp::attr attributes(address != nullptr ? address : "127.0.0.1");
     auto context = std::make_shared<gloo::rendezvous::Context>(rank, ranks);
     auto device = gloo::transport::tcp::CreateDevice(attributes);
     context->connectFullMesh(store, device);
