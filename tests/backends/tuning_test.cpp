@@ -48,13 +48,13 @@ TEST(Tuning, IsOverriddenFieldByField) {
         "chunk_bytes=8K,one_phase_bytes=64,spins=0,direct_bytes_max=4K,"
         "direct_bytes_min=1,direct_exchange_bytes_max=2K,direct_reduction_bytes_max=3K,"
         "streaming_gain_ps=5,streaming_output_bytes=2M,rotating_bytes=6,rotating_room=8,"
-        "claims_outputs=7,pipelined_bytes=4K");
+        "claims_outputs=7,pipelined_bytes=4K,yield_us=9");
     EXPECT_EQ(all, (ddp::shm::Tuning{.staged = {64, 8'192, 4'096},
                                      .streaming = {5, 2'097'152},
                                      .coloring = {6, 8},
                                      .prefetch = {7},
                                      .direct = {1, 4'096, 2'048, 3'072},
-                                     .waiting = {0}}));
+                                     .waiting = {0, 9}}));
     EXPECT_EQ(make_tuning(2, 2, "chunk_bytes=8K,chunk_bytes=16k").staged.chunk_bytes, 16'384U)
         << "the last one counts";
     EXPECT_EQ(make_tuning(2, 2, "spins=7,"), expected);
@@ -73,7 +73,7 @@ TEST(Tuning, KeepsWhatTheLayoutNeeds) {
 
 TEST(Tuning, RefusesWhatItDoesNotKnow) {
     for (const char* const wrong :
-         {"chunk=4K", "spins", "spins=", "spins=-1", "spins=1G", "spins=7x", "spins= 7", ",",
+         {"chunk=4K", "spins", "spins=", "spins=-1", "spins=1G", "yield_us=1000001", "spins=7x", "spins= 7", ",",
           "chunk_bytes=4K;spins=1", "chunk_bytes=100", "chunk_bytes=65M", "chunk_bytes=0",
           "spins=99999999999999999999", "chunk_bytes=99999999999M", "=4K", " spins=1"}) {
         try {

@@ -58,7 +58,9 @@ std::string shm_refusal_of_foreign_host(const std::string& their_host) {
 shm::Tuning tuning_for(const GroupContext& group) {
     const char* const overrides = std::getenv("DDP_SHM_TUNING");
     const auto cores = static_cast<int>(std::max(std::thread::hardware_concurrency(), 1U));
-    return shm::make_tuning(group.me.world_size, cores, overrides != nullptr ? overrides : "");
+    return shm::make_tuning(group.me.world_size, cores,
+                            std::string(group.among_hosts ? shm::among_hosts : "") +
+                                (overrides != nullptr ? overrides : ""));
 }
 
 // Rank 0 makes the region, the others open it. Throws when that fails.
@@ -199,7 +201,8 @@ public:
                 .store = store_.get(),
                 .wanted = ddp::Backend::shm,
                 .agent_abort = agent_abort_,
-                .job_ranks = job_ranks_};
+                .job_ranks = job_ranks_,
+                .among_hosts = true};
     }
 
 private:

@@ -26,6 +26,7 @@ struct GroupContext {
     // By rank in the group: its rank in the job, which errors and the abort word name. Empty: the
     // same.
     std::span<const int> job_ranks = {};
+    bool among_hosts = false;  // part of a group of several hosts
     // Of the GPU half of the group that it is split from; null: nothing.
     std::shared_ptr<SharedResources> shared = nullptr;
 

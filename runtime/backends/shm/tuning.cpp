@@ -30,12 +30,12 @@ struct Row {
 //   coloring: calls, footprint (in the table, of the ranks of one core together)
 //   prefetch: outputs
 //   direct: least, most, most in exchanges, most in all_reduce
-//   waiting: spins
+//   waiting: spins, yields
 constexpr Tuning::Streaming no_streaming{0, 0};
 constexpr Tuning::Coloring no_coloring{0, any};
 constexpr Tuning::Prefetch prefetch_outputs{1};
 constexpr Row row_of(bool oversubscribed, int ranks, Tuning::Staged staged, Tuning::Direct direct) {
-    const Tuning::Waiting waiting{oversubscribed ? 0U : 200U};
+    const Tuning::Waiting waiting{oversubscribed ? 0U : 200U, 1000};
     return {oversubscribed,
             ranks,
             {staged, no_streaming, no_coloring, prefetch_outputs, direct, waiting}};
@@ -76,6 +76,7 @@ bool cores_may_lack_a_common_cache() {
 constexpr std::uint64_t least_chunk = 4 * K;
 constexpr std::uint64_t most_chunk = 64 * M;
 constexpr std::uint64_t most_spins = 16 * M;  // half a second
+constexpr std::uint64_t most_yield_us = 1'000'000;
 
 [[noreturn]] void refuse(std::string_view what, const std::string& why) {
     throw UsageError("DDP_SHM_TUNING: '" + std::string(what) + "' " + why);
@@ -113,6 +114,7 @@ constexpr Field fields[] = {
     {"direct_reduction_bytes_max",
      [](Tuning& t) -> std::uint64_t& { return t.direct.max_reduction_bytes; }},
     {"spins", [](Tuning& t) -> std::uint64_t& { return t.waiting.spins; }},
+    {"yield_us", [](Tuning& t) -> std::uint64_t& { return t.waiting.yield_us; }},
 };
 
 void apply(Tuning& tuning, std::string_view entry) {
@@ -132,6 +134,7 @@ void apply(Tuning& tuning, std::string_view entry) {
         refuse(entry, "is outside 4K to 64M");
     }
     if (tuning.waiting.spins > most_spins) refuse(entry, "is more than 16M");
+    if (tuning.waiting.yield_us > most_yield_us) refuse(entry, "is more than a second");
 }
 
 std::uint64_t whole_pages(std::uint64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
@@ -155,6 +158,7 @@ const char* find_impossible(const Tuning& tuning, int ranks) {
     }
     if (tuning.staged.one_phase_bytes > tuning.staged.chunk_bytes) return "one_phase_bytes";
     if (tuning.waiting.spins > most_spins) return "spins";
+    if (tuning.waiting.yield_us > most_yield_us) return "yield_us";
     return nullptr;
 }
 

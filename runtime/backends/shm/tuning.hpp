@@ -68,7 +68,8 @@ struct Tuning {
         friend bool operator==(const Direct&, const Direct&) = default;
     };
     struct Waiting {
-        std::uint64_t spins;  // spins: polls with a pause before a rank begins to yield its core
+        std::uint64_t spins;     // spins: polls with a pause before a rank begins to yield its core
+        std::uint64_t yield_us;  // yield_us: for how long it does, before it sleeps
         friend bool operator==(const Waiting&, const Waiting&) = default;
     };
 
@@ -80,7 +81,7 @@ struct Tuning {
     Waiting waiting;
     friend bool operator==(const Tuning&, const Tuning&) = default;
 };
-static_assert(sizeof(Tuning) == 13 * sizeof(std::uint64_t));
+static_assert(sizeof(Tuning) == 14 * sizeof(std::uint64_t));
 
 // The name of the first number that no make_tuning() gives a group of so many ranks: sizes of slots
 // and what fits in them, and how long a rank polls. Null: none. For numbers read from a region.
@@ -89,5 +90,9 @@ const char* find_impossible(const Tuning& tuning, int ranks);
 // For so many ranks on so many cores, at least one each, with `overrides` (the variable's value,
 // may be empty) applied. Throws UsageError for an unknown name or a bad number.
 Tuning make_tuning(int ranks, int cores, std::string_view overrides);
+
+// Overrides for ranks that wait for each other while some wait for another host: they leave the
+// cores to the threads that move the bytes.
+inline constexpr std::string_view among_hosts = "yield_us=50,";
 
 }  // namespace ddp::shm

@@ -15,10 +15,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto yield_time = 1ms;
 // The first waits of a group are for ranks that are still starting and need the cores.
 constexpr int first_waits = 2;
-constexpr auto first_yield_time = 50us;
+constexpr std::chrono::microseconds first_yield_time = 50us;
 constexpr auto futex_slice = 20ms;
 // A hundred times as long as a store takes to become visible to another core.
 constexpr auto store_time = 20us;
@@ -45,6 +44,7 @@ Waiter::Waiter(SharedRegion& region, int rank, const std::atomic<std::uint32_t>*
       kernel_(kernel),
       abort_word_(region.abort_word()),
       spins_(region.tuning().waiting.spins),
+      yield_time_(region.tuning().waiting.yield_us),
       rank_(rank),
       cores_(region, rank),
       agent_abort_(agent_abort),
@@ -93,8 +93,8 @@ void Waiter::wait_long(const std::function<bool()>& ready,
     cores_.begin_wait();
     const bool is_first = long_waits_.load(std::memory_order_relaxed) < first_waits &&
                           long_waits_.fetch_add(1, std::memory_order_relaxed) < first_waits;
-    const auto yield_end =
-        base::Deadline::Clock::now() + (is_first ? first_yield_time : yield_time);
+    const auto yield_end = base::Deadline::Clock::now() +
+                           (is_first ? std::min(first_yield_time, yield_time_) : yield_time_);
     do {
         ::sched_yield();
         if (ready()) return;

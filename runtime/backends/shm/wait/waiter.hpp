@@ -118,6 +118,7 @@ private:
     const HostKernel& kernel_;
     std::atomic<std::uint32_t>& abort_word_;
     std::uint64_t spins_;
+    std::chrono::microseconds yield_time_;
     int rank_;
     CoreSharing cores_;
     const std::atomic<std::uint32_t>* agent_abort_;
