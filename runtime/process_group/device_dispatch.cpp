@@ -47,6 +47,7 @@ DeviceDispatch::DeviceDispatch(const GroupMember& member, Store* store,
                                                        .wanted = options.wanted,
                                                        .agent_abort = &member.abort_word(),
                                                        .job_ranks = member.job_ranks(),
+                                                       .cpu_only = options.cpu_only,
                                                        .shared = std::move(shared)},
                                                       deadline);
     cpu_ = std::move(halves.cpu);

@@ -27,6 +27,7 @@ struct DispatchOptions {
     std::chrono::milliseconds timeout{};
     // Backend::nccl was asked for, of this group or of the one it comes from.
     bool requires_gpus = false;
+    bool cpu_only = false;  // `automatic` does not look for GPUs
 };
 
 // Any thread. The members are destroyed in reverse order: first the queues are stopped, then the

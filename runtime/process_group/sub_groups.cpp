@@ -64,7 +64,8 @@ ProcessGroup::Impl::Impl(const Impl& parent, std::span<const int> ranks, const s
       dispatch_(member_, store_.get(),
                 {.wanted = backend_of_some(parent.dispatch_.kind()),
                  .timeout = parent.dispatch_.options().timeout,
-                 .requires_gpus = parent.dispatch_.options().requires_gpus},
+                 .requires_gpus = parent.dispatch_.options().requires_gpus,
+                 .cpu_only = parent.dispatch_.kind() == Backend::hierarchical},
                 reducers_.held(), deadline, std::move(shared)) {}
 
 std::optional<ProcessGroup> ProcessGroup::split_by(std::int64_t color, std::int64_t key,

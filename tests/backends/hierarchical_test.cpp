@@ -149,13 +149,67 @@ TEST(Hierarchical, AgreesWithASerialModelInRandomSequences) {
     }
 }
 
-// More than two chunks under way.
 TEST(Hierarchical, AgreesWithASerialModelOnLargeTensors) {
     const unsigned seed = seed_for_ranks();
-    for (const std::vector<int>& hosts : std::vector<std::vector<int>>{{2, 2}, {2, 3}}) {
+    run_ranks(5, [&](ProcessGroup& group) { check_random_plans(group, seed, 4, 4'000'000); },
+              {.hosts = {2, 3}});
+}
+
+// Sums are small integers, so of any order.
+template <class T>
+void check_three_chunks(ProcessGroup& group) {
+    const auto ranks = static_cast<std::size_t>(group.size());
+    const auto me = static_cast<std::size_t>(group.rank());
+    const std::size_t size = (13U << 20) / sizeof(T) + 5;
+    const auto number = [](std::size_t rank, std::size_t i) {
+        return static_cast<float>((i * 7 + rank * 3) % 13);
+    };
+    const auto sum = [&](std::size_t i) {
+        float all = 0;
+        for (std::size_t rank = 0; rank < ranks; ++rank) all += number(rank, i);
+        return all;
+    };
+    const auto fill = [&](std::vector<T>& values) {
+        for (std::size_t i = 0; i < values.size(); ++i) values[i] = T(number(me, i));
+    };
+    const auto count_wrong = [&](std::span<const T> values, std::size_t first, const auto& wanted) {
+        std::size_t wrong = 0;
+        for (std::size_t i = 0; i < values.size(); ++i) {
+            wrong += static_cast<float>(values[i]) != wanted(first + i);
+        }
+        return wrong;
+    };
+    std::vector<T> values(size);
+    fill(values);
+    group.all_reduce(values).wait();
+    EXPECT_EQ(count_wrong(values, 0, sum), 0U) << "all_reduce";
+    for (const int root : {0, group.size() - 1}) {
+        fill(values);
+        group.reduce(values, values, Root{root}).wait();
+        if (group.rank() == root) {
+            EXPECT_EQ(count_wrong(values, 0, sum), 0U) << "reduce";
+        }
+        fill(values);
+        group.broadcast(values, Root{root}).wait();
+        const auto roots = [&](std::size_t i) { return number(static_cast<std::size_t>(root), i); };
+        EXPECT_EQ(count_wrong(values, 0, roots), 0U) << "broadcast";
+    }
+    const std::size_t part = size / ranks;
+    values.resize(part * ranks);
+    fill(values);
+    const auto own = std::span<T>(values).subspan(me * part, part);
+    group.reduce_scatter(values, own).wait();
+    EXPECT_EQ(count_wrong(own, me * part, sum), 0U) << "reduce_scatter";
+}
+
+TEST(Hierarchical, HasThreeChunksUnderWay) {
+    for (const std::vector<int>& hosts : std::vector<std::vector<int>>{{2, 2}, {1, 2}, {2, 1, 2}}) {
         SCOPED_TRACE(::testing::PrintToString(hosts));
         run_ranks(ranks_of(hosts),
-                  [&](ProcessGroup& group) { check_random_plans(group, seed, 8, 4'000'000); },
+                  [](ProcessGroup& group) {
+                      check_three_chunks<float>(group);
+                      check_three_chunks<bfloat16>(group);
+                  },
                   {.hosts = hosts});
     }
 }
@@ -228,18 +282,20 @@ TEST(Hierarchical, TellsEveryRankWhenCountsDoNotMeet) {
 }
 
 TEST(Hierarchical, TellsBothSidesWhenTheirSizesDiffer) {
-    for (const int to : {1, 2}) {
+    for (const int to : {1, 2, 3}) {  // 3: to 1, more than waits in a channel
         run_ranks(3,
                   [&](ProcessGroup& group) {
-                      std::vector<std::uint8_t> data(group.rank() == 0 ? 8 : 16);
+                      const std::size_t unit = to == 3 ? 8'000'000 : 8;
+                      std::vector<std::uint8_t> data(group.rank() == 0 ? unit : 2 * unit);
                       try {
-                          if (group.rank() == 0) group.send(data, Peer{to}).wait();
-                          if (group.rank() == to) group.recv(data, Peer{0}).wait();
+                          const Peer peer{to == 3 ? 1 : to};
+                          if (group.rank() == 0) group.send(data, peer).wait();
+                          if (group.rank() == peer.rank) group.recv(data, Peer{0}).wait();
                           group.barrier().wait();
                           ADD_FAILURE() << "went on";
                       } catch (const UsageError& error) {
-                          EXPECT_THAT(error.what(), HasSubstr("8 bytes"));
-                          EXPECT_THAT(error.what(), HasSubstr("16"));
+                          EXPECT_THAT(error.what(), HasSubstr(std::to_string(unit) + " bytes"));
+                          EXPECT_THAT(error.what(), HasSubstr(std::to_string(2 * unit)));
                       }
                   },
                   {.hosts = {2, 1}});
@@ -251,7 +307,7 @@ TEST(Hierarchical, NamesTheRankThatIsKilledAtARandomMoment) {
     std::mt19937 random(seed_for_ranks());
     for (int round = 0; round < 12; ++round) {
         const std::vector<int> hosts = round % 2 == 0 ? std::vector{2, 2} : std::vector{2, 1, 2};
-        const int killed = round % 4;
+        const int killed = round / 2 % ranks_of(hosts);
         const auto delay = std::chrono::microseconds(random() % 50'000);
         SCOPED_TRACE("rank " + std::to_string(killed));
         run_ranks(ranks_of(hosts),
@@ -281,7 +337,7 @@ TEST(Hierarchical, NamesTheRankThatIsKilledAtARandomMoment) {
 }
 
 TEST(Hierarchical, NamesTheRankThatDoesNotCome) {
-    for (const int absent : {1, 2}) {  // not its host's first, and the only one of its host
+    for (const int absent : {0, 1, 2}) {  // its host's first, its second, the only one of its host
         SCOPED_TRACE("rank " + std::to_string(absent));
         run_ranks(3,
                   [&](ProcessGroup& group) {
@@ -300,7 +356,7 @@ TEST(Hierarchical, NamesTheRankThatDoesNotCome) {
                           EXPECT_THAT(error.what(), HasSubstr("did not end within 1.5 s"));
                       }
                       std::this_thread::sleep_for(1s);  // until all know
-                      if (group.rank() == 0) ::kill(pid, SIGKILL);
+                      if (group.rank() == (absent == 0 ? 1 : 0)) ::kill(pid, SIGKILL);
                   },
                   {.may_die = {absent}, .init = {.timeout = 1500ms}, .hosts = {2, 1}});
     }

@@ -73,9 +73,10 @@ TEST(Tuning, KeepsWhatTheLayoutNeeds) {
 
 TEST(Tuning, RefusesWhatItDoesNotKnow) {
     for (const char* const wrong :
-         {"chunk=4K", "spins", "spins=", "spins=-1", "spins=1G", "yield_us=1000001", "spins=7x", "spins= 7", ",",
-          "chunk_bytes=4K;spins=1", "chunk_bytes=100", "chunk_bytes=65M", "chunk_bytes=0",
-          "spins=99999999999999999999", "chunk_bytes=99999999999M", "=4K", " spins=1"}) {
+         {"chunk=4K", "spins", "spins=", "spins=-1", "spins=1G", "yield_us=1000001", "spins=7x",
+          "spins= 7", ",", "chunk_bytes=4K;spins=1", "chunk_bytes=100", "chunk_bytes=65M",
+          "chunk_bytes=0", "spins=99999999999999999999", "chunk_bytes=99999999999M", "=4K",
+          " spins=1"}) {
         try {
             make_tuning(2, 2, wrong);
             ADD_FAILURE() << "took " << wrong;

@@ -58,7 +58,7 @@ bool Mesh::is_troubled() noexcept {
 // Gloo cannot bear that the buffer of an open operation goes.
 Exchange::~Exchange() {
     if (posted_.empty()) return;
-    mesh_->end({AbortKind::broken, mesh_->rank(),
+    mesh_->end({AbortKind::peer_died, mesh_->rank(),
                 "gloo: " + mesh_->name_of(mesh_->rank()) + " failed in an operation"});
 }
 
@@ -156,7 +156,8 @@ std::optional<AbortReason> Mesh::find_notice(const std::vector<Health::Gone>& go
     for (const Health::Gone& one : gone) {
         if (!one.notice || one.notice->kind == AbortKind::left) continue;
         AbortReason notice = *one.notice;
-        if (notice.kind == AbortKind::timed_out && notice.culprit == rank() && suspect >= 0) {
+        const bool is_blamed = notice.kind == AbortKind::timed_out && notice.culprit == rank();
+        if (is_blamed && suspect >= 0 && suspect != rank()) {
             notice = {AbortKind::timed_out, suspect,
                       "gloo: " + context.what + " was given up by " + name_of(one.rank) +
                           ", while " + name_of(rank()) + " waits for " + name_of(suspect)};

@@ -6,6 +6,7 @@
 #include "backends/gloo/abort_reason.hpp"
 #include "backends/gloo/health.hpp"
 #include "backends/gloo/make_gloo.hpp"
+#include "backends/gloo/message.hpp"
 #include "backends/gloo/pairs.hpp"
 #include "backends/gloo/watchdog.hpp"
 
@@ -18,15 +19,6 @@
 #include <vector>
 
 namespace ddp::gloo {
-
-// One message between this rank and another. Both sides know the size; zero bytes are not sent.
-struct Message {
-    Direction direction = Direction::send;
-    int peer = 0;
-    std::uint64_t slot = 0;
-    void* data = nullptr;
-    std::size_t bytes = 0;
-};
 
 // What messages are for: in errors, and by when.
 struct WaitContext {

@@ -1,7 +1,5 @@
 #include "backends/gloo/schedule.hpp"
 
-#include "backends/gloo/slots.hpp"
-
 #include <algorithm>
 
 namespace ddp::gloo {
@@ -241,19 +239,15 @@ std::byte* Schedule::stage(std::size_t wanted_bytes) {
 }
 
 void Schedule::send(std::size_t peer, const std::byte* data, std::size_t size) {
-    if (peer == me_) return;
-    // Gloo has one kind of buffer for both directions; it does not write to this one.
-    messages_.push_back({Direction::send, static_cast<int>(peer), collective_slot,
-                         const_cast<std::byte*>(data), size});
+    if (peer != me_) messages_.send(peer, data, size);
 }
 
 void Schedule::receive(std::size_t peer, std::byte* data, std::size_t size) {
-    if (peer == me_) return;
-    messages_.push_back({Direction::receive, static_cast<int>(peer), collective_slot, data, size});
+    if (peer != me_) messages_.receive(peer, data, size);
 }
 
 void Schedule::flush() {
-    if (mesh_ != nullptr) mesh_->exchange(messages_, context_);
+    if (mesh_ != nullptr) mesh_->exchange(messages_.all(), context_);
     messages_.clear();
 }
 

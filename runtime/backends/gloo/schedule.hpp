@@ -5,6 +5,7 @@
 
 #include "backends/backend.hpp"
 #include "backends/gloo/mesh.hpp"
+#include "backends/gloo/slots.hpp"
 #include "backends/reduction/reduce.hpp"
 
 #include <cstddef>
@@ -66,7 +67,7 @@ private:
     std::size_t root_;
     const std::byte* input_;
     std::byte* output_;
-    std::vector<Message> messages_;
+    MessageList messages_{collective_slot};
     std::vector<const std::byte*> inputs_;  // of a reduction, by rank
 };
 

@@ -1,6 +1,5 @@
 #include "backends/hierarchical/data_schedule.hpp"
 
-#include "backends/gloo/slots.hpp"
 #include "backends/reduction/reduce.hpp"
 
 #include <algorithm>
@@ -13,7 +12,6 @@ namespace {
 using backends::Call;
 using backends::Collective;
 using backends::Parts;
-using gloo::Direction;
 using gloo::Exchange;
 
 constexpr std::size_t broadcast_chunk_bytes = 4 << 20;
@@ -69,14 +67,13 @@ void DataSchedule::start_broadcast(Exchange& exchange, const Share& chunk) {
         for (std::size_t rank = 0; rank < layout_.ranks(); ++rank) {
             if (layout_.is_here(rank)) continue;
             const Share share = cut.region(layout_, layout_.host_of(rank), layout_.index_of(rank));
-            send(rank, output_ + bytes(share.first), bytes(share.count));
+            messages_.send(rank, output_ + bytes(share.first), bytes(share.count));
         }
     } else if (!root_is_here_) {
         const Share share = cut.region(layout_, layout_.my_host(), layout_.my_index());
-        receive(root_, output_ + bytes(share.first), bytes(share.count));
+        messages_.receive(root_, output_ + bytes(share.first), bytes(share.count));
     }
-    exchange.start(messages_, places_.patience.of_hosts());
-    messages_.clear();
+    start(exchange);
 }
 
 void DataSchedule::finish_broadcast(Exchange& exchange, const Share& chunk) {
@@ -112,10 +109,10 @@ void DataSchedule::all_gather() {
     const std::size_t me = layout_.rank();
     for (std::size_t host = 0; host < layout_.hosts(); ++host) {
         if (host == layout_.my_host()) continue;
-        send(layout_.helper_of(host, me), input_, bytes(parts[me].count));
+        messages_.send(layout_.helper_of(host, me), input_, bytes(parts[me].count));
         const RankRange helped = layout_.helped(layout_.my_host(), layout_.my_index(), host);
         for (std::size_t rank = helped.first; rank < helped.end(); ++rank) {
-            receive(rank, at(rank), bytes(parts[rank].count));
+            messages_.receive(rank, at(rank), bytes(parts[rank].count));
         }
     }
     exchange([&] { gather_on_this_host(layout_.my_host(), parts); });
@@ -150,10 +147,10 @@ void DataSchedule::gather() {
     const std::size_t size = call_.bytes();
     if (layout_.rank() == root_) {
         for (std::size_t rank = 0; rank < layout_.ranks(); ++rank) {
-            if (!layout_.is_here(rank)) receive(rank, output_ + rank * size, size);
+            if (!layout_.is_here(rank)) messages_.receive(rank, output_ + rank * size, size);
         }
     } else if (!root_is_here_) {
-        send(root_, input_, size);
+        messages_.send(root_, input_, size);
     }
     exchange([&] {
         if (!root_is_here_) return;
@@ -170,10 +167,10 @@ void DataSchedule::scatter() {
     const std::size_t size = call_.bytes();
     if (layout_.rank() == root_) {
         for (std::size_t rank = 0; rank < layout_.ranks(); ++rank) {
-            if (!layout_.is_here(rank)) send(rank, input_ + rank * size, size);
+            if (!layout_.is_here(rank)) messages_.send(rank, input_ + rank * size, size);
         }
     } else if (!root_is_here_) {
-        receive(root_, output_, size);
+        messages_.receive(root_, output_, size);
     }
     // The output may be a part of the input, which is sent from.
     exchange([&] {
@@ -196,8 +193,8 @@ void DataSchedule::all_to_all() {
             here->send.push_back(out[rank].count);
             here->receive.push_back(in[rank].count);
         } else {
-            receive(rank, output_ + bytes(in[rank].first), bytes(in[rank].count));
-            send(rank, input_ + bytes(out[rank].first), bytes(out[rank].count));
+            messages_.receive(rank, output_ + bytes(in[rank].first), bytes(in[rank].count));
+            messages_.send(rank, input_ + bytes(out[rank].first), bytes(out[rank].count));
         }
     }
     const std::size_t first = layout_.mine().first;
@@ -213,8 +210,7 @@ void DataSchedule::all_to_all() {
 template <class Body>
 void DataSchedule::exchange(const Body& meanwhile) {
     Exchange exchange(places_.mesh);
-    exchange.start(messages_, places_.patience.of_hosts());
-    messages_.clear();
+    start(exchange);
     meanwhile();
     exchange.wait(places_.patience.of_hosts());
 }
@@ -223,15 +219,9 @@ void DataSchedule::run_here(const Call& step) {
     places_.local.run(step, places_.patience.of_ranks());
 }
 
-void DataSchedule::send(std::size_t rank, const std::byte* data, std::size_t size) {
-    // Gloo has one kind of buffer for both directions; it does not write to this one.
-    messages_.push_back({Direction::send, static_cast<int>(rank), gloo::collective_slot,
-                         const_cast<std::byte*>(data), size});
-}
-
-void DataSchedule::receive(std::size_t rank, std::byte* data, std::size_t size) {
-    messages_.push_back(
-        {Direction::receive, static_cast<int>(rank), gloo::collective_slot, data, size});
+void DataSchedule::start(gloo::Exchange& exchange) {
+    exchange.start(messages_.all(), places_.patience.of_hosts());
+    messages_.clear();
 }
 
 std::vector<Share> DataSchedule::parts_of(const std::vector<std::size_t>* counts) const {

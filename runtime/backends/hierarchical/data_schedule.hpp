@@ -3,6 +3,7 @@
 #pragma once
 
 #include "backends/backend.hpp"
+#include "backends/gloo/slots.hpp"
 #include "backends/hierarchical/places.hpp"
 
 #include <cstddef>
@@ -31,8 +32,7 @@ private:
     template <class Body>
     void exchange(const Body& meanwhile);
     void run_here(const backends::Call& step);
-    void send(std::size_t rank, const std::byte* data, std::size_t size);
-    void receive(std::size_t rank, std::byte* data, std::size_t size);
+    void start(gloo::Exchange& exchange);  // of what has been collected
     std::size_t bytes(std::size_t elements) const { return elements * size_of(call_.dtype); }
     std::vector<Share> parts_of(const std::vector<std::size_t>* counts) const;  // null: even ones
 
@@ -43,7 +43,7 @@ private:
     bool root_is_here_;
     const std::byte* input_;
     std::byte* output_;
-    std::vector<gloo::Message> messages_;
+    gloo::MessageList messages_{gloo::collective_slot};
 };
 
 }  // namespace ddp::hierarchical

@@ -6,15 +6,52 @@
 
 #include <ddp/error.hpp>
 
-#include <cstring>
+#include <atomic>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 namespace ddp::hierarchical {
 
 using backends::Call;
 using backends::Collective;
-using gloo::Message;
 using gloo::WaitContext;
+
+namespace {
+
+// A transfer that knows whether there are others of the other kind: who waits for one kind does not
+// hear of the other, so neither waits for long then.
+class MixedTransfer : public backends::PendingTransfer {
+public:
+    MixedTransfer(std::unique_ptr<PendingTransfer> transfer,
+                  std::shared_ptr<PendingTransfers> pending, bool is_local)
+        : transfer_(std::move(transfer)),
+          pending_(std::move(pending)),
+          own_(is_local ? pending_->local : pending_->between_hosts),
+          others_(is_local ? pending_->between_hosts : pending_->local) {
+        ++own_;
+    }
+    ~MixedTransfer() override { --own_; }
+
+    bool advance() override { return transfer_->advance(); }
+    bool is_done() const override { return transfer_->is_done(); }
+    void rest(std::uint64_t round) override { transfer_->rest(round); }
+    void wait_a_little(const base::Deadline& deadline) override {
+        constexpr int naps = 16;  // before a longer wait, which also looks for what has failed
+        if (others_ == 0 || ++naps_ % naps == 0) return transfer_->wait_a_little(deadline);
+        std::this_thread::sleep_for(std::chrono::microseconds{100});
+    }
+    void give_up(const base::Deadline& deadline) override { transfer_->give_up(deadline); }
+
+private:
+    std::unique_ptr<PendingTransfer> transfer_;
+    std::shared_ptr<PendingTransfers> pending_;
+    std::atomic<int>& own_;
+    std::atomic<int>& others_;
+    int naps_ = 0;
+};
+
+}  // namespace
 
 HierarchicalBackend::HierarchicalBackend(std::shared_ptr<gloo::Mesh> mesh,
                                          std::unique_ptr<backends::Backend> local,
@@ -64,10 +101,10 @@ void HierarchicalBackend::pass_on_trouble() noexcept {
 
 std::unique_ptr<backends::PendingTransfer> HierarchicalBackend::start_transfer(
     const backends::Transfer& transfer) {
-    if (!layout_.is_here(static_cast<std::size_t>(transfer.peer))) {
-        return GlooBackend::start_transfer(transfer);
-    }
-    return LocalRanks::start_transfer(local_, transfer);
+    const bool is_local = layout_.is_here(static_cast<std::size_t>(transfer.peer));
+    auto started = is_local ? LocalRanks::start_transfer(local_, transfer)
+                            : GlooBackend::start_transfer(transfer);
+    return std::make_unique<MixedTransfer>(std::move(started), pending_, is_local);
 }
 
 // The first rank of each host speaks for it. A rank that does not come is missed first on its own
@@ -80,17 +117,14 @@ void HierarchicalBackend::exchange_all(const void* own, std::size_t bytes, std::
                 context);
     const Patience patience(context);
     if (layout_.my_index() == 0) {
-        std::vector<Message> messages;
+        gloo::MessageList messages(gloo::collective_slot);
         for (std::size_t host = 0; host < layout_.hosts(); ++host) {
             const RankRange there = layout_.host(host);
             if (host == layout_.my_host()) continue;
-            const int to = static_cast<int>(there.first);
-            messages.push_back({gloo::Direction::receive, to, gloo::collective_slot,
-                                all + there.first * bytes, there.count * bytes});
-            messages.push_back(
-                {gloo::Direction::send, to, gloo::collective_slot, ours, here.count * bytes});
+            messages.receive(there.first, all + there.first * bytes, there.count * bytes);
+            messages.send(there.first, ours, here.count * bytes);
         }
-        mesh().exchange(messages, patience.of_hosts());
+        mesh().exchange(messages.all(), patience.of_hosts());
     }
     if (here.count == 1 || layout_.hosts() == 1) return;
     local_->run({.kind = Collective::broadcast,

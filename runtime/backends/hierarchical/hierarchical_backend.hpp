@@ -9,9 +9,16 @@
 #include "backends/hierarchical/local_ranks.hpp"
 #include "backends/hierarchical/staging.hpp"
 
+#include <atomic>
 #include <memory>
 
 namespace ddp::hierarchical {
+
+// How many transfers are under way.
+struct PendingTransfers {
+    std::atomic<int> local = 0;
+    std::atomic<int> between_hosts = 0;
+};
 
 class HierarchicalBackend : public gloo::GlooBackend {
 public:
@@ -41,6 +48,7 @@ private:
     HostLayout layout_;
     std::shared_ptr<LocalRanks> local_;
     Staging staging_;
+    std::shared_ptr<PendingTransfers> pending_ = std::make_shared<PendingTransfers>();
 };
 
 }  // namespace ddp::hierarchical

@@ -21,14 +21,20 @@ class LocalTransfer : public PendingTransfer {
         try {
             return body();
         } catch (...) {
-            ranks_->end_group({what_, nullptr}, LocalRanks::Found::here);
+            ranks_->end_group({what_, nullptr}, mismatches_);
         }
     }
 
 public:
-    LocalTransfer(std::shared_ptr<LocalRanks> ranks, std::unique_ptr<PendingTransfer> transfer,
-                  std::string what)
-        : ranks_(std::move(ranks)), transfer_(std::move(transfer)), what_(std::move(what)) {}
+    LocalTransfer(std::shared_ptr<LocalRanks> ranks, std::unique_ptr<PendingTransfer> pending,
+                  const Transfer& transfer)
+        : ranks_(std::move(ranks)),
+          transfer_(std::move(pending)),
+          what_(backends::describe(transfer)),
+          // The receiver compares the sizes, and tells the sender.
+          mismatches_(transfer.direction == backends::Direction::receive
+                          ? LocalRanks::Found::here
+                          : LocalRanks::Found::elsewhere) {}
 
     bool advance() override {
         return translated([&] { return transfer_->advance(); });
@@ -42,7 +48,7 @@ public:
         try {
             transfer_->give_up(deadline);
         } catch (...) {
-            ranks_->end_group({what_, &deadline}, LocalRanks::Found::here);
+            ranks_->end_group({what_, &deadline}, mismatches_);
         }
     }
 
@@ -50,6 +56,7 @@ private:
     std::shared_ptr<LocalRanks> ranks_;
     std::unique_ptr<PendingTransfer> transfer_;
     std::string what_;
+    LocalRanks::Found mismatches_;
 };
 
 LocalRanks::LocalRanks(std::unique_ptr<backends::Backend> backend, RankRange ranks,
@@ -75,11 +82,11 @@ std::shared_ptr<void> LocalRanks::allocate(std::size_t bytes, const WaitContext&
 }
 
 std::unique_ptr<PendingTransfer> LocalRanks::start_transfer(std::shared_ptr<LocalRanks> self,
-                                                            Transfer transfer) {
-    std::string what = backends::describe(transfer);
-    transfer.peer -= static_cast<int>(self->ranks_.first);
-    auto pending = self->backend_->start_transfer(transfer);
-    return std::make_unique<LocalTransfer>(std::move(self), std::move(pending), std::move(what));
+                                                            const Transfer& transfer) {
+    Transfer here = transfer;
+    here.peer -= static_cast<int>(self->ranks_.first);
+    auto pending = self->backend_->start_transfer(here);
+    return std::make_unique<LocalTransfer>(std::move(self), std::move(pending), transfer);
 }
 
 // From the rank that found what this one was told of in fewer words.
@@ -92,7 +99,7 @@ void LocalRanks::wait_for_word(const WaitContext& context) {
 
 // The steps' own numbers and sizes say nothing to the program: the errors speak of its call.
 void LocalRanks::end_group(const WaitContext& context, Found mismatches) {
-    gloo::AbortReason reason{AbortKind::broken, mesh_->rank(), {}};
+    gloo::AbortReason reason;
     std::string says;
     int culprit = -1;
     int teller = -1;
@@ -114,10 +121,13 @@ void LocalRanks::end_group(const WaitContext& context, Found mismatches) {
     } catch (const UsageError& error) {
         reason = {AbortKind::misused, mesh_->rank(), error.what()};
         if (mismatches == Found::elsewhere) wait_for_word(context);
-    } catch (const std::exception& error) {
-        reason.text = context.what + ": " + error.what();
+    } catch (...) {  // of this rank alone, such as memory: the others hear who
+        mesh_->end(
+            {AbortKind::peer_died, mesh_->rank(),
+             "hierarchical: " + mesh_->name_of(mesh_->rank()) + " failed in " + context.what});
+        throw;
     }
-    if (culprit >= 0) {
+    if (culprit >= 0 && culprit != mesh_->rank()) {
         reason.culprit = culprit;
         reason.text = "hierarchical: " + mesh_->name_of(culprit) + says;
     }

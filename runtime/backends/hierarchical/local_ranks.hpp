@@ -19,13 +19,13 @@ public:
                std::shared_ptr<gloo::Mesh> mesh);
 
     // A step of the call that `context` is of, in which the roots and parts are of local ranks.
-    // Throws as Mesh: the reason that ended the group.
+    // Throws as Mesh: the reason that ended the group; or what failed on this rank alone.
     void run(const backends::Call& step, const gloo::WaitContext& context);
     // Throws SystemError, too.
     std::shared_ptr<void> allocate(std::size_t bytes, const gloo::WaitContext& context);
     // To or from a rank of this host, by its number in the group.
     static std::unique_ptr<backends::PendingTransfer> start_transfer(
-        std::shared_ptr<LocalRanks> self, backends::Transfer transfer);
+        std::shared_ptr<LocalRanks> self, const backends::Transfer& transfer);
 
     // The group has ended, or ends because of this rank: who waits here must hear of it.
     void fail() noexcept { backend_->fail(); }

@@ -1,6 +1,5 @@
 #include "backends/hierarchical/reduction_schedule.hpp"
 
-#include "backends/gloo/slots.hpp"
 #include "backends/reduction/reduce.hpp"
 
 #include <algorithm>
@@ -13,7 +12,6 @@ namespace {
 using backends::Call;
 using backends::Collective;
 using backends::Parts;
-using gloo::Direction;
 
 // Of the tensor; of reduce_scatter: of all ranks' parts. While a chunk is between hosts, another is
 // on them; each costs some waits for other ranks.
@@ -196,7 +194,7 @@ void ReductionSchedule::exchange_sums(const Chunk& chunk, const std::byte* sums)
     const auto send_to = [&](std::size_t rank, const Piece& piece) {
         const std::byte* from = sums + sum_bytes(piece.share.first);
         for (std::size_t tree = 0; tree < layout_.subtrees(layout_.my_host()).size(); ++tree) {
-            send(rank, from, sum_bytes(piece.share.count));
+            messages_.send(rank, from, sum_bytes(piece.share.count));
             from += sum_bytes(carried(chunk));
         }
     };
@@ -209,14 +207,13 @@ void ReductionSchedule::exchange_sums(const Chunk& chunk, const std::byte* sums)
             if (host == layout_.my_host()) continue;
             if (chunk.finished_everywhere) send_to(piece.helpers[host], piece);
             for (std::size_t tree = 0; tree < layout_.subtrees(host).size(); ++tree) {
-                receive(piece.helpers[host], theirs, sum_bytes(piece.share.count));
+                messages_.receive(piece.helpers[host], theirs, sum_bytes(piece.share.count));
                 theirs += sum_bytes(piece.share.count);
             }
         }
     }
     auto& exchange = sums_[chunk.number % 2].emplace(places_.mesh);
-    exchange.start(messages_, places_.patience.of_hosts());
-    messages_.clear();
+    start(exchange);
 }
 
 const std::byte* ReductionSchedule::own_input(const Chunk& chunk) {
@@ -273,7 +270,7 @@ void ReductionSchedule::finish_pieces(Chunk& chunk) {
     for (const Piece& piece : chunk.pieces) {
         std::byte* const result = result_of(chunk, piece);
         if (piece.owner != layout_.rank()) {
-            if (goes_on) receive(piece.owner, result, bytes(piece.share.count));
+            if (goes_on) messages_.receive(piece.owner, result, bytes(piece.share.count));
             continue;
         }
         for (std::size_t host = 0; host < layout_.hosts(); ++host) {
@@ -291,13 +288,12 @@ void ReductionSchedule::finish_pieces(Chunk& chunk) {
         add_all(piece, result);
         for (std::size_t host = 0; goes_on && host < layout_.hosts(); ++host) {
             if (host != layout_.my_host()) {
-                send(piece.helpers[host], result, bytes(piece.share.count));
+                messages_.send(piece.helpers[host], result, bytes(piece.share.count));
             }
         }
     }
     auto& exchange = results_[chunk.number % 2].emplace(places_.mesh);
-    exchange.start(messages_, places_.patience.of_hosts());
-    messages_.clear();
+    start(exchange);
 }
 
 // The top of the tree: the sums of the subtrees of all hosts, in place.
@@ -364,15 +360,9 @@ void ReductionSchedule::hand_out(Chunk& chunk) {
     }
 }
 
-void ReductionSchedule::send(std::size_t rank, const std::byte* data, std::size_t size) {
-    // Gloo has one kind of buffer for both directions; it does not write to this one.
-    messages_.push_back({Direction::send, static_cast<int>(rank), gloo::collective_slot,
-                         const_cast<std::byte*>(data), size});
-}
-
-void ReductionSchedule::receive(std::size_t rank, std::byte* data, std::size_t size) {
-    messages_.push_back(
-        {Direction::receive, static_cast<int>(rank), gloo::collective_slot, data, size});
+void ReductionSchedule::start(gloo::Exchange& exchange) {
+    exchange.start(messages_.all(), places_.patience.of_hosts());
+    messages_.clear();
 }
 
 }  // namespace ddp::hierarchical

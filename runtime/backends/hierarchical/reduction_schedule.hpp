@@ -7,6 +7,7 @@
 #pragma once
 
 #include "backends/backend.hpp"
+#include "backends/gloo/slots.hpp"
 #include "backends/hierarchical/places.hpp"
 #include "backends/hierarchical/staging.hpp"
 
@@ -63,8 +64,7 @@ private:
     std::size_t sum_bytes(std::size_t elements) const { return elements * sum_element_; }
     std::size_t carried(const Chunk& chunk) const { return chunk.regions[layout_.my_index()]; }
     Share my_region(const Chunk& chunk) const;
-    void send(std::size_t rank, const std::byte* data, std::size_t size);
-    void receive(std::size_t rank, std::byte* data, std::size_t size);
+    void start(gloo::Exchange& exchange);  // of what has been collected
 
     const Places& places_;
     const HostLayout& layout_;
@@ -75,7 +75,7 @@ private:
     DType sum_type_;
     std::size_t sum_element_;
     std::size_t root_;
-    std::vector<gloo::Message> messages_;
+    gloo::MessageList messages_{gloo::collective_slot};
     // Of the chunks that are between hosts, by number modulo 2.
     std::array<std::optional<gloo::Exchange>, 2> sums_;
     std::array<std::optional<gloo::Exchange>, 2> results_;

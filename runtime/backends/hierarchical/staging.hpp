@@ -14,6 +14,7 @@ public:
     std::byte* reserve(std::size_t bytes) {
         if (bytes > size_) {
             memory_.reset();
+            size_ = 0;
             memory_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
             size_ = bytes;
         }

@@ -59,9 +59,10 @@ void tell_of_unused_gpu(const GroupContext& group, const nccl::GpuSupport& mine,
 
 }  // namespace
 
-bool may_use_gpus(ddp::Backend wanted) {
-    switch (wanted) {
+bool may_use_gpus(const GroupContext& group) {
+    switch (group.wanted) {
         case ddp::Backend::automatic:
+            return !group.cpu_only;
         case ddp::Backend::nccl:
             return true;
         case ddp::Backend::shm:
@@ -75,7 +76,7 @@ bool may_use_gpus(ddp::Backend wanted) {
 DeviceHalf make_device_half(const GroupContext& group, const nccl::GpuSupport& mine,
                             std::span<const State> all, std::shared_ptr<Backend> cpu,
                             const base::Deadline& deadline) {
-    if (!may_use_gpus(group.wanted)) return {};
+    if (!may_use_gpus(group)) return {};
     const auto usable = std::count(all.begin(), all.end(), State::usable);
     const bool is_wanted = group.wanted == ddp::Backend::nccl;
     if (usable == group.me.world_size) {

@@ -14,7 +14,7 @@
 namespace ddp::backends {
 
 // Whether GPUs come into it at all.
-bool may_use_gpus(ddp::Backend wanted);
+bool may_use_gpus(const GroupContext& group);
 
 struct DeviceHalf {
     std::unique_ptr<DeviceBackend> backend;  // null: CPU memory only

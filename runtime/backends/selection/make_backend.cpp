@@ -212,23 +212,35 @@ private:
     std::shared_ptr<ddp::Store> store_;
 };
 
-// Shared memory for the ranks of each host. Null on all ranks when one cannot have it; `all` says
-// why then.
+// Shared memory for the ranks of each host, or null on all ranks when one cannot have it: `why`
+// says which.
 std::unique_ptr<Backend> make_local(const GroupContext& group,
                                     const std::vector<std::size_t>& host_sizes,
-                                    std::vector<BackendSupport>& all,
+                                    std::vector<BackendSupport> all, std::string& why,
                                     const base::Deadline& deadline) {
     const LocalGroup local(group, host_sizes);
     const GroupContext context = local.context();
+    announce_arrival(context);
     BackendSupport mine = all[static_cast<std::size_t>(group.me.rank)];
-    mine.shm_refusal.clear();
     std::shared_ptr<shm::SharedRegion> region = try_region(context, mine, deadline);
-    const StoreValues refusals = exchange(group, local_prefix, mine.shm_refusal, deadline);
-    for (std::size_t rank = 0; rank < all.size(); ++rank) {
-        all[rank].shm_refusal = one_line(refusals[rank]);
+    std::unique_ptr<Backend> backend;
+    // A region that all have opened, then what is made of it.
+    for (const char* const step : {"open/", "made/"}) {
+        const StoreValues refusals =
+            exchange(group, local_prefix + step, mine.shm_refusal, deadline);
+        for (std::size_t rank = 0; rank < all.size(); ++rank) {
+            all[rank].shm_refusal = one_line(refusals[rank]);
+        }
+        why = list_refusals(all, &BackendSupport::shm_refusal);
+        if (!why.empty()) return nullptr;
+        if (backend) break;
+        try {
+            backend = make_shm(context, std::move(region));
+        } catch (const Error& error) {
+            mine.shm_refusal = why_not(error);
+        }
     }
-    if (!list_refusals(all, &BackendSupport::shm_refusal).empty()) return nullptr;
-    return make_shm(context, std::move(region));
+    return backend;
 }
 
 // Shared memory within hosts, if that is wanted and can be had.
@@ -237,8 +249,9 @@ struct WithinHosts {
     std::unique_ptr<Backend> backend;  // null: no
 };
 
-WithinHosts make_within_hosts(const GroupContext& group, std::vector<BackendSupport>& all,
+WithinHosts make_within_hosts(const GroupContext& group, std::vector<BackendSupport> all,
                               const base::Deadline& deadline) {
+    for (BackendSupport& one : all) one.shm_refusal.clear();  // of one host for all
     const ddp::Backend cpu = cpu_backend_of(group.wanted);
     const bool insists = cpu == ddp::Backend::hierarchical;
     if (!insists && cpu != ddp::Backend::automatic) return {};
@@ -250,14 +263,14 @@ WithinHosts make_within_hosts(const GroupContext& group, std::vector<BackendSupp
             "init_process_group: backend hierarchical cannot be had: the ranks of a host must "
             "follow each other, and here they do not");
     }
-    const bool share_hosts = sizes.size() > 1 && sizes.size() < all.size();
+    const bool share_hosts = sizes.size() > 1 && sizes.size() < hosts.size();
     if (!insists && !share_hosts) return {};
-    std::unique_ptr<Backend> backend = make_local(group, sizes, all, deadline);
+    std::string why;
+    std::unique_ptr<Backend> backend = make_local(group, sizes, std::move(all), why, deadline);
     if (!backend) {
-        const std::string refusals = list_refusals(all, &BackendSupport::shm_refusal);
-        if (insists) throw_refused(cpu, refusals, {});
+        if (insists) throw_refused(cpu, why, {});
         if (group.me.rank == lowest_rank) {
-            base::log_warn("backends", "gloo also within hosts, as shm cannot be had: " + refusals);
+            base::log_warn("backends", "gloo also within hosts, as shm cannot be had: " + why);
         }
     }
     return {std::move(sizes), std::move(backend)};
@@ -319,9 +332,8 @@ Chosen agree(const GroupContext& group, std::shared_ptr<shm::SharedRegion> regio
                            all.front().host == all.back().host;
     if (fell_back) base::log_warn("backends", "gloo on one host, as shm cannot be had: " + no_shm);
     if (group.me.world_size == 1) return {make_gloo(group, all, {}, deadline), gpus};
-    std::vector<BackendSupport> supported = all;
-    WithinHosts within = make_within_hosts(group, supported, deadline);
-    return {make_gloo(group, std::move(supported), std::move(within), deadline), gpus};
+    WithinHosts within = make_within_hosts(group, all, deadline);
+    return {make_gloo(group, all, std::move(within), deadline), gpus};
 }
 
 Chosen choose(const GroupContext& group, GpuState gpu, const base::Deadline& deadline) {
@@ -351,7 +363,7 @@ Chosen choose(const GroupContext& group, GpuState gpu, const base::Deadline& dea
 Halves make_backends(const GroupContext& group, const base::Deadline& deadline) {
     if (group.me.world_size > 1) announce_arrival(group);
     const nccl::GpuSupport mine =
-        may_use_gpus(group.wanted) ? nccl::find_gpu_support(group.me) : nccl::GpuSupport{};
+        may_use_gpus(group) ? nccl::find_gpu_support(group.me) : nccl::GpuSupport{};
     Chosen chosen = choose(group, mine.state, deadline);
     Halves halves{std::move(chosen.backend), nullptr, {}};
     auto half = make_device_half(group, mine, chosen.gpus, halves.cpu, deadline);

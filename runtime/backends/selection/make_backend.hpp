@@ -27,6 +27,7 @@ struct GroupContext {
     // same.
     std::span<const int> job_ranks = {};
     bool among_hosts = false;  // part of a group of several hosts
+    bool cpu_only = false;     // `automatic` does not look for GPUs
     // Of the GPU half of the group that it is split from; null: nothing.
     std::shared_ptr<SharedResources> shared = nullptr;
 
@@ -42,7 +43,8 @@ struct Halves {
     std::string no_device;                  // why; empty when there is nothing to say
 };
 
-// For CPU memory `automatic` is shm on one host and gloo between hosts, and likewise beside `nccl`.
+// For CPU memory `automatic` is shm on one host, hierarchical between hosts of several ranks, else
+// gloo, and likewise beside `nccl`.
 // For GPUs it is NCCL where all ranks can have it; `nccl` insists. Collective. Throws UsageError
 // that names each rank, host and reason that stand in the way (the same on every rank),
 // TimeoutError that names the ranks that did not come, and as nccl::make_backend.

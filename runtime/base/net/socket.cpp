@@ -158,9 +158,7 @@ private:
         add_trouble(to.host() + ": no time was left to try it");
     }
 
-    void add_trouble(const std::string& text) {
-        trouble_ += (trouble_.empty() ? "" : "; ") + text;
-    }
+    void add_trouble(const std::string& text) { trouble_ += (trouble_.empty() ? "" : "; ") + text; }
 
     const Deadline& deadline_;
     const std::vector<SocketAddress> order_;

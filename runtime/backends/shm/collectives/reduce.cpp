@@ -91,6 +91,7 @@ void reduce_scatter(CollectiveContext& context) {
     const Part own = steps.part(group.rank);
     if (group.ranks == 2) context.color_slots(steps.largest_bytes(), steps.piece);
     context.choose_output_store(own.bytes, context.output() == context.input() + own.offset);
+    context.copy_size = steps.largest_bytes();
     exchange(context, Role::both, {steps.total_bytes(), 0, 0}, steps);
 }
 

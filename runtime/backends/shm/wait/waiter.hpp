@@ -1,6 +1,7 @@
 // How a rank waits for what a peer publishes in the region, and all that can end the wait: the
 // value has come, a peer died, a rank aborted the group, the deadline passed. A wait first polls
-// with pauses, then calls sched_yield for up to 1 ms (50 us in a group's first waits), then sleeps
+// with pauses, then calls sched_yield for up to 1 ms (tuning.hpp; 50 us in a group's first waits),
+// then sleeps
 // in futex slices of 20 ms, after each of which it checks the peers' pidfds and the abort words.
 // Invariant: a wait that ends by an error has aborted the group, so all ranks' waits end. Any
 // number of threads of a rank may wait.
