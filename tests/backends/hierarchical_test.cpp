@@ -151,7 +151,7 @@ TEST(Hierarchical, AgreesWithASerialModelInRandomSequences) {
 
 TEST(Hierarchical, AgreesWithASerialModelOnLargeTensors) {
     const unsigned seed = seed_for_ranks();
-    run_ranks(5, [&](ProcessGroup& group) { check_random_plans(group, seed, 4, 4'000'000); },
+    run_ranks(5, [&](ProcessGroup& group) { check_random_plans(group, seed, 6, 700'000); },
               {.hosts = {2, 3}});
 }
 
