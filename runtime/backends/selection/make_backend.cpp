@@ -256,6 +256,7 @@ WithinHosts make_within_hosts(const GroupContext& group, std::vector<BackendSupp
     const bool insists = cpu == ddp::Backend::hierarchical;
     if (!insists && cpu != ddp::Backend::automatic) return {};
     std::vector<std::string> hosts;
+    hosts.reserve(all.size());
     for (const BackendSupport& one : all) hosts.push_back(one.host);
     std::vector<std::size_t> sizes = hierarchical::sizes_of_hosts(hosts);
     if (insists && sizes.empty()) {
