@@ -2,6 +2,7 @@
 // each path, in each kind of memory and with each tuning, are those of a tree computed here, on
 // inputs whose rounding depends on the order.
 #include "backends/gloo/make_gloo.hpp"
+#include "backends/hierarchical/host_layout.hpp"
 #include "backends/reduce_model.hpp"
 #include "backends/shm/region/region_layout.hpp"
 #include "process_group/worlds.hpp"
@@ -145,6 +146,7 @@ TYPED_TEST(SameBits, BetweenHosts) {
             run_ranks(ranks,
                       [&](ProcessGroup& group) {
                           elements = size;
+                          hierarchical::least_column_bytes = 16 << 10;
                           check_all<TypeParam>(group);
                       },
                       {.hosts = hosts});

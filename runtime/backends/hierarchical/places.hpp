@@ -54,9 +54,6 @@ inline Share even_share(const Share& whole, std::size_t index, std::size_t share
     return {whole.first + index * each + std::min(index, longer), each + (index < longer ? 1 : 0)};
 }
 
-// Below that a column is not worth its messages.
-inline constexpr std::size_t least_column_bytes = 64 << 10;
-
 // A chunk of a tensor, and into how many columns it is cut.
 struct Cut {
     Share whole;
