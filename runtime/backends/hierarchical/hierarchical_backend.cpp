@@ -37,7 +37,7 @@ public:
     bool is_done() const override { return transfer_->is_done(); }
     void rest(std::uint64_t round) override { transfer_->rest(round); }
     void wait_a_little(const base::Deadline& deadline) override {
-        constexpr int naps = 16;  // before a longer wait, which also looks for what has failed
+        constexpr int naps = 500;  // before a longer wait, which also looks for what has failed
         if (others_ == 0 || ++naps_ % naps == 0) return transfer_->wait_a_little(deadline);
         std::this_thread::sleep_for(std::chrono::microseconds{100});
     }

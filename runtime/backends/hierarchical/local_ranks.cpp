@@ -125,6 +125,7 @@ void LocalRanks::end_group(const WaitContext& context, Found mismatches) {
         mesh_->end(
             {AbortKind::peer_died, mesh_->rank(),
              "hierarchical: " + mesh_->name_of(mesh_->rank()) + " failed in " + context.what});
+        backend_->fail();
         throw;
     }
     if (culprit >= 0 && culprit != mesh_->rank()) {
