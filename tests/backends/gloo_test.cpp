@@ -2,6 +2,7 @@
 // transfers, and how each kind of end reaches every rank.
 #include <ddp/testing.hpp>
 
+#include "backends/ends_of_groups.hpp"
 #include "backends/gloo/gloo_library.hpp"
 #include "backends/gloo/network_address.hpp"
 #include "backends/gloo/pairs.hpp"
@@ -554,72 +555,18 @@ TEST(GlooBackend, TellsBothSidesWhenTheirSizesDiffer) {
 }
 
 TEST(GlooBackend, TellsEveryRankWhenTheirCallsDiffer) {
-    run_ranks(4,
-              [](ProcessGroup& group) {
-                  std::vector<float> values(group.rank() == 2 ? 64 : 128);
-                  try {
-                      group.all_reduce(values).wait();
-                      ADD_FAILURE() << "went on";
-                  } catch (const UsageError& error) {
-                      EXPECT_THAT(error.what(),
-                                  HasSubstr("rank 0 called all_reduce of 128 float32 (sum), rank 2 "
-                                            "called all_reduce of 64 float32 (sum)"));
-                  }
-                  EXPECT_THROW(group.barrier().wait(), UsageError);
-              },
-              {.init = over_gloo});
+    ddp::testing::expect_different_calls_told(2, {.init = over_gloo});
 }
 
 TEST(GlooBackend, TellsEveryRankWhenCountsDoNotMeet) {
-    run_ranks(3,
-              [](ProcessGroup& group) {
-                  std::vector<std::size_t> out{1, 2, 3};
-                  std::vector<std::size_t> in(3, out[static_cast<std::size_t>(group.rank())]);
-                  if (group.rank() == 1) in[2] = 7;
-                  std::vector<int> input(6);
-                  std::vector<int> output(in[0] + in[1] + in[2]);
-                  try {
-                      group.all_to_all(input, output, SplitSizes{out, in}).wait();
-                      ADD_FAILURE() << "went on";
-                  } catch (const UsageError& error) {
-                      EXPECT_THAT(error.what(), HasSubstr("rank 2 sends 2 elements to rank 1, "
-                                                          "which receives 7"));
-                  }
-              },
-              {.init = over_gloo});
+    ddp::testing::expect_different_counts_told({.init = over_gloo});
 }
 
 TEST(GlooBackend, NamesTheRankThatIsKilledAtARandomMoment) {
     std::mt19937 random(ddp::testing::seed_for_ranks());
     for (int round = 0; round < 12; ++round) {
         const auto delay = std::chrono::microseconds(random() % 50'000);
-        run_ranks(4,
-                  [&](ProcessGroup& group) {
-                      std::jthread killer;
-                      std::vector<float> values(500'000);
-                      try {
-                          group.all_reduce(1);  // afterwards all ranks have left init
-                      } catch (const PeerError& error) {
-                          EXPECT_EQ(error.rank(), 2) << error.what();
-                          return;
-                      }
-                      if (group.rank() == 2) {
-                          killer = std::jthread([&] {
-                              std::this_thread::sleep_for(delay);
-                              ::raise(SIGKILL);
-                          });
-                      }
-                      try {
-                          for (;;) {
-                              std::fill(values.begin(), values.end(), 1.0F);
-                              group.all_reduce(values).wait();
-                              ASSERT_EQ(values.front() + values.back(), 8.0F) << "a wrong sum";
-                          }
-                      } catch (const PeerError& error) {
-                          EXPECT_EQ(error.rank(), 2) << error.what();
-                      }
-                  },
-                  {.may_die = {2}, .init = over_gloo});
+        ddp::testing::expect_killed_rank_named(4, delay, {.may_die = {2}, .init = over_gloo});
     }
 }
 

@@ -1,6 +1,7 @@
 // Groups whose ranks share hosts: who carries what, every collective between made-up hosts against
 // the serial model, transfers, and what ends such a group. (That the bits are those of one host:
 // process_group/same_bits_test.cpp.)
+#include "backends/ends_of_groups.hpp"
 #include "backends/hierarchical/host_layout.hpp"
 #include "process_group/random_plans.hpp"
 #include "process_group/worlds.hpp"
@@ -27,11 +28,9 @@ using namespace ddp;
 using namespace ddp::testing;
 using hierarchical::HostLayout;
 using hierarchical::RankRange;
-using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::testing::Not;
 
 int ranks_of(const std::vector<int>& hosts) {
     return std::accumulate(hosts.begin(), hosts.end(), 0);
@@ -246,59 +245,34 @@ TEST(Hierarchical, SendsWithinHostsAndBetweenThem) {
 
 TEST(Hierarchical, TellsEveryRankWhenTheirCallsDiffer) {
     for (const int odd : {1, 3}) {  // on the first one's host, and on the other
-        run_ranks(4,
-                  [&](ProcessGroup& group) {
-                      std::vector<float> values(group.rank() == odd ? 64 : 128);
-                      try {
-                          group.all_reduce(values).wait();
-                          ADD_FAILURE() << "went on";
-                      } catch (const UsageError& error) {
-                          EXPECT_THAT(error.what(),
-                                      HasSubstr("rank 0 called all_reduce of 128 float32 (sum), "
-                                                "rank " +
-                                                std::to_string(odd) +
-                                                " called all_reduce of 64 float32 (sum)"));
-                      }
-                      EXPECT_THROW(group.barrier().wait(), UsageError);
-                  },
-                  {.hosts = {2, 2}});
+        expect_different_calls_told(odd, {.hosts = {2, 2}});
     }
 }
 
 TEST(Hierarchical, TellsEveryRankWhenCountsDoNotMeet) {
-    run_ranks(3,
-              [](ProcessGroup& group) {
-                  std::vector<std::size_t> out{1, 2, 3};
-                  std::vector<std::size_t> in(3, out[static_cast<std::size_t>(group.rank())]);
-                  if (group.rank() == 1) in[2] = 7;
-                  std::vector<int> input(6);
-                  std::vector<int> output(in[0] + in[1] + in[2]);
-                  try {
-                      group.all_to_all(input, output, SplitSizes{out, in}).wait();
-                      ADD_FAILURE() << "went on";
-                  } catch (const UsageError& error) {
-                      EXPECT_THAT(error.what(), HasSubstr("rank 2 sends 2 elements to rank 1, "
-                                                          "which receives 7"));
-                  }
-              },
-              {.hosts = {2, 1}});
+    expect_different_counts_told({.hosts = {2, 1}});
 }
 
+// Within a host, more than waits in a channel, too; and between hosts.
 TEST(Hierarchical, TellsBothSidesWhenTheirSizesDiffer) {
-    for (const int to : {1, 2, 3}) {  // 3: to 1, more than waits in a channel
+    const struct {
+        int receiver;
+        std::size_t sent;
+        std::string says;
+    } table[] = {{1, 8, "recv of 16 bytes from rank 0"},
+                 {1, 8'000'000, "recv of 16000000 bytes from rank 0"},
+                 {2, 8, "sends 8 bytes to rank 2"}};
+    for (const auto& row : table) {
         run_ranks(3,
                   [&](ProcessGroup& group) {
-                      const std::size_t unit = to == 3 ? 8'000'000 : 8;
-                      std::vector<std::uint8_t> data(group.rank() == 0 ? unit : 2 * unit);
+                      std::vector<std::uint8_t> data(group.rank() == 0 ? row.sent : 2 * row.sent);
                       try {
-                          const Peer peer{to == 3 ? 1 : to};
-                          if (group.rank() == 0) group.send(data, peer).wait();
-                          if (group.rank() == peer.rank) group.recv(data, Peer{0}).wait();
+                          if (group.rank() == 0) group.send(data, Peer{row.receiver}).wait();
+                          if (group.rank() == row.receiver) group.recv(data, Peer{0}).wait();
                           group.barrier().wait();
                           ADD_FAILURE() << "went on";
                       } catch (const UsageError& error) {
-                          EXPECT_THAT(error.what(), HasSubstr(std::to_string(unit) + " bytes"));
-                          EXPECT_THAT(error.what(), HasSubstr(std::to_string(2 * unit)));
+                          EXPECT_THAT(error.what(), HasSubstr(row.says));
                       }
                   },
                   {.hosts = {2, 1}});
@@ -313,29 +287,7 @@ TEST(Hierarchical, NamesTheRankThatIsKilledAtARandomMoment) {
         const int killed = round / 2 % ranks_of(hosts);
         const auto delay = std::chrono::microseconds(random() % 50'000);
         SCOPED_TRACE("rank " + std::to_string(killed));
-        run_ranks(ranks_of(hosts),
-                  [&](ProcessGroup& group) {
-                      std::jthread killer;
-                      std::vector<float> values(500'000);
-                      const auto sum = static_cast<float>(2 * group.size());
-                      try {
-                          group.all_reduce(1);  // afterwards all ranks have left init
-                          if (group.rank() == killed) {
-                              killer = std::jthread([&] {
-                                  std::this_thread::sleep_for(delay);
-                                  ::raise(SIGKILL);
-                              });
-                          }
-                          for (;;) {
-                              std::fill(values.begin(), values.end(), 1.0F);
-                              group.all_reduce(values).wait();
-                              ASSERT_EQ(values.front() + values.back(), sum) << "a wrong sum";
-                          }
-                      } catch (const PeerError& error) {
-                          EXPECT_EQ(error.rank(), killed) << error.what();
-                      }
-                  },
-                  {.may_die = {killed}, .hosts = hosts});
+        expect_killed_rank_named(ranks_of(hosts), delay, {.may_die = {killed}, .hosts = hosts});
     }
 }
 

@@ -70,7 +70,7 @@ void Schedule::all_reduce_small() {
 void Schedule::all_reduce() {
     const std::size_t chunk = chunk_bytes / size_of(call_.dtype);
     for (std::size_t first = 0; first < call_.elements; first += chunk) {
-        const Shares shares = split(first, std::min(chunk, call_.elements - first));
+        const Shares shares = split({first, std::min(chunk, call_.elements - first)});
         reduce_shares(shares, output_ + bytes(shares[me_].first));
         gather_shares(output_, shares);
     }
@@ -79,7 +79,7 @@ void Schedule::all_reduce() {
 void Schedule::reduce() {
     const std::size_t chunk = chunk_bytes / size_of(call_.dtype);
     for (std::size_t first = 0; first < call_.elements; first += chunk) {
-        const Shares shares = split(first, std::min(chunk, call_.elements - first));
+        const Shares shares = split({first, std::min(chunk, call_.elements - first)});
         const std::size_t own_bytes = bytes(shares[me_].count);
         // Behind what reduce_shares stages, where it does not move.
         std::byte* const own = me_ == root_ ? output_ + bytes(shares[me_].first)
@@ -105,7 +105,7 @@ void Schedule::broadcast() {
     if (me_ == root_) backends::copy(output_, input_, size);
     const bool in_shares = ranks_ > 2 && size > small_broadcast_bytes;
     const Shares shares =
-        in_shares ? split(0, call_.elements) : Shares(ranks_, {0, call_.elements});
+        in_shares ? split({0, call_.elements}) : Shares(ranks_, {0, call_.elements});
     if (me_ == root_) {
         for (std::size_t peer = 0; peer < ranks_; ++peer) {
             send(peer, output_ + bytes(shares[peer].first), bytes(shares[peer].count));
@@ -124,7 +124,7 @@ void Schedule::broadcast() {
 }
 
 void Schedule::all_gather() {
-    const Shares parts = call_.parts ? parts_of(call_.parts->send) : even_parts();
+    const Shares parts = parts_of(&backends::Parts::send);
     backends::copy(output_ + bytes(parts[me_].first), input_, bytes(parts[me_].count));
     gather_shares(output_, parts);
 }
@@ -168,8 +168,8 @@ void Schedule::reduce_scatter() {
 }
 
 void Schedule::all_to_all() {
-    const Shares out = call_.parts ? parts_of(call_.parts->send) : even_parts();
-    const Shares in = call_.parts ? parts_of(call_.parts->receive) : even_parts();
+    const Shares out = parts_of(&backends::Parts::send);
+    const Shares in = parts_of(&backends::Parts::receive);
     for (std::size_t peer = 0; peer < ranks_; ++peer) {
         receive(peer, output_ + bytes(in[peer].first), bytes(in[peer].count));
         send(peer, input_ + bytes(out[peer].first), bytes(out[peer].count));
@@ -207,30 +207,16 @@ void Schedule::reduce_inputs(std::byte* output, std::size_t elements) {
     backends::reduce(inputs_, {&output, 1}, elements, {call_.dtype, call_.op.kind, factors_});
 }
 
-Schedule::Shares Schedule::split(std::size_t first, std::size_t count) const {
-    const std::size_t each = count / ranks_;
-    const std::size_t longer = count % ranks_;  // the first ones take one more
+Shares Schedule::split(const Share& whole) const {
     Shares shares;
     for (std::size_t rank = 0; rank < ranks_; ++rank) {
-        const std::size_t own = each + (rank < longer ? 1 : 0);
-        shares.push_back({first, own});
-        first += own;
+        shares.push_back(even_share(whole, rank, ranks_));
     }
     return shares;
 }
 
-Schedule::Shares Schedule::even_parts() const {
-    return parts_of(std::vector<std::size_t>(ranks_, call_.elements));
-}
-
-Schedule::Shares Schedule::parts_of(const std::vector<std::size_t>& counts) const {
-    Shares shares;
-    std::size_t first = 0;
-    for (const std::size_t count : counts) {
-        shares.push_back({first, count});
-        first += count;
-    }
-    return shares;
+Shares Schedule::parts_of(std::vector<std::size_t> backends::Parts::*counts) const {
+    return shares_of(call_.parts ? &((*call_.parts).*counts) : nullptr, ranks_, call_.elements);
 }
 
 std::byte* Schedule::stage(std::size_t wanted_bytes) {

@@ -5,6 +5,7 @@
 
 #include "backends/backend.hpp"
 #include "backends/gloo/mesh.hpp"
+#include "backends/gloo/shares.hpp"
 #include "backends/gloo/slots.hpp"
 #include "backends/reduction/reduce.hpp"
 
@@ -24,13 +25,6 @@ public:
     void run();
 
 private:
-    // Elements of a buffer that belong to one rank.
-    struct Share {
-        std::size_t first;
-        std::size_t count;
-    };
-    using Shares = std::vector<Share>;  // by rank
-
     void all_reduce();
     void all_reduce_small();
     void reduce();
@@ -46,9 +40,8 @@ private:
     void gather_shares(std::byte* buffer, const Shares& shares);
     void reduce_inputs(std::byte* output, std::size_t elements);
 
-    Shares split(std::size_t first, std::size_t count) const;  // among the ranks
-    Shares even_parts() const;
-    Shares parts_of(const std::vector<std::size_t>& counts) const;
+    Shares split(const Share& whole) const;                                    // among the ranks
+    Shares parts_of(std::vector<std::size_t> backends::Parts::*counts) const;  // of the call
     std::size_t bytes(std::size_t elements) const { return elements * size_of(call_.dtype); }
     std::byte* stage(std::size_t wanted_bytes);
 

@@ -104,7 +104,7 @@ void DataSchedule::finish_broadcast(Exchange& exchange, const Share& chunk) {
 
 // Each rank sends its part once to each other host.
 void DataSchedule::all_gather() {
-    const std::vector<Share> parts = parts_of(call_.parts ? &call_.parts->send : nullptr);
+    const gloo::Shares parts = parts_of(&Parts::send);
     const auto at = [&](std::size_t rank) { return output_ + bytes(parts[rank].first); };
     const std::size_t me = layout_.rank();
     for (std::size_t host = 0; host < layout_.hosts(); ++host) {
@@ -122,7 +122,7 @@ void DataSchedule::all_gather() {
 }
 
 // The parts of the ranks of host `of`, each of which one rank here has.
-void DataSchedule::gather_on_this_host(std::size_t of, const std::vector<Share>& parts) {
+void DataSchedule::gather_on_this_host(std::size_t of, const gloo::Shares& parts) {
     auto counts = std::make_shared<Parts>();
     for (std::size_t index = 0; index < layout_.mine().count; ++index) {
         const RankRange helped = layout_.helped(layout_.my_host(), index, of);
@@ -185,8 +185,8 @@ void DataSchedule::scatter() {
 }
 
 void DataSchedule::all_to_all() {
-    const std::vector<Share> out = parts_of(call_.parts ? &call_.parts->send : nullptr);
-    const std::vector<Share> in = parts_of(call_.parts ? &call_.parts->receive : nullptr);
+    const gloo::Shares out = parts_of(&Parts::send);
+    const gloo::Shares in = parts_of(&Parts::receive);
     auto here = std::make_shared<Parts>();
     for (std::size_t rank = 0; rank < layout_.ranks(); ++rank) {
         if (layout_.is_here(rank)) {
@@ -224,15 +224,9 @@ void DataSchedule::start(gloo::Exchange& exchange) {
     messages_.clear();
 }
 
-std::vector<Share> DataSchedule::parts_of(const std::vector<std::size_t>* counts) const {
-    std::vector<Share> parts;
-    std::size_t first = 0;
-    for (std::size_t rank = 0; rank < layout_.ranks(); ++rank) {
-        const std::size_t count = counts != nullptr ? (*counts)[rank] : call_.elements;
-        parts.push_back({first, count});
-        first += count;
-    }
-    return parts;
+gloo::Shares DataSchedule::parts_of(std::vector<std::size_t> Parts::*counts) const {
+    return gloo::shares_of(call_.parts ? &((*call_.parts).*counts) : nullptr, layout_.ranks(),
+                           call_.elements);
 }
 
 }  // namespace ddp::hierarchical

@@ -23,7 +23,7 @@ private:
     void start_broadcast(gloo::Exchange& exchange, const Share& chunk);
     void finish_broadcast(gloo::Exchange& exchange, const Share& chunk);
     void all_gather();
-    void gather_on_this_host(std::size_t of, const std::vector<Share>& parts);
+    void gather_on_this_host(std::size_t of, const gloo::Shares& parts);
     void gather();
     void scatter();
     void all_to_all();
@@ -34,7 +34,7 @@ private:
     void run_here(const backends::Call& step);
     void start(gloo::Exchange& exchange);  // of what has been collected
     std::size_t bytes(std::size_t elements) const { return elements * size_of(call_.dtype); }
-    std::vector<Share> parts_of(const std::vector<std::size_t>* counts) const;  // null: even ones
+    gloo::Shares parts_of(std::vector<std::size_t> backends::Parts::*counts) const;  // of the call
 
     const Places& places_;
     const HostLayout& layout_;

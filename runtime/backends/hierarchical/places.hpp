@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backends/gloo/mesh.hpp"
+#include "backends/gloo/shares.hpp"
 #include "backends/hierarchical/host_layout.hpp"
 #include "backends/hierarchical/local_ranks.hpp"
 
@@ -41,18 +42,8 @@ struct Places {
     const Patience& patience;
 };
 
-// Elements of a buffer.
-struct Share {
-    std::size_t first = 0;
-    std::size_t count = 0;
-};
-
-// The `index`th of `shares` even parts; the first ones take one more.
-inline Share even_share(const Share& whole, std::size_t index, std::size_t shares) {
-    const std::size_t each = whole.count / shares;
-    const std::size_t longer = whole.count % shares;
-    return {whole.first + index * each + std::min(index, longer), each + (index < longer ? 1 : 0)};
-}
+using gloo::even_share;
+using gloo::Share;
 
 // A chunk of a tensor, and into how many columns it is cut.
 struct Cut {
@@ -67,9 +58,7 @@ struct Cut {
     // What the rank with that index on that host carries.
     Share region(const HostLayout& layout, std::size_t host, std::size_t index) const {
         const RankRange mine = layout.columns_of(host, index, columns);
-        Share region{whole.first, 0};
-        if (mine.first > 0)
-            region.first = column(mine.first - 1).first + column(mine.first - 1).count;
+        Share region{mine.first == 0 ? whole.first : column(mine.first - 1).end(), 0};
         for (std::size_t i = mine.first; i < mine.end(); ++i) region.count += column(i).count;
         return region;
     }

@@ -43,21 +43,16 @@ ReductionSchedule::ReductionSchedule(const Places& places, const Call& call,
 
 void ReductionSchedule::run() {
     const std::size_t most = chunk_elements();
-    std::deque<Chunk> under_way;  // the last is being added, the one before finished
-    std::size_t number = 0;
-    const auto advance = [&](std::size_t most_left) {
-        if (under_way.size() > 1) finish_pieces(under_way[under_way.size() - 2]);
-        while (under_way.size() > most_left) {
+    std::deque<Chunk> under_way;  // the last has been added here, the one before finished, too
+    for (std::size_t first = 0, number = 0; first < call_.elements; first += most, ++number) {
+        under_way.push_back(plan({first, std::min(most, call_.elements - first)}));
+        under_way.back().number = number;
+        add_here(under_way.back());
+        if (number > 0) finish_pieces(under_way[under_way.size() - 2]);
+        if (number > 1) {
             hand_out(under_way.front());
             under_way.pop_front();
         }
-    };
-    for (std::size_t first = 0; first < call_.elements; first += most) {
-        Chunk chunk = plan({first, std::min(most, call_.elements - first)});
-        chunk.number = number++;
-        under_way.push_back(std::move(chunk));
-        add_here(under_way.back());
-        advance(2);
     }
     if (under_way.empty()) return;
     finish_pieces(under_way.back());
@@ -90,6 +85,7 @@ void ReductionSchedule::plan_columns(Chunk& chunk) const {
     for (std::size_t index = 0; index < layout_.mine().count; ++index) {
         chunk.regions.push_back(cut.region(layout_, layout_.my_host(), index).count);
     }
+    chunk.region = cut.region(layout_, layout_.my_host(), layout_.my_index());
     const bool to_root = call_.kind == Collective::reduce;
     chunk.finished_everywhere = !to_root && bytes(cut.whole.count) <= finished_everywhere_bytes;
     const RankRange mine = layout_.columns_of(layout_.my_host(), layout_.my_index(), cut.columns);
@@ -105,7 +101,7 @@ void ReductionSchedule::plan_columns(Chunk& chunk) const {
             if (!to_root && !chunk.finished_everywhere) {
                 share = even_share(share, host, layout_.hosts());
             }
-            share.first -= my_region(chunk).first;
+            share.first -= chunk.region.first;
             chunk.pieces.push_back({share, helpers[host], helpers});
         }
     }
@@ -130,10 +126,6 @@ void ReductionSchedule::plan_parts(Chunk& chunk) const {
         }
         chunk.regions.push_back(parts * count);
     }
-}
-
-Share ReductionSchedule::my_region(const Chunk& chunk) const {
-    return chunk.cut.region(layout_, layout_.my_host(), layout_.my_index());
 }
 
 void ReductionSchedule::add_here(Chunk& chunk) {
@@ -320,7 +312,7 @@ std::byte* ReductionSchedule::result_of(const Chunk& chunk, const Piece& piece) 
     auto* const output = static_cast<std::byte*>(call_.output);
     switch (call_.kind) {
         case Collective::all_reduce:
-            return output + bytes(my_region(chunk).first + piece.share.first);
+            return output + bytes(chunk.region.first + piece.share.first);
         case Collective::reduce_scatter:
             return output + bytes(chunk.cut.whole.first);
         default:
@@ -338,13 +330,12 @@ void ReductionSchedule::hand_out(Chunk& chunk) {
     auto parts = std::make_shared<Parts>();
     if (call_.kind == Collective::all_reduce && ranks > 1) {
         parts->send = chunk.regions;
-        places_.local.run(
-            {.kind = Collective::all_gather,
-             .dtype = call_.dtype,
-             .input = output() + bytes(my_region(chunk).first - chunk.cut.whole.first),
-             .output = output(),
-             .parts = std::move(parts)},
-            places_.patience.of_ranks());
+        places_.local.run({.kind = Collective::all_gather,
+                           .dtype = call_.dtype,
+                           .input = output() + bytes(chunk.region.first - chunk.cut.whole.first),
+                           .output = output(),
+                           .parts = std::move(parts)},
+                          places_.patience.of_ranks());
     } else if (call_.kind == Collective::reduce && layout_.is_here(root_)) {
         const bool is_root = layout_.rank() == root_;
         parts->send.assign(ranks, 0);

@@ -36,7 +36,8 @@ private:
         std::vector<std::size_t> helpers;  // by host: who carries it there
     };
     struct Chunk {
-        Cut cut;  // of the tensor; reduce_scatter: of each rank's part
+        Cut cut;       // of the tensor; reduce_scatter: of each rank's part
+        Share region;  // of the tensor that this rank carries; not of reduce_scatter
         std::size_t number = 0;
         bool finished_everywhere = false;  // by each host for itself: one step less
         std::vector<std::size_t> regions;  // by index on this host: how much each rank carries
@@ -63,7 +64,6 @@ private:
     std::size_t bytes(std::size_t elements) const { return elements * element_; }
     std::size_t sum_bytes(std::size_t elements) const { return elements * sum_element_; }
     std::size_t carried(const Chunk& chunk) const { return chunk.regions[layout_.my_index()]; }
-    Share my_region(const Chunk& chunk) const;
     void start(gloo::Exchange& exchange);  // of what has been collected
 
     const Places& places_;

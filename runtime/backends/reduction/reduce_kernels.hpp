@@ -51,28 +51,40 @@ void reduce_bytes(const Job& job) {
     }
 }
 
-void reduce_job(const Job& job) {
-    switch (job.dtype) {
+// `run` with the format of that type, booleans being bytes.
+template <class Run>
+void with_format(DType dtype, const Run& run) {
+    switch (dtype) {
         case DType::float32:
-            return reduce_number<Plain<float>>(job);
+            return run(Plain<float>{});
         case DType::float64:
-            return reduce_number<Plain<double>>(job);
+            return run(Plain<double>{});
         case DType::float16:
-            return reduce_number<Half>(job);
+            return run(Half{});
         case DType::bfloat16:
-            return reduce_number<BFloat16>(job);
+            return run(BFloat16{});
         case DType::int8:
-            return reduce_number<Plain<std::int8_t>>(job);
+            return run(Plain<std::int8_t>{});
         case DType::int16:
-            return reduce_number<Plain<std::int16_t>>(job);
+            return run(Plain<std::int16_t>{});
         case DType::int32:
-            return reduce_number<Plain<std::int32_t>>(job);
+            return run(Plain<std::int32_t>{});
         case DType::int64:
-            return reduce_number<Plain<std::int64_t>>(job);
+            return run(Plain<std::int64_t>{});
         case DType::uint8:
         case DType::boolean:
-            return reduce_bytes(job);
+            return run(Plain<std::uint8_t>{});
     }
+}
+
+void reduce_job(const Job& job) {
+    with_format(job.dtype, [&]<class Format>(Format) {
+        if constexpr (std::is_same_v<Format, Plain<std::uint8_t>>) {
+            reduce_bytes(job);
+        } else {
+            reduce_number<Format>(job);
+        }
+    });
 }
 
 template <class Format>
@@ -107,27 +119,7 @@ void finish_number(const Conversion& job) {
 }
 
 void finish_job(const Conversion& job) {
-    switch (job.dtype) {
-        case DType::float32:
-            return finish_number<Plain<float>>(job);
-        case DType::float64:
-            return finish_number<Plain<double>>(job);
-        case DType::float16:
-            return finish_number<Half>(job);
-        case DType::bfloat16:
-            return finish_number<BFloat16>(job);
-        case DType::int8:
-            return finish_number<Plain<std::int8_t>>(job);
-        case DType::int16:
-            return finish_number<Plain<std::int16_t>>(job);
-        case DType::int32:
-            return finish_number<Plain<std::int32_t>>(job);
-        case DType::int64:
-            return finish_number<Plain<std::int64_t>>(job);
-        case DType::uint8:
-        case DType::boolean:
-            return finish_number<Plain<std::uint8_t>>(job);
-    }
+    with_format(job.dtype, [&]<class Format>(Format) { finish_number<Format>(job); });
 }
 
 constexpr KernelSet kernel_set{.reduce = reduce_job,

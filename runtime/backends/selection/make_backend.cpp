@@ -181,20 +181,15 @@ class LocalGroup {
 public:
     LocalGroup(const GroupContext& group, const std::vector<std::size_t>& host_sizes)
         : me_(group.me), agent_abort_(group.agent_abort) {
-        int host = 0;
-        int first = 0;
-        for (;
-             first + static_cast<int>(host_sizes[static_cast<std::size_t>(host)]) <= group.me.rank;
-             ++host) {
-            first += static_cast<int>(host_sizes[static_cast<std::size_t>(host)]);
-        }
-        me_.rank -= first;
-        me_.world_size = static_cast<int>(host_sizes[static_cast<std::size_t>(host)]);
-        for (int rank = 0; rank < me_.world_size; ++rank) {
-            job_ranks_.push_back(group.job_rank(first + rank));
+        const hierarchical::HostLayout layout(host_sizes, static_cast<std::size_t>(me_.rank));
+        const hierarchical::RankRange here = layout.mine();
+        me_.rank = static_cast<int>(layout.my_index());
+        me_.world_size = static_cast<int>(here.count);
+        for (std::size_t rank = here.first; rank < here.end(); ++rank) {
+            job_ranks_.push_back(group.job_rank(static_cast<int>(rank)));
         }
         const std::shared_ptr<ddp::Store> store(std::shared_ptr<void>(), group.store);
-        store_ = make_prefix_store(host_prefix + std::to_string(host), store);
+        store_ = make_prefix_store(host_prefix + std::to_string(layout.my_host()), store);
     }
     GroupContext context() const {
         return {.me = me_,
