@@ -2,7 +2,7 @@
 
 #include "backends/shm/collectives/exchange.hpp"
 
-#include <optional>
+#include <utility>
 
 namespace ddp::shm {
 namespace {
@@ -14,39 +14,36 @@ void reduce_inputs(const CollectiveContext& context, std::size_t offset, std::si
                      context.reduction(), context.output_store);
 }
 
+// A PartTable of even parts that needs no memory: of all calls of the program.
+struct EvenParts {
+    std::size_t ranks, bytes;
+
+    Part operator[](std::size_t rank) const { return {rank * bytes, bytes}; }
+    std::size_t total_bytes() const { return ranks * bytes; }
+    std::size_t largest_bytes() const { return bytes; }
+};
+
 // A rank's slot holds one piece for each other rank.
+template <class Parts>
 struct ReduceScatter {
     CollectiveContext& context;
+    Parts parts;
     GroupState& group = context.group;
+    Part own = parts[group.rank];
     std::size_t piece = piece_bytes(group);
-    // Of the program's calls, whose parts are even, none.
-    std::optional<PartTable> uneven = context.call.parts
-                                          ? std::optional(parts_of(context, &backends::Parts::send))
-                                          : std::nullopt;
 
-    Part part(std::size_t rank) const {
-        const std::size_t bytes = context.call.bytes();
-        return uneven ? (*uneven)[rank] : Part{rank * bytes, bytes};
-    }
-    std::size_t largest_bytes() const {
-        return uneven ? uneven->largest_bytes() : context.call.bytes();
-    }
-    std::size_t total_bytes() const {
-        return uneven ? uneven->total_bytes() : group.ranks * context.call.bytes();
-    }
-    std::size_t chunks() const { return chunks_of(largest_bytes(), piece); }
+    std::size_t chunks() const { return chunks_of(parts.largest_bytes(), piece); }
     void stage(std::size_t chunk) const {
         std::byte* const slot = context.slot(group.rank, chunk);
         for (std::size_t peer = 0; peer < group.ranks; ++peer) {
             if (peer == group.rank) continue;
-            const Part theirs = part(peer);
+            const Part theirs = parts[peer];
             const ChunkSlice slice = ChunkSlice::of(chunk, theirs.bytes, piece);
             context.copy_to_slot(slot + piece_index(group.rank, peer) * piece,
                                  context.input() + theirs.offset + slice.offset, slice.bytes);
         }
     }
     void receive(std::size_t chunk) const {
-        const Part own = part(group.rank);
         const ChunkSlice slice = ChunkSlice::of(chunk, own.bytes, piece);
         for (std::size_t peer = 0; peer < group.ranks; ++peer) {
             group.scratch.inputs[peer] =
@@ -57,11 +54,21 @@ struct ReduceScatter {
         reduce_inputs(context, slice.offset, slice.bytes);
     }
     void direct() const {
-        const Part own = part(group.rank);
         find_inputs(context, {own.offset, own.bytes});
         reduce_inputs(context, 0, own.bytes);
     }
 };
+
+template <class Parts>
+void reduce_scatter_in(CollectiveContext& context, Parts parts) {
+    ReduceScatter<Parts> steps{context, std::move(parts)};
+    const std::size_t largest = steps.parts.largest_bytes();
+    const Part own = steps.own;
+    if (context.group.ranks == 2) context.color_slots(largest, steps.piece);
+    context.choose_output_store(own.bytes, context.output() == context.input() + own.offset);
+    context.copy_size = largest;
+    exchange(context, Role::both, {steps.parts.total_bytes(), 0, 0}, steps);
+}
 
 struct Reduce : RootedSteps {
     void stage(std::size_t chunk) const {
@@ -86,13 +93,9 @@ struct Reduce : RootedSteps {
 }  // namespace
 
 void reduce_scatter(CollectiveContext& context) {
-    ReduceScatter steps{context};
-    const GroupState& group = context.group;
-    const Part own = steps.part(group.rank);
-    if (group.ranks == 2) context.color_slots(steps.largest_bytes(), steps.piece);
-    context.choose_output_store(own.bytes, context.output() == context.input() + own.offset);
-    context.copy_size = steps.largest_bytes();
-    exchange(context, Role::both, {steps.total_bytes(), 0, 0}, steps);
+    const backends::Call& call = context.call;
+    if (call.parts) return reduce_scatter_in(context, parts_of(context, &backends::Parts::send));
+    reduce_scatter_in(context, EvenParts{context.group.ranks, call.bytes()});
 }
 
 void reduce(CollectiveContext& context) {
