@@ -22,7 +22,7 @@ esac
 packages=(
     g++ cmake ninja-build pkg-config ccache git ca-certificates
     libboost1.81-dev libboost-program-options1.81-dev libspdlog-dev nlohmann-json3-dev
-    zlib1g-dev libssl3 openssl libgloo-dev
+    zlib1g-dev libssl3 openssl libgloo-dev libucx-dev
     libgtest-dev libgmock-dev libbenchmark-dev
     iproute2 util-linux
 )

@@ -3,9 +3,9 @@
 #include <ddp/testing.hpp>
 
 #include "backends/ends_of_groups.hpp"
-#include "backends/gloo/gloo_library.hpp"
 #include "backends/gloo/network_address.hpp"
-#include "backends/gloo/pairs.hpp"
+#include "backends/gloo/transport/gloo_library.hpp"
+#include "backends/gloo/transport/pairs.hpp"
 #include "backends/reduction/reduce.hpp"
 #include "base/net/address.hpp"
 #include "support/exact_inputs.hpp"
@@ -41,6 +41,9 @@ using ddp::gloo::GlooLibrary;
 using ddp::gloo::Interface;
 using ddp::testing::exact_input;
 using ddp::testing::run_ranks;
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::Eq;
 using ::testing::HasSubstr;
 
 const InitOptions over_gloo{.backend = Backend::gloo, .timeout = 20s};
@@ -244,16 +247,62 @@ TEST(GlooLibrary, SaysWhatIsMissingAndWhatToDo) {
 
 // It is loaded by the first group that needs it, and by nothing else.
 TEST(GlooLibrary, IsNotLoadedByGroupsOfShm) {
-    const auto is_loaded = [] {
+    const auto is_loaded = [](const char* library) {
         std::ifstream maps("/proc/self/maps");
         const std::string text{std::istreambuf_iterator<char>(maps), {}};
-        return text.find("libgloo") != std::string::npos;
+        return text.find(library) != std::string::npos;
     };
     const auto body = [&](ProcessGroup& group) {
-        EXPECT_EQ(is_loaded(), group.backend() == Backend::gloo);
+        EXPECT_EQ(is_loaded("libgloo") || is_loaded("libucp"), group.backend() == Backend::gloo);
     };
     run_ranks(2, body);
     run_ranks(2, body, {.init = over_gloo});
+}
+
+// Of the two ranks of a job that want these transports (empty: any): what init says, or the names of
+// the transports' libraries that are loaded then.
+std::vector<std::string> outcomes_of_transports(const std::string& first,
+                                                const std::string& second) {
+    const auto body = [&](ddp::testing::RankReporter& reporter,
+                          const std::function<ProcessGroup()>& join) {
+        const bool is_first = std::getenv("RANK") == std::string("0");
+        ::setenv("DDP_HOST_TRANSPORT", (is_first ? first : second).c_str(), 1);
+        try {
+            ProcessGroup group = join();
+            if (group.all_reduce(1) != 2) reporter.failure("a wrong sum");
+            std::ifstream maps("/proc/self/maps");
+            const std::string text{std::istreambuf_iterator<char>(maps), {}};
+            std::string loaded;
+            for (const char* name : {"libgloo", "libucp"}) {
+                if (text.find(name) != text.npos) loaded += name;
+            }
+            reporter.failure(loaded);
+        } catch (const UsageError& error) {
+            reporter.failure(error.what());
+        }
+    };
+    std::vector<std::string> outcomes(2);
+    for (const auto& failure : ddp::testing::failures_of_ranks(2, body, {.init = over_gloo})) {
+        outcomes[static_cast<std::size_t>(failure.rank)] = failure.message;
+    }
+    return outcomes;
+}
+
+TEST(GlooTransports, AreTheSameOnAllRanks) {
+#if DDP_HAS_UCX
+    EXPECT_THAT(outcomes_of_transports("ucx", "ucx"), Each(Eq("libucp")));
+    EXPECT_THAT(outcomes_of_transports("ucx", ""), Each(HasSubstr("all ranks are on one host")));
+    EXPECT_THAT(outcomes_of_transports("ucx", "gloo"),
+                Each(AllOf(HasSubstr("what DDP_HOST_TRANSPORT says cannot be had on all ranks: "
+                                     "rank 1 on host "),
+                           HasSubstr("it is gloo there"))));
+#else
+    EXPECT_THAT(outcomes_of_transports("", "ucx"), Each(HasSubstr("is built without it")));
+#endif
+    EXPECT_THAT(outcomes_of_transports("gloo", ""), Each(Eq("libgloo")));
+    EXPECT_THAT(outcomes_of_transports("auto", ""), Each(Eq("libgloo")));
+    EXPECT_THAT(outcomes_of_transports("tcp", ""),
+                Each(HasSubstr("it is tcp; it can be auto, ucx or gloo")));
 }
 
 // Rank 1 runs as another user, as in a container of its own: neither maps the other's memory.
@@ -593,23 +642,25 @@ pid_t process_of_rank_1(ProcessGroup& group) {
     return static_cast<pid_t>(group.all_reduce(mine, ReduceOp::max));
 }
 
+// The larger tensor: more is under way than the kernel takes.
 TEST(GlooBackend, ThrowsTimeoutErrorWhenAPeerIsStopped) {
-    run_ranks(3,
-              [](ProcessGroup& group) {
-                  const pid_t stopped = process_of_rank_1(group);
-                  std::vector<float> values(1'000'000);
-                  try {
-                      group.barrier().wait();
-                      if (group.rank() == 0) ::kill(stopped, SIGSTOP);
-                      for (;;) group.all_reduce(values).wait();
-                  } catch (const TimeoutError& error) {
-                      EXPECT_NE(group.rank(), 1);
-                      EXPECT_THAT(error.what(),
-                                  HasSubstr("waiting for rank 1 (pid " + std::to_string(stopped)));
-                  }
-                  if (group.rank() == 0) ::kill(stopped, SIGKILL);
-              },
-              {.may_die = {1}, .init = {.backend = Backend::gloo, .timeout = 1500ms}});
+    for (const std::size_t size : {1'000'000U, 16'000'000U}) {
+        const auto body = [&](ProcessGroup& group) {
+            const pid_t stopped = process_of_rank_1(group);
+            std::vector<float> values(size);
+            try {
+                group.barrier().wait();
+                if (group.rank() == 0) ::kill(stopped, SIGSTOP);
+                for (;;) group.all_reduce(values).wait();
+            } catch (const TimeoutError& error) {
+                EXPECT_NE(group.rank(), 1);
+                EXPECT_THAT(error.what(),
+                            HasSubstr("waiting for rank 1 (pid " + std::to_string(stopped)));
+            }
+            if (group.rank() == 0) ::kill(stopped, SIGKILL);
+        };
+        run_ranks(3, body, {.may_die = {1}, .init = {.backend = Backend::gloo, .timeout = 1500ms}});
+    }
 }
 
 TEST(GlooBackend, ThrowsTimeoutErrorWhenATransferIsNotMet) {

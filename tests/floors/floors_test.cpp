@@ -93,6 +93,7 @@ const std::map<std::string, std::string> short_files = {
     {"launcher/main.cpp", "main alone, so that tests link all else"},
     {"launcher/process/exit_status.hpp", "contract's names in the launcher's namespace"},
     {"runtime/backends/gloo/gloo_absent.cpp", "the variant of a build without Gloo"},
+    {"runtime/backends/gloo/transport/ucx_absent.cpp", "the variant of a build without UCX"},
     {"runtime/backends/gloo/slots.hpp", "the numbers that five sources must not use twice"},
     {"runtime/backends/hierarchical/hierarchical_absent.cpp",
      "the variant of a build without Gloo"},

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Measures all_reduce between two hosts, which are network namespaces of this machine, joined by a virtual cable: backend
-# hierarchical against gloo, Gloo's own algorithm and bare sockets, in interleaved rounds; the bytes on the cable; and one
-# that is limited to 1 Gbit/s. Writes the section of docs/benchmarks.md for the maker of this machine's processor. Needs
-# libgloo-dev, iproute2, and root or user namespaces.
+# hierarchical, over UCX and over Gloo, against backend gloo, Gloo's own algorithm and bare sockets, in interleaved rounds; the
+# bytes on the cable; and one that is limited to 1 Gbit/s. Writes the section of docs/benchmarks.md for the maker of this
+# machine's processor. Needs libgloo-dev, libucx-dev, iproute2, and root or user namespaces.
 #
 #   tools/bench/hosts.sh [--rounds N] [--build DIR] [--docs DIR]
 #

@@ -2,8 +2,10 @@
 
 #include "backends/gloo/gloo_backend.hpp"
 #include "backends/gloo/network_address.hpp"
+#include "backends/gloo/transport/connect.hpp"
 #include "base/log.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 #include <initializer_list>
 #include <mutex>
@@ -30,6 +32,17 @@ void warn_once_of(const std::string& host_address) {
     });
 }
 
+// UCX takes an interface's first IPv4 address, and no other; an alias ("eth0:1") is none for it.
+Network network_at(const std::string& address, const std::vector<Interface>& interfaces) {
+    const auto at = std::find_if(interfaces.begin(), interfaces.end(),
+                                 [&](const Interface& one) { return one.address == address; });
+    const auto has_colon = [](const std::string& text) { return text.find(':') != text.npos; };
+    if (at == interfaces.end() || has_colon(address) || has_colon(at->name)) return {address, ""};
+    const auto first = std::find_if(interfaces.begin(), interfaces.end(),
+                                    [&](const Interface& one) { return one.name == at->name; });
+    return {address, first == at ? at->name : ""};
+}
+
 }  // namespace
 
 std::string refusal_of_build() { return {}; }
@@ -49,7 +62,7 @@ std::shared_ptr<Mesh> connect_mesh(const Group& group, const base::Deadline& dea
     if (base::log_enabled(base::LogLevel::debug)) {
         base::log_debug("backends", "gloo at " + address);
     }
-    return std::make_shared<Mesh>(group, address, deadline);
+    return std::make_shared<Mesh>(group, network_at(address, interfaces), deadline);
 }
 
 std::unique_ptr<backends::Backend> make_backend(const Group& group,

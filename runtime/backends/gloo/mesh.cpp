@@ -1,30 +1,26 @@
 #include "backends/gloo/mesh.hpp"
 
-#include "backends/gloo/slots.hpp"
-
-#include <gloo/common/error.h>
+#include "backends/gloo/transport/connect.hpp"
 
 #include <algorithm>
 
 namespace ddp::gloo {
 
-Mesh::Mesh(const Group& group, const std::string& address, const base::Deadline& deadline)
-    : job_ranks_(group.job_ranks.begin(), group.job_ranks.end()),
-      agent_abort_(group.agent_abort),
-      pairs_(group.rank, group.ranks, address) {
-    const PipeSignalBlock no_signal;
-    pairs_.connect(*group.store, deadline);
-    health_.emplace(pairs_);
-    watchdog_.emplace([this] { return is_troubled(); });
+Mesh::Mesh(const Group& group, const Network& network, const base::Deadline& deadline)
+    : rank_(group.rank),
+      ranks_(group.ranks),
+      job_ranks_(group.job_ranks.begin(), group.job_ranks.end()),
+      agent_abort_(group.agent_abort) {
+    // Not in the list above: its waits call this mesh, which must see that there is none yet.
+    transport_ = connect_transport(group, network, deadline, [this] { return is_troubled(); });
 }
 
 Mesh::~Mesh() {
-    if (!ended_) health_->send_abort_notice({AbortKind::left, rank(), ""});
-    watchdog_.reset();
+    if (!ended_) transport_->send_abort_notice({AbortKind::left, rank(), ""});
 }
 
 std::string Mesh::name_of(int peer) const {
-    const PeerProcess& process = pairs_.process(peer);
+    const PeerProcess& process = transport_->processes()[static_cast<std::size_t>(peer)];
     return "rank " + std::to_string(job_rank(peer)) + " (pid " + std::to_string(process.pid) +
            " on " + process.host + ")";
 }
@@ -52,94 +48,69 @@ int Mesh::rank_that_agent_blames() const {
 }
 
 bool Mesh::is_troubled() noexcept {
-    return ended_ || rank_that_agent_blames() >= 0 || health_->is_troubled();
+    return ended_ || rank_that_agent_blames() >= 0 || (transport_ && transport_->is_troubled());
 }
 
-// Gloo cannot bear that the buffer of an open operation goes.
+// No memory of an operation under way may go.
 Exchange::~Exchange() {
-    if (posted_.empty()) return;
+    if (operations_.empty()) return;
     mesh_->end({AbortKind::peer_died, mesh_->rank(),
                 "gloo: " + mesh_->name_of(mesh_->rank()) + " failed in an operation"});
 }
 
-void Exchange::post(const Message& message) {
-    Posted& posted = posted_.emplace_back(
-        Posted{message.peer, message.direction, mesh_->pairs_.buffer(message.data, message.bytes)});
-    if (message.direction == Direction::send) {
-        posted.buffer->send(message.peer, message.slot);
-    } else {
-        posted.buffer->recv(message.peer, message.slot);
-    }
-}
-
-void Exchange::start(std::span<const Message> messages, const WaitContext& context) {
+void Exchange::start(std::span<const Message> messages, const WaitContext& context,
+                     Progress progress) {
     if (mesh_->ended_) mesh_->raise();
-    const PipeSignalBlock no_signal;
-    posted_.reserve(messages.size());
-    int current = -1;
-    std::string gloo_says;
     try {
-        for (const Direction direction : {Direction::receive, Direction::send}) {
-            for (const Message& message : messages) {
-                if (message.direction != direction || message.bytes == 0) continue;
-                current = message.peer;
-                post(message);
-            }
-        }
-        return;
-    } catch (const ::gloo::Exception& error) {
-        gloo_says = error.what();
-    } catch (const std::exception& error) {  // of memory, or a check inside Gloo
+        operations_.reserve(messages.size());
+        return mesh_->transport_->start(messages, progress, operations_);
+    } catch (const TransportError& error) {
+        mesh_->fail(mesh_->diagnose(error.peer(), context, error.what()));
+    } catch (const std::exception& error) {  // of memory, or a check inside the library
         mesh_->fail({AbortKind::broken, mesh_->rank(), context.what + ": " + error.what()});
     }
-    mesh_->fail(mesh_->diagnose(current, context, gloo_says));
 }
 
 void Exchange::wait(const WaitContext& context) {
-    if (posted_.empty()) return;
-    const PipeSignalBlock no_signal;
-    int current = -1;
-    std::string gloo_says;
+    if (operations_.empty()) return;
+    std::optional<int> missing;
     try {
-        bool done = true;
-        for (const Posted& posted : posted_) {
-            current = posted.peer;
-            done = mesh_->watchdog_->wait(*posted.buffer, posted.direction, context.deadline);
-            if (!done) break;
-        }
-        if (done) return posted_.clear();
-    } catch (const ::gloo::Exception& error) {
-        gloo_says = error.what();
+        missing = mesh_->transport_->wait(operations_, context.deadline);
+    } catch (const TransportError& error) {
+        mesh_->fail(mesh_->diagnose(error.peer(), context, error.what()));
     } catch (const std::exception& error) {
         mesh_->fail({AbortKind::broken, mesh_->rank(), context.what + ": " + error.what()});
     }
-    mesh_->fail(mesh_->diagnose(current, context, gloo_says));
+    if (missing) mesh_->fail(mesh_->diagnose(*missing, context, ""));
+    operations_.clear();
 }
 
 void Mesh::exchange(std::span<const Message> messages, const WaitContext& context) {
     Exchange exchange(*this);
-    exchange.start(messages, context);
+    exchange.start(messages, context, Progress::by_waiter);
     exchange.wait(context);
 }
 
 // The root cause, from all that is known on this rank, in this order: another rank's notice; the
 // rank that the agent blames; a peer that ended without a notice; a peer that left though it was
 // needed. `suspect` is the peer that this rank waited for.
-AbortReason Mesh::diagnose(int suspect, const WaitContext& context, const std::string& gloo_says) {
-    const std::vector<Health::Gone> gone = health_->list_gone(gloo_says.empty() ? -1 : suspect);
+AbortReason Mesh::diagnose(int suspect, const WaitContext& context,
+                           const std::string& library_says) {
+    const std::vector<Transport::Gone> gone =
+        transport_->list_gone(library_says.empty() ? -1 : suspect);
     if (const auto notice = find_notice(gone, suspect, context)) return *notice;
     if (const int blamed = rank_that_agent_blames(); blamed >= 0) {
         return {AbortKind::peer_died, blamed,
                 "gloo: " + name_of(blamed) + " ended during " + context.what};
     }
     if (!gone.empty()) {
-        const bool needed = !gloo_says.empty();
+        const bool needed = !library_says.empty();
         AbortReason reason = diagnose_gone(gone, context.what);
         if (reason.kind != AbortKind::left || needed) return reason;
     }
-    if (!gloo_says.empty()) {
+    if (!library_says.empty()) {
         return {AbortKind::broken, suspect,
-                context.what + " with " + name_of(suspect) + ": " + gloo_says};
+                context.what + " with " + name_of(suspect) + ": " + library_says};
     }
     const std::string within = context.deadline != nullptr
                                    ? " within " + base::to_string(context.deadline->timeout())
@@ -150,10 +121,10 @@ AbortReason Mesh::diagnose(int suspect, const WaitContext& context, const std::s
 }
 
 // Of several ranks whose wait timed out, the one that waited for none of the others is right.
-std::optional<AbortReason> Mesh::find_notice(const std::vector<Health::Gone>& gone, int suspect,
+std::optional<AbortReason> Mesh::find_notice(const std::vector<Transport::Gone>& gone, int suspect,
                                              const WaitContext& context) const {
     std::optional<AbortReason> best;
-    for (const Health::Gone& one : gone) {
+    for (const Transport::Gone& one : gone) {
         if (!one.notice || one.notice->kind == AbortKind::left) continue;
         AbortReason notice = *one.notice;
         const bool is_blamed = notice.kind == AbortKind::timed_out && notice.culprit == rank();
@@ -162,17 +133,18 @@ std::optional<AbortReason> Mesh::find_notice(const std::vector<Health::Gone>& go
                       "gloo: " + context.what + " was given up by " + name_of(one.rank) +
                           ", while " + name_of(rank()) + " waits for " + name_of(suspect)};
         }
-        const bool follows = std::any_of(gone.begin(), gone.end(), [&](const Health::Gone& other) {
-            return other.notice && other.rank == notice.culprit;
-        });
+        const bool follows =
+            std::any_of(gone.begin(), gone.end(), [&](const Transport::Gone& other) {
+                return other.notice && other.rank == notice.culprit;
+            });
         if (!best || !follows) best = notice;
     }
     return best;
 }
 
-AbortReason Mesh::diagnose_gone(const std::vector<Health::Gone>& gone,
+AbortReason Mesh::diagnose_gone(const std::vector<Transport::Gone>& gone,
                                 const std::string& what) const {
-    for (const Health::Gone& one : gone) {
+    for (const Transport::Gone& one : gone) {
         if (one.notice) continue;
         return {AbortKind::peer_died, one.rank,
                 "gloo: " + name_of(one.rank) + " ended, or its host, during " + what};
@@ -184,7 +156,7 @@ AbortReason Mesh::diagnose_gone(const std::vector<Health::Gone>& gone,
 
 // As diagnose, on a rank that waits for nobody.
 std::optional<AbortReason> Mesh::diagnose_without_waiting(const std::string& during) {
-    const std::vector<Health::Gone> gone = health_->list_gone(-1);
+    const std::vector<Transport::Gone> gone = transport_->list_gone(-1);
     if (auto notice = find_notice(gone, -1, {during})) return notice;
     if (const int blamed = rank_that_agent_blames(); blamed >= 0) {
         return AbortReason{AbortKind::peer_died, blamed,
@@ -220,16 +192,16 @@ void Mesh::end(const AbortReason& reason) noexcept {
     // A needed rank that left is gone for the others as if it had died.
     if (abort_reason_->kind == AbortKind::left) abort_reason_->kind = AbortKind::peer_died;
     ended_ = true;
-    health_->send_abort_notice(*abort_reason_);
+    transport_->send_abort_notice(*abort_reason_);
     adopt_reason_of_culprit();
-    pairs_.close_all();
+    transport_->stop();
 }
 
 // Deadlines pass on all ranks at about the same time. If the rank that this one waited for has just
 // timed out too, its notice says better whom all are waiting for.
 void Mesh::adopt_reason_of_culprit() {
     for (int hops = 0; hops < ranks() && abort_reason_->kind == AbortKind::timed_out; ++hops) {
-        const auto heard = health_->wait_for_notice(abort_reason_->culprit);
+        const auto heard = transport_->wait_for_notice(abort_reason_->culprit);
         if (!heard || heard->kind == AbortKind::left || heard->culprit == rank()) return;
         abort_reason_ = heard;
     }
@@ -241,7 +213,7 @@ void Mesh::fail(const AbortReason& reason) {
 }
 
 void Mesh::fail_unless_told(const AbortReason& reason, int teller, const WaitContext& context) {
-    const std::vector<Health::Gone> gone = health_->list_gone(teller);
+    const std::vector<Transport::Gone> gone = transport_->list_gone(teller);
     fail(find_notice(gone, reason.culprit, context).value_or(reason));
 }
 

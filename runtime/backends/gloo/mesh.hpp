@@ -1,17 +1,18 @@
-// Mesh: the ranks of one group, connected each to each by Gloo: messages between them, and one
-// common end. Invariant: whatever goes wrong on any rank becomes one AbortReason, which that rank
-// sends to the others; each rank throws it from what it waits for, at once or from its next call.
+// Mesh: the ranks of one group, connected each to each by a Transport: messages between them, and
+// one common end. Invariant: whatever goes wrong on any rank becomes one AbortReason, which that
+// rank sends to the others; each rank throws it from what it waits for, at once or from its next
+// call.
 #pragma once
 
 #include "backends/gloo/abort_reason.hpp"
-#include "backends/gloo/health.hpp"
 #include "backends/gloo/make_gloo.hpp"
 #include "backends/gloo/message.hpp"
-#include "backends/gloo/pairs.hpp"
-#include "backends/gloo/watchdog.hpp"
+#include "backends/gloo/transport/connect.hpp"
+#include "backends/gloo/transport/transport.hpp"
 
 #include <atomic>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -39,34 +40,28 @@ public:
     Exchange& operator=(Exchange&&) noexcept = default;
 
     // Does not block. Once. Throws the reason that ended the group.
-    void start(std::span<const Message> messages, const WaitContext& context);
+    void start(std::span<const Message> messages, const WaitContext& context,
+               Progress progress = Progress::in_background);
     // Returns when all are done and their memory is free. Throws the reason.
     void wait(const WaitContext& context);
 
 private:
     friend class Mesh;
-    struct Posted {
-        int peer;
-        Direction direction;
-        Buffer buffer;
-    };
-    void post(const Message& message);
-
     Mesh* mesh_;
-    std::vector<Posted> posted_;  // not done
+    Operations operations_;  // not done
 };
 
 class Mesh {
 public:
     // Collective. Throws UsageError, TimeoutError, BackendError.
-    Mesh(const Group& group, const std::string& address, const base::Deadline& deadline);
+    Mesh(const Group& group, const Network& network, const base::Deadline& deadline);
     // Tells the others that this rank leaves in the regular way, unless the group has failed.
     ~Mesh();
     Mesh(const Mesh&) = delete;
     Mesh& operator=(const Mesh&) = delete;
 
-    int rank() const { return pairs_.rank(); }
-    int ranks() const { return pairs_.size(); }
+    int rank() const { return rank_; }
+    int ranks() const { return ranks_; }
 
     // An Exchange from its start to its end.
     void exchange(std::span<const Message> messages, const WaitContext& context);
@@ -95,22 +90,23 @@ private:
     friend class Exchange;
     bool is_troubled() noexcept;
     int rank_that_agent_blames() const;  // -1: none
-    AbortReason diagnose(int suspect, const WaitContext& context, const std::string& gloo_says);
-    std::optional<AbortReason> find_notice(const std::vector<Health::Gone>& gone, int suspect,
+    AbortReason diagnose(int suspect, const WaitContext& context, const std::string& library_says);
+    std::optional<AbortReason> find_notice(const std::vector<Transport::Gone>& gone, int suspect,
                                            const WaitContext& context) const;
-    AbortReason diagnose_gone(const std::vector<Health::Gone>& gone, const std::string& what) const;
+    AbortReason diagnose_gone(const std::vector<Transport::Gone>& gone,
+                              const std::string& what) const;
     std::optional<AbortReason> diagnose_without_waiting(const std::string& during);
     void adopt_reason_of_culprit();
     [[noreturn]] void raise();
 
+    int rank_;
+    int ranks_;
     std::vector<int> job_ranks_;
     const std::atomic<std::uint32_t>* agent_abort_;
-    Pairs pairs_;
-    std::optional<Health> health_;
     std::mutex mutex_;
     std::optional<AbortReason> abort_reason_;
     std::atomic<bool> ended_ = false;
-    std::optional<Watchdog> watchdog_;
+    std::unique_ptr<Transport> transport_;  // its threads call this mesh
 };
 
 // Collective: connects each rank to each, through the network that the environment wants. Throws as

@@ -15,7 +15,7 @@ using backends::Parts;
 
 // Of the tensor; of reduce_scatter: of all ranks' parts. While a chunk is between hosts, another is
 // on them; each costs some waits for other ranks.
-constexpr std::size_t least_chunk_bytes = 4 << 20;
+constexpr std::size_t least_chunk_bytes = 8 << 20;
 constexpr std::size_t most_chunk_bytes = 32 << 20;
 constexpr std::size_t wanted_chunks = 4;
 // Up to here each host finishes all by itself.

@@ -1,4 +1,4 @@
-#include "backends/gloo/health.hpp"
+#include "backends/gloo/transport/health.hpp"
 
 #include "backends/gloo/slots.hpp"
 #include "base/deadline.hpp"
@@ -12,11 +12,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// How long a rank that listens waits for a notice to come.
-constexpr auto grace = 300ms;
-// How long a rank that fails waits for its notices to be written, behind what is under way to the
-// same ranks. One that reads nothing costs so much; one that is gone, nothing.
-constexpr auto writing_grace = 1s;
+constexpr auto grace = Transport::notice_grace;
 
 }  // namespace
 
@@ -105,7 +101,7 @@ void Health::send_abort_notice(const AbortReason& reason) noexcept {
         } catch (const std::exception&) {  // it is gone by now
         }
     }
-    const base::Deadline deadline = base::Deadline::after(writing_grace);
+    const base::Deadline deadline = base::Deadline::after(Transport::writing_grace);
     for (const Buffer& send : sends) {
         try {
             send->waitSend(std::max(deadline.left(), 1ms));

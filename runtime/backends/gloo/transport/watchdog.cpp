@@ -1,4 +1,4 @@
-#include "backends/gloo/watchdog.hpp"
+#include "backends/gloo/transport/watchdog.hpp"
 
 #include "base/process/background_thread.hpp"
 

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "backends/gloo/abort_reason.hpp"
-#include "backends/gloo/pairs.hpp"
+#include "backends/gloo/transport/pairs.hpp"
 
 #include <mutex>
 #include <optional>
@@ -18,22 +18,15 @@ public:
     // The pairs are connected.
     explicit Health(Pairs& pairs);
 
-    // Whether a peer is gone that did not leave in the regular way. Any thread.
+    // These are Transport's.
     bool is_troubled() noexcept;
 
-    struct Gone {
-        int rank;
-        // Nothing: it ended without one.
-        std::optional<AbortReason> notice;
-    };
-    // All that are gone. `suspect`: its connection gave an error just now (-1: none).
+    using Gone = Transport::Gone;
     std::vector<Gone> list_gone(int suspect);
 
-    // The notice of a peer that is still there, if it comes within a short while; closes all
-    // connections if none does.
+    // Closes all connections if none comes.
     std::optional<AbortReason> wait_for_notice(int rank) noexcept;
 
-    // To all that are still there; waits a short while until the notices are on their way.
     void send_abort_notice(const AbortReason& reason) noexcept;
 
 private:

@@ -1,4 +1,4 @@
-#include "backends/gloo/gloo_library.hpp"
+#include "backends/gloo/transport/gloo_library.hpp"
 
 #include <ddp/error.hpp>
 

@@ -3,6 +3,7 @@
 // Everything above speaks in unbound buffers.
 #pragma once
 
+#include "backends/gloo/transport/transport.hpp"
 #include "base/deadline.hpp"
 
 #include <ddp/store.hpp>
@@ -12,7 +13,6 @@
 #include <gloo/transport/unbound_buffer.h>
 
 #include <signal.h>
-#include <sys/types.h>
 
 #include <memory>
 #include <span>
@@ -40,11 +40,6 @@ private:
 // link-local: the peer's number of the interface means nothing here. Pure.
 std::vector<char> with_own_scope(std::vector<char> address, std::span<const char> own);
 
-struct PeerProcess {
-    pid_t pid = 0;
-    std::string host;
-};
-
 class Pairs {
 public:
     // Listens at the address (numeric), on a port a peer. Throws BackendError.
@@ -55,7 +50,7 @@ public:
 
     int rank() const { return rank_; }
     int size() const { return static_cast<int>(processes_.size()); }
-    const PeerProcess& process(int of) const { return processes_[static_cast<std::size_t>(of)]; }
+    const std::vector<PeerProcess>& processes() const { return processes_; }
     Buffer buffer(void* data, std::size_t bytes) {
         return context_->createUnboundBuffer(data, bytes);
     }

@@ -1,6 +1,6 @@
-#include "backends/gloo/pairs.hpp"
+#include "backends/gloo/transport/pairs.hpp"
 
-#include "backends/gloo/gloo_library.hpp"
+#include "backends/gloo/transport/gloo_library.hpp"
 #include "base/net/address.hpp"
 #include "base/net/socket.hpp"
 #include "base/process/background_thread.hpp"
@@ -36,25 +36,17 @@ sigset_t only_pipe_signal() {
     return set;
 }
 
-// Gloo's thread takes none of the program's signals.
 std::shared_ptr<::gloo::transport::Device> open_device(const std::string& address) {
     const GlooLibrary& library = GlooLibrary::load();
-    sigset_t all;
-    sigset_t before;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);
-    std::shared_ptr<::gloo::transport::Device> device;
-    std::string error;
+    const base::SignalBlock no_signals;  // for Gloo's thread
     try {
         ::gloo::transport::tcp::attr attributes;
         attributes.hostname = address;
-        device = library.create_device(attributes);
-    } catch (const std::exception& problem) {
-        error = problem.what();
+        if (auto device = library.create_device(attributes)) return device;
+    } catch (const std::exception& error) {
+        throw BackendError("gloo", 0, "cannot use the address " + address + ": " + error.what());
     }
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    if (!device) throw BackendError("gloo", 0, "cannot use the address " + address + ": " + error);
-    return device;
+    throw BackendError("gloo", 0, "cannot use the address " + address);
 }
 
 std::string address_key(int from, int to) {
@@ -176,7 +168,8 @@ void Pairs::connect_to(const Peer& peer) {
     } catch (const ::gloo::Exception& error) {
         throw BackendError("gloo", 0,
                            "cannot connect to rank " + std::to_string(peer.rank) + " on host " +
-                               process(peer.rank).host + ": " + error.what());
+                               processes_[static_cast<std::size_t>(peer.rank)].host + ": " +
+                               error.what());
     }
 }
 
