@@ -62,6 +62,7 @@ public:
 
     int rank() const { return rank_; }
     int ranks() const { return ranks_; }
+    std::size_t long_message_bytes() const { return transport_->long_message_bytes(); }
 
     // An Exchange from its start to its end.
     void exchange(std::span<const Message> messages, const WaitContext& context);

@@ -1,6 +1,7 @@
 #include "backends/gloo/schedule.hpp"
 
 #include <algorithm>
+#include <array>
 
 namespace ddp::gloo {
 namespace {
@@ -12,8 +13,6 @@ constexpr std::size_t small_bytes = 16 * 1024;
 // Up to here the root sends its tensor to all; a larger one goes out in shares that the ranks then
 // give to each other.
 constexpr std::size_t small_broadcast_bytes = 64 * 1024;
-// Of all ranks' shares of a chunk.
-constexpr std::size_t chunk_bytes = 8 << 20;
 
 }  // namespace
 
@@ -68,36 +67,76 @@ void Schedule::all_reduce_small() {
 }
 
 void Schedule::all_reduce() {
-    const std::size_t chunk = chunk_bytes / size_of(call_.dtype);
-    for (std::size_t first = 0; first < call_.elements; first += chunk) {
-        const Shares shares = split({first, std::min(chunk, call_.elements - first)});
-        reduce_shares(shares, output_ + bytes(shares[me_].first));
-        gather_shares(output_, shares);
-    }
+    reduce_in_chunks(
+        [&](const Share& chunk, std::byte*) {
+            const Shares shares = split(chunk);
+            return Reduction{shares, output_ + bytes(shares[me_].first)};
+        },
+        [&](const Reduction& chunk) { collect_gather(output_, chunk.shares); });
 }
 
 void Schedule::reduce() {
-    const std::size_t chunk = chunk_bytes / size_of(call_.dtype);
-    for (std::size_t first = 0; first < call_.elements; first += chunk) {
-        const Shares shares = split({first, std::min(chunk, call_.elements - first)});
-        const std::size_t own_bytes = bytes(shares[me_].count);
-        // Behind what reduce_shares stages, where it does not move.
-        std::byte* const own = me_ == root_ ? output_ + bytes(shares[me_].first)
-                                            : stage((ranks_ + 1) * own_bytes) + ranks_ * own_bytes;
-        reduce_shares(shares, own);
-        send_share_to_root(shares, own);
-    }
+    reduce_in_chunks(
+        [&](const Share& chunk, std::byte* spare) {
+            const Shares shares = split(chunk);
+            return Reduction{shares, me_ == root_ ? output_ + bytes(shares[me_].first) : spare};
+        },
+        [&](const Reduction& chunk) {
+            for (std::size_t peer = 0; me_ == root_ && peer < ranks_; ++peer) {
+                const Share& share = chunk.shares[peer];
+                receive(peer, output_ + bytes(share.first), bytes(share.count));
+            }
+            if (me_ != root_) send(root_, chunk.own, bytes(chunk.shares[me_].count));
+        });
 }
 
-void Schedule::send_share_to_root(const Shares& shares, std::byte* own) {
-    if (me_ == root_) {
-        for (std::size_t peer = 0; peer < ranks_; ++peer) {
-            receive(peer, output_ + bytes(shares[peer].first), bytes(shares[peer].count));
-        }
-    } else {
-        send(root_, own, bytes(shares[me_].count));
+// A chunk takes the same elements of each rank's part.
+void Schedule::reduce_scatter() {
+    reduce_in_chunks(
+        [&](const Share& chunk, std::byte*) {
+            Shares shares;
+            for (std::size_t rank = 0; rank < ranks_; ++rank) {
+                shares.push_back({rank * call_.elements + chunk.first, chunk.count});
+            }
+            return Reduction{shares, output_ + bytes(chunk.first)};
+        },
+        [](const Reduction&) {});
+}
+
+// `plan(chunk, spare)`: who reduces what of it, and where to; spare memory has room for a share.
+// `pass_on(reduction)` collects the messages with its result. While the results of a chunk travel,
+// so do the inputs of the next.
+template <class Plan, class PassOn>
+void Schedule::reduce_in_chunks(const Plan& plan, const PassOn& pass_on) {
+    const bool in_parts = call_.kind == backends::Collective::reduce_scatter;
+    const std::size_t share_bytes = mesh_ != nullptr ? mesh_->long_message_bytes() : 1 << 20;
+    const std::size_t share = share_bytes / size_of(call_.dtype);
+    const std::size_t most = std::min(in_parts ? share : share * ranks_, call_.elements);
+    const std::size_t most_of_share = in_parts ? most : even_share({0, most}, 0, ranks_).count;
+    const std::size_t memory = (ranks_ + 1) * bytes(most_of_share);  // of one of two chunks
+    std::byte* const staged = stage(2 * memory);
+    std::array<UnderWay, 2> chunks;
+    const auto finish = [&](std::size_t number, std::byte* theirs) {
+        UnderWay& chunk = chunks[number % 2];
+        wait(chunk.inputs);
+        add_inputs(chunk.reduction, theirs);
+        pass_on(chunk.reduction);
+        start(chunk.results);
+    };
+    std::size_t number = 0;
+    for (std::size_t first = 0; first < call_.elements; first += most, ++number) {
+        UnderWay& chunk = chunks[number % 2];
+        std::byte* const theirs = staged + number % 2 * memory;
+        wait(chunk.results);  // of the chunk before the last
+        chunk.reduction = plan({first, std::min(most, call_.elements - first)},
+                               theirs + ranks_ * bytes(most_of_share));
+        collect_inputs(chunk.reduction, theirs);
+        start(chunk.inputs);
+        if (number > 0) finish(number - 1, staged + (number - 1) % 2 * memory);
     }
-    flush();
+    if (number == 0) return;
+    finish(number - 1, staged + (number - 1) % 2 * memory);
+    for (UnderWay& chunk : chunks) wait(chunk.results);
 }
 
 void Schedule::broadcast() {
@@ -126,7 +165,8 @@ void Schedule::broadcast() {
 void Schedule::all_gather() {
     const Shares parts = parts_of(&backends::Parts::send);
     backends::copy(output_ + bytes(parts[me_].first), input_, bytes(parts[me_].count));
-    gather_shares(output_, parts);
+    collect_gather(output_, parts);
+    flush();
 }
 
 void Schedule::gather() {
@@ -154,19 +194,6 @@ void Schedule::scatter() {
     }
 }
 
-// A chunk takes the same elements of each rank's part.
-void Schedule::reduce_scatter() {
-    const std::size_t chunk = std::max<std::size_t>(chunk_bytes / size_of(call_.dtype) / ranks_, 1);
-    for (std::size_t first = 0; first < call_.elements; first += chunk) {
-        const std::size_t count = std::min(chunk, call_.elements - first);
-        Shares shares;
-        for (std::size_t rank = 0; rank < ranks_; ++rank) {
-            shares.push_back({rank * call_.elements + first, count});
-        }
-        reduce_shares(shares, output_ + bytes(first));
-    }
-}
-
 void Schedule::all_to_all() {
     const Shares out = parts_of(&backends::Parts::send);
     const Shares in = parts_of(&backends::Parts::receive);
@@ -179,27 +206,29 @@ void Schedule::all_to_all() {
     flush();
 }
 
-// Reads the whole input before it writes, so `output` may be this rank's share of it.
-void Schedule::reduce_shares(const Shares& shares, std::byte* output) {
-    const Share own = shares[me_];
-    const std::size_t own_bytes = bytes(own.count);
-    std::byte* const theirs = stage(ranks_ * own_bytes);
+// What this rank reduces comes from each other one, and theirs goes to them.
+void Schedule::collect_inputs(const Reduction& chunk, std::byte* theirs) {
+    const std::size_t own_bytes = bytes(chunk.shares[me_].count);
     for (std::size_t peer = 0; peer < ranks_; ++peer) {
-        inputs_[peer] = peer == me_ ? input_ + bytes(own.first) : theirs + peer * own_bytes;
         receive(peer, theirs + peer * own_bytes, own_bytes);
-        send(peer, input_ + bytes(shares[peer].first), bytes(shares[peer].count));
+        send(peer, input_ + bytes(chunk.shares[peer].first), bytes(chunk.shares[peer].count));
     }
-    flush();
-    reduce_inputs(output, own.count);
+}
+
+void Schedule::add_inputs(const Reduction& chunk, const std::byte* theirs) {
+    const Share own = chunk.shares[me_];
+    for (std::size_t peer = 0; peer < ranks_; ++peer) {
+        inputs_[peer] = peer == me_ ? input_ + bytes(own.first) : theirs + peer * bytes(own.count);
+    }
+    reduce_inputs(chunk.own, own.count);
 }
 
 // `buffer` holds this rank's share; afterwards everybody's.
-void Schedule::gather_shares(std::byte* buffer, const Shares& shares) {
+void Schedule::collect_gather(std::byte* buffer, const Shares& shares) {
     for (std::size_t peer = 0; peer < ranks_; ++peer) {
         receive(peer, buffer + bytes(shares[peer].first), bytes(shares[peer].count));
         send(peer, buffer + bytes(shares[me_].first), bytes(shares[me_].count));
     }
-    flush();
 }
 
 void Schedule::reduce_inputs(std::byte* output, std::size_t elements) {
@@ -230,6 +259,17 @@ void Schedule::send(std::size_t peer, const std::byte* data, std::size_t size) {
 
 void Schedule::receive(std::size_t peer, std::byte* data, std::size_t size) {
     if (peer != me_) messages_.receive(peer, data, size);
+}
+
+void Schedule::start(std::optional<Exchange>& exchange) {
+    if (mesh_ != nullptr) {
+        exchange.emplace(*mesh_).start(messages_.all(), context_, Progress::by_waiter);
+    }
+    messages_.clear();
+}
+
+void Schedule::wait(std::optional<Exchange>& exchange) {
+    if (exchange) exchange->wait(context_);
 }
 
 void Schedule::flush() {

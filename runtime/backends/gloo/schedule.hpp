@@ -1,6 +1,6 @@
 // Which rank sends what to which in a collective. Two steps do most of it: each rank reduces its
-// share of the elements from everybody's, and the shares are gathered. Large calls go in chunks, so
-// that what others send for reduction needs a few MiB of staging, whatever the size.
+// share of the elements from everybody's, and the shares are gathered. Large calls go in chunks, two
+// of them under way, so that what others send is added while the caches have it.
 #pragma once
 
 #include "backends/backend.hpp"
@@ -10,6 +10,7 @@
 #include "backends/reduction/reduce.hpp"
 
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -35,9 +36,21 @@ private:
     void reduce_scatter();
     void all_to_all();
 
-    void reduce_shares(const Shares& shares, std::byte* output);
-    void send_share_to_root(const Shares& shares, std::byte* own);
-    void gather_shares(std::byte* buffer, const Shares& shares);
+    // A chunk of a reduction: this rank reduces its share of it, into `own`.
+    struct Reduction {
+        Shares shares;  // of the tensor, by rank
+        std::byte* own = nullptr;
+    };
+    struct UnderWay {
+        Reduction reduction;
+        std::optional<Exchange> inputs;
+        std::optional<Exchange> results;
+    };
+    template <class Plan, class PassOn>
+    void reduce_in_chunks(const Plan& plan, const PassOn& pass_on);
+    void collect_inputs(const Reduction& chunk, std::byte* theirs);
+    void add_inputs(const Reduction& chunk, const std::byte* theirs);
+    void collect_gather(std::byte* buffer, const Shares& shares);
     void reduce_inputs(std::byte* output, std::size_t elements);
 
     Shares split(const Share& whole) const;                                    // among the ranks
@@ -45,10 +58,12 @@ private:
     std::size_t bytes(std::size_t elements) const { return elements * size_of(call_.dtype); }
     std::byte* stage(std::size_t wanted_bytes);
 
-    // Collected, then exchanged at once. Ranks other than this one.
+    // Collected, then started or exchanged at once. Ranks other than this one.
     void send(std::size_t peer, const std::byte* data, std::size_t size);
     void receive(std::size_t peer, std::byte* data, std::size_t size);
     void flush();
+    void start(std::optional<Exchange>& exchange);
+    void wait(std::optional<Exchange>& exchange);
 
     Mesh* mesh_;
     const backends::Call& call_;

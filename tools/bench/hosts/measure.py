@@ -151,7 +151,7 @@ def main():
     contestants = {
         "ours": lambda size: bench.ours(RANKS, "automatic", size),
         "shared": lambda size: bench.ours(RANKS, "automatic", size, "shared"),
-        "gloo": lambda size: bench.ours(RANKS, "gloo", size),
+        "gloo": lambda size: bench.ours(RANKS, "gloo", size, transport="gloo"),
         "over Gloo": lambda size: bench.ours(RANKS, "automatic", size, transport="gloo"),
         "bare": lambda size: bench.bare(RANKS, size),
         "within": bench.within_hosts,
@@ -201,6 +201,7 @@ def write(options, us, wire, on_line):
              "both share its cores, and what crosses the cable costs them time, too.",
              "- *ours*: what `automatic` takes, `hierarchical` on 4 ranks a host and `gloo` on 1. *user*: "
              "any memory of the caller's. *shared*: memory of `group.allocate()`. UCX moves the messages; *over Gloo*: Gloo does.",
+             "- *backend gloo*: every rank connected to every other, by Gloo.",
              "- *bare sockets*: processes that exchange, add and give back the same bytes, over a "
              "connection each, and do nothing within their hosts (tools/bench/hosts/duplex.cpp).",
              "- *within*: the all_reduce of each host's ranks alone, both hosts at once.", "",

@@ -21,6 +21,7 @@ public:
                   std::function<bool()> has_trouble);
 
     const std::vector<PeerProcess>& processes() const override { return pairs_.processes(); }
+    std::size_t long_message_bytes() const override { return 4 << 20; }
     void start(std::span<const Message> messages, Progress progress, Operations& started) override;
     std::optional<int> wait(const Operations& operations, const base::Deadline* deadline) override;
 

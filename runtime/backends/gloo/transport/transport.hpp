@@ -68,6 +68,9 @@ public:
     Transport& operator=(const Transport&) = delete;
 
     virtual const std::vector<PeerProcess>& processes() const = 0;  // by rank
+    // How much a message of many should have: enough that its own cost is small, and no more, so
+    // that what is done with it finds it in the caches.
+    virtual std::size_t long_message_bytes() const = 0;
 
     // Starts them, receives first, without those of no bytes. Does not block. Throws
     // TransportError; `started` then has those before.

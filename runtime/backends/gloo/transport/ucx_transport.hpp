@@ -25,6 +25,7 @@ public:
     void connect(const std::vector<std::string>& addresses, const base::Deadline& deadline);
 
     const std::vector<PeerProcess>& processes() const override { return processes_; }
+    std::size_t long_message_bytes() const override { return 256 << 10; }
     void start(std::span<const Message> messages, Progress progress, Operations& started) override;
     std::optional<int> wait(const Operations& operations, const base::Deadline* deadline) override;
     bool is_troubled() noexcept override;
