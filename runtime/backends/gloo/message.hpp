@@ -33,6 +33,10 @@ public:
     void receive(std::size_t peer, std::byte* data, std::size_t bytes) {
         add(Direction::receive, peer, data, bytes);
     }
+    // For data that flow one way alone: whoever receives them says with a byte that it is there, so
+    // that the sender, which waits for that, is not chunks ahead and fills the receiver's memory.
+    void send_credit(std::size_t to) { send(to, &credit_, sizeof credit_); }
+    void receive_credit(std::size_t from) { receive(from, &credit_, sizeof credit_); }
     std::span<const Message> all() const { return messages_; }
     void clear() { messages_.clear(); }
 
@@ -42,6 +46,7 @@ private:
     }
 
     std::uint64_t slot_;
+    std::byte credit_{};  // nobody looks at it
     std::vector<Message> messages_;
 };
 

@@ -14,6 +14,10 @@ constexpr std::size_t small_bytes = 16 * 1024;
 // give to each other.
 constexpr std::size_t small_broadcast_bytes = 64 * 1024;
 
+// Of all ranks' shares of a chunk, which each rank stages twice; unless the shares would get small.
+constexpr std::size_t most_chunk_bytes = 16 << 20;
+constexpr std::size_t least_share_bytes = 64 * 1024;
+
 }  // namespace
 
 Schedule::Schedule(Mesh* mesh, const backends::Call& call, std::span<const double> factors,
@@ -109,12 +113,14 @@ void Schedule::reduce_scatter() {
 template <class Plan, class PassOn>
 void Schedule::reduce_in_chunks(const Plan& plan, const PassOn& pass_on) {
     const bool in_parts = call_.kind == backends::Collective::reduce_scatter;
-    const std::size_t share_bytes = mesh_ != nullptr ? mesh_->long_message_bytes() : 1 << 20;
+    const std::size_t share_bytes =
+        std::min(mesh_ != nullptr ? mesh_->long_message_bytes() : most_chunk_bytes,
+                 std::max(most_chunk_bytes / ranks_, least_share_bytes));
     const std::size_t share = share_bytes / size_of(call_.dtype);
     const std::size_t most = std::min(in_parts ? share : share * ranks_, call_.elements);
     const std::size_t most_of_share = in_parts ? most : even_share({0, most}, 0, ranks_).count;
     const std::size_t memory = (ranks_ + 1) * bytes(most_of_share);  // of one of two chunks
-    std::byte* const staged = stage(2 * memory);
+    std::byte* const staged = stage((most < call_.elements ? 2 : 1) * memory);
     std::array<UnderWay, 2> chunks;
     const auto finish = [&](std::size_t number, std::byte* theirs) {
         UnderWay& chunk = chunks[number % 2];

@@ -67,11 +67,14 @@ void DataSchedule::start_broadcast(Exchange& exchange, const Share& chunk) {
         for (std::size_t rank = 0; rank < layout_.ranks(); ++rank) {
             if (layout_.is_here(rank)) continue;
             const Share share = cut.region(layout_, layout_.host_of(rank), layout_.index_of(rank));
+            if (share.count == 0) continue;
             messages_.send(rank, output_ + bytes(share.first), bytes(share.count));
+            messages_.receive_credit(rank);
         }
     } else if (!root_is_here_) {
         const Share share = cut.region(layout_, layout_.my_host(), layout_.my_index());
         messages_.receive(root_, output_ + bytes(share.first), bytes(share.count));
+        if (share.count > 0) messages_.send_credit(root_);
     }
     start(exchange);
 }

@@ -190,14 +190,18 @@ void ReductionSchedule::exchange_sums(const Chunk& chunk, const std::byte* sums)
             from += sum_bytes(carried(chunk));
         }
     };
+    const bool one_way = call_.kind == Collective::reduce;
     for (const Piece& piece : chunk.pieces) {
+        const bool wants_credit = one_way && piece.share.count > 0;
         if (piece.owner != layout_.rank()) {
             send_to(piece.owner, piece);
+            if (wants_credit) messages_.receive_credit(piece.owner);
             continue;
         }
         for (std::size_t host = 0; host < layout_.hosts(); ++host) {
             if (host == layout_.my_host()) continue;
             if (chunk.finished_everywhere) send_to(piece.helpers[host], piece);
+            if (wants_credit) messages_.send_credit(piece.helpers[host]);
             for (std::size_t tree = 0; tree < layout_.subtrees(host).size(); ++tree) {
                 messages_.receive(piece.helpers[host], theirs, sum_bytes(piece.share.count));
                 theirs += sum_bytes(piece.share.count);

@@ -121,7 +121,7 @@ std::unique_ptr<Transport> connect_by_ucx(UcxStart& start, const Group& group,
         const auto connected = base::Deadline::after(std::max(deadline.left() / 3, 1ms));
         transport =
             start.connect(group.rank, std::move(processes), addresses, connected, has_trouble);
-    } catch (const BackendError& error) {
+    } catch (const std::exception& error) {
         own = error.what();
     }
     for (const std::string& text : exchange_texts(group, "connected", own, deadline)) {

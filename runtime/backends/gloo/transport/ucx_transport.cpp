@@ -211,7 +211,15 @@ void UcxTransport::start(std::span<const Message> messages, Progress progress,
         operation->begin(throw_if_error(message.peer, post(message)));
         started.push_back(std::move(operation));
     });
-    if (progress == Progress::in_background) progress_.advance_in_background();
+    if (progress == Progress::by_waiter || started.empty()) return;
+    if (!progress_.has_requests()) {  // but a part of it may wait in UCX's memory
+        const ucp_request_param_t nothing{};
+        void* const flush = ucx_.worker.flush_nbx(progress_.worker(), &nothing);
+        auto operation = std::make_unique<UcxOperation>(progress_, started.back()->peer());
+        operation->begin(UCS_PTR_IS_PTR(flush) ? flush : nullptr);
+        started.push_back(std::move(operation));
+    }
+    progress_.advance_in_background();
 }
 
 std::optional<int> UcxTransport::wait(const Operations& operations,
@@ -242,29 +250,34 @@ std::optional<int> UcxTransport::wait(const Operations& operations,
             progress_.rest(held);
         }
     }
-    wait_until_written(held, deadline);
-    return std::nullopt;
+    if (wait_until_written(held, deadline)) return std::nullopt;
+    return operations.back()->peer();
 }
 
 // What UCX has taken may wait in memory of its own, which nobody would send while this rank is
-// elsewhere. While other messages are under way somebody moves it anyway, and this wait need not
-// last as long as theirs.
-void UcxTransport::wait_until_written(Lock& held, const base::Deadline* deadline) {
-    if (progress_.has_requests()) return;
+// elsewhere. While other messages are under way somebody moves it anyway, and waits for the same at
+// their end; this wait need not last as long as theirs. False: it was interrupted.
+bool UcxTransport::wait_until_written(Lock& held, const base::Deadline* deadline) {
+    if (progress_.has_requests()) return true;
     const ucp_request_param_t nothing{};
     void* flush = ucx_.worker.flush_nbx(progress_.worker(), &nothing);
-    if (!UCS_PTR_IS_PTR(flush)) return;
-    progress_.count_request();
-    while (progress_.finish(flush) == UCS_INPROGRESS) {
+    if (!UCS_PTR_IS_PTR(flush)) return true;
+    Clock::time_point next_look = Clock::now() + look_interval;
+    bool goes_on = true;
+    while (goes_on && progress_.finish(flush) == UCS_INPROGRESS) {
         look_for_news();
-        if (closed_ || troubled_ || (deadline != nullptr && deadline->passed())) {
-            std::vector<void*> requests{flush};
-            progress_.abandon(requests);
-            break;
-        }
+        if (progress_.has_requests()) break;
         if (!progress_.advance(held)) progress_.rest(held);
+        const Clock::time_point now = Clock::now();
+        goes_on = !closed_ && !troubled_ && (deadline == nullptr || now < deadline->end());
+        if (goes_on && now >= next_look) {
+            next_look = now + look_interval;
+            goes_on = !has_trouble_elsewhere(held);
+        }
     }
-    progress_.uncount_request();
+    std::vector<void*> requests{flush};
+    progress_.abandon(requests);  // where it is not done
+    return goes_on;
 }
 
 bool UcxTransport::has_trouble_elsewhere(Lock& held) {

@@ -58,7 +58,7 @@ private:
     void* throw_if_error(int peer, void* request) const;
     void advance_all(Lock& held);
     bool has_trouble_elsewhere(Lock& held);
-    void wait_until_written(Lock& held, const base::Deadline* deadline);
+    bool wait_until_written(Lock& held, const base::Deadline* deadline);
     void finish_all(Lock& held, std::vector<void*>& requests);
 
     int rank_;
