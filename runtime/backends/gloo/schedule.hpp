@@ -1,6 +1,6 @@
 // Which rank sends what to which in a collective. Two steps do most of it: each rank reduces its
-// share of the elements from everybody's, and the shares are gathered. Large calls go in chunks, two
-// of them under way, so that what others send is added while the caches have it.
+// share of the elements from everybody's, and the shares are gathered. Large calls go in chunks,
+// two of them under way, so that what others send is added while the caches have it.
 #pragma once
 
 #include "backends/backend.hpp"
