@@ -288,8 +288,9 @@ public:
     explicit Commits(const std::string& folder)
         : inotify_(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK)) {
         std::filesystem::create_directory(folder);
-        EXPECT_GE(::inotify_add_watch(inotify_.get(), folder.c_str(), IN_MOVED_TO), 0);
+        EXPECT_GE(::inotify_add_watch(inotify_.get(), folder.c_str(), IN_CREATE | IN_MOVED_TO), 0);
     }
+    // In the order in which they came.
     std::vector<int> take() {
         std::vector<int> numbers;
         alignas(inotify_event) std::array<char, 64 * 1024> buffer;
@@ -300,23 +301,28 @@ public:
                 int number = 0;
                 int length = 0;
                 const char* const name = at + sizeof event;
-                if (std::sscanf(name, "checkpoint-%d.manifest%n", &number, &length) == 1 &&
-                    length > 0 && name[length] == '\0') {
+                std::sscanf(name, "checkpoint-%d.manifest%n", &number, &length);
+                if ((event.mask & IN_MOVED_TO) != 0 && length > 0 && name[length] == '\0') {
                     numbers.push_back(number);
                 }
+                if (number > 0) begun_.insert(number);
                 at += sizeof event + event.len;
             }
         }
         return numbers;
     }
+    // Those of which a file came; after take().
+    const std::set<int>& begun() const { return begun_; }
 
 private:
     base::UniqueFd inotify_;
+    std::set<int> begun_;
 };
 
 // At any moment of a training that saves its state: the weights at the end are those of a run that
 // nobody disturbed, and each checkpoint is the successor of the last, so that none of an older round
-// came after one of a newer. Four ranks on three hosts, and then two.
+// came after one of a newer; but for one that the loss met while it was saved, whose number is not
+// used again. Four ranks on three hosts, and then two.
 void LaunchHostsFaults::lose_coordinators(Harm harm, int count) {
     HostWorld world(all_hosts);
     HostProgram quiet = launch(world, 1, {"--nproc-per-node=4"}, {DDP_SURVIVE_A_CRASH});
@@ -349,9 +355,14 @@ void LaunchHostsFaults::lose_coordinators(Harm harm, int count) {
         EXPECT_TRUE(harm != Harm::cut || launchers[0].wait().exit_code >= 0);
         const std::vector<int> numbers = commits.take();
         EXPECT_GT(numbers.size(), 10U);
+        int cut_short = 0;
         for (std::size_t at = 1; at < numbers.size(); ++at) {
-            EXPECT_EQ(numbers[at], numbers[at - 1] + 1) << launchers[1].err();
+            const int expected = numbers[at - 1] + 1;
+            const bool skips = numbers[at] == expected + 1 && commits.begun().contains(expected);
+            cut_short += skips ? 1 : 0;
+            EXPECT_EQ(numbers[at], skips ? expected + 1 : expected) << launchers[1].err();
         }
+        EXPECT_LE(cut_short, 1);
         taken_over += launchers[1].err().find("takes over") != npos ? 1 : 0;
         harm == Harm::cut ? world.mend(1) : world.power_on(1);
         if (HasFailure()) return;
