@@ -1,24 +1,19 @@
-# Whether this build has the Gloo backend: DDP_HAS_GLOO. Only its headers are built with; the shared
-# library is loaded at run time by its name, DDP_GLOO_SONAME. Not through Gloo's own package: its
-# targets name what its builder had (CUDA, MPI).
+# Whether this build has the Gloo backend: DDP_HAS_GLOO. Not through Gloo's own package: its targets name what its builder
+# had (CUDA, MPI).
+include(cmake/late_library.cmake)
 set(DDP_WITH_GLOO AUTO CACHE STRING "The Gloo backend, for several hosts (AUTO, ON, OFF; needs libgloo)")
 set_property(CACHE DDP_WITH_GLOO PROPERTY STRINGS AUTO ON OFF)
+ddp_find_late_library(GLOO gloo gloo/transport/tcp/device.h libgloo-dev)
+message(STATUS "ddp: backend gloo: ${DDP_HAS_GLOO}")
 
-set(DDP_HAS_GLOO OFF)
-if(DDP_WITH_GLOO)  # AUTO too
-  find_library(DDP_GLOO_LIBRARY ${CMAKE_SHARED_LIBRARY_PREFIX}gloo${CMAKE_SHARED_LIBRARY_SUFFIX})
-  find_path(DDP_GLOO_INCLUDE_DIR gloo/transport/tcp/device.h)
-  mark_as_advanced(DDP_GLOO_LIBRARY DDP_GLOO_INCLUDE_DIR)
-  if(DDP_GLOO_LIBRARY AND DDP_GLOO_INCLUDE_DIR)
-    set(DDP_HAS_GLOO ON)
-    execute_process(COMMAND ${CMAKE_OBJDUMP} -p ${DDP_GLOO_LIBRARY} OUTPUT_VARIABLE ddp_gloo_facts)
-    if(ddp_gloo_facts MATCHES "SONAME +([^ \n]+)")
-      set(DDP_GLOO_SONAME ${CMAKE_MATCH_1})
-    else()
-      get_filename_component(DDP_GLOO_SONAME ${DDP_GLOO_LIBRARY} NAME)
-    endif()
-  elseif(NOT DDP_WITH_GLOO STREQUAL AUTO)
-    message(FATAL_ERROR "DDP_WITH_GLOO is ${DDP_WITH_GLOO}, but there is no libgloo.so (Debian: libgloo-dev)")
+# Whether its messages can go over UCX: DDP_HAS_UCX.
+set(DDP_WITH_UCX AUTO CACHE STRING "UCX between hosts (AUTO, ON, OFF; needs libucp, and libgloo)")
+set_property(CACHE DDP_WITH_UCX PROPERTY STRINGS AUTO ON OFF)
+ddp_find_late_library(UCX ucp ucp/api/ucp.h libucx-dev)
+if(DDP_HAS_UCX AND NOT DDP_HAS_GLOO)
+  set(DDP_HAS_UCX OFF)
+  if(NOT DDP_WITH_UCX STREQUAL AUTO)
+    message(FATAL_ERROR "DDP_WITH_UCX is ${DDP_WITH_UCX}, but backend gloo, whose messages it would move, is not there")
   endif()
 endif()
-message(STATUS "ddp: backend gloo: ${DDP_HAS_GLOO}")
+message(STATUS "ddp: UCX between hosts: ${DDP_HAS_UCX}")

@@ -43,6 +43,7 @@ using ddp::testing::exact_input;
 using ddp::testing::run_ranks;
 using ::testing::AllOf;
 using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::Eq;
 using ::testing::HasSubstr;
 
@@ -259,51 +260,71 @@ TEST(GlooLibrary, IsNotLoadedByGroupsOfShm) {
     run_ranks(2, body, {.init = over_gloo});
 }
 
-// Of the two ranks of a job that want these transports (empty: any): what init says, or the names of
-// the transports' libraries that are loaded then.
-std::vector<std::string> outcomes_of_transports(const std::string& first,
-                                                const std::string& second) {
+// Of two ranks that have the variable in their environment, with a value each (empty: not): what init
+// says, or the names of the transports' libraries that are loaded then, and "warned".
+std::vector<std::string> outcomes_with(const std::string& variable, const std::string& first,
+                                       const std::string& second,
+                                       const std::vector<int>& hosts = {}) {
     const auto body = [&](ddp::testing::RankReporter& reporter,
                           const std::function<ProcessGroup()>& join) {
-        const bool is_first = std::getenv("RANK") == std::string("0");
-        ::setenv("DDP_HOST_TRANSPORT", (is_first ? first : second).c_str(), 1);
+        const std::string& value = std::getenv("RANK") == std::string("0") ? first : second;
+        value.empty() ? ::unsetenv(variable.c_str()) : ::setenv(variable.c_str(), value.c_str(), 1);
+        ::testing::internal::CaptureStderr();
+        std::string outcome;
         try {
             ProcessGroup group = join();
-            if (group.all_reduce(1) != 2) reporter.failure("a wrong sum");
+            if (group.all_reduce(1) != 2) outcome += "a wrong sum ";
             std::ifstream maps("/proc/self/maps");
             const std::string text{std::istreambuf_iterator<char>(maps), {}};
-            std::string loaded;
             for (const char* name : {"libgloo", "libucp"}) {
-                if (text.find(name) != text.npos) loaded += name;
+                if (text.find(name) != text.npos) outcome += name;
             }
-            reporter.failure(loaded);
         } catch (const UsageError& error) {
-            reporter.failure(error.what());
+            outcome = error.what();
         }
+        const std::string log = ::testing::internal::GetCapturedStderr();
+        if (log.find("as UCX cannot: ") != log.npos) outcome += " warned";
+        reporter.failure(outcome);
     };
     std::vector<std::string> outcomes(2);
-    for (const auto& failure : ddp::testing::failures_of_ranks(2, body, {.init = over_gloo})) {
+    for (const auto& failure :
+         ddp::testing::failures_of_ranks(2, body, {.init = over_gloo, .hosts = hosts})) {
         outcomes[static_cast<std::size_t>(failure.rank)] = failure.message;
     }
     return outcomes;
 }
 
-TEST(GlooTransports, AreTheSameOnAllRanks) {
+TEST(GlooTransports, AreWhatTheEnvironmentSaysOnAllRanks) {
+    const auto outcomes = [](const std::string& first, const std::string& second) {
+        return outcomes_with("DDP_HOST_TRANSPORT", first, second);
+    };
 #if DDP_HAS_UCX
-    EXPECT_THAT(outcomes_of_transports("ucx", "ucx"), Each(Eq("libucp")));
-    EXPECT_THAT(outcomes_of_transports("ucx", ""), Each(HasSubstr("all ranks are on one host")));
-    EXPECT_THAT(outcomes_of_transports("ucx", "gloo"),
+    EXPECT_THAT(outcomes("ucx", "ucx"), Each(Eq("libucp")));
+    EXPECT_THAT(outcomes("ucx", ""), Each(HasSubstr("all ranks are on one host")));
+    EXPECT_THAT(outcomes("ucx", "gloo"),
                 Each(AllOf(HasSubstr("what DDP_HOST_TRANSPORT says cannot be had on all ranks: "
                                      "rank 1 on host "),
                            HasSubstr("it is gloo there"))));
 #else
-    EXPECT_THAT(outcomes_of_transports("", "ucx"), Each(HasSubstr("is built without it")));
+    EXPECT_THAT(outcomes("", "ucx"), Each(HasSubstr("is built without it")));
 #endif
-    EXPECT_THAT(outcomes_of_transports("gloo", ""), Each(Eq("libgloo")));
-    EXPECT_THAT(outcomes_of_transports("auto", ""), Each(Eq("libgloo")));
-    EXPECT_THAT(outcomes_of_transports("tcp", ""),
-                Each(HasSubstr("it is tcp; it can be auto, ucx or gloo")));
+    EXPECT_THAT(outcomes("gloo", ""), Each(Eq("libgloo")));
+    EXPECT_THAT(outcomes("auto", ""), Each(Eq("libgloo")));
+    EXPECT_THAT(outcomes("tcp", ""), Each(HasSubstr("it is tcp; it can be auto, ucx or gloo")));
 }
+
+#if DDP_HAS_UCX
+TEST(GlooTransports, AreUcxBetweenHostsUnlessARankCannot) {
+    const std::vector<int> two_hosts{1, 1};
+    EXPECT_THAT(outcomes_with("DDP_HOST_TRANSPORT", "", "", two_hosts), Each(Eq("libucp")));
+    EXPECT_THAT(outcomes_with("DDP_HOST_TRANSPORT", "", "gloo", two_hosts),
+                Each(HasSubstr("libgloo")));
+    EXPECT_THAT(outcomes_with("UCX_TCP_RX_SEG_SIZE", "", "64k", two_hosts),
+                Each(Eq("libgloolibucp")));
+    EXPECT_THAT(outcomes_with("UCX_TLS", "self", "self", two_hosts),
+                ElementsAre("libgloolibucp warned", "libgloolibucp"));
+}
+#endif
 
 // Rank 1 runs as another user, as in a container of its own: neither maps the other's memory.
 void join_as_two_users(ddp::testing::RankReporter& reporter,

@@ -25,12 +25,12 @@ struct Offer {
     PeerProcess process;
     bool insists = false;  // nothing else than UCX will do
     bool has_ucx = false;
-    std::string dialect;  // of UCX
-    std::string rest;     // UCX's address, or why there is none
+    std::string wire_version;  // of UCX
+    std::string rest;          // UCX's address, or why there is none
 
     std::string to_text() const {
         return std::to_string(process.pid) + "\n" + process.host + "\n" + std::to_string(insists) +
-               "\n" + std::to_string(has_ucx) + "\n" + dialect + "\n" + rest;
+               "\n" + std::to_string(has_ucx) + "\n" + wire_version + "\n" + rest;
     }
     static Offer parse(std::string_view text) {
         const auto take_line = [&] {
@@ -43,7 +43,7 @@ struct Offer {
         offer.process.host = take_line();
         offer.insists = take_line() == "1";
         offer.has_ucx = take_line() == "1";
-        offer.dialect = take_line();
+        offer.wire_version = take_line();
         offer.rest = text;
         return offer;
     }
@@ -54,7 +54,7 @@ Offer make_offer(const Group& group, const Network& network, std::unique_ptr<Ucx
     const std::string wanted = variable != nullptr && *variable != '\0' ? variable : "auto";
     Offer offer{.process = {::getpid(), base::host_name()},
                 .insists = wanted == "ucx",
-                .dialect = "",
+                .wire_version = "",
                 .rest = ""};
     if (wanted == "gloo") {
         offer.rest = "it is gloo there";
@@ -70,7 +70,7 @@ Offer make_offer(const Group& group, const Network& network, std::unique_ptr<Ucx
         try {
             ucx = start_ucx(network.ucx_interface);
             offer.rest = ucx->address();
-            offer.dialect = ucx->dialect();
+            offer.wire_version = ucx->wire_version();
             offer.has_ucx = true;
         } catch (const BackendError& error) {
             offer.rest = error.what();
@@ -83,9 +83,9 @@ Offer make_offer(const Group& group, const Network& network, std::unique_ptr<Ucx
 std::string find_refusal(const std::vector<Offer>& offers) {
     for (std::size_t rank = 0; rank < offers.size(); ++rank) {
         const Offer& offer = offers[rank];
-        if (offer.has_ucx && offer.dialect == offers[0].dialect) continue;
+        if (offer.has_ucx && offer.wire_version == offers[0].wire_version) continue;
         return "rank " + std::to_string(rank) + " on host " + offer.process.host + ": " +
-               (offer.has_ucx ? offer.dialect + ", and rank 0's is " + offers[0].dialect
+               (offer.has_ucx ? offer.wire_version + ", and rank 0's is " + offers[0].wire_version
                               : offer.rest);
     }
     return {};
@@ -147,7 +147,10 @@ std::unique_ptr<Transport> connect_transport(const Group& group, const Network& 
     if (refusal.empty()) {
         auto transport = connect_by_ucx(*ucx, group, offers, deadline, has_trouble, refusal);
         if (transport) return transport;
-        if (!required) base::log_warn("backends", "Gloo moves the messages; UCX: " + refusal);
+        if (!required && group.rank == 0) {
+            base::log_warn("backends",
+                           "Gloo moves the messages between hosts, as UCX cannot: " + refusal);
+        }
     }
     if (required) {
         throw UsageError("what DDP_HOST_TRANSPORT says cannot be had on all ranks: " + refusal);

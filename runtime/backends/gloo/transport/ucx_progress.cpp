@@ -41,7 +41,7 @@ UcxProgress::Waiter::~Waiter() {
 }
 
 bool UcxProgress::advance(Lock& held) {
-    const bool moved = !stopped_ && ucx.worker.progress(worker()) != 0;
+    const bool moved = !stopped_ && ucx().worker.progress(worker()) != 0;
     if (moved) idle_since_.reset();
     if (moved) wake_others();
     if (contenders_.load(std::memory_order_relaxed) > 0) {
@@ -57,7 +57,7 @@ void UcxProgress::wake_others() {
     if (waiters_ > 0) changed_.notify_all();
     if (!somebody_sleeps_ || sleeper_is_woken_) return;
     sleeper_is_woken_ = true;
-    ucx.worker.signal(worker());
+    ucx().worker.signal(worker());
 }
 
 void UcxProgress::rest(Lock& held) {
@@ -75,7 +75,7 @@ void UcxProgress::sleep(Lock& held) {
         changed_.wait_for(held, tick);
         return;
     }
-    if (ucx.worker.arm(worker()) != UCS_OK) return;  // something has come
+    if (ucx().worker.arm(worker()) != UCS_OK) return;  // something has come
     somebody_sleeps_ = true;
     sleeper_is_woken_ = false;
     held.unlock();
@@ -107,18 +107,24 @@ void UcxProgress::run_in_background() noexcept {
 
 ucs_status_t UcxProgress::finish(void*& request) const {
     if (request == nullptr) return UCS_OK;
-    const ucs_status_t status = ucx.request.check_status(request);
+    const ucs_status_t status = ucx().request.check_status(request);
     if (status == UCS_INPROGRESS) return status;
-    ucx.request.free(request);
+    ucx().request.free(request);
     request = nullptr;
     return status;
+}
+
+void* UcxProgress::start_flush() const {
+    const ucp_request_param_t nothing{};
+    void* const flush = ucx().worker.flush_nbx(worker(), &nothing);
+    return UCS_PTR_IS_PTR(flush) ? flush : nullptr;
 }
 
 void UcxProgress::abandon(std::vector<void*>& requests) const {
     for (void*& request : requests) {
         if (finish(request) != UCS_INPROGRESS) continue;
-        ucx.request.cancel(worker(), request);
-        ucx.request.free(request);  // when it is over
+        ucx().request.cancel(worker(), request);
+        ucx().request.free(request);  // when it is over
     }
     requests.clear();
 }

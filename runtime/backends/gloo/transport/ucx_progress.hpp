@@ -22,14 +22,14 @@ public:
     using Lock = std::unique_lock<std::mutex>;
     using Clock = base::Deadline::Clock;
 
-    explicit UcxProgress(std::unique_ptr<UcxWorker> worker)
-        : worker_(std::move(worker)), ucx(worker_->library()) {}
+    explicit UcxProgress(std::unique_ptr<UcxWorker> worker) : worker_(std::move(worker)) {}
     // Nobody waits.
     ~UcxProgress();
     UcxProgress(const UcxProgress&) = delete;
     UcxProgress& operator=(const UcxProgress&) = delete;
 
     Lock lock();
+    const UcxLibrary& ucx() const { return worker_->library(); }
     ucp_worker_h worker() const { return worker_->handle(); }
 
     // These are called with the lock, and may release it for a moment.
@@ -67,6 +67,8 @@ public:
 
     // UCS_INPROGRESS; else how it has ended, and it is freed and null. Null: UCS_OK.
     ucs_status_t finish(void*& request) const;
+    // Done when all that this rank has sent so far is with the kernel. Null: it is.
+    void* start_flush() const;
     // Cancels what is not done, and frees all.
     void abandon(std::vector<void*>& requests) const;
     // From here on nothing moves: memory of requests that are not done is left alone.
@@ -94,9 +96,6 @@ private:
     bool stopped_ = false;
     bool ending_ = false;
     std::thread background_;  // since it was first needed
-
-public:
-    const UcxLibrary& ucx;
 };
 
 }  // namespace ddp::gloo

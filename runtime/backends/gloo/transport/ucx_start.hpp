@@ -16,8 +16,8 @@ namespace ddp::gloo {
 class UcxStart {
 public:
     virtual ~UcxStart() = default;
-    virtual std::string address() const = 0;  // binary
-    virtual std::string dialect() const = 0;  // must be the same on all ranks
+    virtual std::string address() const = 0;       // binary
+    virtual std::string wire_version() const = 0;  // must be the same on all ranks
     // Collective; once. By rank. Throws BackendError that names a rank.
     virtual std::unique_ptr<Transport> connect(int rank, std::vector<PeerProcess> processes,
                                                const std::vector<std::string>& addresses,

@@ -13,7 +13,6 @@ namespace ddp::gloo {
 namespace {
 
 using namespace std::chrono_literals;
-using Clock = base::Deadline::Clock;
 
 constexpr auto look_interval = 20ms;  // for trouble elsewhere
 
@@ -69,7 +68,7 @@ public:
         : worker_(std::make_unique<UcxWorker>(interface)) {}
 
     std::string address() const override { return worker_->address(); }
-    std::string dialect() const override { return worker_->dialect(); }
+    std::string wire_version() const override { return worker_->wire_version(); }
     std::unique_ptr<Transport> connect(int rank, std::vector<PeerProcess> processes,
                                        const std::vector<std::string>& addresses,
                                        const base::Deadline& deadline,
@@ -94,10 +93,9 @@ UcxTransport::UcxTransport(int rank, std::vector<PeerProcess> processes,
                            std::unique_ptr<UcxWorker> worker, std::function<bool()> has_trouble)
     : rank_(rank),
       processes_(std::move(processes)),
-      progress_(std::move(worker)),
-      ucx_(progress_.ucx),
       has_trouble_(std::move(has_trouble)),
-      peers_(processes_.size()) {
+      peers_(processes_.size()),
+      progress_(std::move(worker)) {
     for (Peer& peer : peers_) peer.transport = this;
 }
 
@@ -136,8 +134,8 @@ void UcxTransport::open_endpoint(int rank, const std::string& address) {
         failed.transport->has_news_ = true;
     };
     const ucs_status_t status =
-        ucx_.message.ep_create(progress_.worker(), &parameters, &peer(rank).endpoint);
-    if (status != UCS_OK) refuse(rank, ucx_.status_string(status));
+        progress_.ucx().message.ep_create(progress_.worker(), &parameters, &peer(rank).endpoint);
+    if (status != UCS_OK) refuse(rank, progress_.ucx().status_string(status));
 }
 
 void UcxTransport::expect_notice(int rank) {
@@ -149,10 +147,10 @@ void UcxTransport::expect_notice(int rank) {
     parameters.cb.recv = [](void*, ucs_status_t, const ucp_tag_recv_info_t*, void* transport) {
         static_cast<UcxTransport*>(transport)->has_news_ = true;
     };
-    from.notice_request = throw_if_error(
-        rank,
-        ucx_.message.tag_recv_nbx(progress_.worker(), &from.received, sizeof from.received,
-                                  tag_of(abort_notice_slot, rank), ~std::uint64_t{0}, &parameters));
+    from.notice_request =
+        throw_if_error(rank, progress_.ucx().message.tag_recv_nbx(
+                                 progress_.worker(), &from.received, sizeof from.received,
+                                 tag_of(abort_notice_slot, rank), ~std::uint64_t{0}, &parameters));
 }
 
 void UcxTransport::say_hello(std::uint64_t slot, const base::Deadline& deadline) {
@@ -180,7 +178,7 @@ void UcxTransport::say_hello(std::uint64_t slot, const base::Deadline& deadline)
 
 void* UcxTransport::throw_if_error(int peer, void* request) const {
     if (UCS_PTR_IS_ERR(request)) {
-        throw TransportError(peer, ucx_.status_string(UCS_PTR_STATUS(request)));
+        throw TransportError(peer, progress_.ucx().status_string(UCS_PTR_STATUS(request)));
     }
     return request;
 }
@@ -188,12 +186,13 @@ void* UcxTransport::throw_if_error(int peer, void* request) const {
 void* UcxTransport::post(const Message& message) {
     const ucp_request_param_t parameters = memory_of_host();
     if (message.direction == Direction::receive) {
-        return ucx_.message.tag_recv_nbx(progress_.worker(), message.data, message.bytes,
-                                         tag_of(message.slot, message.peer), ~std::uint64_t{0},
-                                         &parameters);
+        return progress_.ucx().message.tag_recv_nbx(progress_.worker(), message.data, message.bytes,
+                                                    tag_of(message.slot, message.peer),
+                                                    ~std::uint64_t{0}, &parameters);
     }
-    return ucx_.message.tag_send_nbx(peer(message.peer).endpoint, message.data, message.bytes,
-                                     tag_of(message.slot, rank_), &parameters);
+    return progress_.ucx().message.tag_send_nbx(peer(message.peer).endpoint, message.data,
+                                                message.bytes, tag_of(message.slot, rank_),
+                                                &parameters);
 }
 
 void UcxTransport::start(std::span<const Message> messages, Progress progress,
@@ -213,11 +212,9 @@ void UcxTransport::start(std::span<const Message> messages, Progress progress,
     });
     if (progress == Progress::by_waiter || started.empty()) return;
     if (!progress_.has_requests()) {  // but a part of it may wait in UCX's memory
-        const ucp_request_param_t nothing{};
-        void* const flush = ucx_.worker.flush_nbx(progress_.worker(), &nothing);
-        auto operation = std::make_unique<UcxOperation>(progress_, started.back()->peer());
-        operation->begin(UCS_PTR_IS_PTR(flush) ? flush : nullptr);
-        started.push_back(std::move(operation));
+        auto flush = std::make_unique<UcxOperation>(progress_, started.back()->peer());
+        flush->begin(progress_.start_flush());
+        started.push_back(std::move(flush));
     }
     progress_.advance_in_background();
 }
@@ -230,54 +227,45 @@ std::optional<int> UcxTransport::wait(const Operations& operations,
     for (const auto& one : operations) {
         auto& operation = static_cast<UcxOperation&>(*one);
         const int peer = operation.peer();
-        for (ucs_status_t status = operation.finish(); status != UCS_OK;
-             status = operation.finish()) {
+        for (;;) {
+            const ucs_status_t status = operation.finish();
+            if (status == UCS_OK) break;
             look_for_news();
             if (closed_ || troubled_) return peer;
             if (status != UCS_INPROGRESS) {
-                throw TransportError(peer, ucx_.status_string(status));
+                throw TransportError(peer, progress_.ucx().status_string(status));
             }
             if (peers_[static_cast<std::size_t>(peer)].gone) {
                 throw TransportError(peer, "the connection is closed");
             }
-            if (progress_.advance(held)) continue;
-            const Clock::time_point now = Clock::now();
-            if (deadline != nullptr && now >= deadline->end()) return peer;
-            if (now >= next_look) {
-                next_look = now + look_interval;
-                if (has_trouble_elsewhere(held)) return peer;
-            }
-            progress_.rest(held);
+            if (!go_on(held, deadline, next_look)) return peer;
         }
     }
-    if (wait_until_written(held, deadline)) return std::nullopt;
+    // What UCX has taken may wait in memory of its own, which nobody would send while this rank is
+    // elsewhere. While other messages are under way somebody moves it anyway, and waits for the
+    // same at their end; this wait need not last as long as theirs.
+    std::vector<void*> flush{progress_.has_requests() ? nullptr : progress_.start_flush()};
+    bool goes_on = true;
+    while (goes_on && progress_.finish(flush[0]) == UCS_INPROGRESS && !progress_.has_requests()) {
+        look_for_news();
+        goes_on = !closed_ && !troubled_ && go_on(held, deadline, next_look);
+    }
+    progress_.abandon(flush);
+    if (goes_on) return std::nullopt;
     return operations.back()->peer();
 }
 
-// What UCX has taken may wait in memory of its own, which nobody would send while this rank is
-// elsewhere. While other messages are under way somebody moves it anyway, and waits for the same at
-// their end; this wait need not last as long as theirs. False: it was interrupted.
-bool UcxTransport::wait_until_written(Lock& held, const base::Deadline* deadline) {
-    if (progress_.has_requests()) return true;
-    const ucp_request_param_t nothing{};
-    void* flush = ucx_.worker.flush_nbx(progress_.worker(), &nothing);
-    if (!UCS_PTR_IS_PTR(flush)) return true;
-    Clock::time_point next_look = Clock::now() + look_interval;
-    bool goes_on = true;
-    while (goes_on && progress_.finish(flush) == UCS_INPROGRESS) {
-        look_for_news();
-        if (progress_.has_requests()) break;
-        if (!progress_.advance(held)) progress_.rest(held);
-        const Clock::time_point now = Clock::now();
-        goes_on = !closed_ && !troubled_ && (deadline == nullptr || now < deadline->end());
-        if (goes_on && now >= next_look) {
-            next_look = now + look_interval;
-            goes_on = !has_trouble_elsewhere(held);
-        }
+// A step of a wait. False: the deadline has passed, or there is trouble elsewhere.
+bool UcxTransport::go_on(Lock& held, const base::Deadline* deadline, Clock::time_point& next_look) {
+    if (progress_.advance(held)) return true;
+    const Clock::time_point now = Clock::now();
+    if (deadline != nullptr && now >= deadline->end()) return false;
+    if (now >= next_look) {
+        next_look = now + look_interval;
+        if (has_trouble_elsewhere(held)) return false;
     }
-    std::vector<void*> requests{flush};
-    progress_.abandon(requests);  // where it is not done
-    return goes_on;
+    progress_.rest(held);
+    return true;
 }
 
 bool UcxTransport::has_trouble_elsewhere(Lock& held) {
@@ -345,15 +333,14 @@ void UcxTransport::send_abort_notice(const AbortReason& reason) noexcept {
     own_notice_ = encode(reason);
     std::vector<void*> requests;
     const ucp_request_param_t parameters = memory_of_host();
-    const ucp_request_param_t nothing{};
     for (int rank = 0; rank < size(); ++rank) {
         const Peer& to = peer(rank);
         if (to.endpoint == nullptr || to.gone || to.failed) continue;
-        requests.push_back(ucx_.message.tag_send_nbx(to.endpoint, &own_notice_, sizeof own_notice_,
-                                                     tag_of(abort_notice_slot, rank_),
-                                                     &parameters));
+        requests.push_back(
+            progress_.ucx().message.tag_send_nbx(to.endpoint, &own_notice_, sizeof own_notice_,
+                                                 tag_of(abort_notice_slot, rank_), &parameters));
     }
-    requests.push_back(ucx_.worker.flush_nbx(progress_.worker(), &nothing));
+    requests.push_back(progress_.start_flush());
     finish_all(held, requests);
     if (reason.kind == AbortKind::left) return;
     // Who has heard it says so with a notice of its own. This process may end soon, and the kernel

@@ -36,6 +36,7 @@ public:
 
 private:
     using Lock = UcxProgress::Lock;
+    using Clock = UcxProgress::Clock;
     struct Peer {
         UcxTransport* transport = nullptr;
         ucp_ep_h endpoint = nullptr;
@@ -58,19 +59,18 @@ private:
     void* throw_if_error(int peer, void* request) const;
     void advance_all(Lock& held);
     bool has_trouble_elsewhere(Lock& held);
-    bool wait_until_written(Lock& held, const base::Deadline* deadline);
+    bool go_on(Lock& held, const base::Deadline* deadline, Clock::time_point& next_look);
     void finish_all(Lock& held, std::vector<void*>& requests);
 
     int rank_;
     std::vector<PeerProcess> processes_;
-    UcxProgress progress_;
-    const UcxLibrary& ucx_;
     std::function<bool()> has_trouble_;
     std::vector<Peer> peers_;  // by rank; never resized: UCX points into it
     AbortNotice own_notice_{};
     bool has_news_ = false;  // of peers that are gone
     bool troubled_ = false;  // one is that has not left in the regular way
     bool closed_ = false;
+    UcxProgress progress_;  // ends first: what is above is UCX's until then
 };
 
 }  // namespace ddp::gloo

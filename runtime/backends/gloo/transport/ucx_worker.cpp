@@ -86,7 +86,7 @@ UcxWorker::~UcxWorker() {
     library_.setup.cleanup(context_);
 }
 
-std::string UcxWorker::dialect() const {
+std::string UcxWorker::wire_version() const {
     const auto [major, minor, patch] = library_.version();
     std::string text =
         "UCX " + std::to_string(major) + "." + std::to_string(minor) + "." + std::to_string(patch);

@@ -20,9 +20,9 @@ public:
     ucp_worker_h handle() const { return worker_; }
     int event_descriptor() const { return event_descriptor_; }
     std::string address() const;  // binary, for the other ranks
-    // What must be the same on ranks that connect, in words: a receiver of shorter segments than
+    // What must be the same on ranks that connect, for people: a receiver of shorter segments than
     // the sender's would write beyond its own.
-    std::string dialect() const;
+    std::string wire_version() const;
 
 private:
     void check(ucs_status_t status, const std::string& what) const;
