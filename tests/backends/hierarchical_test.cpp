@@ -19,6 +19,7 @@
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <fstream>
 #include <numeric>
 #include <random>
 #include <thread>
@@ -329,6 +330,42 @@ TEST(Hierarchical, NamesTheRankThatDoesNotCome) {
                   },
                   {.may_die = {absent}, .init = {.timeout = 1500ms}, .hosts = {2, 1}});
     }
+}
+
+std::size_t resident_bytes() {
+    std::size_t total = 0;
+    std::size_t resident = 0;
+    std::ifstream("/proc/self/statm") >> total >> resident;
+    return resident * static_cast<std::size_t>(::getpagesize());
+}
+
+// Rank 2 stands still again and again in a call whose data go one way, from rank 0 to its host: what
+// rank 1, which waits for it, holds meanwhile must not grow with the tensor.
+TEST(Hierarchical, HoldsTwoChunksWhileARankOfItsHostStandsStill) {
+    const auto body = [](ProcessGroup& group) {
+        std::vector<int> pids(3);
+        std::vector<int> own{::getpid()};
+        group.all_gather(own, pids).wait();
+        std::vector<float> values((128U << 20) / sizeof(float), 1.0F);
+        group.barrier().wait();
+        const std::size_t before = resident_bytes();
+        std::size_t most = before;
+        std::jthread harm([&](const std::stop_token& stop) {
+            while (group.rank() == 1 && !stop.stop_requested()) {
+                ::kill(pids[2], SIGSTOP);
+                std::this_thread::sleep_for(60ms);
+                most = std::max(most, resident_bytes());
+                ::kill(pids[2], SIGCONT);
+                std::this_thread::sleep_for(6ms);
+            }
+        });
+        group.broadcast(values, Root{0}).wait();
+        harm.request_stop();
+        harm.join();
+        EXPECT_LT(most - before, 24U << 20);  // the whole share of a rank is 64 MiB
+        group.barrier().wait();
+    };
+    run_ranks(3, body, {.hosts = {1, 2}});
 }
 
 TEST(Hierarchical, AllocatesForEachHost) {
