@@ -17,7 +17,7 @@ using namespace std::chrono_literals;
 constexpr auto look_interval = 20ms;  // for trouble elsewhere
 
 // How long a rank that fails waits for the others' notices.
-constexpr auto answering_grace = 50ms;
+constexpr auto answering_grace = 20ms;
 
 // UCX matches messages by tag: the slot, and who has sent it.
 std::uint64_t tag_of(std::uint64_t slot, int sender) {
