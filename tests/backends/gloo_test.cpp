@@ -319,7 +319,7 @@ TEST(GlooTransports, AreUcxBetweenHostsUnlessARankCannot) {
     EXPECT_THAT(outcomes_with("DDP_HOST_TRANSPORT", "", "", two_hosts), Each(Eq("libucp")));
     EXPECT_THAT(outcomes_with("DDP_HOST_TRANSPORT", "", "gloo", two_hosts),
                 Each(HasSubstr("libgloo")));
-    EXPECT_THAT(outcomes_with("UCX_TCP_RX_SEG_SIZE", "", "64k", two_hosts),
+    EXPECT_THAT(outcomes_with("UCX_TCP_RX_SEG_SIZE", "", "512k", two_hosts),
                 Each(Eq("libgloolibucp")));
     EXPECT_THAT(outcomes_with("UCX_TLS", "self", "self", two_hosts),
                 ElementsAre("libgloolibucp warned", "libgloolibucp"));
