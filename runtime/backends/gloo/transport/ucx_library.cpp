@@ -7,10 +7,14 @@
 
 #include <dlfcn.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstdlib>
+#include <cstring>
+#include <initializer_list>
 #include <type_traits>
+#include <vector>
 
 #ifdef DDP_SANITIZES_ADDRESSES
 // Clang 14's leak checker misreads the thread-local memory of libraries that are loaded late, such
@@ -43,10 +47,32 @@ private:
     std::array<struct sigaction, signals.size()> before_{};
 };
 
-void set_unless_wanted(const UcxLibrary& library, const char* variable, const char* value) {
-    const char* const name = variable + sizeof "UCX_" - 1;
-    if (std::getenv(variable) == nullptr) library.global_opts_set_value(name, value);
-}
+// What UCX reads in the environment as it is loaded, where that does not say otherwise. Threads that
+// look something up meanwhile find it in either: the environment itself is left alone.
+class ProvisionalEnvironment {
+public:
+    explicit ProvisionalEnvironment(std::initializer_list<const char*> settings) {
+        static std::vector<char*> all;  // some thread may still look at it
+        all.clear();
+        for (char** one = before_; *one != nullptr; ++one) all.push_back(*one);
+        for (const char* const setting : settings) {
+            const std::string name(setting, std::strchr(setting, '='));
+            if (std::getenv(name.c_str()) == nullptr) all.push_back(const_cast<char*>(setting));
+        }
+        all.push_back(nullptr);
+        ours_ = all.data();
+        ::environ = ours_;
+    }
+    ~ProvisionalEnvironment() {
+        if (::environ == ours_) ::environ = before_;
+    }
+    ProvisionalEnvironment(const ProvisionalEnvironment&) = delete;
+    ProvisionalEnvironment& operator=(const ProvisionalEnvironment&) = delete;
+
+private:
+    char** const before_ = ::environ;
+    char** ours_ = nullptr;
+};
 
 std::string loader_says() {
     const char* text = ::dlerror();
@@ -63,6 +89,12 @@ std::array<unsigned, 3> UcxLibrary::version() const {
 
 UcxLibrary UcxLibrary::load(const std::string& name) {
     const SignalHandlerGuard handlers;
+    const ProvisionalEnvironment environment{
+        // It would replace the program's mmap, mremap and others by its own, to learn which memory
+        // goes; that mremap forgets its fifth argument. Nothing here registers memory.
+        "UCX_MEM_EVENTS=no",
+        // What fails is told by the group, with the rank; UCX would print to standard output.
+        "UCX_LOG_LEVEL=fatal", "UCX_WARN_UNUSED_ENV_VARS=n"};
     const base::SignalBlock no_signals;  // for threads that it starts as it is loaded
     // Never unloaded: its threads may outlive any group.
     void* const file = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
@@ -101,10 +133,6 @@ UcxLibrary UcxLibrary::load(const std::string& name) {
     find(library.request.cancel, "ucp_request_cancel");
     find(library.request.free, "ucp_request_free");
     find(library.status_string, "ucs_status_string");
-    find(library.global_opts_set_value, "ucs_global_opts_set_value");
-    // What fails is told by the group, with the rank; UCX would print to standard output.
-    set_unless_wanted(library, "UCX_LOG_LEVEL", "fatal");
-    set_unless_wanted(library, "UCX_WARN_UNUSED_ENV_VARS", "n");
     return library;
 }
 

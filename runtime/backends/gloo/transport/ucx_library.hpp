@@ -4,7 +4,6 @@
 #pragma once
 
 #include <ucp/api/ucp.h>
-#include <ucs/config/global_opts.h>
 
 #include <array>
 #include <string>
@@ -48,7 +47,6 @@ struct UcxLibrary {
     UcxMessageCalls message;
     UcxRequestCalls request;
     decltype(&::ucs_status_string) status_string = nullptr;
-    decltype(&::ucs_global_opts_set_value) global_opts_set_value = nullptr;
 
     std::array<unsigned, 3> version() const;
 
