@@ -1,17 +1,14 @@
 // ProcessGroup: the ranks of a job and the collectives between them. A value that main owns; no
 // globals, nothing to finalise. Source: torch.distributed's ProcessGroup and init_process_group.
-//
 // Threads: the members may be called from any thread, but all ranks must start the same collectives
 // in the same order (send and recv have none); a mismatch is an error on every rank. Two threads
 // that start calls which look alike (kind, size, dtype) must agree on their order themselves.
 // Collectives of one group run one after another. A collective is done when this rank's memory is
 // free; the ranks that a broadcast's root sends to may not have come yet: what goes wrong with them
 // shows at the root's next collective, if any.
-//
 // Same bits: every reduction adds in one fixed order, the balanced binary tree over ranks,
 // ((0+1)+(2+3))+..., whatever the backend, size, path and timing (NCCL: its own); half types are
 // added in float32 and rounded once. So each run gives each rank the same bits.
-//
 // Failure: a rank that dies, a deadline that passes or a mismatch fails the group: the operation
 // throws, all others in flight end with an error, and so does each later call. On each rank the
 // error names the line that started the operation there: `site`, see call_site.hpp.
@@ -128,7 +125,10 @@ public:
     // It may outlive the group. Throws SystemError, on every rank, when there is not enough.
     Tensor allocate(const Shape& shape, DType dtype, const Device& where = {},
                     const CallSite& site = CallSite::here());
-
+    // The same for memory that there is: on shm its whole pages become shared ones, also with a
+    // child of fork, at their addresses and with their bytes, until the last copy of the result is
+    // gone: before the memory, and while nothing uses it, as now. Not a stack's, nor shared pages.
+    std::shared_ptr<void> adopt(const TensorView& memory, const CallSite& site = CallSite::here());
     // Of some of the ranks, with this backend; between hosts, the best there. Collective; block.
     ProcessGroup split(const SplitOptions& options, const CallSite& site = CallSite::here());
     // The ranks in the order given, the same on all; nothing for a rank that is not among them.

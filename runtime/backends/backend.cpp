@@ -95,6 +95,8 @@ const char* to_string(Collective kind) noexcept {
             return "all_to_all";
         case Collective::allocate:
             return "allocate";
+        case Collective::adopt:
+            return "adopt";
     }
     return "unknown";
 }
@@ -115,6 +117,7 @@ std::string describe(const Call& call) {
         case Collective::scatter:
         case Collective::all_to_all:
         case Collective::allocate:
+        case Collective::adopt:
         case Collective::barrier:
             break;
     }

@@ -30,7 +30,9 @@ enum class Collective : std::uint8_t {
     gather,
     scatter,
     all_to_all,
-    allocate,  // ProcessGroup::allocate: Backend::allocate, not run
+    // ProcessGroup's functions of that name: Backend::provide_memory, not run.
+    allocate,
+    adopt,
 };
 const char* to_string(Collective) noexcept;
 
@@ -121,12 +123,11 @@ public:
     // calls differ), with the site in their messages; afterwards the backend is failed on all ranks
     // and is not called again.
     virtual void run(const Call& call, std::uint64_t sequence, const base::Deadline& deadline) = 0;
-    // Collective, in the order of `run` and under its rules: the same bytes on every rank. Throws
-    // SystemError on every rank when there is no memory on one; the backend stays usable then.
-    // This rank's part: aligned to 4096 bytes, zero.
-    virtual std::shared_ptr<void> allocate(std::size_t bytes, std::uint64_t sequence,
-                                           const base::Deadline& deadline,
-                                           const CallSite& site) = 0;
+    // Collective, in the order of `run` and under its rules. Throws SystemError on every rank when
+    // it cannot be had on one; the backend stays usable then. Of an allocate: this rank's part,
+    // aligned to 4096 bytes, zero. Of an adopt, whose memory is `output`: what keeps it adopted.
+    virtual std::shared_ptr<void> provide_memory(const Call& call, std::uint64_t sequence,
+                                                 const base::Deadline& deadline) = 0;
     // Something that the backend did not find itself ended an operation on this rank: the others
     // are told, unless they have been told of something before.
     virtual void fail() noexcept {}

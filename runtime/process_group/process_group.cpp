@@ -298,27 +298,50 @@ std::size_t bytes_of(const Shape& shape, DType dtype) {
     return fits ? bytes : std::numeric_limits<std::size_t>::max();
 }
 
-}  // namespace
+void require_on_cpu(const TensorView& memory) {
+    if (memory.device.type == DeviceType::cpu) return;
+    throw UsageError("adopt: the memory is on " + to_string(memory.device) +
+                     ", and ranks share pages of the CPU's memory alone; allocate() gives memory "
+                     "of a GPU that NCCL need not copy");
+}
 
-Tensor ProcessGroup::allocate(const Shape& shape, DType dtype, const Device& where,
-                              const CallSite& site) {
-    impl_->dispatch().require_reachable(TensorView(nullptr, shape, dtype, where), "allocate");
-    const std::size_t bytes = bytes_of(shape, dtype);
-    const Call shown{.kind = Collective::allocate, .dtype = dtype, .elements = shape.numel()};
+// What the backend of that device provides, in its place among the group's calls; `shown` is what
+// those who ask see meanwhile.
+std::shared_ptr<void> provide_memory(process_group::DeviceDispatch& dispatch, const Call& call,
+                                     const Call& shown, const Device& where) {
     std::shared_ptr<void> memory;
     std::exception_ptr refused;  // the group goes on when there is no memory
-    impl_->dispatch().run(shown, [&](backends::Backend& backend, std::uint64_t sequence,
-                                     const base::Deadline& deadline) {
+    dispatch.run(shown, [&](backends::Backend& backend, std::uint64_t sequence,
+                            const base::Deadline& deadline) {
         try {
             memory = where.type == DeviceType::cpu
-                         ? backend.allocate(bytes, sequence, deadline, site)
-                         : impl_->dispatch().allocate_on_gpu(bytes, sequence, deadline, site);
+                         ? backend.provide_memory(call, sequence, deadline)
+                         : dispatch.allocate_on_gpu(call.bytes(), sequence, deadline, call.site);
         } catch (const SystemError&) {
             refused = std::current_exception();
         }
     });
     if (refused) std::rethrow_exception(refused);
+    return memory;
+}
+
+}  // namespace
+
+Tensor ProcessGroup::allocate(const Shape& shape, DType dtype, const Device& where,
+                              const CallSite& site) {
+    impl_->dispatch().require_reachable(TensorView(nullptr, shape, dtype, where), "allocate");
+    const Call call{.kind = Collective::allocate, .elements = bytes_of(shape, dtype), .site = site};
+    const Call shown{.kind = Collective::allocate, .dtype = dtype, .elements = shape.numel()};
+    const auto memory = provide_memory(impl_->dispatch(), call, shown, where);
     return {TensorView(memory.get(), shape, dtype, where), memory};
+}
+
+std::shared_ptr<void> ProcessGroup::adopt(const TensorView& memory, const CallSite& site) {
+    impl_->dispatch().require_reachable(memory, "adopt");
+    require_on_cpu(memory);
+    const Call call{
+        .kind = Collective::adopt, .elements = memory.bytes(), .output = memory.data, .site = site};
+    return provide_memory(impl_->dispatch(), call, call, memory.device);
 }
 
 }  // namespace ddp

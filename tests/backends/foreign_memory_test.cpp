@@ -646,7 +646,7 @@ TEST(SharedAllocations, StayWhileTheyAreHeldWhateverTheCountSays) {
     const auto made = SharedMemory::create(page, "test");
     const auto own = ranks.add(made, page);
     made->released() = 2;
-    EXPECT_NE(ranks.locate(own.get(), 1).allocation, 0U);
+    EXPECT_NE(ranks.locate(own.get(), 1).location.allocation, 0U);
 }
 
 using ddp::backends::BackendSupport;

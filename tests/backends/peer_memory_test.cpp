@@ -389,7 +389,8 @@ private:
 void exchange_mixed(bool secret) {
     constexpr std::size_t part = 10'000, bytes = 3 * part;
     run_threads(make_introduced_region(3), [&](int rank, ShmBackend& backend) {
-        const auto shared = backend.allocate(bytes, 2, Deadline::after(60s), {});
+        const auto shared = backend.provide_memory(
+            {.kind = Collective::allocate, .elements = bytes}, 2, Deadline::after(60s));
         std::vector<std::byte> own(bytes);
         const SecretMemory hidden(bytes);
         std::byte* const memories[] = {static_cast<std::byte*>(shared.get()), own.data(),
@@ -487,7 +488,8 @@ TEST(SharedMemoryOfAll, IsNotReadWithSuccessOnceItsOwnerGaveUp) {
         // More where the root was done before the other's clock was looked at.
         const std::size_t bytes = std::size_t{128} << (20 + std::min(attempt / 5, 2));
         run_threads(make_introduced_region(2), [&](int rank, ShmBackend& backend) {
-            const auto memory = backend.allocate(bytes, 2, Deadline::after(60s), {});
+            const auto memory = backend.provide_memory(
+                {.kind = Collective::allocate, .elements = bytes}, 2, Deadline::after(60s));
             const Call call{.kind = Collective::reduce,
                             .elements = bytes,
                             .input = memory.get(),

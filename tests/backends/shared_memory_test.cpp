@@ -131,7 +131,7 @@ TEST_F(SharedAllocationsTest, FindEachOthersMemory) {
     allocate();
     allocate();
     for (const std::size_t index : {0U, 1U}) {
-        const BufferLocation location = ranks[1].locate(piece(1, index) + 100, 50);
+        const BufferLocation location = ranks[1].locate(piece(1, index) + 100, 50).location;
         ASSERT_NE(location.allocation, 0U);
         EXPECT_EQ(location.offset, 100U);
         *ranks[0].address(1, location, {0, 1}) = std::byte(10 + index);
@@ -140,25 +140,26 @@ TEST_F(SharedAllocationsTest, FindEachOthersMemory) {
         EXPECT_NE(ranks[1].address(0, location, {0, 1}), piece(1, index) + 100)
             << "rank 0 has its own";
     }
-    EXPECT_NE(ranks[0].locate(piece(0, 0), 1).allocation,
-              ranks[0].locate(piece(0, 1), 1).allocation);
+    EXPECT_NE(ranks[0].locate(piece(0, 0), 1).location.allocation,
+              ranks[0].locate(piece(0, 1), 1).location.allocation);
 }
 
 TEST_F(SharedAllocationsTest, LocateOnlyWhatLiesWhollyInThisRanksPiece) {
     allocate();
-    EXPECT_NE(ranks[0].locate(piece(0, 0), stride).allocation, 0U);
-    EXPECT_NE(ranks[0].locate(piece(0, 0) + stride - 1, 1).allocation, 0U);
-    EXPECT_EQ(ranks[0].locate(piece(0, 0) + 1, stride).allocation, 0U);
-    EXPECT_EQ(ranks[0].locate(piece(0, 0) - 1, 2).allocation, 0U);
-    EXPECT_EQ(ranks[0].locate(piece(0, 0) + stride, 1).allocation, 0U) << "the other rank's";
-    EXPECT_EQ(ranks[0].locate(piece(0, 0), SIZE_MAX).allocation, 0U);
+    EXPECT_NE(ranks[0].locate(piece(0, 0), stride).location.allocation, 0U);
+    EXPECT_NE(ranks[0].locate(piece(0, 0) + stride - 1, 1).location.allocation, 0U);
+    EXPECT_EQ(ranks[0].locate(piece(0, 0) + 1, stride).location.allocation, 0U);
+    EXPECT_EQ(ranks[0].locate(piece(0, 0) - 1, 2).location.allocation, 0U);
+    EXPECT_EQ(ranks[0].locate(piece(0, 0) + stride, 1).location.allocation, 0U)
+        << "the other rank's";
+    EXPECT_EQ(ranks[0].locate(piece(0, 0), SIZE_MAX).location.allocation, 0U);
     int elsewhere = 0;
-    EXPECT_EQ(ranks[0].locate(&elsewhere, sizeof elsewhere).allocation, 0U);
+    EXPECT_EQ(ranks[0].locate(&elsewhere, sizeof elsewhere).location.allocation, 0U);
 }
 
 TEST_F(SharedAllocationsTest, KeepMemoryThatAPeerStillHolds) {
     allocate();
-    const BufferLocation location = ranks[1].locate(piece(1, 0), 1);
+    const BufferLocation location = ranks[1].locate(piece(1, 0), 1).location;
     pieces[0].clear();
     std::byte* const theirs = ranks[0].address(1, location, {0, 1});
     *theirs = std::byte{3};
@@ -176,8 +177,8 @@ TEST_F(SharedAllocationsTest, LetGoInAnyOrderAndNumberTheNextAlike) {
     pieces[1].erase(pieces[1].begin() + 1);
     EXPECT_FALSE(is_mapped(second));
     allocate();
-    const BufferLocation last = ranks[0].locate(piece(0, 2), 1);
-    EXPECT_EQ(last.allocation, ranks[1].locate(piece(1, 2), 1).allocation);
+    const BufferLocation last = ranks[0].locate(piece(0, 2), 1).location;
+    EXPECT_EQ(last.allocation, ranks[1].locate(piece(1, 2), 1).location.allocation);
     *ranks[1].address(0, last, {0, 1}) = std::byte{8};
     EXPECT_EQ(piece(0, 2)[0], std::byte{8});
 }

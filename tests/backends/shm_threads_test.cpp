@@ -100,7 +100,9 @@ void run_sequences(const std::vector<Sequence>& sequences, int rank, int ranks,
     std::uint64_t number = 0;
     const std::size_t bytes = 2 * largest_buffer(ranks, max_elements);
     std::vector<std::byte> ordinary(bytes);
-    const auto shared = backend.allocate(bytes, ++number, Deadline::after(60s), {});
+    const auto shared =
+        backend.provide_memory({.kind = backends::Collective::allocate, .elements = bytes},
+                               ++number, Deadline::after(60s));
     const Arena arena{ordinary, {static_cast<std::byte*>(shared.get()), bytes}};
     for (const Sequence& sequence : sequences) {
         for (const CollectivePlan& plan : sequence) {

@@ -75,8 +75,8 @@ struct Side {
                   .elements = elements,
                   .input = input.data(),
                   .output = output.data()};
-        if (call.kind == Collective::allocate) {
-            backend.allocate(elements, 1, deadline, {});
+        if (call.kind == Collective::allocate || call.kind == Collective::adopt) {
+            backend.provide_memory(call, 1, deadline);
             return;
         }
         if (call.kind == Collective::all_to_all && elements % 2 == 1) {
@@ -161,7 +161,7 @@ std::vector<std::string> ddp::fuzz::seeds() {
         all.push_back(numbers + recorded(what, elements));
     };
     for (const std::size_t elements : {100U, 102U, 2000U, 2002U, 4095U}) {
-        for (int what = 0; what <= static_cast<int>(Collective::allocate); ++what) {
+        for (int what = 0; what <= static_cast<int>(Collective::adopt); ++what) {
             record(what, elements);
         }
         record(transfer, elements);
@@ -175,7 +175,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const int what = input.byte() % (transfer + 1);
     const std::size_t low = input.byte();
     const std::size_t elements = (low | std::size_t{input.byte()} << 8) % most_elements;
-    if (what > static_cast<int>(Collective::allocate) && what < transfer) return 0;
+    if (what > static_cast<int>(Collective::adopt) && what < transfer) return 0;
     const std::uint8_t choice = input.byte();
     game.lay_out(game.fresh);
     game.lay_out(input.rest());

@@ -39,8 +39,8 @@ struct Notes : ddp::backends::Backend {
         inside.fetch_sub(1);
         if (sequence == fails) throw ddp::PeerError(1, "it failed");
     }
-    std::shared_ptr<void> allocate(std::size_t, std::uint64_t, const ddp::base::Deadline&,
-                                   const ddp::CallSite&) override {
+    std::shared_ptr<void> provide_memory(const ddp::backends::Call&, std::uint64_t,
+                                         const ddp::base::Deadline&) override {
         return {};
     }
     std::unique_ptr<ddp::backends::PendingTransfer> start_transfer(

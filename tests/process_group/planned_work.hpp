@@ -34,6 +34,7 @@ inline Work start(ProcessGroup& group, const backends::Call& call, const TensorV
                               : group.all_to_all(input, output, stream);
         case backends::Collective::barrier:
         case backends::Collective::allocate:
+        case backends::Collective::adopt:
             break;
     }
     return group.barrier();

@@ -18,9 +18,12 @@ public:
     Arenas(ProcessGroup& group, std::size_t count, std::size_t max_elements) {
         const std::size_t bytes = 2 * largest_buffer(group.size(), max_elements);
         for (std::size_t i = 0; i < count; ++i) {
+            const Shape shape{static_cast<std::int64_t>(bytes)};
             ordinary_.emplace_back(bytes);
-            shared_.push_back(
-                group.allocate(Shape{static_cast<std::int64_t>(bytes)}, DType::uint8));
+            if (i == 1) {
+                adopted_ = group.adopt(TensorView{ordinary_.back().data(), shape, DType::uint8});
+            }
+            shared_.push_back(group.allocate(shape, DType::uint8));
         }
     }
     std::size_t size() const { return shared_.size(); }
@@ -30,6 +33,7 @@ public:
 
 private:
     std::vector<std::vector<std::byte>> ordinary_;
+    std::shared_ptr<void> adopted_;  // keeps the second of them so
     std::vector<Tensor> shared_;
 };
 

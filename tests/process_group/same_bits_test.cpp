@@ -108,6 +108,9 @@ void check_all(ProcessGroup& group) {
         check(group, op, wanted, shared);
         check(group, op, wanted, group.rank() % 2 == 0 ? user : shared);
     }
+    const auto adopted_input = group.adopt(user.input);
+    const auto adopted_output = group.adopt(user.output);
+    check(group, premul, tree<T>(premul.kind, group.size()), user);
 }
 
 template <class T>

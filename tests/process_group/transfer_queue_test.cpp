@@ -24,8 +24,8 @@ public:
     bool advance() override { return --looks_ < 0 && --left_ >= 0; }
     bool is_done() const override { return left_ <= 0; }
     void rest(std::uint64_t) override { ++rests_; }
-    void wait_a_little(const base::Deadline&) override { ++rests_; }
-    [[noreturn]] void give_up(const base::Deadline&) override { throw TimeoutError("late"); }
+    void wait_a_little(const ddp::base::Deadline&) override { ++rests_; }
+    [[noreturn]] void give_up(const ddp::base::Deadline&) override { throw TimeoutError("late"); }
 
 private:
     int looks_;
@@ -35,9 +35,9 @@ private:
 
 struct CountedBackend : backends::Backend {
     ddp::Backend kind() const override { return ddp::Backend::shm; }
-    void run(const backends::Call&, std::uint64_t, const base::Deadline&) override {}
-    std::shared_ptr<void> allocate(std::size_t, std::uint64_t, const base::Deadline&,
-                                   const CallSite&) override {
+    void run(const backends::Call&, std::uint64_t, const ddp::base::Deadline&) override {}
+    std::shared_ptr<void> provide_memory(const ddp::backends::Call&, std::uint64_t,
+                                         const ddp::base::Deadline&) override {
         return {};
     }
     std::unique_ptr<backends::PendingTransfer> start_transfer(const backends::Transfer&) override {

@@ -130,6 +130,7 @@ std::size_t input_elements(const CollectivePlan& plan, std::size_t rank) {
             return is_root ? plan.elements : 0;
         case Collective::barrier:
         case Collective::allocate:
+        case Collective::adopt:
             break;
     }
     return 0;
@@ -162,6 +163,7 @@ std::size_t output_elements(const CollectivePlan& plan, std::size_t rank) {
             return plan.elements;
         case Collective::barrier:
         case Collective::allocate:
+        case Collective::adopt:
             break;
     }
     return 0;

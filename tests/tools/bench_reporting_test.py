@@ -109,7 +109,7 @@ class PeersOfThePackageIndex(unittest.TestCase):
                                "torch"], "program")
         for name in plan.WHEELS:
             tools |= {name: "/root", name + " driver": "driver"}
-        ours = {"ddp user", "ddp shared", "Gloo", "PyTorch"}
+        ours = {"ddp user", "ddp shared", "ddp adopted", "Gloo", "PyTorch"}
         for group in plan.make_groups(False, True, True, list(plan.WHEELS)):
             for label in group.contestants:
                 self.assertTrue(plan.contestant(label, tools, group, 2).command)

@@ -27,7 +27,10 @@ constexpr std::array option_table{
     OptionSpec{"dtype", "NAME", "float32 (default), float64, float16, bfloat16, int8, ..., bool"},
     OptionSpec{"op", "NAME", "sum (default), avg, min, max, product, bit_and, ..., premul_sum"},
     OptionSpec{"root", "RANK", "of reduce, broadcast, gather and scatter (default 0)"},
-    OptionSpec{"path", "user|shared", "user: any memory (default); shared: of group.allocate()"},
+    OptionSpec{
+        "path", "user|shared|adopted",
+        "user: any memory (default); shared: of group.allocate(); adopted: of the user's, by "
+        "group.adopt()"},
     OptionSpec{"device", "NAME", "auto (default: the group's GPU, else the CPU), cpu or cuda"},
     OptionSpec{"min-bytes", "SIZE", "the first row (default 4); sizes may end in K, M or G"},
     OptionSpec{"max-bytes", "SIZE", "the last row at most (default 256M)"},
@@ -92,7 +95,7 @@ T parse_name(const std::string& option, const std::string& value, const std::arr
 
 constexpr std::array backends{Backend::automatic, Backend::shm, Backend::gloo,
                               Backend::hierarchical, Backend::nccl};
-constexpr std::array paths{Path::user, Path::shared};
+constexpr std::array paths{Path::user, Path::shared, Path::adopted};
 constexpr std::array places{Where::of_the_group, Where::cpu, Where::cuda};
 constexpr std::array dtypes{DType::float32, DType::float64, DType::int32,    DType::int64,
                             DType::uint8,   DType::float16, DType::bfloat16, DType::int8,
@@ -190,7 +193,17 @@ void check_options(const Options& options, const std::vector<std::string>& names
 
 }  // namespace
 
-const char* to_string(Path path) noexcept { return path == Path::user ? "user" : "shared"; }
+const char* to_string(Path path) noexcept {
+    switch (path) {
+        case Path::user:
+            return "user";
+        case Path::shared:
+            return "shared";
+        case Path::adopted:
+            return "adopted";
+    }
+    return "unknown";
+}
 
 const char* to_string(Where where) noexcept {
     switch (where) {

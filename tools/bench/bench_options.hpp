@@ -18,8 +18,9 @@ namespace ddp::bench {
 
 enum class Action : std::uint8_t { run, help, version };
 
-// Where the tensors are: memory of the caller's, or of ProcessGroup::allocate.
-enum class Path : std::uint8_t { user, shared };
+// Where the tensors are: memory of the caller's, of ProcessGroup::allocate, or of the caller's that
+// ProcessGroup::adopt has made the group's.
+enum class Path : std::uint8_t { user, shared, adopted };
 const char* to_string(Path) noexcept;
 // In whose memory: of the group's device, which is a GPU's with backend nccl, or as it is called.
 enum class Where : std::uint8_t { of_the_group, cpu, cuda };

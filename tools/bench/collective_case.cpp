@@ -71,8 +71,18 @@ Tensor CollectiveCase::make_tensor(std::size_t elements, std::size_t most_elemen
                 std::make_shared<Tensor>(all)};
     }
     if (is_on_gpu()) return empty(shape_of(elements), {.device = where_, .dtype = options_.dtype});
-    auto memory = allocate_private(elements * size_of(options_.dtype));
-    return {TensorView{memory.get(), shape_of(elements), options_.dtype}, memory};
+    const bool adopts = options_.path == Path::adopted;
+    std::shared_ptr<void> memory =
+        allocate_private((adopts ? most_elements : elements) * size_of(options_.dtype));
+    const TensorView tensor{memory.get(), shape_of(elements), options_.dtype};
+    if (!adopts || most_elements == 0) return {tensor, memory};
+    const TensorView all{memory.get(), shape_of(most_elements), options_.dtype};
+    std::shared_ptr<void> adopted = group_.adopt(all);
+    // The memory goes after what adopts it.
+    return {tensor, std::shared_ptr<void>(memory.get(), [memory, adopted](void*) mutable {
+                adopted.reset();
+                memory.reset();
+            })};
 }
 
 void CollectiveCase::rewrite(int iteration) {

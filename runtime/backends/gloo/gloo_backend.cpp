@@ -27,6 +27,7 @@ bool is_small(const Call& call) {
         case Collective::scatter:
         case Collective::all_to_all:
         case Collective::allocate:
+        case Collective::adopt:
             return false;
         case Collective::barrier:
             return true;
@@ -165,8 +166,9 @@ void GlooBackend::move(const Call& call, std::span<const double> factors,
     Schedule(mesh_.get(), call, factors, context, staging_).run();
 }
 
-std::shared_ptr<void> GlooBackend::allocate_own(std::size_t bytes, const WaitContext&) {
-    return backends::allocate_private(bytes);
+// No rank can reach another's memory.
+std::shared_ptr<void> GlooBackend::provide_own(const Call& call, const WaitContext&) {
+    return call.kind == Collective::adopt ? nullptr : backends::allocate_private(call.bytes());
 }
 
 void GlooBackend::fail() noexcept {
@@ -178,25 +180,24 @@ void GlooBackend::fail() noexcept {
     }
 }
 
-std::shared_ptr<void> GlooBackend::allocate(std::size_t bytes, std::uint64_t sequence,
-                                            const base::Deadline& deadline, const CallSite& site) {
+std::shared_ptr<void> GlooBackend::provide_memory(const Call& call, std::uint64_t sequence,
+                                                  const base::Deadline& deadline) {
     try {
-        return allocate_together({.kind = Collective::allocate, .elements = bytes}, sequence,
-                                 deadline);
+        return provide_together(call, sequence, deadline);
     } catch (...) {
-        backends::rethrow_at(site);
+        backends::rethrow_at(call.site);
     }
 }
 
-std::shared_ptr<void> GlooBackend::allocate_together(const Call& call, std::uint64_t sequence,
-                                                     const base::Deadline& deadline) {
+std::shared_ptr<void> GlooBackend::provide_together(const Call& call, std::uint64_t sequence,
+                                                    const base::Deadline& deadline) {
     const WaitContext context{backends::describe(call) + ", operation " + std::to_string(sequence),
                               &deadline};
     compare_calls(opening_of(call, backends::header_of(call, sequence)), context);
     std::shared_ptr<void> memory;
     std::uint64_t errno_of_own = 0;
     try {
-        memory = allocate_own(call.elements, context);
+        memory = provide_own(call, context);
     } catch (const SystemError& error) {
         errno_of_own = static_cast<std::uint64_t>(error.code());
     }

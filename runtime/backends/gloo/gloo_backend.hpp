@@ -41,8 +41,8 @@ public:
     ddp::Backend kind() const override { return ddp::Backend::gloo; }
     void run(const backends::Call& call, std::uint64_t sequence,
              const base::Deadline& deadline) override;
-    std::shared_ptr<void> allocate(std::size_t bytes, std::uint64_t sequence,
-                                   const base::Deadline& deadline, const CallSite& site) override;
+    std::shared_ptr<void> provide_memory(const backends::Call& call, std::uint64_t sequence,
+                                         const base::Deadline& deadline) override;
     void fail() noexcept override;
     std::exception_ptr find_trouble(const std::string& during) noexcept override {
         return mesh_ ? mesh_->find_trouble(during) : nullptr;
@@ -60,8 +60,9 @@ protected:
     // The data of a call that all ranks call alike. `factors`: of premul_sum, by rank.
     virtual void move(const backends::Call& call, std::span<const double> factors,
                       const WaitContext& context);
-    // This rank's memory of allocate(). Throws SystemError.
-    virtual std::shared_ptr<void> allocate_own(std::size_t bytes, const WaitContext& context);
+    // What provide_memory() gives this rank. Throws SystemError.
+    virtual std::shared_ptr<void> provide_own(const backends::Call& call,
+                                              const WaitContext& context);
 
     Mesh& mesh() { return *mesh_; }  // not in a world of one
     const std::shared_ptr<Mesh>& shared_mesh() const { return mesh_; }
@@ -70,8 +71,8 @@ private:
     using PeerQueueKey = std::pair<backends::Direction, int>;  // and the peer
     void run_together(const backends::Call& call, std::uint64_t sequence,
                       const base::Deadline& deadline);
-    std::shared_ptr<void> allocate_together(const backends::Call& call, std::uint64_t sequence,
-                                            const base::Deadline& deadline);
+    std::shared_ptr<void> provide_together(const backends::Call& call, std::uint64_t sequence,
+                                           const base::Deadline& deadline);
     void compare_calls(const CallOpening& own, const WaitContext& context);
     void finish_small(const backends::Call& call, std::span<const double> factors);
     void compare_parts(const backends::Parts& parts, const WaitContext& context);

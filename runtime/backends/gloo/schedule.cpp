@@ -54,6 +54,7 @@ void Schedule::run() {
             return all_to_all();
         case Collective::barrier:
         case Collective::allocate:
+        case Collective::adopt:
             return;
     }
 }

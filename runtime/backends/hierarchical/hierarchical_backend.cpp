@@ -71,11 +71,10 @@ void HierarchicalBackend::run(const Call& call, std::uint64_t sequence,
     }
 }
 
-std::shared_ptr<void> HierarchicalBackend::allocate(std::size_t bytes, std::uint64_t sequence,
-                                                    const base::Deadline& deadline,
-                                                    const CallSite& site) {
+std::shared_ptr<void> HierarchicalBackend::provide_memory(const Call& call, std::uint64_t sequence,
+                                                          const base::Deadline& deadline) {
     try {
-        return GlooBackend::allocate(bytes, sequence, deadline, site);
+        return GlooBackend::provide_memory(call, sequence, deadline);
     } catch (const SystemError&) {
         throw;
     } catch (...) {
@@ -151,13 +150,14 @@ void HierarchicalBackend::move(const Call& call, std::span<const double> factors
             return DataSchedule(places, call).run();
         case Collective::barrier:
         case Collective::allocate:
+        case Collective::adopt:
             return;
     }
 }
 
-std::shared_ptr<void> HierarchicalBackend::allocate_own(std::size_t bytes,
-                                                        const WaitContext& context) {
-    return local_->allocate(bytes, Patience(context).of_ranks());
+std::shared_ptr<void> HierarchicalBackend::provide_own(const Call& call,
+                                                       const WaitContext& context) {
+    return local_->provide_memory(call, Patience(context).of_ranks());
 }
 
 }  // namespace ddp::hierarchical

@@ -28,8 +28,8 @@ public:
     ddp::Backend kind() const override { return ddp::Backend::hierarchical; }
     void run(const backends::Call& call, std::uint64_t sequence,
              const base::Deadline& deadline) override;
-    std::shared_ptr<void> allocate(std::size_t bytes, std::uint64_t sequence,
-                                   const base::Deadline& deadline, const CallSite& site) override;
+    std::shared_ptr<void> provide_memory(const backends::Call& call, std::uint64_t sequence,
+                                         const base::Deadline& deadline) override;
     void fail() noexcept override;
     std::exception_ptr find_trouble(const std::string& during) noexcept override;
     void pass_on_trouble() noexcept override;
@@ -41,8 +41,8 @@ protected:
                       const gloo::WaitContext& context) override;
     void move(const backends::Call& call, std::span<const double> factors,
               const gloo::WaitContext& context) override;
-    std::shared_ptr<void> allocate_own(std::size_t bytes,
-                                       const gloo::WaitContext& context) override;
+    std::shared_ptr<void> provide_own(const backends::Call& call,
+                                      const gloo::WaitContext& context) override;
 
 private:
     HostLayout layout_;

@@ -71,9 +71,9 @@ void LocalRanks::run(const Call& step, const WaitContext& context) {
     }
 }
 
-std::shared_ptr<void> LocalRanks::allocate(std::size_t bytes, const WaitContext& context) {
+std::shared_ptr<void> LocalRanks::provide_memory(const Call& call, const WaitContext& context) {
     try {
-        return backend_->allocate(bytes, ++sequence_, *context.deadline, {});
+        return backend_->provide_memory(call, ++sequence_, *context.deadline);
     } catch (const SystemError&) {
         throw;
     } catch (...) {

@@ -22,7 +22,8 @@ public:
     // Throws as Mesh: the reason that ended the group; or what failed on this rank alone.
     void run(const backends::Call& step, const gloo::WaitContext& context);
     // Throws SystemError, too.
-    std::shared_ptr<void> allocate(std::size_t bytes, const gloo::WaitContext& context);
+    std::shared_ptr<void> provide_memory(const backends::Call& call,
+                                         const gloo::WaitContext& context);
     // To or from a rank of this host, by its number in the group.
     static std::unique_ptr<backends::PendingTransfer> start_transfer(
         std::shared_ptr<LocalRanks> self, const backends::Transfer& transfer);

@@ -147,6 +147,7 @@ void NcclLauncher::enqueue(const Call& call, ncclRedOp_t op, ncclComm_t comm) {
             return all_to_all(call, comm);
         case Collective::barrier:
         case Collective::allocate:
+        case Collective::adopt:
             break;
     }
     throw Error("nccl: cannot run " + backends::describe(call));

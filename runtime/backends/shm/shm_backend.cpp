@@ -4,10 +4,10 @@
 #include "backends/shm/call/op_descriptor.hpp"
 #include "backends/shm/collectives/all_reduce.hpp"
 #include "backends/shm/collectives/all_to_all.hpp"
-#include "backends/shm/collectives/allocate.hpp"
 #include "backends/shm/collectives/broadcast.hpp"
 #include "backends/shm/collectives/gather.hpp"
 #include "backends/shm/collectives/one_rank.hpp"
+#include "backends/shm/collectives/provide_memory.hpp"
 #include "backends/shm/collectives/reduce.hpp"
 #include "backends/shm/collectives/scatter.hpp"
 
@@ -55,6 +55,7 @@ void dispatch(CollectiveContext& context) {
         case Collective::all_to_all:
             return all_to_all(context);
         case Collective::allocate:
+        case Collective::adopt:
             break;
     }
     throw Error("shm: cannot run " + context());
@@ -90,19 +91,21 @@ void ShmBackend::run(const Call& call, std::uint64_t sequence, const base::Deadl
         group_.peers.revoke_access();
         backends::rethrow_at(call.site_in_program());
     }
+    context.take_adopted_ends();
     prefetch_next_slot(context);
 }
 
-std::shared_ptr<void> ShmBackend::allocate(std::size_t bytes, std::uint64_t sequence,
-                                           const base::Deadline& deadline, const CallSite& site) {
-    if (group_.ranks == 1) return backends::allocate_private(bytes);
+std::shared_ptr<void> ShmBackend::provide_memory(const Call& call, std::uint64_t sequence,
+                                                 const base::Deadline& deadline) {
+    if (group_.ranks == 1) {
+        return call.kind == Collective::adopt ? nullptr : backends::allocate_private(call.bytes());
+    }
     complete_deferred(group_, deadline);
-    const Call call{.kind = Collective::allocate, .elements = bytes};
-    CollectiveContext context{group_, call, sequence, deadline, 1};
+    CollectiveContext context{group_, call, sequence, deadline, size_of(call.dtype)};
     try {
-        return shm::allocate(context);
+        return shm::provide_memory(context);
     } catch (...) {
-        backends::rethrow_at(site);
+        backends::rethrow_at(call.site);
     }
 }
 

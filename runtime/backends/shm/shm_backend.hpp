@@ -25,8 +25,8 @@ public:
     ddp::Backend kind() const override { return ddp::Backend::shm; }
     void run(const backends::Call& call, std::uint64_t sequence,
              const base::Deadline& deadline) override;
-    std::shared_ptr<void> allocate(std::size_t bytes, std::uint64_t sequence,
-                                   const base::Deadline& deadline, const CallSite& site) override;
+    std::shared_ptr<void> provide_memory(const backends::Call& call, std::uint64_t sequence,
+                                         const base::Deadline& deadline) override;
     void fail() noexcept override;
     std::exception_ptr find_trouble(const std::string& during) noexcept override;
     void pass_on_trouble() noexcept override { group_.waiter.pass_on_trouble(); }

@@ -50,6 +50,10 @@ def make_measures(results):
                                      sizes(ranks, 64 * K), PEERS, shared, 2.5))
         measures.append(judge_over_floor(f"{what}, shared: ours / floor, from 64 MiB",
                                          sizes(ranks, 64 * M), 1.25 if ranks == 2 else 1.5))
+        measures.append(judge(
+            f"{what}, 64 MiB: adopted / shared",
+            {name: results.ratio(key, "ddp adopted", shared)
+             for name, key in sizes(ranks, 64 * M, 64 * M).items()}, at_most=1.1))
     measures += [
         judge_ratios("2 ranks, all_reduce, user: Gloo / ours, every size", sizes(2), "Gloo", user, 5),
         judge_ratios("2 ranks, all_reduce, shared: Gloo / ours, every size", sizes(2), "Gloo",

@@ -74,6 +74,7 @@ def contestant(label, tools, group, cores):
     table = {
         "ddp user": (launch + [tools["ddp-bench"]], {}),
         "ddp shared": (launch + [tools["ddp-bench"]], {}),
+        "ddp adopted": (launch + [tools["ddp-bench"]], {}),
         "Open MPI": (open_mpi + [tools["openmpi"]], root),
         "Open MPI, malloc": (open_mpi + yields + [tools["openmpi"]], root | MALLOC),
         "Open MPI, vader": (open_mpi + yields + vader + [tools["openmpi"]], root | MALLOC),
@@ -183,7 +184,7 @@ def groups_of(quick, with_torch, first_round):
         Group("all_reduce", 2, powers(4, 256 * K), contestants=two),
         Group("all_reduce", 2, [32 * K, 8 * M], contestants=two),
         Group("all_reduce", 2, powers(M, 16 * M), contestants=two),
-        Group("all_reduce", 2, [64 * M, 256 * M], contestants=two),
+        Group("all_reduce", 2, [64 * M, 256 * M], contestants=two + ["ddp adopted"]),
     ]
     if torch:
         groups.append(Group("all_reduce", 2, [4, K, 32 * K, M, 64 * M], contestants=torch))
@@ -193,7 +194,8 @@ def groups_of(quick, with_torch, first_round):
             Group("all_reduce", ranks, [4], contestants=crowd),
             Group("all_reduce", ranks, [K, 32 * K], contestants=crowd),
             Group("all_reduce", ranks, [M], contestants=crowd),
-            Group("all_reduce", ranks, [64 * M, 256 * M], iters="3", warmup=1, contestants=crowd),
+            Group("all_reduce", ranks, [64 * M, 256 * M], iters="3", warmup=1,
+                  contestants=crowd + ["ddp adopted"]),
         ]
     for collective in OTHERS:
         groups += [

@@ -37,7 +37,8 @@ def head_of(results, facts):
         "(tools/bench/peers/placement.cpp), or in the last of many tries: a virtual machine's "
         "cores move, and where they share no cache all take longer. Rows measured with cores that were "
         f"far: {results.far} of {results.rows}.",
-        "- *user*: any memory of the caller's. *shared*: memory of `group.allocate()`.",
+        "- *user*: any memory of the caller's. *shared*: memory of `group.allocate()`. *adopted*: "
+        "the caller's, by `group.adopt()`.",
         "- *best peer*: in each round the fastest of the peers below but Gloo and PyTorch: Debian's Open MPI and "
         "MPICH by default and with a malloc that keeps its memory, and (2 ranks) Open MPI with its shared-memory "
         "transport tuned; the newest of the Python package index, all with such a malloc, Intel MPI with more "

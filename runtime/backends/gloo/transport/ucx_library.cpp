@@ -47,8 +47,8 @@ private:
     std::array<struct sigaction, signals.size()> before_{};
 };
 
-// What UCX reads in the environment as it is loaded, where that does not say otherwise. Threads that
-// look something up meanwhile find it in either: the environment itself is left alone.
+// What UCX reads in the environment as it is loaded, where that does not say otherwise. Threads
+// that look something up meanwhile find it in either: the environment itself is left alone.
 class ProvisionalEnvironment {
 public:
     explicit ProvisionalEnvironment(std::initializer_list<const char*> settings) {

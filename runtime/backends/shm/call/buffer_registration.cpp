@@ -15,10 +15,16 @@ bool may_access_by_address(GroupState& group, std::size_t part_bytes) {
            group.peers.all_can_access_peers();
 }
 
+// `place`: where it is, if peers have it mapped.
 BufferAccess register_buffer(const GroupState& group, std::span<const std::byte> buffer,
-                             bool by_address, BufferLocation& location) {
-    location = group.allocations.locate(buffer.data(), buffer.size());
-    if (location.allocation != 0) return BufferAccess::mapped;
+                             bool by_address, BufferLocation& location,
+                             SharedAllocations::Place& place) {
+    place = group.allocations.locate(buffer.data(), buffer.size());
+    location = place.location;
+    if (location.allocation != 0) {
+        if (place.adopted != nullptr) place.adopted->show_ends(buffer);
+        return BufferAccess::mapped;
+    }
     if (!by_address || !PeerMemory::is_accessible(buffer)) return BufferAccess::staged;
     location.offset = address_of(buffer.data());
     return BufferAccess::by_address;
@@ -32,24 +38,28 @@ BufferRegistration register_buffers(CollectiveContext& context, Role role,
     OpDetails& details = group.barrier.next_descriptor().details;
     const std::uint64_t one_phase_bytes = group.tuning.staged.one_phase_bytes;
     const bool by_address = may_access_by_address(group, bytes.per_peer);
+    const bool in_place = context.output() == context.input() && bytes.output == bytes.input;
     BufferRegistration buffers;
+    SharedAllocations::Place place;
     context.writes_slots = role != Role::receiver;
     if (context.writes_slots) {
         context.fits_one_phase = bytes.input <= one_phase_bytes;
-        buffers.input =
-            context.fits_one_phase
-                ? BufferAccess::staged
-                : register_buffer(group, {context.input(), bytes.input}, by_address, details.input);
+        buffers.input = context.fits_one_phase
+                            ? BufferAccess::staged
+                            : register_buffer(group, {context.input(), bytes.input}, by_address,
+                                              details.input, place);
         if (buffers.input == BufferAccess::staged) return buffers;
+        if (place.adopted != nullptr) context.input_data = place.data;
     }
-    const bool in_place = context.output() == context.input() && bytes.output == bytes.input;
     if (role == Role::both && in_place) {
         details.output = details.input;
         buffers.output = buffers.input;
+        if (place.adopted != nullptr) context.use_adopted_output(place, bytes.output);
     } else if (role != Role::sender && bytes.output > one_phase_bytes) {
-        buffers.output =
-            register_buffer(group, {context.output(), bytes.output}, by_address, details.output);
+        buffers.output = register_buffer(group, {context.output(), bytes.output}, by_address,
+                                         details.output, place);
         if (buffers.output == BufferAccess::staged) buffers.output = BufferAccess::none;
+        if (place.adopted != nullptr) context.use_adopted_output(place, bytes.output);
     }
     return buffers;
 }

@@ -39,9 +39,17 @@ struct CollectiveContext {
     SlotUse slots = {};
     // A small range of a peer's slot that this rank reads: begin() prefetches it.
     std::span<const std::byte> prefetched = {};
+    // Where the data are: those of adopted memory where peers see them.
+    const std::byte* input_data = static_cast<const std::byte*>(call.input);
+    std::byte* output_data = static_cast<std::byte*>(call.output);
+    struct AdoptedOutput {
+        const AdoptedPages* pages = nullptr;
+        std::size_t bytes = 0;
+    };
+    AdoptedOutput adopted_output = {};
 
-    const std::byte* input() const { return static_cast<const std::byte*>(call.input); }
-    std::byte* output() const { return static_cast<std::byte*>(call.output); }
+    const std::byte* input() const { return input_data; }
+    std::byte* output() const { return output_data; }
     std::size_t root() const { return static_cast<std::size_t>(call.root); }
     // That rank's slot of chunk `index` of the call, and the result slot of the chunk.
     std::byte* slot(std::size_t rank, std::size_t index) const {
@@ -84,6 +92,16 @@ struct CollectiveContext {
             scaled ? std::span<const double>(group.scratch.factors) : std::span<const double>()};
     }
     std::string operator()() const;  // describes the call, for messages
+    void use_adopted_output(const SharedAllocations::Place& place, std::size_t bytes) {
+        output_data = place.data;
+        adopted_output = {place.adopted, bytes};
+    }
+    // At the end: what peers have written to the ends of an adopted output.
+    void take_adopted_ends() const {
+        if (adopted_output.pages == nullptr) return;
+        adopted_output.pages->take_ends(
+            {static_cast<std::byte*>(call.output), adopted_output.bytes});
+    }
 
 private:
     std::uint64_t chunk_number(std::size_t index) const {

@@ -1,4 +1,4 @@
-#include "backends/shm/collectives/allocate.hpp"
+#include "backends/shm/collectives/provide_memory.hpp"
 
 #include "backends/shm/call/collective_context.hpp"
 #include "backends/shm/call/op_descriptor.hpp"
@@ -73,21 +73,58 @@ void fill_page_tables(const SharedMemory& memory) {
     ::madvise(memory.data(), memory.bytes(), MADV_POPULATE_WRITE);
 }
 
-// Through this rank's slot of the call's only chunk.
-void publish(const CollectiveContext& context, const Report& report) {
-    std::memcpy(context.slot(context.group.rank, 0), &report, sizeof report);
+// Through this rank's slot of a chunk of the call: the first, or that of how the pages moved.
+constexpr std::size_t of_pages = 1;
+void publish(const CollectiveContext& context, const Report& report, std::size_t chunk = 0) {
+    std::memcpy(context.slot(context.group.rank, chunk), &report, sizeof report);
 }
-Report report_of_rank(const CollectiveContext& context, std::size_t rank) {
-    return Report::read(context.slot(rank, 0));
+Report report_of_rank(const CollectiveContext& context, std::size_t rank, std::size_t chunk = 0) {
+    return Report::read(context.slot(rank, chunk));
+}
+
+// Throws what the first rank that could not has reported.
+void agree(CollectiveContext& context, std::size_t chunk = 0) {
+    GroupState& group = context.group;
+    group.barrier.arrive_and_wait(context.deadline, context);
+    Report report;
+    for (std::size_t rank = 0; rank < group.ranks && report.code == 0; ++rank) {
+        report = report_of_rank(context, rank, chunk);
+    }
+    if (report.code != 0) throw SystemError(report.text, report.code);
+}
+
+// The chunks of what is published: two of an adopt.
+struct ChunkCount {
+    GroupState& group;
+    std::size_t chunks;
+    ~ChunkCount() { group.next_chunk += chunks; }
+};
+
+std::shared_ptr<void> adopt(CollectiveContext& context, std::shared_ptr<SharedMemory> memory,
+                            std::size_t stride, const std::string& what) {
+    GroupState& group = context.group;
+    std::shared_ptr<void> adopted;
+    const Report own = report_of([&] {
+        const std::string here = what + ", of " + group.waiter.name(static_cast<int>(group.rank));
+        adopted = group.allocations.adopt(std::move(memory), stride,
+                                          {context.output(), context.call.bytes()}, here);
+        return std::string();
+    });
+    publish(context, own, of_pages);
+    agree(context, of_pages);
+    return adopted;
 }
 
 }  // namespace
 
-std::shared_ptr<void> allocate(CollectiveContext& context) {
+std::shared_ptr<void> provide_memory(CollectiveContext& context) {
     GroupState& group = context.group;
-    const std::size_t bytes = context.call.elements;
-    const std::size_t stride = stride_of(bytes);
-    const std::string what = "shm: allocate " + std::to_string(bytes) + " bytes on each of " +
+    const bool adopts = context.call.kind == backends::Collective::adopt;
+    const std::size_t bytes = context.call.bytes();
+    // What is adopted begins anywhere on its first page.
+    const std::size_t stride = stride_of(adopts ? bytes + page_bytes - 1 : bytes);
+    const std::string what = std::string("shm: ") + to_string(context.call.kind) + " " +
+                             std::to_string(bytes) + " bytes on each of " +
                              std::to_string(group.ranks) + " ranks";
     std::shared_ptr<SharedMemory> memory;
     Report own;
@@ -98,6 +135,7 @@ std::shared_ptr<void> allocate(CollectiveContext& context) {
     }
     fill_descriptor(context, {});
     begin(context);
+    const ChunkCount published{group, adopts ? of_pages + 1 : 1};
     if (group.rank == 0) {
         own = report_of([&] {
             // No product of two numbers tells that it is too large.
@@ -120,16 +158,11 @@ std::shared_ptr<void> allocate(CollectiveContext& context) {
         }
         publish(context, own);
     }
-    group.barrier.arrive_and_wait(context.deadline, context);
-    for (std::size_t rank = 0; rank < group.ranks; ++rank) {
-        own = report_of_rank(context, rank);
-        if (own.code != 0) break;
-    }
-    ++group.next_chunk;
-    if (own.code != 0) throw SystemError(own.text, own.code);
+    agree(context);
     // Every rank has it open by now; without the descriptor no other process can open it.
     memory->close_descriptor();
     fill_page_tables(*memory);
+    if (adopts) return adopt(context, std::move(memory), stride, what);
     return group.allocations.add(std::move(memory), stride);
 }
 

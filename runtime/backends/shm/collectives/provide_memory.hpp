@@ -1,5 +1,6 @@
-// ProcessGroup::allocate on shm: rank 0 makes the memory, the others open it. Invariant: all ranks
-// have it, or all of them throw.
+// ProcessGroup::allocate and adopt on shm: rank 0 makes the memory, the others open it; of an
+// adopt, each moves its own memory's pages there. Invariant: all ranks have it, or all of them
+// throw.
 #pragma once
 
 #include <memory>
@@ -8,8 +9,7 @@ namespace ddp::shm {
 
 struct CollectiveContext;
 
-// `context.call.elements`: bytes of each rank's piece. Returns this rank's. Throws SystemError on
-// every rank where one has no memory; the group stays usable then.
-std::shared_ptr<void> allocate(CollectiveContext& context);
+// As Backend::provide_memory.
+std::shared_ptr<void> provide_memory(CollectiveContext& context);
 
 }  // namespace ddp::shm

@@ -12,6 +12,7 @@ struct SharedAllocations::Registry {
         std::shared_ptr<SharedMemory> memory;
         std::size_t stride;
         bool is_held = true;  // by this rank: then peers cannot make it unmap by their count
+        std::unique_ptr<AdoptedPages> adopted = nullptr;
     };
     std::mutex mutex;
     std::map<std::uint32_t, Entry> entries;  // by id
@@ -27,6 +28,7 @@ struct SharedAllocations::Registry {
     void release(std::uint32_t id) {
         const std::lock_guard lock(mutex);
         Entry& entry = entries.at(id);
+        entry.adopted.reset();
         entry.is_held = false;
         entry.memory->released().fetch_add(1, std::memory_order_acq_rel);
         prune();
@@ -42,26 +44,42 @@ SharedAllocations::~SharedAllocations() = default;
 std::shared_ptr<void> SharedAllocations::add(std::shared_ptr<SharedMemory> memory,
                                              std::size_t stride) {
     const std::uint32_t id = ++last_id_;
-    void* const own = memory->data() + static_cast<std::size_t>(rank_) * stride;
+    void* const own = own_piece(*memory, stride);
     {
         const std::lock_guard lock(registry_->mutex);
         registry_->prune();
-        registry_->entries.emplace(id, Registry::Entry{std::move(memory), stride, true});
+        registry_->entries.emplace(id, Registry::Entry{std::move(memory), stride});
     }
     // Not under the mutex: without memory for it, it releases at once.
     return {own, [registry = registry_, id](void*) { registry->release(id); }};
 }
 
-BufferLocation SharedAllocations::locate(const void* data, std::size_t bytes) const {
+std::shared_ptr<void> SharedAllocations::adopt(std::shared_ptr<SharedMemory> memory,
+                                               std::size_t stride, std::span<std::byte> own,
+                                               const std::string& what) {
+    std::byte* const piece = own_piece(*memory, stride);
+    std::shared_ptr<void> held = add(std::move(memory), stride);
+    auto pages = std::make_unique<AdoptedPages>(own, piece, what);
+    const std::lock_guard lock(registry_->mutex);
+    registry_->entries.at(last_id_).adopted = std::move(pages);
+    return held;
+}
+
+SharedAllocations::Place SharedAllocations::locate(const void* data, std::size_t bytes) const {
     const std::lock_guard lock(registry_->mutex);
     registry_->prune();
     const auto first = reinterpret_cast<std::uintptr_t>(data);
     for (const auto& [id, entry] : registry_->entries) {
-        const auto own = reinterpret_cast<std::uintptr_t>(entry.memory->data()) +
-                         static_cast<std::size_t>(rank_) * entry.stride;
-        if (first >= own && first - own <= entry.stride && bytes <= entry.stride - (first - own)) {
-            return {id, first - own};
+        std::byte* const piece = own_piece(*entry.memory, entry.stride);
+        const auto own = reinterpret_cast<std::uintptr_t>(piece);
+        std::size_t offset = first - own;
+        if (entry.adopted) {
+            if (!entry.adopted->contains(data, bytes)) continue;
+            offset = entry.adopted->offset_of(data);
+        } else if (first < own || offset > entry.stride || bytes > entry.stride - offset) {
+            continue;
         }
+        return {{id, offset}, piece + offset, entry.adopted.get()};
     }
     return {};
 }

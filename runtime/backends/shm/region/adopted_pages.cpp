@@ -1,0 +1,115 @@
+#include "backends/shm/region/adopted_pages.hpp"
+
+#include <ddp/error.hpp>
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+namespace ddp::shm {
+namespace {
+
+constexpr std::size_t page_bytes = 4096;
+
+std::uintptr_t number(const void* address) { return reinterpret_cast<std::uintptr_t>(address); }
+
+std::span<std::byte> whole_pages_of(std::span<std::byte> memory) {
+    const std::size_t before = -number(memory.data()) % page_bytes;
+    if (before >= memory.size()) return {};
+    const std::span<std::byte> rest = memory.subspan(before);
+    return rest.first(rest.size() / page_bytes * page_bytes);
+}
+
+// Of pages that are replaced, nothing else may be lost than what they say; nothing: all is well.
+std::string why_not_movable(std::span<const std::byte> pages) {
+    std::ifstream maps("/proc/self/maps");
+    std::uintptr_t next = number(pages.data());
+    const std::uintptr_t end = next + pages.size();
+    for (std::string line; next < end && std::getline(maps, line);) {
+        std::istringstream fields(line);
+        std::uintptr_t first = 0;
+        std::uintptr_t last = 0;
+        char dash = 0;
+        std::string access, offset, device, inode, name;
+        fields >> std::hex >> first >> dash >> last >> access >> offset >> device >> inode >> name;
+        if (last <= next) continue;
+        if (first > next) break;
+        if (access.substr(0, 2) != "rw") return "it cannot be written to";
+        if (access.back() != 'p') return "it is shared already";
+        if (name.starts_with("[stack")) return "it is a stack's";
+        next = last;
+    }
+    return next < end ? "there is none at its address" : "";
+}
+
+}  // namespace
+
+AdoptedPages::AdoptedPages(std::span<std::byte> memory, std::byte* piece, const std::string& what)
+    : memory_(memory), moved_(whole_pages_of(memory)), piece_(piece) {
+    if (moved_.empty()) return;
+    const std::string refusal = why_not_movable(moved_);
+    if (!refusal.empty()) throw SystemError(what + ": " + refusal, EINVAL);
+    std::byte* const pages = piece_ + offset_of(moved_.data());
+    std::memcpy(pages, moved_.data(), moved_.size());
+    // Of a length of 0 nothing is moved: the shared pages are mapped once more.
+    void* const mapped =
+        ::mremap(pages, 0, moved_.size(), MREMAP_MAYMOVE | MREMAP_FIXED, moved_.data());
+    if (mapped == MAP_FAILED) throw SystemError(what, errno);
+    if (mapped != moved_.data()) {
+        ::munmap(mapped, moved_.size());
+        throw SystemError(what + ": a library has replaced mremap (UCX? UCX_MEM_EVENTS=no)",
+                          ENOTSUP);
+    }
+    ::madvise(moved_.data(), moved_.size(), MADV_POPULATE_WRITE);  // not in the first call
+}
+
+// Where the kernel refuses, they stay where they are, and nothing else is lost.
+AdoptedPages::~AdoptedPages() {
+    if (moved_.empty()) return;
+    void* const own = ::mmap(moved_.data(), moved_.size(), PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    if (own == MAP_FAILED) return;
+    std::memcpy(moved_.data(), piece_ + offset_of(moved_.data()), moved_.size());
+}
+
+bool AdoptedPages::contains(const void* data, std::size_t bytes) const {
+    const std::uintptr_t first = number(data);
+    const std::uintptr_t own = number(memory_.data());
+    return first >= own && first - own <= memory_.size() && bytes <= memory_.size() - (first - own);
+}
+
+std::size_t AdoptedPages::offset_of(const void* data) const {
+    return number(data) - number(memory_.data()) / page_bytes * page_bytes;
+}
+
+// `copy(at, bytes)` for what is in the part before the first whole page, and after the last one.
+template <class Copy>
+void AdoptedPages::for_each_end(std::span<const std::byte> part, const Copy& copy) const {
+    const std::byte* const end = memory_.data() + memory_.size();
+    const std::byte* const head_end = moved_.empty() ? end : moved_.data();
+    const std::byte* const tail = moved_.empty() ? end : moved_.data() + moved_.size();
+    const std::byte* const part_end = part.data() + part.size();
+    if (part.data() < head_end) copy(part.data(), std::min(head_end, part_end));
+    if (part_end > tail) copy(std::max(tail, part.data()), part_end);
+}
+
+void AdoptedPages::show_ends(std::span<const std::byte> part) const {
+    for_each_end(part, [&](const std::byte* from, const std::byte* end) {
+        std::memcpy(piece_ + offset_of(from), from, static_cast<std::size_t>(end - from));
+    });
+}
+
+void AdoptedPages::take_ends(std::span<std::byte> part) const {
+    for_each_end(part, [&](const std::byte* from, const std::byte* end) {
+        std::byte* const to = part.data() + (from - part.data());
+        std::memcpy(to, piece_ + offset_of(from), static_cast<std::size_t>(end - from));
+    });
+}
+
+}  // namespace ddp::shm
