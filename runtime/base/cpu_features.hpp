@@ -24,6 +24,7 @@ inline bool is_made_by_amd() {
 #ifdef DDP_GLIBC_KNOWS_PROCESSOR
 inline bool has_avx2_and_f16c() { return CPU_FEATURE_ACTIVE(AVX2) && CPU_FEATURE_ACTIVE(F16C); }
 inline bool has_sse4_2() { return CPU_FEATURE_ACTIVE(SSE4_2); }
+inline bool has_fast_short_rep_movsb() { return CPU_FEATURE_PRESENT(FSRM); }
 #else
 inline bool has_avx2_and_f16c() {
     unsigned a = 0, b = 0, c = 0, d = 0;  // not every compiler's builtin knows f16c
@@ -31,6 +32,11 @@ inline bool has_avx2_and_f16c() {
            (c & bit_F16C) != 0;
 }
 inline bool has_sse4_2() { return __builtin_cpu_supports("sse4.2") != 0; }
+inline bool has_fast_short_rep_movsb() {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    constexpr unsigned fsrm = 1U << 4U;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & fsrm) != 0;
+}
 #endif
 
 }  // namespace ddp::base

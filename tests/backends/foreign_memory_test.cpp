@@ -527,7 +527,7 @@ TEST(Waiter, RefusesAPidThatIsNoneOrThisProcess) {
 }
 
 TEST(Waiter, KnowsItsPeersWhateverTheRegionSaysLater) {
-    const auto region = make_region(2);
+    const auto region = make_region(2, "direct_bytes_max=1M");
     for (const int rank : {0, 1}) region->introduce(rank);
     Waiter waiter(*region, 0, nullptr, {});
     PeerMemory peers(*region, 0, waiter);

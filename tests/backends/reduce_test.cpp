@@ -264,6 +264,26 @@ TEST_P(CopyPastTheCaches, MovesAnyBytes) {
 
 INSTANTIATE_TEST_SUITE_P(All, CopyPastTheCaches, testing::Values(Kernels::scalar, Kernels::avx2));
 
+// Also where the two begin at nearly the same place of a page, which the processor does badly.
+TEST(Copy, ByTheProcessorMovesAnyBytes) {
+    constexpr std::size_t page = 4096;
+    std::mt19937 random(store_test::random_seed());
+    std::vector<std::byte> from(5 * page);
+    for (std::byte& byte : from) byte = static_cast<std::byte>(random());
+    for (const std::size_t bytes : {std::size_t{1}, std::size_t{64}, std::size_t{2049}, 2 * page}) {
+        for (std::size_t offset = 0; offset < page; offset += offset < 130 ? 1 : 509) {
+            const std::size_t first = random() % page;
+            std::vector<std::byte> to(5 * page);
+            const std::size_t place = (first + offset) % page;
+            backends::copy(&to[place], &from[first], bytes, Store::string);
+            std::vector<std::byte> wanted(to.size());
+            std::copy_n(&from[first], bytes, &wanted[place]);
+            EXPECT_TRUE(to == wanted) << bytes << " bytes, " << offset << " apart";
+        }
+    }
+    backends::copy(nullptr, nullptr, 0, Store::string);
+}
+
 TEST(Copy, MovesOverlappingBytesThroughTheCaches) {
     std::string text = "abcdef";
     backends::copy(text.data() + 1, text.data(), 5);

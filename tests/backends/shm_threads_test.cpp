@@ -67,7 +67,8 @@ std::vector<std::string> tunings() {
     for (const char* const chunk : {"4K", "20K"}) {
         for (const char* const one_phase : {"0", "64", "4K"}) {
             for (const char* const rest :
-                 {"streaming_gain_ps=1", "rotating_bytes=0", "rotating_bytes=1,streaming_gain_ps=1",
+                 {"streaming_gain_ps=1", "rotating_bytes=0,string_bytes=0",
+                  "rotating_bytes=1,streaming_gain_ps=1",
                   "rotating_bytes=100,streaming_output_bytes=1",
                   "rotating_bytes=1,rotating_room=12K,pipelined_bytes=4K",
                   "rotating_bytes=1,rotating_room=1K",

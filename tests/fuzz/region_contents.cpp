@@ -31,7 +31,9 @@ constexpr std::size_t most_elements = 4096;
 
 std::shared_ptr<SharedRegion> make_region() {
     return SharedRegion::create(
-        ranks, make_tuning(ranks, 2, "chunk_bytes=4K,one_phase_bytes=1K,direct_bytes_min=2K"));
+        ranks,
+        make_tuning(ranks, 2,
+                    "chunk_bytes=4K,one_phase_bytes=1K,direct_bytes_min=2K,direct_bytes_max=1M"));
 }
 
 // Where the peer, rank 1, writes. The last is of rank 0: its receiver's count.

@@ -129,7 +129,8 @@ TYPED_TEST(SameBits, OnEveryPathWithEveryTuning) {
           "pipelined_bytes=4K,rotating_bytes=1,rotating_room=32K,chunk_bytes=12K",
           "pipelined_bytes=4K,rotating_bytes=1,rotating_room=1K,chunk_bytes=12K",
           "streaming_output_bytes=1,chunk_bytes=12K", "one_phase_bytes=4K,chunk_bytes=20K",
-          "one_phase_bytes=0,chunk_bytes=4K,direct_bytes_min=1,direct_exchange_bytes_max=1M,direct_"
+          "one_phase_bytes=0,chunk_bytes=4K,direct_bytes_min=1,direct_bytes_max=1M,direct_exchange_"
+          "bytes_max=1M,direct_"
           "reduction_bytes_max=1M"}) {
         SCOPED_TRACE(tuning);
         ::setenv("DDP_SHM_TUNING", tuning, 1);

@@ -17,8 +17,9 @@
 namespace ddp::backends {
 
 // How results are written. `streaming` goes past the caches (non-temporal): for data that exceeds
-// them, or that another core reads next. Same bytes either way.
-enum class Store : std::uint8_t { cached, streaming };
+// them, or that another core reads next. `string` is of copies alone, by the processor's own. Same
+// bytes in each way.
+enum class Store : std::uint8_t { cached, streaming, string };
 
 struct Reduction {
     DType dtype = DType::float32;

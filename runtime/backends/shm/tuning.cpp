@@ -28,17 +28,16 @@ struct Row {
 //   staged: one phase, chunk, pipelined
 //   streaming: gain, outputs
 //   coloring: calls, footprint (in the table, of the ranks of one core together)
-//   prefetch: outputs
+//   copying: claims outputs, string copies
 //   direct: least, most, most in exchanges, most in all_reduce
 //   waiting: spins, yields
 constexpr Tuning::Streaming no_streaming{0, 0};
 constexpr Tuning::Coloring no_coloring{0, any};
-constexpr Tuning::Prefetch prefetch_outputs{1};
+constexpr Tuning::Copying claim_outputs{1, 0};
 constexpr Row row_of(bool oversubscribed, int ranks, Tuning::Staged staged, Tuning::Direct direct) {
     const Tuning::Waiting waiting{oversubscribed ? 0U : 200U, 1000};
-    return {oversubscribed,
-            ranks,
-            {staged, no_streaming, no_coloring, prefetch_outputs, direct, waiting}};
+    return {
+        oversubscribed, ranks, {staged, no_streaming, no_coloring, claim_outputs, direct, waiting}};
 }
 constexpr Row table[] = {
     row_of(false, 2, {8 * K, 128 * K, any}, {256 * K, M, M, M}),
@@ -54,20 +53,28 @@ constexpr Row without_common_cache(bool oversubscribed, int ranks, Tuning::Stage
     Row row = row_of(oversubscribed, ranks, staged, direct);
     row.tuning.streaming = {70, 32 * M};
     row.tuning.coloring = {4 * K, 2 * M};
-    row.tuning.prefetch = {0};
+    row.tuning.copying = {0, 2 * K};
     return row;
 }
 constexpr Row table_without_common_cache[] = {
-    without_common_cache(false, many, {4 * K, half, any}, {256 * K, G, 0, 0}),
-    without_common_cache(true, 4, {32 * K, half, 256 * K}, {256 * K, G, M, 0}),
-    without_common_cache(true, 16, {32 * K, half, 256 * K}, {128 * K, G, 4 * M, 0}),
-    without_common_cache(true, 64, {16 * K, half, 256 * K}, {128 * K, G, 4 * M, 0}),
-    without_common_cache(true, many, {16 * K, 128 * K, any}, {128 * K, G, 4 * M, 0}),
+    without_common_cache(false, many, {4 * K, half, any}, {256 * K, 0, 0, 0}),
+    without_common_cache(true, 4, {32 * K, half, 256 * K}, {256 * K, 0, 0, 0}),
+    without_common_cache(true, 16, {32 * K, half, 256 * K}, {128 * K, G, 0, 0}),
+    without_common_cache(true, 64, {16 * K, half, 256 * K}, {128 * K, G, 0, 0}),
+    without_common_cache(true, many, {16 * K, 128 * K, any}, {128 * K, G, 0, 0}),
 };
 
 bool cores_may_lack_a_common_cache() {
 #if defined(__x86_64__)
     return base::is_made_by_amd();
+#else
+    return false;
+#endif
+}
+
+bool has_fast_string_copies() {
+#if defined(__x86_64__)
+    return base::has_fast_short_rep_movsb();
 #else
     return false;
 #endif
@@ -106,7 +113,8 @@ constexpr Field fields[] = {
      [](Tuning& t) -> std::uint64_t& { return t.streaming.min_output_bytes; }},
     {"rotating_bytes", [](Tuning& t) -> std::uint64_t& { return t.coloring.min_bytes; }},
     {"rotating_room", [](Tuning& t) -> std::uint64_t& { return t.coloring.footprint_bytes; }},
-    {"claims_outputs", [](Tuning& t) -> std::uint64_t& { return t.prefetch.outputs; }},
+    {"claims_outputs", [](Tuning& t) -> std::uint64_t& { return t.copying.claims_outputs; }},
+    {"string_bytes", [](Tuning& t) -> std::uint64_t& { return t.copying.string_bytes; }},
     {"direct_bytes_min", [](Tuning& t) -> std::uint64_t& { return t.direct.min_bytes; }},
     {"direct_bytes_max", [](Tuning& t) -> std::uint64_t& { return t.direct.max_bytes; }},
     {"direct_exchange_bytes_max",
@@ -167,6 +175,7 @@ Tuning make_tuning(int ranks, int cores, std::string_view overrides) {
     const Row* row = cores_may_lack_a_common_cache() ? table_without_common_cache : table;
     while (row->oversubscribed != oversubscribed || row->ranks < ranks) ++row;
     Tuning tuning = row->tuning;
+    if (!has_fast_string_copies()) tuning.copying.string_bytes = 0;
     tuning.coloring.footprint_bytes /= static_cast<std::uint64_t>((ranks + cores - 1) / cores);
     while (!overrides.empty()) {
         const std::size_t comma = overrides.find(',');

@@ -16,6 +16,7 @@
 //     output  >= streaming.min_output_bytes               non-temporal stores into the output
 //     call    >= coloring.min_bytes, of one chunk         another part of its slot each time
 //     message >= coloring.min_bytes                       likewise, of the channel's slot
+//     copy    >= copying.string_bytes                     by the processor's string copy
 //
 // Memory of `allocate` is mapped by all ranks and takes the direct path at any size above one
 // phase.
@@ -53,11 +54,15 @@ struct Tuning {
         std::uint64_t footprint_bytes;
         friend bool operator==(const Coloring&, const Coloring&) = default;
     };
-    struct Prefetch {
+    // How data are copied into slots and out of them, unless past the caches.
+    struct Copying {
         // claims_outputs; not 0: copies into outputs prefetch the lines that they write, as copies
         // into slots always do.
-        std::uint64_t outputs;
-        friend bool operator==(const Prefetch&, const Prefetch&) = default;
+        std::uint64_t claims_outputs;
+        // string_bytes: from that size on by the processor's string copy (`rep movsb`), which asks
+        // for no line that it writes whole. 0: never.
+        std::uint64_t string_bytes;
+        friend bool operator==(const Copying&, const Copying&) = default;
     };
     // Of the part that one rank reads of another's memory, by its address.
     struct Direct {
@@ -76,12 +81,12 @@ struct Tuning {
     Staged staged;
     Streaming streaming;
     Coloring coloring;
-    Prefetch prefetch;
+    Copying copying;
     Direct direct;
     Waiting waiting;
     friend bool operator==(const Tuning&, const Tuning&) = default;
 };
-static_assert(sizeof(Tuning) == 14 * sizeof(std::uint64_t));
+static_assert(sizeof(Tuning) == 15 * sizeof(std::uint64_t));
 
 // The name of the first number that no make_tuning() gives a group of so many ranks: sizes of slots
 // and what fits in them, and how long a rank polls. Null: none. For numbers read from a region.

@@ -65,9 +65,8 @@ struct CollectiveContext {
     }
     // Copies into this rank's output. The two are the same memory or do not overlap.
     void copy_to_output(std::byte* to, const std::byte* from, std::size_t bytes) const {
-        const bool plain = group.tuning.prefetch.outputs == 0 && to != from && bytes > 0;
-        if (plain && output_store == backends::Store::cached) {
-            std::memcpy(to, from, bytes);
+        if (output_store == backends::Store::cached) {
+            copy_from_slot(group.tuning.copying, to, from, bytes);
         } else {
             backends::copy(to, from, bytes, output_store);
         }

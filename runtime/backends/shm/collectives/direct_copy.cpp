@@ -10,9 +10,17 @@ namespace {
 
 // No other rank has just read these lines, as it has a slot's: so the plain copy is faster than one
 // that prefetches for writing.
-void copy(std::byte* to, const std::byte* from, std::size_t bytes, backends::Store store) {
-    if (store == backends::Store::streaming) return backends::copy(to, from, bytes, store);
-    std::memmove(to, from, bytes);
+void copy(const CollectiveContext& context, std::byte* to, const std::byte* from,
+          std::size_t bytes) {
+    backends::Store store = context.output_store;
+    if (store == backends::Store::cached) {
+        store = store_through_caches(context.group.tuning.copying, bytes);
+    }
+    if (store == backends::Store::cached) {
+        std::memmove(to, from, bytes);
+    } else {
+        backends::copy(to, from, bytes, store);
+    }
 }
 
 void read_from_input(const CollectiveContext& context, std::size_t peer, std::size_t offset,
@@ -24,7 +32,7 @@ void read_from_input(const CollectiveContext& context, std::size_t peer, std::si
     } else {
         const std::byte* const from =
             context.group.allocations.address(rank, input, {offset, to.size()});
-        copy(to.data(), from, to.size(), context.output_store);
+        copy(context, to.data(), from, to.size());
     }
 }
 
@@ -39,7 +47,7 @@ void write_to_output(const CollectiveContext& context, std::size_t peer, std::si
     } else {
         std::byte* const to =
             context.group.allocations.address(rank, output, {offset, from.size()});
-        copy(to, from.data(), from.size(), context.output_store);
+        copy(context, to, from.data(), from.size());
     }
 }
 
@@ -47,8 +55,8 @@ void write_to_output(const CollectiveContext& context, std::size_t peer, std::si
 void copy_between(const CollectiveContext& context, const PeerCopy& part, std::size_t pushed) {
     if (part.bytes == 0) return;
     if (part.sender == part.receiver) {
-        return copy(context.output() + part.output_offset, context.input() + part.input_offset,
-                    part.bytes, context.output_store);
+        return copy(context, context.output() + part.output_offset,
+                    context.input() + part.input_offset, part.bytes);
     }
     const BufferRegistration buffers = descriptor_of(context, part.receiver).line.signature.buffers;
     if (buffers.output == BufferAccess::none) pushed = 0;

@@ -31,7 +31,7 @@ struct Label {
     std::atomic<std::uint32_t> released;
 };
 constexpr std::uint64_t label_magic = 0x6464705f73686d32;  // "ddp_shm2"
-constexpr std::uint64_t label_version = 6;
+constexpr std::uint64_t label_version = 7;
 
 Label& label_of(std::byte* mapping) { return *std::launder(reinterpret_cast<Label*>(mapping)); }
 

@@ -152,7 +152,7 @@ private:
             state_.peers_.read(transfer_.peer, address + moved_, remaining(), count,
                                [this] { return describe(); });
         } else {
-            backends::copy(remaining(), slot, count);
+            copy_from_slot(state_.region_.tuning().copying, remaining(), slot, count);
         }
         moved_ += count;
         return !reads || moved_ == transfer_.bytes;

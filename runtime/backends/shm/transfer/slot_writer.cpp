@@ -61,13 +61,15 @@ void SlotWriter::record(std::size_t call_bytes, Store store, std::size_t bytes, 
 
 void SlotWriter::write(std::size_t call_bytes, std::byte* slot, const std::byte* from,
                        std::size_t bytes, std::byte* also) {
-    if (!compares() || bytes < min_timed_bytes) {
-        return copy(slot, also, from, bytes, best_store(call_bytes, bytes));
-    }
+    const auto copy_by = [&](Store store) {
+        if (store == Store::cached) store = store_through_caches(copying_, bytes);
+        copy(slot, also, from, bytes, store);
+    };
+    if (!compares() || bytes < min_timed_bytes) return copy_by(best_store(call_bytes, bytes));
     using Clock = std::chrono::steady_clock;
     const Store store = next_store(call_bytes, bytes);
     const auto start = Clock::now();
-    copy(slot, also, from, bytes, store);
+    copy_by(store);
     const std::chrono::duration<double, std::pico> time = Clock::now() - start;
     record(call_bytes, store, bytes, time.count());
 }

@@ -15,12 +15,32 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 namespace ddp::shm {
 
+// How so many bytes are copied through the caches.
+inline backends::Store store_through_caches(const Tuning::Copying& copying, std::size_t bytes) {
+    const bool as_string = copying.string_bytes > 0 && bytes >= copying.string_bytes;
+    return as_string ? backends::Store::string : backends::Store::cached;
+}
+
+// From a slot to an output, through the caches. The two are the same memory or do not overlap.
+inline void copy_from_slot(const Tuning::Copying& copying, std::byte* to, const std::byte* from,
+                           std::size_t bytes) {
+    const backends::Store store = store_through_caches(copying, bytes);
+    const bool plain = copying.claims_outputs == 0 && to != from && bytes > 0;
+    if (plain && store == backends::Store::cached) {
+        std::memcpy(to, from, bytes);
+    } else {
+        backends::copy(to, from, bytes, store);
+    }
+}
+
 class SlotWriter {
 public:
-    explicit SlotWriter(const Tuning& tuning) : min_gain_ps_(tuning.streaming.min_gain_ps) {}
+    explicit SlotWriter(const Tuning& tuning)
+        : min_gain_ps_(tuning.streaming.min_gain_ps), copying_(tuning.copying) {}
 
     // The better mode for a part of `bytes` in a call of `call_bytes`.
     backends::Store best_store(std::size_t call_bytes, std::size_t bytes) const;
@@ -43,6 +63,7 @@ private:
     bool compares() const { return min_gain_ps_ > 0; }
 
     std::uint64_t min_gain_ps_;
+    Tuning::Copying copying_;
     std::array<CopyModeStats, 65> stats_{};  // by std::bit_width of the call's size
 };
 
