@@ -102,7 +102,7 @@ void run_sequences(const std::vector<Sequence>& sequences, int rank, int ranks,
     const std::size_t bytes = 2 * largest_buffer(ranks, max_elements);
     std::vector<std::byte> ordinary(bytes);
     const auto shared =
-        backend.provide_memory({.kind = backends::Collective::allocate, .elements = bytes},
+        backend.provide_memory({.kind = ddp::backends::Collective::allocate, .elements = bytes},
                                ++number, Deadline::after(60s));
     const Arena arena{ordinary, {static_cast<std::byte*>(shared.get()), bytes}};
     for (const Sequence& sequence : sequences) {
@@ -216,7 +216,8 @@ std::size_t kib_written(const std::string& tuning, std::size_t kib, int calls) {
 
 TEST(ShmBackendThreads, AnAllReduceGoesThroughAsMuchOfTheSlotsAsTheRoomSays) {
     const auto room = [](const char* bytes) {
-        return std::string("streaming_gain_ps=0,rotating_bytes=4K,rotating_room=") + bytes;
+        return std::string("swapped_slots=0,streaming_gain_ps=0,rotating_bytes=4K,rotating_room=") +
+               bytes;
     };
     // As one chunk in two slots.
     EXPECT_EQ(kib_written(room("256K"), 128, 8), 256U);

@@ -48,10 +48,10 @@ TEST(Tuning, IsOverriddenFieldByField) {
         "chunk_bytes=8K,one_phase_bytes=64,spins=0,direct_bytes_max=4K,"
         "direct_bytes_min=1,direct_exchange_bytes_max=2K,direct_reduction_bytes_max=3K,"
         "streaming_gain_ps=5,streaming_output_bytes=2M,rotating_bytes=6,rotating_room=8,"
-        "claims_outputs=7,string_bytes=10,pipelined_bytes=4K,yield_us=9");
+        "swapped_slots=11,claims_outputs=7,string_bytes=10,pipelined_bytes=4K,yield_us=9");
     EXPECT_EQ(all, (ddp::shm::Tuning{.staged = {64, 8'192, 4'096},
                                      .streaming = {5, 2'097'152},
-                                     .coloring = {6, 8},
+                                     .coloring = {6, 8, 11},
                                      .copying = {7, 10},
                                      .direct = {1, 4'096, 2'048, 3'072},
                                      .waiting = {0, 9}}));

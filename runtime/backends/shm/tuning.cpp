@@ -27,12 +27,12 @@ struct Row {
 // Tuning:
 //   staged: one phase, chunk, pipelined
 //   streaming: gain, outputs
-//   coloring: calls, footprint (in the table, of the ranks of one core together)
+//   coloring: calls, footprint (in the table, of the ranks of one core together), swaps
 //   copying: claims outputs, string copies
 //   direct: least, most, most in exchanges, most in all_reduce
 //   waiting: spins, yields
 constexpr Tuning::Streaming no_streaming{0, 0};
-constexpr Tuning::Coloring no_coloring{0, any};
+constexpr Tuning::Coloring no_coloring{0, any, 0};
 constexpr Tuning::Copying claim_outputs{1, 0};
 constexpr Row row_of(bool oversubscribed, int ranks, Tuning::Staged staged, Tuning::Direct direct) {
     const Tuning::Waiting waiting{oversubscribed ? 0U : 200U, 1000};
@@ -52,7 +52,7 @@ constexpr Row without_common_cache(bool oversubscribed, int ranks, Tuning::Stage
                                    Tuning::Direct direct) {
     Row row = row_of(oversubscribed, ranks, staged, direct);
     row.tuning.streaming = {70, 32 * M};
-    row.tuning.coloring = {4 * K, 2 * M};
+    row.tuning.coloring = {4 * K, 2 * M, 1};
     row.tuning.copying = {0, 2 * K};
     return row;
 }
@@ -113,6 +113,7 @@ constexpr Field fields[] = {
      [](Tuning& t) -> std::uint64_t& { return t.streaming.min_output_bytes; }},
     {"rotating_bytes", [](Tuning& t) -> std::uint64_t& { return t.coloring.min_bytes; }},
     {"rotating_room", [](Tuning& t) -> std::uint64_t& { return t.coloring.footprint_bytes; }},
+    {"swapped_slots", [](Tuning& t) -> std::uint64_t& { return t.coloring.swaps; }},
     {"claims_outputs", [](Tuning& t) -> std::uint64_t& { return t.copying.claims_outputs; }},
     {"string_bytes", [](Tuning& t) -> std::uint64_t& { return t.copying.string_bytes; }},
     {"direct_bytes_min", [](Tuning& t) -> std::uint64_t& { return t.direct.min_bytes; }},

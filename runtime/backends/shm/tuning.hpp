@@ -14,7 +14,8 @@
 //     and for what is staged, each that fits:
 //     where it gains streaming.min_gain_ps                non-temporal stores into slots
 //     output  >= streaming.min_output_bytes               non-temporal stores into the output
-//     call    >= coloring.min_bytes, of one chunk         another part of its slot each time
+//     two ranks that both send                            the slot that this rank has read last
+//     else call >= coloring.min_bytes, of one chunk       another part of its slot each time
 //     message >= coloring.min_bytes                       likewise, of the channel's slot
 //     copy    >= copying.string_bytes                     by the processor's string copy
 //
@@ -46,12 +47,15 @@ struct Tuning {
         std::uint64_t min_output_bytes;
         friend bool operator==(const Streaming&, const Streaming&) = default;
     };
-    // So that the lines of a slot have left the caches of their readers before they are written.
+    // Lines that a reader still has in its caches are slow to write. So a rank writes others, or
+    // lines that it has read itself.
     struct Coloring {
         std::uint64_t min_bytes;  // rotating_bytes; 0: never
         // rotating_room: how much of a rank's four slots is cycled through. With more, the slots
         // would evict other data from the caches that cores share.
         std::uint64_t footprint_bytes;
+        // swapped_slots; not 0: each of two ranks writes into the slot that it has read last.
+        std::uint64_t swaps;
         friend bool operator==(const Coloring&, const Coloring&) = default;
     };
     // How data are copied into slots and out of them, unless past the caches.
@@ -86,7 +90,7 @@ struct Tuning {
     Waiting waiting;
     friend bool operator==(const Tuning&, const Tuning&) = default;
 };
-static_assert(sizeof(Tuning) == 15 * sizeof(std::uint64_t));
+static_assert(sizeof(Tuning) == 16 * sizeof(std::uint64_t));
 
 // The name of the first number that no make_tuning() gives a group of so many ranks: sizes of slots
 // and what fits in them, and how long a rank polls. Null: none. For numbers read from a region.

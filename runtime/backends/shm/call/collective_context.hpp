@@ -79,6 +79,10 @@ struct CollectiveContext {
     void choose_positions(std::size_t bytes);
     // The call writes so many bytes to this rank's output.
     void choose_output_store(std::size_t bytes, bool in_place);
+    // In a chunk of which the results of two ranks change places (SharedRegion::swaps_slots).
+    bool swaps_results(std::size_t index) const {
+        return group.region->swaps_slots() && chunk_number(index) / 2 % 2 == 1;
+    }
     // Has begin() prefetch that range of a peer's slot, if it is small.
     void prefetch_slot(std::size_t rank, std::size_t offset, std::size_t bytes) {
         if (bytes <= max_prefetch_bytes) prefetched = {slot(rank, 0) + offset, bytes};
@@ -119,6 +123,7 @@ struct ChunkSlice {
 };
 
 inline void CollectiveContext::color_slots(std::size_t bytes, std::size_t room) {
+    if (group.region->swaps_slots() && backends::all_send(call.kind)) return;
     const std::uint64_t least = group.tuning.coloring.min_bytes;
     const std::size_t usable =
         slots.slots_per_chunk *
@@ -133,6 +138,7 @@ inline void CollectiveContext::choose_positions(std::size_t bytes) {
     const std::size_t least = bytes > slots.chunk_bytes ? 2 : 1;
     const std::size_t piece = std::min(bytes, slots.chunk_bytes);
     slots.positions = slots_per_rank / slots.slots_per_chunk;
+    if (group.region->swaps_slots()) return;
     while (slots.positions > least &&
            slots.positions / 2 * piece >= group.tuning.coloring.footprint_bytes) {
         slots.positions /= 2;

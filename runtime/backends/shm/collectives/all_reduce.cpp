@@ -135,6 +135,12 @@ Chunk chunk_of(const CollectiveContext& context, std::size_t index) {
     return {index, first, count, share_of(context, count, context.group.rank)};
 }
 
+// Where the owner of a share finds it in another rank's slot. Of two ranks each stages one share,
+// at the beginning, so that both use the same lines of a slot.
+std::size_t offset_in_slot(const CollectiveContext& context, const ElementRange& share) {
+    return context.group.ranks == 2 ? 0 : share.begin * context.element_bytes;
+}
+
 // What the other ranks reduce of this rank's input. Its own share stays where it is.
 void stage_shares(const CollectiveContext& context, std::size_t index) {
     const std::size_t size = context.element_bytes;
@@ -142,8 +148,18 @@ void stage_shares(const CollectiveContext& context, std::size_t index) {
     const std::byte* const from = context.input() + chunk.first * size;
     std::byte* const to = context.slot(context.group.rank, index);
     context.copy_to_slot(to, from, chunk.own.begin * size);
-    context.copy_to_slot(to + chunk.own.end * size, from + chunk.own.end * size,
-                         (chunk.count - chunk.own.end) * size);
+    context.copy_to_slot(to + offset_in_slot(context, {chunk.own.end, chunk.count}),
+                         from + chunk.own.end * size, (chunk.count - chunk.own.end) * size);
+}
+
+// Where a share lies in the result slot. Those of two ranks change places, so that each writes the
+// lines that it has read.
+std::size_t offset_in_result(const CollectiveContext& context, const Chunk& chunk,
+                             const ElementRange& share) {
+    if (!context.swaps_results(chunk.index)) return share.begin * context.element_bytes;
+    if (share.begin > 0) return 0;
+    const std::size_t other = (chunk.count - share.end) * context.element_bytes;
+    return (other + cache_line - 1) / cache_line * cache_line;
 }
 
 // Into this rank's output, and into the result slot for the others.
@@ -152,13 +168,14 @@ void reduce_share(const CollectiveContext& context, std::size_t index) {
     const std::size_t size = context.element_bytes;
     const Chunk chunk = chunk_of(context, index);
     const std::size_t in_buffer = (chunk.first + chunk.own.begin) * size;
-    const std::size_t in_slot = chunk.own.begin * size;
+    const std::size_t in_slot = offset_in_slot(context, chunk.own);
     std::vector<const std::byte*>& inputs = group.scratch.inputs;
     for (std::size_t peer = 0; peer < group.ranks; ++peer) {
         inputs[peer] = context.slot(peer, index) + in_slot;
     }
     inputs[group.rank] = context.input() + in_buffer;
-    std::byte* const outputs[] = {context.output() + in_buffer, context.result(index) + in_slot};
+    std::byte* const result = context.result(index) + offset_in_result(context, chunk, chunk.own);
+    std::byte* const outputs[] = {context.output() + in_buffer, result};
     const backends::Store store =
         group.slot_writer.best_store(context.copy_size, chunk.own.count() * size);
     backends::reduce(inputs, outputs, chunk.own.count(), context.reduction(), store);
@@ -170,9 +187,12 @@ void copy_shares(const CollectiveContext& context, std::size_t index) {
     const Chunk chunk = chunk_of(context, index);
     std::byte* const to = context.output() + chunk.first * size;
     const std::byte* const from = context.result(index);
-    context.copy_to_output(to, from, chunk.own.begin * size);
-    context.copy_to_output(to + chunk.own.end * size, from + chunk.own.end * size,
-                           (chunk.count - chunk.own.end) * size);
+    const ElementRange before{0, chunk.own.begin};
+    const ElementRange after{chunk.own.end, chunk.count};
+    context.copy_to_output(to, from + offset_in_result(context, chunk, before),
+                           before.count() * size);
+    context.copy_to_output(to + after.begin * size, from + offset_in_result(context, chunk, after),
+                           after.count() * size);
 }
 
 // Chunk 0 has been staged and its phase waited for. The phase that tells that a chunk is reduced

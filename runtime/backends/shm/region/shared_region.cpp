@@ -147,7 +147,9 @@ std::byte* SharedRegion::channel_slot(int from, int to, std::uint64_t chunk) con
 
 void SharedRegion::reserve_slots(int rank) const {
     const std::size_t bytes = slots_per_rank * layout_.slot_bytes;
-    memory_->reserve(layout_.slots + index_of(rank) * bytes, bytes);
+    const std::size_t first = swaps_slots() ? 0 : index_of(rank);
+    const std::size_t last = swaps_slots() ? layout_.ranks - 1 : first;
+    memory_->reserve(layout_.slots + first * bytes, (last - first + 1) * bytes);
     memory_->reserve(layout_.slots + layout_.ranks * bytes, bytes);
 }
 
@@ -157,10 +159,17 @@ void SharedRegion::reserve_channels(int from) const {
 }
 
 std::byte* SharedRegion::slot(int rank, std::uint64_t chunk) const {
-    const std::size_t index = index_of(rank) * slots_per_rank + chunk % slots_per_rank;
-    return memory_->data() + layout_.slots + index * layout_.slot_bytes;
+    if (!swaps_slots()) return slot_at(index_of(rank), chunk % slots_per_rank);
+    return slot_at((index_of(rank) + chunk / 2) % 2, chunk % 2);
 }
 
-std::byte* SharedRegion::result(std::uint64_t chunk) const { return slot(ranks(), chunk); }
+std::byte* SharedRegion::result(std::uint64_t chunk) const {
+    return slot_at(layout_.ranks, chunk % (swaps_slots() ? 2 : slots_per_rank));
+}
+
+std::byte* SharedRegion::slot_at(std::size_t owner, std::size_t position) const {
+    const std::size_t index = owner * slots_per_rank + position;
+    return memory_->data() + layout_.slots + index * layout_.slot_bytes;
+}
 
 }  // namespace ddp::shm

@@ -51,11 +51,15 @@ public:
     // their memory, which many jobs never need. Reading needs no reservation. Throws SystemError.
     void reserve_slots(int rank) const;
     void reserve_channels(int from) const;
+    // Where that rank stages the chunk, and where its results are.
     std::byte* slot(int rank, std::uint64_t chunk) const;
     std::byte* result(std::uint64_t chunk) const;
+    // Two ranks write in turns: each into the slot that it has read two chunks before.
+    bool swaps_slots() const { return layout_.ranks == 2 && tuning_.coloring.swaps != 0; }
     std::size_t slot_bytes() const { return layout_.slot_bytes; }
 
 private:
+    std::byte* slot_at(std::size_t owner, std::size_t position) const;
     // Sizes and offsets of the region's parts.
     struct Layout {
         Layout(std::size_t ranks, std::size_t slot_bytes);
