@@ -101,6 +101,11 @@ const char* to_string(Collective kind) noexcept {
     return "unknown";
 }
 
+bool all_send(Collective kind) noexcept {
+    return kind == Collective::all_reduce || kind == Collective::all_gather ||
+           kind == Collective::reduce_scatter || kind == Collective::all_to_all;
+}
+
 std::string describe(const Call& call) {
     std::string text = to_string(call.kind);
     if (call.kind == Collective::barrier) return text;

@@ -36,10 +36,7 @@ enum class Collective : std::uint8_t {
 };
 const char* to_string(Collective) noexcept;
 // Whether every rank's data go to others.
-inline bool all_send(Collective kind) noexcept {
-    return kind == Collective::all_reduce || kind == Collective::all_gather ||
-           kind == Collective::reduce_scatter || kind == Collective::all_to_all;
-}
+bool all_send(Collective kind) noexcept;
 
 // The parts of an uneven all_gather or all_to_all, in elements.
 struct Parts {

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <deque>
 #include <memory>
 #include <random>
 #include <thread>
@@ -75,6 +76,78 @@ TEST_F(ShmColoring, KeepsMessagesOfAllSizesApart) {
         ASSERT_EQ(sent_and_received(sent), sent) << "message " << message;
     }
 }
+
+// Messages of two ranks to each other, some under way at once, each in turn or in bursts of one
+// direction: their chunks lie in each other's places, and none where another one is read.
+class ShmSwapping : public ::testing::TestWithParam<const char*> {
+protected:
+    struct Message {
+        std::vector<std::byte> bytes;
+        std::unique_ptr<ddp::backends::PendingTransfer> transfer;
+    };
+    // How long the n-th message of that rank is, and what is in it.
+    static std::vector<std::byte> make_message(int rank, int number) {
+        std::mt19937 random(static_cast<unsigned>(2 * number + rank));
+        const std::size_t kinds[] = {0, 8, 500, 3'000, 20'000, 70'000, 300'000};
+        std::vector<std::byte> bytes(random() % (kinds[random() % 7] + 1));
+        for (std::size_t i = 0; i < bytes.size(); i += 61)
+            bytes[i] = static_cast<std::byte>(random());
+        return bytes;
+    }
+    static void exchange(const std::shared_ptr<ddp::shm::SharedRegion>& region, int rank,
+                         int messages) {
+        ddp::shm::ShmBackend backend(region, rank);
+        std::mt19937 random(static_cast<unsigned>(rank));
+        std::deque<Message> sends, receives;
+        int sent = 0, received = 0;
+        const Deadline deadline = Deadline::after(60s);
+        while (sent < messages || received < messages || !sends.empty() || !receives.empty()) {
+            ASSERT_FALSE(deadline.passed());
+            const unsigned wish = random() % 4;
+            if (wish == 0 && sent < messages && sends.size() < 4) {
+                Message& one = sends.emplace_back(Message{make_message(rank, sent++), nullptr});
+                one.transfer = backend.start_transfer(
+                    {Direction::send, 1 - rank, one.bytes.data(), one.bytes.size()});
+            }
+            if (wish == 1 && received < messages && receives.size() < 4) {
+                const std::size_t bytes = make_message(1 - rank, received).size();
+                Message& one =
+                    receives.emplace_back(Message{std::vector<std::byte>(bytes), nullptr});
+                one.transfer =
+                    backend.start_transfer({Direction::receive, 1 - rank, one.bytes.data(), bytes});
+                ++received;
+            }
+            for (Message& one : sends) one.transfer->advance();
+            for (Message& one : receives) one.transfer->advance();
+            if (!sends.empty() && sends.front().transfer->is_done()) sends.pop_front();
+            if (receives.empty() || !receives.front().transfer->is_done()) continue;
+            const int number = received - static_cast<int>(receives.size());
+            ASSERT_EQ(receives.front().bytes, make_message(1 - rank, number)) << number;
+            receives.pop_front();
+        }
+    }
+};
+
+TEST_P(ShmSwapping, KeepsMessagesOfBothDirectionsApart) {
+    const auto tuning = ddp::shm::make_tuning(2, 2, GetParam());
+    const auto region = ddp::shm::SharedRegion::create(2, tuning);
+    for (const int rank : {0, 1}) region->introduce(rank);
+    const auto run = [&](int rank) {
+        try {
+            exchange(region, rank, 1'500);
+        } catch (const std::exception& error) {
+            ADD_FAILURE() << "rank " << rank << ": " << error.what();
+        }
+    };
+    std::jthread other(run, 1);
+    run(0);
+}
+INSTANTIATE_TEST_SUITE_P(Tunings, ShmSwapping,
+                         ::testing::Values("swapped_slots=1,rotating_bytes=4K,rotating_room=2M",
+                                           "swapped_slots=1,rotating_bytes=1,rotating_room=64K",
+                                           "swapped_slots=1,rotating_bytes=0",
+                                           "swapped_slots=1,direct_bytes_min=1,direct_bytes_max=1M",
+                                           "swapped_slots=0"));
 
 // One thread waits for all transfers, asleep beside the first of them.
 TEST(ShmTransfersOfThree, NoticeTheDeathOfAnyPeer) {

@@ -124,10 +124,11 @@ struct alignas(2 * cache_line) RankBlock {
 
 struct alignas(2 * cache_line) Channel {
     // Written by the sender: the number of chunks, and of each of the last ones how long its
-    // message is, in the line that the receiver polls. With the highest bit of that set, the chunk
-    // holds the message's address.
+    // message is and where it lies (chunk_places.hpp), in the line that the receiver polls. With
+    // the highest bit of the length set, the chunk holds the message's address.
     alignas(cache_line) std::atomic<std::uint64_t> written;
     std::uint64_t message[channel_slots];
+    std::uint32_t place[channel_slots];
     alignas(cache_line) std::atomic<std::uint64_t> read;  // by the receiver
 };
 

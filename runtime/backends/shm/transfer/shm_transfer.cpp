@@ -26,14 +26,12 @@ public:
     ShmTransfer(TransferState& state, const Transfer& transfer, TransferState::ChannelEnd& end)
         : state_(state), transfer_(transfer), end_(end), ticket_(end.started++) {}
 
-    // A few chunks at a time, so that the others get their turn.
+    // A chunk at a time: the others get their turn, and what the peer has sent is read before the
+    // next one is written, into its place.
     bool advance() override {
-        bool moved = false;
-        for (std::size_t i = 0; i < channel_slots && !done_ && ready(); ++i) {
-            move_chunk();
-            moved = true;
-        }
-        return moved;
+        if (done_ || !ready()) return false;
+        move_chunk();
+        return true;
     }
     bool is_done() const override { return done_; }
 
@@ -79,11 +77,13 @@ private:
 
     void move_chunk() {
         if (is_rendezvous_) return finish();  // ready: the receiver has read it
-        std::byte* const slot = slot_of_chunk();
+        ChunkPlace place;
         if (sends()) {
-            write_chunk(slot);
-        } else if (!read_chunk(slot)) {
-            return;
+            place = write_chunk();
+        } else {
+            const std::uint64_t message = message_of_chunk();
+            place = place_of_received(message);
+            if (!read_chunk(places().address_of_received(place), message)) return;
         }
         ++end_.chunks;
         if (is_rendezvous_) end_.must_be_read = end_.chunks;
@@ -93,26 +93,28 @@ private:
             channel().read.store(end_.chunks, channel_orders.read);
         }
         Waiter::notify(state_.region_.block(transfer_.peer).inbox);
-        if (sends() && transfer_.bytes <= max_prefetch_bytes) prefetch_next_chunk();
+        prefetch_next_place(place);
         if (moved_ == transfer_.bytes && !is_rendezvous_) finish();
     }
 
-    // The next message is likely of this size, and the receiver has mostly read the chunk that it
-    // uses.
-    void prefetch_next_chunk() const {
-        backends::prefetch_for_write(slot_of_chunk(), std::min(transfer_.bytes, chunk_bytes()));
+    // The next message is likely of this size. Where it will be written the receiver has mostly
+    // read the last one, or this rank has just done so.
+    void prefetch_next_place(const ChunkPlace& moved) const {
+        const bool is_next = !sends() && places().note_read(moved);
+        if (transfer_.bytes > max_prefetch_bytes) return;
+        std::byte* next = nullptr;
+        if (sends()) next = places().find_likely_next(end_.chunks, moved.bytes);
+        if (is_next) next = places().address_of_received(moved);
+        if (next != nullptr) backends::prefetch_for_write(next, moved.bytes);
     }
 
-    // Where the next chunk of the channel lies, if this message has it: in another part of its slot
-    // each time (slot colouring).
-    std::byte* slot_of_chunk() const {
-        std::byte* const slot = state_.region_.channel_slot(from(), to(), end_.chunks);
-        const Tuning::Coloring& coloring = state_.region_.tuning().coloring;
-        if (coloring.min_bytes == 0 || transfer_.bytes < coloring.min_bytes) return slot;
-        const std::size_t room = std::min<std::size_t>(state_.region_.channel_slot_room(),
-                                                       coloring.footprint_bytes / channel_slots);
-        return slot + color_of(end_.chunks / channel_slots,
-                               std::min(chunk_bytes(), transfer_.bytes), room);
+    ChunkPlaces& places() const { return state_.places_[static_cast<std::size_t>(transfer_.peer)]; }
+    // Of the peer's next chunk.
+    ChunkPlace place_of_received(std::uint64_t message) const {
+        const bool is_address = (message & rendezvous_flag) != 0;
+        const std::size_t bytes =
+            is_address ? sizeof(std::uint64_t) : std::min(chunk_bytes(), transfer_.bytes - moved_);
+        return ChunkPlace::of_word(channel().place[end_.chunks % channel_slots], bytes);
     }
 
     std::size_t chunk_bytes() const { return state_.region_.channel_slot_bytes(); }
@@ -121,23 +123,30 @@ private:
     }
     std::byte* remaining() const { return static_cast<std::byte*>(transfer_.data) + moved_; }
 
-    void write_chunk(std::byte* slot) {
+    ChunkPlace write_chunk() {
         is_rendezvous_ = moved_ == 0 && may_use_rendezvous();
+        const std::size_t count = is_rendezvous_
+                                      ? sizeof(std::uint64_t)
+                                      : std::min(chunk_bytes(), transfer_.bytes - moved_);
+        const std::uint64_t received = state_.receives_[static_cast<std::size_t>(to())].chunks;
+        const ChunkPlace place =
+            places().choose({end_.chunks, end_.read, received}, count, transfer_.bytes);
+        std::byte* const slot = places().address_of_sent(place);
         if (is_rendezvous_) {
             const std::uint64_t address = address_of(transfer_.data);
             std::memcpy(slot, &address, sizeof address);
         } else {
-            const std::size_t count = std::min(chunk_bytes(), transfer_.bytes - moved_);
             state_.slot_writer_.write(transfer_.bytes, slot, remaining(), count);
             moved_ += count;
         }
         // Last, since the receiver polls that line.
         message_of_chunk() = transfer_.bytes | (is_rendezvous_ ? rendezvous_flag : 0);
+        channel().place[end_.chunks % channel_slots] = place.to_word();
+        return place;
     }
 
     // Whether all of the chunk has been read; by rendezvous, all of the message.
-    bool read_chunk(const std::byte* slot) {
-        const std::uint64_t message = message_of_chunk();
+    bool read_chunk(const std::byte* slot, std::uint64_t message) {
         const bool reads = (message & rendezvous_flag) != 0;
         if ((message & ~rendezvous_flag) != transfer_.bytes)
             throw_mismatch(message & ~rendezvous_flag);
@@ -200,7 +209,9 @@ TransferState::TransferState(SharedRegion& region, int rank, Waiter& waiter, Pee
       peers_(peers),
       slot_writer_(region.tuning()),
       sends_(static_cast<std::size_t>(region.ranks())),
-      receives_(static_cast<std::size_t>(region.ranks())) {}
+      receives_(static_cast<std::size_t>(region.ranks())) {
+    for (int peer = 0; peer < region.ranks(); ++peer) places_.emplace_back(region, rank, peer);
+}
 
 TransferState::ChannelEnd& TransferState::end(const Transfer& transfer) {
     const auto peer = static_cast<std::size_t>(transfer.peer);

@@ -5,6 +5,7 @@
 
 #include "backends/backend.hpp"
 #include "backends/shm/region/shared_region.hpp"
+#include "backends/shm/transfer/chunk_places.hpp"
 #include "backends/shm/transfer/peer_memory.hpp"
 #include "backends/shm/transfer/slot_writer.hpp"
 #include "backends/shm/wait/waiter.hpp"
@@ -54,6 +55,7 @@ private:
     SlotWriter slot_writer_;         // of the thread that advances
     std::vector<ChannelEnd> sends_;  // by peer
     std::vector<ChannelEnd> receives_;
+    std::vector<ChunkPlaces> places_;  // by peer
 };
 
 }  // namespace ddp::shm
