@@ -123,12 +123,12 @@ struct ChunkSlice {
 };
 
 inline void CollectiveContext::color_slots(std::size_t bytes, std::size_t room) {
-    if (group.region->swaps_slots() && backends::all_send(call.kind)) return;
     const std::uint64_t least = group.tuning.coloring.min_bytes;
     const std::size_t usable =
         slots.slots_per_chunk *
         std::min<std::size_t>(room, group.tuning.coloring.footprint_bytes / slots_per_rank);
     if (least == 0 || bytes < least || bytes > usable) return;
+    if (group.region->swaps_slots() && backends::all_send(call.kind)) return;
     slots.offset = color_of(group.next_chunk / slots_per_rank, bytes, usable);
 }
 

@@ -62,6 +62,8 @@ SharedRegion::SharedRegion(std::shared_ptr<SharedMemory> memory, const Layout& l
     : memory_(std::move(memory)),
       layout_(layout),
       tuning_(tuning),
+      swaps_slots_(layout.ranks == 2 && tuning.coloring.swaps != 0),
+      slots_(memory_->data() + layout.slots),
       blocks_(&at<RankBlock>(memory_->data() + layout_.blocks)),
       own_(std::make_unique<std::atomic<bool>[]>(layout_.ranks)),
       token_(base::random_bits()) {}
@@ -158,18 +160,8 @@ void SharedRegion::reserve_channels(int from) const {
     memory_->reserve(layout_.channel_slots + index_of(from) * bytes, bytes);
 }
 
-std::byte* SharedRegion::slot(int rank, std::uint64_t chunk) const {
-    if (!swaps_slots()) return slot_at(index_of(rank), chunk % slots_per_rank);
-    return slot_at((index_of(rank) + chunk / 2) % 2, chunk % 2);
-}
-
 std::byte* SharedRegion::result(std::uint64_t chunk) const {
     return slot_at(layout_.ranks, chunk % (swaps_slots() ? 2 : slots_per_rank));
-}
-
-std::byte* SharedRegion::slot_at(std::size_t owner, std::size_t position) const {
-    const std::size_t index = owner * slots_per_rank + position;
-    return memory_->data() + layout_.slots + index * layout_.slot_bytes;
 }
 
 }  // namespace ddp::shm

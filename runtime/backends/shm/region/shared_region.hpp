@@ -52,14 +52,20 @@ public:
     void reserve_slots(int rank) const;
     void reserve_channels(int from) const;
     // Where that rank stages the chunk, and where its results are.
-    std::byte* slot(int rank, std::uint64_t chunk) const;
+    std::byte* slot(int rank, std::uint64_t chunk) const {
+        const auto owner = static_cast<std::size_t>(rank);
+        if (!swaps_slots_) return slot_at(owner, chunk % slots_per_rank);
+        return slot_at((owner + chunk / 2) % 2, chunk % 2);
+    }
     std::byte* result(std::uint64_t chunk) const;
     // Two ranks write in turns: each into the slot that it has read two chunks before.
-    bool swaps_slots() const { return layout_.ranks == 2 && tuning_.coloring.swaps != 0; }
+    bool swaps_slots() const { return swaps_slots_; }
     std::size_t slot_bytes() const { return layout_.slot_bytes; }
 
 private:
-    std::byte* slot_at(std::size_t owner, std::size_t position) const;
+    std::byte* slot_at(std::size_t owner, std::size_t position) const {
+        return slots_ + (owner * slots_per_rank + position) * layout_.slot_bytes;
+    }
     // Sizes and offsets of the region's parts.
     struct Layout {
         Layout(std::size_t ranks, std::size_t slot_bytes);
@@ -72,6 +78,8 @@ private:
     std::shared_ptr<SharedMemory> memory_;
     Layout layout_;
     Tuning tuning_;
+    bool swaps_slots_;
+    std::byte* slots_;
     RankBlock* blocks_;
     std::unique_ptr<std::atomic<bool>[]> own_;  // by rank
     std::uint64_t token_;  // of this process: peers that can read it by address find this

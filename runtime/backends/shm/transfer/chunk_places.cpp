@@ -8,41 +8,26 @@
 namespace ddp::shm {
 namespace {
 
-constexpr std::uint32_t receivers_bit = 1U << 31U;
-
 bool overlap(const ChunkPlace& a, const ChunkPlace& b) {
     return a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
 }
 
 }  // namespace
 
-std::uint32_t ChunkPlace::to_word() const {
-    return static_cast<std::uint32_t>(offset / cache_line) |
-           (in_receivers_room ? receivers_bit : 0);
-}
+ChunkPlaces::ChunkPlaces(const SharedRegion& region, int rank, int peer)
+    : region_(region),
+      rank_(rank),
+      peer_(peer),
+      swaps_(region.tuning().coloring.swaps != 0 &&
+             region.channel_slot_room() > region.channel_slot_bytes()),
+      room_(channel_slots * region.channel_slot_room()),
+      own_room_(region.channel_slot(rank, peer, 0)),
+      their_room_(region.channel_slot(peer, rank, 0)) {}
 
-ChunkPlace ChunkPlace::of_word(std::uint32_t word, std::size_t bytes) {
-    return {(word & receivers_bit) != 0, std::size_t{word & ~receivers_bit} * cache_line, bytes};
-}
-
-bool ChunkPlaces::swaps() const {
-    return region_.tuning().coloring.swaps != 0 &&
-           region_.channel_slot_room() > region_.channel_slot_bytes();
-}
-
-ChunkPlace ChunkPlaces::choose(const Counters& counters, std::size_t bytes,
-                               std::size_t message_bytes) {
-    ChunkPlace place;
-    last_was_swapped_ = last_read_ && last_read_->bytes >= bytes;
-    if (last_was_swapped_) {
-        place = {!last_read_->in_receivers_room, last_read_->offset, bytes};
-    } else {
-        place = place_in_turn(counters.chunk, bytes, message_bytes);
-        if (swaps() && !is_free(place, counters)) place = find_free(counters, bytes);
-    }
-    last_read_.reset();  // a chunk may lie there now
-    sent_[counters.chunk % remembered] = place;
-    return place;
+ChunkPlace ChunkPlaces::choose_in_own_room(const Counters& counters, std::size_t bytes,
+                                           std::size_t message_bytes) const {
+    const ChunkPlace place = place_in_turn(counters.chunk, bytes, message_bytes);
+    return !swaps_ || is_free(place, counters) ? place : find_free(counters, bytes);
 }
 
 // Its own slot of the channel; of a long message another part of it each time (slot colouring).
@@ -59,9 +44,8 @@ ChunkPlace ChunkPlaces::place_in_turn(std::uint64_t chunk, std::size_t bytes,
 
 // Any that is free, of all that a chunk may take: those in use are too few to touch all of them.
 ChunkPlace ChunkPlaces::find_free(const Counters& counters, std::size_t bytes) const {
-    const std::size_t room = channel_slots * region_.channel_slot_room();
     const std::size_t step = region_.channel_slot_bytes();
-    for (std::size_t offset = 0; offset + step <= room; offset += step) {
+    for (std::size_t offset = 0; offset + step <= room_; offset += step) {
         const ChunkPlace place{false, offset, bytes};
         if (is_free(place, counters)) return place;
     }
@@ -88,29 +72,8 @@ bool ChunkPlaces::is_free(const ChunkPlace& place, const Counters& counters) con
     return true;
 }
 
-std::byte* ChunkPlaces::find_likely_next(std::uint64_t chunk, std::size_t bytes) const {
-    if (last_was_swapped_) return nullptr;
-    return address_of_sent(place_in_turn(chunk, bytes, bytes));
-}
-
-std::byte* ChunkPlaces::address_of_sent(const ChunkPlace& place) const {
-    const bool theirs = place.in_receivers_room;
-    return region_.channel_slot(theirs ? peer_ : rank_, theirs ? rank_ : peer_, 0) + place.offset;
-}
-
-std::byte* ChunkPlaces::address_of_received(const ChunkPlace& place) const {
-    const std::size_t room = channel_slots * region_.channel_slot_room();
-    if (place.offset > room || place.bytes > room - place.offset) {
-        throw Error("shm: rank " + std::to_string(peer_) +
-                    " announced a chunk outside of its channel");
-    }
-    const bool ours = place.in_receivers_room;
-    return region_.channel_slot(ours ? rank_ : peer_, ours ? peer_ : rank_, 0) + place.offset;
-}
-
-bool ChunkPlaces::note_read(const ChunkPlace& place) {
-    if (swaps()) last_read_ = place;
-    return last_was_swapped_;
+void ChunkPlaces::throw_outside() const {
+    throw Error("shm: rank " + std::to_string(peer_) + " announced a chunk outside of its channel");
 }
 
 }  // namespace ddp::shm
