@@ -52,7 +52,7 @@ constexpr Row without_common_cache(bool oversubscribed, int ranks, Tuning::Stage
                                    Tuning::Direct direct) {
     Row row = row_of(oversubscribed, ranks, staged, direct);
     row.tuning.streaming = {70, 32 * M};
-    row.tuning.coloring = {4 * K, 2 * M, 1};
+    row.tuning.coloring = {4 * K, 2 * M, oversubscribed ? 0U : 1U};
     row.tuning.copying = {0, 2 * K};
     return row;
 }
