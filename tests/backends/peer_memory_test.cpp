@@ -429,8 +429,7 @@ TEST(PeerMemory, EndsASendOnlyWhenItsMemoryHasBeenRead) {
     EXPECT_FALSE(send->advance()) << "nothing to do until it is read";
     EXPECT_FALSE(send->is_done());
     const auto receive = second.start_transfer({Direction::receive, 0, got.data(), got.size()});
-    EXPECT_TRUE(receive->advance());
-    EXPECT_TRUE(receive->is_done());
+    while (!receive->is_done()) ASSERT_TRUE(receive->advance());
     EXPECT_EQ(got, sent);
     EXPECT_FALSE(send->is_done());
     EXPECT_TRUE(send->advance());

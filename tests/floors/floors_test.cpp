@@ -103,7 +103,6 @@ const std::map<std::string, std::string> short_files = {
     {"runtime/backends/reduction/reduce_avx2_check.cpp", "compiled for any processor"},
     {"runtime/backends/reduction/reduce_baseline.hpp", "what two variants of a source share"},
     {"runtime/backends/reduction/reduce_sse2.cpp", "the variant of every x86-64 processor"},
-    {"runtime/backends/shm/call/collective_context.cpp", "keeps messages out of its header"},
     {"runtime/backends/shm/call/deferred_completion.cpp", "the source of its header"},
     {"runtime/base/allocate.cpp", "one system call, for two rooms"},
     {"runtime/base/allocate.hpp", "one system call, for two rooms"},

@@ -217,6 +217,47 @@ TEST(Adopt, GivesEveryCollectiveItsData) {
     });
 }
 
+// Only one of the ranks has memory that peers can read, so what had been registered is staged.
+TEST(Adopt, GathersIntoItAlsoWhereAnInputIsStaged) {
+    on_worlds({2, 3}, [](ProcessGroup& group) {
+        const auto ranks = static_cast<std::size_t>(group.size());
+        const auto rank = static_cast<std::size_t>(group.rank());
+        std::vector<std::size_t> counts(ranks, 10);
+        counts[0] = 100'000;
+        const std::size_t all = 100'000 + 10 * (ranks - 1);
+        const Pages pages(400'000 / page + 4), others(400'000 / page + 4);
+        const auto output = pages.floats(16, all);
+        const auto input = others.floats(64, counts[rank]);
+        const std::vector<std::shared_ptr<void>> adopted{group.adopt(output),
+                                                         group.adopt(others.bytes())};
+        const auto expect_all = [&](const char* what) {
+            EXPECT_THAT(output.first(100'000), Each(1.0F)) << what;
+            for (std::size_t peer = 1; peer < ranks; ++peer) {
+                EXPECT_THAT(output.subspan(100'000 + 10 * (peer - 1), 10),
+                            Each(static_cast<float>(peer + 1)))
+                    << what;
+            }
+        };
+        for (const bool even : {false, true}) {
+            std::fill(output.begin(), output.end(), -1.0F);
+            std::fill(input.begin(), input.end(), static_cast<float>(rank + 1));
+            if (!even) {
+                group.all_gather(input, output, counts).wait();
+                expect_all("uneven");
+                continue;
+            }
+            constexpr std::size_t part = 30'000;
+            std::vector<float> ordinary(part, static_cast<float>(rank + 1));
+            const auto from = rank == 0 ? others.floats(64, part) : std::span(ordinary);
+            std::fill(from.begin(), from.end(), static_cast<float>(rank + 1));
+            group.all_gather(from, output.first(ranks * part)).wait();
+            for (std::size_t peer = 0; peer < ranks; ++peer) {
+                EXPECT_THAT(output.subspan(peer * part, part), Each(static_cast<float>(peer + 1)));
+            }
+        }
+    });
+}
+
 TEST(Adopt, MayOutliveTheGroupAndEndInAnyOrder) {
     const auto body = [](RankReporter& reporter, const std::function<ProcessGroup()>& join) {
         const Pages pages(96);

@@ -73,7 +73,9 @@ void LocalRanks::run(const Call& step, const WaitContext& context) {
 
 std::shared_ptr<void> LocalRanks::provide_memory(const Call& call, const WaitContext& context) {
     try {
-        return backend_->provide_memory(call, ++sequence_, *context.deadline);
+        Call step = call;
+        step.site = {};  // what is thrown here travels; each rank adds its own line
+        return backend_->provide_memory(step, ++sequence_, *context.deadline);
     } catch (const SystemError&) {
         throw;
     } catch (...) {

@@ -54,7 +54,7 @@ public:
     explicit ProvisionalEnvironment(std::initializer_list<const char*> settings) {
         static std::vector<char*> all;  // some thread may still look at it
         all.clear();
-        for (char** one = before_; *one != nullptr; ++one) all.push_back(*one);
+        for (char** one = before_; one != nullptr && *one != nullptr; ++one) all.push_back(*one);
         for (const char* const setting : settings) {
             const std::string name(setting, std::strchr(setting, '='));
             if (std::getenv(name.c_str()) == nullptr) all.push_back(const_cast<char*>(setting));

@@ -49,7 +49,13 @@ BufferRegistration register_buffers(CollectiveContext& context, Role role,
                             : register_buffer(group, {context.input(), bytes.input}, by_address,
                                               details.input, place);
         if (buffers.input == BufferAccess::staged) return buffers;
-        if (place.adopted != nullptr) context.input_data = place.data;
+        if (place.adopted != nullptr) {
+            if (role == Role::sender && context.output() == context.input()) {
+                context.output_data =
+                    place.data;  // still the same memory: there is no copy to make
+            }
+            context.input_data = place.data;
+        }
     }
     if (role == Role::both && in_place) {
         details.output = details.input;

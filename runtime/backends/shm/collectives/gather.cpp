@@ -15,9 +15,9 @@ struct Gather {
     bool receives = to_all || group.rank == context.root();
     bool sends = to_all || group.rank != context.root();
     // This rank's part of its output is written while its input is read for the others.
-    std::byte* own_output = receives ? context.output() + parts[group.rank].offset : nullptr;
-    bool copies_own = receives && own_output != context.input();
+    bool copies_own = receives && own_output() != context.input();
 
+    std::byte* own_output() const { return context.output() + parts[group.rank].offset; }
     std::size_t chunks() const { return chunks_of(parts.largest_bytes(), piece); }
     void stage(std::size_t chunk) const {
         if (!sends) return;
@@ -25,9 +25,9 @@ struct Gather {
         const std::byte* const from = context.input() + slice.offset;
         const bool at_once = copies_own && context.output_store == backends::Store::cached;
         context.copy_to_slot(context.slot(group.rank, chunk), from, slice.bytes,
-                             at_once ? own_output + slice.offset : nullptr);
+                             at_once ? own_output() + slice.offset : nullptr);
         if (!copies_own || at_once) return;
-        context.copy_to_output(own_output + slice.offset, from, slice.bytes);
+        context.copy_to_output(own_output() + slice.offset, from, slice.bytes);
     }
     void receive(std::size_t chunk) const {
         if (!receives) return;

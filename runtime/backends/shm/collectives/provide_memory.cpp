@@ -82,13 +82,15 @@ Report report_of_rank(const CollectiveContext& context, std::size_t rank, std::s
     return Report::read(context.slot(rank, chunk));
 }
 
-// Throws what the first rank that could not has reported.
-void agree(CollectiveContext& context, std::size_t chunk = 0) {
+// All ranks have published their reports: throws what the first rank that could not has reported.
+// This rank's own is taken from here: a peer that has thrown may write its next call's data into
+// that slot (swapped slots).
+void agree(CollectiveContext& context, const Report& own, std::size_t chunk = 0) {
     GroupState& group = context.group;
     group.barrier.arrive_and_wait(context.deadline, context);
     Report report;
     for (std::size_t rank = 0; rank < group.ranks && report.code == 0; ++rank) {
-        report = report_of_rank(context, rank, chunk);
+        report = rank == group.rank ? own : report_of_rank(context, rank, chunk);
     }
     if (report.code != 0) throw SystemError(report.text, report.code);
 }
@@ -111,7 +113,7 @@ std::shared_ptr<void> adopt(CollectiveContext& context, std::shared_ptr<SharedMe
         return std::string();
     });
     publish(context, own, of_pages);
-    agree(context, of_pages);
+    agree(context, own, of_pages);
     return adopted;
 }
 
@@ -158,7 +160,7 @@ std::shared_ptr<void> provide_memory(CollectiveContext& context) {
         }
         publish(context, own);
     }
-    agree(context);
+    agree(context, own);
     // Every rank has it open by now; without the descriptor no other process can open it.
     memory->close_descriptor();
     fill_page_tables(*memory);

@@ -3,6 +3,8 @@
 #include <ddp/error.hpp>
 
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -58,24 +60,32 @@ AdoptedPages::AdoptedPages(std::span<std::byte> memory, std::byte* piece, const 
     std::byte* const pages = piece_ + offset_of(moved_.data());
     std::memcpy(pages, moved_.data(), moved_.size());
     // Of a length of 0 nothing is moved: the shared pages are mapped once more.
-    void* const mapped =
-        ::mremap(pages, 0, moved_.size(), MREMAP_MAYMOVE | MREMAP_FIXED, moved_.data());
-    if (mapped == MAP_FAILED) throw SystemError(what, errno);
-    if (mapped != moved_.data()) {
-        ::munmap(mapped, moved_.size());
-        throw SystemError(what + ": a library has replaced mremap (UCX? UCX_MEM_EVENTS=no)",
-                          ENOTSUP);
+    if (!map_over(pages, 0)) {
+        const int code = errno;
+        map_ordinary_pages();  // a kernel may have taken away what was there
+        throw SystemError(what, code);
     }
     ::madvise(moved_.data(), moved_.size(), MADV_POPULATE_WRITE);  // not in the first call
 }
 
-// Where the kernel refuses, they stay where they are, and nothing else is lost.
 AdoptedPages::~AdoptedPages() {
-    if (moved_.empty()) return;
-    void* const own = ::mmap(moved_.data(), moved_.size(), PROT_READ | PROT_WRITE,
-                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    if (!moved_.empty()) map_ordinary_pages();
+}
+
+// Not by the C library's function: other libraries replace that, and UCX's forgets the last
+// argument.
+bool AdoptedPages::map_over(std::byte* pages, std::size_t old_bytes) const {
+    constexpr int flags = MREMAP_MAYMOVE | MREMAP_FIXED;
+    return ::syscall(SYS_mremap, pages, old_bytes, moved_.size(), flags, moved_.data()) != -1;
+}
+
+// With the bytes of the shared ones. Where the kernel refuses, those stay, and nothing is lost.
+void AdoptedPages::map_ordinary_pages() const {
+    void* const own =
+        ::mmap(nullptr, moved_.size(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (own == MAP_FAILED) return;
-    std::memcpy(moved_.data(), piece_ + offset_of(moved_.data()), moved_.size());
+    std::memcpy(own, piece_ + offset_of(moved_.data()), moved_.size());
+    if (!map_over(static_cast<std::byte*>(own), moved_.size())) ::munmap(own, moved_.size());
 }
 
 bool AdoptedPages::contains(const void* data, std::size_t bytes) const {

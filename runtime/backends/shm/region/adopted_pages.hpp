@@ -13,7 +13,7 @@ namespace ddp::shm {
 class AdoptedPages {
 public:
     // `piece`: shared pages for all those that the memory touches. Throws SystemError that begins
-    // with `what` where the memory cannot move: a stack's, shared or read-only pages, huge ones.
+    // with `what` where the memory cannot move: a stack's, shared or read-only pages.
     AdoptedPages(std::span<std::byte> memory, std::byte* piece, const std::string& what);
     // The pages are the program's alone again.
     ~AdoptedPages();
@@ -28,6 +28,9 @@ public:
     void take_ends(std::span<std::byte> part) const;
 
 private:
+    // Maps these pages where the memory's are, again (of a length of 0) or instead. Sets errno.
+    bool map_over(std::byte* pages, std::size_t old_bytes) const;
+    void map_ordinary_pages() const;
     template <class Copy>
     void for_each_end(std::span<const std::byte> part, const Copy& copy) const;
 

@@ -82,6 +82,8 @@ private:
             place = write_chunk();
         } else {
             const std::uint64_t message = message_of_chunk();
+            const std::uint64_t bytes = message & ~rendezvous_flag;
+            if (bytes != transfer_.bytes) throw_mismatch(bytes);
             place = place_of_received(message);
             if (!read_chunk(places().address_of_received(place), message)) return;
         }
@@ -148,8 +150,6 @@ private:
     // Whether all of the chunk has been read; by rendezvous, all of the message.
     bool read_chunk(const std::byte* slot, std::uint64_t message) {
         const bool reads = (message & rendezvous_flag) != 0;
-        if ((message & ~rendezvous_flag) != transfer_.bytes)
-            throw_mismatch(message & ~rendezvous_flag);
         if (reads && !state_.peers_.can_access_peers()) {
             throw Error("shm: " + describe() + ": an address, for a rank that reads none");
         }
