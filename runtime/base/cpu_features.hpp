@@ -1,7 +1,7 @@
 // Who made this x86-64 processor, and which instructions it has, as the dynamic linker has found
 // out already. GCC's own __builtin_cpu_supports and __builtin_cpu_is ask the processor again before
 // main, about ten times, and in a virtual machine each question takes some 10 us: together a fifth
-// of the time to join a group.
+// of the time to join a group. Of another processor all is false.
 #pragma once
 
 #if defined(__x86_64__)
@@ -38,6 +38,15 @@ inline bool has_fast_short_rep_movsb() {
     return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & fsrm) != 0;
 }
 #endif
+
+}  // namespace ddp::base
+
+#else
+
+namespace ddp::base {
+
+inline bool is_made_by_amd() { return false; }
+inline bool has_fast_short_rep_movsb() { return false; }
 
 }  // namespace ddp::base
 

@@ -6,6 +6,9 @@
 #include "backends/gloo/network_address.hpp"
 #include "backends/gloo/transport/gloo_library.hpp"
 #include "backends/gloo/transport/pairs.hpp"
+#if DDP_HAS_UCX
+#include "backends/gloo/transport/ucx_library.hpp"
+#endif
 #include "backends/reduction/reduce.hpp"
 #include "base/net/address.hpp"
 #include "support/exact_inputs.hpp"
@@ -314,6 +317,26 @@ TEST(GlooTransports, AreWhatTheEnvironmentSaysOnAllRanks) {
 }
 
 #if DDP_HAS_UCX
+// What UCX shall read as it is loaded is never in the process's environment, which may be none.
+TEST(UcxLibrary, LeavesTheEnvironmentAsItIs) {
+    EXPECT_EXIT(
+        {
+            ::setenv("DDP_TEST_OTHER", "kept", 1);
+            ddp::gloo::UcxLibrary::load();
+            const char* const other = std::getenv("DDP_TEST_OTHER");
+            const bool kept = other != nullptr && other == std::string("kept");
+            ::_exit(kept && std::getenv("UCX_MEM_EVENTS") == nullptr ? 0 : 1);
+        },
+        ::testing::ExitedWithCode(0), "");
+    EXPECT_EXIT(
+        {
+            ::clearenv();
+            ddp::gloo::UcxLibrary::load();
+            ::_exit(std::getenv("UCX_MEM_EVENTS") == nullptr ? 0 : 1);
+        },
+        ::testing::ExitedWithCode(0), "");
+}
+
 TEST(GlooTransports, AreUcxBetweenHostsUnlessARankCannot) {
     const std::vector<int> two_hosts{1, 1};
     EXPECT_THAT(outcomes_with("DDP_HOST_TRANSPORT", "", "", two_hosts), Each(Eq("libucp")));

@@ -331,33 +331,28 @@ TEST(Adopt, TellsEveryRankWhenTheirSizesDiffer) {
     });
 }
 
+// Adopts that many pages but for their ends, reduces them, and counts how many are shared.
+void expect_shared_pages(ProcessGroup& group, std::size_t count, std::size_t shared) {
+    const Pages pages(count);
+    const auto values = pages.floats(16, (count - 1) * page / sizeof(float));
+    fill(values, group.rank());
+    const auto adopted = group.adopt(values);
+    EXPECT_EQ(pages.count_shared(), shared);
+    group.all_reduce(values).wait();
+    EXPECT_EQ(count_right_sums(values, group.size()), values.size());
+}
+
 // There nothing is shared: it only must not be in the way.
 TEST(Adopt, ChangesNothingOnGloo) {
-    run_ranks(2,
-              [](ProcessGroup& group) {
-                  const Pages pages(8);
-                  const auto values = pages.floats(0, 8 * 1024);
-                  fill(values, group.rank());
-                  const auto adopted = group.adopt(values);
-                  EXPECT_EQ(pages.count_shared(), 0U);
-                  group.all_reduce(values).wait();
-                  EXPECT_EQ(count_right_sums(values, 2), values.size());
-              },
+    run_ranks(2, [](ProcessGroup& group) { expect_shared_pages(group, 8, 0); },
               {.init = {.backend = Backend::gloo}});
 }
 
 TEST(Adopt, SharesWithTheRanksOfThisHost) {
-    run_ranks(3,
-              [](ProcessGroup& group) {
-                  const Pages pages(1024);
-                  const auto values = pages.floats(16, 1023 * 1024);
-                  fill(values, group.rank());
-                  const auto adopted = group.adopt(values);
-                  EXPECT_EQ(pages.count_shared(), group.rank() < 2 ? 1022U : 0U);
-                  group.all_reduce(values).wait();
-                  EXPECT_EQ(count_right_sums(values, 3), values.size());
-              },
-              {.hosts = {2, 1}});
+    run_ranks(
+        3,
+        [](ProcessGroup& group) { expect_shared_pages(group, 1024, group.rank() < 2 ? 1022 : 0); },
+        {.hosts = {2, 1}});
 }
 
 }  // namespace

@@ -47,7 +47,7 @@ ReduceOp::Kind on_bytes(ReduceOp::Kind op) noexcept {
 }
 
 // False: nothing is copied. Where the target begins less than a line after the source on its page,
-// AMD's Zen 4 takes up to sixteen times as long as elsewhere (glibc's memcpy, too).
+// AMD's Zen 4 takes many times as long as elsewhere (glibc's memcpy, too).
 bool copy_string(std::byte* to, const std::byte* from, std::size_t bytes) noexcept {
 #if defined(__x86_64__)
     constexpr std::uintptr_t page = 4096;

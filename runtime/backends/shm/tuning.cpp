@@ -64,22 +64,6 @@ constexpr Row table_without_common_cache[] = {
     without_common_cache(true, many, {16 * K, 128 * K, any}, {128 * K, G, 0, 0}),
 };
 
-bool cores_may_lack_a_common_cache() {
-#if defined(__x86_64__)
-    return base::is_made_by_amd();
-#else
-    return false;
-#endif
-}
-
-bool has_fast_string_copies() {
-#if defined(__x86_64__)
-    return base::has_fast_short_rep_movsb();
-#else
-    return false;
-#endif
-}
-
 constexpr std::uint64_t least_chunk = 4 * K;
 constexpr std::uint64_t most_chunk = 64 * M;
 constexpr std::uint64_t most_spins = 16 * M;  // half a second
@@ -173,10 +157,10 @@ const char* find_impossible(const Tuning& tuning, int ranks) {
 
 Tuning make_tuning(int ranks, int cores, std::string_view overrides) {
     const bool oversubscribed = ranks > cores;
-    const Row* row = cores_may_lack_a_common_cache() ? table_without_common_cache : table;
+    const Row* row = base::is_made_by_amd() ? table_without_common_cache : table;
     while (row->oversubscribed != oversubscribed || row->ranks < ranks) ++row;
     Tuning tuning = row->tuning;
-    if (!has_fast_string_copies()) tuning.copying.string_bytes = 0;
+    if (!base::has_fast_short_rep_movsb()) tuning.copying.string_bytes = 0;
     tuning.coloring.footprint_bytes /= static_cast<std::uint64_t>((ranks + cores - 1) / cores);
     while (!overrides.empty()) {
         const std::size_t comma = overrides.find(',');

@@ -50,11 +50,10 @@ BufferRegistration register_buffers(CollectiveContext& context, Role role,
                                               details.input, place);
         if (buffers.input == BufferAccess::staged) return buffers;
         if (place.adopted != nullptr) {
-            if (role == Role::sender && context.output() == context.input()) {
-                context.output_data =
-                    place.data;  // still the same memory: there is no copy to make
-            }
+            const bool same = context.output() == context.input();
             context.input_data = place.data;
+            // A sender with one buffer for both has nothing to copy from one to the other.
+            if (role == Role::sender && same) context.output_data = place.data;
         }
     }
     if (role == Role::both && in_place) {

@@ -95,6 +95,7 @@ struct CollectiveContext {
             scaled ? std::span<const double>(group.scratch.factors) : std::span<const double>()};
     }
     std::string operator()() const;  // describes the call, for messages
+    // From here on the call works where its peers do.
     void use_adopted_output(const SharedAllocations::Place& place, std::size_t bytes) {
         output_data = place.data;
         adopted_output = {place.adopted, bytes};
