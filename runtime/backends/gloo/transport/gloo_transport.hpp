@@ -33,7 +33,10 @@ public:
     void send_abort_notice(const AbortReason& reason) noexcept override {
         health_->send_abort_notice(reason);
     }
-    void stop() noexcept override { pairs_.close_all(); }
+    void stop() noexcept override {
+        health_->wait_for_answers();
+        pairs_.close_all();
+    }
 
 private:
     Pairs pairs_;

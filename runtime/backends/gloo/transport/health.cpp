@@ -87,6 +87,21 @@ std::optional<AbortReason> Health::wait_for_notice(int rank) noexcept {
     return std::nullopt;
 }
 
+void Health::wait_for_answers() noexcept {
+    const std::lock_guard lock(mutex_);
+    const auto deadline = base::Deadline::after(Transport::answering_grace);
+    for (Peer& peer : peers_) {
+        if (peer.gone) continue;
+        peer.gone = true;
+        try {
+            if (peer.notice_buffer->waitRecv(std::max(deadline.left(), 1ms))) {
+                peer.notice = decode(peer.received);
+            }
+        } catch (const std::exception&) {  // Gloo closes all connections when a time is over
+        }
+    }
+}
+
 void Health::send_abort_notice(const AbortReason& reason) noexcept {
     const PipeSignalBlock no_signal;
     const std::lock_guard lock(mutex_);

@@ -27,6 +27,8 @@ public:
     // Closes all connections if none comes.
     std::optional<AbortReason> wait_for_notice(int rank) noexcept;
 
+    // Before the connections are closed: until the others have answered a notice, or gone.
+    void wait_for_answers() noexcept;
     void send_abort_notice(const AbortReason& reason) noexcept;
 
 private:

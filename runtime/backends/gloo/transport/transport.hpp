@@ -61,6 +61,9 @@ public:
     // How long a rank that fails waits for its notices to be written, behind what is under way to
     // the same ranks. One that reads nothing costs so much; one that is gone, nothing.
     static constexpr std::chrono::milliseconds writing_grace{1000};
+    // How long a rank that fails waits, before it closes its connections, for the others' notices:
+    // the kernel would throw away what a peer has not read by the time that it writes again.
+    static constexpr std::chrono::milliseconds answering_grace{20};
 
     virtual ~Transport() = default;
     Transport() = default;

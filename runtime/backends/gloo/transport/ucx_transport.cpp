@@ -16,9 +16,6 @@ using namespace std::chrono_literals;
 
 constexpr auto look_interval = 20ms;  // for trouble elsewhere
 
-// How long a rank that fails waits for the others' notices.
-constexpr auto answering_grace = 20ms;
-
 // UCX matches messages by tag: the slot, and who has sent it.
 std::uint64_t tag_of(std::uint64_t slot, int sender) {
     return slot << 32U | static_cast<std::uint32_t>(sender);
@@ -343,8 +340,7 @@ void UcxTransport::send_abort_notice(const AbortReason& reason) noexcept {
     requests.push_back(progress_.start_flush());
     finish_all(held, requests);
     if (reason.kind == AbortKind::left) return;
-    // Who has heard it says so with a notice of its own. This process may end soon, and the kernel
-    // would throw away what a peer has not read by the time that it writes again.
+    // Who has heard it says so with a notice of its own.
     progress_.advance_until(held, base::Deadline::after(answering_grace), [&] {
         look_for_news();
         return std::all_of(peers_.begin(), peers_.end(),
