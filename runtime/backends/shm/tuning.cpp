@@ -46,6 +46,22 @@ constexpr Row table[] = {
     row_of(true, 16, {16 * K, 256 * K, any}, {128 * K, 4 * M, 4 * M, 0}),
     row_of(true, many, {16 * K, 128 * K, any}, {128 * K, 4 * M, 4 * M, 0}),
 };
+// Intel's with fast short string copies, Ice Lake and newer (measured on Emerald Rapids).
+constexpr Row with_string_copies(bool oversubscribed, int ranks, Tuning::Staged staged,
+                                 Tuning::Direct direct) {
+    Row row = row_of(oversubscribed, ranks, staged, direct);
+    row.tuning.streaming = {0, 32 * M};
+    row.tuning.coloring = {4 * K, 2 * M, oversubscribed ? 0U : 1U};
+    row.tuning.copying = {1, 2 * K};
+    return row;
+}
+constexpr Row table_with_string_copies[] = {
+    with_string_copies(false, 2, {8 * K, 128 * K, any}, {256 * K, G, 16 * M, M}),
+    with_string_copies(false, many, {8 * K, 128 * K, any}, {256 * K, M, M, 0}),
+    with_string_copies(true, 4, {16 * K, 256 * K, any}, {256 * K, G, M, 0}),
+    with_string_copies(true, 16, {16 * K, 256 * K, any}, {128 * K, G, 0, 0}),
+    with_string_copies(true, many, {16 * K, 128 * K, any}, {128 * K, G, 0, 0}),
+};
 // Where cores may have no cache in common (measured on AMD's Zen 4; on Intel's Skylake-SP staging
 // past the caches is 2.5 times slower).
 constexpr Row without_common_cache(bool oversubscribed, int ranks, Tuning::Staged staged,
@@ -132,6 +148,11 @@ void apply(Tuning& tuning, std::string_view entry) {
 
 std::uint64_t whole_pages(std::uint64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 
+const Row* table_of_this_processor() {
+    if (base::is_made_by_amd()) return table_without_common_cache;
+    return base::has_fast_short_rep_movsb() ? table_with_string_copies : table;
+}
+
 // Slots begin on pages, and hold whole cache lines of each rank's share.
 std::uint64_t least_slot(int ranks) {
     return std::max(static_cast<std::uint64_t>(ranks) * 64, least_chunk);
@@ -157,7 +178,7 @@ const char* find_impossible(const Tuning& tuning, int ranks) {
 
 Tuning make_tuning(int ranks, int cores, std::string_view overrides) {
     const bool oversubscribed = ranks > cores;
-    const Row* row = base::is_made_by_amd() ? table_without_common_cache : table;
+    const Row* row = table_of_this_processor();
     while (row->oversubscribed != oversubscribed || row->ranks < ranks) ++row;
     Tuning tuning = row->tuning;
     if (!base::has_fast_short_rep_movsb()) tuning.copying.string_bytes = 0;
