@@ -1,10 +1,19 @@
 // The table that chooses paths: what it gives, what the environment changes, what is refused.
 #include "backends/shm/tuning.hpp"
 
+#include "backends/shm/tuning_file.hpp"
+#include "base/cpu_features.hpp"
+
 #include <ddp/error.hpp>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
 
 namespace {
 
@@ -93,6 +102,110 @@ TEST(Tuning, NamesTheEntryThatIsWrong) {
     } catch (const ddp::UsageError& error) {
         EXPECT_THAT(error.what(), HasSubstr("'chunk_bytes=lots' needs a number of bytes"));
     }
+}
+
+constexpr const char* three_rows =
+    "# of two hosts\n"
+    "\n"
+    "Maker/1/2 ranks=2 cores=2 spins=1\n"
+    "  Maker/1/2 \t ranks=8 cores=2 spins=2  \r\n"
+    "Maker/1/2 ranks=4 cores=2 spins=3\n"
+    "Maker/1/2 ranks=4 cores=1 spins=4\n"
+    "Other/1/2 ranks=64 cores=64 spins=5,yield_us=6";
+
+std::string find(int ranks, int cores, const char* processor = "Maker/1/2") {
+    return ddp::shm::find_overrides(three_rows, "FILE", processor, ranks, cores);
+}
+
+TEST(TuningFile, GivesTheRowOfTheFewestRanksThatAreEnough) {
+    EXPECT_EQ(find(2, 2), "spins=1");
+    EXPECT_EQ(find(2, 64), "spins=1") << "no more ranks than cores, either";
+    EXPECT_EQ(find(3, 4), "") << "the rows with more ranks are of ranks that share cores";
+    EXPECT_EQ(find(3, 2), "spins=3") << "of two rows of four ranks that with two cores";
+    EXPECT_EQ(find(4, 1), "spins=4");
+    EXPECT_EQ(find(5, 2), "spins=2");
+    EXPECT_EQ(find(9, 2), "");
+    EXPECT_EQ(find(3, 64, "Other/1/2"), "spins=5,yield_us=6");
+    EXPECT_EQ(find(2, 2, "Maker/1/3"), "");
+    EXPECT_EQ(ddp::shm::find_overrides("", "FILE", "Maker/1/2", 2, 2), "");
+}
+
+TEST(TuningFile, SaysWhichLineIsWrong) {
+    const std::pair<const char*, const char*> wrong[] = {
+        {"M ranks=2 cores=2\n", "FILE:1: there is nothing after cores="},
+        {"# a\nM ranks=0 cores=2 spins=1\n", "FILE:2: 'ranks=0' is not ranks= with a number"},
+        {"M ranks=2x cores=2 spins=1\n", "'ranks=2x' is not ranks="},
+        {"M ranks=2 spins=1\n", "'spins=1' is not cores="},
+        {"M\n", "'' is not ranks="},
+        {"M ranks=2 cores=99999999999 spins=1\n", "is not cores="},
+        {"M ranks=2 cores=2 spins=1 spins=2\n", "'spins=2' is one word too many"},
+        {"M ranks=2 cores=2 speed=9\n", "FILE:1: DDP_SHM_TUNING: 'speed=9' is not one of"},
+        {"M ranks=2 cores=2 spins=1\n\nM ranks=2 cores=2 spins=2\n", "FILE:3: a row before"},
+    };
+    for (const auto& [text, why] : wrong) {
+        try {
+            ddp::shm::find_overrides(text, "FILE", "another", 2, 2);
+            ADD_FAILURE() << "took " << text;
+        } catch (const ddp::UsageError& error) {
+            EXPECT_THAT(error.what(), HasSubstr(why)) << text;
+        }
+    }
+}
+
+class TuningFileOf : public testing::Test {
+protected:
+    void SetUp() override {
+        std::string name = std::filesystem::temp_directory_path() / "ddp-tuning-XXXXXX";
+        ASSERT_NE(::mkdtemp(name.data()), nullptr);
+        folder_ = name;
+    }
+    void TearDown() override { std::filesystem::remove_all(folder_); }
+    std::string file(const std::string& name) const { return folder_ / name; }
+    std::string write(const std::string& name, const std::string& text) const {
+        std::ofstream(file(name)) << text;
+        return file(name);
+    }
+    // Of two ranks on two cores, as DDP_SHM_TUNING is.
+    std::string overrides(const char* variable, const std::string& system_file) const {
+        return ddp::shm::overrides_for(variable, system_file.c_str(), 2, 2);
+    }
+    static std::string row_of_this_processor(const std::string& tuning) {
+        return ddp::base::processor_name() + " ranks=2 cores=2 " + tuning + "\n";
+    }
+
+private:
+    std::filesystem::path folder_;
+};
+
+TEST_F(TuningFileOf, TheSystemHoldsWhereTheVariableIsNotSet) {
+    const auto system_file = write("system", row_of_this_processor("spins=1"));
+    const auto named = "@" + write("named", row_of_this_processor("spins=2"));
+    EXPECT_EQ(overrides(nullptr, system_file), "spins=1");
+    EXPECT_EQ(overrides("spins=3", system_file), "spins=3");
+    EXPECT_EQ(overrides("", system_file), "") << "set, and empty: the built-in table";
+    EXPECT_EQ(overrides(named.c_str(), system_file), "spins=2");
+    EXPECT_EQ(overrides(nullptr, file("absent")), "");
+    EXPECT_EQ(overrides(nullptr, system_file + "/below"), "");
+}
+
+TEST_F(TuningFileOf, AnyKindIsRefusedWhenItCannotBeRead) {
+    const auto refusal = [&](const char* variable, const std::string& system_file) -> std::string {
+        try {
+            overrides(variable, system_file);
+        } catch (const ddp::UsageError& error) {
+            return error.what();
+        }
+        return "taken";
+    };
+    EXPECT_THAT(refusal(("@" + file("absent")).c_str(), file("absent")),
+                HasSubstr("DDP_SHM_TUNING: cannot open " + file("absent")));
+    EXPECT_THAT(refusal("@", file("absent")), HasSubstr("cannot open"));
+    EXPECT_THAT(refusal(nullptr, file("")), HasSubstr("is no regular file"));
+    ASSERT_EQ(::mkfifo(file("pipe").c_str(), 0600), 0);
+    EXPECT_THAT(refusal(nullptr, file("pipe")), HasSubstr("is no regular file"));
+    const auto large = write("large", std::string(ddp::shm::most_tuning_file_bytes + 1, '\n'));
+    EXPECT_THAT(refusal(nullptr, large), HasSubstr("has more than 256 KiB"));
+    EXPECT_THAT(refusal(nullptr, write("wrong", "x\n")), HasSubstr(file("wrong") + ":1: "));
 }
 
 }  // namespace

@@ -192,6 +192,52 @@ TEST(Bench, DrawsAWellFormedImage) {
     EXPECT_THAT(svg, testing::HasSubstr("bus bandwidth"));
 }
 
+ProgramResult bench_tuned(const std::string& tuning, std::vector<std::string> words) {
+    words.insert(words.begin(), {"/usr/bin/env", "DDP_SHM_TUNING=" + tuning, DDP_BENCH});
+    return run_ranks_of(2, words);
+}
+
+// Whether anything is faster depends on the host: a row is written, or none, and the others stay.
+TEST(Bench, WritesSwitchPointsBesideTheOthersOfTheFile) {
+    const Folder folder;
+    const std::string file = folder.file("tuning");
+    const std::string others = "# a comment\nAnother/1/2 ranks=2 cores=2 spins=3\n";
+    std::ofstream(file) << others;
+    const auto result = bench(2, {"--tune", file, "--max-bytes", "4K", "--budget", "0.001"});
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.out, testing::HasSubstr("string_bytes=2K"));
+    EXPECT_THAT(result.out, testing::Not(testing::HasSubstr("one_phase_bytes=")))
+        << "its calls are larger than --max-bytes";
+    ASSERT_THAT(text_of(file), testing::StartsWith(others));
+    const auto added = lines_of(text_of(file).substr(others.size()));
+    ASSERT_LE(added.size(), 1U);
+    if (added.empty()) {
+        EXPECT_THAT(result.out, testing::HasSubstr("nothing is faster than the built-in table"));
+    } else {
+        EXPECT_THAT(added[0], testing::ContainsRegex("^[^ ]+ ranks=2 cores=[0-9]+ [^ ]+=[^ ]+$"));
+        EXPECT_THAT(result.out, testing::HasSubstr(added[0]));
+    }
+    EXPECT_FALSE(std::filesystem::exists(file + ".new"));
+    const auto again = bench_tuned("@" + file, {"all_reduce", "--max-bytes", "4K", "--iters", "3"});
+    EXPECT_EQ(again.exit_code, 0) << again.err;
+}
+
+TEST(Bench, SaysWhatIsWrongWithAFileOfSwitchPoints) {
+    const Folder folder;
+    const std::string file = folder.file("tuning");
+    std::ofstream(file) << "\nAnother/1/2 ranks=2 cores=2 speed=3\n";
+    const auto wrong = bench_tuned("@" + file, {"all_reduce", "--max-bytes", "4"});
+    EXPECT_NE(wrong.exit_code, 0);
+    EXPECT_THAT(wrong.err, testing::HasSubstr(file + ":2: DDP_SHM_TUNING: 'speed=3'"));
+    const auto set = bench_tuned("spins=7", {"--tune", folder.file("other")});
+    EXPECT_NE(set.exit_code, 0);
+    EXPECT_THAT(set.err, testing::HasSubstr("unset it"));
+    EXPECT_FALSE(std::filesystem::exists(folder.file("other")));
+    const auto nowhere = bench(2, {"--tune", folder.file("no/where"), "--max-bytes", "64"});
+    EXPECT_NE(nowhere.exit_code, 0);
+    EXPECT_THAT(nowhere.err, testing::HasSubstr("cannot write " + folder.file("no/where")));
+}
+
 TEST(Bench, AloneIsAWorldOfOne) {
     const auto result = run_program({DDP_BENCH, "all_reduce", "--max-bytes", "4K", "--iters", "3"});
     EXPECT_EQ(result.exit_code, 0) << result.err;
@@ -229,7 +275,11 @@ INSTANTIATE_TEST_SUITE_P(
                     std::vector<std::string>{"all_reduce", "--op", "bit_or",
                                              "bit_or is not defined on float32"},
                     std::vector<std::string>{"reduce", "--root", "3", "--root: 3 is not a rank"},
-                    std::vector<std::string>{"send_recv", "send_recv needs two ranks"}));
+                    std::vector<std::string>{"send_recv", "send_recv needs two ranks"},
+                    std::vector<std::string>{"--tune", "", "--tune: \"\" is not a file"},
+                    std::vector<std::string>{"--tune", "x", "barrier", "leave out barrier"},
+                    std::vector<std::string>{"--tune", "x", "--dtype", "int8", "leave out --dtype"},
+                    std::vector<std::string>{"--tune", "/dev/null", "--tune needs two ranks"}));
 
 TEST(Bench, OneRankSpeaksForAll) {
     const auto result = bench(2, {"all_reduce", "--bogus"});

@@ -43,6 +43,11 @@ constexpr std::array option_table{
     OptionSpec{"floor", nullptr, "measure the host too; print each row as a share of its floor"},
     OptionSpec{"json", "FILE", "write one JSON object a row, a line each"},
     OptionSpec{"plot", "FILE.svg", "draw bandwidth and time against the size"},
+    OptionSpec{
+        "tune", "FILE",
+        "instead of a collective: find the best switch points of shm for so many ranks here, "
+        "which takes minutes, and write them into FILE beside its other rows; "
+        "DDP_SHM_TUNING=@FILE takes them. With --max-bytes and --budget alone"},
     OptionSpec{"help", nullptr, "show this text"},
     OptionSpec{"version", nullptr, "show the version"},
 };
@@ -135,6 +140,10 @@ void apply(Options& options, const std::string& name, const std::string& value) 
     if (name == "floor") options.floor = true;
     if (name == "json") options.json = value;
     if (name == "plot") options.plot = value;
+    if (name == "tune") {
+        if (value.empty()) fail_value(option, value, "a file");
+        options.tune = value;
+    }
     if (name == "version" && options.action == Action::run) options.action = Action::version;
     if (name == "help") options.action = Action::help;
     apply_sizes(options, name, value);
@@ -170,6 +179,19 @@ std::vector<std::string> words_of(std::span<char* const> arguments) {
         std::replace(word.begin(), end, '_', '-');
     }
     return words;
+}
+
+// `names` are of collectives, `given` of options.
+void check_tune(const std::vector<std::string>& names, const std::vector<std::string>& given) {
+    if (!names.empty()) {
+        throw UsageError("--tune measures several collectives; leave out " + names.front());
+    }
+    constexpr std::array allowed{"tune", "max-bytes", "budget"};
+    for (const std::string& name : given) {
+        if (std::find(allowed.begin(), allowed.end(), name) == allowed.end()) {
+            throw UsageError("--tune takes --max-bytes and --budget alone; leave out --" + name);
+        }
+    }
 }
 
 void check_options(const Options& options, const std::vector<std::string>& names) {
@@ -219,7 +241,7 @@ const char* to_string(Where where) noexcept {
 
 Options parse_options(std::span<char* const> arguments) {
     Options options;
-    std::vector<std::string> names;
+    std::vector<std::string> names, given;
     try {
         po::options_description description = describe_options();
         description.add_options()("collective", po::value<std::string>(), "");
@@ -238,10 +260,15 @@ Options parse_options(std::span<char* const> arguments) {
                 names.push_back(value);
             } else {
                 apply(options, option.string_key, value);
+                given.push_back(option.string_key);
             }
         }
     } catch (const po::error& error) {
         throw UsageError(std::string(error.what()) + "; --help lists the options");
+    }
+    if (options.action == Action::run && !options.tune.empty()) {
+        check_tune(names, given);
+        options.action = Action::tune;
     }
     if (!names.empty()) options.kind = find_kind(names.front()).value_or(options.kind);
     check_options(options, names);
@@ -254,6 +281,7 @@ std::string help_text() {
         << "Measures one collective over a range of sizes, as nccl-tests does.\n"
            "\n"
            "usage: ddp-launch --nproc-per-node=N ddp-bench COLLECTIVE [options]\n"
+           "       ddp-launch --nproc-per-node=N ddp-bench --tune FILE\n"
            "\n"
            "COLLECTIVE: "
         << names_of_kinds() << "\n\n"

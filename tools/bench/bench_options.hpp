@@ -16,7 +16,7 @@
 
 namespace ddp::bench {
 
-enum class Action : std::uint8_t { run, help, version };
+enum class Action : std::uint8_t { run, tune, help, version };
 
 // Where the tensors are: memory of the caller's, of ProcessGroup::allocate, or of the caller's that
 // ProcessGroup::adopt has made the group's.
@@ -43,6 +43,7 @@ struct Options {
     bool floor = false;
     std::string json;  // a file; empty: none
     std::string plot;  // likewise
+    std::string tune;  // of Action::tune
 };
 
 // Throws UsageError that names the option.

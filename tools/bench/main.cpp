@@ -6,6 +6,7 @@
 #include "bench/method.hpp"
 #include "bench/plot.hpp"
 #include "bench/report.hpp"
+#include "bench/tune.hpp"
 
 #include <ddp/error.hpp>
 #include <ddp/process_group.hpp>
@@ -111,6 +112,12 @@ int run_action(const Options& options) {
             return is_speaker() ? std::fputs(help_text().c_str(), stdout) < 0 : 0;
         case Action::version:
             return is_speaker() ? std::printf("ddp-bench %s\n", ddp::version()) < 0 : 0;
+        case Action::tune:
+            check_tunable();
+            return ddp::run_worker([&] {
+                auto group = ddp::init_process_group({.backend = ddp::Backend::shm});
+                tune(group, options);
+            });
         case Action::run:
             break;
     }

@@ -7,6 +7,7 @@
 #include "backends/selection/device_half.hpp"
 #include "backends/shm/region/shared_region.hpp"
 #include "backends/shm/shm_backend.hpp"
+#include "backends/shm/tuning_file.hpp"
 #include "backends/shm/wait/waiter.hpp"
 #include "base/log.hpp"
 #include "base/net/socket.hpp"
@@ -54,13 +55,14 @@ std::string shm_refusal_of_foreign_host(const std::string& their_host) {
     return "is on another host than rank 0's (" + their_host.substr(0, their_host.find('/')) + ")";
 }
 
-// The cores that this process may use, and DDP_SHM_TUNING.
+// The cores that this process may use, and DDP_SHM_TUNING or the system's file.
 shm::Tuning tuning_for(const GroupContext& group) {
-    const char* const overrides = std::getenv("DDP_SHM_TUNING");
+    const int ranks = group.me.world_size;
     const auto cores = static_cast<int>(std::max(std::thread::hardware_concurrency(), 1U));
-    return shm::make_tuning(group.me.world_size, cores,
-                            std::string(group.among_hosts ? shm::among_hosts : "") +
-                                (overrides != nullptr ? overrides : ""));
+    const std::string measured =
+        shm::overrides_for(std::getenv("DDP_SHM_TUNING"), shm::system_tuning_file, ranks, cores);
+    return shm::make_tuning(ranks, cores,
+                            std::string(group.among_hosts ? shm::among_hosts : "") + measured);
 }
 
 // Rank 0 makes the region, the others open it. Throws when that fails.

@@ -1,0 +1,154 @@
+#include "backends/shm/tuning_file.hpp"
+
+#include <ddp/error.hpp>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <optional>
+#include <set>
+#include <tuple>
+
+#include "backends/shm/tuning.hpp"
+#include "base/cpu_features.hpp"
+#include "base/log.hpp"
+#include "base/printable.hpp"
+#include "base/unique_fd.hpp"
+
+namespace ddp::shm {
+namespace {
+
+constexpr int most_ranks = 1 << 20;
+
+struct Row {
+    std::string_view processor;
+    int ranks = 0;
+    int cores = 0;
+    std::string_view overrides;
+    bool has_more_ranks_than_cores() const { return ranks > cores; }
+};
+
+[[noreturn]] void refuse(const std::string& where, const std::string& why) {
+    throw UsageError(where + ": " + why +
+                     "; a row is PROCESSOR ranks=N cores=N NAME=VALUE,..., as ddp-bench --tune "
+                     "writes it");
+}
+
+// The next word of `line`, which loses it; empty at its end.
+std::string_view take_word(std::string_view& line) {
+    constexpr std::string_view blanks = " \t\r";
+    line.remove_prefix(std::min(line.find_first_not_of(blanks), line.size()));
+    const std::string_view word = line.substr(0, line.find_first_of(blanks));
+    line.remove_prefix(word.size());
+    return word;
+}
+
+int take_number(std::string_view& line, std::string_view name, const std::string& where) {
+    std::string_view word = take_word(line);
+    const std::string shown = base::printable(word);
+    int number = 0;
+    if (word.substr(0, name.size()) == name) {
+        word.remove_prefix(name.size());
+        const char* const end = word.data() + word.size();
+        const auto [stop, error] = std::from_chars(word.data(), end, number);
+        if (error != std::errc{} || stop != end) number = 0;
+    }
+    if (number < 1 || number > most_ranks) {
+        refuse(where, "'" + shown + "' is not " + std::string(name) + " with a number from 1 to " +
+                          std::to_string(most_ranks));
+    }
+    return number;
+}
+
+// Nothing for an empty line or a comment.
+std::optional<Row> parse_row(std::string_view line, const std::string& where) {
+    Row row;
+    row.processor = take_word(line);
+    if (row.processor.empty() || row.processor.front() == '#') return std::nullopt;
+    row.ranks = take_number(line, "ranks=", where);
+    row.cores = take_number(line, "cores=", where);
+    row.overrides = take_word(line);
+    if (row.overrides.empty()) refuse(where, "there is nothing after cores=");
+    if (const auto more = take_word(line); !more.empty()) {
+        refuse(where, "'" + base::printable(more) + "' is one word too many");
+    }
+    try {
+        make_tuning(row.ranks, row.cores, row.overrides);
+    } catch (const UsageError& error) {
+        throw UsageError(where + ": " + error.what());
+    }
+    return row;
+}
+
+// Nothing when it does not exist and `may_be_absent`.
+std::optional<std::string> read_text(const char* file, bool may_be_absent) {
+    const auto fail = [&](const char* what, int error) {
+        throw UsageError(std::string("DDP_SHM_TUNING: ") + what + " " + base::printable(file) +
+                         (error != 0 ? std::string(": ") + std::strerror(error) : ""));
+    };
+    // Not blocking: a FIFO has no end.
+    const base::UniqueFd descriptor(::open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    if (!descriptor && may_be_absent && (errno == ENOENT || errno == ENOTDIR)) return std::nullopt;
+    if (!descriptor) fail("cannot open", errno);
+    struct stat status {};
+    if (::fstat(descriptor.get(), &status) != 0) fail("cannot look at", errno);
+    if (!S_ISREG(status.st_mode)) fail("is no regular file:", 0);
+    std::string text;
+    std::array<char, 4096> part{};
+    for (;;) {
+        const ssize_t got = ::read(descriptor.get(), part.data(), part.size());
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) fail("cannot read", errno);
+        if (got == 0) return text;
+        text.append(part.data(), static_cast<std::size_t>(got));
+        if (text.size() > most_tuning_file_bytes) fail("has more than 256 KiB:", 0);
+    }
+}
+
+}  // namespace
+
+std::string find_overrides(std::string_view text, const std::string& file,
+                           std::string_view processor, int ranks, int cores) {
+    std::optional<Row> best;
+    std::set<std::tuple<std::string_view, int, int>> seen;
+    for (int line = 1; !text.empty(); ++line) {
+        const std::size_t end = text.find('\n');
+        const std::string where = file + ":" + std::to_string(line);
+        const auto row = parse_row(text.substr(0, end), where);
+        text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+        if (!row) continue;
+        if (!seen.emplace(row->processor, row->ranks, row->cores).second) {
+            refuse(where, "a row before has the same processor, ranks and cores");
+        }
+        const bool fits = row->processor == processor && row->ranks >= ranks &&
+                          row->has_more_ranks_than_cores() == (ranks > cores);
+        const bool is_closer =
+            !best || row->ranks < best->ranks || (row->ranks == best->ranks && row->cores == cores);
+        if (fits && is_closer) best = row;
+    }
+    return best ? std::string(best->overrides) : "";
+}
+
+std::string overrides_for(const char* variable, const char* system_file, int ranks, int cores) {
+    const bool is_named = variable != nullptr && *variable == '@';
+    if (variable != nullptr && !is_named) return variable;
+    const char* const file = is_named ? variable + 1 : system_file;
+    const auto text = read_text(file, !is_named);
+    if (!text) return "";
+    const std::string processor = base::processor_name();
+    std::string overrides = find_overrides(*text, base::printable(file), processor, ranks, cores);
+    if (base::log_enabled(base::LogLevel::debug)) {
+        base::log_debug("shm", std::string(file) + " for " + processor + ", " +
+                                   std::to_string(ranks) + " ranks on " + std::to_string(cores) +
+                                   " cores: " + (overrides.empty() ? "no row" : overrides));
+    }
+    return overrides;
+}
+
+}  // namespace ddp::shm
