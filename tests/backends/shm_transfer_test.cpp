@@ -146,6 +146,7 @@ INSTANTIATE_TEST_SUITE_P(Tunings, ShmSwapping,
                          ::testing::Values("swapped_slots=1,rotating_bytes=4K,rotating_room=2M",
                                            "swapped_slots=1,rotating_bytes=1,rotating_room=64K",
                                            "swapped_slots=1,rotating_bytes=0",
+                                           "swapped_slots=1,streaming_output_bytes=1",
                                            "swapped_slots=1,direct_bytes_min=1,direct_bytes_max=1M",
                                            "swapped_slots=0"));
 

@@ -56,7 +56,7 @@ constexpr Row with_string_copies(bool oversubscribed, int ranks, Tuning::Staged 
     return row;
 }
 constexpr Row table_with_string_copies[] = {
-    with_string_copies(false, 2, {8 * K, 128 * K, any}, {256 * K, G, 16 * M, M}),
+    with_string_copies(false, 2, {8 * K, 128 * K, any}, {256 * K, 16 * M, 16 * M, 4 * M}),
     with_string_copies(false, many, {8 * K, 128 * K, any}, {256 * K, M, M, 0}),
     with_string_copies(true, 4, {16 * K, 256 * K, any}, {256 * K, G, M, 0}),
     with_string_copies(true, 16, {16 * K, 256 * K, any}, {128 * K, G, 0, 0}),

@@ -160,11 +160,18 @@ private:
             std::memcpy(&address, slot, sizeof address);
             state_.peers_.read(transfer_.peer, address + moved_, remaining(), count,
                                [this] { return describe(); });
+        } else if (streams_output()) {
+            backends::copy(remaining(), slot, count, backends::Store::streaming);
         } else {
             copy_from_slot(state_.region_.tuning().copying, remaining(), slot, count);
         }
         moved_ += count;
         return !reads || moved_ == transfer_.bytes;
+    }
+
+    bool streams_output() const {
+        const std::uint64_t least = state_.region_.tuning().streaming.min_output_bytes;
+        return least > 0 && transfer_.bytes >= least;
     }
 
     // Not for what a channel holds whole: such a send ends before the receiver has come.
