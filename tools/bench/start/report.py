@@ -7,7 +7,7 @@ import os
 import sys
 from statistics import median
 
-from contestants import FIRST_RANKS, START_RANKS
+from contestants import FIRST_RANKS, STAGES, START_RANKS
 from host import describe_host
 from reporting import factor, judge, measures_table, number, print_measures, table, write_section
 
@@ -61,7 +61,7 @@ def make_measures(results):
         judge("first all-reduce: torchrun + Gloo / ours", ratios("first", [2], "torchrun", "ddp"),
               200),
         judge("first all-reduce: ours / floor", ratios("first", FIRST_RANKS, "ddp", "floor"),
-              at_most=4),
+              at_most=2),
     ], failures
 
 
@@ -75,6 +75,22 @@ def times_table(results, case, all_ranks):
             factor(results.ratio(case, n, "ddp", "floor"))])
     return table(["N", "ddp ms", "floor ms", "MPICH ms", "Open MPI ms", "torchrun ms",
                   "MPICH / ddp", "Open MPI / ddp", "torchrun / ddp", "ddp / floor"], rows)
+
+
+def stages_table(results):
+    """What each stage takes beyond the one before: the median of the rounds' differences."""
+    names = ["floor", *STAGES, "ddp"]
+    rows = []
+    for n in FIRST_RANKS:
+        row = [str(n), number((results.time("first", n, "floor") or 0) / 1000)]
+        for before, after in zip(names, names[1:]):
+            a = results.times.get(("first", n, before), {})
+            b = results.times.get(("first", n, after), {})
+            more = [b[turn] - a[turn] for turn in a.keys() & b.keys()]
+            row.append(f"{median(more) / 1000:.2f}" if more else "-")
+        rows.append(row)
+    return table(["N", "floor ms", "front and agent", "libraries", "store", "group",
+                  "all-reduce and its end"], rows)
 
 
 def repeats_line(results):
@@ -113,12 +129,24 @@ def main():
         "in which all take turns. A ratio is the median of the rounds' ratios.",
         "- *start*: N times `/bin/true`; *floor*: a bare loop of posix_spawn and wait.",
         "- *first all-reduce*: N workers that join, all-reduce 4 bytes and end; *floor*: a bare "
-        "fork of N processes that meet in shared memory, without an exec. ddp's worker is linked "
+        "loop that spawns N copies of a static program as large as ddp's worker, which meet in "
+        "shared memory. ddp's worker is linked "
         "with `ddp_start_fast` of its CMake package (libstdc++ inside, libc shared); the peers' "
         "programs are linked by their `mpicxx` and need no libstdc++.", "",
         *measures_table(measures), "", repeats_line(results), "",
         "### Start", "", *times_table(results, "start", START_RANKS), "",
         "### First all-reduce", "", *times_table(results, "first", FIRST_RANKS), "",
+        "Where the time goes, ms; each column is what a job takes that goes so far, beyond one "
+        "that ends a column before (the median of the rounds' differences; such jobs end a stage "
+        "earlier, so that a stage in which ranks wait for each other has what they waited for):", "",
+        "- *front and agent*: ddp-launch with the floor's program as worker, which ends at once, "
+        "beyond the floor;",
+        "- *libraries*: with ddp's worker instead, which ends in main: its mapping, relocation and "
+        "constructors;",
+        "- *store*: which ends once it has asked the job's store; *group*: with the group made, "
+        "the region mapped;",
+        "- *all-reduce and its end*: the first one, and the group's.", "",
+        *stages_table(results), "",
         *problems_of(results),
     ]
     write_section(os.path.join(docs, "benchmarks.md"), "start", lines, results.facts["maker"])
