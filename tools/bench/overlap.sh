@@ -4,8 +4,11 @@
 # step with averaging minus one without (no_sync) after which the ranks meet in a barrier, in the same process. Writes
 # its section of docs/benchmarks.md.
 #
-#   tools/bench/overlap.sh [--rounds N] [--quick] [--build DIR] [--docs DIR]
+#   tools/bench/overlap.sh [--torch DIR] [--rounds N] [--quick] [--build DIR] [--docs DIR]
 #
+#   --torch DIR        with the newest PyTorch and its LibTorch, which tools/install-deps.sh --torch DIR has put there,
+#                      instead of Debian's, whose matrix products take three times as long and hide communication; the
+#                      page has a section for each
 #   --rounds N         fresh processes of each contestant; medians over rounds are shown (default 11: single
 #                      runs differ by more than what is measured)
 #   --quick            one round of a small net, to see whether all works; docs go to DIR of --build
@@ -17,13 +20,13 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 here=tools/bench
 
-usage() { sed -n '2,15s/^# \{0,1\}//p' "$here/overlap.sh"; }
-rounds=11 build=build docs= quick=()
+usage() { sed -n '2,18s/^# \{0,1\}//p' "$here/overlap.sh"; }
+rounds=11 build=build docs= torch= quick=()
 while [ $# -gt 0 ]; do
     case $1 in
         --quick) quick=(--quick); rounds=1; shift; continue ;;
         -h | --help) usage; exit ;;
-        --rounds | --build | --docs) ;;
+        --rounds | --build | --docs | --torch) ;;
         *) echo "overlap.sh: unknown option $1; --help lists the options" >&2; exit 2 ;;
     esac
     [ $# -ge 2 ] || { echo "overlap.sh: $1 needs a value" >&2; exit 2; }
@@ -34,22 +37,34 @@ rows=$build/overlap
 [ ${#quick[@]} -eq 0 ] || rows+=/quick  # beside what a whole run measured
 [ -n "$docs" ] || { docs=docs; [ ${#quick[@]} -eq 0 ] || docs=$rows; }
 
-for program in ddp-launch ddp-torch-overlap; do
+needed=(ddp-launch)
+[ -n "$torch" ] || needed+=(ddp-torch-overlap)
+for program in "${needed[@]}"; do
     [ -x "$build/bin/$program" ] || {
         echo "overlap.sh: $build/bin/$program is missing; build ddp with DDP_WITH_TORCH=ON first, or say --build DIR" >&2
         exit 2
     }
 done
-python=/usr/bin/python3  # whose torch is the LibTorch that ddp is built with
+python=/usr/bin/python3 programs=$build/bin install=--interop # whose torch is the LibTorch that ddp is built with
+[ -z "$torch" ] || python=$torch/bin/python rows+=/newest programs=$rows install="--torch $torch"
 "$python" -c 'import torch.distributed' 2>/dev/null || {
-    echo "overlap.sh: $python has no PyTorch; tools/install-deps.sh --interop installs it" >&2
+    echo "overlap.sh: $python has no PyTorch; tools/install-deps.sh $install installs it" >&2
     exit 2
 }
 
 mkdir -p "$rows" "$docs"
+if [ -n "$torch" ]; then
+    # Without Torch's own CMake files, which ask for a CUDA toolkit where that PyTorch can use GPUs.
+    at=$("$python" -c 'import os, torch; print(os.path.dirname(torch.__file__))')
+    read -ra ddp_needs < <(sed -n 's/^Libs: .* -lddp //p' "$build/ddp.pc")
+    g++ -std=c++20 -O2 -w -Iinclude -isystem "$at/include" -isystem "$at/include/torch/csrc/api/include" \
+        "$here/overlap/torch_overlap.cpp" "$build/runtime/libddp.a" "${ddp_needs[@]}" -L"$at/lib" -Wl,-rpath,"$at/lib" \
+        -Wl,--no-as-needed -ltorch -ltorch_cpu -lc10 -Wl,--as-needed -Wl,--allow-shlib-undefined \
+        -o "$programs/ddp-torch-overlap"
+fi
 # Without the paths of this host.
-command="tools/bench/overlap.sh --rounds $rounds${quick[*]:+ --quick}"
+command="tools/bench/overlap.sh${torch:+ --torch DIR} --rounds $rounds${quick[*]:+ --quick}"
 export PYTHONPATH=$here PYTHONDONTWRITEBYTECODE=1
-"$python" "$here/overlap/run.py" --bin "$build/bin" --out "$rows/rows.jsonl" --rounds "$rounds" --command "$command" \
-    "${quick[@]}"
+"$python" "$here/overlap/run.py" --bin "$build/bin" --programs "$programs" --out "$rows/rows.jsonl" --rounds "$rounds" \
+    --command "$command" ${torch:+--newest} "${quick[@]}"
 "$python" "$here/overlap/report.py" "$rows/rows.jsonl" "$docs"

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 # docs/benchmarks.md, in this order; each is written by one script and kept by the others. A run on
 # one maker's processor leaves the sections of the other makers.
-SECTIONS = ["collectives", "hosts", "start", "step", "overlap", "data", "checkpoint", "newest_torch"]
+SECTIONS = ["collectives", "hosts", "start", "step", "overlap_newest", "overlap", "data", "checkpoint",
+            "newest_torch"]
 
 
 @dataclass

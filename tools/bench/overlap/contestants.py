@@ -26,11 +26,11 @@ OFF = "ddp, one bucket"  # sent when backward is through: no overlap
 LABELS = [OURS, OFF, COPIES, VIEWS]
 
 
-def command(label, net, bin_dir, python):
+def command(label, net, args, python):
     words = [str(word) for word in (net.width, net.layers, net.batch, net.blocks)]
-    launch = [f"{bin_dir}/ddp-launch", f"--nproc_per_node={RANKS}", "--"]
+    launch = [f"{args.bin}/ddp-launch", f"--nproc_per_node={RANKS}", "--"]
     if label in (OURS, OFF):
         mode = "buckets" if label == OURS else "one-bucket"
-        return launch + [f"{bin_dir}/ddp-torch-overlap", *words, mode]
+        return launch + [f"{args.programs}/ddp-torch-overlap", *words, mode]
     mode = "views" if label == VIEWS else "copies"
     return launch + [python, f"{HERE}/torch_overlap.py", *words, mode]

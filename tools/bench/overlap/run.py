@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import contestants
-from host import host_facts, package_version
+from host import host_facts, output_of, package_version
 
 LIMIT_S = 300
 
@@ -23,9 +23,17 @@ def run_one(command):
     return {"averaging_ms": averaging, "meeting_ms": meeting, "local_ms": local}
 
 
+def torch_version(newest):
+    if not newest:
+        return package_version("python3-torch")
+    return output_of([sys.executable, "-c", "import torch; print(torch.__version__)"]).strip() + " of the Python package"
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--bin", required=True, help="where ddp-launch is")
+    parser.add_argument("--programs", required=True, help="where ddp-torch-overlap is")
+    parser.add_argument("--newest", action="store_true", help="this interpreter's PyTorch is no Debian package")
     parser.add_argument("--out", required=True)
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--quick", action="store_true")
@@ -34,13 +42,13 @@ def main():
     nets = contestants.QUICK_NETS if args.quick else contestants.NETS
     with open(args.out, "w") as out:
         facts = {"facts": True, **host_facts(), "command": args.command, "rounds": args.rounds,
-                 "torch": package_version("python3-torch")}
+                 "newest": args.newest, "torch": torch_version(args.newest)}
         print(json.dumps(facts), file=out)
         for turn in range(args.rounds):
             first = turn % len(contestants.LABELS)  # another one begins each round
             for net in nets:
                 for label in contestants.LABELS[first:] + contestants.LABELS[:first]:
-                    times = run_one(contestants.command(label, net, args.bin, sys.executable))
+                    times = run_one(contestants.command(label, net, args, sys.executable))
                     row = {"net": net.name, "contestant": label, "round": turn, **times}
                     print(json.dumps(row), file=out, flush=True)
             print(f"overlap: round {turn + 1} of {args.rounds}", file=sys.stderr, flush=True)
