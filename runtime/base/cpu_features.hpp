@@ -1,8 +1,8 @@
 // Who made this x86-64 processor, and which instructions it has, as the dynamic linker has found
 // out already. GCC's own __builtin_cpu_supports and __builtin_cpu_is ask the processor again before
 // main, about ten times, and in a virtual machine each question takes some 10 us: together a fifth
-// of the time to join a group. Of another processor all is false. processor_name() does ask: it is
-// not on that way.
+// of the time to join a group. Of another processor all is false. processor_name() does ask: only
+// where there is a file that names processors.
 #pragma once
 
 #include <string>

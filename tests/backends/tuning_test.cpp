@@ -130,13 +130,32 @@ TEST(TuningFile, GivesTheRowOfTheFewestRanksThatAreEnough) {
     EXPECT_EQ(ddp::shm::find_overrides("", "FILE", "Maker/1/2", 2, 2), "");
 }
 
+TEST(TuningFile, ARowWithoutOverridesStandsForTheBuiltInTable) {
+    EXPECT_EQ(ddp::shm::find_overrides("M ranks=2 cores=8\nM ranks=8 cores=8 spins=1\n", "FILE",
+                                       "M", 2, 8),
+              "");
+}
+
+TEST(TuningFile, TakesARowInThePlaceOfTheOneOfTheSameHost) {
+    const std::string text = "# a\n M\tranks=2   cores=2 spins=1\nM ranks=8 cores=2 spins=2";
+    const auto replace = [&](int ranks, const char* overrides) {
+        return ddp::shm::replace_row(text, "FILE", "M", ranks, 2, overrides);
+    };
+    EXPECT_EQ(replace(2, "spins=7"), "# a\nM ranks=2 cores=2 spins=7\nM ranks=8 cores=2 spins=2\n");
+    EXPECT_EQ(replace(8, ""), "# a\n M\tranks=2   cores=2 spins=1\nM ranks=8 cores=2\n");
+    EXPECT_EQ(replace(4, "spins=3"), text + "\nM ranks=4 cores=2 spins=3\n");
+    EXPECT_EQ(ddp::shm::replace_row("", "FILE", "M", 2, 2, "spins=1"),
+              "M ranks=2 cores=2 spins=1\n");
+    EXPECT_THROW(ddp::shm::replace_row("x\n", "FILE", "M", 2, 2, ""), ddp::UsageError);
+}
+
 TEST(TuningFile, SaysWhichLineIsWrong) {
     const std::pair<const char*, const char*> wrong[] = {
-        {"M ranks=2 cores=2\n", "FILE:1: there is nothing after cores="},
         {"# a\nM ranks=0 cores=2 spins=1\n", "FILE:2: 'ranks=0' is not ranks= with a number"},
         {"M ranks=2x cores=2 spins=1\n", "'ranks=2x' is not ranks="},
         {"M ranks=2 spins=1\n", "'spins=1' is not cores="},
         {"M\n", "'' is not ranks="},
+        {"M ranks=2\n", "FILE:1: '' is not cores="},
         {"M ranks=2 cores=99999999999 spins=1\n", "is not cores="},
         {"M ranks=2 cores=2 spins=1 spins=2\n", "'spins=2' is one word too many"},
         {"M ranks=2 cores=2 speed=9\n", "FILE:1: DDP_SHM_TUNING: 'speed=9' is not one of"},

@@ -55,25 +55,30 @@ std::string shm_refusal_of_foreign_host(const std::string& their_host) {
     return "is on another host than rank 0's (" + their_host.substr(0, their_host.find('/')) + ")";
 }
 
-// The cores that this process may use, and DDP_SHM_TUNING or the system's file.
+// By the cores that this process may use, and DDP_SHM_TUNING or the system's file.
 shm::Tuning tuning_for(const GroupContext& group) {
     const int ranks = group.me.world_size;
     const auto cores = static_cast<int>(std::max(std::thread::hardware_concurrency(), 1U));
-    const std::string measured =
+    const std::string overrides =
         shm::overrides_for(std::getenv("DDP_SHM_TUNING"), shm::system_tuning_file, ranks, cores);
+    if (group.me.rank == lowest_rank && !overrides.empty()) {
+        base::log_debug("backends", "shm for " + std::to_string(ranks) + " ranks on " +
+                                        std::to_string(cores) + " cores: " + overrides);
+    }
     return shm::make_tuning(ranks, cores,
-                            std::string(group.among_hosts ? shm::among_hosts : "") + measured);
+                            std::string(group.among_hosts ? shm::among_hosts : "") + overrides);
 }
 
 // Rank 0 makes the region, the others open it. Throws when that fails.
 std::shared_ptr<shm::SharedRegion> make_or_open_region(const GroupContext& group,
+                                                       const shm::Tuning& tuning,
                                                        const std::string& host,
                                                        const base::Deadline& deadline) {
     if (group.me.rank == lowest_rank) {
         std::shared_ptr<shm::SharedRegion> region;
         std::string address;
         try {
-            region = shm::SharedRegion::create(group.me.world_size, tuning_for(group));
+            region = shm::SharedRegion::create(group.me.world_size, tuning);
             address = region->address();
         } catch (const std::exception&) {
             group.store->set(region_key, host + "\n");
@@ -105,11 +110,12 @@ bool may_be_shm(ddp::Backend wanted) {
 }
 
 // Null, and the reason in `refusal`, when this rank cannot have it.
-std::shared_ptr<shm::SharedRegion> try_region(const GroupContext& group, BackendSupport& mine,
+std::shared_ptr<shm::SharedRegion> try_region(const GroupContext& group, const shm::Tuning& tuning,
+                                              BackendSupport& mine,
                                               const base::Deadline& deadline) {
-    if (group.me.world_size == 1) return shm::SharedRegion::create(1, tuning_for(group));
+    if (group.me.world_size == 1) return shm::SharedRegion::create(1, tuning);
     try {
-        auto region = make_or_open_region(group, mine.host, deadline);
+        auto region = make_or_open_region(group, tuning, mine.host, deadline);
         region->introduce(group.me.rank, mine.request.encode());
         return region;
     } catch (const TimeoutError&) {
@@ -219,7 +225,8 @@ std::unique_ptr<Backend> make_local(const GroupContext& group,
     const GroupContext context = local.context();
     announce_arrival(context);
     BackendSupport mine = all[static_cast<std::size_t>(group.me.rank)];
-    std::shared_ptr<shm::SharedRegion> region = try_region(context, mine, deadline);
+    std::shared_ptr<shm::SharedRegion> region =
+        try_region(context, tuning_for(context), mine, deadline);
     std::unique_ptr<Backend> backend;
     // A region that all have opened, then what is made of it.
     for (const char* const step : {"open/", "made/"}) {
@@ -342,8 +349,7 @@ Chosen choose(const GroupContext& group, GpuState gpu, const base::Deadline& dea
     std::shared_ptr<shm::SharedRegion> region;
     if (may_be_shm(group.wanted)) {
         // A wrong variable is an error, not a reason for Gloo.
-        static_cast<void>(tuning_for(group));
-        region = try_region(group, mine, deadline);
+        region = try_region(group, tuning_for(group), mine, deadline);
     } else if (group.me.world_size > 1 && group.me.rank == lowest_rank) {
         group.store->set(region_key, mine.host + "\n");  // for ranks that want something else
     }

@@ -46,15 +46,17 @@ constexpr Row table[] = {
     row_of(true, 16, {16 * K, 256 * K, any}, {128 * K, 4 * M, 4 * M, 0}),
     row_of(true, many, {16 * K, 128 * K, any}, {128 * K, 4 * M, 4 * M, 0}),
 };
-// Intel's with fast short string copies, Ice Lake and newer (measured on Emerald Rapids).
 constexpr Row with_string_copies(bool oversubscribed, int ranks, Tuning::Staged staged,
-                                 Tuning::Direct direct) {
+                                 Tuning::Direct direct, std::uint64_t streaming_gain_ps = 0,
+                                 std::uint64_t claims_outputs = 1) {
     Row row = row_of(oversubscribed, ranks, staged, direct);
-    row.tuning.streaming = {0, 32 * M};
+    row.tuning.streaming = {streaming_gain_ps, 32 * M};
     row.tuning.coloring = {4 * K, 2 * M, oversubscribed ? 0U : 1U};
-    row.tuning.copying = {1, 2 * K};
+    row.tuning.copying = {claims_outputs, 2 * K};
     return row;
 }
+// Of others than AMD with fast short string copies: Intel's since Ice Lake (measured on Emerald
+// Rapids).
 constexpr Row table_with_string_copies[] = {
     with_string_copies(false, 2, {8 * K, 128 * K, any}, {256 * K, 16 * M, 16 * M, 4 * M}),
     with_string_copies(false, many, {8 * K, 128 * K, any}, {256 * K, M, M, 0}),
@@ -66,11 +68,7 @@ constexpr Row table_with_string_copies[] = {
 // past the caches is 2.5 times slower).
 constexpr Row without_common_cache(bool oversubscribed, int ranks, Tuning::Staged staged,
                                    Tuning::Direct direct) {
-    Row row = row_of(oversubscribed, ranks, staged, direct);
-    row.tuning.streaming = {70, 32 * M};
-    row.tuning.coloring = {4 * K, 2 * M, oversubscribed ? 0U : 1U};
-    row.tuning.copying = {0, 2 * K};
-    return row;
+    return with_string_copies(oversubscribed, ranks, staged, direct, 70, 0);
 }
 constexpr Row table_without_common_cache[] = {
     without_common_cache(false, many, {4 * K, half, any}, {256 * K, 0, 0, 0}),

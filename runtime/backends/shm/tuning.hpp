@@ -13,7 +13,8 @@
 //     other                                               staged: chunks of staged.chunk_bytes
 //     and for what is staged, each that fits:
 //     where it gains streaming.min_gain_ps                non-temporal stores into slots
-//     output  >= streaming.min_output_bytes               non-temporal stores into the output
+//     output, or message received,
+//             >= streaming.min_output_bytes               non-temporal stores into it
 //     two ranks that both send                            the slot that this rank has read last
 //     else call >= coloring.min_bytes, of one chunk       another part of its slot each time
 //     message >= coloring.min_bytes                       likewise, of the channel's slot

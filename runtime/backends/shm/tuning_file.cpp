@@ -17,7 +17,6 @@
 
 #include "backends/shm/tuning.hpp"
 #include "base/cpu_features.hpp"
-#include "base/log.hpp"
 #include "base/printable.hpp"
 #include "base/unique_fd.hpp"
 
@@ -74,7 +73,6 @@ std::optional<Row> parse_row(std::string_view line, const std::string& where) {
     row.ranks = take_number(line, "ranks=", where);
     row.cores = take_number(line, "cores=", where);
     row.overrides = take_word(line);
-    if (row.overrides.empty()) refuse(where, "there is nothing after cores=");
     if (const auto more = take_word(line); !more.empty()) {
         refuse(where, "'" + base::printable(more) + "' is one word too many");
     }
@@ -84,6 +82,22 @@ std::optional<Row> parse_row(std::string_view line, const std::string& where) {
         throw UsageError(where + ": " + error.what());
     }
     return row;
+}
+
+// Each line, with its row if it is one.
+template <class Body>
+void for_each_line(std::string_view text, const std::string& file, const Body& body) {
+    std::set<std::tuple<std::string_view, int, int>> seen;
+    for (int number = 1; !text.empty(); ++number) {
+        const std::string_view line = text.substr(0, text.find('\n'));
+        const std::string where = file + ":" + std::to_string(number);
+        const auto row = parse_row(line, where);
+        if (row && !seen.emplace(row->processor, row->ranks, row->cores).second) {
+            refuse(where, "a row before has the same processor, ranks and cores");
+        }
+        body(line, row);
+        text.remove_prefix(std::min(line.size() + 1, text.size()));
+    }
 }
 
 // Nothing when it does not exist and `may_be_absent`.
@@ -116,23 +130,33 @@ std::optional<std::string> read_text(const char* file, bool may_be_absent) {
 std::string find_overrides(std::string_view text, const std::string& file,
                            std::string_view processor, int ranks, int cores) {
     std::optional<Row> best;
-    std::set<std::tuple<std::string_view, int, int>> seen;
-    for (int line = 1; !text.empty(); ++line) {
-        const std::size_t end = text.find('\n');
-        const std::string where = file + ":" + std::to_string(line);
-        const auto row = parse_row(text.substr(0, end), where);
-        text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
-        if (!row) continue;
-        if (!seen.emplace(row->processor, row->ranks, row->cores).second) {
-            refuse(where, "a row before has the same processor, ranks and cores");
-        }
+    for_each_line(text, file, [&](std::string_view, const std::optional<Row>& row) {
+        if (!row) return;
         const bool fits = row->processor == processor && row->ranks >= ranks &&
                           row->has_more_ranks_than_cores() == (ranks > cores);
         const bool is_closer =
             !best || row->ranks < best->ranks || (row->ranks == best->ranks && row->cores == cores);
         if (fits && is_closer) best = row;
-    }
+    });
     return best ? std::string(best->overrides) : "";
+}
+
+std::string replace_row(std::string_view text, const std::string& file, std::string_view processor,
+                        int ranks, int cores, std::string_view overrides) {
+    std::string row = std::string(processor) + " ranks=" + std::to_string(ranks) +
+                      " cores=" + std::to_string(cores);
+    if (!overrides.empty()) row += " " + std::string(overrides);
+    std::string replaced;
+    bool is_there = false;
+    for_each_line(text, file, [&](std::string_view line, const std::optional<Row>& old) {
+        const bool is_it =
+            old && old->processor == processor && old->ranks == ranks && old->cores == cores;
+        is_there = is_there || is_it;
+        replaced += is_it ? row : std::string(line);
+        replaced += '\n';
+    });
+    if (!is_there) replaced += row + "\n";
+    return replaced;
 }
 
 std::string overrides_for(const char* variable, const char* system_file, int ranks, int cores) {
@@ -141,14 +165,7 @@ std::string overrides_for(const char* variable, const char* system_file, int ran
     const char* const file = is_named ? variable + 1 : system_file;
     const auto text = read_text(file, !is_named);
     if (!text) return "";
-    const std::string processor = base::processor_name();
-    std::string overrides = find_overrides(*text, base::printable(file), processor, ranks, cores);
-    if (base::log_enabled(base::LogLevel::debug)) {
-        base::log_debug("shm", std::string(file) + " for " + processor + ", " +
-                                   std::to_string(ranks) + " ranks on " + std::to_string(cores) +
-                                   " cores: " + (overrides.empty() ? "no row" : overrides));
-    }
-    return overrides;
+    return find_overrides(*text, base::printable(file), base::processor_name(), ranks, cores);
 }
 
 }  // namespace ddp::shm

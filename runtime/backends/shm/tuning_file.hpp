@@ -3,7 +3,8 @@
 //
 //     GenuineIntel/6/207 ranks=2 cores=2 string_bytes=2K,swapped_slots=1
 //
-// Words are separated by blanks; empty lines and lines that begin with # are passed over.
+// Words are separated by blanks; empty lines and lines that begin with # are passed over. A row
+// without overrides says that the built-in table is best there.
 // Invariant: a row changes speed, never a bit, and a file that cannot be read as a whole is refused
 // as a whole, also where the wrong row is of another processor.
 #pragma once
@@ -25,6 +26,11 @@ inline constexpr std::size_t most_tuning_file_bytes = 256 * 1024;
 // the line, for a wrong row or two of the same processor, ranks and cores.
 std::string find_overrides(std::string_view text, const std::string& file,
                            std::string_view processor, int ranks, int cores);
+
+// The text with that row in the place of the one of the same processor, ranks and cores, or at its
+// end. Throws UsageError as find_overrides.
+std::string replace_row(std::string_view text, const std::string& file, std::string_view processor,
+                        int ranks, int cores, std::string_view overrides);
 
 // The overrides that hold for this process: `variable` (DDP_SHM_TUNING's value; null: not set)
 // itself, or those of the row that fits in the file after its @, or in `system_file`. Throws

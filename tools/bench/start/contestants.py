@@ -7,7 +7,7 @@ START_RANKS = [1, 8, 32]
 FIRST_RANKS = [2, 4, 8, 16]
 # How far a job of ddp's goes, each further than the one before: where the time of the first
 # all-reduce goes.
-STAGES = ["exit", "main", "store", "group"]
+STAGES = ["exit", "main", "group"]
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 

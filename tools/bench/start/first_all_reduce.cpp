@@ -1,13 +1,10 @@
 // A worker that joins its job, all-reduces 4 bytes, checks them, and ends: how soon a job computes.
-// --until=main, --until=store and --until=group end there: at once, with the job's store reached,
-// with the group made. Another argument: prints CLOCK_MONOTONIC when it has the sum, in
-// nanoseconds, in a line after that argument.
+// --until=main and --until=group end there: at once, and with the group made. Another argument:
+// prints CLOCK_MONOTONIC when it has the sum, in nanoseconds, in a line after that argument.
 // Run:  ddp-launch --nproc_per_node=4 ddp-first-all-reduce
 #include <ddp/error.hpp>
 #include <ddp/process_group.hpp>
 #include <ddp/run_worker.hpp>
-#include <ddp/store.hpp>
-#include <ddp/worker_env.hpp>
 
 #include <chrono>
 #include <cstdio>
@@ -17,12 +14,6 @@ int main(int argc, char** argv) {
     const std::string_view word = argc > 1 ? argv[1] : "";
     if (word == "--until=main") return 0;
     return ddp::run_worker([&] {
-        if (word == "--until=store") {
-            const auto env = ddp::worker_env();
-            if (!env.master) throw ddp::UsageError("--until=store needs a job");
-            static_cast<void>(ddp::connect_tcp_store(*env.master)->num_keys());
-            return;
-        }
         auto group = ddp::init_process_group();
         if (word == "--until=group") return;
         const float sum = group.all_reduce(1.0F);

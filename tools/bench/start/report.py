@@ -46,7 +46,7 @@ def make_measures(results):
     def ratios(case, all_ranks, over, under):
         return {f"N = {n}": results.ratio(case, n, over, under) for n in all_ranks}
 
-    failures = sum(count for key, count in results.problems.items() if key[2] == "ddp")
+    failures = sum(count for key, count in results.problems.items() if key[2] in ("ddp", *STAGES))
     return [
         judge("start: MPICH / ours, N = 1 and 8", ratios("start", [1, 8], "MPICH", "ddp"), 1,
               strictly=True),
@@ -82,14 +82,15 @@ def stages_table(results):
     names = ["floor", *STAGES, "ddp"]
     rows = []
     for n in FIRST_RANKS:
-        row = [str(n), number((results.time("first", n, "floor") or 0) / 1000)]
+        floor = results.time("first", n, "floor")
+        row = [str(n), number(floor / 1000 if floor else None)]
         for before, after in zip(names, names[1:]):
             a = results.times.get(("first", n, before), {})
             b = results.times.get(("first", n, after), {})
             more = [b[turn] - a[turn] for turn in a.keys() & b.keys()]
             row.append(f"{median(more) / 1000:.2f}" if more else "-")
         rows.append(row)
-    return table(["N", "floor ms", "front and agent", "libraries", "store", "group",
+    return table(["N", "floor ms", "front and agent", "libraries", "group",
                   "all-reduce and its end"], rows)
 
 
@@ -143,8 +144,7 @@ def main():
         "beyond the floor;",
         "- *libraries*: with ddp's worker instead, which ends in main: its mapping, relocation and "
         "constructors;",
-        "- *store*: which ends once it has asked the job's store; *group*: with the group made, "
-        "the region mapped;",
+        "- *group*: which ends with the group made: the store reached, the region mapped;",
         "- *all-reduce and its end*: the first one, and the group's.", "",
         *stages_table(results), "",
         *problems_of(results),

@@ -92,11 +92,10 @@ void Health::wait_for_answers() noexcept {
     const auto deadline = base::Deadline::after(Transport::answering_grace);
     for (Peer& peer : peers_) {
         if (peer.gone) continue;
-        peer.gone = true;
         try {
-            if (peer.notice_buffer->waitRecv(std::max(deadline.left(), 1ms))) {
-                peer.notice = decode(peer.received);
-            }
+            if (!peer.notice_buffer->waitRecv(std::max(deadline.left(), 1ms))) continue;
+            peer.notice = decode(peer.received);
+            peer.gone = true;
         } catch (const std::exception&) {  // Gloo closes all connections when a time is over
         }
     }

@@ -27,7 +27,8 @@ public:
     // Closes all connections if none comes.
     std::optional<AbortReason> wait_for_notice(int rank) noexcept;
 
-    // Before the connections are closed: until the others have answered a notice, or gone.
+    // Before the connections are closed: until the others have sent theirs, or gone, for at most
+    // answering_grace. Who has not found the same trouble by itself hears of it when they close.
     void wait_for_answers() noexcept;
     void send_abort_notice(const AbortReason& reason) noexcept;
 
