@@ -219,9 +219,10 @@ TEST_F(TuningFileOf, AnyKindIsRefusedWhenItCannotBeRead) {
     EXPECT_THAT(refusal(("@" + file("absent")).c_str(), file("absent")),
                 HasSubstr("DDP_SHM_TUNING: cannot open " + file("absent")));
     EXPECT_THAT(refusal("@", file("absent")), HasSubstr("cannot open"));
-    EXPECT_THAT(refusal(nullptr, file("")), HasSubstr("is no regular file"));
+    EXPECT_THAT(refusal(nullptr, file("")), HasSubstr("DDP_SHM_TUNING: this is no regular file: "));
     ASSERT_EQ(::mkfifo(file("pipe").c_str(), 0600), 0);
-    EXPECT_THAT(refusal(nullptr, file("pipe")), HasSubstr("is no regular file"));
+    EXPECT_THAT(refusal(nullptr, file("pipe")),
+                HasSubstr("DDP_SHM_TUNING: this is no regular file: "));
     const auto large = write("large", std::string(ddp::shm::most_tuning_file_bytes + 1, '\n'));
     EXPECT_THAT(refusal(nullptr, large), HasSubstr("has more than 256 KiB"));
     EXPECT_THAT(refusal(nullptr, write("wrong", "x\n")), HasSubstr(file("wrong") + ":1: "));

@@ -242,7 +242,7 @@ TEST(Bench, SaysWhatIsWrongWithAFileOfSwitchPoints) {
     std::filesystem::create_directory(folder.file("folder"));
     const auto no_file = bench(2, {"--tune", folder.file("folder")});
     EXPECT_NE(no_file.exit_code, 0);
-    EXPECT_THAT(no_file.err, testing::HasSubstr("is no regular file"));
+    EXPECT_THAT(no_file.err, testing::HasSubstr("--tune: this is no regular file: "));
     const auto nowhere = bench(2, {"--tune", folder.file("no/where"), "--max-bytes", "64"});
     EXPECT_NE(nowhere.exit_code, 0);
     EXPECT_THAT(nowhere.err, testing::HasSubstr("cannot write " + folder.file("no/where")));

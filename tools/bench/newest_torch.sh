@@ -4,17 +4,17 @@
 #
 #   tools/install-deps.sh --torch DIR && tools/bench/newest_torch.sh DIR
 #
-# Without Torch's own CMake files, which ask for a CUDA toolkit where that PyTorch can use GPUs. Needs a built ddp in
-# build/ and about two minutes.
+# Needs a built ddp in build/ and about two minutes.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 case ${1:-} in
-    "" | -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    "" | -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
 python=$1/bin/python
 [ -x "$python" ] || { echo "newest_torch.sh: $python is missing; tools/install-deps.sh --torch $1 makes it" >&2; exit 2; }
-torch=$("$python" -c 'import os, torch; print(os.path.dirname(torch.__file__))')
+. tools/bench/newest_torch_flags.sh
+newest_torch_flags "$python" build
 version=$("$python" -c 'import torch; print(torch.__version__)')
 out=build/newest_torch
 mkdir -p "$out"
@@ -22,13 +22,9 @@ mkdir -p "$out"
 objects=()
 for test in backward data_parallel gradients join logical_ranks sync_batch_norm tensors unused_parameters; do
     objects+=("$out/$test.o")
-    g++ -std=c++20 -O1 -c -Iinclude -Itests -isystem "$torch/include" -isystem "$torch/include/torch/csrc/api/include" \
-        -Wall -Wextra -Werror "tests/torch/${test}_test.cpp" -o "$out/$test.o"
+    g++ -std=c++20 -O1 -c -Itests "${compile_flags[@]}" -Wall -Wextra -Werror "tests/torch/${test}_test.cpp" -o "$out/$test.o"
 done
-read -ra ddp_needs < <(sed -n 's/^Libs: .* -lddp //p' build/ddp.pc)  # CUDA's runtime too, where it is built with
-g++ "${objects[@]}" build/runtime/libddp.a "${ddp_needs[@]}" -L"$torch/lib" -Wl,-rpath,"$torch/lib" \
-    -Wl,--no-as-needed -ltorch -ltorch_cpu -lc10 -Wl,--as-needed -lgtest_main -lgmock -lgtest -lspdlog -lfmt \
-    -Wl,--allow-shlib-undefined -o "$out/torch_test"
+g++ "${objects[@]}" "${link_flags[@]}" -lgtest_main -lgmock -lgtest -lspdlog -lfmt -o "$out/torch_test"
 
 failed=0
 rows=()

@@ -41,7 +41,7 @@ needed=(ddp-launch)
 [ -n "$torch" ] || needed+=(ddp-torch-overlap)
 for program in "${needed[@]}"; do
     [ -x "$build/bin/$program" ] || {
-        echo "overlap.sh: $build/bin/$program is missing; build ddp with DDP_WITH_TORCH=ON first, or say --build DIR" >&2
+        echo "overlap.sh: $build/bin/$program is missing; build ddp first (without --torch with DDP_WITH_TORCH=ON), or say --build DIR" >&2
         exit 2
     }
 done
@@ -54,12 +54,9 @@ python=/usr/bin/python3 programs=$build/bin install=--interop # whose torch is t
 
 mkdir -p "$rows" "$docs"
 if [ -n "$torch" ]; then
-    # Without Torch's own CMake files, which ask for a CUDA toolkit where that PyTorch can use GPUs.
-    at=$("$python" -c 'import os, torch; print(os.path.dirname(torch.__file__))')
-    read -ra ddp_needs < <(sed -n 's/^Libs: .* -lddp //p' "$build/ddp.pc")
-    g++ -std=c++20 -O2 -w -Iinclude -isystem "$at/include" -isystem "$at/include/torch/csrc/api/include" \
-        "$here/overlap/torch_overlap.cpp" "$build/runtime/libddp.a" "${ddp_needs[@]}" -L"$at/lib" -Wl,-rpath,"$at/lib" \
-        -Wl,--no-as-needed -ltorch -ltorch_cpu -lc10 -Wl,--as-needed -Wl,--allow-shlib-undefined \
+    . "$here/newest_torch_flags.sh"
+    newest_torch_flags "$python" "$build"
+    g++ -std=c++20 -O2 -w "${compile_flags[@]}" "$here/overlap/torch_overlap.cpp" "${link_flags[@]}" \
         -o "$programs/ddp-torch-overlap"
 fi
 # Without the paths of this host.

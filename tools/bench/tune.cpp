@@ -2,6 +2,7 @@
 
 #include "backends/shm/tuning_file.hpp"
 #include "base/cpu_features.hpp"
+#include "base/replace_file.hpp"
 #include "base/unique_fd.hpp"
 #include "bench/collective_case.hpp"
 #include "bench/report.hpp"
@@ -12,17 +13,13 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -289,71 +286,43 @@ private:
 // The file that is tuned into. Rows of other hosts stay; readers see the old file or the new one.
 class TuningFile {
 public:
-    // Refuses now what could not be written after minutes of measuring.
+    // Refuses now what could not be written after minutes of measuring: writes what is there.
     explicit TuningFile(const std::string& file) : path_(file) {
         std::error_code error;
-        if (const auto target = std::filesystem::canonical(path_, error); !error) path_ = target;
-        if (std::filesystem::exists(path_) && !std::filesystem::is_regular_file(path_)) {
-            throw UsageError("--tune: " + file + " is no regular file");
-        }
-        static_cast<void>(shm::find_overrides(read(), path_, "", 1, 1));
-        std::filesystem::remove(write_beside(""));
+        const auto target = std::filesystem::canonical(path_, error);  // not the link to it
+        if (!error) path_ = target.string();
+        const std::string text = read();
+        static_cast<void>(shm::find_overrides(text, path_, "", 1, 1));
+        write(text);
     }
 
     void replace_row(const std::string& processor, int ranks, int cores,
                      const std::string& overrides) const {
         // Another host may write at the same time; where files cannot be locked, one row is lost.
-        const base::UniqueFd folder(
-            ::open(folder_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+        const std::string folder_path = std::filesystem::path(path_).parent_path().string();
+        const base::UniqueFd folder(::open(folder_path.empty() ? "." : folder_path.c_str(),
+                                           O_RDONLY | O_DIRECTORY | O_CLOEXEC));
         if (folder) static_cast<void>(::flock(folder.get(), LOCK_EX));
-        const std::string beside =
-            write_beside(shm::replace_row(read(), path_, processor, ranks, cores, overrides));
-        if (std::rename(beside.c_str(), path_.c_str()) != 0) {
-            const int error = errno;
-            std::remove(beside.c_str());
-            fail("write", error);
-        }
+        write(shm::replace_row(read(), path_, processor, ranks, cores, overrides));
     }
 
 private:
-    std::string folder_path() const {
-        return path_.has_parent_path() ? path_.parent_path().string() : ".";
-    }
-
-    [[noreturn]] void fail(const char* what, int error) const {
-        throw SystemError(std::string("--tune: cannot ") + what + " " + path_.string(), error);
-    }
-
     std::string read() const {
-        if (!std::filesystem::exists(path_)) {
-            return "# Written by ddp-bench --tune. Taken with DDP_SHM_TUNING=@FILE, or as\n"
-                   "# /etc/ddp/shm_tuning where that is not set.\n";
-        }
-        std::ifstream stream(path_, std::ios::binary);
-        std::ostringstream text;
-        if (stream && stream.peek() != std::ifstream::traits_type::eof()) text << stream.rdbuf();
-        if (!stream.is_open() || stream.bad() || text.fail()) fail("read", errno);
-        return text.str();
+        return shm::read_tuning_file(path_, "--tune")
+            .value_or(
+                "# Written by ddp-bench --tune. Taken with DDP_SHM_TUNING=@FILE, or as\n"
+                "# /etc/ddp/shm_tuning where that is not set.\n");
     }
 
-    // The name of a file in the same folder, with the mode of the old one.
-    std::string write_beside(const std::string& text) const {
-        std::string name = path_.string() + ".XXXXXX";
-        const base::UniqueFd file(::mkstemp(name.data()));
-        if (!file) fail("write", errno);
+    // With the mode of the old file; a new one is for all to read.
+    void write(const std::string& text) const {
         struct stat old {};
         const mode_t mode = ::stat(path_.c_str(), &old) == 0 ? old.st_mode & 0777U : 0644U;
-        const auto size = static_cast<ssize_t>(text.size());
-        if (::fchmod(file.get(), mode) != 0 ||
-            ::write(file.get(), text.data(), text.size()) != size) {
-            const int error = errno;
-            std::remove(name.c_str());
-            fail("write", error);
-        }
-        return name;
+        const int problem = base::replace_file(path_, text, mode);
+        if (problem != 0) throw SystemError("--tune: cannot write " + path_, problem);
     }
 
-    std::filesystem::path path_;
+    std::string path_;
 };
 
 }  // namespace

@@ -100,32 +100,32 @@ void for_each_line(std::string_view text, const std::string& file, const Body& b
     }
 }
 
-// Nothing when it does not exist and `may_be_absent`.
-std::optional<std::string> read_text(const char* file, bool may_be_absent) {
-    const auto fail = [&](const char* what, int error) {
-        throw UsageError(std::string("DDP_SHM_TUNING: ") + what + " " + base::printable(file) +
-                         (error != 0 ? std::string(": ") + std::strerror(error) : ""));
-    };
+[[noreturn]] void fail(const char* whose, const char* what, const std::string& file, int error) {
+    throw UsageError(std::string(whose) + ": " + what + " " + base::printable(file) +
+                     (error != 0 ? std::string(": ") + std::strerror(error) : ""));
+}
+
+}  // namespace
+
+std::optional<std::string> read_tuning_file(const std::string& file, const char* whose) {
     // Not blocking: a FIFO has no end.
-    const base::UniqueFd descriptor(::open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-    if (!descriptor && may_be_absent && (errno == ENOENT || errno == ENOTDIR)) return std::nullopt;
-    if (!descriptor) fail("cannot open", errno);
+    const base::UniqueFd descriptor(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    if (!descriptor && (errno == ENOENT || errno == ENOTDIR)) return std::nullopt;
+    if (!descriptor) fail(whose, "cannot open", file, errno);
     struct stat status {};
-    if (::fstat(descriptor.get(), &status) != 0) fail("cannot look at", errno);
-    if (!S_ISREG(status.st_mode)) fail("is no regular file:", 0);
+    if (::fstat(descriptor.get(), &status) != 0) fail(whose, "cannot look at", file, errno);
+    if (!S_ISREG(status.st_mode)) fail(whose, "this is no regular file:", file, 0);
     std::string text;
     std::array<char, 4096> part{};
     for (;;) {
         const ssize_t got = ::read(descriptor.get(), part.data(), part.size());
         if (got < 0 && errno == EINTR) continue;
-        if (got < 0) fail("cannot read", errno);
+        if (got < 0) fail(whose, "cannot read", file, errno);
         if (got == 0) return text;
         text.append(part.data(), static_cast<std::size_t>(got));
-        if (text.size() > most_tuning_file_bytes) fail("has more than 256 KiB:", 0);
+        if (text.size() > most_tuning_file_bytes) fail(whose, "has more than 256 KiB:", file, 0);
     }
 }
-
-}  // namespace
 
 std::string find_overrides(std::string_view text, const std::string& file,
                            std::string_view processor, int ranks, int cores) {
@@ -163,7 +163,8 @@ std::string overrides_for(const char* variable, const char* system_file, int ran
     const bool is_named = variable != nullptr && *variable == '@';
     if (variable != nullptr && !is_named) return variable;
     const char* const file = is_named ? variable + 1 : system_file;
-    const auto text = read_text(file, !is_named);
+    const auto text = read_tuning_file(file, "DDP_SHM_TUNING");
+    if (!text && is_named) fail("DDP_SHM_TUNING", "cannot open", file, ENOENT);
     if (!text) return "";
     return find_overrides(*text, base::printable(file), base::processor_name(), ranks, cores);
 }

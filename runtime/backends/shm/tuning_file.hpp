@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -19,6 +20,10 @@ namespace ddp::shm {
 inline constexpr const char* system_tuning_file = "/etc/ddp/shm_tuning";
 // Of the largest file that is read.
 inline constexpr std::size_t most_tuning_file_bytes = 256 * 1024;
+
+// Nothing when there is no such file. Throws UsageError, which begins with `whose` (the variable or
+// the option that named it), when it cannot be read or is no regular file.
+std::optional<std::string> read_tuning_file(const std::string& file, const char* whose);
 
 // The overrides of the row that fits: of `processor` (base::processor_name()), with more ranks than
 // cores or not, as here, and of those with at least so many ranks the one with the fewest; of two
