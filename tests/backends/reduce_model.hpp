@@ -105,7 +105,8 @@ T reduced(ReduceOp::Kind op, const std::vector<T>& column, const std::vector<dou
     return static_cast<T>(result);
 }
 
-// Mostly numbers of about the same size, so that sums round; some of every kind.
+// Mostly numbers of about the same size and of all a double's digits, so that sums round; some of
+// every kind.
 template <class T>
 T random_element(std::mt19937& random) {
     if constexpr (std::is_same_v<T, bool>) {
@@ -122,8 +123,9 @@ T random_element(std::mt19937& random) {
         const double special[] = {0.0, -0.0, INFINITY, 65504, -65504, 1e-7, -6e-8, 3e38, 1e-40};
         return static_cast<T>(static_cast<Work<T>>(special[random() % 9]));
     } else {
-        return static_cast<T>(
-            static_cast<Work<T>>(std::normal_distribution<double>(0, 100)(random)));
+        const std::uint64_t bits = static_cast<std::uint64_t>(random()) << 32 | random();
+        return static_cast<T>(static_cast<Work<T>>(
+            std::ldexp(static_cast<double>(std::bit_cast<std::int64_t>(bits)), -56)));
     }
 }
 

@@ -59,20 +59,18 @@ protected:
     static DType dtype() { return std::get<1>(GetParam()); }
 };
 
-constexpr std::size_t most_elements = 5003;
-
 // One operation on one number of inputs: the inputs and what must come out.
 template <class T>
 struct Case {
-    Case(ReduceOp::Kind op_, std::size_t n, std::mt19937& random) : op(op_) {
+    Case(ReduceOp::Kind op_, std::size_t n, std::size_t elements, std::mt19937& random) : op(op_) {
         for (std::size_t r = 0; r < n; ++r) {
             if (op == ReduceOp::premul_sum) {
                 factors.push_back(std::normal_distribution<double>()(random));
             }
-            inputs.emplace_back(most_elements * sizeof(T), random() % 3 == 0 ? 0 : random() % 67);
+            inputs.emplace_back(elements * sizeof(T), random() % 3 == 0 ? 0 : random() % 67);
         }
         std::vector<T> column(n);
-        for (std::size_t i = 0; i < most_elements; ++i) {
+        for (std::size_t i = 0; i < elements; ++i) {
             for (std::size_t r = 0; r < n; ++r) {
                 const T value = random_element<T>(random);
                 column[r] = value;
@@ -138,7 +136,7 @@ void expect_reduces(const Case<T>& what, std::size_t elements, std::size_t outpu
 
 template <class T>
 void expect_reduces_everything(ReduceOp::Kind op, std::size_t n, std::mt19937& random) {
-    const Case<T> what(op, n, random);
+    const Case<T> what(op, n, 5003, random);
     for (const std::size_t elements : {0U, 1U, 7U, 31U, 64U, 1000U, 5003U}) {
         for (const Store store : {Store::cached, Store::streaming}) {
             for (const Place place : {Place::elsewhere, Place::over_inputs}) {
@@ -167,8 +165,9 @@ TEST_P(ReduceKernels, AddAnyNumberOfInputsInTheTreesOrder) {
     std::mt19937 random(store_test::random_seed());
     for (const std::size_t n : {6U, 10U, 11U, 12U, 13U, 14U, 15U, 17U, 31U, 100U, 1000U}) {
         with_type(dtype(), [&](auto type) {
-            const Case<decltype(type)> what(ReduceOp::sum, n, random);
-            expect_reduces(what, 1003, 2, Store::cached, Place::elsewhere, random);
+            constexpr std::size_t elements = 1003;
+            const Case<decltype(type)> what(ReduceOp::sum, n, elements, random);
+            expect_reduces(what, elements, 2, Store::cached, Place::elsewhere, random);
         });
     }
 }

@@ -120,7 +120,10 @@ protected:
             for (Message& one : sends) one.transfer->advance();
             for (Message& one : receives) one.transfer->advance();
             if (!sends.empty() && sends.front().transfer->is_done()) sends.pop_front();
-            if (receives.empty() || !receives.front().transfer->is_done()) continue;
+            if (receives.empty() || !receives.front().transfer->is_done()) {
+                std::this_thread::yield();
+                continue;
+            }
             const int number = received - static_cast<int>(receives.size());
             ASSERT_EQ(receives.front().bytes, make_message(1 - rank, number)) << number;
             receives.pop_front();
