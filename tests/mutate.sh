@@ -25,8 +25,8 @@ launcher       launcher                 ddp_launcher_tests ddp_launch_tests ddp_
 contract       runtime/contract         contract_test ddp_launcher_tests testing_test ddp_launch_tests:LaunchWorker.*:LaunchBlame.*
 store          runtime/store            store_test process_group_test:InitProcessGroup.*:SubGroups.* ddp_launch_tests:LaunchStrangers.*
 reducer        runtime/reducer          bucket_plan_test reducer_test gpu_reducer_test
-process_group  runtime/process_group    process_group_test gpu_group_test reducer_test:Order*
-backends       runtime/backends         backends_test gloo_test nccl_test process_group_test gpu_group_test
+process_group  runtime/process_group    process_group_test collective_values_test gpu_group_test reducer_test:Order*
+backends       runtime/backends         backends_test backends_values_test gloo_test nccl_test process_group_test collective_values_test gpu_group_test
 checkpoint     runtime/checkpoint       checkpoint_test checkpoint_mutation_test checkpoint_manager_test checkpoint_kill_test checkpoint_gpu_test
 '
 

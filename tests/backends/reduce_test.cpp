@@ -48,7 +48,7 @@ private:
     std::size_t start_;
 };
 
-class ReduceKernels : public testing::TestWithParam<std::tuple<Kernels, DType>> {
+class ReduceKernels : public ::testing::TestWithParam<std::tuple<Kernels, DType>> {
 protected:
     void SetUp() override {
         if (!backends::use_kernels(std::get<0>(GetParam()))) {
@@ -172,17 +172,17 @@ TEST_P(ReduceKernels, AddAnyNumberOfInputsInTheTreesOrder) {
     }
 }
 
-std::string name_of(const testing::TestParamInfo<std::tuple<Kernels, DType>>& info) {
+std::string name_of(const ::testing::TestParamInfo<std::tuple<Kernels, DType>>& info) {
     const auto [kernels, dtype] = info.param;
     return std::string(kernels == Kernels::scalar ? "Scalar_" : "Avx2_") + to_string(dtype);
 }
 
 INSTANTIATE_TEST_SUITE_P(
     All, ReduceKernels,
-    testing::Combine(testing::Values(Kernels::scalar, Kernels::avx2),
-                     testing::Values(DType::float32, DType::float64, DType::float16,
-                                     DType::bfloat16, DType::int8, DType::int16, DType::int32,
-                                     DType::int64, DType::uint8, DType::boolean)),
+    ::testing::Combine(::testing::Values(Kernels::scalar, Kernels::avx2),
+                       ::testing::Values(DType::float32, DType::float64, DType::float16,
+                                         DType::bfloat16, DType::int8, DType::int16, DType::int32,
+                                         DType::int64, DType::uint8, DType::boolean)),
     name_of);
 
 template <class T>
@@ -244,7 +244,7 @@ TEST(Reduce, HalfTypesRoundOnce) {
               2050.0F);
 }
 
-class CopyPastTheCaches : public testing::TestWithParam<Kernels> {};
+class CopyPastTheCaches : public ::testing::TestWithParam<Kernels> {};
 
 TEST_P(CopyPastTheCaches, MovesAnyBytes) {
     if (!backends::use_kernels(GetParam())) GTEST_SKIP() << "this processor cannot run them";
@@ -261,7 +261,7 @@ TEST_P(CopyPastTheCaches, MovesAnyBytes) {
     backends::use_kernels(Kernels::automatic);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, CopyPastTheCaches, testing::Values(Kernels::scalar, Kernels::avx2));
+INSTANTIATE_TEST_SUITE_P(All, CopyPastTheCaches, ::testing::Values(Kernels::scalar, Kernels::avx2));
 
 // Also where the two begin at nearly the same place of a page, which the processor does badly.
 TEST(Copy, ByTheProcessorMovesAnyBytes) {
