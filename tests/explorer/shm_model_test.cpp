@@ -3,6 +3,7 @@
 // a staged all_reduce as all_reduce_staged, a channel as ShmTransfer. The fast path of Waiter::wait,
 // some polls before it sleeps, is one poll here.
 #include "backends/shm/memory_orders.hpp"
+#include "backends/shm/region/region_layout.hpp"
 #include "explorer/explorer.hpp"
 #include "explorer/model_policy.hpp"
 
@@ -10,7 +11,9 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <string>
 
 namespace explorer {
 namespace {
@@ -163,6 +166,144 @@ TEST(ShmModel, AStagedAllReduceNeedsOnePlaceForOneChunkAndTwoForSeveral) {
 TEST(ShmModel, AStagedAllReduceNeedsThePhasesOrders) {
     EXPECT_EQ(staged_all_reduce(2, 2, {.arrive = relaxed}).verdict, Verdict::data_race);
     EXPECT_EQ(staged_all_reduce(2, 2, {.see_arrival = relaxed}).verdict, Verdict::data_race);
+}
+
+// Swapped slots: calls one after another, through the slots that position_of_slot gives.
+using PositionOfSlot = ddp::shm::SlotPosition (*)(std::size_t rank, std::uint64_t chunk);
+
+ddp::shm::SlotPosition swapped(std::size_t rank, std::uint64_t chunk) {
+    return ddp::shm::position_of_slot(rank, chunk, true);
+}
+
+// One rank's calls: what it stages is a number that goes up.
+class SwappingRank {
+public:
+    SwappingRank(Rank& rank, PositionOfSlot position) : rank_(rank), position_(position) {}
+
+    // exchange_staged: a phase a chunk.
+    void exchange(int chunks) {
+        begin([&] { stage(0); });
+        for (int chunk = 0; chunk < chunks; ++chunk) {
+            if (chunk > 0) rank_.wait();
+            if (chunk + 1 < chunks) {
+                stage(chunk + 1);
+                rank_.arrive();
+            }
+            require_staged(chunk);
+        }
+        next_ += static_cast<std::uint64_t>(chunks);
+        staged_ += chunks;
+    }
+
+    // all_reduce_staged, from choose_slots on.
+    void all_reduce(int chunks) {
+        begin([&] { stage(0); });
+        for (int chunk = 0; chunk < chunks; ++chunk) {
+            require_staged(chunk);
+            reduce(chunk);
+            if (chunk + 1 < chunks) stage(chunk + 1);
+            rank_.arrive();
+            rank_.wait();
+            copy(chunk);
+        }
+        next_ += static_cast<std::uint64_t>(chunks);
+        next_ += next_ % 2;
+        staged_ += chunks;
+    }
+
+    // One chunk in the slots of two numbers.
+    void all_reduce_as_one() {
+        if (next_ % 2 != 0) return all_reduce(2);
+        begin([&] { stage(0), stage(1); });
+        for (const int chunk : {0, 1}) require_staged(chunk), reduce(chunk);
+        rank_.arrive();
+        rank_.wait();
+        for (const int chunk : {0, 1}) copy(chunk);
+        next_ += 2;
+        staged_ += 2;
+    }
+
+private:
+    template <class Stage>
+    void begin(const Stage& stage_first) {
+        stage_first();
+        rank_.publish(staged_);
+        rank_.arrive();
+        rank_.wait();
+        require(rank_.published() == staged_, "the other's descriptor");
+    }
+    std::uint64_t number(int chunk) const {
+        return next_ + static_cast<std::uint64_t>(chunk) % ddp::shm::slots_per_rank;
+    }
+    Variable<int>& slot(std::size_t rank, int chunk) const {
+        const ddp::shm::SlotPosition at = position_(rank, number(chunk));
+        return rank_.region.slots[at.owner][at.slot];
+    }
+    // The share of that rank.
+    Variable<int>& result(std::size_t rank, int chunk) const {
+        const std::uint64_t of = number(chunk);
+        const std::size_t place = ddp::shm::are_results_swapped(of) ? 1 - rank : rank;
+        return rank_.region.results[of % 2][place];
+    }
+    int value(int chunk, std::size_t rank) const {
+        return 1 + 2 * (staged_ + chunk) + static_cast<int>(rank);
+    }
+    void stage(int chunk) const { slot(rank_.me, chunk) = value(chunk, rank_.me); }
+    void require_staged(int chunk) const {
+        require(slot(rank_.other(), chunk) == value(chunk, rank_.other()), "what is staged");
+    }
+    void reduce(int chunk) const { result(rank_.me, chunk) = value(chunk, rank_.me); }
+    void copy(int chunk) const {
+        require(result(rank_.other(), chunk) == value(chunk, rank_.other()), "what is reduced");
+    }
+
+    Rank& rank_;
+    PositionOfSlot position_;
+    std::uint64_t next_ = 0;  // GroupState::next_chunk
+    int staged_ = 0;
+};
+
+// A letter a call, a digit for its chunks: e: exchange, a: all_reduce; o: an all_reduce as one chunk.
+Result calls_in_swapped_slots(const std::string& calls, PositionOfSlot position = swapped,
+                              const PhaseOrders& orders = {}) {
+    return run_ranks(orders, 2, [=](Rank& rank) {
+        SwappingRank swapping(rank, position);
+        for (std::size_t i = 0; i < calls.size(); i += 2) {
+            const int chunks = calls[i + 1] - '0';
+            if (calls[i] == 'e') swapping.exchange(chunks);
+            if (calls[i] == 'a') swapping.all_reduce(chunks);
+            if (calls[i] == 'o') swapping.all_reduce_as_one();
+        }
+    });
+}
+
+const std::array<const char*, 10> calls_in_a_row{{"e1e1e1e1e1", "a1a1a1a1", "o1o1o1o1", "e7", "a7",
+                                                  "e2a3e1o1e3", "a1e1a2e2a1", "o1e1o1e2o1e3o1",
+                                                  "e3a1e1a1o1", "a5e5o1"}};
+
+TEST(ShmModel, SwappedSlotsAreNotWrittenWhileTheyAreRead) {
+    for (const char* const calls : calls_in_a_row) {
+        const Result result = calls_in_swapped_slots(calls);
+        EXPECT_EQ(result.verdict, Verdict::passed) << calls << ", " << result;
+    }
+}
+
+bool finds_what_is_wrong(PositionOfSlot position, const PhaseOrders& orders = {}) {
+    for (const char* const calls : calls_in_a_row) {
+        if (calls_in_swapped_slots(calls, position, orders).verdict != Verdict::passed) return true;
+    }
+    return false;
+}
+
+TEST(ShmModel, SlotsAreSwappedEverySecondChunkAndNotSooner) {
+    EXPECT_TRUE(finds_what_is_wrong([](std::size_t rank, std::uint64_t chunk) {
+        return ddp::shm::SlotPosition{(rank + chunk) % 2, chunk % 2};
+    }));
+    EXPECT_TRUE(finds_what_is_wrong([](std::size_t rank, std::uint64_t chunk) {
+        return ddp::shm::SlotPosition{(rank + chunk / 2) % 2, 0};
+    }));
+    EXPECT_TRUE(finds_what_is_wrong(swapped, {.arrive = relaxed}));
+    EXPECT_TRUE(finds_what_is_wrong(swapped, {.see_arrival = relaxed}));
 }
 
 // ShmBarrier::arrive and Waiter::wait_slice: each rank sleeps at the other's doorbell.

@@ -104,6 +104,7 @@ const std::map<std::string, std::string> short_files = {
     {"runtime/backends/reduction/reduce_baseline.hpp", "what two variants of a source share"},
     {"runtime/backends/reduction/reduce_sse2.cpp", "the variant of every x86-64 processor"},
     {"runtime/backends/shm/call/deferred_completion.cpp", "the source of its header"},
+    {"runtime/backends/shm/transfer/chunk_places.cpp", "the source of its header"},
     {"runtime/base/allocate.cpp", "one system call, for two rooms"},
     {"runtime/base/allocate.hpp", "one system call, for two rooms"},
     {"runtime/base/deadline.cpp", "the source of its header"},

@@ -81,7 +81,7 @@ struct CollectiveContext {
     void choose_output_store(std::size_t bytes, bool in_place);
     // In a chunk of which the results of two ranks change places (SharedRegion::swaps_slots).
     bool swaps_results(std::size_t index) const {
-        return group.region->swaps_slots() && chunk_number(index) / 2 % 2 == 1;
+        return group.region->swaps_slots() && are_results_swapped(chunk_number(index));
     }
     // Has begin() prefetch that range of a peer's slot, if it is small.
     void prefetch_slot(std::size_t rank, std::size_t offset, std::size_t bytes) {

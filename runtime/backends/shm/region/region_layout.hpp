@@ -32,6 +32,17 @@ inline std::size_t color_of(std::uint64_t turn, std::size_t bytes, std::size_t r
     return turn % std::max<std::size_t>(room / part, 1) * part;
 }
 
+// In which of the ranks' slots a rank stages a chunk of that number.
+struct SlotPosition {
+    std::size_t owner, slot;
+};
+constexpr SlotPosition position_of_slot(std::size_t rank, std::uint64_t chunk, bool swaps_slots) {
+    if (!swaps_slots) return {rank, chunk % slots_per_rank};
+    return {(rank + chunk / 2) % 2, chunk % 2};
+}
+// With swapped slots: whether the two ranks' shares of that chunk change places in the result slot.
+constexpr bool are_results_swapped(std::uint64_t chunk) { return chunk / 2 % 2 == 1; }
+
 struct RegionHeader {
     std::uint64_t ranks;
     Tuning tuning;

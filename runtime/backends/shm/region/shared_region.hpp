@@ -53,9 +53,9 @@ public:
     void reserve_channels(int from) const;
     // Where that rank stages the chunk, and where its results are.
     std::byte* slot(int rank, std::uint64_t chunk) const {
-        const auto owner = static_cast<std::size_t>(rank);
-        if (!swaps_slots_) return slot_at(owner, chunk % slots_per_rank);
-        return slot_at((owner + chunk / 2) % 2, chunk % 2);
+        const SlotPosition position =
+            position_of_slot(static_cast<std::size_t>(rank), chunk, swaps_slots_);
+        return slot_at(position.owner, position.slot);
     }
     std::byte* result(std::uint64_t chunk) const;
     // Two ranks write in turns: each into the slot that it has read two chunks before.
