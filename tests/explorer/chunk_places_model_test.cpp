@@ -41,7 +41,7 @@ struct Region {
 
 // What to leave out of the rules or the orders.
 struct Weakened {
-    ChannelOrders orders;
+    ChannelOrders orders = {};
     bool forgets_the_last_read = false;    // in which the peer may be writing
     bool forgets_what_peer_wrote = false;  // into this rank's room
     bool publishes_late = false;           // of the second rank: after its next read
@@ -173,7 +173,7 @@ Result exchange(const Orders& orders, const Weakened& weakened = {}) {
             return std::to_string(region->swaps[0]) + " and " + std::to_string(region->swaps[1]);
         });
     };
-    return explore(make, {.max_preemptions = 2});
+    return explore(make, {.max_preemptions = 2});  // with more there are millions of states
 }
 
 const Orders goes_round{"sssssr", "rsrrrr"};  // to where the other has written meanwhile
@@ -195,21 +195,17 @@ TEST(ChunkPlacesModel, ChunksLieInEachOthersPlacesAndNoneWhereAnotherIsRead) {
     }
 }
 
-// Which of them some run of the orders finds.
-Verdict worst(const Weakened& weakened) {
-    Verdict found = Verdict::passed;
-    for (const Orders& orders : all_orders) {
-        const Verdict verdict = exchange(orders, weakened).verdict;
-        if (verdict != Verdict::passed) found = verdict;
-    }
-    return found;
+bool has_data_race(const ChannelOrders& weakened) {
+    return std::any_of(all_orders.begin(), all_orders.end(), [&](const Orders& orders) {
+        return exchange(orders, {.orders = weakened}).verdict == Verdict::data_race;
+    });
 }
 
 TEST(ChunkPlacesModel, PlacesNeedEachOfTheChannelsOrders) {
-    EXPECT_EQ(worst({.orders = {.write = relaxed}}), Verdict::data_race);
-    EXPECT_EQ(worst({.orders = {.see_written = relaxed}}), Verdict::data_race);
-    EXPECT_EQ(worst({.orders = {.read = relaxed}}), Verdict::data_race);
-    EXPECT_EQ(worst({.orders = {.see_read = relaxed}}), Verdict::data_race);
+    EXPECT_TRUE(has_data_race({.write = relaxed}));
+    EXPECT_TRUE(has_data_race({.see_written = relaxed}));
+    EXPECT_TRUE(has_data_race({.read = relaxed}));
+    EXPECT_TRUE(has_data_race({.see_read = relaxed}));
 }
 
 TEST(ChunkPlacesModel, TheLastChunkReadByThePeerIsInUse) {

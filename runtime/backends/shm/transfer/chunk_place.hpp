@@ -29,4 +29,8 @@ struct ChunkPlace {
     }
 };
 
+// Throw Error, which blames the peer. (chunk_places.cpp)
+[[noreturn]] void throw_no_room_left(int peer);
+[[noreturn]] void throw_outside_of_channel(int peer);
+
 }  // namespace ddp::shm

@@ -2,7 +2,8 @@
 // sender goes round; but best is the place of the chunk that this rank has read last from the
 // other, in whichever room: its lines are in this core's caches, and in no one else's way.
 // protocol.md says why nobody else writes there. Invariant: a chunk is written only where no chunk
-// lies that its receiver may still read, and none that the peer may be writing. (tests/explorer)
+// lies that its receiver may still read, and none that the peer may be writing; tests/explorer
+// checks it.
 #pragma once
 
 #include "backends/shm/region/shared_region.hpp"
@@ -15,8 +16,7 @@
 #include <optional>
 
 namespace ddp::shm {
-[[noreturn]] void throw_no_room_left(int peer);
-[[noreturn]] void throw_outside_of_channel(int peer);
+
 // This rank's view of its two channels with one peer. Of the thread that advances.
 template <class Region>
 class BasicChunkPlaces {
