@@ -37,4 +37,17 @@ build=build
 tests_a_core=3
 [ "$preset" != tsan ] || tests_a_core=2
 # Not by the preset: what that leaves out, and what is left out here, must both match to count.
-ctest --test-dir "$build" --output-on-failure --label-exclude "$left_out" --no-tests=error -j"$((tests_a_core * $(nproc)))" "$@"
+status=0
+ctest --test-dir "$build" --output-on-failure --label-exclude "$left_out" --no-tests=error -j"$((tests_a_core * $(nproc)))" "$@" || status=$?
+
+# No test leaves a process behind: one that goes on takes the time of all that come after it.
+running() { find /proc -maxdepth 2 -path '/proc/[0-9]*/exe' -lname "$PWD/$build/*" 2>/dev/null; }
+for _ in 1 2 3 4 5; do
+    left=$(running)
+    [ -n "$left" ] || exit "$status"
+    sleep 1
+done
+for exe in $left; do
+    echo "test.sh: still running after the tests: ${exe//[^0-9]/} $(readlink "$exe")" >&2
+done
+exit 1

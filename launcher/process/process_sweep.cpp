@@ -1,5 +1,7 @@
 // Reads /proc/<pid>/task/*/children from our own children downwards, kills, reaps, and begins
 // again: a process that forked in between is found in the next round, below us or as our own child.
+// Processes that fork as fast as they are killed are ended by their group: the kernel lets no fork
+// get past a signal to a group. Without that, a chain of them outran this process on a busy host.
 #include "launcher/process/process_sweep.hpp"
 
 #include "base/printable.hpp"
@@ -32,6 +34,10 @@ std::optional<pid_t> parent_of(pid_t pid) {
 // A pid that is not our own child's may be anybody's by the time it is used: hold it by a pidfd and
 // look again who its parent is before the signal.
 void signal_if_child(pid_t pid, pid_t parent, int signal) {
+    if (parent == ::getpid()) {  // nobody else waits for our children
+        ::kill(pid, signal);
+        return;
+    }
     const base::UniqueFd handle(base::open_pidfd(pid));
     const bool held = handle || errno != ESRCH;  // else there are no pidfds here
     const auto parent_now = parent_of(pid);
@@ -44,7 +50,21 @@ void signal_if_child(pid_t pid, pid_t parent, int signal) {
     }
 }
 
-constexpr int max_depth = 64;  // deeper ones become children of ours in a later round
+// Kills the group of a child in one call, whoever is in it and forks meanwhile, when the group can
+// have no member but our descendants: it is another than ours, no excluded process is in it, and
+// its session was begun by a descendant or by us. The child, which nobody has waited for, keeps the
+// group's number from being used again.
+void kill_group_of(pid_t child, const std::vector<pid_t>& excluded_groups) {
+    const pid_t group = ::getpgid(child);
+    const pid_t session = ::getsid(child);
+    const pid_t own_session = ::getsid(0);
+    if (group <= 1 || session <= 0 || group == ::getpgrp()) return;
+    if (session == own_session && own_session != ::getpid()) return;
+    if (std::count(excluded_groups.begin(), excluded_groups.end(), group) != 0) return;
+    ::kill(-group, SIGKILL);
+}
+
+constexpr int max_depth = 512;  // deeper ones become children of ours in a later round
 
 // Children first are listed, then the parent is killed: killed before, they would be listed nowhere
 // until they became ours.
@@ -129,17 +149,36 @@ bool ExcludedProcesses::contains(pid_t pid) const {
     return state && state->started == found->second;
 }
 
+std::vector<pid_t> ExcludedProcesses::groups() const {
+    std::vector<pid_t> groups;
+    for (const auto& [pid, started] : started_) {
+        const pid_t group = contains(pid) ? ::getpgid(pid) : -1;
+        if (group > 0) groups.push_back(group);
+    }
+    return groups;
+}
+
 SweepResult sweep_descendants(const base::Deadline& deadline, const ExcludedProcesses& given) {
     if (!has_children()) return {true, {}};  // the usual end of a job, without a look at /proc
     const ChildSignal child_signal;
     const pid_t self = ::getpid();
     ExcludedProcesses excluded = given;
     for (int round = 0;; ++round) {
+        std::vector<pid_t> children = children_of(self);
         std::vector<pid_t> left;
+        for (const pid_t child : children) {
+            // With all that we inherit when it ends.
+            if (excluded.contains(child)) excluded.add_with_descendants(child);
+        }
+        const std::vector<pid_t> excluded_groups = excluded.groups();
         bool progress = false;
-        for (const pid_t child : children_of(self)) {
-            if (excluded.contains(child)) {
-                excluded.add_with_descendants(child);  // whom we inherit when it ends
+        // The newest first: they are those that may fork again.
+        std::reverse(children.begin(), children.end());
+        for (const pid_t child : children) {
+            if (excluded.contains(child)) continue;
+            kill_group_of(child, excluded_groups);
+            if (reap(child)) {
+                progress = true;
                 continue;
             }
             kill_tree(child, self, 0);

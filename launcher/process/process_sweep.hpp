@@ -34,6 +34,7 @@ public:
     void add(pid_t pid);  // does nothing for one that is gone
     void add_with_descendants(pid_t pid);
     bool contains(pid_t pid) const;
+    std::vector<pid_t> groups() const;  // that those which still live are in
     bool empty() const { return started_.empty(); }
 
 private:

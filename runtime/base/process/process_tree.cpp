@@ -10,7 +10,6 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
-#include <fstream>
 #include <memory>
 #include <string_view>
 
@@ -30,6 +29,18 @@ Number next_number(std::string_view& line) {
     line.remove_prefix(static_cast<std::size_t>(end - line.data()));
     line.remove_prefix(std::min(line.find(' '), line.size()));
     return number;
+}
+
+// Not by a stream: to prepare the first one of a process takes longer than this.
+std::string read_up_to(std::size_t most, const std::string& path) {
+    std::string text;
+    const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    std::array<char, 1024> piece;
+    for (ssize_t size = 1; file && size > 0 && text.size() < most;) {
+        size = ::read(file.get(), piece.data(), std::min(piece.size(), most - text.size()));
+        if (size > 0) text.append(piece.data(), static_cast<std::size_t>(size));
+    }
+    return text;
 }
 
 // For kernels without /proc/<pid>/task/<tid>/children.
@@ -62,13 +73,7 @@ bool any_descendant(pid_t pid, const std::function<bool(pid_t)>& look, int depth
 
 }  // namespace
 
-// Not by a stream: to prepare the first one of a process takes longer than this.
-std::string read_small_file(const std::string& path) {
-    const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    std::array<char, 1024> text;
-    const ssize_t size = file ? ::read(file.get(), text.data(), text.size()) : 0;
-    return {text.data(), static_cast<std::size_t>(size > 0 ? size : 0)};
-}
+std::string read_small_file(const std::string& path) { return read_up_to(1024, path); }
 
 std::vector<std::string> names_in(const std::string& folder) {
     std::vector<std::string> names;
@@ -107,8 +112,9 @@ std::vector<pid_t> children_of(pid_t pid) {
     std::vector<pid_t> children;
     const std::string tasks = proc(pid, "task");
     for (const std::string& task : names_in(tasks)) {
-        std::ifstream file(tasks + "/" + task + "/children");
-        for (pid_t child = 0; file >> child;) children.push_back(child);
+        const std::string list = read_up_to(std::string::npos, tasks + "/" + task + "/children");
+        std::string_view rest = list;
+        while (const auto child = next_number<pid_t>(rest)) children.push_back(child);
     }
     return children;
 }

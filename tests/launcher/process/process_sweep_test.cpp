@@ -22,7 +22,11 @@ namespace {
 
 using std::chrono::seconds;
 
+// Whoever is left behind by a test that was killed ends by itself.
+constexpr seconds longest_life{60};
+
 [[noreturn]] void wait_forever() {
+    ::alarm(static_cast<unsigned>(longest_life.count()));
     for (;;) ::pause();
 }
 
@@ -53,12 +57,16 @@ void start_daemon() {
 }
 
 // Every hop is a new process; the old one is gone within a millisecond.
-[[noreturn]] void hop() {
-    for (;;) {
+enum class Group { kept, left };
+[[noreturn]] void hop(Group group) {
+    const auto end = base::Deadline::after(longest_life);
+    while (!end.passed()) {
         const timespec pause{0, 200'000};
         ::nanosleep(&pause, nullptr);
         if (::fork() != 0) ::_exit(0);
+        if (group == Group::left) ::setsid();
     }
+    ::_exit(0);
 }
 
 void start_stubborn_family() {
@@ -71,7 +79,7 @@ void start_stubborn_family() {
             wait_forever();
         });
         start_daemon();
-        start(hop);
+        start([] { hop(Group::kept); });
         wait_forever();
     });
 }
@@ -97,6 +105,17 @@ TEST(ProcessSweep, NoDescendantSurvives) {
         EXPECT_EQ(::read(witness[0], &byte, 1), 0) << "somebody still has the pipe";
         ::close(witness[0]);
     }
+}
+
+TEST(ProcessSweep, WhoLeavesItsGroupAtEachForkDoesNotSurvive) {
+    const int result = in_child([] {
+        become_subreaper();
+        for (int i = 0; i < 3; ++i) start([] { hop(Group::left); });
+        ::usleep(300000);
+        const SweepResult swept = sweep_descendants(base::Deadline::after(seconds{30}));
+        return swept.complete && has_no_child() ? 0 : 1;
+    });
+    EXPECT_EQ(result, 0);
 }
 
 TEST(ProcessSweep, NothingToDoIsDoneAtOnce) {
