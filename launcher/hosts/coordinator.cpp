@@ -149,9 +149,12 @@ void Coordinator::take(base::UniqueFd connection, std::string_view received, Tim
 }
 
 // An agent joins as soon as it can: one that comes while others only wait is let in for the oldest
-// of those from where most come.
+// of those from where most come. By a reset: thousands may come a second.
 void Coordinator::make_room() {
-    if (newcomers_.size() >= max_newcomers) remove(*newcomers_.first_to_go());
+    if (newcomers_.size() < max_newcomers) return;
+    const MemberId first = *newcomers_.first_to_go();
+    links_.at(first).link.reset("others come");
+    remove(first);
 }
 
 base::UniqueFd Coordinator::connect_own_member(Time now) {

@@ -37,7 +37,7 @@ std::string refusal_of(const SaidHello& hello, const Link& link, const JobProof&
 std::string greet(Link& link, const JobProof& proof) {
     if (!link.has_frames()) {
         const SaidHello hello = look_for_hello(link.before_frames());
-        if (hello.kind == Hello::stranger) link.close("it is no agent");
+        if (hello.kind == Hello::stranger) link.reset("it is no agent");
         std::string why = refusal_of(hello, link, proof);
         if (hello.kind == Hello::agent && proof.is_there() && !proof.tls) {
             why = "this host has yet to be told the job token";

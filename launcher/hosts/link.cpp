@@ -1,6 +1,7 @@
 #include "launcher/hosts/link.hpp"
 
 #include "base/net/address.hpp"
+#include "base/net/socket.hpp"
 
 #include <ddp/error.hpp>
 
@@ -33,6 +34,12 @@ void Link::close(std::string why) {
     if (!is_open()) return;
     trouble_ = std::move(why);
     ::shutdown(socket_.get(), SHUT_RDWR);
+}
+
+void Link::reset(std::string why) {
+    if (!is_open()) return;
+    trouble_ = std::move(why);
+    base::reset_connection(socket_.get());
 }
 
 void Link::take_in(std::string_view bytes) {

@@ -38,6 +38,8 @@ public:
     const std::string& trouble() const { return trouble_; }
     // Ends it, with this reason.
     void close(std::string why);
+    // The same of a stranger's: see base::reset_connection().
+    void reset(std::string why);
 
     // Of a link that begins with a hello: what has come so far, and that frames follow after so
     // many bytes of it.

@@ -106,7 +106,8 @@ public:
     bool closed_now() {
         server_.settle();
         char byte = 0;
-        return ::recv(fd_.get(), &byte, 1, MSG_DONTWAIT) == 0;
+        const ssize_t count = ::recv(fd_.get(), &byte, 1, MSG_DONTWAIT);
+        return count == 0 || (count < 0 && errno == ECONNRESET);
     }
 
     // Whether it has not, and has sent nothing.

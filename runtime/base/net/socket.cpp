@@ -294,6 +294,11 @@ void keep_alive(int fd) {
     set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, unacknowledged_ms);
 }
 
+void reset_connection(int fd) {
+    const sockaddr nowhere{.sa_family = AF_UNSPEC, .sa_data = {}};
+    ::connect(fd, &nowhere, sizeof nowhere);
+}
+
 void send_all(int fd, std::span<const std::byte> bytes, const Deadline& deadline) {
     while (!bytes.empty()) {
         const ssize_t sent = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);

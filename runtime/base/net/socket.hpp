@@ -48,6 +48,10 @@ UniqueFd try_connect_tcp(const std::string& host, std::uint16_t port, const Dead
 // A peer whose host has vanished is noticed within about half a minute on an idle connection,
 // within a minute when something is on its way there. Best effort.
 void keep_alive(int fd);
+// Ends a TCP connection at once, by a reset, whoever else has the descriptor: what is on its way in
+// either direction is lost, and the kernel keeps nothing of it. A fraction of the work of a close,
+// which waits for the other end's. Does nothing to another kind of socket.
+void reset_connection(int fd);
 
 // Writes all bytes to a socket, blocking or not, never raising SIGPIPE. Throws TimeoutError,
 // SystemError.
