@@ -11,6 +11,7 @@
 #endif
 #include "backends/reduction/reduce.hpp"
 #include "base/net/address.hpp"
+#include "base/process/process_tree.hpp"
 #include "support/exact_inputs.hpp"
 #include "support/own_network.hpp"
 #include "support/seed_for_ranks.hpp"
@@ -678,6 +679,49 @@ TEST(GlooBackend, TellsRanksThatDoNotWaitForTheKilledOne) {
                   }
               },
               {.may_die = {2}, .init = over_gloo});
+}
+
+void shut_down_tcp_connections() {
+    for (const std::string& name : base::names_in("/proc/self/fd")) {
+        const int fd = std::stoi(name);
+        if (!base::address_of(fd, base::End::other).host().empty()) ::shutdown(fd, SHUT_RDWR);
+    }
+}
+
+// Rank 1 lives, and its connections close without a word, as when its last one is lost. The others
+// see at once that those of rank 2, which has been killed, have closed, too.
+TEST(GlooBackend, BlamesTheProcessThatHasEndedAndNotOneThatLives) {
+    const auto body = [](ProcessGroup& group) {
+        std::vector<std::int64_t> pids(4);
+        pids[static_cast<std::size_t>(group.rank())] = ::getpid();
+        const auto signal = [&](std::size_t rank, int number) {
+            ::kill(static_cast<pid_t>(pids[rank]), number);
+        };
+        const auto wait_for_end = [&](std::size_t rank) {
+            const auto state = [&] { return base::stat_of(static_cast<pid_t>(pids[rank])); };
+            while (state() && state()->state != 'Z') std::this_thread::yield();
+        };
+        const auto change_connections = [&] {
+            signal(0, SIGSTOP);
+            signal(3, SIGSTOP);
+            signal(2, SIGKILL);
+            wait_for_end(2);
+            shut_down_tcp_connections();
+            signal(0, SIGCONT);
+            signal(3, SIGCONT);
+        };
+        try {
+            group.all_reduce(pids).wait();
+            if (group.rank() == 1) change_connections();
+            for (;;) group.barrier().wait();
+        } catch (const PeerError& error) {
+            EXPECT_EQ(error.rank(), 2) << error.what();
+            for (const std::size_t other : {0U, 3U}) {
+                if (group.rank() == 1) wait_for_end(other);
+            }
+        }
+    };
+    run_ranks(4, body, {.may_die = {2}, .init = over_gloo});
 }
 
 // The process of rank 1, on every rank.

@@ -1,6 +1,10 @@
 #include "backends/gloo/mesh.hpp"
 
 #include "backends/gloo/transport/connect.hpp"
+#include "base/net/socket.hpp"
+#include "base/process/pidfd.hpp"
+
+#include <poll.h>
 
 #include <algorithm>
 
@@ -13,6 +17,10 @@ Mesh::Mesh(const Group& group, const Network& network, const base::Deadline& dea
       agent_abort_(group.agent_abort) {
     // Not in the list above: its waits call this mesh, which must see that there is none yet.
     transport_ = connect_transport(group, network, deadline, [this] { return is_troubled(); });
+    const std::string here = base::host_name();
+    for (const PeerProcess& process : transport_->processes()) {
+        peers_here_.emplace_back(process.host == here ? base::open_pidfd(process.pid) : -1);
+    }
 }
 
 Mesh::~Mesh() {
@@ -142,12 +150,30 @@ std::optional<AbortReason> Mesh::find_notice(const std::vector<Transport::Gone>&
     return best;
 }
 
+// A peer whose notice was lost may have closed its connections because of a third: one that lives
+// on this host is not to blame while another's process has ended. Connections close a moment before
+// their process ends, which is when its pidfd becomes readable.
+int Mesh::who_died(const std::vector<Transport::Gone>& gone) const {
+    constexpr int longest_end_ms = 20;
+    int first = -1;
+    std::vector<pollfd> peers;
+    for (const base::UniqueFd& pidfd : peers_here_) peers.push_back({pidfd.get(), POLLIN, 0});
+    for (const Transport::Gone& one : gone) {
+        if (first < 0 && !one.notice) first = one.rank;
+        if (one.notice) peers[static_cast<std::size_t>(one.rank)].fd = -1;
+    }
+    if (first < 0 || peers[static_cast<std::size_t>(first)].fd < 0) return first;
+    ::poll(peers.data(), peers.size(), longest_end_ms);
+    if (peers[static_cast<std::size_t>(first)].revents != 0) return first;
+    const auto ended = std::ranges::find_if(peers, [](const pollfd& one) { return one.revents; });
+    return ended == peers.end() ? first : static_cast<int>(ended - peers.begin());
+}
+
 AbortReason Mesh::diagnose_gone(const std::vector<Transport::Gone>& gone,
                                 const std::string& what) const {
-    for (const Transport::Gone& one : gone) {
-        if (one.notice) continue;
-        return {AbortKind::peer_died, one.rank,
-                "gloo: " + name_of(one.rank) + " ended, or its host, during " + what};
+    if (const int dead = who_died(gone); dead >= 0) {
+        return {AbortKind::peer_died, dead,
+                "gloo: " + name_of(dead) + " ended, or its host, during " + what};
     }
     const int first = gone.front().rank;
     return {AbortKind::left, first,

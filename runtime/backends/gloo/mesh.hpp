@@ -9,6 +9,7 @@
 #include "backends/gloo/message.hpp"
 #include "backends/gloo/transport/connect.hpp"
 #include "backends/gloo/transport/transport.hpp"
+#include "base/unique_fd.hpp"
 
 #include <atomic>
 #include <exception>
@@ -78,7 +79,7 @@ public:
                                        const WaitContext& context);
 
     // The reason, or what it would be, without ending the group; also of a peer that has left.
-    // Null: there is nothing. Any thread; never blocks.
+    // Null: there is nothing. Any thread; takes a moment where a peer has gone without a word.
     std::exception_ptr find_trouble(const std::string& during) noexcept;
     void pass_on_trouble() noexcept;  // ends the group because of it
 
@@ -94,6 +95,7 @@ private:
     AbortReason diagnose(int suspect, const WaitContext& context, const std::string& library_says);
     std::optional<AbortReason> find_notice(const std::vector<Transport::Gone>& gone, int suspect,
                                            const WaitContext& context) const;
+    int who_died(const std::vector<Transport::Gone>& gone) const;  // -1: all that went said why
     AbortReason diagnose_gone(const std::vector<Transport::Gone>& gone,
                               const std::string& what) const;
     std::optional<AbortReason> diagnose_without_waiting(const std::string& during);
@@ -107,7 +109,8 @@ private:
     std::mutex mutex_;
     std::optional<AbortReason> abort_reason_;
     std::atomic<bool> ended_ = false;
-    std::unique_ptr<Transport> transport_;  // its threads call this mesh
+    std::vector<base::UniqueFd> peers_here_;  // by rank: pidfds of those on this host
+    std::unique_ptr<Transport> transport_;    // its threads call this mesh
 };
 
 // Collective: connects each rank to each, through the network that the environment wants. Throws as
