@@ -34,10 +34,6 @@ std::optional<pid_t> parent_of(pid_t pid) {
 // A pid that is not our own child's may be anybody's by the time it is used: hold it by a pidfd and
 // look again who its parent is before the signal.
 void signal_if_child(pid_t pid, pid_t parent, int signal) {
-    if (parent == ::getpid()) {  // nobody else waits for our children
-        ::kill(pid, signal);
-        return;
-    }
     const base::UniqueFd handle(base::open_pidfd(pid));
     const bool held = handle || errno != ESRCH;  // else there are no pidfds here
     const auto parent_now = parent_of(pid);
@@ -50,27 +46,36 @@ void signal_if_child(pid_t pid, pid_t parent, int signal) {
     }
 }
 
-// Kills the group of a child in one call, whoever is in it and forks meanwhile, when the group can
-// have no member but our descendants: it is another than ours, no excluded process is in it, and
-// its session was begun by a descendant or by us. The child, which nobody has waited for, keeps the
-// group's number from being used again.
-void kill_group_of(pid_t child, const std::vector<pid_t>& excluded_groups) {
+// Whether a session was begun by us or by a descendant, so that nobody else is in it. Of one whose
+// leader has ended nobody can say: a lost agent's is such a one, and its orphans have come to us.
+bool is_session_of_ours(pid_t session) {
+    const pid_t self = ::getpid();
+    if (session == ::getsid(0)) return session == self;
+    return session > 0 && (!base::stat_of(session) || base::descends_from(session, self));
+}
+
+// Kills the group of a child in one call, whoever is in it and forks meanwhile, when it can have no
+// member but our descendants: it is another than ours, and no group of `others`. The child, which
+// nobody has waited for, keeps the group's number from being used again. Adds the group to
+// `others`: once a round is enough.
+void kill_group_of(pid_t child, std::vector<pid_t>& others) {
     const pid_t group = ::getpgid(child);
-    const pid_t session = ::getsid(child);
-    const pid_t own_session = ::getsid(0);
-    if (group <= 1 || session <= 0 || group == ::getpgrp()) return;
-    if (session == own_session && own_session != ::getpid()) return;
-    if (std::count(excluded_groups.begin(), excluded_groups.end(), group) != 0) return;
-    ::kill(-group, SIGKILL);
+    if (group <= 1 || group == ::getpgrp() || std::ranges::count(others, group) != 0) return;
+    others.push_back(group);
+    if (is_session_of_ours(::getsid(child))) ::kill(-group, SIGKILL);
 }
 
 constexpr int max_depth = 512;  // deeper ones become children of ours in a later round
 
 // Children first are listed, then the parent is killed: killed before, they would be listed nowhere
-// until they became ours.
+// until they became ours. The root of the tree is a child that nobody has waited for.
 void kill_tree(pid_t pid, pid_t parent, int depth) {
     const std::vector<pid_t> below = depth < max_depth ? children_of(pid) : std::vector<pid_t>{};
-    signal_if_child(pid, parent, SIGKILL);
+    if (depth == 0) {
+        ::kill(pid, SIGKILL);
+    } else {
+        signal_if_child(pid, parent, SIGKILL);
+    }
     for (const pid_t child : below) kill_tree(child, pid, depth + 1);
 }
 
@@ -170,13 +175,13 @@ SweepResult sweep_descendants(const base::Deadline& deadline, const ExcludedProc
             // With all that we inherit when it ends.
             if (excluded.contains(child)) excluded.add_with_descendants(child);
         }
-        const std::vector<pid_t> excluded_groups = excluded.groups();
+        std::vector<pid_t> other_groups = excluded.groups();
         bool progress = false;
         // The newest first: they are those that may fork again.
         std::reverse(children.begin(), children.end());
         for (const pid_t child : children) {
             if (excluded.contains(child)) continue;
-            kill_group_of(child, excluded_groups);
+            kill_group_of(child, other_groups);
             if (reap(child)) {
                 progress = true;
                 continue;
