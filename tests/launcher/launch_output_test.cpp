@@ -72,9 +72,10 @@ TEST_F(LaunchOutput, TheLastWordsOfAFailingWorkerComeBeforeTheReport) {
     EXPECT_LT(result.err.find("last words\n"), report);
 }
 
-// The 8 MB do not fit into all the pipes and queues on the way: the workers wait.
+// The 8 MB do not fit into all the pipes and queues on the way: the workers wait. Of whole lines, as
+// the beginning of a line shows by itself where its worker gets no time for 100 ms to go on.
 TEST_F(LaunchOutput, AReaderThatPausesLosesNothing) {
-    Launch job(folder_, plain({"--nproc-per-node=2"}, {"many_lines", "200000", "out"}),
+    Launch job(folder_, plain({"--nproc-per-node=2"}, {"many_lines", "200000", "out", "whole"}),
                {.read_output = false});
     ASSERT_TRUE(job.wait_for_full_stdout());
     EXPECT_EQ(job.wait(std::chrono::milliseconds{300}).exit_code, -1) << "nobody reads";

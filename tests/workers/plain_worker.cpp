@@ -58,7 +58,7 @@ int print_arguments(const Words& words) {
 }
 
 // COUNT lines on stdout, and on stderr unless "out" says not to, in pieces that do not end where
-// lines end.
+// lines end, unless "whole" follows.
 int many_lines(const Words& words) {
     const int count = word_as_int(words, 0);
     std::string text;
@@ -67,8 +67,11 @@ int many_lines(const Words& words) {
     }
     const bool only_out = words.size() > 1 && words[1] == "out";
     constexpr std::size_t piece = 1000;
-    for (std::size_t start = 0; start < text.size(); start += piece) {
-        const std::string part = text.substr(start, piece);
+    const bool whole = words.size() > 2 && words[2] == "whole";  // no write ends within a line
+    for (std::size_t start = 0, end = 0; start < text.size(); start = end) {
+        end = start + piece;
+        if (whole && end < text.size()) end = text.find('\n', end) + 1;
+        const std::string part = text.substr(start, end - start);
         for (const int fd : {STDOUT_FILENO, STDERR_FILENO}) {
             if (fd == STDERR_FILENO && only_out) continue;
             if (::write(fd, part.data(), part.size()) != static_cast<ssize_t>(part.size()))
