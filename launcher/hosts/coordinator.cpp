@@ -112,6 +112,14 @@ std::string own_address_of(const Links& links) {
     return {};
 }
 
+// By a reset: thousands may come a second. Its link is to be removed.
+template <class Links>
+MemberId turn_out_one(const Newcomers& newcomers, Links& links) {
+    const MemberId first = *newcomers.first_to_go();
+    links.at(first).link.reset("others come");
+    return first;
+}
+
 // The time after the beat was read, not that of the turn: see ClockOffset. Number 0 lengthens no
 // lease.
 BeatReply reply_to(const BeatMessage& beat, bool grants) {
@@ -149,12 +157,9 @@ void Coordinator::take(base::UniqueFd connection, std::string_view received, Tim
 }
 
 // An agent joins as soon as it can: one that comes while others only wait is let in for the oldest
-// of those from where most come. By a reset: thousands may come a second.
+// of those from where most come.
 void Coordinator::make_room() {
-    if (newcomers_.size() < max_newcomers) return;
-    const MemberId first = *newcomers_.first_to_go();
-    links_.at(first).link.reset("others come");
-    remove(first);
+    if (newcomers_.size() >= max_newcomers) remove(turn_out_one(newcomers_, links_));
 }
 
 base::UniqueFd Coordinator::connect_own_member(Time now) {

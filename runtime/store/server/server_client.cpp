@@ -10,6 +10,8 @@
 
 #include <utility>
 
+#include "base/net/socket.hpp"
+
 namespace ddp::store {
 namespace {
 
@@ -41,6 +43,8 @@ AcceptedSocket accept_socket(int listener, std::uint64_t tag) {
     if (!fd) return {};
     return {std::move(fd), address_of(peer), peer.ss_family == AF_UNIX, tag};
 }
+
+void ServerClient::reset() { base::reset_connection(fd()); }
 
 void ServerClient::limit_drain_time() {
     set_option(fd(), IPPROTO_TCP, TCP_USER_TIMEOUT, drain_milliseconds);

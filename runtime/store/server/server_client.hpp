@@ -116,6 +116,8 @@ public:
     bool watch(int epoll);
     // Whether its process has closed the connection, also when that has not been looked at yet.
     bool has_hung_up() const;
+    // Ends the connection as base::reset_connection(). The client is to be closed.
+    void reset();
     // From now on the kernel ends the connection when its replies are left unread for 10 s.
     void limit_drain_time();
 

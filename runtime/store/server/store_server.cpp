@@ -17,7 +17,6 @@
 #include <vector>
 
 #include "base/log.hpp"
-#include "base/net/socket.hpp"
 #include "store/admission/admission.hpp"
 #include "store/admission/new_agents.hpp"
 #include "store/server/client_memory.hpp"
@@ -276,9 +275,8 @@ void StoreServer::Impl::add_client(Listener& listener, AcceptedSocket socket) {
 
 void StoreServer::Impl::close_surplus() {
     while (const auto surplus = silent_.surplus()) {
-        ServerClient& client = *find(*surplus);
-        base::reset_connection(client.fd());  // thousands may come a second
-        close_later(client, "silent, and too many others are");
+        find(*surplus)->reset();  // thousands may come a second
+        close_later(*find(*surplus), "silent, and too many others are");
         finish_event();
     }
     finish_event();
