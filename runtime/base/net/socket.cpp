@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <tuple>
 #include <utility>
 
 namespace ddp::base {
@@ -296,7 +297,7 @@ void keep_alive(int fd) {
 
 void reset_connection(int fd) {
     const sockaddr nowhere{.sa_family = AF_UNSPEC, .sa_data = {}};
-    ::connect(fd, &nowhere, sizeof nowhere);
+    std::ignore = ::connect(fd, &nowhere, sizeof nowhere);
 }
 
 void send_all(int fd, std::span<const std::byte> bytes, const Deadline& deadline) {
