@@ -139,6 +139,43 @@ TEST(ProcessSweep, AnExcludedProcessLives) {
     EXPECT_EQ(result, 0);
 }
 
+pid_t start_in_group(pid_t group) {
+    const pid_t pid = start(wait_forever);
+    ::setpgid(pid, group);
+    return pid;
+}
+
+TEST(ProcessSweep, WhoIsInTheGroupOfAnExcludedProcessIsKilledAlone) {
+    const int result = in_child([] {
+        ::setsid();
+        become_subreaper();
+        const pid_t excluded = start_in_group(0);
+        start_in_group(excluded);
+        const SweepResult swept = sweep_descendants(base::Deadline::after(seconds{30}), {excluded});
+        const bool alone = base::children_of(::getpid()) == std::vector<pid_t>{excluded};
+        const bool lives = ::waitpid(excluded, nullptr, WNOHANG) == 0;
+        ::kill(excluded, SIGKILL);
+        ::waitpid(excluded, nullptr, 0);
+        return swept.complete && alone && lives ? 0 : 1;
+    });
+    EXPECT_EQ(result, 0);
+}
+
+// In a session that the one who sweeps has not begun, as a shell's.
+TEST(ProcessSweep, WhoIsInTheGroupOfAnotherFamilyIsKilledAlone) {
+    const pid_t other = start_in_group(0);
+    const int result = in_child([&] {
+        become_subreaper();
+        start_in_group(other);
+        const SweepResult swept = sweep_descendants(base::Deadline::after(seconds{30}));
+        return swept.complete && has_no_child() ? 0 : 1;
+    });
+    EXPECT_EQ(result, 0);
+    EXPECT_EQ(::waitpid(other, nullptr, WNOHANG), 0) << "it is gone";
+    ::kill(other, SIGKILL);
+    ::waitpid(other, nullptr, 0);
+}
+
 // What a excluded process leaves behind when it ends in the middle of a sweep was never ours.
 TEST(ProcessSweep, WhatIsBelowAnExcludedProcessLivesToo) {
     const int result = in_child([] {
