@@ -11,7 +11,9 @@
 #endif
 #include "backends/reduction/reduce.hpp"
 #include "base/net/address.hpp"
+#include "base/process/pidfd.hpp"
 #include "base/process/process_tree.hpp"
+#include "base/unique_fd.hpp"
 #include "support/exact_inputs.hpp"
 #include "support/own_network.hpp"
 #include "support/seed_for_ranks.hpp"
@@ -22,6 +24,7 @@
 #include <gtest/gtest.h>
 
 #include <netinet/in.h>
+#include <poll.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -697,9 +700,10 @@ TEST(GlooBackend, BlamesTheProcessThatHasEndedAndNotOneThatLives) {
         const auto signal = [&](std::size_t rank, int number) {
             ::kill(static_cast<pid_t>(pids[rank]), number);
         };
-        const auto wait_for_end = [&](std::size_t rank) {
-            const auto state = [&] { return base::stat_of(static_cast<pid_t>(pids[rank])); };
-            while (state() && state()->state != 'Z') std::this_thread::yield();
+        const auto wait_for_end = [&](std::size_t rank) {  // of all its threads
+            const base::UniqueFd process(base::open_pidfd(static_cast<pid_t>(pids[rank])));
+            pollfd end{process.get(), POLLIN, 0};
+            if (process.get() >= 0) ::poll(&end, 1, -1);
         };
         const auto change_connections = [&] {
             signal(0, SIGSTOP);
