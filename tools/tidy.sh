@@ -7,7 +7,7 @@
 #   --all        all sources; else those that commits of the last seven days have changed
 #   --build DIR  where compile_commands.json is (default build)
 #
-# It takes about 6 s a translation unit, which is up to six sources. clang-tidy: tools/install-deps.sh --interop.
+# It takes about 10 s a target of the build. clang-tidy: tools/install-deps.sh --interop.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -35,18 +35,8 @@ else
     names=$(git log --since='7 days ago' --name-only --diff-filter=d --format= -- "${folders[@]}") ||
         { echo "tidy.sh: git cannot tell what has changed; use --all" >&2; exit 2; }
 fi
-# Each source, and the translation unit that it is compiled in: itself, or one that includes it and its neighbours. Sources that this
-# build has no command for (other processors, absent backends) are left out, and so are those that are gone.
-sed -n 's/^ *"file": "\(.*\)",*$/\1/p' "$build/compile_commands.json" | sort -u >"$scratch/units"
-while read -r unit; do
-    case $unit in
-        */Unity/*) sed -n "s|^#include \"\(.*\)\"$|\1 $unit|p" "$unit" ;;
-        *) echo "$unit $unit" ;;
-    esac
-done <"$scratch/units" | sort -u >"$scratch/built"
-grep '\.cpp$' <<<"$names" | sed "s|^|$PWD/|" | sort -u | join - "$scratch/built" >"$scratch/chosen" || true
-cut -d' ' -f2 "$scratch/chosen" | sort -u >"$scratch/chosen_units"
-count=$(wc -l <"$scratch/chosen")
+{ grep '\.cpp$' <<<"$names" || true; } | sed "s|^|$PWD/|" | python3 -B tools/tidy_units.py "$build" "$scratch" >"$scratch/units"
+count=$(wc -l <"$scratch/sources")
 if [ "$count" -eq 0 ]; then
     [ -z "$all" ] || { echo "tidy.sh: $build builds none of the sources" >&2; exit 2; }
     echo "tidy.sh: no source has changed"
@@ -55,16 +45,16 @@ fi
 
 # Ends with 1 where something does not compile; more is a clang-tidy that crashed, on which xargs gives up.
 run() {
-    clang-tidy -p "$build" --quiet "$@" 2>/dev/null || [ $? -eq 1 ] || exit 255
+    clang-tidy -p "$scratch" --config-file=.clang-tidy --quiet "$@" 2>/dev/null || [ $? -eq 1 ] || exit 255
 }
 # A clang-tidy that cannot run finds nothing: it must find what is wrong here.
 echo 'struct lower_case {};' >"$scratch/canary.cpp"
 clang-tidy --quiet --config="$(cat .clang-tidy)" "$scratch/canary.cpp" -- -std=c++20 2>/dev/null | grep -q readability-identifier-naming ||
     { echo "tidy.sh: clang-tidy does not find what it should, with .clang-tidy" >&2; exit 2; }
 export -f run
-export build
+export scratch
 status=0
-xargs -P2 -n1 bash -c 'run "$@"' tidy.sh <"$scratch/chosen_units" >"$scratch/output" || status=$?
+xargs -P2 -n1 bash -c 'run "$@"' tidy.sh <"$scratch/units" >"$scratch/output" || status=$?
 # What does not compile is the compiler's to say; but a source that was not read was not checked.
 if grep -E 'file not found|fatal error' "$scratch/output" >&2 || [ $status -ne 0 ]; then
     echo "tidy.sh: clang-tidy could not read all sources" >&2
