@@ -133,7 +133,7 @@ function(ddp_cache_with_headers name)
     "$<$<COMPILE_LANG_AND_ID:CXX,Clang>:SHELL:-Xclang -fno-pch-timestamp>")
 endfunction()
 
-# ddp_add_unit_test(NAME SOURCES file... [LINKS target...] [LABELS label...] [TIMEOUT seconds]
+# ddp_add_unit_test(NAME SOURCES file... [LINKS target...] [LABEL label] [TIMEOUT seconds]
 # [PROCESSORS number] [COST seconds] [PREFIX text] [RANKS] [SERIAL] [SOAK] [OPTIMIZED] [ONE_BY_ONE]): one GoogleTest
 # program; each of its tests is a test of ctest, named Suite.Name after the prefix. PROCESSORS: beside one of
 # them so many fewer than ctest's -j run. COST: of the longest, where that is long: ctest starts it early, not to wait for it alone
@@ -142,9 +142,12 @@ endfunction()
 # named Suite.Soak..., which run long and only when asked for (ctest -L soak). OPTIMIZED: what its own
 # code computes takes long. ONE_BY_ONE: its sources use one name for different things.
 function(ddp_add_unit_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 test "RANKS;SERIAL;SOAK;OPTIMIZED;ONE_BY_ONE" "TIMEOUT;PROCESSORS;COST;PREFIX" "SOURCES;LINKS;LABELS")
-  if(NOT test_LABELS)
-    set(test_LABELS unit)
+  cmake_parse_arguments(PARSE_ARGV 1 test "RANKS;SERIAL;SOAK;OPTIMIZED;ONE_BY_ONE" "LABEL;TIMEOUT;PROCESSORS;COST;PREFIX" "SOURCES;LINKS")
+  if(test_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "ddp_add_unit_test: what is ${test_UNPARSED_ARGUMENTS}?")
+  endif()
+  if(NOT test_LABEL)
+    set(test_LABEL unit)
   endif()
   if(NOT test_TIMEOUT)
     set(test_TIMEOUT 60)
@@ -182,7 +185,7 @@ function(ddp_add_unit_test name)
   endif()
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 TEST_FILTER "-*.Soak*"
     TEST_PREFIX "${test_PREFIX}"
-    PROPERTIES LABELS "${test_LABELS}" TIMEOUT ${test_TIMEOUT} PROCESSORS ${test_PROCESSORS}
+    PROPERTIES LABELS ${test_LABEL} TIMEOUT ${test_TIMEOUT} PROCESSORS ${test_PROCESSORS}
       COST ${test_COST} RUN_SERIAL "${test_SERIAL}")
   if(test_SOAK)
     gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 TEST_FILTER "*.Soak*"
