@@ -4,7 +4,7 @@
     tidy_units.py BUILD_DIR SCRATCH_DIR <SOURCES
 
 Reads paths of sources, one a line, and BUILD_DIR/compile_commands.json; those that it has no command for (other
-processors, absent backends, files that are gone) are left out. What one target compiles in the same way becomes one
+processors, absent backends, files that are gone) are left out. Up to 40 that are compiled in the same way become one
 unit in SCRATCH_DIR, but for what uses a name for something else. Prints the units, the largest first, and writes
 their compile_commands.json and, as `sources`, the sources that are checked.
 """
@@ -17,6 +17,8 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
+MOST_SOURCES = 40
+
 
 def sources_of(unit):
     """Those that a unit of CMake's includes; else it is one itself."""
@@ -26,17 +28,20 @@ def sources_of(unit):
         return re.findall(r'^#include "(.*)"$', stream.read(), re.M)
 
 
-def split(command):
-    """The compiler with its flags, and the target."""
+def size_of(units):
+    return sum(len(sources_of(unit)) for unit in units)
+
+
+def compiler_of(command):
+    """The compiler with its flags."""
     words = shlex.split(command)
     while os.path.basename(words[0]) == "env" or "=" in words[0] or words[0].endswith("ccache"):
         words.pop(0)  # what starts the compiler
-    target = words[words.index("-o") + 1].split(".dir/")[0]
     for option in ("-o", "-MT", "-MF", "-c"):
         if option in words:
             at = words.index(option)
             del words[at:at + 2]
-    return words, target
+    return words
 
 
 def together(units, compiler, directory):
@@ -68,18 +73,20 @@ def main():
         hits = wanted.intersection(sources_of(unit)) - checked if unit.endswith((".cpp", ".cxx")) else ()
         if hits:
             checked.update(hits)
-            words, target = split(command["command"])
-            groups[target, tuple(words), command["directory"]].append(unit)
-    merged = []
+            lists = groups[tuple(compiler_of(command["command"])), command["directory"]]
+            if not lists or size_of(lists[-1]) + len(sources_of(unit)) > MOST_SOURCES:
+                lists.append([])
+            lists[-1].append(unit)
+    tasks = [(units, *key) for key, lists in groups.items() for units in lists]
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # of threads that wait for compilers
-        lists = pool.map(lambda group: together(group[1], group[0][1], group[0][2]), groups.items())
-    for (target, words, directory), units in zip(groups, lists):
-        for few in units:
-            path = os.path.join(scratch, f"{len(merged)}_{os.path.basename(target)}.cpp")
+        results = pool.map(lambda task: together(*task), tasks)
+    merged = []
+    for (_, words, directory), lists in zip(tasks, results):
+        for units in lists:
+            path = os.path.join(scratch, f"{len(merged)}.cpp")
             with open(path, "w") as stream:
-                stream.writelines(f'#include "{unit}"\n' for unit in few)
-            size = sum(len(sources_of(unit)) for unit in few)
-            merged.append((size, {"directory": directory, "file": path, "arguments": [*words, "-c", path]}))
+                stream.writelines(f'#include "{unit}"\n' for unit in units)
+            merged.append((size_of(units), {"directory": directory, "file": path, "arguments": [*words, "-c", path]}))
     with open(os.path.join(scratch, "compile_commands.json"), "w") as stream:
         json.dump([command for _, command in merged], stream)
     with open(os.path.join(scratch, "sources"), "w") as stream:

@@ -15,7 +15,7 @@ trap 'rm -rf "$work"' EXIT
 built=${DDP_FUZZ_FOLDER:-$work/built}
 mkdir -p "$built"
 
-flags=(-std=c++20 -O1 -g -w -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize=vptr -fno-sanitize-recover=all
+flags=(-std=c++20 -O1 -g1 -w -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize=vptr -fno-sanitize-recover=all
     -I"$root" -I"$root/include" -I"$root/runtime" -I"$root/tests")
 echo 'extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned long) { return 0; }' >"$work/probe.cpp"
 clang++ "${flags[@]}" -fsanitize=fuzzer "$work/probe.cpp" -o "$work/probe" 2>/dev/null || { echo "skipped: no libFuzzer"; exit 77; }
@@ -29,16 +29,22 @@ is_built() {
     done
 }
 
-# A library of all that any of them may need: what one does not, its program leaves out.
+# A library of all that any of them may need: what one does not, its program leaves out. A folder's sources are compiled as one.
 build() {
-    local sources
-    mapfile -t sources < <(find "$root"/runtime/{base,contract,store,backends/shm} -name '*.cpp')
+    local sources folders
+    mapfile -t folders < <(find "$root"/runtime/{base,contract,store,backends/shm} -type d)
     for name in backend call_header reduction/reduce reduction/reduce_portable; do sources+=("$root/runtime/backends/$name.cpp"); done
     sources+=("$root/runtime/tensor/dtype.cpp")
     for name in agent/attempt/progress_watch channel/channel console/line_prefix hosts/start/job_description hosts/job_token hosts/messages hosts/membership/rank_table hosts/tls_session options/did_you_mean options/option_table options/option_values options/split_arguments; do
         sources+=("$root/launcher/$name.cpp")
     done
     mkdir "$work/objects" "$work/fuzzers"
+    for folder in "${folders[@]}"; do
+        unit=${folder#"$root"/}
+        unit=$work/${unit//\//_}.cpp
+        find "$folder" -maxdepth 1 -name '*.cpp' -printf '#include "%p"\n' | sort >"$unit"
+        sources+=("$unit")
+    done
     # One command a line; two at a time.
     {
         for source in "${sources[@]}"; do

@@ -25,7 +25,7 @@ namespace {
 
 constexpr int most_ranks = 1 << 20;
 
-struct Row {
+struct FileRow {
     std::string_view processor;
     int ranks = 0;
     int cores = 0;
@@ -66,8 +66,8 @@ int take_number(std::string_view& line, std::string_view name, const std::string
 }
 
 // Nothing for an empty line or a comment.
-std::optional<Row> parse_row(std::string_view line, const std::string& where) {
-    Row row;
+std::optional<FileRow> parse_row(std::string_view line, const std::string& where) {
+    FileRow row;
     row.processor = take_word(line);
     if (row.processor.empty() || row.processor.front() == '#') return std::nullopt;
     row.ranks = take_number(line, "ranks=", where);
@@ -129,8 +129,8 @@ std::optional<std::string> read_tuning_file(const std::string& file, const char*
 
 std::string find_overrides(std::string_view text, const std::string& file,
                            std::string_view processor, int ranks, int cores) {
-    std::optional<Row> best;
-    for_each_line(text, file, [&](std::string_view, const std::optional<Row>& row) {
+    std::optional<FileRow> best;
+    for_each_line(text, file, [&](std::string_view, const std::optional<FileRow>& row) {
         if (!row) return;
         const bool fits = row->processor == processor && row->ranks >= ranks &&
                           row->has_more_ranks_than_cores() == (ranks > cores);
@@ -148,7 +148,7 @@ std::string replace_row(std::string_view text, const std::string& file, std::str
     if (!overrides.empty()) row += " " + std::string(overrides);
     std::string replaced;
     bool is_there = false;
-    for_each_line(text, file, [&](std::string_view line, const std::optional<Row>& old) {
+    for_each_line(text, file, [&](std::string_view line, const std::optional<FileRow>& old) {
         const bool is_it =
             old && old->processor == processor && old->ranks == ranks && old->cores == cores;
         is_there = is_there || is_it;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -37,5 +38,8 @@ struct Reply {
     }
 };
 using Replies = std::vector<Reply>;
+
+// What a kind of reply is on the wire.
+std::uint8_t wire(auto reply) { return static_cast<std::uint8_t>(reply); }
 
 }  // namespace ddp::store

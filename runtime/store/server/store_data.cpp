@@ -25,8 +25,6 @@ constexpr std::size_t few_keys = 60;  // their values make a small reply, whatev
 constexpr std::size_t remembered_part = 1024;
 constexpr std::size_t described_owners = 16;
 
-std::uint8_t wire(auto reply) { return static_cast<std::uint8_t>(reply); }
-
 }  // namespace
 
 StoreData::StoreData(StoreLimits limits, ClientHooks hooks)

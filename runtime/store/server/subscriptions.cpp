@@ -15,8 +15,6 @@ std::size_t subscription_cost(const std::string& key) { return 2 * (key.size() +
 
 constexpr std::size_t small_event_bytes = 1024;
 
-std::uint8_t wire(auto reply) { return static_cast<std::uint8_t>(reply); }
-
 }  // namespace
 
 void Subscriptions::watch(ClientId client, const std::string& key) {

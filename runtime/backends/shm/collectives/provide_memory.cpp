@@ -12,8 +12,6 @@
 namespace ddp::shm {
 namespace {
 
-constexpr std::size_t page_bytes = 4096;
-
 // All ranks' pieces are read and written at the same offset at once. A power of two apart they are
 // in different rows of the same DRAM banks, each of which has one row open: a bare loop over eight
 // pieces 256 MiB apart moved 11 GB/s, and more than 30 with seven pages more between them. So from

@@ -1,5 +1,7 @@
 #include "backends/shm/region/adopted_pages.hpp"
 
+#include "backends/shm/region/host_kernel.hpp"
+
 #include <ddp/error.hpp>
 
 #include <sys/mman.h>
@@ -16,8 +18,6 @@
 
 namespace ddp::shm {
 namespace {
-
-constexpr std::size_t page_bytes = 4096;
 
 std::uintptr_t number(const void* address) { return reinterpret_cast<std::uintptr_t>(address); }
 

@@ -11,10 +11,13 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
+#include <cstddef>
 #include <optional>
 #include <string>
 
 namespace ddp::shm {
+
+inline constexpr std::size_t page_bytes = 4096;
 
 class HostKernel {
 public:

@@ -21,8 +21,6 @@
 namespace ddp::shm {
 namespace {
 
-constexpr std::size_t page_bytes = 4096;
-
 // What the first page says. The version is that of everything laid out in such memory.
 struct Label {
     std::uint64_t magic;

@@ -13,8 +13,6 @@
 namespace ddp::shm {
 namespace {
 
-constexpr std::size_t page_bytes = 4096;
-
 constexpr std::size_t round_up(std::size_t value, std::size_t multiple) {
     return (value + multiple - 1) / multiple * multiple;
 }
