@@ -41,7 +41,7 @@ def compiler_of(command):
         if option in words:
             at = words.index(option)
             del words[at:at + 2]
-    return words
+    return [word for word in words if word != "-MD"]
 
 
 def together(units, compiler, directory):
@@ -49,7 +49,7 @@ def together(units, compiler, directory):
     if len(units) == 1:
         return [units]
     text = "".join(f'#include "{unit}"\n' for unit in units)
-    check = subprocess.run([*compiler, "-fsyntax-only", "-w", "-ferror-limit=1", "-x", "c++", "-"],
+    check = subprocess.run([*compiler, "-fsyntax-only", "-w", "-x", "c++", "-"],
                            cwd=directory, input=text, capture_output=True, text=True)
     if check.returncode == 0:
         return [units]

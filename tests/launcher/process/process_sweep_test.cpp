@@ -124,17 +124,22 @@ TEST(ProcessSweep, NothingToDoIsDoneAtOnce) {
     EXPECT_EQ(result, 0);
 }
 
+// Whether `pid`, and no other child, lives; then it is ended.
+bool was_left_alone(pid_t pid) {
+    const bool alone = base::children_of(::getpid()) == std::vector<pid_t>{pid};
+    const bool lives = ::waitpid(pid, nullptr, WNOHANG) == 0;
+    ::kill(pid, SIGKILL);
+    ::waitpid(pid, nullptr, 0);
+    return alone && lives;
+}
+
 TEST(ProcessSweep, AnExcludedProcessLives) {
     const int result = in_child([] {
         become_subreaper();
         const pid_t excluded = start(wait_forever);
         start_stubborn_family();
         const SweepResult swept = sweep_descendants(base::Deadline::after(seconds{30}), {excluded});
-        const bool alone = base::children_of(::getpid()) == std::vector<pid_t>{excluded};
-        const bool lives = ::waitpid(excluded, nullptr, WNOHANG) == 0;
-        ::kill(excluded, SIGKILL);
-        ::waitpid(excluded, nullptr, 0);
-        return swept.complete && alone && lives ? 0 : 1;
+        return swept.complete && was_left_alone(excluded) ? 0 : 1;
     });
     EXPECT_EQ(result, 0);
 }
@@ -152,11 +157,7 @@ TEST(ProcessSweep, WhoIsInTheGroupOfAnExcludedProcessIsKilledAlone) {
         const pid_t excluded = start_in_group(0);
         start_in_group(excluded);
         const SweepResult swept = sweep_descendants(base::Deadline::after(seconds{30}), {excluded});
-        const bool alone = base::children_of(::getpid()) == std::vector<pid_t>{excluded};
-        const bool lives = ::waitpid(excluded, nullptr, WNOHANG) == 0;
-        ::kill(excluded, SIGKILL);
-        ::waitpid(excluded, nullptr, 0);
-        return swept.complete && alone && lives ? 0 : 1;
+        return swept.complete && was_left_alone(excluded) ? 0 : 1;
     });
     EXPECT_EQ(result, 0);
 }
@@ -195,11 +196,7 @@ TEST(ProcessSweep, WhatIsBelowAnExcludedProcessLivesToo) {
         ::waitpid(excluded, nullptr, 0);  // `below` is our child from here on
         start_stubborn_family();
         const SweepResult swept = sweep_descendants(base::Deadline::after(seconds{30}), list);
-        const bool alone = base::children_of(::getpid()) == std::vector<pid_t>{below};
-        const bool lives = ::waitpid(below, nullptr, WNOHANG) == 0;
-        ::kill(below, SIGKILL);
-        ::waitpid(below, nullptr, 0);
-        return swept.complete && alone && lives ? 0 : 1;
+        return swept.complete && was_left_alone(below) ? 0 : 1;
     });
     EXPECT_EQ(result, 0);
 }

@@ -17,7 +17,7 @@
 
 namespace ddp::shm {
 
-inline constexpr std::size_t page_bytes = 4096;
+inline constexpr std::size_t page_bytes = 4096;  // x86-64's
 
 class HostKernel {
 public:
