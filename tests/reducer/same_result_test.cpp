@@ -38,6 +38,7 @@ struct Case {
     std::size_t accumulated = 1;
     bool forward_order = false;  // gradients come first parameter first
 };
+void PrintTo(const Case& one, std::ostream* out) { *out << one.name; }
 
 ReducerOptions options_of(const Case& c) {
     ReducerOptions options{.bucket_cap_mb = c.cap_mb,

@@ -121,6 +121,7 @@ struct Kin {
     bool by_mpi;
     bool joins;
 };
+void PrintTo(const Kin& kin, std::ostream* out) { *out << kin.name; }
 
 class JobClaimsWithoutAName : public testing::TestWithParam<Kin> {};
 

@@ -24,6 +24,7 @@ struct Exchange {
     std::string request;
     std::string reply;
 };
+void PrintTo(const Exchange& exchange, std::ostream* out) { *out << exchange.name; }
 
 const std::string claim = "world_size 2\nrank 1\nprocess 7\npid 4711\n";
 const std::string set_k = str("k") + str("v");
@@ -142,6 +143,7 @@ struct Refused {
     std::string bytes;
     std::string answered;  // before the connection is closed
 };
+void PrintTo(const Refused& refused, std::ostream* out) { *out << refused.name; }
 
 class StoreServerRefuses : public testing::TestWithParam<Refused> {};
 

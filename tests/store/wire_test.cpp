@@ -24,6 +24,7 @@ struct WireCase {
     std::string bytes;
     Request request;
 };
+void PrintTo(const WireCase& one, std::ostream* out) { *out << one.name; }
 
 std::vector<WireCase> all_requests() {
     const std::string kv = str("k") + str("v");
@@ -207,6 +208,7 @@ struct Hostile {
     std::string name;
     std::string bytes;
 };
+void PrintTo(const Hostile& hostile, std::ostream* out) { *out << hostile.name; }
 
 class HostileBytes : public testing::TestWithParam<Hostile> {};
 
