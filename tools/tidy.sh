@@ -60,7 +60,7 @@ if grep -E 'file not found|fatal error' "$scratch/output" >&2 || [ $status -ne 0
     echo "tidy.sh: clang-tidy could not read all sources" >&2
     exit 2
 fi
-findings=$(grep -E "^$PWD/[^ ]+: (warning|error): " "$scratch/output" | grep -v -e 'clang-diagnostic-' -e '/Unity/' | sort -u || true)
+findings=$(grep -E "^$PWD/[^ ]+: (warning|error): " "$scratch/output" | grep -v -e 'clang-diagnostic-error' -e '/Unity/' | sort -u || true)
 [ -z "$findings" ] || printf '%s\n' "$findings"
 found=$(grep -c . <<<"$findings" || true)
 echo "tidy.sh: $found findings in $count sources"
