@@ -1,6 +1,7 @@
 // Recycled: for classes whose objects come and go one after another on the same thread, at a cost
 // that a call of a few hundred nanoseconds would show. Each thread keeps the memory of its last few
-// for the next. Derive from it; sizes above `block_bytes` are the heap's.
+// for the next. Derive from it, or give RecyclingAllocator to what allocates; sizes above
+// `block_bytes` are the heap's.
 #pragma once
 
 #include <array>
@@ -12,7 +13,7 @@ namespace ddp::base {
 // Of one thread. Nothing to construct and nothing to destroy, so that no use has to check whether
 // that has been done; the thread's `keeper_` frees the blocks.
 struct FreeBlocks {
-    std::array<void*, 4> blocks{};
+    std::array<void*, 8> blocks{};
     std::size_t count = 0;
     std::size_t capacity = 0;  // 0 before the thread's keeper is registered, and after its end
     bool closed = false;       // the thread ends; objects may still be deleted after this
@@ -52,6 +53,27 @@ private:
 
     static inline constinit thread_local FreeBlocks free_blocks_;
     static inline thread_local Keeper keeper_;
+};
+
+// For std::allocate_shared and small vectors.
+template <class T>
+class RecyclingAllocator {
+public:
+    using value_type = T;
+    static_assert(alignof(T) <= __STDCPP_DEFAULT_NEW_ALIGNMENT__);
+
+    RecyclingAllocator() = default;
+    template <class U>
+    explicit(false) RecyclingAllocator(const RecyclingAllocator<U>&) noexcept {}
+
+    T* allocate(std::size_t count) {
+        if (count > std::size_t(-1) / sizeof(T)) throw std::bad_array_new_length();
+        return static_cast<T*>(Recycled::operator new(count * sizeof(T)));
+    }
+    void deallocate(T* memory, std::size_t count) noexcept {
+        Recycled::operator delete(memory, count * sizeof(T));
+    }
+    friend bool operator==(const RecyclingAllocator&, const RecyclingAllocator&) = default;
 };
 
 }  // namespace ddp::base

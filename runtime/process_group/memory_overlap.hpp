@@ -1,6 +1,8 @@
 // Whether pieces of memory that are moved together share bytes: each is moved as if it were alone.
 #pragma once
 
+#include "base/recycled.hpp"
+
 #include <ddp/tensor_view.hpp>
 
 #include <cstddef>
@@ -13,6 +15,7 @@ namespace ddp::process_group {
 
 class MemoryRanges {
 public:
+    MemoryRanges() { ranges_.reserve(4); }
     // Numbered from 0 in the order in which they are added. Empty ones overlap nothing.
     void add(const TensorView& tensor, bool is_written = true);
     // The numbers of two that share bytes, the smaller first; two that are only read may.
@@ -26,7 +29,7 @@ private:
         bool is_written;
         std::size_t number;
     };
-    std::vector<Range> ranges_;
+    std::vector<Range, base::RecyclingAllocator<Range>> ranges_;
     std::size_t count_ = 0;
 };
 

@@ -49,7 +49,8 @@ std::unique_ptr<TransferOperation> TransferQueue::start(std::span<const P2POp> t
     const std::lock_guard lock(lock_);
     if (failure_) std::rethrow_exception(failure_);
     if (!thread_) thread_ = std::make_unique<DelayedThread>([this] { return progress_all(); });
-    auto batch = std::make_shared<TransferBatch>(base::Deadline::roughly_after(timeout), site);
+    auto batch = std::allocate_shared<TransferBatch>(base::RecyclingAllocator<TransferBatch>{},
+                                                     base::Deadline::roughly_after(timeout), site);
     batch->pending.reserve(transfers.size());
     try {
         for (const P2POp& op : transfers) {
@@ -96,13 +97,14 @@ void TransferQueue::progress(std::unique_lock<QueueLock>& lock,
     std::uint64_t idle_rounds = 0;
     for (std::uint64_t rounds = 1; wanted ? !wanted->is_completed() : !batches_.empty(); ++rounds) {
         const std::uint64_t changes = changes_.load(std::memory_order_relaxed);
-        round_.assign(batches_.begin(), batches_.end());
+        round_.clear();
+        for (const auto& batch : batches_) round_.push_back(batch.get());
         lock.unlock();
         while (changes_.load(std::memory_order_acquire) == changes) {
             const bool look_at_clock =
                 idle_rounds >= rounds_without_clock || rounds % rounds_without_clock == 0;
             idle_rounds = advance_all(look_at_clock) ? 0 : idle_rounds + 1;
-            if (idle_rounds > 0 && !round_.front()->is_completed()) idle(idle_rounds - 1);
+            if (idle_rounds > 0) idle(idle_rounds - 1);
             ++rounds;
         }
         lock.lock();
@@ -112,11 +114,11 @@ void TransferQueue::progress(std::unique_lock<QueueLock>& lock,
     wake_sleepers();
 }
 
-// Whether anything moved. Transfers that are done are let go.
+// Whether anything moved or ended. Transfers that are done are let go. A batch that has ended may be
+// gone.
 bool TransferQueue::advance_all(bool look_at_clock) noexcept {
     bool any = false;
-    for (const auto& batch : round_) {
-        if (batch->is_completed()) continue;
+    for (TransferBatch* const batch : round_) {
         std::exception_ptr error;
         try {
             bool moved = false;
@@ -131,7 +133,10 @@ bool TransferQueue::advance_all(bool look_at_clock) noexcept {
         } catch (...) {
             error = error_at(batch->site);
         }
-        if (error || batch->pending.empty()) finish(*batch, error);
+        if (error || batch->pending.empty()) {
+            finish(*batch, error);
+            any = true;
+        }
     }
     return any;
 }
@@ -157,7 +162,9 @@ void TransferQueue::finish(TransferBatch& batch, const std::exception_ptr& error
         failure_ = error;
         backend_->fail();
     }
-    std::erase_if(batches_, [&](const auto& one) { return one.get() == &batch; });
+    const auto place = std::ranges::find(batches_, &batch, &std::shared_ptr<TransferBatch>::get);
+    const std::shared_ptr<TransferBatch> kept = std::move(*place);  // its operation may be gone
+    batches_.erase(place);
     note_change();
     batch.pending.clear();
     batch.error = error;

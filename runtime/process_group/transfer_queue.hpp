@@ -4,6 +4,7 @@
 #pragma once
 
 #include "backends/backend.hpp"
+#include "base/recycled.hpp"
 #include "process_group/delayed_thread.hpp"
 #include "process_group/operation.hpp"
 #include "process_group/queue_lock.hpp"
@@ -29,13 +30,15 @@ backends::Transfer transfer_of(const P2POp& op, const CallSite& site);
 
 // A batch of transfers; done when all of them are.
 struct TransferBatch {
+    using Pending = std::unique_ptr<backends::PendingTransfer>;
+
     TransferBatch(const base::Deadline& deadline_, const CallSite& site_)
         : deadline(deadline_), site(site_) {}
     bool is_completed() const noexcept { return completed.load(std::memory_order_acquire); }
 
     base::Deadline deadline;
     CallSite site;
-    std::vector<std::unique_ptr<backends::PendingTransfer>> pending;
+    std::vector<Pending, base::RecyclingAllocator<Pending>> pending;
     std::exception_ptr error;  // written before completed
     std::atomic<bool> completed{false};
 };
@@ -69,7 +72,6 @@ public:
 
 private:
     friend class TransferOperation;
-    using Batches = std::vector<std::shared_ptr<TransferBatch>>;
 
     void complete(const TransferBatch* wanted) noexcept;  // null: all of them
     bool progress_all() noexcept;  // the thread's work; whether there was any
@@ -84,13 +86,13 @@ private:
     std::shared_ptr<backends::Backend> backend_;
     QueueLock lock_;
     std::condition_variable_any changed_;
-    int sleeping_ = 0;                       // threads in changed_
-    Batches batches_;                        // under way
-    std::atomic<std::uint64_t> changes_{0};  // of batches_: added, or removed
-    bool is_progressing_ = false;            // a thread makes progress on them
-    // That thread's: the batches as it last looked, and when to stop giving its core away and
-    // sleep.
-    Batches round_;
+    int sleeping_ = 0;                                     // threads in changed_
+    std::vector<std::shared_ptr<TransferBatch>> batches_;  // under way
+    std::atomic<std::uint64_t> changes_{0};                // of batches_: added, or removed
+    bool is_progressing_ = false;                          // a thread makes progress on them
+    // That thread's: the batches as it last looked, which it alone finishes, and when to stop giving
+    // its core away and sleep.
+    std::vector<TransferBatch*> round_;
     base::Deadline::Clock::time_point yield_end_;
     std::exception_ptr failure_;
     std::unique_ptr<DelayedThread> thread_;  // made with the first transfer

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -54,6 +55,18 @@ TEST(Recycled, MayEndOnAnotherThread) {
         mine = std::make_unique<Small>();
     }).join();
     EXPECT_EQ(static_cast<Small&>(*mine).value, 1);
+}
+
+TEST(RecyclingAllocator, GivesTheNextListTheMemoryOfTheLast) {
+    using Numbers = std::vector<int, ddp::base::RecyclingAllocator<int>>;
+    std::optional<Numbers> numbers(std::in_place, 10);
+    const int* const where = numbers->data();
+    numbers.emplace(20);
+    EXPECT_EQ(numbers->data(), where);
+    numbers->resize(1000, 7);  // the heap's from here on
+    EXPECT_NE(numbers->data(), where);
+    EXPECT_EQ(numbers->at(999), 7);
+    EXPECT_EQ(numbers->at(19), 0);
 }
 
 // Ends last on its thread, when the thread has no spare memory any more, and still makes another.
