@@ -1,4 +1,4 @@
-# What `cmake --install` copies: the library, its headers, ddp-launch, ddp-bench, the CMake package
+# What `cmake --install` copies: the library, its headers, ddp-launch, ddp-bench, ddp-doctor, the CMake package
 # `ddp` and ddp.pc. A user needs none of ddp's own dependencies, and libgloo only to
 # run backend gloo.
 include(CMakePackageConfigHelpers)
@@ -13,6 +13,9 @@ if(DDP_BUILD_LAUNCHER)
 endif()
 if(DDP_BUILD_TOOLS)
   install(TARGETS ddp-bench RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  if(DDP_BUILD_LAUNCHER)
+    install(TARGETS ddp-doctor RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  endif()
 endif()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/ddp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

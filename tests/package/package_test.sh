@@ -121,7 +121,7 @@ EOF
     local ccache=()
     if command -v ccache >/dev/null; then ccache=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_CUDA_COMPILER_LAUNCHER=ccache); fi
     cmake -G Ninja -S "$work" -B "$work/build" -DCMAKE_DISABLE_FIND_PACKAGE_Boost=ON "${ccache[@]}" \
-        -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DCMAKE_CUDA_ARCHITECTURES=90-virtual \
+        -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DCMAKE_CUDA_ARCHITECTURES=75-virtual \
         -DDDP_WARNINGS_AS_ERRORS="$(cached DDP_WARNINGS_AS_ERRORS)" \
         >"$work/configure.log"
     cmake --build "$work/build" -j2 --target sum_ranks

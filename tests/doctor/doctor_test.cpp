@@ -1,0 +1,66 @@
+// ddp-doctor as users run it: fit here, in words and as JSON.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+
+#include "examples/run_program.hpp"
+
+namespace {
+
+using namespace ddp::tests;
+using nlohmann::json;
+using testing::HasSubstr;
+
+TEST(Doctor, FindsThisHostFit) {
+    const ProgramResult result = run_program({DDP_DOCTOR});
+    EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+    EXPECT_EQ(result.err, "");
+    EXPECT_THAT(result.out, HasSubstr("two ranks     their sums are right: 4 bytes in "));
+    EXPECT_THAT(result.out, HasSubstr("\nddp-doctor: this host is fit"));
+}
+
+TEST(Doctor, SaysTheSameAsJson) {
+    const ProgramResult result = run_program({DDP_DOCTOR, "--json", "--no-ranks"});
+    EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+    const json report = json::parse(result.out);
+    EXPECT_EQ(report.at("fit"), true);
+    std::set<std::string> checks;
+    for (const json& one : report.at("findings")) {
+        checks.insert(one.at("check").get<std::string>());
+        EXPECT_NE(one.at("says"), "");
+        EXPECT_THAT(one.at("level").get<std::string>(), testing::AnyOf("ok", "note", "warn"));
+        EXPECT_TRUE(one.at("level") != "warn" || one.at("remedy") != "") << one;
+    }
+    for (const char* check : {"processors", "memory", "shared memory", "limits", "kernel",
+                              "network", "port", "clock", "libraries", "GPUs"}) {
+        EXPECT_TRUE(checks.contains(check)) << check;
+    }
+    EXPECT_FALSE(checks.contains("two ranks"));
+}
+
+// Three descriptors are taken, and one is left: enough for a file, too few for a pipe.
+TEST(Doctor, FindsThatItCannotLook) {
+    const ProgramResult result =
+        run_program({"/bin/sh", "-c", "ulimit -n 4; exec " DDP_DOCTOR " --no-ranks"});
+    EXPECT_EQ(result.exit_code, 1) << result.out << result.err;
+    EXPECT_THAT(result.out,
+                HasSubstr("FAIL  kernel        a pipe for a child: Too many open files"));
+    EXPECT_THAT(result.out, HasSubstr("will make jobs fail"));
+}
+
+TEST(Doctor, KnowsItsOptions) {
+    EXPECT_THAT(run_program({DDP_DOCTOR, "--help"}).out, HasSubstr("usage: ddp-doctor [options]"));
+    EXPECT_THAT(run_program({DDP_DOCTOR, "--version"}).out, testing::StartsWith("ddp-doctor 0."));
+    for (const char* word : {"--jsn", "--js", "surplus"}) {
+        const ProgramResult result = run_program({DDP_DOCTOR, word});
+        EXPECT_EQ(result.exit_code, 2) << word;
+        EXPECT_EQ(lines_of(result.err).size(), 1U) << result.err;
+        EXPECT_THAT(result.err, HasSubstr("--help shows the options"));
+    }
+    EXPECT_EQ(run_program({"/bin/sh", "-c", DDP_DOCTOR " --no-ranks >/dev/full"}).exit_code, 1);
+}
+
+}  // namespace
