@@ -114,8 +114,8 @@ void TransferQueue::progress(std::unique_lock<QueueLock>& lock,
     wake_sleepers();
 }
 
-// Whether anything moved or ended. Transfers that are done are let go. A batch that has ended may be
-// gone.
+// Whether anything moved or ended. Transfers that are done are let go. A batch that has ended may
+// be gone.
 bool TransferQueue::advance_all(bool look_at_clock) noexcept {
     bool any = false;
     for (TransferBatch* const batch : round_) {

@@ -90,8 +90,8 @@ private:
     std::vector<std::shared_ptr<TransferBatch>> batches_;  // under way
     std::atomic<std::uint64_t> changes_{0};                // of batches_: added, or removed
     bool is_progressing_ = false;                          // a thread makes progress on them
-    // That thread's: the batches as it last looked, which it alone finishes, and when to stop giving
-    // its core away and sleep.
+    // That thread's: the batches as it last looked, which it alone finishes, and when to stop
+    // giving its core away and sleep.
     std::vector<TransferBatch*> round_;
     base::Deadline::Clock::time_point yield_end_;
     std::exception_ptr failure_;
