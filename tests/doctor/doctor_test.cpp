@@ -44,7 +44,7 @@ TEST(Doctor, SaysTheSameAsJson) {
 // Three descriptors are taken, and one is left: enough for a file, too few for a pipe.
 TEST(Doctor, FindsThatItCannotLook) {
     const ProgramResult result =
-        run_program({"/bin/sh", "-c", "ulimit -n 4; exec " DDP_DOCTOR " --no-ranks"});
+        run_program({"/bin/sh", "-c", "exec 3>&-; ulimit -n 4; exec " DDP_DOCTOR " --no-ranks"});
     EXPECT_EQ(result.exit_code, 1) << result.out << result.err;
     EXPECT_THAT(result.out,
                 HasSubstr("FAIL  kernel        a pipe for a child: Too many open files"));
