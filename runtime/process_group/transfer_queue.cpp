@@ -163,7 +163,7 @@ void TransferQueue::finish(TransferBatch& batch, const std::exception_ptr& error
         backend_->fail();
     }
     const auto place = std::ranges::find(batches_, &batch, &std::shared_ptr<TransferBatch>::get);
-    const std::shared_ptr<TransferBatch> kept = std::move(*place);  // its operation may be gone
+    const std::shared_ptr<TransferBatch> kept = std::move(*place);  // maybe as its last owner
     batches_.erase(place);
     note_change();
     batch.pending.clear();

@@ -9,6 +9,7 @@
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -16,6 +17,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstddef>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -25,6 +27,9 @@
 #include "doctor/child.hpp"
 
 namespace ddp::doctor {
+
+void PrintTo(const Finding& one, std::ostream* out) { *out << as_text({&one, 1}); }
+
 namespace {
 
 using namespace std::chrono_literals;
@@ -94,6 +99,30 @@ TEST(DoctorMemory, IsWhatTheTightestCgroupLeaves) {
     host.write("/sys/fs/cgroup/jobs/memory.current", "943718400\n");
     EXPECT_THAT(check_memory(host.root()),
                 ElementsAre(says(Level::warn, "124 MiB left of the 1024 MiB")));
+}
+
+TEST(DoctorMemory, OfFilesThatAreKeptIsLeft) {
+    const MadeUpHost host;
+    host.write("/proc/meminfo", "MemAvailable: 8388608 kB\n");
+    host.write("/proc/self/cgroup", "0::/job\n");
+    host.write("/sys/fs/cgroup/job/memory.max", "2147483648\n");
+    host.write("/sys/fs/cgroup/job/memory.current", "2147483648\n");
+    host.write("/sys/fs/cgroup/job/memory.stat",
+               "anon 1073741824\ninactive_file 805306368\nactive_file 268435456\n");
+    EXPECT_THAT(check_memory(host.root()),
+                ElementsAre(says(Level::ok, "1024 MiB left of the 2048 MiB")));
+}
+
+TEST(DoctorMemory, IsLimitedByCgroupsOfVersion1Too) {
+    const MadeUpHost host;
+    host.write("/proc/meminfo", "MemAvailable: 8388608 kB\n");
+    host.write("/proc/self/cgroup", "5:cpu,cpuacct:/job\n4:memory:/job\n0::/\n");
+    host.write("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+    host.write("/sys/fs/cgroup/memory/memory.usage_in_bytes", "4096\n");
+    host.write("/sys/fs/cgroup/memory/job/memory.limit_in_bytes", "268435456\n");
+    host.write("/sys/fs/cgroup/memory/job/memory.usage_in_bytes", "134217728\n");
+    EXPECT_THAT(check_memory(host.root()),
+                ElementsAre(says(Level::warn, "128 MiB left of the 256 MiB")));
 }
 
 TEST(DoctorMemory, MayBeUnknown) {
@@ -172,10 +201,44 @@ TEST(DoctorKernel, OfYamaLetsNoDebuggerAttach) {
     host.write("/proc/sys/kernel/yama/ptrace_scope", "2\n");
     host.write("/proc/self/status", "Name:\tddp-doctor\nSeccomp:\t2\n");
     const Findings found = check_kernel(host.root());
-    EXPECT_THAT(found, Contains(says(Level::warn, "no debugger of this user may attach")));
+    EXPECT_THAT(found, Contains(says(Level::warn, "none but root's debuggers may attach")));
     EXPECT_THAT(found, Contains(says(Level::note, "a seccomp filter")));
     host.write("/proc/sys/kernel/yama/ptrace_scope", "1\n");
-    EXPECT_THAT(check_kernel(host.root()), Not(Contains(says(Level::warn, "no debugger"))));
+    EXPECT_THAT(check_kernel(host.root()), Not(Contains(says(Level::warn, "may attach"))));
+}
+
+TEST(DoctorLimits, AreTheCgroupsToo) {
+    const MadeUpHost host;
+    host.write("/proc/self/cgroup", "0::/job\n");
+    host.write("/sys/fs/cgroup/job/pids.max", "100\n");
+    host.write("/sys/fs/cgroup/job/pids.current", "40\n");
+    EXPECT_THAT(check_limits(host.root()), Contains(says(Level::warn, "40 processes")));
+    host.write("/sys/fs/cgroup/job/pids.max", "max\n");
+    EXPECT_THAT(check_limits(host.root()), Not(Contains(says(Level::warn, "40 processes"))));
+}
+
+TEST(DoctorLimits, OfFilesAreNamed) {
+    const auto answer = in_child(10s, [] {
+        const rlimit one_mib{1 << 20, 1 << 20};
+        ::setrlimit(RLIMIT_FSIZE, &one_mib);
+        const rlimit few{100, 100};
+        ::setrlimit(RLIMIT_NOFILE, &few);
+        return as_text(check_limits());
+    });
+    EXPECT_THAT(answer.value_or(""), HasSubstr("no more than 100 open files"));
+    EXPECT_THAT(answer.value_or(""), HasSubstr("files may have no more than 1048576 bytes"));
+}
+
+TEST(DoctorNetwork, WithoutLoopbackMakesJobsFail) {
+    const auto answer = in_child(20s, [] {
+        if (::unshare(CLONE_NEWNET) != 0 && ::unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) {
+            return std::string("no");
+        }
+        return as_text(check_network());
+    });
+    if (answer == "no") GTEST_SKIP() << "no network namespace may be made here";
+    EXPECT_THAT(answer.value_or(""),
+                HasSubstr("FAIL  network       nobody can be met on loopback"));
 }
 
 TEST(DoctorPort, IsFreeOrTaken) {
@@ -195,7 +258,9 @@ TEST(DoctorPort, MayBeGivenToAnyProgramUnlessReserved) {
             << list;
     }
     host.write("/proc/sys/net/ipv4/ip_local_reserved_ports", "6,8-70\n");
-    EXPECT_THAT(check_port(7, host.root()), Contains(says(Level::warn, "(1 to 65535)")));
+    const Findings found = check_port(7, host.root());
+    EXPECT_THAT(found, Contains(says(Level::warn, "(1 to 65535)")));
+    EXPECT_THAT(found.back().remedy, HasSubstr("ip_local_reserved_ports=6,8-70,7"));
 }
 
 TEST(DoctorTwoRanks, NeedTheirPrograms) {
@@ -209,6 +274,13 @@ TEST(DoctorTwoRanks, ThatFailSayWhatTheySaidLast) {
     host.write_program("/ddp-launch", "echo first; echo the sums are wrong >&2; exit 3");
     EXPECT_THAT(check_two_ranks(host.root()),
                 ElementsAre(says(Level::fail, "exit code 3: the sums are wrong")));
+    host.write_program("/ddp-launch",
+                       "echo 'ddp-launch:   error    ranks 0, 1: no memory'; echo rest; exit 1");
+    EXPECT_THAT(
+        check_two_ranks(host.root()),
+        ElementsAre(says(Level::fail, "exit code 1: ddp-launch:   error    ranks 0, 1: no")));
+    host.write_program("/ddp-launch", "kill -9 $$");
+    EXPECT_THAT(check_two_ranks(host.root()), ElementsAre(says(Level::fail, "signal 9: ")));
 }
 
 TEST(DoctorTwoRanks, ThatAreFarBelowTheFloorAreWorthALook) {
@@ -225,12 +297,16 @@ TEST(DoctorTwoRanks, ThatAreFarBelowTheFloorAreWorthALook) {
     EXPECT_THAT(launch_with("0.05"), ElementsAre(says(Level::warn, "(5 % of what")));
     EXPECT_THAT(launch_with("0.6"),
                 ElementsAre(says(Level::ok, "4 bytes in 0.5 us, 4 MiB in 900 us (60 %")));
+    host.write_program("/ddp-launch",
+                       "for word; do file=$word; case $word in --floor) exit 1;; esac; done; echo "
+                       "'{\"bytes\": 4, \"time_us\": 0.5}' >\"$file\"");
+    EXPECT_THAT(check_two_ranks(host.root()), ElementsAre(says(Level::note, "too little memory")));
     host.write_program("/ddp-launch", "exit 0");
     EXPECT_THAT(check_two_ranks(host.root()), ElementsAre(says(Level::fail, "nothing")));
 }
 
 TEST(DoctorChild, MayCrashThrowOrHang) {
-    EXPECT_EQ(in_child(10s, [] { return std::string("fine"); }), "fine");
+    EXPECT_EQ(in_child(10s, [] { return std::puts("noise"), std::string("fine"); }), "fine");
     EXPECT_EQ(in_child(10s, []() -> std::string { throw std::runtime_error("no"); }), std::nullopt);
     EXPECT_EQ(in_child(10s, [] { return ::raise(SIGKILL), std::string("late"); }), std::nullopt);
     EXPECT_EQ(in_child(50ms, [] { return ::pause(), std::string("late"); }), std::nullopt);
@@ -242,7 +318,15 @@ TEST(DoctorChild, RunsPrograms) {
     EXPECT_EQ(end.exit_code, 5);
     EXPECT_EQ(end.output, "out\nerr\n");
     EXPECT_EQ(run_program({"/no/such/program"}, 10s).exit_code, 127);
-    EXPECT_EQ(run_program({"sleep", "60"}, 50ms).exit_code, std::nullopt);
+    EXPECT_EQ(describe(run_program({"sleep", "60"}, 50ms), 20s), "not done in 20 s");
+    EXPECT_EQ(describe(run_program({"sh", "-c", "kill -9 $$"}, 10s), 20s), "signal 9");
+    // Nothing more will come of its output, and it goes on.
+    const std::string silent = "exec >&- 2>&-; exec sleep 60";
+    EXPECT_EQ(describe(run_program({"sh", "-c", silent}, 50ms), 20s), "not done in 20 s");
+    ::setenv("DOCTOR_A", "1", 1);
+    ::setenv("DOCTORB", "2", 1);
+    EXPECT_EQ(run_program({"sh", "-c", "echo $DOCTOR_A-$DOCTORB"}, 10s, {"DOCTOR_"}).output,
+              "-2\n");
 }
 
 TEST(DoctorFindings, AreShownWithTheirRemedies) {

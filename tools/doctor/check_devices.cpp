@@ -7,10 +7,12 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <sstream>
 
+#include "base/printable.hpp"
 #include "base/unique_fd.hpp"
 #include "doctor/checks.hpp"
 #include "doctor/child.hpp"
@@ -21,7 +23,11 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto library_limit = 20s;  // the driver's first start takes seconds
+constexpr std::chrono::seconds library_limit = 20s;  // the driver's first start takes seconds
+
+constexpr std::size_t most_gpus = 64;
+
+std::string shown(const std::string& line) { return base::printable(line, 200); }
 
 // In a child; empty when there is none such.
 template <class Function>
@@ -79,17 +85,21 @@ Loaded load(const Library& one) {
     });
     if (!answer || answer->empty()) return {Loading::broken, "it crashes or hangs"};
     if (answer->front() == '+') return {Loading::loaded, answer->substr(1)};
-    const bool is_absent = answer->find("No such file") != answer->npos;
+    // Not where a library that it needs is missing.
+    const bool is_absent = answer->starts_with("-" + std::string(one.file) + ":") &&
+                           answer->find("No such file") != answer->npos;
     return {is_absent ? Loading::absent : Loading::broken, answer->substr(1)};
 }
 
 Finding look_at_nccl() {
-    const Loaded nccl = load({"libnccl.so.2", "", nullptr, ask_nccl});
+    const char* const chosen = std::getenv("DDP_NCCL_LIBRARY");
+    const std::string file = chosen != nullptr && *chosen != 0 ? chosen : "libnccl.so.2";
+    const Loaded nccl = load({file.c_str(), "", nullptr, ask_nccl});
     if (nccl.state == Loading::loaded) return {"NCCL", Level::ok, nccl.says};
     return {"NCCL", Level::fail,
-            "libnccl.so.2 cannot be loaded: " +
+            file + " cannot be loaded: " +
                 (nccl.state == Loading::absent ? "it is not there" : nccl.says),
-            "backend nccl needs it: apt install libnccl2, or LD_LIBRARY_PATH"};
+            "backend nccl needs it: apt install libnccl2, LD_LIBRARY_PATH, or DDP_NCCL_LIBRARY"};
 }
 
 Finding look_at_driver() {
@@ -119,27 +129,40 @@ Findings look_at_each() {
                      "--format=csv,noheader"},
                     library_limit);
     if (end.exit_code == 127) return {{"GPUs", Level::note, "there is no nvidia-smi to ask"}};
+    std::istringstream lines(end.output);
+    Findings findings;
     if (end.exit_code != 0) {
+        std::string said;
+        for (std::string line; said.empty() && std::getline(lines, line);) said = line;
         return {{"GPUs", Level::fail,
-                 end.exit_code ? "nvidia-smi fails: " + end.output.substr(0, end.output.find('\n'))
-                               : std::string("nvidia-smi does not answer"),
+                 "nvidia-smi: " + describe(end, library_limit) + ": " + shown(said),
                  "the driver is in trouble: dmesg"}};
     }
-    Findings findings;
-    std::istringstream lines(end.output);
-    for (std::string line; std::getline(lines, line);) {
+    for (std::string line; std::getline(lines, line) && findings.size() < most_gpus;) {
+        if (line.empty()) continue;
         const bool is_closed = line.find("Prohibited") != line.npos;
         const bool is_exclusive = line.find("Exclusive") != line.npos;
         findings.push_back({"GPUs",
                             is_closed      ? Level::fail
                             : is_exclusive ? Level::note
                                            : Level::ok,
-                            line,
+                            shown(line),
                             is_closed      ? "nvidia-smi -c DEFAULT, by root"
                             : is_exclusive ? "one process a GPU: no DDP_NCCL_SHARE"
                                            : ""});
     }
+    if (findings.empty()) return {{"GPUs", Level::fail, "nvidia-smi lists none", "dmesg"}};
     return findings;
+}
+
+// In a child, as all that may wait for the driver.
+std::optional<int> open_device() {
+    const auto answer = in_child(library_limit, [] {
+        const base::UniqueFd device(::open("/dev/nvidia0", O_RDWR | O_CLOEXEC));
+        return std::to_string(device ? 0 : errno);
+    });
+    if (!answer) return std::nullopt;
+    return std::stoi(*answer);
 }
 
 }  // namespace
@@ -148,10 +171,11 @@ Findings check_gpus() {
     const auto count = launcher::count_gpus({});
     if (count == 0U) return {{"GPUs", Level::ok, "none here"}};
     Findings findings = look_at_each();
-    const base::UniqueFd device(::open("/dev/nvidia0", O_RDWR | O_CLOEXEC));
-    if (!device && errno != ENOENT) {
+    const auto trouble = open_device();
+    if (!trouble || (*trouble != 0 && *trouble != ENOENT)) {
         findings.push_back({"GPUs", Level::fail,
-                            std::string("/dev/nvidia0 cannot be opened: ") + std::strerror(errno),
+                            std::string("/dev/nvidia0 cannot be opened: ") +
+                                (trouble ? std::strerror(*trouble) : "it hangs"),
                             "the user needs the right to (group video), the container the device"});
     }
     findings.push_back(look_at_driver());

@@ -44,20 +44,43 @@ std::optional<std::uint64_t> number_in(const std::string& path) {
     return std::nullopt;  // also "max"
 }
 
-// This process's cgroup (v2) and those above it, the innermost first.
-std::vector<std::filesystem::path> cgroups(const std::string& root) {
+// This process's cgroups of a controller and those above them, version 2's and version 1's.
+std::vector<std::filesystem::path> cgroups(const std::string& root, const std::string& controller) {
     std::ifstream file(root + "/proc/self/cgroup");
     std::vector<std::filesystem::path> folders;
     for (std::string line; std::getline(file, line);) {
-        if (!line.starts_with("0::/")) continue;
-        const std::filesystem::path mount = root + "/sys/fs/cgroup";
-        std::filesystem::path inside = line.substr(4);
-        for (;; inside = inside.parent_path()) {
-            folders.push_back(inside.empty() ? mount : mount / inside);
-            if (inside.empty()) return folders;
+        const std::size_t first = line.find(':');
+        const std::size_t second = first == line.npos ? first : line.find(':', first + 1);
+        if (second == line.npos || line[second + 1] != '/') continue;
+        const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
+        std::filesystem::path mount = root + "/sys/fs/cgroup";
+        if (controllers != ",,") {
+            if (controllers.find("," + controller + ",") == controllers.npos) continue;
+            mount /= controller;
         }
+        std::filesystem::path inside = line.substr(second + 2);
+        for (; !inside.empty(); inside = inside.parent_path()) folders.push_back(mount / inside);
+        folders.push_back(mount);
     }
     return folders;
+}
+
+// What a cgroup may still take; files in memory go when it is wanted. Nothing: as much as it likes.
+struct Room {
+    std::uint64_t limit, left;
+};
+std::optional<Room> room_in(const std::filesystem::path& folder) {
+    const bool is_second = std::filesystem::exists(folder / "memory.max");
+    const auto limit = number_in(folder / (is_second ? "memory.max" : "memory.limit_in_bytes"));
+    const auto used = number_in(folder / (is_second ? "memory.current" : "memory.usage_in_bytes"));
+    if (!limit || !used) return std::nullopt;
+    const std::string prefix = is_second ? "" : "total_";
+    std::uint64_t files = 0;
+    for (const char* kind : {"inactive_file", "active_file"}) {
+        files += number_in(folder / "memory.stat", prefix + kind).value_or(0);
+    }
+    const std::uint64_t kept = *used - std::min(files, *used);
+    return Room{*limit, *limit - std::min(kept, *limit)};
 }
 
 std::string one_decimal(double number) {
@@ -83,12 +106,12 @@ Findings check_processors(const std::string& root) {
             "two ranks share one CPU here: give this shell or container more (taskset, docker run "
             "--cpus, limits.cpu)";
     }
-    for (const auto& folder : cgroups(root)) {
+    for (const auto& folder : cgroups(root, "cpu")) {
         const auto times = number_in(folder / "cpu.stat", "nr_throttled");
         if (!times || *times == 0) continue;
         findings.push_back({"processors", Level::warn,
                             "the quota has stopped this cgroup " + std::to_string(*times) +
-                                " times so far, all ranks in it at once",
+                                " times since it was made, all ranks in it at once",
                             "start no more ranks than the quota has CPUs (--nproc-per-node=cpu), "
                             "or raise the quota"});
         break;
@@ -101,14 +124,12 @@ Findings check_memory(const std::string& root) {
     if (!kib) return {{"memory", Level::note, "/proc/meminfo does not say what is available"}};
     std::uint64_t available = *kib * 1024;
     std::string says = in_mib(available) + " available";
-    for (const auto& folder : cgroups(root)) {
-        const auto limit = number_in(folder / "memory.max");
-        const auto used = number_in(folder / "memory.current");
-        if (!limit || !used) continue;
-        const std::uint64_t left = *limit > *used ? *limit - *used : 0;
-        if (left >= available) continue;
-        available = left;
-        says = in_mib(left) + " left of the " + in_mib(*limit) + " that the cgroup may use";
+    for (const auto& folder : cgroups(root, "memory")) {
+        const auto room = room_in(folder);
+        if (!room || room->left >= available) continue;
+        available = room->left;
+        says =
+            in_mib(room->left) + " left of the " + in_mib(room->limit) + " that the cgroup may use";
     }
     constexpr std::uint64_t little = 512 * mib;
     if (available >= little) return {{"memory", Level::ok, says}};
@@ -120,9 +141,7 @@ Findings check_memory(const std::string& root) {
 Findings check_shared_memory(const std::string& root) {
     Findings findings;
     const base::UniqueFd memory(::memfd_create("ddp-doctor", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-    const int trouble = !memory                                             ? errno
-                        : ::posix_fallocate(memory.get(), 0, mib) == ENOSPC ? ENOSPC
-                                                                            : 0;
+    const int trouble = !memory ? errno : ::posix_fallocate(memory.get(), 0, mib);
     if (trouble == 0) {
         findings.push_back({"shared memory", Level::ok, "memory between ranks can be had (memfd)"});
     } else {
@@ -138,44 +157,67 @@ Findings check_shared_memory(const std::string& root) {
         findings.push_back({"shared memory", Level::warn, "there is no /dev/shm",
                             "ddp needs none, but NCCL and PyTorch's DataLoader do: mount a tmpfs "
                             "there"});
-    } else if (const auto size = std::uint64_t{usage.f_blocks} * usage.f_frsize;
-               size <= containers_usual) {
-        findings.push_back({"shared memory", Level::warn,
-                            "/dev/shm has " + in_mib(size) + " in all",
-                            "ddp needs none, but NCCL and PyTorch's DataLoader fail with so "
-                            "little: docker run --shm-size=1g, or an emptyDir of medium Memory"});
+    } else {
+        const std::uint64_t size = std::uint64_t{usage.f_blocks} * usage.f_frsize;
+        const std::uint64_t free = std::uint64_t{usage.f_bavail} * usage.f_frsize;
+        if (size <= containers_usual || free < containers_usual / 2) {
+            findings.push_back(
+                {"shared memory", Level::warn,
+                 "/dev/shm has " + in_mib(size) + " in all, " + in_mib(free) + " of them free",
+                 "ddp needs none, but NCCL and PyTorch's DataLoader fail with so "
+                 "little: docker run --shm-size=1g, an emptyDir of medium Memory, "
+                 "or remove what others have left there"});
+        }
     }
     return findings;
 }
 
-Findings check_limits() {
-    const auto most = [](auto resource) {
+Findings check_limits(const std::string& root) {
+    struct Limit {
+        rlim_t now, most;  // the launcher raises that of open files as far as it may
+    };
+    const auto limit_of = [](auto resource) {
         rlimit limit{};
-        return ::getrlimit(resource, &limit) == 0 ? limit.rlim_max : RLIM_INFINITY;
+        if (::getrlimit(resource, &limit) != 0) return Limit{RLIM_INFINITY, RLIM_INFINITY};
+        return Limit{limit.rlim_cur, limit.rlim_max};
     };
     Findings findings;
-    // A worker takes four of the agent's descriptors, and the agent some of its own.
-    const rlim_t files = most(RLIMIT_NOFILE);
+    const auto warn = [&](const std::string& says, const std::string& remedy) {
+        findings.push_back({"limits", Level::warn, says, remedy});
+    };
+    // 20 of the agent's, and 7 a worker.
+    const rlim_t files = limit_of(RLIMIT_NOFILE).most;
     constexpr rlim_t few_files = 256;
     if (files < few_files) {
-        findings.push_back({"limits", Level::warn,
-                            "no more than " + std::to_string(files) + " open files",
-                            "jobs of many workers and files need more: ulimit -Hn 4096, or "
-                            "LimitNOFILE"});
+        warn("no more than " + std::to_string(files) + " open files",
+             "jobs of many workers need more: docker run --ulimit nofile=65536, LimitNOFILE, or "
+             "/etc/security/limits.conf");
     }
-    const rlim_t processes = most(RLIMIT_NPROC);
-    constexpr rlim_t few_processes = 128;
-    if (processes != RLIM_INFINITY && processes < few_processes) {
-        findings.push_back(
-            {"limits", Level::warn,
-             "no more than " + std::to_string(processes) + " processes and threads of this user",
-             "ranks and their threads need more: ulimit -Hu 4096, or TasksMax"});
+    constexpr std::uint64_t few_processes = 128;
+    const rlim_t processes = limit_of(RLIMIT_NPROC).now;
+    if (::geteuid() != 0 && processes < few_processes) {
+        warn("no more than " + std::to_string(processes) + " processes and threads of this user",
+             "ranks and their threads need more: ulimit -u 4096, or /etc/security/limits.conf");
     }
-    const bool has_rdma = std::filesystem::exists("/dev/infiniband");
-    if (has_rdma && most(RLIMIT_MEMLOCK) != RLIM_INFINITY) {
-        findings.push_back({"limits", Level::warn, "locked memory is limited, and there is RDMA",
-                            "RDMA cannot register buffers beyond the limit: ulimit -l unlimited, "
-                            "docker run --ulimit memlock=-1"});
+    for (const auto& folder : cgroups(root, "pids")) {
+        const auto most = number_in(folder / "pids.max");
+        const auto used = number_in(folder / "pids.current");
+        if (!most || !used || *most >= *used + few_processes) continue;
+        warn("the cgroup has " + std::to_string(*used) + " processes and threads of at most " +
+                 std::to_string(*most),
+             "ranks and their threads need more: docker run --pids-limit, TasksMax");
+        break;
+    }
+    const rlim_t largest = limit_of(RLIMIT_FSIZE).now;
+    if (largest != RLIM_INFINITY) {
+        warn("files may have no more than " + std::to_string(largest) + " bytes",
+             "checkpoints and memory between ranks are files, too: ulimit -f unlimited");
+    }
+    const bool has_rdma = std::filesystem::exists(root + "/dev/infiniband");
+    if (has_rdma && limit_of(RLIMIT_MEMLOCK).now != RLIM_INFINITY) {
+        warn("locked memory is limited, and there is RDMA",
+             "RDMA cannot register buffers beyond the limit: docker run --ulimit memlock=-1, or "
+             "LimitMEMLOCK=infinity");
     }
     if (findings.empty()) {
         const std::string count = files == RLIM_INFINITY ? "any number of" : std::to_string(files);

@@ -52,7 +52,10 @@ int read_another_process() {
 
 bool may_make_pid_namespaces() {
     return in_child(5s, [] {
-               return std::string(::unshare(CLONE_NEWUSER | CLONE_NEWPID) == 0 ? "yes" : "no");
+               return std::string(::unshare(CLONE_NEWPID) == 0 ||
+                                          ::unshare(CLONE_NEWUSER | CLONE_NEWPID) == 0
+                                      ? "yes"
+                                      : "no");
            }) == "yes";
 }
 
@@ -92,9 +95,12 @@ Findings check_kernel(const std::string& root) {
                             "kernel.yama.ptrace_scope=0"});
     }
     if (yama && *yama >= 2) {
-        findings.push_back(
-            {"kernel", Level::warn, "no debugger of this user may attach" + sees,
-             "--break-on-failure and py-spy need sysctl kernel.yama.ptrace_scope=1"});
+        findings.push_back({"kernel", Level::warn,
+                            *yama == 2 ? "none but root's debuggers may attach" + sees
+                                       : "no debugger may attach until the next boot" + sees,
+                            *yama == 2 ? "--break-on-failure needs sysctl "
+                                         "kernel.yama.ptrace_scope=1"
+                                       : ""});
     }
     if (!may_make_pid_namespaces()) {
         findings.push_back({"kernel", Level::note,

@@ -10,9 +10,11 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <fstream>
 #include <optional>
+#include <sstream>
 #include <utility>
 
 #include "base/net/own_addresses.hpp"
@@ -78,10 +80,17 @@ std::optional<std::pair<int, int>> ports_given_out(const std::string& root) {
     return std::nullopt;
 }
 
-// Whether the kernel keeps it from them: a list such as "8080,9000-9100".
-bool is_reserved(std::uint16_t port, const std::string& root) {
+// What the kernel keeps from them: a list such as "8080,9000-9100".
+std::string reserved_ports(const std::string& root) {
     std::ifstream file(root + "/proc/sys/net/ipv4/ip_local_reserved_ports");
-    for (std::string part; std::getline(file, part, ',');) {
+    std::string list;
+    file >> list;
+    return list;
+}
+
+bool contains(const std::string& list, std::uint16_t port) {
+    std::istringstream parts(list);
+    for (std::string part; std::getline(parts, part, ',');) {
         int first = 0, last = 0;
         const int read = std::sscanf(part.c_str(), "%d-%d", &first, &last);
         if (read == 1) last = first;
@@ -95,11 +104,17 @@ bool is_reserved(std::uint16_t port, const std::string& root) {
 Findings check_network() {
     Findings findings;
     try {
-        base::listen_tcp("127.0.0.1", 0);
+        const base::UniqueFd listener = base::listen_tcp("127.0.0.1", 0);
+        int error = 0;
+        const auto soon = base::Deadline::after(std::chrono::seconds{5});
+        const std::uint16_t port = base::local_port(listener.get());
+        if (!base::try_connect_tcp("127.0.0.1", port, soon, error)) {
+            throw SystemError("a connection", error);
+        }
     } catch (const Error& error) {
         findings.push_back({"network", Level::fail,
-                            std::string("nothing can listen on loopback: ") + error.what(),
-                            "workers meet there: ip link set lo up"});
+                            std::string("nobody can be met on loopback: ") + error.what(),
+                            "workers meet there; where lo is down: ip link set lo up"});
     }
     findings.push_back(look_at_name(host_name()));
     const std::string addresses = outer_addresses();
@@ -127,12 +142,14 @@ Findings check_port(std::uint16_t port, const std::string& root) {
     }
     const auto range = ports_given_out(root);
     const bool is_among = range && range->first <= port && port <= range->second;
-    if (is_among && !is_reserved(port, root)) {
-        findings.push_back({"port", Level::warn,
-                            "the kernel gives " + name + " to any program that asks for a port (" +
-                                std::to_string(range->first) + " to " +
-                                std::to_string(range->second) + ")",
-                            "sysctl net.ipv4.ip_local_reserved_ports=" + std::to_string(port)});
+    const std::string reserved = reserved_ports(root);
+    if (is_among && !contains(reserved, port)) {
+        findings.push_back(
+            {"port", Level::warn,
+             "the kernel gives " + name + " to any program that asks for a port (" +
+                 std::to_string(range->first) + " to " + std::to_string(range->second) + ")",
+             "sysctl net.ipv4.ip_local_reserved_ports=" + (reserved.empty() ? "" : reserved + ",") +
+                 std::to_string(port)});
     }
     return findings;
 }

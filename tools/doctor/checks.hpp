@@ -19,7 +19,8 @@ Findings check_processors(const std::string& root = "");
 // of /dev/shm, which other libraries use.
 Findings check_memory(const std::string& root = "");
 Findings check_shared_memory(const std::string& root = "");
-Findings check_limits();  // of this process, which ddp-launch would inherit
+// Of this process, which ddp-launch would inherit, and of the cgroup.
+Findings check_limits(const std::string& root = "");
 
 // System calls that ddp has a use for, and what seccomp and Yama forbid.
 Findings check_kernel(const std::string& root = "");

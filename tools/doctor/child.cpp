@@ -8,9 +8,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+#include <thread>
 
 #include "base/unique_fd.hpp"
 
@@ -35,6 +40,17 @@ bool read_all(int fd, Clock::time_point deadline, std::string& output) {
     }
 }
 
+// Its status, once it has ended; nothing at the deadline.
+std::optional<int> wait_for(pid_t child, Clock::time_point deadline) {
+    for (;;) {
+        int status = 0;
+        const pid_t ended = ::waitpid(child, &status, WNOHANG);
+        if (ended == child) return status;
+        if (Clock::now() >= deadline) return std::nullopt;
+        std::this_thread::sleep_for(std::chrono::milliseconds{2});
+    }
+}
+
 // Runs `work`, which is given the end to write to and does not return, in a fork.
 ProgramEnd run(std::chrono::milliseconds limit, const std::function<void(int)>& work) {
     std::array<int, 2> ends{};
@@ -51,13 +67,34 @@ ProgramEnd run(std::chrono::milliseconds limit, const std::function<void(int)>& 
         ::_exit(1);
     }
     to.reset();
+    const auto deadline = Clock::now() + limit;
     ProgramEnd end;
-    if (!read_all(from.get(), Clock::now() + limit, end.output)) ::kill(child, SIGKILL);
-    int status = 0;
-    while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    std::optional<int> status;
+    if (read_all(from.get(), deadline, end.output)) status = wait_for(child, deadline);
+    if (!status) {
+        ::kill(child, SIGKILL);
+        wait_for(child, Clock::now() + std::chrono::seconds{1});
+        return end;
     }
-    if (WIFEXITED(status)) end.exit_code = WEXITSTATUS(status);
+    if (WIFEXITED(*status)) end.exit_code = WEXITSTATUS(*status);
+    if (WIFSIGNALED(*status)) end.signal = WTERMSIG(*status);
     return end;
+}
+
+// In a child.
+void hide(const std::vector<std::string>& prefixes) {
+    std::vector<std::string> names;
+    for (char** one = environ; one != nullptr && *one != nullptr; ++one) {
+        const std::string_view name = std::string_view(*one).substr(0, std::strcspn(*one, "="));
+        const auto begins = [&](const std::string& prefix) { return name.starts_with(prefix); };
+        if (std::ranges::any_of(prefixes, begins)) names.emplace_back(name);
+    }
+    for (const std::string& name : names) ::unsetenv(name.c_str());
+}
+
+void point_to_nothing(int fd, int flags) {
+    const int nothing = ::open("/dev/null", flags | O_CLOEXEC);
+    if (nothing >= 0) ::dup2(nothing, fd);
 }
 
 }  // namespace
@@ -65,6 +102,8 @@ ProgramEnd run(std::chrono::milliseconds limit, const std::function<void(int)>& 
 std::optional<std::string> in_child(std::chrono::milliseconds limit,
                                     const std::function<std::string()>& work) {
     ProgramEnd end = run(limit, [&](int to) {
+        point_to_nothing(STDOUT_FILENO, O_WRONLY);
+        point_to_nothing(STDERR_FILENO, O_WRONLY);
         try {
             const std::string result = work();
             const auto written = ::write(to, result.data(), result.size());
@@ -77,18 +116,25 @@ std::optional<std::string> in_child(std::chrono::milliseconds limit,
     return std::move(end.output);
 }
 
-ProgramEnd run_program(const std::vector<std::string>& argv, std::chrono::milliseconds limit) {
+ProgramEnd run_program(const std::vector<std::string>& argv, std::chrono::milliseconds limit,
+                       const std::vector<std::string>& hidden) {
     std::vector<char*> words;
     for (const std::string& word : argv) words.push_back(const_cast<char*>(word.c_str()));
     words.push_back(nullptr);
     return run(limit, [&](int to) {
-        const int nothing = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
-        if (nothing >= 0) ::dup2(nothing, STDIN_FILENO);
+        hide(hidden);
+        point_to_nothing(STDIN_FILENO, O_RDONLY);
         ::dup2(to, STDOUT_FILENO);
         ::dup2(to, STDERR_FILENO);
         ::execvp(words[0], words.data());
         ::_exit(127);
     });
+}
+
+std::string describe(const ProgramEnd& end, std::chrono::seconds limit) {
+    if (end.exit_code) return "exit code " + std::to_string(*end.exit_code);
+    if (end.signal) return "signal " + std::to_string(*end.signal);
+    return "not done in " + std::to_string(limit.count()) + " s";
 }
 
 }  // namespace ddp::doctor

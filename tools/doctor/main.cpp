@@ -5,6 +5,7 @@
 #include <boost/program_options.hpp>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
@@ -47,7 +48,7 @@ std::string help_text() {
 po::variables_map parse(int argc, char** argv) {
     po::variables_map given;
     try {
-        // No options by halves, and no positional ones.
+        // No abbreviations, and nothing but options.
         const auto style =
             po::command_line_style::unix_style & ~po::command_line_style::allow_guessing;
         po::store(po::command_line_parser(argc, argv)
@@ -87,7 +88,7 @@ Findings examine(bool starts_ranks) {
             std::ranges::move(check(), std::back_inserter(all));
         } catch (const std::exception& error) {
             all.push_back(
-                {name, Level::fail, error.what(), "free or allow more of what is missing"});
+                {name, Level::fail, std::string("this could not be looked at: ") + error.what()});
         }
     }
     return all;
@@ -96,6 +97,7 @@ Findings examine(bool starts_ranks) {
 }  // namespace
 
 int main(int argc, char** argv) {
+    std::signal(SIGXFSZ, SIG_IGN);  // a limit of files is a finding
     try {
         const po::variables_map given = parse(argc, argv);
         if (given.contains("help")) {

@@ -24,7 +24,7 @@ def head_of(results, facts):
         "## The collectives against MPI, oneCCL and Gloo", "",
         f"Written by `{facts['command']}` on {facts['date']}; nothing here is written by hand. "
         f"Rounds: {facts['rounds']}."
-        + (f" The other rows are of {', '.join(facts['earlier'])}." if "earlier" in facts else ""), "",
+        + (f" The other rows are of {', '.join(dict.fromkeys(facts['earlier']))}." if "earlier" in facts else ""), "",
         f"- Host: {describe_host(facts)}",
         f"- ddp {facts['ddp']}, backend shm; {versions}",
         "- Every rank rewrites its input before each call and meets the others in a barrier of the "
