@@ -263,6 +263,32 @@ TEST(DoctorPort, MayBeGivenToAnyProgramUnlessReserved) {
     EXPECT_THAT(found.back().remedy, HasSubstr("ip_local_reserved_ports=6,8-70,7"));
 }
 
+TEST(DoctorGpus, AreAsNvidiaSmiSaysAndCanBeOpened) {
+    const MadeUpHost host;
+    EXPECT_THAT(check_gpus(host.root()), ElementsAre(says(Level::ok, "none here")));
+    host.write("/dev/nvidiactl", "");
+    host.write("/dev/nvidia0", "");
+    const auto look_with = [&](const std::string& nvidia_smi) {
+        host.write_program("/bin/nvidia-smi", nvidia_smi);
+        const auto answer = in_child(60s, [&] {
+            ::setenv("PATH", (host.root() + "/bin:/usr/bin:/bin").c_str(), 1);
+            return as_text(check_gpus(host.root()));
+        });
+        return answer.value_or("nothing");
+    };
+    EXPECT_THAT(look_with("echo 'NVIDIA H200, 550.54, 143771 MiB, Default'"),
+                HasSubstr("ok    GPUs          NVIDIA H200, 550.54, 143771 MiB, Default\n"));
+    EXPECT_THAT(look_with("echo 'NVIDIA H200, 550.54, 143771 MiB, Prohibited'"),
+                HasSubstr("FAIL  GPUs          NVIDIA H200"));
+    EXPECT_THAT(look_with("echo; echo 'No devices were found'; exit 6"),
+                HasSubstr("FAIL  GPUs          nvidia-smi: exit code 6: No devices were found"));
+    EXPECT_THAT(look_with("exit 0"), HasSubstr("FAIL  GPUs          nvidia-smi lists none"));
+    EXPECT_THAT(look_with("printf '\\033[2Jx\\n'"), HasSubstr("GPUs          ?[2Jx\n"));
+    std::filesystem::remove(host.root() + "/dev/nvidia0");
+    std::filesystem::create_directory(host.root() + "/dev/nvidia0");
+    EXPECT_THAT(look_with("echo one"), HasSubstr("nvidia0 cannot be opened: Is a directory"));
+}
+
 TEST(DoctorTwoRanks, NeedTheirPrograms) {
     const MadeUpHost host;
     EXPECT_THAT(check_two_ranks(host.root()), ElementsAre(says(Level::fail, "no program ")));

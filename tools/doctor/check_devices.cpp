@@ -156,9 +156,9 @@ Findings look_at_each() {
 }
 
 // In a child, as all that may wait for the driver.
-std::optional<int> open_device() {
-    const auto answer = in_child(library_limit, [] {
-        const base::UniqueFd device(::open("/dev/nvidia0", O_RDWR | O_CLOEXEC));
+std::optional<int> open_device(const std::string& root) {
+    const auto answer = in_child(library_limit, [&] {
+        const base::UniqueFd device(::open((root + "/dev/nvidia0").c_str(), O_RDWR | O_CLOEXEC));
         return std::to_string(device ? 0 : errno);
     });
     if (!answer) return std::nullopt;
@@ -167,11 +167,11 @@ std::optional<int> open_device() {
 
 }  // namespace
 
-Findings check_gpus() {
-    const auto count = launcher::count_gpus({});
+Findings check_gpus(const std::string& root) {
+    const auto count = launcher::count_gpus({root + "/dev", root + "/usr/lib/wsl/lib"});
     if (count == 0U) return {{"GPUs", Level::ok, "none here"}};
     Findings findings = look_at_each();
-    const auto trouble = open_device();
+    const auto trouble = open_device(root);
     if (!trouble || (*trouble != 0 && *trouble != ENOENT)) {
         findings.push_back({"GPUs", Level::fail,
                             std::string("/dev/nvidia0 cannot be opened: ") +

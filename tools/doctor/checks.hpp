@@ -33,7 +33,7 @@ Findings check_port(std::uint16_t port, const std::string& root = "");
 Findings check_clock();  // kept right by somebody, so that logs of several hosts can be compared
 
 // GPUs, their driver and NCCL. In children: nvidia-smi, and whoever opens the driver's library.
-Findings check_gpus();
+Findings check_gpus(const std::string& root = "");
 Findings check_libraries();  // those that ddp loads when they are there
 
 // Two ranks by the ddp-launch and ddp-bench in `folder`: whether their sums are right, and their
