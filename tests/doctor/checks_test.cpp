@@ -169,27 +169,30 @@ std::string look_without(long number, const std::function<Findings()>& look) {
     return answer.value_or("nothing");
 }
 
-TEST(DoctorKernel, ThatRefusesPidfdsMakesJobsFail) {
-    const std::string text = look_without(SYS_pidfd_open, [] { return check_kernel(); });
-    EXPECT_THAT(text,
-                HasSubstr("FAIL  kernel        pidfd_open is refused: Operation not permitted"));
-    EXPECT_THAT(text, HasSubstr("a seccomp filter is at work"));
+struct Refusal {
+    const char* name;
+    long number;
+    const char* line;
+};
+void PrintTo(const Refusal& refusal, std::ostream* out) { *out << refusal.name; }
+class DoctorKernelRefuses : public testing::TestWithParam<Refusal> {};
+
+TEST_P(DoctorKernelRefuses, AndIsFoundTo) {
+    const std::string text = look_without(GetParam().number, [] { return check_kernel(); });
+    EXPECT_THAT(text, HasSubstr(GetParam().line));
+    EXPECT_THAT(text, HasSubstr("note  kernel        a seccomp filter is at work"));
 }
 
-TEST(DoctorKernel, ThatRefusesMemoryOfOthersMakesLargeMessagesSlow) {
-    const std::string text = look_without(SYS_process_vm_readv, [] { return check_kernel(); });
-    EXPECT_THAT(text, HasSubstr("warn  kernel        ranks may not read each other's memory"));
-}
-
-TEST(DoctorKernel, ThatRefusesMembarrierCostsAFence) {
-    const std::string text = look_without(SYS_membarrier, [] { return check_kernel(); });
-    EXPECT_THAT(text, HasSubstr("note  kernel        membarrier is refused"));
-}
-
-TEST(DoctorKernel, ThatRefusesNamespacesRefusesThemToTheLauncher) {
-    const std::string text = look_without(SYS_unshare, [] { return check_kernel(); });
-    EXPECT_THAT(text, HasSubstr("--contain=pidns"));
-}
+INSTANTIATE_TEST_SUITE_P(
+    , DoctorKernelRefuses,
+    testing::Values(
+        Refusal{"Pidfds", SYS_pidfd_open,
+                "FAIL  kernel        pidfd_open is refused: Operation not permitted"},
+        Refusal{"MemoryOfOthers", SYS_process_vm_readv,
+                "warn  kernel        ranks may not read each other's memory"},
+        Refusal{"Membarrier", SYS_membarrier, "note  kernel        membarrier is refused"},
+        Refusal{"Namespaces", SYS_unshare, "note  kernel        PID namespaces are refused"}),
+    [](const auto& one) { return std::string(one.param.name); });
 
 TEST(DoctorSharedMemory, ThatCannotBeHadMakesJobsFail) {
     const std::string text = look_without(SYS_memfd_create, [] { return check_shared_memory(); });

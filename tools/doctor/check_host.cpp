@@ -10,12 +10,12 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <limits>
 #include <optional>
 #include <sstream>
 
 #include "base/unique_fd.hpp"
 #include "doctor/checks.hpp"
+#include "doctor/numbers.hpp"
 #include "launcher/plan/worker_count.hpp"
 
 namespace ddp::doctor {
@@ -24,25 +24,6 @@ namespace {
 constexpr std::uint64_t mib = std::uint64_t{1} << 20;
 
 std::string in_mib(std::uint64_t bytes) { return std::to_string(bytes / mib) + " MiB"; }
-
-// The number behind `name` in a file of lines "name 123 ...".
-std::optional<std::uint64_t> number_in(const std::string& path, const std::string& name) {
-    std::ifstream file(path);
-    for (std::string line; std::getline(file, line);) {
-        std::istringstream words(line);
-        std::string first;
-        std::uint64_t number = 0;
-        if (words >> first >> number && first == name) return number;
-    }
-    return std::nullopt;
-}
-
-std::optional<std::uint64_t> number_in(const std::string& path) {
-    std::ifstream file(path);
-    std::uint64_t number = 0;
-    if (file >> number) return number;
-    return std::nullopt;  // also "max"
-}
 
 // This process's cgroups of a controller and those above them, version 2's and version 1's.
 std::vector<std::filesystem::path> cgroups(const std::string& root, const std::string& controller) {

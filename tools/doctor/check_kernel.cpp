@@ -8,33 +8,16 @@
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <optional>
 
 #include "base/unique_fd.hpp"
 #include "doctor/checks.hpp"
 #include "doctor/child.hpp"
+#include "doctor/numbers.hpp"
 
 namespace ddp::doctor {
 namespace {
 
 using namespace std::chrono_literals;
-
-std::optional<int> number_behind(const std::string& path, const std::string& name) {
-    std::ifstream file(path);
-    int number = 0;
-    for (std::string word; file >> word;) {
-        if (word == name && file >> number) return number;
-    }
-    return std::nullopt;
-}
-
-std::optional<int> only_number(const std::string& path) {
-    std::ifstream file(path);
-    int number = 0;
-    if (file >> number) return number;
-    return std::nullopt;
-}
 
 // 0 or an errno: whether a child may read its parent's memory, as one rank reads another's.
 int read_another_process() {
@@ -79,12 +62,12 @@ Findings check_kernel(const std::string& root) {
                             "membarrier is refused: each small collective costs a fence more",
                             "allow it in the seccomp filter"});
     }
-    const auto seccomp = number_behind(root + "/proc/self/status", "Seccomp:");
+    const auto seccomp = number_in(root + "/proc/self/status", "Seccomp:");
     if (seccomp && *seccomp != 0) {
         findings.push_back(
             {"kernel", Level::note, "a seccomp filter is at work, as in a container"});
     }
-    const auto yama = only_number(root + "/proc/sys/kernel/yama/ptrace_scope");
+    const auto yama = number_in(root + "/proc/sys/kernel/yama/ptrace_scope");
     const std::string sees = yama ? " (Yama's ptrace_scope is " + std::to_string(*yama) + ")" : "";
     if (const int trouble = read_another_process(); trouble != 0) {
         findings.push_back({"kernel", Level::warn,

@@ -37,9 +37,8 @@ po::options_description option_table() {
 
 std::string help_text() {
     std::ostringstream text;
-    text << "Looks whether this host is fit for ddp-launch and its jobs, and says what to do where "
-            "it "
-            "is not.\n\nusage: ddp-doctor [options]\n\n"
+    text << "Looks whether this host is fit for ddp-launch and its jobs, and says what to do\n"
+            "where it is not.\n\nusage: ddp-doctor [options]\n\n"
          << option_table()
          << "\nExit code: 0, 1 when something will make jobs fail, 2 for a wrong option.\n";
     return text.str();
