@@ -26,80 +26,9 @@ const char* to_string(Backend backend) noexcept {
     return "unknown";
 }
 
-const char* to_string(ReduceOp op) noexcept {
-    switch (op.kind) {
-        case ReduceOp::sum:
-            return "sum";
-        case ReduceOp::avg:
-            return "avg";
-        case ReduceOp::min:
-            return "min";
-        case ReduceOp::max:
-            return "max";
-        case ReduceOp::product:
-            return "product";
-        case ReduceOp::bit_and:
-            return "bit_and";
-        case ReduceOp::bit_or:
-            return "bit_or";
-        case ReduceOp::bit_xor:
-            return "bit_xor";
-        case ReduceOp::premul_sum:
-            return "premul_sum";
-    }
-    return "unknown";
-}
-
-bool is_defined(ReduceOp op, DType dtype) noexcept {
-    switch (op.kind) {
-        case ReduceOp::sum:
-        case ReduceOp::min:
-        case ReduceOp::max:
-        case ReduceOp::product:
-            return true;
-        case ReduceOp::avg:
-            return dtype != DType::boolean;
-        case ReduceOp::bit_and:
-        case ReduceOp::bit_or:
-        case ReduceOp::bit_xor:
-            return !is_floating_point(dtype);
-        case ReduceOp::premul_sum:
-            return is_floating_point(dtype);
-    }
-    return false;
-}
-
 }  // namespace ddp
 
 namespace ddp::backends {
-
-const char* to_string(Collective kind) noexcept {
-    switch (kind) {
-        case Collective::all_reduce:
-            return "all_reduce";
-        case Collective::broadcast:
-            return "broadcast";
-        case Collective::all_gather:
-            return "all_gather";
-        case Collective::reduce_scatter:
-            return "reduce_scatter";
-        case Collective::barrier:
-            return "barrier";
-        case Collective::reduce:
-            return "reduce";
-        case Collective::gather:
-            return "gather";
-        case Collective::scatter:
-            return "scatter";
-        case Collective::all_to_all:
-            return "all_to_all";
-        case Collective::allocate:
-            return "allocate";
-        case Collective::adopt:
-            return "adopt";
-    }
-    return "unknown";
-}
 
 bool all_send(Collective kind) noexcept {
     return kind == Collective::all_reduce || kind == Collective::all_gather ||
@@ -107,29 +36,11 @@ bool all_send(Collective kind) noexcept {
 }
 
 std::string describe(const Call& call) {
-    std::string text = to_string(call.kind);
-    if (call.kind == Collective::barrier) return text;
-    text += " of " + std::to_string(call.elements) + " " + ddp::to_string(call.dtype);
-    switch (call.kind) {
-        case Collective::all_reduce:
-        case Collective::reduce_scatter:
-        case Collective::reduce:
-            text += std::string(" (") + ddp::to_string(call.op) + ")";
-            break;
-        case Collective::broadcast:
-        case Collective::all_gather:
-        case Collective::gather:
-        case Collective::scatter:
-        case Collective::all_to_all:
-        case Collective::allocate:
-        case Collective::adopt:
-        case Collective::barrier:
-            break;
-    }
-    const bool from = call.kind == Collective::broadcast || call.kind == Collective::scatter;
-    const bool to = call.kind == Collective::reduce || call.kind == Collective::gather;
-    if (from || to) text += (from ? " from rank " : " to rank ") + std::to_string(call.root);
-    return text;
+    return contract::describe(contract::CallSignature{.kind = call.kind,
+                                                      .dtype = call.dtype,
+                                                      .op = call.op.kind,
+                                                      .root = call.root,
+                                                      .elements = call.elements});
 }
 
 std::string describe(const Transfer& transfer) {

@@ -5,6 +5,7 @@
 
 #include "base/deadline.hpp"
 #include "base/recycled.hpp"
+#include "contract/call_signature.hpp"
 
 #include <ddp/backend.hpp>
 #include <ddp/call_site.hpp>
@@ -20,21 +21,8 @@
 
 namespace ddp::backends {
 
-enum class Collective : std::uint8_t {
-    all_reduce,
-    broadcast,
-    all_gather,
-    reduce_scatter,
-    barrier,
-    reduce,
-    gather,
-    scatter,
-    all_to_all,
-    // ProcessGroup's functions of that name: Backend::provide_memory, not run.
-    allocate,
-    adopt,
-};
-const char* to_string(Collective) noexcept;
+using contract::Collective;
+using contract::to_string;
 // Whether every rank's data go to others.
 bool all_send(Collective kind) noexcept;
 

@@ -23,62 +23,31 @@ std::uint64_t elements_of(const Call& call) {
     return std::accumulate(call.parts->send.begin(), call.parts->send.end(), std::uint64_t{0});
 }
 
-// From the lowest: so many bits each.
-constexpr std::uint32_t bucket_bits = 14;
-constexpr std::uint32_t backward_bits = 10;
-constexpr std::uint32_t most_reducers = 255;
-
-constexpr std::uint32_t largest(std::uint32_t bits) { return (1U << bits) - 1; }
-
-// Then the rest of it is none.
-bool is_batch_norm(std::uint32_t source) {
-    return source != 0 && source >> (bucket_bits + backward_bits) == 0;
-}
-
 }  // namespace
-
-std::uint32_t encode(const Source& source) {
-    if (source.reducer == 0) return static_cast<std::uint32_t>(source.batch_norm);
-    const std::uint32_t reducer = 1 + (source.reducer - 1) % most_reducers;
-    return (reducer << backward_bits | (source.backward & largest(backward_bits))) << bucket_bits |
-           std::min(source.bucket, largest(bucket_bits));
-}
-
-bool comes_from_reducer(std::uint32_t source) {
-    return source >> (bucket_bits + backward_bits) != 0;
-}
-
-std::string describe_source(std::uint32_t source) {
-    if (source == 0) return "";
-    if (is_batch_norm(source)) {
-        const bool forward = source == static_cast<std::uint32_t>(BatchNormPass::forward);
-        return std::string(forward ? ", forward" : ", backward") + " of a synchronised batch norm";
-    }
-    const std::uint32_t bucket = source & largest(bucket_bits);
-    const std::uint32_t backward = source >> bucket_bits & largest(backward_bits);
-    return (bucket == 0 ? ", for" : ", bucket " + std::to_string(bucket - 1) + " of") +
-           " backward " + std::to_string(backward) + " of reducer " +
-           std::to_string(source >> (bucket_bits + backward_bits));
-}
 
 void set_parts(CallHeader& header, const Call& call) {
     header.elements = elements_of(call);
     header.parts = digest(call);
 }
 
+contract::CallSignature signature_of(const Call& call) {
+    return {.kind = call.kind,
+            .dtype = call.dtype,
+            .op = call.op.kind,
+            .root = call.root,
+            .elements = call.parts ? elements_of(call) : call.elements,
+            .uneven = call.parts != nullptr,
+            .source = call.source};
+}
+
 std::string describe(const CallHeader& header) {
-    Call call;
-    call.kind = static_cast<Collective>(header.kind);
-    call.dtype = static_cast<DType>(header.dtype);
-    call.op = static_cast<ReduceOp::Kind>(header.op);
-    call.root = header.root;
-    call.elements = header.elements;
-    return describe(call) + (header.parts != 0 ? " in uneven parts" : "") +
-           describe_source(header.source) +
-           // Of each channel two numbers, and perhaps the count.
-           (is_batch_norm(header.source)
-                ? " of " + std::to_string(header.elements / 2) + " channels"
-                : "");
+    return describe(contract::CallSignature{.kind = static_cast<Collective>(header.kind),
+                                            .dtype = static_cast<DType>(header.dtype),
+                                            .op = static_cast<ReduceOp::Kind>(header.op),
+                                            .root = header.root,
+                                            .elements = header.elements,
+                                            .uneven = header.parts != 0,
+                                            .source = header.source});
 }
 
 bool is_same_call(const CallHeader& a, const CallHeader& b) {

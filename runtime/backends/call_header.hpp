@@ -26,19 +26,11 @@ struct CallHeader {
 };
 static_assert(sizeof(CallHeader) == 48);
 
-// Who calls, where it is not the program. Ranks must agree on that as on the call itself: two
-// buckets of one size, or the same one of two steps, would be added up without a word.
-enum class BatchNormPass : std::uint8_t { none, forward, backward };
-struct Source {
-    std::uint32_t reducer = 0;   // its number in the group, from 1; counted up to 255
-    std::uint32_t backward = 0;  // how many of its backwards have sent; 1024 are told apart
-    std::uint32_t bucket = 0;    // from 1; 0: none, as the exchange of what is used
-    BatchNormPass batch_norm = BatchNormPass::none;  // of a synchronised one; without a reducer
-};
-std::uint32_t encode(const Source& source);
-bool comes_from_reducer(std::uint32_t source);
-// ", bucket 3 of backward 17 of reducer 1": for messages. Empty for the program's own.
-std::string describe_source(std::uint32_t source);
+using contract::BatchNormPass;
+using contract::comes_from_reducer;
+using contract::describe_source;
+using contract::encode;
+using contract::Source;
 
 // What uneven parts change of it.
 void set_parts(CallHeader& header, const Call& call);
@@ -56,6 +48,7 @@ inline CallHeader header_of(const Call& call, std::uint64_t sequence) {
     if (call.parts) set_parts(header, call);
     return header;
 }
+contract::CallSignature signature_of(const Call& call);
 // "all_reduce of 128 float32 (sum), bucket 3 of ...": for messages.
 std::string describe(const CallHeader& header);
 

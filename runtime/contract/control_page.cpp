@@ -22,7 +22,7 @@ namespace ddp::contract {
 namespace {
 
 std::size_t region_bytes(std::uint32_t local_ranks) {
-    return control_page_bytes * (1 + static_cast<std::size_t>(local_ranks));
+    return control_header_bytes + control_page_bytes * static_cast<std::size_t>(local_ranks);
 }
 
 std::byte* map_shared(int fd, std::size_t bytes) {
@@ -59,15 +59,17 @@ std::optional<int> ranks_in_region(int fd) {
     const int seals = ::fcntl(fd, F_GET_SEALS);
     if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) return std::nullopt;
     constexpr off_t page = control_page_bytes;
-    const off_t ranks = status.st_size / page - 1;
-    if (status.st_size % page != 0 || ranks < 1 || ranks > max_control_ranks) return std::nullopt;
+    const off_t pages = status.st_size - static_cast<off_t>(control_header_bytes);
+    const off_t ranks = pages / page;
+    if (pages % page != 0 || ranks < 1 || ranks > max_control_ranks) return std::nullopt;
     return static_cast<int>(ranks);
 }
 
 // Whether the mapping is what its maker says: another program may have reused the descriptor.
 bool is_plausible(const ControlHeader& header, std::uint64_t cookie, int local_ranks) {
     return header.magic == control_magic && header.version == control_version &&
-           header.cookie == cookie && header.local_ranks == static_cast<std::uint32_t>(local_ranks);
+           header.page_bytes == control_page_bytes && header.cookie == cookie &&
+           header.local_ranks == static_cast<std::uint32_t>(local_ranks);
 }
 
 struct AgentRegions {
@@ -100,6 +102,7 @@ ControlRegion ControlRegion::create(int local_ranks) {
     header->magic = control_magic;
     header->version = control_version;
     header->local_ranks = static_cast<std::uint32_t>(local_ranks);
+    header->page_bytes = control_page_bytes;
     header->cookie = base::random_bits();
     region.local_ranks_ = local_ranks;
     region.cookie_ = header->cookie;
@@ -159,7 +162,8 @@ ControlHeader& ControlRegion::header() const {
 }
 
 ControlPage& ControlRegion::page(int local_rank) const {
-    const std::size_t offset = control_page_bytes * (1 + static_cast<std::size_t>(local_rank));
+    const std::size_t offset =
+        control_header_bytes + control_page_bytes * static_cast<std::size_t>(local_rank);
     return *std::launder(reinterpret_cast<ControlPage*>(memory_ + offset));
 }
 

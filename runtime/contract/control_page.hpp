@@ -3,8 +3,8 @@
 // such as a checkpoint, is left alone once the lease in it has ended. One nameless memfd a job
 // attempt:
 //
-//   offset 0       header page: ControlHeader
-//   4096 * (1+r)   page of local rank r: ControlPage
+//   offset 0              ControlHeader
+//   4096 + r * page size  page of local rank r: ControlPage (rank_page.hpp)
 //
 // Made by the agent, handed over as DDP_CONTROL_FD=<fd>:<cookie in hex>. A worker to whom it is not
 // handed, or whose descriptor was closed or reused, makes a private one and goes on.
@@ -13,6 +13,7 @@
 #pragma once
 
 #include "base/unique_fd.hpp"
+#include "contract/rank_page.hpp"
 
 #include <atomic>
 #include <chrono>
@@ -26,8 +27,8 @@
 namespace ddp::contract {
 
 inline constexpr std::uint64_t control_magic = 0x6464705f6374726c;  // "ddp_ctrl"
-inline constexpr std::uint32_t control_version = 2;
-inline constexpr std::size_t control_page_bytes = 4096;
+inline constexpr std::uint32_t control_version = 3;
+inline constexpr std::size_t control_header_bytes = 4096;
 inline constexpr int max_control_ranks = 4096;
 
 struct ControlHeader {
@@ -38,46 +39,17 @@ struct ControlHeader {
     // 0: go on. Otherwise 1 + the global rank whose failure ends this attempt; set once, by the
     // agent.
     std::atomic<std::uint32_t> abort_word;
+    std::uint32_t page_bytes;  // control_page_bytes
     // CLOCK_MONOTONIC in nanoseconds until which this host's workers may act; the agent moves it
     // on. Past it the host may count as lost, and the job run elsewhere. 0: a job of one host,
     // which needs no lease. The agent of several hosts sets it before it starts workers, and never
     // reads it.
     std::atomic<std::int64_t> lease_end_ns;
 };
+static_assert(sizeof(ControlHeader) <= control_header_bytes);
 
 // What is left of a lease has to last for the system call that it allows.
 inline constexpr std::chrono::milliseconds lease_margin{50};
-
-enum class Phase : std::uint32_t { starting, joining, running, collective, failed, left };
-
-// What operation a rank is in, for who looks at a job that hangs (docs/debugging.md).
-struct OperationHeader {
-    std::atomic<std::uint64_t> sequence;  // number of the operation in its group, from 1
-    std::atomic<std::uint64_t> elements;
-    std::atomic<std::uint32_t> group;
-    std::atomic<std::uint8_t> kind;  // a ddp::backends::Collective
-    std::atomic<std::uint8_t> dtype;
-    std::atomic<std::uint8_t> reduce_op;
-    std::atomic<std::uint8_t> reserved;
-    std::atomic<std::int32_t> root;
-    std::atomic<std::uint32_t> reserved2;
-};
-
-inline constexpr std::size_t control_ring_entries = 64;
-
-struct alignas(control_page_bytes) ControlPage {
-    std::atomic<std::int32_t> pid;
-    std::atomic<std::uint32_t> phase;  // a Phase
-    std::atomic<std::int64_t> step;    // published by the training loop
-    std::atomic<double> steps_per_second;
-    std::atomic<std::uint64_t> heartbeat_ns;  // CLOCK_MONOTONIC when the last operation began
-    OperationHeader current;
-    std::atomic<std::uint64_t>
-        ring_next;  // operations recorded so far; the last ones are in the ring
-    OperationHeader ring[control_ring_entries];
-};
-static_assert(sizeof(ControlPage) == control_page_bytes);
-static_assert(sizeof(ControlHeader) <= control_page_bytes);
 
 // One mapping. Movable; unmaps when it goes.
 class ControlRegion {

@@ -1,5 +1,7 @@
 #include "process_group/collective_queue.hpp"
 
+#include "backends/call_header.hpp"
+
 namespace ddp::process_group {
 namespace {
 
@@ -13,25 +15,6 @@ constexpr std::size_t small_bytes = 64 * 1024;
 constexpr auto small_delay = 200us;
 constexpr auto large_delay = 50us;
 
-// Since CLOCK_MONOTONIC's zero, which is steady_clock's.
-std::uint64_t nanoseconds(base::Deadline::Clock::time_point time) {
-    const auto since =
-        std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch());
-    return static_cast<std::uint64_t>(since.count());
-}
-
-void store_header(contract::OperationHeader& header, const backends::Call& call,
-                  std::uint64_t sequence, std::uint32_t group) {
-    constexpr auto relaxed = std::memory_order_relaxed;
-    header.elements.store(call.elements, relaxed);
-    header.group.store(group, relaxed);
-    header.kind.store(static_cast<std::uint8_t>(call.kind), relaxed);
-    header.dtype.store(static_cast<std::uint8_t>(call.dtype), relaxed);
-    header.reduce_op.store(static_cast<std::uint8_t>(call.op.kind), relaxed);
-    header.root.store(call.root, relaxed);
-    header.sequence.store(sequence, std::memory_order_release);
-}
-
 }  // namespace
 
 void CollectiveOperation::wait() {
@@ -44,8 +27,8 @@ void CollectiveOperation::wait_quietly() noexcept {
 }
 
 CollectiveQueue::CollectiveQueue(std::shared_ptr<backends::Backend> backend,
-                                 contract::ControlPage& page, std::uint32_t number)
-    : backend_(std::move(backend)), page_(page), number_(number) {}
+                                 contract::ControlPage& page, const RecordedGroup& group)
+    : backend_(std::move(backend)), page_(page), recorder_(page, group.id, group.ranks) {}
 
 CollectiveQueue::~CollectiveQueue() {
     run_all();
@@ -165,18 +148,23 @@ void CollectiveQueue::run_front(std::unique_lock<QueueLock>& lock) noexcept {
 
 std::exception_ptr CollectiveQueue::execute(CollectiveOperation& operation) noexcept {
     std::exception_ptr error;
-    auto phase = contract::Phase::running;
+    recorder_.started(backends::signature_of(operation.call_), operation.call_.site,
+                      operation.sequence_, operation.deadline_.start());
     try {
-        publish(operation);
         const auto start = operation.took_ != nullptr ? Clock::now() : Clock::time_point{};
         call_backend(operation);
         if (operation.took_ != nullptr) *operation.took_ = Clock::now() - start;
     } catch (...) {
         error = std::current_exception();
         backend_->fail();
-        phase = contract::Phase::failed;
+        page_.phase.store(static_cast<std::uint32_t>(contract::Phase::failed),
+                          std::memory_order_relaxed);
     }
-    page_.phase.store(static_cast<std::uint32_t>(phase), std::memory_order_relaxed);
+    if (error) {
+        recorder_.failed();
+    } else {
+        recorder_.ended();
+    }
     if (operation.body_) operation.body_ = {};  // what it holds of the caller's ends here
     return error;
 }
@@ -220,16 +208,6 @@ void CollectiveQueue::sleep(std::unique_lock<QueueLock>& lock, const Ready& read
         }
         lock.lock();
     }
-}
-
-void CollectiveQueue::publish(const CollectiveOperation& operation) {
-    constexpr auto relaxed = std::memory_order_relaxed;
-    store_header(page_.current, operation.call_, operation.sequence_, number_);
-    const std::uint64_t entry = page_.ring_next.fetch_add(1, std::memory_order_acq_rel);
-    store_header(page_.ring[entry % contract::control_ring_entries], operation.call_,
-                 operation.sequence_, number_);
-    page_.heartbeat_ns.store(nanoseconds(operation.deadline_.start()), relaxed);
-    page_.phase.store(static_cast<std::uint32_t>(contract::Phase::collective), relaxed);
 }
 
 }  // namespace ddp::process_group

@@ -5,7 +5,8 @@
 
 #include "backends/backend.hpp"
 #include "base/eventcount.hpp"
-#include "contract/control_page.hpp"
+#include "contract/operation_recorder.hpp"
+#include "contract/rank_page.hpp"
 #include "process_group/delayed_thread.hpp"
 #include "process_group/operation.hpp"
 #include "process_group/queue_lock.hpp"
@@ -60,9 +61,13 @@ private:
 
 class CollectiveQueue {
 public:
-    // Publishes each running operation on `page`, which must outlive this, as of group `number`.
+    // Records each operation on `page`, which must outlive this, as one of that group.
+    struct RecordedGroup {
+        std::uint32_t id = 1;
+        int ranks = 1;
+    };
     CollectiveQueue(std::shared_ptr<backends::Backend> backend, contract::ControlPage& page,
-                    std::uint32_t number);
+                    const RecordedGroup& group);
     // Runs what is still queued. Operations may outlive it.
     ~CollectiveQueue();
 
@@ -95,11 +100,10 @@ private:
     template <class Ready>
     void sleep(std::unique_lock<QueueLock>& lock, const Ready& ready);
     bool is_running() const { return running_.load(std::memory_order_acquire) != RunState::idle; }
-    void publish(const CollectiveOperation& operation);
 
     std::shared_ptr<backends::Backend> backend_;
     contract::ControlPage& page_;
-    std::uint32_t number_;
+    contract::OperationRecorder recorder_;
     QueueLock lock_;
     base::Eventcount changed_;
     std::deque<CollectiveOperation*> queue_;

@@ -55,7 +55,9 @@ DeviceDispatch::DeviceDispatch(const GroupMember& member, Store* store,
     no_gpu_reason_ = std::move(halves.no_device);
     own_device_ = gpu_ ? gpu_->device() : device::cpu_of_rank(member.env().local_rank);
     if (gpu_) device::set_gpu_of_rank(own_device_.index);
-    collectives_ = std::make_unique<CollectiveQueue>(cpu_, member.page(), member.group_number());
+    collectives_ = std::make_unique<CollectiveQueue>(
+        cpu_, member.page(),
+        CollectiveQueue::RecordedGroup{.id = member.group_id(), .ranks = member.size()});
     transfers_ = std::make_shared<TransferQueue>(cpu_);
     rendezvous(deadline);
 }

@@ -1,23 +1,21 @@
 #include "process_group/group_member.hpp"
 
+#include "contract/operation_recorder.hpp"
+
 #include <algorithm>
 #include <utility>
 
 namespace ddp::process_group {
-namespace {
 
-std::uint32_t next_group_number() {
-    static std::atomic<std::uint32_t> groups{0};
-    return groups++;
-}
+GroupMember::GroupMember(WorkerEnv env, std::shared_ptr<contract::ControlRegion> control,
+                         std::string_view name)
+    : env_(std::move(env)), control_(std::move(control)), group_id_(contract::group_id(0, name)) {}
 
-}  // namespace
-
-GroupMember::GroupMember(WorkerEnv env, std::shared_ptr<contract::ControlRegion> control)
-    : env_(std::move(env)), control_(std::move(control)), group_number_(next_group_number()) {}
-
-GroupMember::GroupMember(const GroupMember& parent, std::span<const int> ranks_in_parent)
-    : env_(parent.env_), control_(parent.control_), group_number_(next_group_number()) {
+GroupMember::GroupMember(const GroupMember& parent, std::span<const int> ranks_in_parent,
+                         std::string_view name)
+    : env_(parent.env_),
+      control_(parent.control_),
+      group_id_(contract::group_id(parent.group_id_, name)) {
     const auto mine = std::ranges::find(ranks_in_parent, parent.rank());
     env_.rank = static_cast<int>(mine - ranks_in_parent.begin());
     env_.world_size = static_cast<int>(ranks_in_parent.size());

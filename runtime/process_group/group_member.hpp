@@ -1,6 +1,7 @@
-// This rank's identity: its number in the group and in the job, the group's number in this process,
-// and the page on which ddp-launch sees what the rank does. Invariant: nothing of it changes after
-// it is made, apart from what the page shows; so any thread may read it.
+// This rank's identity: its number in the group and in the job, the group's id, which all of its
+// ranks have from the name that they give it, and the page on which ddp-launch sees what the rank
+// does. Invariant: nothing of it changes after it is made, apart from what the page shows; so any
+// thread may read it.
 #pragma once
 
 #include "contract/control_page.hpp"
@@ -11,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 namespace ddp::process_group {
@@ -18,14 +20,16 @@ namespace ddp::process_group {
 class GroupMember {
 public:
     // Of the group of all ranks of the job, which `env` names.
-    GroupMember(WorkerEnv env, std::shared_ptr<contract::ControlRegion> control);
+    GroupMember(WorkerEnv env, std::shared_ptr<contract::ControlRegion> control,
+                std::string_view name);
     // Of a group of some of the parent's ranks, in this order; this rank is one of them.
-    GroupMember(const GroupMember& parent, std::span<const int> ranks_in_parent);
+    GroupMember(const GroupMember& parent, std::span<const int> ranks_in_parent,
+                std::string_view name);
 
     const WorkerEnv& env() const noexcept { return env_; }  // rank and world_size are the group's
     int rank() const noexcept { return env_.rank; }
     int size() const noexcept { return env_.world_size; }
-    std::uint32_t group_number() const noexcept { return group_number_; }  // in this process
+    std::uint32_t group_id() const noexcept { return group_id_; }
     // The number in the job of a rank of the group.
     int job_rank(int rank) const {
         return job_ranks_.empty() ? rank : job_ranks_[static_cast<std::size_t>(rank)];
@@ -41,7 +45,7 @@ public:
 private:
     WorkerEnv env_;
     std::shared_ptr<contract::ControlRegion> control_;  // shared with sub-groups
-    std::uint32_t group_number_;
+    std::uint32_t group_id_;
     std::vector<int> job_ranks_;
 };
 

@@ -5,11 +5,10 @@
 #include "base/net/address.hpp"
 #include "contract/control_page.hpp"
 #include "contract/error_file.hpp"
+#include "contract/operation_recorder.hpp"
 #include "store/client/job_store.hpp"
 
 #include <ddp/error.hpp>
-
-#include <unistd.h>
 
 #include <atomic>
 #include <cstdlib>
@@ -25,13 +24,13 @@ std::optional<std::string> environment(const char* name) {
     return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
 }
 
-ProcessGroup join(const WorkerEnv& me, std::shared_ptr<Store> store, const InitOptions& options,
-                  const base::Deadline& deadline) {
+ProcessGroup join(const WorkerEnv& me, std::shared_ptr<Store> store, std::string_view group,
+                  const InitOptions& options, const base::Deadline& deadline) {
     contract::install_terminate_handler();
     base::set_log_name("r" + std::to_string(me.rank));
     process_group::GroupMember member(
-        me, contract::region_of_process(environment("DDP_CONTROL_FD"), me.local_rank));
-    member.page().pid.store(::getpid(), std::memory_order_relaxed);
+        me, contract::region_of_process(environment("DDP_CONTROL_FD"), me.local_rank), group);
+    contract::take_page(member.page());
     member.set_phase(contract::Phase::joining);
     const process_group::DispatchOptions dispatch{
         .wanted = options.backend,
@@ -74,13 +73,17 @@ store::JobStore connect(const WorkerEnv& me, Store::Timeout timeout) {
                                     peers, timeout);
 }
 
-// Keys of its own for each group of the process; the ranks make theirs in the same order. A rank's
-// second program in an attempt meets the second programs of the other ranks.
-std::string next_group_prefix(int round, int program) {
+// A name, and so keys, of its own for each group of the process; the ranks make theirs in the same
+// order.
+std::string next_group() {
     static std::atomic<int> groups{0};
+    return "group_" + std::to_string(groups++);
+}
+
+// A rank's second program in an attempt meets the second programs of the other ranks.
+std::string prefix_of(int round, int program, const std::string& group) {
     return "ddp/attempt_" + std::to_string(round) +
-           (program == 0 ? "" : "/program_" + std::to_string(program)) + "/group_" +
-           std::to_string(groups++);
+           (program == 0 ? "" : "/program_" + std::to_string(program)) + "/" + group;
 }
 
 }  // namespace
@@ -88,12 +91,14 @@ std::string next_group_prefix(int round, int program) {
 ProcessGroup init_process_group(const InitOptions& options) {
     const base::Deadline deadline = base::Deadline::after(options.timeout);
     const WorkerEnv me = worker_env();
+    store::JobStore job;
+    if (me.world_size > 1) job = connect(me, deadline.left());
+    const std::string group = next_group();
     std::shared_ptr<Store> store;
-    if (me.world_size > 1) {
-        store::JobStore job = connect(me, deadline.left());
-        store = make_prefix_store(next_group_prefix(me.round, job.program), std::move(job.store));
+    if (job.store) {
+        store = make_prefix_store(prefix_of(me.round, job.program, group), std::move(job.store));
     }
-    return join(me, std::move(store), options, deadline);
+    return join(me, std::move(store), group, options, deadline);
 }
 
 ProcessGroup init_process_group(const WorkerEnv& me, std::shared_ptr<Store> store,
@@ -102,7 +107,8 @@ ProcessGroup init_process_group(const WorkerEnv& me, std::shared_ptr<Store> stor
         throw UsageError("init_process_group: rank " + std::to_string(me.rank) +
                          " is outside a world of " + std::to_string(me.world_size));
     }
-    return join(me, std::move(store), options, base::Deadline::after(options.timeout));
+    return join(me, std::move(store), next_group(), options,
+                base::Deadline::after(options.timeout));
 }
 
 }  // namespace ddp

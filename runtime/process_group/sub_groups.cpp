@@ -58,7 +58,7 @@ Backend backend_of_some(Backend of_all) {
 ProcessGroup::Impl::Impl(const Impl& parent, std::span<const int> ranks, const std::string& keys,
                          const base::Deadline& deadline,
                          std::shared_ptr<backends::SharedResources> shared)
-    : member_(parent.member_, ranks),
+    : member_(parent.member_, ranks, keys),
       store_(parent.store_ ? make_prefix_store(keys, parent.store_) : nullptr),
       reducers_(parent.reducers_.with_logical_ranks()),
       dispatch_(member_, store_.get(),

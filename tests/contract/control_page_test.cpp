@@ -102,7 +102,7 @@ TEST(ControlRegion, IsPrivateWhenTheSizeIsNotThatOfItsHeader) {
 TEST(ControlRegion, IsPrivateWhenTheMemoryCouldBeCutShort) {
     const ControlRegion agent = ControlRegion::create(1);
     const int fd = ::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    ASSERT_EQ(::ftruncate(fd, 8192), 0);
+    ASSERT_EQ(::ftruncate(fd, control_header_bytes + control_page_bytes), 0);
     ASSERT_EQ(::pwrite(fd, &agent.header(), sizeof(ControlHeader), 0),
               static_cast<ssize_t>(sizeof(ControlHeader)));
     EXPECT_FALSE(ControlRegion::attach(agent.handover(fd), 0).shared());
@@ -175,15 +175,23 @@ TEST(RegionOfProcess, IsAttachedOnceAndTellsWhetherTheLeaseHolds) {
     EXPECT_TRUE(lease_holds());
 }
 
+TEST(ControlRegion, IsPrivateWhenItsPagesAreOfAnotherSize) {
+    const ControlRegion agent = ControlRegion::create(1);
+    agent.header().page_bytes = control_page_bytes / 2;
+    EXPECT_FALSE(ControlRegion::attach(hand_over(agent), 0).shared());
+}
+
 TEST(ControlRegion, KeepsItsFixedLayout) {
-    EXPECT_EQ(sizeof(ControlPage), 4096U);
+    EXPECT_EQ(sizeof(ControlPage), 8192U);
     EXPECT_EQ(offsetof(ControlHeader, version), 8U);
     EXPECT_EQ(offsetof(ControlHeader, abort_word), 24U);
+    EXPECT_EQ(offsetof(ControlHeader, page_bytes), 28U);
     EXPECT_EQ(offsetof(ControlHeader, lease_end_ns), 32U);
     EXPECT_EQ(offsetof(ControlPage, step), 8U);
-    EXPECT_EQ(offsetof(ControlPage, current), 32U);
-    EXPECT_EQ(offsetof(ControlPage, ring_next), 64U);
-    EXPECT_EQ(offsetof(ControlPage, ring), 72U);
+    EXPECT_EQ(offsetof(ControlPage, recorded), 32U);
+    EXPECT_EQ(offsetof(ControlPage, groups), 64U);
+    EXPECT_EQ(offsetof(ControlPage, operations), 576U);
+    EXPECT_EQ(offsetof(ControlPage, files_used), 4672U);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include "base/unique_fd.hpp"
 #include "fuzz/seeds.hpp"
 #include "launcher/agent/attempt/progress_watch.hpp"
+#include "launcher/verdict/hang_judge.hpp"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -20,7 +21,7 @@ namespace {
 using namespace ddp::contract;
 
 constexpr int ranks = 3;
-constexpr std::size_t region_bytes = (1 + ranks) * control_page_bytes;
+constexpr std::size_t region_bytes = control_header_bytes + ranks * control_page_bytes;
 
 // A worker: the descriptor holds the bytes, the handed-over text is before them, up to a newline.
 void attach(std::string_view bytes) {
@@ -57,6 +58,15 @@ void read_pages(ddp::fuzz::Input input) {
         std::memcpy(memory + place, bytes.data(), bytes.size());
     }
     ddp::launcher::slowest(region, 0);
+    std::vector<ddp::launcher::RankState> states(ranks);
+    ddp::launcher::UsualTimes usual;
+    for (int rank = 0; rank < ranks; ++rank) {
+        ddp::launcher::RankState& state = states[static_cast<std::size_t>(rank)];
+        state.rank = rank;
+        state.record = read_page(region.page(rank));
+        for (const OperationRecord& operation : state.record.operations) usual.note(operation, {});
+    }
+    ddp::launcher::judge(states, usual, std::chrono::steady_clock::now());
 }
 
 std::string bytes_of(const void* data, std::size_t size) {

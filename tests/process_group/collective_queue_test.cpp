@@ -1,6 +1,7 @@
 // The queue of collectives on a backend that only takes notes: who runs an operation, in what
 // order, one at a time, and what an error does to the others.
 #include "process_group/collective_queue.hpp"
+#include "contract/rank_record.hpp"
 
 #include <ddp/error.hpp>
 
@@ -70,7 +71,8 @@ protected:
     std::shared_ptr<Notes> notes = std::make_shared<Notes>();
     std::unique_ptr<ddp::contract::ControlPage> page =
         std::make_unique<ddp::contract::ControlPage>();
-    std::unique_ptr<CollectiveQueue> queue = std::make_unique<CollectiveQueue>(notes, *page, 0);
+    std::unique_ptr<CollectiveQueue> queue =
+        std::make_unique<CollectiveQueue>(notes, *page, CollectiveQueue::RecordedGroup{7, 2});
 };
 
 // Unless the scheduler lets the other thread come first, which it may, but not a thousand times.
@@ -83,16 +85,29 @@ TEST_F(CollectiveQueueTest, RunsOnTheThreadThatWaitsAtOnce) {
     EXPECT_TRUE(own);
 }
 
-TEST_F(CollectiveQueueTest, SaysOnTheControlPageWhatItIsAt) {
-    const auto is_at = [&](ddp::contract::Phase phase) {
-        return page->phase == static_cast<std::uint32_t>(phase);
+TEST_F(CollectiveQueueTest, RecordsEachOperationOnTheRanksPage) {
+    using ddp::contract::Phase;
+    using ddp::contract::RankRecord;
+    notes->on_run = [&](std::uint64_t sequence) {
+        const RankRecord record = ddp::contract::read_page(*page);
+        ASSERT_EQ(record.groups.size(), 1U);
+        EXPECT_EQ(record.groups[0].id, 7U);
+        EXPECT_EQ(record.groups[0].size, 2);
+        EXPECT_TRUE(record.groups[0].is_waiting());
+        const auto* const operation = record.find_operation(7, sequence);
+        ASSERT_NE(operation, nullptr);
+        EXPECT_FALSE(operation->ended);
     };
-    notes->on_run = [&](std::uint64_t) { EXPECT_TRUE(is_at(ddp::contract::Phase::collective)); };
     notes->fails = 2;
     start()->wait();
-    EXPECT_TRUE(is_at(ddp::contract::Phase::running));
+    EXPECT_NE(page->phase, static_cast<std::uint32_t>(Phase::failed));
     EXPECT_THROW(start()->wait(), ddp::PeerError);
-    EXPECT_TRUE(is_at(ddp::contract::Phase::failed));
+    EXPECT_EQ(page->phase, static_cast<std::uint32_t>(Phase::failed));
+    queue.reset();
+    const RankRecord record = ddp::contract::read_page(*page);
+    EXPECT_TRUE(record.find_operation(7, 1)->ended);
+    EXPECT_FALSE(record.find_operation(7, 2)->ended);
+    EXPECT_EQ(record.groups[0].end, ddp::contract::GroupEnd::failed);
 }
 
 std::size_t threads_of_this_process() {
@@ -250,7 +265,8 @@ TEST_F(CollectiveQueueTest, StopsOnlyAfterTheThreadThatRunsAlone) {
         queue.reset();
         EXPECT_EQ(notes->inside, 0);
         caller.join();
-        queue = std::make_unique<CollectiveQueue>(notes, *page, 0);
+        queue =
+            std::make_unique<CollectiveQueue>(notes, *page, CollectiveQueue::RecordedGroup{7, 2});
     }
 }
 

@@ -1,5 +1,6 @@
 // Gradients on a GPU: buckets there, streams that wait for each other, gradients that cannot move.
 // Over the host's device API, whose kernels begin late here: what is not ordered is seen.
+#include "contract/rank_record.hpp"
 #include "process_group/gpus.hpp"
 #include "process_group/group_access.hpp"
 #include "reducer/gpu_model.hpp"
@@ -210,10 +211,15 @@ TEST(GpuReducer, FindsALaunchTooManyWithTheChecksums) {
 
 // Until the CPU half of this rank's group is in an all_gather of so many elements.
 void wait_for_all_gather(ProcessGroup& group, std::uint64_t elements) {
-    const auto& now = process_group::GroupAccess(group).control_page().current;
-    const auto kind = static_cast<std::uint8_t>(backends::Collective::all_gather);
+    const auto is_in_it = [&] {
+        const auto record = contract::read_page(process_group::GroupAccess(group).control_page());
+        if (record.operations.empty()) return false;
+        const contract::OperationRecord& now = record.operations.back();
+        return !now.ended && now.call.kind == contract::Collective::all_gather &&
+               now.call.elements == elements;
+    };
     const auto end = std::chrono::steady_clock::now() + 30s;
-    while (now.kind != kind || now.elements != elements) {
+    while (!is_in_it()) {
         if (std::chrono::steady_clock::now() > end) return ADD_FAILURE() << "it did not come";
         std::this_thread::yield();
     }

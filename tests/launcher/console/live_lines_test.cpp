@@ -71,7 +71,7 @@ TEST(ProgressWatch, NoWriteOfAWorkerLeadsItAstray) {
     const auto pages = contract::ControlRegion::create(2);
     std::mt19937_64 random(21);
     auto* const memory = reinterpret_cast<std::byte*>(&pages.header());
-    const std::size_t end = 3 * contract::control_page_bytes;
+    const std::size_t end = contract::control_header_bytes + 2 * contract::control_page_bytes;
     for (std::size_t offset = 0; offset + sizeof(std::uint64_t) <= end; ++offset) {
         const std::uint64_t bits = random();
         std::memcpy(memory + offset, &bits, sizeof bits);

@@ -1,0 +1,58 @@
+// OperationRecorder: writes the collectives of one group into the rank's page, where they are
+// readable also after the rank's death. Nothing here throws or blocks, but for the first call from
+// a source file.
+#pragma once
+
+#include "contract/call_signature.hpp"
+#include "contract/rank_page.hpp"
+
+#include <ddp/call_site.hpp>
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace ddp::contract {
+
+// A group's id: the same for the same names, given in the same order; never 0.
+std::uint32_t group_id(std::uint32_t parent, std::string_view name);
+
+// This process is the rank now. What another one has left on the page, a program that ran before
+// it, goes.
+void take_page(ControlPage& page);
+
+// One thread at a time. Of a group for which the page has no room only the collectives are
+// recorded.
+class OperationRecorder {
+public:
+    OperationRecorder(ControlPage& page, std::uint32_t group, int ranks);
+    ~OperationRecorder();  // the rank leaves the group
+    OperationRecorder(const OperationRecorder&) = delete;
+    OperationRecorder& operator=(const OperationRecorder&) = delete;
+
+    // The rank is in this collective, which it has called at this time, until `ended`.
+    void started(const CallSignature& call, const CallSite& site, std::uint64_t sequence,
+                 std::chrono::steady_clock::time_point at) noexcept;
+    void ended() noexcept;
+    void failed() noexcept;  // instead; and with it the group
+
+private:
+    void end_group(GroupEnd end) noexcept;
+    std::uint16_t place_of(const char* file) noexcept;
+
+    // What a literal's address has been found to be.
+    struct KnownFile {
+        const char* name = nullptr;
+        std::uint16_t place = 0;
+    };
+
+    ControlPage& page_;
+    std::uint32_t id_;
+    GroupEntry* group_;                  // null: there is no room
+    OperationEntry* running_ = nullptr;  // what it is in
+    std::array<KnownFile, 8> known_{};
+};
+
+}  // namespace ddp::contract

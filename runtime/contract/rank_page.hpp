@@ -1,0 +1,69 @@
+// The page of one rank in the control region: who it is, how far it has come, and the last
+// collectives of its groups. It outlives the rank, which alone writes it (OperationRecorder); the
+// agent reads it at any time (rank_record.hpp). All fields are zero at first. Times are nanoseconds
+// of CLOCK_MONOTONIC as of the kernel's last tick, up to 10 ms ago.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace ddp::contract {
+
+enum class Phase : std::uint32_t { starting, joining, running, failed, left };
+
+enum class GroupEnd : std::uint32_t { none, left, failed };
+
+// A group that the rank is in, or was.
+struct GroupEntry {
+    std::atomic<std::uint32_t> id;       // the same on all of its ranks; 0: the entry is free
+    std::atomic<std::uint32_t> size;     // ranks in it
+    std::atomic<std::uint64_t> started;  // collectives that the rank has started in it
+    std::atomic<std::uint64_t> ended;    // of them: equal, or less by the one that it is in, or
+                                         // that has failed
+    std::atomic<std::uint32_t> end;      // a GroupEnd; with one, the entry may be used anew
+    std::uint32_t reserved;
+};
+
+// One collective. Written while `serial` is 0, but for `ended_ns`.
+struct OperationEntry {
+    std::atomic<std::uint64_t> serial;    // how many the rank had recorded with it, in all groups
+    std::atomic<std::uint64_t> sequence;  // its number in its group, from 1
+    std::atomic<std::uint64_t> elements;
+    std::atomic<std::int64_t> started_ns;
+    std::atomic<std::int64_t> ended_ns;  // 0: it has not ended, or has failed
+    std::atomic<std::uint32_t> group;    // its id
+    std::atomic<std::uint32_t> source;   // CallSignature's, as the next ones
+    std::atomic<std::int32_t> root;
+    std::atomic<std::uint32_t> line;  // of the call; 0: not known
+    std::atomic<std::uint16_t> file;  // where its name is in `files`
+    std::atomic<std::uint8_t> kind;
+    std::atomic<std::uint8_t> dtype;
+    std::atomic<std::uint8_t> op;
+    std::atomic<std::uint8_t> uneven;
+    std::uint16_t reserved;
+};
+static_assert(sizeof(OperationEntry) == 64);
+
+inline constexpr std::size_t control_page_bytes = 8192;
+inline constexpr std::size_t recorded_groups = 16;
+inline constexpr std::size_t recorded_operations = 64;
+inline constexpr std::size_t file_name_bytes = 3520;
+
+struct alignas(64) ControlPage {
+    std::atomic<std::int32_t> pid;     // 0: it has not joined
+    std::atomic<std::uint32_t> phase;  // a Phase
+    std::atomic<std::int64_t> step;    // published by the training loop
+    std::atomic<double> steps_per_second;
+    std::atomic<std::int64_t> joined_ns;  // when its first group began
+    std::atomic<std::uint64_t> recorded;  // collectives so far; number n is at (n - 1) % 64
+    std::uint64_t reserved[3];
+    GroupEntry groups[recorded_groups];
+    OperationEntry operations[recorded_operations];
+    // Names of source files, each with a zero behind it; the first is empty.
+    std::atomic<std::uint16_t> files_used;
+    char files[file_name_bytes - sizeof(std::uint16_t)];
+};
+static_assert(sizeof(ControlPage) == control_page_bytes);
+
+}  // namespace ddp::contract

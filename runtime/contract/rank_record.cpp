@@ -1,0 +1,124 @@
+#include "contract/rank_record.hpp"
+
+#include "base/printable.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+
+namespace ddp::contract {
+namespace {
+
+template <class T>
+T value_of(const std::atomic<T>& field) {
+    return field.load(std::memory_order_relaxed);
+}
+
+constexpr std::uint32_t most_ranks = 1U << 24;
+
+// Not in the future, and nothing that overflows in a difference.
+OperationRecord::Time time_of(std::int64_t nanoseconds) {
+    const auto now = std::chrono::steady_clock::now();
+    const std::chrono::nanoseconds latest(now.time_since_epoch());
+    return OperationRecord::Time(
+        std::clamp(std::chrono::nanoseconds(nanoseconds), std::chrono::nanoseconds(0), latest));
+}
+
+std::string file_at(const ControlPage& page, std::size_t place) {
+    if (place >= sizeof page.files) return {};
+    // A copy, as it may change under us.
+    char name[128];
+    const std::size_t most = std::min(sizeof name, sizeof page.files - place);
+    std::memcpy(name, page.files + place, most);
+    const std::string_view path(name, ::strnlen(name, most));
+    return base::printable(path.substr(path.rfind('/') + 1));
+}
+
+template <class Enum>
+std::optional<Enum> enumerator(std::uint8_t value, Enum last) {
+    if (value > static_cast<std::uint8_t>(last)) return std::nullopt;
+    return static_cast<Enum>(value);
+}
+
+std::optional<OperationRecord> read(const OperationEntry& entry, const ControlPage& page) {
+    const std::uint64_t serial = entry.serial.load(std::memory_order_acquire);
+    const auto kind = enumerator(value_of(entry.kind), last_collective);
+    const auto dtype = enumerator(value_of(entry.dtype), DType::boolean);
+    const auto op = enumerator(value_of(entry.op), ReduceOp::premul_sum);
+    if (serial == 0 || !kind || !dtype || !op) return std::nullopt;
+    OperationRecord record{.serial = serial,
+                           .group = value_of(entry.group),
+                           .sequence = value_of(entry.sequence),
+                           .call = {.kind = *kind,
+                                    .dtype = *dtype,
+                                    .op = *op,
+                                    .root = value_of(entry.root),
+                                    .elements = value_of(entry.elements),
+                                    .uneven = value_of(entry.uneven) != 0,
+                                    .source = value_of(entry.source)},
+                           .file = file_at(page, value_of(entry.file)),
+                           .line = value_of(entry.line),
+                           .started = time_of(value_of(entry.started_ns))};
+    const std::int64_t ended = value_of(entry.ended_ns);
+    if (ended != 0) record.ended = time_of(ended);
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (value_of(entry.serial) != serial) return std::nullopt;
+    return record;
+}
+
+std::optional<GroupRecord> read(const GroupEntry& entry) {
+    const std::uint32_t id = entry.id.load(std::memory_order_acquire);
+    const std::uint32_t size = value_of(entry.size);
+    // First the later one, so that what runs is never taken for more than one.
+    const std::uint64_t ended = entry.ended.load(std::memory_order_acquire);
+    const std::uint64_t started = value_of(entry.started);
+    if (id == 0 || size == 0 || size > most_ranks || started < ended) return std::nullopt;
+    return GroupRecord{
+        .id = id,
+        .size = static_cast<int>(size),
+        .started = started,
+        .ended = ended,
+        .end = static_cast<GroupEnd>(std::min(value_of(entry.end), std::uint32_t{2}))};
+}
+
+}  // namespace
+
+std::string describe(const OperationRecord& operation) {
+    std::string text =
+        describe(operation.call) + ", operation " + std::to_string(operation.sequence);
+    // A call of the library's names its source instead.
+    if (operation.call.source != 0 || operation.file.empty()) return text;
+    return text + " (" + operation.file + ":" + std::to_string(operation.line) + ")";
+}
+
+const GroupRecord* RankRecord::find_group(std::uint32_t id) const {
+    const auto found = std::ranges::find(groups, id, &GroupRecord::id);
+    return found != groups.end() ? &*found : nullptr;
+}
+
+const OperationRecord* RankRecord::find_operation(std::uint32_t group,
+                                                  std::uint64_t sequence) const {
+    const auto found = std::ranges::find_if(operations, [&](const OperationRecord& operation) {
+        return operation.group == group && operation.sequence == sequence;
+    });
+    return found != operations.end() ? &*found : nullptr;
+}
+
+RankRecord read_page(const ControlPage& page, std::uint64_t seen) {
+    RankRecord record{.pid = page.pid.load(std::memory_order_acquire),
+                      .step = value_of(page.step),
+                      .joined = time_of(value_of(page.joined_ns))};
+    const std::uint32_t phase = value_of(page.phase);
+    if (phase <= static_cast<std::uint32_t>(Phase::left)) record.phase = static_cast<Phase>(phase);
+    for (const GroupEntry& entry : page.groups) {
+        if (const auto group = read(entry)) record.groups.push_back(*group);
+    }
+    for (const OperationEntry& entry : page.operations) {
+        if (value_of(entry.serial) <= seen) continue;
+        if (auto operation = read(entry, page)) record.operations.push_back(std::move(*operation));
+    }
+    std::ranges::sort(record.operations, {}, &OperationRecord::serial);
+    return record;
+}
+
+}  // namespace ddp::contract

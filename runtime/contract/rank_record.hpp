@@ -1,0 +1,59 @@
+// RankRecord: what a rank's page says, copied and made plain. Whatever is in the page, which any
+// worker of the job may have written over: what makes no sense is left out.
+#pragma once
+
+#include "contract/call_signature.hpp"
+#include "contract/rank_page.hpp"
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ddp::contract {
+
+struct OperationRecord {
+    using Time = std::chrono::steady_clock::time_point;
+
+    std::uint64_t serial = 0;  // see OperationEntry
+    std::uint32_t group = 0;
+    std::uint64_t sequence = 0;
+    CallSignature call = {};
+    std::string file = {};   // the last part of its path; empty: not known
+    std::uint32_t line = 0;  // likewise 0
+    Time started = {};
+    std::optional<Time> ended = {};
+};
+// "all_reduce of 128 float32 (sum), operation 57 (train.cpp:42)"
+std::string describe(const OperationRecord& operation);
+
+struct GroupRecord {
+    std::uint32_t id = 0;
+    int size = 0;
+    std::uint64_t started = 0;
+    std::uint64_t ended = 0;
+    GroupEnd end = GroupEnd::none;
+
+    bool is_waiting() const { return started > ended && end == GroupEnd::none; }
+};
+
+struct RankRecord {
+    pid_t pid = 0;  // 0: it has not joined
+    Phase phase = Phase::starting;
+    std::int64_t step = 0;
+    OperationRecord::Time joined = {};
+    std::vector<GroupRecord> groups = {};
+    std::vector<OperationRecord> operations = {};  // the oldest first
+
+    const GroupRecord* find_group(std::uint32_t id) const;  // null: it is not in it
+    // Null: it was too long ago, or has not been called.
+    const OperationRecord* find_operation(std::uint32_t group, std::uint64_t sequence) const;
+};
+
+// Operations with a serial of at most `seen` are left out.
+RankRecord read_page(const ControlPage& page, std::uint64_t seen = 0);
+
+}  // namespace ddp::contract
