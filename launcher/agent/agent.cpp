@@ -318,7 +318,7 @@ std::optional<Agent::Problem> Agent::supervise(Attempt& attempt) {
         while (port_problem().empty() && front_lives() && !attempt.all_ended() &&
                !attempt.kill_timed_out(Clock::now())) {
             handle_events(attempt.wakes_at());
-            attempt.look_at_progress();
+            attempt.look_at_workers();
             attempt.pass_input();
             attempt.apply_stop_sequence();
         }

@@ -181,7 +181,7 @@ std::string bytes_of(const EndedMessage& message) {
     out.number(std::int64_t{end.stop_took.count()});
     put_error(out, end.error);
     out.small(static_cast<std::uint8_t>(end.oom));
-    return out.text(end.gpu).text(end.last_stderr).take();
+    return out.text(end.gpu).text(end.last_stderr).text(end.last_call).take();
 }
 EndedMessage take_ended(Reader& in) {
     EndedMessage message;
@@ -201,6 +201,7 @@ EndedMessage take_ended(Reader& in) {
     end.oom = static_cast<OomEvidence>(in.small(static_cast<std::uint8_t>(OomEvidence::cgroup)));
     end.gpu = in.text();
     end.last_stderr = in.text();
+    end.last_call = in.text();
     return message;
 }
 

@@ -32,6 +32,13 @@ enum class Authentication {
 
 enum class StatusLine { automatic, off };  // automatic: on a terminal
 
+// --on-hang: what becomes of a verdict (verdict/hang_judge.hpp).
+enum class OnHang : std::uint8_t {
+    ignore,  // nobody looks
+    say,
+    stop,  // the job, too, as a failure does
+};
+
 // --on-closed-stdout: what becomes of the job when nobody reads what it shows.
 enum class ClosedStdout { stop, go_on };
 

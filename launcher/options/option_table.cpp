@@ -155,6 +155,13 @@ constexpr std::array table{
                    o.stop.exit_code = parse_choice<ExitCode>(
                        v, {{"root-cause", ExitCode::root_cause}, {"torchrun", ExitCode::torchrun}});
                }},
+    OptionSpec{"on-hang", "", "", "say|stop|off", "say", "", G::restarts, T::own,
+               "when ranks wait for too long: say who holds them up; stop: end the job, too",
+               [](Options& o, Value v) {
+                   o.stop.on_hang = parse_choice<OnHang>(v, {{"say", OnHang::say},
+                                                             {"stop", OnHang::stop},
+                                                             {"off", OnHang::ignore}});
+               }},
     OptionSpec{"contain", "", "", "base|pidns", "base", "", G::restarts, T::own,
                "pidns: workers live in a PID namespace and die with it, whatever is killed",
                [](Options& o, Value v) {

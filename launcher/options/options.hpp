@@ -60,8 +60,7 @@ struct ProgramOptions {
     bool oversubscribe_gpu = false;   // ranks may share a GPU: tests only
     bool pass_local_rank = false;     // --local_rank=N before the worker's arguments
     std::vector<Wrap> wraps;
-    // The program and its arguments as given; not empty where the action needs one, and empty where
-    // there are no workers.
+    // The program and its arguments as given; empty where none is needed: an action, no workers.
     std::vector<std::string> command;
 };
 
@@ -79,6 +78,7 @@ struct StopOptions {
     Containment contain = Containment::base;
     ExitCode exit_code = ExitCode::root_cause;
     bool break_on_failure = false;
+    OnHang on_hang = OnHang::say;
 };
 
 // What of the workers' output goes to files.

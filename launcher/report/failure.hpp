@@ -29,7 +29,8 @@ struct WorkerEnd {
     std::optional<contract::ErrorReport> error = {};  // from its error file
     std::string gpu = {};                             // "cuda:0 = GPU 1"; empty: nothing to say
     std::string last_stderr = {};                     // its last lines there; may be empty
-    std::string host = {};  // where it ran; empty: on this host, the job's only one
+    std::string last_call = {};  // "in barrier, operation 7 (a.cpp:9)"; empty: none is known
+    std::string host = {};       // where it ran; empty: on this host, the job's only one
     OomEvidence oom = OomEvidence::unknown;  // of one that SIGKILL ended
 };
 

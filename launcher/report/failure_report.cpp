@@ -90,19 +90,6 @@ std::string section(std::string_view label, std::string_view value) {
     return text;
 }
 
-// "0, 2-5", for sorted numbers.
-std::string ranges(const std::vector<int>& ranks) {
-    std::string text;
-    for (std::size_t i = 0; i < ranks.size();) {
-        std::size_t last = i;
-        while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
-        text += (text.empty() ? "" : ", ") + std::to_string(ranks[i]);
-        if (last > i) text += (last == i + 1 ? ", " : "-") + std::to_string(ranks[last]);
-        i = last + 1;
-    }
-    return text;
-}
-
 // What is said of all workers that ended in the same way.
 struct Group {
     std::vector<int> ranks;
@@ -134,7 +121,7 @@ std::string list_of(Part wanted, std::span<const WorkerEnd> ended, const WorkerE
     std::string text;
     for (auto& [manner, group] : groups) {
         std::sort(group.ranks.begin(), group.ranks.end());
-        text += (text.empty() ? "rank " : "; rank ") + ranges(group.ranks) + " (" + manner;
+        text += (text.empty() ? "rank " : "; rank ") + list_ranks(group.ranks) + " (" + manner;
         if (wanted == Part::stopped) text += ", " + describe_time(group.longest);
         if (wanted == Part::failed) text += " after " + describe_time(group.longest);
         text += ")";
@@ -164,7 +151,8 @@ std::vector<int> ranks_that_say(std::string_view message, std::span<const Worker
 }
 
 std::string said_by(const std::vector<int>& ranks, std::string_view message) {
-    return (ranks.size() > 1 ? "ranks " : "rank ") + ranges(ranks) + ": " + first_bytes(message);
+    return (ranks.size() > 1 ? "ranks " : "rank ") + list_ranks(ranks) + ": " +
+           first_bytes(message);
 }
 
 // Of a rank that the others blame, and that says nothing itself, they say what was the matter: what
@@ -200,6 +188,11 @@ std::string own_words(const WorkerEnd& root, std::span<const WorkerEnd> ended) {
     return text + section("stderr", said);
 }
 
+// Its lines are whole: each is one fact.
+std::string hang_section(const JobFacts& facts) {
+    return facts.hang ? section("hang", facts.hang->text) : "";
+}
+
 // "it was stopped by SIGKILL", "it left with exit code 82"
 std::string how_it_ended(const WorkerEnd& end) {
     if (end.stopped_with == 0) {
@@ -212,6 +205,18 @@ std::string how_it_ended(const WorkerEnd& end) {
 }
 
 }  // namespace
+
+std::string list_ranks(const std::vector<int>& ranks) {
+    std::string text;
+    for (std::size_t i = 0; i < ranks.size();) {
+        std::size_t last = i;
+        while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
+        text += (text.empty() ? "" : ", ") + std::to_string(ranks[i]);
+        if (last > i) text += (last == i + 1 ? ", " : "-") + std::to_string(ranks[last]);
+        i = last + 1;
+    }
+    return text;
+}
 
 std::string describe_time(milliseconds time) {
     const auto seconds = time.count() / 1000;
@@ -247,6 +252,8 @@ std::string failure_text(std::span<const WorkerEnd> ended, const RootCause& root
                                  (root.gpu.empty() ? "" : ", ") + root.gpu);
     if (root_cause.named_by_peers && !root.error) text += words_of_the_others(ended);
     text += own_words(root, ended);
+    text += section("call", root.last_call);
+    text += hang_section(facts);
     for (const std::string& hint : facts.hints) {
         text += section("hint", laid_out(hint, facts.lines));
     }
@@ -254,13 +261,15 @@ std::string failure_text(std::span<const WorkerEnd> ended, const RootCause& root
     return text + section("report", facts.report_file);
 }
 
-std::string stop_text(int signal, std::span<const WorkerEnd> ended, Lines lines) {
+std::string stop_text(int signal, std::span<const WorkerEnd> ended, const JobFacts& facts) {
+    const Lines lines = facts.lines;
     if (signal == SIGPIPE) {
         return "nobody reads stdout any more, so the job was stopped (SIGPIPE); "
                "--on-closed-stdout=continue lets one go on" +
                section("failed", list_of(Part::failed, ended, nullptr, lines));
     }
-    return "stopped by " + signal_name(signal) + others_text(ended, nullptr, lines);
+    return "stopped by " + signal_name(signal) + hang_section(facts) +
+           others_text(ended, nullptr, lines);
 }
 
 }  // namespace ddp::launcher

@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,12 +16,21 @@ namespace ddp::launcher {
 
 enum class Lines : std::uint8_t { wrapped, whole };  // for a terminal, or for a pipe and a file
 
+// Who held up the job (verdict/hang_judge.hpp), as was said when it still ran.
+struct HangFacts {
+    std::string kind;
+    std::vector<int> ranks;  // to blame
+    std::string text;
+    bool has_ended_job = false;  // --on-hang=stop
+};
+
 struct JobFacts {
     std::string host = {};
     int attempt = 1;  // of `attempts`
     int attempts = 1;
     std::vector<std::string> hints = {};  // for the root cause
     std::string report_file = {};         // the copy for machines; empty: none
+    std::optional<HangFacts> hang = {};
     Lines lines = Lines::wrapped;
 };
 
@@ -29,12 +39,14 @@ std::string failure_text(std::span<const WorkerEnd> ended, const RootCause& root
                          const JobFacts& facts);
 
 // When the user stopped the job: the signal, and how each worker took it.
-std::string stop_text(int signal, std::span<const WorkerEnd> ended, Lines lines);
+std::string stop_text(int signal, std::span<const WorkerEnd> ended, const JobFacts& facts);
 
 // "rank 1 (local rank 1, pid 4711) failed: exit code 7"
 std::string headline(const WorkerEnd& root, const RootCause& root_cause);
 
 // "0.2 s", "12 s", "1 min 5 s", "2 h 3 min"
 std::string describe_time(std::chrono::milliseconds time);
+// "0, 2-5", for sorted numbers.
+std::string list_ranks(const std::vector<int>& ranks);
 
 }  // namespace ddp::launcher

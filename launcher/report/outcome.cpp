@@ -43,7 +43,8 @@ WorkerEnd end_of(const Worker& worker, const HostWorkers& host, ErrorTexts texts
                              : milliseconds{0},
             .error = texts == ErrorTexts::known ? error_of(local_rank, host) : std::nullopt,
             .gpu = host.gpu_of ? host.gpu_of(local_rank) : "",
-            .last_stderr = worker.last_lines.text()};
+            .last_stderr = worker.last_lines.text(),
+            .last_call = host.last_call_of ? host.last_call_of(local_rank) : ""};
 }
 
 milliseconds longest_of(std::span<const WorkerEnd> ends) {
@@ -99,6 +100,22 @@ Outcome failed(std::span<const WorkerEnd> ends, const RootCause& root_cause, con
         job);
 }
 
+// Of a job that was ended because it hung all workers may have been stopped by us. Of ranks that
+// call different things each fails, the first by chance.
+std::optional<RootCause> root_cause_of(std::span<const WorkerEnd> ends, const JobEnd& job) {
+    std::optional<RootCause> root = whose_fault(ends);
+    const std::optional<HangFacts>& hang = job.facts.hang;
+    const bool may_tell = hang && (root ? hang->kind == "mismatch" : hang->has_ended_job);
+    if (!may_tell || (root && hang->ranks.size() * 2 > ends.size())) return root;
+    const auto blamed = std::ranges::find(ends, hang->ranks.front(), &WorkerEnd::rank);
+    if (blamed == ends.end()) return root;
+    const bool failed = !blamed->status.ok() && blamed->stopped_with == 0;
+    return RootCause{.rank = blamed->rank,
+                     .index = static_cast<std::size_t>(blamed - ends.begin()),
+                     .named_by_peers = !failed,
+                     .exit_code = failed ? blamed->status.exit_code() : contract::exit_error};
+}
+
 }  // namespace
 
 std::vector<WorkerEnd> ends_of(const HostWorkers& workers, ErrorTexts texts) {
@@ -125,16 +142,18 @@ Outcome outcome_of(std::vector<WorkerEnd> ends, const JobEnd& job) {
         }
         return with_json(
             {contract::exit_signal_base + job.user_signal,
-             stop_text(job.user_signal, ends, job.facts.lines)},
+             stop_text(job.user_signal, ends, job.facts)},
             {.outcome = "stopped", .signal = job.user_signal, .facts = job.facts, .ended = ends},
             job);
     }
-    if (const auto root_cause = whose_fault(ends)) return failed(ends, *root_cause, job);
+    if (const auto root_cause = root_cause_of(ends, job)) return failed(ends, *root_cause, job);
     if (std::cmp_not_equal(ends.size(), job.workers)) {
         return with_json({contract::exit_error, "workers did not end"},
                          {.outcome = "failed", .facts = job.facts, .ended = ends}, job);
     }
-    return with_json({}, {.outcome = "succeeded", .facts = job.facts, .ended = ends}, job);
+    JobFacts facts = job.facts;
+    facts.hang.reset();  // it went on
+    return with_json({}, {.outcome = "succeeded", .facts = std::move(facts), .ended = ends}, job);
 }
 
 Outcome not_started(int exit_code, const std::string& why, const JobEnd& job) {

@@ -43,6 +43,8 @@ struct HostWorkers {
     OomCounts oom_before = {};
     // What GPU a local rank has, as text; may be empty.
     std::function<std::string(int local_rank)> gpu_of = {};
+    // WorkerEnd's, of a local rank.
+    std::function<std::string(int local_rank)> last_call_of = {};
 };
 
 // How those that have ended did, in that order. With ErrorTexts::unknown it reads no error file.

@@ -53,7 +53,13 @@ json worker_json(const WorkerEnd& end, bool is_root, const JobFacts& facts) {
             {"peer", has_error && end.error->peer ? json(*end.error->peer) : json()},
             {"error", has_error ? json(end.error->message) : json()},
             {"callstack", has_error ? end.error->callstack : ""},
+            {"last_call", end.last_call},
             {"last_stderr", end.last_stderr}};
+}
+
+json hang_json(const std::optional<HangFacts>& hang) {
+    if (!hang) return {};
+    return {{"kind", hang->kind}, {"ranks", hang->ranks}, {"text", hang->text}};
 }
 
 }  // namespace
@@ -80,6 +86,7 @@ std::string to_json(const JobReport& report) {
                        {"root_rank", report.root_cause ? json(report.root_cause->rank) : json()},
                        {"message", report.message},
                        {"hints", report.facts.hints},
+                       {"hang", hang_json(report.facts.hang)},
                        {"workers", std::move(workers)}};
     // Workers write any bytes; JSON is UTF-8.
     return file.dump(2, ' ', false, json::error_handler_t::replace) + "\n";

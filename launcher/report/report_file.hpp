@@ -11,6 +11,10 @@
 //   root_rank     the rank to blame, else null
 //   message       what the user reads: the whole report
 //   hints         texts
+//   hang          who held up the job when it ended, else null: an object
+//     kind        "held", "missing", "ahead", "mismatch", "crossed", "stuck"
+//     ranks       to blame
+//     text        what the user has read
 //   workers       of this attempt, of all hosts, by rank:
 //     rank, host, local_rank, pid, gpu
 //     part        "root_cause", "failed", "left" (because of a peer), "stopped" (by us), "fine"
@@ -20,6 +24,7 @@
 //     seconds     from its start to its end
 //     peer        the rank it left because of, else null
 //     error       the message of its error file, else null; callstack
+//     last_call   the collective that it was in, or came from: "in barrier, operation 7 (a.cpp:9)"
 //     last_stderr its last lines there
 #pragma once
 

@@ -30,6 +30,7 @@ const std::vector<BadCommandLine>& bad_command_lines() {
         {{"--nnodes=2", "--node-rank=2", "--master-addr=h", "x"}, {"--node-rank", "0 to 1"}},
         {{"--nnodes=2", "--master-addr=h", "--master-port=0", "x"}, {"--master-port", "any free"}},
         {{"--nnodes=2", "--master-addr=::1", "--agent-store=off", "x"}, {"--agent-store=off"}},
+        {{"--nnodes=2", "--master-addr=::1", "--on-hang=stop", "x"}, {"--on-hang=stop"}},
         {{"--nnodes=2", "--master-addr=::1", "--rdzv-id=" + std::string(1001, 'a'), "x"},
          {"--rdzv-id", "1001 bytes", "at most 1000"}},
         {{"--nnodes=2", "--master-addr=::1", "--role=" + std::string(1001, 'a'), "x"},
@@ -84,6 +85,7 @@ const std::vector<BadCommandLine>& bad_command_lines() {
         {{"--signals-to-handle=SIGTERM,", "x"}, {"--signals-to-handle", "an empty name"}},
         {{"--signals-to-handle=SIGKILL", "x"}, {"--signals-to-handle", "SIGKILL cannot"}},
         {{"--exit-code=0", "x"}, {"--exit-code", "\"0\"", "root-cause or torchrun"}},
+        {{"--on-hang=kill", "x"}, {"--on-hang", "\"kill\"", "say or stop or off"}},
         {{"--contain=docker", "x"}, {"--contain", "\"docker\"", "base or pidns"}},
         // logs
         {{"--redirects=4", "x"}, {"--redirects", "\"4\"", "3 (both)"}},

@@ -76,6 +76,7 @@ public:
     bool wait_for_output(const std::string& text, int times = 1);
     bool wait_for_error(const std::string& text);  // the same on stderr
     const std::string& out() const { return result_.out; }
+    const std::string& err() const { return result_.err; }
     // Until the pipe of stdout, which nobody reads, takes no more.
     bool wait_for_full_stdout() const;
     void start_reading() { settings_.read_output = true; }

@@ -12,6 +12,7 @@
 #include "launcher/plan/visible_gpus.hpp"
 #include "launcher/plan/worker_variables.hpp"
 #include "launcher/process/descriptor_limit.hpp"
+#include "launcher/verdict/verdict_text.hpp"
 
 #include <ddp/error.hpp>
 
@@ -49,7 +50,6 @@ Attempt::Attempt(AttemptContext context, const Numbers& numbers)
                                         : error_files_in(agent_.job.error_folder)),
       control_(contract::ControlRegion::create(agent_.job.plan.workers())) {
     agent_.events.add(relay_.fd(), EPOLLIN, agent_.tags.pipes);
-    progress_.set_restarts(numbers.restarts);
 }
 
 Attempt::~Attempt() {
@@ -105,6 +105,7 @@ void Attempt::start_workers(const rlimit& users_descriptor_limit, const std::str
         log_step(worker, "started: " + command.path);
     }
     if (input_) agent_.events.add(input_->fd(), EPOLLIN, agent_.tags.input);
+    watch_.begin(Clock::now());
     oom_before_ = read_oom_counts();  // now, while the workers get ready
 }
 
@@ -250,6 +251,7 @@ std::optional<Attempt::Time> Attempt::stop_may_come_until() const {
 // Daemons and other orphans that ended are zombies of ours. A worker among them is left to its
 // pidfd, which knows the order.
 void Attempt::note_children() {
+    watch_.look_at_processes();
     if (agent_.job.options.stop.break_on_failure && may_read_error_files()) {
         const std::string held = describe_newly_stopped(workers_, error_files_);
         if (!held.empty()) agent_.channel.send(NoticeMessage{held, true});
@@ -269,13 +271,15 @@ void Attempt::note_children() {
     }
 }
 
-void Attempt::look_at_progress() {
-    const auto running = static_cast<int>(workers_.size() - order_.size());
-    auto news = progress_.look(Clock::now(), control_, running);
-    if (!news) return;
-    if (agent_.on_progress) return agent_.on_progress(*news);
-    news->hosts = 1;
-    agent_.channel.send(*news);
+WorkerWatch::Workers Attempt::watched() const {
+    return {control_, workers_, static_cast<int>(workers_.size() - order_.size()),
+            numbers_.place.first_rank};
+}
+
+void Attempt::look_at_workers() {
+    const auto to_blame =
+        watch_.look(watched(), stop_.active(), agent_.channel, agent_.on_progress);
+    if (to_blame) stop_because_of(*to_blame);
 }
 
 void Attempt::pass_input() {
@@ -292,7 +296,8 @@ void Attempt::end_input() {
 
 std::optional<Attempt::Time> Attempt::wakes_at() const {
     std::optional<Time> first;
-    for (const auto& time : {stop_.next(), progress_.next(), input_ ? input_->wakes_at() : first}) {
+    for (const auto& time :
+         {stop_.next(), watch_.next(stop_.active()), input_ ? input_->wakes_at() : first}) {
         if (time) first = std::min(first.value_or(Time::max()), *time);
     }
     return first;
@@ -367,6 +372,7 @@ AttemptEnd Attempt::end() const {
                               .attempts = 1 + agent_.job.options.restart.max_restarts,
                               .report_file =
                                   agent_.logs.unresponsive() ? "" : agent_.tree.report_file(),
+                              .hang = watch_.facts(watched()),
                               .lines = agent_.job.lines},
                     .error_files = error_files_},
             .survivors = killed_orphans_.complete
@@ -381,9 +387,11 @@ HostWorkers Attempt::host_workers() const {
             .world_size = numbers_.place.world_size,
             .error_files = error_files_,
             .oom_before = oom_before_,
-            .gpu_of = [this](int rank) {
-                return gpu_of(agent_.job.options, listed_gpus(from_environment), rank);
-            }};
+            .gpu_of =
+                [this](int rank) {
+                    return gpu_of(agent_.job.options, listed_gpus(from_environment), rank);
+                },
+            .last_call_of = [this](int rank) { return last_call_of(control_.page(rank)); }};
 }
 
 }  // namespace ddp::launcher

@@ -9,9 +9,9 @@
 #include "launcher/agent/attempt/attempt_end.hpp"
 #include "launcher/agent/attempt/input_relay.hpp"
 #include "launcher/agent/attempt/leftovers.hpp"
-#include "launcher/agent/attempt/progress_watch.hpp"
 #include "launcher/agent/attempt/relay.hpp"
 #include "launcher/agent/attempt/stop_sequence.hpp"
+#include "launcher/agent/attempt/worker_watch.hpp"
 #include "launcher/channel/channel.hpp"
 #include "launcher/logs/log_files.hpp"
 #include "launcher/logs/log_writer.hpp"
@@ -68,28 +68,26 @@ public:
 
     // Asks for what the workers' output goes to. Throws UsageError, SystemError.
     void prepare();
-    // `store_socket`: AttemptVariables'. Throws SpawnError, SystemError; then some of the workers
-    // may run.
+    // Throws SpawnError, SystemError; then some may run. `store_socket`: AttemptVariables'.
     void start_workers(const rlimit& users_descriptor_limit, const std::string& store_socket);
 
     bool all_ended() const { return order_.size() == workers_.size(); }
     // Waiting longer for who was killed makes no sense.
     bool kill_timed_out(Time now) const { return stop_.kill_timed_out(now); }
-    // When apply_stop_sequence() or look_at_progress() has something to do.
+    // When apply_stop_sequence() or look_at_workers() has something to do.
     std::optional<Time> wakes_at() const;
 
     void request_stop(int signal, std::chrono::milliseconds grace);
-    // Because of another host. `rank`: that is to blame; -1: nobody, they are asked to go at once.
+    // `rank`: that is to blame; -1: another host stops them, and they are asked to go at once.
     void stop_because_of(int rank);
     // They have no right to run any more: the abort word, SIGKILL.
     void end_now();
-    // Until then they have; see ControlHeader.
-    void set_lease(Time ends);
+    void set_lease(Time ends);              // until then they have; see ControlHeader
     void kill_soon();                       // by the stop sequence, which first notes who has ended
     void kill_now() const;                  // at once; neither noted nor announced
     void signal_workers(int signal) const;  // nothing more
     void apply_stop_sequence();
-    void look_at_progress();
+    void look_at_workers();
 
     // A worker's pidfd is readable.
     void note_end(std::size_t worker);
@@ -111,8 +109,7 @@ public:
     // front has room for them, until it says that all are); says how it all ended.
     void sweep();
     bool drain() { return relay_.drain(); }
-    // With a log folder: error files are read from copies from now on. Whether it asked the log
-    // writer for some.
+    // With a log folder: error files are read from copies from now on. Whether it asked for some.
     bool copy_error_files();
     AttemptEnd end() const;  // valid while the attempt is
 
@@ -129,6 +126,7 @@ private:
     bool all_fine() const;
     bool may_read_error_files() const;
     HostWorkers host_workers() const;
+    WorkerWatch::Workers watched() const;
 
     AttemptContext agent_;
     Numbers numbers_;
@@ -137,7 +135,7 @@ private:
     std::vector<Worker> workers_;
     Relay relay_{agent_.channel, workers_, agent_.job.options, agent_.logs};
     std::optional<InputRelay> input_;
-    ProgressWatch progress_{agent_.job.progress};
+    WorkerWatch watch_{agent_.job.progress, numbers_.restarts, agent_.job.options.stop};
     std::vector<std::size_t> order_;  // of their ends, by index
     StopSequence stop_;
     SweepResult killed_orphans_;

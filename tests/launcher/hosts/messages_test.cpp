@@ -30,6 +30,7 @@ EndedMessage an_end() {
                                                   .timestamp = 1'700'000'000},
                    .gpu = "cuda:0 = GPU 1",
                    .last_stderr = std::string("a\0b", 3),
+                   .last_call = "in barrier",
                    .oom = OomEvidence::cgroup};
     return message;
 }
@@ -129,6 +130,7 @@ TEST(LinkMessages, CarryEachFieldOfAWorkersEnd) {
     EXPECT_EQ(end.gpu, "cuda:0 = GPU 1");
     EXPECT_EQ(end.oom, OomEvidence::cgroup);
     EXPECT_EQ(end.last_stderr, std::string("a\0b", 3));
+    EXPECT_EQ(end.last_call, "in barrier");
 }
 
 TEST(LinkMessages, CarryBothEndsOfAConnection) {

@@ -83,7 +83,7 @@ TEST(FailureText, IsNotWrappedWhereNoTerminalIs) {
     ASSERT_EQ(lines.size(), 5U);
     EXPECT_EQ(lines[3], "  hint     " + hint);
     EXPECT_THAT(lines[4], HasSubstr(", 95, 97 (SIGTERM, 0.2 s)"));
-    EXPECT_EQ(lines_of(stop_text(SIGTERM, ended, Lines::whole)).size(), 3U);
+    EXPECT_EQ(lines_of(stop_text(SIGTERM, ended, {.lines = Lines::whole})).size(), 3U);
 }
 
 TEST(FailureText, ACommandIsNeverBroken) {
@@ -176,16 +176,27 @@ TEST(StopText, NamesTheSignalAndHowWorkersTookIt) {
     EXPECT_EQ(
         stop_text(SIGINT,
                   std::vector{stopped(killed(1, SIGINT), SIGINT), stopped(exited(0, 3), SIGINT)},
-                  Lines::wrapped),
+                  {}),
         "stopped by SIGINT\n"
         "  stopped  rank 1 (SIGINT, 0.2 s); rank 0 (exit code 3 after SIGINT,\n"
         "           0.2 s)");
-    EXPECT_EQ(stop_text(SIGTERM, {}, Lines::wrapped), "stopped by SIGTERM");
+    EXPECT_EQ(stop_text(SIGTERM, {}, {}), "stopped by SIGTERM");
+}
+
+TEST(StopText, SaysWhoHeldUpTheJob) {
+    const HangFacts hang{
+        .kind = "missing", .ranks = {1}, .text = "rank 1 holds up rank 0\n  rank 1"};
+    EXPECT_EQ(stop_text(SIGINT, std::vector{stopped(killed(1, SIGINT), SIGINT)}, {.hang = hang}),
+              "stopped by SIGINT\n"
+              "  hang     rank 1 holds up rank 0\n"
+              "             rank 1\n"
+              "  stopped  rank 1 (SIGINT, 0.2 s)");
 }
 
 TEST(StopText, OfALostReaderNamesWorkersThatFailedByThemselves) {
     const std::vector ended{exited(0, 9), stopped(killed(1, SIGPIPE), SIGPIPE)};
-    const std::vector<std::string> lines = lines_of(stop_text(SIGPIPE, ended, Lines::whole));
+    const std::vector<std::string> lines =
+        lines_of(stop_text(SIGPIPE, ended, {.lines = Lines::whole}));
     ASSERT_EQ(lines.size(), 2U);
     EXPECT_THAT(lines[0], HasSubstr("nobody reads stdout any more"));
     EXPECT_THAT(lines[1], HasSubstr("  failed   rank 0 (exit code 9"));

@@ -1,0 +1,36 @@
+// What the kernel says of a rank's process: whether it can run at all.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <string>
+
+namespace ddp::launcher {
+
+struct ProcessState {
+    pid_t pid = 0;
+    char state = 0;          // as in /proc/PID/stat: 'R', 'S', 'D', 'T', 't'...; 0: not known
+    pid_t tracer = 0;        // a debugger; 0: none
+    bool is_frozen = false;  // its cgroup is
+    std::chrono::milliseconds cpu_time{0};  // that it has used so far, in all threads
+
+    // Stopped, held by a debugger, or frozen: it does nothing, whatever its program is.
+    bool is_held() const { return state == 'T' || state == 't' || is_frozen; }
+};
+
+ProcessState look_at_process(pid_t pid);
+
+// The process that has joined as the rank, where it is the worker or a descendant of it: a number
+// from elsewhere, as of another PID namespace, may be anybody's. Else the worker.
+pid_t process_of_rank(pid_t joined, pid_t worker);
+
+// Of what lies in /proc/PID/stat, where the name may hold anything. Nothing in it: all zero.
+struct StatLine {
+    char state = 0;
+    pid_t parent = 0;
+    unsigned long long cpu_ticks = 0;
+};
+StatLine parse_stat(const std::string& text);
+
+}  // namespace ddp::launcher

@@ -1,0 +1,57 @@
+// UsualTimes: how long the ranks of this job have waited in each of its calls so far, and computed
+// before it, from which follows when a wait is no longer a usual one. Pure. A call is a place in
+// the program, or a reducer's bucket.
+#pragma once
+
+#include "contract/rank_record.hpp"
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <unordered_map>
+
+namespace ddp::launcher {
+
+class UsualTimes {
+public:
+    using Duration = std::chrono::nanoseconds;
+    using Time = contract::OperationRecord::Time;
+
+    // No wait is an unusual one before that.
+    static constexpr Duration least = std::chrono::milliseconds{500};
+    // Of a call that has not been seen often enough.
+    static constexpr Duration untaught = std::chrono::seconds{5};
+
+    // One that has ended; `free_since`: when the rank's call before that had, if it is known.
+    void note(const contract::OperationRecord& operation, std::optional<Time> free_since);
+
+    // How long ranks may wait in it for others.
+    Duration patience(const contract::OperationRecord& operation) const;
+    // How long a rank may take from its last call to this one.
+    Duration time_before(const contract::OperationRecord& operation) const;
+
+private:
+    static constexpr std::size_t samples = 15;
+    static constexpr std::size_t needed = 3;
+    static constexpr std::size_t most_calls = 4096;
+
+    struct Samples {
+        std::array<Duration, samples> last{};
+        std::size_t count = 0;
+
+        void add(Duration value) { last[count++ % samples] = value; }
+        std::optional<Duration> median() const;
+    };
+    struct Call {
+        Samples waits;
+        Samples before;
+        Duration longest{0};  // wait; it fades
+    };
+    static std::uint64_t key_of(const contract::OperationRecord& operation);
+
+    std::unordered_map<std::uint64_t, Call> calls_;
+};
+
+}  // namespace ddp::launcher

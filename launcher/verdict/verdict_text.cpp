@@ -1,0 +1,107 @@
+#include "launcher/verdict/verdict_text.hpp"
+
+#include "launcher/report/failure_report.hpp"
+
+#include <algorithm>
+
+namespace ddp::launcher {
+namespace {
+
+constexpr std::size_t most_lines = 8;
+
+std::string begin_of_line(const RankState& rank) {
+    const pid_t pid = rank.process.pid != 0 ? rank.process.pid : rank.record.pid;
+    return "\n  rank " + std::to_string(rank.rank) +
+           (pid != 0 ? " (pid " + std::to_string(pid) + ")" : "");
+}
+
+// The verb begins it.
+std::string what_it_does(const RankState& rank) {
+    const ProcessState& process = rank.process;
+    const std::string pid = std::to_string(process.pid);
+    if (rank.has_ended) return " has ended";
+    if (process.tracer != 0) {
+        return " is held by a debugger (pid " + std::to_string(process.tracer) + ")";
+    }
+    if (process.is_frozen) return " is frozen, with its cgroup";
+    if (process.state == 'T') {
+        return " is stopped (SIGSTOP); kill -CONT " + pid + " lets it go on";
+    }
+    if (process.state == 'D') return " waits for a device or a file system (state D)";
+    if (process.state == 'Z') return " has ended";
+    if (process.state == 0) return "";
+    if (!rank.cpu_share) return process.state == 'R' ? " computes" : " sleeps";
+    constexpr double busy = 0.5;
+    return *rank.cpu_share >= busy ? " computes" : " sleeps";
+}
+
+const contract::OperationRecord* last_ended(const RankState& rank) {
+    const contract::OperationRecord* last = nullptr;
+    for (const contract::OperationRecord& operation : rank.record.operations) {
+        if (operation.ended && (last == nullptr || *operation.ended >= *last->ended)) {
+            last = &operation;
+        }
+    }
+    return last;
+}
+
+std::string last_call(const RankState& rank, Verdict::Time now) {
+    const contract::OperationRecord* const last = last_ended(rank);
+    if (last == nullptr) return rank.record.pid != 0 ? "; it has called nothing yet" : "";
+    return "; its last call, " + contract::describe(*last) + ", ended " +
+           time_since(*last->ended, now) + " ago";
+}
+
+}  // namespace
+
+std::string last_call_of(const contract::ControlPage& page) {
+    const contract::RankRecord record = contract::read_page(page);
+    if (record.operations.empty()) return {};
+    for (const contract::GroupRecord& group : record.groups) {
+        const auto* const running =
+            group.started > group.ended ? record.find_operation(group.id, group.started) : nullptr;
+        if (running != nullptr) return "in " + contract::describe(*running);
+    }
+    return "after " + contract::describe(record.operations.back());
+}
+
+std::string time_since(Verdict::Time since, Verdict::Time now) {
+    return describe_time(
+        std::chrono::duration_cast<std::chrono::milliseconds>(std::max(now - since, {})));
+}
+
+std::string name_ranks(const std::vector<int>& ranks) {
+    return (ranks.size() == 1 ? "rank " : "ranks ") + list_ranks(ranks);
+}
+
+std::string who_holds_up_whom(const std::vector<int>& ranks, const std::vector<int>& waiting) {
+    return name_ranks(ranks) + (ranks.size() == 1 ? " holds up " : " hold up ") +
+           name_ranks(waiting);
+}
+
+std::string what_they_do(const RankStates& ranks, Verdict::Time now) {
+    std::string text;
+    for (std::size_t i = 0; i < ranks.size() && i < most_lines; ++i) {
+        text += begin_of_line(*ranks[i]) + what_it_does(*ranks[i]) + last_call(*ranks[i], now);
+    }
+    if (ranks.size() > most_lines) text += "\n  ...";
+    return text;
+}
+
+std::string where_they_are(const RankStates& ranks) {
+    std::string text;
+    for (std::size_t i = 0; i < ranks.size() && i < most_lines; ++i) {
+        for (const contract::GroupRecord& group : ranks[i]->record.groups) {
+            const auto* const operation =
+                group.is_waiting() ? ranks[i]->record.find_operation(group.id, group.started)
+                                   : nullptr;
+            if (operation == nullptr) continue;
+            text += begin_of_line(*ranks[i]) + " is in " + contract::describe(*operation) +
+                    " of a group of " + std::to_string(group.size);
+        }
+    }
+    if (ranks.size() > most_lines) text += "\n  ...";
+    return text;
+}
+
+}  // namespace ddp::launcher

@@ -1,0 +1,96 @@
+#include "launcher/verdict/process_state.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <thread>
+
+namespace ddp::launcher {
+namespace {
+
+using namespace std::chrono_literals;
+
+// A process that sleeps, or uses a processor; it ends with the object.
+class Child {
+public:
+    explicit Child(bool computes = false) : pid_(::fork()) {
+        if (pid_ != 0) return;
+        volatile bool goes_on = true;
+        while (goes_on) {
+            if (!computes) ::pause();
+        }
+        ::_exit(0);
+    }
+    ~Child() {
+        ::kill(pid_, SIGKILL);
+        ::waitpid(pid_, nullptr, 0);
+    }
+    Child(const Child&) = delete;
+    Child& operator=(const Child&) = delete;
+    pid_t pid() const { return pid_; }
+
+private:
+    pid_t pid_;
+};
+
+template <class Condition>
+bool comes_true(const Condition& condition) {
+    for (int i = 0; i < 2'000; ++i) {
+        if (condition()) return true;
+        std::this_thread::sleep_for(5ms);
+    }
+    return false;
+}
+
+TEST(ProcessState, TellsAStoppedProcessFromOneThatSleeps) {
+    const Child child;
+    EXPECT_TRUE(comes_true([&] { return look_at_process(child.pid()).state == 'S'; }));
+    EXPECT_FALSE(look_at_process(child.pid()).is_held());
+    ::kill(child.pid(), SIGSTOP);
+    EXPECT_TRUE(comes_true([&] { return look_at_process(child.pid()).is_held(); }));
+    ::kill(child.pid(), SIGCONT);
+    EXPECT_TRUE(comes_true([&] { return !look_at_process(child.pid()).is_held(); }));
+}
+
+TEST(ProcessState, CountsTheTimeOfAProcessThatComputes) {
+    const Child child(true);
+    EXPECT_TRUE(comes_true([&] { return look_at_process(child.pid()).cpu_time >= 50ms; }));
+}
+
+TEST(ProcessState, KnowsNothingOfAProcessThatIsGone) {
+    pid_t pid = 0;
+    {
+        const Child child;
+        pid = child.pid();
+    }
+    EXPECT_EQ(look_at_process(pid).state, 0);
+    EXPECT_FALSE(look_at_process(pid).is_held());
+}
+
+TEST(ProcessState, IsThatOfADescendantAlone) {
+    const Child child;
+    EXPECT_EQ(process_of_rank(child.pid(), ::getpid()), child.pid());
+    EXPECT_EQ(process_of_rank(::getpid(), child.pid()), child.pid()) << "it is the parent";
+    EXPECT_EQ(process_of_rank(0, child.pid()), child.pid()) << "it has not joined";
+    EXPECT_EQ(process_of_rank(-5, child.pid()), child.pid());
+    EXPECT_EQ(process_of_rank(1 << 30, child.pid()), child.pid()) << "there is none";
+}
+
+TEST(ParseStat, ReadsALineWhateverTheNameIs) {
+    const std::string rest = " 7 4711 4711 34816 -1 4194304 1 2 3 4 50 60 0 0 20 0 1 0 99";
+    for (const char* const name : {"sh", "a b", ") R 1 ", "", "x) y"}) {
+        const StatLine line = parse_stat("4711 (" + std::string(name) + ") S" + rest);
+        EXPECT_EQ(line.state, 'S') << name;
+        EXPECT_EQ(line.parent, 7) << name;
+        EXPECT_EQ(line.cpu_ticks, 110U) << name;
+    }
+    for (const char* const broken : {"", "4711", "4711 (sh", "4711 (sh) ", "4711 (sh) S x"}) {
+        EXPECT_EQ(parse_stat(broken).state, 0) << broken;
+    }
+}
+
+}  // namespace
+}  // namespace ddp::launcher

@@ -1,0 +1,126 @@
+// A worker that trains for ever, in steps of three collectives, and goes wrong once:
+//
+//   drill_worker BACKEND FAULT RANK STEP PLACE
+//
+// At the first (0), second or third (2) call of a step of one rank:
+//   missing      it leaves the call out
+//   extra        it calls twice
+//   reordered    it calls what comes next first
+//   operation, dtype, count, root    it calls something else
+//   stop         it stops itself
+//   loop         it computes for ever
+//   sleep        it sleeps for ever
+//   freeze       it puts itself into a cgroup, the word behind PLACE, that is frozen then
+//   death        it is killed
+//   pause        it sleeps for 300 ms, and goes on
+//   stop_and_go  it stops itself, and somebody else has to let it go on
+#include <ddp/process_group.hpp>
+#include <ddp/run_worker.hpp>
+
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <span>
+#include <string>
+#include <thread>
+
+namespace {
+
+using namespace std::chrono_literals;
+
+struct Drill {
+    std::string fault;
+    int rank;
+    int step;
+    int place;
+    std::string cgroup;
+};
+
+class Program {
+public:
+    Program(ddp::Backend backend, Drill drill)
+        : group_(ddp::init_process_group({.backend = backend})), drill_(std::move(drill)) {}
+
+    [[noreturn]] void run() {
+        for (int step = 0;; ++step) {
+            for (int place = 0; place < 3; ++place) call(step, place);
+            group_.publish_progress(step);
+            if (step == drill_.step && group_.rank() == drill_.rank) say("done");
+            std::this_thread::sleep_for(1ms);
+        }
+    }
+
+private:
+    void call(int step, int place) {
+        const bool here =
+            group_.rank() == drill_.rank && step == drill_.step && place == drill_.place;
+        if (!here) return as_written(place);
+        say("now");
+        const std::string& fault = drill_.fault;
+        if (fault == "extra") as_written(place);
+        if (fault == "reordered") as_written((place + 1) % 3);
+        if (fault == "operation") return other_operation();
+        if (fault == "dtype") return other_dtype();
+        if (fault == "count") return other_count();
+        if (fault == "root") return other_root();
+        if (fault == "stop" || fault == "stop_and_go") ::raise(SIGSTOP);
+        if (fault == "sleep") std::this_thread::sleep_for(1h);
+        if (fault == "pause") std::this_thread::sleep_for(300ms);
+        if (fault == "death") ::raise(SIGKILL);
+        if (fault == "freeze") freeze();
+        for (volatile bool goes_on = fault == "loop"; goes_on;) {
+        }
+        if (fault != "missing") as_written(place);
+    }
+    void as_written(int place) {
+        if (place == 0) sum();
+        if (place == 1) copy();
+        if (place == 2) meet();
+    }
+    // Each a line of its own, which verdicts name.
+    void sum() { group_.all_reduce(values()).wait(); }
+    void copy() { group_.broadcast(values()).wait(); }
+    void meet() { group_.barrier().wait(); }
+    void other_operation() { group_.all_reduce(values(), ddp::ReduceOp::product).wait(); }
+    void other_dtype() { group_.all_reduce(wide_).wait(); }
+    void other_count() { group_.all_reduce(std::span(values_).first(15)).wait(); }
+    void other_root() { group_.broadcast(values(), ddp::Root{1}).wait(); }
+
+    ddp::TensorView values() { return values_; }
+    void freeze() const {
+        std::ofstream(drill_.cgroup + "/cgroup.procs") << ::getpid() << std::endl;
+        std::ofstream(drill_.cgroup + "/freezer.state") << "FROZEN" << std::endl;
+    }
+    void say(const char* word) const {
+        std::printf("%s\n", word);
+        std::fflush(stdout);
+    }
+
+    ddp::ProcessGroup group_;
+    Drill drill_;
+    std::array<float, 16> values_{};
+    std::array<double, 16> wide_{};
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    constexpr unsigned lifetime_s = 120;
+    ::alarm(lifetime_s);
+    if (argc < 6) return 98;
+    return ddp::run_worker([&] {
+        const ddp::Backend backend =
+            argv[1] == std::string("gloo") ? ddp::Backend::gloo : ddp::Backend::shm;
+        Program(backend, {.fault = argv[2],
+                          .rank = std::atoi(argv[3]),
+                          .step = std::atoi(argv[4]),
+                          .place = std::atoi(argv[5]),
+                          .cgroup = argc > 6 ? argv[6] : ""})
+            .run();
+    });
+}
