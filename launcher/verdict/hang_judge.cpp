@@ -3,6 +3,7 @@
 #include "launcher/verdict/hang_judge.hpp"
 
 #include "launcher/verdict/verdict_text.hpp"
+#include "launcher/verdict/waited_call.hpp"
 
 #include <algorithm>
 #include <map>
@@ -18,150 +19,46 @@ using contract::OperationRecord;
 using Kind = Verdict::Kind;
 using Time = Verdict::Time;
 
-bool waits_elsewhere(const RankState& rank, std::uint32_t group) {
-    return std::ranges::any_of(rank.record.groups, [&](const GroupRecord& one) {
-        return one.id != group && one.is_waiting();
-    });
-}
-
-std::vector<int> numbers_of(const RankStates& ranks) {
-    std::vector<int> numbers;
-    numbers.reserve(ranks.size());
-    for (const RankState* const rank : ranks) numbers.push_back(rank->rank);
-    std::ranges::sort(numbers);
-    return numbers;
-}
-
-std::vector<int> all_who_wait(std::span<const RankState> ranks) {
-    std::vector<int> numbers;
-    for (const RankState& rank : ranks) {
-        const bool waits =
-            !rank.has_ended && std::ranges::any_of(rank.record.groups, &GroupRecord::is_waiting);
-        if (waits) numbers.push_back(rank.rank);
-    }
-    return numbers;
-}
-
 std::vector<int> without(std::vector<int> numbers, const std::vector<int>& left_out) {
     std::erase_if(numbers, [&](int n) { return std::ranges::binary_search(left_out, n); });
     return numbers;
 }
 
-Time middle_of(std::vector<Time> times) {
-    const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-    std::ranges::nth_element(times, middle);
-    return *middle;
-}
+// A transfer that a rank waits in, and the other one of it; null: it is not of this host.
+struct WaitedTransfer {
+    const RankState* rank;
+    const contract::TransferRecord* transfer;
+    const RankState* peer;
 
-// A group's earliest call that is waited in, and where its ranks are.
-struct WaitedCall {
-    std::uint32_t group = 0;
-    std::uint64_t sequence = 0;
-    bool all_are_known = false;             // its ranks: they are of this host, and have recorded
-    const OperationRecord* call = nullptr;  // as one of those who wait called it
-    RankStates arrived = {};
-    RankStates beyond = {};     // have been in it
-    RankStates elsewhere = {};  // have not come, as they wait in other groups
-    RankStates missing = {};    // have not come, and wait for nobody
-    RankStates gone = {};       // never will: they have ended, or left the group, or failed
-    Time since = {};            // half of those who wait have
-    Time last_came = {};
-
-    std::size_t members() const {
-        return arrived.size() + beyond.size() + elsewhere.size() + missing.size() + gone.size();
+    // The peer waits for this one, too: it is the network's turn.
+    bool is_matched() const {
+        return std::ranges::any_of(peer->record.groups, [&](const GroupRecord& group) {
+            return group.transfer && group.transfer->peer == rank->rank &&
+                   group.transfer->sends != transfer->sends;
+        });
     }
 };
 
-void add_member(WaitedCall& call, const RankState& rank, const GroupRecord& group) {
-    if (group.is_waiting() && !rank.has_ended) {
-        (group.started == call.sequence ? call.arrived : call.beyond).push_back(&rank);
-    } else if (group.ended >= call.sequence) {
-        call.beyond.push_back(&rank);
-    } else if (rank.has_ended || group.end != contract::GroupEnd::none) {
-        call.gone.push_back(&rank);
-    } else if (waits_elsewhere(rank, group.id)) {
-        call.elsewhere.push_back(&rank);
-    } else {
-        call.missing.push_back(&rank);
-    }
-}
-
-// Nothing where nobody waits in the group, or what they wait in is not recorded any more.
-std::optional<WaitedCall> waited_call(std::uint32_t id, std::span<const RankState> ranks) {
-    WaitedCall call{.group = id, .sequence = UINT64_MAX};
+std::vector<WaitedTransfer> waited_transfers(std::span<const RankState> ranks) {
+    std::vector<WaitedTransfer> waited;
     for (const RankState& rank : ranks) {
-        const GroupRecord* const group = rank.record.find_group(id);
-        if (group != nullptr && group->is_waiting() && !rank.has_ended) {
-            call.sequence = std::min(call.sequence, group->started);
+        for (const GroupRecord& group : rank.record.groups) {
+            if (!group.transfer || rank.has_ended) continue;
+            const auto peer = std::ranges::find(ranks, group.transfer->peer, &RankState::rank);
+            waited.push_back({&rank, &*group.transfer, peer != ranks.end() ? &*peer : nullptr});
         }
     }
-    if (call.sequence == UINT64_MAX) return std::nullopt;
-    int size = 0;
-    for (const RankState& rank : ranks) {
-        const GroupRecord* const group = rank.record.find_group(id);
-        if (group == nullptr) continue;
-        size = group->size;
-        add_member(call, rank, *group);
-    }
-    std::vector<Time> times;
-    for (const RankState* const rank : call.arrived) {
-        const OperationRecord* const operation = rank->record.find_operation(id, call.sequence);
-        if (operation == nullptr) continue;
-        times.push_back(operation->started);
-        call.last_came = std::max(call.last_came, operation->started);
-        if (call.call == nullptr) call.call = operation;
-    }
-    if (times.empty()) return std::nullopt;
-    call.since = middle_of(std::move(times));
-    call.all_are_known = std::cmp_equal(call.members(), size);
-    return call;
-}
-
-// What ranks have called as one and the same operation.
-struct Difference {
-    RankStates to_blame = {};  // who called what fewest did; of equals all
-    std::string calls = {};    // a line for each call; empty: they are the same
-    Time last_started = {};
-};
-
-Difference difference_of(const RankStates& ranks, std::uint32_t group, std::uint64_t sequence) {
-    struct Party {
-        const OperationRecord* call;
-        RankStates ranks;
-    };
-    std::vector<Party> parties;
-    Difference difference;
-    for (const RankState* const rank : ranks) {
-        const OperationRecord* const own = rank->record.find_operation(group, sequence);
-        if (own == nullptr) continue;
-        difference.last_started = std::max(difference.last_started, own->started);
-        const auto same = std::ranges::find_if(
-            parties, [&](const Party& party) { return party.call->call == own->call; });
-        if (same != parties.end()) {
-            same->ranks.push_back(rank);
-        } else {
-            parties.push_back({own, {rank}});
-        }
-    }
-    if (parties.size() < 2) return difference;
-    std::ranges::stable_sort(parties, {}, [](const Party& party) { return party.ranks.size(); });
-    const std::size_t most = parties.back().ranks.size();
-    const bool are_equal = parties.front().ranks.size() == most;
-    for (const Party& party : parties) {
-        if (are_equal || party.ranks.size() < most) {
-            difference.to_blame.insert(difference.to_blame.end(), party.ranks.begin(),
-                                       party.ranks.end());
-        }
-        difference.calls +=
-            "\n  " + name_ranks(numbers_of(party.ranks)) + ": " + contract::describe(*party.call);
-    }
-    return difference;
+    return waited;
 }
 
 class Judge {
 public:
     Judge(std::span<const RankState> ranks, const UsualTimes& usual, Time now)
-        : ranks_(ranks), usual_(usual), now_(now), waiting_(all_who_wait(ranks)) {}
+        : ranks_(ranks),
+          usual_(usual),
+          now_(now),
+          waiting_(all_who_wait(ranks)),
+          transfers_(waited_transfers(ranks)) {}
 
     std::optional<Verdict> run() {
         std::map<std::uint32_t, int> groups;
@@ -178,6 +75,7 @@ public:
                 if (auto verdict = (this->*find)(call)) return verdict;
             }
         }
+        if (auto verdict = find_absent_peer()) return verdict;
         if (auto verdict = find_absent_at_start()) return verdict;
         if (auto verdict = find_held_by_itself()) return verdict;
         if (auto verdict = find_crossed()) return verdict;
@@ -191,6 +89,7 @@ private:
     std::optional<Verdict> find_mismatch(const WaitedCall& call) const;
     std::optional<Verdict> find_held(const WaitedCall& call) const;
     std::optional<Verdict> find_absent(const WaitedCall& call) const;
+    std::optional<Verdict> find_absent_peer() const;
     std::optional<Verdict> find_absent_at_start() const;
     std::optional<Verdict> find_held_by_itself() const;
     std::optional<Verdict> find_crossed() const;
@@ -199,7 +98,7 @@ private:
     bool is_held(const RankState& rank) const {
         return !rank.has_ended && rank.held_since && now_ - *rank.held_since >= UsualTimes::least;
     }
-    bool is_late(const RankState& rank, const OperationRecord& call) const;
+    bool is_late(const RankState& rank, UsualTimes::Duration usual) const;
     Verdict verdict(Kind kind, const RankStates& to_blame, const WaitedCall& call) const;
     std::string wait_in(const WaitedCall& call, const char* since_when) const;
 
@@ -208,6 +107,7 @@ private:
     Time now_;
     std::vector<int> waiting_;
     std::vector<WaitedCall> calls_;
+    std::vector<WaitedTransfer> transfers_;
 };
 
 Verdict Judge::verdict(Kind kind, const RankStates& to_blame, const WaitedCall& call) const {
@@ -221,12 +121,12 @@ Verdict Judge::verdict(Kind kind, const RankStates& to_blame, const WaitedCall& 
 }
 
 // The longest since its last call: a rank that was late for that one is not late for this one yet.
-bool Judge::is_late(const RankState& rank, const OperationRecord& call) const {
+bool Judge::is_late(const RankState& rank, UsualTimes::Duration usual) const {
     Time free_since = rank.record.joined;
     for (const OperationRecord& operation : rank.record.operations) {
         if (operation.ended) free_since = std::max(free_since, *operation.ended);
     }
-    return now_ - free_since >= usual_.time_before(call);
+    return now_ - free_since >= usual;
 }
 
 std::optional<Verdict> Judge::find_mismatch(const WaitedCall& call) const {
@@ -266,8 +166,9 @@ std::optional<Verdict> Judge::find_absent(const WaitedCall& call) const {
     const UsualTimes::Duration patience =
         never_come ? UsualTimes::least : usual_.patience(*call.call);
     if (now_ - call.since < patience) return std::nullopt;
-    const bool all_late = std::ranges::all_of(
-        call.missing, [&](const RankState* rank) { return is_late(*rank, *call.call); });
+    const bool all_late = std::ranges::all_of(call.missing, [&](const RankState* rank) {
+        return is_late(*rank, usual_.time_before(*call.call));
+    });
     if (!all_late) return std::nullopt;
     if (never_come) {
         Verdict result = verdict(Kind::ahead, call.arrived, call);
@@ -294,6 +195,26 @@ std::optional<Verdict> Judge::find_absent(const WaitedCall& call) const {
                   (result.ranks.size() == 1 ? "it has" : "they have") + " not called " +
                   wait_in(call, ", waited in for ") + what_they_do(call.missing, now_);
     return result;
+}
+
+// The other side of a transfer neither waits for anything nor comes to it.
+std::optional<Verdict> Judge::find_absent_peer() const {
+    for (const WaitedTransfer& one : transfers_) {
+        if (one.peer == nullptr || one.peer->has_ended || waits(*one.peer)) continue;
+        const bool held = is_held(*one.peer);
+        const UsualTimes::Duration patience = held ? UsualTimes::least : UsualTimes::untaught;
+        if (now_ - one.transfer->since < patience) continue;
+        if (!held && !is_late(*one.peer, patience)) continue;
+        Verdict result{.kind = held ? Kind::held : Kind::missing,
+                       .ranks = {one.peer->rank},
+                       .since = one.transfer->since};
+        result.waiting = without(waiting_, result.ranks);
+        result.text = who_holds_up_whom(result.ranks, result.waiting) + ", in " +
+                      contract::describe(*one.transfer) + " since " +
+                      time_since(result.since, now_) + what_they_do({one.peer}, now_);
+        return result;
+    }
+    return std::nullopt;
 }
 
 // init_process_group: some wait in it for others who have not called it.
@@ -345,25 +266,34 @@ std::optional<Verdict> Judge::find_held_by_itself() const {
     return result;
 }
 
-// All who have not come to a call wait in others, which nobody else holds up.
+// All who have not come wait themselves, and for nobody who could come.
 std::optional<Verdict> Judge::find_crossed() const {
     RankStates crossed;
-    const WaitedCall* longest = nullptr;
+    Verdict result{.kind = Kind::crossed, .waiting = waiting_, .since = now_};
     for (const WaitedCall& call : calls_) {
         if (!call.missing.empty() || !call.gone.empty() || !call.all_are_known) return std::nullopt;
         if (call.elsewhere.empty()) continue;
         if (now_ - call.since < usual_.patience(*call.call)) return std::nullopt;
         crossed.insert(crossed.end(), call.elsewhere.begin(), call.elsewhere.end());
-        if (longest == nullptr) longest = &call;
+        if (call.since >= result.since) continue;
+        result.since = call.since;
+        result.group = call.group;
+        result.sequence = call.sequence;
     }
-    if (longest == nullptr) return std::nullopt;
+    for (const WaitedTransfer& one : transfers_) {
+        if (one.peer == nullptr || !waits(*one.peer)) return std::nullopt;
+        if (one.is_matched()) continue;
+        if (now_ - one.transfer->since < UsualTimes::untaught) return std::nullopt;
+        crossed.insert(crossed.end(), {one.rank, one.peer});
+        result.since = std::min(result.since, one.transfer->since);
+    }
+    if (crossed.empty()) return std::nullopt;
     std::ranges::sort(crossed, {}, &RankState::rank);
     const auto twice = std::ranges::unique(crossed);
     crossed.erase(twice.begin(), twice.end());
-    Verdict result = verdict(Kind::crossed, crossed, *longest);
-    result.waiting = waiting_;
-    result.text = "ranks wait for each other in different groups, since " +
-                  time_since(longest->since, now_) + where_they_are(crossed);
+    result.ranks = numbers_of(crossed);
+    result.text = "ranks wait for each other, since " + time_since(result.since, now_) +
+                  where_they_are(crossed);
     return result;
 }
 

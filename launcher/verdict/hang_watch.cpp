@@ -18,6 +18,11 @@ constexpr milliseconds much_later{250};
 bool waits_for_long(const RankState& rank, Verdict::Time now) {
     const contract::RankRecord& record = rank.record;
     if (record.phase == contract::Phase::joining) return now - record.joined >= long_enough;
+    const bool in_transfer =
+        std::ranges::any_of(record.groups, [&](const contract::GroupRecord& group) {
+            return group.transfer && now - group.transfer->since >= long_enough;
+        });
+    if (in_transfer) return true;
     return std::ranges::any_of(record.operations, [&](const contract::OperationRecord& one) {
         return !one.ended && now - one.started >= long_enough;
     });

@@ -92,6 +92,9 @@ std::string where_they_are(const RankStates& ranks) {
     std::string text;
     for (std::size_t i = 0; i < ranks.size() && i < most_lines; ++i) {
         for (const contract::GroupRecord& group : ranks[i]->record.groups) {
+            if (group.transfer) {
+                text += begin_of_line(*ranks[i]) + " is in " + contract::describe(*group.transfer);
+            }
             const auto* const operation =
                 group.is_waiting() ? ranks[i]->record.find_operation(group.id, group.started)
                                    : nullptr;

@@ -90,6 +90,8 @@ public:
     virtual bool advance() = 0;
     // All is moved and the memory free.
     virtual bool is_done() const = 0;
+    // As it was started.
+    virtual const Transfer& transfer() const = 0;
     // After the `round`th fruitless advance in a row: passes a moment, at most until another thread
     // has used this core. The thread that advances.
     virtual void rest(std::uint64_t round) = 0;

@@ -69,6 +69,7 @@ void take_page(ControlPage& page) {
     const std::int32_t pid = ::getpid();
     if (page.pid.load(relaxed) == pid) return;
     for (GroupEntry& entry : page.groups) entry.id.store(0, relaxed);
+    for (TransferEntry& entry : page.transfers) entry.since_ns.store(0, relaxed);
     for (OperationEntry& entry : page.operations) entry.serial.store(0, relaxed);
     page.joined_ns.store(now_ns(), relaxed);
     page.pid.store(pid, std::memory_order_release);
@@ -129,6 +130,29 @@ void OperationRecorder::ended() noexcept {
     running_->ended_ns.store(now_ns(), relaxed);
     if (group_ == nullptr) return;
     group_->ended.store(group_->started.load(relaxed), std::memory_order_release);
+}
+
+void TransferRecorder::waits(const Transfer& transfer, const CallSite& site) noexcept {
+    if (waiting_ != nullptr) return;
+    const std::lock_guard lock(page_mutex);
+    for (std::size_t i = 0; i < recorded_groups; ++i) {
+        const GroupEntry& group = page_.groups[i];
+        if (group.id.load(relaxed) != id_ || group.end.load(relaxed) != 0) continue;
+        waiting_ = &page_.transfers[i];
+        waiting_->bytes.store(transfer.bytes, relaxed);
+        waiting_->peer.store(transfer.peer, relaxed);
+        waiting_->line.store(site.line(), relaxed);
+        waiting_->file.store(find_or_add(page_, shortened(site.file())), relaxed);
+        waiting_->sends.store(transfer.sends ? 1 : 0, relaxed);
+        waiting_->since_ns.store(now_ns(), std::memory_order_release);
+        return;
+    }
+}
+
+void TransferRecorder::goes_on() noexcept {
+    if (waiting_ == nullptr) return;
+    waiting_->since_ns.store(0, relaxed);
+    waiting_ = nullptr;
 }
 
 std::uint16_t OperationRecorder::place_of(const char* file) noexcept {

@@ -55,4 +55,24 @@ private:
     std::array<KnownFile, 8> known_{};
 };
 
+// Of the same group: the transfer that the rank waits in. One thread at a time. Outlives the page,
+// if nothing is called any more.
+class TransferRecorder {
+public:
+    TransferRecorder(ControlPage& page, std::uint32_t group) : page_(page), id_(group) {}
+
+    struct Transfer {
+        bool sends;
+        int peer;  // its number in the job
+        std::uint64_t bytes;
+    };
+    void waits(const Transfer& transfer, const CallSite& site) noexcept;  // from now on
+    void goes_on() noexcept;
+
+private:
+    ControlPage& page_;
+    std::uint32_t id_;
+    TransferEntry* waiting_ = nullptr;
+};
+
 }  // namespace ddp::contract

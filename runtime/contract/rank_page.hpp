@@ -25,6 +25,18 @@ struct GroupEntry {
     std::uint32_t reserved;
 };
 
+// What a rank waits in, of the group's entry of the same index, with nothing moving: the first of
+// its transfers.
+struct TransferEntry {
+    std::atomic<std::int64_t> since_ns;  // 0: it waits in none
+    std::atomic<std::uint64_t> bytes;
+    std::atomic<std::int32_t> peer;   // its number in the job
+    std::atomic<std::uint32_t> line;  // as OperationEntry's
+    std::atomic<std::uint16_t> file;
+    std::atomic<std::uint8_t> sends;  // 0: it receives
+    std::uint8_t reserved[5];
+};
+
 // One collective. Written while `serial` is 0, but for `ended_ns`.
 struct OperationEntry {
     std::atomic<std::uint64_t> serial;    // how many the rank had recorded with it, in all groups
@@ -48,7 +60,7 @@ static_assert(sizeof(OperationEntry) == 64);
 inline constexpr std::size_t control_page_bytes = 8192;
 inline constexpr std::size_t recorded_groups = 16;
 inline constexpr std::size_t recorded_operations = 64;
-inline constexpr std::size_t file_name_bytes = 3520;
+inline constexpr std::size_t file_name_bytes = 3008;
 
 struct alignas(64) ControlPage {
     std::atomic<std::int32_t> pid;     // 0: it has not joined
@@ -59,6 +71,7 @@ struct alignas(64) ControlPage {
     std::atomic<std::uint64_t> recorded;  // collectives so far; number n is at (n - 1) % 64
     std::uint64_t reserved[3];
     GroupEntry groups[recorded_groups];
+    TransferEntry transfers[recorded_groups];
     OperationEntry operations[recorded_operations];
     // Names of source files, each with a zero behind it; the first is empty.
     std::atomic<std::uint16_t> files_used;

@@ -66,6 +66,17 @@ std::optional<OperationRecord> read(const OperationEntry& entry, const ControlPa
     return record;
 }
 
+std::optional<TransferRecord> read(const TransferEntry& entry, const ControlPage& page) {
+    const std::int64_t since = entry.since_ns.load(std::memory_order_acquire);
+    if (since == 0) return std::nullopt;
+    return TransferRecord{.sends = value_of(entry.sends) != 0,
+                          .peer = value_of(entry.peer),
+                          .bytes = value_of(entry.bytes),
+                          .file = file_at(page, value_of(entry.file)),
+                          .line = value_of(entry.line),
+                          .since = time_of(since)};
+}
+
 std::optional<GroupRecord> read(const GroupEntry& entry) {
     const std::uint32_t id = entry.id.load(std::memory_order_acquire);
     const std::uint32_t size = value_of(entry.size);
@@ -91,6 +102,15 @@ std::string describe(const OperationRecord& operation) {
     return text + " (" + operation.file + ":" + std::to_string(operation.line) + ")";
 }
 
+std::string describe(const TransferRecord& transfer) {
+    const std::string place =
+        transfer.file.empty() ? ""
+                              : " (" + transfer.file + ":" + std::to_string(transfer.line) + ")";
+    return (transfer.sends ? "send of " : "recv of ") + std::to_string(transfer.bytes) +
+           (transfer.sends ? " bytes to rank " : " bytes from rank ") +
+           std::to_string(transfer.peer) + place;
+}
+
 const GroupRecord* RankRecord::find_group(std::uint32_t id) const {
     const auto found = std::ranges::find(groups, id, &GroupRecord::id);
     return found != groups.end() ? &*found : nullptr;
@@ -110,8 +130,11 @@ RankRecord read_page(const ControlPage& page, std::uint64_t seen) {
                       .joined = time_of(value_of(page.joined_ns))};
     const std::uint32_t phase = value_of(page.phase);
     if (phase <= static_cast<std::uint32_t>(Phase::left)) record.phase = static_cast<Phase>(phase);
-    for (const GroupEntry& entry : page.groups) {
-        if (const auto group = read(entry)) record.groups.push_back(*group);
+    for (std::size_t i = 0; i < recorded_groups; ++i) {
+        auto group = read(page.groups[i]);
+        if (!group) continue;
+        if (group->end == GroupEnd::none) group->transfer = read(page.transfers[i], page);
+        record.groups.push_back(std::move(*group));
     }
     for (const OperationEntry& entry : page.operations) {
         if (value_of(entry.serial) <= seen) continue;

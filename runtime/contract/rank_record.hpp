@@ -30,13 +30,26 @@ struct OperationRecord {
 // "all_reduce of 128 float32 (sum), operation 57 (train.cpp:42)"
 std::string describe(const OperationRecord& operation);
 
+struct TransferRecord {
+    bool sends = false;
+    int peer = 0;  // its number in the job
+    std::uint64_t bytes = 0;
+    std::string file = {};
+    std::uint32_t line = 0;
+    OperationRecord::Time since = {};
+};
+// "recv of 1024 bytes from rank 1 (train.cpp:42)"
+std::string describe(const TransferRecord& transfer);
+
 struct GroupRecord {
     std::uint32_t id = 0;
     int size = 0;
     std::uint64_t started = 0;
     std::uint64_t ended = 0;
     GroupEnd end = GroupEnd::none;
+    std::optional<TransferRecord> transfer = {};  // that the rank waits in
 
+    // In a collective.
     bool is_waiting() const { return started > ended && end == GroupEnd::none; }
 };
 

@@ -58,7 +58,8 @@ DeviceDispatch::DeviceDispatch(const GroupMember& member, Store* store,
     collectives_ = std::make_unique<CollectiveQueue>(
         cpu_, member.page(),
         CollectiveQueue::RecordedGroup{.id = member.group_id(), .ranks = member.size()});
-    transfers_ = std::make_shared<TransferQueue>(cpu_);
+    transfers_ =
+        std::make_shared<TransferQueue>(cpu_, member.page(), member.group_id(), member.job_ranks());
     rendezvous(deadline);
 }
 

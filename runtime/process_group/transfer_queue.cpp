@@ -38,8 +38,12 @@ void TransferOperation::wait_quietly() noexcept {
     if (!is_completed()) queue_->complete(batch_.get());
 }
 
-TransferQueue::TransferQueue(std::shared_ptr<backends::Backend> backend)
-    : backend_(std::move(backend)) {}
+TransferQueue::TransferQueue(std::shared_ptr<backends::Backend> backend,
+                             contract::ControlPage& page, std::uint32_t group,
+                             std::span<const int> job_ranks)
+    : backend_(std::move(backend)),
+      recorder_(page, group),
+      job_ranks_(job_ranks.begin(), job_ranks.end()) {}
 
 TransferQueue::~TransferQueue() { stop(); }
 
@@ -127,6 +131,7 @@ bool TransferQueue::advance_all(bool look_at_clock) noexcept {
                 std::erase_if(batch->pending, [](const auto& one) { return one->is_done(); });
             }
             any = any || moved;
+            if (moved) recorder_.goes_on();
             if (look_at_clock && !batch->pending.empty() && batch->deadline.passed()) {
                 batch->pending.front()->give_up(batch->deadline);
             }
@@ -148,12 +153,22 @@ void TransferQueue::idle(std::uint64_t round) noexcept {
         if (round >= rounds_without_clock) {
             const auto now = base::Deadline::Clock::now();
             if (round == rounds_without_clock) yield_end_ = now + yield_time;
+            record_wait(first);
             if (now >= yield_end_) return first.pending.front()->wait_a_little(first.deadline);
         }
         first.pending.front()->rest(round);
     } catch (...) {
         finish(first, error_at(first.site));
     }
+}
+
+void TransferQueue::record_wait(const TransferBatch& batch) noexcept {
+    const backends::Transfer& transfer = batch.pending.front()->transfer();
+    const auto peer = static_cast<std::size_t>(transfer.peer);
+    recorder_.waits({.sends = transfer.direction == backends::Direction::send,
+                     .peer = peer < job_ranks_.size() ? job_ranks_[peer] : transfer.peer,
+                     .bytes = transfer.bytes},
+                    batch.site);
 }
 
 void TransferQueue::finish(TransferBatch& batch, const std::exception_ptr& error) noexcept {
@@ -165,6 +180,7 @@ void TransferQueue::finish(TransferBatch& batch, const std::exception_ptr& error
     const auto place = std::ranges::find(batches_, &batch, &std::shared_ptr<TransferBatch>::get);
     const std::shared_ptr<TransferBatch> kept = std::move(*place);  // maybe as its last owner
     batches_.erase(place);
+    recorder_.goes_on();
     note_change();
     batch.pending.clear();
     batch.error = error;

@@ -5,6 +5,7 @@
 
 #include "backends/backend.hpp"
 #include "base/recycled.hpp"
+#include "contract/operation_recorder.hpp"
 #include "process_group/delayed_thread.hpp"
 #include "process_group/operation.hpp"
 #include "process_group/queue_lock.hpp"
@@ -59,7 +60,9 @@ private:
 
 class TransferQueue : public std::enable_shared_from_this<TransferQueue> {
 public:
-    explicit TransferQueue(std::shared_ptr<backends::Backend> backend);
+    // Records on `page`, which outlives stop(), what a rank waits in. `job_ranks`: GroupMember's.
+    TransferQueue(std::shared_ptr<backends::Backend> backend, contract::ControlPage& page,
+                  std::uint32_t group, std::span<const int> job_ranks);
     ~TransferQueue();
 
     // Throws the error of an earlier transfer once one has failed.
@@ -78,6 +81,7 @@ private:
     void progress(std::unique_lock<QueueLock>& lock, const TransferBatch* wanted) noexcept;
     bool advance_all(bool look_at_clock) noexcept;
     void idle(std::uint64_t round) noexcept;
+    void record_wait(const TransferBatch& batch) noexcept;
     void finish(TransferBatch& batch, const std::exception_ptr& error) noexcept;
     void note_change() noexcept;
     void sleep(std::unique_lock<QueueLock>& lock);
@@ -94,6 +98,8 @@ private:
     // giving its core away and sleep.
     std::vector<TransferBatch*> round_;
     base::Deadline::Clock::time_point yield_end_;
+    contract::TransferRecorder recorder_;
+    std::vector<int> job_ranks_;
     std::exception_ptr failure_;
     std::unique_ptr<DelayedThread> thread_;  // made with the first transfer
 };

@@ -107,6 +107,26 @@ TEST_F(OperationRecorderTest, KeepsWhatHasFailedAsTheOneThatTheRankWasIn) {
     EXPECT_FALSE(read().operations[0].ended);
 }
 
+TEST_F(OperationRecorderTest, SaysWhichTransferARankWaitsIn) {
+    TransferRecorder transfers(*page, 5);
+    transfers.waits({.sends = true, .peer = 1, .bytes = 9}, {"a.cpp", 3});
+    transfers.goes_on();
+    const OperationRecorder other(*page, 4, 3);
+    const OperationRecorder recorder(*page, 5, 3);
+    EXPECT_FALSE(read().find_group(5)->transfer);
+    transfers.waits({.sends = false, .peer = 1, .bytes = 1024}, {"dir/train.cpp", 42});
+    transfers.waits({.sends = true, .peer = 2, .bytes = 3}, {"a.cpp", 1});  // the first one counts
+    EXPECT_FALSE(read().find_group(4)->transfer);
+    const auto transfer = read().find_group(5)->transfer;
+    ASSERT_TRUE(transfer);
+    EXPECT_EQ(describe(*transfer), "recv of 1024 bytes from rank 1 (train.cpp:42)");
+    EXPECT_LE(transfer->since, Clock::now());
+    transfers.goes_on();
+    EXPECT_FALSE(read().find_group(5)->transfer);
+    transfers.waits({.sends = true, .peer = 2, .bytes = 3}, {});
+    EXPECT_EQ(describe(*read().find_group(5)->transfer), "send of 3 bytes to rank 2");
+}
+
 TEST_F(OperationRecorderTest, KnowsNamesOfFilesUntilThereIsNoRoom) {
     OperationRecorder recorder(*page, 5, 3);
     std::vector<std::string> names;

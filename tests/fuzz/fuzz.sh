@@ -34,7 +34,7 @@ build() {
     local sources folders
     mapfile -t folders < <(find "$root"/runtime/{base,contract,store,backends/shm} -type d)
     for name in backend call_header reduction/reduce reduction/reduce_portable; do sources+=("$root/runtime/backends/$name.cpp"); done
-    for name in agent/attempt/progress_watch channel/channel console/line_prefix hosts/start/job_description hosts/job_token hosts/messages hosts/membership/rank_table hosts/tls_session options/did_you_mean options/option_table options/option_values options/split_arguments report/failure report/failure_report verdict/hang_judge verdict/usual_times verdict/verdict_text; do
+    for name in agent/attempt/progress_watch channel/channel console/line_prefix hosts/start/job_description hosts/job_token hosts/messages hosts/membership/rank_table hosts/tls_session options/did_you_mean options/option_table options/option_values options/split_arguments report/failure report/failure_report verdict/hang_judge verdict/usual_times verdict/verdict_text verdict/waited_call; do
         sources+=("$root/launcher/$name.cpp")
     done
     mkdir "$work/objects" "$work/fuzzers"

@@ -161,6 +161,16 @@ TEST_F(LaunchHang, SoakIsExplainedWhateverHasCausedIt) {
     }
 }
 
+TEST_F(LaunchHang, NamesRanksThatWaitForEachOther) {
+    const LaunchResult result = launch(Drill{.fault = "recv"}.words({"--on-hang=stop"}));
+    EXPECT_NE(result.exit_code, 0);
+    EXPECT_THAT(result.err,
+                AllOf(HasSubstr("ddp-launch: ranks wait for each other, since "),
+                      HasSubstr("is in recv of 64 bytes from rank 2 (" + line_of("from_next")),
+                      HasSubstr("is in all_reduce of 16 float32 (sum), operation 121 (" +
+                                line_of("sum") + ") of a group of 3")));
+}
+
 TEST_F(LaunchHang, SaysWhereARankWasThatHasDied) {
     const LaunchResult result = launch(Drill{.fault = "death", .place = 1}.words({}));
     EXPECT_EQ(result.exit_code, 137);

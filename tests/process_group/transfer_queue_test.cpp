@@ -23,6 +23,10 @@ public:
 
     bool advance() override { return --looks_ < 0 && --left_ >= 0; }
     bool is_done() const override { return left_ <= 0; }
+    const backends::Transfer& transfer() const override {
+        static const backends::Transfer one{.peer = 1, .bytes = 16};
+        return one;
+    }
     void rest(std::uint64_t) override { ++rests_; }
     void wait_a_little(const ddp::base::Deadline&) override { ++rests_; }
     [[noreturn]] void give_up(const ddp::base::Deadline&) override { throw TimeoutError("late"); }
@@ -65,9 +69,13 @@ protected:
     }
     void TearDown() override { queue->stop(); }
 
+    static constexpr std::uint32_t group = 3;
+    std::unique_ptr<contract::ControlPage> page = std::make_unique<contract::ControlPage>();
+    contract::OperationRecorder member{*page, group, 2};
     std::vector<float> memory = std::vector<float>(4);
     std::shared_ptr<CountedBackend> counts = std::make_shared<CountedBackend>();
-    std::shared_ptr<TransferQueue> queue = std::make_shared<TransferQueue>(counts);
+    std::shared_ptr<TransferQueue> queue =
+        std::make_shared<TransferQueue>(counts, *page, group, std::vector{5, 6});
 };
 
 TEST_F(TransferQueueTest, RunsABatchWithoutTellingAnybody) {

@@ -12,6 +12,7 @@
 //   sleep        it sleeps for ever
 //   freeze       it puts itself into a cgroup, the word behind PLACE, that is frozen then
 //   death        it is killed
+//   recv         it waits for what the next rank never sends
 //   pause        it sleeps for 300 ms, and goes on
 //   stop_and_go  it stops itself, and somebody else has to let it go on
 #include <ddp/process_group.hpp>
@@ -69,6 +70,7 @@ private:
         if (fault == "count") return other_count();
         if (fault == "root") return other_root();
         if (fault == "stop" || fault == "stop_and_go") ::raise(SIGSTOP);
+        if (fault == "recv") from_next();
         if (fault == "sleep") std::this_thread::sleep_for(1h);
         if (fault == "pause") std::this_thread::sleep_for(300ms);
         if (fault == "death") ::raise(SIGKILL);
@@ -86,6 +88,7 @@ private:
     void sum() { group_.all_reduce(values()).wait(); }
     void copy() { group_.broadcast(values()).wait(); }
     void meet() { group_.barrier().wait(); }
+    void from_next() { group_.recv(values(), ddp::Peer{(group_.rank() + 1) % 3}).wait(); }
     void other_operation() { group_.all_reduce(values(), ddp::ReduceOp::product).wait(); }
     void other_dtype() { group_.all_reduce(wide_).wait(); }
     void other_count() { group_.all_reduce(std::span(values_).first(15)).wait(); }

@@ -79,6 +79,7 @@ public:
 
     bool advance() override;
     bool is_done() const override { return done_; }
+    const backends::Transfer& transfer() const override { return transfer_->transfer(); }
     void rest(std::uint64_t round) override;
     void wait_a_little(const base::Deadline& deadline) override;
     [[noreturn]] void give_up(const base::Deadline& deadline) override;

@@ -35,6 +35,7 @@ public:
 
     bool advance() override { return transfer_->advance(); }
     bool is_done() const override { return transfer_->is_done(); }
+    const backends::Transfer& transfer() const override { return transfer_->transfer(); }
     void rest(std::uint64_t round) override { transfer_->rest(round); }
     void wait_a_little(const base::Deadline& deadline) override {
         constexpr int naps = 500;  // before a longer wait, which also looks for what has failed

@@ -21,7 +21,7 @@ class LocalTransfer : public PendingTransfer {
         try {
             return body();
         } catch (...) {
-            ranks_->end_group({what_, nullptr}, mismatches_);
+            ranks_->end_group({backends::describe(what_), nullptr}, mismatches_);
         }
     }
 
@@ -30,7 +30,7 @@ public:
                   const Transfer& transfer)
         : ranks_(std::move(ranks)),
           transfer_(std::move(pending)),
-          what_(backends::describe(transfer)),
+          what_(transfer),
           // The receiver compares the sizes, and tells the sender.
           mismatches_(transfer.direction == backends::Direction::receive
                           ? LocalRanks::Found::here
@@ -40,6 +40,7 @@ public:
         return translated([&] { return transfer_->advance(); });
     }
     bool is_done() const override { return transfer_->is_done(); }
+    const Transfer& transfer() const override { return what_; }
     void rest(std::uint64_t round) override { transfer_->rest(round); }
     void wait_a_little(const base::Deadline& deadline) override {
         translated([&] { transfer_->wait_a_little(deadline); });
@@ -48,14 +49,14 @@ public:
         try {
             transfer_->give_up(deadline);
         } catch (...) {
-            ranks_->end_group({what_, &deadline}, mismatches_);
+            ranks_->end_group({backends::describe(what_), &deadline}, mismatches_);
         }
     }
 
 private:
     std::shared_ptr<LocalRanks> ranks_;
     std::unique_ptr<PendingTransfer> transfer_;
-    std::string what_;
+    Transfer what_;  // between ranks of the whole group
     LocalRanks::Found mismatches_;
 };
 

@@ -328,11 +328,69 @@ TEST_F(HangJudge, SaysThatRanksWaitForEachOther) {
     EXPECT_EQ(verdict->kind, Kind::crossed);
     EXPECT_THAT(verdict->ranks, ElementsAre(0, 1));
     EXPECT_EQ(verdict->text,
-              "ranks wait for each other in different groups, since 6.0 s\n"
+              "ranks wait for each other, since 6.0 s\n"
               "  rank 0 (pid 1000) is in all_reduce of 128 float32 (sum), operation 101 "
               "(train.cpp:42) of a group of 2\n"
               "  rank 1 (pid 1001) is in broadcast of 128 float32 from rank 0, operation 101 "
               "(train.cpp:50) of a group of 2");
+}
+
+contract::TransferRecord transfer(bool sends, int peer, Verdict::Time since) {
+    return {.sends = sends,
+            .peer = peer,
+            .bytes = 1024,
+            .file = "train.cpp",
+            .line = 60,
+            .since = since};
+}
+
+TEST_F(HangJudge, NamesTheOtherSideOfATransfer) {
+    group(2, all).transfer = transfer(false, 1, now - 4s);
+    at(1).record.operations.back().ended = now - 6s;
+    EXPECT_FALSE(find());
+    group(2, all).transfer->since = now - 6s;
+    const auto verdict = find();
+    ASSERT_TRUE(verdict);
+    EXPECT_EQ(verdict->kind, Kind::missing);
+    EXPECT_THAT(verdict->ranks, ElementsAre(1));
+    EXPECT_THAT(verdict->text,
+                StartsWith("rank 1 holds up rank 2, in recv of 1024 bytes from rank 1 "
+                           "(train.cpp:60) since 6.0 s\n  rank 1"));
+    at(1).record.operations.back().ended = now - 1s;
+    EXPECT_FALSE(find()) << "it was held up itself";
+    hold(1, 'T', 1s);
+    EXPECT_EQ(find()->kind, Kind::held);
+    at(1).has_ended = true;
+    EXPECT_FALSE(find());
+}
+
+TEST_F(HangJudge, DoesNotBlameARankThatWaitsInATransfer) {
+    teach(1ms);
+    for (const int rank : {0, 3}) wait(rank, 900ms);
+    group(2, all).transfer = transfer(false, 1, now - 900ms);
+    at(1).record.operations.back().ended = now - 6s;
+    EXPECT_THAT(find()->ranks, ElementsAre(1)) << "it has not come to the all_reduce either";
+    wait(1, 900ms);
+    EXPECT_FALSE(find()) << "rank 2 waits for rank 1, which waits for rank 2: not for long";
+    group(2, all).transfer->since = now - 6s;
+    for (const int rank : {0, 1, 3}) at(rank).record.operations.back().started = now - 6s;
+    const auto verdict = find();
+    ASSERT_TRUE(verdict);
+    EXPECT_EQ(verdict->kind, Kind::crossed);
+    EXPECT_THAT(
+        verdict->text,
+        HasSubstr("\n  rank 2 (pid 1002) is in recv of 1024 bytes from rank 1 (train.cpp:60"));
+}
+
+TEST_F(HangJudge, SaysNothingOfATransferThatBothSidesAreIn) {
+    start(2);
+    group(0, all).transfer = transfer(true, 1, now - 1min);
+    group(1, all).transfer = transfer(false, 0, now - 1min);
+    EXPECT_FALSE(find()) << "it may be a slow network";
+    group(1, all).transfer = transfer(true, 0, now - 1min);
+    EXPECT_EQ(find()->kind, Kind::crossed) << "both send";
+    group(1, all).transfer = transfer(true, 5, now - 1min);
+    EXPECT_FALSE(find()) << "rank 5 is not known";
 }
 
 TEST_F(HangJudge, SaysThatNobodyIsMissing) {

@@ -34,6 +34,7 @@ public:
         return true;
     }
     bool is_done() const override { return done_; }
+    const Transfer& transfer() const override { return transfer_; }
 
     void rest(std::uint64_t round) override { state_.waiter_.back_off(round); }
 
