@@ -126,6 +126,9 @@ bool Judge::is_late(const RankState& rank, UsualTimes::Duration usual) const {
     for (const OperationRecord& operation : rank.record.operations) {
         if (operation.ended) free_since = std::max(free_since, *operation.ended);
     }
+    if (rank.record.section == contract::Section::checkpoint) {
+        usual = std::max<UsualTimes::Duration>(usual, patience_with_checkpoint);
+    }
     return now_ - free_since >= usual;
 }
 

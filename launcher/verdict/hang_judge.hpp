@@ -54,6 +54,8 @@ const char* to_string(Verdict::Kind) noexcept;
 
 // Before any rank has called anything there is nothing to learn from.
 inline constexpr std::chrono::seconds patience_with_start{10};
+// A disk may be slow.
+inline constexpr std::chrono::seconds patience_with_checkpoint{30};
 // The ranks' own backend finds most mismatches, and its errors say more.
 inline constexpr std::chrono::milliseconds time_for_backend{300};
 

@@ -46,6 +46,7 @@ std::vector<std::string> HangWatch::look(Time now, const contract::ControlRegion
         learn(ranks[i].record, memory_[i]);
         any_joined = any_joined || ranks[i].record.pid != 0;
     }
+    usual_.settle();
     next_ = now + (any_joined ? interval : interval_at_start);
     const bool any_held = std::ranges::any_of(
         memory_, [](const Memory& memory) { return memory.held_since.has_value(); });

@@ -20,8 +20,13 @@ std::uint64_t UsualTimes::key_of(const contract::OperationRecord& operation) {
     return key;
 }
 
-std::optional<UsualTimes::Duration> UsualTimes::Samples::median() const {
-    if (count < needed) return std::nullopt;
+// Within some thousand calls a long one is forgotten.
+void UsualTimes::Samples::add(Duration value) {
+    last[count++ % samples] = value;
+    longest = std::max(value, longest - longest / 4096);
+}
+
+UsualTimes::Duration UsualTimes::Samples::median() const {
     std::array<Duration, samples> sorted = last;
     const auto end = sorted.begin() + static_cast<std::ptrdiff_t>(std::min(count, samples));
     const auto middle = sorted.begin() + (end - sorted.begin()) / 2;
@@ -29,32 +34,43 @@ std::optional<UsualTimes::Duration> UsualTimes::Samples::median() const {
     return *middle;
 }
 
+UsualTimes::Duration UsualTimes::Samples::most(Duration untaught) const {
+    const Duration known =
+        count > 0 ? std::max({least, 3 * median(), 2 * longest}) : Duration(least);
+    return count < needed ? std::max(known, untaught) : known;
+}
+
 void UsualTimes::note(const contract::OperationRecord& operation, std::optional<Time> free_since) {
     if (!operation.ended) return;
-    const std::uint64_t key = key_of(operation);
-    if (calls_.size() >= most_calls && !calls_.contains(key)) return;
-    Call& call = calls_[key];
     // A clock of ticks, and a page that anybody may have written to.
     const auto between = [](Time from, Time to) {
         return std::clamp<Duration>(to - from, Duration::zero(), std::chrono::hours{24});
     };
-    const Duration wait = between(operation.started, *operation.ended);
-    call.waits.add(wait);
-    call.longest = std::max(wait, call.longest - call.longest / 256);
-    if (free_since) call.before.add(between(*free_since, operation.started));
+    Noted& noted = noted_[{key_of(operation), operation.sequence}];
+    noted.wait = std::max(noted.wait, between(operation.started, *operation.ended));
+    if (!free_since) return;
+    const Duration before = between(*free_since, operation.started);
+    noted.before = std::max(noted.before.value_or(before), before);
+}
+
+void UsualTimes::settle() {
+    for (const auto& [key, noted] : noted_) {
+        if (calls_.size() >= most_calls && !calls_.contains(key.first)) continue;
+        Call& call = calls_[key.first];
+        call.waits.add(noted.wait);
+        if (noted.before) call.before.add(*noted.before);
+    }
+    noted_.clear();
 }
 
 UsualTimes::Duration UsualTimes::patience(const contract::OperationRecord& operation) const {
     const auto found = calls_.find(key_of(operation));
-    const auto median = found != calls_.end() ? found->second.waits.median() : std::nullopt;
-    if (!median) return untaught;
-    return std::max({least, 3 * *median, found->second.longest * 3 / 2});
+    return found != calls_.end() ? found->second.waits.most(untaught) : untaught;
 }
 
 UsualTimes::Duration UsualTimes::time_before(const contract::OperationRecord& operation) const {
     const auto found = calls_.find(key_of(operation));
-    const auto median = found != calls_.end() ? found->second.before.median() : std::nullopt;
-    return median ? std::max(least, 3 * *median) : least;
+    return found != calls_.end() ? found->second.before.most(least) : least;
 }
 
 }  // namespace ddp::launcher

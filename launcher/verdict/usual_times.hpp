@@ -9,8 +9,10 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <unordered_map>
+#include <utility>
 
 namespace ddp::launcher {
 
@@ -24,34 +26,44 @@ public:
     // Of a call that has not been seen often enough.
     static constexpr Duration untaught = std::chrono::seconds{5};
 
-    // One that has ended; `free_since`: when the rank's call before that had, if it is known.
+    // One that has ended; `free_since`: when the rank's call before that had, if it is known. Counts
+    // once settle() is called: of the ranks of one call the one that waited longest, and the one
+    // that computed longest.
     void note(const contract::OperationRecord& operation, std::optional<Time> free_since);
+    void settle();
 
     // How long ranks may wait in it for others.
     Duration patience(const contract::OperationRecord& operation) const;
-    // How long a rank may take from its last call to this one.
+    // How long a rank may take from its last call to this one: what is usual, or nothing known.
     Duration time_before(const contract::OperationRecord& operation) const;
 
 private:
     static constexpr std::size_t samples = 15;
-    static constexpr std::size_t needed = 3;
+    static constexpr std::size_t needed = 10;
     static constexpr std::size_t most_calls = 4096;
 
     struct Samples {
         std::array<Duration, samples> last{};
         std::size_t count = 0;
+        Duration longest{0};  // it fades
 
-        void add(Duration value) { last[count++ % samples] = value; }
-        std::optional<Duration> median() const;
+        void add(Duration value);
+        Duration median() const;
+        // What is more is not usual. `untaught`: as long as too few are known, at least that.
+        Duration most(Duration untaught) const;
     };
     struct Call {
         Samples waits;
         Samples before;
-        Duration longest{0};  // wait; it fades
+    };
+    struct Noted {
+        Duration wait{0};
+        std::optional<Duration> before;
     };
     static std::uint64_t key_of(const contract::OperationRecord& operation);
 
     std::unordered_map<std::uint64_t, Call> calls_;
+    std::map<std::pair<std::uint64_t, std::uint64_t>, Noted> noted_;  // by call and sequence
 };
 
 }  // namespace ddp::launcher

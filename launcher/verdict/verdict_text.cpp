@@ -29,6 +29,7 @@ std::string what_it_does(const RankState& rank) {
     }
     if (process.state == 'D') return " waits for a device or a file system (state D)";
     if (process.state == 'Z') return " has ended";
+    if (rank.record.section == contract::Section::checkpoint) return " is at a checkpoint";
     if (process.state == 0) return "";
     if (!rank.cpu_share) return process.state == 'R' ? " computes" : " sleeps";
     constexpr double busy = 0.5;

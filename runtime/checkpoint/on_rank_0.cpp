@@ -16,6 +16,7 @@
 #include "base/deadline.hpp"
 #include "base/log.hpp"
 #include "base/process/background_thread.hpp"
+#include "contract/operation_recorder.hpp"
 #include "process_group/group_access.hpp"
 #include "tensor/device/device_api.hpp"
 
@@ -140,6 +141,8 @@ std::string message_of(const std::exception& exception) {
 
 Outcome on_rank_0(ProcessGroup& group, std::chrono::milliseconds limit, const Job& job) {
     if (group.rank() != 0) return share(group, {});
+    const contract::SectionScope scope(process_group::GroupAccess(group).control_page(),
+                                       contract::Section::checkpoint);
     if (group.size() == 1) return share(group, Worker::report_of(job.work), job.on_shared);
     std::optional<Worker> worker;
     try {

@@ -23,6 +23,20 @@ std::uint32_t group_id(std::uint32_t parent, std::string_view name);
 // it, goes.
 void take_page(ControlPage& page);
 
+// The rank is at this while the object lives.
+class SectionScope {
+public:
+    SectionScope(ControlPage& page, Section section) noexcept
+        : page_(page), before_(page.section.exchange(static_cast<std::uint32_t>(section))) {}
+    ~SectionScope() { page_.section.store(before_); }
+    SectionScope(const SectionScope&) = delete;
+    SectionScope& operator=(const SectionScope&) = delete;
+
+private:
+    ControlPage& page_;
+    std::uint32_t before_;
+};
+
 // One thread at a time. Of a group for which the page has no room only the collectives are
 // recorded.
 class OperationRecorder {

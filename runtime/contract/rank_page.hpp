@@ -12,6 +12,9 @@ namespace ddp::contract {
 
 enum class Phase : std::uint32_t { starting, joining, running, failed, left };
 
+// What the rank does between its collectives, where that may take long.
+enum class Section : std::uint32_t { step, checkpoint };
+
 enum class GroupEnd : std::uint32_t { none, left, failed };
 
 // A group that the rank is in, or was.
@@ -69,7 +72,8 @@ struct alignas(64) ControlPage {
     std::atomic<double> steps_per_second;
     std::atomic<std::int64_t> joined_ns;  // when its first group began
     std::atomic<std::uint64_t> recorded;  // collectives so far; number n is at (n - 1) % 64
-    std::uint64_t reserved[3];
+    std::atomic<std::uint32_t> section;   // a Section
+    std::uint32_t reserved[5];
     GroupEntry groups[recorded_groups];
     TransferEntry transfers[recorded_groups];
     OperationEntry operations[recorded_operations];

@@ -130,6 +130,8 @@ RankRecord read_page(const ControlPage& page, std::uint64_t seen) {
                       .joined = time_of(value_of(page.joined_ns))};
     const std::uint32_t phase = value_of(page.phase);
     if (phase <= static_cast<std::uint32_t>(Phase::left)) record.phase = static_cast<Phase>(phase);
+    const auto checkpoint = static_cast<std::uint32_t>(Section::checkpoint);
+    if (value_of(page.section) == checkpoint) record.section = Section::checkpoint;
     for (std::size_t i = 0; i < recorded_groups; ++i) {
         auto group = read(page.groups[i]);
         if (!group) continue;

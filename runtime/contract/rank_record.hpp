@@ -56,6 +56,7 @@ struct GroupRecord {
 struct RankRecord {
     pid_t pid = 0;  // 0: it has not joined
     Phase phase = Phase::starting;
+    Section section = Section::step;
     std::int64_t step = 0;
     OperationRecord::Time joined = {};
     std::vector<GroupRecord> groups = {};

@@ -24,7 +24,7 @@ void GroupAccess::with_native_handle(const std::function<void(void*)>& use) cons
     gpu->with_native_handle(use, impl_.dispatch().options().timeout);
 }
 
-const contract::ControlPage& GroupAccess::control_page() const { return impl_.member().page(); }
+contract::ControlPage& GroupAccess::control_page() const { return impl_.member().page(); }
 
 Work GroupAccess::all_reduce(const TensorView& tensor, ReduceOp op,
                              std::chrono::nanoseconds& took) {

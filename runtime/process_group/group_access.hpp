@@ -36,7 +36,7 @@ public:
     // memory only, and the group's error once it has failed.
     void with_native_handle(const std::function<void(void*)>& use) const;
     // Where this rank shows ddp-launch what it does.
-    const contract::ControlPage& control_page() const;
+    contract::ControlPage& control_page() const;
 
     // As ProcessGroup::all_reduce in place. Where the memory is the CPU's, `took` is set to how
     // long the operation ran, by the thread that runs it and before the Work is done; the caller

@@ -170,6 +170,15 @@ TEST_F(OperationRecorderTest, TheNextProgramOfARankBeginsAnew) {
     EXPECT_EQ(read().groups.size(), 1U) << "its own are kept";
 }
 
+TEST_F(OperationRecorderTest, SaysThatARankIsAtACheckpoint) {
+    EXPECT_EQ(read().section, Section::step);
+    {
+        const SectionScope scope(*page, Section::checkpoint);
+        EXPECT_EQ(read().section, Section::checkpoint);
+    }
+    EXPECT_EQ(read().section, Section::step);
+}
+
 TEST(GroupId, IsTheSameForTheSameNames) {
     EXPECT_EQ(group_id(0, "group_0"), group_id(0, "group_0"));
     EXPECT_NE(group_id(0, "group_0"), group_id(0, "group_1"));

@@ -91,13 +91,14 @@ protected:
     void teach(Duration wait, Duration before = 10ms, int times = 20, std::uint32_t line = 42) {
         for (int i = 0; i < times; ++i) {
             const OperationRecord operation{.group = all,
-                                            .sequence = 1,
+                                            .sequence = static_cast<std::uint64_t>(i + 1),
                                             .call = sum,
                                             .file = "train.cpp",
                                             .line = line,
                                             .started = now - 1min,
                                             .ended = now - 1min + wait};
             usual.note(operation, operation.started - before);
+            usual.settle();
         }
     }
     std::optional<Verdict> find() const { return judge(ranks, usual, now); }
@@ -139,8 +140,8 @@ TEST_F(HangJudge, NamesTheRankThatHasNotCome) {
 TEST_F(HangJudge, WaitsForAsLongAsIsUsual) {
     for (const int rank : {0, 2, 3}) wait(rank, 900ms);
     EXPECT_FALSE(find()) << "nothing is usual yet";
-    teach(1ms, 1ms, 2);
-    EXPECT_FALSE(find()) << "twice is not usual";
+    teach(1ms, 1ms, 9);
+    EXPECT_FALSE(find()) << "nine times is not usual";
     teach(1ms);
     EXPECT_TRUE(find());
     teach(400ms);
@@ -152,6 +153,25 @@ TEST_F(HangJudge, WaitsForAsLongAsIsUsual) {
     teach(1ms);
     teach(800ms, 1ms, 1);
     EXPECT_FALSE(find()) << "it has taken so long once";
+    teach(1ms, 1ms, 5'000);
+    EXPECT_TRUE(find()) << "but long ago";
+}
+
+TEST_F(HangJudge, LearnsFromTheRankThatWaitsLongest) {
+    for (std::uint64_t call = 1; call <= 20; ++call) {
+        for (const Duration wait : {1ms, 400ms, 2ms}) {
+            OperationRecord operation = at(0).record.operations.back();
+            operation.sequence = call;
+            operation.started = now - 10s;
+            operation.ended = now - 10s + wait;
+            usual.note(operation, std::nullopt);
+        }
+        if (call < 10) {
+            EXPECT_EQ(usual.patience(at(0).record.operations.back()), 5s) << call;
+        }
+        usual.settle();
+    }
+    EXPECT_EQ(usual.patience(at(0).record.operations.back()), 1200ms);
 }
 
 TEST_F(HangJudge, GivesUpOnACallThatItDoesNotKnow) {
@@ -173,15 +193,26 @@ TEST_F(HangJudge, ARankThatWasLateBeforeIsNotLateAgainAtOnce) {
     EXPECT_FALSE(find());
 }
 
+TEST_F(HangJudge, WaitsLongerForACheckpoint) {
+    teach(10ms);
+    for (const int rank : {0, 2, 3}) wait(rank, 20s);
+    at(1).record.operations.back().ended = now - 21s;
+    at(1).record.section = contract::Section::checkpoint;
+    EXPECT_FALSE(find());
+    at(1).record.operations.back().ended = now - 31s;
+    EXPECT_THAT(text(), HasSubstr("rank 1 (pid 1001) is at a checkpoint; its last call"));
+}
+
 TEST_F(HangJudge, NamesTheOnesThatAreAheadOfMost) {
     teach(1ms);
     wait(2, 900ms, copy, 50);
     usual = {};
     teach(1ms);
     OperationRecord learned = at(2).record.operations.back();
-    for (int i = 0; i < 5; ++i) {
+    for (int i = 0; i < 10; ++i) {
         learned.ended = learned.started;
         usual.note(learned, std::nullopt);
+        usual.settle();
     }
     const auto verdict = find();
     ASSERT_TRUE(verdict);
@@ -492,6 +523,7 @@ TEST_F(HangJudge, JudgesAnyRecord) {
                 usual.note(operation, std::min(any_time(), now));
             }
         }
+        usual.settle();
         if (const auto verdict = find()) {
             EXPECT_FALSE(verdict->ranks.empty());
             EXPECT_TRUE(std::ranges::is_sorted(verdict->ranks));
