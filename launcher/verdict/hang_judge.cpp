@@ -24,6 +24,11 @@ std::vector<int> without(std::vector<int> numbers, const std::vector<int>& left_
     return numbers;
 }
 
+bool is_any_in_debugger(const RankStates& ranks) {
+    return std::ranges::any_of(ranks,
+                               [](const RankState* rank) { return rank->process.tracer != 0; });
+}
+
 // A transfer that a rank waits in, and the other one of it; null: it is not of this host.
 struct WaitedTransfer {
     const RankState* rank;
@@ -158,6 +163,7 @@ std::optional<Verdict> Judge::find_held(const WaitedCall& call) const {
     if (held.empty() || now_ - call.since < UsualTimes::least) return std::nullopt;
     Verdict result = verdict(Kind::held, held, call);
     if (result.waiting.empty()) return std::nullopt;
+    result.in_debugger = is_any_in_debugger(held);
     result.text = who_holds_up_whom(result.ranks, result.waiting) + ", in " +
                   wait_in(call, " since ") + what_they_do(held, now_);
     return result;
@@ -212,6 +218,7 @@ std::optional<Verdict> Judge::find_absent_peer() const {
                        .ranks = {one.peer->rank},
                        .since = one.transfer->since};
         result.waiting = without(waiting_, result.ranks);
+        result.in_debugger = is_any_in_debugger({one.peer});
         result.text = who_holds_up_whom(result.ranks, result.waiting) + ", in " +
                       contract::describe(*one.transfer) + " since " +
                       time_since(result.since, now_) + what_they_do({one.peer}, now_);
@@ -248,7 +255,8 @@ std::optional<Verdict> Judge::find_absent_at_start() const {
     Verdict result{.kind = any_held ? Kind::held : Kind::missing,
                    .ranks = numbers_of(absent),
                    .waiting = waiting,
-                   .since = since};
+                   .since = since,
+                   .in_debugger = is_any_in_debugger(absent)};
     result.text = who_holds_up_whom(result.ranks, waiting) + ": " +
                   (absent.size() == 1 ? "it has" : "they have") +
                   " not called init_process_group, waited in for " + time_since(since, now_) +
@@ -256,11 +264,11 @@ std::optional<Verdict> Judge::find_absent_at_start() const {
     return result;
 }
 
-// Whatever its program is, and whether anybody waits or not.
+// Whatever its program is, and whether anybody waits or not. Who holds one in a debugger knows it.
 std::optional<Verdict> Judge::find_held_by_itself() const {
     RankStates held;
     for (const RankState& rank : ranks_) {
-        if (is_held(rank)) held.push_back(&rank);
+        if (is_held(rank) && rank.process.tracer == 0) held.push_back(&rank);
     }
     if (held.empty()) return std::nullopt;
     Verdict result{.kind = Kind::held, .ranks = numbers_of(held), .since = *held[0]->held_since};

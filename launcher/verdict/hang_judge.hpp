@@ -43,6 +43,7 @@ struct Verdict {
     std::uint32_t group = 0;        // of the call; 0: none is waited in
     std::uint64_t sequence = 0;     // its number
     Time since = {};                // they wait
+    bool in_debugger = false;       // one of the ranks to blame is
     std::string text = {};          // for the user; the first line says it all
 
     bool is_same_as(const Verdict& other) const {

@@ -62,6 +62,8 @@ std::vector<std::string> HangWatch::look(Time now, const contract::ControlRegion
         }
     }
     if (blind_until_ && now < *blind_until_) return said;
+    // Who holds itself for a debugger has been spoken of, and is waited for.
+    if (std::ranges::any_of(workers, &Worker::stopped_for_debugger)) return said;
     for (std::string& text : news(now, judge(ranks, usual_, now))) said.push_back(std::move(text));
     return said;
 }
@@ -100,8 +102,7 @@ void HangWatch::learn(const contract::RankRecord& record, Memory& memory) {
 }
 
 void HangWatch::look_at_process(Time now, RankState& state, const Worker& worker, Memory& memory) {
-    // Who holds itself for a debugger has been spoken of.
-    if (state.has_ended || worker.stopped_for_debugger) return;
+    if (state.has_ended) return;
     const pid_t pid = process_of_rank(state.record.pid, worker.process.pid());
     state.process = launcher::look_at_process(pid);
     if (state.process.state == 'Z') state.process.state = 0;  // its pidfd tells more
@@ -121,8 +122,10 @@ std::string HangWatch::note_held(Time now, RankState& state, Memory& memory) {
     std::string text;
     if (state.process.is_held()) {
         if (!memory.held_since) memory.held_since = now;
+        memory.in_debugger = state.process.tracer != 0;
     } else if (memory.held_since) {
-        if (now - *memory.held_since >= UsualTimes::least && state.process.state != 0) {
+        const bool is_news = !memory.in_debugger && state.process.state != 0;
+        if (is_news && now - *memory.held_since >= UsualTimes::least) {
             text = "rank " + std::to_string(state.rank) + " (pid " +
                    std::to_string(state.process.pid) + ") runs again: it was stopped for " +
                    time_since(*memory.held_since, now);

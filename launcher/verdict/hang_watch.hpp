@@ -43,7 +43,8 @@ public:
     std::optional<HangFacts> facts(const contract::ControlRegion& pages,
                                    std::span<const Worker> workers, int first_rank) const;
     int to_blame() const { return verdict_->ranks.front(); }
-    bool ends_job() const { return on_hang_ == OnHang::stop && verdict_; }
+    // Not while somebody debugs it.
+    bool ends_job() const { return on_hang_ == OnHang::stop && verdict_ && !verdict_->in_debugger; }
 
 private:
     // What is remembered of a rank from look to look.
@@ -51,6 +52,7 @@ private:
         std::uint64_t seen = 0;  // serial of its last operation
         std::optional<Time> free_since;
         std::optional<Time> held_since;
+        bool in_debugger = false;       // that holds it
         std::optional<Time> looked_at;  // its process
         std::chrono::milliseconds cpu_time{0};
         std::optional<double> cpu_share;

@@ -253,6 +253,7 @@ TEST_F(HangJudge, NamesTheRankThatIsStopped) {
     at(1).process.tracer = 77;
     at(1).held_since = now - 2s;
     EXPECT_THAT(text(), HasSubstr("rank 1 (pid 1001) is held by a debugger (pid 77)"));
+    EXPECT_TRUE(find()->in_debugger);
     at(1).process = {.pid = 1001, .state = 'S', .is_frozen = true};
     EXPECT_THAT(text(), HasSubstr("rank 1 (pid 1001) is frozen, with its cgroup"));
 }
@@ -273,6 +274,8 @@ TEST_F(HangJudge, NamesARankThatIsStoppedThoughNobodyWaits) {
     for (RankState& rank : ranks) rank.record = {};
     EXPECT_THAT(text(), HasSubstr("rank 1 (pid 1001) is stopped (SIGSTOP)")) << "of any program";
     EXPECT_THAT(text(), Not(HasSubstr("called nothing")));
+    at(1).process.tracer = 77;
+    EXPECT_FALSE(find()) << "who debugs it knows";
 }
 
 TEST_F(HangJudge, NamesTheFewWhoCallSomethingElse) {
