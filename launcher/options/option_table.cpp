@@ -156,12 +156,15 @@ constexpr std::array table{
                        v, {{"root-cause", ExitCode::root_cause}, {"torchrun", ExitCode::torchrun}});
                }},
     OptionSpec{"on-hang", "", "", "say|stop|off", "say", "", G::restarts, T::own,
-               "when ranks wait for too long: say who holds them up; stop: end the job, too",
+               "when ranks wait for too long: say who holds them up; stop: end the job, too, if it lasts",
                [](Options& o, Value v) {
                    o.stop.on_hang = parse_choice<OnHang>(v, {{"say", OnHang::say},
                                                              {"stop", OnHang::stop},
                                                              {"off", OnHang::ignore}});
                }},
+    OptionSpec{"hang-timeout", "", "", "SECONDS", "30", "", G::restarts, T::own,
+               "how long a verdict has to stand until --on-hang=stop ends the job",
+               [](Options& o, Value v) { o.stop.hang_timeout = parse_seconds(v); }},
     OptionSpec{"contain", "", "", "base|pidns", "base", "", G::restarts, T::own,
                "pidns: workers live in a PID namespace and die with it, whatever is killed",
                [](Options& o, Value v) {

@@ -79,6 +79,7 @@ struct StopOptions {
     ExitCode exit_code = ExitCode::root_cause;
     bool break_on_failure = false;
     OnHang on_hang = OnHang::say;
+    std::chrono::milliseconds hang_timeout{30'000};  // until it stops the job
 };
 
 // What of the workers' output goes to files.
@@ -133,7 +134,6 @@ Options parse_options(std::span<char* const> arguments, const EnvLookup& environ
 // parse_options() does it for a number; who counts workers later does it then.
 void check_local_ranks(const Options& options, int workers);
 
-// What --help prints.
 std::string help_text();
 
 // What --print-config prints: each option, its value, where that comes from.

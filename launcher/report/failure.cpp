@@ -84,7 +84,10 @@ std::optional<RootCause> whose_fault(std::span<const WorkerEnd> ended) {
     // A rank that others name need not have failed by itself: it may hang, or have left with 0.
     const int code =
         failed_by_itself(root) ? root.status.exit_code() : contract::exit_because_of_peer;
-    return RootCause{root.rank, static_cast<std::size_t>(&root - ended.data()), blame->named, code};
+    return RootCause{.rank = root.rank,
+                     .index = static_cast<std::size_t>(&root - ended.data()),
+                     .named_by_peers = blame->named,
+                     .exit_code = code};
 }
 
 std::optional<FirstFailure> first_failure(std::span<const WorkerEnd> ended, ErrorTexts texts) {

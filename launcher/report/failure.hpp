@@ -47,6 +47,7 @@ struct RootCause {
     int rank = 0;                 // who is to blame
     std::size_t index = 0;        // in `ended`
     bool named_by_peers = false;  // it did not fail first, or not at all
+    bool held_up = false;         // the job, which was stopped therefore
     int exit_code = 1;            // never 0
 };
 

@@ -235,8 +235,9 @@ std::string describe_time(milliseconds time) {
 std::string headline(const WorkerEnd& root, const RootCause& root_cause) {
     return "rank " + std::to_string(root.rank) + " (local rank " + std::to_string(root.local_rank) +
            ", pid " + std::to_string(root.pid) + ")" +
-           (root_cause.named_by_peers ? " made the others leave: it " + how_it_ended(root)
-                                      : " failed: " + to_string(root.status));
+           (root_cause.held_up          ? " held up the job: it " + how_it_ended(root)
+            : root_cause.named_by_peers ? " made the others leave: it " + how_it_ended(root)
+                                        : " failed: " + to_string(root.status));
 }
 
 std::string failure_text(std::span<const WorkerEnd> ended, const RootCause& root_cause,

@@ -100,20 +100,30 @@ Outcome failed(std::span<const WorkerEnd> ends, const RootCause& root_cause, con
         job);
 }
 
-// Of a job that was ended because it hung all workers may have been stopped by us. Of ranks that
-// call different things each fails, the first by chance.
+// Whom a hang blames, where that is why the job was ended, or why all ranks have failed by an error
+// of this library's that one of them had first by chance.
 std::optional<RootCause> root_cause_of(std::span<const WorkerEnd> ends, const JobEnd& job) {
-    std::optional<RootCause> root = whose_fault(ends);
+    const std::optional<RootCause> root = whose_fault(ends);
     const std::optional<HangFacts>& hang = job.facts.hang;
-    const bool may_tell = hang && (root ? hang->kind == "mismatch" : hang->has_ended_job);
-    if (!may_tell || (root && hang->ranks.size() * 2 > ends.size())) return root;
+    if (!hang) return root;
     const auto blamed = std::ranges::find(ends, hang->ranks.front(), &WorkerEnd::rank);
     if (blamed == ends.end()) return root;
-    const bool failed = !blamed->status.ok() && blamed->stopped_with == 0;
-    return RootCause{.rank = blamed->rank,
-                     .index = static_cast<std::size_t>(blamed - ends.begin()),
-                     .named_by_peers = !failed,
-                     .exit_code = failed ? blamed->status.exit_code() : contract::exit_error};
+    const auto index = static_cast<std::size_t>(blamed - ends.begin());
+    if (hang->has_ended_job) {
+        return RootCause{.rank = blamed->rank,
+                         .index = index,
+                         .named_by_peers = true,
+                         .held_up = true,
+                         .exit_code = root ? root->exit_code : contract::exit_error};
+    }
+    const auto failed_by_error = [](const WorkerEnd& end) {
+        return end.status.signal == 0 && !end.status.ok() && end.stopped_with == 0 && end.error;
+    };
+    const bool is_mismatch = hang->kind == "mismatch" && hang->ranks.size() * 2 <= ends.size();
+    if (!is_mismatch || !root || !failed_by_error(ends[root->index]) || !failed_by_error(*blamed)) {
+        return root;
+    }
+    return RootCause{.rank = blamed->rank, .index = index, .exit_code = blamed->status.exit_code()};
 }
 
 }  // namespace

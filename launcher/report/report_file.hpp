@@ -11,7 +11,7 @@
 //   root_rank     the rank to blame, else null
 //   message       what the user reads: the whole report
 //   hints         texts
-//   hang          who held up the job when it ended, else null: an object
+//   hang          who held up the job when it ended, else null, as of several hosts: an object
 //     kind        "held", "missing", "ahead", "mismatch", "crossed", "stuck"
 //     ranks       to blame
 //     text        what the user has read

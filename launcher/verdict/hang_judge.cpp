@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <tuple>
 #include <utility>
 
@@ -66,12 +65,8 @@ public:
           transfers_(waited_transfers(ranks)) {}
 
     std::optional<Verdict> run() {
-        std::map<std::uint32_t, int> groups;
-        for (const RankState& rank : ranks_) {
-            for (const GroupRecord& group : rank.record.groups) ++groups[group.id];
-        }
-        for (const auto& [id, members] : groups) {
-            if (auto call = waited_call(id, ranks_)) calls_.push_back(std::move(*call));
+        for (const auto& [id, members] : groups_of(ranks_)) {
+            if (auto call = waited_call(members)) calls_.push_back(std::move(*call));
         }
         std::ranges::sort(calls_, {}, &WaitedCall::since);
         using Finder = std::optional<Verdict> (Judge::*)(const WaitedCall&) const;
@@ -120,7 +115,8 @@ Verdict Judge::verdict(Kind kind, const RankStates& to_blame, const WaitedCall& 
                     .ranks = numbers_of(to_blame),
                     .group = call.group,
                     .sequence = call.sequence,
-                    .since = call.since};
+                    .since = call.since,
+                    .in_debugger = is_any_in_debugger(to_blame)};
     verdict.waiting = without(waiting_, verdict.ranks);
     return verdict;
 }
@@ -131,20 +127,28 @@ bool Judge::is_late(const RankState& rank, UsualTimes::Duration usual) const {
     for (const OperationRecord& operation : rank.record.operations) {
         if (operation.ended) free_since = std::max(free_since, *operation.ended);
     }
-    if (rank.record.section == contract::Section::checkpoint) {
+    if (rank.record.is_at_checkpoint) {
         usual = std::max<UsualTimes::Duration>(usual, patience_with_checkpoint);
     }
     return now_ - free_since >= usual;
 }
 
+// Where not all ranks are known, nobody is in the minority.
 std::optional<Verdict> Judge::find_mismatch(const WaitedCall& call) const {
-    RankStates been = call.arrived;
-    been.insert(been.end(), call.beyond.begin(), call.beyond.end());
-    const Difference different = difference_of(been, call.group, call.sequence);
+    std::vector<OwnCall> calls;
+    for (const RankStates& some : {call.arrived, call.beyond}) {
+        for (const RankState* const rank : some) {
+            const auto* const own = rank->record.find_operation(call.group, call.sequence);
+            if (own != nullptr) calls.push_back({rank, own});
+        }
+    }
+    const Difference different = difference_of(calls);
     if (different.calls.empty() || now_ - different.last_started < time_for_backend) {
         return std::nullopt;
     }
-    Verdict result = verdict(Kind::mismatch, different.to_blame, call);
+    RankStates all = call.arrived;
+    all.insert(all.end(), call.beyond.begin(), call.beyond.end());
+    Verdict result = verdict(Kind::mismatch, call.all_are_known ? different.to_blame : all, call);
     result.text = "the ranks have called different things, and wait for each other since " +
                   time_since(call.since, now_) + ":" + different.calls;
     return result;
@@ -156,14 +160,15 @@ std::string Judge::wait_in(const WaitedCall& call, const char* since_when) const
 
 std::optional<Verdict> Judge::find_held(const WaitedCall& call) const {
     RankStates held;
+    const bool is_long = now_ - call.since >= usual_.patience(*call.call);
     for (const RankStates& some : {call.missing, call.arrived}) {
-        std::ranges::copy_if(some, std::back_inserter(held),
-                             [&](const RankState* rank) { return is_held(*rank); });
+        std::ranges::copy_if(some, std::back_inserter(held), [&](const RankState* rank) {
+            return is_held(*rank) || (is_long && rank->process.is_held());
+        });
     }
     if (held.empty() || now_ - call.since < UsualTimes::least) return std::nullopt;
     Verdict result = verdict(Kind::held, held, call);
     if (result.waiting.empty()) return std::nullopt;
-    result.in_debugger = is_any_in_debugger(held);
     result.text = who_holds_up_whom(result.ranks, result.waiting) + ", in " +
                   wait_in(call, " since ") + what_they_do(held, now_);
     return result;
@@ -171,7 +176,7 @@ std::optional<Verdict> Judge::find_held(const WaitedCall& call) const {
 
 std::optional<Verdict> Judge::find_absent(const WaitedCall& call) const {
     if (call.missing.empty() && call.gone.empty()) return std::nullopt;
-    const bool never_come = call.missing.empty() && call.elsewhere.empty();
+    const bool never_come = call.missing.empty() && call.elsewhere.empty() && call.all_are_known;
     const UsualTimes::Duration patience =
         never_come ? UsualTimes::least : usual_.patience(*call.call);
     if (now_ - call.since < patience) return std::nullopt;
@@ -190,15 +195,6 @@ std::optional<Verdict> Judge::find_absent(const WaitedCall& call) const {
         return result;
     }
     if (call.missing.empty()) return std::nullopt;
-    const bool few_wait = call.all_are_known && 2 * call.arrived.size() < call.members();
-    if (few_wait && call.beyond.empty() && call.elsewhere.empty()) {
-        Verdict result = verdict(Kind::ahead, call.arrived, call);
-        result.waiting = result.ranks;
-        result.text = name_ranks(result.ranks) + " alone " +
-                      (result.ranks.size() == 1 ? "has" : "have") + " called " +
-                      wait_in(call, ", since ") + what_they_do(call.missing, now_);
-        return result;
-    }
     Verdict result = verdict(Kind::missing, call.missing, call);
     result.text = who_holds_up_whom(result.ranks, result.waiting) + ": " +
                   (result.ranks.size() == 1 ? "it has" : "they have") + " not called " +
@@ -211,7 +207,8 @@ std::optional<Verdict> Judge::find_absent_peer() const {
     for (const WaitedTransfer& one : transfers_) {
         if (one.peer == nullptr || one.peer->has_ended || waits(*one.peer)) continue;
         const bool held = is_held(*one.peer);
-        const UsualTimes::Duration patience = held ? UsualTimes::least : UsualTimes::untaught;
+        const UsualTimes::Duration patience =
+            held ? UsualTimes::least : usual_.patience(*one.transfer);
         if (now_ - one.transfer->since < patience) continue;
         if (!held && !is_late(*one.peer, patience)) continue;
         Verdict result{.kind = held ? Kind::held : Kind::missing,
@@ -284,6 +281,9 @@ std::optional<Verdict> Judge::find_crossed() const {
     for (const WaitedCall& call : calls_) {
         if (!call.missing.empty() || !call.gone.empty() || !call.all_are_known) return std::nullopt;
         if (call.elsewhere.empty()) continue;
+        const bool any_unknown = std::ranges::any_of(
+            call.elsewhere, [](const RankState* rank) { return rank->record.waits_unrecorded; });
+        if (any_unknown) return std::nullopt;
         if (now_ - call.since < usual_.patience(*call.call)) return std::nullopt;
         crossed.insert(crossed.end(), call.elsewhere.begin(), call.elsewhere.end());
         if (call.since >= result.since) continue;
@@ -294,14 +294,13 @@ std::optional<Verdict> Judge::find_crossed() const {
     for (const WaitedTransfer& one : transfers_) {
         if (one.peer == nullptr || !waits(*one.peer)) return std::nullopt;
         if (one.is_matched()) continue;
-        if (now_ - one.transfer->since < UsualTimes::untaught) return std::nullopt;
+        if (now_ - one.transfer->since < usual_.patience(*one.transfer)) return std::nullopt;
         crossed.insert(crossed.end(), {one.rank, one.peer});
         result.since = std::min(result.since, one.transfer->since);
     }
     if (crossed.empty()) return std::nullopt;
     std::ranges::sort(crossed, {}, &RankState::rank);
-    const auto twice = std::ranges::unique(crossed);
-    crossed.erase(twice.begin(), twice.end());
+    crossed.erase(std::unique(crossed.begin(), crossed.end()), crossed.end());
     result.ranks = numbers_of(crossed);
     result.text = "ranks wait for each other, since " + time_since(result.since, now_) +
                   where_they_are(crossed);
@@ -348,21 +347,21 @@ const char* to_string(Kind kind) noexcept {
 }
 
 std::optional<Verdict> judge_failed(std::span<const RankState> ranks) {
-    RankStates all;
-    std::set<std::pair<std::uint32_t, std::uint64_t>> operations;
+    const auto groups = groups_of(ranks);
+    std::map<std::pair<std::uint32_t, std::uint64_t>, std::vector<OwnCall>> operations;
     for (const RankState& rank : ranks) {
-        all.push_back(&rank);
         for (const OperationRecord& one : rank.record.operations) {
-            operations.emplace(one.group, one.sequence);
+            if (!groups.contains(one.group)) continue;
+            operations[{one.group, one.sequence}].push_back({&rank, &one});
         }
     }
-    for (const auto& [group, sequence] : operations) {
-        const Difference different = difference_of(all, group, sequence);
+    for (const auto& [operation, calls] : operations) {
+        const Difference different = difference_of(calls);
         if (different.calls.empty()) continue;
         return Verdict{.kind = Kind::mismatch,
                        .ranks = numbers_of(different.to_blame),
-                       .group = group,
-                       .sequence = sequence,
+                       .group = operation.first,
+                       .sequence = operation.second,
                        .since = different.last_started,
                        .text = "the ranks have called different things:" + different.calls};
     }

@@ -32,7 +32,7 @@ struct Verdict {
     enum class Kind : std::uint8_t {
         held,      // a process cannot run: it is stopped, frozen, in a debugger
         missing,   // ranks have not called what others wait in
-        ahead,     // most have not, or never will: those who wait have called too much
+        ahead,     // the others never will, as they have left: those who wait have called too much
         mismatch,  // ranks have called different things
         crossed,   // ranks wait for each other in different groups
         stuck,     // all are in the same call, and none gets on

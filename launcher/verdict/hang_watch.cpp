@@ -28,6 +28,30 @@ bool waits_for_long(const RankState& rank, Verdict::Time now) {
     });
 }
 
+// What has begun before it, and may go on, begins then.
+void begin_after(Verdict::Time time, contract::RankRecord& record) {
+    record.joined = std::max(record.joined, time);
+    for (contract::OperationRecord& operation : record.operations) {
+        if (operation.ended) {
+            operation.ended = std::max(*operation.ended, time);
+        } else {
+            operation.started = std::max(operation.started, time);
+        }
+    }
+    for (contract::GroupRecord& group : record.groups) {
+        if (group.transfer) group.transfer->since = std::max(group.transfer->since, time);
+    }
+}
+
+// Since the verdict was found all that it speaks of has ended.
+bool is_over(const Verdict& verdict, std::span<const RankState> ranks) {
+    if (verdict.group == 0) return false;
+    return std::ranges::none_of(ranks, [&](const RankState& rank) {
+        const auto* const group = rank.record.find_group(verdict.group);
+        return group != nullptr && group->ended < verdict.sequence;
+    });
+}
+
 }  // namespace
 
 void HangWatch::begin(Time now) {
@@ -37,13 +61,12 @@ void HangWatch::begin(Time now) {
 std::vector<std::string> HangWatch::look(Time now, const contract::ControlRegion& pages,
                                          std::span<const Worker> workers, int first_rank) {
     if (!next_ || now < *next_) return {};
-    // This host, or its clock, has been at a standstill: so have the waits.
-    if (now - *next_ > much_later) blind_until_ = now + UsualTimes::least;
+    if (now - *next_ > much_later) resumed_ = now;
     memory_.resize(workers.size());
     std::vector<RankState> ranks = read(pages, workers, first_rank);
     bool any_joined = false;
     for (std::size_t i = 0; i < ranks.size(); ++i) {
-        learn(ranks[i].record, memory_[i]);
+        learn(now, ranks[i].record, memory_[i]);
         any_joined = any_joined || ranks[i].record.pid != 0;
     }
     usual_.settle();
@@ -61,44 +84,74 @@ std::vector<std::string> HangWatch::look(Time now, const contract::ControlRegion
             if (memory_[i].held_since) next_ = std::min(*next_, now + interval);
         }
     }
-    if (blind_until_ && now < *blind_until_) return said;
     // Who holds itself for a debugger has been spoken of, and is waited for.
-    if (std::ranges::any_of(workers, &Worker::stopped_for_debugger)) return said;
+    if (std::ranges::any_of(workers, &Worker::stopped_for_debugger)) {
+        verdict_.reset();
+        return said;
+    }
     for (std::string& text : news(now, judge(ranks, usual_, now))) said.push_back(std::move(text));
     return said;
 }
 
 std::vector<RankState> HangWatch::read(const contract::ControlRegion& pages,
-                                       std::span<const Worker> workers, int first_rank) {
+                                       std::span<const Worker> workers, int first_rank) const {
     std::vector<RankState> ranks;
     for (const Worker& worker : workers) {
-        ranks.push_back({.rank = first_rank + worker.local_rank,
-                         .has_ended = !worker.running(),
-                         .started = worker.started_at,
-                         .record = contract::read_page(pages.page(worker.local_rank))});
+        RankState& state = ranks.emplace_back(
+            RankState{.rank = first_rank + worker.local_rank,
+                      .has_ended = !worker.running(),
+                      .started = worker.started_at,
+                      .record = contract::read_page(pages.page(worker.local_rank))});
+        begin_after(resumed_, state.record);
     }
     return ranks;
 }
 
 std::optional<HangFacts> HangWatch::facts(const contract::ControlRegion& pages,
                                           std::span<const Worker> workers, int first_rank) const {
-    const auto verdict = verdict_ ? verdict_ : judge_failed(read(pages, workers, first_rank));
+    const std::vector<RankState> ranks = read(pages, workers, first_rank);
+    const bool any_failed = std::ranges::any_of(workers, [](const Worker& worker) {
+        return worker.ended && !worker.ended->ok() && worker.stopped_with == 0;
+    });
+    std::optional<Verdict> verdict = verdict_;
+    if (verdict && !ends_job_ && is_over(*verdict, ranks)) verdict.reset();
+    if (!verdict && any_failed) verdict = judge_failed(ranks);
     if (!verdict) return std::nullopt;
     return HangFacts{.kind = to_string(verdict->kind),
                      .ranks = verdict->ranks,
                      .text = verdict->text,
-                     .has_ended_job = ends_job()};
+                     .has_ended_job = ends_job_};
 }
 
-void HangWatch::learn(const contract::RankRecord& record, Memory& memory) {
+std::optional<int> HangWatch::to_blame() const {
+    const bool others_wait =
+        verdict_->kind == Verdict::Kind::held || verdict_->kind == Verdict::Kind::missing;
+    return others_wait ? std::optional(verdict_->ranks.front()) : std::nullopt;
+}
+
+void HangWatch::learn(Time now, const contract::RankRecord& record, Memory& memory) {
     for (const contract::OperationRecord& operation : record.operations) {
         if (operation.serial <= memory.seen) continue;
         if (!operation.ended) break;  // and what comes after it, in its turn
         const bool follows = operation.serial == memory.seen + 1;
-        usual_.note(operation, follows ? memory.free_since : std::nullopt);
+        // A standstill of the host teaches nothing.
+        const bool was_still = operation.started < resumed_ && *operation.ended >= resumed_;
+        if (!was_still) usual_.note(operation, follows ? memory.free_since : std::nullopt);
         memory.seen = operation.serial;
         memory.free_since = operation.ended;
     }
+    std::vector<contract::TransferRecord> transfers;
+    for (const contract::GroupRecord& group : record.groups) {
+        if (group.transfer) transfers.push_back(*group.transfer);
+    }
+    for (const contract::TransferRecord& before : memory.transfers) {
+        const bool waits_still =
+            std::ranges::any_of(transfers, [&](const contract::TransferRecord& one) {
+                return one.since == before.since && one.line == before.line;
+            });
+        if (!waits_still && before.since >= resumed_) usual_.note(before, now - before.since);
+    }
+    memory.transfers = std::move(transfers);
 }
 
 void HangWatch::look_at_process(Time now, RankState& state, const Worker& worker, Memory& memory) {
@@ -117,15 +170,14 @@ void HangWatch::look_at_process(Time now, RankState& state, const Worker& worker
     state.cpu_share = memory.cpu_share;
 }
 
-// Remembers since when it is held. When it goes on, after more than a moment: what to say.
-std::string HangWatch::note_held(Time now, RankState& state, Memory& memory) {
+// Remembers since when it is held. When one that has been spoken of goes on: what to say.
+std::string HangWatch::note_held(Time now, RankState& state, Memory& memory) const {
     std::string text;
     if (state.process.is_held()) {
         if (!memory.held_since) memory.held_since = now;
-        memory.in_debugger = state.process.tracer != 0;
     } else if (memory.held_since) {
-        const bool is_news = !memory.in_debugger && state.process.state != 0;
-        if (is_news && now - *memory.held_since >= UsualTimes::least) {
+        const bool was_said = verdict_ && std::ranges::binary_search(verdict_->ranks, state.rank);
+        if (was_said && state.process.state != 0) {
             text = "rank " + std::to_string(state.rank) + " (pid " +
                    std::to_string(state.process.pid) + ") runs again: it was stopped for " +
                    time_since(*memory.held_since, now);
@@ -140,11 +192,14 @@ std::vector<std::string> HangWatch::news(Time now, std::optional<Verdict> found)
     std::vector<std::string> texts;
     if (found && (!verdict_ || !found->is_same_as(*verdict_))) {
         texts.push_back(found->text);
+        said_at_ = now;
     } else if (!found && verdict_ && !verdict_->waiting.empty()) {
         texts.push_back("the job goes on: " + name_ranks(verdict_->waiting) + " had waited for " +
                         time_since(verdict_->since, now));
     }
     verdict_ = std::move(found);
+    ends_job_ =
+        on_hang_ == OnHang::stop && verdict_ && !verdict_->in_debugger && now - said_at_ >= stands_;
     return texts;
 }
 

@@ -26,7 +26,9 @@ public:
     static constexpr std::chrono::milliseconds interval{250};
     static constexpr std::chrono::milliseconds interval_at_start{500};
 
-    explicit HangWatch(OnHang on_hang) : on_hang_(on_hang) {}
+    // `stands`: how long a verdict has to stand until it ends the job.
+    HangWatch(OnHang on_hang, std::chrono::milliseconds stands)
+        : on_hang_(on_hang), stands_(stands) {}
 
     // The workers have been started.
     void begin(Time now);
@@ -42,35 +44,40 @@ public:
     // say of its end.
     std::optional<HangFacts> facts(const contract::ControlRegion& pages,
                                    std::span<const Worker> workers, int first_rank) const;
-    int to_blame() const { return verdict_->ranks.front(); }
-    // Not while somebody debugs it.
-    bool ends_job() const { return on_hang_ == OnHang::stop && verdict_ && !verdict_->in_debugger; }
+    // Not while somebody debugs the rank.
+    bool ends_job() const { return ends_job_; }
+    // Whom others wait for; nothing: ranks that wait themselves.
+    std::optional<int> to_blame() const;
 
 private:
     // What is remembered of a rank from look to look.
     struct Memory {
         std::uint64_t seen = 0;  // serial of its last operation
         std::optional<Time> free_since;
+        std::vector<contract::TransferRecord> transfers;  // that it waited in
         std::optional<Time> held_since;
-        bool in_debugger = false;       // that holds it
         std::optional<Time> looked_at;  // its process
         std::chrono::milliseconds cpu_time{0};
         std::optional<double> cpu_share;
     };
-    static std::vector<RankState> read(const contract::ControlRegion& pages,
-                                       std::span<const Worker> workers, int first_rank);
-    void learn(const contract::RankRecord& record, Memory& memory);
+    std::vector<RankState> read(const contract::ControlRegion& pages,
+                                std::span<const Worker> workers, int first_rank) const;
+    void learn(Time now, const contract::RankRecord& record, Memory& memory);
     static void look_at_process(Time now, RankState& state, const Worker& worker, Memory& memory);
-    static std::string note_held(Time now, RankState& state, Memory& memory);
+    std::string note_held(Time now, RankState& state, Memory& memory) const;
     std::vector<std::string> news(Time now, std::optional<Verdict> found);
 
     OnHang on_hang_;
+    std::chrono::milliseconds stands_;
     std::optional<Time> next_;
-    std::optional<Time> blind_until_;
+    // This host, or its clock, was at a standstill until then: what waited before waits since then.
+    Time resumed_{};
     bool looks_at_processes_ = false;
     UsualTimes usual_;
     std::vector<Memory> memory_;
     std::optional<Verdict> verdict_;
+    Time said_at_{};
+    bool ends_job_ = false;
 };
 
 }  // namespace ddp::launcher

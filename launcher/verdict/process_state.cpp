@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <array>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
@@ -11,14 +12,13 @@
 namespace ddp::launcher {
 namespace {
 
-constexpr std::size_t most_bytes = 1 << 16;
+constexpr std::size_t most_bytes = 4096;
 
 std::string read_file(const std::string& path) {
     std::ifstream file(path);
-    std::string text(most_bytes, '\0');
-    file.read(text.data(), static_cast<std::streamsize>(text.size()));
-    text.resize(static_cast<std::size_t>(file.gcount()));
-    return text;
+    std::array<char, most_bytes> bytes;
+    file.read(bytes.data(), bytes.size());
+    return {bytes.data(), static_cast<std::size_t>(file.gcount())};
 }
 
 std::string in_proc(pid_t pid, const char* file) {
@@ -78,7 +78,7 @@ ProcessState look_at_process(pid_t pid) {
     static const long ticks = ::sysconf(_SC_CLK_TCK);
     return {.pid = pid,
             .state = line.state,
-            .tracer = line.state == 't' ? tracer_of(pid) : 0,
+            .tracer = line.state != 0 ? tracer_of(pid) : 0,
             .is_frozen = line.state != 0 && is_frozen(pid),
             .cpu_time = std::chrono::milliseconds(line.cpu_ticks * 1000 /
                                                   static_cast<unsigned long long>(ticks))};

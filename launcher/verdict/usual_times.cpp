@@ -63,6 +63,24 @@ void UsualTimes::settle() {
     noted_.clear();
 }
 
+std::uint64_t UsualTimes::key_of(const contract::TransferRecord& transfer) {
+    return std::hash<std::string_view>{}(transfer.file) + 2 * std::uint64_t{transfer.line} +
+           (transfer.sends ? 1 : 0);
+}
+
+// Waits that are too short to be seen teach nothing.
+void UsualTimes::note(const contract::TransferRecord& transfer, Duration waited) {
+    const std::uint64_t key = key_of(transfer);
+    if (transfers_.size() >= most_calls && !transfers_.contains(key)) return;
+    Duration& longest = transfers_[key];
+    longest = std::max(longest, waited);
+}
+
+UsualTimes::Duration UsualTimes::patience(const contract::TransferRecord& transfer) const {
+    const auto found = transfers_.find(key_of(transfer));
+    return found != transfers_.end() ? std::max(untaught, 2 * found->second) : untaught;
+}
+
 UsualTimes::Duration UsualTimes::patience(const contract::OperationRecord& operation) const {
     const auto found = calls_.find(key_of(operation));
     return found != calls_.end() ? found->second.waits.most(untaught) : untaught;

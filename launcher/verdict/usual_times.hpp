@@ -31,9 +31,12 @@ public:
     // that computed longest.
     void note(const contract::OperationRecord& operation, std::optional<Time> free_since);
     void settle();
+    // A transfer that somebody had waited in, which is done.
+    void note(const contract::TransferRecord& transfer, Duration waited);
 
     // How long ranks may wait in it for others.
     Duration patience(const contract::OperationRecord& operation) const;
+    Duration patience(const contract::TransferRecord& transfer) const;
     // How long a rank may take from its last call to this one: what is usual, or nothing known.
     Duration time_before(const contract::OperationRecord& operation) const;
 
@@ -61,8 +64,10 @@ private:
         std::optional<Duration> before;
     };
     static std::uint64_t key_of(const contract::OperationRecord& operation);
+    static std::uint64_t key_of(const contract::TransferRecord& transfer);
 
     std::unordered_map<std::uint64_t, Call> calls_;
+    std::unordered_map<std::uint64_t, Duration> transfers_;           // the longest wait in each
     std::map<std::pair<std::uint64_t, std::uint64_t>, Noted> noted_;  // by call and sequence
 };
 

@@ -20,7 +20,7 @@ std::string what_it_does(const RankState& rank) {
     const ProcessState& process = rank.process;
     const std::string pid = std::to_string(process.pid);
     if (rank.has_ended) return " has ended";
-    if (process.tracer != 0) {
+    if (process.tracer != 0 && process.is_held()) {
         return " is held by a debugger (pid " + std::to_string(process.tracer) + ")";
     }
     if (process.is_frozen) return " is frozen, with its cgroup";
@@ -29,7 +29,7 @@ std::string what_it_does(const RankState& rank) {
     }
     if (process.state == 'D') return " waits for a device or a file system (state D)";
     if (process.state == 'Z') return " has ended";
-    if (rank.record.section == contract::Section::checkpoint) return " is at a checkpoint";
+    if (rank.record.is_at_checkpoint) return " is at a checkpoint";
     if (process.state == 0) return "";
     if (!rank.cpu_share) return process.state == 'R' ? " computes" : " sleeps";
     constexpr double busy = 0.5;
@@ -48,7 +48,7 @@ const contract::OperationRecord* last_ended(const RankState& rank) {
 
 std::string last_call(const RankState& rank, Verdict::Time now) {
     const contract::OperationRecord* const last = last_ended(rank);
-    if (last == nullptr) return rank.record.pid != 0 ? "; it has called nothing yet" : "";
+    if (last == nullptr) return rank.record.pid != 0 ? "; it has called no collective yet" : "";
     return "; its last call, " + contract::describe(*last) + ", ended " +
            time_since(*last->ended, now) + " ago";
 }

@@ -13,9 +13,10 @@ using contract::OperationRecord;
 using Time = Verdict::Time;
 
 bool waits_elsewhere(const RankState& rank, std::uint32_t group) {
-    return std::ranges::any_of(rank.record.groups, [&](const GroupRecord& one) {
-        return one.transfer || (one.id != group && one.is_waiting());
-    });
+    return rank.record.waits_unrecorded ||
+           std::ranges::any_of(rank.record.groups, [&](const GroupRecord& one) {
+               return one.transfer || (one.id != group && one.is_waiting());
+           });
 }
 
 void add_member(WaitedCall& call, const RankState& rank, const GroupRecord& group) {
@@ -40,10 +41,29 @@ Time middle_of(std::vector<Time> times) {
     return *middle;
 }
 
-bool waits(const RankState& rank) {
-    return !rank.has_ended && std::ranges::any_of(rank.record.groups, [](const GroupRecord& one) {
-        return one.is_waiting() || one.transfer;
+std::map<std::uint32_t, std::vector<Member>> groups_of(std::span<const RankState> ranks) {
+    std::map<std::uint32_t, std::vector<Member>> groups;
+    for (const RankState& rank : ranks) {
+        for (const GroupRecord& group : rank.record.groups) {
+            groups[group.id].push_back({&rank, &group});
+        }
+    }
+    std::erase_if(groups, [](const auto& entry) {
+        const std::vector<Member>& members = entry.second;
+        const int size = members.front().group->size;
+        return std::cmp_greater(members.size(), size) ||
+               std::ranges::any_of(members,
+                                   [&](const Member& one) { return one.group->size != size; });
     });
+    return groups;
+}
+
+bool waits(const RankState& rank) {
+    if (rank.has_ended) return false;
+    return rank.record.waits_unrecorded ||
+           std::ranges::any_of(rank.record.groups, [](const GroupRecord& one) {
+               return one.is_waiting() || one.transfer;
+           });
 }
 
 std::vector<int> numbers_of(const RankStates& ranks) {
@@ -62,22 +82,16 @@ std::vector<int> all_who_wait(std::span<const RankState> ranks) {
     return numbers;
 }
 
-std::optional<WaitedCall> waited_call(std::uint32_t id, std::span<const RankState> ranks) {
+std::optional<WaitedCall> waited_call(const std::vector<Member>& members) {
+    const std::uint32_t id = members.front().group->id;
     WaitedCall call{.group = id, .sequence = UINT64_MAX};
-    for (const RankState& rank : ranks) {
-        const GroupRecord* const group = rank.record.find_group(id);
-        if (group != nullptr && group->is_waiting() && !rank.has_ended) {
+    for (const auto& [rank, group] : members) {
+        if (group->is_waiting() && !rank->has_ended) {
             call.sequence = std::min(call.sequence, group->started);
         }
     }
     if (call.sequence == UINT64_MAX) return std::nullopt;
-    int size = 0;
-    for (const RankState& rank : ranks) {
-        const GroupRecord* const group = rank.record.find_group(id);
-        if (group == nullptr) continue;
-        size = group->size;
-        add_member(call, rank, *group);
-    }
+    for (const auto& [rank, group] : members) add_member(call, *rank, *group);
     std::vector<Time> times;
     for (const RankState* const rank : call.arrived) {
         const OperationRecord* const operation = rank->record.find_operation(id, call.sequence);
@@ -88,23 +102,21 @@ std::optional<WaitedCall> waited_call(std::uint32_t id, std::span<const RankStat
     }
     if (times.empty()) return std::nullopt;
     call.since = middle_of(std::move(times));
-    call.all_are_known = std::cmp_equal(call.members(), size);
+    call.all_are_known = std::cmp_equal(members.size(), members.front().group->size);
     return call;
 }
 
-Difference difference_of(const RankStates& ranks, std::uint32_t group, std::uint64_t sequence) {
+Difference difference_of(const std::vector<OwnCall>& calls) {
     struct Party {
         const OperationRecord* call;
         RankStates ranks;
     };
     std::vector<Party> parties;
     Difference difference;
-    for (const RankState* const rank : ranks) {
-        const OperationRecord* const own = rank->record.find_operation(group, sequence);
-        if (own == nullptr) continue;
+    for (const auto& [rank, own] : calls) {
         difference.last_started = std::max(difference.last_started, own->started);
         const auto same = std::ranges::find_if(
-            parties, [&](const Party& party) { return party.call->call == own->call; });
+            parties, [call = own](const Party& party) { return party.call->call == call->call; });
         if (same != parties.end()) {
             same->ranks.push_back(rank);
         } else {

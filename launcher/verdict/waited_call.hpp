@@ -6,12 +6,21 @@
 #include "launcher/verdict/verdict_text.hpp"
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 namespace ddp::launcher {
+
+// The ranks that have a group's entry, by group; without those groups that cannot be one, as there
+// are too many of them, or they do not agree on their number.
+struct Member {
+    const RankState* rank;
+    const contract::GroupRecord* group;
+};
+std::map<std::uint32_t, std::vector<Member>> groups_of(std::span<const RankState> ranks);
 
 // In a collective or in a transfer, of any group.
 bool waits(const RankState& rank);
@@ -39,7 +48,7 @@ struct WaitedCall {
 };
 
 // Nothing where nobody waits in the group, or what they wait in is not recorded any more.
-std::optional<WaitedCall> waited_call(std::uint32_t id, std::span<const RankState> ranks);
+std::optional<WaitedCall> waited_call(const std::vector<Member>& members);
 
 // What ranks have called as one and the same operation.
 struct Difference {
@@ -48,6 +57,10 @@ struct Difference {
     Verdict::Time last_started = {};
 };
 
-Difference difference_of(const RankStates& ranks, std::uint32_t group, std::uint64_t sequence);
+struct OwnCall {
+    const RankState* rank;
+    const contract::OperationRecord* call;
+};
+Difference difference_of(const std::vector<OwnCall>& calls);
 
 }  // namespace ddp::launcher

@@ -141,8 +141,7 @@ std::string message_of(const std::exception& exception) {
 
 Outcome on_rank_0(ProcessGroup& group, std::chrono::milliseconds limit, const Job& job) {
     if (group.rank() != 0) return share(group, {});
-    const contract::SectionScope scope(process_group::GroupAccess(group).control_page(),
-                                       contract::Section::checkpoint);
+    const contract::CheckpointScope scope(process_group::GroupAccess(group).control_page());
     if (group.size() == 1) return share(group, Worker::report_of(job.work), job.on_shared);
     std::optional<Worker> worker;
     try {

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <mutex>
 #include <span>
+#include <utility>
 
 namespace ddp::contract {
 namespace {
@@ -71,15 +72,21 @@ void take_page(ControlPage& page) {
     for (GroupEntry& entry : page.groups) entry.id.store(0, relaxed);
     for (TransferEntry& entry : page.transfers) entry.since_ns.store(0, relaxed);
     for (OperationEntry& entry : page.operations) entry.serial.store(0, relaxed);
+    page.checkpoints.store(0, relaxed);
+    page.in_unrecorded.store(0, relaxed);
+    page.phase.store(0, relaxed);
+    page.step.store(0, relaxed);
     page.joined_ns.store(now_ns(), relaxed);
     page.pid.store(pid, std::memory_order_release);
 }
 
 OperationRecorder::OperationRecorder(ControlPage& page, std::uint32_t group, int ranks)
-    : page_(page), id_(group) {
+    : page_(page) {
+    if (group == 0 || ranks < 2) return;
     const std::lock_guard lock(page_mutex);
     group_ = entry_for(page.groups);
     if (group_ == nullptr) return;
+    id_ = group;
     group_->id.store(0, relaxed);
     group_->size.store(static_cast<std::uint32_t>(ranks), relaxed);
     group_->started.store(0, relaxed);
@@ -90,11 +97,16 @@ OperationRecorder::OperationRecorder(ControlPage& page, std::uint32_t group, int
 
 OperationRecorder::~OperationRecorder() { end_group(GroupEnd::left); }
 
-void OperationRecorder::failed() noexcept { end_group(GroupEnd::failed); }
+void OperationRecorder::failed() noexcept {
+    if (group_ == nullptr) page_.in_unrecorded.fetch_sub(1, relaxed);
+    end_group(GroupEnd::failed);
+}
 
-// The first one counts. Another group may have the entry since.
+// The first one counts. Another group may have the entry since. A forked copy of the rank leaves
+// nothing.
 void OperationRecorder::end_group(GroupEnd end) noexcept {
-    if (group_ == nullptr) return;
+    const std::int32_t pid = page_.pid.load(relaxed);
+    if (group_ == nullptr || (pid != 0 && pid != ::getpid())) return;
     const std::lock_guard lock(page_mutex);
     if (group_->id.load(relaxed) != id_ || group_->end.load(relaxed) != 0) return;
     group_->end.store(static_cast<std::uint32_t>(end), std::memory_order_release);
@@ -121,38 +133,45 @@ void OperationRecorder::started(const CallSignature& call, const CallSite& site,
     running_->op.store(static_cast<std::uint8_t>(call.op), relaxed);
     running_->uneven.store(call.uneven ? 1 : 0, relaxed);
     running_->serial.store(serial, std::memory_order_release);
-    if (group_ != nullptr) group_->started.store(sequence, std::memory_order_release);
+    if (group_ != nullptr) {
+        group_->started.store(sequence, std::memory_order_release);
+    } else {
+        page_.in_unrecorded.fetch_add(1, relaxed);
+    }
 }
 
 // Another group's thread may have come round in the ring meanwhile: then it marks that one's entry,
 // of which only the time is wrong.
 void OperationRecorder::ended() noexcept {
     running_->ended_ns.store(now_ns(), relaxed);
-    if (group_ == nullptr) return;
-    group_->ended.store(group_->started.load(relaxed), std::memory_order_release);
+    if (group_ != nullptr) {
+        group_->ended.store(group_->started.load(relaxed), std::memory_order_release);
+    } else {
+        page_.in_unrecorded.fetch_sub(1, relaxed);
+    }
 }
 
 void TransferRecorder::waits(const Transfer& transfer, const CallSite& site) noexcept {
-    if (waiting_ != nullptr) return;
+    if (std::exchange(is_waiting_, true)) return;
     const std::lock_guard lock(page_mutex);
     for (std::size_t i = 0; i < recorded_groups; ++i) {
         const GroupEntry& group = page_.groups[i];
-        if (group.id.load(relaxed) != id_ || group.end.load(relaxed) != 0) continue;
-        waiting_ = &page_.transfers[i];
-        waiting_->bytes.store(transfer.bytes, relaxed);
-        waiting_->peer.store(transfer.peer, relaxed);
-        waiting_->line.store(site.line(), relaxed);
-        waiting_->file.store(find_or_add(page_, shortened(site.file())), relaxed);
-        waiting_->sends.store(transfer.sends ? 1 : 0, relaxed);
-        waiting_->since_ns.store(now_ns(), std::memory_order_release);
+        if (id_ == 0 || group.id.load(relaxed) != id_ || group.end.load(relaxed) != 0) continue;
+        entry_ = &page_.transfers[i];
+        entry_->bytes.store(transfer.bytes, relaxed);
+        entry_->peer.store(transfer.peer, relaxed);
+        entry_->line.store(site.line(), relaxed);
+        entry_->file.store(find_or_add(page_, shortened(site.file())), relaxed);
+        entry_->sends.store(transfer.sends ? 1 : 0, relaxed);
+        entry_->since_ns.store(now_ns(), std::memory_order_release);
         return;
     }
 }
 
 void TransferRecorder::goes_on() noexcept {
-    if (waiting_ == nullptr) return;
-    waiting_->since_ns.store(0, relaxed);
-    waiting_ = nullptr;
+    if (!std::exchange(is_waiting_, false) || entry_ == nullptr) return;
+    entry_->since_ns.store(0, relaxed);
+    entry_ = nullptr;
 }
 
 std::uint16_t OperationRecorder::place_of(const char* file) noexcept {

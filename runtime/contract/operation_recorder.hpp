@@ -23,22 +23,20 @@ std::uint32_t group_id(std::uint32_t parent, std::string_view name);
 // it, goes.
 void take_page(ControlPage& page);
 
-// The rank is at this while the object lives.
-class SectionScope {
+// The rank is at a checkpoint while such an object lives.
+class CheckpointScope {
 public:
-    SectionScope(ControlPage& page, Section section) noexcept
-        : page_(page), before_(page.section.exchange(static_cast<std::uint32_t>(section))) {}
-    ~SectionScope() { page_.section.store(before_); }
-    SectionScope(const SectionScope&) = delete;
-    SectionScope& operator=(const SectionScope&) = delete;
+    explicit CheckpointScope(ControlPage& page) noexcept : page_(page) { ++page_.checkpoints; }
+    ~CheckpointScope() { --page_.checkpoints; }
+    CheckpointScope(const CheckpointScope&) = delete;
+    CheckpointScope& operator=(const CheckpointScope&) = delete;
 
 private:
     ControlPage& page_;
-    std::uint32_t before_;
 };
 
-// One thread at a time. Of a group for which the page has no room only the collectives are
-// recorded.
+// One thread at a time. Of a group for which the page has no room, of one rank, or with the id 0
+// only the collectives are recorded, as of group 0.
 class OperationRecorder {
 public:
     OperationRecorder(ControlPage& page, std::uint32_t group, int ranks);
@@ -63,8 +61,8 @@ private:
     };
 
     ControlPage& page_;
-    std::uint32_t id_;
-    GroupEntry* group_;                  // null: there is no room
+    std::uint32_t id_ = 0;
+    GroupEntry* group_ = nullptr;
     OperationEntry* running_ = nullptr;  // what it is in
     std::array<KnownFile, 8> known_{};
 };
@@ -86,7 +84,8 @@ public:
 private:
     ControlPage& page_;
     std::uint32_t id_;
-    TransferEntry* waiting_ = nullptr;
+    bool is_waiting_ = false;
+    TransferEntry* entry_ = nullptr;  // null: it does not wait, or there is no room
 };
 
 }  // namespace ddp::contract

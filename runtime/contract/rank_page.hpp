@@ -12,9 +12,6 @@ namespace ddp::contract {
 
 enum class Phase : std::uint32_t { starting, joining, running, failed, left };
 
-// What the rank does between its collectives, where that may take long.
-enum class Section : std::uint32_t { step, checkpoint };
-
 enum class GroupEnd : std::uint32_t { none, left, failed };
 
 // A group that the rank is in, or was.
@@ -70,10 +67,11 @@ struct alignas(64) ControlPage {
     std::atomic<std::uint32_t> phase;  // a Phase
     std::atomic<std::int64_t> step;    // published by the training loop
     std::atomic<double> steps_per_second;
-    std::atomic<std::int64_t> joined_ns;  // when its first group began
-    std::atomic<std::uint64_t> recorded;  // collectives so far; number n is at (n - 1) % 64
-    std::atomic<std::uint32_t> section;   // a Section
-    std::uint32_t reserved[5];
+    std::atomic<std::int64_t> joined_ns;      // when its first group began
+    std::atomic<std::uint64_t> recorded;      // collectives so far; number n is at (n - 1) % 64
+    std::atomic<std::int32_t> checkpoints;    // that it is at; mostly 0
+    std::atomic<std::int32_t> in_unrecorded;  // collectives of groups without an entry
+    std::uint32_t reserved[4];
     GroupEntry groups[recorded_groups];
     TransferEntry transfers[recorded_groups];
     OperationEntry operations[recorded_operations];

@@ -16,9 +16,10 @@ T value_of(const std::atomic<T>& field) {
 
 constexpr std::uint32_t most_ranks = 1U << 24;
 
+using Time = OperationRecord::Time;
+
 // Not in the future, and nothing that overflows in a difference.
-OperationRecord::Time time_of(std::int64_t nanoseconds) {
-    const auto now = std::chrono::steady_clock::now();
+Time time_of(std::int64_t nanoseconds, Time now) {
     const std::chrono::nanoseconds latest(now.time_since_epoch());
     return OperationRecord::Time(
         std::clamp(std::chrono::nanoseconds(nanoseconds), std::chrono::nanoseconds(0), latest));
@@ -40,7 +41,8 @@ std::optional<Enum> enumerator(std::uint8_t value, Enum last) {
     return static_cast<Enum>(value);
 }
 
-std::optional<OperationRecord> read(const OperationEntry& entry, const ControlPage& page) {
+std::optional<OperationRecord> read(const OperationEntry& entry, const ControlPage& page,
+                                    Time now) {
     const std::uint64_t serial = entry.serial.load(std::memory_order_acquire);
     const auto kind = enumerator(value_of(entry.kind), last_collective);
     const auto dtype = enumerator(value_of(entry.dtype), DType::boolean);
@@ -58,15 +60,15 @@ std::optional<OperationRecord> read(const OperationEntry& entry, const ControlPa
                                     .source = value_of(entry.source)},
                            .file = file_at(page, value_of(entry.file)),
                            .line = value_of(entry.line),
-                           .started = time_of(value_of(entry.started_ns))};
+                           .started = time_of(value_of(entry.started_ns), now)};
     const std::int64_t ended = value_of(entry.ended_ns);
-    if (ended != 0) record.ended = time_of(ended);
+    if (ended != 0) record.ended = time_of(ended, now);
     std::atomic_thread_fence(std::memory_order_acquire);
     if (value_of(entry.serial) != serial) return std::nullopt;
     return record;
 }
 
-std::optional<TransferRecord> read(const TransferEntry& entry, const ControlPage& page) {
+std::optional<TransferRecord> read(const TransferEntry& entry, const ControlPage& page, Time now) {
     const std::int64_t since = entry.since_ns.load(std::memory_order_acquire);
     if (since == 0) return std::nullopt;
     return TransferRecord{.sends = value_of(entry.sends) != 0,
@@ -74,7 +76,7 @@ std::optional<TransferRecord> read(const TransferEntry& entry, const ControlPage
                           .bytes = value_of(entry.bytes),
                           .file = file_at(page, value_of(entry.file)),
                           .line = value_of(entry.line),
-                          .since = time_of(since)};
+                          .since = time_of(since, now)};
 }
 
 std::optional<GroupRecord> read(const GroupEntry& entry) {
@@ -124,23 +126,25 @@ const OperationRecord* RankRecord::find_operation(std::uint32_t group,
     return found != operations.end() ? &*found : nullptr;
 }
 
-RankRecord read_page(const ControlPage& page, std::uint64_t seen) {
+RankRecord read_page(const ControlPage& page) {
+    const Time now = std::chrono::steady_clock::now();
     RankRecord record{.pid = page.pid.load(std::memory_order_acquire),
                       .step = value_of(page.step),
-                      .joined = time_of(value_of(page.joined_ns))};
+                      .joined = time_of(value_of(page.joined_ns), now)};
     const std::uint32_t phase = value_of(page.phase);
     if (phase <= static_cast<std::uint32_t>(Phase::left)) record.phase = static_cast<Phase>(phase);
-    const auto checkpoint = static_cast<std::uint32_t>(Section::checkpoint);
-    if (value_of(page.section) == checkpoint) record.section = Section::checkpoint;
+    record.is_at_checkpoint = value_of(page.checkpoints) > 0;
+    record.waits_unrecorded = value_of(page.in_unrecorded) > 0;
     for (std::size_t i = 0; i < recorded_groups; ++i) {
         auto group = read(page.groups[i]);
         if (!group) continue;
-        if (group->end == GroupEnd::none) group->transfer = read(page.transfers[i], page);
+        if (group->end == GroupEnd::none) group->transfer = read(page.transfers[i], page, now);
         record.groups.push_back(std::move(*group));
     }
     for (const OperationEntry& entry : page.operations) {
-        if (value_of(entry.serial) <= seen) continue;
-        if (auto operation = read(entry, page)) record.operations.push_back(std::move(*operation));
+        if (value_of(entry.serial) == 0) continue;
+        if (auto operation = read(entry, page, now))
+            record.operations.push_back(std::move(*operation));
     }
     std::ranges::sort(record.operations, {}, &OperationRecord::serial);
     return record;

@@ -56,7 +56,8 @@ struct GroupRecord {
 struct RankRecord {
     pid_t pid = 0;  // 0: it has not joined
     Phase phase = Phase::starting;
-    Section section = Section::step;
+    bool is_at_checkpoint = false;
+    bool waits_unrecorded = false;  // in a collective of a group that is not among `groups`
     std::int64_t step = 0;
     OperationRecord::Time joined = {};
     std::vector<GroupRecord> groups = {};
@@ -67,7 +68,6 @@ struct RankRecord {
     const OperationRecord* find_operation(std::uint32_t group, std::uint64_t sequence) const;
 };
 
-// Operations with a serial of at most `seen` are left out.
-RankRecord read_page(const ControlPage& page, std::uint64_t seen = 0);
+RankRecord read_page(const ControlPage& page);
 
 }  // namespace ddp::contract

@@ -19,7 +19,8 @@ namespace ddp::process_group {
 
 class GroupMember {
 public:
-    // Of the group of all ranks of the job, which `env` names.
+    // Of the group of all ranks of the job, which `env` names. `name`: the same on all of them, and
+    // of no other group; empty: the launcher is not to know of it, nor of those made from it.
     GroupMember(WorkerEnv env, std::shared_ptr<contract::ControlRegion> control,
                 std::string_view name);
     // Of a group of some of the parent's ranks, in this order; this rank is one of them.

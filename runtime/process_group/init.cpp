@@ -73,6 +73,9 @@ store::JobStore connect(const WorkerEnv& me, Store::Timeout timeout) {
                                     peers, timeout);
 }
 
+// Whose ranks, which the launcher does not know, may be any.
+constexpr std::string_view unrecorded;
+
 // A name, and so keys, of its own for each group of the process; the ranks make theirs in the same
 // order.
 std::string next_group() {
@@ -98,7 +101,11 @@ ProcessGroup init_process_group(const InitOptions& options) {
     if (job.store) {
         store = make_prefix_store(prefix_of(me.round, job.program, group), std::move(job.store));
     }
-    return join(me, std::move(store), group, options, deadline);
+    // A world of the program's own making, as by other variables, has another name.
+    const std::string where =
+        me.master ? base::host_and_port(me.master->host, me.master->port) : "";
+    return join(me, std::move(store), where + "/" + std::to_string(me.world_size) + "/" + group,
+                options, deadline);
 }
 
 ProcessGroup init_process_group(const WorkerEnv& me, std::shared_ptr<Store> store,
@@ -107,8 +114,7 @@ ProcessGroup init_process_group(const WorkerEnv& me, std::shared_ptr<Store> stor
         throw UsageError("init_process_group: rank " + std::to_string(me.rank) +
                          " is outside a world of " + std::to_string(me.world_size));
     }
-    return join(me, std::move(store), next_group(), options,
-                base::Deadline::after(options.timeout));
+    return join(me, std::move(store), unrecorded, options, base::Deadline::after(options.timeout));
 }
 
 }  // namespace ddp

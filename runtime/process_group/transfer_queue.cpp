@@ -75,6 +75,8 @@ std::unique_ptr<TransferOperation> TransferQueue::start(std::span<const P2POp> t
 void TransferQueue::complete(const TransferBatch* wanted) noexcept {
     std::unique_lock lock(lock_);
     const auto done = [&] { return wanted ? wanted->is_completed() : batches_.empty(); };
+    const bool is_first = waited_.load(std::memory_order_relaxed) == nullptr;
+    if (is_first) waited_.store(wanted, std::memory_order_relaxed);
     while (!done()) {
         if (is_progressing_) {
             sleep(lock);
@@ -82,6 +84,7 @@ void TransferQueue::complete(const TransferBatch* wanted) noexcept {
             progress(lock, wanted);
         }
     }
+    if (is_first) waited_.store(nullptr, std::memory_order_relaxed);
     if (!batches_.empty()) thread_->arm(delay);
 }
 
@@ -153,7 +156,7 @@ void TransferQueue::idle(std::uint64_t round) noexcept {
         if (round >= rounds_without_clock) {
             const auto now = base::Deadline::Clock::now();
             if (round == rounds_without_clock) yield_end_ = now + yield_time;
-            record_wait(first);
+            record_wait();
             if (now >= yield_end_) return first.pending.front()->wait_a_little(first.deadline);
         }
         first.pending.front()->rest(round);
@@ -162,13 +165,17 @@ void TransferQueue::idle(std::uint64_t round) noexcept {
     }
 }
 
-void TransferQueue::record_wait(const TransferBatch& batch) noexcept {
-    const backends::Transfer& transfer = batch.pending.front()->transfer();
+// Of what a thread waits for: what has been posted in advance holds nobody up. A batch of the round
+// is there as long as its round lasts.
+void TransferQueue::record_wait() noexcept {
+    const auto batch = std::ranges::find(round_, waited_.load(std::memory_order_relaxed));
+    if (batch == round_.end() || (*batch)->pending.empty()) return;
+    const backends::Transfer& transfer = (*batch)->pending.front()->transfer();
     const auto peer = static_cast<std::size_t>(transfer.peer);
     recorder_.waits({.sends = transfer.direction == backends::Direction::send,
                      .peer = peer < job_ranks_.size() ? job_ranks_[peer] : transfer.peer,
                      .bytes = transfer.bytes},
-                    batch.site);
+                    (*batch)->site);
 }
 
 void TransferQueue::finish(TransferBatch& batch, const std::exception_ptr& error) noexcept {

@@ -81,7 +81,7 @@ private:
     void progress(std::unique_lock<QueueLock>& lock, const TransferBatch* wanted) noexcept;
     bool advance_all(bool look_at_clock) noexcept;
     void idle(std::uint64_t round) noexcept;
-    void record_wait(const TransferBatch& batch) noexcept;
+    void record_wait() noexcept;
     void finish(TransferBatch& batch, const std::exception_ptr& error) noexcept;
     void note_change() noexcept;
     void sleep(std::unique_lock<QueueLock>& lock);
@@ -98,6 +98,7 @@ private:
     // giving its core away and sleep.
     std::vector<TransferBatch*> round_;
     base::Deadline::Clock::time_point yield_end_;
+    std::atomic<const TransferBatch*> waited_{nullptr};  // by a thread, the first of several
     contract::TransferRecorder recorder_;
     std::vector<int> job_ranks_;
     std::exception_ptr failure_;

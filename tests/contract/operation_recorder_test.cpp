@@ -78,7 +78,6 @@ TEST_F(OperationRecorderTest, KeepsTheLastOfThemInTheirOrder) {
     EXPECT_EQ(record.find_operation(5, 36), nullptr);
     EXPECT_EQ(record.find_operation(5, 50)->serial, 50U);
     EXPECT_EQ(record.find_operation(6, 50), nullptr);
-    EXPECT_EQ(read_page(*page, 98).operations.size(), 2U) << "what is new";
 }
 
 TEST_F(OperationRecorderTest, TellsGroupsApartAndUsesTheEntriesOfThoseThatWereLeft) {
@@ -90,7 +89,12 @@ TEST_F(OperationRecorderTest, TellsGroupsApartAndUsesTheEntriesOfThoseThatWereLe
     call(without, 1);
     EXPECT_EQ(read().groups.size(), recorded_groups);
     EXPECT_EQ(read().find_group(99), nullptr) << "there is no room";
-    EXPECT_NE(read().find_operation(99, 1), nullptr);
+    EXPECT_NE(read().find_operation(0, 1), nullptr);
+    EXPECT_FALSE(read().waits_unrecorded);
+    without.started(sum_of_128, {}, 2, Clock::now());
+    EXPECT_TRUE(read().waits_unrecorded);
+    without.failed();
+    EXPECT_FALSE(read().waits_unrecorded);
     groups[3].reset();
     EXPECT_EQ(read().find_group(4)->end, GroupEnd::left);
     const OperationRecorder late(*page, 100, 2);
@@ -171,12 +175,31 @@ TEST_F(OperationRecorderTest, TheNextProgramOfARankBeginsAnew) {
 }
 
 TEST_F(OperationRecorderTest, SaysThatARankIsAtACheckpoint) {
-    EXPECT_EQ(read().section, Section::step);
+    EXPECT_FALSE(read().is_at_checkpoint);
     {
-        const SectionScope scope(*page, Section::checkpoint);
-        EXPECT_EQ(read().section, Section::checkpoint);
+        const CheckpointScope scope(*page);
+        EXPECT_TRUE(read().is_at_checkpoint);
+        page->pid = 1;  // another program's, which has been killed within
     }
-    EXPECT_EQ(read().section, Section::step);
+    EXPECT_FALSE(read().is_at_checkpoint);
+    page->checkpoints = 1;
+    take_page(*page);
+    EXPECT_FALSE(read().is_at_checkpoint);
+}
+
+TEST_F(OperationRecorderTest, AForkedCopyOfTheRankLeavesNothing) {
+    take_page(*page);
+    {
+        const OperationRecorder recorder(*page, 5, 3);
+        page->pid = ::getpid() + 1;  // as the copy sees it
+    }
+    EXPECT_EQ(read().groups[0].end, GroupEnd::none);
+}
+
+TEST_F(OperationRecorderTest, HasNoGroupsOfOneRankNorOfWorldsThatNobodyKnows) {
+    const OperationRecorder one(*page, 5, 1);
+    const OperationRecorder unknown(*page, 0, 2);
+    EXPECT_TRUE(read().groups.empty());
 }
 
 TEST(GroupId, IsTheSameForTheSameNames) {

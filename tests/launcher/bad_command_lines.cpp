@@ -85,6 +85,7 @@ const std::vector<BadCommandLine>& bad_command_lines() {
         {{"--signals-to-handle=SIGTERM,", "x"}, {"--signals-to-handle", "an empty name"}},
         {{"--signals-to-handle=SIGKILL", "x"}, {"--signals-to-handle", "SIGKILL cannot"}},
         {{"--exit-code=0", "x"}, {"--exit-code", "\"0\"", "root-cause or torchrun"}},
+        {{"--hang-timeout=soon", "x"}, {"--hang-timeout", "\"soon\"", "seconds"}},
         {{"--on-hang=kill", "x"}, {"--on-hang", "\"kill\"", "say or stop or off"}},
         {{"--contain=docker", "x"}, {"--contain", "\"docker\"", "base or pidns"}},
         // logs

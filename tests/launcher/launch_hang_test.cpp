@@ -101,7 +101,7 @@ protected:
     }
     // A rank does not come: the others wait at a known line, and it is named.
     void check_absent(const Drill& drill) {
-        const LaunchResult result = launch(drill.words({"--on-hang=stop"}));
+        const LaunchResult result = launch(drill.words({"--on-hang=stop", "--hang-timeout=0"}));
         EXPECT_NE(result.exit_code, 0);
         const std::string holds_up = rank_name(drill.rank) + " holds up ranks ";
         EXPECT_THAT(result.err,
@@ -113,7 +113,7 @@ protected:
     }
     // Ranks call different things: one of them what the others do not.
     void check_mismatch(const Drill& drill) {
-        const LaunchResult result = launch(drill.words({"--on-hang=stop"}));
+        const LaunchResult result = launch(drill.words({"--on-hang=stop", "--hang-timeout=0"}));
         EXPECT_EQ(result.exit_code, 1);
         std::string others;
         for (int rank = 0; rank < ranks; ++rank) {
@@ -162,7 +162,8 @@ TEST_F(LaunchHang, SoakIsExplainedWhateverHasCausedIt) {
 }
 
 TEST_F(LaunchHang, NamesRanksThatWaitForEachOther) {
-    const LaunchResult result = launch(Drill{.fault = "recv"}.words({"--on-hang=stop"}));
+    const LaunchResult result =
+        launch(Drill{.fault = "recv"}.words({"--on-hang=stop", "--hang-timeout=0"}));
     EXPECT_NE(result.exit_code, 0);
     EXPECT_THAT(result.err,
                 AllOf(HasSubstr("ddp-launch: ranks wait for each other, since "),
@@ -182,7 +183,7 @@ TEST_F(LaunchHang, SaysWhereARankWasThatHasDied) {
 }
 
 TEST_F(LaunchHang, SaysNothingOfAPause) {
-    Launch job(folder_, Drill{.fault = "pause"}.words({"--on-hang=stop"}));
+    Launch job(folder_, Drill{.fault = "pause"}.words({"--on-hang=stop", "--hang-timeout=0"}));
     ASSERT_TRUE(job.wait_for_output("done"));
     std::this_thread::sleep_for(600ms);
     job.signal(SIGTERM);
@@ -229,18 +230,30 @@ TEST_F(LaunchHang, IsInTheReportOfAJobThatTheUserStops) {
 }
 
 TEST_F(LaunchHang, OfAnyProgramIsSeenThatItIsStopped) {
-    const LaunchResult result = launch({"-n", "2", "--on-hang=stop", "--no-python", "sh", "-c",
-                                        "if [ $RANK = 1 ]; then kill -STOP $$; fi; exec sleep 60"});
+    const LaunchResult result =
+        launch({"-n", "2", "--on-hang=stop", "--hang-timeout=0", "--no-python", "sh", "-c",
+                "if [ $RANK = 1 ]; then kill -STOP $$; fi; exec sleep 60"});
     EXPECT_EQ(result.exit_code, 1);
     EXPECT_THAT(result.err, AllOf(HasSubstr("rank 1 does not run since "),
                                   HasSubstr(" is stopped (SIGSTOP); kill -CONT "),
-                                  HasSubstr("rank 1 (local rank 1, pid ")));
+                                  HasSubstr("rank 1 (local rank 1, pid "),
+                                  HasSubstr(") held up the job: it was stopped by SIGTERM")));
+}
+
+TEST_F(LaunchHang, EndsNoJobBeforeItsTime) {
+    Launch job(folder_, Drill{.fault = "stop_and_go"}.words({"--on-hang=stop"}));
+    ASSERT_TRUE(job.wait_for_error("kill -CONT ")) << job.err();
+    std::this_thread::sleep_for(600ms);
+    job.signal(SIGTERM);
+    const LaunchResult result = job.wait();
+    EXPECT_EQ(result.exit_code, 128 + SIGTERM);
+    EXPECT_THAT(result.err, Not(HasSubstr("stopping the job (--on-hang=stop)")));
 }
 
 TEST_F(LaunchHang, IsAFailureAfterWhichTheJobIsStartedAgain) {
     const LaunchResult result =
-        launch({"-n", "1", "--on-hang=stop", "--max-restarts=1", "--no-python", "sh", "-c",
-                "if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then kill -STOP $$; fi"});
+        launch({"-n", "1", "--on-hang=stop", "--hang-timeout=0", "--max-restarts=1", "--no-python",
+                "sh", "-c", "if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then kill -STOP $$; fi"});
     EXPECT_EQ(result.exit_code, 0) << result.err;
     EXPECT_THAT(result.err, HasSubstr("restart 1 of 1"));
 }
@@ -257,7 +270,7 @@ TEST_F(LaunchHang, IsNobodysBusinessWhenItIsOff) {
 TEST_F(LaunchHang, OfAFrozenCgroupIsSeen) {
     const std::string cgroup = "/sys/fs/cgroup/freezer/ddp-test-" + std::to_string(::getpid());
     if (::mkdir(cgroup.c_str(), 0700) != 0) GTEST_SKIP() << "no cgroup can be made";
-    Launch::Words words = Drill{.fault = "freeze"}.words({"--on-hang=stop"});
+    Launch::Words words = Drill{.fault = "freeze"}.words({"--on-hang=stop", "--hang-timeout=0"});
     words.push_back(cgroup);
     Launch job(folder_, words);
     EXPECT_TRUE(job.wait_for_error("is frozen, with its cgroup"));

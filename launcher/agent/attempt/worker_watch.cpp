@@ -8,7 +8,7 @@
 namespace ddp::launcher {
 
 WorkerWatch::WorkerWatch(Watching progress, int restarts, const StopOptions& stop)
-    : grace_(stop.shutdown_timeout), progress_(progress), hang_(stop.on_hang) {
+    : grace_(stop.shutdown_timeout), progress_(progress), hang_(stop.on_hang, stop.hang_timeout) {
     progress_.set_restarts(restarts);
 }
 
@@ -37,7 +37,7 @@ std::optional<int> WorkerWatch::look(const Workers& workers, bool is_stopping, C
     if (!hang_.ends_job()) return std::nullopt;
     channel.send(NoticeMessage{"stopping the job (--on-hang=stop): SIGTERM now, SIGKILL after " +
                                base::to_string(grace_)});
-    return hang_.to_blame();
+    return hang_.to_blame().value_or(-1);
 }
 
 }  // namespace ddp::launcher

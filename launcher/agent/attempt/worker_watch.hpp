@@ -34,7 +34,7 @@ public:
         int first_rank;  // of the one with local rank 0
     };
     // `on_progress`: told instead of the front, where there is one. Returns the rank because of
-    // which the job is to be stopped.
+    // which the job is to be stopped; -1: none that others wait for.
     std::optional<int> look(const Workers& workers, bool is_stopping, Channel& channel,
                             const std::function<void(const StatusMessage&)>& on_progress);
 

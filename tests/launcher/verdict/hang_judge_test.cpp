@@ -197,30 +197,37 @@ TEST_F(HangJudge, WaitsLongerForACheckpoint) {
     teach(10ms);
     for (const int rank : {0, 2, 3}) wait(rank, 20s);
     at(1).record.operations.back().ended = now - 21s;
-    at(1).record.section = contract::Section::checkpoint;
+    at(1).record.is_at_checkpoint = true;
     EXPECT_FALSE(find());
     at(1).record.operations.back().ended = now - 31s;
     EXPECT_THAT(text(), HasSubstr("rank 1 (pid 1001) is at a checkpoint; its last call"));
 }
 
-TEST_F(HangJudge, NamesTheOnesThatAreAheadOfMost) {
+TEST_F(HangJudge, OfManyWhoAreLateNamesAll) {
     teach(1ms);
-    wait(2, 900ms, copy, 50);
-    usual = {};
-    teach(1ms);
-    OperationRecord learned = at(2).record.operations.back();
-    for (int i = 0; i < 10; ++i) {
-        learned.ended = learned.started;
-        usual.note(learned, std::nullopt);
-        usual.settle();
-    }
+    wait(2, 900ms);
     const auto verdict = find();
     ASSERT_TRUE(verdict);
-    EXPECT_EQ(verdict->kind, Kind::ahead);
-    EXPECT_THAT(verdict->ranks, ElementsAre(2));
-    EXPECT_THAT(verdict->text,
-                StartsWith("rank 2 alone has called broadcast of 128 float32 from rank 0, "
-                           "operation 101 (train.cpp:50), since 0.9 s\n  rank 0 (pid 1000)"));
+    EXPECT_EQ(verdict->kind, Kind::missing);
+    EXPECT_THAT(verdict->ranks, ElementsAre(0, 1, 3));
+}
+
+TEST_F(HangJudge, KnowsNoGroupOfTooManyRanks) {
+    teach(1ms);
+    for (const int rank : {0, 2, 3}) wait(rank, 900ms);
+    for (RankState& rank : ranks) rank.record.groups.front().size = 3;
+    EXPECT_FALSE(find());
+    for (RankState& rank : ranks) rank.record.groups.front().size = 4 + rank.rank;
+    EXPECT_FALSE(find());
+    has_done(1, 1ms, copy, 50);
+    EXPECT_FALSE(judge_failed(ranks));
+}
+
+TEST_F(HangJudge, DoesNotBlameARankThatWaitsInWhatIsNotRecorded) {
+    teach(1ms);
+    for (const int rank : {0, 2, 3}) wait(rank, 900ms);
+    at(1).record.waits_unrecorded = true;
+    EXPECT_FALSE(find());
 }
 
 TEST_F(HangJudge, NamesWhoWaitsForThoseWhoNeverCome) {
@@ -250,7 +257,10 @@ TEST_F(HangJudge, NamesTheRankThatIsStopped) {
                    "kill -CONT 1001 lets it go on; its last call"));
     at(1).held_since = now - 300ms;
     EXPECT_FALSE(find()) << "for a moment";
-    at(1).process.tracer = 77;
+    teach(1ms);
+    EXPECT_EQ(find()->kind, Kind::held) << "but they wait for too long";
+    usual = {};
+    at(1).process = {.pid = 1001, .state = 't', .tracer = 77};
     at(1).held_since = now - 2s;
     EXPECT_THAT(text(), HasSubstr("rank 1 (pid 1001) is held by a debugger (pid 77)"));
     EXPECT_TRUE(find()->in_debugger);
@@ -390,6 +400,9 @@ TEST_F(HangJudge, NamesTheOtherSideOfATransfer) {
     EXPECT_THAT(verdict->text,
                 StartsWith("rank 1 holds up rank 2, in recv of 1024 bytes from rank 1 "
                            "(train.cpp:60) since 6.0 s\n  rank 1"));
+    usual.note(*group(2, all).transfer, 4s);
+    EXPECT_FALSE(find()) << "twice as long is usual";
+    usual = {};
     at(1).record.operations.back().ended = now - 1s;
     EXPECT_FALSE(find()) << "it was held up itself";
     hold(1, 'T', 1s);

@@ -101,9 +101,7 @@ private:
                                     .ended = number - 1}};
             state.record.operations.assign(done.begin(), done.end());
             if (came) state.record.operations.push_back(operation(number, came_[at(rank)]));
-            if (!came && saves && rank == 0) {
-                state.record.section = contract::Section::checkpoint;
-            }
+            state.record.is_at_checkpoint = !came && saves && rank == 0;
             ranks.push_back(std::move(state));
         }
         usual_.settle();
