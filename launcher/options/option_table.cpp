@@ -156,7 +156,7 @@ constexpr std::array table{
                        v, {{"root-cause", ExitCode::root_cause}, {"torchrun", ExitCode::torchrun}});
                }},
     OptionSpec{"on-hang", "", "", "say|stop|off", "say", "", G::restarts, T::own,
-               "when ranks wait for too long: say who holds them up; stop: end the job, too, if it lasts",
+               "when ranks wait for too long: say who holds them up; stop: also end the job then",
                [](Options& o, Value v) {
                    o.stop.on_hang = parse_choice<OnHang>(v, {{"say", OnHang::say},
                                                              {"stop", OnHang::stop},

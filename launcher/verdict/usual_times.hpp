@@ -26,9 +26,9 @@ public:
     // Of a call that has not been seen often enough.
     static constexpr Duration untaught = std::chrono::seconds{5};
 
-    // One that has ended; `free_since`: when the rank's call before that had, if it is known. Counts
-    // once settle() is called: of the ranks of one call the one that waited longest, and the one
-    // that computed longest.
+    // One that has ended; `free_since`: when the rank's call before that had, if it is known.
+    // Counts once settle() is called: of the ranks of one call the one that waited longest, and the
+    // one that computed longest.
     void note(const contract::OperationRecord& operation, std::optional<Time> free_since);
     void settle();
     // A transfer that somebody had waited in, which is done.
