@@ -73,7 +73,7 @@ store::JobStore connect(const WorkerEnv& me, Store::Timeout timeout) {
                                     peers, timeout);
 }
 
-// Whose ranks, which the launcher does not know, may be any.
+// Of a group whose ranks the launcher does not know, or of one rank.
 constexpr std::string_view unrecorded;
 
 // A name, and so keys, of its own for each group of the process; the ranks make theirs in the same
@@ -94,16 +94,12 @@ std::string prefix_of(int round, int program, const std::string& group) {
 ProcessGroup init_process_group(const InitOptions& options) {
     const base::Deadline deadline = base::Deadline::after(options.timeout);
     const WorkerEnv me = worker_env();
-    store::JobStore job;
-    if (me.world_size > 1) job = connect(me, deadline.left());
+    if (me.world_size == 1) return join(me, nullptr, unrecorded, options, deadline);
+    store::JobStore job = connect(me, deadline.left());
     const std::string group = next_group();
-    std::shared_ptr<Store> store;
-    if (job.store) {
-        store = make_prefix_store(prefix_of(me.round, job.program, group), std::move(job.store));
-    }
+    auto store = make_prefix_store(prefix_of(me.round, job.program, group), std::move(job.store));
     // A world of the program's own making, as by other variables, has another name.
-    const std::string where =
-        me.master ? base::host_and_port(me.master->host, me.master->port) : "";
+    const std::string where = base::host_and_port(me.master->host, me.master->port);
     return join(me, std::move(store), where + "/" + std::to_string(me.world_size) + "/" + group,
                 options, deadline);
 }

@@ -86,6 +86,7 @@ constexpr Fault faults[] = {
     {"dtype", Outcome::mismatch},     {"count", Outcome::mismatch},
     {"root", Outcome::mismatch},      {"stop", Outcome::hang},
     {"loop", Outcome::hang},          {"sleep", Outcome::hang},
+    {"posted", Outcome::hang},
 };
 
 class LaunchHang : public LaunchTest {

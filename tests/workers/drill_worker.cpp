@@ -13,6 +13,7 @@
 //   freeze       it puts itself into a cgroup, the word behind PLACE, that is frozen then
 //   death        it is killed
 //   recv         it waits for what the next rank never sends
+//   posted       it has posted a recv, for which it does not wait, and sleeps for ever
 //   pause        it sleeps for 300 ms, and goes on
 //   stop_and_go  it stops itself, and somebody else has to let it go on
 #include <ddp/process_group.hpp>
@@ -26,6 +27,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -71,7 +73,8 @@ private:
         if (fault == "root") return other_root();
         if (fault == "stop" || fault == "stop_and_go") ::raise(SIGSTOP);
         if (fault == "recv") from_next();
-        if (fault == "sleep") std::this_thread::sleep_for(1h);
+        if (fault == "posted") posted_ = group_.recv(values(), ddp::Peer{next()});
+        if (fault == "sleep" || fault == "posted") std::this_thread::sleep_for(1h);
         if (fault == "pause") std::this_thread::sleep_for(300ms);
         if (fault == "death") ::raise(SIGKILL);
         if (fault == "freeze") freeze();
@@ -88,12 +91,13 @@ private:
     void sum() { group_.all_reduce(values()).wait(); }
     void copy() { group_.broadcast(values()).wait(); }
     void meet() { group_.barrier().wait(); }
-    void from_next() { group_.recv(values(), ddp::Peer{(group_.rank() + 1) % 3}).wait(); }
+    void from_next() { group_.recv(values(), ddp::Peer{next()}).wait(); }
     void other_operation() { group_.all_reduce(values(), ddp::ReduceOp::product).wait(); }
     void other_dtype() { group_.all_reduce(wide_).wait(); }
     void other_count() { group_.all_reduce(std::span(values_).first(15)).wait(); }
     void other_root() { group_.broadcast(values(), ddp::Root{1}).wait(); }
 
+    int next() const { return (group_.rank() + 1) % group_.size(); }
     ddp::TensorView values() { return values_; }
     void freeze() const {
         std::ofstream(drill_.cgroup + "/cgroup.procs") << ::getpid() << std::endl;
@@ -108,6 +112,7 @@ private:
     Drill drill_;
     std::array<float, 16> values_{};
     std::array<double, 16> wide_{};
+    std::optional<ddp::Work> posted_;
 };
 
 }  // namespace
