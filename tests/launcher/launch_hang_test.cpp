@@ -208,6 +208,31 @@ TEST_F(LaunchHang, SaysThatAStoppedRankRunsAgainAndTheJobGoesOn) {
     EXPECT_EQ(count(result.err, "holds up"), 1) << "it is said once: " << result.err;
 }
 
+// As a container that is paused, or a laptop that sleeps.
+TEST_F(LaunchHang, AStandstillOfAllIsNobodysFault) {
+    Launch job(folder_, Drill{.fault = "none"}.words({}));
+    ASSERT_TRUE(job.wait_for_output("done"));
+    const auto agent = job.wait_for_agent();
+    ASSERT_TRUE(agent);
+    std::this_thread::sleep_for(600ms);  // it has learned
+    const std::vector<pid_t> workers = children_now(*agent);
+    ASSERT_EQ(workers.size(), static_cast<std::size_t>(ranks));
+    const auto send = [&](int signal) {
+        ::kill(*agent, signal);
+        std::this_thread::sleep_for(50ms);
+        for (const pid_t worker : workers) ::kill(worker, signal);
+    };
+    send(SIGSTOP);
+    std::this_thread::sleep_for(1500ms);
+    send(SIGCONT);
+    std::this_thread::sleep_for(600ms);
+    job.signal(SIGTERM);
+    const LaunchResult result = job.wait();
+    EXPECT_EQ(result.exit_code, 128 + SIGTERM);
+    EXPECT_THAT(result.err, Not(AnyOf(HasSubstr("holds up"), HasSubstr("hold up"),
+                                      HasSubstr("do not run"), HasSubstr("goes on:"))));
+}
+
 TEST_F(LaunchHang, IsInTheReportOfAJobThatTheUserStops) {
     TemporaryFolder logs;
     Launch job(folder_, Drill{.fault = "sleep"}.words({"--log-dir=" + logs.path(), "--rdzv-id=x"}));
