@@ -210,11 +210,11 @@ TEST_F(LaunchHang, SaysThatAStoppedRankRunsAgainAndTheJobGoesOn) {
 
 // As a container that is paused, or a laptop that sleeps.
 TEST_F(LaunchHang, AStandstillOfAllIsNobodysFault) {
-    Launch job(folder_, Drill{.fault = "none"}.words({}));
-    ASSERT_TRUE(job.wait_for_output("done"));
+    // By step 700 the agent has learned.
+    Launch job(folder_, Drill{.fault = "naps", .step = 700}.words({}));
     const auto agent = job.wait_for_agent();
     ASSERT_TRUE(agent);
-    std::this_thread::sleep_for(600ms);  // it has learned
+    ASSERT_TRUE(job.wait_for_output("now"));
     const std::vector<pid_t> workers = children_now(*agent);
     ASSERT_EQ(workers.size(), static_cast<std::size_t>(ranks));
     const auto send = [&](int signal) {

@@ -15,6 +15,7 @@
 //   recv         it waits for what the next rank never sends
 //   posted       it has posted a recv, for which it does not wait, and sleeps for ever
 //   pause        it sleeps for 300 ms, and goes on
+//   naps         the same, in naps of 10 ms, which a standstill makes no shorter
 //   stop_and_go  it stops itself, and somebody else has to let it go on
 #include <ddp/process_group.hpp>
 #include <ddp/run_worker.hpp>
@@ -76,6 +77,7 @@ private:
         if (fault == "posted") posted_ = group_.recv(values(), ddp::Peer{next()});
         if (fault == "sleep" || fault == "posted") std::this_thread::sleep_for(1h);
         if (fault == "pause") std::this_thread::sleep_for(300ms);
+        for (int nap = 0; nap < 25 && fault == "naps"; ++nap) std::this_thread::sleep_for(10ms);
         if (fault == "death") ::raise(SIGKILL);
         if (fault == "freeze") freeze();
         for (volatile bool goes_on = fault == "loop"; goes_on;) {
