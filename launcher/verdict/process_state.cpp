@@ -1,28 +1,23 @@
 #include "launcher/verdict/process_state.hpp"
 
+#include "base/process/process_tree.hpp"
+
 #include <unistd.h>
 
-#include <array>
+#include <cstdint>
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <sstream>
+#include <string>
 #include <string_view>
 
 namespace ddp::launcher {
 namespace {
 
-constexpr std::size_t most_bytes = 4096;
-
-std::string read_file(const std::string& path) {
-    std::ifstream file(path);
-    std::array<char, most_bytes> bytes;
-    file.read(bytes.data(), bytes.size());
-    return {bytes.data(), static_cast<std::size_t>(file.gcount())};
-}
+// Of a list of cgroups, with long names.
+constexpr std::size_t most_bytes = 16384;
 
 std::string in_proc(pid_t pid, const char* file) {
-    return read_file("/proc/" + std::to_string(pid) + "/" + file);
+    return base::read_small_file("/proc/" + std::to_string(pid) + "/" + file, most_bytes);
 }
 
 // Where several hierarchies are mounted, the freezer has its own.
@@ -36,11 +31,12 @@ bool is_frozen(pid_t pid) {
         const std::string folder = line.substr(path + 1);
         if (controllers.empty()) {
             for (const char* const root : {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"}) {
-                const std::string events = read_file(root + folder + "/cgroup.events");
+                const std::string events = base::read_small_file(root + folder + "/cgroup.events");
                 if (events.find("frozen 1") != events.npos) return true;
             }
         } else if (controllers == "freezer") {
-            if (read_file("/sys/fs/cgroup/freezer" + folder + "/freezer.state") == "FROZEN\n") {
+            if (base::read_small_file("/sys/fs/cgroup/freezer" + folder + "/freezer.state") ==
+                "FROZEN\n") {
                 return true;
             }
         }
@@ -57,41 +53,20 @@ pid_t tracer_of(pid_t pid) {
 
 }  // namespace
 
-// "4711 (a name) S 4700 ..."; the processor times are the 12th and 13th after the state.
-StatLine parse_stat(const std::string& text) {
-    const std::size_t name_ends = text.rfind(") ");
-    if (name_ends == text.npos) return {};
-    std::istringstream rest(text.substr(name_ends + 2));
-    StatLine line;
-    rest >> line.state >> line.parent;
-    std::string skipped;
-    for (int field = 0; field < 9; ++field) rest >> skipped;
-    unsigned long long user = 0;
-    unsigned long long system = 0;
-    rest >> user >> system;
-    line.cpu_ticks = user + system;
-    return rest ? line : StatLine{};
-}
-
 ProcessState look_at_process(pid_t pid) {
-    const StatLine line = parse_stat(in_proc(pid, "stat"));
-    static const long ticks = ::sysconf(_SC_CLK_TCK);
+    const auto stat = base::stat_of(pid);
+    if (!stat) return {.pid = pid};
+    static const auto ticks = static_cast<std::uint64_t>(::sysconf(_SC_CLK_TCK));
     return {.pid = pid,
-            .state = line.state,
-            .tracer = line.state != 0 ? tracer_of(pid) : 0,
-            .is_frozen = line.state != 0 && is_frozen(pid),
-            .cpu_time = std::chrono::milliseconds(line.cpu_ticks * 1000 /
-                                                  static_cast<unsigned long long>(ticks))};
+            .state = stat->state,
+            .tracer = tracer_of(pid),
+            .is_frozen = is_frozen(pid),
+            .cpu_time = std::chrono::milliseconds(stat->cpu_ticks * 1000 / ticks)};
 }
 
 pid_t process_of_rank(pid_t joined, pid_t worker) {
-    constexpr int most_generations = 64;
-    pid_t pid = joined;
-    for (int i = 0; i < most_generations && pid > 1; ++i) {
-        if (pid == worker) return joined;
-        pid = parse_stat(in_proc(pid, "stat")).parent;
-    }
-    return worker;
+    const bool is_its = joined == worker || (joined > 1 && base::descends_from(joined, worker));
+    return is_its ? joined : worker;
 }
 
 }  // namespace ddp::launcher

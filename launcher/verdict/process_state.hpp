@@ -4,7 +4,6 @@
 #include <sys/types.h>
 
 #include <chrono>
-#include <string>
 
 namespace ddp::launcher {
 
@@ -24,13 +23,5 @@ ProcessState look_at_process(pid_t pid);
 // The process that has joined as the rank, where it is the worker or a descendant of it: a number
 // from elsewhere, as of another PID namespace, may be anybody's. Else the worker.
 pid_t process_of_rank(pid_t joined, pid_t worker);
-
-// Of what lies in /proc/PID/stat, where the name may hold anything. Nothing in it: all zero.
-struct StatLine {
-    char state = 0;
-    pid_t parent = 0;
-    unsigned long long cpu_ticks = 0;
-};
-StatLine parse_stat(const std::string& text);
 
 }  // namespace ddp::launcher

@@ -73,7 +73,9 @@ bool any_descendant(pid_t pid, const std::function<bool(pid_t)>& look, int depth
 
 }  // namespace
 
-std::string read_small_file(const std::string& path) { return read_up_to(1024, path); }
+std::string read_small_file(const std::string& path, std::size_t most) {
+    return read_up_to(most, path);
+}
 
 std::vector<std::string> names_in(const std::string& folder) {
     std::vector<std::string> names;
@@ -101,8 +103,12 @@ std::optional<ProcessStat> stat_of(pid_t pid) {
     stat.parent = next_number<pid_t>(rest);
     next_number<pid_t>(rest);
     stat.session = next_number<pid_t>(rest);
-    constexpr int fields_between = 15;
-    for (int i = 0; i < fields_between; ++i) next_number<std::int64_t>(rest);
+    constexpr int fields_before_times = 7;
+    for (int i = 0; i < fields_before_times; ++i) next_number<std::int64_t>(rest);
+    stat.cpu_ticks = next_number<std::uint64_t>(rest);
+    stat.cpu_ticks += next_number<std::uint64_t>(rest);
+    constexpr int fields_before_start = 6;
+    for (int i = 0; i < fields_before_start; ++i) next_number<std::int64_t>(rest);
     stat.started = next_number<std::uint64_t>(rest);
     return stat;
 }

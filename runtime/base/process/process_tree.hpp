@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -13,8 +14,8 @@
 
 namespace ddp::base {
 
-// The first KiB of a small file; empty when it cannot be read.
-std::string read_small_file(const std::string& path);
+// The first bytes of a small file; empty when it cannot be read.
+std::string read_small_file(const std::string& path, std::size_t most = 1024);
 
 // Names in a folder, without those that begin with a dot.
 std::vector<std::string> names_in(const std::string& folder);
@@ -24,6 +25,7 @@ struct ProcessStat {
     char state = '?';  // as ps shows it: Z a zombie, D in a call that nothing interrupts
     pid_t parent = 0;
     pid_t session = 0;
+    std::uint64_t cpu_ticks = 0;  // that all of its threads have used
     std::uint64_t started = 0;  // in clock ticks since the host's start: tells users of a pid apart
     std::string name;           // at most 15 bytes, chosen by the process
 };

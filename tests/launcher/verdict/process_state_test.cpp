@@ -79,18 +79,5 @@ TEST(ProcessState, IsThatOfADescendantAlone) {
     EXPECT_EQ(process_of_rank(1 << 30, child.pid()), child.pid()) << "there is none";
 }
 
-TEST(ParseStat, ReadsALineWhateverTheNameIs) {
-    const std::string rest = " 7 4711 4711 34816 -1 4194304 1 2 3 4 50 60 0 0 20 0 1 0 99";
-    for (const char* const name : {"sh", "a b", ") R 1 ", "", "x) y"}) {
-        const StatLine line = parse_stat("4711 (" + std::string(name) + ") S" + rest);
-        EXPECT_EQ(line.state, 'S') << name;
-        EXPECT_EQ(line.parent, 7) << name;
-        EXPECT_EQ(line.cpu_ticks, 110U) << name;
-    }
-    for (const char* const broken : {"", "4711", "4711 (sh", "4711 (sh) ", "4711 (sh) S x"}) {
-        EXPECT_EQ(parse_stat(broken).state, 0) << broken;
-    }
-}
-
 }  // namespace
 }  // namespace ddp::launcher
