@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # fuzz.sh [SECONDS [NAME...]]: what reads bytes of others, under libFuzzer, AddressSanitizer and UndefinedBehaviorSanitizer:
-# each fuzzer of this folder, or those named, for so many seconds (default 60; 0: only built), two at a time.
+# each fuzzer of this folder, or those named, for so many seconds (default 60; 0: only built; checkpoint_files three times as
+# long), two at a time.
 # Exit code 77: clang has no libFuzzer here. After a failure it names the folder with the input that did harm.
 # DDP_FUZZ_FOLDER keeps the programs, and does not build them again while no source is newer.
 set -euo pipefail
@@ -8,7 +9,7 @@ seconds=${1:-60}
 [ $# -gt 0 ] && shift
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
-all=(channel control_page error_file host_link job_description link option_values region_contents region_header store_client store_server)
+all=(channel checkpoint_files control_page error_file host_link job_description link option_values region_contents region_header store_client store_server)
 names=("${@:-${all[@]}}")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -32,7 +33,9 @@ is_built() {
 # A library of all that any of them may need: what one does not, its program leaves out. A folder's sources are compiled as one.
 build() {
     local sources folders
-    mapfile -t folders < <(find "$root"/runtime/{base,contract,store,backends/shm} -type d)
+    mapfile -t folders < <(find "$root"/runtime/{base,contract,store,tensor,checkpoint/formats,backends/shm} -type d)
+    # Checkpoints without the groups that share them.
+    for name in crc durable_file files manifest staging state_dict; do sources+=("$root/runtime/checkpoint/$name.cpp"); done
     for name in backend call_header reduction/reduce reduction/reduce_portable; do sources+=("$root/runtime/backends/$name.cpp"); done
     for name in agent/attempt/progress_watch channel/channel console/line_prefix hosts/start/job_description hosts/job_token hosts/messages hosts/membership/rank_table hosts/tls_session options/did_you_mean options/option_table options/option_values options/split_arguments report/failure report/failure_report verdict/hang_judge verdict/usual_times verdict/verdict_text verdict/waited_call; do
         sources+=("$root/launcher/$name.cpp")
@@ -41,7 +44,7 @@ build() {
     for folder in "${folders[@]}"; do
         unit=${folder#"$root"/}
         unit=$work/${unit//\//_}.cpp
-        find "$folder" -maxdepth 1 -name '*.cpp' -printf '#include "%p"\n' | sort >"$unit"
+        find "$folder" -maxdepth 1 -name '*.cpp' ! -name '*_cuda.cpp' -printf '#include "%p"\n' | sort >"$unit"
         sources+=("$unit")
     done
     # One command a line; two at a time.
@@ -63,15 +66,16 @@ build() {
     done
 }
 
-# A store's client makes room for a value that a server announces, up to the 64 MiB of a request.
+# A store's client makes room for a value that a server announces, up to the 64 MiB of a request. Files come in four formats.
 fuzz() {
-    local name=$1 folder=$work/$1
+    local name=$1 folder=$work/$1 time=$seconds room=96
+    if [ "$name" = checkpoint_files ]; then time=$((3 * seconds)) room=64; fi
     mkdir -p "$folder/corpus" "$folder/tmp" "$found/$name"
-    if TMPDIR="$folder/tmp" DDP_FUZZ_SEEDS="$folder/corpus" DDP_LOG_LEVEL=off "$built/$name" -max_total_time="$seconds" \
-        -timeout=20 -rss_limit_mb=1024 -malloc_limit_mb=96 -max_len=65536 -print_final_stats=1 -artifact_prefix="$found/$name/" \
+    if TMPDIR="$folder/tmp" DDP_FUZZ_FIXTURES="$root/tests/checkpoint/fixtures" DDP_FUZZ_SEEDS="$folder/corpus" DDP_LOG_LEVEL=off "$built/$name" -max_total_time="$time" \
+        -timeout=20 -rss_limit_mb=1024 -malloc_limit_mb="$room" -max_len=65536 -print_final_stats=1 -artifact_prefix="$found/$name/" \
         "$folder/corpus" >"$folder/log" 2>&1; then
         rmdir "$found/$name"
-        echo "$name: $(grep -m1 number_of_executed_units "$folder/log" | tr -dc 0-9) inputs in $seconds s, none did harm"
+        echo "$name: $(grep -m1 number_of_executed_units "$folder/log" | tr -dc 0-9) inputs in $time s, none did harm"
     else
         tail -60 "$folder/log"
         rmdir "$found/$name" 2>/dev/null || echo "fuzz.sh: what $name did not survive is in $found/$name" >&2
