@@ -21,7 +21,7 @@ set -euo pipefail
 # A room, the folder of its sources, and the tests that cover it: its own first, then others that use it. A test program may have
 # a filter of GoogleTest's after a colon.
 rooms='
-launcher       launcher                 ddp_launcher_tests ddp_launch_tests ddp_launch_hang_tests ddp_launch_log_disk_tests
+launcher       launcher                 ddp_launcher_tests ddp_launch_tests ddp_launch_hang_tests ddp_hosts_tests ddp_launch_hosts_hang_tests ddp_launch_log_disk_tests
 contract       runtime/contract         contract_test ddp_launcher_tests ddp_launch_hang_tests testing_test ddp_launch_tests:LaunchWorker.*:LaunchBlame.*
 store          runtime/store            store_test process_group_test:InitProcessGroup.*:SubGroups.* ddp_launch_tests:LaunchStrangers.*
 reducer        runtime/reducer          bucket_plan_test reducer_test gpu_reducer_test

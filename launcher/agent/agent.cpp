@@ -288,7 +288,7 @@ void Agent::run_part(const RoundMessage& round) {
     part.on_failure = [this](const WorkerEnd& end, auto at) {
         if (front_lives()) hosts_->note_failure(end, at);
     };
-    part.on_progress = [this](const StatusMessage& status) { hosts_->note_progress(status); };
+    part.tell = hosts_->tell();
     Attempt attempt(std::move(part),
                     {.attempt = round.round - 1, .restarts = round.restarts, .place = place});
     const std::optional<Problem> problem = run_workers(attempt);

@@ -12,7 +12,8 @@ CoordinatorRole::CoordinatorRole(Settings settings, Poller& events, Poller::Tag 
     : settings_(std::move(settings)),
       events_(events),
       tag_(tag),
-      judge_(settings_.restarts, settings_.exit_code, settings_.facts) {}
+      judge_(settings_.restarts, settings_.stop.exit_code, settings_.facts),
+      inquiry_(settings_.stop.on_hang, settings_.stop.hang_timeout) {}
 
 CoordinatorRole::~CoordinatorRole() { drop(); }
 
@@ -47,6 +48,7 @@ void CoordinatorRole::begin_round(const RoundMessage& round) {
     settings_.store().start_attempt(round.round, round.table.world_size);
     settings_.store().serve_hosts(round.table.addresses());
     vouchers_.begin_round(round.table);
+    inquiry_.begin_round(round);
     progress_.begin_round(round);
 }
 
@@ -65,9 +67,30 @@ void CoordinatorRole::hear(MemberId by, const FromMember& message) {
     if (const auto* progress = std::get_if<ProgressMessage>(&message)) {
         return progress_.note(by, *progress);
     }
+    if (const auto* sighting = std::get_if<SightingMessage>(&message)) {
+        return inquiry_.note(by, *sighting);
+    }
     const auto& answer = std::get<VouchedMessage>(message);
     const auto known = vouchers_.answered(answer.question, by, answer.is_of_job);
     if (known) settings_.store().vouch(answer.question, *known);
+}
+
+// Of a round that is being stopped nobody says who holds it up.
+void CoordinatorRole::look_for_hangs(Time now) {
+    if (!coordinator_->runs()) return;
+    if (const auto question = inquiry_.take_question(now)) {
+        for (const HostRanks& host : inquiry_.round().table.hosts) {
+            coordinator_->send(host.member, *question);
+        }
+    }
+    HangInquiry::News news = inquiry_.take_news(now);
+    if (news.stops_because_of) {
+        news.texts.push_back(HangNews::words_of_stop(settings_.stop.shutdown_timeout));
+    }
+    for (const std::string& text : news.texts) {
+        coordinator_->announce(text, text.substr(0, text.find('\n')), news.concerned, false);
+    }
+    if (news.stops_because_of) coordinator_->end_hung_round(*news.stops_because_of);
 }
 
 // Its own member's beats make turns of the loop.
@@ -99,6 +122,7 @@ void CoordinatorRole::run(Time now) {
     }
     coordinator_->look_at_time(now);
     ask_about_clients();
+    look_for_hangs(now);
     show_progress(now);
     judge_round(now);
 }
@@ -106,11 +130,14 @@ void CoordinatorRole::run(Time now) {
 void CoordinatorRole::judge_round(Time now) {
     const auto end = coordinator_->take_round_end();
     if (!end) return;
-    RoundVerdict verdict = judge_.judge(*end, settings_.report_file());
+    const bool any_failed = end->asked.reason == StopReason::failure;
+    RoundVerdict verdict = judge_.judge(*end, settings_.report_file(), inquiry_.facts(any_failed));
     if (!verdict.restart_in) settings_.publish(verdict.outcome);
     if (!coordinator_) return;  // while that was written another one was found
     if (!verdict.outcome.text.empty()) {
-        coordinator_->announce(verdict.outcome.text, verdict.line, verdict.culprit);
+        std::vector<MemberId> concerned;
+        if (verdict.culprit) concerned.push_back(*verdict.culprit);
+        coordinator_->announce(verdict.outcome.text, verdict.line, concerned, true);
     }
     if (verdict.restart_in) {
         coordinator_->restart(*verdict.restart_in, true, now);

@@ -6,6 +6,7 @@
 #include "base/unique_fd.hpp"
 #include "launcher/agent/round_judge.hpp"
 #include "launcher/hosts/coordinator.hpp"
+#include "launcher/hosts/hang_inquiry.hpp"
 #include "launcher/hosts/job_progress.hpp"
 #include "launcher/hosts/start/host_env.hpp"
 #include "launcher/hosts/vouchers.hpp"
@@ -29,7 +30,7 @@ public:
         MembershipRules rules;
         Coordinator::Job job;  // of a successor: with the run's names that it was told
         RestartRule restarts;
-        ExitCode exit_code = ExitCode::root_cause;
+        StopOptions stop;
         JobFacts facts;
         std::function<store::StoreServer&()> store;     // while others find this agent
         std::function<void(Outcome& outcome)> publish;  // at the end, once
@@ -68,6 +69,7 @@ private:
     void begin_round(const RoundMessage& round);
     void ask_about_clients();
     void hear(MemberId by, const FromMember& message);
+    void look_for_hangs(Time now);
     void show_progress(Time now);
     void drop();
     void judge_round(Time now);
@@ -77,6 +79,7 @@ private:
     Poller::Tag tag_;
     RoundJudge judge_;
     Vouchers vouchers_;
+    HangInquiry inquiry_;
     JobProgress progress_;
     std::optional<StatusMessage> shown_;  // of it
     Time next_show_{};

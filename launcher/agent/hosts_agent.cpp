@@ -33,24 +33,6 @@ std::string at_coordinator(const MeetingPlace& place) {
     return " (the coordinator at " + name_of(place) + ")";
 }
 
-HostPlace place_of(const HostRanks& host, const RoundMessage& round) {
-    return {.group_rank = host.group_rank,
-            .group_world_size = static_cast<int>(round.table.hosts.size()),
-            .first_rank = host.first_rank,
-            .world_size = round.table.world_size,
-            .first_role_rank = host.first_role_rank,
-            .role_world_size = host.role_world_size,
-            .address = host.address,
-            .round = round.round};
-}
-
-ProgressMessage progress_of(const StatusMessage& part, const RoundMessage& round) {
-    return {.round = round.round,
-            .running = part.running,
-            .step = part.step,
-            .steps_in_1000_s = static_cast<std::int64_t>(part.steps_per_second * 1000)};
-}
-
 }  // namespace
 
 HostsAgent::HostsAgent(Settings settings, Channel& channel, Poller& events, Poller::Tag tag)
@@ -241,6 +223,8 @@ void HostsAgent::follow(const MemberOrder& order, Attempt* attempt) {
         } else {
             notice(words->text);
         }
+    } else if (const auto* look = std::get_if<LookMessage>(&order)) {
+        part_.answer(*member_, *look, attempt);
     } else if (const auto* silence = std::get_if<CoordinatorSilence>(&order)) {
         const std::string who = "the coordinator at " + name_of(search_.meeting_place());
         notice(silence->is_over ? who + " answers again" : "no answer from " + who);
@@ -262,15 +246,15 @@ void HostsAgent::follow(const StopRoundMessage& stop, Attempt* attempt) {
         round_.reset();
         return member_->drained({.round = stop.round, .end = PartEnd::failure});
     }
-    if (attempt == nullptr || stop.round != part_.round.round) return;
-    const bool is_own = stop.rank >= part_.first_rank && stop.rank < part_.first_rank + part_.slots;
+    if (attempt == nullptr || stop.round != part_.round().round) return;
     switch (stop.reason) {
         case StopReason::failure:
-            if (!is_own) {
-                notice(part_.round.table.describe(stop.rank) + " failed; stopping the others");
+            if (!part_.has(stop.rank)) {
+                notice(part_.round().table.describe(stop.rank) + " failed; stopping the others");
             }
             return attempt->stop_because_of(stop.rank);
         case StopReason::loss:
+        case StopReason::hang:  // the coordinator has said who holds it up
             return attempt->stop_because_of(stop.rank);
         case StopReason::growth:
             notice("other hosts have come: the workers are started again with them");
@@ -303,57 +287,51 @@ void HostsAgent::look_at_loss(Attempt* attempt, Time now) {
            ") and looks for its successor" + killed);
     round_.reset();
     member_.reset();
-    if (part_.round.round == 0) return search_.begin_anew(now);
+    if (part_.round().round == 0) return search_.begin_anew(now);
     const Succession* before = search_.succession();
     if (before != nullptr && now < before->ends()) {
         search_.give_up(Found::one_that_went, why, now);
     } else {
-        search_.begin_succession(part_.round, part_.member, welcome_->node_timeout, now);
+        search_.begin_succession(part_.round(), part_.member(), welcome_->node_timeout, now);
     }
 }
 
 bool HostsAgent::may_have_successor() const {
     if (!welcome_->has_successors || coordinator() != nullptr || leaves_with_ != 0) return false;
-    return part_.round.round == 0 || Succession::is_possible(part_.round);
+    return part_.round().round == 0 || Succession::is_possible(part_.round());
 }
 
 // Rounds -----------------------------------------------------------------------------------------
 
 HostPlace HostsAgent::begin_part(const RoundMessage& round) {
-    const RankTable& table = round.table;
-    const HostRanks* mine = table.find(welcome_->member);
-    if (mine == nullptr) throw Error("round " + std::to_string(round.round) + " is another host's");
-    part_ = {.round = round,
-             .member = mine->member,
-             .first_rank = mine->first_rank,
-             .slots = mine->slots};
+    part_ = HostPart(round, welcome_->member);
     member_->started(round.round);
-    return place_of(*mine, round);
+    return part_.place();
 }
 
 // The host's own front hears of the whole job where this host coordinates it.
-void HostsAgent::note_progress(const StatusMessage& part) {
-    if (member_ && welcome_->wants_progress) member_->progress(progress_of(part, part_.round));
-    if (coordinator() == nullptr) channel_.send(part);
+TellHosts HostsAgent::tell() {
+    return {.progress =
+                [this](const StatusMessage& part) {
+                    if (member_ && welcome_->wants_progress) part_.tell_progress(*member_, part);
+                    if (coordinator() == nullptr) channel_.send(part);
+                },
+            .sighting =
+                [this](Sighting seen) {
+                    if (member_) part_.tell_sighting(*member_, std::move(seen));
+                }};
 }
 
 void HostsAgent::end_part(const AttemptEnd& part, std::string trouble, int exit_code) {
     if (trouble.empty()) trouble = part.survivors;
     if (!member_ && !part.survivors.empty()) return finish(contract::exit_host_lost, trouble);
     if (!member_) return;  // nobody asks any more
-    bool is_fine = trouble.empty();
-    int ended = 0;
-    for (AttemptEnd::TimedEnd& one : part.ends()) {
-        is_fine = is_fine && one.end.status.ok() && one.end.stopped_with == 0;
-        ++ended;
-        member_->ended(part_.round.round, one.at, std::move(one.end));
-    }
-    is_fine = is_fine && ended == part_.slots;
+    const bool is_fine = part_.tell_ends(*member_, part) && trouble.empty();
     if (leaves_with_ != 0 && !exit_code_) {
         member_->leave();
         return finish(contract::exit_signal_base + leaves_with_, part.outcome().text);
     }
-    member_->drained({.round = part_.round.round,
+    member_->drained({.round = part_.round().round,
                       .end = is_fine ? PartEnd::success : PartEnd::failure,
                       .trouble = std::move(trouble),
                       .exit_code = exit_code});
@@ -418,7 +396,7 @@ HostsAgent::Settings hosts_settings(const AgentJob& job) {
     coordinator.restarts = {.max_restarts = options.restart.max_restarts,
                             .delay = options.restart.delay,
                             .same_failure_window = options.restart.same_failure_window};
-    coordinator.exit_code = options.stop.exit_code;
+    coordinator.stop = options.stop;
     coordinator.facts = {.host = base::host_name(),
                          .attempts = 1 + options.restart.max_restarts,
                          .lines = job.lines};

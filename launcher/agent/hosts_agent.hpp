@@ -8,6 +8,7 @@
 #include "launcher/agent/attempt/attempt.hpp"
 #include "launcher/agent/coordinator_role.hpp"
 #include "launcher/agent/coordinator_search.hpp"
+#include "launcher/agent/host_part.hpp"
 #include "launcher/channel/channel.hpp"
 #include "launcher/hosts/coordinator.hpp"
 #include "launcher/hosts/member.hpp"
@@ -58,9 +59,10 @@ public:
     const MeetingPlace& meeting_place() const { return search_.meeting_place(); }
     // Told at once of a failure in the part that runs.
     void note_failure(const WorkerEnd& end, Time at) {
-        if (member_) member_->ended(part_.round.round, at, end);
+        if (member_) member_->ended(part_.round().round, at, end);
     }
-    void note_progress(const StatusMessage& part);
+    // Of the part that runs; this agent has to outlive it.
+    TellHosts tell();
     // Nothing of the part lives here. `trouble`: why it could not start, go on or be ended.
     void end_part(const AttemptEnd& part, std::string trouble, int exit_code);
 
@@ -113,13 +115,7 @@ private:
     std::optional<std::uint32_t> watched_;  // the events of the member's link in the poller
     std::optional<WelcomeMessage> welcome_;
     std::optional<RoundMessage> round_;  // given out, not yet begun
-    // Of a round, that runs here or did last.
-    struct Part {
-        RoundMessage round = {};
-        MemberId member = 0;  // this host's number in it
-        int first_rank = 0;
-        int slots = 0;
-    } part_;
+    HostPart part_;
     int leaves_with_ = 0;  // the signal, once the part has ended; 0: it stays
     std::optional<int> exit_code_;
     bool is_told_end_ = false;

@@ -34,7 +34,8 @@ std::string coordinators_host(const RoundMessage& round) {
 
 }  // namespace
 
-RoundVerdict RoundJudge::judge(const RoundEnd& round, std::string report_file) {
+RoundVerdict RoundJudge::judge(const RoundEnd& round, std::string report_file,
+                               std::optional<HangFacts> hang) {
     JobEnd job{.workers = round.round.table.world_size,
                .user_signal = round.asked.reason == StopReason::user ? round.signal : 0,
                .exit_code = exit_code_,
@@ -42,6 +43,7 @@ RoundVerdict RoundJudge::judge(const RoundEnd& round, std::string report_file) {
                .error_files = {}};
     job.facts.attempt = 1 + restarts_.restarts();
     job.facts.report_file = std::move(report_file);
+    job.facts.hang = std::move(hang);
     if (round.asked.reason == StopReason::success) return {.outcome = outcome_of(round.ends, job)};
     if (job.user_signal != 0) {
         RoundVerdict verdict{.outcome = outcome_of(round.ends, job)};
@@ -58,7 +60,7 @@ RoundVerdict RoundJudge::judge(const RoundEnd& round, std::string report_file) {
 }
 
 RoundVerdict RoundJudge::judge_failure(const RoundEnd& round, const JobEnd& job) {
-    const auto root = whose_fault(round.ends);
+    const auto root = root_cause_of(round.ends, job);
     // They left because of a rank of which nobody knows how it ended.
     const bool is_loss = round.asked.has_lost_host &&
                          (!root || part_of(round.ends[root->index], false) == Part::left);

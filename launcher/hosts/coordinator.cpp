@@ -63,7 +63,8 @@ std::optional<std::string> mismatch_of(const JoinMessage& message, const std::st
 
 bool is_for_job(const FromMember& message) {
     return std::holds_alternative<VouchedMessage>(message) ||
-           std::holds_alternative<ProgressMessage>(message);
+           std::holds_alternative<ProgressMessage>(message) ||
+           std::holds_alternative<SightingMessage>(message);
 }
 
 // Why the membership takes nobody in; nothing: it does.
@@ -126,6 +127,22 @@ BeatReply reply_to(const BeatMessage& beat, bool grants) {
     return {.number = grants ? beat.number : 0,
             .clock_of_beat_ns = beat.clock_ns,
             .clock_ns = clock_ns_of(std::chrono::steady_clock::now())};
+}
+
+std::string described(const RoundMessage& round) {
+    return "round " + std::to_string(round.round) + " of " +
+           std::to_string(round.table.hosts.size()) + " hosts, " +
+           std::to_string(round.table.world_size) + " ranks";
+}
+
+// With what only the coordinator knows.
+template <class Links>
+RoundMessage whole(RoundMessage round, MemberId coordinator, const Links& links) {
+    round.coordinator = coordinator;
+    for (HostRanks& host : round.table.hosts) {
+        if (host.address.empty()) host.address = own_address_of(links);
+    }
+    return round;
 }
 
 }  // namespace
@@ -431,15 +448,8 @@ void Coordinator::carry_out(const MembershipActions& actions) {
 }
 
 void Coordinator::begin_round(const RoundMessage& round) {
-    RoundMessage whole = round;
-    whole.coordinator = own_member_;
-    for (HostRanks& host : whole.table.hosts) {
-        if (host.address.empty()) host.address = own_address_of(links_);
-    }
-    log_step("round " + std::to_string(round.round) + " of " +
-             std::to_string(round.table.hosts.size()) + " hosts, " +
-             std::to_string(round.table.world_size) + " ranks");
-    record_ = RoundRecord(std::move(whole));
+    log_step(described(round));
+    record_ = RoundRecord(whole(round, own_member_, links_));
     begin_round_(record_.round());
 }
 
@@ -449,16 +459,11 @@ void Coordinator::kill() {
     }
 }
 
-void Coordinator::say_everywhere(const std::string& text, bool is_failure) {
-    for (const auto& [id, peer] : links_) {
-        if (peer.joined) say(id, text, is_failure);
-    }
-}
-
 void Coordinator::announce(const std::string& text, const std::string& line,
-                           std::optional<MemberId> culprit) {
+                           const std::vector<MemberId>& concerned, bool is_failure) {
     for (const auto& [id, peer] : links_) {
-        if (peer.joined) say(id, id == own_member_ || id == culprit ? text : line, true);
+        const bool is_whole = id == own_member_ || std::ranges::count(concerned, id) > 0;
+        if (peer.joined) say(id, is_whole ? text : line, is_failure);
     }
 }
 

@@ -8,7 +8,7 @@
 #include "launcher/hosts/job_proof.hpp"
 #include "launcher/hosts/link.hpp"
 #include "launcher/hosts/membership/membership.hpp"
-#include "launcher/hosts/messages.hpp"
+#include "launcher/hosts/messages/messages.hpp"
 #include "launcher/hosts/newcomers.hpp"
 #include "launcher/hosts/round_record.hpp"
 #include "launcher/process/poller.hpp"
@@ -34,7 +34,8 @@ public:
         JobProof proof = {};  // which each agent must give
         // The round whose coordinator it succeeds.
         std::optional<RoundMessage> succeeds = {};
-        // What members say that is nothing to it: a VouchedMessage, a ProgressMessage.
+        // What members say that is nothing to it: VouchedMessage, ProgressMessage and
+        // SightingMessage.
         std::function<void(MemberId by, const FromMember& message)> hears = {};
         bool wants_progress = false;
     };
@@ -60,6 +61,12 @@ public:
         carry_out(membership_.stop(signal, now));
     }
     void kill();
+    bool runs() const { return membership_.runs(); }  // a round does, and nothing has ended it
+    // It is to end, as that rank holds up the others; -1: none that others wait for.
+    void end_hung_round(int rank) {
+        record_.note_stop();
+        carry_out(membership_.hung(rank));
+    }
 
     // Once, when a round has ended and drained everywhere; then restart() or finish().
     std::optional<RoundEnd> take_round_end() { return record_.take_end(); }
@@ -76,10 +83,12 @@ public:
     void say(MemberId member, std::string text, bool is_failure) {
         send(member, SayMessage{std::move(text), is_failure});
     }
-    void say_everywhere(const std::string& text, bool is_failure);
-    // `culprit` and this host get the whole text, the others a line.
+    void say_everywhere(const std::string& text, bool is_failure) {
+        announce(text, text, {}, is_failure);
+    }
+    // Those hosts and this one get the whole text, the others a line.
     void announce(const std::string& text, const std::string& line,
-                  std::optional<MemberId> culprit);
+                  const std::vector<MemberId>& concerned, bool is_failure);
 
     // An agent is there that knows of a later round than the one to succeed.
     bool is_outdated() const { return membership_.is_outdated(); }

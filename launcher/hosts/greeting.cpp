@@ -1,6 +1,7 @@
 #include "launcher/hosts/greeting.hpp"
 
-#include "launcher/hosts/messages.hpp"
+#include "launcher/hosts/messages/hello.hpp"
+#include "launcher/hosts/messages/messages.hpp"
 
 namespace ddp::launcher {
 namespace {

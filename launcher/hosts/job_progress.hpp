@@ -4,7 +4,7 @@
 
 #include "launcher/channel/channel.hpp"
 #include "launcher/hosts/membership/membership_actions.hpp"
-#include "launcher/hosts/messages.hpp"
+#include "launcher/hosts/messages/messages.hpp"
 
 #include <map>
 

@@ -7,7 +7,8 @@
 
 #include "base/frame.hpp"
 #include "base/unique_fd.hpp"
-#include "launcher/hosts/messages.hpp"
+#include "launcher/hosts/messages/hello.hpp"
+#include "launcher/hosts/messages/messages.hpp"
 #include "launcher/hosts/tls_session.hpp"
 
 #include <chrono>

@@ -1,5 +1,6 @@
 #include "launcher/hosts/member.hpp"
 
+#include "launcher/hosts/messages/sighting_bytes.hpp"
 #include "launcher/hosts/munge.hpp"
 
 #include <ddp/error.hpp>
@@ -188,6 +189,11 @@ void Member::started(int round) { send(StartedMessage{round}); }
 void Member::ended(int round, Time at, WorkerEnd end) {
     send(EndedMessage{
         .round = round, .clock_ns = clock_.to_others(clock_ns_of(at)), .end = std::move(end)});
+}
+
+void Member::saw(SightingMessage message) {
+    shift_clock(message.seen, std::chrono::nanoseconds(clock_.to_others(0)));
+    send(std::move(message));
 }
 
 void Member::drained(DrainedMessage message) { send(std::move(message)); }

@@ -8,7 +8,7 @@
 #include "launcher/hosts/job_proof.hpp"
 #include "launcher/hosts/lease.hpp"
 #include "launcher/hosts/link.hpp"
-#include "launcher/hosts/messages.hpp"
+#include "launcher/hosts/messages/messages.hpp"
 #include "launcher/hosts/vouchers.hpp"
 
 #include <chrono>
@@ -28,7 +28,7 @@ struct CoordinatorSilence {
 // What the coordinator said, in the order in which it did; beats are the member's own matter.
 using MemberOrder =
     std::variant<WelcomeMessage, WaitMessage, RoundMessage, StopRoundMessage, KillRoundMessage,
-                 SayMessage, RefusedMessage, FinishMessage, CoordinatorSilence>;
+                 LookMessage, SayMessage, RefusedMessage, FinishMessage, CoordinatorSilence>;
 
 // Of two steady clocks, by the fastest of the last answers. Wrong by at most half of that round
 // trip, where the question left after `asked`, the answer was read before `now`, and the other's
@@ -92,6 +92,7 @@ public:
 
     void started(int round);
     void progress(const ProgressMessage& message) { send(message); }
+    void saw(SightingMessage message);  // by this host's clock
     void ended(int round, Time at, WorkerEnd end);
     void drained(DrainedMessage message);
     void leave();

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "launcher/hosts/membership/membership.hpp"
-#include "launcher/hosts/messages.hpp"
+#include "launcher/hosts/messages/messages.hpp"
 
 #include <chrono>
 #include <cstdint>

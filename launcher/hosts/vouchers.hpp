@@ -6,7 +6,7 @@
 
 #include "base/net/address.hpp"
 #include "launcher/hosts/membership/rank_table.hpp"
-#include "launcher/hosts/messages.hpp"
+#include "launcher/hosts/messages/messages.hpp"
 #include "store/admission/peer_check.hpp"
 
 #include <cstdint>

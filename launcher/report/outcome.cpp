@@ -100,8 +100,8 @@ Outcome failed(std::span<const WorkerEnd> ends, const RootCause& root_cause, con
         job);
 }
 
-// Whom a hang blames, where that is why the job was ended, or why all ranks have failed by an error
-// of this library's that one of them had first by chance.
+}  // namespace
+
 std::optional<RootCause> root_cause_of(std::span<const WorkerEnd> ends, const JobEnd& job) {
     const std::optional<RootCause> root = whose_fault(ends);
     const std::optional<HangFacts>& hang = job.facts.hang;
@@ -125,8 +125,6 @@ std::optional<RootCause> root_cause_of(std::span<const WorkerEnd> ends, const Jo
     }
     return RootCause{.rank = blamed->rank, .index = index, .exit_code = blamed->status.exit_code()};
 }
-
-}  // namespace
 
 std::vector<WorkerEnd> ends_of(const HostWorkers& workers, ErrorTexts texts) {
     std::vector<WorkerEnd> ends;

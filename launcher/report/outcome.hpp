@@ -59,6 +59,10 @@ struct JobEnd {
     ErrorFiles error_files = {};
 };
 
+// Who is to blame: whom a hang blames, where that is why the job was ended, or why all ranks have
+// failed by an error of this library's that one of them had first by chance; else whose_fault().
+std::optional<RootCause> root_cause_of(std::span<const WorkerEnd> ends, const JobEnd& job);
+
 Outcome outcome_of(std::vector<WorkerEnd> ends, const JobEnd& job);
 
 // Of a job that could not start, or not go on.

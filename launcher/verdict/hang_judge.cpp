@@ -27,7 +27,7 @@ bool is_any_in_debugger(const RankStates& ranks) {
                                [](const RankState* rank) { return rank->process.tracer != 0; });
 }
 
-// A transfer that a rank waits in, and the other one of it; null: it is not of this host.
+// A transfer that a rank waits in, and the other one of it; null: it is not known.
 struct WaitedTransfer {
     const RankState* rank;
     const contract::TransferRecord* transfer;
@@ -56,7 +56,7 @@ std::vector<WaitedTransfer> waited_transfers(std::span<const RankState> ranks) {
 
 class Judge {
 public:
-    Judge(std::span<const RankState> ranks, const UsualTimes& usual, Time now)
+    Judge(std::span<const RankState> ranks, const Patience& usual, Time now)
         : ranks_(ranks),
           usual_(usual),
           now_(now),
@@ -97,12 +97,12 @@ private:
     bool is_held(const RankState& rank) const {
         return !rank.has_ended && rank.held_since && now_ - *rank.held_since >= UsualTimes::least;
     }
-    bool is_late(const RankState& rank, UsualTimes::Duration usual) const;
+    bool is_late(const RankState& rank, Patience::Duration usual) const;
     Verdict verdict(Kind kind, const RankStates& to_blame, const WaitedCall& call) const;
     std::string wait_in(const WaitedCall& call, const char* since_when) const;
 
     std::span<const RankState> ranks_;
-    const UsualTimes& usual_;
+    const Patience& usual_;
     Time now_;
     std::vector<int> waiting_;
     std::vector<WaitedCall> calls_;
@@ -121,13 +121,13 @@ Verdict Judge::verdict(Kind kind, const RankStates& to_blame, const WaitedCall& 
 }
 
 // The longest since its last call: a rank that was late for that one is not late for this one yet.
-bool Judge::is_late(const RankState& rank, UsualTimes::Duration usual) const {
+bool Judge::is_late(const RankState& rank, Patience::Duration usual) const {
     Time free_since = rank.record.joined;
     for (const OperationRecord& operation : rank.record.operations) {
         if (operation.ended) free_since = std::max(free_since, *operation.ended);
     }
     if (rank.record.is_at_checkpoint) {
-        usual = std::max<UsualTimes::Duration>(usual, patience_with_checkpoint);
+        usual = std::max<Patience::Duration>(usual, patience_with_checkpoint);
     }
     return now_ - free_since >= usual;
 }
@@ -176,7 +176,7 @@ std::optional<Verdict> Judge::find_held(const WaitedCall& call) const {
 std::optional<Verdict> Judge::find_absent(const WaitedCall& call) const {
     if (call.missing.empty() && call.gone.empty()) return std::nullopt;
     const bool never_come = call.missing.empty() && call.elsewhere.empty() && call.all_are_known;
-    const UsualTimes::Duration patience =
+    const Patience::Duration patience =
         never_come ? UsualTimes::least : usual_.patience(*call.call);
     if (now_ - call.since < patience) return std::nullopt;
     const bool all_late = std::ranges::all_of(call.missing, [&](const RankState* rank) {
@@ -206,7 +206,7 @@ std::optional<Verdict> Judge::find_absent_peer() const {
     for (const WaitedTransfer& one : transfers_) {
         if (one.peer == nullptr || one.peer->has_ended || waits(*one.peer)) continue;
         const bool held = is_held(*one.peer);
-        const UsualTimes::Duration patience =
+        const Patience::Duration patience =
             held ? UsualTimes::least : usual_.patience(*one.transfer);
         if (now_ - one.transfer->since < patience) continue;
         if (!held && !is_late(*one.peer, patience)) continue;
@@ -243,9 +243,9 @@ std::optional<Verdict> Judge::find_absent_at_start() const {
     const Time since = middle_of(std::move(joined));
     const bool any_held =
         std::ranges::any_of(absent, [&](const RankState* rank) { return is_held(*rank); });
-    const UsualTimes::Duration patience =
-        any_held ? UsualTimes::Duration(UsualTimes::least)
-                 : std::max<UsualTimes::Duration>(patience_with_start, 3 * (since - first_start));
+    const Patience::Duration patience =
+        any_held ? Patience::Duration(UsualTimes::least)
+                 : std::max<Patience::Duration>(patience_with_start, 3 * (since - first_start));
     if (now_ - since < patience) return std::nullopt;
     if (any_held) std::erase_if(absent, [&](const RankState* rank) { return !is_held(*rank); });
     Verdict result{.kind = any_held ? Kind::held : Kind::missing,
@@ -313,9 +313,9 @@ std::optional<Verdict> Judge::find_stuck(const WaitedCall& call) const {
     constexpr double most_seconds = 3600;
     const double bytes = static_cast<double>(call.call->call.elements) *
                          static_cast<double>(size_of(call.call->call.dtype) * call.members());
-    const auto for_bytes = std::chrono::duration_cast<UsualTimes::Duration>(
+    const auto for_bytes = std::chrono::duration_cast<Patience::Duration>(
         std::chrono::duration<double>(std::min(bytes / bytes_per_second, most_seconds)));
-    constexpr UsualTimes::Duration least = std::chrono::seconds{10};
+    constexpr Patience::Duration least = std::chrono::seconds{10};
     const auto patience = std::max(usual_.patience(*call.call), least) + for_bytes;
     if (!all_came || !call.all_are_known || now_ - call.last_came < patience) return std::nullopt;
     Verdict result = verdict(Kind::stuck, call.arrived, call);
@@ -367,7 +367,7 @@ std::optional<Verdict> judge_failed(std::span<const RankState> ranks) {
     return std::nullopt;
 }
 
-std::optional<Verdict> judge(std::span<const RankState> ranks, const UsualTimes& usual, Time now) {
+std::optional<Verdict> judge(std::span<const RankState> ranks, const Patience& usual, Time now) {
     return Judge(ranks, usual, now).run();
 }
 

@@ -1,9 +1,9 @@
-// Who holds up the job: from what all ranks of this host record to a verdict. Pure; the time is
-// handed in. Ranks on other hosts are not known: nothing is said of a group that waits for one.
+// Who holds up the job: from what its ranks record to a verdict. Pure; the time is handed in. Some
+// ranks may not be known, as their host has not answered: nothing is said of a group that waits for
+// one of those.
 #pragma once
 
-#include "contract/rank_record.hpp"
-#include "launcher/verdict/process_state.hpp"
+#include "launcher/verdict/rank_state.hpp"
 #include "launcher/verdict/usual_times.hpp"
 
 #include <chrono>
@@ -14,18 +14,6 @@
 #include <vector>
 
 namespace ddp::launcher {
-
-struct RankState {
-    using Time = contract::OperationRecord::Time;
-
-    int rank = 0;            // in the job
-    bool has_ended = false;  // its worker
-    Time started = {};       // likewise
-    contract::RankRecord record = {};
-    ProcessState process = {};             // all zero: nobody has looked
-    std::optional<Time> held_since = {};   // it is_held() since then, as far as is known
-    std::optional<double> cpu_share = {};  // of one processor, lately
-};
 
 struct Verdict {
     using Time = RankState::Time;
@@ -64,8 +52,8 @@ inline constexpr std::chrono::milliseconds time_for_backend{300};
 // remember.
 std::optional<Verdict> judge_failed(std::span<const RankState> ranks);
 
-// By rank, all of this host. Nothing: nobody waits for longer than is usual.
-std::optional<Verdict> judge(std::span<const RankState> ranks, const UsualTimes& usual,
+// By rank. Nothing: nobody waits for longer than is usual.
+std::optional<Verdict> judge(std::span<const RankState> ranks, const Patience& usual,
                              Verdict::Time now);
 
 }  // namespace ddp::launcher

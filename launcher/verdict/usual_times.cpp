@@ -1,23 +1,40 @@
 #include "launcher/verdict/usual_times.hpp"
 
 #include <algorithm>
-#include <functional>
 #include <string_view>
 
 namespace ddp::launcher {
 
+namespace {
+
+constexpr std::uint64_t prime = 0x100000001b3;
+
+// FNV-1a: the same on every host.
+std::uint64_t hash_of(std::string_view text) {
+    std::uint64_t hash = 0xcbf29ce484222325;
+    for (const char letter : text) hash = (hash ^ static_cast<std::uint8_t>(letter)) * prime;
+    return hash;
+}
+
+Patience::Duration patience_after(Patience::Duration longest_transfer) {
+    return std::max<Patience::Duration>(UsualTimes::untaught, 2 * longest_transfer);
+}
+
+}  // namespace
+
 // Elements are left out: a call of many sizes is one.
-std::uint64_t UsualTimes::key_of(const contract::OperationRecord& operation) {
-    constexpr std::uint64_t prime = 0x100000001b3;
-    std::uint64_t key = operation.call.source == 0
-                            ? std::hash<std::string_view>{}(operation.file) + operation.line
-                            : 0;
+CallKey key_of(const contract::OperationRecord& operation) {
+    CallKey key = operation.call.source == 0 ? hash_of(operation.file) + operation.line : 0;
     for (const std::uint64_t part :
          {std::uint64_t{operation.group}, std::uint64_t(operation.call.kind),
           std::uint64_t{contract::without_backward(operation.call.source)}}) {
         key = (key ^ part) * prime;
     }
     return key;
+}
+
+CallKey key_of(const contract::TransferRecord& transfer) {
+    return hash_of(transfer.file) + 2 * std::uint64_t{transfer.line} + (transfer.sends ? 1 : 0);
 }
 
 // Within some thousand calls a long one is forgotten.
@@ -63,14 +80,9 @@ void UsualTimes::settle() {
     noted_.clear();
 }
 
-std::uint64_t UsualTimes::key_of(const contract::TransferRecord& transfer) {
-    return std::hash<std::string_view>{}(transfer.file) + 2 * std::uint64_t{transfer.line} +
-           (transfer.sends ? 1 : 0);
-}
-
 // Waits that are too short to be seen teach nothing.
 void UsualTimes::note(const contract::TransferRecord& transfer, Duration waited) {
-    const std::uint64_t key = key_of(transfer);
+    const CallKey key = key_of(transfer);
     if (transfers_.size() >= most_calls && !transfers_.contains(key)) return;
     Duration& longest = transfers_[key];
     longest = std::max(longest, waited);
@@ -78,7 +90,7 @@ void UsualTimes::note(const contract::TransferRecord& transfer, Duration waited)
 
 UsualTimes::Duration UsualTimes::patience(const contract::TransferRecord& transfer) const {
     const auto found = transfers_.find(key_of(transfer));
-    return found != transfers_.end() ? std::max(untaught, 2 * found->second) : untaught;
+    return patience_after(found != transfers_.end() ? found->second : Duration{0});
 }
 
 UsualTimes::Duration UsualTimes::patience(const contract::OperationRecord& operation) const {
@@ -89,6 +101,42 @@ UsualTimes::Duration UsualTimes::patience(const contract::OperationRecord& opera
 UsualTimes::Duration UsualTimes::time_before(const contract::OperationRecord& operation) const {
     const auto found = calls_.find(key_of(operation));
     return found != calls_.end() ? found->second.before.most(least) : least;
+}
+
+std::vector<UsualTime> UsualTimes::tell(const std::vector<CallKey>& calls) const {
+    std::vector<UsualTime> told;
+    for (const CallKey key : calls) {
+        const auto call = calls_.find(key);
+        const auto transfer = transfers_.find(key);
+        if (call != calls_.end()) {
+            told.push_back(
+                {key, call->second.waits.most(untaught), call->second.before.most(least)});
+        } else if (transfer != transfers_.end()) {
+            told.push_back({key, patience_after(transfer->second), least});
+        }
+    }
+    return told;
+}
+
+void ToldTimes::add(const UsualTime& told) {
+    UsualTime& known = told_.try_emplace(told.call, told).first->second;
+    known.patience = std::max(known.patience, told.patience);
+    known.before = std::max(known.before, told.before);
+}
+
+ToldTimes::Duration ToldTimes::patience(const contract::OperationRecord& operation) const {
+    const auto found = told_.find(key_of(operation));
+    return found != told_.end() ? found->second.patience : UsualTimes::untaught;
+}
+
+ToldTimes::Duration ToldTimes::patience(const contract::TransferRecord& transfer) const {
+    const auto found = told_.find(key_of(transfer));
+    return found != told_.end() ? found->second.patience : UsualTimes::untaught;
+}
+
+ToldTimes::Duration ToldTimes::time_before(const contract::OperationRecord& operation) const {
+    const auto found = told_.find(key_of(operation));
+    return found != told_.end() ? found->second.before : UsualTimes::least;
 }
 
 }  // namespace ddp::launcher

@@ -13,12 +13,37 @@
 #include <optional>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 namespace ddp::launcher {
 
-class UsualTimes {
+// A call, the same on all hosts whose launchers are of one version.
+using CallKey = std::uint64_t;
+CallKey key_of(const contract::OperationRecord& operation);
+CallKey key_of(const contract::TransferRecord& transfer);
+
+// What is usual for ranks of this job.
+class Patience {
 public:
     using Duration = std::chrono::nanoseconds;
+
+    virtual ~Patience() = default;
+    // How long ranks may wait in it for others.
+    virtual Duration patience(const contract::OperationRecord& operation) const = 0;
+    virtual Duration patience(const contract::TransferRecord& transfer) const = 0;
+    // How long a rank may take from its last call to this one.
+    virtual Duration time_before(const contract::OperationRecord& operation) const = 0;
+};
+
+// The same of one call, as a host tells it.
+struct UsualTime {
+    CallKey call = 0;
+    Patience::Duration patience{0};
+    Patience::Duration before{0};
+};
+
+class UsualTimes : public Patience {
+public:
     using Time = contract::OperationRecord::Time;
 
     // No wait is an unusual one before that.
@@ -34,11 +59,11 @@ public:
     // A transfer that somebody had waited in, which is done.
     void note(const contract::TransferRecord& transfer, Duration waited);
 
-    // How long ranks may wait in it for others.
-    Duration patience(const contract::OperationRecord& operation) const;
-    Duration patience(const contract::TransferRecord& transfer) const;
-    // How long a rank may take from its last call to this one: what is usual, or nothing known.
-    Duration time_before(const contract::OperationRecord& operation) const;
+    Duration patience(const contract::OperationRecord& operation) const override;
+    Duration patience(const contract::TransferRecord& transfer) const override;
+    Duration time_before(const contract::OperationRecord& operation) const override;
+    // Of those calls the ones that it knows.
+    std::vector<UsualTime> tell(const std::vector<CallKey>& calls) const;
 
 private:
     static constexpr std::size_t samples = 15;
@@ -63,12 +88,23 @@ private:
         Duration wait{0};
         std::optional<Duration> before;
     };
-    static std::uint64_t key_of(const contract::OperationRecord& operation);
-    static std::uint64_t key_of(const contract::TransferRecord& transfer);
 
-    std::unordered_map<std::uint64_t, Call> calls_;
-    std::unordered_map<std::uint64_t, Duration> transfers_;           // the longest wait in each
-    std::map<std::pair<std::uint64_t, std::uint64_t>, Noted> noted_;  // by call and sequence
+    std::unordered_map<CallKey, Call> calls_;
+    std::unordered_map<CallKey, Duration> transfers_;           // the longest wait in each
+    std::map<std::pair<CallKey, std::uint64_t>, Noted> noted_;  // by call and sequence
+};
+
+// What several hosts have told: of each call the most. One that none of them knows is untaught.
+class ToldTimes : public Patience {
+public:
+    void add(const UsualTime& told);
+
+    Duration patience(const contract::OperationRecord& operation) const override;
+    Duration patience(const contract::TransferRecord& transfer) const override;
+    Duration time_before(const contract::OperationRecord& operation) const override;
+
+private:
+    std::unordered_map<CallKey, UsualTime> told_;
 };
 
 }  // namespace ddp::launcher

@@ -11,8 +11,9 @@ constexpr std::size_t most_lines = 8;
 
 std::string begin_of_line(const RankState& rank) {
     const pid_t pid = rank.process.pid != 0 ? rank.process.pid : rank.record.pid;
-    return "\n  rank " + std::to_string(rank.rank) +
-           (pid != 0 ? " (pid " + std::to_string(pid) + ")" : "");
+    std::string place = rank.host;
+    if (pid != 0) place += (place.empty() ? "pid " : ", pid ") + std::to_string(pid);
+    return "\n  rank " + std::to_string(rank.rank) + (place.empty() ? "" : " (" + place + ")");
 }
 
 // The verb begins it.
@@ -25,7 +26,8 @@ std::string what_it_does(const RankState& rank) {
     }
     if (process.is_frozen) return " is frozen, with its cgroup";
     if (process.state == 'T') {
-        return " is stopped (SIGSTOP); kill -CONT " + pid + " lets it go on";
+        const std::string there = rank.host.empty() ? "" : " on " + rank.host;
+        return " is stopped (SIGSTOP); kill -CONT " + pid + there + " lets it go on";
     }
     if (process.state == 'D') return " waits for a device or a file system (state D)";
     if (process.state == 'Z') return " has ended";

@@ -34,6 +34,7 @@ public:
     PayloadWriter& u32(std::uint32_t);
     PayloadWriter& i64(std::int64_t);
     PayloadWriter& str(std::string_view);
+    std::size_t size() const { return bytes_.size(); }  // so far
     std::string take() { return std::move(bytes_); }
 
 private:

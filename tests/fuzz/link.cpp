@@ -1,8 +1,11 @@
 // What two agents take from the connection between them: a hello, messages of both sides, and what
 // comes where TLS is to be. Input: which of the six, then the bytes; of the last one how a
-// conversation is altered on its way. Without libssl.so.3 the last three are left out.
+// conversation is altered on its way. Without libssl.so.3 the last three are left out. What is to be
+// seen of ranks, if it is taken, is judged.
 #include "fuzz/seeds.hpp"
-#include "launcher/hosts/messages.hpp"
+#include "launcher/hosts/hang_inquiry.hpp"
+#include "launcher/hosts/messages/hello.hpp"
+#include "launcher/hosts/messages/messages.hpp"
 #include "launcher/hosts/tls_session.hpp"
 
 #include <ddp/error.hpp>
@@ -23,6 +26,36 @@ WorkerEnd an_end() {
     end.error = ddp::contract::ErrorReport{.message = "PeerError", .peer = 1, .timestamp = 17};
     end.last_stderr = "a line\n";
     return end;
+}
+
+SightingMessage a_sighting() {
+    SightingMessage message{.round = 2, .question = 1};
+    message.seen.is_alarm = true;
+    message.seen.usual = {{7, std::chrono::seconds(1), std::chrono::seconds(1)}};
+    for (const int number : {0, 1}) {
+        RankState rank{.rank = number};
+        rank.record.pid = 4711;
+        rank.record.phase = ddp::contract::Phase::running;
+        rank.record.groups = {{.id = 5, .size = 2, .started = 8, .ended = 7}};
+        rank.record.operations = {{.serial = 8, .group = 5, .sequence = 8, .file = "a.cpp"}};
+        message.seen.ranks.push_back(rank);
+    }
+    return message;
+}
+
+// Twice, as if asked for; the second host has never answered.
+void judge(const SightingMessage& message) {
+    HangInquiry inquiry(OnHang::stop, std::chrono::milliseconds(0));
+    const std::vector<HostSize> hosts{{.member = 1, .host = "h1", .slots = 2},
+                                      {.member = 2, .host = "h2"}};
+    inquiry.begin_round({.round = message.round, .table = make_rank_table(hosts)});
+    HangInquiry::Time now{std::chrono::hours(1)};
+    for (int i = 0; i < 2; ++i) {
+        inquiry.note(1, message);
+        if (inquiry.take_question(now)) inquiry.note(1, message);
+        inquiry.take_news(now += std::chrono::seconds(1));
+    }
+    inquiry.facts(true);
 }
 
 const std::optional<TlsContext>& tls() {
@@ -120,7 +153,7 @@ std::vector<std::string> ddp::fuzz::seeds() {
     for (const FromMember& message :
          {FromMember(join), FromMember(BeatMessage{1, 2}), FromMember(StartedMessage{2}),
           FromMember(ended), FromMember(DrainedMessage{2, PartEnd::failure}),
-          FromMember(LeaveMessage{}), FromMember(StopJobMessage{15})}) {
+          FromMember(a_sighting()), FromMember(LeaveMessage{}), FromMember(StopJobMessage{15})}) {
         all.push_back(std::string(1, '\0') + encode(message));
     }
     for (const MemberMessage& message :
@@ -132,6 +165,7 @@ std::vector<std::string> ddp::fuzz::seeds() {
     all.push_back("\x01" + encode(FromCoordinator(
                                WelcomeMessage{7, "run", "run_1", "h2", std::chrono::seconds(5)})));
     all.push_back("\x01" + encode(FromCoordinator(KillRoundMessage{2})));
+    all.push_back("\x01" + encode(FromCoordinator(LookMessage{2, 7, {1, 2, 3}})));
     all.push_back("\x01" + encode(FromCoordinator(SayMessage{"lost h2", true})));
     all.push_back("\x01" + encode(FromCoordinator(BeatReply{1, 2, 3})));
     return all;
@@ -147,7 +181,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     }
     const std::string_view bytes = input.rest();
     try {
-        if (which == 0 && encode(decode_from_member(bytes)) != bytes) std::abort();
+        if (which == 0) {
+            const FromMember message = decode_from_member(bytes);
+            if (encode(message) != bytes) std::abort();
+            if (const auto* seen = std::get_if<SightingMessage>(&message)) judge(*seen);
+        }
         if (which == 1 && encode(decode_from_coordinator(bytes)) != bytes) std::abort();
     } catch (const ddp::UsageError&) {
         return 0;

@@ -30,7 +30,6 @@ const std::vector<BadCommandLine>& bad_command_lines() {
         {{"--nnodes=2", "--node-rank=2", "--master-addr=h", "x"}, {"--node-rank", "0 to 1"}},
         {{"--nnodes=2", "--master-addr=h", "--master-port=0", "x"}, {"--master-port", "any free"}},
         {{"--nnodes=2", "--master-addr=::1", "--agent-store=off", "x"}, {"--agent-store=off"}},
-        {{"--nnodes=2", "--master-addr=::1", "--on-hang=stop", "x"}, {"--on-hang=stop"}},
         {{"--nnodes=2", "--master-addr=::1", "--rdzv-id=" + std::string(1001, 'a'), "x"},
          {"--rdzv-id", "1001 bytes", "at most 1000"}},
         {{"--nnodes=2", "--master-addr=::1", "--role=" + std::string(1001, 'a'), "x"},

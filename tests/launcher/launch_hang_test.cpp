@@ -1,5 +1,6 @@
 // Jobs that hang in each of the known ways: the launcher says who is to blame, in which call, and
 // at which line; and with --on-hang=stop it ends them.
+#include "launcher/hang_drills.hpp"
 #include "launcher/launch_fixture.hpp"
 
 #include <gmock/gmock.h>
@@ -10,12 +11,10 @@
 
 #include <chrono>
 #include <csignal>
-#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <random>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -28,110 +27,23 @@ using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr int ranks = 3;
+using Words = Launch::Words;
 
-// "drill_worker.cpp:42", of the function of that name.
-std::string line_of(const std::string& function) {
-    std::ifstream source(DDP_TEST_DRILL_SOURCE);
-    int number = 0;
-    for (std::string line; std::getline(source, line);) {
-        ++number;
-        if (line.find("void " + function + "() { group_.") == line.npos) continue;
-        return "drill_worker.cpp:" + std::to_string(number);
-    }
-    ADD_FAILURE() << "there is no " << function;
-    return "";
+Words words_of(const Drill& drill, const Words& options) {
+    Words all{"--nproc-per-node=" + std::to_string(drill_ranks), "--shutdown-timeout=1"};
+    all.insert(all.end(), options.begin(), options.end());
+    const Words command = drill.command();
+    all.insert(all.end(), command.begin(), command.end());
+    return all;
 }
-
-struct Written {
-    const char* function;
-    const char* operation;
-};
-constexpr Written written[] = {{"sum", "all_reduce of 16 float32 (sum)"},
-                               {"copy", "broadcast of 16 float32 from rank 0"},
-                               {"meet", "barrier"}};
-
-struct Drill {
-    std::string backend = "shm";
-    std::string fault = {};
-    int rank = 1;
-    int step = 40;
-    int place = 0;
-
-    Launch::Words words(const Launch::Words& options) const {
-        Launch::Words all{"--nproc-per-node=" + std::to_string(ranks), "--shutdown-timeout=1"};
-        all.insert(all.end(), options.begin(), options.end());
-        all.insert(all.end(), {DDP_TEST_DRILL_WORKER, backend, fault, std::to_string(rank),
-                               std::to_string(step), std::to_string(place)});
-        return all;
-    }
-    const Written& call() const { return written[place]; }
-    std::string name() const {
-        return backend + " " + fault + " rank " + std::to_string(rank) + " step " +
-               std::to_string(step) + " place " + std::to_string(place);
-    }
-};
-
-std::string rank_name(int rank) { return "rank " + std::to_string(rank); }
-
-// What hangs, and what ends by an error of all ranks.
-enum class Outcome : std::uint8_t { hang, mismatch };
-struct Fault {
-    const char* name;
-    Outcome outcome;
-};
-constexpr Fault faults[] = {
-    {"missing", Outcome::mismatch},   {"extra", Outcome::mismatch},
-    {"reordered", Outcome::mismatch}, {"operation", Outcome::mismatch},
-    {"dtype", Outcome::mismatch},     {"count", Outcome::mismatch},
-    {"root", Outcome::mismatch},      {"stop", Outcome::hang},
-    {"loop", Outcome::hang},          {"sleep", Outcome::hang},
-    {"posted", Outcome::hang},
-};
 
 class LaunchHang : public LaunchTest {
 protected:
-    void check(const Fault& fault, Drill drill) {
-        drill.fault = fault.name;
+    void check(const Fault& fault, const Drill& drill) {
         SCOPED_TRACE(drill.name());
-        if (fault.outcome == Outcome::hang) {
-            check_absent(drill);
-        } else {
-            check_mismatch(drill);
-        }
-    }
-    // A rank does not come: the others wait at a known line, and it is named.
-    void check_absent(const Drill& drill) {
-        const LaunchResult result = launch(drill.words({"--on-hang=stop", "--hang-timeout=0"}));
+        const LaunchResult result = launch(words_of(drill, {"--on-hang=stop", "--hang-timeout=0"}));
         EXPECT_NE(result.exit_code, 0);
-        const std::string holds_up = rank_name(drill.rank) + " holds up ranks ";
-        EXPECT_THAT(result.err,
-                    AllOf(HasSubstr("ddp-launch: " + holds_up), HasSubstr(drill.call().operation),
-                          HasSubstr(line_of(drill.call().function)),
-                          HasSubstr("stopping the job (--on-hang=stop): SIGTERM now"),
-                          HasSubstr("ddp-launch: " + rank_name(drill.rank) + " (local rank "),
-                          HasSubstr("hang     " + holds_up)));
-    }
-    // Ranks call different things: one of them what the others do not.
-    void check_mismatch(const Drill& drill) {
-        const LaunchResult result = launch(drill.words({"--on-hang=stop", "--hang-timeout=0"}));
-        EXPECT_EQ(result.exit_code, 1);
-        std::string others;
-        for (int rank = 0; rank < ranks; ++rank) {
-            if (rank != drill.rank) others += (others.empty() ? "" : ", ") + std::to_string(rank);
-        }
-        const std::string lines = "(.*\n)* *ddp-launch: +";
-        EXPECT_THAT(result.err,
-                    AllOf(HasSubstr("ddp-launch: " + rank_name(drill.rank) + " (local rank "),
-                          HasSubstr("hang     the ranks have called different things:"),
-                          HasSubstr("  " + rank_name(drill.rank) + ": "),
-                          HasSubstr("  ranks " + others + ": ")));
-        EXPECT_GE(count(result.err, "(drill_worker.cpp:"), 2) << result.err;
-    }
-    static int count(const std::string& text, std::string_view what) {
-        int times = 0;
-        for (std::size_t at = 0; (at = text.find(what, at)) != text.npos; ++at) ++times;
-        return times;
+        expect_explained(fault, drill, result.err);
     }
 };
 
@@ -141,10 +53,7 @@ TEST_F(LaunchHang, IsExplainedWhateverHasCausedIt) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937 random(seed);
     for (const Fault& fault : faults) {
-        check(fault, {.backend = random() % 2 == 0 ? "shm" : "gloo",
-                      .rank = static_cast<int>(random() % ranks),
-                      .step = 20 + static_cast<int>(random() % 100),
-                      .place = static_cast<int>(random() % 3)});
+        check(fault, Drill::by_chance(random, fault, random() % 2 == 0 ? "shm" : "gloo", 100));
     }
 }
 
@@ -153,10 +62,7 @@ TEST_F(LaunchHang, SoakIsExplainedWhateverHasCausedIt) {
     for (const Fault& fault : faults) {
         for (const char* const backend : {"shm", "gloo"}) {
             for (int i = 0; i < 25; ++i) {
-                check(fault, {.backend = backend,
-                              .rank = static_cast<int>(random() % ranks),
-                              .step = 20 + static_cast<int>(random() % 500),
-                              .place = static_cast<int>(random() % 3)});
+                check(fault, Drill::by_chance(random, fault, backend, 500));
             }
         }
     }
@@ -164,7 +70,7 @@ TEST_F(LaunchHang, SoakIsExplainedWhateverHasCausedIt) {
 
 TEST_F(LaunchHang, NamesRanksThatWaitForEachOther) {
     const LaunchResult result =
-        launch(Drill{.fault = "recv"}.words({"--on-hang=stop", "--hang-timeout=0"}));
+        launch(words_of(Drill{.fault = "recv"}, {"--on-hang=stop", "--hang-timeout=0"}));
     EXPECT_NE(result.exit_code, 0);
     EXPECT_THAT(result.err,
                 AllOf(HasSubstr("ddp-launch: ranks wait for each other, since "),
@@ -174,7 +80,7 @@ TEST_F(LaunchHang, NamesRanksThatWaitForEachOther) {
 }
 
 TEST_F(LaunchHang, SaysWhereARankWasThatHasDied) {
-    const LaunchResult result = launch(Drill{.fault = "death", .place = 1}.words({}));
+    const LaunchResult result = launch(words_of(Drill{.fault = "death", .place = 1}, {}));
     EXPECT_EQ(result.exit_code, 137);
     EXPECT_THAT(result.err,
                 AllOf(HasSubstr("rank 1 (local rank 1, pid "),
@@ -184,7 +90,7 @@ TEST_F(LaunchHang, SaysWhereARankWasThatHasDied) {
 }
 
 TEST_F(LaunchHang, SaysNothingOfAPause) {
-    Launch job(folder_, Drill{.fault = "pause"}.words({"--on-hang=stop", "--hang-timeout=0"}));
+    Launch job(folder_, words_of(Drill{.fault = "pause"}, {"--on-hang=stop", "--hang-timeout=0"}));
     ASSERT_TRUE(job.wait_for_output("done"));
     std::this_thread::sleep_for(600ms);
     job.signal(SIGTERM);
@@ -194,7 +100,7 @@ TEST_F(LaunchHang, SaysNothingOfAPause) {
 }
 
 TEST_F(LaunchHang, SaysThatAStoppedRankRunsAgainAndTheJobGoesOn) {
-    Launch job(folder_, Drill{.fault = "stop_and_go"}.words({}));
+    Launch job(folder_, words_of(Drill{.fault = "stop_and_go"}, {}));
     const std::string before = "kill -CONT ";
     ASSERT_TRUE(job.wait_for_error(before)) << job.err();
     const std::string err = job.err();
@@ -211,12 +117,12 @@ TEST_F(LaunchHang, SaysThatAStoppedRankRunsAgainAndTheJobGoesOn) {
 // As a container that is paused, or a laptop that sleeps.
 TEST_F(LaunchHang, AStandstillOfAllIsNobodysFault) {
     // By step 700 the agent has learned.
-    Launch job(folder_, Drill{.fault = "naps", .step = 700}.words({}));
+    Launch job(folder_, words_of(Drill{.fault = "naps", .step = 700}, {}));
     const auto agent = job.wait_for_agent();
     ASSERT_TRUE(agent);
     ASSERT_TRUE(job.wait_for_output("now"));
     const std::vector<pid_t> workers = children_now(*agent);
-    ASSERT_EQ(workers.size(), static_cast<std::size_t>(ranks));
+    ASSERT_EQ(workers.size(), static_cast<std::size_t>(drill_ranks));
     const auto send = [&](int signal) {
         ::kill(*agent, signal);
         std::this_thread::sleep_for(50ms);
@@ -235,7 +141,8 @@ TEST_F(LaunchHang, AStandstillOfAllIsNobodysFault) {
 
 TEST_F(LaunchHang, IsInTheReportOfAJobThatTheUserStops) {
     TemporaryFolder logs;
-    Launch job(folder_, Drill{.fault = "sleep"}.words({"--log-dir=" + logs.path(), "--rdzv-id=x"}));
+    Launch job(folder_,
+               words_of(Drill{.fault = "sleep"}, {"--log-dir=" + logs.path(), "--rdzv-id=x"}));
     ASSERT_TRUE(job.wait_for_error("holds up"));
     job.signal(SIGTERM);
     const LaunchResult result = job.wait();
@@ -267,7 +174,7 @@ TEST_F(LaunchHang, OfAnyProgramIsSeenThatItIsStopped) {
 }
 
 TEST_F(LaunchHang, EndsNoJobBeforeItsTime) {
-    Launch job(folder_, Drill{.fault = "stop_and_go"}.words({"--on-hang=stop"}));
+    Launch job(folder_, words_of(Drill{.fault = "stop_and_go"}, {"--on-hang=stop"}));
     ASSERT_TRUE(job.wait_for_error("kill -CONT ")) << job.err();
     std::this_thread::sleep_for(600ms);
     job.signal(SIGTERM);
@@ -285,7 +192,7 @@ TEST_F(LaunchHang, IsAFailureAfterWhichTheJobIsStartedAgain) {
 }
 
 TEST_F(LaunchHang, IsNobodysBusinessWhenItIsOff) {
-    Launch job(folder_, Drill{.fault = "sleep"}.words({"--on-hang=off"}));
+    Launch job(folder_, words_of(Drill{.fault = "sleep"}, {"--on-hang=off"}));
     ASSERT_TRUE(job.wait_for_output("now"));
     std::this_thread::sleep_for(1500ms);
     job.signal(SIGTERM);
@@ -296,7 +203,7 @@ TEST_F(LaunchHang, IsNobodysBusinessWhenItIsOff) {
 TEST_F(LaunchHang, OfAFrozenCgroupIsSeen) {
     const std::string cgroup = "/sys/fs/cgroup/freezer/ddp-test-" + std::to_string(::getpid());
     if (::mkdir(cgroup.c_str(), 0700) != 0) GTEST_SKIP() << "no cgroup can be made";
-    Launch::Words words = Drill{.fault = "freeze"}.words({"--on-hang=stop", "--hang-timeout=0"});
+    Words words = words_of(Drill{.fault = "freeze"}, {"--on-hang=stop", "--hang-timeout=0"});
     words.push_back(cgroup);
     Launch job(folder_, words);
     EXPECT_TRUE(job.wait_for_error("is frozen, with its cgroup"));

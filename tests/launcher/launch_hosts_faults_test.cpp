@@ -4,7 +4,8 @@
 #include "base/frame.hpp"
 #include "base/net/address.hpp"
 #include "base/net/socket.hpp"
-#include "launcher/hosts/messages.hpp"
+#include "launcher/hosts/messages/hello.hpp"
+#include "launcher/hosts/messages/messages.hpp"
 #include "launcher/hosts_fixture.hpp"
 #include "support/seed.hpp"
 

@@ -271,15 +271,15 @@ void Attempt::note_children() {
     }
 }
 
-WorkerWatch::Workers Attempt::watched() const {
-    return {control_, workers_, static_cast<int>(workers_.size() - order_.size()),
-            numbers_.place.first_rank};
+void Attempt::look_at_workers() {
+    const auto running = static_cast<int>(workers_.size() - order_.size());
+    const auto to_blame =
+        watch_.look(watched(), running, stop_.active(), agent_.channel, agent_.tell);
+    if (to_blame) stop_because_of(*to_blame);
 }
 
-void Attempt::look_at_workers() {
-    const auto to_blame =
-        watch_.look(watched(), stop_.active(), agent_.channel, agent_.on_progress);
-    if (to_blame) stop_because_of(*to_blame);
+Sighting Attempt::see(const std::vector<CallKey>& calls) {
+    return stop_.active() ? Sighting{} : watch_.see(watched(), calls);
 }
 
 void Attempt::pass_input() {
@@ -372,12 +372,13 @@ AttemptEnd Attempt::end() const {
                               .attempts = 1 + agent_.job.options.restart.max_restarts,
                               .report_file =
                                   agent_.logs.unresponsive() ? "" : agent_.tree.report_file(),
-                              .hang = watch_.facts(watched()),
+                              .hang = agent_.tell.sighting ? std::nullopt : watch_.facts(watched()),
                               .lines = agent_.job.lines},
                     .error_files = error_files_},
             .survivors = killed_orphans_.complete
                              ? ""
-                             : "could not be killed: " + describe_survivors(killed_orphans_)};
+                             : "could not be killed: " + describe_survivors(killed_orphans_),
+            .seen = agent_.tell.sighting ? watch_.see_end(watched()) : Sighting{}};
 }
 
 HostWorkers Attempt::host_workers() const {

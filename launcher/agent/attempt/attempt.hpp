@@ -45,7 +45,7 @@ struct AttemptContext {
     } tags;
     // In a job of several hosts: told at once of the first failure here.
     std::function<void(const WorkerEnd& end, StopSequence::Time at)> on_failure = {};
-    std::function<void(const StatusMessage& part)> on_progress = {};  // instead of the front
+    TellHosts tell = {};
 
     // Between the signal that asks and SIGKILL.
     std::chrono::milliseconds grace() const { return job.options.stop.shutdown_timeout; }
@@ -88,6 +88,7 @@ public:
     void signal_workers(int signal) const;  // nothing more
     void apply_stop_sequence();
     void look_at_workers();
+    Sighting see(const std::vector<CallKey>& calls);  // as HangWatch; of who is stopped nothing
 
     // A worker's pidfd is readable.
     void note_end(std::size_t worker);
@@ -126,7 +127,7 @@ private:
     bool all_fine() const;
     bool may_read_error_files() const;
     HostWorkers host_workers() const;
-    WorkerWatch::Workers watched() const;
+    WatchedWorkers watched() const { return {control_, workers_, numbers_.place.first_rank}; }
 
     AttemptContext agent_;
     Numbers numbers_;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "launcher/report/outcome.hpp"
+#include "launcher/verdict/rank_state.hpp"
 
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@ struct AttemptEnd {
     HostWorkers workers;
     JobEnd job;
     std::string survivors = {};  // "could not be killed: ..."; empty: nobody lives
+    Sighting seen = {};          // of a part of a job: the ranks' last records
 
     Outcome outcome() const;
     // When it could not start or go on: the same, with the reason.

@@ -1,7 +1,5 @@
 #include "launcher/agent/attempt/worker_watch.hpp"
 
-#include "base/deadline.hpp"
-
 #include <algorithm>
 #include <string>
 
@@ -18,26 +16,28 @@ std::optional<WorkerWatch::Time> WorkerWatch::next(bool is_stopping) const {
     return progress && hang ? std::min(*progress, *hang) : progress ? progress : hang;
 }
 
-std::optional<int> WorkerWatch::look(const Workers& workers, bool is_stopping, Channel& channel,
-                                     const std::function<void(const StatusMessage&)>& on_progress) {
+std::optional<int> WorkerWatch::look(const WatchedWorkers& workers, int running, bool is_stopping,
+                                     Channel& channel, const TellHosts& tell) {
     const Time now = HangWatch::Time::clock::now();
-    if (auto status = progress_.look(now, workers.pages, workers.running)) {
-        if (on_progress) {
-            on_progress(*status);
+    if (auto status = progress_.look(now, workers.pages, running)) {
+        if (tell.progress) {
+            tell.progress(*status);
         } else {
             status->hosts = 1;
             channel.send(*status);
         }
     }
     if (is_stopping) return std::nullopt;
-    for (const std::string& text :
-         hang_.look(now, workers.pages, workers.all, workers.first_rank)) {
-        channel.send(NoticeMessage{text});
+    if (tell.sighting) {
+        if (!hang_.next() || now < *hang_.next()) return std::nullopt;
+        Sighting seen = hang_.see(now, workers, {});
+        if (seen.is_alarm) tell.sighting(std::move(seen));
+        return std::nullopt;
     }
-    if (!hang_.ends_job()) return std::nullopt;
-    channel.send(NoticeMessage{"stopping the job (--on-hang=stop): SIGTERM now, SIGKILL after " +
-                               base::to_string(grace_)});
-    return hang_.to_blame().value_or(-1);
+    for (const std::string& text : hang_.look(now, workers)) channel.send(NoticeMessage{text});
+    if (!hang_.news().ends_job()) return std::nullopt;
+    channel.send(NoticeMessage{HangNews::words_of_stop(grace_)});
+    return hang_.news().to_blame().value_or(-1);
 }
 
 }  // namespace ddp::launcher

@@ -2,18 +2,23 @@
 // it: how far they are, and who holds them up.
 #pragma once
 
-#include "contract/control_page.hpp"
 #include "launcher/agent/attempt/progress_watch.hpp"
 #include "launcher/channel/channel.hpp"
 #include "launcher/options/options.hpp"
 #include "launcher/verdict/hang_watch.hpp"
-#include "launcher/worker/worker.hpp"
 
 #include <functional>
 #include <optional>
-#include <span>
+#include <utility>
+#include <vector>
 
 namespace ddp::launcher {
+
+// Of a job of several hosts: who is told instead of the front.
+struct TellHosts {
+    std::function<void(const StatusMessage& part)> progress = {};
+    std::function<void(Sighting seen)> sighting = {};  // while a rank of this host waits for long
+};
 
 class WorkerWatch {
 public:
@@ -27,20 +32,18 @@ public:
     // A worker may have been stopped, or gone on.
     void look_at_processes() { hang_.look_at_processes(); }
 
-    struct Workers {
-        const contract::ControlRegion& pages;
-        std::span<const Worker> all;
-        int running;
-        int first_rank;  // of the one with local rank 0
-    };
-    // `on_progress`: told instead of the front, where there is one. Returns the rank because of
-    // which the job is to be stopped; -1: none that others wait for.
-    std::optional<int> look(const Workers& workers, bool is_stopping, Channel& channel,
-                            const std::function<void(const StatusMessage&)>& on_progress);
-
-    std::optional<HangFacts> facts(const Workers& workers) const {
-        return hang_.facts(workers.pages, workers.all, workers.first_rank);
+    // Returns the rank because of which the job is to be stopped; -1: none that others wait for.
+    std::optional<int> look(const WatchedWorkers& workers, int running, bool is_stopping,
+                            Channel& channel, const TellHosts& tell);
+    // As HangWatch's.
+    std::optional<HangFacts> facts(const WatchedWorkers& workers) const {
+        return hang_.facts(workers);
     }
+    Sighting see(const WatchedWorkers& workers, const std::vector<CallKey>& calls) {
+        hang_.look_at_processes();
+        return hang_.see(Time::clock::now(), workers, calls);
+    }
+    Sighting see_end(const WatchedWorkers& workers) const { return hang_.see_end(workers); }
 
 private:
     std::chrono::milliseconds grace_;

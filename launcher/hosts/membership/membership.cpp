@@ -32,6 +32,25 @@ std::string name_with_ranks(const HostSize& size, const RankTable& table) {
     return name_of(size) + (ranks == nullptr ? "" : ", " + ranks_of(*ranks));
 }
 
+// For the users; empty: nothing is said of it here.
+std::string words_of(HostContact::News news, const std::string& host,
+                     const MembershipRules& rules) {
+    using News = HostContact::News;
+    switch (news) {
+        case News::none:
+        case News::lost:
+            return "";
+        case News::silent:
+            return "no answer from " + host;
+        case News::stalled:
+            return "the agent of " + host + " has not run for " +
+                   in_seconds(rules.say_stalled_after) + "; its kernel answers";
+        case News::answers_again:
+            return host + " answers again";
+    }
+    return "";
+}
+
 }  // namespace
 
 Membership::Membership(const MembershipRules& rules, Time now)
@@ -95,6 +114,11 @@ MembershipActions Membership::failed(MemberId member, int round, int rank, Time 
     heard(member, now);
     const bool counts = phase_ == Phase::running && round == last_.round && parts_.contains(member);
     if (counts) end_round(StopReason::failure, rank, 0);
+    return take();
+}
+
+MembershipActions Membership::hung(int rank) {
+    if (phase_ == Phase::running) end_round(StopReason::hang, rank, 0);
     return take();
 }
 
@@ -339,27 +363,12 @@ void Membership::end(int exit_code) {
 // Losses -----------------------------------------------------------------------------------------
 
 void Membership::look_at_quiet(Time now) {
-    using News = HostContact::News;
     std::vector<MemberId> lost;
     for (auto& [id, member] : roster_) {
-        switch (member.contact.look(rules_, now)) {
-            case News::none:
-                break;
-            case News::silent:
-                say("no answer from " + name_with_ranks(member.size, last_.table));
-                break;
-            case News::stalled:
-                say("the agent of " + name_with_ranks(member.size, last_.table) +
-                    " has not run for " + in_seconds(rules_.say_stalled_after) +
-                    "; its kernel answers");
-                break;
-            case News::answers_again:
-                say(name_with_ranks(member.size, last_.table) + " answers again");
-                break;
-            case News::lost:
-                lost.push_back(id);
-                break;
-        }
+        const HostContact::News news = member.contact.look(rules_, now);
+        if (news == HostContact::News::lost) lost.push_back(id);
+        std::string words = words_of(news, name_with_ranks(member.size, last_.table), rules_);
+        if (!words.empty()) say(std::move(words));
     }
     for (const MemberId id : lost) lose(id, roster_.find(id)->contact.why_lost(rules_, now), now);
 }

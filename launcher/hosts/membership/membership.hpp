@@ -59,6 +59,8 @@ public:
     void started(MemberId member, int round);
     // A worker of the member's part failed: with this rank.
     MembershipActions failed(MemberId member, int round, int rank, Time now);
+    // The round is to end, as that rank holds up the others; -1: none that others wait for.
+    MembershipActions hung(int rank);
     // Nothing of the round lives on the member's host.
     MembershipActions drained(MemberId member, int round, PartEnd end, Time now);
     // It goes, and nothing of the job lives there.
@@ -78,6 +80,7 @@ public:
     int restarts() const { return last_.restarts; }
     // A member was in a later round than the one that this successor knows: it is to step down.
     bool is_outdated() const { return is_outdated_; }
+    bool runs() const { return phase_ == Phase::running; }
     bool is_over() const { return phase_ == Phase::over; }
 
 private:

@@ -16,6 +16,7 @@ enum class StopReason : std::uint8_t {
     loss,     // a host was lost or left
     growth,   // others have come
     user,     // somebody asked for the end
+    hang,     // ranks hold up the others (--on-hang=stop)
     success,  // it was not stopped: all of its parts ended well
 };
 
@@ -34,7 +35,7 @@ struct RoundMessage {
 struct StopRoundMessage {
     int round = 0;
     StopReason reason{};
-    int rank = -1;   // that failed; -1: none
+    int rank = -1;   // that failed, or holds up the others; -1: none
     int signal = 0;  // that the user sent; 0: none
 };
 struct RefusedMessage {

@@ -95,11 +95,6 @@ std::optional<HostsJob> settle_hosts(Options& options, const EnvLookup& environm
         throw UsageError(
             "--agent-store=off: the hosts of a job meet at the launcher's store; leave it out");
     }
-    if (options.stop.on_hang == OnHang::stop) {
-        throw UsageError(
-            "--on-hang=stop: no verdict is given over several hosts yet; leave it out, and this "
-            "host's part is said");
-    }
     require_short("--rdzv-id", options.run_id);
     require_short("--role", options.role);
     options.rendezvous.master_addr = env->head;

@@ -52,6 +52,23 @@ TEST(RoundJudge, CallsNoRoundASuccessThatWasStoppedForAFailure) {
     EXPECT_FALSE(verdict.restart_in);
 }
 
+TEST(RoundJudge, BlamesTheRankThatHasHeldUpTheJob) {
+    const ExitStatus asked{.signal = SIGTERM};
+    const RoundEnd round =
+        round_of(StopReason::hang, {end_of(0, ExitStatus{82}), end_of(1, asked, SIGTERM)});
+    const RoundVerdict verdict = RoundJudge({.max_restarts = 1}, ExitCode::root_cause, {})
+                                     .judge(round, "",
+                                            HangFacts{.kind = "missing",
+                                                      .ranks = {1},
+                                                      .text = "rank 1 holds up rank 0",
+                                                      .has_ended_job = true});
+    EXPECT_EQ(verdict.outcome.exit_code, 82);
+    EXPECT_EQ(verdict.culprit, MemberId{2});
+    EXPECT_THAT(verdict.line, HasSubstr("held up the job"));
+    EXPECT_THAT(verdict.outcome.text, HasSubstr("hang     rank 1 holds up rank 0"));
+    EXPECT_TRUE(verdict.restart_in);
+}
+
 TEST(RoundJudge, NamesTheHostThatWasLost) {
     const RoundVerdict verdict =
         judge(round_of(StopReason::loss, {end_of(0, ExitStatus{.signal = SIGTERM}, SIGTERM)}));

@@ -1,5 +1,8 @@
 // Messages between agents, as bytes: each comes back as it was, and nothing else is taken for one.
-#include "launcher/hosts/messages.hpp"
+#include "launcher/hosts/messages/messages.hpp"
+#include "launcher/hosts/messages/hello.hpp"
+
+#include "launcher/options/option_kinds.hpp"
 
 #include <ddp/error.hpp>
 
@@ -35,6 +38,55 @@ EndedMessage an_end() {
     return message;
 }
 
+SightingMessage a_sighting() {
+    const auto at = [](std::chrono::milliseconds time) { return RankState::Time(time); };
+    SightingMessage message{.round = 2, .question = ~std::uint64_t{0}};
+    message.seen = {.usual = {{7, 500ms, 1s}, {~CallKey{0}, 2s, 3s}},
+                    .is_alarm = true,
+                    .is_held_for_debugger = true};
+    RankState rank{.rank = 3,
+                   .has_ended = true,
+                   .started = at(-5s),
+                   .process = {.pid = 4711, .state = 'T', .tracer = 4712, .is_frozen = true},
+                   .held_since = at(6s),
+                   .cpu_share = 0.25};
+    rank.record = {.pid = 4710,
+                   .phase = contract::Phase::running,
+                   .is_at_checkpoint = true,
+                   .waits_unrecorded = true,
+                   .step = -1,
+                   .joined = at(1s)};
+    rank.record.groups = {{.id = 5, .size = 2, .started = 8, .ended = 7},
+                          {.id = ~std::uint32_t{0},
+                           .size = 1 << 24,
+                           .started = ~std::uint64_t{0},
+                           .ended = 1,
+                           .end = contract::GroupEnd::failed,
+                           .transfer = contract::TransferRecord{.sends = true,
+                                                                .peer = -7,
+                                                                .bytes = ~std::uint64_t{0},
+                                                                .file = "a.cpp",
+                                                                .line = 9,
+                                                                .since = at(2s)}}};
+    rank.record.operations = {{.serial = 7,
+                               .group = 5,
+                               .sequence = 8,
+                               .call = {.kind = contract::Collective::adopt,
+                                        .dtype = DType::boolean,
+                                        .op = ReduceOp::premul_sum,
+                                        .root = -1,
+                                        .elements = 128,
+                                        .uneven = true,
+                                        .source = ~std::uint32_t{0}},
+                               .file = "b.cpp",
+                               .line = 42,
+                               .started = at(3s),
+                               .ended = at(4s)},
+                              {.serial = 8, .group = 5, .sequence = 9, .started = at(5s)}};
+    message.seen.ranks = {RankState{.rank = 1}, rank};
+    return message;
+}
+
 std::vector<FromMember> all_of_members() {
     JoinMessage join{.job = "run", .size = {}, .min_hosts = 2, .max_hosts = 3};
     join.size = {.host = "h1", .slots = 8, .node_rank = 1, .is_endpoint = true, .started_ns = -5};
@@ -57,6 +109,8 @@ std::vector<FromMember> all_of_members() {
             VouchedMessage{.question = ~std::uint64_t{0}, .is_of_job = true},
             VouchedMessage{.question = 7},
             ProgressMessage{.round = 2, .running = 8, .step = 7, .steps_in_1000_s = INT64_MAX},
+            a_sighting(),
+            SightingMessage{},
             LeaveMessage{},
             StopJobMessage{15}};
 }
@@ -83,6 +137,9 @@ std::vector<FromCoordinator> all_of_coordinators() {
         VouchMessage{.question = ~std::uint64_t{0},
                      .there = *base::numeric_address("10.77.0.2", 40'000),
                      .here = *base::numeric_address("fd77::1", 29'500)},
+        LookMessage{.round = 2, .question = 7, .calls = {0, ~CallKey{0}}},
+        LookMessage{},
+        MemberMessage(StopRoundMessage{1, StopReason::hang, -1, 0}),
         SayMessage{"lost h2", true},
         WelcomeMessage{.member = 1,
                        .run_id = "",
@@ -131,6 +188,96 @@ TEST(LinkMessages, CarryEachFieldOfAWorkersEnd) {
     EXPECT_EQ(end.oom, OomEvidence::cgroup);
     EXPECT_EQ(end.last_stderr, std::string("a\0b", 3));
     EXPECT_EQ(end.last_call, "in barrier");
+}
+
+TEST(LinkMessages, CarryEachFieldOfASighting) {
+    const SightingMessage sent = a_sighting();
+    const auto back = std::get<SightingMessage>(decode_from_member(encode(sent)));
+    EXPECT_EQ(back.round, 2);
+    EXPECT_EQ(back.question, ~std::uint64_t{0});
+    EXPECT_TRUE(back.seen.is_alarm);
+    EXPECT_TRUE(back.seen.is_held_for_debugger);
+    ASSERT_EQ(back.seen.usual.size(), 2U);
+    EXPECT_EQ(back.seen.usual[1].call, ~CallKey{0});
+    EXPECT_EQ(back.seen.usual[1].patience, 2s);
+    EXPECT_EQ(back.seen.usual[1].before, 3s);
+    ASSERT_EQ(back.seen.ranks.size(), 2U);
+    EXPECT_FALSE(back.seen.ranks[0].held_since);
+    EXPECT_FALSE(back.seen.ranks[0].cpu_share);
+    const RankState& was = sent.seen.ranks[1];
+    const RankState& rank = back.seen.ranks[1];
+    EXPECT_EQ(rank.rank, was.rank);
+    EXPECT_TRUE(rank.has_ended);
+    EXPECT_EQ(rank.started, was.started);
+    EXPECT_EQ(rank.process.pid, was.process.pid);
+    EXPECT_EQ(rank.process.state, 'T');
+    EXPECT_EQ(rank.process.tracer, was.process.tracer);
+    EXPECT_TRUE(rank.process.is_frozen);
+    EXPECT_EQ(rank.held_since, was.held_since);
+    EXPECT_EQ(rank.cpu_share, was.cpu_share);
+    const contract::RankRecord& record = rank.record;
+    EXPECT_EQ(record.pid, 4710);
+    EXPECT_EQ(record.phase, contract::Phase::running);
+    EXPECT_TRUE(record.is_at_checkpoint);
+    EXPECT_TRUE(record.waits_unrecorded);
+    EXPECT_EQ(record.step, -1);
+    EXPECT_EQ(record.joined, was.record.joined);
+    ASSERT_EQ(record.groups.size(), 2U);
+    EXPECT_FALSE(record.groups[0].transfer);
+    EXPECT_EQ(record.groups[0].started, 8U);
+    EXPECT_EQ(record.groups[0].ended, 7U);
+    const contract::GroupRecord& group = record.groups[1];
+    EXPECT_EQ(group.id, ~std::uint32_t{0});
+    EXPECT_EQ(group.size, 1 << 24);
+    EXPECT_EQ(group.end, contract::GroupEnd::failed);
+    ASSERT_TRUE(group.transfer);
+    EXPECT_EQ(describe(*group.transfer), describe(*was.record.groups[1].transfer));
+    EXPECT_EQ(group.transfer->since, was.record.groups[1].transfer->since);
+    ASSERT_EQ(record.operations.size(), 2U);
+    EXPECT_EQ(record.operations[0].call, was.record.operations[0].call);
+    EXPECT_EQ(record.operations[0].ended, was.record.operations[0].ended);
+    EXPECT_EQ(describe(record.operations[0]), describe(was.record.operations[0]));
+    EXPECT_EQ(record.operations[1].serial, 8U);
+    EXPECT_EQ(record.operations[1].started, was.record.operations[1].started);
+    EXPECT_FALSE(record.operations[1].ended);
+}
+
+// A page may say anything, and a host may have thousands of them.
+TEST(LinkMessages, CarryWhatFitsOfASighting) {
+    SightingMessage message = a_sighting();
+    RankState rank = message.seen.ranks[1];
+    rank.record.pid = -1;
+    rank.cpu_share = -1;
+    contract::GroupRecord group = rank.record.groups[1];
+    group.transfer->file = std::string(508, 'f');
+    rank.record.groups.assign(contract::recorded_groups, group);
+    contract::OperationRecord operation = rank.record.operations[0];
+    rank.record.operations.clear();
+    for (std::uint64_t i = 1; i <= contract::recorded_operations; ++i) {
+        operation.serial = i;
+        rank.record.operations.push_back(operation);
+    }
+    message.seen.ranks.clear();
+    for (rank.rank = 0; rank.rank < max_workers; ++rank.rank) message.seen.ranks.push_back(rank);
+    const std::string bytes = encode(message);
+    EXPECT_LT(bytes.size(), max_link_message_bytes);
+    const auto back = std::get<SightingMessage>(decode_from_member(bytes));
+    EXPECT_GT(back.seen.ranks.size(), 100U);
+    EXPECT_LT(back.seen.ranks.size(), std::size_t{max_workers});
+    EXPECT_EQ(back.seen.ranks[0].record.pid, 0);
+    EXPECT_EQ(back.seen.ranks[0].record.operations.back().serial, contract::recorded_operations);
+}
+
+TEST(LinkMessages, CarryNoTimesWhoseDifferencesAreNoNumbers) {
+    SightingMessage message = a_sighting();
+    message.seen.ranks[1].record.joined = RankState::Time::max();
+    EXPECT_THROW(decode_from_member(encode(message)), UsageError);
+    message = a_sighting();
+    message.seen.ranks[1].rank = 1;
+    EXPECT_THROW(decode_from_member(encode(message)), UsageError) << "rank 1 twice";
+    message = a_sighting();
+    message.seen.usual[0].patience = -1ns;
+    EXPECT_THROW(decode_from_member(encode(message)), UsageError);
 }
 
 TEST(LinkMessages, CarryBothEndsOfAConnection) {

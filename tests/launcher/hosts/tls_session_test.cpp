@@ -1,6 +1,6 @@
 // Two ends of TLS with a token, back to back, cut, damaged, and with those who know no token.
 #include "launcher/hosts/tls_session.hpp"
-#include "launcher/hosts/messages.hpp"
+#include "launcher/hosts/messages/messages.hpp"
 #include "support/seed.hpp"
 
 #include <gmock/gmock.h>

@@ -37,6 +37,7 @@ public:
                               now_));
     }
     void fail(MemberId member, int rank) { take(membership_.failed(member, round(), rank, now_)); }
+    void hold_up(int rank) { take(membership_.hung(rank)); }
     void drain(MemberId member, PartEnd end = PartEnd::success) {
         take(membership_.drained(member, round(), end, now_));
     }
@@ -111,6 +112,8 @@ private:
                 return "growth";
             case StopReason::user:
                 return "user";
+            case StopReason::hang:
+                return "hang";
             case StopReason::success:
                 return "success";
         }
@@ -261,6 +264,20 @@ TEST(Membership, StopsAllAtAFailureAndJudgesItWhenNothingLives) {
     job.news();
     job.finish(7);
     EXPECT_THAT(job.news(), ElementsAre("1: finish 7", "2: finish 7"));
+}
+
+TEST(Membership, StopsAllOfAJobThatIsHeldUpAndMayRestartIt) {
+    Job job = running(two, 2);
+    job.hold_up(-1);
+    EXPECT_THAT(job.news(), ElementsAre("1: stop hang", "2: stop hang"));
+    job.hold_up(1);
+    EXPECT_THAT(job.news(), IsEmpty()) << "it is being stopped";
+    job.drain(1, PartEnd::failure);
+    job.drain(2, PartEnd::failure);
+    EXPECT_THAT(job.news(), ElementsAre("judge hang"));
+    job.restart();
+    EXPECT_THAT(job.news(),
+                ElementsAre("1: round 2 of 1 2, restart 1", "2: round 2 of 1 2, restart 1"));
 }
 
 TEST(Membership, HearsOfAFailureThatOnlyThePartsEndTells) {

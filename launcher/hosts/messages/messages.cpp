@@ -1,9 +1,8 @@
-#include "launcher/hosts/messages.hpp"
+#include "launcher/hosts/messages/messages.hpp"
 
-#include "base/frame.hpp"
+#include "launcher/hosts/messages/message_bytes.hpp"
+#include "launcher/hosts/messages/sighting_bytes.hpp"
 #include "launcher/options/option_kinds.hpp"
-
-#include <ddp/error.hpp>
 
 #include <algorithm>
 #include <limits>
@@ -13,98 +12,17 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::string_view hello_name =
-    "\xDD"
-    "DDP";
-// A text of a worker; with three of them and all else a frame is far from full.
-constexpr std::size_t max_text_bytes = std::size_t{1} << 20;
 constexpr std::uint32_t max_hosts = 100'000;
 constexpr int no_number =
     -1;  // where an optional number is not there; ranks and peers are not below 0
 
-// By protocol.md.
-enum class Type : std::uint8_t {
-    join = 1,
-    beat,
-    started,
-    ended,
-    drained,
-    vouched,
-    progress,
-    leave,
-    stop_job,
-    welcome = 65,
-    refused,
-    wait,
-    round,
-    stop,
-    kill,
-    beat_reply,
-    vouch,
-    finish = 74,
-    say,
-    credential,
-};
-
-[[noreturn]] void refuse(const std::string& why) { throw UsageError("link: " + why); }
-
-class Writer {
-public:
-    explicit Writer(Type type) { out_.u8(static_cast<std::uint8_t>(type)); }
-    Writer& number(std::int64_t value) {
-        out_.i64(value);
-        return *this;
-    }
-    Writer& number(std::uint64_t value) { return number(static_cast<std::int64_t>(value)); }
-    Writer& number(int value) { return number(std::int64_t{value}); }
-    Writer& flag(bool value) { return small(value ? 1 : 0); }
-    Writer& small(std::uint8_t value) {
-        out_.u8(value);
-        return *this;
-    }
-    Writer& text(std::string_view value) {
-        out_.str(value.substr(0, max_text_bytes));
-        return *this;
-    }
-    std::string take() { return out_.take(); }
-
-private:
-    base::PayloadWriter out_;
-};
-
-class Reader {
-public:
-    explicit Reader(std::string_view frame) : in_(frame) {}
-    Type type() { return static_cast<Type>(in_.u8()); }
-    std::int64_t wide() { return in_.i64(); }
-    std::uint64_t unsigned_wide() { return static_cast<std::uint64_t>(in_.i64()); }
-    int number(int least = 0) {
-        const std::int64_t value = in_.i64();
-        if (value < least || value > std::numeric_limits<int>::max()) refuse("a number is outside");
-        return static_cast<int>(value);
-    }
-    std::uint8_t small(std::uint8_t most) {
-        const std::uint8_t value = in_.u8();
-        if (value > most) refuse("a value is none");
-        return value;
-    }
-    bool flag() { return small(1) != 0; }
-    std::string text() {
-        std::string value = in_.str();
-        if (value.size() > max_text_bytes) refuse("a text is too long");
-        return value;
-    }
-    void end() const {
-        if (!in_.at_end()) refuse("a message is too long");
-    }
-
-private:
-    base::PayloadReader in_;
-};
+using Type = MessageType;
+using Writer = MessageWriter;
+using Reader = MessageReader;
 
 std::uint16_t take_port(Reader& in) {
     const int port = in.number();
-    if (port > std::numeric_limits<std::uint16_t>::max()) refuse("no port is so high");
+    if (port > std::numeric_limits<std::uint16_t>::max()) refuse_message("no port is so high");
     return static_cast<std::uint16_t>(port);
 }
 
@@ -123,7 +41,7 @@ JoinMessage take_join(Reader& in) {
     message.job = in.text();
     message.size.host = in.text();
     message.size.slots = in.number(0);
-    if (message.size.slots > max_workers) refuse("a host has too many workers");
+    if (message.size.slots > max_workers) refuse_message("a host has too many workers");
     const int node_rank = in.number(no_number);
     if (node_rank != no_number) message.size.node_rank = node_rank;
     message.size.is_endpoint = in.flag();
@@ -240,7 +158,21 @@ ProgressMessage take_progress(Reader& in) {
     message.running = in.number();
     message.step = in.wide();
     message.steps_in_1000_s = in.wide();
-    if (message.step < 0 || message.steps_in_1000_s < 0) refuse("a number is outside");
+    if (message.step < 0 || message.steps_in_1000_s < 0) refuse_message("a number is outside");
+    return message;
+}
+
+std::string bytes_of(const SightingMessage& message) {
+    Writer out(Type::sighting);
+    out.number(message.round).number(message.question);
+    put_sighting(out, message.seen);
+    return out.take();
+}
+SightingMessage take_sighting_message(Reader& in) {
+    SightingMessage message;
+    message.round = in.number();
+    message.question = in.unsigned_wide();
+    message.seen = take_sighting(in);
     return message;
 }
 
@@ -303,7 +235,7 @@ std::string bytes_of(const VouchMessage& message) {
 base::SocketAddress take_address(Reader& in) {
     const std::string host = in.text();
     const auto address = base::numeric_address(host, take_port(in));
-    if (!address || without_scope(address->host()) != host) refuse("an address is none");
+    if (!address || without_scope(address->host()) != host) refuse_message("an address is none");
     return *address;
 }
 VouchMessage take_vouch(Reader& in) {
@@ -311,6 +243,22 @@ VouchMessage take_vouch(Reader& in) {
     message.question = in.unsigned_wide();
     message.there = take_address(in);
     message.here = take_address(in);
+    return message;
+}
+
+std::string bytes_of(const LookMessage& message) {
+    Writer out(Type::look);
+    out.number(message.round).number(message.question).number(message.calls.size());
+    for (const CallKey call : message.calls) out.number(call);
+    return out.take();
+}
+LookMessage take_look(Reader& in) {
+    LookMessage message;
+    message.round = in.number();
+    message.question = in.unsigned_wide();
+    const std::uint64_t count = in.unsigned_wide();
+    if (count > most_calls_asked) refuse_message("it asks for too many calls");
+    for (std::uint64_t i = 0; i < count; ++i) message.calls.push_back(in.unsigned_wide());
     return message;
 }
 
@@ -342,7 +290,7 @@ std::string bytes_of(const StopRoundMessage& message) {
 StopRoundMessage take_stop(Reader& in) {
     StopRoundMessage message;
     message.round = in.number();
-    message.reason = static_cast<StopReason>(in.small(static_cast<std::uint8_t>(StopReason::user)));
+    message.reason = static_cast<StopReason>(in.small(static_cast<std::uint8_t>(StopReason::hang)));
     message.rank = in.number(no_number);
     message.signal = in.number();
     return message;
@@ -365,7 +313,7 @@ RoundMessage take_round(Reader& in) {
     message.restarts = in.number();
     message.coordinator = in.unsigned_wide();
     const std::uint64_t count = in.unsigned_wide();
-    if (count == 0 || count > max_hosts) refuse("a round has no hosts, or too many");
+    if (count == 0 || count > max_hosts) refuse_message("a round has no hosts, or too many");
     RankTable& table = message.table;
     for (std::uint64_t i = 0; i < count; ++i) {
         HostRanks host;
@@ -379,7 +327,7 @@ RoundMessage take_round(Reader& in) {
         host.role_world_size = in.number(1);
         host.port = take_port(in);
         if (host.slots > std::numeric_limits<int>::max() - table.world_size) {
-            refuse("a round has too many ranks");
+            refuse_message("a round has too many ranks");
         }
         table.world_size += host.slots;
         table.hosts.push_back(std::move(host));
@@ -398,23 +346,6 @@ Message ended(Reader& in, Message message) {
 }
 
 }  // namespace
-
-std::string encode_hello(Transport transport) {
-    std::string hello(hello_name);
-    hello += static_cast<char>(link_version);
-    return hello += static_cast<char>(transport);
-}
-
-SaidHello look_for_hello(std::string_view bytes) {
-    const std::size_t named = std::min(bytes.size(), hello_name.size());
-    if (bytes.substr(0, named) != hello_name.substr(0, named)) return {Hello::stranger};
-    if (bytes.size() < hello_bytes) return {Hello::not_yet};
-    const auto version = static_cast<std::uint8_t>(bytes[hello_name.size()]);
-    if (version != link_version) return {Hello::other_version, version};
-    const auto flags = static_cast<std::uint8_t>(bytes[hello_name.size() + 1]);
-    if (flags > static_cast<std::uint8_t>(Transport::credential)) return {Hello::stranger, version};
-    return {Hello::agent, version, static_cast<Transport>(flags)};
-}
 
 std::string encode(const FromMember& message) {
     return std::visit([](const auto& one) { return bytes_of(one); }, message);
@@ -441,12 +372,14 @@ FromMember decode_from_member(std::string_view frame) {
             return ended(in, take_vouched(in));
         case Type::progress:
             return ended(in, take_progress(in));
+        case Type::sighting:
+            return ended(in, take_sighting_message(in));
         case Type::leave:
             return ended(in, LeaveMessage{});
         case Type::stop_job:
             return ended(in, StopJobMessage{in.number(1)});
         default:
-            refuse("no message of a member");
+            refuse_message("no message of a member");
     }
 }
 
@@ -461,6 +394,8 @@ FromCoordinator decode_from_coordinator(std::string_view frame) {
             return ended(in, KillRoundMessage{in.number(1)});
         case Type::vouch:
             return ended(in, take_vouch(in));
+        case Type::look:
+            return ended(in, take_look(in));
         case Type::say:
             return ended(in, take_say(in));
         case Type::credential:
@@ -476,7 +411,7 @@ FromCoordinator decode_from_coordinator(std::string_view frame) {
         case Type::finish:
             return ended(in, MemberMessage(FinishMessage{in.number()}));
         default:
-            refuse("no message of a coordinator");
+            refuse_message("no message of a coordinator");
     }
 }
 

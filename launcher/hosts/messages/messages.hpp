@@ -8,33 +8,18 @@
 #include "launcher/hosts/membership/membership.hpp"
 #include "launcher/hosts/membership/membership_actions.hpp"
 #include "launcher/report/failure.hpp"
+#include "launcher/verdict/rank_state.hpp"
 
 #include <chrono>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 namespace ddp::launcher {
 
 inline constexpr std::size_t max_link_message_bytes = std::size_t{4} << 20;
-
-// The hello of an agent, before its first frame: 0xDD, "DDP", version, flags.
-inline constexpr std::size_t hello_bytes = 6;
-inline constexpr std::uint8_t link_version = 1;
-// What follows the hello: frames as they are, or TLS with the frames inside; with `credential` the
-// coordinator first says the token, in a credential (munge.hpp).
-enum class Transport : std::uint8_t { clear = 0, tls = 1, credential = 2 };
-std::string encode_hello(Transport transport = Transport::clear);
-// Of the bytes that are there already, at most hello_bytes. Not yet: all so far can be a hello's
-// beginning. An agent of another version is one with which this one cannot speak.
-enum class Hello : std::uint8_t { not_yet, agent, other_version, stranger };
-struct SaidHello {
-    Hello kind = Hello::not_yet;
-    std::uint8_t version = 0;                // of an agent of any version
-    Transport transport = Transport::clear;  // of one of this version
-};
-SaidHello look_for_hello(std::string_view bytes);
 
 // As messages carry it.
 inline std::int64_t clock_ns_of(std::chrono::steady_clock::time_point time) {
@@ -81,6 +66,13 @@ struct ProgressMessage {
     std::int64_t step = 0;             // of the slowest rank here that publishes any
     std::int64_t steps_in_1000_s = 0;  // of the slowest
 };
+// What is to be seen of the member's ranks, by the coordinator's clock. Unasked: when one of them
+// waits for long, and when the part has ended so that somebody is to blame.
+struct SightingMessage {
+    int round = 0;
+    std::uint64_t question = 0;  // 0: unasked
+    Sighting seen = {};          // names no hosts
+};
 struct LeaveMessage {};
 // Its user asks for the end of the whole job; SIGKILL: at once.
 struct StopJobMessage {
@@ -88,7 +80,7 @@ struct StopJobMessage {
 };
 using FromMember =
     std::variant<JoinMessage, BeatMessage, StartedMessage, EndedMessage, DrainedMessage,
-                 VouchedMessage, ProgressMessage, LeaveMessage, StopJobMessage>;
+                 VouchedMessage, ProgressMessage, SightingMessage, LeaveMessage, StopJobMessage>;
 
 // Down, beside MemberMessage's.
 struct WelcomeMessage {
@@ -119,13 +111,20 @@ struct VouchMessage {
     base::SocketAddress there;
     base::SocketAddress here;  // the store's
 };
+// What is to be seen of the member's ranks now, and how long do they usually wait in these calls?
+struct LookMessage {
+    int round = 0;
+    std::uint64_t question = 0;
+    std::vector<CallKey> calls = {};
+};
+inline constexpr std::size_t most_calls_asked = 4096;
 // For the member's user.
 struct SayMessage {
     std::string text;
     bool is_failure = false;  // how the job ended
 };
 using FromCoordinator = std::variant<CredentialMessage, WelcomeMessage, BeatReply, KillRoundMessage,
-                                     VouchMessage, SayMessage, MemberMessage>;
+                                     VouchMessage, LookMessage, SayMessage, MemberMessage>;
 
 // The bytes of a frame, without its length. Texts of a worker's end are cut where they would not
 // fit, the last lines of stderr first.

@@ -1,0 +1,52 @@
+#include "launcher/agent/host_part.hpp"
+
+#include <ddp/error.hpp>
+
+#include <string>
+
+namespace ddp::launcher {
+
+HostPart::HostPart(const RoundMessage& round, MemberId member) : round_(round) {
+    const HostRanks* const own = round.table.find(member);
+    if (own == nullptr) throw Error("round " + std::to_string(round.round) + " is another host's");
+    own_ = *own;
+}
+
+HostPlace HostPart::place() const {
+    return {.group_rank = own_.group_rank,
+            .group_world_size = static_cast<int>(round_.table.hosts.size()),
+            .first_rank = own_.first_rank,
+            .world_size = round_.table.world_size,
+            .first_role_rank = own_.first_role_rank,
+            .role_world_size = own_.role_world_size,
+            .address = own_.address,
+            .round = round_.round};
+}
+
+void HostPart::tell_progress(Member& member, const StatusMessage& part) const {
+    member.progress({.round = round_.round,
+                     .running = part.running,
+                     .step = part.step,
+                     .steps_in_1000_s = static_cast<std::int64_t>(part.steps_per_second * 1000)});
+}
+
+void HostPart::answer(Member& member, const LookMessage& look, Attempt* attempt) const {
+    if (look.round != round_.round) return;
+    tell_sighting(member, attempt != nullptr ? attempt->see(look.calls) : Sighting{},
+                  look.question);
+}
+
+bool HostPart::tell_ends(Member& member, const AttemptEnd& end) const {
+    bool is_fine = true;
+    int ended = 0;
+    for (AttemptEnd::TimedEnd& one : end.ends()) {
+        is_fine = is_fine && one.end.status.ok() && one.end.stopped_with == 0;
+        ++ended;
+        member.ended(round_.round, one.at, std::move(one.end));
+    }
+    is_fine = is_fine && ended == own_.slots;
+    if (!is_fine) tell_sighting(member, end.seen);
+    return is_fine;
+}
+
+}  // namespace ddp::launcher

@@ -1,0 +1,38 @@
+// This host's part of a round, as the coordinator is told of it. Of a round that runs here or did
+// last.
+#pragma once
+
+#include "launcher/agent/attempt/attempt.hpp"
+#include "launcher/hosts/member.hpp"
+#include "launcher/hosts/messages/messages.hpp"
+
+namespace ddp::launcher {
+
+class HostPart {
+public:
+    HostPart() = default;
+    // Throws Error where this host, as that member, is not in it.
+    HostPart(const RoundMessage& round, MemberId member);
+
+    const RoundMessage& round() const { return round_; }  // 0: there was none yet
+    MemberId member() const { return own_.member; }
+    bool has(int rank) const {
+        return rank >= own_.first_rank && rank < own_.first_rank + own_.slots;
+    }
+    HostPlace place() const;
+
+    void tell_progress(Member& member, const StatusMessage& part) const;
+    void tell_sighting(Member& member, Sighting seen, std::uint64_t question = 0) const {
+        member.saw({.round = round_.round, .question = question, .seen = std::move(seen)});
+    }
+    // `attempt`: null: nothing runs here, and so nothing is to be seen.
+    void answer(Member& member, const LookMessage& look, Attempt* attempt) const;
+    // How its workers ended, and where not all ended well what they had called. Whether they did.
+    bool tell_ends(Member& member, const AttemptEnd& end) const;
+
+private:
+    RoundMessage round_;
+    HostRanks own_;
+};
+
+}  // namespace ddp::launcher

@@ -1,0 +1,103 @@
+#include "launcher/hosts/hang_inquiry.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace ddp::launcher {
+
+void HangInquiry::begin_round(const RoundMessage& round) {
+    round_ = round;
+    seen_.clear();
+    news_ = HangNews(on_hang_, stands_);
+    is_alarm_ = is_asking_ = false;
+}
+
+void HangInquiry::note(MemberId by, SightingMessage message) {
+    const HostRanks* const host = round_.table.find(by);
+    if (host == nullptr || message.round != round_.round || !news_.is_wanted()) return;
+    if (message.question != 0 && message.question != question_) return;  // too late
+    std::erase_if(message.seen.ranks, [&](const RankState& rank) {
+        return rank.rank < host->first_rank || rank.rank >= host->first_rank + host->slots;
+    });
+    for (RankState& rank : message.seen.ranks) rank.host = host->host;
+    is_alarm_ = is_alarm_ || message.seen.is_alarm;
+    // What is to be judged together was seen at one time.
+    const auto known = seen_.find(by);
+    const bool has_answered =
+        is_asking_ && known != seen_.end() && known->second.question == question_;
+    if (has_answered && message.question == 0) return;
+    seen_.insert_or_assign(by, std::move(message));
+}
+
+std::optional<LookMessage> HangInquiry::take_question(Time now) {
+    const bool is_due = now - asked_ >= pause_for(round_.table.world_size);
+    if (!is_alarm_ || is_asking_ || !is_due) return std::nullopt;
+    LookMessage look{.round = round_.round, .question = ++question_};
+    for (const auto& [member, message] : seen_) {
+        for (const UsualTime& one : message.seen.usual) look.calls.push_back(one.call);
+        const std::vector<CallKey> waited = waited_calls(message.seen.ranks);
+        look.calls.insert(look.calls.end(), waited.begin(), waited.end());
+    }
+    std::ranges::sort(look.calls);
+    look.calls.erase(std::unique(look.calls.begin(), look.calls.end()), look.calls.end());
+    look.calls.resize(std::min(look.calls.size(), most_calls_asked));
+    is_asking_ = true;
+    is_alarm_ = false;
+    asked_ = now;
+    return look;
+}
+
+bool HangInquiry::has_all_answers() const {
+    return std::ranges::all_of(round_.table.hosts, [&](const HostRanks& host) {
+        const auto found = seen_.find(host.member);
+        return found != seen_.end() && found->second.question == question_;
+    });
+}
+
+// By rank: places in the table are.
+std::vector<RankState> HangInquiry::ranks_seen(std::optional<std::uint64_t> question) const {
+    std::vector<RankState> ranks;
+    for (const HostRanks& host : round_.table.hosts) {
+        const auto found = seen_.find(host.member);
+        if (found == seen_.end() || (question && found->second.question != *question)) continue;
+        const std::vector<RankState>& some = found->second.seen.ranks;
+        ranks.insert(ranks.end(), some.begin(), some.end());
+    }
+    return ranks;
+}
+
+HangInquiry::News HangInquiry::take_news(Time now) {
+    if (!is_asking_ || (!has_all_answers() && now - asked_ < time_to_answer)) return {};
+    is_asking_ = false;
+    ToldTimes usual;
+    bool is_held_for_debugger = false;
+    for (const auto& [member, message] : seen_) {
+        if (message.question != question_) continue;
+        for (const UsualTime& one : message.seen.usual) usual.add(one);
+        is_held_for_debugger = is_held_for_debugger || message.seen.is_held_for_debugger;
+    }
+    News news;
+    const std::optional<Verdict> before = news_.verdict();
+    news.texts = news_.consider(now, ranks_seen(question_), usual, is_held_for_debugger);
+    const std::optional<Verdict>& verdict = news_.verdict();
+    is_alarm_ = is_alarm_ || verdict.has_value();
+    for (const auto& one : {before, verdict}) {
+        if (!one) continue;
+        for (const int rank : one->ranks) news.concerned.push_back(host_of(rank));
+    }
+    if (news_.ends_job()) news.stops_because_of = news_.to_blame().value_or(-1);
+    return news;
+}
+
+MemberId HangInquiry::host_of(int rank) const {
+    for (const HostRanks& host : round_.table.hosts) {
+        if (rank >= host.first_rank && rank < host.first_rank + host.slots) return host.member;
+    }
+    return 0;
+}
+
+std::optional<HangFacts> HangInquiry::facts(bool any_failed) const {
+    return news_.is_wanted() ? news_.facts(ranks_seen(std::nullopt), any_failed) : std::nullopt;
+}
+
+}  // namespace ddp::launcher

@@ -1,0 +1,73 @@
+// HangInquiry: who holds up a job of several hosts. When ranks of one wait for long, all hosts of
+// the round are asked what is to be seen of theirs, again and again until nobody waits any more,
+// and what they answer is judged as one host's is. Pure.
+//
+//   idle     until an alarm comes
+//   asking   until all have answered, or had their time; then judged
+//   resting  until the next question; idle again when no answer was an alarm, and no verdict stands
+//
+// Invariant: a member tells of those ranks alone that the round's table gives it; who has not
+// answered the last question is not known.
+#pragma once
+
+#include "launcher/hosts/membership/membership_actions.hpp"
+#include "launcher/hosts/messages/messages.hpp"
+#include "launcher/verdict/hang_news.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ddp::launcher {
+
+class HangInquiry {
+public:
+    using Time = HangNews::Time;
+    static constexpr std::chrono::milliseconds time_to_answer{400};
+    // Between two questions; each host's answer takes work.
+    static std::chrono::microseconds pause_for(int ranks) {
+        return std::chrono::milliseconds{250} + std::chrono::microseconds{100} * ranks;
+    }
+
+    HangInquiry(OnHang on_hang, std::chrono::milliseconds stands)
+        : on_hang_(on_hang), stands_(stands), news_(on_hang, stands) {}
+
+    // What was seen in the last one is forgotten.
+    void begin_round(const RoundMessage& round);
+    void note(MemberId by, SightingMessage message);
+
+    // To all hosts of the round; nothing: none is due.
+    std::optional<LookMessage> take_question(Time now);
+    const RoundMessage& round() const { return round_; }
+
+    struct News {
+        std::vector<std::string> texts;       // for the users
+        std::vector<MemberId> concerned;      // the hosts of the ranks that hold up the job
+        std::optional<int> stops_because_of;  // the job is to be; -1: of none that others wait for
+    };
+    // Once all have answered, or had time to. Mostly nothing.
+    News take_news(Time now);
+
+    // Of a round that has ended; `any_failed`: a worker has, by itself.
+    std::optional<HangFacts> facts(bool any_failed) const;
+
+private:
+    std::vector<RankState> ranks_seen(std::optional<std::uint64_t> question) const;
+    bool has_all_answers() const;
+    MemberId host_of(int rank) const;
+
+    OnHang on_hang_;
+    std::chrono::milliseconds stands_;
+    HangNews news_;
+    RoundMessage round_;
+    std::map<MemberId, SightingMessage> seen_;  // the last of each
+    bool is_alarm_ = false;
+    std::uint64_t question_ = 0;  // the last one
+    bool is_asking_ = false;
+    Time asked_{};
+};
+
+}  // namespace ddp::launcher

@@ -1,0 +1,21 @@
+// A Sighting within a message between agents, as bytes: protocol.md's.
+#pragma once
+
+#include "launcher/hosts/messages/message_bytes.hpp"
+#include "launcher/verdict/rank_state.hpp"
+
+#include <chrono>
+
+namespace ddp::launcher {
+
+// Of a rank the last collectives alone. What would not fit into a frame is left out, ranks from the
+// end on.
+void put_sighting(MessageWriter& out, const Sighting& seen);
+// Throws UsageError on anything that put_sighting() does not make. Times are so far from the
+// extremes that their differences, and thrice those, are numbers.
+Sighting take_sighting(MessageReader& in);
+
+// To a clock that shows so much more.
+void shift_clock(Sighting& seen, std::chrono::nanoseconds by);
+
+}  // namespace ddp::launcher

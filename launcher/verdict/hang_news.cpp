@@ -1,0 +1,88 @@
+#include "launcher/verdict/hang_news.hpp"
+
+#include "base/deadline.hpp"
+#include "launcher/verdict/verdict_text.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace ddp::launcher {
+namespace {
+
+// Since the verdict was found all that it speaks of has ended.
+bool is_over(const Verdict& verdict, std::span<const RankState> ranks) {
+    if (verdict.group == 0) return false;
+    return std::ranges::none_of(ranks, [&](const RankState& rank) {
+        const auto* const group = rank.record.find_group(verdict.group);
+        return group != nullptr && group->ended < verdict.sequence;
+    });
+}
+
+}  // namespace
+
+std::vector<std::string> HangNews::consider(Time now, std::span<const RankState> ranks,
+                                            const Patience& usual, bool is_held_for_debugger) {
+    std::vector<std::string> texts = note_held(now, ranks);
+    if (is_held_for_debugger) {
+        verdict_.reset();
+        ends_job_ = false;
+        return texts;
+    }
+    std::optional<Verdict> found = judge(ranks, usual, now);
+    if (found && (!verdict_ || !found->is_same_as(*verdict_))) {
+        texts.push_back(found->text);
+        said_at_ = now;
+    } else if (!found && verdict_ && !verdict_->waiting.empty()) {
+        texts.push_back("the job goes on: " + name_ranks(verdict_->waiting) + " had waited for " +
+                        time_since(verdict_->since, now));
+    }
+    verdict_ = std::move(found);
+    ends_job_ =
+        on_hang_ == OnHang::stop && verdict_ && !verdict_->in_debugger && now - said_at_ >= stands_;
+    return texts;
+}
+
+// When one that has been spoken of goes on: what to say.
+std::vector<std::string> HangNews::note_held(Time now, std::span<const RankState> ranks) {
+    std::vector<std::string> texts;
+    std::map<int, Time> held;
+    for (const RankState& rank : ranks) {
+        if (rank.held_since) {
+            held.emplace(rank.rank, *rank.held_since);
+            continue;
+        }
+        const auto was = held_.find(rank.rank);
+        const bool was_said = verdict_ && std::ranges::binary_search(verdict_->ranks, rank.rank);
+        if (was == held_.end() || !was_said || rank.process.state == 0) continue;
+        texts.push_back("rank " + std::to_string(rank.rank) + " (" +
+                        (rank.host.empty() ? "" : rank.host + ", ") + "pid " +
+                        std::to_string(rank.process.pid) + ") runs again: it was stopped for " +
+                        time_since(was->second, now));
+    }
+    held_ = std::move(held);
+    return texts;
+}
+
+std::optional<HangFacts> HangNews::facts(std::span<const RankState> ranks, bool any_failed) const {
+    std::optional<Verdict> verdict = verdict_;
+    if (verdict && !ends_job_ && is_over(*verdict, ranks)) verdict.reset();
+    if (!verdict && any_failed) verdict = judge_failed(ranks);
+    if (!verdict) return std::nullopt;
+    return HangFacts{.kind = to_string(verdict->kind),
+                     .ranks = verdict->ranks,
+                     .text = verdict->text,
+                     .has_ended_job = ends_job_};
+}
+
+std::optional<int> HangNews::to_blame() const {
+    const bool others_wait =
+        verdict_->kind == Verdict::Kind::held || verdict_->kind == Verdict::Kind::missing;
+    return others_wait ? std::optional(verdict_->ranks.front()) : std::nullopt;
+}
+
+std::string HangNews::words_of_stop(std::chrono::milliseconds grace) {
+    return "stopping the job (--on-hang=stop): SIGTERM now, SIGKILL after " +
+           base::to_string(grace);
+}
+
+}  // namespace ddp::launcher

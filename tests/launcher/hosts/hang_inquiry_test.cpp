@@ -1,0 +1,236 @@
+// Who holds up a job of several hosts, from what their members say: a world of two hosts with two
+// ranks each, without a network.
+#include "launcher/hosts/hang_inquiry.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+namespace ddp::launcher {
+namespace {
+
+using namespace std::chrono_literals;
+using contract::CallSignature;
+using contract::Collective;
+using contract::GroupRecord;
+using contract::OperationRecord;
+using contract::Phase;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+using ::testing::UnorderedElementsAre;
+using Time = HangInquiry::Time;
+
+constexpr CallSignature sum{
+    .kind = Collective::all_reduce, .dtype = DType::float32, .elements = 128};
+constexpr MemberId first_host = 4;
+constexpr MemberId second_host = 9;
+
+RoundMessage a_round(int number) {
+    const std::vector<HostSize> hosts{{.member = first_host, .host = "h1", .slots = 2},
+                                      {.member = second_host, .host = "h2", .slots = 2}};
+    return {.round = number, .restarts = 1, .table = make_rank_table(hosts)};
+}
+
+class HangInquiryTest : public ::testing::Test {
+protected:
+    HangInquiryTest() { inquiry.begin_round(a_round(2)); }
+
+    OperationRecord call(std::uint64_t sequence, Time started, std::optional<Time> ended) const {
+        return {.serial = sequence,
+                .group = 7,
+                .sequence = sequence,
+                .call = sum,
+                .file = "train.cpp",
+                .line = 42,
+                .started = started,
+                .ended = ended};
+    }
+    // A rank that has done 100 calls, the last a second ago, and waits in the next for so long;
+    // zero: it does not.
+    RankState rank(int number, std::chrono::milliseconds waits) const {
+        RankState state{.rank = number, .started = now - 1min};
+        state.record.pid = 1000 + number;
+        state.record.phase = Phase::running;
+        state.record.joined = now - 50s;
+        state.record.operations = {call(100, now - 1010ms, now - 1000ms)};
+        const bool is_in = waits > 0ms;
+        if (is_in) state.record.operations.push_back(call(101, now - waits, std::nullopt));
+        state.record.groups = {
+            GroupRecord{.id = 7, .size = 4, .started = is_in ? 101U : 100U, .ended = 100}};
+        state.process = {.pid = 1000 + number, .state = 'S'};
+        return state;
+    }
+    // Of the host whose ranks begin there.
+    SightingMessage sight(int first_rank, std::chrono::milliseconds first,
+                          std::chrono::milliseconds second, std::uint64_t question = 0,
+                          std::chrono::milliseconds patience = 500ms) const {
+        SightingMessage message{.round = 2, .question = question};
+        message.seen.ranks = {rank(first_rank, first), rank(first_rank + 1, second)};
+        message.seen.is_alarm = first >= 500ms || second >= 500ms;
+        message.seen.usual = {{key_of(call(1, now, now)), patience, 500ms}};
+        return message;
+    }
+    void hear_first(std::chrono::milliseconds first, std::chrono::milliseconds second,
+                    std::uint64_t question = 0) {
+        inquiry.note(first_host, sight(0, first, second, question));
+    }
+    void hear_second(std::chrono::milliseconds first, std::chrono::milliseconds second,
+                     std::uint64_t question = 0, std::chrono::milliseconds patience = 500ms) {
+        inquiry.note(second_host, sight(2, first, second, question, patience));
+    }
+    std::uint64_t ask() {
+        const auto look = inquiry.take_question(now);
+        EXPECT_TRUE(look);
+        return look ? look->question : 0;
+    }
+    void let_pass(std::chrono::milliseconds time) { now += time; }
+    void start_over(OnHang on_hang) {
+        inquiry = HangInquiry(on_hang, 0ms);
+        inquiry.begin_round(a_round(2));
+    }
+
+    Time now{1h};
+    HangInquiry inquiry{OnHang::say, 0ms};
+};
+
+TEST_F(HangInquiryTest, AsksNobodyUntilRanksWaitForLong) {
+    EXPECT_FALSE(inquiry.take_question(now));
+    hear_first(300ms, 0ms);
+    EXPECT_FALSE(inquiry.take_question(now));
+    hear_first(600ms, 0ms);
+    const auto look = inquiry.take_question(now);
+    ASSERT_TRUE(look);
+    EXPECT_EQ(look->round, 2);
+    EXPECT_THAT(look->calls, ElementsAre(key_of(call(1, now, now))));
+    EXPECT_FALSE(inquiry.take_question(now + 10s)) << "the answers are not here";
+}
+
+TEST_F(HangInquiryTest, BlamesTheRankOfAHostThatHadNothingToSay) {
+    hear_first(600ms, 600ms);
+    const std::uint64_t question = ask();
+    hear_first(610ms, 610ms, question);
+    EXPECT_THAT(inquiry.take_news(now).texts, IsEmpty()) << "h2 has not answered";
+    hear_second(610ms, 0ms, question);
+    const HangInquiry::News news = inquiry.take_news(now);
+    ASSERT_THAT(news.texts, SizeIs(1));
+    EXPECT_THAT(news.texts[0],
+                AllOf(HasSubstr("rank 3 holds up ranks 0-2: it has not called all_reduce of 128 "
+                                "float32 (sum), operation 101 (train.cpp:42)"),
+                      HasSubstr("\n  rank 3 (h2, pid 1003)")));
+    EXPECT_THAT(news.concerned, ElementsAre(second_host));
+    EXPECT_FALSE(news.stops_because_of);
+    const auto facts = inquiry.facts(false);
+    ASSERT_TRUE(facts);
+    EXPECT_EQ(facts->kind, "missing");
+    EXPECT_THAT(facts->ranks, ElementsAre(3));
+}
+
+// Who has not answered may be on its way.
+TEST_F(HangInquiryTest, SaysNothingOfRanksWhoseHostDoesNotAnswer) {
+    hear_first(600ms, 600ms);
+    hear_first(610ms, 610ms, ask());
+    let_pass(390ms);
+    EXPECT_FALSE(inquiry.take_question(now));
+    let_pass(10ms);
+    EXPECT_THAT(inquiry.take_news(now).texts, IsEmpty());
+    EXPECT_TRUE(inquiry.take_question(now)) << "it asks again";
+}
+
+TEST_F(HangInquiryTest, HasThePatienceOfTheHostThatKnowsTheCallBest) {
+    hear_first(600ms, 600ms);
+    const std::uint64_t question = ask();
+    hear_first(610ms, 610ms, question);
+    hear_second(0ms, 0ms, question, 2s);
+    EXPECT_THAT(inquiry.take_news(now).texts, IsEmpty());
+    let_pass(2s);
+    const std::uint64_t next = ask();
+    hear_first(2610ms, 2610ms, next);
+    hear_second(0ms, 0ms, next, 2s);
+    EXPECT_THAT(inquiry.take_news(now).texts, SizeIs(1));
+}
+
+TEST_F(HangInquiryTest, AsksUntilNobodyWaitsAndSaysThatTheJobGoesOn) {
+    hear_first(600ms, 600ms);
+    std::uint64_t question = ask();
+    hear_first(610ms, 610ms, question);
+    hear_second(610ms, 0ms, question);
+    EXPECT_THAT(inquiry.take_news(now).texts, SizeIs(1));
+    EXPECT_FALSE(inquiry.take_question(now)) << "not at once";
+    let_pass(300ms);
+    question = ask();
+    hear_first(910ms, 910ms, question);
+    hear_second(910ms, 0ms, question);
+    EXPECT_THAT(inquiry.take_news(now).texts, IsEmpty()) << "it has been said";
+    let_pass(300ms);
+    question = ask();
+    hear_first(0ms, 0ms, question);
+    hear_second(0ms, 0ms, question);
+    const HangInquiry::News news = inquiry.take_news(now);
+    EXPECT_THAT(news.texts, ElementsAre(HasSubstr("the job goes on: ranks 0-2 had waited for ")));
+    let_pass(10s);
+    EXPECT_FALSE(inquiry.take_question(now)) << "all is well";
+    EXPECT_FALSE(inquiry.facts(true)) << "nor do the records differ";
+}
+
+TEST_F(HangInquiryTest, EndsTheJobWhereThatIsAskedFor) {
+    start_over(OnHang::stop);
+    hear_first(600ms, 600ms);
+    const std::uint64_t question = ask();
+    hear_first(610ms, 610ms, question);
+    hear_second(610ms, 0ms, question);
+    EXPECT_EQ(inquiry.take_news(now).stops_because_of, 3);
+    const auto facts = inquiry.facts(false);
+    ASSERT_TRUE(facts);
+    EXPECT_TRUE(facts->has_ended_job);
+}
+
+TEST_F(HangInquiryTest, IsNobodysBusinessWhenItIsOff) {
+    start_over(OnHang::ignore);
+    hear_first(600ms, 600ms);
+    EXPECT_FALSE(inquiry.take_question(now));
+    EXPECT_FALSE(inquiry.facts(true));
+}
+
+// Of a part that has ended: what its ranks had called, though nobody asked.
+TEST_F(HangInquiryTest, FindsADifferenceInTheLastRecords) {
+    SightingMessage other = sight(2, 10ms, 10ms);
+    other.seen.ranks[1].record.operations.back().call.elements = 127;
+    hear_first(10ms, 10ms);
+    inquiry.note(second_host, other);
+    EXPECT_FALSE(inquiry.facts(false)) << "no worker has failed";
+    const auto facts = inquiry.facts(true);
+    ASSERT_TRUE(facts);
+    EXPECT_EQ(facts->kind, "mismatch");
+    EXPECT_THAT(facts->ranks, ElementsAre(3));
+    EXPECT_THAT(facts->text, AllOf(HasSubstr("\n  rank 3: all_reduce of 127"),
+                                   HasSubstr("\n  ranks 0-2: all_reduce of 128")));
+}
+
+TEST_F(HangInquiryTest, HearsNobodyOfAnotherRoundNorOfMoreRanksThanAHostHas) {
+    SightingMessage old = sight(0, 600ms, 600ms);
+    old.round = 1;
+    inquiry.note(first_host, old);
+    inquiry.note(5, sight(0, 600ms, 600ms));
+    EXPECT_FALSE(inquiry.take_question(now));
+    hear_first(600ms, 600ms);
+    const std::uint64_t question = ask();
+    SightingMessage many = sight(0, 610ms, 0ms, question);
+    many.seen.ranks.push_back(rank(2, 0ms));
+    inquiry.note(first_host, many);
+    hear_first(0ms, 0ms, question - 1);  // of a question before
+    hear_second(610ms, 610ms, question);
+    EXPECT_THAT(inquiry.take_news(now).texts,
+                ElementsAre(HasSubstr("rank 1 holds up ranks 0, 2, 3")));
+    inquiry.begin_round(a_round(3));
+    EXPECT_FALSE(inquiry.take_question(now + 10s));
+    EXPECT_FALSE(inquiry.facts(true));
+}
+
+}  // namespace
+}  // namespace ddp::launcher

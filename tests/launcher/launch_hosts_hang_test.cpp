@@ -1,0 +1,179 @@
+// Jobs of several hosts that hang: the coordinator says who is to blame, and where, as on one host.
+#include "launcher/hang_drills.hpp"
+#include "launcher/hosts_fixture.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace ddp::launcher::testing {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Clock = std::chrono::steady_clock;
+
+// A rank on each of three hosts.
+class LaunchHostsHang : public HostsTest {
+protected:
+    using Launchers = std::vector<HostProgram>;
+
+    Launchers launch_drill(HostWorld& world, const Drill& drill, Words options) {
+        options.emplace_back("--shutdown-timeout=1");
+        Launchers launchers;
+        for (int host = 1; host <= drill_ranks; ++host) {
+            launchers.push_back(launch_static(world, host, 1, drill.command(), options));
+        }
+        return launchers;
+    }
+    void check(HostWorld& world, const Fault& fault, const Drill& drill) {
+        SCOPED_TRACE(drill.name());
+        Launchers launchers = launch_drill(world, drill, {"--on-hang=stop", "--hang-timeout=0"});
+        HostProgram& culprit = launchers[static_cast<std::size_t>(drill.rank)];
+        ASSERT_TRUE(culprit.wait_for_output("now")) << culprit.err();
+        const Clock::time_point now = Clock::now();
+        if (fault.outcome == DrillOutcome::hang) {
+            EXPECT_TRUE(launchers[0].wait_for_error("holds up")) << launchers[0].err();
+            times_.push_back(Clock::now() - now);
+        }
+        for (HostProgram& launcher : launchers) {
+            EXPECT_NE(launcher.wait(20s).exit_code, 0) << launcher.err();
+            EXPECT_THAT(launcher.err(), AllOf(HasSubstr(rank_name(drill.rank)),
+                                              HasSubstr("h" + std::to_string(drill.rank + 1))));
+        }
+        expect_explained(fault, drill, launchers[0].err());
+        expect_explained(fault, drill, culprit.err());
+    }
+    void print_times() {
+        if (times_.empty()) return;
+        std::ranges::sort(times_);
+        const auto ms = [&](std::size_t i) {
+            return static_cast<int>(
+                std::chrono::duration_cast<std::chrono::milliseconds>(times_[i]).count());
+        };
+        std::printf("said %d ms after the fault (median), at most %d ms, of %zu\n",
+                    ms(times_.size() / 2), ms(times_.size() - 1), times_.size());
+    }
+
+    std::vector<Clock::duration> times_;
+};
+
+// Of each fault one place, by chance.
+TEST_F(LaunchHostsHang, IsExplainedWhateverHasCausedIt) {
+    const unsigned seed = std::random_device{}();
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937 random(seed);
+    HostWorld world(drill_ranks);
+    for (const Fault& fault : faults) {
+        check(world, fault, Drill::by_chance(random, fault, "gloo", 100));
+    }
+}
+
+TEST_F(LaunchHostsHang, SoakIsExplainedWhateverHasCausedIt) {
+    std::mt19937 random(12);
+    HostWorld world(drill_ranks);
+    for (const Fault& fault : faults) {
+        for (int i = 0; i < 25; ++i) {
+            check(world, fault, Drill::by_chance(random, fault, "gloo", 500));
+        }
+    }
+    print_times();
+}
+
+TEST_F(LaunchHostsHang, SaysThatAStoppedRankRunsAgainAndTheJobGoesOn) {
+    HostWorld world(drill_ranks);
+    Launchers launchers =
+        launch_drill(world, {.backend = "gloo", .fault = "stop_and_go", .rank = 2}, {});
+    HostProgram& head = launchers[0];
+    const std::string before = "kill -CONT ";
+    ASSERT_TRUE(head.wait_for_error(before)) << head.err();
+    const std::string err = head.err();
+    EXPECT_THAT(err, HasSubstr(" on h3 lets it go on"));
+    for (const pid_t pid : world.pids_on(3)) ::kill(pid, SIGCONT);
+    EXPECT_TRUE(launchers[2].wait_for_output("done"));
+    EXPECT_TRUE(head.wait_for_error("runs again: it was stopped for ")) << head.err();
+    EXPECT_TRUE(launchers[1].wait_for_error("the job goes on: ranks 0, 1 had waited for "))
+        << launchers[1].err();
+    EXPECT_EQ(count(head.err(), "holds up"), 1) << "it is said once: " << head.err();
+    EXPECT_EQ(count(launchers[1].err(), "holds up"), 1);
+    EXPECT_THAT(launchers[1].err(), Not(HasSubstr(before))) << "a line is enough there";
+    head.signal(SIGTERM);
+    for (HostProgram& launcher : launchers) EXPECT_EQ(launcher.wait(20s).exit_code, 128 + SIGTERM);
+}
+
+TEST_F(LaunchHostsHang, SaysNothingOfAPause) {
+    HostWorld world(drill_ranks);
+    Launchers launchers = launch_drill(world, {.backend = "gloo", .fault = "pause"},
+                                       {"--on-hang=stop", "--hang-timeout=0"});
+    ASSERT_TRUE(launchers[1].wait_for_output("done")) << launchers[0].err();
+    std::this_thread::sleep_for(600ms);
+    launchers[0].signal(SIGTERM);
+    for (HostProgram& launcher : launchers) {
+        EXPECT_EQ(launcher.wait(20s).exit_code, 128 + SIGTERM);
+        EXPECT_THAT(launcher.err(), Not(AnyOf(HasSubstr("holds up"), HasSubstr("goes on"))));
+    }
+}
+
+TEST_F(LaunchHostsHang, IsInTheReportOfTheCoordinator) {
+    HostWorld world(drill_ranks);
+    Launchers launchers = launch_drill(world, {.backend = "gloo", .fault = "sleep"},
+                                       {"--log-dir=" + files_.path() + "/logs", "--rdzv-id=x"});
+    ASSERT_TRUE(launchers[0].wait_for_error("rank 1 holds up ranks 0, 2"));
+    launchers[0].signal(SIGTERM);
+    for (HostProgram& launcher : launchers) launcher.wait(20s);
+    EXPECT_THAT(launchers[0].err(), HasSubstr("hang     rank 1 holds up ranks 0, 2"));
+    std::size_t found = 0;
+    for (const auto& entry :
+         std::filesystem::recursive_directory_iterator(files_.path() + "/logs")) {
+        if (entry.path().filename() != "report.json") continue;
+        ++found;
+        std::ifstream file(entry.path());
+        const nlohmann::json report = nlohmann::json::parse(file);
+        EXPECT_EQ(report["hang"]["kind"], "missing");
+        EXPECT_EQ(report["hang"]["ranks"], nlohmann::json::array({1}));
+    }
+    EXPECT_EQ(found, 1U);
+}
+
+TEST_F(LaunchHostsHang, IsAFailureAfterWhichTheJobIsStartedAgain) {
+    HostWorld world(2);
+    std::vector<HostProgram> launchers =
+        launch_all(world,
+                   bash("if [ $TORCHELASTIC_RESTART_COUNT$RANK = 03 ]; then kill -STOP $$; fi; "
+                        "[ $TORCHELASTIC_RESTART_COUNT = 1 ] || sleep 60"),
+                   {"--on-hang=stop", "--hang-timeout=0", "--max-restarts=1"});
+    for (HostProgram& launcher : launchers) {
+        EXPECT_EQ(launcher.wait(20s).exit_code, 0) << launcher.err();
+        EXPECT_THAT(launcher.err(),
+                    AllOf(HasSubstr("rank 3 does not run since "), HasSubstr("restart 1 of 1")));
+    }
+}
+
+TEST_F(LaunchHostsHang, IsNobodysBusinessWhenItIsOff) {
+    HostWorld world(drill_ranks);
+    Launchers launchers =
+        launch_drill(world, {.backend = "gloo", .fault = "sleep"}, {"--on-hang=off"});
+    ASSERT_TRUE(launchers[1].wait_for_output("now"));
+    std::this_thread::sleep_for(1500ms);
+    launchers[0].signal(SIGTERM);
+    for (HostProgram& launcher : launchers) {
+        EXPECT_THAT(launcher.wait(20s).err, Not(HasSubstr("holds up")));
+    }
+}
+
+}  // namespace
+}  // namespace ddp::launcher::testing
