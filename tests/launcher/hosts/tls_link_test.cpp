@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <optional>
@@ -28,6 +29,12 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 
 TlsContext context_of(char digit) { return TlsContext(*JobToken::parse(std::string(64, digit))); }
+
+// An hour, or when this machine was started: the clock has no time before.
+std::chrono::steady_clock::time_point long_ago() {
+    using Time = std::chrono::steady_clock::time_point;
+    return std::max(std::chrono::steady_clock::now() - 1h, Time{1s});
+}
 
 std::array<UniqueFd, 2> socket_pair() {
     std::array<int, 2> ends{};
@@ -169,7 +176,7 @@ protected:
         return refused != nullptr ? refused->why : "";
     }
 
-    std::chrono::steady_clock::time_point now_ = std::chrono::steady_clock::now() - 1h;
+    std::chrono::steady_clock::time_point now_ = long_ago();
     std::array<UniqueFd, 2> ends_;
     Member member_{JoinMessage{}, 5s, JobProof{.credential_for = "Slurm job 9"}};
 };
@@ -255,7 +262,7 @@ protected:
     }
 
     // Past, so that nothing waits for it.
-    Time now_ = std::chrono::steady_clock::now() - 1h;
+    Time now_ = long_ago();
     std::optional<Coordinator> coordinator_;
     std::optional<Member> own_;
     std::vector<std::string> said_;
