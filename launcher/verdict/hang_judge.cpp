@@ -315,13 +315,15 @@ std::optional<Verdict> Judge::find_stuck(const WaitedCall& call) const {
                          static_cast<double>(size_of(call.call->call.dtype) * call.members());
     const auto for_bytes = std::chrono::duration_cast<Patience::Duration>(
         std::chrono::duration<double>(std::min(bytes / bytes_per_second, most_seconds)));
-    constexpr Patience::Duration least = std::chrono::seconds{10};
+    // Kernels before it, which may have to be compiled, keep it from its beginning.
+    const Patience::Duration least = std::chrono::seconds{call.on_gpu ? 60 : 10};
     const auto patience = std::max(usual_.patience(*call.call), least) + for_bytes;
     if (!all_came || !call.all_are_known || now_ - call.last_came < patience) return std::nullopt;
     Verdict result = verdict(Kind::stuck, call.arrived, call);
     result.waiting = result.ranks;
     result.text = name_ranks(result.ranks) + (result.ranks.size() == 1 ? " is" : " are") + " in " +
-                  wait_in(call, ", since ") + ", and nobody is missing";
+                  wait_in(call, ", since ") + ", and nobody is missing" +
+                  (call.on_gpu ? "; a kernel that was launched before it may not end" : "");
     return result;
 }
 

@@ -10,6 +10,24 @@ bool any_held_for_debugger(const WatchedWorkers& workers) {
     return std::ranges::any_of(workers.all, &Worker::stopped_for_debugger);
 }
 
+// A call that this host knows is no alarm as long as it is patient with it.
+bool is_alarming(const RankState& rank, const UsualTimes& usual, HangWatch::Time now) {
+    const contract::RankRecord& record = rank.record;
+    if (rank.has_ended) return false;
+    if (rank.held_since && now - *rank.held_since >= UsualTimes::least) return true;
+    if (record.phase == contract::Phase::joining && now - record.joined >= UsualTimes::least) {
+        return true;
+    }
+    return std::ranges::any_of(record.operations,
+                               [&](const contract::OperationRecord& one) {
+                                   return !one.ended && now - one.started >= usual.alarm_after(one);
+                               }) ||
+           std::ranges::any_of(record.groups, [&](const contract::GroupRecord& group) {
+               return group.transfer &&
+                      now - group.transfer->since >= usual.patience(*group.transfer);
+           });
+}
+
 }  // namespace
 
 std::vector<std::string> HangWatch::look(Time now, const WatchedWorkers& workers) {
@@ -35,8 +53,7 @@ Sighting HangWatch::see(Time now, const WatchedWorkers& workers,
     wanted.erase(std::unique(wanted.begin(), wanted.end()), wanted.end());
     seen.usual = observer_.usual().tell(wanted);
     seen.is_alarm = std::ranges::any_of(seen.ranks, [&](const RankState& rank) {
-        return waits_for(UsualTimes::least, rank, now) ||
-               (rank.held_since && now - *rank.held_since >= UsualTimes::least);
+        return is_alarming(rank, observer_.usual(), now);
     });
     seen.is_held_for_debugger = any_held_for_debugger(workers);
     return seen;

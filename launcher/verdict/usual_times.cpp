@@ -103,6 +103,12 @@ UsualTimes::Duration UsualTimes::time_before(const contract::OperationRecord& op
     return found != calls_.end() ? found->second.before.most(least) : least;
 }
 
+UsualTimes::Duration UsualTimes::alarm_after(const contract::OperationRecord& operation) const {
+    const auto found = calls_.find(key_of(operation));
+    const bool is_known = found != calls_.end() && found->second.waits.count >= needed;
+    return is_known ? found->second.waits.most(untaught) : Duration(least);
+}
+
 std::vector<UsualTime> UsualTimes::tell(const std::vector<CallKey>& calls) const {
     std::vector<UsualTime> told;
     for (const CallKey key : calls) {

@@ -62,6 +62,9 @@ public:
     Duration patience(const contract::OperationRecord& operation) const override;
     Duration patience(const contract::TransferRecord& transfer) const override;
     Duration time_before(const contract::OperationRecord& operation) const override;
+    // After so long in a call somebody should look: its patience, or of one that it does not know
+    // the least.
+    Duration alarm_after(const contract::OperationRecord& operation) const;
     // Of those calls the ones that it knows.
     std::vector<UsualTime> tell(const std::vector<CallKey>& calls) const;
 

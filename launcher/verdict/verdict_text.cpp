@@ -61,8 +61,9 @@ std::string last_call_of(const contract::ControlPage& page) {
     const contract::RankRecord record = contract::read_page(page);
     if (record.operations.empty()) return {};
     for (const contract::GroupRecord& group : record.groups) {
-        const auto* const running =
-            group.started > group.ended ? record.find_operation(group.id, group.started) : nullptr;
+        const auto* const running = group.started > group.ended
+                                        ? record.find_operation(group.id, group.waits_in())
+                                        : nullptr;
         if (running != nullptr) return "in " + contract::describe(*running);
     }
     return "after " + contract::describe(record.operations.back());
@@ -99,7 +100,7 @@ std::string where_they_are(const RankStates& ranks) {
                 text += begin_of_line(*ranks[i]) + " is in " + contract::describe(*group.transfer);
             }
             const auto* const operation =
-                group.is_waiting() ? ranks[i]->record.find_operation(group.id, group.started)
+                group.is_waiting() ? ranks[i]->record.find_operation(group.id, group.waits_in())
                                    : nullptr;
             if (operation == nullptr) continue;
             text += begin_of_line(*ranks[i]) + " is in " + contract::describe(*operation) +

@@ -20,10 +20,10 @@ bool waits_elsewhere(const RankState& rank, std::uint32_t group) {
 }
 
 void add_member(WaitedCall& call, const RankState& rank, const GroupRecord& group) {
-    if (group.is_waiting() && !rank.has_ended) {
-        (group.started == call.sequence ? call.arrived : call.beyond).push_back(&rank);
-    } else if (group.ended >= call.sequence) {
+    if (group.ended >= call.sequence) {
         call.beyond.push_back(&rank);
+    } else if (group.is_waiting() && !rank.has_ended) {
+        call.arrived.push_back(&rank);
     } else if (rank.has_ended || group.end != contract::GroupEnd::none) {
         call.gone.push_back(&rank);
     } else if (waits_elsewhere(rank, group.id)) {
@@ -87,7 +87,7 @@ std::optional<WaitedCall> waited_call(const std::vector<Member>& members) {
     WaitedCall call{.group = id, .sequence = UINT64_MAX};
     for (const auto& [rank, group] : members) {
         if (group->is_waiting() && !rank->has_ended) {
-            call.sequence = std::min(call.sequence, group->started);
+            call.sequence = std::min(call.sequence, group->waits_in());
         }
     }
     if (call.sequence == UINT64_MAX) return std::nullopt;
@@ -102,6 +102,7 @@ std::optional<WaitedCall> waited_call(const std::vector<Member>& members) {
     }
     if (times.empty()) return std::nullopt;
     call.since = middle_of(std::move(times));
+    call.on_gpu = members.front().group->on_gpu;
     call.all_are_known = std::cmp_equal(members.size(), members.front().group->size);
     return call;
 }

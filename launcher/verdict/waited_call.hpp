@@ -32,6 +32,7 @@ Verdict::Time middle_of(std::vector<Verdict::Time> times);
 struct WaitedCall {
     std::uint32_t group = 0;
     std::uint64_t sequence = 0;
+    bool on_gpu = false;
     bool all_are_known = false;  // its ranks: their hosts have told, and they have recorded
     const contract::OperationRecord* call = nullptr;  // as one of those who wait called it
     RankStates arrived = {};

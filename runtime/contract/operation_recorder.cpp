@@ -80,61 +80,69 @@ void take_page(ControlPage& page) {
     page.pid.store(pid, std::memory_order_release);
 }
 
-OperationRecorder::OperationRecorder(ControlPage& page, std::uint32_t group, int ranks)
+RecordedGroup::RecordedGroup(ControlPage& page, std::uint32_t group, int ranks, On on)
     : page_(page) {
     if (group == 0 || ranks < 2) return;
     const std::lock_guard lock(page_mutex);
-    group_ = entry_for(page.groups);
-    if (group_ == nullptr) return;
+    entry_ = entry_for(page.groups);
+    if (entry_ == nullptr) return;
     id_ = group;
-    group_->id.store(0, relaxed);
-    group_->size.store(static_cast<std::uint32_t>(ranks), relaxed);
-    group_->started.store(0, relaxed);
-    group_->ended.store(0, relaxed);
-    group_->end.store(0, relaxed);
-    group_->id.store(group, std::memory_order_release);
+    entry_->id.store(0, relaxed);
+    entry_->size.store(static_cast<std::uint32_t>(ranks), relaxed);
+    entry_->started.store(0, relaxed);
+    entry_->ended.store(0, relaxed);
+    entry_->end.store(0, relaxed);
+    entry_->on_gpu.store(on == On::gpu ? 1 : 0, relaxed);
+    entry_->id.store(group, std::memory_order_release);
 }
 
-OperationRecorder::~OperationRecorder() { end_group(GroupEnd::left); }
-
-void OperationRecorder::failed() noexcept {
-    if (group_ == nullptr) page_.in_unrecorded.fetch_sub(1, relaxed);
-    end_group(GroupEnd::failed);
-}
-
-// The first one counts. Another group may have the entry since. A forked copy of the rank leaves
-// nothing.
-void OperationRecorder::end_group(GroupEnd end) noexcept {
+// Another group may have the entry since. A forked copy of the rank leaves nothing.
+void RecordedGroup::end(GroupEnd end) const noexcept {
     const std::int32_t pid = page_.pid.load(relaxed);
-    if (group_ == nullptr || (pid != 0 && pid != ::getpid())) return;
+    if (entry_ == nullptr || (pid != 0 && pid != ::getpid())) return;
     const std::lock_guard lock(page_mutex);
-    if (group_->id.load(relaxed) != id_ || group_->end.load(relaxed) != 0) return;
-    group_->end.store(static_cast<std::uint32_t>(end), std::memory_order_release);
+    if (entry_->id.load(relaxed) != id_ || entry_->end.load(relaxed) != 0) return;
+    entry_->end.store(static_cast<std::uint32_t>(end), std::memory_order_release);
+}
+
+OperationEntry& OperationWriter::write(const CallSignature& call, const CallSite& site,
+                                       std::uint32_t group, std::uint64_t sequence,
+                                       std::chrono::steady_clock::time_point at) noexcept {
+    const std::uint64_t serial = page_.recorded.fetch_add(1, relaxed) + 1;
+    OperationEntry& entry = page_.operations[(serial - 1) % recorded_operations];
+    entry.serial.store(0, relaxed);
+    std::atomic_thread_fence(std::memory_order_release);
+    entry.sequence.store(sequence, relaxed);
+    entry.elements.store(call.elements, relaxed);
+    entry.started_ns.store(std::chrono::nanoseconds(at.time_since_epoch()).count(), relaxed);
+    entry.ended_ns.store(0, relaxed);
+    entry.group.store(group, relaxed);
+    entry.source.store(call.source, relaxed);
+    entry.root.store(call.root, relaxed);
+    entry.line.store(site.line(), relaxed);
+    entry.file.store(place_of(site.file()), relaxed);
+    entry.kind.store(static_cast<std::uint8_t>(call.kind), relaxed);
+    entry.dtype.store(static_cast<std::uint8_t>(call.dtype), relaxed);
+    entry.op.store(static_cast<std::uint8_t>(call.op), relaxed);
+    entry.uneven.store(call.uneven ? 1 : 0, relaxed);
+    entry.serial.store(serial, std::memory_order_release);
+    return entry;
+}
+
+std::uint16_t OperationWriter::place_of(const char* file) noexcept {
+    KnownFile& known = known_[reinterpret_cast<std::uintptr_t>(file) / 16 % known_.size()];
+    if (known.name == file) return known.place;
+    const std::lock_guard lock(page_mutex);
+    known = {file, find_or_add(page_, shortened(file))};
+    return known.place;
 }
 
 void OperationRecorder::started(const CallSignature& call, const CallSite& site,
                                 std::uint64_t sequence,
                                 std::chrono::steady_clock::time_point at) noexcept {
-    const std::uint64_t serial = page_.recorded.fetch_add(1, relaxed) + 1;
-    running_ = &page_.operations[(serial - 1) % recorded_operations];
-    running_->serial.store(0, relaxed);
-    std::atomic_thread_fence(std::memory_order_release);
-    running_->sequence.store(sequence, relaxed);
-    running_->elements.store(call.elements, relaxed);
-    running_->started_ns.store(std::chrono::nanoseconds(at.time_since_epoch()).count(), relaxed);
-    running_->ended_ns.store(0, relaxed);
-    running_->group.store(id_, relaxed);
-    running_->source.store(call.source, relaxed);
-    running_->root.store(call.root, relaxed);
-    running_->line.store(site.line(), relaxed);
-    running_->file.store(place_of(site.file()), relaxed);
-    running_->kind.store(static_cast<std::uint8_t>(call.kind), relaxed);
-    running_->dtype.store(static_cast<std::uint8_t>(call.dtype), relaxed);
-    running_->op.store(static_cast<std::uint8_t>(call.op), relaxed);
-    running_->uneven.store(call.uneven ? 1 : 0, relaxed);
-    running_->serial.store(serial, std::memory_order_release);
-    if (group_ != nullptr) {
-        group_->started.store(sequence, std::memory_order_release);
+    running_ = &writer_.write(call, site, group_.id(), sequence, at);
+    if (group_.entry() != nullptr) {
+        group_.entry()->started.store(sequence, std::memory_order_release);
     } else {
         page_.in_unrecorded.fetch_add(1, relaxed);
     }
@@ -144,10 +152,52 @@ void OperationRecorder::started(const CallSignature& call, const CallSite& site,
 // of which only the time is wrong.
 void OperationRecorder::ended() noexcept {
     running_->ended_ns.store(now_ns(), relaxed);
-    if (group_ != nullptr) {
-        group_->ended.store(group_->started.load(relaxed), std::memory_order_release);
+    if (GroupEntry* const entry = group_.entry()) {
+        entry->ended.store(entry->started.load(relaxed), std::memory_order_release);
     } else {
         page_.in_unrecorded.fetch_sub(1, relaxed);
+    }
+}
+
+void OperationRecorder::failed() noexcept {
+    if (group_.entry() == nullptr) page_.in_unrecorded.fetch_sub(1, relaxed);
+    group_.end(GroupEnd::failed);
+}
+
+LaunchRecorder::LaunchRecorder(std::shared_ptr<ControlRegion> region, std::uint32_t group,
+                               int ranks)
+    : region_(std::move(region)),
+      group_(region_->own_page(), group, ranks, RecordedGroup::On::gpu),
+      writer_(region_->own_page()),
+      keeper_(region_->own_page()) {}
+
+LaunchRecorder::Launch LaunchRecorder::launched(const CallSignature& call, const CallSite& site,
+                                                std::chrono::steady_clock::time_point at) noexcept {
+    if (group_.entry() == nullptr) return {};
+    const std::uint64_t sequence = ++launches_;
+    OperationEntry& entry = writer_.write(call, site, group_.id(), sequence, at);
+    group_.entry()->started.store(sequence, std::memory_order_release);
+    return {&entry, entry.serial.load(relaxed), sequence};
+}
+
+void LaunchRecorder::keep(Launch& launch, const CallSignature& call, const CallSite& site,
+                          std::chrono::steady_clock::time_point at) noexcept {
+    if (launch.entry == nullptr || launch.entry->serial.load(relaxed) == launch.serial) return;
+    launch.entry = &keeper_.write(call, site, group_.id(), launch.sequence, at);
+    launch.serial = launch.entry->serial.load(relaxed);
+}
+
+// It may have been the turn of a later one to be seen first. What has come round in the ring since
+// has another serial.
+void LaunchRecorder::ended(const Launch& launch) noexcept {
+    if (launch.entry == nullptr) return;
+    if (launch.entry->serial.load(relaxed) == launch.serial) {
+        launch.entry->ended_ns.store(now_ns(), relaxed);
+    }
+    std::atomic<std::uint64_t>& ended = group_.entry()->ended;
+    std::uint64_t before = ended.load(relaxed);
+    while (before < launch.sequence &&
+           !ended.compare_exchange_weak(before, launch.sequence, std::memory_order_release)) {
     }
 }
 
@@ -172,14 +222,6 @@ void TransferRecorder::goes_on() noexcept {
     if (!std::exchange(is_waiting_, false) || entry_ == nullptr) return;
     entry_->since_ns.store(0, relaxed);
     entry_ = nullptr;
-}
-
-std::uint16_t OperationRecorder::place_of(const char* file) noexcept {
-    KnownFile& known = known_[reinterpret_cast<std::uintptr_t>(file) / 16 % known_.size()];
-    if (known.name == file) return known.place;
-    const std::lock_guard lock(page_mutex);
-    known = {file, find_or_add(page_, shortened(file))};
-    return known.place;
 }
 
 }  // namespace ddp::contract

@@ -1,9 +1,10 @@
-// OperationRecorder: writes the collectives of one group into the rank's page, where they are
-// readable also after the rank's death. Nothing here throws or blocks, but for the first call from
+// Recorders: they write what a rank is in into its page, where it is readable also after the rank's
+// death: OperationRecorder and LaunchRecorder a group's collectives, TransferRecorder its transfers. Nothing here throws or blocks, but for the first call from
 // a source file.
 #pragma once
 
 #include "contract/call_signature.hpp"
+#include "contract/control_page.hpp"
 #include "contract/rank_page.hpp"
 
 #include <ddp/call_site.hpp>
@@ -12,6 +13,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string_view>
 
 namespace ddp::contract {
@@ -35,12 +37,54 @@ private:
     ControlPage& page_;
 };
 
-// One thread at a time. Of a group for which the page has no room, of one rank, or with the id 0
-// only the collectives are recorded, as of group 0.
+// A group's entry on the page; or none, of a group for which there is no room, of one rank, or with
+// the id 0. Any thread.
+class RecordedGroup {
+public:
+    enum class On : std::uint8_t { cpu, gpu };
+    RecordedGroup(ControlPage& page, std::uint32_t group, int ranks, On on = On::cpu);
+
+    std::uint32_t id() const { return id_; }
+    GroupEntry* entry() const { return entry_; }  // null: there is none
+    // The rank has left it, or it has failed; the first counts.
+    void end(GroupEnd end) const noexcept;
+
+private:
+    ControlPage& page_;
+    std::uint32_t id_ = 0;
+    GroupEntry* entry_ = nullptr;
+};
+
+// Entries of the ring, written one after the other. One thread at a time.
+class OperationWriter {
+public:
+    explicit OperationWriter(ControlPage& page) : page_(page) {}
+
+    // The entry's serial is that of the call.
+    OperationEntry& write(const CallSignature& call, const CallSite& site, std::uint32_t group,
+                          std::uint64_t sequence,
+                          std::chrono::steady_clock::time_point at) noexcept;
+
+private:
+    std::uint16_t place_of(const char* file) noexcept;
+
+    // What a literal's address has been found to be.
+    struct KnownFile {
+        const char* name = nullptr;
+        std::uint16_t place = 0;
+    };
+
+    ControlPage& page_;
+    std::array<KnownFile, 8> known_{};
+};
+
+// One thread at a time. Of a group without an entry only the collectives are recorded, as of group
+// 0.
 class OperationRecorder {
 public:
-    OperationRecorder(ControlPage& page, std::uint32_t group, int ranks);
-    ~OperationRecorder();  // the rank leaves the group
+    OperationRecorder(ControlPage& page, std::uint32_t group, int ranks)
+        : page_(page), group_(page, group, ranks), writer_(page) {}
+    ~OperationRecorder() { group_.end(GroupEnd::left); }
     OperationRecorder(const OperationRecorder&) = delete;
     OperationRecorder& operator=(const OperationRecorder&) = delete;
 
@@ -51,20 +95,40 @@ public:
     void failed() noexcept;  // instead; and with it the group
 
 private:
-    void end_group(GroupEnd end) noexcept;
-    std::uint16_t place_of(const char* file) noexcept;
-
-    // What a literal's address has been found to be.
-    struct KnownFile {
-        const char* name = nullptr;
-        std::uint16_t place = 0;
-    };
-
     ControlPage& page_;
-    std::uint32_t id_ = 0;
-    GroupEntry* group_ = nullptr;
+    RecordedGroup group_;
+    OperationWriter writer_;
     OperationEntry* running_ = nullptr;  // what it is in
-    std::array<KnownFile, 8> known_{};
+};
+
+// The collectives that a group launches on its GPU, which end in the order in which they are
+// launched. Keeps the region. Of a group without an entry nothing is recorded.
+class LaunchRecorder {
+public:
+    LaunchRecorder(std::shared_ptr<ControlRegion> region, std::uint32_t group, int ranks);
+
+    struct Launch {
+        OperationEntry* entry = nullptr;  // null: it is not recorded
+        std::uint64_t serial = 0;
+        std::uint64_t sequence = 0;
+    };
+    // One thread at a time: the next one, that was launched at this time.
+    Launch launched(const CallSignature& call, const CallSite& site,
+                    std::chrono::steady_clock::time_point at) noexcept;
+    // Any thread.
+    void ended(const Launch& launch) noexcept;
+    // One thread at a time, which may be another: the oldest that is under way. Later ones may have
+    // taken its place in the ring; then it gets another.
+    void keep(Launch& launch, const CallSignature& call, const CallSite& site,
+              std::chrono::steady_clock::time_point at) noexcept;
+    void end(GroupEnd end) const noexcept { group_.end(end); }
+
+private:
+    std::shared_ptr<ControlRegion> region_;
+    RecordedGroup group_;
+    OperationWriter writer_;
+    OperationWriter keeper_;
+    std::uint64_t launches_ = 0;
 };
 
 // Of the same group: the transfer that the rank waits in. One thread at a time. Outlives the page,

@@ -20,9 +20,9 @@ struct GroupEntry {
     std::atomic<std::uint32_t> size;     // ranks in it
     std::atomic<std::uint64_t> started;  // collectives that the rank has started in it
     std::atomic<std::uint64_t> ended;    // of them: equal, or less by the one that it is in, or
-                                         // that has failed
+                                         // that has failed; on a GPU by those under way
     std::atomic<std::uint32_t> end;      // a GroupEnd; with one, the entry may be used anew
-    std::uint32_t reserved;
+    std::atomic<std::uint32_t> on_gpu;   // 1: of a group's GPU half, of which many may be under way
 };
 
 // What a rank waits in, of the group's entry of the same index, with nothing moving: the first of

@@ -91,7 +91,8 @@ std::optional<GroupRecord> read(const GroupEntry& entry) {
         .size = static_cast<int>(size),
         .started = started,
         .ended = ended,
-        .end = static_cast<GroupEnd>(std::min(value_of(entry.end), std::uint32_t{2}))};
+        .end = static_cast<GroupEnd>(std::min(value_of(entry.end), std::uint32_t{2})),
+        .on_gpu = value_of(entry.on_gpu) != 0};
 }
 
 }  // namespace

@@ -47,10 +47,12 @@ struct GroupRecord {
     std::uint64_t started = 0;
     std::uint64_t ended = 0;
     GroupEnd end = GroupEnd::none;
+    bool on_gpu = false;  // its collectives may be launched long before they can begin
     std::optional<TransferRecord> transfer = {};  // that the rank waits in
 
-    // In a collective.
+    // In a collective, or its GPU is.
     bool is_waiting() const { return started > ended && end == GroupEnd::none; }
+    std::uint64_t waits_in() const { return ended + 1; }  // its number, where it is
 };
 
 struct RankRecord {

@@ -42,14 +42,16 @@ DeviceDispatch::DeviceDispatch(const GroupMember& member, Store* store,
                                const base::Deadline& deadline,
                                std::shared_ptr<backends::SharedResources> shared)
     : member_(member), options_(options), held_(std::move(held)) {
-    backends::Halves halves = backends::make_backends({.me = member.env(),
-                                                       .store = store,
-                                                       .wanted = options.wanted,
-                                                       .agent_abort = &member.abort_word(),
-                                                       .job_ranks = member.job_ranks(),
-                                                       .cpu_only = options.cpu_only,
-                                                       .shared = std::move(shared)},
-                                                      deadline);
+    backends::Halves halves =
+        backends::make_backends({.me = member.env(),
+                                 .store = store,
+                                 .wanted = options.wanted,
+                                 .agent_abort = &member.abort_word(),
+                                 .job_ranks = member.job_ranks(),
+                                 .cpu_only = options.cpu_only,
+                                 .shared = std::move(shared),
+                                 .make_recorder = [&] { return member.make_gpu_recorder(); }},
+                                deadline);
     cpu_ = std::move(halves.cpu);
     gpu_ = std::move(halves.device);
     no_gpu_reason_ = std::move(halves.no_device);

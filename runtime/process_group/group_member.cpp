@@ -1,7 +1,5 @@
 #include "process_group/group_member.hpp"
 
-#include "contract/operation_recorder.hpp"
-
 #include <algorithm>
 #include <utility>
 
@@ -22,6 +20,11 @@ GroupMember::GroupMember(const GroupMember& parent, std::span<const int> ranks_i
     env_.rank = static_cast<int>(mine - ranks_in_parent.begin());
     env_.world_size = static_cast<int>(ranks_in_parent.size());
     for (const int rank : ranks_in_parent) job_ranks_.push_back(parent.job_rank(rank));
+}
+
+std::shared_ptr<contract::LaunchRecorder> GroupMember::make_gpu_recorder() const {
+    const std::uint32_t id = group_id_ == 0 ? 0 : contract::group_id(group_id_, "gpu");
+    return std::make_shared<contract::LaunchRecorder>(control_, id, size());
 }
 
 }  // namespace ddp::process_group

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "contract/control_page.hpp"
+#include "contract/operation_recorder.hpp"
 
 #include <ddp/worker_env.hpp>
 
@@ -39,6 +40,8 @@ public:
 
     contract::ControlPage& page() const { return control_->own_page(); }
     const std::atomic<std::uint32_t>& abort_word() const { return control_->header().abort_word; }
+    // Of the group's GPU half.
+    std::shared_ptr<contract::LaunchRecorder> make_gpu_recorder() const;
     void set_phase(contract::Phase phase) const {
         page().phase.store(static_cast<std::uint32_t>(phase), std::memory_order_relaxed);
     }

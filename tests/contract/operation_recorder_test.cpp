@@ -111,6 +111,67 @@ TEST_F(OperationRecorderTest, KeepsWhatHasFailedAsTheOneThatTheRankWasIn) {
     EXPECT_FALSE(read().operations[0].ended);
 }
 
+// Of a GPU: many are under way, and those that a hang holds up stay though others are launched.
+class LaunchRecorderTest : public ::testing::Test {
+protected:
+    LaunchRecorder::Launch launch(std::uint32_t line = 42) {
+        return recorder.launched(sum_of_128, {"train.cpp", line}, Clock::now());
+    }
+    RankRecord read() const { return read_page(region->own_page()); }
+
+    std::shared_ptr<ControlRegion> region =
+        std::make_shared<ControlRegion>(ControlRegion::create(1));
+    LaunchRecorder recorder{region, 5, 3};
+};
+
+TEST_F(LaunchRecorderTest, CountsWhatIsUnderWayAndWhatHasEnded) {
+    const auto first = launch(42);
+    const auto second = launch(43);
+    const auto third = launch(44);
+    ASSERT_EQ(read().groups.size(), 1U);
+    EXPECT_TRUE(read().groups[0].on_gpu);
+    EXPECT_EQ(read().groups[0].started, 3U);
+    EXPECT_EQ(read().groups[0].waits_in(), 1U);
+    EXPECT_EQ(read().find_operation(5, 1)->line, 42U);
+    recorder.ended(second);
+    recorder.ended(first);  // whose end was seen later
+    EXPECT_EQ(read().groups[0].waits_in(), 3U);
+    EXPECT_TRUE(read().groups[0].is_waiting());
+    EXPECT_TRUE(read().find_operation(5, 1)->ended);
+    EXPECT_FALSE(read().find_operation(5, 3)->ended);
+    recorder.ended(third);
+    EXPECT_FALSE(read().groups[0].is_waiting());
+    recorder.end(GroupEnd::left);
+    EXPECT_EQ(read().groups[0].end, GroupEnd::left);
+}
+
+TEST_F(LaunchRecorderTest, KeepsTheOldestThatIsUnderWay) {
+    const auto since = Clock::now() - 1s;
+    auto oldest = recorder.launched(sum_of_128, {"train.cpp", 7}, since);
+    recorder.keep(oldest, sum_of_128, {"train.cpp", 7}, since);
+    EXPECT_EQ(read().operations.size(), 1U) << "it is still there";
+    for (std::size_t i = 0; i < recorded_operations; ++i) launch();
+    EXPECT_EQ(read().find_operation(5, 1), nullptr);
+    recorder.keep(oldest, sum_of_128, {"train.cpp", 7}, since);
+    ASSERT_NE(read().find_operation(5, 1), nullptr);
+    EXPECT_EQ(read().find_operation(5, 1)->line, 7U);
+    EXPECT_EQ(read().find_operation(5, 1)->started, since);
+    EXPECT_EQ(read().groups[0].waits_in(), 1U);
+    recorder.ended(oldest);
+    EXPECT_TRUE(read().find_operation(5, 1)->ended);
+    EXPECT_EQ(read().groups[0].waits_in(), 2U);
+}
+
+TEST_F(LaunchRecorderTest, RecordsNothingOfAGroupThatNobodyIsToKnow) {
+    LaunchRecorder without(region, 0, 3);
+    auto one = without.launched(sum_of_128, {}, Clock::now());
+    without.keep(one, sum_of_128, {}, Clock::now());
+    without.ended(one);
+    without.end(GroupEnd::failed);
+    EXPECT_TRUE(read().operations.empty());
+    EXPECT_FALSE(read().waits_unrecorded);
+}
+
 TEST_F(OperationRecorderTest, SaysWhichTransferARankWaitsIn) {
     TransferRecorder transfers(*page, 5);
     transfers.waits({.sends = true, .peer = 1, .bytes = 9}, {"a.cpp", 3});

@@ -2,6 +2,9 @@
 //
 //   drill_worker BACKEND FAULT RANK STEP PLACE
 //
+// With BACKEND nccl, where it is built so, on GPUs that are not there; the host then waits for none
+// of its calls.
+//
 // At the first (0), second or third (2) call of a step of one rank:
 //   missing      it leaves the call out
 //   extra        it calls twice
@@ -19,6 +22,12 @@
 //   stop_and_go  it stops itself, and somebody else has to let it go on
 #include <ddp/process_group.hpp>
 #include <ddp/run_worker.hpp>
+#include <ddp/tensor.hpp>
+
+#ifdef DDP_DRILL_ON_GPU
+#include "standin_cuda/cards.hpp"
+#include "support/stand_in_library.hpp"
+#endif
 
 #include <unistd.h>
 
@@ -48,7 +57,11 @@ struct Drill {
 class Program {
 public:
     Program(ddp::Backend backend, Drill drill)
-        : group_(ddp::init_process_group({.backend = backend})), drill_(std::move(drill)) {}
+        : group_(ddp::init_process_group({.backend = backend})), drill_(std::move(drill)) {
+        if (backend != ddp::Backend::nccl) return;
+        on_gpu_.emplace(group_.allocate({16}, ddp::DType::float32, group_.device()));
+        wide_on_gpu_.emplace(group_.allocate({16}, ddp::DType::float64, group_.device()));
+    }
 
     [[noreturn]] void run() {
         for (int step = 0;; ++step) {
@@ -87,20 +100,30 @@ private:
     void as_written(int place) {
         if (place == 0) sum();
         if (place == 1) copy();
-        if (place == 2) meet();
+        if (place == 2) on_gpu_ ? top() : meet();
     }
     // Each a line of its own, which verdicts name.
     void sum() { group_.all_reduce(values()).wait(); }
     void copy() { group_.broadcast(values()).wait(); }
     void meet() { group_.barrier().wait(); }
+    void top() { group_.all_reduce(values(), ddp::ReduceOp::max).wait(); }
     void from_next() { group_.recv(values(), ddp::Peer{next()}).wait(); }
     void other_operation() { group_.all_reduce(values(), ddp::ReduceOp::product).wait(); }
-    void other_dtype() { group_.all_reduce(wide_).wait(); }
-    void other_count() { group_.all_reduce(std::span(values_).first(15)).wait(); }
-    void other_root() { group_.broadcast(values(), ddp::Root{1}).wait(); }
+    void other_dtype() { group_.all_reduce(wide_values()).wait(); }
+    void other_count() { group_.all_reduce(first(15)).wait(); }
+    // Neither 0 nor this rank: NCCL would end a broadcast that has two roots.
+    void other_root() { group_.broadcast(values(), ddp::Root{group_.rank() == 1 ? 2 : 1}).wait(); }
 
     int next() const { return (group_.rank() + 1) % group_.size(); }
-    ddp::TensorView values() { return values_; }
+    ddp::TensorView values() { return on_gpu_ ? on_gpu_->view() : ddp::TensorView(values_); }
+    ddp::TensorView wide_values() {
+        return wide_on_gpu_ ? wide_on_gpu_->view() : ddp::TensorView(wide_);
+    }
+    ddp::TensorView first(std::size_t count) {
+        ddp::TensorView some = values();
+        some.shape = ddp::Shape{static_cast<std::int64_t>(count)};
+        return some;
+    }
     void freeze() const {
         std::ofstream(drill_.cgroup + "/cgroup.procs") << ::getpid() << std::endl;
         std::ofstream(drill_.cgroup + "/freezer.state") << "FROZEN" << std::endl;
@@ -114,6 +137,7 @@ private:
     Drill drill_;
     std::array<float, 16> values_{};
     std::array<double, 16> wide_{};
+    std::optional<ddp::Tensor> on_gpu_, wide_on_gpu_;
     std::optional<ddp::Work> posted_;
 };
 
@@ -123,9 +147,16 @@ int main(int argc, char** argv) {
     constexpr unsigned lifetime_s = 120;
     ::alarm(lifetime_s);
     if (argc < 6) return 98;
+#ifdef DDP_DRILL_ON_GPU
+    ddp::standin_cuda::Cards gpus(4);
+    ddp::device::use_device_api(&gpus);
+    ::setenv("DDP_NCCL_LIBRARY", ddp::testing::stand_in_path().c_str(), 1);
+#endif
     return ddp::run_worker([&] {
-        const ddp::Backend backend =
-            argv[1] == std::string("gloo") ? ddp::Backend::gloo : ddp::Backend::shm;
+        const std::string name = argv[1];
+        const ddp::Backend backend = name == "gloo"   ? ddp::Backend::gloo
+                                     : name == "nccl" ? ddp::Backend::nccl
+                                                      : ddp::Backend::shm;
         Program(backend, {.fault = argv[2],
                           .rank = std::atoi(argv[3]),
                           .step = std::atoi(argv[4]),

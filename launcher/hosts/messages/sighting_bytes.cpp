@@ -17,7 +17,8 @@ using contract::TransferRecord;
 using Time = RankState::Time;
 using std::chrono::nanoseconds;
 
-constexpr std::size_t operations_told = 8;
+constexpr std::size_t last_operations = 8;
+constexpr std::size_t most_operations = last_operations + contract::recorded_groups;
 constexpr std::size_t most_file_name = 1024;
 constexpr std::size_t most_bytes = max_link_message_bytes / 4 * 3;
 // 36 years.
@@ -107,7 +108,7 @@ void put(MessageWriter& out, const GroupRecord& group) {
     out.number(std::int64_t{group.id}).number(group.size);
     out.number(group.started).number(group.ended);
     put_enum(out, group.end);
-    out.flag(group.transfer.has_value());
+    out.flag(group.on_gpu).flag(group.transfer.has_value());
     if (!group.transfer) return;
     const TransferRecord& transfer = *group.transfer;
     out.flag(transfer.sends).number(transfer.peer).number(transfer.bytes);
@@ -122,6 +123,7 @@ GroupRecord take_group(MessageReader& in) {
     group.ended = in.unsigned_wide();
     if (group.started < group.ended) refuse_message("more calls have ended than have begun");
     group.end = take_enum(in, GroupEnd::failed);
+    group.on_gpu = in.flag();
     if (!in.flag()) return group;
     TransferRecord& transfer = group.transfer.emplace();
     transfer.sends = in.flag();
@@ -131,6 +133,21 @@ GroupRecord take_group(MessageReader& in) {
     transfer.line = take_32(in);
     transfer.since = take_time(in);
     return group;
+}
+
+// The last ones, and before them those that the rank waits in.
+std::vector<const OperationRecord*> operations_to_tell(const RankRecord& record) {
+    std::vector<const OperationRecord*> told;
+    const std::size_t count = record.operations.size();
+    for (std::size_t i = 0; i < count; ++i) {
+        const OperationRecord& one = record.operations[i];
+        const GroupRecord* const group = record.find_group(one.group);
+        const bool is_waited_in =
+            group != nullptr && group->is_waiting() && group->waits_in() == one.sequence;
+        if (i + last_operations >= count || is_waited_in) told.push_back(&one);
+    }
+    if (told.size() > most_operations) told.erase(told.begin(), told.end() - most_operations);
+    return told;
 }
 
 void put(MessageWriter& out, const RankState& rank) {
@@ -150,11 +167,9 @@ void put(MessageWriter& out, const RankState& rank) {
     out.number(rank.cpu_share ? std::int64_t{std::llround(share)} : not_there);
     out.number(record.groups.size());
     for (const GroupRecord& group : record.groups) put(out, group);
-    const std::size_t told = std::min(operations_told, record.operations.size());
-    out.number(told);
-    for (std::size_t i = record.operations.size() - told; i < record.operations.size(); ++i) {
-        put(out, record.operations[i]);
-    }
+    const std::vector<const OperationRecord*> told = operations_to_tell(record);
+    out.number(told.size());
+    for (const OperationRecord* const one : told) put(out, *one);
 }
 RankState take_rank(MessageReader& in) {
     RankState rank;
@@ -179,7 +194,7 @@ RankState take_rank(MessageReader& in) {
     if (share >= 0) rank.cpu_share = static_cast<double>(share) / parts_of_a_processor;
     const std::size_t groups = take_count(in, contract::recorded_groups);
     for (std::size_t i = 0; i < groups; ++i) rank.record.groups.push_back(take_group(in));
-    const std::size_t operations = take_count(in, operations_told);
+    const std::size_t operations = take_count(in, most_operations);
     for (std::size_t i = 0; i < operations; ++i) {
         rank.record.operations.push_back(take_operation(in));
     }

@@ -6,6 +6,7 @@
 #include "backends/backend.hpp"
 #include "backends/device_backend.hpp"
 #include "base/deadline.hpp"
+#include "contract/operation_recorder.hpp"
 
 #include <ddp/store.hpp>
 #include <ddp/worker_env.hpp>
@@ -42,6 +43,7 @@ struct Group {
     std::shared_ptr<backends::Backend> cpu;  // the group's other half
     // Of the group that it is split from; null: resources of its own.
     std::shared_ptr<backends::SharedResources> shared = nullptr;
+    std::shared_ptr<contract::LaunchRecorder> recorder = nullptr;  // null: nothing is recorded
 };
 
 // Collective, all ranks being usable: connects them, and makes the device the calling thread's

@@ -1,5 +1,7 @@
 #include "backends/nccl/nccl_backend.hpp"
 
+#include "backends/call_header.hpp"
+
 #include <ddp/error.hpp>
 
 #include <algorithm>
@@ -88,6 +90,7 @@ NcclBackend::~NcclBackend() {
     watchdog_.wait_until_completed();
     watchdog_.stop();
     if (group_abort_->is_set()) group_abort_->wait_until_aborted();
+    if (setup_.recorder) setup_.recorder->end(contract::GroupEnd::left);
     family_->part(*this);
 }
 
@@ -133,6 +136,7 @@ std::shared_ptr<backends::DeviceOperation> NcclBackend::launch_all(
             come_after(after);
             ++sequence_;
             note_order(items);
+            record(items, *operation);
             launcher_.launch(items);
             operation->record_end(streams_->own);
         } catch (const Communicator::Cancelled&) {  // the group has ended meanwhile
@@ -147,6 +151,20 @@ std::shared_ptr<backends::DeviceOperation> NcclBackend::launch_all(
     if (operation) operation->abort();  // the thread that ended the group may not have known of it
     if (error) end_after_launch(info.describe(), error);
     group_abort_->raise();
+}
+
+// What goes into a graph is not seen when it runs.
+void NcclBackend::record(std::span<const backends::Call> calls, InFlightOperation& operation) {
+    if (!setup_.recorder || operation.is_in_graph()) return;
+    const backends::Call& first = calls.front();
+    operation.record_in(setup_.recorder, setup_.recorder->launched(backends::signature_of(first),
+                                                                   first.site_in_program(),
+                                                                   operation.deadline().start()));
+}
+
+std::vector<std::string> NcclBackend::abort_operations() noexcept {
+    if (setup_.recorder) setup_.recorder->end(contract::GroupEnd::failed);
+    return watchdog_.abort_all();
 }
 
 // The watchdog lets this thread go if NCCL or CUDA keeps it.

@@ -42,8 +42,9 @@ public:
         device::DeviceApi& api;
         int device = 0;
         Communicator::GroupRank own;
-        std::string name;                          // "rank 1", by its number in the job
-        std::shared_ptr<backends::Backend> cpu;    // the group's other half, or null
+        std::string name;                        // "rank 1", by its number in the job
+        std::shared_ptr<backends::Backend> cpu;  // the group's other half, or null
+        std::shared_ptr<contract::LaunchRecorder> recorder = nullptr;  // or null
         Averaging averaging = Averaging::by_nccl;  // the same on all ranks, and this:
         bool registers_memory = false;             // that allocate() makes
         bool shares = false;                       // with groups that are split from it
@@ -88,10 +89,12 @@ private:
     void come_after(Stream after);
     void note_order(std::span<const backends::Call> calls);
     void note_order(std::span<const backends::Transfer>) {}
+    void record(std::span<const backends::Call> calls, InFlightOperation& operation);
+    void record(std::span<const backends::Transfer>, InFlightOperation&) {}
     std::exception_ptr find_trouble(const std::string& during) noexcept;
     std::exception_ptr find_async_error(const std::string& during);
     void end_after_launch(const std::string& what, std::exception_ptr error) noexcept;
-    std::vector<std::string> abort_operations() noexcept override { return watchdog_.abort_all(); }
+    std::vector<std::string> abort_operations() noexcept override;
     void tell_others(Watchdog::Finder finder) noexcept override;
     void finish_own_stream(const base::Deadline& deadline) noexcept override;
 

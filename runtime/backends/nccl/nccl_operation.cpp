@@ -1,5 +1,6 @@
 #include "backends/nccl/nccl_operation.hpp"
 
+#include "backends/call_header.hpp"
 #include "base/deadline.hpp"
 #include "tensor/device/current_gpu.hpp"
 
@@ -114,8 +115,23 @@ InFlightOperation::State InFlightOperation::poll() const {
         const device::CurrentGpu current(events_->api(), events_->device());
         if (!events_->api().is_done(event_)) return now;
     }
-    state_.compare_exchange_strong(now, State::completed, std::memory_order_acq_rel);
+    const bool is_first =
+        state_.compare_exchange_strong(now, State::completed, std::memory_order_acq_rel);
+    if (is_first && recorder_) {
+        const std::lock_guard lock(record_mutex_);
+        recorder_->ended(recorded_);
+    }
     return state();
+}
+
+void InFlightOperation::keep_record() noexcept {
+    if (!is_launched() || !recorder_) return;
+    const auto* const call = std::get_if<backends::Call>(&info_.first);
+    if (call == nullptr) return;
+    const std::lock_guard lock(record_mutex_);
+    if (state() != State::running) return;
+    recorder_->keep(recorded_, backends::signature_of(*call), call->site_in_program(),
+                    deadline_.start());
 }
 
 void InFlightOperation::abort() noexcept {

@@ -13,6 +13,7 @@
 #include "backends/backend.hpp"
 #include "backends/device_backend.hpp"
 #include "base/deadline.hpp"
+#include "contract/operation_recorder.hpp"
 #include "tensor/device/device_api.hpp"
 
 #include <atomic>
@@ -100,6 +101,14 @@ public:
     InFlightOperation(const InFlightOperation&) = delete;
     InFlightOperation& operator=(const InFlightOperation&) = delete;
 
+    // Its end is to be recorded. Before it is launched.
+    void record_in(std::shared_ptr<contract::LaunchRecorder> recorder,
+                   const contract::LaunchRecorder::Launch& launch) {
+        recorder_ = std::move(recorder);
+        recorded_ = launch;
+    }
+    // The watchdog's thread, of the oldest: its record is to stay.
+    void keep_record() noexcept;
     void record_end(Stream stream);  // the last of it has been launched on the stream
     bool is_launched() const noexcept { return launched_.load(std::memory_order_acquire); }
     enum class State { running, completed, aborted };
@@ -126,6 +135,9 @@ private:
     OperationInfo info_;
     base::Deadline deadline_;
     Place place_;
+    std::shared_ptr<contract::LaunchRecorder> recorder_;
+    mutable std::mutex record_mutex_;
+    contract::LaunchRecorder::Launch recorded_;
     std::atomic<bool> launched_ = false;
     mutable std::atomic<State> state_ = State::running;
 };

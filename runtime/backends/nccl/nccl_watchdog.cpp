@@ -90,6 +90,7 @@ void Watchdog::drop_ended(std::unique_lock<std::mutex>& lock) {
         InFlightOperation::State state{};
         try {
             state = oldest->poll();
+            oldest->keep_record();
         } catch (...) {
             error = std::current_exception();
         }

@@ -81,14 +81,16 @@ DeviceHalf make_device_half(const GroupContext& group, const nccl::GpuSupport& m
     const bool is_wanted = group.wanted == ddp::Backend::nccl;
     if (usable == group.me.world_size) {
         try {
-            return {nccl::make_backend({.rank = group.me.rank,
-                                        .ranks = group.me.world_size,
-                                        .store = group.store,
-                                        .device = mine.device,
-                                        .job_ranks = group.job_ranks,
-                                        .cpu = std::move(cpu),
-                                        .shared = group.shared},
-                                       deadline),
+            return {nccl::make_backend(
+                        {.rank = group.me.rank,
+                         .ranks = group.me.world_size,
+                         .store = group.store,
+                         .device = mine.device,
+                         .job_ranks = group.job_ranks,
+                         .cpu = std::move(cpu),
+                         .shared = group.shared,
+                         .recorder = group.make_recorder ? group.make_recorder() : nullptr},
+                        deadline),
                     {}};
         } catch (const device::SharedDeviceError& error) {  // all ranks find it
             if (is_wanted) throw;

@@ -6,11 +6,13 @@
 #include "backends/backend.hpp"
 #include "backends/device_backend.hpp"
 #include "base/deadline.hpp"
+#include "contract/operation_recorder.hpp"
 
 #include <ddp/store.hpp>
 #include <ddp/worker_env.hpp>
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -30,6 +32,8 @@ struct GroupContext {
     bool cpu_only = false;     // `automatic` does not look for GPUs
     // Of the GPU half of the group that it is split from; null: nothing.
     std::shared_ptr<SharedResources> shared = nullptr;
+    // For what the GPU half launches.
+    std::function<std::shared_ptr<contract::LaunchRecorder>()> make_recorder = {};
 
     int job_rank(int rank) const {
         return job_ranks.empty() ? rank : job_ranks[static_cast<std::size_t>(rank)];

@@ -62,6 +62,7 @@ SightingMessage a_sighting() {
                            .started = ~std::uint64_t{0},
                            .ended = 1,
                            .end = contract::GroupEnd::failed,
+                           .on_gpu = true,
                            .transfer = contract::TransferRecord{.sends = true,
                                                                 .peer = -7,
                                                                 .bytes = ~std::uint64_t{0},
@@ -230,6 +231,8 @@ TEST(LinkMessages, CarryEachFieldOfASighting) {
     EXPECT_EQ(group.id, ~std::uint32_t{0});
     EXPECT_EQ(group.size, 1 << 24);
     EXPECT_EQ(group.end, contract::GroupEnd::failed);
+    EXPECT_TRUE(group.on_gpu);
+    EXPECT_FALSE(record.groups[0].on_gpu);
     ASSERT_TRUE(group.transfer);
     EXPECT_EQ(describe(*group.transfer), describe(*was.record.groups[1].transfer));
     EXPECT_EQ(group.transfer->since, was.record.groups[1].transfer->since);

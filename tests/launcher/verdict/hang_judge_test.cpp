@@ -494,6 +494,33 @@ TEST_F(HangJudge, NamesWhoHasNotBegun) {
     EXPECT_FALSE(find());
 }
 
+// On a GPU many calls are under way: the ranks wait in the first of them.
+TEST_F(HangJudge, NamesTheFirstCallThatAGpuWaitsIn) {
+    teach(1ms);
+    for (RankState& rank : ranks) {
+        group(rank.rank, all).on_gpu = true;
+        for (int i = 0; i < 5 && rank.rank != 3; ++i) wait(rank.rank, 2s);
+    }
+    wait(3, 2s);
+    EXPECT_FALSE(find()) << "all have launched operation 101, which may not have begun";
+    for (RankState& rank : ranks) {
+        group(rank.rank, all).ended = 101;
+        rank.record.operations[1].ended = now - 2s;
+    }
+    EXPECT_THAT(text(), AllOf(StartsWith("rank 3 holds up ranks 0-2: it has not called"),
+                              HasSubstr("operation 102 (train.cpp:42)")));
+}
+
+TEST_F(HangJudge, IsPatientWithWhatAGpuHasBeforeACollective) {
+    teach(1ms);
+    for (RankState& rank : ranks) wait(rank.rank, 20s);
+    EXPECT_EQ(find()->kind, Kind::stuck);
+    for (RankState& rank : ranks) group(rank.rank, all).on_gpu = true;
+    EXPECT_FALSE(find());
+    for (RankState& rank : ranks) rank.record.operations.back().started = now - 2min;
+    EXPECT_THAT(text(), HasSubstr("a kernel that was launched before it may not end"));
+}
+
 // Each rank at a random place of the same program, none of them late: never a word.
 TEST_F(HangJudge, IsSilentAboutTheOrderInWhichRanksCome) {
     std::mt19937 random(3);
