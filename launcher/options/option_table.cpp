@@ -227,6 +227,9 @@ constexpr std::array table{
     OptionSpec{"break-on-failure", "", "", nullptr, "off", "", G::debugging, T::own,
                "hold a rank that crashes for a debugger and print its pid",
                [](Options& o, Value v) { o.stop.break_on_failure = parse_flag(v); }},
+    OptionSpec{"inject", "", "", "FAULT:rank=R@step=N", "", "", G::debugging, T::own,
+               "a drill: that rank does kill, stop, exit, delay, slow, oom or mismatch there",
+               [](Options& o, Value v) { o.program.inject = parse_inject(v); }},
     OptionSpec{"dry-run", "", "", nullptr, "off", "", G::debugging, T::own,
                "print each worker's variables and command; start nothing",
                [](Options& o, Value v) {

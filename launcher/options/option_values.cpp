@@ -1,6 +1,8 @@
 // Numbers are read by from_chars: no blanks, no signs that are not a number's, no locale.
 #include "launcher/options/option_values.hpp"
 
+#include "contract/injection.hpp"
+
 #include <ddp/error.hpp>
 
 #include <algorithm>
@@ -251,6 +253,15 @@ std::vector<int> parse_signals(const GivenValue& given) {
         }
     }
     return signals;
+}
+
+std::string parse_inject(const GivenValue& given) {
+    try {
+        contract::parse_injection(given.text);
+    } catch (const UsageError& error) {
+        throw UsageError(std::string(given.label) + ": " + error.what());
+    }
+    return std::string(given.text);
 }
 
 Wrap parse_wrap(const GivenValue& given) {

@@ -37,6 +37,7 @@ struct WantedStdin {
 };
 WantedStdin parse_stdin(const GivenValue& given);
 bool parse_flag(const GivenValue& given);
+std::string parse_inject(const GivenValue& given);  // as a contract::Injection
 WorkerCount parse_worker_count(const GivenValue& given);
 // "2", "1:4": 0 < min <= max
 struct NodeRange {

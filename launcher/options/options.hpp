@@ -59,9 +59,10 @@ struct ProgramOptions {
     bool virtual_local_rank = false;  // LOCAL_RANK=0 and one visible GPU for each worker
     bool oversubscribe_gpu = false;   // ranks may share a GPU: tests only
     bool pass_local_rank = false;     // --local_rank=N before the worker's arguments
+    std::string inject;               // a contract::Injection; empty: none
     std::vector<Wrap> wraps;
-    // The program and its arguments as given; empty where none is needed: an action, no workers.
-    std::vector<std::string> command;
+    std::vector<std::string>
+        command;  // as given; empty where none is needed: an action, no workers
 };
 
 struct RestartOptions {

@@ -49,6 +49,7 @@ JobVariables variables_of(const Options& options, int workers) {
             .signals_to_handle = names_of(options.stop.signals_to_handle),
             .oversubscribe_gpu = options.program.oversubscribe_gpu,
             .break_on_failure = options.stop.break_on_failure,
+            .inject = options.program.inject,
             .attempt = {.place = place_of_only_host(workers)}};
 }
 

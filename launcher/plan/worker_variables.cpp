@@ -3,6 +3,7 @@
 
 #include "base/net/address.hpp"
 #include "base/random.hpp"
+#include "contract/injection.hpp"
 #include "launcher/process/exit_status.hpp"
 
 #include <ddp/error.hpp>
@@ -63,6 +64,7 @@ Table job_table(const JobVariables& job, int local_rank) {
     }
     if (job.oversubscribe_gpu) table["DDP_OVERSUBSCRIBE_GPU"] = "1";
     if (job.break_on_failure) table["DDP_BREAK_ON_FAILURE"] = "1";
+    if (!job.inject.empty()) table[contract::injection_variable] = job.inject;
     return table;
 }
 

@@ -25,6 +25,7 @@
 //                                                  store's host
 //   DDP_STORE_PEERS                                any, with --store-peers=any
 //   DDP_BREAK_ON_FAILURE                           1, with --break-on-failure
+//   DDP_INJECT                                     --inject
 //   DDP_CONTROL_FD                                 see contract/control_page.hpp
 //
 // With --virtual-local-rank LOCAL_RANK is 0 and CUDA_VISIBLE_DEVICES the worker's own GPU alone.
@@ -80,6 +81,7 @@ struct JobVariables {
     std::vector<std::string> one_gpu_each = {};  // by local rank; not empty: --virtual-local-rank
     bool oversubscribe_gpu = false;
     bool break_on_failure = false;
+    std::string inject = {};  // of --inject; empty: nothing
     AttemptVariables attempt = {};
 };
 

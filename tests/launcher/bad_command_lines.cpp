@@ -86,6 +86,7 @@ const std::vector<BadCommandLine>& bad_command_lines() {
         {{"--exit-code=0", "x"}, {"--exit-code", "\"0\"", "root-cause or torchrun"}},
         {{"--hang-timeout=soon", "x"}, {"--hang-timeout", "\"soon\"", "seconds"}},
         {{"--on-hang=kill", "x"}, {"--on-hang", "\"kill\"", "say or stop or off"}},
+        {{"--inject=kill:rank=1", "x"}, {"--inject", "kill:rank=1", "@step= is missing"}},
         {{"--contain=docker", "x"}, {"--contain", "\"docker\"", "base or pidns"}},
         // logs
         {{"--redirects=4", "x"}, {"--redirects", "\"4\"", "3 (both)"}},

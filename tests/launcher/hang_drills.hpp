@@ -57,10 +57,11 @@ inline constexpr Fault faults[] = {
     {"posted", DrillOutcome::hang},
 };
 
-// Of those that this build has; nccl on GPUs that are not there.
-inline std::vector<std::string> backends_of_one_host() {
+// Of those that this build has; nccl on GPUs that are not there, whose transfers are not seen.
+inline std::vector<std::string> backends_of_one_host(const Fault& fault) {
     std::vector<std::string> backends{"shm", "gloo"};
-    if (*DDP_TEST_GPU_DRILL_WORKER != '\0') backends.emplace_back("nccl");
+    const bool is_transfer = std::string_view(fault.name) == "posted";
+    if (*DDP_TEST_GPU_DRILL_WORKER != '\0' && !is_transfer) backends.emplace_back("nccl");
     return backends;
 }
 
@@ -87,9 +88,10 @@ struct Drill {
                 std::to_string(step),
                 std::to_string(place)};
     }
-    // What the others wait in. A broadcast on a GPU may end without some of those that receive.
+    // What the others wait in. A broadcast on GPUs ends without some of those that receive.
     const Written& call() const {
-        return place == 0 || backend != "nccl" ? written[place] : top_on_gpu;
+        const bool waits_in_it = backend != "nccl" || place == 0 || (place == 1 && rank == 0);
+        return waits_in_it ? written[place] : top_on_gpu;
     }
     std::string name() const {
         return backend + " " + fault + " rank " + std::to_string(rank) + " step " +

@@ -53,7 +53,7 @@ TEST_F(LaunchHang, IsExplainedWhateverHasCausedIt) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937 random(seed);
     for (const Fault& fault : faults) {
-        for (const std::string& backend : backends_of_one_host()) {
+        for (const std::string& backend : backends_of_one_host(fault)) {
             check(fault, Drill::by_chance(random, fault, backend, 100));
         }
     }
@@ -62,7 +62,7 @@ TEST_F(LaunchHang, IsExplainedWhateverHasCausedIt) {
 TEST_F(LaunchHang, SoakIsExplainedWhateverHasCausedIt) {
     std::mt19937 random(11);
     for (const Fault& fault : faults) {
-        for (const std::string& backend : backends_of_one_host()) {
+        for (const std::string& backend : backends_of_one_host(fault)) {
             for (int i = 0; i < 25; ++i) {
                 check(fault, Drill::by_chance(random, fault, backend, 500));
             }
@@ -162,6 +162,36 @@ TEST_F(LaunchHang, IsInTheReportOfAJobThatTheUserStops) {
     }
     EXPECT_EQ(found, 1U);
     std::filesystem::remove_all(logs.path() + "/x");
+}
+
+// --inject, of a program that makes no mistake.
+TEST_F(LaunchHang, IsDrilledByFaultsOnPurpose) {
+    const auto drill = [&](const std::string& fault, const Words& more = {}) {
+        Words options{"--inject=" + fault + ":rank=1@step=30", "--on-hang=stop",
+                      "--hang-timeout=0"};
+        options.insert(options.end(), more.begin(), more.end());
+        return launch(words_of({.fault = "none"}, options));
+    };
+    LaunchResult result = drill("kill");
+    EXPECT_EQ(result.exit_code, 128 + SIGKILL);
+    EXPECT_THAT(result.err, AllOf(HasSubstr("rank 1 (local rank 1, pid "),
+                                  HasSubstr("--inject: kill at step 30")));
+    result = drill("exit");
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_THAT(result.err, HasSubstr(") failed: exit code 1"));
+    result = drill("stop");
+    EXPECT_THAT(result.err, HasSubstr("rank 1 holds up ranks 0, 2"));
+    result = drill("delay");
+    EXPECT_THAT(result.err, HasSubstr("rank 1 holds up ranks 0, 2"));
+    result = drill("mismatch");
+    EXPECT_THAT(result.err, AllOf(HasSubstr("ranks have called different things"),
+                                  HasSubstr("  rank 1: barrier, operation ")));
+    // The second start goes on until somebody ends it.
+    Launch job(folder_, words_of({.fault = "none", .step = 60},
+                                 {"--inject=kill:rank=1@step=30", "--max-restarts=1"}));
+    EXPECT_TRUE(job.wait_for_output("done"));
+    job.signal(SIGTERM);
+    EXPECT_EQ(job.wait().exit_code, 128 + SIGTERM);
 }
 
 TEST_F(LaunchHang, OfAnyProgramIsSeenThatItIsStopped) {
