@@ -31,9 +31,9 @@ void HostPart::tell_progress(Member& member, const StatusMessage& part) const {
 }
 
 void HostPart::answer(Member& member, const LookMessage& look, Attempt* attempt) const {
-    if (look.round != round_.round) return;
-    tell_sighting(member, attempt != nullptr ? attempt->see(look.calls) : Sighting{},
-                  look.question);
+    if (look.round != round_.round || attempt == nullptr) return;
+    auto seen = attempt->see(look.calls);
+    if (seen) tell_sighting(member, *std::move(seen), look.question);
 }
 
 bool HostPart::tell_ends(Member& member, const AttemptEnd& end) const {

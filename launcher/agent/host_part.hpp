@@ -25,7 +25,7 @@ public:
     void tell_sighting(Member& member, Sighting seen, std::uint64_t question = 0) const {
         member.saw({.round = round_.round, .question = question, .seen = std::move(seen)});
     }
-    // `attempt`: null: nothing runs here, and so nothing is to be seen.
+    // `attempt`: null: nothing runs here, and nothing is answered.
     void answer(Member& member, const LookMessage& look, Attempt* attempt) const;
     // How its workers ended, and where not all ended well what they had called. Whether they did.
     bool tell_ends(Member& member, const AttemptEnd& end) const;

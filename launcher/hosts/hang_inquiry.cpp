@@ -4,6 +4,12 @@
 #include <utility>
 
 namespace ddp::launcher {
+namespace {
+
+// Of the agent that asks.
+constexpr std::chrono::milliseconds own_delay{250};
+
+}  // namespace
 
 void HangInquiry::begin_round(const RoundMessage& round) {
     round_ = round;
@@ -25,7 +31,7 @@ void HangInquiry::note(MemberId by, SightingMessage message) {
     const auto known = seen_.find(by);
     const bool has_answered =
         is_asking_ && known != seen_.end() && known->second.question == question_;
-    if (has_answered && message.question == 0) return;
+    if (has_answered && message.question == 0 && message.seen.is_alarm) return;
     seen_.insert_or_assign(by, std::move(message));
 }
 
@@ -69,6 +75,11 @@ std::vector<RankState> HangInquiry::ranks_seen(std::optional<std::uint64_t> ques
 HangInquiry::News HangInquiry::take_news(Time now) {
     if (!is_asking_ || (!has_all_answers() && now - asked_ < time_to_answer)) return {};
     is_asking_ = false;
+    if (now - asked_ > time_to_answer + own_delay) {  // this agent did not run: all that is old
+        is_alarm_ = true;
+        news_.postpone(now);
+        return {};
+    }
     ToldTimes usual;
     bool is_held_for_debugger = false;
     for (const auto& [member, message] : seen_) {

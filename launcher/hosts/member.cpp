@@ -127,8 +127,8 @@ void Member::look_at_silence() {
 void Member::handle(FromCoordinator message) {
     if (const auto* reply = std::get_if<BeatReply>(&message)) {
         echo_ns_ = reply->clock_ns;
-        if (reply->number == 0) return;
-        lease_.answered(reply->number);
+        if (reply->number != 0) lease_.answered(reply->number);
+        if (reply->clock_of_beat_ns == 0) return;  // to no beat
         // The time after it was read, not that of the turn.
         clock_.note(reply->clock_of_beat_ns, reply->clock_ns,
                     clock_ns_of(std::chrono::steady_clock::now()));

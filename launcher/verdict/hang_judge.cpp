@@ -47,8 +47,10 @@ std::vector<WaitedTransfer> waited_transfers(std::span<const RankState> ranks) {
     for (const RankState& rank : ranks) {
         for (const GroupRecord& group : rank.record.groups) {
             if (!group.transfer || rank.has_ended) continue;
-            const auto peer = std::ranges::find(ranks, group.transfer->peer, &RankState::rank);
-            waited.push_back({&rank, &*group.transfer, peer != ranks.end() ? &*peer : nullptr});
+            const int number = group.transfer->peer;
+            const auto peer = std::ranges::lower_bound(ranks, number, {}, &RankState::rank);
+            const bool is_known = peer != ranks.end() && peer->rank == number;
+            waited.push_back({&rank, &*group.transfer, is_known ? &*peer : nullptr});
         }
     }
     return waited;
@@ -96,6 +98,11 @@ private:
 
     bool is_held(const RankState& rank) const {
         return !rank.has_ended && rank.held_since && now_ - *rank.held_since >= UsualTimes::least;
+    }
+    Patience::Duration patience(const WaitedCall& call) const {
+        const Patience::Duration usual = usual_.patience(*call.call);
+        if (!call.on_gpu || usual_.is_taught(*call.call)) return usual;
+        return std::max<Patience::Duration>(usual, patience_with_untaught_gpu);
     }
     bool is_late(const RankState& rank, Patience::Duration usual) const;
     Verdict verdict(Kind kind, const RankStates& to_blame, const WaitedCall& call) const;
@@ -176,9 +183,7 @@ std::optional<Verdict> Judge::find_held(const WaitedCall& call) const {
 std::optional<Verdict> Judge::find_absent(const WaitedCall& call) const {
     if (call.missing.empty() && call.gone.empty()) return std::nullopt;
     const bool never_come = call.missing.empty() && call.elsewhere.empty() && call.all_are_known;
-    const Patience::Duration patience =
-        never_come ? UsualTimes::least : usual_.patience(*call.call);
-    if (now_ - call.since < patience) return std::nullopt;
+    if (now_ - call.since < (never_come ? UsualTimes::least : patience(call))) return std::nullopt;
     const bool all_late = std::ranges::all_of(call.missing, [&](const RankState* rank) {
         return is_late(*rank, usual_.time_before(*call.call));
     });
@@ -315,8 +320,8 @@ std::optional<Verdict> Judge::find_stuck(const WaitedCall& call) const {
                          static_cast<double>(size_of(call.call->call.dtype) * call.members());
     const auto for_bytes = std::chrono::duration_cast<Patience::Duration>(
         std::chrono::duration<double>(std::min(bytes / bytes_per_second, most_seconds)));
-    // Kernels before it, which may have to be compiled, keep it from its beginning.
-    const Patience::Duration least = std::chrono::seconds{call.on_gpu ? 60 : 10};
+    const Patience::Duration least =
+        call.on_gpu ? patience_with_untaught_gpu : std::chrono::seconds{10};
     const auto patience = std::max(usual_.patience(*call.call), least) + for_bytes;
     if (!all_came || !call.all_are_known || now_ - call.last_came < patience) return std::nullopt;
     Verdict result = verdict(Kind::stuck, call.arrived, call);

@@ -43,6 +43,8 @@ const char* to_string(Verdict::Kind) noexcept;
 
 // Before any rank has called anything there is nothing to learn from.
 inline constexpr std::chrono::seconds patience_with_start{10};
+// Its waits are counted from the launch, and what comes before on the GPU may have to be compiled.
+inline constexpr std::chrono::seconds patience_with_untaught_gpu{60};
 // A disk may be slow.
 inline constexpr std::chrono::seconds patience_with_checkpoint{30};
 // The ranks' own backend finds most mismatches, and its errors say more.

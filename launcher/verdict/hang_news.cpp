@@ -18,6 +18,23 @@ bool is_over(const Verdict& verdict, std::span<const RankState> ranks) {
     });
 }
 
+bool is_known(int rank, std::span<const RankState> ranks) {
+    return std::ranges::binary_search(ranks, rank, {}, &RankState::rank);
+}
+
+// All of whom it speaks are known now, or one of them has gone on: it can be told whether it holds.
+bool is_settled(const Verdict& verdict, std::span<const RankState> ranks) {
+    const auto known = [&](int rank) { return is_known(rank, ranks); };
+    if (std::ranges::all_of(verdict.ranks, known) && std::ranges::all_of(verdict.waiting, known)) {
+        return true;
+    }
+    return verdict.group != 0 && std::ranges::any_of(ranks, [&](const RankState& rank) {
+               const auto* const group = rank.record.find_group(verdict.group);
+               return group != nullptr && group->ended >= verdict.sequence &&
+                      std::ranges::binary_search(verdict.waiting, rank.rank);
+           });
+}
+
 }  // namespace
 
 std::vector<std::string> HangNews::consider(Time now, std::span<const RankState> ranks,
@@ -28,6 +45,8 @@ std::vector<std::string> HangNews::consider(Time now, std::span<const RankState>
         ends_job_ = false;
         return texts;
     }
+    ends_job_ = false;
+    if (verdict_ && !is_settled(*verdict_, ranks)) return texts;
     std::optional<Verdict> found = judge(ranks, usual, now);
     if (found && (!verdict_ || !found->is_same_as(*verdict_))) {
         texts.push_back(found->text);
@@ -45,8 +64,9 @@ std::vector<std::string> HangNews::consider(Time now, std::span<const RankState>
 // When one that has been spoken of goes on: what to say.
 std::vector<std::string> HangNews::note_held(Time now, std::span<const RankState> ranks) {
     std::vector<std::string> texts;
-    std::map<int, Time> held;
+    std::map<int, Time> held = held_;  // also of those that are not known now
     for (const RankState& rank : ranks) {
+        held.erase(rank.rank);
         if (rank.held_since) {
             held.emplace(rank.rank, *rank.held_since);
             continue;
@@ -65,7 +85,7 @@ std::vector<std::string> HangNews::note_held(Time now, std::span<const RankState
 
 std::optional<HangFacts> HangNews::facts(std::span<const RankState> ranks, bool any_failed) const {
     std::optional<Verdict> verdict = verdict_;
-    if (verdict && !ends_job_ && is_over(*verdict, ranks)) verdict.reset();
+    if (verdict && !ends_job_ && !ranks.empty() && is_over(*verdict, ranks)) verdict.reset();
     if (!verdict && any_failed) verdict = judge_failed(ranks);
     if (!verdict) return std::nullopt;
     return HangFacts{.kind = to_string(verdict->kind),

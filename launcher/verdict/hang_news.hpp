@@ -25,10 +25,17 @@ public:
         : on_hang_(on_hang), stands_(stands) {}
 
     bool is_wanted() const { return on_hang_ != OnHang::ignore; }
-    // What is new, for the user; mostly nothing. `is_held_for_debugger`: some hold themselves for
-    // one, have been spoken of, and are waited for.
+    // What is new, for the user; mostly nothing. Where ranks that a verdict speaks of are not known
+    // now it stands, and ends nothing. `is_held_for_debugger`: some hold themselves for one, have
+    // been spoken of, and are waited for.
     std::vector<std::string> consider(Time now, std::span<const RankState> ranks,
                                       const Patience& usual, bool is_held_for_debugger);
+
+    // Nobody has looked for a while: what stands has to stand anew until it ends the job.
+    void postpone(Time now) {
+        said_at_ = now;
+        ends_job_ = false;
+    }
 
     // What stands; nothing: nobody holds up the job.
     const std::optional<Verdict>& verdict() const { return verdict_; }

@@ -18,14 +18,12 @@ bool is_alarming(const RankState& rank, const UsualTimes& usual, HangWatch::Time
     if (record.phase == contract::Phase::joining && now - record.joined >= UsualTimes::least) {
         return true;
     }
-    return std::ranges::any_of(record.operations,
-                               [&](const contract::OperationRecord& one) {
-                                   return !one.ended && now - one.started >= usual.alarm_after(one);
-                               }) ||
-           std::ranges::any_of(record.groups, [&](const contract::GroupRecord& group) {
-               return group.transfer &&
-                      now - group.transfer->since >= usual.patience(*group.transfer);
-           });
+    return std::ranges::any_of(record.groups, [&](const contract::GroupRecord& group) {
+        const contract::OperationRecord* const waited =
+            group.is_waiting() ? record.find_operation(group.id, group.waits_in()) : nullptr;
+        if (waited != nullptr && now - waited->started >= usual.alarm_after(*waited)) return true;
+        return group.transfer && now - group.transfer->since >= usual.patience(*group.transfer);
+    });
 }
 
 }  // namespace

@@ -103,10 +103,13 @@ UsualTimes::Duration UsualTimes::time_before(const contract::OperationRecord& op
     return found != calls_.end() ? found->second.before.most(least) : least;
 }
 
-UsualTimes::Duration UsualTimes::alarm_after(const contract::OperationRecord& operation) const {
+bool UsualTimes::is_taught(const contract::OperationRecord& operation) const {
     const auto found = calls_.find(key_of(operation));
-    const bool is_known = found != calls_.end() && found->second.waits.count >= needed;
-    return is_known ? found->second.waits.most(untaught) : Duration(least);
+    return found != calls_.end() && found->second.waits.count >= needed;
+}
+
+UsualTimes::Duration UsualTimes::alarm_after(const contract::OperationRecord& operation) const {
+    return is_taught(operation) ? patience(operation) : Duration(least);
 }
 
 std::vector<UsualTime> UsualTimes::tell(const std::vector<CallKey>& calls) const {
@@ -115,8 +118,8 @@ std::vector<UsualTime> UsualTimes::tell(const std::vector<CallKey>& calls) const
         const auto call = calls_.find(key);
         const auto transfer = transfers_.find(key);
         if (call != calls_.end()) {
-            told.push_back(
-                {key, call->second.waits.most(untaught), call->second.before.most(least)});
+            told.push_back({key, call->second.waits.most(untaught), call->second.before.most(least),
+                            call->second.waits.count >= needed});
         } else if (transfer != transfers_.end()) {
             told.push_back({key, patience_after(transfer->second), least});
         }
@@ -128,6 +131,7 @@ void ToldTimes::add(const UsualTime& told) {
     UsualTime& known = told_.try_emplace(told.call, told).first->second;
     known.patience = std::max(known.patience, told.patience);
     known.before = std::max(known.before, told.before);
+    known.is_taught = known.is_taught || told.is_taught;
 }
 
 ToldTimes::Duration ToldTimes::patience(const contract::OperationRecord& operation) const {
@@ -138,6 +142,11 @@ ToldTimes::Duration ToldTimes::patience(const contract::OperationRecord& operati
 ToldTimes::Duration ToldTimes::patience(const contract::TransferRecord& transfer) const {
     const auto found = told_.find(key_of(transfer));
     return found != told_.end() ? found->second.patience : UsualTimes::untaught;
+}
+
+bool ToldTimes::is_taught(const contract::OperationRecord& operation) const {
+    const auto found = told_.find(key_of(operation));
+    return found != told_.end() && found->second.is_taught;
 }
 
 ToldTimes::Duration ToldTimes::time_before(const contract::OperationRecord& operation) const {

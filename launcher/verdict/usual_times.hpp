@@ -33,6 +33,8 @@ public:
     virtual Duration patience(const contract::TransferRecord& transfer) const = 0;
     // How long a rank may take from its last call to this one.
     virtual Duration time_before(const contract::OperationRecord& operation) const = 0;
+    // It has been seen often enough to know.
+    virtual bool is_taught(const contract::OperationRecord& operation) const = 0;
 };
 
 // The same of one call, as a host tells it.
@@ -40,6 +42,7 @@ struct UsualTime {
     CallKey call = 0;
     Patience::Duration patience{0};
     Patience::Duration before{0};
+    bool is_taught = true;
 };
 
 class UsualTimes : public Patience {
@@ -62,6 +65,7 @@ public:
     Duration patience(const contract::OperationRecord& operation) const override;
     Duration patience(const contract::TransferRecord& transfer) const override;
     Duration time_before(const contract::OperationRecord& operation) const override;
+    bool is_taught(const contract::OperationRecord& operation) const override;
     // After so long in a call somebody should look: its patience, or of one that it does not know
     // the least.
     Duration alarm_after(const contract::OperationRecord& operation) const;
@@ -105,6 +109,7 @@ public:
     Duration patience(const contract::OperationRecord& operation) const override;
     Duration patience(const contract::TransferRecord& transfer) const override;
     Duration time_before(const contract::OperationRecord& operation) const override;
+    bool is_taught(const contract::OperationRecord& operation) const override;
 
 private:
     std::unordered_map<CallKey, UsualTime> told_;

@@ -96,6 +96,10 @@ RecordedGroup::RecordedGroup(ControlPage& page, std::uint32_t group, int ranks, 
     entry_->id.store(group, std::memory_order_release);
 }
 
+bool RecordedGroup::has_entry() const noexcept {
+    return entry_ != nullptr && entry_->id.load(relaxed) == id_;
+}
+
 // Another group may have the entry since. A forked copy of the rank leaves nothing.
 void RecordedGroup::end(GroupEnd end) const noexcept {
     const std::int32_t pid = page_.pid.load(relaxed);
@@ -173,11 +177,20 @@ LaunchRecorder::LaunchRecorder(std::shared_ptr<ControlRegion> region, std::uint3
 
 LaunchRecorder::Launch LaunchRecorder::launched(const CallSignature& call, const CallSite& site,
                                                 std::chrono::steady_clock::time_point at) noexcept {
-    if (group_.entry() == nullptr) return {};
+    if (!group_.has_entry()) return launched_transfer();
     const std::uint64_t sequence = ++launches_;
     OperationEntry& entry = writer_.write(call, site, group_.id(), sequence, at);
     group_.entry()->started.store(sequence, std::memory_order_release);
     return {&entry, entry.serial.load(relaxed), sequence};
+}
+
+LaunchRecorder::Launch LaunchRecorder::launched_transfer() noexcept {
+    region_->own_page().in_unrecorded.fetch_add(1, relaxed);
+    return {};
+}
+
+void LaunchRecorder::aborted(const Launch& launch) noexcept {
+    if (launch.entry == nullptr) region_->own_page().in_unrecorded.fetch_sub(1, relaxed);
 }
 
 void LaunchRecorder::keep(Launch& launch, const CallSignature& call, const CallSite& site,
@@ -190,10 +203,11 @@ void LaunchRecorder::keep(Launch& launch, const CallSignature& call, const CallS
 // It may have been the turn of a later one to be seen first. What has come round in the ring since
 // has another serial.
 void LaunchRecorder::ended(const Launch& launch) noexcept {
-    if (launch.entry == nullptr) return;
+    if (launch.entry == nullptr) return aborted(launch);
     if (launch.entry->serial.load(relaxed) == launch.serial) {
         launch.entry->ended_ns.store(now_ns(), relaxed);
     }
+    if (!group_.has_entry()) return;
     std::atomic<std::uint64_t>& ended = group_.entry()->ended;
     std::uint64_t before = ended.load(relaxed);
     while (before < launch.sequence &&

@@ -48,6 +48,7 @@ public:
     GroupEntry* entry() const { return entry_; }  // null: there is none
     // The rank has left it, or it has failed; the first counts.
     void end(GroupEnd end) const noexcept;
+    bool has_entry() const noexcept;  // which may be another group's, once it has ended
 
 private:
     ControlPage& page_;
@@ -102,21 +103,27 @@ private:
 };
 
 // The collectives that a group launches on its GPU, which end in the order in which they are
-// launched. Keeps the region. Of a group without an entry nothing is recorded.
+// launched. Keeps the region. Of a group without an entry it is recorded that something is under
+// way, and so of transfers.
 class LaunchRecorder {
 public:
     LaunchRecorder(std::shared_ptr<ControlRegion> region, std::uint32_t group, int ranks);
+    ~LaunchRecorder() { end(GroupEnd::left); }
+    LaunchRecorder(const LaunchRecorder&) = delete;
+    LaunchRecorder& operator=(const LaunchRecorder&) = delete;
 
     struct Launch {
-        OperationEntry* entry = nullptr;  // null: it is not recorded
+        OperationEntry* entry = nullptr;  // null: there is none
         std::uint64_t serial = 0;
         std::uint64_t sequence = 0;
     };
     // One thread at a time: the next one, that was launched at this time.
     Launch launched(const CallSignature& call, const CallSite& site,
                     std::chrono::steady_clock::time_point at) noexcept;
-    // Any thread.
+    Launch launched_transfer() noexcept;
+    // Any thread, once for each: it is done, or never will be.
     void ended(const Launch& launch) noexcept;
+    void aborted(const Launch& launch) noexcept;
     // One thread at a time, which may be another: the oldest that is under way. Later ones may have
     // taken its place in the ring; then it gets another.
     void keep(Launch& launch, const CallSignature& call, const CallSite& site,

@@ -162,14 +162,35 @@ TEST_F(LaunchRecorderTest, KeepsTheOldestThatIsUnderWay) {
     EXPECT_EQ(read().groups[0].waits_in(), 2U);
 }
 
-TEST_F(LaunchRecorderTest, RecordsNothingOfAGroupThatNobodyIsToKnow) {
+TEST_F(LaunchRecorderTest, SaysThatSomethingElseIsUnderWay) {
+    const auto transfer = recorder.launched_transfer();
+    EXPECT_TRUE(read().waits_unrecorded);
+    recorder.ended(transfer);
+    EXPECT_FALSE(read().waits_unrecorded);
+    recorder.aborted(recorder.launched_transfer());
+    EXPECT_FALSE(read().waits_unrecorded);
+
     LaunchRecorder without(region, 0, 3);
     auto one = without.launched(sum_of_128, {}, Clock::now());
     without.keep(one, sum_of_128, {}, Clock::now());
+    EXPECT_TRUE(read().waits_unrecorded);
     without.ended(one);
-    without.end(GroupEnd::failed);
-    EXPECT_TRUE(read().operations.empty());
     EXPECT_FALSE(read().waits_unrecorded);
+    EXPECT_TRUE(read().operations.empty());
+}
+
+TEST_F(LaunchRecorderTest, WritesNothingToTheEntryOfALaterGroup) {
+    const auto late = launch();
+    recorder.end(GroupEnd::left);
+    std::vector<std::unique_ptr<LaunchRecorder>> others;
+    for (std::uint32_t id = 10; id < 10 + recorded_groups; ++id) {
+        others.push_back(std::make_unique<LaunchRecorder>(region, id, 3));
+    }
+    EXPECT_EQ(read().find_group(5), nullptr) << "its entry is another's";
+    recorder.ended(late);
+    for (const GroupRecord& group : read().groups) EXPECT_EQ(group.ended, 0U);
+    others.clear();
+    for (const GroupRecord& group : read().groups) EXPECT_EQ(group.end, GroupEnd::left);
 }
 
 TEST_F(OperationRecorderTest, SaysWhichTransferARankWaitsIn) {

@@ -278,8 +278,9 @@ void Attempt::look_at_workers() {
     if (to_blame) stop_because_of(*to_blame);
 }
 
-Sighting Attempt::see(const std::vector<CallKey>& calls) {
-    return stop_.active() ? Sighting{} : watch_.see(watched(), calls);
+std::optional<Sighting> Attempt::see(const std::vector<CallKey>& calls) {
+    if (stop_.active()) return std::nullopt;
+    return watch_.see(watched(), calls);
 }
 
 void Attempt::pass_input() {

@@ -88,7 +88,8 @@ public:
     void signal_workers(int signal) const;  // nothing more
     void apply_stop_sequence();
     void look_at_workers();
-    Sighting see(const std::vector<CallKey>& calls);  // as HangWatch; of who is stopped nothing
+    // As HangWatch; nothing while they are being stopped.
+    std::optional<Sighting> see(const std::vector<CallKey>& calls);
 
     // A worker's pidfd is readable.
     void note_end(std::size_t worker);

@@ -4,6 +4,12 @@
 #include <string>
 
 namespace ddp::launcher {
+namespace {
+
+// Who is asked again and again need not raise an alarm.
+constexpr std::chrono::seconds silent_when_asked{1};
+
+}  // namespace
 
 WorkerWatch::WorkerWatch(Watching progress, int restarts, const StopOptions& stop)
     : grace_(stop.shutdown_timeout), progress_(progress), hang_(stop.on_hang, stop.hang_timeout) {
@@ -31,7 +37,8 @@ std::optional<int> WorkerWatch::look(const WatchedWorkers& workers, int running,
     if (tell.sighting) {
         if (!hang_.next() || now < *hang_.next()) return std::nullopt;
         Sighting seen = hang_.see(now, workers, {});
-        if (seen.is_alarm) tell.sighting(std::move(seen));
+        seen.ranks.clear();  // an alarm, after which it is asked
+        if (seen.is_alarm && now - asked_at_ >= silent_when_asked) tell.sighting(std::move(seen));
         return std::nullopt;
     }
     for (const std::string& text : hang_.look(now, workers)) channel.send(NoticeMessage{text});

@@ -40,8 +40,9 @@ public:
         return hang_.facts(workers);
     }
     Sighting see(const WatchedWorkers& workers, const std::vector<CallKey>& calls) {
+        asked_at_ = Time::clock::now();
         hang_.look_at_processes();
-        return hang_.see(Time::clock::now(), workers, calls);
+        return hang_.see(asked_at_, workers, calls);
     }
     Sighting see_end(const WatchedWorkers& workers) const { return hang_.see_end(workers); }
 
@@ -49,6 +50,7 @@ private:
     std::chrono::milliseconds grace_;
     ProgressWatch progress_;
     HangWatch hang_;
+    Time asked_at_{};
 };
 
 }  // namespace ddp::launcher

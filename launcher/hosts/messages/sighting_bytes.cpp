@@ -210,7 +210,7 @@ void put_sighting(MessageWriter& out, const Sighting& seen) {
     for (std::size_t i = 0; i < usual; ++i) {
         const UsualTime& one = seen.usual[i];
         out.number(one.call).number(std::int64_t{one.patience.count()});
-        out.number(std::int64_t{one.before.count()});
+        out.number(std::int64_t{one.before.count()}).flag(one.is_taught);
     }
     for (const RankState& rank : seen.ranks) {
         if (out.size() >= most_bytes) break;
@@ -230,6 +230,7 @@ Sighting take_sighting(MessageReader& in) {
         one.call = in.unsigned_wide();
         one.patience = take_duration(in);
         one.before = take_duration(in);
+        one.is_taught = in.flag();
     }
     int last = -1;
     while (in.flag()) {

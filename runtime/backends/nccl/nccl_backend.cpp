@@ -162,6 +162,11 @@ void NcclBackend::record(std::span<const backends::Call> calls, InFlightOperatio
                                                                    operation.deadline().start()));
 }
 
+void NcclBackend::record(std::span<const backends::Transfer>, InFlightOperation& operation) {
+    if (!setup_.recorder || operation.is_in_graph()) return;
+    operation.record_in(setup_.recorder, setup_.recorder->launched_transfer());
+}
+
 std::vector<std::string> NcclBackend::abort_operations() noexcept {
     if (setup_.recorder) setup_.recorder->end(contract::GroupEnd::failed);
     return watchdog_.abort_all();

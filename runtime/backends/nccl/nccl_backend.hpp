@@ -90,7 +90,7 @@ private:
     void note_order(std::span<const backends::Call> calls);
     void note_order(std::span<const backends::Transfer>) {}
     void record(std::span<const backends::Call> calls, InFlightOperation& operation);
-    void record(std::span<const backends::Transfer>, InFlightOperation&) {}
+    void record(std::span<const backends::Transfer> transfers, InFlightOperation& operation);
     std::exception_ptr find_trouble(const std::string& during) noexcept;
     std::exception_ptr find_async_error(const std::string& during);
     void end_after_launch(const std::string& what, std::exception_ptr error) noexcept;

@@ -136,7 +136,9 @@ void InFlightOperation::keep_record() noexcept {
 
 void InFlightOperation::abort() noexcept {
     State running = State::running;
-    state_.compare_exchange_strong(running, State::aborted, std::memory_order_acq_rel);
+    const bool is_first =
+        state_.compare_exchange_strong(running, State::aborted, std::memory_order_acq_rel);
+    if (is_first && is_launched() && recorder_) recorder_->aborted(recorded_);
 }
 
 std::string InFlightOperation::describe_with_age() const {

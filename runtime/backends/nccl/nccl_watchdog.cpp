@@ -90,7 +90,6 @@ void Watchdog::drop_ended(std::unique_lock<std::mutex>& lock) {
         InFlightOperation::State state{};
         try {
             state = oldest->poll();
-            oldest->keep_record();
         } catch (...) {
             error = std::current_exception();
         }
@@ -146,6 +145,7 @@ void Watchdog::run() noexcept {
         }
         note_look(false);
         idle = operations_.empty() ? idle + 1 : 0;
+        if (!operations_.empty()) operations_.front()->keep_record();
         if (!failure && !operations_.empty()) failure = diagnose(lock);
         if (operations_.empty()) {
             reset_grace();

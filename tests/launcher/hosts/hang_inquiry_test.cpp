@@ -178,6 +178,44 @@ TEST_F(HangInquiryTest, AsksUntilNobodyWaitsAndSaysThatTheJobGoesOn) {
     EXPECT_FALSE(inquiry.facts(true)) << "nor do the records differ";
 }
 
+// Of an agent that was stopped, or starved: what it heard before is no news.
+TEST_F(HangInquiryTest, AsksAnewWhereItsOwnHostStoodStill) {
+    start_over(OnHang::stop);
+    hear_first(600ms, 600ms);
+    const std::uint64_t question = ask();
+    hear_first(610ms, 610ms, question);
+    hear_second(610ms, 0ms, question);
+    let_pass(5s);
+    const HangInquiry::News news = inquiry.take_news(now);
+    EXPECT_THAT(news.texts, IsEmpty());
+    EXPECT_FALSE(news.stops_because_of);
+    EXPECT_TRUE(inquiry.take_question(now));
+}
+
+TEST_F(HangInquiryTest, LetsAVerdictStandWhileAHostOfItIsSilent) {
+    inquiry = HangInquiry(OnHang::stop, 1s);
+    inquiry.begin_round(a_round(2));
+    hear_first(600ms, 600ms);
+    std::uint64_t question = ask();
+    hear_first(610ms, 610ms, question);
+    hear_second(610ms, 0ms, question);
+    EXPECT_THAT(inquiry.take_news(now).texts, SizeIs(1));
+    for (int i = 0; i < 3; ++i) {
+        let_pass(300ms);
+        question = ask();
+        hear_first(2s, 2s, question);
+        let_pass(400ms);
+        const HangInquiry::News news = inquiry.take_news(now);
+        EXPECT_THAT(news.texts, IsEmpty()) << "neither a word nor the opposite";
+        EXPECT_FALSE(news.stops_because_of) << "it is not known to hold";
+    }
+    let_pass(300ms);
+    question = ask();
+    hear_first(3s, 3s, question);
+    hear_second(3s, 0ms, question);
+    EXPECT_EQ(inquiry.take_news(now).stops_because_of, 3) << "it has stood for long enough";
+}
+
 TEST_F(HangInquiryTest, EndsTheJobWhereThatIsAskedFor) {
     start_over(OnHang::stop);
     hear_first(600ms, 600ms);
@@ -223,7 +261,7 @@ TEST_F(HangInquiryTest, HearsNobodyOfAnotherRoundNorOfMoreRanksThanAHostHas) {
     SightingMessage many = sight(0, 610ms, 0ms, question);
     many.seen.ranks.push_back(rank(2, 0ms));
     inquiry.note(first_host, many);
-    hear_first(0ms, 0ms, question - 1);  // of a question before
+    hear_first(0ms, 0ms, question + 1);  // of another question
     hear_second(610ms, 610ms, question);
     EXPECT_THAT(inquiry.take_news(now).texts,
                 ElementsAre(HasSubstr("rank 1 holds up ranks 0, 2, 3")));

@@ -511,6 +511,19 @@ TEST_F(HangJudge, NamesTheFirstCallThatAGpuWaitsIn) {
                               HasSubstr("operation 102 (train.cpp:42)")));
 }
 
+// A launch is no wait: kernels may come before, and its program alone may wait for those of a rank.
+TEST_F(HangJudge, IsPatientWithGpusUntilACallIsKnown) {
+    for (const int rank : {0, 1, 2}) wait(rank, 20s);
+    EXPECT_EQ(find()->kind, Kind::missing);
+    for (RankState& rank : ranks) group(rank.rank, all).on_gpu = true;
+    EXPECT_FALSE(find());
+    for (const int rank : {0, 1, 2}) at(rank).record.operations.back().started = now - 61s;
+    EXPECT_EQ(find()->kind, Kind::missing);
+    for (const int rank : {0, 1, 2}) at(rank).record.operations.back().started = now - 2s;
+    teach(1ms);
+    EXPECT_EQ(find()->kind, Kind::missing);
+}
+
 TEST_F(HangJudge, IsPatientWithWhatAGpuHasBeforeACollective) {
     teach(1ms);
     for (RankState& rank : ranks) wait(rank.rank, 20s);
