@@ -8,13 +8,6 @@
 namespace ddp::launcher {
 namespace {
 
-std::optional<MemberId> host_of_rank(const RankTable& table, int rank) {
-    for (const HostRanks& host : table.hosts) {
-        if (rank >= host.first_rank && rank < host.first_rank + host.slots) return host.member;
-    }
-    return std::nullopt;
-}
-
 // Those that cannot tell how their workers ended.
 std::string hosts_without_ends(const RoundEnd& round) {
     std::string names;
@@ -75,7 +68,8 @@ RoundVerdict RoundJudge::judge_failure(const RoundEnd& round, const JobEnd& job)
     }
     const WorkerEnd& end = round.ends[root->index];
     verdict.line = headline(end, *root) + (end.host.empty() ? "" : " on host " + end.host);
-    verdict.culprit = host_of_rank(round.round.table, root->rank);
+    const HostRanks* const host = round.round.table.host_of(root->rank);
+    if (host != nullptr) verdict.culprit = host->member;
     consider_restart(
         verdict,
         {.rank = root->rank, .exit_code = verdict.outcome.exit_code, .lasted = round.lasted});

@@ -94,17 +94,13 @@ HangInquiry::News HangInquiry::take_news(Time now) {
     is_alarm_ = is_alarm_ || verdict.has_value();
     for (const auto& one : {before, verdict}) {
         if (!one) continue;
-        for (const int rank : one->ranks) news.concerned.push_back(host_of(rank));
+        for (const int rank : one->ranks) {
+            const HostRanks* const host = round_.table.host_of(rank);
+            if (host != nullptr) news.concerned.push_back(host->member);
+        }
     }
     if (news_.ends_job()) news.stops_because_of = news_.to_blame().value_or(-1);
     return news;
-}
-
-MemberId HangInquiry::host_of(int rank) const {
-    for (const HostRanks& host : round_.table.hosts) {
-        if (rank >= host.first_rank && rank < host.first_rank + host.slots) return host.member;
-    }
-    return 0;
 }
 
 std::optional<HangFacts> HangInquiry::facts(bool any_failed) const {

@@ -57,7 +57,6 @@ public:
 private:
     std::vector<RankState> ranks_seen(std::optional<std::uint64_t> question) const;
     bool has_all_answers() const;
-    MemberId host_of(int rank) const;
 
     OnHang on_hang_;
     std::chrono::milliseconds stands_;

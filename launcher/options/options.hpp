@@ -53,8 +53,7 @@ struct HostOptions {
     bool serve_only = false;  // coordinates, and has no workers
 };
 
-// What each worker executes.
-struct ProgramOptions {
+struct ProgramOptions {  // what each worker executes
     ProgramKind kind = ProgramKind::automatic;
     bool virtual_local_rank = false;  // LOCAL_RANK=0 and one visible GPU for each worker
     bool oversubscribe_gpu = false;   // ranks may share a GPU: tests only
@@ -144,7 +143,7 @@ std::string config_text(std::span<char* const> arguments, const EnvLookup& envir
 // "--name=value", ready to be parsed; the command is copied word for word.
 struct SplitArguments {
     std::vector<std::string> options;
-    std::vector<std::string> command;
+    std::vector<std::string> command;  // as given; empty: none is needed
 };
 SplitArguments split_arguments(std::span<char* const> arguments);
 

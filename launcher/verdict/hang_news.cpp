@@ -40,12 +40,11 @@ bool is_settled(const Verdict& verdict, std::span<const RankState> ranks) {
 std::vector<std::string> HangNews::consider(Time now, std::span<const RankState> ranks,
                                             const Patience& usual, bool is_held_for_debugger) {
     std::vector<std::string> texts = note_held(now, ranks);
+    ends_job_ = false;
     if (is_held_for_debugger) {
         verdict_.reset();
-        ends_job_ = false;
         return texts;
     }
-    ends_job_ = false;
     if (verdict_ && !is_settled(*verdict_, ranks)) return texts;
     std::optional<Verdict> found = judge(ranks, usual, now);
     if (found && (!verdict_ || !found->is_same_as(*verdict_))) {

@@ -18,12 +18,6 @@ constexpr std::size_t most_name_bytes = 120;
 // Of entries and names, which the threads of a rank share.
 constinit std::mutex page_mutex;
 
-std::int64_t now_ns() {
-    timespec now{};
-    ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-    return now.tv_sec * 1'000'000'000LL + now.tv_nsec;
-}
-
 // A free entry, else the one that was left first.
 GroupEntry* entry_for(std::span<GroupEntry> entries) {
     GroupEntry* left = nullptr;
@@ -59,6 +53,12 @@ std::uint16_t find_or_add(ControlPage& page, std::string_view name) {
 
 }  // namespace
 
+std::int64_t page_time_ns() noexcept {
+    timespec now{};
+    ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    return now.tv_sec * 1'000'000'000LL + now.tv_nsec;
+}
+
 std::uint32_t group_id(std::uint32_t parent, std::string_view name) {
     std::uint32_t hash = 0x811c9dc5 ^ parent;
     for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x01000193;
@@ -76,7 +76,7 @@ void take_page(ControlPage& page) {
     page.in_unrecorded.store(0, relaxed);
     page.phase.store(0, relaxed);
     page.step.store(0, relaxed);
-    page.joined_ns.store(now_ns(), relaxed);
+    page.joined_ns.store(page_time_ns(), relaxed);
     page.pid.store(pid, std::memory_order_release);
 }
 
@@ -155,7 +155,7 @@ void OperationRecorder::started(const CallSignature& call, const CallSite& site,
 // Another group's thread may have come round in the ring meanwhile: then it marks that one's entry,
 // of which only the time is wrong.
 void OperationRecorder::ended() noexcept {
-    running_->ended_ns.store(now_ns(), relaxed);
+    running_->ended_ns.store(page_time_ns(), relaxed);
     if (GroupEntry* const entry = group_.entry()) {
         entry->ended.store(entry->started.load(relaxed), std::memory_order_release);
     } else {
@@ -166,53 +166,6 @@ void OperationRecorder::ended() noexcept {
 void OperationRecorder::failed() noexcept {
     if (group_.entry() == nullptr) page_.in_unrecorded.fetch_sub(1, relaxed);
     group_.end(GroupEnd::failed);
-}
-
-LaunchRecorder::LaunchRecorder(std::shared_ptr<ControlRegion> region, std::uint32_t group,
-                               int ranks)
-    : region_(std::move(region)),
-      group_(region_->own_page(), group, ranks, RecordedGroup::On::gpu),
-      writer_(region_->own_page()),
-      keeper_(region_->own_page()) {}
-
-LaunchRecorder::Launch LaunchRecorder::launched(const CallSignature& call, const CallSite& site,
-                                                std::chrono::steady_clock::time_point at) noexcept {
-    if (!group_.has_entry()) return launched_transfer();
-    const std::uint64_t sequence = ++launches_;
-    OperationEntry& entry = writer_.write(call, site, group_.id(), sequence, at);
-    group_.entry()->started.store(sequence, std::memory_order_release);
-    return {&entry, entry.serial.load(relaxed), sequence};
-}
-
-LaunchRecorder::Launch LaunchRecorder::launched_transfer() noexcept {
-    region_->own_page().in_unrecorded.fetch_add(1, relaxed);
-    return {};
-}
-
-void LaunchRecorder::aborted(const Launch& launch) noexcept {
-    if (launch.entry == nullptr) region_->own_page().in_unrecorded.fetch_sub(1, relaxed);
-}
-
-void LaunchRecorder::keep(Launch& launch, const CallSignature& call, const CallSite& site,
-                          std::chrono::steady_clock::time_point at) noexcept {
-    if (launch.entry == nullptr || launch.entry->serial.load(relaxed) == launch.serial) return;
-    launch.entry = &keeper_.write(call, site, group_.id(), launch.sequence, at);
-    launch.serial = launch.entry->serial.load(relaxed);
-}
-
-// It may have been the turn of a later one to be seen first. What has come round in the ring since
-// has another serial.
-void LaunchRecorder::ended(const Launch& launch) noexcept {
-    if (launch.entry == nullptr) return aborted(launch);
-    if (launch.entry->serial.load(relaxed) == launch.serial) {
-        launch.entry->ended_ns.store(now_ns(), relaxed);
-    }
-    if (!group_.has_entry()) return;
-    std::atomic<std::uint64_t>& ended = group_.entry()->ended;
-    std::uint64_t before = ended.load(relaxed);
-    while (before < launch.sequence &&
-           !ended.compare_exchange_weak(before, launch.sequence, std::memory_order_release)) {
-    }
 }
 
 void TransferRecorder::waits(const Transfer& transfer, const CallSite& site) noexcept {
@@ -227,7 +180,7 @@ void TransferRecorder::waits(const Transfer& transfer, const CallSite& site) noe
         entry_->line.store(site.line(), relaxed);
         entry_->file.store(find_or_add(page_, shortened(site.file())), relaxed);
         entry_->sends.store(transfer.sends ? 1 : 0, relaxed);
-        entry_->since_ns.store(now_ns(), std::memory_order_release);
+        entry_->since_ns.store(page_time_ns(), std::memory_order_release);
         return;
     }
 }

@@ -1,10 +1,10 @@
 // Recorders: they write what a rank is in into its page, where it is readable also after the rank's
-// death: OperationRecorder and LaunchRecorder a group's collectives, TransferRecorder its transfers. Nothing here throws or blocks, but for the first call from
-// a source file.
+// death: OperationRecorder a group's collectives, TransferRecorder its transfers; LaunchRecorder
+// (launch_recorder.hpp) what it launches on a GPU. Nothing here throws or blocks, but for the first
+// call from a source file.
 #pragma once
 
 #include "contract/call_signature.hpp"
-#include "contract/control_page.hpp"
 #include "contract/rank_page.hpp"
 
 #include <ddp/call_site.hpp>
@@ -13,10 +13,12 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <string_view>
 
 namespace ddp::contract {
+
+// The clock of the page.
+std::int64_t page_time_ns() noexcept;
 
 // A group's id: the same for the same names, given in the same order; never 0.
 std::uint32_t group_id(std::uint32_t parent, std::string_view name);
@@ -100,42 +102,6 @@ private:
     RecordedGroup group_;
     OperationWriter writer_;
     OperationEntry* running_ = nullptr;  // what it is in
-};
-
-// The collectives that a group launches on its GPU, which end in the order in which they are
-// launched. Keeps the region. Of a group without an entry it is recorded that something is under
-// way, and so of transfers.
-class LaunchRecorder {
-public:
-    LaunchRecorder(std::shared_ptr<ControlRegion> region, std::uint32_t group, int ranks);
-    ~LaunchRecorder() { end(GroupEnd::left); }
-    LaunchRecorder(const LaunchRecorder&) = delete;
-    LaunchRecorder& operator=(const LaunchRecorder&) = delete;
-
-    struct Launch {
-        OperationEntry* entry = nullptr;  // null: there is none
-        std::uint64_t serial = 0;
-        std::uint64_t sequence = 0;
-    };
-    // One thread at a time: the next one, that was launched at this time.
-    Launch launched(const CallSignature& call, const CallSite& site,
-                    std::chrono::steady_clock::time_point at) noexcept;
-    Launch launched_transfer() noexcept;
-    // Any thread, once for each: it is done, or never will be.
-    void ended(const Launch& launch) noexcept;
-    void aborted(const Launch& launch) noexcept;
-    // One thread at a time, which may be another: the oldest that is under way. Later ones may have
-    // taken its place in the ring; then it gets another.
-    void keep(Launch& launch, const CallSignature& call, const CallSite& site,
-              std::chrono::steady_clock::time_point at) noexcept;
-    void end(GroupEnd end) const noexcept { group_.end(end); }
-
-private:
-    std::shared_ptr<ControlRegion> region_;
-    RecordedGroup group_;
-    OperationWriter writer_;
-    OperationWriter keeper_;
-    std::uint64_t launches_ = 0;
 };
 
 // Of the same group: the transfer that the rank waits in. One thread at a time. Outlives the page,

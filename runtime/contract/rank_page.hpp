@@ -70,7 +70,8 @@ struct alignas(64) ControlPage {
     std::atomic<std::int64_t> joined_ns;      // when its first group began
     std::atomic<std::uint64_t> recorded;      // collectives so far; number n is at (n - 1) % 64
     std::atomic<std::int32_t> checkpoints;    // that it is at; mostly 0
-    std::atomic<std::int32_t> in_unrecorded;  // collectives of groups without an entry
+    std::atomic<std::int32_t> in_unrecorded;  // collectives of groups without an entry, and
+                                              // transfers on a GPU
     std::uint32_t reserved[4];
     GroupEntry groups[recorded_groups];
     TransferEntry transfers[recorded_groups];

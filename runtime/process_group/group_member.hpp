@@ -5,7 +5,7 @@
 #pragma once
 
 #include "contract/control_page.hpp"
-#include "contract/operation_recorder.hpp"
+#include "contract/launch_recorder.hpp"
 
 #include <ddp/worker_env.hpp>
 

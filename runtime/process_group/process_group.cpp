@@ -103,6 +103,12 @@ Call call_of(Collective kind, const TensorView& input, const TensorView& output,
             .site = site};
 }
 
+// Whether a drill wants this rank to call what the others do not.
+bool has_to_differ(int job_rank, std::int64_t step) noexcept {
+    static contract::Injector injector = contract::Injector::from_environment(job_rank);
+    return injector.come_to(step);
+}
+
 }  // namespace
 
 ProcessGroup::ProcessGroup(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
@@ -127,9 +133,7 @@ void ProcessGroup::publish_progress(std::int64_t step, double steps_per_second) 
     contract::ControlPage& page = impl_->member().page();
     page.step.store(step, std::memory_order_relaxed);
     page.steps_per_second.store(steps_per_second, std::memory_order_relaxed);
-    static contract::Injector injector =
-        contract::Injector::from_environment(impl_->member().job_rank(rank()));
-    if (!injector.come_to(step)) return;
+    if (!has_to_differ(impl_->member().job_rank(rank()), step)) return;
     try {
         barrier().wait();
     } catch (const Error&) {  // which ends the group: the next call says so

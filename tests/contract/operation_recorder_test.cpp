@@ -1,5 +1,6 @@
 #include "contract/operation_recorder.hpp"
 
+#include "contract/launch_recorder.hpp"
 #include "contract/rank_record.hpp"
 
 #include <gmock/gmock.h>

@@ -123,7 +123,6 @@ const std::map<std::string, std::string> short_files = {
     {"runtime/data/epoch_passes.cpp", "keeps the log out of its installed header"},
     {"runtime/launch/launch.cpp", "the room's public face"},
     {"runtime/process_group/call_source.hpp", "for the rooms above, which need no more of this"},
-    {"runtime/process_group/group_member.cpp", "the source of its header"},
     {"runtime/process_group/operation.hpp", "what two queues have in common"},
     {"runtime/store/admission/store_peers.hpp", "an option of the launcher, without the rest"},
     {"runtime/store/store.cpp", "the home of the public class's virtual table"},

@@ -279,8 +279,7 @@ void Attempt::look_at_workers() {
 }
 
 std::optional<Sighting> Attempt::see(const std::vector<CallKey>& calls) {
-    if (stop_.active()) return std::nullopt;
-    return watch_.see(watched(), calls);
+    return stop_.active() ? std::nullopt : std::optional(watch_.see(watched(), calls));
 }
 
 void Attempt::pass_input() {

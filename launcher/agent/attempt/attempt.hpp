@@ -88,8 +88,7 @@ public:
     void signal_workers(int signal) const;  // nothing more
     void apply_stop_sequence();
     void look_at_workers();
-    // As HangWatch; nothing while they are being stopped.
-    std::optional<Sighting> see(const std::vector<CallKey>& calls);
+    std::optional<Sighting> see(const std::vector<CallKey>& calls);  // nothing: being stopped
 
     // A worker's pidfd is readable.
     void note_end(std::size_t worker);

@@ -91,14 +91,16 @@ const HostRanks* RankTable::find(MemberId member) const {
     return found == hosts.end() ? nullptr : &*found;
 }
 
+const HostRanks* RankTable::host_of(int rank) const {
+    const auto found = std::ranges::find_if(hosts, [&](const HostRanks& host) {
+        return rank >= host.first_rank && rank < host.first_rank + host.slots;
+    });
+    return found != hosts.end() ? &*found : nullptr;
+}
+
 std::string RankTable::describe(int rank) const {
-    std::string name = "rank " + std::to_string(rank);
-    for (const HostRanks& host : hosts) {
-        if (rank >= host.first_rank && rank < host.first_rank + host.slots) {
-            return name + " on host " + host.host;
-        }
-    }
-    return name;
+    const HostRanks* const host = host_of(rank);
+    return "rank " + std::to_string(rank) + (host != nullptr ? " on host " + host->host : "");
 }
 
 std::vector<std::string> RankTable::addresses() const {

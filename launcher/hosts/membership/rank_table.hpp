@@ -54,6 +54,7 @@ struct RankTable {
 
     // Null: it is not in this round.
     const HostRanks* find(MemberId member) const;
+    const HostRanks* host_of(int rank) const;  // null: the job has no such rank
     // "rank 3 on host h2"
     std::string describe(int rank) const;
     // Of all hosts that have one: who is alone needs none.

@@ -13,7 +13,7 @@
 #include "backends/backend.hpp"
 #include "backends/device_backend.hpp"
 #include "base/deadline.hpp"
-#include "contract/operation_recorder.hpp"
+#include "contract/launch_recorder.hpp"
 #include "tensor/device/device_api.hpp"
 
 #include <atomic>

@@ -6,7 +6,7 @@
 #include "backends/backend.hpp"
 #include "backends/device_backend.hpp"
 #include "base/deadline.hpp"
-#include "contract/operation_recorder.hpp"
+#include "contract/launch_recorder.hpp"
 
 #include <ddp/store.hpp>
 #include <ddp/worker_env.hpp>

@@ -1,0 +1,57 @@
+#include "contract/launch_recorder.hpp"
+
+#include <utility>
+
+namespace ddp::contract {
+
+LaunchRecorder::LaunchRecorder(std::shared_ptr<ControlRegion> region, std::uint32_t group,
+                               int ranks)
+    : region_(std::move(region)),
+      group_(region_->own_page(), group, ranks, RecordedGroup::On::gpu),
+      writer_(region_->own_page()),
+      keeper_(region_->own_page()) {}
+
+LaunchRecorder::Launch LaunchRecorder::launched(const CallSignature& call, const CallSite& site,
+                                                std::chrono::steady_clock::time_point at) noexcept {
+    if (!group_.has_entry()) return launched_transfer();
+    const std::uint64_t sequence = ++launches_;
+    OperationEntry& entry = writer_.write(call, site, group_.id(), sequence, at);
+    group_.entry()->started.store(sequence, std::memory_order_release);
+    return {&entry, entry.serial.load(std::memory_order_relaxed), sequence};
+}
+
+LaunchRecorder::Launch LaunchRecorder::launched_transfer() noexcept {
+    region_->own_page().in_unrecorded.fetch_add(1, std::memory_order_relaxed);
+    return {};
+}
+
+void LaunchRecorder::aborted(const Launch& launch) noexcept {
+    if (launch.entry == nullptr)
+        region_->own_page().in_unrecorded.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void LaunchRecorder::keep(Launch& launch, const CallSignature& call, const CallSite& site,
+                          std::chrono::steady_clock::time_point at) noexcept {
+    if (launch.entry == nullptr ||
+        launch.entry->serial.load(std::memory_order_relaxed) == launch.serial)
+        return;
+    launch.entry = &keeper_.write(call, site, group_.id(), launch.sequence, at);
+    launch.serial = launch.entry->serial.load(std::memory_order_relaxed);
+}
+
+// It may have been the turn of a later one to be seen first. What has come round in the ring since
+// has another serial.
+void LaunchRecorder::ended(const Launch& launch) noexcept {
+    if (launch.entry == nullptr) return aborted(launch);
+    if (launch.entry->serial.load(std::memory_order_relaxed) == launch.serial) {
+        launch.entry->ended_ns.store(page_time_ns(), std::memory_order_relaxed);
+    }
+    if (!group_.has_entry()) return;
+    std::atomic<std::uint64_t>& ended = group_.entry()->ended;
+    std::uint64_t before = ended.load(std::memory_order_relaxed);
+    while (before < launch.sequence &&
+           !ended.compare_exchange_weak(before, launch.sequence, std::memory_order_release)) {
+    }
+}
+
+}  // namespace ddp::contract
