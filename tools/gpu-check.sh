@@ -236,7 +236,7 @@ own=$(cost 0 "$@") && shared=$(cost 1 "$@") && [ -n "$own" ] && [ -n "$shared" ]
 # As many processes have the GPU as there are ranks, at three looks. $0: the folder of the programs.
 contexts='
 "$0/ddp-launch" --oversubscribe-gpu --nproc-per-node=2 "$0/ddp-bench" all_reduce --backend nccl --min-bytes 4 --max-bytes 4 \
-    --iters 100000 --no-check >"$0/.bench" 2>&1 &
+    --iters 1000000 --no-check >"$0/.bench" 2>&1 &
 job=$! most=0 seen=0
 for look in $(seq 60); do
     now=$(nvidia-smi --query-compute-apps=pid --format=csv,noheader | wc -l)
