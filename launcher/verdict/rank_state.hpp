@@ -29,7 +29,7 @@ struct RankState {
 struct Sighting {
     std::vector<RankState> ranks = {};  // by rank; some may be missing
     std::vector<UsualTime> usual = {};  // of the calls that were asked for, if it knows them
-    bool is_alarm = false;              // one of them waits, or is held, for UsualTimes::least
+    bool is_alarm = false;              // one of them waits for too long, or is held
     bool is_held_for_debugger = false;  // one holds itself (--break-on-failure)
 };
 

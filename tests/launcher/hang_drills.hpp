@@ -6,8 +6,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <random>
 #include <string>
@@ -103,6 +105,20 @@ inline int count(const std::string& text, std::string_view what) {
     int times = 0;
     for (std::size_t at = 0; (at = text.find(what, at)) != text.npos; ++at) ++times;
     return times;
+}
+
+// The only report.json below the folder.
+inline nlohmann::json report_below(const std::string& folder) {
+    nlohmann::json report;
+    int found = 0;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+        if (entry.path().filename() != "report.json") continue;
+        ++found;
+        std::ifstream file(entry.path());
+        report = nlohmann::json::parse(file);
+    }
+    EXPECT_EQ(found, 1);
+    return report;
 }
 
 // With --on-hang=stop --hang-timeout=0: what the launcher, or that of the coordinator, has said.

@@ -149,18 +149,11 @@ TEST_F(LaunchHang, IsInTheReportOfAJobThatTheUserStops) {
     job.signal(SIGTERM);
     const LaunchResult result = job.wait();
     EXPECT_THAT(result.err, HasSubstr("hang     rank 1 holds up ranks 0, 2"));
-    std::size_t found = 0;
-    for (const auto& entry : std::filesystem::recursive_directory_iterator(logs.path())) {
-        if (entry.path().filename() != "report.json") continue;
-        ++found;
-        std::ifstream file(entry.path());
-        const nlohmann::json report = nlohmann::json::parse(file);
-        EXPECT_EQ(report["hang"]["kind"], "missing");
-        EXPECT_EQ(report["hang"]["ranks"], nlohmann::json::array({1}));
-        EXPECT_EQ(report["workers"][0]["last_call"],
-                  "in all_reduce of 16 float32 (sum), operation 121 (" + line_of("sum") + ")");
-    }
-    EXPECT_EQ(found, 1U);
+    const nlohmann::json report = report_below(logs.path());
+    EXPECT_EQ(report["hang"]["kind"], "missing");
+    EXPECT_EQ(report["hang"]["ranks"], nlohmann::json::array({1}));
+    EXPECT_EQ(report["workers"][0]["last_call"],
+              "in all_reduce of 16 float32 (sum), operation 121 (" + line_of("sum") + ")");
     std::filesystem::remove_all(logs.path() + "/x");
 }
 

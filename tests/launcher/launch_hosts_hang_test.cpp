@@ -10,8 +10,6 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <filesystem>
-#include <fstream>
 #include <random>
 #include <string>
 #include <thread>
@@ -136,17 +134,9 @@ TEST_F(LaunchHostsHang, IsInTheReportOfTheCoordinator) {
     launchers[0].signal(SIGTERM);
     for (HostProgram& launcher : launchers) launcher.wait(20s);
     EXPECT_THAT(launchers[0].err(), HasSubstr("hang     rank 1 holds up ranks 0, 2"));
-    std::size_t found = 0;
-    for (const auto& entry :
-         std::filesystem::recursive_directory_iterator(files_.path() + "/logs")) {
-        if (entry.path().filename() != "report.json") continue;
-        ++found;
-        std::ifstream file(entry.path());
-        const nlohmann::json report = nlohmann::json::parse(file);
-        EXPECT_EQ(report["hang"]["kind"], "missing");
-        EXPECT_EQ(report["hang"]["ranks"], nlohmann::json::array({1}));
-    }
-    EXPECT_EQ(found, 1U);
+    const nlohmann::json report = report_below(files_.path() + "/logs");
+    EXPECT_EQ(report["hang"]["kind"], "missing");
+    EXPECT_EQ(report["hang"]["ranks"], nlohmann::json::array({1}));
 }
 
 TEST_F(LaunchHostsHang, IsAFailureAfterWhichTheJobIsStartedAgain) {

@@ -17,7 +17,7 @@ namespace ddp::launcher {
 // Of a job of several hosts: who is told instead of the front.
 struct TellHosts {
     std::function<void(const StatusMessage& part)> progress = {};
-    std::function<void(Sighting seen)> sighting = {};  // while a rank of this host waits for long
+    std::function<void(Sighting seen)> sighting = {};  // an alarm: a rank waits for too long
 };
 
 class WorkerWatch {

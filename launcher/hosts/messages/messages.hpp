@@ -66,8 +66,9 @@ struct ProgressMessage {
     std::int64_t step = 0;             // of the slowest rank here that publishes any
     std::int64_t steps_in_1000_s = 0;  // of the slowest
 };
-// What is to be seen of the member's ranks, by the coordinator's clock. Unasked: when one of them
-// waits for long, and when the part has ended so that somebody is to blame.
+// What is to be seen of the member's ranks, by the coordinator's clock. Unasked: an alarm, without
+// ranks, when one of them waits for too long; and when the part has ended so that somebody is to
+// blame.
 struct SightingMessage {
     int round = 0;
     std::uint64_t question = 0;  // 0: unasked

@@ -89,6 +89,13 @@ protected:
         EXPECT_TRUE(look);
         return look ? look->question : 0;
     }
+    // The first host raises an alarm, and both answer the question that follows.
+    void hear_that_rank_3_is_missing() {
+        hear_first(600ms, 600ms);
+        const std::uint64_t question = ask();
+        hear_first(610ms, 610ms, question);
+        hear_second(610ms, 0ms, question);
+    }
     void let_pass(std::chrono::milliseconds time) { now += time; }
     void start_over(OnHang on_hang) {
         inquiry = HangInquiry(on_hang, 0ms);
@@ -156,14 +163,11 @@ TEST_F(HangInquiryTest, HasThePatienceOfTheHostThatKnowsTheCallBest) {
 }
 
 TEST_F(HangInquiryTest, AsksUntilNobodyWaitsAndSaysThatTheJobGoesOn) {
-    hear_first(600ms, 600ms);
-    std::uint64_t question = ask();
-    hear_first(610ms, 610ms, question);
-    hear_second(610ms, 0ms, question);
+    hear_that_rank_3_is_missing();
     EXPECT_THAT(inquiry.take_news(now).texts, SizeIs(1));
     EXPECT_FALSE(inquiry.take_question(now)) << "not at once";
     let_pass(300ms);
-    question = ask();
+    std::uint64_t question = ask();
     hear_first(910ms, 910ms, question);
     hear_second(910ms, 0ms, question);
     EXPECT_THAT(inquiry.take_news(now).texts, IsEmpty()) << "it has been said";
@@ -181,10 +185,7 @@ TEST_F(HangInquiryTest, AsksUntilNobodyWaitsAndSaysThatTheJobGoesOn) {
 // Of an agent that was stopped, or starved: what it heard before is no news.
 TEST_F(HangInquiryTest, AsksAnewWhereItsOwnHostStoodStill) {
     start_over(OnHang::stop);
-    hear_first(600ms, 600ms);
-    const std::uint64_t question = ask();
-    hear_first(610ms, 610ms, question);
-    hear_second(610ms, 0ms, question);
+    hear_that_rank_3_is_missing();
     let_pass(5s);
     const HangInquiry::News news = inquiry.take_news(now);
     EXPECT_THAT(news.texts, IsEmpty());
@@ -195,22 +196,18 @@ TEST_F(HangInquiryTest, AsksAnewWhereItsOwnHostStoodStill) {
 TEST_F(HangInquiryTest, LetsAVerdictStandWhileAHostOfItIsSilent) {
     inquiry = HangInquiry(OnHang::stop, 1s);
     inquiry.begin_round(a_round(2));
-    hear_first(600ms, 600ms);
-    std::uint64_t question = ask();
-    hear_first(610ms, 610ms, question);
-    hear_second(610ms, 0ms, question);
+    hear_that_rank_3_is_missing();
     EXPECT_THAT(inquiry.take_news(now).texts, SizeIs(1));
     for (int i = 0; i < 3; ++i) {
         let_pass(300ms);
-        question = ask();
-        hear_first(2s, 2s, question);
+        hear_first(2s, 2s, ask());
         let_pass(400ms);
         const HangInquiry::News news = inquiry.take_news(now);
         EXPECT_THAT(news.texts, IsEmpty()) << "neither a word nor the opposite";
         EXPECT_FALSE(news.stops_because_of) << "it is not known to hold";
     }
     let_pass(300ms);
-    question = ask();
+    const std::uint64_t question = ask();
     hear_first(3s, 3s, question);
     hear_second(3s, 0ms, question);
     EXPECT_EQ(inquiry.take_news(now).stops_because_of, 3) << "it has stood for long enough";
@@ -218,10 +215,7 @@ TEST_F(HangInquiryTest, LetsAVerdictStandWhileAHostOfItIsSilent) {
 
 TEST_F(HangInquiryTest, EndsTheJobWhereThatIsAskedFor) {
     start_over(OnHang::stop);
-    hear_first(600ms, 600ms);
-    const std::uint64_t question = ask();
-    hear_first(610ms, 610ms, question);
-    hear_second(610ms, 0ms, question);
+    hear_that_rank_3_is_missing();
     EXPECT_EQ(inquiry.take_news(now).stops_because_of, 3);
     const auto facts = inquiry.facts(false);
     ASSERT_TRUE(facts);
