@@ -92,7 +92,7 @@ struct ThreadsSetup {
 inline void on_nccl_threads(int ranks, const std::function<void(NcclThread&)>& body,
                             const ThreadsSetup& setup = {}) {
     const nccl::NcclLibrary library = nccl::NcclLibrary::load(setup.library);
-    standin_cuda::Cards api(ranks);
+    standin_cuda::Cards& api = standin_cuda::lasting_cards(ranks);
     ncclUniqueId id{};
     ASSERT_EQ(library.communicator.get_unique_id(&id), ncclSuccess);
     std::vector<std::jthread> threads;

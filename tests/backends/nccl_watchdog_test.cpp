@@ -25,11 +25,7 @@ using Finder = Watchdog::Finder;
 
 constexpr auto long_enough = 20s;
 
-// Operations may outlive a group.
-standin_cuda::Cards& cards() {
-    static standin_cuda::Cards only;
-    return only;
-}
+standin_cuda::Cards& cards() { return standin_cuda::lasting_cards(1); }
 
 std::exception_ptr error_with(const std::string& text) {
     return std::make_exception_ptr(PeerError(1, text));

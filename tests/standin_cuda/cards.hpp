@@ -95,4 +95,12 @@ private:
     device::DeviceApi& cuda_ = device::built_in_device_api();
 };
 
+// For as long as the process lives: operations and threads of an NCCL group outlive the group, and a
+// thread of one that has ended may begin after main has returned.
+inline Cards& lasting_cards(int devices) {
+    static Cards* const only = new Cards;
+    set_devices(devices);
+    return *only;
+}
+
 }  // namespace ddp::standin_cuda

@@ -148,8 +148,7 @@ int main(int argc, char** argv) {
     ::alarm(lifetime_s);
     if (argc < 6) return 98;
 #ifdef DDP_DRILL_ON_GPU
-    ddp::standin_cuda::Cards gpus(4);
-    ddp::device::use_device_api(&gpus);
+    ddp::device::use_device_api(&ddp::standin_cuda::lasting_cards(4));
     ::setenv("DDP_NCCL_LIBRARY", ddp::testing::stand_in_path().c_str(), 1);
 #endif
     return ddp::run_worker([&] {

@@ -14,8 +14,7 @@
 #include <vector>
 
 int main() {
-    ddp::standin_cuda::Cards gpus(4);
-    ddp::device::use_device_api(&gpus);
+    ddp::device::use_device_api(&ddp::standin_cuda::lasting_cards(4));
     ::setenv("DDP_NCCL_LIBRARY", ddp::testing::stand_in_path().c_str(), 1);
     return ddp::run_worker([&] {
         const char* const fault = std::getenv("FAULT");
