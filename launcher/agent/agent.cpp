@@ -6,10 +6,12 @@
 #include "contract/exit_code.hpp"
 #include "launcher/agent/agent_logs.hpp"
 #include "launcher/agent/attempt/attempt.hpp"
+#include "launcher/agent/event_source.hpp"
 #include "launcher/agent/hosts_agent.hpp"
 #include "launcher/agent/port_watch.hpp"
 #include "launcher/agent/restart_policy.hpp"
 #include "launcher/channel/channel.hpp"
+#include "launcher/inspect/run_door.hpp"
 #include "launcher/plan/error_folder.hpp"
 #include "launcher/process/descriptor_limit.hpp"
 #include "launcher/process/poller.hpp"
@@ -35,24 +37,6 @@ constexpr milliseconds time_for_last_words{500};
 
 void log_step(const std::string& step) { base::log_debug("launcher", step); }
 
-enum class Source : std::uint32_t {
-    channel,
-    signals,
-    logs,
-    store,
-    port,
-    hosts,
-    pipes,
-    input,
-    worker
-};
-
-constexpr Poller::Tag tag_of(Source source, std::size_t index = 0) {
-    return static_cast<Poller::Tag>(source) << 32 | index;
-}
-constexpr Source source_of(Poller::Tag tag) { return static_cast<Source>(tag >> 32); }
-constexpr std::size_t index_of(Poller::Tag tag) { return tag & 0xffffffff; }
-
 class Agent {
 public:
     Agent(AgentJob job, const ForkedAgent& me, base::UniqueFd channel);
@@ -73,7 +57,7 @@ private:
 
     void serve_store();
     void watch_port();
-    void begin();
+    void open_door();
     int run_attempts();
     std::optional<int> run_attempt(int number);
     AttemptContext context();
@@ -111,6 +95,7 @@ private:
     rlimit users_descriptor_limit_ = raise_descriptor_limit();
     std::vector<Stream> closed_outputs_;  // of the front's
     Attempt* attempt_ = nullptr;          // the one that runs; null between two
+    std::optional<RunDoor> door_;
 };
 
 Agent::Agent(AgentJob job, const ForkedAgent& me, base::UniqueFd channel)
@@ -128,6 +113,7 @@ Agent::Agent(AgentJob job, const ForkedAgent& me, base::UniqueFd channel)
 int Agent::run() {
     const int exit_code = job_.hosts ? run_rounds() : run_attempts();
     logs_.finish();
+    if (door_) door_->end(exit_code);
     log_step("done: exit code " + std::to_string(exit_code));
     front_.channel.send(DoneMessage{exit_code, hosts_ && hosts_->is_told_end()});
     while (front_lives() && front_.channel.queued_bytes() > 0) handle_events(std::nullopt);
@@ -169,14 +155,20 @@ void Agent::watch_port() {
     port_watch_->look_now();
 }
 
-void Agent::begin() {
-    finish_containment(me_);
-    serve_store();
+// While the workers start, whom it costs nothing so.
+void Agent::open_door() {
+    if (door_) return;
+    door_.emplace(RunFacts{.run_id = job_.options.run_id,
+                           .command = job_.options.program.command,
+                           .launcher_pid = job_.launcher_pid},
+                  job_.options.logs.history ? History::keep : History::none);
+    if (door_->fd() >= 0) events_.add(door_->fd(), EPOLLIN, tag_of(Source::door));
 }
 
 int Agent::run_attempts() {
     try {
-        begin();
+        finish_containment(me_);
+        serve_store();
         logs_.start(job_.options);
     } catch (const std::exception& error) {
         channel().send(FailureMessage{error.what()});
@@ -204,6 +196,7 @@ std::optional<int> Agent::run_attempt(int number) {
     Outcome outcome = problem ? end.outcome(problem->exit_code, problem->text) : end.outcome();
     const auto restart = decide(outcome, Clock::now() - started);
     if (!restart) logs_.publish(outcome);
+    if (door_) door_->note_end(attempt.view(), outcome.text);
     if (!outcome.text.empty()) channel().send(FailureMessage{std::move(outcome.text)});
     relay_rest(std::nullopt);
     attempt_ = nullptr;
@@ -263,7 +256,8 @@ void Agent::take_welcome(const WelcomeMessage& job) {
 
 int Agent::run_rounds() {
     try {
-        begin();
+        finish_containment(me_);
+        serve_store();
         join_hosts();
         while (!hosts_->exit_code() && front_lives()) {
             handle_events(std::nullopt);
@@ -298,6 +292,7 @@ void Agent::run_part(const RoundMessage& round) {
     } else {
         hosts_->give_up_part(attempt.end());
     }
+    if (door_) door_->note_end(attempt.view());
     relay_rest(std::nullopt);
     attempt_ = nullptr;
     remove_error_folder(job_.error_folder);
@@ -315,6 +310,7 @@ std::optional<Agent::Problem> Agent::supervise(Attempt& attempt) {
         const auto port_problem = [this] { return port_watch_ ? port_watch_->problem() : ""; };
         if (port_problem().empty()) attempt.start_workers(users_descriptor_limit_, socket);
         logs_.note_workers_started();
+        open_door();
         while (port_problem().empty() && front_lives() && !attempt.all_ended() &&
                !attempt.kill_timed_out(Clock::now())) {
             handle_events(attempt.wakes_at());
@@ -429,6 +425,8 @@ void Agent::handle(Poller::Tag tag) {
             return attempt_->relay_ready();
         case Source::input:
             return attempt_->pass_input();
+        case Source::door:
+            return door_->receive_guest(attempt_ != nullptr ? attempt_->view() : RunView{});
         case Source::worker:
             return attempt_->note_end(index_of(tag));
     }

@@ -31,6 +31,7 @@ struct AgentJob {
     Lines lines = ::isatty(STDERR_FILENO) != 0 ? Lines::wrapped : Lines::whole;
     contract::FailurePolicy failure_policy = contract::FailurePolicy::stop_job;
     HandedDescriptors handed = {};
+    pid_t launcher_pid = ::getpid();  // the front's: whoever makes this object
 };
 
 }  // namespace ddp::launcher

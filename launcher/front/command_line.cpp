@@ -12,6 +12,7 @@
 #include "launcher/hosts/job_token.hpp"
 #include "launcher/hosts/start/host_env.hpp"
 #include "launcher/hosts/start/hosts_job.hpp"
+#include "launcher/inspect/inspector.hpp"
 #include "launcher/options/option_values.hpp"
 #include "launcher/options/options.hpp"
 #include "launcher/plan/error_folder.hpp"
@@ -143,9 +144,22 @@ int run_remote_part(const std::string& called_as) {
     return run(called_as, arguments, part.starter, std::move(part.token));
 }
 
+int run_inspect(std::span<char* const> words) {
+    try {
+        return inspect(words);
+    } catch (const UsageError& error) {
+        return complain(error.what(), contract::exit_usage, {});
+    } catch (const std::exception& error) {
+        return complain(error.what(), contract::exit_error, {});
+    }
+}
+
 }  // namespace
 
 int run_command_line(const std::string& called_as, std::span<char* const> arguments) {
+    if (!arguments.empty() && std::string_view(arguments[0]) == inspect_command) {
+        return run_inspect(arguments.subspan(1));
+    }
     contract::HostLink host = contract::HostLink::take();
     open_missing_standard_descriptors();
     if (arguments.size() == 1 && std::string_view(arguments[0]) == from_stdin_option) {

@@ -203,6 +203,9 @@ constexpr std::array table{
                    o.display.on_closed_stdout = parse_choice<ClosedStdout>(
                        v, {{"stop", ClosedStdout::stop}, {"continue", ClosedStdout::go_on}});
                }},
+    OptionSpec{"no-history", "", "", nullptr, "off", "", G::logs, T::own,
+               "once the job has ended, ddp-launch inspect does not know it",
+               [](Options& o, Value v) { o.logs.history = !parse_flag(v); }},
     OptionSpec{"status", "", "", "auto|off", "auto", "", G::logs, T::own,
                "auto: a live line while stderr is a terminal",
                [](Options& o, Value v) {

@@ -60,8 +60,7 @@ struct ProgramOptions {  // what each worker executes
     bool pass_local_rank = false;     // --local_rank=N before the worker's arguments
     std::string inject;               // a contract::Injection; empty: none
     std::vector<Wrap> wraps;
-    std::vector<std::string>
-        command;  // as given; empty where none is needed: an action, no workers
+    std::vector<std::string> command;  // as given; empty: none is needed
 };
 
 struct RestartOptions {
@@ -87,6 +86,7 @@ struct LogOptions {
     std::string dir;  // empty: no log files
     StreamsOfRanks redirects;
     StreamsOfRanks tee;
+    bool history = true;  // the last view of the job stays, for ddp-launch inspect
     // Lines that hold one of these are kept once more, of all ranks together.
     std::vector<std::string> duplicate_stdout_filters;
     std::vector<std::string> duplicate_stderr_filters;

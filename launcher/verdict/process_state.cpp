@@ -44,11 +44,10 @@ bool is_frozen(pid_t pid) {
     return false;
 }
 
-pid_t tracer_of(pid_t pid) {
-    const std::string status = in_proc(pid, "status");
-    constexpr std::string_view label = "\nTracerPid:";
+// 0: it is not there.
+long long number_after(std::string_view label, const std::string& status) {
     const std::size_t at = status.find(label);
-    return at == status.npos ? 0 : std::atoi(status.c_str() + at + label.size());
+    return at == status.npos ? 0 : std::atoll(status.c_str() + at + label.size());
 }
 
 }  // namespace
@@ -56,12 +55,14 @@ pid_t tracer_of(pid_t pid) {
 ProcessState look_at_process(pid_t pid) {
     const auto stat = base::stat_of(pid);
     if (!stat) return {.pid = pid};
+    const std::string status = in_proc(pid, "status");
     static const auto ticks = static_cast<std::uint64_t>(::sysconf(_SC_CLK_TCK));
     return {.pid = pid,
             .state = stat->state,
-            .tracer = tracer_of(pid),
+            .tracer = static_cast<pid_t>(number_after("\nTracerPid:", status)),
             .is_frozen = is_frozen(pid),
-            .cpu_time = std::chrono::milliseconds(stat->cpu_ticks * 1000 / ticks)};
+            .cpu_time = std::chrono::milliseconds(stat->cpu_ticks * 1000 / ticks),
+            .resident_bytes = static_cast<std::uint64_t>(number_after("\nVmRSS:", status)) * 1024};
 }
 
 pid_t process_of_rank(pid_t joined, pid_t worker) {

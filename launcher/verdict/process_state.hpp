@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <cstdint>
 
 namespace ddp::launcher {
 
@@ -13,6 +14,7 @@ struct ProcessState {
     pid_t tracer = 0;        // a debugger; 0: none
     bool is_frozen = false;  // its cgroup is
     std::chrono::milliseconds cpu_time{0};  // that it has used so far, in all threads
+    std::uint64_t resident_bytes = 0;       // of its memory, what is in the host's
 
     // Stopped, held by a debugger, or frozen: it does nothing, whatever its program is.
     bool is_held() const { return state == 'T' || state == 't' || is_frozen; }

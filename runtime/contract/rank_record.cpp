@@ -130,8 +130,11 @@ const OperationRecord* RankRecord::find_operation(std::uint32_t group,
 RankRecord read_page(const ControlPage& page) {
     const Time now = std::chrono::steady_clock::now();
     RankRecord record{.pid = page.pid.load(std::memory_order_acquire),
-                      .step = value_of(page.step),
+                      .step = std::max(std::int64_t{0}, value_of(page.step)),
                       .joined = time_of(value_of(page.joined_ns), now)};
+    constexpr double most_steps_per_second = 1e9;
+    const double rate = value_of(page.steps_per_second);
+    if (rate >= 0 && rate <= most_steps_per_second) record.steps_per_second = rate;
     const std::uint32_t phase = value_of(page.phase);
     if (phase <= static_cast<std::uint32_t>(Phase::left)) record.phase = static_cast<Phase>(phase);
     record.is_at_checkpoint = value_of(page.checkpoints) > 0;

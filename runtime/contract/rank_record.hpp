@@ -61,6 +61,7 @@ struct RankRecord {
     bool is_at_checkpoint = false;
     bool waits_unrecorded = false;  // in a collective of a group that is not among `groups`
     std::int64_t step = 0;
+    double steps_per_second = 0;
     OperationRecord::Time joined = {};
     std::vector<GroupRecord> groups = {};
     std::vector<OperationRecord> operations = {};  // the oldest first

@@ -50,6 +50,12 @@ std::vector<char*> c_strings(std::vector<std::string>& words) {
     return pointers;
 }
 
+// Where jobs can be found (ddp-launch inspect), of all tests of this process.
+const std::string& folder_of_runs() {
+    static const TemporaryFolder folder;
+    return folder.path();
+}
+
 std::vector<std::string> environment_of(const TemporaryFolder& folder,
                                         const std::vector<std::string>& more) {
     std::vector<std::string> result = more;
@@ -58,6 +64,7 @@ std::vector<std::string> environment_of(const TemporaryFolder& folder,
                            [&](const auto& given) { return given.starts_with(name); });
     };
     if (!is_given("TMPDIR=")) result.push_back("TMPDIR=" + folder.path());
+    if (!is_given("XDG_RUNTIME_DIR=")) result.push_back("XDG_RUNTIME_DIR=" + folder_of_runs());
     // What a test says about stderr is not about the notice that threads are limited.
     if (!is_given("OMP_NUM_THREADS=")) result.push_back("OMP_NUM_THREADS=1");
     for (char** entry = environ; *entry != nullptr; ++entry) {

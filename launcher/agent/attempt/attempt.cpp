@@ -381,6 +381,14 @@ AttemptEnd Attempt::end() const {
             .seen = agent_.tell.sighting ? watch_.see_end(watched()) : Sighting{}};
 }
 
+RunView Attempt::view() const {
+    return {.attempt = 1 + numbers_.attempt,
+            .attempts = 1 + agent_.job.options.restart.max_restarts,
+            .world_size = numbers_.place.world_size,
+            .ranks = rows_of(watched(), Clock::now()),
+            .hang = agent_.tell.sighting ? std::nullopt : watch_.facts(watched())};
+}
+
 HostWorkers Attempt::host_workers() const {
     return {.workers = workers_,
             .order = order_,

@@ -13,6 +13,7 @@
 #include "launcher/agent/attempt/stop_sequence.hpp"
 #include "launcher/agent/attempt/worker_watch.hpp"
 #include "launcher/channel/channel.hpp"
+#include "launcher/inspect/run_view.hpp"
 #include "launcher/logs/log_files.hpp"
 #include "launcher/logs/log_writer.hpp"
 #include "launcher/process/poller.hpp"
@@ -100,7 +101,6 @@ public:
     void stop_showing(Stream stream) { relay_.stop_showing(stream); }
     // At SIGCHLD: orphans of the workers that ended, and workers that hold themselves.
     void note_children();
-
     // As the function of that name (likely_stop.hpp), of this attempt's workers.
     std::optional<Time> stop_may_come_until() const;
 
@@ -113,6 +113,7 @@ public:
     // With a log folder: error files are read from copies from now on. Whether it asked for some.
     bool copy_error_files();
     AttemptEnd end() const;  // valid while the attempt is
+    RunView view() const;    // at any time
 
 private:
     void send_to_living(int signal);

@@ -132,7 +132,7 @@ TEST(Options, ABeginningIsEnoughWhereOnlyOneOptionHasIt) {
     // A whole name wins over a longer one that begins so.
     EXPECT_EQ(parse({"--np=2", "x"}).nproc_per_node.number, 2);
     EXPECT_THAT(error_of({"--no=1", "x"}),
-                HasSubstr("ambiguous: it may be --no-python, --node-rank"));
+                HasSubstr("ambiguous: it may be --no-python, --no-history, --node-rank"));
 }
 
 TEST(Options, ShortOptionsTakeTheirValueAsInArgparse) {

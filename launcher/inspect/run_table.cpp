@@ -1,0 +1,167 @@
+#include "launcher/inspect/run_table.hpp"
+
+#include "launcher/plan/job_plan.hpp"
+#include "launcher/report/failure_report.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <string_view>
+#include <vector>
+
+namespace ddp::launcher {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t most_of_command = 120;
+
+// Letters of any language, but nothing that a terminal obeys: C0 and C1, the latter as in UTF-8.
+std::string harmless(std::string text) {
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        const auto byte = static_cast<unsigned char>(text[i]);
+        const bool is_c1 =
+            byte >= 0x80 && byte < 0xa0 && i > 0 && static_cast<unsigned char>(text[i - 1]) == 0xc2;
+        if ((byte < 0x20 && byte != '\n') || byte == 0x7f || is_c1) text[i] = '?';
+    }
+    return text;
+}
+
+std::string in_words(double seconds) {
+    const double ms = std::clamp(seconds, 0.0, 1e9) * 1000;
+    return describe_time(std::chrono::milliseconds(std::llround(ms)));
+}
+
+std::string with_digits(double value, int digits) {
+    std::array<char, 48> text{};
+    std::snprintf(text.data(), text.size(), "%.*f", digits, std::clamp(value, -1e15, 1e15));
+    return text.data();
+}
+
+std::string percent(const json& share) {
+    return share.is_null() ? "-" : with_digits(share.get<double>() * 100, 0) + " %";
+}
+
+std::string size_in_words(double bytes) {
+    constexpr double mib = 1 << 20;
+    constexpr double gib = 1 << 30;
+    if (bytes <= 0) return "-";
+    if (bytes < gib) return with_digits(bytes / mib, 0) + " MiB";
+    return with_digits(bytes / gib, 1) + " GiB";
+}
+
+std::string call_of(const json& rank) {
+    std::string text = rank.at("call").get<std::string>();
+    const json& since = rank.at("seconds_since_call");
+    if (text.empty()) return rank.at("phase").get<std::string>();
+    if (since.is_null()) return text;
+    const std::string time = in_words(since.get<double>());
+    return text + (text.starts_with("in ") ? ", for " + time : ", " + time + " ago");
+}
+
+using Row = std::vector<std::string>;
+
+Row row_of(const json& rank) {
+    const auto step = rank.at("step").get<std::int64_t>();
+    const auto rate = rank.at("steps_per_second").get<double>();
+    const bool has_ended = !rank.at("end").is_null();
+    std::string last = call_of(rank);
+    if (rank.at("at_checkpoint").get<bool>()) last = "at a checkpoint, " + last;
+    return {std::to_string(rank.at("rank").get<int>()),
+            std::to_string(rank.at("pid").get<int>()),
+            has_ended ? rank.at("end").get<std::string>() : rank.at("state").get<std::string>(),
+            step == 0 ? "-" : std::to_string(step),
+            step == 0 || rate <= 0 || has_ended ? "-" : with_digits(rate, rate < 10 ? 2 : 1),
+            percent(rank.at("share_in_calls")),
+            percent(rank.at("cpu_share")),
+            size_in_words(rank.at("resident_bytes").get<double>()),
+            last};
+}
+
+// Numbers to the right, words to the left.
+std::string table_of(const std::vector<Row>& rows) {
+    constexpr std::array is_word{false, false, true, false, false, false, false, false, true};
+    std::array<std::size_t, is_word.size()> widths{};
+    for (const Row& row : rows) {
+        for (std::size_t i = 0; i < row.size(); ++i) {
+            widths[i] = std::max(widths[i], row[i].size());
+        }
+    }
+    std::string text;
+    for (const Row& row : rows) {
+        std::string line;
+        for (std::size_t i = 0; i < row.size(); ++i) {
+            const std::string space(widths[i] - row[i].size(), ' ');
+            line += (i == 0 ? "" : "  ") + (is_word[i] ? row[i] + space : space + row[i]);
+        }
+        line.erase(line.find_last_not_of(' ') + 1);
+        text += line + "\n";
+    }
+    return text;
+}
+
+std::string command_of(const json& run) {
+    std::string command;
+    for (const json& word : run.at("command")) {
+        command += (command.empty() ? "" : " ") + in_shell_quotes(word.get<std::string>());
+    }
+    if (command.size() > most_of_command) command = command.substr(0, most_of_command) + "...";
+    return command;
+}
+
+std::string head_of(const json& run) {
+    const bool runs = run.at("exit_code").is_null();
+    const std::string time = in_words(run.at("seconds").get<double>());
+    std::string text = command_of(run) + "\n";
+    text += runs ? "running for " + time
+                 : "ended after " + time + ", exit code " +
+                       std::to_string(run.at("exit_code").get<int>());
+    text += "; attempt " + std::to_string(run.at("attempt").get<int>()) + " of " +
+            std::to_string(run.at("attempts").get<int>()) + ", host " +
+            run.at("host").get<std::string>() + ", run " + run.at("run_id").get<std::string>() +
+            ", launcher pid " + std::to_string(run.at("launcher_pid").get<int>());
+    const std::size_t here = run.at("ranks").size();
+    const int all = run.at("world_size").get<int>();
+    if (static_cast<int>(here) < all) {
+        text += "\n" + std::to_string(here) + " of the job's " + std::to_string(all) +
+                " ranks are on this host";
+    }
+    return text + "\n";
+}
+
+}  // namespace
+
+void settle_cpu_shares(const json& earlier, json& later) {
+    const double time = later.at("seconds").get<double>() - earlier.at("seconds").get<double>();
+    if (time <= 0) return;
+    for (json& rank : later.at("ranks")) {
+        for (const json& before : earlier.at("ranks")) {
+            if (before.at("pid") != rank.at("pid")) continue;
+            const double used =
+                rank.at("cpu_seconds").get<double>() - before.at("cpu_seconds").get<double>();
+            if (used >= 0) rank["cpu_share"] = used / time;
+        }
+    }
+}
+
+std::string run_table(const json& run) {
+    std::vector<Row> rows{
+        {"rank", "pid", "process", "step", "steps/s", "in calls", "CPU", "memory", "last call"}};
+    for (const json& rank : run.at("ranks")) rows.push_back(row_of(rank));
+    std::string text = head_of(run) + "\n" + table_of(rows);
+    const json& hang = run.at("hang");
+    const std::string report =
+        run.at("report").is_null() ? "" : run.at("report").get<std::string>();
+    if (!report.empty()) {
+        text += "\n" + report + "\n";  // which tells of it, too
+    } else if (!hang.is_null()) {
+        text += "\n" + hang.at("text").get<std::string>() + "\n";
+    }
+    return harmless(std::move(text));
+}
+
+}  // namespace ddp::launcher

@@ -1,0 +1,168 @@
+#include "launcher/inspect/run_view.hpp"
+
+#include "base/net/socket.hpp"
+#include "launcher/verdict/verdict_text.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+
+namespace ddp::launcher {
+namespace {
+
+using nlohmann::json;
+
+const char* name_of(contract::Phase phase) {
+    switch (phase) {
+        case contract::Phase::starting:
+            return "no group yet";
+        case contract::Phase::joining:
+            return "joining";
+        case contract::Phase::running:
+            return "in a group";
+        case contract::Phase::failed:
+            return "failed";
+        case contract::Phase::left:
+            return "left";
+    }
+    return "";
+}
+
+const char* name_of(const ProcessState& process) {
+    if (process.tracer != 0 && process.is_held()) return "held by a debugger";
+    if (process.is_frozen) return "frozen";
+    switch (process.state) {
+        case 'T':
+            return "stopped";
+        case 'D':
+            return "in an uninterruptible call";
+        case 'Z':
+            return "ended";
+        default:
+            return "running";
+    }
+}
+
+template <class Duration>
+double in_seconds(Duration time) {
+    return std::chrono::duration<double>(time).count();
+}
+
+// The call that last_call_of() names.
+std::optional<std::chrono::nanoseconds> since_call(const contract::RankRecord& record,
+                                                   RankRow::Time now) {
+    for (const contract::GroupRecord& group : record.groups) {
+        const auto* const running = group.started > group.ended
+                                        ? record.find_operation(group.id, group.waits_in())
+                                        : nullptr;
+        if (running != nullptr) return now - running->started;
+    }
+    if (record.operations.empty()) return std::nullopt;
+    const contract::OperationRecord& last = record.operations.back();
+    return now - last.ended.value_or(last.started);
+}
+
+json rank_json(const RankRow& row) {
+    const auto optional = [](const auto& value) { return value ? json(*value) : json(); };
+    return {{"rank", row.rank},
+            {"local_rank", row.local_rank},
+            {"pid", row.pid},
+            {"state", row.state},
+            {"exit_code", row.ended ? json(row.ended->exit_code()) : json()},
+            {"end", row.ended ? json(to_string(*row.ended)) : json()},
+            {"phase", row.phase},
+            {"at_checkpoint", row.is_at_checkpoint},
+            {"step", row.step},
+            {"steps_per_second", row.steps_per_second},
+            {"call", row.call},
+            {"seconds_since_call", row.since_call ? json(in_seconds(*row.since_call)) : json()},
+            {"share_in_calls", optional(row.share_in_calls)},
+            {"cpu_seconds", in_seconds(row.cpu_time)},
+            {"cpu_share", optional(row.cpu_share)},
+            {"resident_bytes", row.resident_bytes}};
+}
+
+json hang_json(const std::optional<HangFacts>& hang) {
+    if (!hang) return {};
+    return {{"kind", hang->kind}, {"ranks", hang->ranks}, {"text", hang->text}};
+}
+
+}  // namespace
+
+std::optional<double> share_in_calls(const contract::RankRecord& record, RankRow::Time now) {
+    if (record.operations.empty()) return std::nullopt;
+    // Of calls that overlap, as on a GPU, each moment counts once.
+    std::vector<std::pair<RankRow::Time, RankRow::Time>> spans;
+    for (const contract::OperationRecord& one : record.operations) {
+        const contract::GroupRecord* const group = record.find_group(one.group);
+        const bool runs = group != nullptr && group->end == contract::GroupEnd::none;
+        spans.emplace_back(one.started, one.ended.value_or(runs ? now : one.started));
+    }
+    std::ranges::sort(spans);
+    const RankRow::Time first = spans.front().first;
+    if (now <= first) return std::nullopt;
+    std::chrono::nanoseconds inside{0};
+    RankRow::Time counted = first;
+    for (const auto& [begin, end] : spans) {
+        const RankRow::Time from = std::max(begin, counted);
+        if (end <= from) continue;
+        inside += end - from;
+        counted = end;
+    }
+    return std::min(1.0, in_seconds(inside) / in_seconds(now - first));
+}
+
+std::vector<RankRow> rows_of(const WatchedWorkers& workers, RankRow::Time now) {
+    std::vector<RankRow> rows;
+    for (const Worker& worker : workers.all) {
+        const contract::ControlPage& page = workers.pages.page(worker.local_rank);
+        const contract::RankRecord record = contract::read_page(page);
+        RankRow& row = rows.emplace_back(RankRow{
+            .rank = workers.first_rank + worker.local_rank,
+            .local_rank = worker.local_rank,
+            .pid = worker.process.pid(),
+            .state = "ended",
+            .ended = worker.ended,
+            .phase = name_of(record.phase),
+            .is_at_checkpoint = record.is_at_checkpoint,
+            .step = record.step,
+            .steps_per_second = record.steps_per_second,
+            .call = last_call_of(page),
+            .since_call = since_call(record, worker.running() ? now : worker.ended_at),
+            .share_in_calls = share_in_calls(record, worker.running() ? now : worker.ended_at)});
+        if (!worker.running()) continue;
+        row.pid = process_of_rank(record.pid, worker.process.pid());
+        const ProcessState process = look_at_process(row.pid);
+        row.state = name_of(process);
+        row.cpu_time = process.cpu_time;
+        row.resident_bytes = process.resident_bytes;
+        const auto age = now - worker.started_at;
+        if (age > age.zero()) row.cpu_share = in_seconds(process.cpu_time) / in_seconds(age);
+    }
+    return rows;
+}
+
+std::string to_json(const RunFacts& facts, const RunView& view, const std::optional<RunEnd>& end) {
+    json ranks = json::array();
+    for (const RankRow& row : view.ranks) ranks.push_back(rank_json(row));
+    const auto now = std::chrono::system_clock::now();
+    const json run = {{"format", 1},
+                      {"run_id", facts.run_id},
+                      {"command", facts.command},
+                      {"host", base::host_name()},
+                      {"launcher_pid", facts.launcher_pid},
+                      {"started", in_seconds(facts.started.time_since_epoch())},
+                      {"seconds", in_seconds(now - facts.started)},
+                      {"state", end ? "ended" : "running"},
+                      {"exit_code", end ? json(end->exit_code) : json()},
+                      {"report", end ? json(end->report) : json()},
+                      {"attempt", view.attempt},
+                      {"attempts", view.attempts},
+                      {"world_size", view.world_size},
+                      {"hang", hang_json(view.hang)},
+                      {"ranks", std::move(ranks)}};
+    // Workers write any bytes; JSON is UTF-8.
+    return run.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace ddp::launcher

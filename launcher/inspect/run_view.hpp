@@ -1,0 +1,71 @@
+// RunView: a job at a moment, as `ddp-launch inspect` shows it: a row for each rank of this host,
+// and who holds up the others. Made by the agent, which alone sees pages and processes; read by
+// anybody, as JSON (docs/inspect.md).
+#pragma once
+
+#include "launcher/process/exit_status.hpp"
+#include "launcher/report/failure_report.hpp"
+#include "launcher/verdict/rank_observer.hpp"
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ddp::launcher {
+
+struct RankRow {
+    using Time = RankState::Time;
+
+    int rank = 0;
+    int local_rank = 0;
+    pid_t pid = 0;
+    // Of the process: "running", "stopped", "frozen", "held by a debugger", "in an uninterruptible
+    // call", "ended".
+    std::string state = {};
+    std::optional<ExitStatus> ended = {};
+    std::string phase = {};  // "no group yet", "joining", "in a group", "failed", "left"
+    bool is_at_checkpoint = false;
+    std::int64_t step = 0;  // of publish_progress(), as the next one; 0: never called
+    double steps_per_second = 0;
+    std::string call = {};                                    // as last_call_of()
+    std::optional<std::chrono::nanoseconds> since_call = {};  // it began, or ended
+    std::optional<double> share_in_calls = {};                // of the recorded ones' time
+    std::chrono::milliseconds cpu_time{0};                    // of its process so far
+    std::optional<double> cpu_share = {};                     // of a processor
+    std::uint64_t resident_bytes = 0;
+};
+
+struct RunView {
+    int attempt = 1;  // of `attempts`
+    int attempts = 1;
+    int world_size = 0;
+    std::vector<RankRow> ranks = {};  // of this host
+    std::optional<HangFacts> hang = {};
+};
+
+// What does not change while a job runs.
+struct RunFacts {
+    std::string run_id = {};
+    std::vector<std::string> command = {};
+    pid_t launcher_pid = 0;  // the front's
+    std::chrono::system_clock::time_point started = std::chrono::system_clock::now();
+};
+
+struct RunEnd {
+    int exit_code = 0;
+    std::string report = {};  // as on stderr; may be empty
+};
+
+std::vector<RankRow> rows_of(const WatchedWorkers& workers, RankRow::Time now);
+// How much of the time since the first recorded call the rank has spent in calls; nothing: none is
+// recorded.
+std::optional<double> share_in_calls(const contract::RankRecord& record, RankRow::Time now);
+
+// `end`: nothing: it runs.
+std::string to_json(const RunFacts& facts, const RunView& view, const std::optional<RunEnd>& end);
+
+}  // namespace ddp::launcher

@@ -1,0 +1,97 @@
+#include "launcher/inspect/run_table.hpp"
+
+#include "launcher/inspect/run_view.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+namespace ddp::launcher {
+namespace {
+
+using namespace std::chrono_literals;
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+json run_of(const RunView& view, const std::optional<RunEnd>& end = std::nullopt) {
+    return json::parse(
+        to_json({.run_id = "five", .command = {"./train", "a b"}, .launcher_pid = 42}, view, end));
+}
+
+RankRow row() {
+    return {.rank = 4,
+            .pid = 4711,
+            .state = "stopped",
+            .step = 120,
+            .steps_per_second = 12.34,
+            .call = "in barrier, operation 7 (a.cpp:9)",
+            .since_call = 3200ms,
+            .share_in_calls = 0.384,
+            .cpu_share = 0.97,
+            .resident_bytes = std::uint64_t{812} << 20};
+}
+
+TEST(RunTable, HasARowForEachRank) {
+    const std::string text = run_table(run_of({.world_size = 8, .ranks = {row()}}));
+    EXPECT_THAT(text, HasSubstr("   4  4711  stopped   120     12.3      38 %  97 %  812 MiB  in "
+                                "barrier, operation 7 (a.cpp:9), for 3.2 s\n"));
+    EXPECT_THAT(text, AllOf(HasSubstr("./train 'a b'\nrunning for"), HasSubstr("run five"),
+                            HasSubstr("launcher pid 42"),
+                            HasSubstr("1 of the job's 8 ranks are on this host")));
+}
+
+TEST(RunTable, SaysLessWhereLessIsKnown) {
+    const std::string text = run_table(
+        run_of({.world_size = 1, .ranks = {{.pid = 9, .state = "running", .phase = "joining"}}}));
+    EXPECT_THAT(text,
+                HasSubstr("   0    9  running     -        -         -    -       -  joining\n"));
+    EXPECT_THAT(text, Not(HasSubstr("on this host")));
+}
+
+TEST(RunTable, TellsHowItEndedOnce) {
+    RunView view{.world_size = 1, .ranks = {row()}};
+    view.ranks[0].ended = ExitStatus{.code = 3};
+    view.hang = HangFacts{.kind = "missing", .ranks = {4}, .text = "rank 4 holds up rank 0"};
+    EXPECT_THAT(run_table(run_of(view)), HasSubstr("\nrank 4 holds up rank 0\n"));
+    const std::string text = run_table(run_of(view, RunEnd{.exit_code = 3, .report = "it failed"}));
+    EXPECT_THAT(text, AllOf(HasSubstr("ended after"), HasSubstr(", exit code 3;"),
+                            HasSubstr("4711  exit code 3"), HasSubstr("\nit failed\n")));
+    EXPECT_THAT(text, Not(HasSubstr("holds up")));
+}
+
+TEST(RunTable, HasNothingThatATerminalObeys) {
+    RunView view{.world_size = 1, .ranks = {row()}};
+    view.ranks[0].call = "in \033[2J\xc2\x9b\x7f, \xc3\xa9";
+    view.hang = HangFacts{.kind = "missing", .ranks = {4}, .text = "\033]0;title\a\nsecond line"};
+    const std::string text = run_table(run_of(view));
+    EXPECT_THAT(text, AllOf(Not(HasSubstr("\033")), Not(HasSubstr("\xc2\x9b")),
+                            Not(HasSubstr("\a")), Not(HasSubstr("\x7f"))));
+    EXPECT_THAT(text, AllOf(HasSubstr("\xc3\xa9"), HasSubstr("\nsecond line")));
+}
+
+TEST(RunTable, RefusesWhatIsNone) {
+    EXPECT_THROW(run_table(json::object()), json::exception);
+    json run = run_of({.world_size = 1, .ranks = {row()}});
+    run["ranks"][0]["step"] = "many";
+    EXPECT_THROW(run_table(run), json::exception);
+}
+
+TEST(CpuShares, AreOfTheTimeBetweenTwoViews) {
+    json earlier = run_of({.ranks = {row()}});
+    json later = earlier;
+    earlier["seconds"] = 10.0;
+    later["seconds"] = 10.5;
+    earlier["ranks"][0]["cpu_seconds"] = 3.0;
+    later["ranks"][0]["cpu_seconds"] = 3.25;
+    settle_cpu_shares(earlier, later);
+    EXPECT_EQ(later["ranks"][0]["cpu_share"], 0.5);
+    later["ranks"][0]["pid"] = 1;  // another attempt's
+    later["ranks"][0]["cpu_share"] = nullptr;
+    settle_cpu_shares(earlier, later);
+    EXPECT_TRUE(later["ranks"][0]["cpu_share"].is_null());
+}
+
+}  // namespace
+}  // namespace ddp::launcher
