@@ -13,6 +13,8 @@
 #include "nn/mlp.hpp"
 #include "nn/sgd.hpp"
 
+#include <cstdint>
+
 using namespace nn;
 
 namespace {
@@ -36,6 +38,7 @@ void train(ddp::ProcessGroup& group, const Digits& data, Net& net, Optimizer& op
 
     auto epoch = checkpoints.load_latest(net, optimizer);
     report_start(group, epoch, options);
+    std::int64_t step = 0;
     for (; epoch < options.epochs; ++epoch) {
         sampler.set_epoch(epoch);
         double loss = 0;
@@ -44,6 +47,7 @@ void train(ddp::ProcessGroup& group, const Digits& data, Net& net, Optimizer& op
             if (model.backward()) {  // buckets are averaged while this runs
                 optimizer.step();
                 optimizer.zero_grad();
+                group.publish_progress(++step);  // for the launcher's status line, and inspect
             }
         }
         const double mean = loss / static_cast<double>(loader.size());

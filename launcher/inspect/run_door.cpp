@@ -61,6 +61,7 @@ RunDoor::RunDoor(RunFacts facts, History history) : facts_(std::move(facts)) {
         folder_ = make_run_folder(path);
         name_ = make_run_name();
         socket_ = listen_as_run(folder_.get(), name_);
+        spare_.reset(::open("/dev/null", O_RDONLY | O_CLOEXEC));
         if (history == History::keep) last_file_ = make_last_file(folder_.get(), name_);
         remove_old_runs(path, folder_.get());
     } catch (const Error& error) {
@@ -76,9 +77,17 @@ RunDoor::~RunDoor() {
 
 void RunDoor::receive_guest(const RunView& view) {
     const base::UniqueFd guest(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (!guest) return;
+    if (!guest) return turn_away();
     const base::UniqueFd memory = memory_with(to_json(facts_, view, std::nullopt));
     if (memory) send_descriptor(guest.get(), memory.get());
+}
+
+// Who waits would be news for ever.
+void RunDoor::turn_away() {
+    if (errno != EMFILE && errno != ENFILE) return;
+    spare_.reset();
+    base::UniqueFd(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC)).reset();
+    spare_.reset(::open("/dev/null", O_RDONLY | O_CLOEXEC));
 }
 
 void RunDoor::note_end(RunView view, std::string report) {

@@ -32,10 +32,13 @@ public:
     void end(int exit_code);
 
 private:
+    void turn_away();
+
     RunFacts facts_;
     base::UniqueFd folder_;
     std::string name_;
     base::UniqueFd socket_;
+    base::UniqueFd spare_;  // given up to let one in, and out, where there is no other descriptor
     base::UniqueFd last_file_;  // empty until the job ends; made while there is time
     RunView last_;
     RunEnd end_;

@@ -157,6 +157,14 @@ TEST_F(LaunchHang, IsInTheReportOfAJobThatTheUserStops) {
     std::filesystem::remove_all(logs.path() + "/x");
 }
 
+TEST_F(LaunchHang, ADrillThatHasNotTakenPlaceIsSaid) {
+    const LaunchResult none = launch({"--inject=kill:rank=0@step=3", "true"});
+    EXPECT_EQ(none.exit_code, 0);
+    EXPECT_THAT(none.err, HasSubstr("nothing was done: rank 0 has published no step"));
+    EXPECT_THAT(launch({"--inject=kill:rank=0@step=3", "false"}).err,
+                Not(HasSubstr("nothing was done")));
+}
+
 // --inject, of a program that makes no mistake.
 TEST_F(LaunchHang, IsDrilledByFaultsOnPurpose) {
     const auto drill = [&](const std::string& fault, const Words& more = {}) {

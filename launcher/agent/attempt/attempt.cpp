@@ -332,6 +332,8 @@ void Attempt::sweep() {
         agent_.events.remove(worker.process.pidfd());
         worker.left_to_sweep = true;
     }
+    const std::string missed = missed_drill(agent_.job.options.program.inject, watched());
+    if (numbers_.attempt == 0 && !missed.empty()) agent_.channel.send(NoticeMessage{missed});
 }
 
 bool Attempt::all_fine() const {

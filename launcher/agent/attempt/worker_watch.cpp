@@ -1,6 +1,10 @@
 #include "launcher/agent/attempt/worker_watch.hpp"
 
+#include "contract/injection.hpp"
+
 #include <algorithm>
+#include <atomic>
+#include <cstdint>
 #include <string>
 
 namespace ddp::launcher {
@@ -45,6 +49,24 @@ std::optional<int> WorkerWatch::look(const WatchedWorkers& workers, int running,
     if (!hang_.news().ends_job()) return std::nullopt;
     channel.send(NoticeMessage{HangNews::words_of_stop(grace_)});
     return hang_.news().to_blame().value_or(-1);
+}
+
+std::string missed_drill(const std::string& inject, const WatchedWorkers& workers) {
+    if (inject.empty()) return {};
+    const contract::Injection drill = contract::parse_injection(inject);
+    for (const Worker& worker : workers.all) {
+        const bool is_it = workers.first_rank + worker.local_rank == drill.rank;
+        if (!is_it || !worker.ended || !worker.ended->ok()) continue;
+        const std::int64_t step =
+            workers.pages.page(worker.local_rank).step.load(std::memory_order_relaxed);
+        if (step >= drill.step) return {};
+        const std::string rank = "rank " + std::to_string(drill.rank);
+        return "--inject=" + inject + ": nothing was done: " +
+               (step == 0
+                    ? rank + " has published no step (group.publish_progress(step))"
+                    : "the last step that " + rank + " has published is " + std::to_string(step));
+    }
+    return {};
 }
 
 }  // namespace ddp::launcher

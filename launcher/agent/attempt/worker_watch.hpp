@@ -9,6 +9,7 @@
 
 #include <functional>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -52,5 +53,10 @@ private:
     HangWatch hang_;
     Time asked_at_{};
 };
+
+// What to say, once the workers of a first attempt have ended, of a drill (`inject`: --inject's;
+// empty: none) that has not taken place, as its rank has not published the step: else its user
+// would take the job for one that has borne it. Mostly nothing.
+std::string missed_drill(const std::string& inject, const WatchedWorkers& workers);
 
 }  // namespace ddp::launcher
