@@ -426,7 +426,7 @@ void Agent::handle(Poller::Tag tag) {
         case Source::input:
             return attempt_->pass_input();
         case Source::door:
-            return door_->receive_guest(attempt_ != nullptr ? attempt_->view() : RunView{});
+            return door_->receive_guest(attempt_ ? std::optional(attempt_->view()) : std::nullopt);
         case Source::worker:
             return attempt_->note_end(index_of(tag));
     }

@@ -75,10 +75,10 @@ RunDoor::~RunDoor() {
     if (last_file_) ::unlinkat(folder_.get(), last_file(name_).c_str(), 0);
 }
 
-void RunDoor::receive_guest(const RunView& view) {
+void RunDoor::receive_guest(const std::optional<RunView>& view) {
     const base::UniqueFd guest(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!guest) return turn_away();
-    const base::UniqueFd memory = memory_with(to_json(facts_, view, std::nullopt));
+    const base::UniqueFd memory = memory_with(to_json(facts_, view.value_or(last_), std::nullopt));
     if (memory) send_descriptor(guest.get(), memory.get());
 }
 

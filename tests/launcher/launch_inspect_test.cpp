@@ -129,6 +129,17 @@ TEST_F(LaunchInspect, KnowsTheLastAttemptOfAJobThatWasStartedAnew) {
     EXPECT_EQ(ended["ranks"][0]["exit_code"], 3);
 }
 
+TEST_F(LaunchInspect, ShowsTheLastAttemptBeforeTheNextOne) {
+    Launch job(folder_, {"--max-restarts=1", "--restart-delay=60", "bash", "-c", "exit 3"},
+               settings());
+    ASSERT_TRUE(job.wait_for_error("restart 1 of 1 in"));
+    const json run = inspected();
+    EXPECT_EQ(run["state"], "running");
+    EXPECT_EQ(run["attempt"], 1);
+    EXPECT_EQ(run["ranks"][0]["end"], "exit code 3");
+    stop(job);
+}
+
 TEST_F(LaunchInspect, FindsARunByItsIdItsLauncherOrTheNewestThatRuns) {
     Launch older(folder_, {"--rdzv-id=older", "bash", "-c", "echo; exec sleep 60"}, settings());
     ASSERT_TRUE(older.wait_for_output("\n"));

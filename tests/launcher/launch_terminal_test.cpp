@@ -34,6 +34,7 @@ public:
         pid_ = ::fork();
         if (pid_ != 0) return;
         ::setenv("TMPDIR", folder.path().c_str(), 1);
+        ::setenv("XDG_RUNTIME_DIR", runs_.path().c_str(), 1);
         ::setsid();
         const int slave = ::open(terminal.c_str(), O_RDWR);  // becomes the controlling one
         for (const int fd : {0, 1, 2}) ::dup2(slave, fd);
@@ -97,6 +98,7 @@ private:
 
     base::UniqueFd master_;
     pid_t pid_ = -1;
+    const TemporaryFolder runs_;  // where ddp-launch inspect finds it
     std::string shown_;
 };
 
