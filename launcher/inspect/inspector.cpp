@@ -8,6 +8,7 @@
 #include <ddp/error.hpp>
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <nlohmann/json.hpp>
@@ -33,7 +34,7 @@ using nlohmann::json;
 using std::chrono::milliseconds;
 
 constexpr std::size_t most_bytes = std::size_t{64} << 20;
-constexpr int answer_within_s = 2;
+constexpr int answer_within_ms = 2000;
 // Between two looks that tell how busy processors are, where one was asked for.
 constexpr milliseconds sample{100};
 
@@ -90,10 +91,14 @@ Wanted parse(std::span<char* const> words) {
     return wanted;
 }
 
-// From `socket`, as run_door.hpp says.
+// From `socket`, as run_door.hpp says. An invalid fd and EAGAIN in errno: nothing came in time.
 base::UniqueFd receive_descriptor(int socket) {
-    const timeval patience{answer_within_s, 0};
-    ::setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    pollfd answer{socket, POLLIN, 0};
+    if (::poll(&answer, 1, answer_within_ms) <= 0) {
+        errno = EAGAIN;
+        return {};
+    }
+    errno = 0;
     char byte = 0;
     iovec part{&byte, 1};
     int descriptor = -1;
@@ -129,6 +134,7 @@ json read_document(int fd) {
 
 struct Run {
     enum class Kind { live, ended, silent, gone };
+    Folders whose = Folders::own;
     std::string folder;
     std::string name;
     Kind kind = Kind::gone;
@@ -136,31 +142,52 @@ struct Run {
 
     bool is_called(const std::string& run) const {
         if (document.is_null()) return name == run;
-        return name == run || document.value("run_id", "") == run ||
-               std::to_string(document.value("launcher_pid", 0)) == run;
+        const auto id = document.find("run_id");
+        const auto pid = document.find("launcher_pid");
+        return name == run || (id != document.end() && *id == run) ||
+               (pid != document.end() && pid->dump() == run);
     }
 };
 
-// As it is now.
-Run look(const std::string& folder, const std::string& name) {
-    Run run{.folder = folder, .name = name};
-    const base::UniqueFd opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (!opened) return run;
+bool read_last(int folder, Run& run) {
     const base::UniqueFd last(
-        ::openat(opened.get(), last_file(name).c_str(),
+        ::openat(folder, last_file(run.name).c_str(),
                  O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));  // whatever lies there
     if (last) run.document = read_document(last.get());
-    if (!run.document.is_null()) {
-        run.kind = Run::Kind::ended;
-        return run;
-    }
+    if (run.document.is_null()) return false;
+    run.kind = Run::Kind::ended;
+    return true;
+}
+
+// As it is now. One that ends meanwhile has left its last view when it answers no more.
+Run look(const std::string& folder, const std::string& name, Folders whose) {
+    Run run{.whose = whose, .folder = folder, .name = name};
+    const base::UniqueFd opened = open_run_folder(folder, whose);
+    if (read_last(opened.get(), run)) return run;
     const base::UniqueFd socket = connect_to_run(opened.get(), name);
-    if (!socket) return run;
-    run.kind = Run::Kind::silent;
-    const base::UniqueFd memory = receive_descriptor(socket.get());
-    if (memory) run.document = read_document(memory.get());
-    if (!run.document.is_null()) run.kind = Run::Kind::live;
+    bool is_silent = !socket && errno == EAGAIN;
+    if (socket) {
+        const base::UniqueFd memory = receive_descriptor(socket.get());
+        is_silent = !memory && errno == EAGAIN;
+        if (memory) run.document = read_document(memory.get());
+    }
+    if (!run.document.is_null()) {
+        run.kind = Run::Kind::live;
+    } else if (is_silent) {
+        run.kind = Run::Kind::silent;
+    } else {
+        read_last(opened.get(), run);
+    }
     return run;
+}
+
+// For root, whom no folder of another user keeps from the others.
+Run look_at_others(const std::string& folder, const std::string& name) {
+    try {
+        return look(folder, name, Folders::of_all);
+    } catch (const Error&) {
+        return {.whose = Folders::of_all, .folder = folder, .name = name};
+    }
 }
 
 Run find(const std::string& wanted) {
@@ -177,10 +204,10 @@ Run find(const std::string& wanted) {
     std::ranges::sort(places, std::greater());
     std::optional<Run> best;
     for (const auto& [name, folder] : places) {
-        Run run = look(folder, name);
+        const bool is_own = folder == folders.front();
+        Run run = is_own ? look(folder, name, Folders::own) : look_at_others(folder, name);
         if (!wanted.empty() && !run.is_called(wanted)) continue;
-        const bool is_better = !best || run.kind < best->kind;
-        if (is_better) best = std::move(run);
+        if (!best || run.kind == Run::Kind::live) best = std::move(run);
         if (best->kind == Run::Kind::live) break;
     }
     if (best) return std::move(*best);
@@ -197,7 +224,7 @@ void require_document(const Run& run) {
     }
     if (run.kind == Run::Kind::gone) {
         throw Error("inspect: run " + run.name +
-                    " was ended together with its launcher, and nothing is known of it");
+                    " has ended and left nothing: its launcher was killed, or had --no-history");
     }
 }
 
@@ -205,9 +232,9 @@ void require_document(const Run& run) {
 void look_again(Run& run, milliseconds pause) {
     if (run.kind != Run::Kind::live) return;
     std::this_thread::sleep_for(pause);
-    Run later = look(run.folder, run.name);
+    Run later = look(run.folder, run.name, run.whose);
     if (later.kind == Run::Kind::live) settle_cpu_shares(run.document, later.document);
-    if (later.kind != Run::Kind::gone) run = std::move(later);
+    run = std::move(later);
 }
 
 bool show(const Run& run, const Wanted& wanted) {

@@ -25,8 +25,8 @@ public:
     // To be watched for EPOLLIN; -1: it is closed.
     int fd() const { return socket_.get(); }
 
-    // Answers one who waits, if anybody does. `view`: nothing: no attempt runs, and the last one's is
-    // given.
+    // Answers one who waits, if anybody does. `view`: nothing: no attempt runs, and the last one's
+    // is given.
     void receive_guest(const std::optional<RunView>& view);
     // An attempt has ended: what it leaves to be seen.
     void note_end(RunView view, std::string report = "");

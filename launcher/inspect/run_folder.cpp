@@ -18,6 +18,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
+#include <utility>
 
 namespace ddp::launcher {
 namespace {
@@ -64,11 +65,16 @@ std::vector<std::string> run_folder_paths_of_all() {
 
 base::UniqueFd make_run_folder(const std::string& path) {
     if (::mkdir(path.c_str(), S_IRWXU) != 0 && errno != EEXIST) throw SystemError(path, errno);
+    return open_run_folder(path, Folders::own);
+}
+
+base::UniqueFd open_run_folder(const std::string& path, Folders whose) {
     base::UniqueFd folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
     if (!folder) throw SystemError(path, errno);
     struct stat seen {};
     if (::fstat(folder.get(), &seen) != 0) throw SystemError(path, errno);
-    if (seen.st_uid != ::geteuid() || (seen.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+    const bool is_others = whose == Folders::own && seen.st_uid != ::geteuid();
+    if (is_others || (seen.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
         throw SystemError(path + " is not this user's alone (mode 0700)", EPERM);
     }
     return folder;
@@ -84,8 +90,10 @@ std::vector<std::string> runs_in(const std::string& folder) {
     std::vector<std::string> runs;
     for (const std::string& file : base::names_in(folder)) {
         for (const std::string_view ending : {live_ending, last_ending}) {
-            if (file.ends_with(ending)) {
-                runs.push_back(file.substr(0, file.size() - ending.size()));
+            if (!file.ends_with(ending)) continue;
+            std::string name = file.substr(0, file.size() - ending.size());
+            if (name.find_first_not_of("0123456789abcdef-") == name.npos) {
+                runs.push_back(std::move(name));
             }
         }
     }
@@ -98,7 +106,7 @@ std::string live_file(const std::string& name) { return name + std::string(live_
 std::string last_file(const std::string& name) { return name + std::string(last_ending); }
 
 base::UniqueFd connect_to_run(int folder, const std::string& name) {
-    base::UniqueFd socket = make_socket(0);
+    base::UniqueFd socket = make_socket(SOCK_NONBLOCK);  // who is stopped has a full queue
     const sockaddr_un address = address_of(folder, name);
     const auto* const generic = reinterpret_cast<const sockaddr*>(&address);
     if (socket && ::connect(socket.get(), generic, sizeof address) != 0) {

@@ -19,6 +19,9 @@ std::string run_folder_path();
 // Those of all users of this host, for root.
 std::vector<std::string> run_folder_paths_of_all();
 
+enum class Folders { own, of_all };
+// Throws SystemError for a link, for one that others may enter, and of `own` for another user's.
+base::UniqueFd open_run_folder(const std::string& path, Folders whose);
 // Opens the folder, or makes it. Throws SystemError where there is none to be had that is this
 // user's alone.
 base::UniqueFd make_run_folder(const std::string& path);
@@ -32,7 +35,8 @@ std::vector<std::string> runs_in(const std::string& folder);
 std::string live_file(const std::string& name);
 std::string last_file(const std::string& name);
 
-// Connects to a job that runs; an invalid fd, and errno says why: ECONNREFUSED: its agent is gone.
+// Connects to a job that runs, without waiting; an invalid fd, and errno says why: ECONNREFUSED:
+// its agent is gone; EAGAIN: it does not take anybody in.
 // `folder`: as it was opened.
 base::UniqueFd connect_to_run(int folder, const std::string& name);
 // A socket that listens there. Throws SystemError.

@@ -117,19 +117,19 @@ std::vector<RankRow> rows_of(const WatchedWorkers& workers, RankRow::Time now) {
     for (const Worker& worker : workers.all) {
         const contract::ControlPage& page = workers.pages.page(worker.local_rank);
         const contract::RankRecord record = contract::read_page(page);
-        RankRow& row = rows.emplace_back(RankRow{
-            .rank = workers.first_rank + worker.local_rank,
-            .local_rank = worker.local_rank,
-            .pid = worker.process.pid(),
-            .state = "ended",
-            .ended = worker.ended,
-            .phase = name_of(record.phase),
-            .is_at_checkpoint = record.is_at_checkpoint,
-            .step = record.step,
-            .steps_per_second = record.steps_per_second,
-            .call = last_call_of(page),
-            .since_call = since_call(record, worker.running() ? now : worker.ended_at),
-            .share_in_calls = share_in_calls(record, worker.running() ? now : worker.ended_at)});
+        const RankRow::Time until = worker.ended ? worker.ended_at : now;
+        RankRow& row = rows.emplace_back(RankRow{.rank = workers.first_rank + worker.local_rank,
+                                                 .local_rank = worker.local_rank,
+                                                 .pid = worker.process.pid(),
+                                                 .state = "ended",
+                                                 .ended = worker.ended,
+                                                 .phase = name_of(record.phase),
+                                                 .is_at_checkpoint = record.is_at_checkpoint,
+                                                 .step = record.step,
+                                                 .steps_per_second = record.steps_per_second,
+                                                 .call = last_call_of(page),
+                                                 .since_call = since_call(record, until),
+                                                 .share_in_calls = share_in_calls(record, until)});
         if (!worker.running()) continue;
         row.pid = process_of_rank(record.pid, worker.process.pid());
         const ProcessState process = look_at_process(row.pid);

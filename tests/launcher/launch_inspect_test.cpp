@@ -224,7 +224,7 @@ TEST_F(LaunchInspect, SaysThatALauncherWasKilledOrDoesNotAnswer) {
     EXPECT_NE(job.wait().exit_code, 0);
     const LaunchResult gone = inspect();
     EXPECT_EQ(gone.exit_code, 1);
-    EXPECT_THAT(gone.err, HasSubstr("was ended together with its launcher"));
+    EXPECT_THAT(gone.err, HasSubstr("has ended and left nothing"));
 }
 
 // No job fails for it.
