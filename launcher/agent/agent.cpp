@@ -37,6 +37,11 @@ constexpr milliseconds time_for_last_words{500};
 
 void log_step(const std::string& step) { base::log_debug("launcher", step); }
 
+std::optional<RunView> view_of(const Attempt* attempt) {
+    if (attempt == nullptr) return std::nullopt;
+    return launcher::view_of(attempt->end(), attempt->watched());
+}
+
 class Agent {
 public:
     Agent(AgentJob job, const ForkedAgent& me, base::UniqueFd channel);
@@ -157,11 +162,7 @@ void Agent::watch_port() {
 
 // While the workers start, whom it costs nothing so.
 void Agent::open_door() {
-    if (door_) return;
-    door_.emplace(RunFacts{.run_id = job_.options.run_id,
-                           .command = job_.options.program.command,
-                           .launcher_pid = job_.launcher_pid},
-                  job_.options.logs.history ? History::keep : History::none);
+    door_.emplace(facts_of(job_), job_.options.logs.history ? History::keep : History::none);
     if (door_->fd() >= 0) events_.add(door_->fd(), EPOLLIN, tag_of(Source::door));
 }
 
@@ -196,7 +197,7 @@ std::optional<int> Agent::run_attempt(int number) {
     Outcome outcome = problem ? end.outcome(problem->exit_code, problem->text) : end.outcome();
     const auto restart = decide(outcome, Clock::now() - started);
     if (!restart) logs_.publish(outcome);
-    if (door_) door_->note_end(attempt.view(), outcome.text);
+    if (door_) door_->note_end(launcher::view_of(end, attempt.watched()), outcome.text);
     if (!outcome.text.empty()) channel().send(FailureMessage{std::move(outcome.text)});
     relay_rest(std::nullopt);
     attempt_ = nullptr;
@@ -292,7 +293,7 @@ void Agent::run_part(const RoundMessage& round) {
     } else {
         hosts_->give_up_part(attempt.end());
     }
-    if (door_) door_->note_end(attempt.view());
+    if (door_) door_->note_end(launcher::view_of(attempt.end(), attempt.watched()));
     relay_rest(std::nullopt);
     attempt_ = nullptr;
     remove_error_folder(job_.error_folder);
@@ -310,7 +311,7 @@ std::optional<Agent::Problem> Agent::supervise(Attempt& attempt) {
         const auto port_problem = [this] { return port_watch_ ? port_watch_->problem() : ""; };
         if (port_problem().empty()) attempt.start_workers(users_descriptor_limit_, socket);
         logs_.note_workers_started();
-        open_door();
+        if (!door_) open_door();
         while (port_problem().empty() && front_lives() && !attempt.all_ended() &&
                !attempt.kill_timed_out(Clock::now())) {
             handle_events(attempt.wakes_at());
@@ -426,7 +427,7 @@ void Agent::handle(Poller::Tag tag) {
         case Source::input:
             return attempt_->pass_input();
         case Source::door:
-            return door_->receive_guest(attempt_ ? std::optional(attempt_->view()) : std::nullopt);
+            return door_->receive_guest(view_of(attempt_));
         case Source::worker:
             return attempt_->note_end(index_of(tag));
     }

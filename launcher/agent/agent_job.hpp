@@ -5,6 +5,7 @@
 #include "launcher/agent/attempt/progress_watch.hpp"
 #include "launcher/agent/rendezvous.hpp"
 #include "launcher/hosts/start/hosts_job.hpp"
+#include "launcher/inspect/run_view.hpp"
 #include "launcher/options/options.hpp"
 #include "launcher/plan/job_plan.hpp"
 #include "launcher/report/failure_report.hpp"
@@ -33,5 +34,12 @@ struct AgentJob {
     HandedDescriptors handed = {};
     pid_t launcher_pid = ::getpid();  // the front's: whoever makes this object
 };
+
+// What ddp-launch inspect says of it.
+inline RunFacts facts_of(const AgentJob& job) {
+    return {.run_id = job.options.run_id,
+            .command = job.options.program.command,
+            .launcher_pid = job.launcher_pid};
+}
 
 }  // namespace ddp::launcher

@@ -290,7 +290,6 @@ void Attempt::pass_input() {
 }
 
 void Attempt::end_input() {
-    if (!input_) return;
     input_.reset();  // and with it its place in the poller
 }
 
@@ -381,14 +380,6 @@ AttemptEnd Attempt::end() const {
                              ? ""
                              : "could not be killed: " + describe_survivors(killed_orphans_),
             .seen = agent_.tell.sighting ? watch_.see_end(watched()) : Sighting{}};
-}
-
-RunView Attempt::view() const {
-    return {.attempt = 1 + numbers_.attempt,
-            .attempts = 1 + agent_.job.options.restart.max_restarts,
-            .world_size = numbers_.place.world_size,
-            .ranks = rows_of(watched(), Clock::now()),
-            .hang = agent_.tell.sighting ? std::nullopt : watch_.facts(watched())};
 }
 
 HostWorkers Attempt::host_workers() const {

@@ -13,7 +13,6 @@
 #include "launcher/agent/attempt/stop_sequence.hpp"
 #include "launcher/agent/attempt/worker_watch.hpp"
 #include "launcher/channel/channel.hpp"
-#include "launcher/inspect/run_view.hpp"
 #include "launcher/logs/log_files.hpp"
 #include "launcher/logs/log_writer.hpp"
 #include "launcher/process/poller.hpp"
@@ -112,8 +111,8 @@ public:
     bool drain() { return relay_.drain(); }
     // With a log folder: error files are read from copies from now on. Whether it asked for some.
     bool copy_error_files();
-    AttemptEnd end() const;  // valid while the attempt is
-    RunView view() const;    // at any time
+    AttemptEnd end() const;  // valid while the attempt is; before its end: so far
+    WatchedWorkers watched() const { return {control_, workers_, numbers_.place.first_rank}; }
 
 private:
     void send_to_living(int signal);
@@ -128,7 +127,6 @@ private:
     bool all_fine() const;
     bool may_read_error_files() const;
     HostWorkers host_workers() const;
-    WatchedWorkers watched() const { return {control_, workers_, numbers_.place.first_rank}; }
 
     AttemptContext agent_;
     Numbers numbers_;

@@ -34,4 +34,12 @@ Outcome AttemptEnd::with_survivors(Outcome outcome) const {
     return outcome;
 }
 
+RunView view_of(const AttemptEnd& so_far, const WatchedWorkers& workers) {
+    return {.attempt = so_far.job.facts.attempt,
+            .attempts = so_far.job.facts.attempts,
+            .world_size = so_far.workers.world_size,
+            .ranks = rows_of(workers, RankRow::Time::clock::now()),
+            .hang = so_far.job.facts.hang};
+}
+
 }  // namespace ddp::launcher

@@ -2,6 +2,7 @@
 // of one host, else the coordinator.
 #pragma once
 
+#include "launcher/inspect/run_view.hpp"
 #include "launcher/report/outcome.hpp"
 #include "launcher/verdict/rank_state.hpp"
 
@@ -32,5 +33,8 @@ struct AttemptEnd {
 private:
     Outcome with_survivors(Outcome outcome) const;
 };
+
+// For ddp-launch inspect: an attempt that has come so far.
+RunView view_of(const AttemptEnd& so_far, const WatchedWorkers& workers);
 
 }  // namespace ddp::launcher
