@@ -39,7 +39,8 @@ struct AgentJob {
 inline RunFacts facts_of(const AgentJob& job) {
     return {.run_id = job.options.run_id,
             .command = job.options.program.command,
-            .launcher_pid = job.launcher_pid};
+            .launcher_pid = job.launcher_pid,
+            .is_kept = job.options.logs.history};
 }
 
 }  // namespace ddp::launcher

@@ -146,7 +146,8 @@ int run_remote_part(const std::string& called_as) {
 
 int run_inspect(std::span<char* const> words) {
     try {
-        return inspect(words);
+        inspect(words);
+        return contract::exit_ok;
     } catch (const UsageError& error) {
         return complain(error.what(), contract::exit_usage, {});
     } catch (const std::exception& error) {
@@ -157,11 +158,11 @@ int run_inspect(std::span<char* const> words) {
 }  // namespace
 
 int run_command_line(const std::string& called_as, std::span<char* const> arguments) {
+    contract::HostLink host = contract::HostLink::take();
+    open_missing_standard_descriptors();
     if (!arguments.empty() && std::string_view(arguments[0]) == inspect_command) {
         return run_inspect(arguments.subspan(1));
     }
-    contract::HostLink host = contract::HostLink::take();
-    open_missing_standard_descriptors();
     if (arguments.size() == 1 && std::string_view(arguments[0]) == from_stdin_option) {
         return run_remote_part(called_as);
     }

@@ -1,6 +1,7 @@
 #include "launcher/hosts/connector.hpp"
 
 #include "base/deadline.hpp"
+#include "base/net/pass_descriptor.hpp"
 #include "base/net/socket.hpp"
 #include "launcher/process/forked_helper.hpp"
 
@@ -16,7 +17,6 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
-#include <cstring>
 #include <thread>
 #include <utility>
 
@@ -33,34 +33,6 @@ constexpr milliseconds longest_pause{50};
 constexpr milliseconds time_of_an_answer{500};
 constexpr milliseconds after_an_answer{1'000};
 constexpr std::size_t most_words = 4096;
-
-union Control {
-    std::array<char, CMSG_SPACE(sizeof(int))> bytes;
-    cmsghdr aligned;
-};
-
-// Borrows all of it.
-msghdr message_of(iovec& data, Control& control) {
-    msghdr message{};
-    message.msg_iov = &data;
-    message.msg_iovlen = 1;
-    message.msg_control = control.bytes.data();
-    message.msg_controllen = control.bytes.size();
-    return message;
-}
-
-void send_connection(int socket, int connection) {
-    char byte = 0;
-    iovec data{&byte, 1};
-    Control control{};
-    const msghdr message = message_of(data, control);
-    cmsghdr* header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof connection);
-    std::memcpy(CMSG_DATA(header), &connection, sizeof connection);
-    ::sendmsg(socket, &message, MSG_NOSIGNAL);
-}
 
 struct Answer {
     bool has_come = false;  // soon; if nothing but the end, `bytes` is empty
@@ -113,7 +85,8 @@ void connect_until_answered(int socket, const std::string& host, std::uint16_t p
             result.trouble = error.what();
         }
         if (result.fd) {
-            return send_connection(socket, result.fd.get());
+            base::send_descriptor(socket, result.fd.get());
+            return;
         }
         if (result.trouble != said) {
             said = result.trouble;
@@ -142,19 +115,12 @@ Connector::~Connector() {
 
 std::optional<Connector::News> Connector::take() {
     std::string words(most_words, '\0');
-    iovec data{words.data(), words.size()};
-    Control control{};
-    msghdr message = message_of(data, control);
-    const ssize_t count = ::recvmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    if (count <= 0) return std::nullopt;
+    base::Received received = base::receive_with_descriptor(socket_.get(), words);
+    if (received.bytes <= 0) return std::nullopt;
     News news;
-    const cmsghdr* header = CMSG_FIRSTHDR(&message);
-    if (header != nullptr && header->cmsg_type == SCM_RIGHTS) {
-        int connection = -1;
-        std::memcpy(&connection, CMSG_DATA(header), sizeof connection);
-        news.connection.reset(connection);
-    } else {
-        words.resize(static_cast<std::size_t>(count));
+    news.connection = std::move(received.descriptor);
+    if (!news.connection) {
+        words.resize(static_cast<std::size_t>(received.bytes));
         news.trouble = std::move(words);
     }
     return news;

@@ -1,15 +1,16 @@
 #include "launcher/inspect/inspector.hpp"
 
+#include "base/deadline.hpp"
+#include "base/net/pass_descriptor.hpp"
+#include "base/net/socket.hpp"
 #include "base/unique_fd.hpp"
-#include "contract/exit_code.hpp"
 #include "launcher/inspect/run_folder.hpp"
 #include "launcher/inspect/run_table.hpp"
+#include "launcher/inspect/run_view.hpp"
 
 #include <ddp/error.hpp>
 
 #include <fcntl.h>
-#include <poll.h>
-#include <sys/socket.h>
 #include <unistd.h>
 #include <nlohmann/json.hpp>
 
@@ -19,7 +20,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <cstring>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -33,8 +33,10 @@ namespace {
 using nlohmann::json;
 using std::chrono::milliseconds;
 
-constexpr std::size_t most_bytes = std::size_t{64} << 20;
-constexpr int answer_within_ms = 2000;
+constexpr std::size_t most_bytes = std::size_t{16} << 20;  // 4,096 ranks have a quarter of it
+constexpr int most_depth = 4;
+// For all that are asked together.
+constexpr std::chrono::seconds answer_within{2};
 // Between two looks that tell how busy processors are, where one was asked for.
 constexpr milliseconds sample{100};
 
@@ -91,35 +93,7 @@ Wanted parse(std::span<char* const> words) {
     return wanted;
 }
 
-// From `socket`, as run_door.hpp says. An invalid fd and EAGAIN in errno: nothing came in time.
-base::UniqueFd receive_descriptor(int socket) {
-    pollfd answer{socket, POLLIN, 0};
-    if (::poll(&answer, 1, answer_within_ms) <= 0) {
-        errno = EAGAIN;
-        return {};
-    }
-    errno = 0;
-    char byte = 0;
-    iovec part{&byte, 1};
-    int descriptor = -1;
-    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof descriptor)> control{};
-    msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    message.msg_control = control.data();
-    message.msg_controllen = control.size();
-    const ssize_t n = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
-    if (n <= 0) return {};
-    const cmsghdr* const header = CMSG_FIRSTHDR(&message);
-    if (header == nullptr || header->cmsg_type != SCM_RIGHTS ||
-        header->cmsg_len != CMSG_LEN(sizeof descriptor)) {
-        return {};
-    }
-    std::memcpy(&descriptor, CMSG_DATA(header), sizeof descriptor);
-    return base::UniqueFd(descriptor);
-}
-
-// From its beginning, whoever has read it before. Null: it is too long, or no JSON.
+// From its beginning, whoever has read it before. Null: it is too long, or not a job's.
 json read_document(int fd) {
     std::string text;
     std::array<char, 65536> piece{};
@@ -128,146 +102,154 @@ json read_document(int fd) {
         if (n <= 0) break;
         text.append(piece.data(), static_cast<std::size_t>(n));
     }
-    json document = json::parse(text, nullptr, false);
-    return document.is_object() ? std::move(document) : json();
+    const auto is_shallow = [](int depth, json::parse_event_t, json&) {
+        return depth <= most_depth;
+    };
+    json document = json::parse(text, is_shallow, false);
+    return is_run(document) ? std::move(document) : json();
 }
 
 struct Run {
     enum class Kind { live, ended, silent, gone };
-    Folders whose = Folders::own;
-    std::string folder;
+    const RunFolder* folder;
     std::string name;
     Kind kind = Kind::gone;
     json document = {};  // of one that is live or has ended
 
-    bool is_called(const std::string& run) const {
-        if (document.is_null()) return name == run;
-        const auto id = document.find("run_id");
-        const auto pid = document.find("launcher_pid");
-        return name == run || (id != document.end() && *id == run) ||
-               (pid != document.end() && pid->dump() == run);
+    bool is_called(const std::string& word) const {
+        if (document.is_null()) return name == word;
+        return name == word || document.at("run_id") == word ||
+               document.at("launcher_pid").dump() == word;
     }
 };
 
-bool read_last(int folder, Run& run) {
-    const base::UniqueFd last(
-        ::openat(folder, last_file(run.name).c_str(),
-                 O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));  // whatever lies there
-    if (last) run.document = read_document(last.get());
+bool take_document(Run& run, Run::Kind kind, const base::UniqueFd& from) {
+    if (from) run.document = read_document(from.get());
     if (run.document.is_null()) return false;
-    run.kind = Run::Kind::ended;
+    run.kind = kind;
     return true;
 }
 
-// As it is now. One that ends meanwhile has left its last view when it answers no more.
-Run look(const std::string& folder, const std::string& name, Folders whose) {
-    Run run{.whose = whose, .folder = folder, .name = name};
-    const base::UniqueFd opened = open_run_folder(folder, whose);
-    if (read_last(opened.get(), run)) return run;
-    const base::UniqueFd socket = connect_to_run(opened.get(), name);
-    bool is_silent = !socket && errno == EAGAIN;
-    if (socket) {
-        const base::UniqueFd memory = receive_descriptor(socket.get());
-        is_silent = !memory && errno == EAGAIN;
-        if (memory) run.document = read_document(memory.get());
+// What run_door.hpp says that who connects gets. Else invalid, with EAGAIN where nothing comes.
+base::UniqueFd ask(int socket, const base::Deadline& deadline) {
+    if (!base::wait_readable(socket, deadline)) {
+        errno = EAGAIN;
+        return {};
     }
-    if (!run.document.is_null()) {
-        run.kind = Run::Kind::live;
-    } else if (is_silent) {
+    char byte = 0;
+    errno = 0;
+    base::UniqueFd memory = base::receive_with_descriptor(socket, {&byte, 1}).descriptor;
+    // Nobody waits for what another user's process might hand over instead.
+    const bool is_sealed = memory && (::fcntl(memory.get(), F_GET_SEALS) & run_seals) == run_seals;
+    return is_sealed ? std::move(memory) : base::UniqueFd();
+}
+
+// As it is now. One that ends meanwhile answers no more, but has left its last view.
+Run look(const RunFolder& folder, const std::string& name, const base::Deadline& deadline) {
+    Run run{.folder = &folder, .name = name};
+    if (take_document(run, Run::Kind::ended, folder.open_last_view(name))) return run;
+    const base::UniqueFd socket = folder.connect_to(name);
+    const base::UniqueFd memory = socket ? ask(socket.get(), deadline) : base::UniqueFd();
+    if (!memory && errno == EAGAIN) {
         run.kind = Run::Kind::silent;
-    } else {
-        read_last(opened.get(), run);
+    } else if (!take_document(run, Run::Kind::live, memory)) {
+        take_document(run, Run::Kind::ended, folder.open_last_view(name));
     }
     return run;
 }
 
-// For root, whom no folder of another user keeps from the others.
-Run look_at_others(const std::string& folder, const std::string& name) {
-    try {
-        return look(folder, name, Folders::of_all);
-    } catch (const Error&) {
-        return {.whose = Folders::of_all, .folder = folder, .name = name};
-    }
-}
-
-Run find(const std::string& wanted) {
-    std::vector<std::string> folders{run_folder_path()};
-    if (::geteuid() == 0) {
-        for (std::string& other : run_folder_paths_of_all()) {
-            if (other != folders.front()) folders.push_back(std::move(other));
+// This user's, if there is one, and, for root, all others that are to be trusted.
+std::vector<RunFolder> open_folders() {
+    std::vector<RunFolder> folders;
+    const std::string own = RunFolder::own_path();
+    if (::access(own.c_str(), F_OK) == 0) folders.emplace_back(own);
+    if (::geteuid() != 0) return folders;
+    for (const std::string& path : RunFolder::paths_of_all()) {
+        if (path == own) continue;
+        try {
+            folders.emplace_back(path);
+        } catch (const SystemError&) {
+            continue;
         }
     }
-    std::vector<std::pair<std::string, std::string>> places;  // name, folder
-    for (const std::string& folder : folders) {
-        for (std::string& name : runs_in(folder)) places.emplace_back(std::move(name), folder);
-    }
-    std::ranges::sort(places, std::greater());
+    return folders;
+}
+
+// The newest that runs, of those that are so called; else the newest of all.
+Run find(std::span<const RunFolder> folders, const std::string& wanted) {
+    const auto deadline = base::Deadline::after(answer_within);
     std::optional<Run> best;
-    for (const auto& [name, folder] : places) {
-        const bool is_own = folder == folders.front();
-        Run run = is_own ? look(folder, name, Folders::own) : look_at_others(folder, name);
-        if (!wanted.empty() && !run.is_called(wanted)) continue;
-        if (!best || run.kind == Run::Kind::live) best = std::move(run);
-        if (best->kind == Run::Kind::live) break;
+    for (const RunFolder& folder : folders) {
+        std::optional<Run> best_here;
+        for (const std::string& name : folder.runs()) {
+            Run run = look(folder, name, deadline);
+            if (!wanted.empty() && !run.is_called(wanted)) continue;
+            if (!best_here || run.kind == Run::Kind::live) best_here = std::move(run);
+            if (best_here->kind == Run::Kind::live) break;
+        }
+        const bool is_better =
+            best_here &&
+            (!best || (best_here->kind == Run::Kind::live && best->kind != Run::Kind::live));
+        if (is_better) best = std::move(best_here);
     }
     if (best) return std::move(*best);
-    throw Error(wanted.empty() ? "inspect: there is no job in " + folders.front() +
-                                     ", and none has ended there"
-                               : "inspect: no job of " + wanted + " in " + folders.front() +
-                                     "; ddp-launch inspect shows the newest");
+    const std::string place = RunFolder::own_path();
+    throw Error(wanted.empty()
+                    ? "inspect: there is no job in " + place + ", and none has ended there"
+                    : "inspect: no job of " + wanted + " in " + place +
+                          "; ddp-launch inspect shows the newest");
 }
 
 void require_document(const Run& run) {
     if (run.kind == Run::Kind::silent) {
-        throw Error("inspect: run " + run.name + " does not answer: its launcher is stopped, or " +
-                    "too busy");
+        throw Error("inspect: run " + run.name +
+                    " does not answer: its launcher is stopped, too busy, or out of descriptors");
     }
     if (run.kind == Run::Kind::gone) {
         throw Error("inspect: run " + run.name +
-                    " has ended and left nothing: its launcher was killed, or had --no-history");
+                    " has ended and left nothing to be read: its launcher was killed, had "
+                    "--no-history or a full disk, or is of another version");
     }
 }
 
-// Again after a while, so that it tells what is used now.
-void look_again(Run& run, milliseconds pause) {
-    if (run.kind != Run::Kind::live) return;
+// After a while, so that it tells what is used now.
+Run look_again(const Run& run, milliseconds pause) {
     std::this_thread::sleep_for(pause);
-    Run later = look(run.folder, run.name, run.whose);
+    Run later = look(*run.folder, run.name, base::Deadline::after(answer_within));
+    require_document(later);
     if (later.kind == Run::Kind::live) settle_cpu_shares(run.document, later.document);
-    run = std::move(later);
+    return later;
 }
 
-bool show(const Run& run, const Wanted& wanted) {
-    const std::string text = wanted.as_json ? run.document.dump(wanted.every ? -1 : 2, ' ', false,
-                                                                json::error_handler_t::replace) +
-                                                  "\n"
-                                            : run_table(run.document);
-    const bool clears = wanted.every && !wanted.as_json && ::isatty(STDOUT_FILENO) != 0;
-    const std::string whole = clears ? "\033[H\033[J" + text : text;
-    return std::fwrite(whole.data(), 1, whole.size(), stdout) == whole.size() &&
-           std::fflush(stdout) == 0;
+void show(const Run& run, const Wanted& wanted) {
+    std::string text = run_table(run.document);
+    if (wanted.as_json) {
+        text = run.document.dump(wanted.every ? -1 : 2, ' ', true) + "\n";
+    } else if (wanted.every && ::isatty(STDOUT_FILENO) != 0) {
+        text.insert(0, "\033[H\033[J");  // in the place of the one before
+    }
+    const bool is_written =
+        std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+    if (!is_written) throw SystemError("inspect: stdout", errno);
 }
 
 }  // namespace
 
-int inspect(std::span<char* const> words) {
+void inspect(std::span<char* const> words) {
     const Wanted wanted = parse(words);
     if (wanted.wants_help) {
-        return std::fputs(help, stdout) >= 0 ? contract::exit_ok : contract::exit_error;
+        std::fputs(help, stdout);
+        return;
     }
-    Run run = find(wanted.run);
-    try {
-        require_document(run);
-        look_again(run, sample);
-        require_document(run);
-        while (show(run, wanted) && wanted.every && run.kind == Run::Kind::live) {
-            look_again(run, *wanted.every);
-            require_document(run);
-        }
-    } catch (const json::exception&) {
-        throw Error("inspect: run " + run.name + " is of another version of ddp-launch");
+    const std::vector<RunFolder> folders = open_folders();
+    Run run = find(folders, wanted.run);
+    require_document(run);
+    if (run.kind == Run::Kind::live) run = look_again(run, sample);
+    show(run, wanted);
+    while (wanted.every && run.kind == Run::Kind::live) {
+        run = look_again(run, *wanted.every);
+        show(run, wanted);
     }
-    return std::ferror(stdout) == 0 ? contract::exit_ok : contract::exit_error;
 }
 
 }  // namespace ddp::launcher

@@ -9,8 +9,8 @@ namespace ddp::launcher {
 // The word that makes of a command line one of these.
 inline constexpr const char* inspect_command = "inspect";
 
-// `words`: after that one. Writes to stdout. Returns the exit code. Throws UsageError for wrong
-// words, Error where there is no such job, or none that answers.
-int inspect(std::span<char* const> words);
+// `words`: after that one. Writes to stdout. Throws UsageError for wrong words, Error where there
+// is no such job, or none that answers.
+void inspect(std::span<char* const> words);
 
 }  // namespace ddp::launcher

@@ -1,16 +1,16 @@
 #include "launcher/inspect/run_door.hpp"
 
 #include "base/log.hpp"
-#include "launcher/inspect/run_folder.hpp"
+#include "base/net/pass_descriptor.hpp"
 
 #include <ddp/error.hpp>
 
 #include <fcntl.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <string_view>
@@ -32,62 +32,45 @@ bool write_whole(int fd, std::string_view text) {
 base::UniqueFd memory_with(const std::string& text) {
     base::UniqueFd memory(::memfd_create("ddp-run", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (!memory || !write_whole(memory.get(), text)) return {};
-    ::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL);
+    ::fcntl(memory.get(), F_ADD_SEALS, run_seals | F_SEAL_SEAL);
     return memory;
 }
 
-void send_descriptor(int socket, int descriptor) {
-    char byte = 0;
-    iovec part{&byte, 1};
-    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof descriptor)> control{};
-    msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    message.msg_control = control.data();
-    message.msg_controllen = control.size();
-    cmsghdr* const header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof descriptor);
-    std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
-    ::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);  // else it has gone
+void log_closed(const std::string& why) {
+    base::log_debug("launcher", "this job cannot be inspected: " + why);
 }
 
 }  // namespace
 
-RunDoor::RunDoor(RunFacts facts, History history) : facts_(std::move(facts)) {
+void RunDoor::open(RunFacts facts) {
+    if (socket_) return;
+    facts_ = std::move(facts);
     try {
-        const std::string path = run_folder_path();
-        folder_ = make_run_folder(path);
+        folder_.emplace(RunFolder::make());
         name_ = make_run_name();
-        socket_ = listen_as_run(folder_.get(), name_);
-        spare_.reset(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-        if (history == History::keep) last_file_ = make_last_file(folder_.get(), name_);
-        remove_old_runs(path, folder_.get());
+        socket_ = folder_->listen_as(name_);
+        events_.add(socket_.get(), EPOLLIN, tag_);
+        if (facts_.is_kept) last_view_ = folder_->make_last_view(name_);
+        folder_->remove_old_runs();
     } catch (const Error& error) {
-        base::log_debug("launcher", std::string("this job cannot be inspected: ") + error.what());
+        log_closed(error.what());
+        close();
     }
 }
 
-RunDoor::~RunDoor() {
-    if (!socket_) return;
-    ::unlinkat(folder_.get(), live_file(name_).c_str(), 0);
-    if (last_file_) ::unlinkat(folder_.get(), last_file(name_).c_str(), 0);
-}
-
 void RunDoor::receive_guest(const std::optional<RunView>& view) {
-    const base::UniqueFd guest(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (!guest) return turn_away();
-    const base::UniqueFd memory = memory_with(to_json(facts_, view.value_or(last_), std::nullopt));
-    if (memory) send_descriptor(guest.get(), memory.get());
-}
-
-// Who waits would be news for ever.
-void RunDoor::turn_away() {
-    if (errno != EMFILE && errno != ENFILE) return;
-    spare_.reset();
-    base::UniqueFd(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC)).reset();
-    spare_.reset(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    if (!socket_) return;
+    const base::UniqueFd guest(
+        ::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (guest) {
+        const std::string text = to_json(facts_, view.value_or(last_), std::nullopt);
+        const base::UniqueFd memory = memory_with(text);
+        if (memory) base::send_descriptor(guest.get(), memory.get());
+    } else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
+        // Out of descriptors or memory: who waits would be news for ever.
+        log_closed(std::strerror(errno));
+        events_.remove(socket_.get());
+    }
 }
 
 void RunDoor::note_end(RunView view, std::string report) {
@@ -95,12 +78,20 @@ void RunDoor::note_end(RunView view, std::string report) {
     end_.report = std::move(report);
 }
 
-void RunDoor::end(int exit_code) {
-    if (!socket_) return;
+void RunDoor::end(std::optional<int> exit_code) {
     end_.exit_code = exit_code;
-    if (last_file_) write_whole(last_file_.get(), to_json(facts_, last_, end_));
-    ::unlinkat(folder_.get(), live_file(name_).c_str(), 0);
-    last_file_.reset();
+    if (!exit_code) end_.report = "its launcher was killed, and the workers with it";
+    if (last_view_ && write_whole(last_view_.get(), to_json(facts_, last_, end_))) {
+        last_view_.reset();
+    }
+    close();
+}
+
+void RunDoor::close() {
+    if (!socket_) return;
+    if (last_view_) folder_->remove_last_view(name_);  // there is none
+    folder_->remove_socket(name_);
+    last_view_.reset();
     socket_.reset();
 }
 

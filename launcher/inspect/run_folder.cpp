@@ -14,9 +14,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
+#include <cstdint>
 #include <cstdlib>
-#include <cstring>
 #include <string_view>
 #include <utility>
 
@@ -25,89 +26,96 @@ namespace {
 
 constexpr std::string_view live_ending = ".live";
 constexpr std::string_view last_ending = ".json";
-// How many may ask at once; more wait in connect().
+// How many may ask at once.
 constexpr int backlog = 16;
 
+std::string live_file(const std::string& run) { return run + std::string(live_ending); }
+std::string last_file(const std::string& run) { return run + std::string(last_ending); }
+
 // By a path that is short enough for a socket, whatever the folder's is.
-sockaddr_un address_of(int folder, const std::string& name) {
+sockaddr_un address_of(int folder, const std::string& run) {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
-    const std::string path = "/proc/self/fd/" + std::to_string(folder) + "/" + live_file(name);
+    const std::string path = "/proc/self/fd/" + std::to_string(folder) + "/" + live_file(run);
     path.copy(address.sun_path, sizeof address.sun_path - 1);
     return address;
 }
 
-base::UniqueFd make_socket(int flags) {
-    return base::UniqueFd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | flags, 0));
+base::UniqueFd make_socket() {
+    return base::UniqueFd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
+
+// Milliseconds since 1970.
+std::int64_t time_of(int folder, const std::string& run) {
+    struct stat last {};
+    const bool has_ended =
+        ::fstatat(folder, last_file(run).c_str(), &last, AT_SYMLINK_NOFOLLOW) == 0 &&
+        last.st_size > 0;
+    if (has_ended) return last.st_mtim.tv_sec * 1000 + last.st_mtim.tv_nsec / 1'000'000;
+    std::int64_t started = 0;  // as make_run_name() has it
+    std::from_chars(run.data(), run.data() + run.size(), started);
+    return started;
 }
 
 }  // namespace
 
-std::string run_folder_path() {
+std::string RunFolder::own_path() {
     const char* const given = std::getenv("XDG_RUNTIME_DIR");
     if (given != nullptr && *given == '/') return std::string(given) + "/ddp";
     return temporary_folder() + "/ddp-" + std::to_string(::geteuid());
 }
 
-std::vector<std::string> run_folder_paths_of_all() {
+std::vector<std::string> RunFolder::paths_of_all() {
     std::vector<std::string> paths;
     for (const std::string& user : base::names_in("/run/user")) {
         paths.push_back("/run/user/" + user + "/ddp");
     }
-    const std::string temporary = temporary_folder();
-    for (const std::string& name : base::names_in(temporary)) {
-        const bool is_one = name.starts_with("ddp-") && name.size() > 4 &&
-                            name.find_first_not_of("0123456789", 4) == name.npos;
-        if (is_one) paths.push_back(temporary + "/" + name);
+    constexpr std::string_view begin = "ddp-";
+    for (const std::string& name : base::names_in(temporary_folder())) {
+        const bool is_one = name.starts_with(begin) && name.size() > begin.size() &&
+                            name.find_first_not_of("0123456789", begin.size()) == name.npos;
+        if (is_one) paths.push_back(temporary_folder() + "/" + name);
     }
     return paths;
 }
 
-base::UniqueFd make_run_folder(const std::string& path) {
+RunFolder RunFolder::make() {
+    std::string path = own_path();
     if (::mkdir(path.c_str(), S_IRWXU) != 0 && errno != EEXIST) throw SystemError(path, errno);
-    return open_run_folder(path, Folders::own);
+    return RunFolder(std::move(path));
 }
 
-base::UniqueFd open_run_folder(const std::string& path, Folders whose) {
-    base::UniqueFd folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-    if (!folder) throw SystemError(path, errno);
+RunFolder::RunFolder(std::string path)
+    : path_(std::move(path)),
+      folder_(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)) {
     struct stat seen {};
-    if (::fstat(folder.get(), &seen) != 0) throw SystemError(path, errno);
-    const bool is_others = whose == Folders::own && seen.st_uid != ::geteuid();
+    if (!folder_ || ::fstat(folder_.get(), &seen) != 0) throw SystemError(path_, errno);
+    const bool is_others = ::geteuid() != 0 && seen.st_uid != ::geteuid();
     if (is_others || (seen.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
-        throw SystemError(path + " is not this user's alone (mode 0700)", EPERM);
+        throw SystemError(path_ + " is not this user's alone (mode 0700)", EPERM);
     }
-    return folder;
 }
 
-std::string make_run_name() {
-    const auto now = std::chrono::duration_cast<std::chrono::milliseconds>(
-        std::chrono::system_clock::now().time_since_epoch());
-    return std::to_string(now.count()) + "-" + make_run_id();
-}
-
-std::vector<std::string> runs_in(const std::string& folder) {
-    std::vector<std::string> runs;
-    for (const std::string& file : base::names_in(folder)) {
+std::vector<std::string> RunFolder::runs() const {
+    std::vector<std::pair<std::int64_t, std::string>> found;
+    for (const std::string& file : base::names_in(path_)) {
         for (const std::string_view ending : {live_ending, last_ending}) {
             if (!file.ends_with(ending)) continue;
-            std::string name = file.substr(0, file.size() - ending.size());
-            if (name.find_first_not_of("0123456789abcdef-") == name.npos) {
-                runs.push_back(std::move(name));
-            }
+            std::string run = file.substr(0, file.size() - ending.size());
+            if (run.find_first_not_of("0123456789abcdef-") != run.npos) continue;
+            found.emplace_back(time_of(folder_.get(), run), std::move(run));
         }
     }
-    std::ranges::sort(runs, std::greater());
-    runs.erase(std::unique(runs.begin(), runs.end()), runs.end());
+    std::ranges::sort(found, std::greater());
+    found.erase(std::unique(found.begin(), found.end()), found.end());
+    std::vector<std::string> runs;
+    for (auto& [time, run] : found) runs.push_back(std::move(run));
     return runs;
 }
 
-std::string live_file(const std::string& name) { return name + std::string(live_ending); }
-std::string last_file(const std::string& name) { return name + std::string(last_ending); }
-
-base::UniqueFd connect_to_run(int folder, const std::string& name) {
-    base::UniqueFd socket = make_socket(SOCK_NONBLOCK);  // who is stopped has a full queue
-    const sockaddr_un address = address_of(folder, name);
+base::UniqueFd RunFolder::connect_to(const std::string& run) const {
+    base::UniqueFd socket = make_socket();
+    const sockaddr_un address = address_of(folder_.get(), run);
     const auto* const generic = reinterpret_cast<const sockaddr*>(&address);
     if (socket && ::connect(socket.get(), generic, sizeof address) != 0) {
         const int why = errno;
@@ -117,33 +125,52 @@ base::UniqueFd connect_to_run(int folder, const std::string& name) {
     return socket;
 }
 
-base::UniqueFd listen_as_run(int folder, const std::string& name) {
-    base::UniqueFd socket = make_socket(SOCK_NONBLOCK);
-    const sockaddr_un address = address_of(folder, name);
+base::UniqueFd RunFolder::open_last_view(const std::string& run) const {
+    return base::UniqueFd(::openat(folder_.get(), last_file(run).c_str(),
+                                   O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+}
+
+base::UniqueFd RunFolder::listen_as(const std::string& run) const {
+    base::UniqueFd socket = make_socket();
+    const sockaddr_un address = address_of(folder_.get(), run);
     const auto* const generic = reinterpret_cast<const sockaddr*>(&address);
     if (!socket || ::bind(socket.get(), generic, sizeof address) != 0 ||
         ::listen(socket.get(), backlog) != 0) {
-        throw SystemError("a socket for inspect", errno);
+        throw SystemError("a socket in " + path_, errno);
     }
     return socket;
 }
 
-base::UniqueFd make_last_file(int folder, const std::string& name) {
+base::UniqueFd RunFolder::make_last_view(const std::string& run) const {
     constexpr int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
-    base::UniqueFd file(::openat(folder, last_file(name).c_str(), flags, S_IRUSR | S_IWUSR));
-    if (!file) throw SystemError("a file for inspect", errno);
+    base::UniqueFd file(::openat(folder_.get(), last_file(run).c_str(), flags, S_IRUSR | S_IWUSR));
+    if (!file) throw SystemError("a file in " + path_, errno);
     return file;
 }
 
-void remove_old_runs(const std::string& folder, int opened) {
+void RunFolder::remove_socket(const std::string& run) const {
+    ::unlinkat(folder_.get(), live_file(run).c_str(), 0);
+}
+
+void RunFolder::remove_last_view(const std::string& run) const {
+    ::unlinkat(folder_.get(), last_file(run).c_str(), 0);
+}
+
+void RunFolder::remove_old_runs() const {
     std::size_t kept = 0;
-    for (const std::string& name : runs_in(folder)) {
+    for (const std::string& run : runs()) {
         if (++kept <= kept_runs) continue;
-        const base::UniqueFd alive = connect_to_run(opened, name);
+        const base::UniqueFd alive = connect_to(run);
         if (alive || (errno != ECONNREFUSED && errno != ENOENT)) continue;
-        ::unlinkat(opened, live_file(name).c_str(), 0);
-        ::unlinkat(opened, last_file(name).c_str(), 0);
+        remove_socket(run);
+        remove_last_view(run);
     }
+}
+
+std::string make_run_name() {
+    const auto now = std::chrono::duration_cast<std::chrono::milliseconds>(
+        std::chrono::system_clock::now().time_since_epoch());
+    return std::to_string(now.count()) + "-" + make_run_id();
 }
 
 }  // namespace ddp::launcher

@@ -31,6 +31,18 @@ std::string harmless(std::string text) {
     return text;
 }
 
+std::string one_line(const json& text) {
+    std::string line = text.get<std::string>();
+    std::ranges::replace(line, '\n', '?');
+    return line;
+}
+
+// A whole number, whatever stands there.
+std::string whole(const json& number) {
+    if (!number.is_number_integer()) throw json::type_error::create(302, "no number", &number);
+    return std::to_string(number.get<std::int64_t>());
+}
+
 std::string in_words(double seconds) {
     const double ms = std::clamp(seconds, 0.0, 1e9) * 1000;
     return describe_time(std::chrono::milliseconds(std::llround(ms)));
@@ -46,18 +58,19 @@ std::string percent(const json& share) {
     return share.is_null() ? "-" : with_digits(share.get<double>() * 100, 0) + " %";
 }
 
-std::string size_in_words(double bytes) {
+std::string size_in_words(const json& size) {
     constexpr double mib = 1 << 20;
     constexpr double gib = 1 << 30;
-    if (bytes <= 0) return "-";
+    if (size.is_null()) return "-";
+    const auto bytes = size.get<double>();
     if (bytes < gib) return with_digits(bytes / mib, 0) + " MiB";
     return with_digits(bytes / gib, 1) + " GiB";
 }
 
 std::string call_of(const json& rank) {
-    std::string text = rank.at("call").get<std::string>();
+    std::string text = one_line(rank.at("call"));
     const json& since = rank.at("seconds_since_call");
-    if (text.empty()) return rank.at("phase").get<std::string>();
+    if (text.empty()) return one_line(rank.at("phase"));
     if (since.is_null()) return text;
     const std::string time = in_words(since.get<double>());
     return text + (text.starts_with("in ") ? ", for " + time : ", " + time + " ago");
@@ -66,20 +79,19 @@ std::string call_of(const json& rank) {
 using Row = std::vector<std::string>;
 
 Row row_of(const json& rank) {
-    const auto step = rank.at("step").get<std::int64_t>();
+    const std::string step = whole(rank.at("step"));
     const auto rate = rank.at("steps_per_second").get<double>();
     const bool has_ended = !rank.at("end").is_null();
-    std::string last = call_of(rank);
-    if (rank.at("at_checkpoint").get<bool>()) last = "at a checkpoint, " + last;
-    return {std::to_string(rank.at("rank").get<int>()),
-            std::to_string(rank.at("pid").get<int>()),
-            has_ended ? rank.at("end").get<std::string>() : rank.at("state").get<std::string>(),
-            step == 0 ? "-" : std::to_string(step),
-            step == 0 || rate <= 0 || has_ended ? "-" : with_digits(rate, rate < 10 ? 2 : 1),
+    const std::string checkpoint = rank.at("at_checkpoint").get<bool>() ? "at a checkpoint, " : "";
+    return {whole(rank.at("rank")),
+            whole(rank.at("pid")),
+            one_line(rank.at(has_ended ? "end" : "state")),
+            step == "0" ? "-" : step,
+            rate <= 0 || has_ended ? "-" : with_digits(rate, rate < 10 ? 2 : 1),
             percent(rank.at("share_in_calls")),
             percent(rank.at("cpu_share")),
-            size_in_words(rank.at("resident_bytes").get<double>()),
-            last};
+            size_in_words(rank.at("resident_bytes")),
+            checkpoint + call_of(rank)};
 }
 
 // Numbers to the right, words to the left.
@@ -107,40 +119,46 @@ std::string table_of(const std::vector<Row>& rows) {
 std::string command_of(const json& run) {
     std::string command;
     for (const json& word : run.at("command")) {
-        command += (command.empty() ? "" : " ") + in_shell_quotes(word.get<std::string>());
+        command += (command.empty() ? "" : " ") + in_shell_quotes(one_line(word));
     }
     if (command.size() > most_of_command) command = command.substr(0, most_of_command) + "...";
     return command;
 }
 
 std::string head_of(const json& run) {
-    const bool runs = run.at("exit_code").is_null();
     const std::string time = in_words(run.at("seconds").get<double>());
+    const json& exit_code = run.at("exit_code");
     std::string text = command_of(run) + "\n";
-    text += runs ? "running for " + time
-                 : "ended after " + time + ", exit code " +
-                       std::to_string(run.at("exit_code").get<int>());
-    text += "; attempt " + std::to_string(run.at("attempt").get<int>()) + " of " +
-            std::to_string(run.at("attempts").get<int>()) + ", host " +
-            run.at("host").get<std::string>() + ", run " + run.at("run_id").get<std::string>() +
-            ", launcher pid " + std::to_string(run.at("launcher_pid").get<int>());
-    const std::size_t here = run.at("ranks").size();
-    const int all = run.at("world_size").get<int>();
-    if (static_cast<int>(here) < all) {
-        text += "\n" + std::to_string(here) + " of the job's " + std::to_string(all) +
-                " ranks are on this host";
-    }
+    text += run.at("state") == "running" ? "running for " + time : "ended after " + time;
+    if (!exit_code.is_null()) text += ", exit code " + whole(exit_code);
+    text += "; attempt " + whole(run.at("attempt")) + " of " + whole(run.at("attempts")) +
+            ", host " + one_line(run.at("host")) + ", run " + one_line(run.at("run_id")) +
+            ", launcher pid " + whole(run.at("launcher_pid"));
+    const std::string here = std::to_string(run.at("ranks").size());
+    const std::string all = whole(run.at("world_size"));
+    if (here != all) text += "\n" + here + " of the job's " + all + " ranks are on this host";
     return text + "\n";
 }
 
 }  // namespace
+
+bool is_run(const json& document) {
+    try {
+        return !run_table(document).empty();
+    } catch (const json::exception&) {
+        return false;
+    }
+}
 
 void settle_cpu_shares(const json& earlier, json& later) {
     const double time = later.at("seconds").get<double>() - earlier.at("seconds").get<double>();
     if (time <= 0) return;
     for (json& rank : later.at("ranks")) {
         for (const json& before : earlier.at("ranks")) {
-            if (before.at("pid") != rank.at("pid")) continue;
+            const bool is_same = before.at("pid") == rank.at("pid") &&
+                                 before.at("cpu_seconds").is_number() &&
+                                 rank.at("cpu_seconds").is_number();
+            if (!is_same) continue;
             const double used =
                 rank.at("cpu_seconds").get<double>() - before.at("cpu_seconds").get<double>();
             if (used >= 0) rank["cpu_share"] = used / time;

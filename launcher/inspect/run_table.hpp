@@ -8,11 +8,13 @@
 
 namespace ddp::launcher {
 
+// Whether it is a job's, as to_json(RunFacts...) makes it.
+bool is_run(const nlohmann::json& document);
 // Of two views of one job, `later` gets in cpu_share what was used between them.
 void settle_cpu_shares(const nlohmann::json& earlier, nlohmann::json& later);
 
-// Ends with a newline. Control characters of others are '?'. Throws json::exception for what
-// to_json(RunFacts...) does not make.
+// Of one that is_run(); throws json::exception for others. Ends with a newline. Whatever a terminal
+// would obey is '?'.
 std::string run_table(const nlohmann::json& run);
 
 }  // namespace ddp::launcher

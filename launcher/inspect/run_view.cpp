@@ -1,11 +1,12 @@
 #include "launcher/inspect/run_view.hpp"
 
 #include "base/net/socket.hpp"
-#include "launcher/verdict/verdict_text.hpp"
+#include "launcher/report/report_file.hpp"
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <utility>
 
 namespace ddp::launcher {
 namespace {
@@ -48,20 +49,6 @@ double in_seconds(Duration time) {
     return std::chrono::duration<double>(time).count();
 }
 
-// The call that last_call_of() names.
-std::optional<std::chrono::nanoseconds> since_call(const contract::RankRecord& record,
-                                                   RankRow::Time now) {
-    for (const contract::GroupRecord& group : record.groups) {
-        const auto* const running = group.started > group.ended
-                                        ? record.find_operation(group.id, group.waits_in())
-                                        : nullptr;
-        if (running != nullptr) return now - running->started;
-    }
-    if (record.operations.empty()) return std::nullopt;
-    const contract::OperationRecord& last = record.operations.back();
-    return now - last.ended.value_or(last.started);
-}
-
 json rank_json(const RankRow& row) {
     const auto optional = [](const auto& value) { return value ? json(*value) : json(); };
     return {{"rank", row.rank},
@@ -77,14 +64,9 @@ json rank_json(const RankRow& row) {
             {"call", row.call},
             {"seconds_since_call", row.since_call ? json(in_seconds(*row.since_call)) : json()},
             {"share_in_calls", optional(row.share_in_calls)},
-            {"cpu_seconds", in_seconds(row.cpu_time)},
+            {"cpu_seconds", row.cpu_time ? json(in_seconds(*row.cpu_time)) : json()},
             {"cpu_share", optional(row.cpu_share)},
-            {"resident_bytes", row.resident_bytes}};
-}
-
-json hang_json(const std::optional<HangFacts>& hang) {
-    if (!hang) return {};
-    return {{"kind", hang->kind}, {"ranks", hang->ranks}, {"text", hang->text}};
+            {"resident_bytes", optional(row.resident_bytes)}};
 }
 
 }  // namespace
@@ -117,6 +99,7 @@ std::vector<RankRow> rows_of(const WatchedWorkers& workers, RankRow::Time now) {
     for (const Worker& worker : workers.all) {
         const contract::ControlPage& page = workers.pages.page(worker.local_rank);
         const contract::RankRecord record = contract::read_page(page);
+        const contract::Progress progress = contract::read_progress(page);
         const RankRow::Time until = worker.ended ? worker.ended_at : now;
         RankRow& row = rows.emplace_back(RankRow{.rank = workers.first_rank + worker.local_rank,
                                                  .local_rank = worker.local_rank,
@@ -125,11 +108,15 @@ std::vector<RankRow> rows_of(const WatchedWorkers& workers, RankRow::Time now) {
                                                  .ended = worker.ended,
                                                  .phase = name_of(record.phase),
                                                  .is_at_checkpoint = record.is_at_checkpoint,
-                                                 .step = record.step,
-                                                 .steps_per_second = record.steps_per_second,
-                                                 .call = last_call_of(page),
-                                                 .since_call = since_call(record, until),
+                                                 .step = progress.step,
+                                                 .steps_per_second = progress.steps_per_second,
                                                  .share_in_calls = share_in_calls(record, until)});
+        if (const auto call = record.last_call()) {
+            const contract::OperationRecord& operation = *call->operation;
+            row.call = contract::describe(*call);
+            row.since_call = until - (call->is_in ? operation.started
+                                                  : operation.ended.value_or(operation.started));
+        }
         if (!worker.running()) continue;
         row.pid = process_of_rank(record.pid, worker.process.pid());
         const ProcessState process = look_at_process(row.pid);
@@ -145,16 +132,15 @@ std::vector<RankRow> rows_of(const WatchedWorkers& workers, RankRow::Time now) {
 std::string to_json(const RunFacts& facts, const RunView& view, const std::optional<RunEnd>& end) {
     json ranks = json::array();
     for (const RankRow& row : view.ranks) ranks.push_back(rank_json(row));
-    const auto now = std::chrono::system_clock::now();
     const json run = {{"format", 1},
                       {"run_id", facts.run_id},
                       {"command", facts.command},
                       {"host", base::host_name()},
                       {"launcher_pid", facts.launcher_pid},
                       {"started", in_seconds(facts.started.time_since_epoch())},
-                      {"seconds", in_seconds(now - facts.started)},
+                      {"seconds", in_seconds(std::chrono::steady_clock::now() - facts.began)},
                       {"state", end ? "ended" : "running"},
-                      {"exit_code", end ? json(end->exit_code) : json()},
+                      {"exit_code", end && end->exit_code ? json(*end->exit_code) : json()},
                       {"report", end ? json(end->report) : json()},
                       {"attempt", view.attempt},
                       {"attempts", view.attempts},

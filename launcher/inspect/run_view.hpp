@@ -7,6 +7,7 @@
 #include "launcher/report/failure_report.hpp"
 #include "launcher/verdict/rank_observer.hpp"
 
+#include <fcntl.h>
 #include <sys/types.h>
 
 #include <chrono>
@@ -31,12 +32,13 @@ struct RankRow {
     bool is_at_checkpoint = false;
     std::int64_t step = 0;  // of publish_progress(), as the next one; 0: never called
     double steps_per_second = 0;
-    std::string call = {};                                    // as last_call_of()
+    std::string call = {};                                    // as contract::LastCall's words
     std::optional<std::chrono::nanoseconds> since_call = {};  // it began, or ended
     std::optional<double> share_in_calls = {};                // of the recorded ones' time
-    std::chrono::milliseconds cpu_time{0};                    // of its process so far
-    std::optional<double> cpu_share = {};                     // of a processor
-    std::uint64_t resident_bytes = 0;
+    // Of the process, so far; the share since its start. Of one that has ended nothing is known.
+    std::optional<std::chrono::milliseconds> cpu_time = {};
+    std::optional<double> cpu_share = {};  // of a processor
+    std::optional<std::uint64_t> resident_bytes = {};
 };
 
 struct RunView {
@@ -52,12 +54,14 @@ struct RunFacts {
     std::string run_id = {};
     std::vector<std::string> command = {};
     pid_t launcher_pid = 0;  // the front's
+    bool is_kept = true;     // its last view, after its end
     std::chrono::system_clock::time_point started = std::chrono::system_clock::now();
+    std::chrono::steady_clock::time_point began = std::chrono::steady_clock::now();
 };
 
 struct RunEnd {
-    int exit_code = 0;
-    std::string report = {};  // as on stderr; may be empty
+    std::optional<int> exit_code = 0;  // nothing: there was nobody to be told
+    std::string report = {};           // as on stderr; may be empty
 };
 
 std::vector<RankRow> rows_of(const WatchedWorkers& workers, RankRow::Time now);
@@ -65,6 +69,8 @@ std::vector<RankRow> rows_of(const WatchedWorkers& workers, RankRow::Time now);
 // recorded.
 std::optional<double> share_in_calls(const contract::RankRecord& record, RankRow::Time now);
 
+// What a memfd with that JSON has, at least (fcntl(2), F_ADD_SEALS).
+inline constexpr int run_seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
 // `end`: nothing: it runs.
 std::string to_json(const RunFacts& facts, const RunView& view, const std::optional<RunEnd>& end);
 

@@ -214,6 +214,7 @@ std::string help_text() {
            "usage: ddp-launch [options] [--] program [args...]\n"
            "example: ddp-launch --nproc-per-node=2 ./train --epochs 3\n"
            "         starts ./train --epochs 3 twice, as rank 0 and rank 1 of a world of 2\n"
+           "look at a job that runs, or has ended: ddp-launch inspect --help\n"
         << describe_options()
         << "\n"
            "Option names may be written with underscores (--nproc_per_node=2) and shortened as "

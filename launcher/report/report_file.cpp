@@ -1,4 +1,4 @@
-// The launcher's only user of the JSON library beside the error files' reader.
+// A job as it ended, as JSON.
 #include "launcher/report/report_file.hpp"
 
 #include "base/replace_file.hpp"
@@ -57,12 +57,12 @@ json worker_json(const WorkerEnd& end, bool is_root, const JobFacts& facts) {
             {"last_stderr", end.last_stderr}};
 }
 
+}  // namespace
+
 json hang_json(const std::optional<HangFacts>& hang) {
     if (!hang) return {};
     return {{"kind", hang->kind}, {"ranks", hang->ranks}, {"text", hang->text}};
 }
-
-}  // namespace
 
 std::string to_json(const JobReport& report) {
     const auto now = std::chrono::duration_cast<std::chrono::milliseconds>(

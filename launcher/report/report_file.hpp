@@ -30,6 +30,8 @@
 
 #include "launcher/report/failure_report.hpp"
 
+#include <nlohmann/json_fwd.hpp>
+
 #include <optional>
 #include <span>
 #include <string>
@@ -48,6 +50,8 @@ struct JobReport {
 };
 
 std::string to_json(const JobReport& report);
+// Its `hang`.
+nlohmann::json hang_json(const std::optional<HangFacts>& hang);
 
 // Writes it whole, making the folders above it. Returns what went wrong, for the user, or nothing.
 std::string write_report_file(const std::string& path, const std::string& json);

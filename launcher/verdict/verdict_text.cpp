@@ -59,14 +59,8 @@ std::string last_call(const RankState& rank, Verdict::Time now) {
 
 std::string last_call_of(const contract::ControlPage& page) {
     const contract::RankRecord record = contract::read_page(page);
-    if (record.operations.empty()) return {};
-    for (const contract::GroupRecord& group : record.groups) {
-        const auto* const running = group.started > group.ended
-                                        ? record.find_operation(group.id, group.waits_in())
-                                        : nullptr;
-        if (running != nullptr) return "in " + contract::describe(*running);
-    }
-    return "after " + contract::describe(record.operations.back());
+    const auto call = record.last_call();
+    return call ? contract::describe(*call) : "";
 }
 
 std::string time_since(Verdict::Time since, Verdict::Time now) {

@@ -127,14 +127,33 @@ const OperationRecord* RankRecord::find_operation(std::uint32_t group,
     return found != operations.end() ? &*found : nullptr;
 }
 
+std::string describe(const LastCall& call) {
+    return (call.is_in ? "in " : "after ") + describe(*call.operation);
+}
+
+std::optional<LastCall> RankRecord::last_call() const {
+    if (operations.empty()) return std::nullopt;
+    for (const GroupRecord& group : groups) {
+        const OperationRecord* const running =
+            group.started > group.ended ? find_operation(group.id, group.waits_in()) : nullptr;
+        if (running != nullptr) return LastCall{running, true};
+    }
+    return LastCall{&operations.back(), false};
+}
+
+Progress read_progress(const ControlPage& page) {
+    constexpr double most_steps_per_second = 1e9;
+    const Progress progress{value_of(page.step), value_of(page.steps_per_second)};
+    const bool is_plausible = progress.step >= 0 && progress.steps_per_second >= 0 &&
+                              progress.steps_per_second <= most_steps_per_second;  // no NaN
+    return is_plausible ? progress : Progress{};
+}
+
 RankRecord read_page(const ControlPage& page) {
     const Time now = std::chrono::steady_clock::now();
     RankRecord record{.pid = page.pid.load(std::memory_order_acquire),
-                      .step = std::max(std::int64_t{0}, value_of(page.step)),
+                      .step = read_progress(page).step,
                       .joined = time_of(value_of(page.joined_ns), now)};
-    constexpr double most_steps_per_second = 1e9;
-    const double rate = value_of(page.steps_per_second);
-    if (rate >= 0 && rate <= most_steps_per_second) record.steps_per_second = rate;
     const std::uint32_t phase = value_of(page.phase);
     if (phase <= static_cast<std::uint32_t>(Phase::left)) record.phase = static_cast<Phase>(phase);
     record.is_at_checkpoint = value_of(page.checkpoints) > 0;

@@ -55,13 +55,20 @@ struct GroupRecord {
     std::uint64_t waits_in() const { return ended + 1; }  // its number, where it is
 };
 
+// The collective that a rank is in, or else the last one that it has called.
+struct LastCall {
+    const OperationRecord* operation;  // the record's
+    bool is_in;
+};
+// "in barrier, operation 7 (a.cpp:9)", or "after" it.
+std::string describe(const LastCall& call);
+
 struct RankRecord {
     pid_t pid = 0;  // 0: it has not joined
     Phase phase = Phase::starting;
     bool is_at_checkpoint = false;
     bool waits_unrecorded = false;  // in a collective of a group that is not among `groups`
     std::int64_t step = 0;
-    double steps_per_second = 0;
     OperationRecord::Time joined = {};
     std::vector<GroupRecord> groups = {};
     std::vector<OperationRecord> operations = {};  // the oldest first
@@ -69,7 +76,15 @@ struct RankRecord {
     const GroupRecord* find_group(std::uint32_t id) const;  // null: it is not in it
     // Null: it was too long ago, or has not been called.
     const OperationRecord* find_operation(std::uint32_t group, std::uint64_t sequence) const;
+    std::optional<LastCall> last_call() const;  // nothing: none is recorded
 };
+
+// What it has published of its progress; zeros: nothing, or what is none.
+struct Progress {
+    std::int64_t step = 0;
+    double steps_per_second = 0;
+};
+Progress read_progress(const ControlPage& page);
 
 RankRecord read_page(const ControlPage& page);
 

@@ -1,5 +1,6 @@
 // ddp-launch inspect: what it shows of jobs that run, have ended, or were killed.
 #include "launcher/hang_drills.hpp"
+#include "launcher/inspect/run_folder.hpp"
 
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -14,6 +15,7 @@ namespace {
 using namespace std::chrono_literals;
 using nlohmann::json;
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -51,6 +53,11 @@ protected:
         return words;
     }
 
+    // Of the only job that runs: more ask than it will ever let in.
+    void fill_queue() {
+        const RunFolder folder(folder_of_runs());
+        for (int i = 0; i < 50; ++i) folder.connect_to(folder.runs().front());
+    }
     static void stop(Launch& job) {
         job.signal(SIGTERM);
         job.wait();
@@ -138,6 +145,33 @@ TEST_F(LaunchInspect, ShowsTheLastAttemptBeforeTheNextOne) {
     EXPECT_EQ(run["attempt"], 1);
     EXPECT_EQ(run["ranks"][0]["end"], "exit code 3");
     stop(job);
+    EXPECT_THAT(inspected()["report"].get<std::string>(), HasSubstr("stopped by SIGTERM"));
+}
+
+TEST_F(LaunchInspect, KnowsOfAJobThatCouldNotStart) {
+    const std::string program = runtime_.path() + "/program";
+    std::ofstream(program) << "#!/nowhere/sh\n";
+    ASSERT_EQ(::chmod(program.c_str(), 0700), 0);
+    const int exit_code = run({program}).exit_code;
+    EXPECT_THAT(exit_code, AnyOf(126, 127));
+    EXPECT_EQ(inspected()["exit_code"], exit_code);
+}
+
+// Nobody is told an exit code, nor waits for the ends of the workers.
+TEST_F(LaunchInspect, SaysThatTheFrontOfAJobWasKilled) {
+    Launch job(folder_, hanging(), settings());
+    ASSERT_TRUE(job.wait_for_error("holds up"));
+    job.signal(SIGKILL);
+    job.wait();
+    json run = inspected();
+    for (int i = 0; i < 200 && run["state"] == "running"; ++i) {
+        std::this_thread::sleep_for(20ms);
+        run = inspected();
+    }
+    EXPECT_EQ(run["state"], "ended");
+    EXPECT_TRUE(run["exit_code"].is_null());
+    EXPECT_THAT(run["report"].get<std::string>(), HasSubstr("its launcher was killed"));
+    for (const json& rank : run["ranks"]) EXPECT_GE(rank["seconds_since_call"], 0);
 }
 
 TEST_F(LaunchInspect, FindsARunByItsIdItsLauncherOrTheNewestThatRuns) {
@@ -224,7 +258,22 @@ TEST_F(LaunchInspect, SaysThatALauncherWasKilledOrDoesNotAnswer) {
     EXPECT_NE(job.wait().exit_code, 0);
     const LaunchResult gone = inspect();
     EXPECT_EQ(gone.exit_code, 1);
-    EXPECT_THAT(gone.err, HasSubstr("has ended and left nothing"));
+    EXPECT_THAT(gone.err, HasSubstr("left nothing to be read"));
+}
+
+// Neither who asks nor another job, which looks for old ones.
+TEST_F(LaunchInspect, NobodyWaitsForALauncherThatLetsNobodyIn) {
+    Launch job(folder_, {"bash", "-c", "echo; exec sleep 60"}, settings());
+    ASSERT_TRUE(job.wait_for_output("\n"));
+    const auto agent = job.wait_for_agent();
+    ASSERT_TRUE(agent);
+    ASSERT_EQ(::kill(*agent, SIGSTOP), 0);
+    fill_queue();
+    EXPECT_THAT(inspect().err, HasSubstr("does not answer"));
+    for (int i = 0; i < 11; ++i) EXPECT_EQ(run({"true"}).exit_code, 0);
+    ASSERT_EQ(::kill(*agent, SIGCONT), 0);
+    EXPECT_EQ(inspected()["state"], "running");
+    stop(job);
 }
 
 // No job fails for it.
@@ -237,6 +286,49 @@ TEST_F(LaunchInspect, UsesNoFolderThatOthersMayEnter) {
     EXPECT_EQ(result.exit_code, 0);
     EXPECT_THAT(result.err, HasSubstr("cannot be inspected"));
     EXPECT_EQ(files(), 0U);
+}
+
+TEST_F(LaunchInspect, ShowsNothingOfAFolderThatOthersMayEnter) {
+    ASSERT_EQ(run({"true"}).exit_code, 0);
+    ASSERT_EQ(::chmod(folder_of_runs().c_str(), 0755), 0);
+    const LaunchResult refused = inspect();
+    EXPECT_EQ(refused.exit_code, 1);
+    EXPECT_THAT(refused.err, HasSubstr("is not this user's alone"));
+}
+
+TEST_F(LaunchInspect, BearsWhateverLiesInTheFolder) {
+    ASSERT_EQ(run({"--rdzv-id=real", "true"}).exit_code, 0);
+    const std::string garbage = folder_of_runs() + "/9999999999999-";
+    ASSERT_EQ(::mkfifo((garbage + "1.json").c_str(), 0600), 0);
+    ASSERT_EQ(::mkdir((garbage + "2.json").c_str(), 0700), 0);
+    ASSERT_EQ(::symlink("/dev/zero", (garbage + "3.json").c_str()), 0);
+    std::ofstream(garbage + "4.json") << std::string(1'000'000, '[');
+    std::ofstream(garbage + "5.json") << R"({"run_id": 5, "ranks": 7})";
+    std::ofstream(garbage + "6.live");
+    std::ofstream(garbage + "\033[2J.json") << "{}";
+    EXPECT_EQ(inspected({"real"})["state"], "ended");
+    const LaunchResult shown = inspect();
+    EXPECT_EQ(shown.exit_code, 1);
+    EXPECT_THAT(shown.err, AllOf(HasSubstr("left nothing to be read"), Not(HasSubstr("\033"))));
+}
+
+TEST_F(LaunchInspect, EndsItsWatchWhenNothingIsLeft) {
+    Launch job(folder_, {"--no-history", "bash", "-c", "echo; sleep 1"}, settings());
+    ASSERT_TRUE(job.wait_for_output("\n"));
+    const LaunchResult shown = inspect({"--watch=0.2"});
+    EXPECT_EQ(shown.exit_code, 1);
+    EXPECT_THAT(shown.err, HasSubstr("left nothing to be read"));
+    job.wait();
+}
+
+// By their ends: one that was long is not lost among short ones.
+TEST_F(LaunchInspect, ShowsTheOneThatEndedLast) {
+    Launch longest(folder_, {"--rdzv-id=longest", "bash", "-c", "echo; exec sleep 60"}, settings());
+    ASSERT_TRUE(longest.wait_for_output("\n"));
+    for (int i = 0; i < 11; ++i) ASSERT_EQ(run({"true"}).exit_code, 0);
+    std::this_thread::sleep_for(20ms);  // the file system's clock
+    stop(longest);
+    EXPECT_EQ(inspected()["run_id"], "longest");
 }
 
 TEST_F(LaunchInspect, UsesNoFolderThatALinkLeadsTo) {
@@ -259,6 +351,35 @@ TEST_F(LaunchInspect, AnswersWhoeverElseAsks) {
     hurried.clear();
     EXPECT_EQ(inspected()["state"], "running");
     stop(job);
+}
+
+// Half of them with a rank killed amid its calls, half with all at once.
+TEST_F(LaunchInspect, SoakTheLastCallsAreThereHoweverManyAreKilled) {
+    std::mt19937 random(17);
+    Words words{"-n", "3"};
+    const Words command = Drill{.fault = "none", .step = 1'000'000'000}.command();
+    words.insert(words.end(), command.begin(), command.end());
+    for (int i = 0; i < 400; ++i) {
+        SCOPED_TRACE(i);
+        Launch job(folder_, words, settings());
+        json run;
+        do {
+            run = json::parse(inspect({"--json"}).out, nullptr, false);
+        } while (!run.is_object() || run["ranks"].size() != 3 || run["ranks"][2]["step"] == 0);
+        std::this_thread::sleep_for(std::chrono::microseconds(random() % 20'000));
+        if (i % 2 == 0) {
+            ::kill(run["ranks"][random() % 3]["pid"].get<pid_t>(), SIGKILL);
+        } else {
+            for (const json& rank : run["ranks"]) ::kill(rank["pid"].get<pid_t>(), SIGKILL);
+        }
+        EXPECT_EQ(job.wait().exit_code, 137);
+        const json last = inspected();
+        EXPECT_EQ(last["state"], "ended");
+        for (const json& rank : last["ranks"]) {
+            EXPECT_GT(rank["step"], 0);
+            EXPECT_THAT(rank["call"].get<std::string>(), HasSubstr("drill_worker.cpp:"));
+        }
+    }
 }
 
 }  // namespace

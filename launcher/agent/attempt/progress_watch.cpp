@@ -1,17 +1,10 @@
 #include "launcher/agent/attempt/progress_watch.hpp"
 
+#include "contract/rank_record.hpp"
+
 #include <algorithm>
 
 namespace ddp::launcher {
-namespace {
-
-// A worker's stray write may have put anything there.
-bool is_plausible(std::int64_t step, double rate) {
-    constexpr double max_rate = 1e9;
-    return step >= 0 && rate >= 0 && rate <= max_rate;  // no NaN
-}
-
-}  // namespace
 
 std::optional<ProgressWatch::Clock::time_point> ProgressWatch::next() const {
     if (watching_ == Watching::off) return std::nullopt;
@@ -35,10 +28,8 @@ StatusMessage slowest(const contract::ControlRegion& pages, int restarts) {
     StatusMessage result{.restarts = restarts};
     bool found = false;
     for (int rank = 0; rank < pages.local_ranks(); ++rank) {
-        const contract::ControlPage& page = pages.page(rank);
-        const std::int64_t step = page.step.load(std::memory_order_relaxed);
-        const double rate = page.steps_per_second.load(std::memory_order_relaxed);
-        if ((step == 0 && rate == 0) || !is_plausible(step, rate)) continue;
+        const auto [step, rate] = contract::read_progress(pages.page(rank));
+        if (step == 0 && rate == 0) continue;
         result.step = found ? std::min(result.step, step) : step;
         result.steps_per_second = found ? std::min(result.steps_per_second, rate) : rate;
         found = true;

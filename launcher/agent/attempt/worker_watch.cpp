@@ -1,9 +1,9 @@
 #include "launcher/agent/attempt/worker_watch.hpp"
 
 #include "contract/injection.hpp"
+#include "contract/rank_record.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
 #include <string>
 
@@ -58,7 +58,7 @@ std::string missed_drill(const std::string& inject, const WatchedWorkers& worker
         const bool is_it = workers.first_rank + worker.local_rank == drill.rank;
         if (!is_it || !worker.ended || !worker.ended->ok()) continue;
         const std::int64_t step =
-            workers.pages.page(worker.local_rank).step.load(std::memory_order_relaxed);
+            contract::read_progress(workers.pages.page(worker.local_rank)).step;
         if (step >= drill.step) return {};
         const std::string rank = "rank " + std::to_string(drill.rank);
         return "--inject=" + inject + ": nothing was done: " +

@@ -71,11 +71,25 @@ TEST(RunTable, HasNothingThatATerminalObeys) {
     EXPECT_THAT(text, AllOf(HasSubstr("\xc3\xa9"), HasSubstr("\nsecond line")));
 }
 
+TEST(RunTable, HasOneLineForEachRank) {
+    RunView view{.world_size = 1, .ranks = {row()}};
+    view.ranks[0].call = "in barrier\n   9  4712  running";
+    json run = run_of(view);
+    run["run_id"] = "five\nsix";
+    EXPECT_THAT(run_table(run), AllOf(Not(HasSubstr("\n   9")), HasSubstr("run five?six")));
+}
+
 TEST(RunTable, RefusesWhatIsNone) {
     EXPECT_THROW(run_table(json::object()), json::exception);
-    json run = run_of({.world_size = 1, .ranks = {row()}});
-    run["ranks"][0]["step"] = "many";
-    EXPECT_THROW(run_table(run), json::exception);
+    const json run = run_of({.world_size = 1, .ranks = {row()}});
+    EXPECT_TRUE(is_run(run));
+    for (const json& wrong : {json("many"), json(1e30), json(), json::array()}) {
+        json other = run;
+        other["ranks"][0]["step"] = wrong;
+        EXPECT_THROW(run_table(other), json::exception) << wrong;
+        EXPECT_FALSE(is_run(other));
+    }
+    EXPECT_FALSE(is_run(json()));
 }
 
 TEST(CpuShares, AreOfTheTimeBetweenTwoViews) {

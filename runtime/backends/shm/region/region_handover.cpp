@@ -1,6 +1,7 @@
 #include "backends/shm/region/region_handover.hpp"
 
 #include "base/net/local_socket.hpp"
+#include "base/net/pass_descriptor.hpp"
 #include "base/net/socket.hpp"
 #include "base/process/background_thread.hpp"
 #include "base/random.hpp"
@@ -14,10 +15,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <chrono>
-#include <cstring>
+#include <utility>
 
 namespace ddp::shm {
 namespace {
@@ -26,32 +26,6 @@ constexpr int pause_when_full_ms = 50;  // of a process without a free descripto
 constexpr std::string_view name_prefix = "ddp-region-";
 constexpr std::size_t most_digits = 20;  // of a 64-bit number
 static_assert(1 + name_prefix.size() + most_digits <= sizeof sockaddr_un::sun_path);
-
-// A message of one byte, since ancillary data needs a byte of data, and space for a descriptor.
-struct Message {
-    char byte = 'r';
-    iovec data{&byte, 1};
-    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
-    msghdr header{};
-
-    Message() {
-        header.msg_iov = &data;
-        header.msg_iovlen = 1;
-        header.msg_control = control.data();
-        header.msg_controllen = CMSG_LEN(sizeof(int));  // no second one into the padding
-    }
-};
-
-void send_descriptor(int socket, int descriptor) {
-    Message message;
-    cmsghdr* const ancillary = CMSG_FIRSTHDR(&message.header);
-    ancillary->cmsg_level = SOL_SOCKET;
-    ancillary->cmsg_type = SCM_RIGHTS;
-    ancillary->cmsg_len = CMSG_LEN(sizeof descriptor);
-    std::memcpy(CMSG_DATA(ancillary), &descriptor, sizeof descriptor);
-    ::sendmsg(socket, &message.header,
-              MSG_NOSIGNAL | MSG_DONTWAIT);  // a client that left needs nothing
-}
 
 // The kernel makes a client wait while the listener's queue is full.
 void connect_within(int socket, const base::AbstractAddress& where, const base::Deadline& deadline,
@@ -94,11 +68,12 @@ void RegionHandover::serve() const {
         pollfd ready[] = {{listener_.get(), POLLIN, 0}, {stop_.get(), POLLIN, 0}};
         ::poll(ready, 2, -1);  // ends with stop_
         if (ready[1].revents != 0) return;
-        const base::UniqueFd peer(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+        constexpr int flags = SOCK_CLOEXEC | SOCK_NONBLOCK;
+        const base::UniqueFd peer(::accept4(listener_.get(), nullptr, nullptr, flags));
         if (!peer && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)) {
             ::poll(&ready[1], 1, pause_when_full_ms);  // the client stays in the queue
         } else if (peer && may_have_it(peer.get())) {
-            send_descriptor(peer.get(), region_fd_);
+            base::send_descriptor(peer.get(), region_fd_);  // a client that left needs nothing
         }
     }
 }
@@ -135,22 +110,18 @@ base::UniqueFd receive_region(const std::string& name, pid_t creator,
     if (answers.pid != creator) {
         throw UsageError(what + ": another process answered, " + std::to_string(answers.pid));
     }
-    Message message;
-    ssize_t got = -1;
+    char byte = 0;
+    base::Received got;
     do {
         if (!base::wait_readable(socket.get(), deadline)) throw SystemError(what, ETIMEDOUT);
-        got = ::recvmsg(socket.get(), &message.header, MSG_CMSG_CLOEXEC);
-    } while (got < 0 && errno == EINTR);
-    if (got == 1 && (message.header.msg_flags & MSG_CTRUNC) != 0) throw SystemError(what, EMFILE);
-    const cmsghdr* const ancillary = got == 1 ? CMSG_FIRSTHDR(&message.header) : nullptr;
-    if (ancillary == nullptr || ancillary->cmsg_level != SOL_SOCKET ||
-        ancillary->cmsg_type != SCM_RIGHTS || ancillary->cmsg_len != CMSG_LEN(sizeof(int))) {
+        got = base::receive_with_descriptor(socket.get(), {&byte, 1});
+    } while (got.bytes < 0 && (errno == EINTR || errno == EAGAIN));
+    if (got.is_lost) throw SystemError(what, EMFILE);
+    if (!got.descriptor) {
         throw SystemError(what + ": refused; to it this process is another user's, or no rank",
                           EACCES);
     }
-    int descriptor = -1;
-    std::memcpy(&descriptor, CMSG_DATA(ancillary), sizeof descriptor);
-    return base::UniqueFd(descriptor);
+    return std::move(got.descriptor);
 }
 
 }  // namespace ddp::shm
