@@ -365,7 +365,9 @@ TEST_F(LaunchInspect, SoakTheLastCallsAreThereHoweverManyAreKilled) {
         json run;
         do {
             run = json::parse(inspect({"--json"}).out, nullptr, false);
-        } while (!run.is_object() || run["ranks"].size() != 3 || run["ranks"][2]["step"] == 0);
+            // Before this one is to be seen the last one is.
+        } while (!run.is_object() || run["launcher_pid"] != job.pid() || run["ranks"].size() != 3 ||
+                 run["ranks"][2]["step"] == 0);
         std::this_thread::sleep_for(std::chrono::microseconds(random() % 20'000));
         if (i % 2 == 0) {
             ::kill(run["ranks"][random() % 3]["pid"].get<pid_t>(), SIGKILL);
