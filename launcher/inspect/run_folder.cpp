@@ -109,6 +109,7 @@ std::vector<std::string> RunFolder::runs() const {
     std::ranges::sort(found, std::greater());
     found.erase(std::unique(found.begin(), found.end()), found.end());
     std::vector<std::string> runs;
+    runs.reserve(found.size());
     for (auto& [time, run] : found) runs.push_back(std::move(run));
     return runs;
 }

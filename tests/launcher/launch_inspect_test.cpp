@@ -172,6 +172,8 @@ TEST_F(LaunchInspect, SaysThatTheFrontOfAJobWasKilled) {
     EXPECT_TRUE(run["exit_code"].is_null());
     EXPECT_THAT(run["report"].get<std::string>(), HasSubstr("its launcher was killed"));
     for (const json& rank : run["ranks"]) EXPECT_GE(rank["seconds_since_call"], 0);
+    const auto deadline = base::Deadline::after(patience);  // for the agent, which cleans up last
+    while (!folder_.names().empty() && !deadline.passed()) std::this_thread::sleep_for(10ms);
 }
 
 TEST_F(LaunchInspect, FindsARunByItsIdItsLauncherOrTheNewestThatRuns) {
