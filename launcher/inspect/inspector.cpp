@@ -130,6 +130,17 @@ bool take_document(Run& run, Run::Kind kind, const base::UniqueFd& from) {
     return true;
 }
 
+// Where others wait before its launcher's door, until their turn is over. Else invalid, with errno.
+base::UniqueFd connect(const RunFolder& folder, const std::string& run,
+                       const base::Deadline& deadline) {
+    constexpr milliseconds pause{10};
+    while (true) {
+        base::UniqueFd socket = folder.connect_to(run);
+        if (socket || errno != EAGAIN || deadline.passed()) return socket;
+        std::this_thread::sleep_for(pause);
+    }
+}
+
 // What run_door.hpp says that who connects gets. Else invalid, with EAGAIN where nothing comes.
 base::UniqueFd ask(int socket, const base::Deadline& deadline) {
     if (!base::wait_readable(socket, deadline)) {
@@ -148,7 +159,7 @@ base::UniqueFd ask(int socket, const base::Deadline& deadline) {
 Run look(const RunFolder& folder, const std::string& name, const base::Deadline& deadline) {
     Run run{.folder = &folder, .name = name};
     if (take_document(run, Run::Kind::ended, folder.open_last_view(name))) return run;
-    const base::UniqueFd socket = folder.connect_to(name);
+    const base::UniqueFd socket = connect(folder, name, deadline);
     const base::UniqueFd memory = socket ? ask(socket.get(), deadline) : base::UniqueFd();
     if (!memory && errno == EAGAIN) {
         run.kind = Run::Kind::silent;
