@@ -1,15 +1,14 @@
 // A cgroup's quota binds all below it, so every level from ours up to the mount is looked at.
-// Inside a container the path may be one of the host's: levels that are not there do not count.
 #include "launcher/plan/worker_count.hpp"
+
+#include "base/process/cgroup.hpp"
+#include "base/process/process_tree.hpp"
 
 #include <ddp/error.hpp>
 
-#include <fcntl.h>
 #include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <optional>
 #include <string_view>
@@ -17,15 +16,6 @@
 
 namespace ddp::launcher {
 namespace {
-
-std::string read_small_file(const std::string& path) {
-    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return {};
-    std::array<char, 4096> bytes;
-    const ssize_t got = ::read(fd, bytes.data(), bytes.size());
-    ::close(fd);
-    return got > 0 ? std::string(bytes.data(), static_cast<std::size_t>(got)) : std::string();
-}
 
 // "max" and -1 are no numbers here: no limit.
 std::optional<double> read_number(std::string_view text) {
@@ -42,35 +32,14 @@ double ratio(std::string_view quota, std::string_view period) {
 }
 
 double quota_v2(const std::string& folder) {
-    const std::string text = read_small_file(folder + "/cpu.max");
+    const std::string text = base::read_small_file(folder + "/cpu.max");
     const std::size_t blank = text.find(' ');
     return blank == text.npos ? 0 : ratio(text, std::string_view(text).substr(blank + 1));
 }
 
 double quota_v1(const std::string& folder) {
-    const std::string quota = read_small_file(folder + "/cpu.cfs_quota_us");
-    return quota.empty() ? 0 : ratio(quota, read_small_file(folder + "/cpu.cfs_period_us"));
-}
-
-double smallest_upwards(const std::string& mount, std::string path,
-                        double (*quota_at)(const std::string&)) {
-    double smallest = 0;
-    for (;;) {
-        const double quota = quota_at(mount + path);
-        if (quota > 0 && (smallest == 0 || quota < smallest)) smallest = quota;
-        const std::size_t slash = path.rfind('/');
-        if (path.empty() || slash == path.npos) return smallest;
-        path.resize(slash);
-    }
-}
-
-bool names_cpu(std::string_view controllers) {
-    while (!controllers.empty()) {
-        const std::size_t comma = std::min(controllers.find(','), controllers.size());
-        if (controllers.substr(0, comma) == "cpu") return true;
-        controllers.remove_prefix(std::min(comma + 1, controllers.size()));
-    }
-    return false;
+    const std::string quota = base::read_small_file(folder + "/cpu.cfs_quota_us");
+    return quota.empty() ? 0 : ratio(quota, base::read_small_file(folder + "/cpu.cfs_period_us"));
 }
 
 int cpus_by_affinity() {
@@ -85,23 +54,11 @@ int cpus_by_affinity() {
 }  // namespace
 
 double cpu_quota(const std::string& root) {
-    const std::string groups = read_small_file(root + "/proc/self/cgroup");
-    const std::string mount = root + "/sys/fs/cgroup";
     double smallest = 0;
-    std::string_view rest = groups;
-    while (!rest.empty()) {
-        const std::size_t end = std::min(rest.find('\n'), rest.size());
-        const std::string_view line = rest.substr(0, end);
-        rest.remove_prefix(std::min(end + 1, rest.size()));
-        const std::size_t first = line.find(':');
-        const std::size_t second = first == line.npos ? first : line.find(':', first + 1);
-        if (second == line.npos) continue;
-        const std::string_view controllers = line.substr(first + 1, second - first - 1);
-        const std::string path(line.substr(second + 1));
-        double quota = 0;
-        if (controllers.empty()) quota = smallest_upwards(mount, path, quota_v2);
-        if (names_cpu(controllers)) quota = smallest_upwards(mount + "/cpu", path, quota_v1);
-        if (quota > 0 && (smallest == 0 || quota < smallest)) smallest = quota;
+    for (const std::string& folder : base::cgroups_of("self", "cpu", root)) {
+        for (const double quota : {quota_v2(folder), quota_v1(folder)}) {
+            if (quota > 0 && (smallest == 0 || quota < smallest)) smallest = quota;
+        }
     }
     return smallest;
 }

@@ -1,6 +1,7 @@
 // Plain reads into one buffer: this runs in every launch.
 #include "launcher/report/oom_watch.hpp"
 
+#include "base/process/cgroup.hpp"
 #include "base/unique_fd.hpp"
 
 #include <fcntl.h>
@@ -40,32 +41,15 @@ std::optional<std::int64_t> oom_kills_in(const std::string& path) {
     return result.ec == std::errc{} ? std::optional(count) : std::nullopt;
 }
 
-// The path after `name` in /proc/self/cgroup: "0::/a" (v2, name "0::"), "9:memory:/a" (v1;
-// "memory:").
-std::optional<std::string> cgroup_path(std::string_view list, std::string_view name) {
-    const std::size_t found = list.find(name);
-    if (found == list.npos) return std::nullopt;
-    const std::size_t start = found + name.size();
-    return std::string(list.substr(start, list.find('\n', start) - start));
-}
-
-// In a container the path may be the host's, and the mount is the cgroup itself.
-std::optional<std::int64_t> count_of(const std::string& mount, const std::string& path,
-                                     const char* file) {
-    if (const auto count = oom_kills_in(mount + path + file)) return count;
-    return oom_kills_in(mount + file);
-}
-
 }  // namespace
 
 OomCounts read_oom_counts(const std::string& root) {
     OomCounts counts;
     counts.host = oom_kills_in(root + "/proc/vmstat");
-    const std::string list = "\n" + read_file(root + "/proc/self/cgroup");
-    if (const auto path = cgroup_path(list, "memory:")) {
-        counts.cgroup = count_of(root + "/sys/fs/cgroup/memory", *path, "/memory.oom_control");
-    } else if (const auto unified = cgroup_path(list, "\n0::")) {
-        counts.cgroup = count_of(root + "/sys/fs/cgroup", *unified, "/memory.events");
+    for (const std::string& folder : base::cgroups_of("self", "memory", root)) {
+        for (const char* const file : {"/memory.events", "/memory.oom_control"}) {
+            if (!counts.cgroup) counts.cgroup = oom_kills_in(folder + file);
+        }
     }
     return counts;
 }

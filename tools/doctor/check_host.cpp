@@ -13,6 +13,7 @@
 #include <optional>
 #include <sstream>
 
+#include "base/process/cgroup.hpp"
 #include "base/unique_fd.hpp"
 #include "doctor/checks.hpp"
 #include "doctor/numbers.hpp"
@@ -25,40 +26,20 @@ constexpr std::uint64_t mib = std::uint64_t{1} << 20;
 
 std::string in_mib(std::uint64_t bytes) { return std::to_string(bytes / mib) + " MiB"; }
 
-// This process's cgroups of a controller and those above them, version 2's and version 1's.
-std::vector<std::filesystem::path> cgroups(const std::string& root, const std::string& controller) {
-    std::ifstream file(root + "/proc/self/cgroup");
-    std::vector<std::filesystem::path> folders;
-    for (std::string line; std::getline(file, line);) {
-        const std::size_t first = line.find(':');
-        const std::size_t second = first == line.npos ? first : line.find(':', first + 1);
-        if (second == line.npos || line[second + 1] != '/') continue;
-        const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
-        std::filesystem::path mount = root + "/sys/fs/cgroup";
-        if (controllers != ",,") {
-            if (controllers.find("," + controller + ",") == controllers.npos) continue;
-            mount /= controller;
-        }
-        std::filesystem::path inside = line.substr(second + 2);
-        for (; !inside.empty(); inside = inside.parent_path()) folders.push_back(mount / inside);
-        folders.push_back(mount);
-    }
-    return folders;
-}
-
 // What a cgroup may still take; files in memory go when it is wanted. Nothing: as much as it likes.
 struct Room {
     std::uint64_t limit, left;
 };
-std::optional<Room> room_in(const std::filesystem::path& folder) {
-    const bool is_second = std::filesystem::exists(folder / "memory.max");
-    const auto limit = number_in(folder / (is_second ? "memory.max" : "memory.limit_in_bytes"));
-    const auto used = number_in(folder / (is_second ? "memory.current" : "memory.usage_in_bytes"));
+std::optional<Room> room_in(const std::string& folder) {
+    const bool is_second = std::filesystem::exists(folder + "/memory.max");
+    const auto limit = number_in(folder + (is_second ? "/memory.max" : "/memory.limit_in_bytes"));
+    const auto used =
+        number_in(folder + (is_second ? "/memory.current" : "/memory.usage_in_bytes"));
     if (!limit || !used) return std::nullopt;
     const std::string prefix = is_second ? "" : "total_";
     std::uint64_t files = 0;
     for (const char* kind : {"inactive_file", "active_file"}) {
-        files += number_in(folder / "memory.stat", prefix + kind).value_or(0);
+        files += number_in(folder + "/memory.stat", prefix + kind).value_or(0);
     }
     const std::uint64_t kept = *used - std::min(files, *used);
     return Room{*limit, *limit - std::min(kept, *limit)};
@@ -87,8 +68,8 @@ Findings check_processors(const std::string& root) {
             "two ranks share one CPU here: give this shell or container more (taskset, docker run "
             "--cpus, limits.cpu)";
     }
-    for (const auto& folder : cgroups(root, "cpu")) {
-        const auto times = number_in(folder / "cpu.stat", "nr_throttled");
+    for (const std::string& folder : base::cgroups_of("self", "cpu", root)) {
+        const auto times = number_in(folder + "/cpu.stat", "nr_throttled");
         if (!times || *times == 0) continue;
         findings.push_back({"processors", Level::warn,
                             "the quota has stopped this cgroup " + std::to_string(*times) +
@@ -105,7 +86,7 @@ Findings check_memory(const std::string& root) {
     if (!kib) return {{"memory", Level::note, "/proc/meminfo does not say what is available"}};
     std::uint64_t available = *kib * 1024;
     std::string says = in_mib(available) + " available";
-    for (const auto& folder : cgroups(root, "memory")) {
+    for (const std::string& folder : base::cgroups_of("self", "memory", root)) {
         const auto room = room_in(folder);
         if (!room || room->left >= available) continue;
         available = room->left;
@@ -180,9 +161,9 @@ Findings check_limits(const std::string& root) {
         warn("no more than " + std::to_string(processes) + " processes and threads of this user",
              "ranks and their threads need more: ulimit -u 4096, or /etc/security/limits.conf");
     }
-    for (const auto& folder : cgroups(root, "pids")) {
-        const auto most = number_in(folder / "pids.max");
-        const auto used = number_in(folder / "pids.current");
+    for (const std::string& folder : base::cgroups_of("self", "pids", root)) {
+        const auto most = number_in(folder + "/pids.max");
+        const auto used = number_in(folder + "/pids.current");
         if (!most || !used || *most >= *used + few_processes) continue;
         warn("the cgroup has " + std::to_string(*used) + " processes and threads of at most " +
                  std::to_string(*most),

@@ -87,8 +87,8 @@ std::vector<std::string> names_in(const std::string& folder) {
     return names;
 }
 
-// "pid (any name) state ppid pgrp session tty tpgid flags 4 faults, 4 times, priority nice threads
-// 0 starttime ..."
+// "pid (any name) state ppid pgrp session tty tpgid flags minflt cminflt majflt cmajflt, 4 times,
+// priority nice threads 0 starttime ..."
 std::optional<ProcessStat> stat_of(pid_t pid) {
     const std::string text = read_small_file(proc(pid, "stat"));
     const std::size_t name = text.find('(');
@@ -103,8 +103,10 @@ std::optional<ProcessStat> stat_of(pid_t pid) {
     stat.parent = next_number<pid_t>(rest);
     next_number<pid_t>(rest);
     stat.session = next_number<pid_t>(rest);
-    constexpr int fields_before_times = 7;
-    for (int i = 0; i < fields_before_times; ++i) next_number<std::int64_t>(rest);
+    constexpr int fields_before_faults = 5;
+    for (int i = 0; i < fields_before_faults; ++i) next_number<std::int64_t>(rest);
+    stat.major_faults = next_number<std::uint64_t>(rest);
+    next_number<std::int64_t>(rest);
     stat.cpu_ticks = next_number<std::uint64_t>(rest);
     stat.cpu_ticks += next_number<std::uint64_t>(rest);
     constexpr int fields_before_start = 6;

@@ -25,7 +25,8 @@ struct ProcessStat {
     char state = '?';  // as ps shows it: Z a zombie, D in a call that nothing interrupts
     pid_t parent = 0;
     pid_t session = 0;
-    std::uint64_t cpu_ticks = 0;  // that all of its threads have used
+    std::uint64_t major_faults = 0;  // pages that its threads had to wait for the disk for
+    std::uint64_t cpu_ticks = 0;     // that all of its threads have used
     std::uint64_t started = 0;  // in clock ticks since the host's start: tells users of a pid apart
     std::string name;           // at most 15 bytes, chosen by the process
 };
