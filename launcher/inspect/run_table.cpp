@@ -172,6 +172,7 @@ std::string run_table(const json& run) {
     for (const json& rank : run.at("ranks")) rows.push_back(row_of(rank));
     std::string text = head_of(run) + "\n" + table_of(rows);
     const json& hang = run.at("hang");
+    const json slow = run.value("slow", json());
     const std::string report =
         run.at("report").is_null() ? "" : run.at("report").get<std::string>();
     if (!report.empty()) {
@@ -179,6 +180,7 @@ std::string run_table(const json& run) {
     } else if (!hang.is_null()) {
         text += "\n" + hang.at("text").get<std::string>() + "\n";
     }
+    if (!slow.is_null()) text += "\n" + slow.at("text").get<std::string>() + "\n";
     return harmless(std::move(text));
 }
 

@@ -146,6 +146,7 @@ std::string to_json(const RunFacts& facts, const RunView& view, const std::optio
                       {"attempts", view.attempts},
                       {"world_size", view.world_size},
                       {"hang", hang_json(view.hang)},
+                      {"slow", slow_json(view.slow)},
                       {"ranks", std::move(ranks)}};
     // Workers write any bytes; JSON is UTF-8.
     return run.dump(2, ' ', false, json::error_handler_t::replace) + "\n";

@@ -47,6 +47,7 @@ struct RunView {
     int world_size = 0;
     std::vector<RankRow> ranks = {};  // of this host
     std::optional<HangFacts> hang = {};
+    std::optional<SlowFacts> slow = {};
 };
 
 // What does not change while a job runs.

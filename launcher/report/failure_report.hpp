@@ -24,6 +24,12 @@ struct HangFacts {
     bool has_ended_job = false;  // --on-hang=stop
 };
 
+// Ranks that others had to wait for again and again (verdict/slow_news.hpp).
+struct SlowFacts {
+    std::vector<int> ranks = {};  // sorted
+    std::string text = {};
+};
+
 struct JobFacts {
     std::string host = {};
     int attempt = 1;  // of `attempts`
@@ -31,6 +37,7 @@ struct JobFacts {
     std::vector<std::string> hints = {};  // for the root cause
     std::string report_file = {};         // the copy for machines; empty: none
     std::optional<HangFacts> hang = {};
+    std::optional<SlowFacts> slow = {};  // of this host's ranks
     Lines lines = Lines::wrapped;
 };
 

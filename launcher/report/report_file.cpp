@@ -64,6 +64,11 @@ json hang_json(const std::optional<HangFacts>& hang) {
     return {{"kind", hang->kind}, {"ranks", hang->ranks}, {"text", hang->text}};
 }
 
+json slow_json(const std::optional<SlowFacts>& slow) {
+    if (!slow) return {};
+    return {{"ranks", slow->ranks}, {"text", slow->text}};
+}
+
 std::string to_json(const JobReport& report) {
     const auto now = std::chrono::duration_cast<std::chrono::milliseconds>(
         std::chrono::system_clock::now().time_since_epoch());
@@ -87,6 +92,7 @@ std::string to_json(const JobReport& report) {
                        {"message", report.message},
                        {"hints", report.facts.hints},
                        {"hang", hang_json(report.facts.hang)},
+                       {"slow", slow_json(report.facts.slow)},
                        {"workers", std::move(workers)}};
     // Workers write any bytes; JSON is UTF-8.
     return file.dump(2, ' ', false, json::error_handler_t::replace) + "\n";

@@ -15,6 +15,8 @@
 //     kind        "held", "missing", "ahead", "mismatch", "crossed", "stuck"
 //     ranks       to blame
 //     text        what the user has read
+//   slow          which ranks the others had to wait for again and again, else null, as of several
+//                 hosts: ranks, text
 //   workers       of this attempt, of all hosts, by rank:
 //     rank, host, local_rank, pid, gpu
 //     part        "root_cause", "failed", "left" (because of a peer), "stopped" (by us), "fine"
@@ -50,8 +52,9 @@ struct JobReport {
 };
 
 std::string to_json(const JobReport& report);
-// Its `hang`.
+// Its `hang` and `slow`.
 nlohmann::json hang_json(const std::optional<HangFacts>& hang);
+nlohmann::json slow_json(const std::optional<SlowFacts>& slow);
 
 // Writes it whole, making the folders above it. Returns what went wrong, for the user, or nothing.
 std::string write_report_file(const std::string& path, const std::string& json);

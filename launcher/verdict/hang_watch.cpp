@@ -28,9 +28,22 @@ bool is_alarming(const RankState& rank, const UsualTimes& usual, HangWatch::Time
 
 }  // namespace
 
+std::vector<RankState> HangWatch::observe(Time now, const WatchedWorkers& workers) {
+    std::vector<RankState> ranks = observer_.look(now, workers);
+    const auto use_of = [&](int rank) {
+        const auto index = static_cast<std::size_t>(rank - workers.first_rank);
+        return look_at_use(
+            process_of_rank(ranks[index].record.pid, workers.all[index].process.pid()));
+    };
+    for (std::string& text : slow_.consider(now, ranks, use_of)) {
+        news_of_slow_.push_back(std::move(text));
+    }
+    return ranks;
+}
+
 std::vector<std::string> HangWatch::look(Time now, const WatchedWorkers& workers) {
     if (!observer_.is_due(now)) return {};
-    const std::vector<RankState> ranks = observer_.look(now, workers);
+    const std::vector<RankState> ranks = observe(now, workers);
     return news_.consider(now, ranks, observer_.usual(), any_held_for_debugger(workers));
 }
 
@@ -44,7 +57,7 @@ std::optional<HangFacts> HangWatch::facts(const WatchedWorkers& workers) const {
 Sighting HangWatch::see(Time now, const WatchedWorkers& workers,
                         const std::vector<CallKey>& calls) {
     if (!observer_.next()) return {};
-    Sighting seen{.ranks = observer_.look(now, workers)};
+    Sighting seen{.ranks = observe(now, workers)};
     std::vector<CallKey> wanted = waited_calls(seen.ranks);
     wanted.insert(wanted.end(), calls.begin(), calls.end());
     std::ranges::sort(wanted);

@@ -1,13 +1,15 @@
-// HangWatch: this host's ranks, observed, and, where they are all of the job, what is to be said of
-// them.
+// HangWatch: this host's ranks, observed, and what is to be said of them: which of them slow down
+// the others and, where they are all of the job, who holds it up.
 #pragma once
 
 #include "launcher/verdict/hang_news.hpp"
 #include "launcher/verdict/rank_observer.hpp"
+#include "launcher/verdict/slow_news.hpp"
 
 #include <chrono>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace ddp::launcher {
@@ -31,6 +33,9 @@ public:
     // What is new, for the user; mostly nothing, and before next() always.
     std::vector<std::string> look(Time now, const WatchedWorkers& workers);
     const HangNews& news() const { return news_; }
+    // What has become known of slow ranks by look() and see(), for the user; mostly nothing.
+    std::vector<std::string> take_news_of_slow() { return std::exchange(news_of_slow_, {}); }
+    const std::optional<SlowFacts>& slow() const { return slow_.facts(); }
     // For the report of an attempt that has ended.
     std::optional<HangFacts> facts(const WatchedWorkers& workers) const;
 
@@ -41,8 +46,12 @@ public:
     Sighting see_end(const WatchedWorkers& workers) const;
 
 private:
+    std::vector<RankState> observe(Time now, const WatchedWorkers& workers);
+
     RankObserver observer_;
     HangNews news_;
+    SlowNews slow_;
+    std::vector<std::string> news_of_slow_;
 };
 
 }  // namespace ddp::launcher

@@ -14,7 +14,7 @@ constexpr milliseconds long_enough{200};
 constexpr milliseconds much_later{250};
 
 // What has begun before it, and may go on, begins then.
-void begin_after(Verdict::Time time, contract::RankRecord& record) {
+void begin_after(RankState::Time time, contract::RankRecord& record) {
     record.joined = std::max(record.joined, time);
     for (contract::OperationRecord& operation : record.operations) {
         if (operation.ended) {

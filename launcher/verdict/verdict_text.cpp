@@ -9,13 +9,6 @@ namespace {
 
 constexpr std::size_t most_lines = 8;
 
-std::string begin_of_line(const RankState& rank) {
-    const pid_t pid = rank.process.pid != 0 ? rank.process.pid : rank.record.pid;
-    std::string place = rank.host;
-    if (pid != 0) place += (place.empty() ? "pid " : ", pid ") + std::to_string(pid);
-    return "\n  rank " + std::to_string(rank.rank) + (place.empty() ? "" : " (" + place + ")");
-}
-
 // The verb begins it.
 std::string what_it_does(const RankState& rank) {
     const ProcessState& process = rank.process;
@@ -56,6 +49,13 @@ std::string last_call(const RankState& rank, Verdict::Time now) {
 }
 
 }  // namespace
+
+std::string begin_of_line(const RankState& rank) {
+    const pid_t pid = rank.process.pid != 0 ? rank.process.pid : rank.record.pid;
+    std::string place = rank.host;
+    if (pid != 0) place += (place.empty() ? "pid " : ", pid ") + std::to_string(pid);
+    return "\n  rank " + std::to_string(rank.rank) + (place.empty() ? "" : " (" + place + ")");
+}
 
 std::string last_call_of(const contract::ControlPage& page) {
     const contract::RankRecord record = contract::read_page(page);

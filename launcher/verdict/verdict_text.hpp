@@ -16,6 +16,8 @@ using RankStates = std::vector<const RankState*>;
 std::string who_holds_up_whom(const std::vector<int>& ranks, const std::vector<int>& waiting);
 // "rank 1", "ranks 0, 2-5"
 std::string name_ranks(const std::vector<int>& ranks);
+// "\n  rank 1 (h2, pid 4711)", of which what is known; a verb follows.
+std::string begin_of_line(const RankState& rank);
 // "\n  rank 1 (pid 4711) is stopped (SIGSTOP); kill -CONT 4711 lets it go on; its last call, ...,
 // ended 1.0 s ago", of each.
 std::string what_they_do(const RankStates& ranks, Verdict::Time now);

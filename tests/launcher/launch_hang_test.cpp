@@ -195,6 +195,18 @@ TEST_F(LaunchHang, IsDrilledByFaultsOnPurpose) {
     EXPECT_EQ(job.wait().exit_code, 128 + SIGTERM);
 }
 
+// Ten seconds, as it has to last.
+TEST_F(LaunchHang, ARankThatIsSlowIsNamed) {
+    const TemporaryFolder logs;
+    Launch job(folder_, words_of({.fault = "none"},
+                                 {"--inject=slow:rank=1@step=30", "--log-dir=" + logs.path()}));
+    ASSERT_TRUE(job.wait_for_error("rank 1 slows down ranks 0, 2: in the last ")) << job.err();
+    EXPECT_TRUE(job.wait_for_error(" slept: it used ")) << job.err();
+    job.signal(SIGTERM);
+    EXPECT_THAT(job.wait().err, Not(HasSubstr("holds up")));
+    EXPECT_EQ(report_below(logs.path())["slow"]["ranks"], nlohmann::json::array({1}));
+}
+
 TEST_F(LaunchHang, OfAnyProgramIsSeenThatItIsStopped) {
     const LaunchResult result =
         launch({"-n", "2", "--on-hang=stop", "--hang-timeout=0", "--no-python", "sh", "-c",

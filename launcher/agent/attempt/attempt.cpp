@@ -289,9 +289,8 @@ void Attempt::pass_input() {
     if (!notice.empty()) agent_.channel.send(NoticeMessage{std::move(notice)});
 }
 
-void Attempt::end_input() {
-    input_.reset();  // and with it its place in the poller
-}
+// And with it its place in the poller.
+void Attempt::end_input() { input_.reset(); }
 
 std::optional<Attempt::Time> Attempt::wakes_at() const {
     std::optional<Time> first;
@@ -374,6 +373,7 @@ AttemptEnd Attempt::end() const {
                               .report_file =
                                   agent_.logs.unresponsive() ? "" : agent_.tree.report_file(),
                               .hang = agent_.tell.sighting ? std::nullopt : watch_.facts(watched()),
+                              .slow = watch_.slow(),
                               .lines = agent_.job.lines},
                     .error_files = error_files_},
             .survivors = killed_orphans_.complete

@@ -39,7 +39,8 @@ RunView view_of(const AttemptEnd& so_far, const WatchedWorkers& workers) {
             .attempts = so_far.job.facts.attempts,
             .world_size = so_far.workers.world_size,
             .ranks = rows_of(workers, RankRow::Time::clock::now()),
-            .hang = so_far.job.facts.hang};
+            .hang = so_far.job.facts.hang,
+            .slow = so_far.job.facts.slow};
 }
 
 }  // namespace ddp::launcher

@@ -41,14 +41,20 @@ std::optional<int> WorkerWatch::look(const WatchedWorkers& workers, int running,
     if (tell.sighting) {
         if (!hang_.next() || now < *hang_.next()) return std::nullopt;
         Sighting seen = hang_.see(now, workers, {});
+        tell_of_slow(channel);
         seen.ranks.clear();  // an alarm, after which it is asked
         if (seen.is_alarm && now - asked_at_ >= silent_when_asked) tell.sighting(std::move(seen));
         return std::nullopt;
     }
     for (const std::string& text : hang_.look(now, workers)) channel.send(NoticeMessage{text});
+    tell_of_slow(channel);
     if (!hang_.news().ends_job()) return std::nullopt;
     channel.send(NoticeMessage{HangNews::words_of_stop(grace_)});
     return hang_.news().to_blame().value_or(-1);
+}
+
+void WorkerWatch::tell_of_slow(Channel& channel) {
+    for (const std::string& text : hang_.take_news_of_slow()) channel.send(NoticeMessage{text});
 }
 
 std::string missed_drill(const std::string& inject, const WatchedWorkers& workers) {

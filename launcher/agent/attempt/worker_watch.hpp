@@ -1,5 +1,5 @@
 // WorkerWatch: looks from time to time at what an attempt's workers publish, and tells the front of
-// it: how far they are, and who holds them up.
+// it: how far they are, who holds them up, and who slows them down.
 #pragma once
 
 #include "launcher/agent/attempt/progress_watch.hpp"
@@ -47,7 +47,11 @@ public:
     }
     Sighting see_end(const WatchedWorkers& workers) const { return hang_.see_end(workers); }
 
+    const std::optional<SlowFacts>& slow() const { return hang_.slow(); }
+
 private:
+    void tell_of_slow(Channel& channel);
+
     std::chrono::milliseconds grace_;
     ProgressWatch progress_;
     HangWatch hang_;

@@ -1,5 +1,7 @@
 #include "launcher/verdict/process_state.hpp"
 
+#include "launcher/verdict/child_process.hpp"
+
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -12,29 +14,7 @@ namespace ddp::launcher {
 namespace {
 
 using namespace std::chrono_literals;
-
-// A process that sleeps, or uses a processor; it ends with the object.
-class Child {
-public:
-    explicit Child(bool computes = false) : pid_(::fork()) {
-        if (pid_ != 0) return;
-        volatile bool goes_on = true;
-        while (goes_on) {
-            if (!computes) ::pause();
-        }
-        ::_exit(0);
-    }
-    ~Child() {
-        ::kill(pid_, SIGKILL);
-        ::waitpid(pid_, nullptr, 0);
-    }
-    Child(const Child&) = delete;
-    Child& operator=(const Child&) = delete;
-    pid_t pid() const { return pid_; }
-
-private:
-    pid_t pid_;
-};
+using testing::Child;
 
 template <class Condition>
 bool comes_true(const Condition& condition) {
@@ -56,7 +36,7 @@ TEST(ProcessState, TellsAStoppedProcessFromOneThatSleeps) {
 }
 
 TEST(ProcessState, CountsTheTimeOfAProcessThatComputes) {
-    const Child child(true);
+    const Child child(Child::Does::computes);
     EXPECT_TRUE(comes_true([&] { return look_at_process(child.pid()).cpu_time >= 50ms; }));
 }
 

@@ -1,6 +1,7 @@
 // A training job in made-up time, whose ranks are unequal, pause and write checkpoints, as jobs do:
 // whoever looks at it as the launcher does finds nothing to say.
 #include "launcher/verdict/hang_judge.hpp"
+#include "launcher/verdict/slow_news.hpp"
 
 #include <gtest/gtest.h>
 
@@ -109,6 +110,11 @@ private:
             ++verdicts_;
             last_ = verdict->text;
         }
+        const auto no_use = [](int) { return std::optional<ProcessUse>(); };
+        for (const std::string& text : slow_.consider(now, ranks, no_use)) {
+            ++verdicts_;
+            last_ = text;
+        }
     }
 
     Manners manners_;
@@ -120,6 +126,7 @@ private:
     std::array<std::deque<OperationRecord>, size> done_;
     std::array<std::uint64_t, size> seen_{};
     UsualTimes usual_;
+    SlowNews slow_;
     int verdicts_ = 0;
     std::string last_;
 };
@@ -139,7 +146,7 @@ TEST(VerdictSimulation, NothingIsSaidOfAJobThatRuns) {
 TEST(VerdictSimulation, SoakNothingIsSaidOfAJobThatRuns) {
     run({}, 1'000'000, 1);
     run({.spread = 1.0}, 1'000'000, 2);
-    for (unsigned seed = 0; seed < 200; ++seed)
+    for (unsigned seed = 0; seed < 1000; ++seed)
         run({.step = 400ms, .spread = 0.3, .checkpoint = 20s}, 2'000, seed);
 }
 

@@ -1,0 +1,132 @@
+#include "launcher/verdict/process_use.hpp"
+
+#include "base/process/cgroup.hpp"
+#include "base/process/process_tree.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <string_view>
+
+namespace ddp::launcher {
+namespace {
+
+using Duration = ProcessUse::Duration;
+
+// The text after it on its line; empty: there is none.
+std::string_view behind(std::string_view label, std::string_view text) {
+    const std::size_t at = text.find(label);
+    if (at == text.npos) return {};
+    text.remove_prefix(at + label.size());
+    text = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(text.find_first_not_of(" \t"), text.size()));
+    return text;
+}
+
+std::optional<std::uint64_t> number_behind(std::string_view label, std::string_view text) {
+    const std::string digits(behind(label, text));
+    if (digits.empty()) return std::nullopt;
+    return std::strtoull(digits.c_str(), nullptr, 10);
+}
+
+// A quota binds all below it, and its own group alone counts how long.
+std::optional<Duration> throttled(pid_t pid) {
+    std::optional<Duration> most;
+    for (const std::string& folder : base::cgroups_of(std::to_string(pid), "cpu")) {
+        const std::string stat = "\n" + base::read_small_file(folder + "/cpu.stat");
+        const auto us = number_behind("\nthrottled_usec ", stat);
+        const auto ns = number_behind("\nthrottled_time ", stat);
+        if (!us && !ns) continue;
+        const auto time = Duration(static_cast<std::int64_t>(us ? *us * 1000 : *ns));
+        most = std::max(most.value_or(time), time);
+    }
+    return most;
+}
+
+double share(std::optional<Duration> before, std::optional<Duration> after, Duration of) {
+    if (!before || !after || of <= Duration(0)) return 0;
+    return std::clamp(std::chrono::duration<double>(*after - *before) / of, 0.0, 1.0);
+}
+
+std::string percent(double share) { return std::to_string(std::lround(share * 100)) + " %"; }
+
+}  // namespace
+
+std::optional<ProcessUse> look_at_use(pid_t pid) {
+    const auto stat = base::stat_of(pid);
+    if (!stat) return std::nullopt;
+    const std::string folder = "/proc/" + std::to_string(pid);
+    const std::string status = base::read_small_file(folder + "/status", 4096);
+    const std::string scheduled = base::read_small_file(folder + "/schedstat");  // "ran waited ..."
+    const auto ticks = static_cast<std::uint64_t>(::sysconf(_SC_CLK_TCK));
+    ProcessUse use{.at = std::chrono::steady_clock::now(),
+                   .cpu = std::chrono::milliseconds(stat->cpu_ticks * 1000 / ticks),
+                   .waited_for_processor = std::nullopt,
+                   .throttled = throttled(pid),
+                   .major_faults = stat->major_faults,
+                   .swapped_bytes = number_behind("\nVmSwap:", status).value_or(0) * 1024,
+                   .processors = std::string(behind("\nCpus_allowed_list:", status))};
+    if (const auto waited = number_behind(" ", scheduled)) {
+        use.waited_for_processor = Duration(static_cast<std::int64_t>(*waited));
+    }
+    return use;
+}
+
+UseRate rate_of(const ProcessUse& before, const ProcessUse& after) {
+    const Duration time = after.at - before.at;
+    if (time <= Duration(0)) return {};
+    const double seconds = std::chrono::duration<double>(time).count();
+    const std::uint64_t faults =
+        after.major_faults - std::min(before.major_faults, after.major_faults);
+    return {.cpu = std::chrono::duration<double>(after.cpu - before.cpu).count() / seconds,
+            .waited_for_processor =
+                share(before.waited_for_processor, after.waited_for_processor, time),
+            .throttled = share(before.throttled, after.throttled, time),
+            .major_faults = static_cast<double>(faults) / seconds,
+            .swapped_bytes = after.swapped_bytes,
+            .processors = after.processors};
+}
+
+std::string what_differs(const UseRate& slow, const UseRate& others) {
+    constexpr double much = 0.1;        // of the time
+    constexpr double many_faults = 20;  // a second: each takes a disk a millisecond, or ten
+    constexpr double busy = 0.7;
+    const std::string where = slow.processors.empty() ? "" : " (" + slow.processors + ")";
+    if (slow.throttled >= others.throttled + much) {
+        return " was stopped by its cgroup's CPU quota for " + percent(slow.throttled) +
+               " of the time (the others " + percent(others.throttled) + ")";
+    }
+    if (slow.major_faults >= many_faults && slow.major_faults >= 3 * others.major_faults) {
+        const std::string faults = std::to_string(std::lround(slow.major_faults));
+        const std::string usual = std::to_string(std::lround(others.major_faults));
+        const std::string swapped = std::to_string(slow.swapped_bytes >> 20) + " MiB";
+        return " waited for memory from the disk: " + faults +
+               " page faults a second (the others " + usual + ")" +
+               (slow.swapped_bytes == 0 ? "" : ", " + swapped + " of it swapped out");
+    }
+    if (slow.waited_for_processor >= others.waited_for_processor + much) {
+        return " waited for a processor for " + percent(slow.waited_for_processor) +
+               " of the time (the others " + percent(others.waited_for_processor) +
+               "): others run on its processors" + where;
+    }
+    if (slow.processors != others.processors && !slow.processors.empty()) {
+        return " may run on other processors than the others do: " + slow.processors +
+               ", they on " + others.processors;
+    }
+    if (slow.cpu < busy) {
+        return " slept: it used " + percent(slow.cpu) +
+               " of a processor; it waits for what is not a collective: data, a disk, a lock";
+    }
+    if (slow.throttled >= much) {
+        return " computed, as the others did; the cgroup's CPU quota stopped them all for " +
+               percent(slow.throttled) + " of the time";
+    }
+    return " computed all the time, and nothing on this host held it up: it has more to do than "
+           "the "
+           "others, or a slower processor" +
+           where;
+}
+
+}  // namespace ddp::launcher
