@@ -5,7 +5,7 @@
 // that start calls which look alike (kind, size, dtype) must agree on their order themselves.
 // Collectives of one group run one after another. A collective is done when this rank's memory is
 // free; the ranks that a broadcast's root sends to may not have come yet: what goes wrong with them
-// shows at the root's next collective, if any.
+// shows at the root's next collective.
 // Same bits: every reduction adds in one fixed order, the balanced binary tree over ranks,
 // ((0+1)+(2+3))+..., whatever the backend, size, path and timing (NCCL: its own); half types are
 // added in float32 and rounded once. So each run gives each rank the same bits.
@@ -55,9 +55,9 @@ public:
     Backend backend() const noexcept;
     std::chrono::milliseconds timeout() const noexcept;
 
-    // Tells ddp-launch how far this rank is, for its status line: two stores into memory that they
-    // share, so call it each step. Without ddp-launch it does nothing. A rate of 0: not known.
-    void publish_progress(std::int64_t step, double steps_per_second = 0) noexcept;
+    // Tells ddp-launch, if there is one, each step: two stores. A rate of 0 is one not known.
+    void publish_progress(std::int64_t step, double steps_per_second = 0,
+                          const CallSite& site = CallSite::here()) noexcept;
 
     // Replaces `tensor` on every rank by the element-wise reduction over all ranks, in place.
     // All ranks pass the same number of elements, dtype and op. Returns at once; the memory is

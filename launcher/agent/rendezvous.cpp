@@ -19,8 +19,9 @@ namespace {
 constexpr const char* loopback = "127.0.0.1";
 
 [[noreturn]] void fail_in_use(const std::string& address, std::uint16_t port) {
-    throw UsageError("port " + std::to_string(port) + " on " + address +
-                     " is in use; leave out --master-port to get a free one");
+    throw UsageError(
+        "port " + std::to_string(port) + " on " + address +
+        " is in use (ss -ltnp shows by whom); leave out --master-port to get a free one");
 }
 
 base::UniqueFd listen_on(const std::string& address, std::uint16_t port) {
@@ -103,8 +104,8 @@ Rendezvous make_rendezvous(HostsJob& hosts) {
         if (error.code() != EADDRINUSE) throw;
         if (hosts.env.node_rank || hosts.serves_only) {
             throw UsageError("port " + std::to_string(hosts.env.port) + " on " + hosts.env.head +
-                             ", where the hosts are to meet, is in use; give all of them another "
-                             "port");
+                             ", where the hosts are to meet, is in use (ss -ltnp shows by whom); "
+                             "give all of them another port");
         }
         hosts.coordinates = false;
         hosts.own_place.reset();

@@ -48,7 +48,7 @@ std::vector<std::string> HangNews::consider(Time now, std::span<const RankState>
     if (verdict_ && !is_settled(*verdict_, ranks)) return texts;
     std::optional<Verdict> found = judge(ranks, usual, now);
     if (found && (!verdict_ || !found->is_same_as(*verdict_))) {
-        texts.push_back(found->text);
+        texts.push_back(found->text + what_helps(ranks, found->ranks));
         said_at_ = now;
     } else if (!found && verdict_ && !verdict_->waiting.empty()) {
         texts.push_back("the job goes on: " + name_ranks(verdict_->waiting) + " had waited for " +

@@ -12,16 +12,12 @@ constexpr std::size_t most_lines = 8;
 // The verb begins it.
 std::string what_it_does(const RankState& rank) {
     const ProcessState& process = rank.process;
-    const std::string pid = std::to_string(process.pid);
     if (rank.has_ended) return " has ended";
     if (process.tracer != 0 && process.is_held()) {
         return " is held by a debugger (pid " + std::to_string(process.tracer) + ")";
     }
     if (process.is_frozen) return " is frozen, with its cgroup";
-    if (process.state == 'T') {
-        const std::string there = rank.host.empty() ? "" : " on " + rank.host;
-        return " is stopped (SIGSTOP); kill -CONT " + pid + there + " lets it go on";
-    }
+    if (process.state == 'T') return " is stopped (SIGSTOP)";
     if (process.state == 'D') return " waits for a device or a file system (state D)";
     if (process.state == 'Z') return " has ended";
     if (rank.record.is_at_checkpoint) return " is at a checkpoint";
@@ -83,6 +79,21 @@ std::string what_they_do(const RankStates& ranks, Verdict::Time now) {
         text += begin_of_line(*ranks[i]) + what_it_does(*ranks[i]) + last_call(*ranks[i], now);
     }
     if (ranks.size() > most_lines) text += "\n  ...";
+    return text;
+}
+
+std::string what_helps(std::span<const RankState> ranks, const std::vector<int>& to_blame) {
+    std::string text;
+    std::size_t lines = 0;
+    for (const RankState& rank : ranks) {
+        const ProcessState& process = rank.process;
+        const bool is_stopped = process.state == 'T' && process.tracer == 0 && !process.is_frozen;
+        const bool is_to_blame = std::ranges::binary_search(to_blame, rank.rank);
+        if (rank.has_ended || !is_stopped || !is_to_blame || ++lines > most_lines) continue;
+        const std::string there = rank.host.empty() ? "" : " on " + rank.host;
+        text += "\n  kill -CONT " + std::to_string(process.pid) + there + " lets rank " +
+                std::to_string(rank.rank) + " go on";
+    }
     return text;
 }
 

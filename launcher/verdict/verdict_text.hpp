@@ -18,9 +18,10 @@ std::string who_holds_up_whom(const std::vector<int>& ranks, const std::vector<i
 std::string name_ranks(const std::vector<int>& ranks);
 // "\n  rank 1 (h2, pid 4711)", of which what is known; a verb follows.
 std::string begin_of_line(const RankState& rank);
-// "\n  rank 1 (pid 4711) is stopped (SIGSTOP); kill -CONT 4711 lets it go on; its last call, ...,
-// ended 1.0 s ago", of each.
+// "\n  rank 1 (pid 4711) is stopped (SIGSTOP); its last call, ..., ended 1.0 s ago", of each.
 std::string what_they_do(const RankStates& ranks, Verdict::Time now);
+// "\n  kill -CONT 4711 lets rank 1 go on", as long as the job runs; mostly nothing.
+std::string what_helps(std::span<const RankState> ranks, const std::vector<int>& to_blame);
 // "\n  rank 1 (pid 4711) is in broadcast of ..., operation 3 (train.cpp:42)", of each that is.
 std::string where_they_are(const RankStates& ranks);
 // "in barrier, operation 7 (a.cpp:9)", or "after" it; empty where none is recorded.

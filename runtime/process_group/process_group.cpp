@@ -129,13 +129,14 @@ std::chrono::milliseconds ProcessGroup::timeout() const noexcept {
     return impl_->dispatch().options().timeout;
 }
 
-void ProcessGroup::publish_progress(std::int64_t step, double steps_per_second) noexcept {
+void ProcessGroup::publish_progress(std::int64_t step, double steps_per_second,
+                                    const CallSite& site) noexcept {
     contract::ControlPage& page = impl_->member().page();
     page.step.store(step, std::memory_order_relaxed);
     page.steps_per_second.store(steps_per_second, std::memory_order_relaxed);
     if (!has_to_differ(impl_->member().job_rank(rank()), step)) return;
     try {
-        barrier().wait();
+        barrier(site).wait();
     } catch (const Error&) {  // which ends the group: the next call says so
     }
 }

@@ -201,9 +201,9 @@ TEST_F(LaunchHang, ARankThatIsSlowIsNamed) {
     Launch job(folder_, words_of({.fault = "none"},
                                  {"--inject=slow:rank=1@step=30", "--log-dir=" + logs.path()}));
     ASSERT_TRUE(job.wait_for_error("rank 1 slows down ranks 0, 2: in the last ")) << job.err();
-    EXPECT_TRUE(job.wait_for_error(" slept: it used ")) << job.err();
+    EXPECT_TRUE(job.wait_for_error("\nddp-launch:   rank 1 (pid ")) << job.err();
     job.signal(SIGTERM);
-    EXPECT_THAT(job.wait().err, Not(HasSubstr("holds up")));
+    job.wait();
     EXPECT_EQ(report_below(logs.path())["slow"]["ranks"], nlohmann::json::array({1}));
 }
 
@@ -212,10 +212,10 @@ TEST_F(LaunchHang, OfAnyProgramIsSeenThatItIsStopped) {
         launch({"-n", "2", "--on-hang=stop", "--hang-timeout=0", "--no-python", "sh", "-c",
                 "if [ $RANK = 1 ]; then kill -STOP $$; fi; exec sleep 60"});
     EXPECT_EQ(result.exit_code, 1);
-    EXPECT_THAT(result.err, AllOf(HasSubstr("rank 1 does not run since "),
-                                  HasSubstr(" is stopped (SIGSTOP); kill -CONT "),
-                                  HasSubstr("rank 1 (local rank 1, pid "),
-                                  HasSubstr(") held up the job: it was stopped by SIGTERM")));
+    EXPECT_THAT(result.err,
+                AllOf(HasSubstr("rank 1 does not run since "), HasSubstr(" is stopped (SIGSTOP)"),
+                      HasSubstr("kill -CONT "), HasSubstr("rank 1 (local rank 1, pid "),
+                      HasSubstr(") held up the job: it was stopped by SIGTERM")));
 }
 
 TEST_F(LaunchHang, EndsNoJobBeforeItsTime) {

@@ -100,7 +100,7 @@ TEST_F(LaunchHostsHang, SaysThatAStoppedRankRunsAgainAndTheJobGoesOn) {
     const std::string before = "kill -CONT ";
     ASSERT_TRUE(head.wait_for_error(before)) << head.err();
     const std::string err = head.err();
-    EXPECT_THAT(err, HasSubstr(" on h3 lets it go on"));
+    EXPECT_THAT(err, HasSubstr(" on h3 lets rank 2 go on"));
     for (const pid_t pid : world.pids_on(3)) ::kill(pid, SIGCONT);
     EXPECT_TRUE(launchers[2].wait_for_output("done"));
     EXPECT_TRUE(head.wait_for_error("runs again: it was stopped for ")) << head.err();
