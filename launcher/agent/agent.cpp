@@ -8,10 +8,10 @@
 #include "launcher/agent/attempt/attempt.hpp"
 #include "launcher/agent/event_source.hpp"
 #include "launcher/agent/hosts_agent.hpp"
+#include "launcher/agent/onlookers.hpp"
 #include "launcher/agent/port_watch.hpp"
 #include "launcher/agent/restart_policy.hpp"
 #include "launcher/channel/channel.hpp"
-#include "launcher/inspect/run_door.hpp"
 #include "launcher/plan/error_folder.hpp"
 #include "launcher/process/descriptor_limit.hpp"
 #include "launcher/process/poller.hpp"
@@ -36,11 +36,6 @@ using std::chrono::milliseconds;
 constexpr milliseconds time_for_last_words{500};
 
 void log_step(const std::string& step) { base::log_debug("launcher", step); }
-
-std::optional<RunView> view_now(const Attempt* attempt) {
-    if (attempt == nullptr) return std::nullopt;
-    return view_of(attempt->end(), attempt->watched());
-}
 
 class Agent {
 public:
@@ -99,7 +94,7 @@ private:
     rlimit users_descriptor_limit_ = raise_descriptor_limit();
     std::vector<Stream> closed_outputs_;  // of the front's
     Attempt* attempt_ = nullptr;          // the one that runs; null between two
-    RunDoor door_{events_, tag_of(Source::door)};
+    Onlookers onlookers_{events_, std::move(job_.metrics)};
 };
 
 Agent::Agent(AgentJob job, const ForkedAgent& me, base::UniqueFd channel)
@@ -117,7 +112,7 @@ Agent::Agent(AgentJob job, const ForkedAgent& me, base::UniqueFd channel)
 int Agent::run() {
     const int exit_code = job_.hosts ? run_rounds() : run_attempts();
     logs_.finish();
-    door_.end(front_lives() ? std::optional(exit_code) : std::nullopt);
+    onlookers_.door().end(front_lives() ? std::optional(exit_code) : std::nullopt);
     log_step("done: exit code " + std::to_string(exit_code));
     front_.channel.send(DoneMessage{exit_code, hosts_ && hosts_->is_told_end()});
     while (front_lives() && front_.channel.queued_bytes() > 0) handle_events(std::nullopt);
@@ -190,7 +185,7 @@ std::optional<int> Agent::run_attempt(int number) {
     Outcome outcome = problem ? end.outcome(problem->exit_code, problem->text) : end.outcome();
     const auto restart = decide(outcome, Clock::now() - started);
     if (!restart) logs_.publish(outcome);
-    door_.note_end(view_of(end, attempt.watched()), outcome.text);
+    onlookers_.door().note_end(view_of(end, attempt.watched()), outcome.text);
     if (!outcome.text.empty()) channel().send(FailureMessage{std::move(outcome.text)});
     relay_rest(std::nullopt);
     attempt_ = nullptr;
@@ -204,7 +199,7 @@ std::optional<Agent::Problem> Agent::run_workers(Attempt& attempt) {
     for (const Stream stream : closed_outputs_) attempt.stop_showing(stream);
     logs_.begin_attempt();
     std::optional<Problem> problem = supervise(attempt);
-    door_.open(facts_of(job_));  // also of one that could not start
+    onlookers_.door().open(facts_of(job_));  // also of one that could not start
     port_watch_.reset();
     channel().flush();  // what is left behind may take its time to die
     if (problem) attempt.kill_soon();
@@ -287,7 +282,7 @@ void Agent::run_part(const RoundMessage& round) {
     } else {
         hosts_->give_up_part(attempt.end());
     }
-    door_.note_end(view_of(attempt.end(), attempt.watched()));
+    onlookers_.door().note_end(view_of(attempt.end(), attempt.watched()));
     relay_rest(std::nullopt);
     attempt_ = nullptr;
     remove_error_folder(job_.error_folder);
@@ -305,7 +300,7 @@ std::optional<Agent::Problem> Agent::supervise(Attempt& attempt) {
         const auto port_problem = [this] { return port_watch_ ? port_watch_->problem() : ""; };
         if (port_problem().empty()) attempt.start_workers(users_descriptor_limit_, socket);
         logs_.note_workers_started();
-        door_.open(facts_of(job_));  // while they get ready, whom it costs nothing so
+        onlookers_.door().open(facts_of(job_));  // while they get ready, whom it costs nothing so
         while (port_problem().empty() && front_lives() && !attempt.all_ended() &&
                !attempt.kill_timed_out(Clock::now())) {
             handle_events(attempt.wakes_at());
@@ -368,7 +363,7 @@ std::optional<int> Agent::prepare_restart(const Attempt& failed, milliseconds de
     if (user_stop_.signal) {
         Outcome outcome = failed.end().outcome_when_stopped(*user_stop_.signal);
         logs_.publish(outcome);
-        door_.note_end(view_of(failed.end(), failed.watched()), outcome.text);
+        onlookers_.door().note_end(view_of(failed.end(), failed.watched()), outcome.text);
         front_.channel.send(FailureMessage{std::move(outcome.text)});
         return outcome.exit_code;
     }
@@ -422,7 +417,8 @@ void Agent::handle(Poller::Tag tag) {
         case Source::input:
             return attempt_->pass_input();
         case Source::door:
-            return door_.receive_guest(view_now(attempt_));
+        case Source::metrics:
+            return onlookers_.serve(tag, [this] { return view_now(attempt_); });
         case Source::worker:
             return attempt_->note_end(index_of(tag));
     }

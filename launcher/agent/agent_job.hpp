@@ -6,6 +6,7 @@
 #include "launcher/agent/rendezvous.hpp"
 #include "launcher/hosts/start/hosts_job.hpp"
 #include "launcher/inspect/run_view.hpp"
+#include "launcher/metrics/metrics_listener.hpp"
 #include "launcher/options/options.hpp"
 #include "launcher/plan/job_plan.hpp"
 #include "launcher/report/failure_report.hpp"
@@ -32,6 +33,7 @@ struct AgentJob {
     Lines lines = ::isatty(STDERR_FILENO) != 0 ? Lines::wrapped : Lines::whole;
     contract::FailurePolicy failure_policy = contract::FailurePolicy::stop_job;
     HandedDescriptors handed = {};
+    std::optional<MetricsListener> metrics = {};
     pid_t launcher_pid = ::getpid();  // the front's: whoever makes this object
 };
 

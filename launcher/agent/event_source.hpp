@@ -18,6 +18,7 @@ enum class Source : std::uint32_t {
     pipes,
     input,
     door,
+    metrics,
     worker
 };
 

@@ -84,6 +84,9 @@ int run_front(const Options& options, const JobPlan& plan, std::optional<HostsJo
     Rendezvous rendezvous = hosts ? make_rendezvous(*hosts) : make_rendezvous(options);
     std::vector<std::string> notices = plan.notices;
     if (hosts && !host.is_starter()) notices.push_back(hosts->env.line);
+    std::optional<MetricsListener> metrics;
+    if (options.logs.metrics) metrics.emplace(*options.logs.metrics);
+    if (metrics && metrics->has_chosen_port()) notices.push_back("metrics: " + metrics->where());
     ErrorFolder error_folder;
     AgentJob job{.options = options,
                  .plan = plan,
@@ -92,7 +95,8 @@ int run_front(const Options& options, const JobPlan& plan, std::optional<HostsJo
                  .error_folder = error_folder.path(),
                  .terminal = terminal_for_workers(options),
                  .failure_policy = host.failure_policy(),
-                 .handed = hand_descriptors(options, plan.workers())};
+                 .handed = hand_descriptors(options, plan.workers()),
+                 .metrics = std::move(metrics)};
     const TerminalModes modes(job.handed.in.get());
     ConsoleSettings console = console_settings(options, plan.workers());
     const bool lent = job.handed.out || job.handed.err;  // nobody else may draw there
@@ -116,6 +120,7 @@ int run_front(const Options& options, const JobPlan& plan, std::optional<HostsJo
     messages.write_end.reset();
     job.rendezvous = {};  // the agent's
     job.handed = {};
+    job.metrics.reset();
     job.hosts.reset();  // with the token
     Front front(hold_agent(agent.pid, std::move(sockets.front), std::move(messages.read_end)),
                 signals, options, StrangerWatch(strangers), std::move(console), host);

@@ -59,8 +59,10 @@ json rank_json(const RankRow& row) {
             {"end", row.ended ? json(to_string(*row.ended)) : json()},
             {"phase", row.phase},
             {"at_checkpoint", row.is_at_checkpoint},
-            {"step", row.step},
-            {"steps_per_second", row.steps_per_second},
+            {"step", row.progress.step},
+            {"steps_per_second", row.progress.steps_per_second},
+            {"collective_bytes", row.progress.bytes},
+            {"exposed_seconds", in_seconds(row.progress.exposed)},
             {"call", row.call},
             {"seconds_since_call", row.since_call ? json(in_seconds(*row.since_call)) : json()},
             {"share_in_calls", optional(row.share_in_calls)},
@@ -99,7 +101,6 @@ std::vector<RankRow> rows_of(const WatchedWorkers& workers, RankRow::Time now) {
     for (const Worker& worker : workers.all) {
         const contract::ControlPage& page = workers.pages.page(worker.local_rank);
         const contract::RankRecord record = contract::read_page(page);
-        const contract::Progress progress = contract::read_progress(page);
         const RankRow::Time until = worker.ended ? worker.ended_at : now;
         RankRow& row = rows.emplace_back(RankRow{.rank = workers.first_rank + worker.local_rank,
                                                  .local_rank = worker.local_rank,
@@ -108,8 +109,7 @@ std::vector<RankRow> rows_of(const WatchedWorkers& workers, RankRow::Time now) {
                                                  .ended = worker.ended,
                                                  .phase = name_of(record.phase),
                                                  .is_at_checkpoint = record.is_at_checkpoint,
-                                                 .step = progress.step,
-                                                 .steps_per_second = progress.steps_per_second,
+                                                 .progress = contract::read_progress(page),
                                                  .share_in_calls = share_in_calls(record, until)});
         if (const auto call = record.last_call()) {
             const contract::OperationRecord& operation = *call->operation;

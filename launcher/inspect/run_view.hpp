@@ -30,8 +30,7 @@ struct RankRow {
     std::optional<ExitStatus> ended = {};
     std::string phase = {};  // "no group yet", "joining", "in a group", "failed", "left"
     bool is_at_checkpoint = false;
-    std::int64_t step = 0;  // of publish_progress(), as the next one; 0: never called
-    double steps_per_second = 0;
+    contract::Progress progress = {};
     std::string call = {};                                    // as contract::LastCall's words
     std::optional<std::chrono::nanoseconds> since_call = {};  // it began, or ended
     std::optional<double> share_in_calls = {};                // of the recorded ones' time

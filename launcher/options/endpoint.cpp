@@ -35,6 +35,27 @@ Endpoint parse_endpoint(const GivenValue& given) {
     return endpoint;
 }
 
+MetricsAddress parse_metrics_address(const GivenValue& given) {
+    constexpr const char* allowed =
+        "PORT, HOST:PORT, or unix:PATH with a path of at most 100 bytes";
+    constexpr std::string_view unix = "unix:";
+    constexpr std::size_t longest = 100;  // a socket's, with what its temporary name needs
+    if (given.text.starts_with(unix)) {
+        MetricsAddress address{.path = given.text.substr(unix.size())};
+        if (address.path.empty() || address.path.size() > longest) fail_value(given, allowed);
+        return address;
+    }
+    const bool is_port = given.text.find_first_not_of("0123456789") == given.text.npos;
+    std::string text = (is_port ? ":" : "") + given.text;
+    if (text.starts_with(':')) text.insert(0, loopback);
+    try {
+        const Endpoint endpoint = parse_endpoint({given.label, text});
+        if (endpoint.port) return {.host = endpoint.host, .port = *endpoint.port};
+    } catch (const UsageError&) {  // which would show what was not given
+    }
+    fail_value(given, allowed);
+}
+
 bool is_this_host(const std::string& host) {
     if (host.empty()) return false;
     if (host == "localhost") return true;

@@ -24,6 +24,9 @@ inline constexpr std::uint16_t default_static_port = 29500;
 // "host", "host:port", "[::1]:port", "[fe80::1%eth0]:port"
 Endpoint parse_endpoint(const GivenValue& given);
 
+// "9400", ":9400", "host:9400", "[::1]:9400", "unix:PATH"; loopback, unless it says otherwise.
+MetricsAddress parse_metrics_address(const GivenValue& given);
+
 // Loopback, this host's name (also with a domain after it), or an address of its interfaces,
 // however it is spelled. A link-local address without %scope may be that of any interface.
 bool is_this_host(const std::string& host);

@@ -30,6 +30,13 @@ enum class Authentication {
     required,
 };
 
+// --metrics: where a job's metrics are served.
+struct MetricsAddress {
+    std::string path = {};  // of a Unix socket; empty: over TCP
+    std::string host = {};
+    std::uint16_t port = 0;  // 0: a free one
+};
+
 enum class StatusLine { automatic, off };  // automatic: on a terminal
 
 // --on-hang: what becomes of a verdict (verdict/hang_judge.hpp).

@@ -3,6 +3,7 @@
 
 #include "base/net/address.hpp"
 #include "launcher/options/did_you_mean.hpp"
+#include "launcher/options/endpoint.hpp"
 #include "launcher/options/option_values.hpp"
 
 #include <ddp/error.hpp>
@@ -206,6 +207,9 @@ constexpr std::array table{
     OptionSpec{"no-history", "", "", nullptr, "off", "", G::logs, T::own,
                "once the job has ended, ddp-launch inspect does not know it",
                [](Options& o, Value v) { o.logs.history = !parse_flag(v); }},
+    OptionSpec{"metrics", "", "", "ADDRESS", "", "", G::logs, T::own,
+               "serve metrics for Prometheus at a PORT of loopback, HOST:PORT or unix:PATH",
+               [](Options& o, Value v) { o.logs.metrics = parse_metrics_address(v); }},
     OptionSpec{"status", "", "", "auto|off", "auto", "", G::logs, T::own,
                "auto: a live line while stderr is a terminal",
                [](Options& o, Value v) {

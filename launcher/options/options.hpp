@@ -70,8 +70,7 @@ struct RestartOptions {
     std::chrono::seconds same_failure_window{0};
 };
 
-// How the job ends.
-struct StopOptions {
+struct StopOptions {                            // how the job ends
     std::chrono::seconds shutdown_timeout{30};  // between the signal that asks and SIGKILL
     std::vector<int> signals_to_handle{SIGTERM, SIGINT, SIGHUP, SIGQUIT};
     Containment contain = Containment::base;
@@ -87,6 +86,7 @@ struct LogOptions {
     StreamsOfRanks redirects;
     StreamsOfRanks tee;
     bool history = true;  // the last view of the job stays, for ddp-launch inspect
+    std::optional<MetricsAddress> metrics;
     // Lines that hold one of these are kept once more, of all ranks together.
     std::vector<std::string> duplicate_stdout_filters;
     std::vector<std::string> duplicate_stderr_filters;

@@ -27,7 +27,7 @@
 namespace ddp::contract {
 
 inline constexpr std::uint64_t control_magic = 0x6464705f6374726c;  // "ddp_ctrl"
-inline constexpr std::uint32_t control_version = 3;
+inline constexpr std::uint32_t control_version = 4;
 inline constexpr std::size_t control_header_bytes = 4096;
 inline constexpr int max_control_ranks = 4096;
 

@@ -16,6 +16,7 @@ LaunchRecorder::Launch LaunchRecorder::launched(const CallSignature& call, const
     if (!group_.has_entry()) return launched_transfer();
     const std::uint64_t sequence = ++launches_;
     OperationEntry& entry = writer_.write(call, site, group_.id(), sequence, at);
+    add_bytes(group_.entry()->bytes, call);
     group_.entry()->started.store(sequence, std::memory_order_release);
     return {&entry, entry.serial.load(std::memory_order_relaxed), sequence};
 }

@@ -145,9 +145,11 @@ void OperationRecorder::started(const CallSignature& call, const CallSite& site,
                                 std::uint64_t sequence,
                                 std::chrono::steady_clock::time_point at) noexcept {
     running_ = &writer_.write(call, site, group_.id(), sequence, at);
-    if (group_.entry() != nullptr) {
-        group_.entry()->started.store(sequence, std::memory_order_release);
+    if (GroupEntry* const entry = group_.entry()) {
+        add_bytes(entry->bytes, call);
+        entry->started.store(sequence, std::memory_order_release);
     } else {
+        page_.unrecorded_bytes.fetch_add(call.elements * size_of(call.dtype), relaxed);
         page_.in_unrecorded.fetch_add(1, relaxed);
     }
 }

@@ -58,6 +58,12 @@ private:
     GroupEntry* entry_ = nullptr;
 };
 
+// Counts what a collective is called with. One thread at a time.
+inline void add_bytes(std::atomic<std::uint64_t>& bytes, const CallSignature& call) noexcept {
+    bytes.store(bytes.load(std::memory_order_relaxed) + call.elements * size_of(call.dtype),
+                std::memory_order_relaxed);
+}
+
 // Entries of the ring, written one after the other. One thread at a time.
 class OperationWriter {
 public:

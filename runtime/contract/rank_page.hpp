@@ -23,6 +23,8 @@ struct GroupEntry {
                                          // that has failed; on a GPU by those under way
     std::atomic<std::uint32_t> end;      // a GroupEnd; with one, the entry may be used anew
     std::atomic<std::uint32_t> on_gpu;   // 1: of a group's GPU half, of which many may be under way
+    std::atomic<std::uint64_t> bytes;    // that collectives were called with, of all groups that
+                                         // have had the entry
 };
 
 // What a rank waits in, of the group's entry of the same index, with nothing moving: the first of
@@ -60,19 +62,20 @@ static_assert(sizeof(OperationEntry) == 64);
 inline constexpr std::size_t control_page_bytes = 8192;
 inline constexpr std::size_t recorded_groups = 16;
 inline constexpr std::size_t recorded_operations = 64;
-inline constexpr std::size_t file_name_bytes = 3008;
+inline constexpr std::size_t file_name_bytes = 2880;
 
 struct alignas(64) ControlPage {
     std::atomic<std::int32_t> pid;     // 0: it has not joined
     std::atomic<std::uint32_t> phase;  // a Phase
     std::atomic<std::int64_t> step;    // published by the training loop
     std::atomic<double> steps_per_second;
-    std::atomic<std::int64_t> joined_ns;      // when its first group began
-    std::atomic<std::uint64_t> recorded;      // collectives so far; number n is at (n - 1) % 64
-    std::atomic<std::int32_t> checkpoints;    // that it is at; mostly 0
-    std::atomic<std::int32_t> in_unrecorded;  // collectives of groups without an entry, and
-                                              // transfers on a GPU
-    std::uint32_t reserved[4];
+    std::atomic<std::int64_t> joined_ns;          // when its first group began
+    std::atomic<std::uint64_t> recorded;          // collectives so far; number n is at (n - 1) % 64
+    std::atomic<std::int32_t> checkpoints;        // that it is at; mostly 0
+    std::atomic<std::int32_t> in_unrecorded;      // collectives of groups without an entry, and
+                                                  // transfers on a GPU
+    std::atomic<std::uint64_t> unrecorded_bytes;  // likewise, of groups without an entry
+    std::atomic<std::int64_t> exposed_ns;         // that steps have waited for their gradients
     GroupEntry groups[recorded_groups];
     TransferEntry transfers[recorded_groups];
     OperationEntry operations[recorded_operations];

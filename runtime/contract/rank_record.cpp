@@ -143,8 +143,13 @@ std::optional<LastCall> RankRecord::last_call() const {
 
 Progress read_progress(const ControlPage& page) {
     constexpr double most_steps_per_second = 1e9;
-    const Progress progress{value_of(page.step), value_of(page.steps_per_second)};
+    Progress progress{.step = value_of(page.step),
+                      .steps_per_second = value_of(page.steps_per_second),
+                      .bytes = value_of(page.unrecorded_bytes),
+                      .exposed = std::chrono::nanoseconds(value_of(page.exposed_ns))};
+    for (const GroupEntry& group : page.groups) progress.bytes += value_of(group.bytes);
     const bool is_plausible = progress.step >= 0 && progress.steps_per_second >= 0 &&
+                              progress.exposed.count() >= 0 &&
                               progress.steps_per_second <= most_steps_per_second;  // no NaN
     return is_plausible ? progress : Progress{};
 }

@@ -83,6 +83,8 @@ struct RankRecord {
 struct Progress {
     std::int64_t step = 0;
     double steps_per_second = 0;
+    std::uint64_t bytes = 0;              // that collectives were called with on this rank
+    std::chrono::nanoseconds exposed{0};  // that its steps have waited for their gradients
 };
 Progress read_progress(const ControlPage& page);
 

@@ -235,6 +235,9 @@ void Reducer::Impl::finish_step(Stream stream) {
     backward_->finish(step, stream);
     if (!tuner_.is_tuned()) device::finish(context_.model_device, stream);
     statistics_ = backward_->measure(step);
+    process_group::GroupAccess(context_.group)
+        .control_page()
+        .exposed_ns.fetch_add(statistics_.exposed.count(), std::memory_order_relaxed);
     const auto forward_start = std::exchange(forward_start_, {});
     if (forward_start != decltype(forward_start){}) {
         statistics_.forward = backward_->start_time() - forward_start;

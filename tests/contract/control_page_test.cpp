@@ -190,8 +190,8 @@ TEST(ControlRegion, KeepsItsFixedLayout) {
     EXPECT_EQ(offsetof(ControlPage, step), 8U);
     EXPECT_EQ(offsetof(ControlPage, recorded), 32U);
     EXPECT_EQ(offsetof(ControlPage, groups), 64U);
-    EXPECT_EQ(offsetof(ControlPage, operations), 1088U);
-    EXPECT_EQ(offsetof(ControlPage, files_used), 5184U);
+    EXPECT_EQ(offsetof(ControlPage, operations), 1216U);
+    EXPECT_EQ(offsetof(ControlPage, files_used), 5312U);
 }
 
 }  // namespace

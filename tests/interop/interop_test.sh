@@ -161,6 +161,27 @@ RandomProgramsHavePyTorchsGradients() {
     done
 }
 
+# For as long as the job trains.
+PrometheusReadsTheMetrics() {
+    local daemons=$here/../../.interop/daemons status=0
+    [ -x "$daemons/usr/bin/promtool" ] || missing promtool
+    timeout 150 "$bin/ddp-launch" -n 2 --metrics="unix:$work/socket" "$bin/examples/03_train_digits" --epochs=100000 \
+        >"$work/out" 2>&1 &
+    local job=$!
+    sed -n '/^```yaml/,/^```/{/^```/!p}' "$here/../../docs/metrics.md" >"$work/rules.yaml"
+    "$daemons/usr/bin/promtool" check rules "$work/rules.yaml" || fail "the rules of docs/metrics.md"
+    until grep -q 'epoch 2' "$work/out"; do
+        kill -0 $job 2>/dev/null || fail "$(cat "$work/out")"
+        sleep 0.1
+    done
+    "$python" "$here/metrics_check.py" "$work/socket" "$daemons/usr/bin/promtool" \
+        "$daemons/usr/lib/python3/dist-packages" || status=$?
+    kill $job
+    wait $job || true
+    [ $status -eq 0 ] || fail "Prometheus does not read the metrics"
+    [ ! -e "$work/socket" ] || fail "the socket is left"
+}
+
 TorchsStoreClientIsServed() {
     need_torch
     under_launch --nproc_per_node=2 -- "$python" -u "$here/torch_store.py"

@@ -87,6 +87,9 @@ const std::vector<BadCommandLine>& bad_command_lines() {
         {{"--hang-timeout=soon", "x"}, {"--hang-timeout", "\"soon\"", "seconds"}},
         {{"--on-hang=kill", "x"}, {"--on-hang", "\"kill\"", "say or stop or off"}},
         {{"--inject=kill:rank=1", "x"}, {"--inject", "kill:rank=1", "@step= is missing"}},
+        {{"--metrics=here", "x"}, {"--metrics", "\"here\"", "unix:PATH"}},
+        {{"--metrics=unix:", "x"}, {"--metrics", "\"unix:\"", "unix:PATH"}},
+        {{"--metrics=localhost:65536", "x"}, {"--metrics", "\"localhost:65536\"", "HOST:PORT"}},
         {{"--contain=docker", "x"}, {"--contain", "\"docker\"", "base or pidns"}},
         // logs
         {{"--redirects=4", "x"}, {"--redirects", "\"4\"", "3 (both)"}},

@@ -396,4 +396,9 @@ HostWorkers Attempt::host_workers() const {
             .last_call_of = [this](int rank) { return last_call_of(control_.page(rank)); }};
 }
 
+std::optional<RunView> view_now(const Attempt* attempt) {
+    if (attempt == nullptr) return std::nullopt;
+    return view_of(attempt->end(), attempt->watched());
+}
+
 }  // namespace ddp::launcher

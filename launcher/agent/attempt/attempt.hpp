@@ -144,5 +144,6 @@ private:
     bool announces_stop_ = false;  // when a failure makes us stop somebody
     int user_signal_ = 0;          // the first that asked a healthy attempt to stop
 };
+std::optional<RunView> view_now(const Attempt* attempt);  // nothing: there is none
 
 }  // namespace ddp::launcher

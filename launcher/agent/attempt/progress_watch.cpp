@@ -28,7 +28,9 @@ StatusMessage slowest(const contract::ControlRegion& pages, int restarts) {
     StatusMessage result{.restarts = restarts};
     bool found = false;
     for (int rank = 0; rank < pages.local_ranks(); ++rank) {
-        const auto [step, rate] = contract::read_progress(pages.page(rank));
+        const contract::Progress progress = contract::read_progress(pages.page(rank));
+        const std::int64_t step = progress.step;
+        const double rate = progress.steps_per_second;
         if (step == 0 && rate == 0) continue;
         result.step = found ? std::min(result.step, step) : step;
         result.steps_per_second = found ? std::min(result.steps_per_second, rate) : rate;

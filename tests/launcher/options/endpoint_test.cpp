@@ -25,6 +25,18 @@ std::string own_name() {
 
 Endpoint endpoint_of(const std::string& text) { return parse_endpoint({"--rdzv-endpoint", text}); }
 
+TEST(MetricsAddress, IsAPortOfLoopbackUnlessItSaysOtherwise) {
+    const auto of = [](const std::string& text) {
+        const MetricsAddress address = parse_metrics_address({"--metrics", text});
+        return address.host + " " + std::to_string(address.port) + " " + address.path;
+    };
+    EXPECT_EQ(of("9400"), "127.0.0.1 9400 ");
+    EXPECT_EQ(of(":9400"), "127.0.0.1 9400 ");
+    EXPECT_EQ(of("0.0.0.0:0"), "0.0.0.0 0 ");
+    EXPECT_EQ(of("[::1]:9400"), "::1 9400 ");
+    EXPECT_EQ(of("unix:/run/a:1"), " 0 /run/a:1");
+}
+
 TEST(Endpoint, HasAHostAndMaybeAPort) {
     EXPECT_EQ(endpoint_of("node7").host, "node7");
     EXPECT_EQ(endpoint_of("node7").port, std::nullopt);

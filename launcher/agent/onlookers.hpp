@@ -1,0 +1,36 @@
+// Onlookers: those outside a job who look at it, by ddp-launch inspect and as Prometheus.
+#pragma once
+
+#include "launcher/agent/event_source.hpp"
+#include "launcher/inspect/run_door.hpp"
+#include "launcher/metrics/metrics_door.hpp"
+
+#include <functional>
+#include <optional>
+#include <utility>
+
+namespace ddp::launcher {
+
+class Onlookers {
+public:
+    // `metrics`: nothing: nobody asks for them.
+    Onlookers(Poller& events, std::optional<MetricsListener> metrics)
+        : door_(events, tag_of(Source::door)) {
+        if (metrics) metrics_.emplace(events, tag_of(Source::metrics), *std::move(metrics));
+    }
+
+    RunDoor& door() { return door_; }
+    // An event of Source::door or Source::metrics. `look`: nothing: no attempt runs.
+    void serve(Poller::Tag tag, const std::function<std::optional<RunView>()>& look) {
+        if (source_of(tag) == Source::door) return door_.receive_guest(look());
+        metrics_->run_ready(index_of(tag), [&](MetricsFormat format) {
+            return metrics_text(door_.facts(), look().value_or(door_.last_view()), format);
+        });
+    }
+
+private:
+    RunDoor door_;
+    std::optional<MetricsDoor> metrics_;
+};
+
+}  // namespace ddp::launcher

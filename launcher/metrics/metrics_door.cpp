@@ -1,0 +1,146 @@
+#include "launcher/metrics/metrics_door.hpp"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <boost/beast/http/empty_body.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <boost/beast/http/write.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <optional>
+#include <sstream>
+#include <utility>
+
+namespace ddp::launcher {
+namespace {
+
+namespace http = boost::beast::http;
+
+constexpr std::size_t most_bytes = 8192;  // of a request
+
+using Parser = http::request_parser<http::empty_body>;
+
+// Whether the request has come to its end, or is none.
+bool is_whole(Parser& parser, const std::string& request) {
+    boost::system::error_code problem;
+    parser.header_limit(most_bytes);
+    parser.put(boost::asio::buffer(request), problem);
+    return problem != http::error::need_more || request.size() >= most_bytes;
+}
+
+std::string answer_with(http::status status, std::string body, const char* type, bool has_body) {
+    http::response<http::string_body> answer(status, 11);
+    answer.set(http::field::server, "ddp-launch");
+    answer.set(http::field::content_type, type);
+    answer.set(http::field::cache_control, "no-store");
+    if (status == http::status::method_not_allowed) answer.set(http::field::allow, "GET, HEAD");
+    answer.keep_alive(false);
+    answer.content_length(body.size());
+    if (has_body) answer.body() = std::move(body);
+    std::ostringstream text;
+    text << answer;
+    return std::move(text).str();
+}
+
+std::string refuse(http::status status, const std::string& why) {
+    return answer_with(status, why + "\n", "text/plain; charset=utf-8", true);
+}
+
+}  // namespace
+
+MetricsDoor::MetricsDoor(Poller& events, Poller::Tag tag, MetricsListener listener)
+    : events_(events), tag_(tag), listener_(std::move(listener)) {
+    events_.add(listener_.fd(), EPOLLIN, tag_);
+}
+
+MetricsDoor::~MetricsDoor() {
+    for (Guest& guest : guests_) dismiss(guest);
+    events_.remove(listener_.fd());
+    listener_.remove_file();
+}
+
+void MetricsDoor::run_ready(std::size_t index, const Text& text) {
+    if (index == 0) return receive_guests();
+    Guest& guest = guests_.at(index - 1);
+    if (!guest.fd) return;  // dismissed since
+    if (guest.answer.empty()) read(guest, text);
+    if (!guest.answer.empty()) write(index - 1);
+}
+
+void MetricsDoor::receive_guests() {
+    while (true) {
+        base::UniqueFd fd(
+            ::accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+        if (!fd) {
+            // Out of descriptors or memory: who waits would be news for ever.
+            const bool goes_on = errno == EAGAIN || errno == EINTR || errno == ECONNABORTED;
+            if (!goes_on) events_.change(listener_.fd(), 0, tag_);
+            return;
+        }
+        const auto now = Clock::now();
+        auto slot = std::ranges::find_if(guests_, [](const Guest& guest) { return !guest.fd; });
+        if (slot == guests_.end()) {
+            slot = std::ranges::min_element(guests_, {}, &Guest::came);
+            if (now - slot->came < patience) continue;  // closed: too many ask at once
+            dismiss(*slot);
+        }
+        const auto index = static_cast<std::size_t>(slot - guests_.begin()) + 1;
+        events_.add(fd.get(), EPOLLIN, tag_ | index);
+        *slot = {.fd = std::move(fd), .came = now};
+    }
+}
+
+void MetricsDoor::read(Guest& guest, const Text& text) {
+    std::array<char, most_bytes> piece;  // not zeroed
+    const ssize_t n = ::recv(guest.fd.get(), piece.data(), most_bytes - guest.request.size(), 0);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (n <= 0) return dismiss(guest);
+    guest.request.append(piece.data(), static_cast<std::size_t>(n));
+    guest.answer = answer_to(guest.request, text);
+}
+
+// Empty: more of the request is to come.
+std::string MetricsDoor::answer_to(const std::string& request, const Text& text) {
+    Parser parser;
+    if (!is_whole(parser, request)) return {};
+    if (!parser.is_header_done()) return refuse(http::status::bad_request, "no HTTP request");
+    const auto& asked = parser.get();
+    const bool is_head = asked.method() == http::verb::head;
+    if (asked.method() != http::verb::get && !is_head) {
+        return refuse(http::status::method_not_allowed, "GET /metrics is all there is");
+    }
+    const std::string target(asked.target());
+    if (target.substr(0, target.find('?')) != "/metrics") {
+        return refuse(http::status::not_found, "see /metrics");
+    }
+    const bool is_open =
+        std::string(asked[http::field::accept]).find("application/openmetrics-text") !=
+        std::string::npos;
+    const auto format = is_open ? MetricsFormat::openmetrics : MetricsFormat::text;
+    Kept& kept = kept_.at(static_cast<std::size_t>(format));
+    if (kept.text.empty() || Clock::now() - kept.made >= fresh) {
+        kept = {.made = Clock::now(), .text = text(format)};
+    }
+    return answer_with(http::status::ok, kept.text, content_type(format), !is_head);
+}
+
+void MetricsDoor::write(std::size_t slot) {
+    Guest& guest = guests_.at(slot);
+    const ssize_t n =
+        ::send(guest.fd.get(), guest.answer.data(), guest.answer.size(), MSG_NOSIGNAL);
+    if (n < 0 && errno != EAGAIN && errno != EINTR) return dismiss(guest);
+    guest.answer.erase(0, static_cast<std::size_t>(std::max<ssize_t>(n, 0)));
+    if (guest.answer.empty()) return dismiss(guest);
+    events_.change(guest.fd.get(), EPOLLOUT, tag_ | (slot + 1));
+}
+
+void MetricsDoor::dismiss(Guest& guest) {
+    if (!guest.fd) return;
+    events_.remove(guest.fd.get());
+    guest = {};
+}
+
+}  // namespace ddp::launcher

@@ -1,0 +1,85 @@
+#include "launcher/metrics/metrics_listener.hpp"
+
+#include "base/net/address.hpp"
+#include "base/net/socket.hpp"
+
+#include <ddp/error.hpp>
+
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace ddp::launcher {
+namespace {
+
+constexpr int backlog = 16;
+
+base::UniqueFd make_socket() {
+    base::UniqueFd made(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!made) throw SystemError("a socket for --metrics", errno);
+    return made;
+}
+
+sockaddr_un address_of(const std::string& path) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    path.copy(address.sun_path, sizeof address.sun_path - 1);
+    return address;
+}
+
+// Left by one that was killed.
+bool is_abandoned(const std::string& path) {
+    struct stat seen {};
+    if (::lstat(path.c_str(), &seen) != 0 || !S_ISSOCK(seen.st_mode)) return false;
+    const sockaddr_un address = address_of(path);
+    const base::UniqueFd asking = make_socket();
+    return ::connect(asking.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) !=
+               0 &&
+           errno == ECONNREFUSED;
+}
+
+base::UniqueFd listen_at(const std::string& path) {
+    base::UniqueFd made = make_socket();
+    const sockaddr_un address = address_of(path);
+    if (is_abandoned(path)) ::unlink(path.c_str());
+    ::fchmod(made.get(), S_IRUSR | S_IWUSR);  // the file's mode, from its first moment on
+    if (::bind(made.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+        ::listen(made.get(), backlog) != 0) {
+        throw UsageError(
+            "--metrics: unix:" + path + ": " + std::strerror(errno) +
+            (errno == EADDRINUSE ? "; somebody serves there, or it is another file" : ""));
+    }
+    return made;
+}
+
+}  // namespace
+
+MetricsListener::MetricsListener(const MetricsAddress& address) : address_(address) {
+    if (!address_.path.empty()) {
+        fd_ = listen_at(address_.path);
+        return;
+    }
+    try {
+        fd_ = base::listen_tcp(address_.host, address_.port);
+        has_chosen_port_ = address_.port == 0;
+        address_.port = base::local_port(fd_.get());
+    } catch (const SystemError& error) {
+        throw UsageError(std::string("--metrics: ") + error.what() +
+                         (error.code() == EADDRINUSE ? "; ss -ltnp shows who has it" : ""));
+    }
+}
+
+std::string MetricsListener::where() const {
+    if (!address_.path.empty()) return "unix:" + address_.path;
+    return "http://" + base::host_and_port(address_.host, address_.port) + "/metrics";
+}
+
+void MetricsListener::remove_file() const noexcept {
+    if (!address_.path.empty()) ::unlink(address_.path.c_str());
+}
+
+}  // namespace ddp::launcher

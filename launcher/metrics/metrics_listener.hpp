@@ -1,0 +1,32 @@
+// Where a job's metrics are asked for (--metrics): a socket that listens, which the front makes, so
+// that an address that cannot be had is a wrong command line, and the agent serves.
+#pragma once
+
+#include "base/unique_fd.hpp"
+#include "launcher/options/option_kinds.hpp"
+
+#include <string>
+
+namespace ddp::launcher {
+
+class MetricsListener {
+public:
+    MetricsListener() = default;  // none
+    // Of a Unix socket, which its user alone may use, one that nobody serves any more is replaced.
+    // Throws UsageError.
+    explicit MetricsListener(const MetricsAddress& address);
+
+    int fd() const { return fd_.get(); }                       // non-blocking; -1: none
+    bool has_chosen_port() const { return has_chosen_port_; }  // as the address left it open
+    // "http://127.0.0.1:9400/metrics", "unix:/run/ddp.sock"
+    std::string where() const;
+    // Of a Unix socket; who serves it does that when it ends.
+    void remove_file() const noexcept;
+
+private:
+    MetricsAddress address_;
+    bool has_chosen_port_ = false;
+    base::UniqueFd fd_;
+};
+
+}  // namespace ddp::launcher
