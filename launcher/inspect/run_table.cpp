@@ -70,10 +70,12 @@ std::string size_in_words(const json& size) {
 std::string call_of(const json& rank) {
     std::string text = one_line(rank.at("call"));
     const json& since = rank.at("seconds_since_call");
-    if (text.empty()) return one_line(rank.at("phase"));
-    if (since.is_null()) return text;
+    const std::string system_call = one_line(rank.value("system_call", json("")));
+    const std::string sleeps = system_call.empty() ? "" : "; sleeps in " + system_call;
+    if (text.empty()) return one_line(rank.at("phase")) + sleeps;
+    if (since.is_null()) return text + sleeps;
     const std::string time = in_words(since.get<double>());
-    return text + (text.starts_with("in ") ? ", for " + time : ", " + time + " ago");
+    return text + (text.starts_with("in ") ? ", for " + time : ", " + time + " ago" + sleeps);
 }
 
 using Row = std::vector<std::string>;

@@ -68,7 +68,8 @@ json rank_json(const RankRow& row) {
             {"share_in_calls", optional(row.share_in_calls)},
             {"cpu_seconds", row.cpu_time ? json(in_seconds(*row.cpu_time)) : json()},
             {"cpu_share", optional(row.cpu_share)},
-            {"resident_bytes", optional(row.resident_bytes)}};
+            {"resident_bytes", optional(row.resident_bytes)},
+            {"system_call", row.waits_in}};
 }
 
 }  // namespace
@@ -123,6 +124,7 @@ std::vector<RankRow> rows_of(const WatchedWorkers& workers, RankRow::Time now) {
         row.state = name_of(process);
         row.cpu_time = process.cpu_time;
         row.resident_bytes = process.resident_bytes;
+        row.waits_in = process.waits_in;
         const auto age = now - worker.started_at;
         if (age > age.zero()) row.cpu_share = in_seconds(process.cpu_time) / in_seconds(age);
     }

@@ -38,6 +38,7 @@ struct RankRow {
     std::optional<std::chrono::milliseconds> cpu_time = {};
     std::optional<double> cpu_share = {};  // of a processor
     std::optional<std::uint64_t> resident_bytes = {};
+    std::string waits_in = {};  // as ProcessState's
 };
 
 struct RunView {

@@ -2,6 +2,7 @@
 
 #include "base/process/cgroup.hpp"
 #include "base/process/process_tree.hpp"
+#include "launcher/verdict/system_call.hpp"
 
 #include <unistd.h>
 
@@ -42,7 +43,8 @@ ProcessState look_at_process(pid_t pid) {
             .tracer = static_cast<pid_t>(number_after("\nTracerPid:", status)),
             .is_frozen = is_frozen(pid),
             .cpu_time = std::chrono::milliseconds(stat->cpu_ticks * 1000 / ticks),
-            .resident_bytes = static_cast<std::uint64_t>(number_after("\nVmRSS:", status)) * 1024};
+            .resident_bytes = static_cast<std::uint64_t>(number_after("\nVmRSS:", status)) * 1024,
+            .waits_in = stat->state == 'S' || stat->state == 'D' ? system_call_of(pid) : ""};
 }
 
 pid_t process_of_rank(pid_t joined, pid_t worker) {

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <string>
 
 namespace ddp::launcher {
 
@@ -15,6 +16,7 @@ struct ProcessState {
     bool is_frozen = false;  // its cgroup is
     std::chrono::milliseconds cpu_time{0};  // that it has used so far, in all threads
     std::uint64_t resident_bytes = 0;       // of its memory, what is in the host's
+    std::string waits_in = {};              // as system_call_of(), where it sleeps
 
     // Stopped, held by a debugger, or frozen: it does nothing, whatever its program is.
     bool is_held() const { return state == 'T' || state == 't' || is_frozen; }

@@ -18,13 +18,14 @@ std::string what_it_does(const RankState& rank) {
     }
     if (process.is_frozen) return " is frozen, with its cgroup";
     if (process.state == 'T') return " is stopped (SIGSTOP)";
-    if (process.state == 'D') return " waits for a device or a file system (state D)";
+    const std::string where = process.waits_in.empty() ? "" : " in " + process.waits_in;
+    if (process.state == 'D') return " waits for a device or a file system (state D)" + where;
     if (process.state == 'Z') return " has ended";
-    if (rank.record.is_at_checkpoint) return " is at a checkpoint";
+    if (rank.record.is_at_checkpoint) return " is at a checkpoint" + where;
     if (process.state == 0) return "";
-    if (!rank.cpu_share) return process.state == 'R' ? " computes" : " sleeps";
     constexpr double busy = 0.5;
-    return *rank.cpu_share >= busy ? " computes" : " sleeps";
+    const bool computes = rank.cpu_share ? *rank.cpu_share >= busy : process.state == 'R';
+    return computes ? " computes" : " sleeps" + where;
 }
 
 const contract::OperationRecord* last_ended(const RankState& rank) {

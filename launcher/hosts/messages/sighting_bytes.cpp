@@ -19,7 +19,7 @@ using std::chrono::nanoseconds;
 
 constexpr std::size_t last_operations = 8;
 constexpr std::size_t most_operations = last_operations + contract::recorded_groups;
-constexpr std::size_t most_file_name = 1024;
+constexpr std::size_t most_words = 1024;
 constexpr std::size_t most_bytes = max_link_message_bytes / 4 * 3;
 // 36 years.
 constexpr std::int64_t latest = std::int64_t{1} << 60;
@@ -67,12 +67,12 @@ std::uint32_t take_32(MessageReader& in) {
     }
     return static_cast<std::uint32_t>(value);
 }
-std::string take_file(MessageReader& in) {
-    std::string name = in.text();
-    if (name.size() > most_file_name || name != base::printable(name)) {
-        refuse_message("a file's name is none");
+std::string take_words(MessageReader& in) {
+    std::string words = in.text();
+    if (words.size() > most_words || words != base::printable(words)) {
+        refuse_message("a file's name, or a system call, is none");
     }
-    return name;
+    return words;
 }
 
 void put(MessageWriter& out, const OperationRecord& one) {
@@ -97,7 +97,7 @@ OperationRecord take_operation(MessageReader& in) {
     one.call.elements = in.unsigned_wide();
     one.call.uneven = in.flag();
     one.call.source = take_32(in);
-    one.file = take_file(in);
+    one.file = take_words(in);
     one.line = take_32(in);
     one.started = take_time(in);
     one.ended = take_optional_time(in);
@@ -129,7 +129,7 @@ GroupRecord take_group(MessageReader& in) {
     transfer.sends = in.flag();
     transfer.peer = in.number(std::numeric_limits<int>::min());
     transfer.bytes = in.unsigned_wide();
-    transfer.file = take_file(in);
+    transfer.file = take_words(in);
     transfer.line = take_32(in);
     transfer.since = take_time(in);
     return group;
@@ -160,7 +160,7 @@ void put(MessageWriter& out, const RankState& rank) {
     out.flag(record.is_at_checkpoint).flag(record.waits_unrecorded).number(record.step);
     put_time(out, record.joined);
     out.number(process.pid).small(static_cast<std::uint8_t>(process.state));
-    out.number(process.tracer).flag(process.is_frozen);
+    out.number(process.tracer).flag(process.is_frozen).text(process.waits_in);
     put_optional_time(out, rank.held_since);
     const double share =
         std::clamp(rank.cpu_share.value_or(0), 0.0, most_processors) * parts_of_a_processor;
@@ -186,6 +186,7 @@ RankState take_rank(MessageReader& in) {
     rank.process.state = static_cast<char>(in.small(127));
     rank.process.tracer = in.number();
     rank.process.is_frozen = in.flag();
+    rank.process.waits_in = take_words(in);
     rank.held_since = take_optional_time(in);
     const std::int64_t share = in.wide();
     const bool is_one =

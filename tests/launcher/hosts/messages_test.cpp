@@ -47,7 +47,11 @@ SightingMessage a_sighting() {
     RankState rank{.rank = 3,
                    .has_ended = true,
                    .started = at(-5s),
-                   .process = {.pid = 4711, .state = 'T', .tracer = 4712, .is_frozen = true},
+                   .process = {.pid = 4711,
+                               .state = 'T',
+                               .tracer = 4712,
+                               .is_frozen = true,
+                               .waits_in = "read of /data"},
                    .held_since = at(6s),
                    .cpu_share = 0.25};
     rank.record = {.pid = 4710,
@@ -214,6 +218,7 @@ TEST(LinkMessages, CarryEachFieldOfASighting) {
     EXPECT_EQ(rank.process.state, 'T');
     EXPECT_EQ(rank.process.tracer, was.process.tracer);
     EXPECT_TRUE(rank.process.is_frozen);
+    EXPECT_EQ(rank.process.waits_in, was.process.waits_in);
     EXPECT_EQ(rank.held_since, was.held_since);
     EXPECT_EQ(rank.cpu_share, was.cpu_share);
     const contract::RankRecord& record = rank.record;

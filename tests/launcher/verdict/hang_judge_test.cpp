@@ -122,7 +122,7 @@ TEST_F(HangJudge, SaysNothingOfAJobThatRuns) {
 TEST_F(HangJudge, NamesTheRankThatHasNotCome) {
     teach(10ms);
     for (const int rank : {0, 2, 3}) wait(rank, 900ms);
-    at(1).process = {.pid = 1001, .state = 'S'};
+    at(1).process = {.pid = 1001, .state = 'S', .waits_in = "read of /data"};
     const auto verdict = find();
     ASSERT_TRUE(verdict);
     EXPECT_EQ(verdict->kind, Kind::missing);
@@ -131,8 +131,8 @@ TEST_F(HangJudge, NamesTheRankThatHasNotCome) {
     EXPECT_EQ(verdict->text,
               "rank 1 holds up ranks 0, 2, 3: it has not called all_reduce of 128 float32 (sum), "
               "operation 101 (train.cpp:42), waited in for 0.9 s\n"
-              "  rank 1 (pid 1001) sleeps; its last call, all_reduce of 128 float32 (sum), "
-              "operation 100 (train.cpp:42), ended 1.0 s ago");
+              "  rank 1 (pid 1001) sleeps in read of /data; its last call, all_reduce of 128 "
+              "float32 (sum), operation 100 (train.cpp:42), ended 1.0 s ago");
     at(1).cpu_share = 0.97;
     EXPECT_THAT(text(), HasSubstr("rank 1 (pid 1001) computes; its last call"));
 }

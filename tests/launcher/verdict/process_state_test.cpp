@@ -1,11 +1,14 @@
 #include "launcher/verdict/process_state.hpp"
 
 #include "launcher/verdict/child_process.hpp"
+#include "launcher/verdict/system_call.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <thread>
@@ -33,6 +36,27 @@ TEST(ProcessState, TellsAStoppedProcessFromOneThatSleeps) {
     EXPECT_TRUE(comes_true([&] { return look_at_process(child.pid()).is_held(); }));
     ::kill(child.pid(), SIGCONT);
     EXPECT_TRUE(comes_true([&] { return !look_at_process(child.pid()).is_held(); }));
+}
+
+TEST(ProcessState, TellsWhatItSleepsIn) {
+    const Child child;
+    EXPECT_TRUE(comes_true([&] {
+        const std::string where = look_at_process(child.pid()).waits_in;
+        return where == "pause" || where == "ppoll";  // as the kernel has it
+    }));
+    std::array<int, 2> pipe{};
+    ASSERT_EQ(::pipe2(pipe.data(), O_CLOEXEC), 0);
+    const pid_t reader = ::fork();
+    if (reader == 0) {
+        char byte = 0;
+        ::close(pipe[1]);
+        ::_exit(::read(pipe[0], &byte, 1) == 0 ? 0 : 1);
+    }
+    EXPECT_TRUE(comes_true([&] { return system_call_of(reader) == "read of a pipe"; }));
+    ::close(pipe[1]);
+    ::close(pipe[0]);
+    EXPECT_EQ(::waitpid(reader, nullptr, 0), reader);
+    EXPECT_EQ(system_call_of(reader), "") << "it is gone";
 }
 
 TEST(ProcessState, CountsTheTimeOfAProcessThatComputes) {
