@@ -94,7 +94,7 @@ private:
     rlimit users_descriptor_limit_ = raise_descriptor_limit();
     std::vector<Stream> closed_outputs_;  // of the front's
     Attempt* attempt_ = nullptr;          // the one that runs; null between two
-    Onlookers onlookers_{events_, std::move(job_.metrics)};
+    Onlookers onlookers_{events_, facts_of(job_), std::move(job_.metrics)};
 };
 
 Agent::Agent(AgentJob job, const ForkedAgent& me, base::UniqueFd channel)

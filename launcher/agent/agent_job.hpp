@@ -42,7 +42,8 @@ inline RunFacts facts_of(const AgentJob& job) {
     return {.run_id = job.options.run_id,
             .command = job.options.program.command,
             .launcher_pid = job.launcher_pid,
-            .is_kept = job.options.logs.history};
+            .is_kept = job.options.logs.history,
+            .is_judged = !job.hosts && job.options.stop.on_hang != OnHang::ignore};
 }
 
 }  // namespace ddp::launcher

@@ -14,8 +14,8 @@ namespace ddp::launcher {
 class Onlookers {
 public:
     // `metrics`: nothing: nobody asks for them.
-    Onlookers(Poller& events, std::optional<MetricsListener> metrics)
-        : door_(events, tag_of(Source::door)) {
+    Onlookers(Poller& events, RunFacts facts, std::optional<MetricsListener> metrics)
+        : facts_(std::move(facts)), door_(events, tag_of(Source::door)) {
         if (metrics) metrics_.emplace(events, tag_of(Source::metrics), *std::move(metrics));
     }
 
@@ -24,11 +24,12 @@ public:
     void serve(Poller::Tag tag, const std::function<std::optional<RunView>()>& look) {
         if (source_of(tag) == Source::door) return door_.receive_guest(look());
         metrics_->run_ready(index_of(tag), [&](MetricsFormat format) {
-            return metrics_text(door_.facts(), look().value_or(door_.last_view()), format);
+            return metrics_text(facts_, look().value_or(door_.last_view()), format);
         });
     }
 
 private:
+    RunFacts facts_;
     RunDoor door_;
     std::optional<MetricsDoor> metrics_;
 };

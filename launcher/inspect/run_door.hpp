@@ -31,7 +31,6 @@ public:
     // An attempt has ended: what it leaves to be seen.
     void note_end(RunView view, std::string report = "");
     // What is given where no attempt runs.
-    const RunFacts& facts() const { return facts_; }
     const RunView& last_view() const { return last_; }
     // The job has. Nothing: its front is gone, and nobody was told an exit code.
     void end(std::optional<int> exit_code);

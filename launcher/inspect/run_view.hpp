@@ -56,6 +56,7 @@ struct RunFacts {
     std::vector<std::string> command = {};
     pid_t launcher_pid = 0;  // the front's
     bool is_kept = true;     // its last view, after its end
+    bool is_judged = true;   // here: who holds it up is known
     std::chrono::system_clock::time_point started = std::chrono::system_clock::now();
     std::chrono::steady_clock::time_point began = std::chrono::steady_clock::now();
 };

@@ -1,11 +1,13 @@
 #include "launcher/metrics/metrics_door.hpp"
 
+#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <boost/beast/http/empty_body.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <boost/beast/http/write.hpp>
+#include <ddp/error.hpp>
 
 #include <algorithm>
 #include <array>
@@ -51,8 +53,12 @@ std::string refuse(http::status status, const std::string& why) {
 
 }  // namespace
 
-MetricsDoor::MetricsDoor(Poller& events, Poller::Tag tag, MetricsListener listener)
-    : events_(events), tag_(tag), listener_(std::move(listener)) {
+MetricsDoor::MetricsDoor(Poller& events, Poller::Tag tag, MetricsListener listener, Times times)
+    : events_(events),
+      tag_(tag),
+      listener_(std::move(listener)),
+      times_(times),
+      spare_(::open("/dev/null", O_RDONLY | O_CLOEXEC)) {
     events_.add(listener_.fd(), EPOLLIN, tag_);
 }
 
@@ -70,34 +76,54 @@ void MetricsDoor::run_ready(std::size_t index, const Text& text) {
     if (!guest.answer.empty()) write(index - 1);
 }
 
+// More than these come with the next event.
 void MetricsDoor::receive_guests() {
-    while (true) {
+    for (std::size_t i = 0; i < most_guests; ++i) {
         base::UniqueFd fd(
             ::accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-        if (!fd) {
-            // Out of descriptors or memory: who waits would be news for ever.
-            const bool goes_on = errno == EAGAIN || errno == EINTR || errno == ECONNABORTED;
-            if (!goes_on) events_.change(listener_.fd(), 0, tag_);
+        if (fd) {
+            let_in(std::move(fd));
+        } else if (errno == EMFILE || errno == ENFILE) {
+            return refuse_one();
+        } else if (errno == ENOMEM || errno == ENOBUFS) {
+            return events_.change(listener_.fd(), 0, tag_);  // who waits would be news for ever
+        } else if (errno == EAGAIN) {
             return;
         }
-        const auto now = Clock::now();
-        auto slot = std::ranges::find_if(guests_, [](const Guest& guest) { return !guest.fd; });
-        if (slot == guests_.end()) {
-            slot = std::ranges::min_element(guests_, {}, &Guest::came);
-            if (now - slot->came < patience) continue;  // closed: too many ask at once
-            dismiss(*slot);
-        }
-        const auto index = static_cast<std::size_t>(slot - guests_.begin()) + 1;
-        events_.add(fd.get(), EPOLLIN, tag_ | index);
-        *slot = {.fd = std::move(fd), .came = now};
     }
+}
+
+// Else it would be news for ever.
+void MetricsDoor::refuse_one() {
+    spare_.reset();
+    base::UniqueFd(::accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    spare_ = base::UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+}
+
+void MetricsDoor::let_in(base::UniqueFd fd) {
+    const auto now = Clock::now();
+    auto slot = std::ranges::find_if(guests_, [](const Guest& guest) { return !guest.fd; });
+    if (slot == guests_.end()) {
+        slot = std::ranges::min_element(guests_, {}, &Guest::came);
+        if (now - slot->came < times_.patience) return;  // closed: too many ask at once
+        dismiss(*slot);
+    }
+    const auto index = static_cast<std::size_t>(slot - guests_.begin()) + 1;
+    try {
+        events_.add(fd.get(), EPOLLIN, tag_ | index);
+    } catch (const SystemError&) {  // no memory: closed
+        return;
+    }
+    *slot = {.fd = std::move(fd), .came = now};
 }
 
 void MetricsDoor::read(Guest& guest, const Text& text) {
     std::array<char, most_bytes> piece;  // not zeroed
-    const ssize_t n = ::recv(guest.fd.get(), piece.data(), most_bytes - guest.request.size(), 0);
+    const std::size_t room = guest.has_been_told ? most_bytes : most_bytes - guest.request.size();
+    const ssize_t n = ::recv(guest.fd.get(), piece.data(), room, 0);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (n <= 0) return dismiss(guest);
+    if (guest.has_been_told) return;
     guest.request.append(piece.data(), static_cast<std::size_t>(n));
     guest.answer = answer_to(guest.request, text);
 }
@@ -121,20 +147,23 @@ std::string MetricsDoor::answer_to(const std::string& request, const Text& text)
         std::string::npos;
     const auto format = is_open ? MetricsFormat::openmetrics : MetricsFormat::text;
     Kept& kept = kept_.at(static_cast<std::size_t>(format));
-    if (kept.text.empty() || Clock::now() - kept.made >= fresh) {
+    if (kept.text.empty() || Clock::now() - kept.made >= times_.fresh) {
         kept = {.made = Clock::now(), .text = text(format)};
     }
     return answer_with(http::status::ok, kept.text, content_type(format), !is_head);
 }
 
+// It is left to the guest to close: were there anything unread of what it has sent, a close would
+// take back what it was told.
 void MetricsDoor::write(std::size_t slot) {
     Guest& guest = guests_.at(slot);
     const ssize_t n =
         ::send(guest.fd.get(), guest.answer.data(), guest.answer.size(), MSG_NOSIGNAL);
     if (n < 0 && errno != EAGAIN && errno != EINTR) return dismiss(guest);
     guest.answer.erase(0, static_cast<std::size_t>(std::max<ssize_t>(n, 0)));
-    if (guest.answer.empty()) return dismiss(guest);
-    events_.change(guest.fd.get(), EPOLLOUT, tag_ | (slot + 1));
+    guest.has_been_told = guest.answer.empty();
+    if (guest.has_been_told) ::shutdown(guest.fd.get(), SHUT_WR);
+    events_.change(guest.fd.get(), guest.has_been_told ? EPOLLIN : EPOLLOUT, tag_ | (slot + 1));
 }
 
 void MetricsDoor::dismiss(Guest& guest) {

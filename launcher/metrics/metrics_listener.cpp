@@ -61,6 +61,10 @@ base::UniqueFd listen_at(const std::string& path) {
 MetricsListener::MetricsListener(const MetricsAddress& address) : address_(address) {
     if (!address_.path.empty()) {
         fd_ = listen_at(address_.path);
+        struct stat file {};
+        if (::lstat(address_.path.c_str(), &file) != 0) return;
+        device_ = file.st_dev;
+        inode_ = file.st_ino;
         return;
     }
     try {
@@ -79,7 +83,10 @@ std::string MetricsListener::where() const {
 }
 
 void MetricsListener::remove_file() const noexcept {
-    if (!address_.path.empty()) ::unlink(address_.path.c_str());
+    struct stat file {};
+    const bool is_own = !address_.path.empty() && ::lstat(address_.path.c_str(), &file) == 0 &&
+                        file.st_dev == device_ && file.st_ino == inode_;
+    if (is_own) ::unlink(address_.path.c_str());
 }
 
 }  // namespace ddp::launcher

@@ -5,6 +5,8 @@
 #include "base/unique_fd.hpp"
 #include "launcher/options/option_kinds.hpp"
 
+#include <sys/types.h>
+
 #include <string>
 
 namespace ddp::launcher {
@@ -20,12 +22,14 @@ public:
     bool has_chosen_port() const { return has_chosen_port_; }  // as the address left it open
     // "http://127.0.0.1:9400/metrics", "unix:/run/ddp.sock"
     std::string where() const;
-    // Of a Unix socket; who serves it does that when it ends.
+    // Of a Unix socket, unless somebody has put another there; who serves it does that at the end.
     void remove_file() const noexcept;
 
 private:
     MetricsAddress address_;
     bool has_chosen_port_ = false;
+    dev_t device_ = 0;  // of a Unix socket's file, with its number there
+    ino_t inode_ = 0;
     base::UniqueFd fd_;
 };
 

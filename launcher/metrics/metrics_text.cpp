@@ -72,10 +72,6 @@ private:
     std::string text_;
 };
 
-bool names(const std::vector<int>& ranks, int rank) {
-    return std::ranges::find(ranks, rank) != ranks.end();
-}
-
 using ValueOf = std::function<std::optional<double>(const RankRow&)>;
 
 // Of each rank of which it is known.
@@ -88,7 +84,7 @@ void add_of_ranks(Page& page, const RunView& view, Type type, const std::string&
     }
 }
 
-void add_ranks(Page& page, const RunView& view) {
+void add_ranks(Page& page, const RunView& view, bool is_judged) {
     const auto add = [&](Type type, const std::string& name, std::string_view help,
                          const ValueOf& value_of) {
         add_of_ranks(page, view, type, "ddp_rank_" + name, help, value_of);
@@ -120,10 +116,14 @@ void add_ranks(Page& page, const RunView& view) {
             return row.resident_bytes ? std::optional(static_cast<double>(*row.resident_bytes))
                                       : std::nullopt;
         });
-    add(Type::gauge, "holds_up_job", "1: others wait for the rank in a call that does not end.",
-        [&](const RankRow& row) { return view.hang && names(view.hang->ranks, row.rank) ? 1 : 0; });
+    const auto names = [](const std::vector<int>& ranks, int rank) {
+        return std::ranges::find(ranks, rank) == ranks.end() ? 0 : 1;
+    };
     add(Type::gauge, "slows_down_job", "1: others wait for the rank again and again.",
-        [&](const RankRow& row) { return view.slow && names(view.slow->ranks, row.rank) ? 1 : 0; });
+        [&](const RankRow& row) { return view.slow ? names(view.slow->ranks, row.rank) : 0; });
+    if (!is_judged) return;
+    add(Type::gauge, "holds_up_job", "1: others wait for the rank in a call that does not end.",
+        [&](const RankRow& row) { return view.hang ? names(view.hang->ranks, row.rank) : 0; });
 }
 
 }  // namespace
@@ -147,11 +147,15 @@ std::string metrics_text(const RunFacts& facts, const RunView& view, MetricsForm
     };
     add(Type::gauge, "start_time_seconds", "When the launcher began, since 1970.",
         in_seconds(facts.started.time_since_epoch()));
-    add(Type::gauge, "world_size", "Ranks of the whole job.", view.world_size);
+    if (view.world_size > 0) {  // else nothing has been started yet
+        add(Type::gauge, "world_size", "Ranks of the whole job.", view.world_size);
+    }
     add(Type::counter, "restarts", "Starts of the workers after the first.", view.attempt - 1);
-    add(Type::gauge, "hang", "1: some ranks wait for others for too long, or cannot run.",
-        view.hang ? 1 : 0);
-    add_ranks(page, view);
+    if (facts.is_judged) {
+        add(Type::gauge, "hang", "1: some ranks wait for others for too long, or cannot run.",
+            view.hang ? 1 : 0);
+    }
+    add_ranks(page, view, facts.is_judged);
     return std::move(page).end();
 }
 

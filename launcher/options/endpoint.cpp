@@ -39,7 +39,7 @@ MetricsAddress parse_metrics_address(const GivenValue& given) {
     constexpr const char* allowed =
         "PORT, HOST:PORT, or unix:PATH with a path of at most 100 bytes";
     constexpr std::string_view unix = "unix:";
-    constexpr std::size_t longest = 100;  // a socket's, with what its temporary name needs
+    constexpr std::size_t longest = 100;  // a socket's path may have 107
     if (given.text.starts_with(unix)) {
         MetricsAddress address{.path = given.text.substr(unix.size())};
         if (address.path.empty() || address.path.size() > longest) fail_value(given, allowed);

@@ -55,9 +55,11 @@ int cpus_by_affinity() {
 
 double cpu_quota(const std::string& root) {
     double smallest = 0;
-    for (const std::string& folder : base::cgroups_of("self", "cpu", root)) {
-        for (const double quota : {quota_v2(folder), quota_v1(folder)}) {
-            if (quota > 0 && (smallest == 0 || quota < smallest)) smallest = quota;
+    for (const base::CgroupFolders& folders : base::cgroups_of("self", "cpu", root)) {
+        for (const std::string& folder : folders) {
+            for (const double quota : {quota_v2(folder), quota_v1(folder)}) {
+                if (quota > 0 && (smallest == 0 || quota < smallest)) smallest = quota;
+            }
         }
     }
     return smallest;

@@ -89,10 +89,6 @@ std::optional<std::string> hint_for_code(int code, std::string_view text) {
             if (holds(text, "error while loading shared libraries")) return std::nullopt;
             return "127: a program was not found along PATH; the launcher found the first one, so "
                    "look at what it starts";
-        case contract::exit_error:
-            if (text.find_first_not_of(" \n") != text.npos) return std::nullopt;
-            return "it said nothing: it has written no error file, as run_worker and torch's "
-                   "@record do, and no line on stderr; look for a call of exit(1)";
     }
     if (code > contract::exit_signal_base && code <= contract::exit_signal_base + 64) {
         return std::to_string(code) + " is what shells return for " +

@@ -46,9 +46,12 @@ std::optional<std::int64_t> oom_kills_in(const std::string& path) {
 OomCounts read_oom_counts(const std::string& root) {
     OomCounts counts;
     counts.host = oom_kills_in(root + "/proc/vmstat");
-    for (const std::string& folder : base::cgroups_of("self", "memory", root)) {
-        for (const char* const file : {"/memory.events", "/memory.oom_control"}) {
-            if (!counts.cgroup) counts.cgroup = oom_kills_in(folder + file);
+    // Those above may count others' kills.
+    for (const base::CgroupFolders& folders : base::cgroups_of("self", "memory", root)) {
+        for (const std::string& folder : {folders.front(), folders.back()}) {
+            for (const char* const file : {"/memory.events", "/memory.oom_control"}) {
+                if (!counts.cgroup) counts.cgroup = oom_kills_in(folder + file);
+            }
         }
     }
     return counts;

@@ -1,9 +1,13 @@
 #include "launcher/verdict/call_shares.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace ddp::launcher {
 namespace {
+
+// Nobody computes for longer between two calls; whatever a page says.
+constexpr std::chrono::hours longest{1};
 
 bool waits_for_all(contract::Collective kind) {
     switch (kind) {
@@ -18,8 +22,15 @@ bool waits_for_all(contract::Collective kind) {
     }
 }
 
-bool counts(const contract::GroupRecord& group) {
-    return group.end == contract::GroupEnd::none && !group.on_gpu && group.size > 1;
+bool is_in(const contract::GroupRecord& group) {
+    return group.end == contract::GroupEnd::none && group.size > 1;
+}
+
+// In a group, and in none on a GPU.
+bool counts(const RankState& rank) {
+    const auto& groups = rank.record.groups;
+    return !rank.has_ended && std::ranges::any_of(groups, is_in) &&
+           std::ranges::none_of(groups, &contract::GroupRecord::on_gpu);
 }
 
 // It does what only some ranks do.
@@ -31,87 +42,88 @@ bool is_apart(const RankState& rank) {
            });
 }
 
-const RankState* find(std::span<const RankState> ranks, int rank) {
-    const auto found = std::ranges::find(ranks, rank, &RankState::rank);
-    return found == ranks.end() || found->has_ended ? nullptr : &*found;
+bool share_a_group(const RankState& one, const RankState& other) {
+    return std::ranges::any_of(one.record.groups, [&](const contract::GroupRecord& group) {
+        const contract::GroupRecord* const same = other.record.find_group(group.id);
+        return is_in(group) && same != nullptr && is_in(*same);
+    });
+}
+
+std::vector<int> peers_of(const RankState& rank, std::span<const RankState> ranks) {
+    std::vector<int> peers;
+    for (const RankState& other : ranks) {
+        const bool is_one = other.rank != rank.rank && counts(other) && share_a_group(rank, other);
+        if (is_one) peers.push_back(other.rank);
+    }
+    return peers;
 }
 
 }  // namespace
 
-void CallShares::note(Time now, std::span<const RankState> ranks) {
-    forget_who_left(ranks);
-    const bool any_apart = std::ranges::any_of(ranks, is_apart);
-    for (const RankState& rank : ranks) {
-        if (rank.has_ended) continue;
-        std::uint64_t& seen = seen_[rank.rank];
-        for (const contract::OperationRecord& operation : rank.record.operations) {
-            if (operation.serial <= seen) continue;
-            if (!operation.ended) break;  // and what comes after it, in its turn
-            seen = operation.serial;
-            const contract::GroupRecord* const group = rank.record.find_group(operation.group);
-            if (group == nullptr || !counts(*group)) continue;
-            Group& known = groups_.try_emplace(group->id, Group{now, {}}).first->second;
-            add(operation, known.members[rank.rank]);
-        }
-    }
-    if (!any_apart) return;
-    for (auto& [id, group] : groups_) {
-        group.begun = now;
-        for (auto& [rank, member] : group.members) member = Member{.sequence = member.sequence};
-    }
-}
-
 // Of calls that overlap each moment counts once.
-void CallShares::add(const contract::OperationRecord& operation, Member& member) {
-    const bool follows = operation.sequence == member.sequence + 1;
-    member.sequence = operation.sequence;
+void CallShares::Account::add(const contract::OperationRecord& operation, Time resumed) {
+    const bool follows = operation.serial == seen + 1;
+    seen = operation.serial;
     const Time ended = std::max(*operation.ended, operation.started);
-    if (!follows || !member.last_ended) {
-        member.last_ended = ended;
+    if (!follows || !last_ended || operation.started < resumed) {
+        last_ended = ended;
         return;
     }
-    const Time before =
-        std::exchange(member.last_ended, std::max(*member.last_ended, ended)).value();
+    const Time before = *last_ended;
+    last_ended = std::max(before, ended);
     const Duration computed = std::max(operation.started - before, Duration(0));
-    member.recorded += computed;
-    if (!waits_for_all(operation.call.kind)) return;
     const Duration inside = std::max(ended - std::max(operation.started, before), Duration(0));
-    member.recorded += inside;
-    member.in_calls += inside;
-    ++member.calls;
+    if (computed > longest || inside > longest) return;
+    recorded += computed;
+    if (!waits_for_all(operation.call.kind)) return;
+    recorded += inside;
+    in_calls += inside;
+    ++calls;
 }
 
-void CallShares::forget_who_left(std::span<const RankState> ranks) {
-    for (auto& [id, group] : groups_) {
-        std::erase_if(group.members, [&, id = id](const auto& member) {
-            const RankState* const rank = find(ranks, member.first);
-            const auto* const record = rank == nullptr ? nullptr : rank->record.find_group(id);
-            return record == nullptr || !counts(*record);
-        });
-    }
-    std::erase_if(groups_, [](const auto& group) { return group.second.members.empty(); });
-}
+void CallShares::Account::clear() { *this = {.seen = seen, .last_ended = last_ended}; }
 
-std::vector<CallShares::Stretch> CallShares::take_stretches(Time now) {
-    std::vector<Stretch> stretches;
-    for (auto& [id, group] : groups_) {
-        const bool has_ended = now - group.begun >= least_time && group.members.size() > 1 &&
-                               std::ranges::all_of(group.members, [](const auto& member) {
-                                   return member.second.recorded >= least_recorded &&
-                                          member.second.calls >= least_calls;
-                               });
-        if (!has_ended) continue;
-        Stretch& stretch = stretches.emplace_back(Stretch{id, now - group.begun, {}});
-        for (auto& [rank, member] : group.members) {
-            const double share = std::chrono::duration<double>(member.in_calls) /
-                                 std::chrono::duration<double>(member.recorded);
-            stretch.ranks.push_back({.rank = rank, .in_calls = share});
-            member.recorded = member.in_calls = Duration(0);
-            member.calls = 0;
+void CallShares::note(Time now, std::span<const RankState> ranks, Time resumed) {
+    for (const RankState& rank : ranks) {
+        if (!counts(rank)) {
+            accounts_.erase(rank.rank);
+            continue;
         }
-        group.begun = now;
+        Account& account = accounts_[rank.rank];
+        for (const contract::OperationRecord& operation : rank.record.operations) {
+            if (operation.serial <= account.seen) continue;
+            if (!operation.ended) break;  // and what comes after it, in its turn
+            account.add(operation, resumed);
+        }
     }
-    return stretches;
+    if (begun_ != Time{} && std::ranges::none_of(ranks, is_apart)) return;
+    begun_ = now;
+    for (auto& [rank, account] : accounts_) {
+        account.clear();
+        account.last_ended.reset();
+    }
+}
+
+std::optional<CallShares::Stretch> CallShares::take_stretch(Time now,
+                                                            std::span<const RankState> ranks) {
+    const bool has_ended =
+        now - begun_ >= least_time && accounts_.size() > 1 &&
+        std::ranges::all_of(accounts_, [](const auto& account) {
+            return account.second.recorded >= least_recorded && account.second.calls >= least_calls;
+        });
+    if (!has_ended) return std::nullopt;
+    Stretch stretch{now - std::exchange(begun_, now), {}};
+    for (const RankState& rank : ranks) {
+        const auto account = accounts_.find(rank.rank);
+        if (account == accounts_.end()) continue;
+        Account& own = account->second;
+        const double share = std::chrono::duration<double>(own.in_calls) /
+                             std::chrono::duration<double>(own.recorded);
+        own.clear();
+        std::vector<int> peers = peers_of(rank, ranks);
+        if (!peers.empty()) stretch.ranks.push_back({rank.rank, share, std::move(peers)});
+    }
+    return stretch;
 }
 
 }  // namespace ddp::launcher

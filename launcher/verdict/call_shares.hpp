@@ -1,5 +1,5 @@
-// CallShares: how much of its time each rank of a group spends in the group's collectives, stretch
-// by stretch. A rank that others wait for spends less in them than they do. Pure.
+// CallShares: how much of its time each rank spends in collectives, stretch by stretch. A rank that
+// others wait for spends less in them than they do. Pure.
 #pragma once
 
 #include "launcher/verdict/rank_state.hpp"
@@ -9,7 +9,6 @@
 #include <map>
 #include <optional>
 #include <span>
-#include <utility>
 #include <vector>
 
 namespace ddp::launcher {
@@ -27,38 +26,36 @@ public:
     struct Share {
         int rank = 0;
         double in_calls = 0;
+        std::vector<int> peers = {};  // that are in a group with it; sorted, one at least
     };
     struct Stretch {
-        std::uint32_t group = 0;
         Duration time{};
-        std::vector<Share> ranks;  // two at least; by rank
+        std::vector<Share> ranks;  // by rank
     };
 
-    // What has been seen of a host's ranks, some times a second. Of calls with a root nothing is
-    // told, as not all wait in them for all; nor of GPUs, which the host is ahead of. While ranks
-    // are in transfers or at a checkpoint nothing counts.
-    void note(Time now, std::span<const RankState> ranks);
-    // Those that have come to their end; others begin.
-    std::vector<Stretch> take_stretches(Time now);
+    // What has been seen of a host's ranks, some times a second; of calls that began before
+    // `resumed` nothing is known. Of calls with a root nothing is told, as not all wait in them for
+    // all, nor of ranks on GPUs, which the host is ahead of. While ranks are in transfers or at a
+    // checkpoint nothing counts.
+    void note(Time now, std::span<const RankState> ranks, Time resumed);
+    // One that has come to its end; another begins.
+    std::optional<Stretch> take_stretch(Time now, std::span<const RankState> ranks);
 
 private:
-    struct Member {
-        std::uint64_t sequence = 0;           // of the last call that has ended
+    // Of a rank, of all of its groups.
+    struct Account {
+        std::uint64_t seen = 0;               // serial of the last call that has ended
         std::optional<Time> last_ended = {};  // it has; nothing: it does not count
         Duration recorded{};
         Duration in_calls{};
         int calls = 0;
-    };
-    struct Group {
-        Time begun{};
-        std::map<int, Member> members;  // by rank
+
+        void add(const contract::OperationRecord& operation, Time resumed);
+        void clear();
     };
 
-    void forget_who_left(std::span<const RankState> ranks);
-    static void add(const contract::OperationRecord& operation, Member& member);
-
-    std::map<std::uint32_t, Group> groups_;
-    std::map<int, std::uint64_t> seen_;  // serial of each rank's last call that has ended
+    Time begun_{};
+    std::map<int, Account> accounts_;  // by rank
 };
 
 }  // namespace ddp::launcher

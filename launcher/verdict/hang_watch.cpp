@@ -35,7 +35,7 @@ std::vector<RankState> HangWatch::observe(Time now, const WatchedWorkers& worker
         return look_at_use(
             process_of_rank(ranks[index].record.pid, workers.all[index].process.pid()));
     };
-    for (std::string& text : slow_.consider(now, ranks, use_of)) {
+    for (std::string& text : slow_.consider(now, ranks, observer_.resumed(), use_of)) {
         news_of_slow_.push_back(std::move(text));
     }
     return ranks;

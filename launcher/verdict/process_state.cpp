@@ -6,7 +6,6 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -15,13 +14,17 @@
 namespace ddp::launcher {
 namespace {
 
+// A group is, too, where one above it is.
 bool is_frozen(pid_t pid) {
-    const auto folders = base::cgroups_of(std::to_string(pid), "freezer");
-    return std::ranges::any_of(folders, [](const std::string& folder) {
-        const std::string events = base::read_small_file(folder + "/cgroup.events");
-        return events.find("frozen 1") != events.npos ||
-               base::read_small_file(folder + "/freezer.state") == "FROZEN\n";
-    });
+    for (const base::CgroupFolders& folders : base::cgroups_of(std::to_string(pid), "freezer")) {
+        for (const std::string& folder : {folders.front(), folders.back()}) {
+            const std::string events = base::read_small_file(folder + "/cgroup.events");
+            const std::string state = base::read_small_file(folder + "/freezer.state");
+            if (events.find("frozen 1") != events.npos || state == "FROZEN\n") return true;
+            if (!events.empty() || !state.empty()) break;  // it is there
+        }
+    }
+    return false;
 }
 
 // 0: it is not there.

@@ -42,6 +42,8 @@ public:
     // What the pages say, and no more.
     std::vector<RankState> read(const WatchedWorkers& workers) const;
     const UsualTimes& usual() const { return usual_; }
+    // This host, or its clock, was at a standstill until then.
+    Time resumed() const { return resumed_; }
 
 private:
     // What is remembered of a rank from look to look.
@@ -58,8 +60,7 @@ private:
     static void look_at_process(Time now, RankState& state, const Worker& worker, Memory& memory);
 
     std::optional<Time> next_;
-    // This host, or its clock, was at a standstill until then: what waited before waits since then.
-    Time resumed_{};
+    Time resumed_{};  // what waited before waits since then
     bool looks_at_processes_ = false;
     UsualTimes usual_;
     std::vector<Memory> memory_;

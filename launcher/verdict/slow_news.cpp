@@ -3,7 +3,7 @@
 #include "launcher/verdict/verdict_text.hpp"
 
 #include <algorithm>
-#include <cmath>
+#include <cstddef>
 #include <utility>
 
 namespace ddp::launcher {
@@ -11,65 +11,77 @@ namespace {
 
 using Stretch = CallShares::Stretch;
 
+constexpr std::size_t most_described = 8;
+
+// Of two in the middle the smaller.
 template <class Number>
 Number median(std::vector<Number> values) {
     if (values.empty()) return {};
-    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+    const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
     std::ranges::nth_element(values, middle);
     return *middle;
 }
 
-double share_of_others(const Stretch& stretch, int rank) {
+double share_of_peers(const Stretch& stretch, const CallShares::Share& one) {
     std::vector<double> shares;
-    for (const CallShares::Share& one : stretch.ranks) {
-        if (one.rank != rank) shares.push_back(one.in_calls);
+    for (const CallShares::Share& other : stretch.ranks) {
+        if (std::ranges::binary_search(one.peers, other.rank)) shares.push_back(other.in_calls);
     }
     return median(std::move(shares));
 }
 
-std::string percent(double share) { return std::to_string(std::lround(share * 100)) + " %"; }
-
 // What is usual among them.
 UseRate middle_of(const std::vector<UseRate>& rates) {
-    const auto of = [&](auto member) {
-        std::vector<std::decay_t<decltype(UseRate().*member)>> values;
+    const auto of = [&](double UseRate::*member) {
+        std::vector<double> values;
         for (const UseRate& rate : rates) values.push_back(rate.*member);
         return median(std::move(values));
     };
-    return {.cpu = of(&UseRate::cpu),
-            .waited_for_processor = of(&UseRate::waited_for_processor),
-            .throttled = of(&UseRate::throttled),
-            .major_faults = of(&UseRate::major_faults),
-            .swapped_bytes = of(&UseRate::swapped_bytes),
-            .processors = of(&UseRate::processors)};
+    UseRate middle{.cpu = of(&UseRate::cpu),
+                   .waited_for_processor = of(&UseRate::waited_for_processor),
+                   .throttled = of(&UseRate::throttled),
+                   .major_faults = of(&UseRate::major_faults)};
+    const bool all_on_the_same = std::ranges::all_of(
+        rates, [&](const UseRate& rate) { return rate.processors == rates.front().processors; });
+    if (!rates.empty() && all_on_the_same) middle.processors = rates.front().processors;
+    return middle;
 }
 
 }  // namespace
 
 std::vector<std::string> SlowNews::consider(Time now, std::span<const RankState> ranks,
-                                            const Look& look) {
-    shares_.note(now, ranks);
-    std::vector<std::string> texts;
-    for (const Stretch& stretch : shares_.take_stretches(now)) {
-        note(stretch, look);
-        for (std::string& text : take_news(stretch, ranks, look)) texts.push_back(std::move(text));
-    }
-    const auto has_gone = [&](std::uint32_t group) {
-        return std::ranges::none_of(ranks, [&](const RankState& rank) {
-            return !rank.has_ended && rank.record.find_group(group) != nullptr;
+                                            Time resumed, const Look& look) {
+    if (std::ranges::all_of(ranks, &RankState::has_ended)) return {};
+    shares_.note(now, ranks, resumed);
+    std::erase_if(courses_, [&](const auto& course) {
+        return std::ranges::any_of(ranks, [&](const RankState& rank) {
+            return rank.rank == course.first && rank.has_ended;
         });
-    };
-    std::erase_if(groups_, [&](const auto& group) { return has_gone(group.first); });
+    });
+    std::vector<std::string> texts;
+    if (const auto stretch = shares_.take_stretch(now, ranks)) {
+        note(*stretch, look);
+        const std::vector<int> even_ones = take_even();
+        if (!even_ones.empty()) {
+            texts.push_back(name_ranks(even_ones) + (even_ones.size() == 1 ? " keeps" : " keep") +
+                            " up with the others again");
+        }
+        std::string text = take_slow(*stretch, ranks, look);
+        if (!text.empty()) texts.push_back(std::move(text));
+    }
     settle_facts();
     return texts;
 }
 
 void SlowNews::note(const Stretch& stretch, const Look& look) {
-    Group& group = groups_[stretch.group];
+    std::erase_if(courses_, [&](const auto& course) {
+        return std::ranges::find(stretch.ranks, course.first, &CallShares::Share::rank) ==
+               stretch.ranks.end();
+    });
     bool any_suspect = false;
     for (const CallShares::Share& one : stretch.ranks) {
-        Course& course = group.courses[one.rank];
-        const double others = share_of_others(stretch, one.rank);
+        Course& course = courses_[one.rank];
+        const double others = share_of_peers(stretch, one);
         const double less = others - one.in_calls;
         course.even_in_a_row = less < even ? course.even_in_a_row + 1 : 0;
         if (less < slow) {
@@ -81,77 +93,84 @@ void SlowNews::note(const Stretch& stretch, const Look& look) {
         course.time += stretch.time;
         course.in_calls += Seconds(stretch.time) * one.in_calls;
         course.others_in_calls += Seconds(stretch.time) * others;
-        any_suspect = any_suspect || !course.is_said;
+        any_suspect = any_suspect || course.text.empty();
     }
-    if (!any_suspect) return group.first_uses.clear();
-    if (!group.first_uses.empty()) return;
+    if (!any_suspect) return first_uses_.clear();
+    if (!first_uses_.empty()) return;
     for (const CallShares::Share& one : stretch.ranks) {
-        if (auto use = look(one.rank)) group.first_uses.emplace(one.rank, *std::move(use));
+        if (auto use = look(one.rank)) first_uses_.emplace(one.rank, *std::move(use));
     }
 }
 
-std::vector<std::string> SlowNews::take_news(const Stretch& stretch,
-                                             std::span<const RankState> ranks, const Look& look) {
-    Group& group = groups_[stretch.group];
+std::vector<int> SlowNews::take_even() {
+    std::vector<int> ranks;
+    for (auto& [rank, course] : courses_) {
+        if (course.text.empty() || course.even_in_a_row < stretches_until_said) continue;
+        course.text.clear();
+        ranks.push_back(rank);
+    }
+    return ranks;
+}
+
+std::string SlowNews::take_slow(const Stretch& stretch, std::span<const RankState> ranks,
+                                const Look& look) {
     std::vector<int> slow_ones;
-    std::vector<int> even_ones;
-    std::vector<int> others;
+    std::vector<int> peers;
     for (const CallShares::Share& one : stretch.ranks) {
-        Course& course = group.courses[one.rank];
-        if (!course.is_said && course.slow_in_a_row >= stretches_until_said) {
-            course.is_said = true;
-            slow_ones.push_back(one.rank);
-        } else if (course.is_said && course.even_in_a_row >= stretches_until_said) {
-            course.is_said = false;
-            even_ones.push_back(one.rank);
-        }
-        if (!course.is_said) others.push_back(one.rank);
+        const Course& course = courses_[one.rank];
+        if (!course.text.empty() || course.slow_in_a_row < stretches_until_said) continue;
+        slow_ones.push_back(one.rank);
+        peers.insert(peers.end(), one.peers.begin(), one.peers.end());
     }
-    std::vector<std::string> texts;
-    if (!even_ones.empty()) {
-        texts.push_back(name_ranks(even_ones) + (even_ones.size() == 1 ? " keeps" : " keep") +
-                        " up with the others again");
-    }
-    if (slow_ones.empty() || others.empty()) return texts;
-    const Course& course = group.courses[slow_ones.front()];
-    const auto time = std::chrono::duration_cast<std::chrono::nanoseconds>(course.time);
-    group.text = name_ranks(slow_ones) + (slow_ones.size() == 1 ? " slows" : " slow") + " down " +
-                 name_ranks(others) + ": in the last " + time_since({}, Time(time)) + " " +
-                 name_ranks(slow_ones) + " spent " + percent(course.in_calls / course.time) +
-                 " of the time in collectives, the others " +
-                 percent(course.others_in_calls / course.time);
+    std::ranges::sort(peers);
+    peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
+    std::erase_if(peers, [&](int rank) {
+        return std::ranges::binary_search(slow_ones, rank) || !courses_[rank].text.empty();
+    });
+    if (slow_ones.empty() || peers.empty()) return {};
+    const Course& first = courses_[slow_ones.front()];
+    const auto time = std::chrono::duration_cast<std::chrono::nanoseconds>(first.time);
+    const std::string names = name_ranks(slow_ones);
+    std::string text = names + (slow_ones.size() == 1 ? " slows" : " slow") + " down " +
+                       name_ranks(peers) + ": in the last " + time_since({}, Time(time)) + " " +
+                       names + " spent " + percent(first.in_calls / first.time) +
+                       " of the time in collectives, the others " +
+                       percent(first.others_in_calls / first.time) +
+                       what_differs_of(slow_ones, peers, ranks, look);
+    for (const int rank : slow_ones) courses_[rank].text = text;
+    return text;
+}
+
+std::string SlowNews::what_differs_of(const std::vector<int>& slow, const std::vector<int>& others,
+                                      std::span<const RankState> ranks, const Look& look) const {
     std::map<int, UseRate> rates;
     std::vector<UseRate> rates_of_others;
-    for (const auto& [rank, before] : group.first_uses) {
+    for (const auto& [rank, before] : first_uses_) {
         const auto after = look(rank);
         if (!after) continue;
-        const UseRate rate = rate_of(before, *after);
-        rates.emplace(rank, rate);
+        UseRate rate = rate_of(before, *after);
         if (std::ranges::binary_search(others, rank)) rates_of_others.push_back(rate);
+        rates.emplace(rank, std::move(rate));
     }
-    constexpr std::size_t most_lines = 8;
-    for (std::size_t i = 0; i < std::min(slow_ones.size(), most_lines); ++i) {
-        const auto rate = rates.find(slow_ones[i]);
-        const auto rank = std::ranges::find(ranks, slow_ones[i], &RankState::rank);
+    const UseRate usual = middle_of(rates_of_others);
+    std::string text;
+    for (std::size_t i = 0; i < std::min(slow.size(), most_described); ++i) {
+        const auto rate = rates.find(slow[i]);
+        const auto rank = std::ranges::find(ranks, slow[i], &RankState::rank);
         if (rate == rates.end() || rank == ranks.end()) continue;
-        group.text += begin_of_line(*rank) + what_differs(rate->second, middle_of(rates_of_others));
+        text += begin_of_line(*rank) + what_differs(rate->second, usual);
     }
-    texts.push_back(group.text);
-    return texts;
+    return text;
 }
 
 void SlowNews::settle_facts() {
     SlowFacts facts;
-    for (const auto& [id, group] : groups_) {
-        bool any_said = false;
-        for (const auto& [rank, course] : group.courses) {
-            if (course.is_said) facts.ranks.push_back(rank);
-            any_said = any_said || course.is_said;
-        }
-        if (any_said) facts.text += (facts.text.empty() ? "" : "\n") + group.text;
+    for (const auto& [rank, course] : courses_) {
+        if (course.text.empty()) continue;
+        facts.ranks.push_back(rank);
+        if (facts.text.find(course.text) != facts.text.npos) continue;  // said of several
+        facts.text += (facts.text.empty() ? "" : "\n") + course.text;
     }
-    std::ranges::sort(facts.ranks);
-    facts.ranks.erase(std::unique(facts.ranks.begin(), facts.ranks.end()), facts.ranks.end());
     facts_ = facts.ranks.empty() ? std::nullopt : std::optional(std::move(facts));
 }
 

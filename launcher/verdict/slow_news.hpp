@@ -1,7 +1,7 @@
 // SlowNews: ranks that others wait for again and again, though each call ends. Each is said once,
 // and when it keeps up again.
 //
-//   even      a rank spends as much of its time in collectives as the others of its group do
+//   even      a rank spends as much of its time in collectives as those it shares a group with
 //   suspect   in the last stretch so much less that they wait for it
 //   slow      for some stretches in a row: said
 //   even      again, after as many in which it was not
@@ -13,7 +13,6 @@
 #include "launcher/verdict/rank_state.hpp"
 
 #include <chrono>
-#include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>
@@ -32,9 +31,11 @@ public:
     static constexpr double slow = 0.2;
     static constexpr double even = 0.1;
 
-    // `look`: at the process of one of these ranks; asked for seldom.
-    std::vector<std::string> consider(Time now, std::span<const RankState> ranks, const Look& look);
-    // What stands.
+    // `resumed`: as CallShares has it. `look`: at the process of one of these ranks; asked for
+    // seldom.
+    std::vector<std::string> consider(Time now, std::span<const RankState> ranks, Time resumed,
+                                      const Look& look);
+    // What stands; of a job that has ended, what stood.
     const std::optional<SlowFacts>& facts() const { return facts_; }
 
 private:
@@ -45,24 +46,23 @@ private:
     struct Course {
         int slow_in_a_row = 0;
         int even_in_a_row = 0;
-        bool is_said = false;
         Seconds time{};
         Seconds in_calls{};
-        Seconds others_in_calls{};  // half of the others: more
-    };
-    struct Group {
-        std::map<int, Course> courses;         // by rank
-        std::map<int, ProcessUse> first_uses;  // of all, when one of them became a suspect
-        std::string text;                      // the last that was said of it
+        Seconds others_in_calls{};  // half of the others: as much, or more
+        std::string text = {};      // what was said of it; empty: nothing, or it is even again
     };
 
     void note(const Stretch& stretch, const Look& look);
-    std::vector<std::string> take_news(const Stretch& stretch, std::span<const RankState> ranks,
-                                       const Look& look);
+    std::vector<int> take_even();
+    std::string take_slow(const Stretch& stretch, std::span<const RankState> ranks,
+                          const Look& look);
+    std::string what_differs_of(const std::vector<int>& slow, const std::vector<int>& others,
+                                std::span<const RankState> ranks, const Look& look) const;
     void settle_facts();
 
     CallShares shares_;
-    std::map<std::uint32_t, Group> groups_;
+    std::map<int, Course> courses_;         // by rank
+    std::map<int, ProcessUse> first_uses_;  // of all, when one of them became a suspect
     std::optional<SlowFacts> facts_;
 };
 

@@ -3,6 +3,7 @@
 #include "launcher/report/failure_report.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 namespace ddp::launcher {
 namespace {
@@ -59,6 +60,8 @@ std::string last_call_of(const contract::ControlPage& page) {
     const auto call = record.last_call();
     return call ? contract::describe(*call) : "";
 }
+
+std::string percent(double share) { return std::to_string(std::lround(share * 100)) + " %"; }
 
 std::string time_since(Verdict::Time since, Verdict::Time now) {
     return describe_time(

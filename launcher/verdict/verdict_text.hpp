@@ -26,6 +26,8 @@ std::string what_helps(std::span<const RankState> ranks, const std::vector<int>&
 std::string where_they_are(const RankStates& ranks);
 // "in barrier, operation 7 (a.cpp:9)", or "after" it; empty where none is recorded.
 std::string last_call_of(const contract::ControlPage& page);
+// "41 %", of 0.41
+std::string percent(double share);
 // "0.9 s"
 std::string time_since(Verdict::Time since, Verdict::Time now);
 

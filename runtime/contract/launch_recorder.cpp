@@ -13,7 +13,11 @@ LaunchRecorder::LaunchRecorder(std::shared_ptr<ControlRegion> region, std::uint3
 
 LaunchRecorder::Launch LaunchRecorder::launched(const CallSignature& call, const CallSite& site,
                                                 std::chrono::steady_clock::time_point at) noexcept {
-    if (!group_.has_entry()) return launched_transfer();
+    if (!group_.has_entry()) {
+        region_->own_page().unrecorded_bytes.fetch_add(call.elements * size_of(call.dtype),
+                                                       std::memory_order_relaxed);
+        return launched_transfer();
+    }
     const std::uint64_t sequence = ++launches_;
     OperationEntry& entry = writer_.write(call, site, group_.id(), sequence, at);
     add_bytes(group_.entry()->bytes, call);

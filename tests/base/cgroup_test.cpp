@@ -35,21 +35,23 @@ protected:
 
 TEST_F(Cgroup, TellsThoseOfTheSecondVersionUpToTheMount) {
     write_list("self", "0::/a/b\n");
-    EXPECT_THAT(cgroups_of("self", "cpu", root_),
-                ElementsAre(mount("/a/b"), mount("/a"), mount(), mount("/unified/a/b"),
-                            mount("/unified/a"), mount("/unified")));
+    EXPECT_THAT(
+        cgroups_of("self", "cpu", root_),
+        ElementsAre(ElementsAre(mount("/a/b"), mount("/a"), mount()),
+                    ElementsAre(mount("/unified/a/b"), mount("/unified/a"), mount("/unified"))));
 }
 
 TEST_F(Cgroup, TellsThoseOfTheFirstVersionThatTheControllerHas) {
     write_list("17", "4:cpuset:/c\n3:cpu,cpuacct:/a\n2:name=systemd:/cpu\n");
-    EXPECT_THAT(cgroups_of("17", "cpu", root_), ElementsAre(mount("/cpu/a"), mount("/cpu")));
+    EXPECT_THAT(cgroups_of("17", "cpu", root_),
+                ElementsAre(ElementsAre(mount("/cpu/a"), mount("/cpu"))));
     EXPECT_THAT(cgroups_of("17", "cpuacct", root_),
-                ElementsAre(mount("/cpuacct/a"), mount("/cpuacct")));
+                ElementsAre(ElementsAre(mount("/cpuacct/a"), mount("/cpuacct"))));
 }
 
 TEST_F(Cgroup, BearsALineThatIsNone) {
     write_list("self", "nonsense\n::\n0:cpu:no-path\n1:cpu:/\n0::");
-    EXPECT_THAT(cgroups_of("self", "cpu", root_), ElementsAre(mount("/cpu")));
+    EXPECT_THAT(cgroups_of("self", "cpu", root_), ElementsAre(ElementsAre(mount("/cpu"))));
     EXPECT_THAT(cgroups_of("18", "cpu", root_), IsEmpty());
 }
 

@@ -26,6 +26,15 @@ constexpr std::uint64_t mib = std::uint64_t{1} << 20;
 
 std::string in_mib(std::uint64_t bytes) { return std::to_string(bytes / mib) + " MiB"; }
 
+// Of both versions, those above this process's, too.
+base::CgroupFolders cgroups(const std::string& root, const char* controller) {
+    base::CgroupFolders all;
+    for (base::CgroupFolders& folders : base::cgroups_of("self", controller, root)) {
+        all.insert(all.end(), folders.begin(), folders.end());
+    }
+    return all;
+}
+
 // What a cgroup may still take; files in memory go when it is wanted. Nothing: as much as it likes.
 struct Room {
     std::uint64_t limit, left;
@@ -68,7 +77,7 @@ Findings check_processors(const std::string& root) {
             "two ranks share one CPU here: give this shell or container more (taskset, docker run "
             "--cpus, limits.cpu)";
     }
-    for (const std::string& folder : base::cgroups_of("self", "cpu", root)) {
+    for (const std::string& folder : cgroups(root, "cpu")) {
         const auto times = number_in(folder + "/cpu.stat", "nr_throttled");
         if (!times || *times == 0) continue;
         findings.push_back({"processors", Level::warn,
@@ -86,7 +95,7 @@ Findings check_memory(const std::string& root) {
     if (!kib) return {{"memory", Level::note, "/proc/meminfo does not say what is available"}};
     std::uint64_t available = *kib * 1024;
     std::string says = in_mib(available) + " available";
-    for (const std::string& folder : base::cgroups_of("self", "memory", root)) {
+    for (const std::string& folder : cgroups(root, "memory")) {
         const auto room = room_in(folder);
         if (!room || room->left >= available) continue;
         available = room->left;
@@ -161,7 +170,7 @@ Findings check_limits(const std::string& root) {
         warn("no more than " + std::to_string(processes) + " processes and threads of this user",
              "ranks and their threads need more: ulimit -u 4096, or /etc/security/limits.conf");
     }
-    for (const std::string& folder : base::cgroups_of("self", "pids", root)) {
+    for (const std::string& folder : cgroups(root, "pids")) {
         const auto most = number_in(folder + "/pids.max");
         const auto used = number_in(folder + "/pids.current");
         if (!most || !used || *most >= *used + few_processes) continue;

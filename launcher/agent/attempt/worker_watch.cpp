@@ -38,10 +38,10 @@ std::optional<int> WorkerWatch::look(const WatchedWorkers& workers, int running,
         }
     }
     if (is_stopping) return std::nullopt;
+    tell_of_slow(channel);  // what was seen for others, too
     if (tell.sighting) {
         if (!hang_.next() || now < *hang_.next()) return std::nullopt;
         Sighting seen = hang_.see(now, workers, {});
-        tell_of_slow(channel);
         seen.ranks.clear();  // an alarm, after which it is asked
         if (seen.is_alarm && now - asked_at_ >= silent_when_asked) tell.sighting(std::move(seen));
         return std::nullopt;

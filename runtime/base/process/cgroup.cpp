@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <iterator>
 
 namespace ddp::base {
 namespace {
@@ -21,24 +20,25 @@ bool names(std::string_view controllers, std::string_view controller) {
     return false;
 }
 
-void add_upwards(const std::string& mount, std::string_view path,
-                 std::vector<std::string>& folders) {
+CgroupFolders upwards(const std::string& mount, std::string_view path) {
+    CgroupFolders folders;
     while (path.size() > 1) {
         folders.push_back(mount + std::string(path));
         path = path.substr(0, path.rfind('/'));
     }
     folders.push_back(mount);
+    return folders;
 }
 
 }  // namespace
 
-std::vector<std::string> cgroups_of(std::string_view process, std::string_view controller,
-                                    const std::string& root) {
+std::vector<CgroupFolders> cgroups_of(std::string_view process, std::string_view controller,
+                                      const std::string& root) {
     const std::string list =
         read_small_file(root + "/proc/" + std::string(process) + "/cgroup", most_bytes);
     const std::string mounts = root + "/sys/fs/cgroup";
-    std::vector<std::string> folders;
-    std::vector<std::string> unified;
+    std::vector<CgroupFolders> found;
+    std::string_view unified;
     for (std::string_view rest = list; !rest.empty();) {  // "9:cpu,cpuacct:/a/b", "0::/a"
         const std::size_t end = std::min(rest.find('\n'), rest.size());
         const std::string_view line = rest.substr(0, end);
@@ -49,15 +49,15 @@ std::vector<std::string> cgroups_of(std::string_view process, std::string_view c
         const std::string_view controllers = line.substr(first + 1, second - first - 1);
         const std::string_view path = line.substr(second + 1);
         if (controllers.empty()) {
-            add_upwards(mounts, path, unified);
-            add_upwards(mounts + "/unified", path, unified);
+            unified = path;
         } else if (names(controllers, controller)) {
-            add_upwards(mounts + "/" + std::string(controller), path, folders);
+            found.push_back(upwards(mounts + "/" + std::string(controller), path));
         }
     }
-    folders.insert(folders.end(), std::make_move_iterator(unified.begin()),
-                   std::make_move_iterator(unified.end()));
-    return folders;
+    if (unified.empty()) return found;
+    found.push_back(upwards(mounts, unified));
+    found.push_back(upwards(mounts + "/unified", unified));
+    return found;
 }
 
 }  // namespace ddp::base

@@ -1,6 +1,7 @@
 // Guests of all manners, over a Unix socket, in one thread with the door.
 #include "launcher/metrics/metrics_door.hpp"
 
+#include "base/net/socket.hpp"
 #include "launcher/launch_fixture.hpp"
 
 #include <ddp/error.hpp>
@@ -15,6 +16,7 @@
 #include <fstream>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace ddp::launcher {
@@ -31,7 +33,11 @@ constexpr Poller::Tag tag = Poller::Tag{3} << 32;
 
 class MetricsDoorTest : public ::testing::Test {
 protected:
-    MetricsDoorTest() { door_.emplace(events_, tag, MetricsListener({.path = path()})); }
+    MetricsDoorTest() { open({.patience = 1h, .fresh = 1h}); }
+    void open(MetricsDoor::Times times) {
+        door_.reset();
+        door_.emplace(events_, tag, MetricsListener({.path = path()}), times);
+    }
 
     std::string path() const { return folder_.path() + "/socket"; }
     base::UniqueFd come() const {
@@ -145,10 +151,38 @@ TEST_F(MetricsDoorTest, LetsInFewAndWhoIsSilentMakesRoom) {
     const base::UniqueFd refused = come();
     serve();
     EXPECT_EQ(hear(refused), "") << "closed";
-    std::this_thread::sleep_for(MetricsDoor::patience + 10ms);
+    open({.patience = 0ms});
+    silent.clear();
+    for (std::size_t i = 0; i < MetricsDoor::most_guests; ++i) {
+        silent.push_back(come());
+        serve();
+    }
     EXPECT_THAT(answer_to("GET /metrics HTTP/1.1\r\n\r\n"), EndsWith("text 1\n"));
     EXPECT_EQ(hear(silent[0]), "") << "closed";
     EXPECT_EQ(hear(silent[1]), std::nullopt);
+}
+
+// Over TCP a close with something unread would be a reset.
+TEST_F(MetricsDoorTest, TellsAlsoWhoSendsTooMuch) {
+    MetricsListener listener({.host = "127.0.0.1"});
+    const std::string where = listener.where();
+    const std::string port = where.substr(where.rfind(':') + 1);
+    door_.reset();
+    door_.emplace(events_, tag, std::move(listener));
+    int error = 0;
+    const base::UniqueFd guest =
+        base::try_connect_tcp("127.0.0.1", static_cast<std::uint16_t>(std::stoi(port)),
+                              base::Deadline::after(20s), error);
+    ASSERT_TRUE(guest) << error;
+    say(guest, "GET /metrics HTTP/1.1\r\nA: " + std::string(30'000, 'a'));
+    std::string answer;
+    for (int i = 0; i < 1000; ++i) {
+        serve();
+        const auto part = hear(guest);
+        if (part && part->empty()) break;
+        answer += part.value_or("");
+    }
+    EXPECT_THAT(answer, AllOf(StartsWith("HTTP/1.1 400 "), EndsWith("no HTTP request\n")));
 }
 
 TEST_F(MetricsDoorTest, OwnsItsSocketFileAndNoOther) {
@@ -160,6 +194,14 @@ TEST_F(MetricsDoorTest, OwnsItsSocketFileAndNoOther) {
     EXPECT_FALSE(std::filesystem::exists(path()));
     { const MetricsListener killed({.path = path()}); }
     EXPECT_TRUE(std::filesystem::exists(path()));
+    {
+        const MetricsListener robbed({.path = path()});
+        std::filesystem::remove(path());
+        std::ofstream(path()) << "another's";
+        robbed.remove_file();
+        EXPECT_TRUE(std::filesystem::exists(path()));
+        std::filesystem::remove(path());
+    }
     EXPECT_NO_THROW(MetricsListener({.path = path()}));
     std::ofstream(folder_.path() + "/file") << "precious";
     EXPECT_THROW(MetricsListener({.path = folder_.path() + "/file"}), UsageError);

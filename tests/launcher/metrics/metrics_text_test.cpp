@@ -60,5 +60,11 @@ TEST(MetricsText, NamesCountersAsEachFormatDoes) {
                             HasSubstr("# TYPE ddp_job info\n"), EndsWith("\n# EOF\n")));
 }
 
+TEST(MetricsText, SaysNothingOfWhatNobodyKnows) {
+    const std::string text = metrics_text({.is_judged = false}, view_of_two(), MetricsFormat::text);
+    EXPECT_THAT(text, AllOf(Not(HasSubstr("ddp_job_hang")), Not(HasSubstr("holds_up_job"))));
+    EXPECT_THAT(metrics_text({}, {}, MetricsFormat::text), Not(HasSubstr("world_size")));
+}
+
 }  // namespace
 }  // namespace ddp::launcher

@@ -11,6 +11,8 @@
 #include <array>
 #include <chrono>
 #include <csignal>
+#include <fstream>
+#include <string>
 #include <thread>
 
 namespace ddp::launcher {
@@ -40,6 +42,11 @@ TEST(ProcessState, TellsAStoppedProcessFromOneThatSleeps) {
 
 TEST(ProcessState, TellsWhatItSleepsIn) {
     const Child child;
+    std::string line;
+    std::ifstream file("/proc/" + std::to_string(child.pid()) + "/syscall");
+    if (!std::getline(file, line)) {
+        GTEST_SKIP() << "this host lets nobody look (Yama, or a sandbox)";
+    }
     EXPECT_TRUE(comes_true([&] {
         const std::string where = look_at_process(child.pid()).waits_in;
         return where == "pause" || where == "ppoll";  // as the kernel has it

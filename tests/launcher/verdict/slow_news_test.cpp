@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -24,6 +25,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using Duration = CallShares::Duration;
 
 constexpr std::uint32_t all = 7;
@@ -40,6 +42,7 @@ public:
     std::optional<int> at_checkpoint{};
     std::map<int, ProcessUse> uses{};
     std::vector<int> left{};
+    RankState::Time resumed{};
 
     std::vector<std::string> run(Duration time) {
         std::vector<std::string> texts;
@@ -63,7 +66,7 @@ public:
             const auto& done = done_[static_cast<std::size_t>(rank)];
             state.record.operations.assign(done.begin(), done.end());
         }
-        return news.consider(now_, ranks, [&](int rank) {
+        return news.consider(now_, ranks, resumed, [&](int rank) {
             const auto use = uses.find(rank);
             return use == uses.end() ? std::nullopt : std::optional(use->second);
         });
@@ -129,6 +132,85 @@ TEST(SlowNews, NamesSeveralTogether) {
         ElementsAre(HasSubstr("ranks 2, 5, 6 slow down ranks 0, 1, 3, 4, 7: in the last ")));
 }
 
+// The first waits for none, the second for the first, and the third for both.
+TEST(SlowNews, NamesWhomAllWaitFor) {
+    UnequalJob job(3);
+    job.computes = {{0, 60ms}, {1, 42ms}, {2, 25ms}};
+    EXPECT_THAT(job.run(16s), ElementsAre(HasSubstr("rank 0 slows down ranks 1, 2: ")));
+}
+
+TEST(SlowNews, TellsWhatEachThatStandsWasSaid) {
+    UnequalJob job(5);
+    job.computes[1] = 60ms;
+    EXPECT_THAT(job.run(16s), ElementsAre(HasSubstr("rank 1 slows down")));
+    job.computes[2] = 60ms;
+    EXPECT_THAT(job.run(16s), ElementsAre(HasSubstr("rank 2 slows down ranks 0, 3, 4: ")));
+    EXPECT_THAT(job.news.facts()->text,
+                AllOf(HasSubstr("rank 1 slows"), HasSubstr("rank 2 slows")));
+    job.computes.erase(2);
+    EXPECT_THAT(job.run(16s), ElementsAre("rank 2 keeps up with the others again"));
+    EXPECT_THAT(job.news.facts()->ranks, ElementsAre(1));
+    EXPECT_THAT(job.news.facts()->text, Not(HasSubstr("rank 2 slows")));
+}
+
+// In a grid of two by two rank 1 computes for longer: 0 waits for it in their row, 3 in their
+// column, and 2 for 0.
+TEST(SlowNews, BlamesNobodyWhoWaitsInAnotherGroup) {
+    constexpr std::uint32_t rows = 100;
+    constexpr std::uint32_t columns = 200;
+    SlowNews news;
+    std::vector<std::string> texts;
+    std::array<std::deque<OperationRecord>, 4> done;
+    std::array<std::uint64_t, 4> calls{};
+    std::array<RankState::Time, 4> at{};
+    at.fill(RankState::Time(1s));
+    const auto meet = [&](std::size_t one, std::size_t other, std::uint32_t id) {
+        const RankState::Time end = std::max(at[one], at[other]) + 1ms;
+        for (const std::size_t rank : {one, other}) {
+            done[rank].push_back({.serial = ++calls[rank],
+                                  .group = id,
+                                  .sequence = calls[rank],
+                                  .call = {.kind = Collective::all_reduce},
+                                  .started = at[rank],
+                                  .ended = end});
+            if (done[rank].size() > 64) done[rank].pop_front();
+            at[rank] = end;
+        }
+    };
+    for (int step = 0; step < 300; ++step) {
+        for (std::size_t rank = 0; rank < 4; ++rank) at[rank] += rank == 1 ? 60ms : 20ms;
+        meet(0, 1, rows);
+        meet(2, 3, rows + 1);
+        meet(0, 2, columns);
+        meet(1, 3, columns + 1);
+        std::vector<RankState> ranks;
+        for (std::size_t rank = 0; rank < 4; ++rank) {
+            RankState& state = ranks.emplace_back(RankState{.rank = static_cast<int>(rank)});
+            const auto row = static_cast<std::uint32_t>(rank / 2);
+            const auto column = static_cast<std::uint32_t>(rank % 2);
+            state.record.groups = {{.id = rows + row, .size = 2},
+                                   {.id = columns + column, .size = 2}};
+            state.record.operations.assign(done[rank].begin(), done[rank].end());
+        }
+        for (std::string& text :
+             news.consider(at[0], ranks, {}, [](int) { return std::optional<ProcessUse>(); })) {
+            texts.push_back(std::move(text));
+        }
+    }
+    EXPECT_THAT(texts, ElementsAre(HasSubstr("rank 1 slows down ranks 0, 3: ")));
+}
+
+// What had begun before the host went on is not known.
+TEST(SlowNews, CountsNoStandstill) {
+    UnequalJob job(3);
+    job.computes[1] = 60ms;
+    EXPECT_THAT(job.run(9s), IsEmpty());
+    job.resumed = RankState::Time(1h);
+    EXPECT_THAT(job.run(60s), IsEmpty());
+    job.resumed = {};
+    EXPECT_THAT(job.run(16s), ElementsAre(HasSubstr("rank 1 slows down")));
+}
+
 TEST(SlowNews, SeesItInCallsThatOverlap) {
     UnequalJob job(4);
     job.overlaps = true;
@@ -172,6 +254,9 @@ TEST(SlowNews, ForgetsWhoHasEnded) {
     job.computes[1] = 60ms;
     EXPECT_THAT(job.run(16s), ElementsAre(HasSubstr("rank 1 slows down")));
     job.left = {0, 1, 2};
+    EXPECT_THAT(job.look(), IsEmpty());
+    EXPECT_TRUE(job.news.facts()) << "what stood at the end";
+    job.left = {1};
     EXPECT_THAT(job.look(), IsEmpty());
     EXPECT_FALSE(job.news.facts());
 }

@@ -111,7 +111,7 @@ private:
             last_ = verdict->text;
         }
         const auto no_use = [](int) { return std::optional<ProcessUse>(); };
-        for (const std::string& text : slow_.consider(now, ranks, no_use)) {
+        for (const std::string& text : slow_.consider(now, ranks, {}, no_use)) {
             ++verdicts_;
             last_ = text;
         }
