@@ -73,7 +73,8 @@ TEST_F(LaunchCommandLine, APortInUseIsOneLineAndNothingIsStarted) {
     const base::UniqueFd taken = base::listen_tcp("127.0.0.1", 0);
     const std::string port = std::to_string(base::local_port(taken.get()));
     expect_refusal(plain({"--master-port", port}, {"exit_with", "0"}), 2,
-                   "port " + port + " on 127.0.0.1 is in use (ss -ltnp shows by whom); leave out --master-port");
+                   "port " + port +
+                       " on 127.0.0.1 is in use (ss -ltnp shows by whom); leave out --master-port");
 }
 
 TEST_F(LaunchCommandLine, AFolderForErrorFilesThatCannotBeMadeIsOneLine) {

@@ -50,9 +50,10 @@ TEST(Rendezvous, APortInUseIsOneClearLineThatSaysWhatToDo) {
             make_rendezvous(options);
             FAIL() << "the port is in use";
         } catch (const UsageError& error) {
-            EXPECT_EQ(error.what(), "port " + std::to_string(options.rendezvous.master_port) +
-                                        " on 127.0.0.1 is in use (ss -ltnp shows by whom); leave out "
-                                        "--master-port to get a free one");
+            EXPECT_EQ(error.what(),
+                      "port " + std::to_string(options.rendezvous.master_port) +
+                          " on 127.0.0.1 is in use (ss -ltnp shows by whom); leave out "
+                          "--master-port to get a free one");
         }
     }
 }
