@@ -418,7 +418,7 @@ void Agent::handle(Poller::Tag tag) {
             return attempt_->pass_input();
         case Source::door:
         case Source::metrics:
-            return onlookers_.serve(tag, [this] { return view_now(attempt_); });
+            return onlookers_.serve(tag, attempt_, hosts_ ? &hosts_->role() : nullptr);
         case Source::worker:
             return attempt_->note_end(index_of(tag));
     }

@@ -49,6 +49,7 @@ void CoordinatorRole::begin_round(const RoundMessage& round) {
     settings_.store().serve_hosts(round.table.addresses());
     vouchers_.begin_round(round.table);
     inquiry_.begin_round(round);
+    slow_inquiry_.begin_round(round);
     progress_.begin_round(round);
 }
 
@@ -70,6 +71,10 @@ void CoordinatorRole::hear(MemberId by, const FromMember& message) {
     if (const auto* sighting = std::get_if<SightingMessage>(&message)) {
         return inquiry_.note(by, *sighting);
     }
+    if (const auto* paces = std::get_if<PacesMessage>(&message)) {
+        if (settings_.stop.on_hang == OnHang::ignore) return;
+        return slow_inquiry_.note(Time::clock::now(), by, *paces);
+    }
     const auto& answer = std::get<VouchedMessage>(message);
     const auto known = vouchers_.answered(answer.question, by, answer.is_of_job);
     if (known) settings_.store().vouch(answer.question, *known);
@@ -87,10 +92,19 @@ void CoordinatorRole::look_for_hangs(Time now) {
     if (news.stops_because_of) {
         news.texts.push_back(HangNews::words_of_stop(settings_.stop.shutdown_timeout));
     }
-    for (const std::string& text : news.texts) {
-        coordinator_->announce(text, text.substr(0, text.find('\n')), news.concerned, false);
-    }
+    for (const std::string& text : news.texts) announce(text, news.concerned);
     if (news.stops_because_of) coordinator_->end_hung_round(*news.stops_because_of);
+}
+
+void CoordinatorRole::look_for_slow(Time now) {
+    if (!coordinator_->runs()) return;
+    const SlowInquiry::News news = slow_inquiry_.take_news(now);
+    for (const std::string& text : news.texts) announce(text, news.concerned);
+}
+
+// The others get its first line.
+void CoordinatorRole::announce(const std::string& text, const std::vector<MemberId>& concerned) {
+    coordinator_->announce(text, text.substr(0, text.find('\n')), concerned, false);
 }
 
 // Its own member's beats make turns of the loop.
@@ -101,6 +115,13 @@ void CoordinatorRole::show_progress(Time now) {
     shown_ = total;
     next_show_ = now + ProgressWatch::interval;
     settings_.show_status(total);
+}
+
+void CoordinatorRole::tell_verdict(RunView& view) const {
+    view.is_judged = coordinator_ != nullptr;
+    if (!view.is_judged) return;
+    view.hang = inquiry_.facts(false);
+    view.slow = slow_inquiry_.facts();
 }
 
 void CoordinatorRole::drop() {
@@ -123,6 +144,7 @@ void CoordinatorRole::run(Time now) {
     coordinator_->look_at_time(now);
     ask_about_clients();
     look_for_hangs(now);
+    look_for_slow(now);
     show_progress(now);
     judge_round(now);
 }

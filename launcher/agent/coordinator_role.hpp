@@ -6,10 +6,12 @@
 #include "base/unique_fd.hpp"
 #include "launcher/agent/round_judge.hpp"
 #include "launcher/hosts/coordinator.hpp"
-#include "launcher/hosts/hang_inquiry.hpp"
+#include "launcher/hosts/inquiries/hang_inquiry.hpp"
+#include "launcher/hosts/inquiries/slow_inquiry.hpp"
 #include "launcher/hosts/job_progress.hpp"
 #include "launcher/hosts/start/host_env.hpp"
 #include "launcher/hosts/vouchers.hpp"
+#include "launcher/inspect/run_view.hpp"
 #include "launcher/process/poller.hpp"
 #include "store/server/store_server.hpp"
 
@@ -60,6 +62,8 @@ public:
     // proof that members have to give. Throws Error where nobody can listen at that place.
     base::UniqueFd succeed(const RoundMessage& last, const WelcomeMessage& job,
                            const JobProof& proof, const MeetingPlace& place, Time now);
+    // Who holds up the job, or slows it down, now; where this agent coordinates it.
+    void tell_verdict(RunView& view) const;
     // Another host coordinates: nobody finds this one any more, if anybody did.
     void end();
 
@@ -70,6 +74,8 @@ private:
     void ask_about_clients();
     void hear(MemberId by, const FromMember& message);
     void look_for_hangs(Time now);
+    void look_for_slow(Time now);
+    void announce(const std::string& text, const std::vector<MemberId>& concerned);
     void show_progress(Time now);
     void drop();
     void judge_round(Time now);
@@ -80,6 +86,7 @@ private:
     RoundJudge judge_;
     Vouchers vouchers_;
     HangInquiry inquiry_;
+    SlowInquiry slow_inquiry_;
     JobProgress progress_;
     std::optional<StatusMessage> shown_;  // of it
     Time next_show_{};

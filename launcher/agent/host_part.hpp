@@ -25,6 +25,9 @@ public:
     void tell_sighting(Member& member, Sighting seen, std::uint64_t question = 0) const {
         member.saw({.round = round_.round, .question = question, .seen = std::move(seen)});
     }
+    void tell_paces(Member& member, Paces paces) const {
+        member.paces({.round = round_.round, .paces = std::move(paces)});
+    }
     // `attempt`: null: nothing runs here, and nothing is answered.
     void answer(Member& member, const LookMessage& look, Attempt* attempt) const;
     // How its workers ended, and where not all ended well what they had called. Whether they did.

@@ -319,6 +319,10 @@ TellHosts HostsAgent::tell() {
             .sighting =
                 [this](Sighting seen) {
                     if (member_) part_.tell_sighting(*member_, std::move(seen));
+                },
+            .paces =
+                [this](Paces paces) {
+                    if (member_) part_.tell_paces(*member_, std::move(paces));
                 }};
 }
 

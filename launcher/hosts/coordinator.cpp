@@ -64,6 +64,7 @@ std::optional<std::string> mismatch_of(const JoinMessage& message, const std::st
 bool is_for_job(const FromMember& message) {
     return std::holds_alternative<VouchedMessage>(message) ||
            std::holds_alternative<ProgressMessage>(message) ||
+           std::holds_alternative<PacesMessage>(message) ||
            std::holds_alternative<SightingMessage>(message);
 }
 

@@ -92,6 +92,7 @@ public:
 
     void started(int round);
     void progress(const ProgressMessage& message) { send(message); }
+    void paces(PacesMessage message) { send(std::move(message)); }
     void saw(SightingMessage message);  // by this host's clock
     void ended(int round, Time at, WorkerEnd end);
     void drained(DrainedMessage message);

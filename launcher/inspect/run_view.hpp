@@ -46,6 +46,7 @@ struct RunView {
     int attempts = 1;
     int world_size = 0;
     std::vector<RankRow> ranks = {};  // of this host
+    bool is_judged = true;  // of a job of several hosts, one other judges: nothing is known here
     std::optional<HangFacts> hang = {};
     std::optional<SlowFacts> slow = {};
 };
@@ -56,7 +57,7 @@ struct RunFacts {
     std::vector<std::string> command = {};
     pid_t launcher_pid = 0;  // the front's
     bool is_kept = true;     // its last view, after its end
-    bool is_judged = true;   // here: who holds it up is known
+    bool is_judged = true;   // who holds it up
     std::chrono::system_clock::time_point started = std::chrono::system_clock::now();
     std::chrono::steady_clock::time_point began = std::chrono::steady_clock::now();
 };

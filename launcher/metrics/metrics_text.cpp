@@ -119,9 +119,9 @@ void add_ranks(Page& page, const RunView& view, bool is_judged) {
     const auto names = [](const std::vector<int>& ranks, int rank) {
         return std::ranges::find(ranks, rank) == ranks.end() ? 0 : 1;
     };
+    if (!is_judged) return;
     add(Type::gauge, "slows_down_job", "1: others wait for the rank again and again.",
         [&](const RankRow& row) { return view.slow ? names(view.slow->ranks, row.rank) : 0; });
-    if (!is_judged) return;
     add(Type::gauge, "holds_up_job", "1: others wait for the rank in a call that does not end.",
         [&](const RankRow& row) { return view.hang ? names(view.hang->ranks, row.rank) : 0; });
 }
@@ -151,11 +151,12 @@ std::string metrics_text(const RunFacts& facts, const RunView& view, MetricsForm
         add(Type::gauge, "world_size", "Ranks of the whole job.", view.world_size);
     }
     add(Type::counter, "restarts", "Starts of the workers after the first.", view.attempt - 1);
-    if (facts.is_judged) {
+    const bool is_judged = facts.is_judged && view.is_judged;
+    if (is_judged) {
         add(Type::gauge, "hang", "1: some ranks wait for others for too long, or cannot run.",
             view.hang ? 1 : 0);
     }
-    add_ranks(page, view, facts.is_judged);
+    add_ranks(page, view, is_judged);
     return std::move(page).end();
 }
 

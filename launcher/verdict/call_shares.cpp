@@ -42,22 +42,6 @@ bool is_apart(const RankState& rank) {
            });
 }
 
-bool share_a_group(const RankState& one, const RankState& other) {
-    return std::ranges::any_of(one.record.groups, [&](const contract::GroupRecord& group) {
-        const contract::GroupRecord* const same = other.record.find_group(group.id);
-        return is_in(group) && same != nullptr && is_in(*same);
-    });
-}
-
-std::vector<int> peers_of(const RankState& rank, std::span<const RankState> ranks) {
-    std::vector<int> peers;
-    for (const RankState& other : ranks) {
-        const bool is_one = other.rank != rank.rank && counts(other) && share_a_group(rank, other);
-        if (is_one) peers.push_back(other.rank);
-    }
-    return peers;
-}
-
 }  // namespace
 
 // Of calls that overlap each moment counts once.
@@ -104,26 +88,29 @@ void CallShares::note(Time now, std::span<const RankState> ranks, Time resumed) 
     }
 }
 
-std::optional<CallShares::Stretch> CallShares::take_stretch(Time now,
-                                                            std::span<const RankState> ranks) {
+std::optional<Paces> CallShares::take_paces(Time now, std::span<const RankState> ranks) {
     const bool has_ended =
-        now - begun_ >= least_time && accounts_.size() > 1 &&
+        now - begun_ >= least_time && !accounts_.empty() &&
         std::ranges::all_of(accounts_, [](const auto& account) {
             return account.second.recorded >= least_recorded && account.second.calls >= least_calls;
         });
     if (!has_ended) return std::nullopt;
-    Stretch stretch{now - std::exchange(begun_, now), {}};
+    Paces paces{.time = now - std::exchange(begun_, now)};
     for (const RankState& rank : ranks) {
         const auto account = accounts_.find(rank.rank);
         if (account == accounts_.end()) continue;
         Account& own = account->second;
-        const double share = std::chrono::duration<double>(own.in_calls) /
-                             std::chrono::duration<double>(own.recorded);
+        RankPace& pace = paces.ranks.emplace_back();
+        pace.rank = rank.rank;
+        pace.pid = rank.record.pid;
+        pace.in_calls = std::chrono::duration<double>(own.in_calls) /
+                        std::chrono::duration<double>(own.recorded);
+        for (const contract::GroupRecord& group : rank.record.groups) {
+            if (is_in(group)) pace.groups.push_back(group.id);
+        }
         own.clear();
-        std::vector<int> peers = peers_of(rank, ranks);
-        if (!peers.empty()) stretch.ranks.push_back({rank.rank, share, std::move(peers)});
     }
-    return stretch;
+    return paces;
 }
 
 }  // namespace ddp::launcher

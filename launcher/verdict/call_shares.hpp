@@ -2,6 +2,7 @@
 // others wait for spends less in them than they do. Pure.
 #pragma once
 
+#include "launcher/verdict/rank_pace.hpp"
 #include "launcher/verdict/rank_state.hpp"
 
 #include <chrono>
@@ -9,7 +10,6 @@
 #include <map>
 #include <optional>
 #include <span>
-#include <vector>
 
 namespace ddp::launcher {
 
@@ -23,23 +23,13 @@ public:
     static constexpr Duration least_recorded = std::chrono::milliseconds{500};
     static constexpr int least_calls = 10;
 
-    struct Share {
-        int rank = 0;
-        double in_calls = 0;
-        std::vector<int> peers = {};  // that are in a group with it; sorted, one at least
-    };
-    struct Stretch {
-        Duration time{};
-        std::vector<Share> ranks;  // by rank
-    };
-
     // What has been seen of a host's ranks, some times a second; of calls that began before
     // `resumed` nothing is known. Of calls with a root nothing is told, as not all wait in them for
     // all, nor of ranks on GPUs, which the host is ahead of. While ranks are in transfers or at a
     // checkpoint nothing counts.
     void note(Time now, std::span<const RankState> ranks, Time resumed);
-    // One that has come to its end; another begins.
-    std::optional<Stretch> take_stretch(Time now, std::span<const RankState> ranks);
+    // Of a stretch that has come to its end; another begins.
+    std::optional<Paces> take_paces(Time now, std::span<const RankState> ranks);
 
 private:
     // Of a rank, of all of its groups.

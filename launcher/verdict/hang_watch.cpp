@@ -26,24 +26,31 @@ bool is_alarming(const RankState& rank, const UsualTimes& usual, HangWatch::Time
     });
 }
 
+std::optional<ProcessUse> use_of(int rank, const WatchedWorkers& workers,
+                                 const std::vector<RankState>& ranks) {
+    const auto index = static_cast<std::size_t>(rank - workers.first_rank);
+    return look_at_use(process_of_rank(ranks[index].record.pid, workers.all[index].process.pid()));
+}
+
 }  // namespace
 
-std::vector<RankState> HangWatch::observe(Time now, const WatchedWorkers& workers) {
-    std::vector<RankState> ranks = observer_.look(now, workers);
-    const auto use_of = [&](int rank) {
-        const auto index = static_cast<std::size_t>(rank - workers.first_rank);
-        return look_at_use(
-            process_of_rank(ranks[index].record.pid, workers.all[index].process.pid()));
-    };
-    for (std::string& text : slow_.consider(now, ranks, observer_.resumed(), use_of)) {
-        news_of_slow_.push_back(std::move(text));
+// Of a job that has ended, what stood.
+void HangWatch::look_for_slow(Time now, const WatchedWorkers& workers,
+                              const std::vector<RankState>& ranks) {
+    if (std::ranges::all_of(ranks, &RankState::has_ended)) return;
+    for (const RankState& rank : ranks) {
+        if (rank.has_ended) slow_.forget(rank.rank);
     }
-    return ranks;
+    shares_.note(now, ranks, observer_.resumed());
+    const auto paces = shares_.take_paces(now, ranks);
+    if (!paces) return;
+    news_of_slow_ = slow_.consider(*paces, [&](int rank) { return use_of(rank, workers, ranks); });
 }
 
 std::vector<std::string> HangWatch::look(Time now, const WatchedWorkers& workers) {
     if (!observer_.is_due(now)) return {};
-    const std::vector<RankState> ranks = observe(now, workers);
+    const std::vector<RankState> ranks = observer_.look(now, workers);
+    look_for_slow(now, workers, ranks);
     return news_.consider(now, ranks, observer_.usual(), any_held_for_debugger(workers));
 }
 
@@ -57,7 +64,12 @@ std::optional<HangFacts> HangWatch::facts(const WatchedWorkers& workers) const {
 Sighting HangWatch::see(Time now, const WatchedWorkers& workers,
                         const std::vector<CallKey>& calls) {
     if (!observer_.next()) return {};
-    Sighting seen{.ranks = observe(now, workers)};
+    Sighting seen{.ranks = observer_.look(now, workers)};
+    shares_.note(now, seen.ranks, observer_.resumed());
+    if (auto paces = shares_.take_paces(now, seen.ranks)) {
+        for (RankPace& pace : paces->ranks) pace.use = use_of(pace.rank, workers, seen.ranks);
+        paces_ = std::move(paces);
+    }
     std::vector<CallKey> wanted = waited_calls(seen.ranks);
     wanted.insert(wanted.end(), calls.begin(), calls.end());
     std::ranges::sort(wanted);

@@ -2,6 +2,7 @@
 // the others and, where they are all of the job, who holds it up.
 #pragma once
 
+#include "launcher/verdict/call_shares.hpp"
 #include "launcher/verdict/hang_news.hpp"
 #include "launcher/verdict/rank_observer.hpp"
 #include "launcher/verdict/slow_news.hpp"
@@ -33,9 +34,12 @@ public:
     // What is new, for the user; mostly nothing, and before next() always.
     std::vector<std::string> look(Time now, const WatchedWorkers& workers);
     const HangNews& news() const { return news_; }
-    // What has become known of slow ranks by look() and see(), for the user; mostly nothing.
+    // What has become known of slow ranks by look(), for the user; mostly nothing.
     std::vector<std::string> take_news_of_slow() { return std::exchange(news_of_slow_, {}); }
     const std::optional<SlowFacts>& slow() const { return slow_.facts(); }
+    // Instead, for who judges the ranks of several hosts, after see(): how they have spent a
+    // stretch that has ended; mostly nothing.
+    std::optional<Paces> take_paces() { return std::exchange(paces_, std::nullopt); }
     // For the report of an attempt that has ended.
     std::optional<HangFacts> facts(const WatchedWorkers& workers) const;
 
@@ -46,11 +50,14 @@ public:
     Sighting see_end(const WatchedWorkers& workers) const;
 
 private:
-    std::vector<RankState> observe(Time now, const WatchedWorkers& workers);
+    void look_for_slow(Time now, const WatchedWorkers& workers,
+                       const std::vector<RankState>& ranks);
 
     RankObserver observer_;
     HangNews news_;
+    CallShares shares_;
     SlowNews slow_;
+    std::optional<Paces> paces_;
     std::vector<std::string> news_of_slow_;
 };
 

@@ -9,25 +9,47 @@
 namespace ddp::launcher {
 namespace {
 
-using Stretch = CallShares::Stretch;
-
 constexpr std::size_t most_described = 8;
 
 // Of two in the middle the smaller.
-template <class Number>
-Number median(std::vector<Number> values) {
+double median(std::vector<double> values) {
     if (values.empty()) return {};
     const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
     std::ranges::nth_element(values, middle);
     return *middle;
 }
 
-double share_of_peers(const Stretch& stretch, const CallShares::Share& one) {
-    std::vector<double> shares;
-    for (const CallShares::Share& other : stretch.ranks) {
-        if (std::ranges::binary_search(one.peers, other.rank)) shares.push_back(other.in_calls);
+bool are_peers(const RankPace& one, const RankPace& other) {
+    return one.rank != other.rank &&
+           std::ranges::any_of(one.groups, [&](const std::uint32_t group) {
+               return std::ranges::find(other.groups, group) != other.groups.end();
+           });
+}
+
+// Of the members of each group what they have spent in collectives, the least first.
+using SharesOfGroups = std::map<std::uint32_t, std::vector<double>>;
+SharesOfGroups shares_of_groups(const Paces& paces) {
+    SharesOfGroups shares;
+    for (const RankPace& pace : paces.ranks) {
+        for (const std::uint32_t group : pace.groups) shares[group].push_back(pace.in_calls);
     }
-    return median(std::move(shares));
+    for (auto& [group, all] : shares) std::ranges::sort(all);
+    return shares;
+}
+
+// The middle one's of the others, of two the smaller, in the group that waits most for the rank;
+// nothing: it is alone.
+std::optional<double> share_of_others(const RankPace& pace, const SharesOfGroups& shares) {
+    std::optional<double> most;
+    for (const std::uint32_t group : pace.groups) {
+        const std::vector<double>& all = shares.at(group);
+        if (all.size() < 2) continue;
+        const auto own = std::ranges::lower_bound(all, pace.in_calls) - all.begin();
+        const auto middle = static_cast<std::ptrdiff_t>((all.size() - 2) / 2);
+        const double others = all[static_cast<std::size_t>(middle < own ? middle : middle + 1)];
+        most = std::max(most.value_or(others), others);
+    }
+    return most;
 }
 
 // What is usual among them.
@@ -49,40 +71,36 @@ UseRate middle_of(const std::vector<UseRate>& rates) {
 
 }  // namespace
 
-std::vector<std::string> SlowNews::consider(Time now, std::span<const RankState> ranks,
-                                            Time resumed, const Look& look) {
-    if (std::ranges::all_of(ranks, &RankState::has_ended)) return {};
-    shares_.note(now, ranks, resumed);
-    std::erase_if(courses_, [&](const auto& course) {
-        return std::ranges::any_of(ranks, [&](const RankState& rank) {
-            return rank.rank == course.first && rank.has_ended;
-        });
-    });
+std::vector<std::string> SlowNews::consider(const Paces& paces, const Look& look) {
+    note(paces, look);
     std::vector<std::string> texts;
-    if (const auto stretch = shares_.take_stretch(now, ranks)) {
-        note(*stretch, look);
-        const std::vector<int> even_ones = take_even();
-        if (!even_ones.empty()) {
-            texts.push_back(name_ranks(even_ones) + (even_ones.size() == 1 ? " keeps" : " keep") +
-                            " up with the others again");
-        }
-        std::string text = take_slow(*stretch, ranks, look);
-        if (!text.empty()) texts.push_back(std::move(text));
+    const std::vector<int> even_ones = take_even();
+    if (!even_ones.empty()) {
+        texts.push_back(name_ranks(even_ones) + (even_ones.size() == 1 ? " keeps" : " keep") +
+                        " up with the others again");
     }
+    std::string text = take_slow(paces, look);
+    if (!text.empty()) texts.push_back(std::move(text));
     settle_facts();
     return texts;
 }
 
-void SlowNews::note(const Stretch& stretch, const Look& look) {
+void SlowNews::forget(int rank) {
+    courses_.erase(rank);
+    settle_facts();
+}
+
+void SlowNews::note(const Paces& paces, const Look& look) {
     std::erase_if(courses_, [&](const auto& course) {
-        return std::ranges::find(stretch.ranks, course.first, &CallShares::Share::rank) ==
-               stretch.ranks.end();
+        return !std::ranges::binary_search(paces.ranks, course.first, {}, &RankPace::rank);
     });
     bool any_suspect = false;
-    for (const CallShares::Share& one : stretch.ranks) {
+    const SharesOfGroups shares = shares_of_groups(paces);
+    for (const RankPace& one : paces.ranks) {
+        const std::optional<double> others = share_of_others(one, shares);
+        if (!others) continue;
         Course& course = courses_[one.rank];
-        const double others = share_of_peers(stretch, one);
-        const double less = others - one.in_calls;
+        const double less = *others - one.in_calls;
         course.even_in_a_row = less < even ? course.even_in_a_row + 1 : 0;
         if (less < slow) {
             course.slow_in_a_row = 0;
@@ -90,14 +108,14 @@ void SlowNews::note(const Stretch& stretch, const Look& look) {
             continue;
         }
         ++course.slow_in_a_row;
-        course.time += stretch.time;
-        course.in_calls += Seconds(stretch.time) * one.in_calls;
-        course.others_in_calls += Seconds(stretch.time) * others;
+        course.time += paces.time;
+        course.in_calls += Seconds(paces.time) * one.in_calls;
+        course.others_in_calls += Seconds(paces.time) * *others;
         any_suspect = any_suspect || course.text.empty();
     }
     if (!any_suspect) return first_uses_.clear();
     if (!first_uses_.empty()) return;
-    for (const CallShares::Share& one : stretch.ranks) {
+    for (const RankPace& one : paces.ranks) {
         if (auto use = look(one.rank)) first_uses_.emplace(one.rank, *std::move(use));
     }
 }
@@ -112,15 +130,16 @@ std::vector<int> SlowNews::take_even() {
     return ranks;
 }
 
-std::string SlowNews::take_slow(const Stretch& stretch, std::span<const RankState> ranks,
-                                const Look& look) {
+std::string SlowNews::take_slow(const Paces& paces, const Look& look) {
     std::vector<int> slow_ones;
     std::vector<int> peers;
-    for (const CallShares::Share& one : stretch.ranks) {
+    for (const RankPace& one : paces.ranks) {
         const Course& course = courses_[one.rank];
         if (!course.text.empty() || course.slow_in_a_row < stretches_until_said) continue;
         slow_ones.push_back(one.rank);
-        peers.insert(peers.end(), one.peers.begin(), one.peers.end());
+        for (const RankPace& other : paces.ranks) {
+            if (are_peers(one, other)) peers.push_back(other.rank);
+        }
     }
     std::ranges::sort(peers);
     peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
@@ -129,20 +148,20 @@ std::string SlowNews::take_slow(const Stretch& stretch, std::span<const RankStat
     });
     if (slow_ones.empty() || peers.empty()) return {};
     const Course& first = courses_[slow_ones.front()];
-    const auto time = std::chrono::duration_cast<std::chrono::nanoseconds>(first.time);
+    const auto time = std::chrono::duration_cast<std::chrono::milliseconds>(first.time);
     const std::string names = name_ranks(slow_ones);
     std::string text = names + (slow_ones.size() == 1 ? " slows" : " slow") + " down " +
-                       name_ranks(peers) + ": in the last " + time_since({}, Time(time)) + " " +
-                       names + " spent " + percent(first.in_calls / first.time) +
+                       name_ranks(peers) + ": in the last " + describe_time(time) + " " + names +
+                       " spent " + percent(first.in_calls / first.time) +
                        " of the time in collectives, the others " +
                        percent(first.others_in_calls / first.time) +
-                       what_differs_of(slow_ones, peers, ranks, look);
+                       what_differs_of(slow_ones, peers, paces, look);
     for (const int rank : slow_ones) courses_[rank].text = text;
     return text;
 }
 
 std::string SlowNews::what_differs_of(const std::vector<int>& slow, const std::vector<int>& others,
-                                      std::span<const RankState> ranks, const Look& look) const {
+                                      const Paces& paces, const Look& look) const {
     std::map<int, UseRate> rates;
     std::vector<UseRate> rates_of_others;
     for (const auto& [rank, before] : first_uses_) {
@@ -156,9 +175,10 @@ std::string SlowNews::what_differs_of(const std::vector<int>& slow, const std::v
     std::string text;
     for (std::size_t i = 0; i < std::min(slow.size(), most_described); ++i) {
         const auto rate = rates.find(slow[i]);
-        const auto rank = std::ranges::find(ranks, slow[i], &RankState::rank);
-        if (rate == rates.end() || rank == ranks.end()) continue;
-        text += begin_of_line(*rank) + what_differs(rate->second, usual);
+        const auto rank = std::ranges::find(paces.ranks, slow[i], &RankPace::rank);
+        if (rate == rates.end() || rank == paces.ranks.end()) continue;
+        text +=
+            begin_of_line(rank->rank, rank->host, rank->pid) + what_differs(rate->second, usual);
     }
     return text;
 }

@@ -8,15 +8,12 @@
 #pragma once
 
 #include "launcher/report/failure_report.hpp"
-#include "launcher/verdict/call_shares.hpp"
-#include "launcher/verdict/process_use.hpp"
-#include "launcher/verdict/rank_state.hpp"
+#include "launcher/verdict/rank_pace.hpp"
 
 #include <chrono>
 #include <functional>
 #include <map>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -24,22 +21,20 @@ namespace ddp::launcher {
 
 class SlowNews {
 public:
-    using Time = RankState::Time;
     using Look = std::function<std::optional<ProcessUse>(int rank)>;
     static constexpr int stretches_until_said = 5;
     // Of the time: the others wait for it for so much at least; and less than so much is even.
     static constexpr double slow = 0.2;
     static constexpr double even = 0.1;
 
-    // `resumed`: as CallShares has it. `look`: at the process of one of these ranks; asked for
-    // seldom.
-    std::vector<std::string> consider(Time now, std::span<const RankState> ranks, Time resumed,
-                                      const Look& look);
-    // What stands; of a job that has ended, what stood.
+    // `look`: at the process of one of these ranks; asked for seldom.
+    std::vector<std::string> consider(const Paces& paces, const Look& look);
+    // It has ended.
+    void forget(int rank);
+    // What stands.
     const std::optional<SlowFacts>& facts() const { return facts_; }
 
 private:
-    using Stretch = CallShares::Stretch;
     using Seconds = std::chrono::duration<double>;
 
     // Of a rank; the times are those of its slow stretches in a row.
@@ -52,15 +47,13 @@ private:
         std::string text = {};      // what was said of it; empty: nothing, or it is even again
     };
 
-    void note(const Stretch& stretch, const Look& look);
+    void note(const Paces& paces, const Look& look);
     std::vector<int> take_even();
-    std::string take_slow(const Stretch& stretch, std::span<const RankState> ranks,
-                          const Look& look);
+    std::string take_slow(const Paces& paces, const Look& look);
     std::string what_differs_of(const std::vector<int>& slow, const std::vector<int>& others,
-                                std::span<const RankState> ranks, const Look& look) const;
+                                const Paces& paces, const Look& look) const;
     void settle_facts();
 
-    CallShares shares_;
     std::map<int, Course> courses_;         // by rank
     std::map<int, ProcessUse> first_uses_;  // of all, when one of them became a suspect
     std::optional<SlowFacts> facts_;

@@ -46,13 +46,17 @@ std::string last_call(const RankState& rank, Verdict::Time now) {
            time_since(*last->ended, now) + " ago";
 }
 
-}  // namespace
-
 std::string begin_of_line(const RankState& rank) {
     const pid_t pid = rank.process.pid != 0 ? rank.process.pid : rank.record.pid;
-    std::string place = rank.host;
+    return launcher::begin_of_line(rank.rank, rank.host, pid);
+}
+
+}  // namespace
+
+std::string begin_of_line(int rank, const std::string& host, pid_t pid) {
+    std::string place = host;
     if (pid != 0) place += (place.empty() ? "pid " : ", pid ") + std::to_string(pid);
-    return "\n  rank " + std::to_string(rank.rank) + (place.empty() ? "" : " (" + place + ")");
+    return "\n  rank " + std::to_string(rank) + (place.empty() ? "" : " (" + place + ")");
 }
 
 std::string last_call_of(const contract::ControlPage& page) {

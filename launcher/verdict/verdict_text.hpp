@@ -17,7 +17,7 @@ std::string who_holds_up_whom(const std::vector<int>& ranks, const std::vector<i
 // "rank 1", "ranks 0, 2-5"
 std::string name_ranks(const std::vector<int>& ranks);
 // "\n  rank 1 (h2, pid 4711)", of which what is known; a verb follows.
-std::string begin_of_line(const RankState& rank);
+std::string begin_of_line(int rank, const std::string& host, pid_t pid);
 // "\n  rank 1 (pid 4711) is stopped (SIGSTOP); its last call, ..., ended 1.0 s ago", of each.
 std::string what_they_do(const RankStates& ranks, Verdict::Time now);
 // "\n  kill -CONT 4711 lets rank 1 go on", as long as the job runs; mostly nothing.

@@ -1,11 +1,12 @@
 // What two agents take from the connection between them: a hello, messages of both sides, and what
 // comes where TLS is to be. Input: which of the six, then the bytes; of the last one how a
 // conversation is altered on its way. Without libssl.so.3 the last three are left out. What is to be
-// seen of ranks, if it is taken, is judged.
+// seen of ranks, and how they have spent their time, if it is taken, is judged.
 #include "fuzz/seeds.hpp"
-#include "launcher/hosts/hang_inquiry.hpp"
+#include "launcher/hosts/inquiries/hang_inquiry.hpp"
 #include "launcher/hosts/messages/hello.hpp"
 #include "launcher/hosts/messages/messages.hpp"
+#include "launcher/hosts/inquiries/slow_inquiry.hpp"
 #include "launcher/hosts/tls_session.hpp"
 
 #include <ddp/error.hpp>
@@ -41,6 +42,32 @@ SightingMessage a_sighting() {
         message.seen.ranks.push_back(rank);
     }
     return message;
+}
+
+PacesMessage some_paces() {
+    PacesMessage message{.round = 2};
+    message.paces.time = std::chrono::seconds(2);
+    for (const int number : {0, 1}) {
+        RankPace pace{.rank = number, .in_calls = 0.5};
+        pace.groups = {5};
+        pace.use = ProcessUse{.quotas = {{"/a", 2, 1}}, .processors = "0-3"};
+        message.paces.ranks.push_back(std::move(pace));
+    }
+    return message;
+}
+
+// Again and again, as of both hosts; what they tell next is the same.
+void compare(const PacesMessage& message) {
+    SlowInquiry inquiry;
+    const std::vector<HostSize> hosts{{.member = 1, .host = "h1", .slots = 2},
+                                      {.member = 2, .host = "h2"}};
+    inquiry.begin_round({.round = message.round, .table = make_rank_table(hosts)});
+    SlowInquiry::Time now{std::chrono::hours(1)};
+    for (int i = 0; i < 6; ++i) {
+        inquiry.note(now, 1, message);
+        inquiry.note(now, 2, message);
+        inquiry.take_news(now += std::chrono::seconds(1));
+    }
 }
 
 // Twice, as if asked for; the second host has never answered.
@@ -153,7 +180,8 @@ std::vector<std::string> ddp::fuzz::seeds() {
     for (const FromMember& message :
          {FromMember(join), FromMember(BeatMessage{1, 2}), FromMember(StartedMessage{2}),
           FromMember(ended), FromMember(DrainedMessage{2, PartEnd::failure}),
-          FromMember(a_sighting()), FromMember(LeaveMessage{}), FromMember(StopJobMessage{15})}) {
+          FromMember(a_sighting()), FromMember(some_paces()), FromMember(LeaveMessage{}),
+          FromMember(StopJobMessage{15})}) {
         all.push_back(std::string(1, '\0') + encode(message));
     }
     for (const MemberMessage& message :
@@ -185,6 +213,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
             const FromMember message = decode_from_member(bytes);
             if (encode(message) != bytes) std::abort();
             if (const auto* seen = std::get_if<SightingMessage>(&message)) judge(*seen);
+            if (const auto* paces = std::get_if<PacesMessage>(&message)) compare(*paces);
         }
         if (which == 1 && encode(decode_from_coordinator(bytes)) != bytes) std::abort();
     } catch (const ddp::UsageError&) {

@@ -70,6 +70,19 @@ protected:
     std::vector<Clock::duration> times_;
 };
 
+// Ten seconds, as it has to last.
+TEST_F(LaunchHostsHang, ARankThatIsSlowIsNamed) {
+    HostWorld world(drill_ranks);
+    Launchers launchers =
+        launch_drill(world, {.backend = "gloo", .fault = "none"}, {"--inject=slow:rank=2@step=30"});
+    EXPECT_TRUE(launchers[0].wait_for_error("rank 2 slows down ranks 0, 1: in the last "))
+        << launchers[0].err();
+    EXPECT_TRUE(launchers[0].wait_for_error("  rank 2 (h3, pid ")) << launchers[0].err();
+    EXPECT_TRUE(launchers[1].wait_for_error("rank 2 slows down")) << launchers[1].err();
+    launchers[0].signal(SIGTERM);
+    for (HostProgram& launcher : launchers) launcher.wait(20s);
+}
+
 // Of each fault one place, by chance.
 TEST_F(LaunchHostsHang, IsExplainedWhateverHasCausedIt) {
     const unsigned seed = std::random_device{}();

@@ -38,8 +38,9 @@ std::optional<int> WorkerWatch::look(const WatchedWorkers& workers, int running,
         }
     }
     if (is_stopping) return std::nullopt;
-    tell_of_slow(channel);  // what was seen for others, too
     if (tell.sighting) {
+        // Also of what was seen when it was asked.
+        if (auto paces = hang_.take_paces()) tell.paces(*std::move(paces));
         if (!hang_.next() || now < *hang_.next()) return std::nullopt;
         Sighting seen = hang_.see(now, workers, {});
         seen.ranks.clear();  // an alarm, after which it is asked

@@ -19,6 +19,7 @@ namespace ddp::launcher {
 struct TellHosts {
     std::function<void(const StatusMessage& part)> progress = {};
     std::function<void(Sighting seen)> sighting = {};  // an alarm: a rank waits for too long
+    std::function<void(Paces paces)> paces = {};       // of a stretch that has ended
 };
 
 class WorkerWatch {

@@ -28,6 +28,7 @@ enum class MessageType : std::uint8_t {
     leave,
     stop_job,
     sighting,
+    paces,
     welcome = 65,
     refused,
     wait,

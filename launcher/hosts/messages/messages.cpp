@@ -176,6 +176,19 @@ SightingMessage take_sighting_message(Reader& in) {
     return message;
 }
 
+std::string bytes_of(const PacesMessage& message) {
+    Writer out(Type::paces);
+    out.number(message.round);
+    put_paces(out, message.paces);
+    return out.take();
+}
+PacesMessage take_paces_message(Reader& in) {
+    PacesMessage message;
+    message.round = in.number();
+    message.paces = take_paces(in);
+    return message;
+}
+
 std::string bytes_of(const LeaveMessage&) { return Writer(Type::leave).take(); }
 
 std::string bytes_of(const StopJobMessage& message) {
@@ -374,6 +387,8 @@ FromMember decode_from_member(std::string_view frame) {
             return ended(in, take_progress(in));
         case Type::sighting:
             return ended(in, take_sighting_message(in));
+        case Type::paces:
+            return ended(in, take_paces_message(in));
         case Type::leave:
             return ended(in, LeaveMessage{});
         case Type::stop_job:

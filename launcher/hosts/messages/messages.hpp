@@ -8,6 +8,7 @@
 #include "launcher/hosts/membership/membership.hpp"
 #include "launcher/hosts/membership/membership_actions.hpp"
 #include "launcher/report/failure.hpp"
+#include "launcher/verdict/rank_pace.hpp"
 #include "launcher/verdict/rank_state.hpp"
 
 #include <chrono>
@@ -74,14 +75,19 @@ struct SightingMessage {
     std::uint64_t question = 0;  // 0: unasked
     Sighting seen = {};          // names no hosts
 };
+// How its ranks have spent a stretch of time.
+struct PacesMessage {
+    int round = 0;
+    Paces paces = {};  // names no hosts
+};
 struct LeaveMessage {};
 // Its user asks for the end of the whole job; SIGKILL: at once.
 struct StopJobMessage {
     int signal = 0;
 };
-using FromMember =
-    std::variant<JoinMessage, BeatMessage, StartedMessage, EndedMessage, DrainedMessage,
-                 VouchedMessage, ProgressMessage, SightingMessage, LeaveMessage, StopJobMessage>;
+using FromMember = std::variant<JoinMessage, BeatMessage, StartedMessage, EndedMessage,
+                                DrainedMessage, VouchedMessage, ProgressMessage, SightingMessage,
+                                PacesMessage, LeaveMessage, StopJobMessage>;
 
 // Down, beside MemberMessage's.
 struct WelcomeMessage {

@@ -26,6 +26,8 @@ constexpr std::int64_t latest = std::int64_t{1} << 60;
 constexpr std::int64_t not_there = -1;
 constexpr double parts_of_a_processor = 1000;
 constexpr double most_processors = 1e6;
+constexpr int parts_of_the_time = 1'000'000;
+constexpr std::size_t most_quotas = 8;
 
 void put_time(MessageWriter& out, Time time) { out.number(clock_ns_of(time)); }
 Time take_time(MessageReader& in) {
@@ -202,7 +204,85 @@ RankState take_rank(MessageReader& in) {
     return rank;
 }
 
+void put(MessageWriter& out, const ProcessUse& use) {
+    put_time(out, use.at);
+    out.number(std::int64_t{use.cpu.count()});
+    out.number(use.waited_for_processor ? std::int64_t{use.waited_for_processor->count()}
+                                        : not_there);
+    const std::size_t quotas = std::min(use.quotas.size(), most_quotas);
+    out.number(quotas);
+    for (std::size_t i = 0; i < quotas; ++i) {
+        const CpuQuota& one = use.quotas[i];
+        out.text(base::printable(one.folder, most_words)).number(one.periods).number(one.used_up);
+    }
+    out.number(use.major_faults).number(use.swapped_bytes);
+    out.text(base::printable(use.processors, most_words));
+}
+ProcessUse take_use(MessageReader& in) {
+    ProcessUse use;
+    use.at = take_time(in);
+    use.cpu = take_duration(in);
+    const std::int64_t waited = in.wide();
+    if (waited < not_there || waited > latest) refuse_message("a duration is none");
+    if (waited >= 0) use.waited_for_processor = nanoseconds(waited);
+    const std::size_t quotas = take_count(in, most_quotas);
+    for (std::size_t i = 0; i < quotas; ++i) {
+        CpuQuota& one = use.quotas.emplace_back();
+        one.folder = take_words(in);
+        one.periods = in.unsigned_wide();
+        one.used_up = in.unsigned_wide();
+    }
+    use.major_faults = in.unsigned_wide();
+    use.swapped_bytes = in.unsigned_wide();
+    use.processors = take_words(in);
+    return use;
+}
+
+void put(MessageWriter& out, const RankPace& pace) {
+    out.number(pace.rank).number(std::max(0, pace.pid));  // whatever its page says
+    out.number(std::int64_t{std::llround(std::clamp(pace.in_calls, 0.0, 1.0) * parts_of_the_time)});
+    const std::size_t groups = std::min(pace.groups.size(), contract::recorded_groups);
+    out.number(groups);
+    for (std::size_t i = 0; i < groups; ++i) out.number(std::int64_t{pace.groups[i]});
+    out.flag(pace.use.has_value());
+    if (pace.use) put(out, *pace.use);
+}
+RankPace take_pace(MessageReader& in) {
+    RankPace pace;
+    pace.rank = in.number();
+    pace.pid = in.number();
+    const std::int64_t parts = in.wide();
+    if (parts < 0 || parts > parts_of_the_time) refuse_message("a number is outside");
+    pace.in_calls = static_cast<double>(parts) / parts_of_the_time;
+    const std::size_t groups = take_count(in, contract::recorded_groups);
+    for (std::size_t i = 0; i < groups; ++i) pace.groups.push_back(take_32(in));
+    if (in.flag()) pace.use = take_use(in);
+    return pace;
+}
+
 }  // namespace
+
+void put_paces(MessageWriter& out, const Paces& paces) {
+    out.number(std::int64_t{paces.time.count()});
+    for (const RankPace& pace : paces.ranks) {
+        if (out.size() >= most_bytes) break;
+        out.flag(true);
+        put(out, pace);
+    }
+    out.flag(false);
+}
+
+Paces take_paces(MessageReader& in) {
+    Paces paces;
+    paces.time = take_duration(in);
+    int last = -1;
+    while (in.flag()) {
+        paces.ranks.push_back(take_pace(in));
+        if (paces.ranks.back().rank <= last) refuse_message("ranks are not in their order");
+        last = paces.ranks.back().rank;
+    }
+    return paces;
+}
 
 void put_sighting(MessageWriter& out, const Sighting& seen) {
     out.flag(seen.is_alarm).flag(seen.is_held_for_debugger);

@@ -1,7 +1,8 @@
-// A Sighting within a message between agents, as bytes: protocol.md's.
+// A Sighting within a message between agents, and Paces, as bytes: protocol.md's.
 #pragma once
 
 #include "launcher/hosts/messages/message_bytes.hpp"
+#include "launcher/verdict/rank_pace.hpp"
 #include "launcher/verdict/rank_state.hpp"
 
 #include <chrono>
@@ -14,6 +15,10 @@ void put_sighting(MessageWriter& out, const Sighting& seen);
 // Throws UsageError on anything that put_sighting() does not make. Times are so far from the
 // extremes that their differences, and thrice those, are numbers.
 Sighting take_sighting(MessageReader& in);
+
+// The same of Paces; times of processes' use are by the member's clock.
+void put_paces(MessageWriter& out, const Paces& paces);
+Paces take_paces(MessageReader& in);
 
 // To a clock that shows so much more.
 void shift_clock(Sighting& seen, std::chrono::nanoseconds by);

@@ -1,6 +1,6 @@
 // Who holds up a job of several hosts, from what their members say: a world of two hosts with two
 // ranks each, without a network.
-#include "launcher/hosts/hang_inquiry.hpp"
+#include "launcher/hosts/inquiries/hang_inquiry.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -38,6 +38,21 @@ EndedMessage an_end() {
     return message;
 }
 
+PacesMessage some_paces() {
+    PacesMessage message{.round = 4, .paces = {.time = 2500ms}};
+    message.paces.ranks.push_back({.rank = 2, .in_calls = 1});
+    RankPace& pace = message.paces.ranks.emplace_back();
+    pace = {.rank = 5, .pid = 4711, .in_calls = 0.25, .groups = {7, ~std::uint32_t{0}}};
+    pace.use = ProcessUse{.at = ProcessUse::Time(-3s),
+                          .cpu = 90s,
+                          .waited_for_processor = 5ms,
+                          .quotas = {{"/sys/fs/cgroup/a", 100, 17}},
+                          .major_faults = ~std::uint64_t{0},
+                          .swapped_bytes = 4096,
+                          .processors = "0-3,8"};
+    return message;
+}
+
 SightingMessage a_sighting() {
     const auto at = [](std::chrono::milliseconds time) { return RankState::Time(time); };
     SightingMessage message{.round = 2, .question = ~std::uint64_t{0}};
@@ -115,6 +130,7 @@ std::vector<FromMember> all_of_members() {
             VouchedMessage{.question = 7},
             ProgressMessage{.round = 2, .running = 8, .step = 7, .steps_in_1000_s = INT64_MAX},
             a_sighting(),
+            some_paces(),
             SightingMessage{},
             LeaveMessage{},
             StopJobMessage{15}};
@@ -193,6 +209,32 @@ TEST(LinkMessages, CarryEachFieldOfAWorkersEnd) {
     EXPECT_EQ(end.oom, OomEvidence::cgroup);
     EXPECT_EQ(end.last_stderr, std::string("a\0b", 3));
     EXPECT_EQ(end.last_call, "in barrier");
+}
+
+TEST(LinkMessages, CarryEachFieldOfPaces) {
+    const auto back = std::get<PacesMessage>(decode_from_member(encode(some_paces())));
+    EXPECT_EQ(back.round, 4);
+    EXPECT_EQ(back.paces.time, 2500ms);
+    ASSERT_EQ(back.paces.ranks.size(), 2U);
+    EXPECT_EQ(back.paces.ranks[0].rank, 2);
+    EXPECT_EQ(back.paces.ranks[0].in_calls, 1);
+    EXPECT_FALSE(back.paces.ranks[0].use);
+    const RankPace& pace = back.paces.ranks[1];
+    EXPECT_EQ(pace.rank, 5);
+    EXPECT_EQ(pace.pid, 4711);
+    EXPECT_EQ(pace.in_calls, 0.25);
+    EXPECT_EQ(pace.groups, (std::vector<std::uint32_t>{7, ~std::uint32_t{0}}));
+    ASSERT_TRUE(pace.use);
+    EXPECT_EQ(pace.use->at, ProcessUse::Time(-3s));
+    EXPECT_EQ(pace.use->cpu, 90s);
+    EXPECT_EQ(pace.use->waited_for_processor, 5ms);
+    ASSERT_EQ(pace.use->quotas.size(), 1U);
+    EXPECT_EQ(pace.use->quotas[0].folder, "/sys/fs/cgroup/a");
+    EXPECT_EQ(pace.use->quotas[0].periods, 100U);
+    EXPECT_EQ(pace.use->quotas[0].used_up, 17U);
+    EXPECT_EQ(pace.use->major_faults, ~std::uint64_t{0});
+    EXPECT_EQ(pace.use->swapped_bytes, 4096U);
+    EXPECT_EQ(pace.use->processors, "0-3,8");
 }
 
 TEST(LinkMessages, CarryEachFieldOfASighting) {

@@ -63,6 +63,10 @@ TEST(MetricsText, NamesCountersAsEachFormatDoes) {
 TEST(MetricsText, SaysNothingOfWhatNobodyKnows) {
     const std::string text = metrics_text({.is_judged = false}, view_of_two(), MetricsFormat::text);
     EXPECT_THAT(text, AllOf(Not(HasSubstr("ddp_job_hang")), Not(HasSubstr("holds_up_job"))));
+    RunView elsewhere = view_of_two();
+    elsewhere.is_judged = false;
+    EXPECT_EQ(metrics_text({}, elsewhere, MetricsFormat::text).find("ddp_job_hang"),
+              std::string::npos);
     EXPECT_THAT(metrics_text({}, {}, MetricsFormat::text), Not(HasSubstr("world_size")));
 }
 

@@ -1,7 +1,7 @@
 // Ranks of made-up steps, one of which computes for longer, as they are seen four times a second.
 #include "launcher/verdict/slow_news.hpp"
 
-#include "launcher/verdict/process_use.hpp"
+#include "launcher/verdict/call_shares.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -41,7 +41,6 @@ public:
     bool on_gpu = false;
     std::optional<int> at_checkpoint{};
     std::map<int, ProcessUse> uses{};
-    std::vector<int> left{};
     RankState::Time resumed{};
 
     std::vector<std::string> run(Duration time) {
@@ -59,14 +58,16 @@ public:
         std::vector<RankState> ranks;
         for (int rank = 0; rank < size_; ++rank) {
             RankState& state = ranks.emplace_back(RankState{.rank = rank});
-            state.has_ended = std::ranges::find(left, rank) != left.end();
             state.record.pid = 4711 + rank;
             state.record.is_at_checkpoint = at_checkpoint == rank;
             state.record.groups = {{.id = all, .size = size_, .on_gpu = on_gpu}};
             const auto& done = done_[static_cast<std::size_t>(rank)];
             state.record.operations.assign(done.begin(), done.end());
         }
-        return news.consider(now_, ranks, resumed, [&](int rank) {
+        shares_.note(now_, ranks, resumed);
+        const auto paces = shares_.take_paces(now_, ranks);
+        if (!paces) return {};
+        return news.consider(*paces, [&](int rank) {
             const auto use = uses.find(rank);
             return use == uses.end() ? std::nullopt : std::optional(use->second);
         });
@@ -101,6 +102,7 @@ private:
     }
 
     int size_;
+    CallShares shares_;
     RankState::Time now_{1s};
     RankState::Time next_look_{1s};
     std::uint64_t calls_ = 0;
@@ -158,6 +160,7 @@ TEST(SlowNews, TellsWhatEachThatStandsWasSaid) {
 TEST(SlowNews, BlamesNobodyWhoWaitsInAnotherGroup) {
     constexpr std::uint32_t rows = 100;
     constexpr std::uint32_t columns = 200;
+    CallShares shares;
     SlowNews news;
     std::vector<std::string> texts;
     std::array<std::deque<OperationRecord>, 4> done;
@@ -192,10 +195,11 @@ TEST(SlowNews, BlamesNobodyWhoWaitsInAnotherGroup) {
                                    {.id = columns + column, .size = 2}};
             state.record.operations.assign(done[rank].begin(), done[rank].end());
         }
-        for (std::string& text :
-             news.consider(at[0], ranks, {}, [](int) { return std::optional<ProcessUse>(); })) {
-            texts.push_back(std::move(text));
-        }
+        shares.note(at[0], ranks, {});
+        const auto paces = shares.take_paces(at[0], ranks);
+        if (!paces) continue;
+        const auto no_use = [](int) { return std::optional<ProcessUse>(); };
+        for (std::string& text : news.consider(*paces, no_use)) texts.push_back(std::move(text));
     }
     EXPECT_THAT(texts, ElementsAre(HasSubstr("rank 1 slows down ranks 0, 3: ")));
 }
@@ -253,11 +257,9 @@ TEST(SlowNews, ForgetsWhoHasEnded) {
     UnequalJob job(3);
     job.computes[1] = 60ms;
     EXPECT_THAT(job.run(16s), ElementsAre(HasSubstr("rank 1 slows down")));
-    job.left = {0, 1, 2};
-    EXPECT_THAT(job.look(), IsEmpty());
-    EXPECT_TRUE(job.news.facts()) << "what stood at the end";
-    job.left = {1};
-    EXPECT_THAT(job.look(), IsEmpty());
+    job.news.forget(0);
+    EXPECT_TRUE(job.news.facts());
+    job.news.forget(1);
     EXPECT_FALSE(job.news.facts());
 }
 

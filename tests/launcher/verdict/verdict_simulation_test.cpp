@@ -1,5 +1,6 @@
 // A training job in made-up time, whose ranks are unequal, pause and write checkpoints, as jobs do:
 // whoever looks at it as the launcher does finds nothing to say.
+#include "launcher/verdict/call_shares.hpp"
 #include "launcher/verdict/hang_judge.hpp"
 #include "launcher/verdict/slow_news.hpp"
 
@@ -111,7 +112,10 @@ private:
             last_ = verdict->text;
         }
         const auto no_use = [](int) { return std::optional<ProcessUse>(); };
-        for (const std::string& text : slow_.consider(now, ranks, {}, no_use)) {
+        shares_.note(now, ranks, {});
+        const auto paces = shares_.take_paces(now, ranks);
+        if (!paces) return;
+        for (const std::string& text : slow_.consider(*paces, no_use)) {
             ++verdicts_;
             last_ = text;
         }
@@ -126,6 +130,7 @@ private:
     std::array<std::deque<OperationRecord>, size> done_;
     std::array<std::uint64_t, size> seen_{};
     UsualTimes usual_;
+    CallShares shares_;
     SlowNews slow_;
     int verdicts_ = 0;
     std::string last_;

@@ -1,4 +1,4 @@
-#include "launcher/hosts/hang_inquiry.hpp"
+#include "launcher/hosts/inquiries/hang_inquiry.hpp"
 
 #include <algorithm>
 #include <utility>
