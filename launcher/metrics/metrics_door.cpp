@@ -96,7 +96,9 @@ void MetricsDoor::receive_guests() {
 // Else it would be news for ever.
 void MetricsDoor::refuse_one() {
     spare_.reset();
-    base::UniqueFd(::accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    base::UniqueFd refused(
+        ::accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    refused.reset();
     spare_ = base::UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
 }
 

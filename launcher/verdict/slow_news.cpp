@@ -56,6 +56,7 @@ std::optional<double> share_of_others(const RankPace& pace, const SharesOfGroups
 UseRate middle_of(const std::vector<UseRate>& rates) {
     const auto of = [&](double UseRate::*member) {
         std::vector<double> values;
+        values.reserve(rates.size());
         for (const UseRate& rate : rates) values.push_back(rate.*member);
         return median(std::move(values));
     };
