@@ -4,9 +4,9 @@
 // seen of ranks, and how they have spent their time, if it is taken, is judged.
 #include "fuzz/seeds.hpp"
 #include "launcher/hosts/inquiries/hang_inquiry.hpp"
+#include "launcher/hosts/inquiries/slow_inquiry.hpp"
 #include "launcher/hosts/messages/hello.hpp"
 #include "launcher/hosts/messages/messages.hpp"
-#include "launcher/hosts/inquiries/slow_inquiry.hpp"
 #include "launcher/hosts/tls_session.hpp"
 
 #include <ddp/error.hpp>
