@@ -65,7 +65,7 @@ daemons=$work/tree/.interop/daemons
 # As the script leaves them.
 daemons_are_there() {
     mkdir -p "$daemons"
-    sed -n 's/^daemon_packages=(\(.*\))$/\1/p' "$script" >"$daemons/complete"
+    (eval "$(sed -n '/^daemon_packages=(/,/)$/p' "$script")" && echo "${daemon_packages[*]}") >"$daemons/complete"
 }
 daemons_are_there
 
