@@ -5,7 +5,7 @@
 // that start calls which look alike (kind, size, dtype) must agree on their order themselves.
 // Collectives of one group run one after another. A collective is done when this rank's memory is
 // free; the ranks that a broadcast's root sends to may not have come yet: what goes wrong with them
-// shows at the root's next collective.
+// shows at the root's next collective, if any.
 // Same bits: every reduction adds in one fixed order, the balanced binary tree over ranks,
 // ((0+1)+(2+3))+..., whatever the backend, size, path and timing (NCCL: its own); half types are
 // added in float32 and rounded once. So each run gives each rank the same bits.
@@ -55,7 +55,7 @@ public:
     Backend backend() const noexcept;
     std::chrono::milliseconds timeout() const noexcept;
 
-    // Tells ddp-launch, if there is one, each step: two stores. A rate of 0 is one not known.
+    // How far this rank is, for ddp-launch: two stores, so call it each step. A rate of 0: unknown.
     void publish_progress(std::int64_t step, double steps_per_second = 0,
                           const CallSite& site = CallSite::here()) noexcept;
 

@@ -153,7 +153,8 @@ void CoordinatorRole::judge_round(Time now) {
     const auto end = coordinator_->take_round_end();
     if (!end) return;
     const bool any_failed = end->asked.reason == StopReason::failure;
-    RoundVerdict verdict = judge_.judge(*end, settings_.report_file(), inquiry_.facts(any_failed));
+    RoundVerdict verdict = judge_.judge(*end, settings_.report_file(), inquiry_.facts(any_failed),
+                                        slow_inquiry_.facts());
     if (!verdict.restart_in) settings_.publish(verdict.outcome);
     if (!coordinator_) return;  // while that was written another one was found
     if (!verdict.outcome.text.empty()) {

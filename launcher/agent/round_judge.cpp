@@ -28,7 +28,7 @@ std::string coordinators_host(const RoundMessage& round) {
 }  // namespace
 
 RoundVerdict RoundJudge::judge(const RoundEnd& round, std::string report_file,
-                               std::optional<HangFacts> hang) {
+                               std::optional<HangFacts> hang, std::optional<SlowFacts> slow) {
     JobEnd job{.workers = round.round.table.world_size,
                .user_signal = round.asked.reason == StopReason::user ? round.signal : 0,
                .exit_code = exit_code_,
@@ -37,6 +37,7 @@ RoundVerdict RoundJudge::judge(const RoundEnd& round, std::string report_file,
     job.facts.attempt = 1 + restarts_.restarts();
     job.facts.report_file = std::move(report_file);
     job.facts.hang = std::move(hang);
+    job.facts.slow = std::move(slow);
     if (round.asked.reason == StopReason::success) return {.outcome = outcome_of(round.ends, job)};
     if (job.user_signal != 0) {
         RoundVerdict verdict{.outcome = outcome_of(round.ends, job)};

@@ -29,9 +29,9 @@ public:
 
     // So many restarts were used before, under another coordinator.
     void go_on_after(int restarts) { restarts_.go_on_after(restarts); }
-    // Once a round. `report_file`, `hang`: as in JobFacts.
+    // Once a round. `report_file`, `hang`, `slow`: as in JobFacts.
     RoundVerdict judge(const RoundEnd& round, std::string report_file,
-                       std::optional<HangFacts> hang = {});
+                       std::optional<HangFacts> hang = {}, std::optional<SlowFacts> slow = {});
 
 private:
     RoundVerdict judge_failure(const RoundEnd& round, const JobEnd& job);

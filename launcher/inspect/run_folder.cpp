@@ -1,5 +1,6 @@
 #include "launcher/inspect/run_folder.hpp"
 
+#include "base/net/local_socket.hpp"
 #include "base/process/process_tree.hpp"
 #include "launcher/plan/error_folder.hpp"
 #include "launcher/plan/worker_variables.hpp"
@@ -9,7 +10,6 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -33,16 +33,8 @@ std::string live_file(const std::string& run) { return run + std::string(live_en
 std::string last_file(const std::string& run) { return run + std::string(last_ending); }
 
 // By a path that is short enough for a socket, whatever the folder's is.
-sockaddr_un address_of(int folder, const std::string& run) {
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    const std::string path = "/proc/self/fd/" + std::to_string(folder) + "/" + live_file(run);
-    path.copy(address.sun_path, sizeof address.sun_path - 1);
-    return address;
-}
-
-base::UniqueFd make_socket() {
-    return base::UniqueFd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+std::string socket_path(int folder, const std::string& run) {
+    return "/proc/self/fd/" + std::to_string(folder) + "/" + live_file(run);
 }
 
 // Milliseconds since 1970.
@@ -115,10 +107,8 @@ std::vector<std::string> RunFolder::runs() const {
 }
 
 base::UniqueFd RunFolder::connect_to(const std::string& run) const {
-    base::UniqueFd socket = make_socket();
-    const sockaddr_un address = address_of(folder_.get(), run);
-    const auto* const generic = reinterpret_cast<const sockaddr*>(&address);
-    if (socket && ::connect(socket.get(), generic, sizeof address) != 0) {
+    base::UniqueFd socket = base::make_local_socket();
+    if (socket && !base::connect_to_file(socket.get(), socket_path(folder_.get(), run))) {
         const int why = errno;
         socket.reset();
         errno = why;
@@ -132,10 +122,8 @@ base::UniqueFd RunFolder::open_last_view(const std::string& run) const {
 }
 
 base::UniqueFd RunFolder::listen_as(const std::string& run) const {
-    base::UniqueFd socket = make_socket();
-    const sockaddr_un address = address_of(folder_.get(), run);
-    const auto* const generic = reinterpret_cast<const sockaddr*>(&address);
-    if (!socket || ::bind(socket.get(), generic, sizeof address) != 0 ||
+    base::UniqueFd socket = base::make_local_socket();
+    if (!socket || !base::bind_to_file(socket.get(), socket_path(folder_.get(), run)) ||
         ::listen(socket.get(), backlog) != 0) {
         throw SystemError("a socket in " + path_, errno);
     }

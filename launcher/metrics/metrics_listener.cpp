@@ -1,13 +1,13 @@
 #include "launcher/metrics/metrics_listener.hpp"
 
 #include "base/net/address.hpp"
+#include "base/net/local_socket.hpp"
 #include "base/net/socket.hpp"
 
 #include <ddp/error.hpp>
 
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -18,37 +18,20 @@ namespace {
 
 constexpr int backlog = 16;
 
-base::UniqueFd make_socket() {
-    base::UniqueFd made(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (!made) throw SystemError("a socket for --metrics", errno);
-    return made;
-}
-
-sockaddr_un address_of(const std::string& path) {
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    path.copy(address.sun_path, sizeof address.sun_path - 1);
-    return address;
-}
-
 // Left by one that was killed.
 bool is_abandoned(const std::string& path) {
     struct stat seen {};
     if (::lstat(path.c_str(), &seen) != 0 || !S_ISSOCK(seen.st_mode)) return false;
-    const sockaddr_un address = address_of(path);
-    const base::UniqueFd asking = make_socket();
-    return ::connect(asking.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) !=
-               0 &&
-           errno == ECONNREFUSED;
+    const base::UniqueFd asking = base::make_local_socket();
+    return asking && !base::connect_to_file(asking.get(), path) && errno == ECONNREFUSED;
 }
 
 base::UniqueFd listen_at(const std::string& path) {
-    base::UniqueFd made = make_socket();
-    const sockaddr_un address = address_of(path);
+    base::UniqueFd made = base::make_local_socket();
+    if (!made) throw SystemError("a socket for --metrics", errno);
     if (is_abandoned(path)) ::unlink(path.c_str());
     ::fchmod(made.get(), S_IRUSR | S_IWUSR);  // the file's mode, from its first moment on
-    if (::bind(made.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
-        ::listen(made.get(), backlog) != 0) {
+    if (!base::bind_to_file(made.get(), path) || ::listen(made.get(), backlog) != 0) {
         throw UsageError(
             "--metrics: unix:" + path + ": " + std::strerror(errno) +
             (errno == EADDRINUSE ? "; somebody serves there, or it is another file" : ""));

@@ -37,7 +37,7 @@ struct JobFacts {
     std::vector<std::string> hints = {};  // for the root cause
     std::string report_file = {};         // the copy for machines; empty: none
     std::optional<HangFacts> hang = {};
-    std::optional<SlowFacts> slow = {};  // of this host's ranks
+    std::optional<SlowFacts> slow = {};
     Lines lines = Lines::wrapped;
 };
 

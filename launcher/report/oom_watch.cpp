@@ -2,14 +2,13 @@
 #include "launcher/report/oom_watch.hpp"
 
 #include "base/process/cgroup.hpp"
+#include "base/process/process_tree.hpp"
 #include "base/unique_fd.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <array>
-#include <charconv>
-#include <string_view>
 
 namespace ddp::launcher {
 namespace {
@@ -31,14 +30,9 @@ std::string read_file(const std::string& path) {
 
 // The number of the line "oom_kill <number>", which all three files have.
 std::optional<std::int64_t> oom_kills_in(const std::string& path) {
-    const std::string text = "\n" + read_file(path);
-    constexpr std::string_view name = "\noom_kill ";
-    const std::size_t found = text.find(name);
-    if (found == text.npos) return std::nullopt;
-    std::int64_t count = 0;
-    const char* const start = text.data() + found + name.size();
-    const auto result = std::from_chars(start, text.data() + text.size(), count);
-    return result.ec == std::errc{} ? std::optional(count) : std::nullopt;
+    const auto count = base::number_behind("\noom_kill ", "\n" + read_file(path));
+    if (!count) return std::nullopt;
+    return static_cast<std::int64_t>(*count);
 }
 
 }  // namespace

@@ -15,8 +15,7 @@
 //     kind        "held", "missing", "ahead", "mismatch", "crossed", "stuck"
 //     ranks       to blame
 //     text        what the user has read
-//   slow          which ranks the others had to wait for again and again, else null, as of several
-//                 hosts: ranks, text
+//   slow          which ranks the others had to wait for again and again, else null: ranks, text
 //   workers       of this attempt, of all hosts, by rank:
 //     rank, host, local_rank, pid, gpu
 //     part        "root_cause", "failed", "left" (because of a peer), "stopped" (by us), "fine"

@@ -7,9 +7,7 @@
 #include <unistd.h>
 
 #include <cstdint>
-#include <cstdlib>
 #include <string>
-#include <string_view>
 
 namespace ddp::launcher {
 namespace {
@@ -27,12 +25,6 @@ bool is_frozen(pid_t pid) {
     return false;
 }
 
-// 0: it is not there.
-long long number_after(std::string_view label, const std::string& status) {
-    const std::size_t at = status.find(label);
-    return at == status.npos ? 0 : std::atoll(status.c_str() + at + label.size());
-}
-
 }  // namespace
 
 ProcessState look_at_process(pid_t pid) {
@@ -43,10 +35,10 @@ ProcessState look_at_process(pid_t pid) {
     static const auto ticks = static_cast<std::uint64_t>(::sysconf(_SC_CLK_TCK));
     return {.pid = pid,
             .state = stat->state,
-            .tracer = static_cast<pid_t>(number_after("\nTracerPid:", status)),
+            .tracer = static_cast<pid_t>(base::number_behind("\nTracerPid:", status).value_or(0)),
             .is_frozen = is_frozen(pid),
             .cpu_time = std::chrono::milliseconds(stat->cpu_ticks * 1000 / ticks),
-            .resident_bytes = static_cast<std::uint64_t>(number_after("\nVmRSS:", status)) * 1024,
+            .resident_bytes = base::number_behind("\nVmRSS:", status).value_or(0) * 1024,
             .waits_in = stat->state == 'S' || stat->state == 'D' ? system_call_of(pid) : ""};
 }
 

@@ -8,29 +8,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
-#include <string_view>
 
 namespace ddp::launcher {
 namespace {
 
 using Duration = ProcessUse::Duration;
-
-// The text after it on its line; empty: there is none.
-std::string_view behind(std::string_view label, std::string_view text) {
-    const std::size_t at = text.find(label);
-    if (at == text.npos) return {};
-    text.remove_prefix(at + label.size());
-    text = text.substr(0, text.find('\n'));
-    text.remove_prefix(std::min(text.find_first_not_of(" \t"), text.size()));
-    return text;
-}
-
-std::optional<std::uint64_t> number_behind(std::string_view label, std::string_view text) {
-    const std::string digits(behind(label, text));
-    if (digits.empty()) return std::nullopt;
-    return std::strtoull(digits.c_str(), nullptr, 10);
-}
 
 // A quota binds all below its group, which alone counts for it.
 std::vector<CpuQuota> quotas_of(pid_t pid) {
@@ -38,8 +20,8 @@ std::vector<CpuQuota> quotas_of(pid_t pid) {
     for (const base::CgroupFolders& folders : base::cgroups_of(std::to_string(pid), "cpu")) {
         for (const std::string& folder : folders) {
             const std::string stat = "\n" + base::read_small_file(folder + "/cpu.stat");
-            const auto periods = number_behind("\nnr_periods ", stat);
-            const auto used_up = number_behind("\nnr_throttled ", stat);
+            const auto periods = base::number_behind("\nnr_periods ", stat);
+            const auto used_up = base::number_behind("\nnr_throttled ", stat);
             if (periods && used_up) quotas.push_back({folder, *periods, *used_up});
         }
     }
@@ -78,9 +60,9 @@ std::optional<ProcessUse> look_at_use(pid_t pid) {
                    .waited_for_processor = std::nullopt,
                    .quotas = quotas_of(pid),
                    .major_faults = stat->major_faults,
-                   .swapped_bytes = number_behind("\nVmSwap:", status).value_or(0) * 1024,
-                   .processors = std::string(behind("\nCpus_allowed_list:", status))};
-    if (const auto waited = number_behind(" ", scheduled)) {
+                   .swapped_bytes = base::number_behind("\nVmSwap:", status).value_or(0) * 1024,
+                   .processors = std::string(base::text_behind("\nCpus_allowed_list:", status))};
+    if (const auto waited = base::number_behind(" ", scheduled)) {
         use.waited_for_processor = Duration(static_cast<std::int64_t>(*waited));
     }
     return use;
@@ -96,7 +78,7 @@ UseRate rate_of(const ProcessUse& before, const ProcessUse& after) {
                    seconds,
             .waited_for_processor =
                 share(before.waited_for_processor, after.waited_for_processor, time),
-            .throttled = launcher::throttled(before.quotas, after.quotas),
+            .throttled = throttled(before.quotas, after.quotas),
             .major_faults = static_cast<double>(faults) / seconds,
             .swapped_bytes = after.swapped_bytes,
             .processors = after.processors};
@@ -125,8 +107,7 @@ std::string what_differs(const UseRate& slow, const UseRate& others) {
                "): others run on its processors" + where;
     }
     if (slow.throttled >= much) {
-        return " has more to do than the others, or a slower processor; the CPU quota of the "
-               "cgroup "
+        return " has more to do than the others, or a slower processor; the cgroup's CPU quota "
                "stopped them all in " +
                percent(slow.throttled) + " of its periods";
     }
@@ -138,8 +119,7 @@ std::string what_differs(const UseRate& slow, const UseRate& others) {
         return " may run on other processors than the others do: " + slow.processors +
                ", they on " + others.processors;
     }
-    return " computed all the time, and nothing on this host held it up: it has more to do than "
-           "the "
+    return " computed all the time, and nothing on its host held it up: it has more to do than the "
            "others, or a slower processor" +
            where;
 }

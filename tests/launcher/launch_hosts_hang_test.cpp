@@ -73,14 +73,17 @@ protected:
 // Ten seconds, as it has to last.
 TEST_F(LaunchHostsHang, ARankThatIsSlowIsNamed) {
     HostWorld world(drill_ranks);
+    const TemporaryFolder logs;
     Launchers launchers =
-        launch_drill(world, {.backend = "gloo", .fault = "none"}, {"--inject=slow:rank=2@step=30"});
+        launch_drill(world, {.backend = "gloo", .fault = "none"},
+                     {"--inject=slow:rank=2@step=30", "--log-dir=" + logs.path()});
     EXPECT_TRUE(launchers[0].wait_for_error("rank 2 slows down ranks 0, 1: in the last "))
         << launchers[0].err();
     EXPECT_TRUE(launchers[0].wait_for_error("  rank 2 (h3, pid ")) << launchers[0].err();
     EXPECT_TRUE(launchers[1].wait_for_error("rank 2 slows down")) << launchers[1].err();
     launchers[0].signal(SIGTERM);
     for (HostProgram& launcher : launchers) launcher.wait(20s);
+    EXPECT_EQ(report_below(logs.path())["slow"]["ranks"], nlohmann::json::array({2}));
 }
 
 // Of each fault one place, by chance.

@@ -8,8 +8,11 @@
 namespace ddp::base {
 namespace {
 
-UniqueFd make_socket() {
-    return UniqueFd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+sockaddr_un file_address(const std::string& path) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    path.copy(address.sun_path, sizeof address.sun_path - 1);
+    return address;
 }
 
 }  // namespace
@@ -26,18 +29,32 @@ AbstractAddress abstract_address(const std::string& name) {
 
 UniqueFd listen_local(const std::string& name) {
     const AbstractAddress where = abstract_address(name);
-    UniqueFd fd = make_socket();
+    UniqueFd fd = make_local_socket();
     if (!fd || ::bind(fd.get(), where.generic(), where.size) != 0) return {};
     return ::listen(fd.get(), SOMAXCONN) == 0 ? std::move(fd) : UniqueFd();
 }
 
 UniqueFd try_connect_local(const std::string& name) {
     const AbstractAddress where = abstract_address(name);
-    UniqueFd fd = make_socket();
+    UniqueFd fd = make_local_socket();
     while (fd && ::connect(fd.get(), where.generic(), where.size) != 0) {
         if (errno != EINTR) return {};
     }
     return fd;
+}
+
+UniqueFd make_local_socket() {
+    return UniqueFd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
+
+bool bind_to_file(int socket, const std::string& path) {
+    const sockaddr_un address = file_address(path);
+    return ::bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+}
+
+bool connect_to_file(int socket, const std::string& path) {
+    const sockaddr_un address = file_address(path);
+    return ::connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
 }
 
 std::optional<ucred> local_peer(int connection) {

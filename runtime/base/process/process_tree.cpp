@@ -77,6 +77,23 @@ std::string read_small_file(const std::string& path, std::size_t most) {
     return read_up_to(most, path);
 }
 
+std::string_view text_behind(std::string_view label, std::string_view text) {
+    const std::size_t at = text.find(label);
+    if (at == text.npos) return {};
+    text.remove_prefix(at + label.size());
+    text = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(text.find_first_not_of(" \t"), text.size()));
+    return text;
+}
+
+std::optional<std::uint64_t> number_behind(std::string_view label, std::string_view text) {
+    const std::string_view digits = text_behind(label, text);
+    std::uint64_t number = 0;
+    const auto [end, problem] =
+        std::from_chars(digits.data(), digits.data() + digits.size(), number);
+    return problem == std::errc{} ? std::optional(number) : std::nullopt;
+}
+
 std::vector<std::string> names_in(const std::string& folder) {
     std::vector<std::string> names;
     const std::unique_ptr<DIR, int (*)(DIR*)> entries(::opendir(folder.c_str()), &::closedir);

@@ -10,12 +10,19 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace ddp::base {
 
 // The first bytes of a small file; empty when it cannot be read.
 std::string read_small_file(const std::string& path, std::size_t most = 1024);
+
+// What stands behind `label` on its line, without blanks before it: of "VmRSS:" in such a file
+// "812 kB". Empty: it is not there.
+std::string_view text_behind(std::string_view label, std::string_view text);
+// The number that it begins with; nothing: there is none.
+std::optional<std::uint64_t> number_behind(std::string_view label, std::string_view text);
 
 // Names in a folder, without those that begin with a dot.
 std::vector<std::string> names_in(const std::string& folder);
