@@ -4,8 +4,8 @@
 #   tools/install-deps.sh              to build and test ddp
 #   tools/install-deps.sh --interop    also the peers of the interop tests and of benchmarks: PyTorch, LibTorch, Open MPI, MPICH;
 #                                      valgrind; ssh; clang for the fuzzer and for the check of classes; and into .interop, by pip, Python's
-#                                      safetensors and a checker of Kubernetes' manifests, and the daemons of ssh, Slurm, MUNGE and
-#                                      Prometheus, unpacked, so that none of them starts here
+#                                      safetensors, py-spy and a checker of Kubernetes' manifests, and the daemons of ssh, Slurm, MUNGE
+#                                      and Prometheus, unpacked, so that none of them starts here
 #   tools/install-deps.sh --asan       also clang and its linker, for preset asan
 #   tools/install-deps.sh --soak       also what a few tests labelled soak are skipped without: debootstrap; podman and runc
 #   tools/install-deps.sh --torch DIR  only the newest PyTorch, by pip into the virtual environment DIR (large)
@@ -22,7 +22,7 @@ esac
 packages=(
     g++ cmake ninja-build pkg-config ccache git ca-certificates
     libboost1.81-dev libboost-program-options1.81-dev libspdlog-dev nlohmann-json3-dev
-    zlib1g-dev libssl3 openssl libgloo-dev libucx-dev
+    zlib1g-dev libssl3 openssl libgloo-dev libucx-dev libdw1
     libgtest-dev libgmock-dev libbenchmark-dev
     iproute2 util-linux
 )
@@ -61,7 +61,7 @@ install_peer() {
 
 interop=$root/.interop
 # safetensors wrote tests/checkpoint/fixtures/python.safetensors.
-python_packages=(kubernetes-validate==1.34.1 safetensors==0.8.0)
+python_packages=(kubernetes-validate==1.34.1 py-spy==0.4.3 safetensors==0.8.0)
 
 require_interop() {
     if ! mkdir -p "$interop" 2>/dev/null || ! [ -w "$interop" ]; then
@@ -70,7 +70,9 @@ require_interop() {
     fi
 }
 
-has_python_packages() { "$interop/bin/python" -c 'import kubernetes_validate, safetensors.torch'; }
+has_python_packages() {
+    "$interop/bin/python" -c 'import kubernetes_validate, safetensors.torch, importlib.metadata; importlib.metadata.version("py-spy")'
+}
 
 # Beside Debian's PyTorch, which it needs. Without a package index there is a note in its place, so that a test can tell
 # this host from one where nobody has asked.

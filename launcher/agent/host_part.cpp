@@ -32,7 +32,7 @@ void HostPart::tell_progress(Member& member, const StatusMessage& part) const {
 
 void HostPart::answer(Member& member, const LookMessage& look, Attempt* attempt) const {
     if (look.round != round_.round || attempt == nullptr) return;
-    auto seen = attempt->see(look.calls);
+    auto seen = attempt->see(look);
     if (seen) tell_sighting(member, *std::move(seen), look.question);
 }
 

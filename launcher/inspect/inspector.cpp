@@ -5,6 +5,7 @@
 #include "base/net/socket.hpp"
 #include "base/unique_fd.hpp"
 #include "launcher/inspect/run_folder.hpp"
+#include "launcher/inspect/run_stacks.hpp"
 #include "launcher/inspect/run_table.hpp"
 #include "launcher/inspect/run_view.hpp"
 
@@ -34,24 +35,28 @@ using nlohmann::json;
 using std::chrono::milliseconds;
 
 constexpr std::size_t most_bytes = std::size_t{16} << 20;  // 4,096 ranks have a quarter of it
-constexpr int most_depth = 4;
+constexpr int most_depth = 8;
 // For all that are asked together.
 constexpr std::chrono::seconds answer_within{2};
 // Between two looks that tell how busy processors are, where one was asked for.
 constexpr milliseconds sample{100};
 
 constexpr const char* help =
-    "usage: ddp-launch inspect [RUN] [--json] [--watch[=SECONDS]]\n"
+    "usage: ddp-launch inspect [RUN] [--json] [--stacks] [--watch[=SECONDS]]\n"
     "\n"
     "Shows the ranks of a job on this host, and who holds it up: of the newest that runs, else of\n"
     "the last that has ended. RUN: its run id, or its launcher's pid. Other users' jobs: as root.\n"
     "  --json               the same for programs (docs/inspect.md)\n"
+    "  --stacks             also where each thread of its ranks is, for which they stand still for "
+    "a\n"
+    "                       moment; of a job that has ended, what was read when it hung\n"
     "  --watch[=SECONDS]    again and again (each second), until the job has ended\n"
     "A program that is called inspect is started as ./inspect.\n";
 
 struct Wanted {
     std::string run;  // empty: any
     bool as_json = false;
+    bool wants_stacks = false;
     bool wants_help = false;
     std::optional<milliseconds> every;
 };
@@ -76,6 +81,8 @@ Wanted parse(std::span<char* const> words) {
     for (const std::string_view word : words) {
         if (word == "--json") {
             wanted.as_json = true;
+        } else if (word == "--stacks") {
+            wanted.wants_stacks = true;
         } else if (word == "--help" || word == "-h") {
             wanted.wants_help = true;
         } else if (word == watch) {
@@ -85,7 +92,7 @@ Wanted parse(std::span<char* const> words) {
         } else if (word.starts_with("-") || word.empty() || !wanted.run.empty()) {
             throw UsageError(
                 "inspect: \"" + std::string(word) +
-                "\": takes one RUN, --json and --watch; see ddp-launch inspect --help");
+                "\": takes one RUN, --json, --stacks and --watch; see ddp-launch inspect --help");
         } else {
             wanted.run = word;
         }
@@ -232,8 +239,20 @@ Run look_again(const Run& run, milliseconds pause) {
     return later;
 }
 
-void show(const Run& run, const Wanted& wanted) {
+// Now, or as they were when it hung.
+std::vector<RankStacks> stacks_of(const Run& run) {
+    if (run.kind == Run::Kind::live) return read_stacks(run.document);
+    const json& hang = run.document.at("hang");
+    return hang.is_object() ? stacks_from_json(hang.value("stacks", json()))
+                            : std::vector<RankStacks>{};
+}
+
+void show(Run& run, const Wanted& wanted) {
+    const std::vector<RankStacks> stacks =
+        wanted.wants_stacks ? stacks_of(run) : std::vector<RankStacks>{};
+    if (wanted.wants_stacks) run.document["stacks"] = to_json(stacks);
     std::string text = run_table(run.document);
+    for (const RankStacks& one : stacks) text += "\n" + text_of_all(one) + "\n";
     if (wanted.as_json) {
         text = run.document.dump(wanted.every ? -1 : 2, ' ', true) + "\n";
     } else if (wanted.every && ::isatty(STDOUT_FILENO) != 0) {

@@ -1,5 +1,5 @@
-// `ddp-launch inspect [RUN] [--json] [--watch[=SECONDS]]`: shows a job of this user's that runs, or
-// the last that has; of any user's, for root.
+// `ddp-launch inspect [RUN] [--json] [--stacks] [--watch[=SECONDS]]`: shows a job of this user's
+// that runs, or the last that has; of any user's, for root.
 #pragma once
 
 #include <span>

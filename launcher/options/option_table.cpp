@@ -166,6 +166,9 @@ constexpr std::array table{
     OptionSpec{"hang-timeout", "", "", "SECONDS", "30", "", G::restarts, T::own,
                "how long a verdict has to stand until --on-hang=stop ends the job",
                [](Options& o, Value v) { o.stop.hang_timeout = parse_seconds(v); }},
+    OptionSpec{"no-stacks", "", "", nullptr, "off", "", G::restarts, T::own,
+               "do not stop ranks that hang for a moment to read where they are",
+               [](Options& o, Value v) { o.stop.reads_stacks = !parse_flag(v); }},
     OptionSpec{"contain", "", "", "base|pidns", "base", "", G::restarts, T::own,
                "pidns: workers live in a PID namespace and die with it, whatever is killed",
                [](Options& o, Value v) {

@@ -20,8 +20,7 @@ namespace ddp::launcher {
 
 enum class Action { run, help, version, dry_run, print_config };
 
-// Where ranks meet.
-struct RendezvousOptions {
+struct RendezvousOptions {  // where ranks meet
     std::string master_addr = "127.0.0.1";
     std::uint16_t master_port = 0;  // 0: a free one is found and held
     AgentStore agent_store = AgentStore::on;
@@ -78,6 +77,7 @@ struct StopOptions {                            // how the job ends
     bool break_on_failure = false;
     OnHang on_hang = OnHang::say;
     std::chrono::milliseconds hang_timeout{30'000};  // until it stops the job
+    bool reads_stacks = true;                        // of ranks that hang
 };
 
 // What of the workers' output goes to files.

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "launcher/report/failure.hpp"
+#include "launcher/stacks/rank_stacks.hpp"
 
 #include <chrono>
 #include <cstdint>
@@ -21,7 +22,8 @@ struct HangFacts {
     std::string kind;
     std::vector<int> ranks;  // to blame
     std::string text;
-    bool has_ended_job = false;  // --on-hang=stop
+    bool has_ended_job = false;           // --on-hang=stop
+    std::vector<RankStacks> stacks = {};  // where some of them were, as far as has been read
 };
 
 // Ranks that others had to wait for again and again (verdict/slow_news.hpp).

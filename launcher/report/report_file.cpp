@@ -61,7 +61,10 @@ json worker_json(const WorkerEnd& end, bool is_root, const JobFacts& facts) {
 
 json hang_json(const std::optional<HangFacts>& hang) {
     if (!hang) return {};
-    return {{"kind", hang->kind}, {"ranks", hang->ranks}, {"text", hang->text}};
+    return {{"kind", hang->kind},
+            {"ranks", hang->ranks},
+            {"text", hang->text},
+            {"stacks", to_json(hang->stacks)}};
 }
 
 json slow_json(const std::optional<SlowFacts>& slow) {

@@ -6,7 +6,9 @@
 #include "launcher/verdict/rank_state.hpp"
 #include "launcher/verdict/usual_times.hpp"
 
+#include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -34,6 +36,14 @@ struct Verdict {
     bool in_debugger = false;       // one of the ranks to blame is
     std::string text = {};          // for the user; the first line says it all
 
+    // Whose stacks tell what happens: those to blame, but not many, and one that waits.
+    std::vector<int> worth_reading() const {
+        constexpr std::size_t most = 4;
+        std::vector<int> some = ranks;
+        some.resize(std::min(some.size(), most));
+        if (!waiting.empty()) some.push_back(waiting.front());
+        return in_debugger ? std::vector<int>{} : some;
+    }
     bool is_same_as(const Verdict& other) const {
         return kind == other.kind && ranks == other.ranks && group == other.group &&
                sequence == other.sequence;

@@ -73,6 +73,7 @@ std::vector<std::string> HangNews::note_held(Time now, std::span<const RankState
         const auto was = held_.find(rank.rank);
         const bool was_said = verdict_ && std::ranges::binary_search(verdict_->ranks, rank.rank);
         if (was == held_.end() || !was_said || rank.process.state == 0) continue;
+        if (now - was->second < UsualTimes::least) continue;  // as who reads its stacks holds it
         texts.push_back("rank " + std::to_string(rank.rank) + " (" +
                         (rank.host.empty() ? "" : rank.host + ", ") + "pid " +
                         std::to_string(rank.process.pid) + ") runs again: it was stopped for " +

@@ -123,6 +123,8 @@ public:
         if (::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0) return last_error();
         // An agent that died before the prctl() would never be missed.
         if (::getppid() != agent_) ::_exit(contract::exit_error);
+        // So that what reads stacks may, which is no ancestor. Without Yama it may anyway.
+        ::prctl(PR_SET_PTRACER, agent_, 0, 0, 0);
         reset_signals(ignored_);
         if (::setrlimit(RLIMIT_NOFILE, &limit_) != 0) return last_error();
         if (::dup2(descriptors_.in, STDIN_FILENO) < 0) return last_error();

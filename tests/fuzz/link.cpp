@@ -193,7 +193,7 @@ std::vector<std::string> ddp::fuzz::seeds() {
     all.push_back("\x01" + encode(FromCoordinator(
                                WelcomeMessage{7, "run", "run_1", "h2", std::chrono::seconds(5)})));
     all.push_back("\x01" + encode(FromCoordinator(KillRoundMessage{2})));
-    all.push_back("\x01" + encode(FromCoordinator(LookMessage{2, 7, {1, 2, 3}})));
+    all.push_back("\x01" + encode(FromCoordinator(LookMessage{2, 7, {1, 2, 3}, {4, 5}})));
     all.push_back("\x01" + encode(FromCoordinator(SayMessage{"lost h2", true})));
     all.push_back("\x01" + encode(FromCoordinator(BeatReply{1, 2, 3})));
     return all;

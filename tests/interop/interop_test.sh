@@ -67,13 +67,17 @@ StateDictionariesMoveBetweenPythonAndUs() {
 }
 
 # Not in Debian 12: install-deps.sh --interop has pip install it, and leaves a note where pip reaches no package index.
-StateDictionariesMoveBetweenPythonsSafetensorsAndUs() {
-    need_torch
-    local environment=$here/../../.interop
+need_pip_of() {
+    environment=$here/../../.interop
     if [ -e "$environment/no-index" ]; then
-        echo "skipped: pip had no safetensors for install-deps.sh: $(cat "$environment/no-index")"
+        echo "skipped: pip had no $1 for install-deps.sh: $(cat "$environment/no-index")"
         exit 77
     fi
+}
+
+StateDictionariesMoveBetweenPythonsSafetensorsAndUs() {
+    need_torch
+    need_pip_of safetensors
     python=$environment/bin/python
     "$python" -c 'import safetensors.torch' 2>/dev/null || missing "Python's safetensors"
     timeout 60 "$bin/examples/03_train_digits" --epochs 1 --checkpoint "$work/run" >/dev/null
@@ -180,6 +184,33 @@ PrometheusReadsTheMetrics() {
     wait $job || true
     [ $status -eq 0 ] || fail "Prometheus does not read the metrics"
     [ ! -e "$work/socket" ] || fail "the socket is left"
+}
+
+# Of a script that does not know ddp.
+InspectShowsWhereATorchScriptHangs() {
+    need_torch
+    need_pip_of py-spy
+    export PATH=$PATH:$environment/bin XDG_RUNTIME_DIR=$work
+    need_program py-spy
+    timeout 100 "$bin/ddp-launch" -n 2 "$python" "$here/torch_hang.py" >"$work/out" 2>&1 &
+    local job=$!
+    local rank_1='/^stack of rank 1 /,$' waits=no
+    for _ in $(seq 300); do
+        "$bin/ddp-launch" inspect --stacks >"$work/shown" 2>&1 || true
+        sed "${rank_1}!d" "$work/shown" >"$work/rank_1"
+        sed "${rank_1}d" "$work/shown" >"$work/rank_0"
+        if grep -q 'load_batch (torch_hang.py:' "$work/rank_1" && grep -q 'all_reduce (distributed_c10d.py:' "$work/rank_0"; then
+            waits=yes
+            break
+        fi
+        kill -0 $job 2>/dev/null || fail "$(cat "$work/out")"
+        sleep 0.2
+    done
+    kill $job
+    wait $job || true
+    [ $waits = yes ] || fail "does not show where they are: $(cat "$work/shown")"
+    grep -q '<module> (torch_hang.py:' "$work/rank_0" || fail "does not show the caller: $(cat "$work/rank_0")"
+    grep -q ' (libtorch_cpu.so' "$work/rank_0" || fail "shows no C++: $(cat "$work/rank_0")"
 }
 
 TorchsStoreClientIsServed() {

@@ -70,6 +70,31 @@ TEST_F(LaunchHang, SoakIsExplainedWhateverHasCausedIt) {
     }
 }
 
+TEST_F(LaunchHang, ShowsWhereTheRanksAreInTheirPrograms) {
+    const TemporaryFolder logs;
+    const LaunchResult result =
+        launch(words_of(Drill{.fault = "sleep", .place = 2},
+                        {"--on-hang=stop", "--hang-timeout=0", "--log-dir=" + logs.path()}));
+    EXPECT_NE(result.exit_code, 0);
+    EXPECT_THAT(result.err,
+                AllOf(HasSubstr("ddp-launch: stack of rank 1 (pid "), HasSubstr("nanosleep"),
+                      HasSubstr("ddp-launch: stack of rank 0 (pid "), HasSubstr(", which waits:"),
+                      HasSubstr(" within ddp\n"), HasSubstr("    main (drill_worker.cpp:")));
+    EXPECT_EQ(count(result.err, "stack of rank "), 2) << result.err;
+    const nlohmann::json stacks = report_below(logs.path())["hang"]["stacks"];
+    ASSERT_EQ(stacks.size(), 2U) << stacks;
+    EXPECT_EQ(stacks[0]["rank"], 1);
+    EXPECT_EQ(stacks[1]["rank"], 0);
+    EXPECT_GT(stacks[0]["native"].size(), 0U);
+}
+
+TEST_F(LaunchHang, ReadsNoStacksWhereNobodyWantsThem) {
+    const LaunchResult result = launch(
+        words_of(Drill{.fault = "sleep"}, {"--on-hang=stop", "--hang-timeout=0", "--no-stacks"}));
+    EXPECT_NE(result.exit_code, 0);
+    EXPECT_THAT(result.err, AllOf(HasSubstr("holds up"), Not(HasSubstr("stack of"))));
+}
+
 TEST_F(LaunchHang, NamesRanksThatWaitForEachOther) {
     const LaunchResult result =
         launch(words_of(Drill{.fault = "recv"}, {"--on-hang=stop", "--hang-timeout=0"}));

@@ -129,6 +129,20 @@ TEST_F(LaunchHostsHang, SaysThatAStoppedRankRunsAgainAndTheJobGoesOn) {
     for (HostProgram& launcher : launchers) EXPECT_EQ(launcher.wait(20s).exit_code, 128 + SIGTERM);
 }
 
+TEST_F(LaunchHostsHang, EachHostShowsWhereItsOwnRanksAre) {
+    HostWorld world(drill_ranks);
+    Launchers launchers =
+        launch_drill(world, {.backend = "gloo", .fault = "sleep", .rank = 2, .place = 1}, {});
+    ASSERT_TRUE(launchers[2].wait_for_error("stack of rank 2 (pid ")) << launchers[2].err();
+    ASSERT_TRUE(launchers[2].wait_for_error("    main (drill_worker.cpp:"));
+    EXPECT_THAT(launchers[2].err(), HasSubstr("nanosleep"));
+    EXPECT_TRUE(launchers[0].wait_for_error(", which waits:")) << launchers[0].err();
+    launchers[0].signal(SIGTERM);
+    for (HostProgram& launcher : launchers) EXPECT_EQ(launcher.wait(20s).exit_code, 128 + SIGTERM);
+    EXPECT_THAT(launchers[0].err(), Not(HasSubstr("stack of rank 2")));
+    EXPECT_THAT(launchers[1].err(), Not(HasSubstr("stack of")));
+}
+
 TEST_F(LaunchHostsHang, SaysNothingOfAPause) {
     HostWorld world(drill_ranks);
     Launchers launchers = launch_drill(world, {.backend = "gloo", .fault = "pause"},

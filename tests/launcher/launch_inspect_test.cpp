@@ -107,6 +107,27 @@ TEST_F(LaunchInspect, ShowsWhoIsStopped) {
     stop(job);
 }
 
+TEST_F(LaunchInspect, ShowsStacksNowAndThoseOfAHangAfterwards) {
+    Words words = hanging();
+    words.insert(words.begin(), {"--on-hang=stop", "--hang-timeout=4"});
+    Launch job(folder_, words, settings());
+    ASSERT_TRUE(job.wait_for_error("holds up"));
+    const LaunchResult shown = inspect({"--stacks"});
+    EXPECT_EQ(shown.exit_code, 0) << shown.err;
+    for (const char* rank : {"0", "1", "2"}) {
+        EXPECT_THAT(shown.out, HasSubstr("\nstack of rank " + std::string(rank) + " (pid "));
+    }
+    EXPECT_THAT(shown.out, AllOf(HasSubstr("nanosleep"), HasSubstr("    main (drill_worker.cpp:")));
+    const json now = inspected({"--stacks"});
+    ASSERT_EQ(now["stacks"].size(), 3U);
+    EXPECT_EQ(now["stacks"][2]["pid"], now["ranks"][2]["pid"]);
+    EXPECT_FALSE(inspected().contains("stacks"));
+    job.wait();
+    const LaunchResult later = inspect({"--stacks"});
+    EXPECT_THAT(later.out, AllOf(HasSubstr("\nstack of rank 1 (pid "), HasSubstr("nanosleep")));
+    EXPECT_EQ(inspected({"--stacks"})["stacks"].size(), 2U);
+}
+
 // Of all workers, killed: the agent knows what they did last.
 TEST_F(LaunchInspect, KeepsTheLastViewOfAJobThatWasKilled) {
     Launch job(folder_, hanging(), settings());

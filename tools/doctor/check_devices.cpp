@@ -68,6 +68,7 @@ struct Library {
 constexpr Library libraries[] = {
     {"libssl.so.3", "hosts that a token admits speak TLS by it", "libssl3", ask_ssl},
     {"libucp.so.0", "messages between hosts", "libucx0", ask_ucx},
+    {"libdw.so.1", "names of what ranks do that hang", "libdw1", ask_nothing},
     {"libmunge.so.2", "Slurm's proof of who joins", nullptr, ask_nothing},
 };
 

@@ -1,6 +1,7 @@
 // What the kernel, a container's seccomp filter and Yama allow.
 #include <linux/membarrier.h>
 #include <sched.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/utsname.h>
@@ -23,6 +24,7 @@ using namespace std::chrono_literals;
 int read_another_process() {
     const char token[] = "ddp";
     const pid_t parent = ::getpid();
+    ::prctl(PR_SET_PTRACER, parent, 0, 0, 0);  // as a worker lets its agent's others (Yama)
     const auto answer = in_child(5s, [&] {
         char copy[sizeof token] = {};
         const iovec here{copy, sizeof copy};

@@ -278,8 +278,8 @@ void Attempt::look_at_workers() {
     if (to_blame) stop_because_of(*to_blame);
 }
 
-std::optional<Sighting> Attempt::see(const std::vector<CallKey>& calls) {
-    return stop_.active() ? std::nullopt : std::optional(watch_.see(watched(), calls));
+std::optional<Sighting> Attempt::see(const LookMessage& look) {
+    return stop_.active() ? std::nullopt : std::optional(watch_.see(watched(), look));
 }
 
 void Attempt::pass_input() {
@@ -301,11 +301,7 @@ std::optional<Attempt::Time> Attempt::wakes_at() const {
     return first;
 }
 
-ExcludedProcesses Attempt::excluded() const {
-    ExcludedProcesses excluded;
-    if (agent_.logs.pid() != 0) excluded.add(agent_.logs.pid());
-    return excluded;
-}
+ExcludedProcesses Attempt::excluded() const { return {agent_.logs.pid(), watch_.stack_reader()}; }
 
 std::optional<Attempt::Time> Attempt::end_leftovers(Time now) {
     const auto look_again = leftovers_.look(now, stop_, agent_.grace(), excluded());
@@ -324,6 +320,7 @@ std::optional<Attempt::Time> Attempt::end_leftovers(Time now) {
 void Attempt::sweep() {
     for (std::size_t i = 0; i < workers_.size(); ++i) note_end(i);
     end_input();
+    watch_.end_reading_stacks();
     killed_orphans_ = sweep_descendants(base::Deadline::after(sweep_time), excluded());
     for (Worker& worker : workers_) {
         if (!worker.running()) continue;

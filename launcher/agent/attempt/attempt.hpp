@@ -88,7 +88,7 @@ public:
     void signal_workers(int signal) const;  // nothing more
     void apply_stop_sequence();
     void look_at_workers();
-    std::optional<Sighting> see(const std::vector<CallKey>& calls);  // nothing: being stopped
+    std::optional<Sighting> see(const LookMessage& look);  // nothing: they are being stopped
 
     // A worker's pidfd is readable.
     void note_end(std::size_t worker);

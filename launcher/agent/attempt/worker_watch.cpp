@@ -16,14 +16,20 @@ constexpr std::chrono::seconds silent_when_asked{1};
 }  // namespace
 
 WorkerWatch::WorkerWatch(Watching progress, int restarts, const StopOptions& stop)
-    : grace_(stop.shutdown_timeout), progress_(progress), hang_(stop.on_hang, stop.hang_timeout) {
+    : grace_(stop.shutdown_timeout),
+      progress_(progress),
+      hang_(stop.on_hang, stop.hang_timeout),
+      stacks_(stop.reads_stacks) {
     progress_.set_restarts(restarts);
 }
 
 std::optional<WorkerWatch::Time> WorkerWatch::next(bool is_stopping) const {
-    const std::optional<Time> progress = progress_.next();
-    const std::optional<Time> hang = is_stopping ? std::nullopt : hang_.next();
-    return progress && hang ? std::min(*progress, *hang) : progress ? progress : hang;
+    std::optional<Time> first = progress_.next();
+    if (is_stopping) return first;
+    for (const auto& time : {hang_.next(), stacks_.next()}) {
+        if (time) first = std::min(first.value_or(Time::max()), *time);
+    }
+    return first;
 }
 
 std::optional<int> WorkerWatch::look(const WatchedWorkers& workers, int running, bool is_stopping,
@@ -38,6 +44,7 @@ std::optional<int> WorkerWatch::look(const WatchedWorkers& workers, int running,
         }
     }
     if (is_stopping) return std::nullopt;
+    for (const std::string& text : stacks_.take_news(now)) channel.send(NoticeMessage{text});
     if (tell.sighting) {
         // Also of what was seen when it was asked.
         if (auto paces = hang_.take_paces()) tell.paces(*std::move(paces));
@@ -49,13 +56,20 @@ std::optional<int> WorkerWatch::look(const WatchedWorkers& workers, int running,
     }
     for (const std::string& text : hang_.look(now, workers)) channel.send(NoticeMessage{text});
     tell_of_slow(channel);
-    if (!hang_.news().ends_job()) return std::nullopt;
+    stacks_.consider(now, hang_.news().verdict(), workers);
+    if (!hang_.news().ends_job() || stacks_.is_reading()) return std::nullopt;
     channel.send(NoticeMessage{HangNews::words_of_stop(grace_)});
     return hang_.news().to_blame().value_or(-1);
 }
 
 void WorkerWatch::tell_of_slow(Channel& channel) {
     for (const std::string& text : hang_.take_news_of_slow()) channel.send(NoticeMessage{text});
+}
+
+std::optional<HangFacts> WorkerWatch::facts(const WatchedWorkers& workers) const {
+    std::optional<HangFacts> facts = hang_.facts(workers);
+    if (facts && hang_.news().verdict()) facts->stacks = stacks_.known();
+    return facts;
 }
 
 std::string missed_drill(const std::string& inject, const WatchedWorkers& workers) {

@@ -2,8 +2,10 @@
 // it: how far they are, who holds them up, and who slows them down.
 #pragma once
 
+#include "launcher/agent/attempt/hang_stacks.hpp"
 #include "launcher/agent/attempt/progress_watch.hpp"
 #include "launcher/channel/channel.hpp"
+#include "launcher/hosts/messages/messages.hpp"
 #include "launcher/options/options.hpp"
 #include "launcher/verdict/hang_watch.hpp"
 
@@ -38,17 +40,20 @@ public:
     std::optional<int> look(const WatchedWorkers& workers, int running, bool is_stopping,
                             Channel& channel, const TellHosts& tell);
     // As HangWatch's.
-    std::optional<HangFacts> facts(const WatchedWorkers& workers) const {
-        return hang_.facts(workers);
-    }
-    Sighting see(const WatchedWorkers& workers, const std::vector<CallKey>& calls) {
+    std::optional<HangFacts> facts(const WatchedWorkers& workers) const;
+    // Where ranks are whose stacks are asked for, the front is told.
+    Sighting see(const WatchedWorkers& workers, const LookMessage& look) {
         asked_at_ = Time::clock::now();
         hang_.look_at_processes();
-        return hang_.see(asked_at_, workers, calls);
+        stacks_.begin(asked_at_, look.stacks_of, workers);
+        return hang_.see(asked_at_, workers, look.calls);
     }
     Sighting see_end(const WatchedWorkers& workers) const { return hang_.see_end(workers); }
 
     const std::optional<SlowFacts>& slow() const { return hang_.slow(); }
+    // The child that reads stacks now; 0: there is none.
+    pid_t stack_reader() const { return stacks_.helper(); }
+    void end_reading_stacks() { stacks_.end(); }
 
 private:
     void tell_of_slow(Channel& channel);
@@ -56,6 +61,7 @@ private:
     std::chrono::milliseconds grace_;
     ProgressWatch progress_;
     HangWatch hang_;
+    HangStacks stacks_;
     Time asked_at_{};
 };
 

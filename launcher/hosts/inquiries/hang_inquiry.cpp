@@ -16,6 +16,7 @@ void HangInquiry::begin_round(const RoundMessage& round) {
     seen_.clear();
     news_ = HangNews(on_hang_, stands_);
     is_alarm_ = is_asking_ = false;
+    stacks_of_.clear();
 }
 
 void HangInquiry::note(MemberId by, SightingMessage message) {
@@ -47,6 +48,7 @@ std::optional<LookMessage> HangInquiry::take_question(Time now) {
     std::ranges::sort(look.calls);
     look.calls.erase(std::unique(look.calls.begin(), look.calls.end()), look.calls.end());
     look.calls.resize(std::min(look.calls.size(), most_calls_asked));
+    look.stacks_of = std::exchange(stacks_of_, {});
     is_asking_ = true;
     is_alarm_ = false;
     asked_ = now;
@@ -92,6 +94,9 @@ HangInquiry::News HangInquiry::take_news(Time now) {
     news.texts = news_.consider(now, ranks_seen(question_), usual, is_held_for_debugger);
     const std::optional<Verdict>& verdict = news_.verdict();
     is_alarm_ = is_alarm_ || verdict.has_value();
+    if (verdict && (!before || !before->is_same_as(*verdict))) {
+        stacks_of_ = verdict->worth_reading();
+    }
     for (const auto& one : {before, verdict}) {
         if (!one) continue;
         for (const int rank : one->ranks) {

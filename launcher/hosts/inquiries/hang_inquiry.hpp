@@ -64,6 +64,7 @@ private:
     RoundMessage round_;
     std::map<MemberId, SightingMessage> seen_;  // the last of each
     bool is_alarm_ = false;
+    std::vector<int> stacks_of_;  // whom the next question asks for, of a new verdict
     std::uint64_t question_ = 0;  // the last one
     bool is_asking_ = false;
     Time asked_{};

@@ -263,6 +263,8 @@ std::string bytes_of(const LookMessage& message) {
     Writer out(Type::look);
     out.number(message.round).number(message.question).number(message.calls.size());
     for (const CallKey call : message.calls) out.number(call);
+    out.number(message.stacks_of.size());
+    for (const int rank : message.stacks_of) out.number(rank);
     return out.take();
 }
 LookMessage take_look(Reader& in) {
@@ -272,6 +274,9 @@ LookMessage take_look(Reader& in) {
     const std::uint64_t count = in.unsigned_wide();
     if (count > most_calls_asked) refuse_message("it asks for too many calls");
     for (std::uint64_t i = 0; i < count; ++i) message.calls.push_back(in.unsigned_wide());
+    const std::uint64_t ranks = in.unsigned_wide();
+    if (ranks > most_stacks_asked) refuse_message("it asks for too many stacks");
+    for (std::uint64_t i = 0; i < ranks; ++i) message.stacks_of.push_back(in.number());
     return message;
 }
 

@@ -123,8 +123,10 @@ struct LookMessage {
     int round = 0;
     std::uint64_t question = 0;
     std::vector<CallKey> calls = {};
+    std::vector<int> stacks_of = {};  // ranks; their host reads and says where they are
 };
 inline constexpr std::size_t most_calls_asked = 4096;
+inline constexpr std::size_t most_stacks_asked = 16;
 // For the member's user.
 struct SayMessage {
     std::string text;

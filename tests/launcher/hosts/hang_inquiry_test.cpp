@@ -138,6 +138,22 @@ TEST_F(HangInquiryTest, BlamesTheRankOfAHostThatHadNothingToSay) {
     EXPECT_THAT(facts->ranks, ElementsAre(3));
 }
 
+TEST_F(HangInquiryTest, AsksOnceWhereTheRanksOfAVerdictAre) {
+    hear_that_rank_3_is_missing();
+    EXPECT_THAT(inquiry.take_news(now).texts, SizeIs(1));
+    let_pass(300ms);
+    const auto look = inquiry.take_question(now);
+    ASSERT_TRUE(look);
+    EXPECT_THAT(look->stacks_of, ElementsAre(3, 0));
+    hear_first(910ms, 910ms, look->question);
+    hear_second(910ms, 0ms, look->question);
+    inquiry.take_news(now);
+    let_pass(300ms);
+    const auto next = inquiry.take_question(now);
+    ASSERT_TRUE(next);
+    EXPECT_THAT(next->stacks_of, IsEmpty());
+}
+
 // Who has not answered may be on its way.
 TEST_F(HangInquiryTest, SaysNothingOfRanksWhoseHostDoesNotAnswer) {
     hear_first(600ms, 600ms);

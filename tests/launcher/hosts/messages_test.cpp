@@ -158,7 +158,7 @@ std::vector<FromCoordinator> all_of_coordinators() {
         VouchMessage{.question = ~std::uint64_t{0},
                      .there = *base::numeric_address("10.77.0.2", 40'000),
                      .here = *base::numeric_address("fd77::1", 29'500)},
-        LookMessage{.round = 2, .question = 7, .calls = {0, ~CallKey{0}}},
+        LookMessage{.round = 2, .question = 7, .calls = {0, ~CallKey{0}}, .stacks_of = {0, 5}},
         LookMessage{},
         MemberMessage(StopRoundMessage{1, StopReason::hang, -1, 0}),
         SayMessage{"lost h2", true},

@@ -131,8 +131,9 @@ TEST(Options, ABeginningIsEnoughWhereOnlyOneOptionHasIt) {
     EXPECT_EQ(parse({"--role=a", "x"}).role, "a");
     // A whole name wins over a longer one that begins so.
     EXPECT_EQ(parse({"--np=2", "x"}).nproc_per_node.number, 2);
-    EXPECT_THAT(error_of({"--no=1", "x"}),
-                HasSubstr("ambiguous: it may be --no-python, --no-history, --node-rank"));
+    EXPECT_THAT(
+        error_of({"--no=1", "x"}),
+        HasSubstr("ambiguous: it may be --no-python, --no-stacks, --no-history, --node-rank"));
 }
 
 TEST(Options, ShortOptionsTakeTheirValueAsInArgparse) {

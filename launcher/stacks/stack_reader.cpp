@@ -1,0 +1,139 @@
+#include "launcher/stacks/stack_reader.hpp"
+
+#include "base/deadline.hpp"
+#include "base/process/pidfd.hpp"
+#include "launcher/process/forked_helper.hpp"
+#include "launcher/stacks/python_stacks.hpp"
+#include "launcher/stacks/stack_copy.hpp"
+#include "launcher/stacks/unwinder.hpp"
+
+#include <ddp/error.hpp>
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <sstream>
+#include <utility>
+
+namespace ddp::launcher {
+namespace {
+
+using Wanted = StackReader::Wanted;
+using Milliseconds = StackReader::Milliseconds;
+
+constexpr Milliseconds pause{50};
+constexpr std::size_t most_received = std::size_t{8} << 20;
+
+void send_all(int socket, const std::string& text) {
+    std::size_t sent = 0;
+    while (sent < text.size()) {
+        const ssize_t n = ::send(socket, text.data() + sent, text.size() - sent, MSG_NOSIGNAL);
+        if (n <= 0 && errno != EINTR) throw SystemError("send stacks", errno);
+        sent += n > 0 ? static_cast<std::size_t>(n) : 0;
+    }
+}
+
+void note_problem(std::string& all, const std::string& one) {
+    if (!one.empty()) all += (all.empty() ? "" : "; ") + one;
+}
+
+RankStacks read_one(const Wanted& wanted, const StackCopy& copy, const base::Deadline& deadline) {
+    RankStacks stacks{.rank = wanted.rank, .pid = wanted.pid};
+    stacks.problem = copy.problem();
+    if (!stacks.problem.empty()) return stacks;
+    // First, as it looks at the program itself, which goes on.
+    std::string of_python;
+    if (is_python(wanted.pid)) {
+        stacks.python = python_stacks_of(wanted.pid, deadline, of_python);
+    }
+    std::string of_native;
+    stacks.native = unwind(copy, of_native);
+    note_problem(stacks.problem, of_python);
+    note_problem(stacks.problem, of_native);
+    return stacks;
+}
+
+// In the child.
+void read_all(int socket, const std::vector<Wanted>& wanted, const base::Deadline& deadline) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+    std::vector<StackCopy> copies;
+    copies.reserve(wanted.size());
+    for (const Wanted& one : wanted) copies.emplace_back(one.pid);
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+        const RankStacks stacks = read_one(wanted[i], copies[i], deadline);
+        send_all(socket, to_json({stacks}).dump(-1, ' ', true) + "\n");
+    }
+}
+
+}  // namespace
+
+void StackReader::begin(Time now, std::vector<Wanted> wanted, Milliseconds most) {
+    if (is_reading() || wanted.empty()) return;
+    const auto deadline = base::Deadline::after(most);
+    ForkedHelper helper = fork_helper("ddp-stacks", "the reader of stacks", SOCK_STREAM,
+                                      [&](int socket) { read_all(socket, wanted, deadline); });
+    helper_ = helper.pid;
+    pidfd_ = base::UniqueFd(base::open_pidfd(helper.pid));
+    socket_ = std::move(helper.socket);
+    ::fcntl(socket_.get(), F_SETFL, O_NONBLOCK);
+    received_.clear();
+    wanted_ = std::move(wanted);
+    until_ = now + most;
+    next_ = now + pause;
+}
+
+// Whether it has said all.
+bool StackReader::receive() {
+    std::array<char, 65536> piece{};
+    while (received_.size() < most_received) {
+        const ssize_t n = ::recv(socket_.get(), piece.data(), piece.size(), 0);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+        if (n <= 0) return true;
+        received_.append(piece.data(), static_cast<std::size_t>(n));
+    }
+    return true;
+}
+
+std::optional<std::vector<RankStacks>> StackReader::take(Time now) {
+    if (!is_reading()) return std::nullopt;
+    if (!receive() && now < until_) {
+        next_ = now + pause;
+        return std::nullopt;
+    }
+    end();
+    std::vector<RankStacks> all;
+    std::istringstream lines(received_);
+    for (std::string line; std::getline(lines, line);) {
+        const auto some = stacks_from_json(nlohmann::json::parse(line, nullptr, false));
+        all.insert(all.end(), some.begin(), some.end());
+    }
+    for (const Wanted& one : wanted_) {
+        if (std::ranges::find(all, one.rank, &RankStacks::rank) != all.end()) continue;
+        all.push_back({.rank = one.rank,
+                       .pid = one.pid,
+                       .problem = "what reads it has taken too long, or has failed"});
+    }
+    return all;
+}
+
+void StackReader::end() {
+    if (!is_reading()) return;
+    base::signal_pidfd(pidfd_.get(), SIGKILL);
+    siginfo_t info{};  // what has not ended yet is left to who waits for any child
+    ::waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(pidfd_.get()), &info,
+             WEXITED | WNOHANG);
+    helper_ = 0;
+    pidfd_.reset();
+    socket_.reset();
+    next_.reset();
+}
+
+}  // namespace ddp::launcher
