@@ -43,7 +43,8 @@ inline RunFacts facts_of(const AgentJob& job) {
             .command = job.options.program.command,
             .launcher_pid = job.launcher_pid,
             .is_kept = job.options.logs.history,
-            .is_judged = job.options.stop.on_hang != OnHang::ignore};
+            .is_judged = job.options.stop.on_hang != OnHang::ignore,
+            .is_contained = job.options.stop.contain == Containment::pidns};
 }
 
 }  // namespace ddp::launcher

@@ -241,7 +241,7 @@ Run look_again(const Run& run, milliseconds pause) {
 
 // Now, or as they were when it hung.
 std::vector<RankStacks> stacks_of(const Run& run) {
-    if (run.kind == Run::Kind::live) return read_stacks(run.document);
+    if (run.kind == Run::Kind::live) return read_stacks(run.document, run.folder->owner());
     const json& hang = run.document.at("hang");
     return hang.is_object() ? stacks_from_json(hang.value("stacks", json()))
                             : std::vector<RankStacks>{};

@@ -88,6 +88,12 @@ RunFolder::RunFolder(std::string path)
     }
 }
 
+uid_t RunFolder::owner() const {
+    struct stat status {};
+    if (::fstat(folder_.get(), &status) != 0) throw SystemError("stat " + path_, errno);
+    return status.st_uid;
+}
+
 std::vector<std::string> RunFolder::runs() const {
     std::vector<std::pair<std::int64_t, std::string>> found;
     for (const std::string& file : base::names_in(path_)) {

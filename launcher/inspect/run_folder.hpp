@@ -7,6 +7,8 @@
 
 #include "base/unique_fd.hpp"
 
+#include <sys/types.h>
+
 #include <string>
 #include <vector>
 
@@ -27,6 +29,7 @@ public:
     explicit RunFolder(std::string path);
 
     const std::string& path() const { return path_; }
+    uid_t owner() const;  // whose it is
     // Names of jobs, the newest first: by their end, or while they have none by their start.
     std::vector<std::string> runs() const;
 

@@ -7,16 +7,42 @@
 #include "launcher/stacks/stack_reader.hpp"
 
 #include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <chrono>
+#include <string>
+#include <thread>
 #include <utility>
 
 namespace ddp::launcher {
 
-std::vector<RankStacks> read_stacks(const nlohmann::json& run) {
+namespace {
+
+// A number from elsewhere may be anybody's, and so may one in the document of another user.
+bool is_known_here(pid_t pid, const nlohmann::json& run, uid_t owner) {
+    struct stat process {};
+    return !run.value("is_contained", false) &&
+           ::stat(("/proc/" + std::to_string(pid)).c_str(), &process) == 0 &&
+           (owner == ::geteuid() || owner == process.st_uid) &&
+           base::descends_from(pid, run.at("launcher_pid").get<pid_t>());
+}
+
+// Readers that have been killed, of which nobody else is the parent.
+void wait_for_readers() {
+    constexpr std::chrono::milliseconds most{100};
+    const auto deadline = base::Deadline::after(most);
+    while (::waitpid(-1, nullptr, WNOHANG) == 0 && !deadline.passed()) {
+        std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    }
+}
+
+}  // namespace
+
+std::vector<RankStacks> read_stacks(const nlohmann::json& run, uid_t owner) {
     using Clock = std::chrono::steady_clock;
     constexpr std::chrono::milliseconds for_each{200};
     const base::UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
@@ -24,17 +50,16 @@ std::vector<RankStacks> read_stacks(const nlohmann::json& run) {
     std::vector<RankStacks> stacks;
     std::vector<StackReader::Wanted> wanted;
     for (const auto& row : run.at("ranks")) {
-        if (row.at("state") == "ended") continue;
+        if (!row.at("exit_code").is_null()) continue;
         const int rank = row.at("rank").get<int>();
         const auto pid = row.at("pid").get<pid_t>();
-        // A number from elsewhere may be anybody's.
-        if (base::descends_from(pid, run.at("launcher_pid").get<pid_t>())) {
+        if (is_known_here(pid, run, owner)) {
             wanted.push_back({rank, pid});
         } else {
             stacks.push_back(
                 {.rank = rank,
                  .pid = pid,
-                 .problem = "it is in another PID namespace, or its launcher is gone"});
+                 .problem = "its pid is another's here: it is in a PID namespace of its own"});
         }
     }
     const std::chrono::milliseconds most =
@@ -47,6 +72,7 @@ std::vector<RankStacks> read_stacks(const nlohmann::json& run) {
             stacks.insert(stacks.end(), some->begin(), some->end());
         }
     }
+    wait_for_readers();
     std::ranges::sort(stacks, {}, &RankStacks::rank);
     return stacks;
 }

@@ -138,6 +138,7 @@ std::string to_json(const RunFacts& facts, const RunView& view, const std::optio
                       {"run_id", facts.run_id},
                       {"command", facts.command},
                       {"host", base::host_name()},
+                      {"is_contained", facts.is_contained},
                       {"launcher_pid", facts.launcher_pid},
                       {"started", in_seconds(facts.started.time_since_epoch())},
                       {"seconds", in_seconds(std::chrono::steady_clock::now() - facts.began)},

@@ -55,9 +55,10 @@ struct RunView {
 struct RunFacts {
     std::string run_id = {};
     std::vector<std::string> command = {};
-    pid_t launcher_pid = 0;  // the front's
-    bool is_kept = true;     // its last view, after its end
-    bool is_judged = true;   // who holds it up
+    pid_t launcher_pid = 0;     // the front's
+    bool is_kept = true;        // its last view, after its end
+    bool is_judged = true;      // who holds it up
+    bool is_contained = false;  // pids are those of a PID namespace of its own
     std::chrono::system_clock::time_point started = std::chrono::system_clock::now();
     std::chrono::steady_clock::time_point began = std::chrono::steady_clock::now();
 };

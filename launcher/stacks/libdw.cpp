@@ -38,7 +38,6 @@ bool load(Library& library) {
     find("dwarf_formstring", library.dies.formstring);
     find("dwarf_getsrcfiles", library.dies.getsrcfiles);
     find("dwarf_filesrc", library.dies.filesrc);
-    find("dwfl_linux_proc_find_elf", library.callbacks.find_elf);
     find("dwfl_standard_find_debuginfo", library.callbacks.find_debuginfo);
     return has_all;
 }

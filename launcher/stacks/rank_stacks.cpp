@@ -13,11 +13,15 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t most_lines = 16;
+constexpr std::size_t most_letters = 240;  // of a text
 
 json json_of(const std::vector<ThreadStack>& threads) {
     json array = json::array();
     for (const ThreadStack& thread : threads) {
-        array.push_back({{"tid", thread.tid}, {"name", thread.name}, {"frames", thread.frames}});
+        array.push_back({{"tid", thread.tid},
+                         {"name", thread.name},
+                         {"frames", thread.frames},
+                         {"own_frame", thread.own_frame}});
     }
     return array;
 }
@@ -25,7 +29,7 @@ json json_of(const std::vector<ThreadStack>& threads) {
 std::string text_in(const json& object, const char* name) {
     const auto found = object.find(name);
     return found != object.end() && found->is_string()
-               ? base::printable(found->get_ref<const std::string&>())
+               ? base::printable(found->get_ref<const std::string&>(), most_letters)
                : "";
 }
 
@@ -47,14 +51,17 @@ std::vector<ThreadStack> threads_in(const json& object, const char* name) {
     const auto found = object.find(name);
     if (found == object.end()) return threads;
     for_each_object(*found, [&](const json& one) {
-        ThreadStack& thread = threads.emplace_back(
-            ThreadStack{.tid = number_in(one, "tid"), .name = text_in(one, "name")});
+        ThreadStack& thread =
+            threads.emplace_back(ThreadStack{.tid = number_in(one, "tid"),
+                                             .name = text_in(one, "name"),
+                                             .own_frame = text_in(one, "own_frame")});
         const auto frames = one.find("frames");
         if (frames == one.end() || !frames->is_array()) return;
         for (const json& frame : *frames) {
-            if (frame.is_string()) {
-                thread.frames.push_back(base::printable(frame.get_ref<const std::string&>()));
-            }
+            if (!frame.is_string() || thread.frames.size() >= 2 * ThreadStack::most_frames)
+                continue;
+            thread.frames.push_back(
+                base::printable(frame.get_ref<const std::string&>(), most_letters));
         }
     });
     return threads;
@@ -156,12 +163,14 @@ std::string text_of_one(const RankStacks& stacks, const std::string& remark) {
     if (threads.empty()) return begin_of(stacks) + ": cannot be read: " + stacks.problem;
     const auto main = std::ranges::find(threads, stacks.pid, &ThreadStack::tid);
     const ThreadStack& shown = main != threads.end() ? *main : threads.front();
-    std::string text = begin_of(stacks) + remark + (is_python ? ", in Python" : "") + ":" +
+    const std::string thread =
+        shown.tid == stacks.pid ? "" : ", thread " + std::to_string(shown.tid);
+    std::string text = begin_of(stacks) + remark + (is_python ? ", in Python" : "") + thread + ":" +
                        text_of(told_shortly(shown.frames)) + note_on(stacks);
     if (threads.size() > 1) {
         text += "\n    and " + std::to_string(threads.size() - 1) +
                 (threads.size() == 2 ? " more thread" : " more threads") +
-                ": ddp-launch inspect --stacks shows all";
+                ": ddp-launch inspect --stacks";
     }
     return text;
 }

@@ -17,6 +17,8 @@ struct ThreadStack {
     pid_t tid = 0;
     std::string name = {};                 // printable; may be empty
     std::vector<std::string> frames = {};  // innermost first: "load (loader.cpp:31)"
+    // Of Python: the innermost one that is the program's own, and no package's; may be empty.
+    std::string own_frame = {};
 };
 
 struct RankStacks {
@@ -27,7 +29,8 @@ struct RankStacks {
     std::string problem = {};              // why there is nothing, or something is missing
 };
 
-// An array of objects: rank, pid, python, native (arrays of tid, name, frames), problem.
+// An array of objects: rank, pid, python, native (arrays of tid, name, frames, own_frame),
+// problem.
 nlohmann::json to_json(const std::vector<RankStacks>& all);
 // Nothing of what is no such thing. What is there is printable, and not too long.
 std::vector<RankStacks> stacks_from_json(const nlohmann::json& array);

@@ -19,6 +19,7 @@
 #include <charconv>
 #include <csignal>
 #include <cstring>
+#include <fstream>
 #include <new>
 #include <string_view>
 #include <thread>
@@ -36,6 +37,7 @@ constexpr milliseconds time_to_stop{60};
 constexpr microseconds between_looks{200};
 constexpr std::uint64_t red_zone = 128;
 
+// The first one first, then by number.
 std::vector<pid_t> threads_of(pid_t pid) {
     std::vector<pid_t> threads{pid};
     const std::string path = "/proc/" + std::to_string(pid) + "/task";
@@ -47,8 +49,26 @@ std::vector<pid_t> threads_of(pid_t pid) {
         if (tid > 0 && tid != pid) threads.push_back(tid);
     }
     std::sort(threads.begin() + 1, threads.end());
-    threads.resize(std::min(threads.size(), StackCopy::most_threads));
     return threads;
+}
+
+struct Range {
+    std::uint64_t begin = 0;
+    std::uint64_t end = 0;
+};
+// Memory of no file: to read what lies beside a stack may take as long as its file system likes.
+std::vector<Range> memory_of(pid_t pid) {
+    std::vector<Range> ranges;
+    std::ifstream maps("/proc/" + std::to_string(pid) + "/maps");
+    for (std::string line; std::getline(maps, line);) {
+        Range one;
+        const char* const end = line.data() + line.size();
+        const auto first = std::from_chars(line.data(), end, one.begin, 16);
+        if (first.ec != std::errc{} || first.ptr == end) continue;
+        std::from_chars(first.ptr + 1, end, one.end, 16);
+        if (line.find('/') == line.npos) ranges.push_back(one);
+    }
+    return ranges;
 }
 
 std::uint64_t stack_pointer_of(const Registers& registers) {
@@ -76,30 +96,42 @@ std::size_t copy_memory(pid_t pid, std::uint64_t from, std::byte* to, std::size_
     return n > 0 ? static_cast<std::size_t>(n) : 0;
 }
 
-void copy_stopped(pid_t pid, ThreadCopy& thread) {
+void copy_stopped(pid_t pid, const std::vector<Range>& memory, ThreadCopy& thread) {
     iovec registers{&thread.registers, sizeof(thread.registers)};
     // NOLINTNEXTLINE: the kernel's interface takes a number as a pointer.
     void* const which = reinterpret_cast<void*>(NT_PRSTATUS);
     if (::ptrace(PTRACE_GETREGSET, thread.tid, which, &registers) != 0) return;
-    const std::uint64_t stack_pointer = stack_pointer_of(thread.registers);
-    for (const std::uint64_t beyond : {red_zone, std::uint64_t{0}}) {
-        thread.begin = stack_pointer - beyond;
-        thread.size = copy_memory(pid, thread.begin, thread.bytes.data(), ThreadCopy::most_bytes);
-        if (thread.size > beyond) break;
-    }
     thread.is_copied = true;
+    const std::uint64_t stack_pointer = stack_pointer_of(thread.registers);
+    const auto stack = std::ranges::find_if(memory, [&](const Range& range) {
+        return stack_pointer >= range.begin && stack_pointer < range.end;
+    });
+    if (stack == memory.end()) return;
+    thread.begin = std::max(stack->begin, stack_pointer - red_zone);
+    thread.size =
+        copy_memory(pid, thread.begin, thread.bytes.data(),
+                    std::min<std::uint64_t>(stack->end - thread.begin, ThreadCopy::most_bytes));
 }
 
-// Whether it has stopped, or is gone; it has gone on then.
-bool copy_if_stopped(pid_t pid, ThreadCopy& thread) {
-    int status = 0;
-    const pid_t found = ::waitpid(thread.tid, &status, __WALL | WNOHANG);
-    if (found == 0) return false;
-    if (found < 0 || !WIFSTOPPED(status)) return true;
-    copy_stopped(pid, thread);
-    // A signal that it was about to get it gets now.
-    const bool is_own_stop = status >> 16 == PTRACE_EVENT_STOP;
-    const auto signal = static_cast<std::uintptr_t>(is_own_stop ? 0 : WSTOPSIG(status));
+// Whether it has stopped, or is gone; it has gone on then. Its stop is looked at, not taken: a
+// signal that it was about to get is not lost then, whenever this process is killed.
+bool copy_if_stopped(pid_t pid, const std::vector<Range>& memory, ThreadCopy& thread) {
+    siginfo_t info{};
+    const auto tid = static_cast<id_t>(thread.tid);
+    if (::waitid(P_PID, tid, &info, WSTOPPED | WEXITED | WNOHANG | WNOWAIT | __WALL) != 0) {
+        thread.has_gone = true;
+        return true;
+    }
+    if (info.si_pid == 0) return false;
+    if (info.si_code != CLD_TRAPPED && info.si_code != CLD_STOPPED) {
+        thread.has_gone = true;
+        return true;
+    }
+    copy_stopped(pid, memory, thread);
+    constexpr int bits = 8;
+    const bool is_own_stop = info.si_status >> bits == PTRACE_EVENT_STOP;
+    const auto signal =
+        static_cast<std::uintptr_t>(is_own_stop ? 0 : info.si_status & ((1 << bits) - 1));
     ::ptrace(PTRACE_DETACH, thread.tid, nullptr, reinterpret_cast<void*>(signal));  // NOLINT
     return true;
 }
@@ -114,8 +146,9 @@ void copy_name(pid_t pid, ThreadCopy& thread) {
 }  // namespace
 
 struct StackCopy::Shared {
-    std::atomic<std::size_t> count{0};
-    std::atomic<int> refused{0};  // an errno
+    std::atomic<std::size_t> count{0};  // of those below
+    std::atomic<std::size_t> all{0};    // that there are
+    std::atomic<int> refused{0};        // an errno, of the first
     std::array<ThreadCopy, most_threads> threads;
 };
 
@@ -123,25 +156,35 @@ namespace {
 
 template <class Shared>
 void copy_all(pid_t pid, Shared& shared) {
-    const std::vector<pid_t> threads = threads_of(pid);
+    std::vector<pid_t> threads = threads_of(pid);
+    shared.all = threads.size();
+    threads.resize(std::min(threads.size(), StackCopy::most_threads));
     for (std::size_t i = 0; i < threads.size(); ++i) {
         shared.threads[i].tid = threads[i];
         copy_name(pid, shared.threads[i]);
     }
     shared.count = threads.size();
+    const std::vector<Range> memory = memory_of(pid);
     std::vector<ThreadCopy*> waited;
     for (std::size_t i = 0; i < threads.size(); ++i) {
-        if (::ptrace(PTRACE_SEIZE, threads[i], nullptr, nullptr) != 0) {
-            if (i == 0) shared.refused = errno;
-            if (errno == EPERM) return;
+        if (::ptrace(PTRACE_SEIZE, threads[i], nullptr, nullptr) == 0) {
+            ::ptrace(PTRACE_INTERRUPT, threads[i], nullptr, nullptr);
+            waited.push_back(&shared.threads[i]);
             continue;
         }
-        ::ptrace(PTRACE_INTERRUPT, threads[i], nullptr, nullptr);
-        waited.push_back(&shared.threads[i]);
+        // Also said of one that ends now, and of a first thread that has ended before the others.
+        const int refused = errno;
+        const auto stat = base::stat_of(threads[i]);
+        const bool is_zombie = stat && stat->state == 'Z';
+        shared.threads[i].has_gone = refused == ESRCH || !stat || is_zombie;
+        if (i != 0 || is_zombie) continue;
+        shared.refused = refused;
+        if (refused == EPERM) return;
     }
     const auto until = Clock::now() + time_to_stop;
     while (!waited.empty() && Clock::now() < until) {
-        std::erase_if(waited, [&](ThreadCopy* thread) { return copy_if_stopped(pid, *thread); });
+        std::erase_if(waited,
+                      [&](ThreadCopy* thread) { return copy_if_stopped(pid, memory, *thread); });
         if (!waited.empty()) std::this_thread::sleep_for(between_looks);
     }
 }
@@ -189,6 +232,8 @@ std::size_t StackCopy::size() const { return std::min(shared_->count.load(), mos
 
 const ThreadCopy& StackCopy::operator[](std::size_t i) const { return shared_->threads[i]; }
 
+std::size_t StackCopy::threads() const { return shared_->all; }
+
 std::string StackCopy::problem() const {
     const auto& threads = shared_->threads;
     if (std::any_of(threads.begin(), threads.begin() + static_cast<std::ptrdiff_t>(size()),
@@ -196,19 +241,24 @@ std::string StackCopy::problem() const {
         return {};
     }
     const int refused = shared_->refused;
-    if (refused == EPERM) return why_not_permitted();
-    if (refused == ESRCH) return "the process has ended";
+    if (refused == EPERM) return why_not_permitted(pid_);
+    if (refused == ESRCH || size() == 0) return "the process has ended";
     if (refused != 0) return std::strerror(refused);
     return "it does not stop within " + std::to_string(time_to_stop.count()) + " ms";
 }
 
-std::string why_not_permitted() {
+std::string why_not_permitted(pid_t pid) {
+    const std::string status =
+        base::read_small_file("/proc/" + std::to_string(pid) + "/status", 8192);
+    const auto tracer = base::number_behind("\nTracerPid:", status).value_or(0);
+    if (tracer != 0) return "a debugger holds it (pid " + std::to_string(tracer) + ")";
+    const auto user = base::number_behind("\nUid:", status);
+    if (::geteuid() != 0 && user && *user != ::geteuid()) return "it is another user's";
     const std::string scope = base::read_small_file("/proc/sys/kernel/yama/ptrace_scope");
-    if (scope.empty() || scope.front() == '0') {
-        return "not permitted: another debugger holds it, it is another user's or not dumpable, or "
-               "a container forbids ptrace";
+    if (!scope.empty() && scope.front() != '0') {
+        return std::string("not permitted: kernel.yama.ptrace_scope is ") + scope.front();
     }
-    return std::string("not permitted: kernel.yama.ptrace_scope is ") + scope.front();
+    return "not permitted: it is not dumpable, or a container forbids ptrace";
 }
 
 }  // namespace ddp::launcher

@@ -24,7 +24,8 @@ struct ThreadCopy {
     static constexpr std::size_t most_bytes = std::size_t{256} << 10;
 
     pid_t tid = 0;
-    bool is_copied = false;          // else it did not stop in time, or has ended
+    bool has_gone = false;
+    bool is_copied = false;          // else it did not stop in time, or has gone
     std::array<char, 16> name = {};  // as the kernel has it
     Registers registers = {};
     std::uint64_t begin = 0;  // the address of `bytes`: a little beyond the stack pointer, where a
@@ -48,6 +49,7 @@ public:
     pid_t pid() const { return pid_; }
     // The first thread is the first of them.
     std::size_t size() const;
+    std::size_t threads() const;  // that the process had
     const ThreadCopy& operator[](std::size_t i) const;
     // Empty: there are copies.
     std::string problem() const;
@@ -61,7 +63,7 @@ private:
     std::unique_ptr<Shared, Unmap> shared_;  // with the child that copies
 };
 
-// "Yama does not allow it (kernel.yama.ptrace_scope is 2)"; what stands in the way of who may not.
-std::string why_not_permitted();
+// What stands in the way of who may not.
+std::string why_not_permitted(pid_t pid);
 
 }  // namespace ddp::launcher

@@ -1,6 +1,5 @@
 #include "launcher/stacks/stack_reader.hpp"
 
-#include "base/deadline.hpp"
 #include "base/process/pidfd.hpp"
 #include "launcher/process/forked_helper.hpp"
 #include "launcher/stacks/python_stacks.hpp"
@@ -10,8 +9,10 @@
 #include <ddp/error.hpp>
 
 #include <fcntl.h>
+#include <grp.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <nlohmann/json.hpp>
@@ -45,30 +46,55 @@ void note_problem(std::string& all, const std::string& one) {
     if (!one.empty()) all += (all.empty() ? "" : "; ") + one;
 }
 
-RankStacks read_one(const Wanted& wanted, const StackCopy& copy, const base::Deadline& deadline) {
-    RankStacks stacks{.rank = wanted.rank, .pid = wanted.pid};
-    stacks.problem = copy.problem();
-    if (!stacks.problem.empty()) return stacks;
-    // First, as it looks at the program itself, which goes on.
-    std::string of_python;
-    if (is_python(wanted.pid)) {
-        stacks.python = python_stacks_of(wanted.pid, deadline, of_python);
+RankStacks read_one(const Wanted& wanted, const StackCopy& copy) {
+    RankStacks stacks{.rank = wanted.rank, .pid = wanted.pid, .problem = copy.problem()};
+    if (stacks.problem.empty()) {
+        std::string of_names;
+        stacks.native = unwind(copy, of_names);
+        note_problem(stacks.problem, of_names);
     }
-    std::string of_native;
-    stacks.native = unwind(copy, of_native);
+    if (copy.threads() > copy.size()) {
+        note_problem(stacks.problem, std::to_string(copy.size()) + " of its " +
+                                         std::to_string(copy.threads()) + " threads");
+    }
+    std::string of_python;
+    if (is_python(wanted.pid)) stacks.python = python_stacks_of(wanted.pid, of_python);
     note_problem(stacks.problem, of_python);
-    note_problem(stacks.problem, of_native);
     return stacks;
 }
 
+// What is in a user's files and memory is read with that user's rights.
+void become_owner_of(pid_t pid) {
+    struct stat owner {};
+    const std::string process = "/proc/" + std::to_string(pid);
+    if (::geteuid() != 0 || ::stat(process.c_str(), &owner) != 0 || owner.st_uid == 0) return;
+    if (::setgroups(0, nullptr) != 0 ||
+        ::setresgid(owner.st_gid, owner.st_gid, owner.st_gid) != 0 ||
+        ::setresuid(owner.st_uid, owner.st_uid, owner.st_uid) != 0) {
+        throw SystemError("become the user whose process " + std::to_string(pid) + " is", errno);
+    }
+}
+
 // In the child.
-void read_all(int socket, const std::vector<Wanted>& wanted, const base::Deadline& deadline) {
+void read_all(int socket, const std::vector<Wanted>& wanted) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-    std::vector<StackCopy> copies;
-    copies.reserve(wanted.size());
-    for (const Wanted& one : wanted) copies.emplace_back(one.pid);
+    const pid_t parent = ::getppid();
+    std::vector<std::optional<StackCopy>> copies(wanted.size());
+    std::string problem;
     for (std::size_t i = 0; i < wanted.size(); ++i) {
-        const RankStacks stacks = read_one(wanted[i], copies[i], deadline);
+        try {
+            copies[i].emplace(wanted[i].pid);
+        } catch (const SystemError& error) {
+            problem = error.what();
+        }
+    }
+    become_owner_of(wanted.front().pid);
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);  // a change of the user has cleared it
+    if (::getppid() != parent) return;
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+        RankStacks stacks{.rank = wanted[i].rank, .pid = wanted[i].pid, .problem = problem};
+        if (copies[i]) stacks = read_one(wanted[i], *copies[i]);
+        copies[i].reset();
         send_all(socket, to_json({stacks}).dump(-1, ' ', true) + "\n");
     }
 }
@@ -77,9 +103,8 @@ void read_all(int socket, const std::vector<Wanted>& wanted, const base::Deadlin
 
 void StackReader::begin(Time now, std::vector<Wanted> wanted, Milliseconds most) {
     if (is_reading() || wanted.empty()) return;
-    const auto deadline = base::Deadline::after(most);
     ForkedHelper helper = fork_helper("ddp-stacks", "the reader of stacks", SOCK_STREAM,
-                                      [&](int socket) { read_all(socket, wanted, deadline); });
+                                      [&](int socket) { read_all(socket, wanted); });
     helper_ = helper.pid;
     pidfd_ = base::UniqueFd(base::open_pidfd(helper.pid));
     socket_ = std::move(helper.socket);
@@ -104,7 +129,8 @@ bool StackReader::receive() {
 
 std::optional<std::vector<RankStacks>> StackReader::take(Time now) {
     if (!is_reading()) return std::nullopt;
-    if (!receive() && now < until_) {
+    const bool is_complete = receive();
+    if (!is_complete && now < until_) {
         next_ = now + pause;
         return std::nullopt;
     }
@@ -117,9 +143,10 @@ std::optional<std::vector<RankStacks>> StackReader::take(Time now) {
     }
     for (const Wanted& one : wanted_) {
         if (std::ranges::find(all, one.rank, &RankStacks::rank) != all.end()) continue;
-        all.push_back({.rank = one.rank,
-                       .pid = one.pid,
-                       .problem = "what reads it has taken too long, or has failed"});
+        all.push_back(
+            {.rank = one.rank,
+             .pid = one.pid,
+             .problem = is_complete ? "what reads it has failed" : "the time for all was over"});
     }
     return all;
 }

@@ -1,9 +1,13 @@
 #include "launcher/stacks/unwinder.hpp"
 
 #include "base/printable.hpp"
+#include "base/process/process_tree.hpp"
+#include "base/unique_fd.hpp"
 #include "launcher/stacks/libdw.hpp"
 
 #include <cxxabi.h>
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,7 +15,9 @@
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -23,10 +29,15 @@ namespace {
 using libdw::Address;
 using libdw::Die;
 
-// Program counters, innermost first; all but the first are where a call returns to.
-using Counters = std::vector<Address>;
+// Innermost first. `is_exact`: it stands there; else a call returns there.
+struct Counter {
+    Address at = 0;
+    bool is_exact = false;
+    friend auto operator<=>(const Counter&, const Counter&) = default;
+};
+using Counters = std::vector<Counter>;
 
-constexpr std::size_t most_letters = 160;  // of a function, whose template arguments may be many
+constexpr std::size_t most_of_name = 160;  // of a function, whose template arguments may be many
 
 std::string in_hex(Address value) {
     std::array<char, 16> digits{};
@@ -59,7 +70,7 @@ std::string readable(std::string name) {
     const std::unique_ptr<char, void (*)(void*)> whole(
         abi::__cxa_demangle(name.c_str(), nullptr, nullptr, &status), &std::free);
     std::string text = base::printable(whole ? without_parameters(whole.get()) : name);
-    if (text.size() > most_letters) text.replace(most_letters - 3, text.npos, "...");
+    if (text.size() > most_of_name) text.replace(most_of_name - 3, text.npos, "...");
     return text;
 }
 
@@ -87,8 +98,10 @@ std::array<Address, 17> numbered(const Registers& registers) {
 
 class ByLibdw {
 public:
-    ByLibdw(const libdw::Library& dw, const StackCopy& copy) : dw_(dw) {
-        dwfl_ = dw.process.begin(&dw.callbacks);
+    ByLibdw(const libdw::Library& dw, const StackCopy& copy) : dw_(dw), callbacks_(dw.callbacks) {
+        program_ = copy.pid();
+        callbacks_.find_elf = &open_file;
+        dwfl_ = dw.process.begin(&callbacks_);
         const std::string path = "/proc/" + std::to_string(copy.pid()) + "/maps";
         const std::unique_ptr<std::FILE, int (*)(std::FILE*)> maps(std::fopen(path.c_str(), "re"),
                                                                    &std::fclose);
@@ -115,10 +128,17 @@ public:
     }
 
     // What was called there: mostly one, with those that the compiler has inlined more.
-    void describe(Address counter, bool is_innermost, std::vector<std::string>& frames) const {
-        const Address at = is_innermost ? counter : counter - 1;  // in the call
+    const std::vector<std::string>& describe(const Counter& counter) {
+        const auto [found, is_new] = described_.try_emplace(counter);
+        if (is_new) describe(counter, found->second);
+        return found->second;
+    }
+
+private:
+    void describe(const Counter& counter, std::vector<std::string>& frames) const {
+        const Address at = counter.is_exact ? counter.at : counter.at - 1;  // in the call
         libdw::Module* const module = dw_.symbols.addrmodule(dwfl_, at);
-        if (module == nullptr) return frames.push_back(in_hex(counter));
+        if (module == nullptr) return frames.push_back(in_hex(counter.at));
         Address begin = 0;
         const char* const path = dw_.symbols.module_info(module, nullptr, &begin, nullptr, nullptr,
                                                          nullptr, nullptr, nullptr);
@@ -139,7 +159,6 @@ public:
                                              : words_for(function, source.path, source.line));
     }
 
-private:
     struct Source {
         std::string path = {};
         int line = 0;
@@ -194,10 +213,20 @@ private:
             const char* const path =
                 dw_.dies.filesrc(files, number_of(die, libdw::at_call_file), nullptr, nullptr);
             if (path != nullptr) caller.path = path;
-            take(base::printable(name == nullptr ? "?" : name, most_letters), caller);
+            take(base::printable(name == nullptr ? "?" : name, most_of_name), caller);
         }
     }
 
+    // In the program's own file system, which may be a container's.
+    static int open_file(libdw::Module*, void**, const char* name, Address, char** path, void**) {
+        if (*name != '/') return -1;
+        const std::string where = "/proc/" + std::to_string(program_) + "/root" + name;
+        base::UniqueFd file(::open(where.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+        struct stat status {};
+        if (!file || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) return -1;
+        *path = ::strdup(name);
+        return file.release();
+    }
     static pid_t next_thread(libdw::Dwfl*, void* self, void** of_thread) {
         auto& me = *static_cast<ByLibdw*>(self);
         if (*of_thread != nullptr) return 0;  // there is one at a time
@@ -221,17 +250,22 @@ private:
         auto& me = *static_cast<ByLibdw*>(self);
         constexpr int stop = 1;
         Address counter = 0;
-        bool is_innermost = false;
-        if (!me.dw_.frames.frame_pc(state, &counter, &is_innermost)) return stop;
-        me.counters_.push_back(counter);
+        bool is_exact = false;
+        if (!me.dw_.frames.frame_pc(state, &counter, &is_exact)) return stop;
+        me.counters_.push_back({counter, is_exact});
         return me.counters_.size() < ThreadStack::most_frames ? 0 : stop;
     }
 
+    // libdw gives its callback no place for it.
+    static inline pid_t program_ = 0;
+
     const libdw::Library& dw_;
+    libdw::Callbacks callbacks_;
     libdw::Dwfl* dwfl_ = nullptr;
     bool is_ready_ = false;
     const ThreadCopy* thread_ = nullptr;  // that is walked now
     Counters counters_;
+    std::map<Counter, std::vector<std::string>> described_;
 };
 
 struct Mapping {
@@ -282,10 +316,16 @@ std::vector<ThreadStack> stacks_of(const StackCopy& copy, Fill fill) {
     std::vector<ThreadStack> threads;
     for (std::size_t i = 0; i < copy.size(); ++i) {
         const ThreadCopy& thread = copy[i];
-        if (!thread.is_copied) continue;
+        if (thread.has_gone) continue;
         ThreadStack& stack = threads.emplace_back(
             ThreadStack{.tid = thread.tid, .name = base::printable(thread.name.data())});
-        fill(thread, stack.frames);
+        if (thread.is_copied) {
+            fill(thread, stack.frames);
+        } else {
+            const auto stat = base::stat_of(thread.tid);
+            stack.frames.push_back("(it does not stop" +
+                                   (stat ? std::string(": state ") + stat->state : "") + ")");
+        }
     }
     return threads;
 }
@@ -293,7 +333,7 @@ std::vector<ThreadStack> stacks_of(const StackCopy& copy, Fill fill) {
 }  // namespace
 
 std::vector<std::uint64_t> frame_pointers_of(const ThreadCopy& thread) {
-    Counters counters{program_counter(thread.registers)};
+    std::vector<std::uint64_t> counters{program_counter(thread.registers)};
     Address frame = frame_pointer(thread.registers);
     while (counters.size() < ThreadStack::most_frames) {
         const auto next = thread.word_at(frame);
@@ -329,9 +369,9 @@ std::vector<ThreadStack> unwind(const StackCopy& copy, std::string& problem) {
         return unwind_without_names(copy);
     }
     return stacks_of(copy, [&](const ThreadCopy& thread, std::vector<std::string>& frames) {
-        const Counters counters = by_libdw->walk(thread);
-        for (std::size_t i = 0; i < counters.size(); ++i) {
-            by_libdw->describe(counters[i], i == 0, frames);
+        for (const Counter& counter : by_libdw->walk(thread)) {
+            const std::vector<std::string>& some = by_libdw->describe(counter);
+            frames.insert(frames.end(), some.begin(), some.end());
         }
         drop_beginning(frames);
     });

@@ -12,7 +12,7 @@
 
 namespace ddp::launcher {
 
-// Of each thread that was copied, by number but for the first. In a process of its own: libdw reads
+// Of each thread that has not gone, by number but for the first. In a process of its own: libdw reads
 // files that may be anything, and takes its time. `problem` (out): why names are missing.
 std::vector<ThreadStack> unwind(const StackCopy& copy, std::string& problem);
 // Places in files instead of names: "0x12f0 (libfast.so)".

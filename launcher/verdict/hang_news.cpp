@@ -38,7 +38,8 @@ bool is_settled(const Verdict& verdict, std::span<const RankState> ranks) {
 }  // namespace
 
 std::vector<std::string> HangNews::consider(Time now, std::span<const RankState> ranks,
-                                            const Patience& usual, bool is_held_for_debugger) {
+                                            const Patience& usual, bool is_held_for_debugger,
+                                            const std::optional<Verdict>& by_stacks) {
     std::vector<std::string> texts = note_held(now, ranks);
     ends_job_ = false;
     if (is_held_for_debugger) {
@@ -47,6 +48,7 @@ std::vector<std::string> HangNews::consider(Time now, std::span<const RankState>
     }
     if (verdict_ && !is_settled(*verdict_, ranks)) return texts;
     std::optional<Verdict> found = judge(ranks, usual, now);
+    if (!found) found = by_stacks;
     if (found && (!verdict_ || !found->is_same_as(*verdict_))) {
         texts.push_back(found->text + what_helps(ranks, found->ranks));
         said_at_ = now;

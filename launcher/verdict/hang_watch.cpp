@@ -47,11 +47,12 @@ void HangWatch::look_for_slow(Time now, const WatchedWorkers& workers,
     news_of_slow_ = slow_.consider(*paces, [&](int rank) { return use_of(rank, workers, ranks); });
 }
 
-std::vector<std::string> HangWatch::look(Time now, const WatchedWorkers& workers) {
+std::vector<std::string> HangWatch::look(Time now, const WatchedWorkers& workers,
+                                         const std::optional<Verdict>& by_stacks) {
     if (!observer_.is_due(now)) return {};
     const std::vector<RankState> ranks = observer_.look(now, workers);
     look_for_slow(now, workers, ranks);
-    return news_.consider(now, ranks, observer_.usual(), any_held_for_debugger(workers));
+    return news_.consider(now, ranks, observer_.usual(), any_held_for_debugger(workers), by_stacks);
 }
 
 std::optional<HangFacts> HangWatch::facts(const WatchedWorkers& workers) const {

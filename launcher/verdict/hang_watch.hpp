@@ -31,8 +31,10 @@ public:
     // A worker may have been stopped, or gone on.
     void look_at_processes() { observer_.look_at_processes(); }
 
-    // What is new, for the user; mostly nothing, and before next() always.
-    std::vector<std::string> look(Time now, const WatchedWorkers& workers);
+    // What is new, for the user; mostly nothing, and before next() always. `by_stacks`: as
+    // HangNews's.
+    std::vector<std::string> look(Time now, const WatchedWorkers& workers,
+                                  const std::optional<Verdict>& by_stacks);
     const HangNews& news() const { return news_; }
     // What has become known of slow ranks by look(), for the user; mostly nothing.
     std::vector<std::string> take_news_of_slow() { return std::exchange(news_of_slow_, {}); }

@@ -60,6 +60,7 @@ constexpr std::array calls{
     Call{SYS_pselect6, "pselect"},
     Call{SYS_epoll_pwait, "epoll_wait"},
     Call{SYS_io_uring_enter, "io_uring_enter"},
+    Call{SYS_restart_syscall, "a timed wait that was interrupted"},
     Call{SYS_wait4, "wait4"},
     Call{SYS_waitid, "waitid"},
     Call{SYS_rt_sigtimedwait, "sigtimedwait"},

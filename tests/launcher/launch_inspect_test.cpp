@@ -128,6 +128,14 @@ TEST_F(LaunchInspect, ShowsStacksNowAndThoseOfAHangAfterwards) {
     EXPECT_EQ(inspected({"--stacks"})["stacks"].size(), 2U);
 }
 
+TEST_F(LaunchInspect, ReadsNoStacksWherePidsAreThoseOfAnotherNamespace) {
+    const Words words{"--contain=pidns", "-n", "1", "sh", "-c", "echo; sleep 60"};
+    Launch job(folder_, words, settings());
+    if (!job.wait_for_output("\n")) GTEST_SKIP() << "there are no PID namespaces here: " << job.err();
+    EXPECT_THAT(inspect({"--stacks"}).out, HasSubstr("it is in a PID namespace of its own"));
+    stop(job);
+}
+
 // Of all workers, killed: the agent knows what they did last.
 TEST_F(LaunchInspect, KeepsTheLastViewOfAJobThatWasKilled) {
     Launch job(folder_, hanging(), settings());

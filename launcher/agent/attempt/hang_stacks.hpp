@@ -1,14 +1,16 @@
-// HangStacks: where the ranks that a verdict speaks of are in their programs. Read once for each
-// verdict, and not too often.
+// HangStacks: where the ranks that a verdict speaks of are in their programs, read once for each
+// verdict; and of ranks that record nothing, the verdict itself.
 #pragma once
 
 #include "launcher/stacks/stack_reader.hpp"
 #include "launcher/verdict/hang_judge.hpp"
 #include "launcher/verdict/rank_observer.hpp"
+#include "launcher/verdict/stack_judge.hpp"
 
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace ddp::launcher {
@@ -19,27 +21,46 @@ public:
 
     explicit HangStacks(bool is_wanted) : is_wanted_(is_wanted) {}
 
-    // What stands now.
+    // Of a job none of whose ranks has recorded anything: whether they hang. Reads them for that
+    // when one has not run for long.
+    void look_at_silent(Time now, const WatchedWorkers& workers);
+    const std::optional<Verdict>& verdict() const { return judge_.verdict(); }
+
+    // What stands now: where its ranks are is read, and becomes news.
     void consider(Time now, const std::optional<Verdict>& verdict, const WatchedWorkers& workers);
-    // Of those of the ranks that run here.
-    void begin(Time now, const std::vector<int>& ranks, const WatchedWorkers& workers);
-    // What has been read, for the user; mostly nothing.
-    std::vector<std::string> take_news(Time now);
+    // The same of those of the ranks that run here. Does nothing while others are read, and for a
+    // while after those.
+    void read(Time now, const std::vector<int>& ranks, const WatchedWorkers& workers);
+    // Takes what has been read meanwhile. Does not block.
+    void take(Time now);
+    // For the user; mostly nothing.
+    std::vector<std::string> take_news() { return std::exchange(news_, {}); }
 
     std::optional<Time> next() const { return reader_.next(); }
     bool is_reading() const { return reader_.is_reading(); }
     pid_t helper() const { return reader_.helper(); }
     void end() { reader_.end(); }
-    // Of the last verdict.
-    const std::vector<RankStacks>& known() const { return known_; }
+    // Of that verdict, as far as has been read.
+    std::vector<RankStacks> known(const Verdict& verdict) const {
+        return verdict_ && verdict_->is_same_as(verdict) ? known_ : std::vector<RankStacks>{};
+    }
 
 private:
+    bool may_read(Time now) const;
+    bool begin(Time now, const std::vector<int>& ranks, const WatchedWorkers& workers);
+    void tell(std::vector<RankStacks> stacks);
+
     bool is_wanted_;
     StackReader reader_;
-    std::optional<Verdict> verdict_;  // that has been considered last
     std::optional<Time> began_;
-    std::set<int> waiting_;  // of those that are read, who is in a collective
+    std::set<int> waiting_;           // of those that are read, who is in a collective
+    bool is_for_judge_ = false;       // that are read now
+    std::vector<RankStacks> judged_;  // of all, by which the judge has found a verdict
+    StackJudge judge_;
+    Time next_look_{};
+    std::optional<Verdict> verdict_;  // that has been considered last
     std::vector<RankStacks> known_;
+    std::vector<std::string> news_;
 };
 
 }  // namespace ddp::launcher

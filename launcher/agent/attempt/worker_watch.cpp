@@ -44,7 +44,8 @@ std::optional<int> WorkerWatch::look(const WatchedWorkers& workers, int running,
         }
     }
     if (is_stopping) return std::nullopt;
-    for (const std::string& text : stacks_.take_news(now)) channel.send(NoticeMessage{text});
+    stacks_.take(now);
+    tell_of_stacks(channel);
     if (tell.sighting) {
         // Also of what was seen when it was asked.
         if (auto paces = hang_.take_paces()) tell.paces(*std::move(paces));
@@ -54,9 +55,13 @@ std::optional<int> WorkerWatch::look(const WatchedWorkers& workers, int running,
         if (seen.is_alarm && now - asked_at_ >= silent_when_asked) tell.sighting(std::move(seen));
         return std::nullopt;
     }
-    for (const std::string& text : hang_.look(now, workers)) channel.send(NoticeMessage{text});
+    if (hang_.next()) stacks_.look_at_silent(now, workers);
+    for (const std::string& text : hang_.look(now, workers, stacks_.verdict())) {
+        channel.send(NoticeMessage{text});
+    }
     tell_of_slow(channel);
     stacks_.consider(now, hang_.news().verdict(), workers);
+    tell_of_stacks(channel);
     if (!hang_.news().ends_job() || stacks_.is_reading()) return std::nullopt;
     channel.send(NoticeMessage{HangNews::words_of_stop(grace_)});
     return hang_.news().to_blame().value_or(-1);
@@ -66,9 +71,14 @@ void WorkerWatch::tell_of_slow(Channel& channel) {
     for (const std::string& text : hang_.take_news_of_slow()) channel.send(NoticeMessage{text});
 }
 
+void WorkerWatch::tell_of_stacks(Channel& channel) {
+    for (const std::string& text : stacks_.take_news()) channel.send(NoticeMessage{text});
+}
+
 std::optional<HangFacts> WorkerWatch::facts(const WatchedWorkers& workers) const {
     std::optional<HangFacts> facts = hang_.facts(workers);
-    if (facts && hang_.news().verdict()) facts->stacks = stacks_.known();
+    const std::optional<Verdict>& verdict = hang_.news().verdict();
+    if (facts && verdict) facts->stacks = stacks_.known(*verdict);
     return facts;
 }
 

@@ -45,7 +45,7 @@ public:
     Sighting see(const WatchedWorkers& workers, const LookMessage& look) {
         asked_at_ = Time::clock::now();
         hang_.look_at_processes();
-        stacks_.begin(asked_at_, look.stacks_of, workers);
+        stacks_.read(asked_at_, look.stacks_of, workers);
         return hang_.see(asked_at_, workers, look.calls);
     }
     Sighting see_end(const WatchedWorkers& workers) const { return hang_.see_end(workers); }
@@ -57,6 +57,7 @@ public:
 
 private:
     void tell_of_slow(Channel& channel);
+    void tell_of_stacks(Channel& channel);
 
     std::chrono::milliseconds grace_;
     ProgressWatch progress_;

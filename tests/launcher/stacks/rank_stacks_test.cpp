@@ -43,7 +43,7 @@ TEST(RankStacks, OfOneThreadTellsWhatItsUserHasWritten) {
               "    step (train.cpp:42)\n"
               "    ddp::run_worker (run_worker.cpp:37)\n"
               "    main (train.cpp:60)\n"
-              "    and 1 more thread: ddp-launch inspect --stacks shows all");
+              "    and 1 more thread: ddp-launch inspect --stacks");
 }
 
 TEST(RankStacks, OfAProgramInPythonTellsThat) {
@@ -104,6 +104,7 @@ TEST(PythonStacks, AreReadFromWhatPySpyWrites) {
     EXPECT_EQ(threads[0].tid, 7);
     EXPECT_EQ(threads[0].name, "MainThread");
     EXPECT_THAT(threads[0].frames, ElementsAre("load (data.py:3)", "<module> (train.py:90)"));
+    EXPECT_EQ(threads[0].own_frame, "load (data.py:3)");
     EXPECT_EQ(threads[1].tid, 0);
     for (const char* text :
          {"", "no", "7", "[7]", "[{}]", R"([{"frames":7}])", R"([{"frames":[{"name":7}]}])"}) {

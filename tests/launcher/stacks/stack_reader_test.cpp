@@ -138,6 +138,19 @@ TEST(StackReader, NamesTheCallsOfEachThreadWhichGoOn) {
     EXPECT_NE(program.state(), 't');
 }
 
+TEST(StackReader, OfVeryManyThreadsItReadsTheOldestAndSaysSo) {
+    Counter counter;
+    const Program program(counter, 70);
+    ASSERT_TRUE(counter.moves());
+    while (base::names_in("/proc/" + std::to_string(program.pid()) + "/task").size() < 71) {
+        std::this_thread::sleep_for(10ms);
+    }
+    const std::vector<RankStacks> all = read({{0, program.pid()}}, 20s);
+    EXPECT_THAT(all.at(0).native, SizeIs(64));
+    EXPECT_EQ(all[0].problem, "64 of its 71 threads");
+    EXPECT_TRUE(counter.moves());
+}
+
 TEST(StackReader, ReadsOneThatIsStoppedAndLeavesItSo) {
     Counter counter;
     const Program program(counter);
@@ -164,7 +177,7 @@ TEST(StackReader, SaysWhyThereIsNothing) {
     const std::vector<RankStacks> all = read({{0, traced.pid()}, {1, gone}});
     ASSERT_THAT(all, SizeIs(2));
     EXPECT_THAT(all[0].native, IsEmpty());
-    EXPECT_THAT(all[0].problem, HasSubstr("another debugger holds it"));
+    EXPECT_THAT(all[0].problem, HasSubstr("a debugger holds it (pid "));
     EXPECT_EQ(all[1].problem, "the process has ended");
     EXPECT_TRUE(counter.moves());
 }
@@ -179,7 +192,7 @@ TEST(StackReader, WhatIsNotReadInTimeIsSaidToBe) {
     const auto all = reader.take(Clock::now() + 3s);
     ASSERT_TRUE(all);
     EXPECT_EQ(all->at(0).rank, 7);
-    EXPECT_THAT(all->at(0).problem, HasSubstr("too long"));
+    EXPECT_THAT(all->at(0).problem, HasSubstr("time for all was over"));
     EXPECT_FALSE(reader.is_reading());
     EXPECT_TRUE(counter.moves());
 }
