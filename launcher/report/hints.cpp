@@ -144,6 +144,10 @@ constexpr std::array text_hints{
     TextHint{"Watchdog caught collective operation timeout",
              "a rank did not reach the collective: the others wait for whoever is missing in "
              "their lines above"},
+    TextHint{"enforce fail at ./gloo/transport/tcp/pair.cc",
+             "Gloo got a message of another size than this rank's call expects: the ranks' "
+             "collectives differ, in operation, count or element type, or one was left out; the "
+             "others' tracebacks show where each of them was"},
     TextHint{"Address already in use",
              "a port that the program opens itself is taken: leave MASTER_PORT to the launcher, or "
              "choose a free one (ss -ltnp shows by whom)"},

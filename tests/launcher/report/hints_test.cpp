@@ -37,6 +37,11 @@ std::vector<HintCase> hint_cases() {
           "file: No such file or directory\n"},
          "the shared library libfoo.so.3 is not found: install its package, or name its folder in "
          "LD_LIBRARY_PATH"},
+        {{{.signal = SIGABRT},
+          "terminate called after throwing an instance of 'gloo::EnforceNotMet'\n  what():  "
+          "[enforce fail at ./gloo/transport/tcp/pair.cc:510] op.preamble.length <= op.nbytes. 8 "
+          "vs 4\n"},
+         "the ranks' collectives differ"},
         {{{.code = 139}, ""}, "139 is what shells return for SIGSEGV"},
         {{{.code = 1}, "ModuleNotFoundError: No module named 'torch'\n"}, "the module torch"},
         {{{.code = 1}, "RuntimeError: CUDA out of memory. Tried to allocate 2 GiB"}, "a smaller"},
