@@ -19,16 +19,17 @@
 #include <utility>
 
 namespace ddp::launcher {
-
 namespace {
 
-// A number from elsewhere may be anybody's, and so may one in the document of another user.
-bool is_known_here(pid_t pid, const nlohmann::json& run, uid_t owner) {
+// Why it is not read; empty: it is. A number from elsewhere may be anybody's, and so may one in the
+// document of another user.
+std::string why_not(pid_t pid, const nlohmann::json& run, uid_t owner) {
     struct stat process {};
-    return !run.value("is_contained", false) &&
-           ::stat(("/proc/" + std::to_string(pid)).c_str(), &process) == 0 &&
-           (owner == ::geteuid() || owner == process.st_uid) &&
-           base::descends_from(pid, run.at("launcher_pid").get<pid_t>());
+    if (run.value("is_contained", false)) return "it is in a PID namespace of its own";
+    if (::stat(("/proc/" + std::to_string(pid)).c_str(), &process) != 0) return "it has ended";
+    if (owner != ::geteuid() && owner != process.st_uid) return "it is another user's";
+    const auto launcher = run.at("launcher_pid").get<pid_t>();
+    return base::descends_from(pid, launcher) ? "" : "it is no process of this launcher's";
 }
 
 // Readers that have been killed, of which nobody else is the parent.
@@ -53,13 +54,11 @@ std::vector<RankStacks> read_stacks(const nlohmann::json& run, uid_t owner) {
         if (!row.at("exit_code").is_null()) continue;
         const int rank = row.at("rank").get<int>();
         const auto pid = row.at("pid").get<pid_t>();
-        if (is_known_here(pid, run, owner)) {
+        std::string problem = why_not(pid, run, owner);
+        if (problem.empty()) {
             wanted.push_back({rank, pid});
         } else {
-            stacks.push_back(
-                {.rank = rank,
-                 .pid = pid,
-                 .problem = "its pid is another's here: it is in a PID namespace of its own"});
+            stacks.push_back({.rank = rank, .pid = pid, .problem = std::move(problem)});
         }
     }
     const std::chrono::milliseconds most =

@@ -13,8 +13,9 @@
 
 namespace ddp::launcher {
 
-// Of the ranks in a document (RunView) that have not ended. `owner`: whose job it is. Each stands still for a moment. Blocks
-// for some seconds at most, in a process without threads, whose standard input becomes /dev/null.
+// Of the ranks in a document (RunView) that have not ended. `owner`: whose job it is. Each stands
+// still for a moment. Blocks for some seconds at most, in a process without threads, whose standard
+// input becomes /dev/null.
 std::vector<RankStacks> read_stacks(const nlohmann::json& run, uid_t owner);
 
 }  // namespace ddp::launcher

@@ -12,8 +12,9 @@
 
 namespace ddp::launcher {
 
-// Of each thread that has not gone, by number but for the first. In a process of its own: libdw reads
-// files that may be anything, and takes its time. `problem` (out): why names are missing.
+// Of each thread that has not gone, the first one first, then by number. In a process of its own:
+// libdw reads files that may be anything, and takes its time. `problem` (out): why there are no
+// names.
 std::vector<ThreadStack> unwind(const StackCopy& copy, std::string& problem);
 // Places in files instead of names: "0x12f0 (libfast.so)".
 std::vector<ThreadStack> unwind_without_names(const StackCopy& copy);

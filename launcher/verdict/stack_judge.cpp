@@ -126,7 +126,7 @@ bool StackJudge::is_still(int rank, Time now) const {
     return found != seen_.end() && now - found->second.since >= patience_;
 }
 
-// A user who reads its stacks, too, makes it run: four times for each, for a tenth of a millisecond.
+// A user who reads its stacks, too, makes it run: each time four times, for 0.1 ms together.
 bool StackJudge::goes_on(const FirstThread& thread) const {
     constexpr std::uint64_t of_readers = 12;
     constexpr std::chrono::milliseconds little{1};

@@ -1,7 +1,7 @@
-// StackJudge: who holds up a job whose ranks record nothing, as those of PyTorch: a rank whose first
+// StackJudge: who holds up a job whose ranks record nothing, as PyTorch's do. A rank whose first
 // thread has not run once for long is looked at, with all others, by their stacks; when it waits in
-// a collective, those that are in none, or in another, are to blame. Pure: what is seen is handed
-// in. Invariant: nothing is said of a rank that has run since.
+// a collective, those that are in none, or in another, are to blame. The judge itself is pure.
+// Invariant: nothing is said of a rank that has run since.
 #pragma once
 
 #include "launcher/stacks/rank_stacks.hpp"
