@@ -105,7 +105,7 @@ Outcome failed(std::span<const WorkerEnd> ends, const RootCause& root_cause, con
 std::optional<RootCause> root_cause_of(std::span<const WorkerEnd> ends, const JobEnd& job) {
     const std::optional<RootCause> root = whose_fault(ends);
     const std::optional<HangFacts>& hang = job.facts.hang;
-    if (!hang) return root;
+    if (!hang || hang->ranks.empty()) return root;
     const auto blamed = std::ranges::find(ends, hang->ranks.front(), &WorkerEnd::rank);
     if (blamed == ends.end()) return root;
     const auto index = static_cast<std::size_t>(blamed - ends.begin());

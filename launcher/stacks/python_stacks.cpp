@@ -81,6 +81,8 @@ Dump run_py_spy(pid_t pid, Stops stops) {
     ::kill(child, SIGKILL);  // of one that has ended it is nobody else's number yet
     int status = 0;
     ::waitpid(child, &status, 0);
+    // Old ones attach by SIGSTOP, which may still be on its way.
+    if (WIFSIGNALED(status) && stops == Stops::yes) ::kill(pid, SIGCONT);
     dump.is_absent = WIFEXITED(status) && WEXITSTATUS(status) == contract::exit_not_found;
     return dump;
 }

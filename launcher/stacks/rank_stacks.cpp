@@ -1,6 +1,7 @@
 #include "launcher/stacks/rank_stacks.hpp"
 
 #include "base/printable.hpp"
+#include "base/process/process_tree.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -133,6 +134,16 @@ std::string text_of_threads(const char* language, const std::vector<ThreadStack>
 
 }  // namespace
 
+std::optional<ThreadRuns> runs_of(pid_t pid, pid_t tid) {
+    const std::string thread = "/proc/" + std::to_string(pid) + "/task/" + std::to_string(tid);
+    const std::string status = base::read_small_file(thread + "/status", 8192);
+    const auto voluntary = base::number_behind("\nvoluntary_ctxt_switches:", status);
+    const auto others = base::number_behind("\nnonvoluntary_ctxt_switches:", status);
+    const auto cpu = base::number_behind("", base::read_small_file(thread + "/schedstat"));
+    if (!voluntary || !others || !cpu) return std::nullopt;
+    return ThreadRuns{.switches = *voluntary + *others, .cpu = std::chrono::nanoseconds(*cpu)};
+}
+
 json to_json(const std::vector<RankStacks>& all) {
     json array = json::array();
     for (const RankStacks& one : all) {
@@ -140,6 +151,7 @@ json to_json(const std::vector<RankStacks>& all) {
                          {"pid", one.pid},
                          {"python", json_of(one.python)},
                          {"native", json_of(one.native)},
+                         {"has_all_native", one.has_all_native},
                          {"problem", one.problem}});
     }
     return array;
@@ -152,6 +164,7 @@ std::vector<RankStacks> stacks_from_json(const json& array) {
                        .pid = number_in(one, "pid"),
                        .python = threads_in(one, "python"),
                        .native = threads_in(one, "native"),
+                       .has_all_native = one.value("has_all_native", json()) == true,
                        .problem = text_in(one, "problem")});
     });
     return all;

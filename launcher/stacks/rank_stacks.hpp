@@ -5,11 +5,22 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace ddp::launcher {
+
+// How often a thread has run, and for how long.
+struct ThreadRuns {
+    std::uint64_t switches = 0;
+    std::chrono::nanoseconds cpu{0};
+};
+// Nothing where it has ended, or the kernel does not tell.
+std::optional<ThreadRuns> runs_of(pid_t pid, pid_t tid);
 
 struct ThreadStack {
     static constexpr std::size_t most_frames = 64;
@@ -26,7 +37,9 @@ struct RankStacks {
     pid_t pid = 0;
     std::vector<ThreadStack> python = {};  // of a Python program, where py-spy is
     std::vector<ThreadStack> native = {};  // the first thread first
-    std::string problem = {};              // why there is nothing, or something is missing
+    // All of its threads, by name: who is not among them is in none of the calls that are known.
+    bool has_all_native = false;
+    std::string problem = {};  // why there is nothing, or something is missing
 };
 
 // An array of objects: rank, pid, python, native (arrays of tid, name, frames, own_frame),

@@ -234,17 +234,20 @@ const ThreadCopy& StackCopy::operator[](std::size_t i) const { return shared_->t
 
 std::size_t StackCopy::threads() const { return shared_->all; }
 
+bool StackCopy::is_late() const {
+    return shared_->refused == 0 && size() != 0 &&
+           std::none_of(shared_->threads.begin(),
+                        shared_->threads.begin() + static_cast<std::ptrdiff_t>(size()),
+                        [](const ThreadCopy& thread) { return thread.is_copied; });
+}
+
 std::string StackCopy::problem() const {
-    const auto& threads = shared_->threads;
-    if (std::any_of(threads.begin(), threads.begin() + static_cast<std::ptrdiff_t>(size()),
-                    [](const ThreadCopy& thread) { return thread.is_copied; })) {
-        return {};
-    }
     const int refused = shared_->refused;
     if (refused == EPERM) return why_not_permitted(pid_);
     if (refused == ESRCH || size() == 0) return "the process has ended";
     if (refused != 0) return std::strerror(refused);
-    return "it does not stop within " + std::to_string(time_to_stop.count()) + " ms";
+    return is_late() ? "it does not stop within " + std::to_string(time_to_stop.count()) + " ms"
+                     : "";
 }
 
 std::string why_not_permitted(pid_t pid) {

@@ -53,6 +53,8 @@ public:
     const ThreadCopy& operator[](std::size_t i) const;
     // Empty: there are copies.
     std::string problem() const;
+    // There are none, as none of its threads has stopped in time.
+    bool is_late() const;
 
 private:
     struct Shared;

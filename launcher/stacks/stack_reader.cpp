@@ -21,13 +21,16 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <fstream>
 #include <sstream>
+#include <string_view>
 #include <utility>
 
 namespace ddp::launcher {
 namespace {
 
 using Wanted = StackReader::Wanted;
+using Readers = StackReader::Readers;
 using Milliseconds = StackReader::Milliseconds;
 
 constexpr Milliseconds pause{50};
@@ -52,6 +55,7 @@ RankStacks read_one(const Wanted& wanted, const StackCopy& copy) {
         std::string of_names;
         stacks.native = unwind(copy, of_names);
         note_problem(stacks.problem, of_names);
+        stacks.has_all_native = of_names.empty() && copy.threads() <= copy.size();
     }
     if (copy.threads() > copy.size()) {
         note_problem(stacks.problem, std::to_string(copy.size()) + " of its " +
@@ -63,48 +67,88 @@ RankStacks read_one(const Wanted& wanted, const StackCopy& copy) {
     return stacks;
 }
 
+struct Owner {
+    uid_t user = 0;
+    gid_t group = 0;
+    bool operator==(const Owner&) const = default;
+};
+std::optional<Owner> owner_of(pid_t pid) {
+    struct stat status {};
+    if (::stat(("/proc/" + std::to_string(pid)).c_str(), &status) != 0) return std::nullopt;
+    return Owner{status.st_uid, status.st_gid};
+}
+
 // What is in a user's files and memory is read with that user's rights.
-void become_owner_of(pid_t pid) {
-    struct stat owner {};
-    const std::string process = "/proc/" + std::to_string(pid);
-    if (::geteuid() != 0 || ::stat(process.c_str(), &owner) != 0 || owner.st_uid == 0) return;
-    if (::setgroups(0, nullptr) != 0 ||
-        ::setresgid(owner.st_gid, owner.st_gid, owner.st_gid) != 0 ||
-        ::setresuid(owner.st_uid, owner.st_uid, owner.st_uid) != 0) {
-        throw SystemError("become the user whose process " + std::to_string(pid) + " is", errno);
+void become(const Owner& owner) {
+    if (::geteuid() != 0 || owner.user == 0) return;
+    if (::setgroups(0, nullptr) != 0 || ::setresgid(owner.group, owner.group, owner.group) != 0 ||
+        ::setresuid(owner.user, owner.user, owner.user) != 0) {
+        throw SystemError("become the user " + std::to_string(owner.user), errno);
     }
 }
 
-// In the child.
-void read_all(int socket, const std::vector<Wanted>& wanted) {
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-    const pid_t parent = ::getppid();
-    std::vector<std::optional<StackCopy>> copies(wanted.size());
-    std::string problem;
-    for (std::size_t i = 0; i < wanted.size(); ++i) {
-        try {
-            copies[i].emplace(wanted[i].pid);
-        } catch (const SystemError& error) {
-            problem = error.what();
-        }
+// Names of which there is one in the mappings of who may wait in a collective that is known.
+bool may_communicate(pid_t pid) {
+    constexpr std::array<std::string_view, 4> libraries{"/libtorch", "/libgloo", "/libmpi",
+                                                        "/libnccl"};
+    std::ifstream maps("/proc/" + std::to_string(pid) + "/maps");
+    for (std::string line; std::getline(maps, line);) {
+        const auto has = [&](std::string_view name) { return line.find(name) != line.npos; };
+        if (std::ranges::any_of(libraries, has)) return true;
     }
-    become_owner_of(wanted.front().pid);
+    return false;
+}
+
+struct Copied {
+    Wanted wanted;
+    std::optional<Owner> owner = {};
+    std::optional<StackCopy> copy = {};
+    std::string problem = {};
+};
+
+Copied copy_of(const Wanted& wanted) {
+    Copied copied{.wanted = wanted, .owner = owner_of(wanted.pid)};
+    try {
+        copied.copy.emplace(wanted.pid);
+        // On a host with more to do than processors a thread may take its time to stop.
+        if (copied.copy->is_late()) copied.copy.emplace(wanted.pid);
+    } catch (const SystemError& error) {
+        copied.problem = error.what();
+    }
+    if (!copied.owner) copied.problem = "the process has ended";
+    return copied;
+}
+
+// In the child.
+void read_all(int socket, const std::vector<Wanted>& wanted, Readers readers) {
+    const pid_t parent = ::getppid();
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+    const auto may = [](const Wanted& one) { return may_communicate(one.pid); };
+    if (readers == Readers::of_collectives && std::ranges::none_of(wanted, may)) return;
+    std::vector<Copied> all;
+    for (const Wanted& one : wanted) all.push_back(copy_of(one));
+    const auto first =
+        std::ranges::find_if(all, [](const Copied& one) { return one.owner.has_value(); });
+    if (first == all.end()) return;
+    const Owner owner = *first->owner;
+    become(owner);
     ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);  // a change of the user has cleared it
     if (::getppid() != parent) return;
-    for (std::size_t i = 0; i < wanted.size(); ++i) {
-        RankStacks stacks{.rank = wanted[i].rank, .pid = wanted[i].pid, .problem = problem};
-        if (copies[i]) stacks = read_one(wanted[i], *copies[i]);
-        copies[i].reset();
+    for (Copied& one : all) {
+        if (one.owner && one.owner->user != owner.user) one.problem = "it is another user's";
+        RankStacks stacks{.rank = one.wanted.rank, .pid = one.wanted.pid, .problem = one.problem};
+        if (one.problem.empty()) stacks = read_one(one.wanted, *one.copy);
+        one.copy.reset();
         send_all(socket, to_json({stacks}).dump(-1, ' ', true) + "\n");
     }
 }
 
 }  // namespace
 
-void StackReader::begin(Time now, std::vector<Wanted> wanted, Milliseconds most) {
+void StackReader::begin(Time now, std::vector<Wanted> wanted, Milliseconds most, Readers readers) {
     if (is_reading() || wanted.empty()) return;
     ForkedHelper helper = fork_helper("ddp-stacks", "the reader of stacks", SOCK_STREAM,
-                                      [&](int socket) { read_all(socket, wanted); });
+                                      [&](int socket) { read_all(socket, wanted, readers); });
     helper_ = helper.pid;
     pidfd_ = base::UniqueFd(base::open_pidfd(helper.pid));
     socket_ = std::move(helper.socket);

@@ -33,9 +33,13 @@ public:
     StackReader(const StackReader&) = delete;
     StackReader& operator=(const StackReader&) = delete;
 
+    // Whether nobody is read where nobody has a library loaded whose collectives are known
+    // (libtorch, libgloo, libmpi, libnccl).
+    enum class Readers : bool { of_all, of_collectives };
     // Does nothing while it reads. In a single-threaded process whose standard input is /dev/null.
     // Throws SystemError where there is no child.
-    void begin(Time now, std::vector<Wanted> wanted, Milliseconds most = most_time);
+    void begin(Time now, std::vector<Wanted> wanted, Milliseconds most = most_time,
+               Readers readers = Readers::of_all);
     bool is_reading() const { return helper_ != 0; }
     // When to look again; nothing: it does not read.
     std::optional<Time> next() const { return next_; }

@@ -34,6 +34,7 @@ struct Verdict {
     std::uint64_t sequence = 0;     // its number
     Time since = {};                // they wait
     bool in_debugger = false;       // one of the ranks to blame is
+    bool may_end_job = true;        // with --on-hang=stop; else it is said alone
     std::string text = {};          // for the user; the first line says it all
 
     // Whose stacks tell what happens: those to blame, but not many, and one that waits.
@@ -41,7 +42,9 @@ struct Verdict {
         constexpr std::size_t most = 4;
         std::vector<int> some = ranks;
         some.resize(std::min(some.size(), most));
-        if (!waiting.empty()) some.push_back(waiting.front());
+        const auto waits = [&](int rank) { return std::ranges::count(some, rank) == 0; };
+        const auto one = std::ranges::find_if(waiting, waits);
+        if (one != waiting.end()) some.push_back(*one);
         return in_debugger ? std::vector<int>{} : some;
     }
     bool is_same_as(const Verdict& other) const {

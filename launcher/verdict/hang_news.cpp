@@ -57,8 +57,8 @@ std::vector<std::string> HangNews::consider(Time now, std::span<const RankState>
                         time_since(verdict_->since, now));
     }
     verdict_ = std::move(found);
-    ends_job_ =
-        on_hang_ == OnHang::stop && verdict_ && !verdict_->in_debugger && now - said_at_ >= stands_;
+    ends_job_ = on_hang_ == OnHang::stop && verdict_ && verdict_->may_end_job &&
+                !verdict_->in_debugger && now - said_at_ >= stands_;
     return texts;
 }
 

@@ -1,11 +1,9 @@
 #include "launcher/verdict/stack_judge.hpp"
 
-#include "base/process/process_tree.hpp"
 #include "launcher/verdict/verdict_text.hpp"
 
 #include <algorithm>
 #include <array>
-#include <fstream>
 #include <string_view>
 #include <utility>
 
@@ -56,13 +54,15 @@ std::string within(const ThreadStack* python) {
 }
 
 // "\n  rank 1 (pid 4711) sleeps in read of /data/part-7, in load (train.py:5)"
-std::string line_of(const RankStacks& stacks, const ProcessState& state) {
+std::string line_of(const RankStacks& stacks, const ProcessState& state, bool is_busy) {
     std::string text = begin_of_line(stacks.rank, "", stacks.pid);
-    if (state.is_frozen) {
+    if (state.tracer != 0 && state.is_held()) {
+        text += " is held by a debugger (pid " + std::to_string(state.tracer) + ")";
+    } else if (state.is_frozen) {
         text += " is frozen, with its cgroup";
     } else if (state.state == 'T') {
         text += " is stopped (SIGSTOP)";
-    } else if (state.state == 'S' || state.state == 'D') {
+    } else if (!is_busy && (state.state == 'S' || state.state == 'D')) {
         text += " sleeps" + (state.waits_in.empty() ? "" : " in " + state.waits_in);
     } else {
         text += " computes";
@@ -70,6 +70,20 @@ std::string line_of(const RankStacks& stacks, const ProcessState& state) {
     const ThreadStack* const python = first_python(stacks);
     if (python != nullptr && !python->own_frame.empty()) text += ", in " + python->own_frame;
     return text;
+}
+
+// Who reads a thread makes it run: each time four times, for 0.1 ms together.
+bool has_run_by_itself(const ThreadRuns& before, const ThreadRuns& now) {
+    constexpr std::uint64_t of_readers = 12;
+    constexpr std::chrono::milliseconds little{1};
+    return now.switches - before.switches > of_readers || now.cpu - before.cpu > little;
+}
+
+// One rank calls another thing than its peers in those, and all may be right.
+bool may_differ(std::string_view name) {
+    constexpr std::array<std::string_view, 7> names{
+        "send", "recv", "isend", "irecv", "batch_isend_irecv", "scatter", "gather"};
+    return std::ranges::find(names, name) != names.end();
 }
 
 }  // namespace
@@ -85,7 +99,8 @@ std::optional<StackCall> call_of(const RankStacks& stacks) {
             python->frames.rbegin(), python->frames.rend(),
             [](const std::string& frame) { return frame.find(own_calls) != frame.npos; });
         if (call != python->frames.rend()) {
-            return StackCall{.name = std::string(function_in(*call)), .place = place};
+            return StackCall{
+                .name = std::string(function_in(*call)), .place = place, .tid = python->tid};
         }
     }
     for (const ThreadStack& thread : stacks.native) {
@@ -94,45 +109,16 @@ std::optional<StackCall> call_of(const RankStacks& stacks) {
         const std::string_view function = function_in(*call);
         const bool is_mpi = function.starts_with("MPI_") || function.starts_with("PMPI_");
         return StackCall{.name = is_mpi ? std::string(function) : "a collective" + within(python),
-                         .place = place};
+                         .place = place,
+                         .tid = thread.tid};
     }
     return std::nullopt;
 }
 
-bool has_known_collectives(pid_t pid) {
-    constexpr std::array<std::string_view, 4> libraries{"/libtorch", "/libgloo", "/libmpi",
-                                                        "/libnccl"};
-    std::ifstream maps("/proc/" + std::to_string(pid) + "/maps");
-    for (std::string line; std::getline(maps, line);) {
-        const auto has = [&](std::string_view name) { return line.find(name) != line.npos; };
-        if (std::ranges::any_of(libraries, has)) return true;
-    }
-    return false;
-}
-
-std::optional<StackJudge::FirstThread> StackJudge::first_thread_of(int rank, pid_t pid) {
-    const std::string process = "/proc/" + std::to_string(pid);
-    const std::string status = base::read_small_file(process + "/status", 8192);
-    const auto voluntary = base::number_behind("\nvoluntary_ctxt_switches:", status);
-    const auto others = base::number_behind("\nnonvoluntary_ctxt_switches:", status);
-    const auto cpu = base::number_behind("", base::read_small_file(process + "/schedstat"));
-    if (!voluntary || !others || !cpu) return std::nullopt;
-    return FirstThread{
-        .rank = rank, .switches = *voluntary + *others, .cpu = std::chrono::nanoseconds(*cpu)};
-}
-
-bool StackJudge::is_still(int rank, Time now) const {
-    const auto found = seen_.find(rank);
-    return found != seen_.end() && now - found->second.since >= patience_;
-}
-
-// A user who reads its stacks, too, makes it run: each time four times, for 0.1 ms together.
-bool StackJudge::goes_on(const FirstThread& thread) const {
-    constexpr std::uint64_t of_readers = 12;
-    constexpr std::chrono::milliseconds little{1};
-    const auto found = at_verdict_.find(thread.rank);
-    return found != at_verdict_.end() && thread.switches - found->second.switches > of_readers &&
-           thread.cpu - found->second.cpu > little;
+std::optional<pid_t> StackJudge::waiting_thread(int rank) const {
+    const auto found = last_.waiting.find(rank);
+    if (!verdict_ || found == last_.waiting.end()) return std::nullopt;
+    return found->second.call.tid;
 }
 
 // It went on by itself: such a wait is no news in this job any more.
@@ -141,112 +127,164 @@ void StackJudge::forget_verdict(Time now) {
     pause_ = patience_;
     next_reading_ = now;
     verdict_.reset();
-    at_verdict_.clear();
 }
 
-bool StackJudge::is_time_to_read(Time now, std::span<const FirstThread> threads) {
+bool StackJudge::is_time_to_read(Time now, std::span<const Runs> threads) {
     bool any_is_still = false;
-    bool any_goes_on = false;
-    for (const FirstThread& thread : threads) {
-        Seen& seen = seen_.try_emplace(thread.rank, Seen{thread, now}).first->second;
-        if (seen.thread.switches != thread.switches) seen = {thread, now};
-        any_is_still = any_is_still || is_still(thread.rank, now);
-        any_goes_on = any_goes_on || goes_on(thread);
+    std::size_t ranks = 0;
+    std::size_t who_wait = 0;
+    for (const Runs& thread : threads) {
+        if (!thread.is_of_first) {
+            const auto found = last_.waiting.find(thread.rank);
+            const bool waits =
+                found != last_.waiting.end() && !has_run_by_itself(found->second.runs, thread.runs);
+            who_wait += waits ? 1U : 0U;
+            continue;
+        }
+        ++ranks;
+        Seen& seen = seen_.try_emplace(thread.rank, Seen{thread.runs, now}).first->second;
+        if (seen.runs.switches != thread.runs.switches) seen = {thread.runs, now};
+        any_is_still = any_is_still || now - seen.since >= patience_;
     }
-    if (any_goes_on) forget_verdict(now);
-    if (any_goes_on || verdict_ || !any_is_still || threads.size() < 2 || now < next_reading_)
+    if (verdict_) {
+        if (who_wait < last_.waiting.size()) forget_verdict(now);  // one has run, or has ended
         return false;
+    }
+    if (first_ && now - first_->at >= between_readings) return true;
+    if (first_ || !any_is_still || ranks < 2 || now < next_reading_) return false;
     next_reading_ = now + pause_;
     pause_ = std::min<Duration>(2 * pause_, most_pause);
     return true;
 }
 
-// Many bytes may be under way: only where nobody has used a processor since the reading before.
-std::optional<Verdict> StackJudge::find_stuck(Time now, const std::vector<int>& ranks,
-                                              const StackCall& call,
-                                              std::span<const ProcessState> states) {
-    constexpr double next_to_nothing = 0.005;  // of a processor, of each
-    Used used{.at = now};
-    for (const ProcessState& state : states) used.cpu += state.cpu_time;
-    const std::optional<Used> before = std::exchange(used_, used);
-    if (!before) return std::nullopt;
-    const std::chrono::duration<double> cpu = used.cpu - before->cpu;
-    const double most = next_to_nothing * static_cast<double>(ranks.size());
-    if (cpu > most * std::chrono::duration<double>(now - before->at)) return std::nullopt;
-    return Verdict{.kind = Verdict::Kind::stuck,
-                   .waiting = ranks,
-                   .text = "all ranks are in " + call.words() +
-                           ", and none gets on: their arguments differ, or the network fails"};
+// Nothing where ranks have not been read equally well, or one has run meanwhile.
+std::optional<StackJudge::Reading> StackJudge::take(Time now, std::span<const Rank> ranks) const {
+    Reading reading{.at = now};
+    std::optional<bool> in_python;
+    for (const Rank& rank : ranks) {
+        reading.cpu[rank.stacks.rank] = rank.state.cpu_time;
+        if (rank.state.is_held()) continue;
+        const bool is_told = !rank.stacks.python.empty();
+        if (!rank.stacks.has_all_native || in_python.value_or(is_told) != is_told) {
+            return std::nullopt;
+        }
+        in_python = is_told;
+        auto call = call_of(rank.stacks);
+        if (!call) continue;
+        if (!rank.runs) return std::nullopt;
+        // As the thread that waits may be another than the first, that one alone tells since when.
+        const auto seen = seen_.find(rank.stacks.rank);
+        const bool is_first = call->tid == rank.stacks.pid && seen != seen_.end();
+        reading.waiting[rank.stacks.rank] = {*std::move(call), *rank.runs,
+                                             is_first ? seen->second.since : now};
+    }
+    return reading.waiting.empty() ? std::nullopt : std::optional(std::move(reading));
 }
 
-void StackJudge::judge(Time now, std::span<const RankStacks> stacks,
-                       std::span<const FirstThread> threads, std::span<const ProcessState> states) {
-    // The reading itself has made them run.
-    for (const FirstThread& thread : threads) {
-        const auto seen = seen_.find(thread.rank);
-        if (seen != seen_.end()) seen->second.thread = thread;
+// One that waits now did not then, or somewhere else; or its thread has been about.
+bool StackJudge::has_run(const Reading& before, const Reading& now) const {
+    return before.waiting.size() != now.waiting.size() ||
+           std::ranges::any_of(now.waiting, [&](const auto& one) {
+               const auto then = before.waiting.find(one.first);
+               return then == before.waiting.end() ||
+                      then->second.call.tid != one.second.call.tid ||
+                      has_run_by_itself(then->second.runs, one.second.runs);
+           });
+}
+
+bool StackJudge::computes(int rank, const Reading& before, const Reading& now) const {
+    constexpr double share = 0.01;  // of a processor; more than a reading takes
+    const auto then = before.cpu.find(rank);
+    const auto used = now.cpu.find(rank);
+    if (then == before.cpu.end() || used == now.cpu.end()) return true;  // who knows
+    const std::chrono::duration<double> cpu = used->second - then->second;
+    return cpu > share * std::chrono::duration<double>(now.at - before.at);
+}
+
+std::optional<Verdict> StackJudge::find(const Reading& before, const Reading& now,
+                                        std::span<const Rank> ranks, const std::vector<int>& ended,
+                                        const std::string& how_long) const {
+    Verdict found;
+    std::map<std::string, std::vector<int>> calls;  // by what they are called
+    std::map<std::string, std::string> words;
+    bool any_may_differ = false;
+    for (const auto& [rank, waiting] : now.waiting) {
+        calls[waiting.call.name].push_back(rank);
+        words[waiting.call.name] = waiting.call.words();
+        any_may_differ = any_may_differ || may_differ(waiting.call.name);
+        found.waiting.push_back(rank);
+        // Many bytes may be under way.
+        found.may_end_job = found.may_end_job && !computes(rank, before, now);
     }
-    std::map<StackCall, std::vector<int>> waiting;
-    std::vector<int> others;
+    const bool bytes_move = !found.may_end_job;
+    std::string all_calls;
+    for (const auto& [name, text] : words) all_calls += (all_calls.empty() ? "" : ", ") + text;
     bool all_are_held = true;
     std::string lines;
-    Time since = Time::max();
-    for (std::size_t i = 0; i < stacks.size() && i < states.size(); ++i) {
-        const RankStacks& one = stacks[i];
-        const auto call = states[i].is_held() ? std::nullopt : call_of(one);
-        if (call) {
-            waiting[*call].push_back(one.rank);
-            if (is_still(one.rank, now)) since = std::min(since, seen_.at(one.rank).since);
-            continue;
-        }
-        // Who cannot be read may be anywhere.
-        if (one.native.empty() && one.python.empty() && !states[i].is_held()) return;
-        others.push_back(one.rank);
-        all_are_held = all_are_held && states[i].is_held();
-        lines += line_of(one, states[i]);
+    for (const Rank& rank : ranks) {
+        if (now.waiting.contains(rank.stacks.rank)) continue;
+        found.ranks.push_back(rank.stacks.rank);
+        const bool is_held = rank.state.is_held();
+        all_are_held = all_are_held && is_held;
+        found.in_debugger = found.in_debugger || (is_held && rank.state.tracer != 0);
+        // It may have much to do that the others have to wait for.
+        const bool is_busy = !is_held && computes(rank.stacks.rank, before, now);
+        found.may_end_job = found.may_end_job && !is_busy;
+        lines += line_of(rank.stacks, rank.state, is_busy);
     }
-    if (since == Time::max()) return;  // nobody who waits has stood still for long
-    const std::string how_long = time_since(since, now);
-    std::optional<Verdict> found;
-    if (!others.empty()) {
-        found.emplace();
-        found->kind = all_are_held ? Verdict::Kind::held : Verdict::Kind::missing;
-        found->ranks = others;
-        std::string calls;
-        for (const auto& [call, ranks] : waiting) {
-            calls += (calls.empty() ? "" : ", ") + call.words();
-            found->waiting.insert(found->waiting.end(), ranks.begin(), ranks.end());
-        }
-        std::ranges::sort(found->waiting);
-        found->text = who_holds_up_whom(others, found->waiting) + ", in " + calls + ", since " +
-                      how_long + lines;
-    } else if (waiting.size() > 1) {
-        found.emplace();
-        found->kind = Verdict::Kind::mismatch;
-        std::size_t most = 0;
-        for (const auto& [call, ranks] : waiting) most = std::max(most, ranks.size());
-        const auto has_most = [&](const auto& one) { return one.second.size() == most; };
-        const bool has_majority = std::ranges::count_if(waiting, has_most) == 1;
-        for (const auto& one : waiting) {
-            auto& where = has_majority && has_most(one) ? found->waiting : found->ranks;
-            where.insert(where.end(), one.second.begin(), one.second.end());
-            lines += "\n  " + name_ranks(one.second) + ": " + one.first.words();
-        }
-        std::ranges::sort(found->ranks);
-        std::ranges::sort(found->waiting);
-        found->text = "the ranks have called different things, and wait for each other since " +
-                      how_long + ":" + lines;
+    if (!found.ranks.empty()) {
+        found.kind = all_are_held ? Verdict::Kind::held : Verdict::Kind::missing;
+        found.text = who_holds_up_whom(found.ranks, found.waiting) + ", in " + all_calls +
+                     ", since " + how_long + lines;
+        return found;
+    }
+    if (bytes_move) return std::nullopt;
+    found.ranks = found.waiting;
+    if (!ended.empty()) {
+        found.kind = Verdict::Kind::ahead;
+        found.text = name_ranks(found.ranks) + (found.ranks.size() == 1 ? " has" : " have") +
+                     " been in " + all_calls + " for " + how_long + "; " + name_ranks(ended) +
+                     (ended.size() == 1 ? " never will be: it has" : " never will be: they have") +
+                     " ended";
+    } else if (calls.size() == 1) {
+        found.kind = Verdict::Kind::stuck;
+        found.text = "all ranks have been in " + all_calls + " for " + how_long +
+                     ", and none gets on: their arguments differ, or the network fails";
+    } else if (any_may_differ) {
+        return std::nullopt;
     } else {
-        found = find_stuck(now, waiting.begin()->second, waiting.begin()->first, states);
+        found.kind = Verdict::Kind::mismatch;
+        std::size_t most = 0;
+        for (const auto& [name, some] : calls) most = std::max(most, some.size());
+        const auto has_most = [&](const auto& one) { return one.second.size() == most; };
+        if (std::ranges::count_if(calls, has_most) == 1) {
+            std::erase_if(found.ranks, [&](int rank) {
+                return has_most(*calls.find(now.waiting.at(rank).call.name));
+            });
+        }
+        for (const auto& [name, some] : calls) {
+            lines += "\n  " + name_ranks(some) + ": " + words[name];
+        }
+        found.text = "the ranks have called different things, and wait for each other since " +
+                     how_long + ":" + lines;
     }
+    return found;
+}
+
+void StackJudge::judge(Time now, std::span<const Rank> ranks, const std::vector<int>& ended) {
+    auto reading = take(now, ranks);
+    if (!first_ || !reading) {
+        first_ = std::move(reading);
+        return;
+    }
+    const Reading before = *std::exchange(first_, std::nullopt);
+    if (has_run(before, *reading)) return;
+    Time since = before.at;
+    for (const auto& [rank, waiting] : before.waiting) since = std::min(since, waiting.since);
+    auto found = find(before, *reading, ranks, ended, time_since(since, now));
     if (!found) return;
     found->since = since;
-    for (const auto& [call, ranks] : waiting) {
-        for (const int rank : ranks) {
-            const auto seen = seen_.find(rank);
-            if (seen != seen_.end()) at_verdict_.emplace(rank, seen->second.thread);
-        }
-    }
+    last_ = *std::move(reading);
     verdict_ = std::move(found);
 }
 

@@ -1,7 +1,9 @@
-// StackJudge: who holds up a job whose ranks record nothing, as PyTorch's do. A rank whose first
-// thread has not run once for long is looked at, with all others, by their stacks; when it waits in
-// a collective, those that are in none, or in another, are to blame. The judge itself is pure.
-// Invariant: nothing is said of a rank that has run since.
+// StackJudge: who holds up a job whose ranks record nothing, as PyTorch's do. When the first thread
+// of a rank has not run once for long, the stacks of all ranks are read, twice. Ranks a thread of
+// which is in a collective, and has not run between the two readings, wait; those that are in none,
+// or of different ones the few, are to blame. The judge itself is pure.
+// Invariant: nothing is said where a thread that waits has run since, or where a rank has not been
+// read as well as the others.
 #pragma once
 
 #include "launcher/stacks/rank_stacks.hpp"
@@ -11,7 +13,6 @@
 #include <sys/types.h>
 
 #include <chrono>
-#include <cstdint>
 #include <map>
 #include <optional>
 #include <span>
@@ -24,16 +25,12 @@ namespace ddp::launcher {
 struct StackCall {
     std::string name = {};   // "all_reduce"; of which that is not known "a collective"
     std::string place = {};  // "train.py:9", of the program's own code; may be empty
+    pid_t tid = 0;           // the thread that waits in it
 
     std::string words() const;  // "all_reduce (train.py:9)"
-    friend bool operator==(const StackCall&, const StackCall&) = default;
-    friend auto operator<=>(const StackCall&, const StackCall&) = default;
 };
 // Nothing: it is in no collective that is known here: torch.distributed's, Gloo's, MPI's.
 std::optional<StackCall> call_of(const RankStacks& stacks);
-
-// Whether the process has a library with such collectives loaded; nobody else is read.
-bool has_known_collectives(pid_t pid);
 
 class StackJudge {
 public:
@@ -42,46 +39,60 @@ public:
     // How long a first thread has to stand still: at first, as most jobs wait for each other when
     // they begin; later at least twice of what turned out to be no hang.
     static constexpr std::chrono::seconds patience_at_first{30};
+    static constexpr std::chrono::seconds between_readings{5};  // of the two
 
-    struct FirstThread {
+    struct Runs {
         int rank = 0;
-        // So often it has run, and for so long.
-        std::uint64_t switches = 0;
-        std::chrono::nanoseconds cpu{0};
+        bool is_of_first = true;  // thread; else of the one that waits
+        ThreadRuns runs = {};
     };
-    // Nothing where it has ended, or the kernel does not tell.
-    static std::optional<FirstThread> first_thread_of(int rank, pid_t pid);
+    // Every second or so, of all ranks that run: their first threads and, of those that wait by a
+    // verdict, that thread. Whether it is time to read the stacks of all.
+    bool is_time_to_read(Time now, std::span<const Runs> threads);
+    // Nothing: there is no verdict, or the rank does not wait.
+    std::optional<pid_t> waiting_thread(int rank) const;
 
-    // Every second or so, of all ranks that run. Whether it is time to read the stacks of all.
-    bool is_time_to_read(Time now, std::span<const FirstThread> threads);
-    // They have been; `threads` and `states`: of those processes afterwards, in the same order.
-    void judge(Time now, std::span<const RankStacks> stacks, std::span<const FirstThread> threads,
-               std::span<const ProcessState> states);
-    // As long as none of those who wait has run.
+    struct Rank {
+        const RankStacks& stacks;
+        ProcessState state = {};              // after the reading
+        std::optional<ThreadRuns> runs = {};  // likewise, of the thread in call_of()
+    };
+    // They have been. `ended`: ranks that have, and are not read.
+    void judge(Time now, std::span<const Rank> ranks, const std::vector<int>& ended);
+    // The job has begun to record.
+    void forget() { *this = StackJudge(); }
+    // As long as all who wait live, and none has run.
     const std::optional<Verdict>& verdict() const { return verdict_; }
 
 private:
     struct Seen {
-        FirstThread thread;
+        ThreadRuns runs;
         Time since{};  // it has not run
     };
-    bool is_still(int rank, Time now) const;
-    bool goes_on(const FirstThread& thread) const;
+    struct Waiting {
+        StackCall call;
+        ThreadRuns runs;
+        Time since{};  // as is known
+    };
+    struct Reading {
+        Time at{};
+        std::map<int, Waiting> waiting = {};
+        std::map<int, std::chrono::milliseconds> cpu = {};  // used, of all ranks
+    };
+    std::optional<Reading> take(Time now, std::span<const Rank> ranks) const;
+    bool has_run(const Reading& before, const Reading& now) const;
+    bool computes(int rank, const Reading& before, const Reading& now) const;
+    std::optional<Verdict> find(const Reading& before, const Reading& now,
+                                std::span<const Rank> ranks, const std::vector<int>& ended,
+                                const std::string& how_long) const;
     void forget_verdict(Time now);
 
-    struct Used {
-        Time at{};
-        std::chrono::milliseconds cpu{0};  // of all ranks together
-    };
-    std::optional<Verdict> find_stuck(Time now, const std::vector<int>& ranks,
-                                      const StackCall& call, std::span<const ProcessState> states);
-
-    std::map<int, Seen> seen_;
-    std::map<int, FirstThread> at_verdict_;  // of those who wait
+    std::map<int, Seen> seen_;  // first threads
     Duration patience_ = patience_at_first;
     Duration pause_ = patience_at_first;  // until the next reading, where one has told nothing
     Time next_reading_{};
-    std::optional<Used> used_;  // when all were in one call
+    std::optional<Reading> first_;  // of two
+    Reading last_;                  // of the verdict
     std::optional<Verdict> verdict_;
 };
 

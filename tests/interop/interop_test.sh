@@ -254,7 +254,7 @@ InspectShowsWhereATorchScriptIs() {
 
 TorchScriptsThatHangAreExplained() {
     need_torch_drills
-    local fault faults=(sleep missing loop)
+    local fault faults=(sleep missing operation)
     torch_drills "${faults[@]}"
     for fault in "${faults[@]}"; do explains $fault || fail "$fault is not explained: $(cat "$work/$fault")"; done
 }

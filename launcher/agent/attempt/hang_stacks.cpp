@@ -18,32 +18,31 @@ constexpr std::chrono::seconds between_looks{1};
 constexpr std::size_t most_silent = 64;  // ranks of a host that are read together
 constexpr StackReader::Milliseconds time_for_one{200};
 
-pid_t pid_of(const Worker& worker, const contract::RankRecord& record) {
-    return process_of_rank(record.pid, worker.process.pid());
-}
-
 }  // namespace
 
 void HangStacks::look_at_silent(Time now, const WatchedWorkers& workers) {
     if (!is_wanted_ || now < next_look_ || workers.all.size() > most_silent) return;
     if (reader_.is_reading()) return;  // which makes them run
     next_look_ = now + between_looks;
-    std::vector<StackJudge::FirstThread> threads;
+    std::vector<StackJudge::Runs> threads;
+    const auto add = [&](int rank, bool is_of_first, pid_t pid, pid_t tid) {
+        const auto runs = runs_of(pid, tid);
+        if (runs) threads.push_back({rank, is_of_first, *runs});
+    };
     for (const Worker& worker : workers.all) {
-        if (contract::read_page(workers.pages.page(worker.local_rank)).pid != 0) return;
+        if (contract::read_page(workers.pages.page(worker.local_rank)).pid != 0) {
+            return judge_.forget();
+        }
         if (!worker.running()) continue;
         const int rank = workers.first_rank + worker.local_rank;
-        const auto thread = StackJudge::first_thread_of(rank, worker.process.pid());
-        if (thread) threads.push_back(*thread);
+        const pid_t pid = worker.process.pid();
+        add(rank, true, pid, pid);
+        if (const auto tid = judge_.waiting_thread(rank)) add(rank, false, pid, *tid);
     }
     if (!judge_.is_time_to_read(now, threads)) return;
-    const bool any_may_wait = std::ranges::any_of(workers.all, [](const Worker& worker) {
-        return worker.running() && has_known_collectives(worker.process.pid());
-    });
-    if (!any_may_wait) return;
     std::vector<int> all(workers.all.size());
     std::iota(all.begin(), all.end(), workers.first_rank);
-    is_for_judge_ = begin(now, all, workers);
+    begin(now, Purpose::judgement, all, workers);
 }
 
 void HangStacks::consider(Time now, const std::optional<Verdict>& verdict,
@@ -59,7 +58,7 @@ void HangStacks::consider(Time now, const std::optional<Verdict>& verdict,
     verdict_ = verdict;
     known_.clear();
     const std::vector<int> ranks = verdict->worth_reading();
-    if (!is_judged) return read(now, ranks, workers);
+    if (!is_judged) return begin(now, Purpose::verdict, ranks, workers);
     std::vector<RankStacks> some;
     for (const int rank : ranks) {
         const auto found = std::ranges::find(judged_, rank, &RankStacks::rank);
@@ -73,51 +72,61 @@ bool HangStacks::may_read(Time now) const {
 }
 
 void HangStacks::read(Time now, const std::vector<int>& ranks, const WatchedWorkers& workers) {
-    if (may_read(now)) begin(now, ranks, workers);
+    if (may_read(now)) begin(now, Purpose::question, ranks, workers);
 }
 
-bool HangStacks::begin(Time now, const std::vector<int>& ranks, const WatchedWorkers& workers) {
+void HangStacks::begin(Time now, Purpose purpose, const std::vector<int>& ranks,
+                       const WatchedWorkers& workers) {
     std::vector<StackReader::Wanted> wanted;
     waiting_.clear();
+    ended_.clear();
     for (const int rank : ranks) {
         const auto index = static_cast<std::size_t>(rank - workers.first_rank);
         if (rank < workers.first_rank || index >= workers.all.size()) continue;
         const Worker& worker = workers.all[index];
-        if (!worker.running()) continue;
+        if (!worker.running()) {
+            ended_.push_back(rank);
+            continue;
+        }
         const contract::RankRecord record =
             contract::read_page(workers.pages.page(worker.local_rank));
         const auto call = record.last_call();
         if (call && call->is_in) waiting_.insert(rank);
-        wanted.push_back({rank, pid_of(worker, record)});
+        wanted.push_back({rank, process_of_rank(record.pid, worker.process.pid())});
     }
-    if (wanted.empty()) return false;
+    if (wanted.empty()) return;
     began_ = now;
+    purpose_ = purpose;
     const auto most = StackReader::most_time + time_for_one * static_cast<int>(wanted.size());
     try {
-        reader_.begin(now, std::move(wanted), most);
+        reader_.begin(now, std::move(wanted), most,
+                      purpose == Purpose::judgement ? StackReader::Readers::of_collectives
+                                                    : StackReader::Readers::of_all);
     } catch (const SystemError& error) {
         base::log_debug("launcher", error.what());  // the verdict has been said
-        return false;
     }
-    return true;
 }
 
 void HangStacks::take(Time now) {
     auto stacks = reader_.take(now);
     if (!stacks) return;
-    if (!std::exchange(is_for_judge_, false)) return tell(*std::move(stacks));
-    std::vector<ProcessState> states;
-    std::vector<StackJudge::FirstThread> threads;
-    for (const RankStacks& one : *stacks) {
-        states.push_back(look_at_process(one.pid));
-        if (const auto thread = StackJudge::first_thread_of(one.rank, one.pid)) {
-            threads.push_back(*thread);
-        }
+    if (purpose_ == Purpose::judgement) return judge(now, *std::move(stacks));
+    // A verdict may have gone meanwhile.
+    if (purpose_ == Purpose::question || verdict_) tell(*std::move(stacks));
+}
+
+void HangStacks::judge(Time now, std::vector<RankStacks> stacks) {
+    std::vector<StackJudge::Rank> ranks;
+    for (const RankStacks& one : stacks) {
+        const auto call = call_of(one);
+        ranks.push_back({.stacks = one,
+                         .state = look_at_process(one.pid),
+                         .runs = call ? runs_of(one.pid, call->tid) : std::nullopt});
     }
-    judge_.judge(now, *stacks, threads, states);
+    judge_.judge(now, ranks, ended_);
     if (!judge_.verdict()) return;
-    judged_ = *std::move(stacks);
     for (const int rank : judge_.verdict()->waiting) waiting_.insert(rank);
+    judged_ = std::move(stacks);
 }
 
 void HangStacks::tell(std::vector<RankStacks> stacks) {

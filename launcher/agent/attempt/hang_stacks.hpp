@@ -7,6 +7,7 @@
 #include "launcher/verdict/rank_observer.hpp"
 #include "launcher/verdict/stack_judge.hpp"
 
+#include <cstdint>
 #include <optional>
 #include <set>
 #include <string>
@@ -46,15 +47,19 @@ public:
     }
 
 private:
+    enum class Purpose : std::uint8_t { judgement, verdict, question };  // a coordinator's
     bool may_read(Time now) const;
-    bool begin(Time now, const std::vector<int>& ranks, const WatchedWorkers& workers);
+    void begin(Time now, Purpose purpose, const std::vector<int>& ranks,
+               const WatchedWorkers& workers);
+    void judge(Time now, std::vector<RankStacks> stacks);
     void tell(std::vector<RankStacks> stacks);
 
     bool is_wanted_;
     StackReader reader_;
+    Purpose purpose_ = Purpose::judgement;  // of what is read
     std::optional<Time> began_;
     std::set<int> waiting_;           // of those that are read, who is in a collective
-    bool is_for_judge_ = false;       // that are read now
+    std::vector<int> ended_;          // who could not be read any more
     std::vector<RankStacks> judged_;  // of all, by which the judge has found a verdict
     StackJudge judge_;
     Time next_look_{};

@@ -18,6 +18,7 @@
 #include <atomic>
 #include <csignal>
 #include <new>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -28,6 +29,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -130,8 +132,9 @@ TEST(StackReader, NamesTheCallsOfEachThreadWhichGoOn) {
     EXPECT_EQ(all[0].native[0].tid, program.pid());
     for (const ThreadStack& thread : all[0].native) {
         EXPECT_THAT(functions_of(thread), Contains("ddp_test_calls_it"));
-        EXPECT_THAT(thread.frames, Contains(AllOf(StartsWith("ddp_test_calls_it (stack_reader_"),
-                                                  HasSubstr("_test.cpp:"))));
+        // Sanitized builds have no lines.
+        EXPECT_THAT(thread.frames, Contains(AnyOf(StartsWith("ddp_test_calls_it (stack_reader_"),
+                                                  "ddp_test_calls_it (ddp_launcher_tests)")));
         EXPECT_THAT(functions_of(thread), Not(Contains("start_thread")));
     }
     EXPECT_TRUE(counter.moves());
@@ -262,9 +265,12 @@ TEST(Unwinder, WithoutItsLibraryItTellsPlaces) {
     Counter counter;
     const Program program(counter);
     ASSERT_TRUE(counter.moves());
-    const StackCopy copy(program.pid());
-    ASSERT_EQ(copy.problem(), "");
-    const std::vector<ThreadStack> threads = unwind_without_names(copy);
+    std::optional<StackCopy> copy;
+    do {
+        copy.emplace(program.pid());
+    } while (copy->is_late());
+    ASSERT_EQ(copy->problem(), "");
+    const std::vector<ThreadStack> threads = unwind_without_names(*copy);
     ASSERT_THAT(threads, SizeIs(1));
     ASSERT_FALSE(threads[0].frames.empty());
     EXPECT_THAT(threads[0].frames[0], AllOf(StartsWith("0x"), HasSubstr("(ddp_launcher_tests)")));

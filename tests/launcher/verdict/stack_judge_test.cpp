@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <string>
 #include <vector>
@@ -17,7 +19,6 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using FirstThread = StackJudge::FirstThread;
 using Kind = Verdict::Kind;
 
 ThreadStack python(pid_t tid, std::vector<std::string> frames, std::string own) {
@@ -30,90 +31,137 @@ RankStacks in_call(int rank, const std::string& call, const std::string& place) 
             .pid = pid,
             .python = {python(pid, {call + " (distributed_c10d.py:9)", "f (" + place + ")"},
                               "f (" + place + ")")},
-            .native = {{.tid = pid, .frames = {"pthread_cond_wait (libc.so.6)"}}}};
+            .native = {{.tid = pid, .frames = {"pthread_cond_wait (libc.so.6)"}}},
+            .has_all_native = true};
 }
 RankStacks elsewhere(int rank, const std::string& frame = "load (train.py:5)") {
     const pid_t pid = 100 + rank;
     return {.rank = rank,
             .pid = pid,
             .python = {python(pid, {frame}, frame)},
-            .native = {{.tid = pid, .frames = {"read (libc.so.6)"}}}};
+            .native = {{.tid = pid, .frames = {"read (libc.so.6)"}}},
+            .has_all_native = true};
 }
 
 class StackJudgeTest : public ::testing::Test {
 protected:
     StackJudgeTest() {
-        for (int rank = 0; rank < 3; ++rank) threads.push_back({.rank = rank});
         states.assign(3, ProcessState{.pid = 1, .state = 'S', .waits_in = "futex"});
+    }
+
+    bool look() {
+        std::vector<StackJudge::Runs> threads;
+        for (int rank = 0; rank < 3; ++rank) {
+            if (std::ranges::count(ended, rank) > 0) continue;
+            threads.push_back({rank, true, runs[at(rank)]});
+            if (judge.waiting_thread(rank)) threads.push_back({rank, false, runs[at(rank)]});
+        }
+        return judge.is_time_to_read(now, threads);
     }
     // Looks each second; whether it wanted to read.
     bool let_pass(std::chrono::seconds time) {
         bool wanted = false;
         for (const auto end = now + time; now < end;) {
             now += 1s;
-            wanted = judge.is_time_to_read(now, threads) || wanted;
+            wanted = look() || wanted;
         }
         return wanted;
     }
-    void run(int rank, std::uint64_t times = 1) {
-        FirstThread& thread = threads[static_cast<std::size_t>(rank)];
-        thread.switches += times;
-        thread.cpu += times * 200us;
+    void run(int rank, std::uint64_t times) {
+        runs[at(rank)].switches += times;
+        runs[at(rank)].cpu += times * 100us;
     }
-    // Reading makes all of them run.
+    // Reading makes all of them run a little.
+    void read_once(const std::vector<RankStacks>& stacks) {
+        std::vector<StackJudge::Rank> ranks;
+        for (const RankStacks& one : stacks) {
+            run(one.rank, 4);
+            ranks.push_back({one, states[at(one.rank)], runs[at(one.rank)]});
+        }
+        judge.judge(now, ranks, ended);
+    }
     void read(const std::vector<RankStacks>& stacks) {
-        for (int rank = 0; rank < 3; ++rank) run(rank, 4);
-        judge.judge(now, stacks, threads, states);
+        read_once(stacks);
+        EXPECT_FALSE(judge.verdict()) << "one reading is none";
+        EXPECT_TRUE(let_pass(5s));
+        read_once(stacks);
+    }
+    static std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
+    static std::vector<RankStacks> all_in(const std::string& call) {
+        return {in_call(0, call, "train.py:9"), in_call(1, call, "train.py:9"),
+                in_call(2, call, "train.py:9")};
+    }
+    static std::vector<RankStacks> without_1() {
+        return {in_call(0, "all_reduce", "train.py:9"), elsewhere(1),
+                in_call(2, "all_reduce", "train.py:9")};
     }
 
     Verdict::Time now{1h};
-    std::vector<FirstThread> threads;
+    std::array<ThreadRuns, 3> runs;
     std::vector<ProcessState> states;
+    std::vector<int> ended;
     StackJudge judge;
 };
 
 TEST_F(StackJudgeTest, BlamesWhoIsInNoCallOfThoseThatOthersWaitIn) {
     EXPECT_FALSE(let_pass(30s));
     EXPECT_TRUE(let_pass(1s));
-    read({in_call(0, "all_reduce", "train.py:9"), elsewhere(1),
-          in_call(2, "all_reduce", "train.py:9")});
+    read(without_1());
     ASSERT_TRUE(judge.verdict());
     EXPECT_EQ(judge.verdict()->kind, Kind::missing);
     EXPECT_THAT(judge.verdict()->ranks, ElementsAre(1));
     EXPECT_THAT(judge.verdict()->waiting, ElementsAre(0, 2));
+    EXPECT_TRUE(judge.verdict()->may_end_job);
     EXPECT_EQ(judge.verdict()->text,
-              "rank 1 holds up ranks 0, 2, in all_reduce (train.py:9), since 30 s\n"
+              "rank 1 holds up ranks 0, 2, in all_reduce (train.py:9), since 35 s\n"
               "  rank 1 (pid 101) sleeps in futex, in load (train.py:5)");
     EXPECT_FALSE(let_pass(1h)) << "it has been found";
     EXPECT_TRUE(judge.verdict());
 }
 
+TEST_F(StackJudgeTest, WhoHasMuchToDoDoesNotEndTheJob) {
+    EXPECT_TRUE(let_pass(31s));
+    read_once(without_1());
+    EXPECT_TRUE(let_pass(5s));
+    states[1].cpu_time += 4s;
+    read_once(without_1());
+    ASSERT_TRUE(judge.verdict());
+    EXPECT_FALSE(judge.verdict()->may_end_job);
+    EXPECT_THAT(judge.verdict()->text, HasSubstr("rank 1 (pid 101) computes, in load"));
+}
+
 TEST_F(StackJudgeTest, AFirstThreadThatRunsNowAndThenDoesNotHang) {
     for (int i = 0; i < 20; ++i) {
         EXPECT_FALSE(let_pass(20s));
-        for (int rank = 0; rank < 3; ++rank) run(rank);
+        for (int rank = 0; rank < 3; ++rank) run(rank, 1);
     }
 }
 
-TEST_F(StackJudgeTest, ReadsLessAndLessOftenWhereNobodyWaitsForAnybody) {
+// As where the first thread waits for another for ever, which trains.
+TEST_F(StackJudgeTest, AThreadThatHasRunBetweenTheReadingsDoesNotWait) {
     EXPECT_TRUE(let_pass(31s));
-    read({elsewhere(0), elsewhere(1), elsewhere(2)});
+    read_once(without_1());
+    EXPECT_TRUE(let_pass(5s));
+    run(0, 30);
+    read_once(without_1());
     EXPECT_FALSE(judge.verdict());
+}
+
+TEST_F(StackJudgeTest, ReadsLessAndLessOftenWhereNobodyWaitsForAnybody) {
     int readings = 0;
     for (int i = 0; i < 3600; ++i) {
         if (!let_pass(1s)) continue;
         ++readings;
-        read({elsewhere(0), elsewhere(1), elsewhere(2)});
+        read_once({elsewhere(0), elsewhere(1), elsewhere(2)});
     }
+    EXPECT_FALSE(judge.verdict());
     EXPECT_LE(readings, 11) << "of an hour";
     EXPECT_GE(readings, 6);
 }
 
 TEST_F(StackJudgeTest, WhatGoesOnWasUsualInThisJob) {
-    const std::vector<RankStacks> stacks{in_call(0, "barrier", "train.py:9"), elsewhere(1),
-                                         in_call(2, "barrier", "train.py:9")};
     EXPECT_TRUE(let_pass(31s));
-    read(stacks);
+    read(without_1());
     ASSERT_TRUE(judge.verdict());
     run(0, 4);  // as a user who looks makes it
     EXPECT_FALSE(let_pass(10s));
@@ -121,9 +169,18 @@ TEST_F(StackJudgeTest, WhatGoesOnWasUsualInThisJob) {
     run(0, 20);
     EXPECT_FALSE(let_pass(1s));
     EXPECT_FALSE(judge.verdict());
-    for (int rank = 0; rank < 3; ++rank) run(rank);
-    EXPECT_FALSE(let_pass(80s)) << "it has waited for 41 s before";
-    EXPECT_TRUE(let_pass(10s));
+    for (int rank = 0; rank < 3; ++rank) run(rank, 1);
+    EXPECT_FALSE(let_pass(80s)) << "it has waited for 46 s before";
+    EXPECT_TRUE(let_pass(20s));
+}
+
+TEST_F(StackJudgeTest, OneThatWaitedAndHasEndedWaitsNoMore) {
+    EXPECT_TRUE(let_pass(31s));
+    read(without_1());
+    ASSERT_TRUE(judge.verdict());
+    ended = {0};
+    EXPECT_FALSE(let_pass(1s));
+    EXPECT_FALSE(judge.verdict());
 }
 
 TEST_F(StackJudgeTest, BlamesTheFewThatHaveCalledSomethingElse) {
@@ -133,7 +190,7 @@ TEST_F(StackJudgeTest, BlamesTheFewThatHaveCalledSomethingElse) {
     ASSERT_TRUE(judge.verdict());
     EXPECT_EQ(judge.verdict()->kind, Kind::mismatch);
     EXPECT_THAT(judge.verdict()->ranks, ElementsAre(1));
-    EXPECT_THAT(judge.verdict()->waiting, ElementsAre(0, 2));
+    EXPECT_THAT(judge.verdict()->waiting, ElementsAre(0, 1, 2));
     EXPECT_THAT(judge.verdict()->text, AllOf(HasSubstr("called different things"),
                                              HasSubstr("\n  ranks 0, 2: all_reduce (train.py:9)"),
                                              HasSubstr("\n  rank 1: broadcast (train.py:12)")));
@@ -145,25 +202,46 @@ TEST_F(StackJudgeTest, BlamesAllWhereNoneAreMore) {
           in_call(2, "barrier", "train.py:13")});
     ASSERT_TRUE(judge.verdict());
     EXPECT_THAT(judge.verdict()->ranks, ElementsAre(0, 1, 2));
-    EXPECT_THAT(judge.verdict()->waiting, IsEmpty());
+}
+
+// The root of a scatter calls it at another line; a receiver receives.
+TEST_F(StackJudgeTest, CallsThatMayDifferAreNoMismatch) {
+    EXPECT_TRUE(let_pass(31s));
+    read({in_call(0, "send", "train.py:9"), in_call(1, "recv", "train.py:12"),
+          in_call(2, "recv", "train.py:12")});
+    EXPECT_FALSE(judge.verdict());
+    EXPECT_TRUE(let_pass(2min));
+    read({in_call(0, "broadcast", "train.py:9"), in_call(1, "broadcast", "train.py:12"),
+          in_call(2, "broadcast", "train.py:12")});
+    ASSERT_TRUE(judge.verdict());
+    EXPECT_EQ(judge.verdict()->kind, Kind::stuck);
 }
 
 TEST_F(StackJudgeTest, AllInOneCallAreStuckOnlyWhereNobodyComputes) {
-    const std::vector<RankStacks> stacks{in_call(0, "all_reduce", "train.py:9"),
-                                         in_call(1, "all_reduce", "train.py:9"),
-                                         in_call(2, "all_reduce", "train.py:9")};
     EXPECT_TRUE(let_pass(31s));
-    read(stacks);
-    EXPECT_FALSE(judge.verdict()) << "who knows";
-    EXPECT_TRUE(let_pass(30s));
-    states[1].cpu_time = 5s;  // of a thread that moves bytes
-    read(stacks);
+    read_once(all_in("all_reduce"));
+    EXPECT_TRUE(let_pass(5s));
+    states[1].cpu_time = 1s;  // of a thread that moves bytes
+    read_once(all_in("all_reduce"));
     EXPECT_FALSE(judge.verdict());
     EXPECT_TRUE(let_pass(60s));
-    read(stacks);
+    read(all_in("all_reduce"));
     ASSERT_TRUE(judge.verdict());
     EXPECT_EQ(judge.verdict()->kind, Kind::stuck);
-    EXPECT_THAT(judge.verdict()->text, HasSubstr("all ranks are in all_reduce (train.py:9)"));
+    EXPECT_THAT(judge.verdict()->ranks, ElementsAre(0, 1, 2));
+    EXPECT_THAT(judge.verdict()->worth_reading(), ElementsAre(0, 1, 2));
+    EXPECT_THAT(judge.verdict()->text, HasSubstr("all ranks have been in all_reduce (train.py:9)"));
+}
+
+TEST_F(StackJudgeTest, WhoHasEndedWillNeverCome) {
+    ended = {1};
+    EXPECT_TRUE(let_pass(31s));
+    read({in_call(0, "barrier", "train.py:9"), in_call(2, "barrier", "train.py:9")});
+    ASSERT_TRUE(judge.verdict());
+    EXPECT_EQ(judge.verdict()->kind, Kind::ahead);
+    EXPECT_EQ(judge.verdict()->text,
+              "ranks 0, 2 have been in barrier (train.py:9) for 35 s; rank 1 never will be: it has "
+              "ended");
 }
 
 TEST_F(StackJudgeTest, OneThatCannotRunIsToBlameWhereverItIs) {
@@ -176,13 +254,29 @@ TEST_F(StackJudgeTest, OneThatCannotRunIsToBlameWhereverItIs) {
     EXPECT_EQ(judge.verdict()->kind, Kind::held);
     EXPECT_THAT(judge.verdict()->ranks, ElementsAre(1));
     EXPECT_THAT(judge.verdict()->text, HasSubstr("rank 1 (pid 101) is frozen, with its cgroup"));
+    EXPECT_FALSE(judge.verdict()->in_debugger);
 }
 
-TEST_F(StackJudgeTest, SaysNothingWhereOneCannotBeRead) {
+TEST_F(StackJudgeTest, OneInADebuggerIsLeftToIt) {
     EXPECT_TRUE(let_pass(31s));
-    read({in_call(0, "all_reduce", "train.py:9"),
-          {.rank = 1, .pid = 101, .problem = "no"},
-          in_call(2, "all_reduce", "train.py:9")});
+    states[1] = {.pid = 1, .state = 't', .tracer = 77};
+    read(without_1());
+    ASSERT_TRUE(judge.verdict());
+    EXPECT_TRUE(judge.verdict()->in_debugger);
+    EXPECT_THAT(judge.verdict()->text, HasSubstr("is held by a debugger (pid 77)"));
+}
+
+TEST_F(StackJudgeTest, SaysNothingWhereOneIsNotReadAsWellAsTheOthers) {
+    std::vector<RankStacks> stacks = without_1();
+    stacks[1].has_all_native = false;  // as of more than 64 threads
+    EXPECT_TRUE(let_pass(31s));
+    read_once(stacks);
+    EXPECT_FALSE(let_pass(5s));
+    EXPECT_TRUE(let_pass(120s));
+    stacks = all_in("all_reduce");
+    stacks[2].python.clear();  // py-spy was too slow
+    read_once(stacks);
+    EXPECT_FALSE(let_pass(5s));
     EXPECT_FALSE(judge.verdict());
 }
 
@@ -211,12 +305,11 @@ TEST(StackCall, WithinABackwardIsNamedByIt) {
     EXPECT_EQ(call_of(stacks)->words(), "a collective within Tensor.backward (train.py:47)");
 }
 
-TEST(FirstThread, IsReadOffTheKernel) {
-    const auto own = StackJudge::first_thread_of(3, ::getpid());
+TEST(ThreadRuns, AreReadOffTheKernel) {
+    const auto own = runs_of(::getpid(), ::getpid());
     if (!own) GTEST_SKIP() << "this kernel has no /proc/PID/schedstat";
-    EXPECT_EQ(own->rank, 3);
     EXPECT_GT(own->cpu, 0ns);
-    EXPECT_FALSE(StackJudge::first_thread_of(3, 0));
+    EXPECT_FALSE(runs_of(0, 0));
 }
 
 }  // namespace
