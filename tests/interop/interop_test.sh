@@ -221,7 +221,7 @@ explains() {
         sleep) says sleep "$blamed" 'rank 1 .* sleeps in clock_nanosleep, in load_batch (torch_drill.py:' ;;
         loop) says loop "$blamed" 'rank 1 .* computes, in .* (torch_drill.py:' ;;
         stop) says stop 'rank 1 .* is stopped (SIGSTOP)' '<module> (torch_drill.py:' ;;
-        freeze) says freeze 'rank 1 holds up ranks 0, 2' 'rank 1 .* is frozen, with its cgroup' '<module> (torch_drill.py:' ;;
+        freeze) says freeze 'rank 1 .* is frozen, with its cgroup' ;;
         death) says death 'rank 1 (.*) failed: SIGKILL' ;;
         missing | reordered) says "$1" "$differ" ' ranks 0, 2: all_reduce (torch_drill.py:' ' rank 1: broadcast (torch_drill.py:' ;;
         operation) says operation "$differ" ' ranks 0, 2: all_reduce (torch_drill.py:' ' rank 1: barrier (torch_drill.py:' ;;
