@@ -23,6 +23,7 @@
 #include <new>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace ddp::launcher {
@@ -189,13 +190,15 @@ void copy_all(pid_t pid, Shared& shared) {
     }
 }
 
+// Until it is gone: who traces the same threads next may not before.
 void wait_or_kill(pid_t child, milliseconds most) {
-    const auto until = Clock::now() + most;
+    constexpr milliseconds time_to_die{100};
+    const auto begin = Clock::now();
+    bool is_killed = false;
     while (::waitpid(child, nullptr, WNOHANG) == 0) {
-        if (Clock::now() >= until) {
-            ::kill(child, SIGKILL);
-            return;
-        }
+        const auto waited = Clock::now() - begin;
+        if (waited >= most + time_to_die) return;
+        if (waited >= most && !std::exchange(is_killed, true)) ::kill(child, SIGKILL);
         std::this_thread::sleep_for(between_looks);
     }
 }

@@ -42,7 +42,7 @@ public:
     static constexpr std::size_t most_threads = 64;
     static constexpr std::chrono::milliseconds most_time{100};
 
-    // Blocks for most_time at most, in a process without other children and threads: a child does
+    // Blocks for twice most_time at most, in a process without other children and threads: a child does
     // it. Throws SystemError where there can be none.
     explicit StackCopy(pid_t pid);
 

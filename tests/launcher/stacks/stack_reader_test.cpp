@@ -109,7 +109,7 @@ std::vector<std::string> functions_of(const ThreadStack& stack) {
 }
 
 std::vector<RankStacks> read(std::vector<StackReader::Wanted> wanted,
-                             StackReader::Milliseconds most = StackReader::most_time) {
+                             StackReader::Milliseconds most = 20s) {
     StackReader reader;
     reader.begin(Clock::now(), std::move(wanted), most);
     for (;;) {
@@ -148,7 +148,7 @@ TEST(StackReader, OfVeryManyThreadsItReadsTheOldestAndSaysSo) {
     while (base::names_in("/proc/" + std::to_string(program.pid()) + "/task").size() < 71) {
         std::this_thread::sleep_for(10ms);
     }
-    const std::vector<RankStacks> all = read({{0, program.pid()}}, 20s);
+    const std::vector<RankStacks> all = read({{0, program.pid()}});
     EXPECT_THAT(all.at(0).native, SizeIs(64));
     EXPECT_EQ(all[0].problem, "64 of its 71 threads");
     EXPECT_TRUE(counter.moves());
