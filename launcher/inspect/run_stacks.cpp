@@ -45,7 +45,7 @@ void wait_for_readers() {
 
 std::vector<RankStacks> read_stacks(const nlohmann::json& run, uid_t owner) {
     using Clock = std::chrono::steady_clock;
-    constexpr std::chrono::milliseconds for_each{200};
+    constexpr std::chrono::milliseconds for_each{500};
     const base::UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
     ::dup2(null.get(), STDIN_FILENO);
     std::vector<RankStacks> stacks;

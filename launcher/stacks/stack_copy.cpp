@@ -33,8 +33,9 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// What a thread that runs needs to stop; who copies leaves the rest of its time to who waits.
-constexpr milliseconds time_to_stop{60};
+// On a host with more to do than processors a thread may take its time to stop. Meanwhile none
+// stands still.
+constexpr milliseconds time_to_stop{500};
 constexpr microseconds between_looks{200};
 constexpr std::uint64_t red_zone = 128;
 
@@ -147,35 +148,30 @@ void copy_name(pid_t pid, ThreadCopy& thread) {
 }  // namespace
 
 struct StackCopy::Shared {
-    std::atomic<std::size_t> count{0};  // of those below
-    std::atomic<std::size_t> all{0};    // that there are
-    std::atomic<int> refused{0};        // an errno, of the first
+    std::size_t count = 0;  // of those below
+    std::size_t all = 0;    // that there are
+    // By the child.
+    std::atomic<int> refused{0};          // an errno, of the first
+    std::atomic<std::uint32_t> beats{0};  // it grows while the child gets on
     std::array<ThreadCopy, most_threads> threads;
 };
 
 namespace {
 
 template <class Shared>
-void copy_all(pid_t pid, Shared& shared) {
-    std::vector<pid_t> threads = threads_of(pid);
-    shared.all = threads.size();
-    threads.resize(std::min(threads.size(), StackCopy::most_threads));
-    for (std::size_t i = 0; i < threads.size(); ++i) {
-        shared.threads[i].tid = threads[i];
-        copy_name(pid, shared.threads[i]);
-    }
-    shared.count = threads.size();
-    const std::vector<Range> memory = memory_of(pid);
+void copy_all(pid_t pid, const std::vector<Range>& memory, Shared& shared) {
     std::vector<ThreadCopy*> waited;
-    for (std::size_t i = 0; i < threads.size(); ++i) {
-        if (::ptrace(PTRACE_SEIZE, threads[i], nullptr, nullptr) == 0) {
-            ::ptrace(PTRACE_INTERRUPT, threads[i], nullptr, nullptr);
+    for (std::size_t i = 0; i < shared.count; ++i) {
+        ++shared.beats;
+        const pid_t tid = shared.threads[i].tid;
+        if (::ptrace(PTRACE_SEIZE, tid, nullptr, nullptr) == 0) {
+            ::ptrace(PTRACE_INTERRUPT, tid, nullptr, nullptr);
             waited.push_back(&shared.threads[i]);
             continue;
         }
         // Also said of one that ends now, and of a first thread that has ended before the others.
         const int refused = errno;
-        const auto stat = base::stat_of(threads[i]);
+        const auto stat = base::stat_of(tid);
         const bool is_zombie = stat && stat->state == 'Z';
         shared.threads[i].has_gone = refused == ESRCH || !stat || is_zombie;
         if (i != 0 || is_zombie) continue;
@@ -184,21 +180,29 @@ void copy_all(pid_t pid, Shared& shared) {
     }
     const auto until = Clock::now() + time_to_stop;
     while (!waited.empty() && Clock::now() < until) {
-        std::erase_if(waited,
-                      [&](ThreadCopy* thread) { return copy_if_stopped(pid, memory, *thread); });
+        std::erase_if(waited, [&](ThreadCopy* thread) {
+            ++shared.beats;
+            return copy_if_stopped(pid, memory, *thread);
+        });
         if (!waited.empty()) std::this_thread::sleep_for(between_looks);
     }
 }
 
-// Until it is gone: who traces the same threads next may not before.
-void wait_or_kill(pid_t child, milliseconds most) {
+// Kills one that has not got on for so long, as then a thread may stand still. Until it is gone:
+// who traces the same threads next may not before.
+template <class Shared>
+void watch(pid_t child, const Shared& shared) {
     constexpr milliseconds time_to_die{100};
-    const auto begin = Clock::now();
+    auto since = Clock::now();
+    std::uint32_t seen = 0;
     bool is_killed = false;
     while (::waitpid(child, nullptr, WNOHANG) == 0) {
-        const auto waited = Clock::now() - begin;
-        if (waited >= most + time_to_die) return;
-        if (waited >= most && !std::exchange(is_killed, true)) ::kill(child, SIGKILL);
+        if (std::exchange(seen, shared.beats.load()) != shared.beats) since = Clock::now();
+        const auto quiet = Clock::now() - since;
+        if (quiet >= StackCopy::most_time + time_to_die) return;
+        if (quiet >= StackCopy::most_time && !std::exchange(is_killed, true)) {
+            ::kill(child, SIGKILL);
+        }
         std::this_thread::sleep_for(between_looks);
     }
 }
@@ -215,39 +219,57 @@ std::optional<std::uint64_t> ThreadCopy::word_at(std::uint64_t address) const {
 }
 
 StackCopy::StackCopy(pid_t pid) : pid_(pid) {
-    void* const memory = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE,
-                                MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED) throw SystemError("mmap for copies of stacks", errno);
-    shared_.reset(new (memory) Shared);  // of the bytes no page is touched
+    void* const pages = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE,
+                               MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (pages == MAP_FAILED) throw SystemError("mmap for copies of stacks", errno);
+    shared_.reset(new (pages) Shared);  // of the bytes no page is touched
+    const std::vector<pid_t> threads = threads_of(pid);
+    shared_->all = threads.size();
+    shared_->count = std::min(threads.size(), most_threads);
+    for (std::size_t i = 0; i < shared_->count; ++i) {
+        shared_->threads[i].tid = threads[i];
+        copy_name(pid, shared_->threads[i]);
+    }
+    const std::vector<Range> memory = memory_of(pid);
     const pid_t child = ::fork();
     if (child < 0) throw SystemError("fork for copies of stacks", errno);
     if (child == 0) {
         ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-        copy_all(pid, *shared_);
+        copy_all(pid, memory, *shared_);
         ::_exit(0);
     }
-    wait_or_kill(child, most_time);
+    watch(child, *shared_);
 }
 
 void StackCopy::Unmap::operator()(Shared* shared) const { ::munmap(shared, sizeof(Shared)); }
 
-std::size_t StackCopy::size() const { return std::min(shared_->count.load(), most_threads); }
+std::size_t StackCopy::size() const { return shared_->count; }
 
 const ThreadCopy& StackCopy::operator[](std::size_t i) const { return shared_->threads[i]; }
 
 std::size_t StackCopy::threads() const { return shared_->all; }
 
 bool StackCopy::is_late() const {
-    return shared_->refused == 0 && size() != 0 &&
+    return shared_->refused == 0 &&
            std::none_of(shared_->threads.begin(),
                         shared_->threads.begin() + static_cast<std::ptrdiff_t>(size()),
                         [](const ThreadCopy& thread) { return thread.is_copied; });
 }
 
+bool StackCopy::misses_none() const {
+    for (std::size_t i = 0; i < size(); ++i) {
+        const ThreadCopy& thread = (*this)[i];
+        if (thread.is_copied || thread.has_gone) continue;
+        const auto stat = base::stat_of(thread.tid);
+        if (stat && stat->state != 'D') return false;
+    }
+    return true;
+}
+
 std::string StackCopy::problem() const {
     const int refused = shared_->refused;
     if (refused == EPERM) return why_not_permitted(pid_);
-    if (refused == ESRCH || size() == 0) return "the process has ended";
+    if (refused == ESRCH) return "the process has ended";
     if (refused != 0) return std::strerror(refused);
     return is_late() ? "it does not stop within " + std::to_string(time_to_stop.count()) + " ms"
                      : "";

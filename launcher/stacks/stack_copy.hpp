@@ -1,7 +1,7 @@
 // StackCopy: the registers and stacks of a process's threads, copied while each is stopped for as
 // long as the copying takes. What they mean is worked out afterwards, from the copy (unwinder.hpp).
-// Invariant: after 100 ms at most nothing of the process is stopped by us, whatever becomes of the
-// copying: the kernel lets go what a process traced that ends.
+// Invariant: no thread is stopped by us for more than 100 ms, whatever becomes of the copying: the
+// kernel lets go what a process traced that ends.
 #pragma once
 
 #include <sys/types.h>
@@ -42,7 +42,7 @@ public:
     static constexpr std::size_t most_threads = 64;
     static constexpr std::chrono::milliseconds most_time{100};
 
-    // Blocks for twice most_time at most, in a process without other children and threads: a child does
+    // Blocks for a second at most, in a process without other children and threads: a child does
     // it. Throws SystemError where there can be none.
     explicit StackCopy(pid_t pid);
 
@@ -55,6 +55,8 @@ public:
     std::string problem() const;
     // There are none, as none of its threads has stopped in time.
     bool is_late() const;
+    // But threads that wait for a device or a file system (state D) all are copied.
+    bool misses_none() const;
 
 private:
     struct Shared;

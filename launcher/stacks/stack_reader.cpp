@@ -55,7 +55,8 @@ RankStacks read_one(const Wanted& wanted, const StackCopy& copy) {
         std::string of_names;
         stacks.native = unwind(copy, of_names);
         note_problem(stacks.problem, of_names);
-        stacks.has_all_native = of_names.empty() && copy.threads() <= copy.size();
+        stacks.has_all_native =
+            of_names.empty() && copy.threads() <= copy.size() && copy.misses_none();
     }
     if (copy.threads() > copy.size()) {
         note_problem(stacks.problem, std::to_string(copy.size()) + " of its " +
@@ -110,8 +111,6 @@ Copied copy_of(const Wanted& wanted) {
     Copied copied{.wanted = wanted, .owner = owner_of(wanted.pid)};
     try {
         copied.copy.emplace(wanted.pid);
-        // On a host with more to do than processors a thread may take its time to stop.
-        if (copied.copy->is_late()) copied.copy.emplace(wanted.pid);
     } catch (const SystemError& error) {
         copied.problem = error.what();
     }

@@ -3,6 +3,7 @@
 // Invariant: of a reading that was begun nothing is left after `most_time`.
 #pragma once
 
+#include "base/sanitizers.hpp"
 #include "base/unique_fd.hpp"
 #include "launcher/stacks/rank_stacks.hpp"
 
@@ -20,8 +21,12 @@ class StackReader {
 public:
     using Time = std::chrono::steady_clock::time_point;
     using Milliseconds = std::chrono::milliseconds;
-    // All of a few ranks.
+    // All of a few ranks; of programs that are ten times as large and slow, more.
+#ifdef DDP_SANITIZES_ADDRESSES
+    static constexpr Milliseconds most_time{10'000};
+#else
     static constexpr Milliseconds most_time{2000};
+#endif
 
     struct Wanted {
         int rank = 0;

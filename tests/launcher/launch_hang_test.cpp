@@ -277,6 +277,7 @@ TEST_F(LaunchHang, OfAFrozenCgroupIsSeen) {
     words.push_back(cgroup);
     Launch job(folder_, words);
     EXPECT_TRUE(job.wait_for_error("is frozen, with its cgroup"));
+    EXPECT_TRUE(job.wait_for_error("stopping the job"));
     std::ofstream(cgroup + "/freezer.state") << "THAWED" << std::endl;
     EXPECT_NE(job.wait().exit_code, 0);
     ::rmdir(cgroup.c_str());

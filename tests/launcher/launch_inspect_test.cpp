@@ -108,10 +108,8 @@ TEST_F(LaunchInspect, ShowsWhoIsStopped) {
 }
 
 TEST_F(LaunchInspect, ShowsStacksNowAndThoseOfAHangAfterwards) {
-    Words words = hanging();
-    words.insert(words.begin(), {"--on-hang=stop", "--hang-timeout=4"});
-    Launch job(folder_, words, settings());
-    ASSERT_TRUE(job.wait_for_error("holds up"));
+    Launch job(folder_, hanging(), settings());
+    ASSERT_TRUE(job.wait_for_error("stack of rank 0 (pid "));
     const LaunchResult shown = inspect({"--stacks"});
     EXPECT_EQ(shown.exit_code, 0) << shown.err;
     for (const char* rank : {"0", "1", "2"}) {
@@ -122,7 +120,7 @@ TEST_F(LaunchInspect, ShowsStacksNowAndThoseOfAHangAfterwards) {
     ASSERT_EQ(now["stacks"].size(), 3U);
     EXPECT_EQ(now["stacks"][2]["pid"], now["ranks"][2]["pid"]);
     EXPECT_FALSE(inspected().contains("stacks"));
-    job.wait();
+    stop(job);
     const LaunchResult later = inspect({"--stacks"});
     EXPECT_THAT(later.out, AllOf(HasSubstr("\nstack of rank 1 (pid "), HasSubstr("nanosleep")));
     EXPECT_EQ(inspected({"--stacks"})["stacks"].size(), 2U);
