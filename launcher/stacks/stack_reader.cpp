@@ -125,6 +125,7 @@ void read_all(int socket, const std::vector<Wanted>& wanted, Readers readers) {
     const auto may = [](const Wanted& one) { return may_communicate(one.pid); };
     if (readers == Readers::of_collectives && std::ranges::none_of(wanted, may)) return;
     std::vector<Copied> all;
+    all.reserve(wanted.size());
     for (const Wanted& one : wanted) all.push_back(copy_of(one));
     const auto first =
         std::ranges::find_if(all, [](const Copied& one) { return one.owner.has_value(); });
