@@ -19,9 +19,9 @@ enum class Lines : std::uint8_t { wrapped, whole };  // for a terminal, or for a
 
 // Who held up the job (verdict/hang_judge.hpp), as was said when it still ran.
 struct HangFacts {
-    std::string kind;
-    std::vector<int> ranks;  // to blame
-    std::string text;
+    std::string kind = {};
+    std::vector<int> ranks = {};  // to blame
+    std::string text = {};
     bool has_ended_job = false;           // --on-hang=stop
     std::vector<RankStacks> stacks = {};  // where some of them were, as far as has been read
 };

@@ -16,7 +16,8 @@
 //     ranks       to blame
 //     text        what the user has read
 //     stacks      of some of those and one that waited, as read then: objects with rank, pid,
-//                 python and native (of each thread tid, name, frames, own_frame), problem
+//                 python and native (of each thread tid, name, frames, own_frame),
+//                 has_all_native, problem
 //   slow          which ranks the others had to wait for again and again, else null: ranks, text
 //   workers       of this attempt, of all hosts, by rank:
 //     rank, host, local_rank, pid, gpu

@@ -1,12 +1,10 @@
 #include "launcher/stacks/rank_stacks.hpp"
 
 #include "base/printable.hpp"
-#include "base/process/process_tree.hpp"
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <map>
 
 namespace ddp::launcher {
 namespace {
@@ -133,16 +131,6 @@ std::string text_of_threads(const char* language, const std::vector<ThreadStack>
 }
 
 }  // namespace
-
-std::optional<ThreadRuns> runs_of(pid_t pid, pid_t tid) {
-    const std::string thread = "/proc/" + std::to_string(pid) + "/task/" + std::to_string(tid);
-    const std::string status = base::read_small_file(thread + "/status", 8192);
-    const auto voluntary = base::number_behind("\nvoluntary_ctxt_switches:", status);
-    const auto others = base::number_behind("\nnonvoluntary_ctxt_switches:", status);
-    const auto cpu = base::number_behind("", base::read_small_file(thread + "/schedstat"));
-    if (!voluntary || !others || !cpu) return std::nullopt;
-    return ThreadRuns{.switches = *voluntary + *others, .cpu = std::chrono::nanoseconds(*cpu)};
-}
 
 json to_json(const std::vector<RankStacks>& all) {
     json array = json::array();

@@ -5,22 +5,11 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include <chrono>
 #include <cstddef>
-#include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
 namespace ddp::launcher {
-
-// How often a thread has run, and for how long.
-struct ThreadRuns {
-    std::uint64_t switches = 0;
-    std::chrono::nanoseconds cpu{0};
-};
-// Nothing where it has ended, or the kernel does not tell.
-std::optional<ThreadRuns> runs_of(pid_t pid, pid_t tid);
 
 struct ThreadStack {
     static constexpr std::size_t most_frames = 64;
@@ -43,7 +32,7 @@ struct RankStacks {
 };
 
 // An array of objects: rank, pid, python, native (arrays of tid, name, frames, own_frame),
-// problem.
+// has_all_native, problem.
 nlohmann::json to_json(const std::vector<RankStacks>& all);
 // Nothing of what is no such thing. What is there is printable, and not too long.
 std::vector<RankStacks> stacks_from_json(const nlohmann::json& array);

@@ -4,7 +4,6 @@
 
 #include <ddp/error.hpp>
 
-#include <dirent.h>
 #include <elf.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -16,12 +15,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <charconv>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <new>
-#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -42,35 +39,23 @@ constexpr std::uint64_t red_zone = 128;
 // The first one first, then by number.
 std::vector<pid_t> threads_of(pid_t pid) {
     std::vector<pid_t> threads{pid};
-    const std::string path = "/proc/" + std::to_string(pid) + "/task";
-    const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(path.c_str()), &::closedir);
-    while (const dirent* entry = folder ? ::readdir(folder.get()) : nullptr) {
-        const std::string_view name = entry->d_name;
-        pid_t tid = 0;
-        std::from_chars(name.data(), name.data() + name.size(), tid);
+    for (const std::string& name : base::names_in("/proc/" + std::to_string(pid) + "/task")) {
+        const pid_t tid = std::atoi(name.c_str());
         if (tid > 0 && tid != pid) threads.push_back(tid);
     }
     std::sort(threads.begin() + 1, threads.end());
     return threads;
 }
 
-struct Range {
-    std::uint64_t begin = 0;
-    std::uint64_t end = 0;
-};
-// Memory of no file: to read what lies beside a stack may take as long as its file system likes.
-std::vector<Range> memory_of(pid_t pid) {
-    std::vector<Range> ranges;
-    std::ifstream maps("/proc/" + std::to_string(pid) + "/maps");
-    for (std::string line; std::getline(maps, line);) {
-        Range one;
-        const char* const end = line.data() + line.size();
-        const auto first = std::from_chars(line.data(), end, one.begin, 16);
-        if (first.ec != std::errc{} || first.ptr == end) continue;
-        std::from_chars(first.ptr + 1, end, one.end, 16);
-        if (line.find('/') == line.npos) ranges.push_back(one);
-    }
-    return ranges;
+// Of no file: to read what lies beside a stack may take as long as its file system likes.
+using Memory = std::vector<base::Mapping>;
+Memory memory_of(pid_t pid) {
+    Memory memory;
+    base::for_each_mapping(std::to_string(pid), [&](const base::Mapping& one) {
+        if (!one.is_of_file()) memory.push_back(one);
+        return true;
+    });
+    return memory;
 }
 
 std::uint64_t stack_pointer_of(const Registers& registers) {
@@ -98,15 +83,15 @@ std::size_t copy_memory(pid_t pid, std::uint64_t from, std::byte* to, std::size_
     return n > 0 ? static_cast<std::size_t>(n) : 0;
 }
 
-void copy_stopped(pid_t pid, const std::vector<Range>& memory, ThreadCopy& thread) {
+void copy_stopped(pid_t pid, const Memory& memory, ThreadCopy& thread) {
     iovec registers{&thread.registers, sizeof(thread.registers)};
     // NOLINTNEXTLINE: the kernel's interface takes a number as a pointer.
     void* const which = reinterpret_cast<void*>(NT_PRSTATUS);
     if (::ptrace(PTRACE_GETREGSET, thread.tid, which, &registers) != 0) return;
     thread.is_copied = true;
     const std::uint64_t stack_pointer = stack_pointer_of(thread.registers);
-    const auto stack = std::ranges::find_if(memory, [&](const Range& range) {
-        return stack_pointer >= range.begin && stack_pointer < range.end;
+    const auto stack = std::ranges::find_if(memory, [&](const base::Mapping& one) {
+        return stack_pointer >= one.begin && stack_pointer < one.end;
     });
     if (stack == memory.end()) return;
     thread.begin = std::max(stack->begin, stack_pointer - red_zone);
@@ -117,7 +102,7 @@ void copy_stopped(pid_t pid, const std::vector<Range>& memory, ThreadCopy& threa
 
 // Whether it has stopped, or is gone; it has gone on then. Its stop is looked at, not taken: a
 // signal that it was about to get is not lost then, whenever this process is killed.
-bool copy_if_stopped(pid_t pid, const std::vector<Range>& memory, ThreadCopy& thread) {
+bool copy_if_stopped(pid_t pid, const Memory& memory, ThreadCopy& thread) {
     siginfo_t info{};
     const auto tid = static_cast<id_t>(thread.tid);
     if (::waitid(P_PID, tid, &info, WSTOPPED | WEXITED | WNOHANG | WNOWAIT | __WALL) != 0) {
@@ -159,7 +144,7 @@ struct StackCopy::Shared {
 namespace {
 
 template <class Shared>
-void copy_all(pid_t pid, const std::vector<Range>& memory, Shared& shared) {
+void copy_all(pid_t pid, const Memory& memory, Shared& shared) {
     std::vector<ThreadCopy*> waited;
     for (std::size_t i = 0; i < shared.count; ++i) {
         ++shared.beats;
@@ -230,7 +215,7 @@ StackCopy::StackCopy(pid_t pid) : pid_(pid) {
         shared_->threads[i].tid = threads[i];
         copy_name(pid, shared_->threads[i]);
     }
-    const std::vector<Range> memory = memory_of(pid);
+    const Memory memory = memory_of(pid);
     const pid_t child = ::fork();
     if (child < 0) throw SystemError("fork for copies of stacks", errno);
     if (child == 0) {

@@ -1,6 +1,7 @@
 #include "launcher/stacks/stack_reader.hpp"
 
 #include "base/process/pidfd.hpp"
+#include "base/process/process_tree.hpp"
 #include "launcher/process/forked_helper.hpp"
 #include "launcher/stacks/python_stacks.hpp"
 #include "launcher/stacks/stack_copy.hpp"
@@ -21,7 +22,6 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
-#include <fstream>
 #include <sstream>
 #include <string_view>
 #include <utility>
@@ -30,7 +30,7 @@ namespace ddp::launcher {
 namespace {
 
 using Wanted = StackReader::Wanted;
-using Readers = StackReader::Readers;
+using Whom = StackReader::Whom;
 using Milliseconds = StackReader::Milliseconds;
 
 constexpr Milliseconds pause{50};
@@ -71,7 +71,6 @@ RankStacks read_one(const Wanted& wanted, const StackCopy& copy) {
 struct Owner {
     uid_t user = 0;
     gid_t group = 0;
-    bool operator==(const Owner&) const = default;
 };
 std::optional<Owner> owner_of(pid_t pid) {
     struct stat status {};
@@ -92,12 +91,15 @@ void become(const Owner& owner) {
 bool may_communicate(pid_t pid) {
     constexpr std::array<std::string_view, 4> libraries{"/libtorch", "/libgloo", "/libmpi",
                                                         "/libnccl"};
-    std::ifstream maps("/proc/" + std::to_string(pid) + "/maps");
-    for (std::string line; std::getline(maps, line);) {
-        const auto has = [&](std::string_view name) { return line.find(name) != line.npos; };
-        if (std::ranges::any_of(libraries, has)) return true;
-    }
-    return false;
+    bool has_one = false;
+    base::for_each_mapping(std::to_string(pid), [&](const base::Mapping& mapping) {
+        const auto has = [&](std::string_view name) {
+            return mapping.path.find(name) != name.npos;
+        };
+        has_one = std::ranges::any_of(libraries, has);
+        return !has_one;
+    });
+    return has_one;
 }
 
 struct Copied {
@@ -119,11 +121,11 @@ Copied copy_of(const Wanted& wanted) {
 }
 
 // In the child.
-void read_all(int socket, const std::vector<Wanted>& wanted, Readers readers) {
+void read_all(int socket, const std::vector<Wanted>& wanted, Whom whom) {
     const pid_t parent = ::getppid();
     ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     const auto may = [](const Wanted& one) { return may_communicate(one.pid); };
-    if (readers == Readers::of_collectives && std::ranges::none_of(wanted, may)) return;
+    if (whom == Whom::who_may_communicate && std::ranges::none_of(wanted, may)) return;
     std::vector<Copied> all;
     all.reserve(wanted.size());
     for (const Wanted& one : wanted) all.push_back(copy_of(one));
@@ -145,10 +147,10 @@ void read_all(int socket, const std::vector<Wanted>& wanted, Readers readers) {
 
 }  // namespace
 
-void StackReader::begin(Time now, std::vector<Wanted> wanted, Milliseconds most, Readers readers) {
+void StackReader::begin(Time now, std::vector<Wanted> wanted, Milliseconds most, Whom whom) {
     if (is_reading() || wanted.empty()) return;
     ForkedHelper helper = fork_helper("ddp-stacks", "the reader of stacks", SOCK_STREAM,
-                                      [&](int socket) { read_all(socket, wanted, readers); });
+                                      [&](int socket) { read_all(socket, wanted, whom); });
     helper_ = helper.pid;
     pidfd_ = base::UniqueFd(base::open_pidfd(helper.pid));
     socket_ = std::move(helper.socket);

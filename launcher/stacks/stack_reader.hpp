@@ -38,23 +38,21 @@ public:
     StackReader(const StackReader&) = delete;
     StackReader& operator=(const StackReader&) = delete;
 
-    // Whether nobody is read where nobody has a library loaded whose collectives are known
-    // (libtorch, libgloo, libmpi, libnccl).
-    enum class Readers : bool { of_all, of_collectives };
+    // Or nobody, unless one has a library loaded whose collectives are known (libtorch, libgloo,
+    // libmpi, libnccl).
+    enum class Whom : bool { all, who_may_communicate };
     // Does nothing while it reads. In a single-threaded process whose standard input is /dev/null.
     // Throws SystemError where there is no child.
     void begin(Time now, std::vector<Wanted> wanted, Milliseconds most = most_time,
-               Readers readers = Readers::of_all);
+               Whom whom = Whom::all);
     bool is_reading() const { return helper_ != 0; }
     // When to look again; nothing: it does not read.
     std::optional<Time> next() const { return next_; }
     // Of all that were wanted, once: when all have been read, or the time is over. Does not block.
     std::optional<std::vector<RankStacks>> take(Time now);
 
-    pid_t helper() const {
-        return helper_;
-    }                                         // 0: it does not read; whoever waits for any child
-                                              // may wait for it
+    // 0: it does not read. Whoever waits for any child may wait for it.
+    pid_t helper() const { return helper_; }
     int fd() const { return socket_.get(); }  // readable when take() has something to do
     void end();                               // what it has not read is never read
 

@@ -16,7 +16,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <optional>
@@ -268,32 +267,8 @@ private:
     std::map<Counter, std::vector<std::string>> described_;
 };
 
-struct Mapping {
-    Address begin = 0;
-    Address end = 0;
-    Address offset = 0;
-    std::string path = {};
-};
-
-// Those with code: "7f3f4a000000-7f3f4a021000 r-xp 00000000 fe:01 1234   /usr/lib/libc.so.6"
-std::vector<Mapping> mappings_of(pid_t pid) {
-    std::vector<Mapping> mappings;
-    std::ifstream file("/proc/" + std::to_string(pid) + "/maps");
-    for (std::string line; std::getline(file, line);) {
-        Mapping one;
-        int at = 0;
-        std::array<char, 5> may{};
-        const int found = std::sscanf(line.c_str(), "%lx-%lx %4s %lx %*s %*s %n",  // NOLINT
-                                      &one.begin, &one.end, may.data(), &one.offset, &at);
-        if (found != 4 || may[2] != 'x') continue;
-        one.path = line.substr(static_cast<std::size_t>(at));
-        mappings.push_back(std::move(one));
-    }
-    return mappings;
-}
-
-std::string describe_unnamed(Address counter, const std::vector<Mapping>& mappings) {
-    for (const Mapping& one : mappings) {
+std::string describe_unnamed(Address counter, const std::vector<base::Mapping>& code) {
+    for (const base::Mapping& one : code) {
         if (counter < one.begin || counter >= one.end) continue;
         return words_for(in_hex(counter - one.begin + one.offset), one.path);
     }
@@ -347,10 +322,14 @@ std::vector<std::uint64_t> frame_pointers_of(const ThreadCopy& thread) {
 }
 
 std::vector<ThreadStack> unwind_without_names(const StackCopy& copy) {
-    const std::vector<Mapping> mappings = mappings_of(copy.pid());
+    std::vector<base::Mapping> code;
+    base::for_each_mapping(std::to_string(copy.pid()), [&](const base::Mapping& one) {
+        if (one.access.find('x') != one.access.npos) code.push_back(one);
+        return true;
+    });
     return stacks_of(copy, [&](const ThreadCopy& thread, std::vector<std::string>& frames) {
         for (const Address counter : frame_pointers_of(thread)) {
-            frames.push_back(describe_unnamed(counter, mappings));
+            frames.push_back(describe_unnamed(counter, code));
         }
     });
 }

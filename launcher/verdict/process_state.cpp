@@ -47,4 +47,14 @@ pid_t process_of_rank(pid_t joined, pid_t worker) {
     return is_its ? joined : worker;
 }
 
+std::optional<ThreadRuns> runs_of(pid_t pid, pid_t tid) {
+    const std::string thread = "/proc/" + std::to_string(pid) + "/task/" + std::to_string(tid);
+    const std::string status = base::read_small_file(thread + "/status", 8192);
+    const auto voluntary = base::number_behind("\nvoluntary_ctxt_switches:", status);
+    const auto others = base::number_behind("\nnonvoluntary_ctxt_switches:", status);
+    const auto cpu = base::number_behind("", base::read_small_file(thread + "/schedstat"));
+    if (!voluntary || !others || !cpu) return std::nullopt;
+    return ThreadRuns{.switches = *voluntary + *others, .cpu = std::chrono::nanoseconds(*cpu)};
+}
+
 }  // namespace ddp::launcher

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace ddp::launcher {
@@ -23,6 +24,14 @@ struct ProcessState {
 };
 
 ProcessState look_at_process(pid_t pid);
+
+// How often a thread has run, and for how long.
+struct ThreadRuns {
+    std::uint64_t switches = 0;
+    std::chrono::nanoseconds cpu{0};
+};
+// Nothing where it has ended, or the kernel does not tell.
+std::optional<ThreadRuns> runs_of(pid_t pid, pid_t tid);
 
 // The process that has joined as the rank, where it is the worker or a descendant of it: a number
 // from elsewhere, as of another PID namespace, may be anybody's. Else the worker.

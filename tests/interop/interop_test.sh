@@ -190,7 +190,7 @@ PrometheusReadsTheMetrics() {
 torch_drill() {
     local fault=$1
     shift
-    timeout 150 "$bin/ddp-launch" -n 3 --shutdown-timeout=2 "$@" "$python" "$here/torch_drill.py" "$fault" 1 30 "${frozen:-}" \
+    timeout 150 "$bin/ddp-launch" -n 3 --shutdown-timeout=2 "$@" "$python" "$here/torch_drill.py" "$fault" 1 30 "${cgroup:-}" \
         >"$work/$fault" 2>&1
 }
 need_torch_drills() {
@@ -221,7 +221,8 @@ explains() {
         sleep) says sleep "$blamed" 'rank 1 .* sleeps in clock_nanosleep, in load_batch (torch_drill.py:' ;;
         loop) says loop "$blamed" 'rank 1 .* computes, in .* (torch_drill.py:' ;;
         stop) says stop 'rank 1 .* is stopped (SIGSTOP)' '<module> (torch_drill.py:' ;;
-        freeze) says freeze 'rank 1 .* is frozen, with its cgroup' ;;
+        freeze) says freeze 'rank 1 .* is frozen, with its cgroup' 'stack of rank 1 .*, in Python:' '<module> (torch_drill.py:' ;;
+        oom) says oom 'rank 1 (.*) failed: SIGKILL' "OOM killer" ;;
         death) says death 'rank 1 (.*) failed: SIGKILL' ;;
         missing | reordered) says "$1" "$differ" ' ranks 0, 2: all_reduce (torch_drill.py:' ' rank 1: broadcast (torch_drill.py:' ;;
         operation) says operation "$differ" ' ranks 0, 2: all_reduce (torch_drill.py:' ' rank 1: barrier (torch_drill.py:' ;;
@@ -259,26 +260,36 @@ TorchScriptsThatHangAreExplained() {
     for fault in "${faults[@]}"; do explains $fault || fail "$fault is not explained: $(cat "$work/$fault")"; done
 }
 
+# make_cgroup CONTROLLER: an empty one, whose folder is $cgroup then.
+make_cgroup() {
+    cgroup=/sys/fs/cgroup
+    [ ! -e "$cgroup/$1" ] || cgroup=$cgroup/$1
+    cgroup=$cgroup/ddp-drill-$$
+    mkdir "$cgroup"
+}
+
 # How many of the faults of docs/failures.md are explained; the others are listed. Of those that Gloo itself ends by an
 # error the rank that made it is not known; of a step of which one rank is slower nothing is.
 SoakEachFaultOfATorchScript() {
     need_torch_drills
-    local fault right=0 count=0 wrong="" freezer=/sys/fs/cgroup frozen
-    [ ! -e $freezer/freezer ] || freezer=$freezer/freezer
-    frozen=$freezer/ddp-drill-$$
-    mkdir "$frozen"
+    local fault right=0 count=0 wrong="" cgroup
     torch_drills missing extra reordered operation
     torch_drills dtype count root stop
     torch_drills loop sleep death slow
+    make_cgroup freezer
     torch_drills freeze
-    [ ! -e "$frozen/freezer.state" ] || echo THAWED >"$frozen/freezer.state"  # where nobody can be killed
-    until rmdir "$frozen" 2>/dev/null; do sleep 0.1; done
-    for fault in missing extra reordered operation dtype count root stop loop sleep death slow freeze; do
+    [ ! -e "$cgroup/freezer.state" ] || echo THAWED >"$cgroup/freezer.state"  # where nobody can be killed
+    until rmdir "$cgroup" 2>/dev/null; do sleep 0.1; done
+    make_cgroup memory
+    echo $((512 << 20)) >"$cgroup/memory.limit_in_bytes" 2>/dev/null || echo $((512 << 20)) >"$cgroup/memory.max"
+    torch_drills oom
+    until rmdir "$cgroup" 2>/dev/null; do sleep 0.1; done
+    for fault in missing extra reordered operation dtype count root stop loop sleep death slow freeze oom; do
         count=$((count + 1))
         if explains $fault; then right=$((right + 1)); else wrong+=" $fault"; fi
     done
     echo "$right of $count are explained; not$wrong"
-    [ $right -ge 8 ] || fail "less than before"
+    [ $right -ge 9 ] || fail "less than before: $(tail -n +1 "$work"/[a-z]*)"
 }
 
 TorchsStoreClientIsServed() {

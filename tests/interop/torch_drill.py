@@ -2,7 +2,8 @@
 
 At that step that rank leaves out a call (missing), calls twice (extra), in another order (reordered), something else
 (operation, dtype, count, root), stops itself (stop), computes or sleeps for ever (loop, sleep), puts itself into a cgroup that is
-frozen then (freeze; the folder is the fourth word), dies (death), or takes twice as long from then on (slow)."""
+frozen then (freeze; the folder is the fourth word), or into one that has too little memory (oom), dies (death), or takes twice as
+long from then on (slow)."""
 import os
 import signal
 import sys
@@ -50,9 +51,12 @@ for step in range(1000):
         os.kill(os.getpid(), signal.SIGSTOP)
     if goes_wrong("death"):
         os.kill(os.getpid(), signal.SIGKILL)
-    if goes_wrong("freeze"):
+    if goes_wrong("freeze") or goes_wrong("oom"):
         with open(sys.argv[4] + "/cgroup.procs", "w") as file:
             file.write(str(os.getpid()))
+    if goes_wrong("oom"):
+        too_much = torch.ones(1 << 28)
+    if goes_wrong("freeze"):
         old = os.path.exists(sys.argv[4] + "/freezer.state")
         with open(sys.argv[4] + ("/freezer.state" if old else "/cgroup.freeze"), "w") as file:
             file.write("FROZEN" if old else "1")

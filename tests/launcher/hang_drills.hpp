@@ -2,6 +2,7 @@
 // of them.
 #pragma once
 
+#include "base/sanitizers.hpp"
 #include "launcher/launch_fixture.hpp"
 
 #include <gmock/gmock.h>
@@ -41,6 +42,13 @@ inline constexpr Written written[] = {{"sum", "all_reduce of 16 float32 (sum)"},
                                       {"copy", "broadcast of 16 float32 from rank 0"},
                                       {"meet", "barrier"}};
 inline constexpr Written top_on_gpu{"top", "all_reduce of 16 float32 (max)"};  // instead of meet()
+
+// The outermost call in a drill's stack; a sanitized one is built without lines.
+#ifdef DDP_SANITIZES_ADDRESSES
+inline constexpr const char* drill_main = "    main (ddp_test_drill_worker)\n";
+#else
+inline constexpr const char* drill_main = "    main (drill_worker.cpp:";
+#endif
 
 inline std::string rank_name(int rank) { return "rank " + std::to_string(rank); }
 

@@ -134,7 +134,7 @@ TEST_F(LaunchHostsHang, EachHostShowsWhereItsOwnRanksAre) {
     Launchers launchers =
         launch_drill(world, {.backend = "gloo", .fault = "sleep", .rank = 2, .place = 1}, {});
     ASSERT_TRUE(launchers[2].wait_for_error("stack of rank 2 (pid ")) << launchers[2].err();
-    ASSERT_TRUE(launchers[2].wait_for_error("    main (d"));
+    ASSERT_TRUE(launchers[2].wait_for_error(drill_main));
     EXPECT_THAT(launchers[2].err(), HasSubstr("nanosleep"));
     EXPECT_TRUE(launchers[0].wait_for_error(", which waits:")) << launchers[0].err();
     launchers[0].signal(SIGTERM);

@@ -115,7 +115,7 @@ TEST_F(LaunchInspect, ShowsStacksNowAndThoseOfAHangAfterwards) {
     for (const char* rank : {"0", "1", "2"}) {
         EXPECT_THAT(shown.out, HasSubstr("\nstack of rank " + std::string(rank) + " (pid "));
     }
-    EXPECT_THAT(shown.out, AllOf(HasSubstr("nanosleep"), HasSubstr("    main (d")));
+    EXPECT_THAT(shown.out, AllOf(HasSubstr("nanosleep"), HasSubstr(drill_main)));
     const json now = inspected({"--stacks"});
     ASSERT_EQ(now["stacks"].size(), 3U);
     EXPECT_EQ(now["stacks"][2]["pid"], now["ranks"][2]["pid"]);

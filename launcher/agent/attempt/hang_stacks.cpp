@@ -95,13 +95,13 @@ void HangStacks::begin(Time now, Purpose purpose, const std::vector<int>& ranks,
         wanted.push_back({rank, process_of_rank(record.pid, worker.process.pid())});
     }
     if (wanted.empty()) return;
-    began_ = now;
+    if (purpose != Purpose::judgement) began_ = now;  // those have a rhythm of their own
     purpose_ = purpose;
     const auto most = StackReader::most_time + time_for_one * static_cast<int>(wanted.size());
     try {
         reader_.begin(now, std::move(wanted), most,
-                      purpose == Purpose::judgement ? StackReader::Readers::of_collectives
-                                                    : StackReader::Readers::of_all);
+                      purpose == Purpose::judgement ? StackReader::Whom::who_may_communicate
+                                                    : StackReader::Whom::all);
     } catch (const SystemError& error) {
         base::log_debug("launcher", error.what());  // the verdict has been said
     }

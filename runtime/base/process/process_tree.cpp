@@ -10,7 +10,9 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <fstream>
 #include <memory>
+#include <sstream>
 #include <string_view>
 
 namespace ddp::base {
@@ -172,6 +174,23 @@ std::optional<bool> holds_socket(pid_t pid, ino_t inode) {
         }
     }
     return hidden ? std::nullopt : std::optional(false);
+}
+
+void for_each_mapping(const std::string& process, const std::function<bool(const Mapping&)>& take) {
+    std::ifstream maps("/proc/" + process + "/maps");
+    for (std::string line; std::getline(maps, line);) {
+        // "7f3f4a000000-7f3f4a021000 r-xp 00000000 fe:01 1234   /usr/lib/libc.so.6"
+        std::istringstream fields(line);
+        Mapping one;
+        char dash = 0;
+        std::string device;
+        std::string inode;
+        fields >> std::hex >> one.begin >> dash >> one.end >> one.access >> one.offset >> device >>
+            inode >> std::ws;
+        if (!fields && !fields.eof()) continue;
+        std::getline(fields, one.path);
+        if (!take(one)) return;
+    }
 }
 
 }  // namespace ddp::base

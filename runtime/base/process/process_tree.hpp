@@ -1,4 +1,4 @@
-// The tree of processes, read from /proc: parents, children, holders of a socket. A snapshot:
+// Processes as /proc tells of them: parents, children, memory, holders of a socket. A snapshot:
 // whoever ends or forks meanwhile may be missing. Nothing here throws; what cannot be read is not
 // there.
 #pragma once
@@ -51,5 +51,20 @@ bool descends_from(pid_t pid, pid_t ancestor);
 // Whether this process has the socket with this inode open; nothing when that cannot be seen
 // (another user's process).
 std::optional<bool> holds_socket(pid_t pid, ino_t inode);
+
+// What lies in a process's memory.
+struct Mapping {
+    std::uint64_t begin = 0;
+    std::uint64_t end = 0;     // behind it
+    std::string access = {};   // "r-xp"
+    std::uint64_t offset = 0;  // in the file
+    std::string path = {};     // of the file; "[stack]" and the like; empty: of none
+
+    bool is_of_file() const { return path.starts_with('/'); }
+};
+
+// By address, until `take` returns false. `process`: its number, or "self". Of one that may not be
+// looked at, none.
+void for_each_mapping(const std::string& process, const std::function<bool(const Mapping&)>& take);
 
 }  // namespace ddp::base

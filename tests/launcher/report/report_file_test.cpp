@@ -2,6 +2,7 @@
 #include "launcher/report/report_file.hpp"
 
 #include "launcher/launch_fixture.hpp"
+#include "launcher/report/outcome.hpp"
 #include "launcher/worker_ends.hpp"
 
 #include <gmock/gmock.h>
@@ -19,6 +20,24 @@ using testing::exited;
 using ::testing::HasSubstr;
 using testing::killed;
 using testing::stopped;
+
+TEST(ReportFile, HasTheStacksOfAHang) {
+    const HangFacts hang{
+        .kind = "missing", .ranks = {1}, .stacks = {{.rank = 1, .pid = 7, .problem = "gone"}}};
+    const json file = json::parse(to_json({.facts = {.hang = hang}}));
+    ASSERT_EQ(file["hang"]["stacks"].size(), 1U);
+    EXPECT_EQ(file["hang"]["stacks"][0]["rank"], 1);
+    EXPECT_EQ(file["hang"]["stacks"][0]["problem"], "gone");
+}
+
+TEST(RootCause, OfAHangThatIsNobodysFaultIsWhoFailed) {
+    const std::vector<WorkerEnd> ended{exited(0, 3), exited(1, 0)};
+    const JobEnd job{.workers = 2, .facts = {.hang = HangFacts{.kind = "stuck"}}};
+    const auto root = root_cause_of(ended, job);
+    ASSERT_TRUE(root);
+    EXPECT_EQ(root->rank, 0);
+    EXPECT_FALSE(root->held_up);
+}
 
 TEST(ReportFile, SaysOfEachWorkerHowItEnded) {
     WorkerEnd root = killed(2, SIGSEGV);

@@ -1,6 +1,7 @@
 #include "backends/shm/region/adopted_pages.hpp"
 
 #include "backends/shm/region/host_kernel.hpp"
+#include "base/process/process_tree.hpp"
 
 #include <ddp/error.hpp>
 
@@ -12,8 +13,6 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
-#include <fstream>
-#include <sstream>
 #include <string>
 
 namespace ddp::shm {
@@ -30,24 +29,23 @@ std::span<std::byte> whole_pages_of(std::span<std::byte> memory) {
 
 // Of pages that are replaced, nothing else may be lost than what they say; nothing: all is well.
 std::string why_not_movable(std::span<const std::byte> pages) {
-    std::ifstream maps("/proc/self/maps");
     std::uintptr_t next = number(pages.data());
     const std::uintptr_t end = next + pages.size();
-    for (std::string line; next < end && std::getline(maps, line);) {
-        std::istringstream fields(line);
-        std::uintptr_t first = 0;
-        std::uintptr_t last = 0;
-        char dash = 0;
-        std::string access, offset, device, inode, name;
-        fields >> std::hex >> first >> dash >> last >> access >> offset >> device >> inode >> name;
-        if (last <= next) continue;
-        if (first > next) break;
-        if (access.substr(0, 2) != "rw") return "it cannot be written to";
-        if (access.back() != 'p') return "it is shared already";
-        if (name.starts_with("[stack")) return "it is a stack's";
-        next = last;
-    }
-    return next < end ? "there is none at its address" : "";
+    std::string refusal;
+    base::for_each_mapping("self", [&](const base::Mapping& one) {
+        if (one.end <= next) return true;
+        if (one.begin > next) return false;
+        if (!one.access.starts_with("rw")) {
+            refusal = "it cannot be written to";
+        } else if (!one.access.ends_with('p')) {
+            refusal = "it is shared already";
+        } else if (one.path.starts_with("[stack")) {
+            refusal = "it is a stack's";
+        }
+        next = one.end;
+        return refusal.empty() && next < end;
+    });
+    return refusal.empty() && next < end ? "there is none at its address" : refusal;
 }
 
 }  // namespace
