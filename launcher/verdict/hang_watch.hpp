@@ -30,6 +30,7 @@ public:
     std::optional<Time> next() const { return observer_.next(); }
     // A worker may have been stopped, or gone on.
     void look_at_processes() { observer_.look_at_processes(); }
+    void note_reading(bool is_reading) { observer_.note_reading(is_reading); }
 
     // What is new, for the user; mostly nothing, and before next() always. `by_stacks`: as
     // HangNews's.

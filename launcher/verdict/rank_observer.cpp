@@ -92,8 +92,14 @@ void RankObserver::learn(Time now, const contract::RankRecord& record, Memory& m
 }
 
 void RankObserver::look_at_process(Time now, RankState& state, const Worker& worker,
-                                   Memory& memory) {
+                                   Memory& memory) const {
     if (state.has_ended) return memory.held_since.reset();
+    if (is_reading_ && memory.looked_at) {
+        state.process = memory.process;
+        state.cpu_share = memory.cpu_share;
+        state.held_since = memory.held_since;
+        return;
+    }
     const pid_t pid = process_of_rank(state.record.pid, worker.process.pid());
     state.process = launcher::look_at_process(pid);
     if (state.process.state == 'Z') state.process.state = 0;  // its pidfd tells more
@@ -104,6 +110,7 @@ void RankObserver::look_at_process(Time now, RankState& state, const Worker& wor
     // A debugger that holds it from time to time does not hold it.
     if (state.process.is_held() && used > milliseconds{0}) memory.held_since.reset();
     memory.looked_at = now;
+    memory.process = state.process;
     memory.cpu_time = state.process.cpu_time;
     state.cpu_share = memory.cpu_share;
     if (!state.process.is_held()) {

@@ -37,6 +37,8 @@ public:
     bool is_due(Time now) const { return next_ && now >= *next_; }
     // A worker may have been stopped, or gone on.
     void look_at_processes() { looks_at_processes_ = true; }
+    // Their stacks are being read, by who holds them for that: what was known of them stands.
+    void note_reading(bool is_reading) { is_reading_ = is_reading; }
 
     std::vector<RankState> look(Time now, const WatchedWorkers& workers);
     // What the pages say, and no more.
@@ -53,15 +55,17 @@ private:
         std::vector<contract::TransferRecord> transfers;  // that it waited in
         std::optional<Time> held_since;
         std::optional<Time> looked_at;  // its process
+        ProcessState process;           // as it was then
         std::chrono::milliseconds cpu_time{0};
         std::optional<double> cpu_share;
     };
     void learn(Time now, const contract::RankRecord& record, Memory& memory);
-    static void look_at_process(Time now, RankState& state, const Worker& worker, Memory& memory);
+    void look_at_process(Time now, RankState& state, const Worker& worker, Memory& memory) const;
 
     std::optional<Time> next_;
     Time resumed_{};  // what waited before waits since then
     bool looks_at_processes_ = false;
+    bool is_reading_ = false;
     UsualTimes usual_;
     std::vector<Memory> memory_;
 };

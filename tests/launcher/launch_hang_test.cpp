@@ -278,6 +278,8 @@ TEST_F(LaunchHang, OfAFrozenCgroupIsSeen) {
     Launch job(folder_, words);
     EXPECT_TRUE(job.wait_for_error("is frozen, with its cgroup"));
     EXPECT_TRUE(job.wait_for_error("stopping the job"));
+    EXPECT_EQ(count(job.err(), "is frozen, with its cgroup"), 1)
+        << "who reads its stack is no debugger: " << job.err();
     std::ofstream(cgroup + "/freezer.state") << "THAWED" << std::endl;
     EXPECT_NE(job.wait().exit_code, 0);
     ::rmdir(cgroup.c_str());

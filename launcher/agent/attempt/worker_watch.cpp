@@ -45,6 +45,7 @@ std::optional<int> WorkerWatch::look(const WatchedWorkers& workers, int running,
     }
     if (is_stopping) return std::nullopt;
     stacks_.take(now);
+    hang_.note_reading(stacks_.is_reading());
     tell_of_stacks(channel);
     if (tell.sighting) {
         // Also of what was seen when it was asked.

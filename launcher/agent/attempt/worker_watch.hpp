@@ -45,6 +45,7 @@ public:
     Sighting see(const WatchedWorkers& workers, const LookMessage& look) {
         asked_at_ = Time::clock::now();
         hang_.look_at_processes();
+        hang_.note_reading(stacks_.is_reading());
         stacks_.read(asked_at_, look.stacks_of, workers);
         return hang_.see(asked_at_, workers, look.calls);
     }
