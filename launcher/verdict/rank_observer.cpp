@@ -28,6 +28,13 @@ void begin_after(RankState::Time time, contract::RankRecord& record) {
     }
 }
 
+// Another number as soon as the rank has called something, or a call of its has ended.
+std::uint64_t calls_of(const contract::RankRecord& record) {
+    std::uint64_t calls = 0;
+    for (const contract::GroupRecord& group : record.groups) calls += group.started + group.ended;
+    return calls;
+}
+
 }  // namespace
 
 std::vector<RankState> RankObserver::look(Time now, const WatchedWorkers& workers) {
@@ -94,7 +101,8 @@ void RankObserver::learn(Time now, const contract::RankRecord& record, Memory& m
 void RankObserver::look_at_process(Time now, RankState& state, const Worker& worker,
                                    Memory& memory) const {
     if (state.has_ended) return memory.held_since.reset();
-    if (is_reading_ && memory.looked_at) {
+    // Who has been let go on meanwhile is not held as it was.
+    if (is_reading_ && memory.looked_at && calls_of(state.record) == memory.calls) {
         state.process = memory.process;
         state.cpu_share = memory.cpu_share;
         state.held_since = memory.held_since;
@@ -107,9 +115,12 @@ void RankObserver::look_at_process(Time now, RankState& state, const Worker& wor
     if (memory.looked_at && now - *memory.looked_at >= interval / 2) {
         memory.cpu_share = std::chrono::duration<double>(used) / (now - *memory.looked_at);
     }
+    const std::uint64_t calls = calls_of(state.record);
     // A debugger that holds it from time to time does not hold it.
-    if (state.process.is_held() && used > milliseconds{0}) memory.held_since.reset();
+    const bool has_run = used > milliseconds{0} || calls != memory.calls;
+    if (state.process.is_held() && has_run) memory.held_since.reset();
     memory.looked_at = now;
+    memory.calls = calls;
     memory.process = state.process;
     memory.cpu_time = state.process.cpu_time;
     state.cpu_share = memory.cpu_share;
