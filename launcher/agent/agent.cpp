@@ -87,7 +87,7 @@ private:
     std::optional<PortWatch> port_watch_;  // before anybody listens on rank 0's port
     Poller events_;
     UserStop user_stop_;
-    AgentLogs logs_{LogTree(job_.options.logs.dir, job_.options.run_id), channel(), user_stop_,
+    AgentLogs logs_{job_.options, channel(), user_stop_,
                     [this](auto until) { handle_events(until); }};
     std::optional<HostsAgent> hosts_;  // of a job of several hosts
     RestartPolicy restarts_;
@@ -184,6 +184,7 @@ std::optional<int> Agent::run_attempt(int number) {
     const AttemptEnd end = attempt.end();
     Outcome outcome = problem ? end.outcome(problem->exit_code, problem->text) : end.outcome();
     const auto restart = decide(outcome, Clock::now() - started);
+    logs_.note_end(number, attempt.watched(), outcome.text);
     if (!restart) logs_.publish(outcome);
     onlookers_.door().note_end(view_of(end, attempt.watched()), outcome.text);
     if (!outcome.text.empty()) channel().send(FailureMessage{std::move(outcome.text)});

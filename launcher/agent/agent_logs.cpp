@@ -43,7 +43,15 @@ void AgentLogs::say_news() {
     if (!news.empty()) channel_.send(NoticeMessage{std::move(news)});
 }
 
+void AgentLogs::note_end(int attempt, const WatchedWorkers& workers, const std::string& text) {
+    timeline_.note(attempt, workers.pages, workers.all, workers.first_rank, text);
+}
+
 void AgentLogs::publish(Outcome& outcome) {
+    const auto is_hurried = [this] { return stop_.is_hurried || !channel_.open(); };
+    for (std::string& text : timeline_.write(outcome.json, wait_, is_hurried)) {
+        channel_.send(NoticeMessage{std::move(text)});
+    }
     if (tree_.wanted() && !outcome.json.empty()) {
         writer_.write_report(std::move(outcome.json));
         await();

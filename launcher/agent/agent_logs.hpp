@@ -1,5 +1,5 @@
-// The agent's log files: where they go, the process that writes them, and the waits for it, in
-// which the agent's loop goes on.
+// The agent's files: logs, the process that writes them, and the waits for it, in which the agent's
+// loop goes on; and what --report and --trace ask for.
 #pragma once
 
 #include "launcher/channel/channel.hpp"
@@ -7,6 +7,8 @@
 #include "launcher/logs/log_writer.hpp"
 #include "launcher/options/options.hpp"
 #include "launcher/report/outcome.hpp"
+#include "launcher/timeline/timeline_files.hpp"
+#include "launcher/verdict/rank_observer.hpp"
 
 #include <optional>
 #include <utility>
@@ -22,8 +24,12 @@ struct UserStop {
 class AgentLogs {
 public:
     // Borrows the channel and the stop. `wait` lets the loop go on, at most until then.
-    AgentLogs(LogTree tree, Channel& channel, const UserStop& stop, LogWriter::Wait wait)
-        : tree_(std::move(tree)), channel_(channel), stop_(stop), wait_(std::move(wait)) {}
+    AgentLogs(const Options& options, Channel& channel, const UserStop& stop, LogWriter::Wait wait)
+        : tree_(options.logs.dir, options.run_id),
+          timeline_(options),
+          channel_(channel),
+          stop_(stop),
+          wait_(std::move(wait)) {}
 
     const LogTree& tree() const { return tree_; }
     LogWriter& writer() { return writer_; }
@@ -43,12 +49,15 @@ public:
     void await_files();
     void finish();
     void say_news();
-    // Of the outcome that counts: the report, and the launcher's own error file.
+    // An attempt of which nothing lives, and what is said of it; empty: nothing.
+    void note_end(int attempt, const WatchedWorkers& workers, const std::string& text);
+    // Of the outcome that counts: the reports, and the launcher's own error file.
     void publish(Outcome& outcome);
 
 private:
     LogTree tree_;
     LogWriter writer_;
+    TimelineFiles timeline_;
     Channel& channel_;
     const UserStop& stop_;
     LogWriter::Wait wait_;

@@ -15,6 +15,7 @@
 #include "launcher/inspect/inspector.hpp"
 #include "launcher/options/option_values.hpp"
 #include "launcher/options/options.hpp"
+#include "launcher/options/split_arguments.hpp"
 #include "launcher/plan/error_folder.hpp"
 #include "launcher/plan/job_plan.hpp"
 #include "launcher/plan/worker_variables.hpp"

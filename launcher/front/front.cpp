@@ -11,6 +11,7 @@
 #include "launcher/plan/error_folder.hpp"
 #include "launcher/process/process_sweep.hpp"
 #include "launcher/process/signals.hpp"
+#include "launcher/timeline/timeline_files.hpp"
 #include "launcher/worker/worker_terminal.hpp"
 
 #include <ddp/error.hpp>
@@ -74,6 +75,11 @@ std::vector<int> signals_of(const Options& options) {
 
 int run_front(const Options& options, const JobPlan& plan, std::optional<HostsJob> hosts,
               contract::HostLink& host) {
+    check_timeline_files(options.logs);
+    const bool wants_timeline = timeline_entries(options.logs, plan.workers()) > 0;
+    if (hosts && wants_timeline) {
+        throw UsageError("--report and --trace: only of a job of one host so far");
+    }
     prepare_signals(options.stop.signals_to_handle);
     if (const std::string problem = base::missing_pidfd_calls(); !problem.empty()) {
         throw Error(problem);

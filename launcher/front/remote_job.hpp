@@ -6,6 +6,7 @@
 #include "launcher/hosts/start/hostfile.hpp"
 #include "launcher/hosts/start/job_description.hpp"
 #include "launcher/options/options.hpp"
+#include "launcher/options/split_arguments.hpp"
 
 #include <chrono>
 #include <span>

@@ -213,6 +213,12 @@ constexpr std::array table{
     OptionSpec{"metrics", "", "", "ADDRESS", "", "", G::logs, T::own,
                "serve metrics for Prometheus at a PORT of loopback, HOST:PORT or unix:PATH",
                [](Options& o, Value v) { o.logs.metrics = parse_metrics_address(v); }},
+    OptionSpec{"report", "", "", "FILE.html", "", "", G::logs, T::own,
+               "at the end: how the job ended and what its ranks did, as one page for a browser",
+               [](Options& o, Value v) { o.logs.report_page = parse_page_file(v); }},
+    OptionSpec{"trace", "", "", "FILE.json", "", "", G::logs, T::own,
+               "at the end: what its ranks did, for Perfetto and chrome://tracing",
+               [](Options& o, Value v) { o.logs.trace = parse_trace_file(v); }},
     OptionSpec{"status", "", "", "auto|off", "auto", "", G::logs, T::own,
                "auto: a live line while stderr is a terminal",
                [](Options& o, Value v) {

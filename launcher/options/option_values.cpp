@@ -91,6 +91,11 @@ std::optional<int> read_signal(std::string_view name) {
     return std::nullopt;
 }
 
+// With something before it.
+bool has_ending(std::string_view name, std::string_view ending) {
+    return name.size() > ending.size() && name.ends_with(ending);
+}
+
 }  // namespace
 
 void fail_value(const GivenValue& given, std::string_view allowed) {
@@ -261,6 +266,18 @@ std::string parse_inject(const GivenValue& given) {
     } catch (const UsageError& error) {
         throw UsageError(std::string(given.label) + ": " + error.what());
     }
+    return std::string(given.text);
+}
+
+std::string parse_page_file(const GivenValue& given) {
+    if (!has_ending(given.text, ".html") && !has_ending(given.text, ".htm")) {
+        fail_value(given, "a file name that ends in .html; report.json is --log-dir's");
+    }
+    return std::string(given.text);
+}
+
+std::string parse_trace_file(const GivenValue& given) {
+    if (!has_ending(given.text, ".json")) fail_value(given, "a file name that ends in .json");
     return std::string(given.text);
 }
 

@@ -37,7 +37,9 @@ struct WantedStdin {
 };
 WantedStdin parse_stdin(const GivenValue& given);
 bool parse_flag(const GivenValue& given);
-std::string parse_inject(const GivenValue& given);  // as a contract::Injection
+std::string parse_inject(const GivenValue& given);      // as a contract::Injection
+std::string parse_page_file(const GivenValue& given);   // FILE.html
+std::string parse_trace_file(const GivenValue& given);  // FILE.json
 WorkerCount parse_worker_count(const GivenValue& given);
 // "2", "1:4": 0 < min <= max
 struct NodeRange {

@@ -4,6 +4,7 @@
 
 #include "launcher/options/option_table.hpp"
 #include "launcher/options/option_values.hpp"
+#include "launcher/options/split_arguments.hpp"
 
 #include <ddp/error.hpp>
 

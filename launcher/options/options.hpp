@@ -87,6 +87,8 @@ struct LogOptions {
     StreamsOfRanks tee;
     bool history = true;  // the last view of the job stays, for ddp-launch inspect
     std::optional<MetricsAddress> metrics;
+    std::string report_page;  // files that are written at the end; empty: not wanted
+    std::string trace;
     // Lines that hold one of these are kept once more, of all ranks together.
     std::vector<std::string> duplicate_stdout_filters;
     std::vector<std::string> duplicate_stderr_filters;
@@ -138,13 +140,5 @@ std::string help_text();
 
 // What --print-config prints: each option, its value, where that comes from.
 std::string config_text(std::span<char* const> arguments, const EnvLookup& environment);
-
-// The two parts of a command line. The launcher's options come with their names in dashes and as
-// "--name=value", ready to be parsed; the command is copied word for word.
-struct SplitArguments {
-    std::vector<std::string> options;
-    std::vector<std::string> command;  // as given; empty: none is needed
-};
-SplitArguments split_arguments(std::span<char* const> arguments);
 
 }  // namespace ddp::launcher

@@ -1,5 +1,6 @@
 // Finds the end of the launcher's part, as Python's argparse would: the first word that is neither
 // an option nor an option's value.
+#include "launcher/options/split_arguments.hpp"
 #include "launcher/options/option_table.hpp"
 
 #include <ddp/error.hpp>

@@ -38,6 +38,7 @@ struct JobFacts {
     int attempts = 1;
     std::vector<std::string> hints = {};  // for the root cause
     std::string report_file = {};         // the copy for machines; empty: none
+    bool wants_json = false;              // also without that file
     std::optional<HangFacts> hang = {};
     std::optional<SlowFacts> slow = {};
     Lines lines = Lines::wrapped;

@@ -79,7 +79,7 @@ RootError root_error(const WorkerEnd& root, const RootCause& root_cause, const J
 }
 
 Outcome with_json(Outcome outcome, JobReport report, const JobEnd& job) {
-    if (job.facts.report_file.empty()) return outcome;
+    if (job.facts.report_file.empty() && !job.facts.wants_json) return outcome;
     report.exit_code = outcome.exit_code;
     report.message = outcome.text;
     report.ran_for = longest_of(report.ended);

@@ -141,7 +141,8 @@ std::string message_of(const std::exception& exception) {
 
 Outcome on_rank_0(ProcessGroup& group, std::chrono::milliseconds limit, const Job& job) {
     if (group.rank() != 0) return share(group, {});
-    const contract::CheckpointScope scope(process_group::GroupAccess(group).control_page());
+    const process_group::GroupAccess access(group);
+    const contract::CheckpointScope scope(access.control_page(), access.timeline());
     if (group.size() == 1) return share(group, Worker::report_of(job.work), job.on_shared);
     std::optional<Worker> worker;
     try {

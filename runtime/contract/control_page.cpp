@@ -21,8 +21,13 @@
 namespace ddp::contract {
 namespace {
 
-std::size_t region_bytes(std::uint32_t local_ranks) {
-    return control_header_bytes + control_page_bytes * static_cast<std::size_t>(local_ranks);
+std::size_t bytes_of_rank(std::size_t timeline_entries) {
+    return control_page_bytes + Timeline::bytes_for(timeline_entries);
+}
+
+std::size_t region_bytes(int local_ranks, std::size_t timeline_entries) {
+    return control_header_bytes +
+           bytes_of_rank(timeline_entries) * static_cast<std::size_t>(local_ranks);
 }
 
 std::byte* map_shared(int fd, std::size_t bytes) {
@@ -39,6 +44,7 @@ std::string to_hex(std::uint64_t value) {
 struct Handover {
     int fd;
     std::uint64_t cookie;
+    std::size_t timeline_entries = 0;
 };
 
 std::optional<Handover> parse_handover(std::string_view text) {
@@ -47,21 +53,27 @@ std::optional<Handover> parse_handover(std::string_view text) {
     const auto fd = std::from_chars(text.data(), end, result.fd);
     if (fd.ec != std::errc{} || fd.ptr == end || *fd.ptr != ':') return std::nullopt;
     const auto cookie = std::from_chars(fd.ptr + 1, end, result.cookie, 16);
-    if (cookie.ec != std::errc{} || cookie.ptr != end || result.fd < 3) return std::nullopt;
+    if (cookie.ec != std::errc{} || result.fd < 3) return std::nullopt;
+    if (cookie.ptr == end) return result;
+    if (*cookie.ptr != ':') return std::nullopt;
+    const auto entries = std::from_chars(cookie.ptr + 1, end, result.timeline_entries);
+    const bool is_plausible =
+        result.timeline_entries > 0 && result.timeline_entries <= max_timeline_entries;
+    if (entries.ec != std::errc{} || entries.ptr != end || !is_plausible) return std::nullopt;
     return result;
 }
 
 // The pages of a region behind a descriptor: nothing when it cannot be one that an agent made. A
 // memory that somebody may still cut short would be a SIGBUS later.
-std::optional<int> ranks_in_region(int fd) {
+std::optional<int> ranks_in_region(int fd, std::size_t timeline_entries) {
     struct stat status {};
     if (::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) return std::nullopt;
     const int seals = ::fcntl(fd, F_GET_SEALS);
     if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) return std::nullopt;
-    constexpr off_t page = control_page_bytes;
-    const off_t pages = status.st_size - static_cast<off_t>(control_header_bytes);
-    const off_t ranks = pages / page;
-    if (pages % page != 0 || ranks < 1 || ranks > max_control_ranks) return std::nullopt;
+    const auto of_rank = static_cast<off_t>(bytes_of_rank(timeline_entries));
+    const off_t of_ranks = status.st_size - static_cast<off_t>(control_header_bytes);
+    const off_t ranks = of_ranks / of_rank;
+    if (of_ranks % of_rank != 0 || ranks < 1 || ranks > max_control_ranks) return std::nullopt;
     return static_cast<int>(ranks);
 }
 
@@ -85,9 +97,10 @@ AgentRegions& agent_regions() {
 
 }  // namespace
 
-ControlRegion ControlRegion::create(int local_ranks) {
+ControlRegion ControlRegion::create(int local_ranks, std::size_t timeline_entries) {
     ControlRegion region;
-    region.bytes_ = region_bytes(static_cast<std::uint32_t>(local_ranks));
+    region.bytes_ = region_bytes(local_ranks, timeline_entries);
+    region.timeline_entries_ = timeline_entries;
     region.fd_.reset(::memfd_create("ddp-control", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (!region.fd_) throw SystemError("memfd_create for the control region", errno);
     const int fd = region.fd_.get();
@@ -112,10 +125,11 @@ ControlRegion ControlRegion::create(int local_ranks) {
 
 ControlRegion ControlRegion::attach(const std::optional<std::string>& handed_over, int local_rank) {
     if (const auto given = handed_over ? parse_handover(*handed_over) : std::nullopt) {
-        const auto ranks = ranks_in_region(given->fd);
+        const auto ranks = ranks_in_region(given->fd, given->timeline_entries);
         if (ranks && local_rank >= 0 && local_rank < *ranks) {
             ControlRegion region;
-            region.bytes_ = region_bytes(static_cast<std::uint32_t>(*ranks));
+            region.bytes_ = region_bytes(*ranks, given->timeline_entries);
+            region.timeline_entries_ = given->timeline_entries;
             region.memory_ = map_shared(given->fd, region.bytes_);
             if (region.memory_ != nullptr && is_plausible(region.header(), given->cookie, *ranks)) {
                 ::close(given->fd);
@@ -137,6 +151,7 @@ ControlRegion::ControlRegion(ControlRegion&& other) noexcept
     : fd_(std::move(other.fd_)),
       memory_(std::exchange(other.memory_, nullptr)),
       bytes_(other.bytes_),
+      timeline_entries_(other.timeline_entries_),
       local_ranks_(other.local_ranks_),
       cookie_(other.cookie_),
       own_(other.own_),
@@ -146,6 +161,7 @@ ControlRegion& ControlRegion::operator=(ControlRegion&& other) noexcept {
     std::swap(fd_, other.fd_);
     std::swap(memory_, other.memory_);
     std::swap(bytes_, other.bytes_);
+    std::swap(timeline_entries_, other.timeline_entries_);
     std::swap(local_ranks_, other.local_ranks_);
     std::swap(cookie_, other.cookie_);
     std::swap(own_, other.own_);
@@ -167,8 +183,20 @@ ControlPage& ControlRegion::page(int local_rank) const {
     return *std::launder(reinterpret_cast<ControlPage*>(memory_ + offset));
 }
 
+Timeline ControlRegion::timeline(int local_rank) const {
+    if (timeline_entries_ == 0) return {};
+    std::byte* const ring =
+        memory_ + region_bytes(local_ranks_, 0) +
+        Timeline::bytes_for(timeline_entries_) * static_cast<std::size_t>(local_rank);
+    auto& head = *std::launder(reinterpret_cast<TimelineHead*>(ring));
+    auto* const entries =
+        std::launder(reinterpret_cast<TimelineEntry*>(ring + sizeof(TimelineHead)));
+    return {head, {entries, timeline_entries_}};
+}
+
 std::string ControlRegion::handover(int fd_in_child) const {
-    return std::to_string(fd_in_child) + ":" + to_hex(cookie_);
+    return std::to_string(fd_in_child) + ":" + to_hex(cookie_) +
+           (timeline_entries_ == 0 ? "" : ":" + std::to_string(timeline_entries_));
 }
 
 bool ControlRegion::lease_holds(std::chrono::steady_clock::time_point now) const {

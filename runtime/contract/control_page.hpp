@@ -5,8 +5,10 @@
 //
 //   offset 0              ControlHeader
 //   4096 + r * page size  page of local rank r: ControlPage (rank_page.hpp)
+//   behind the pages      with --report or --trace: the ring of each (timeline.hpp)
 //
-// Made by the agent, handed over as DDP_CONTROL_FD=<fd>:<cookie in hex>. A worker to whom it is not
+// Made by the agent, handed over as DDP_CONTROL_FD=<fd>:<cookie in hex>, with :<entries of a ring>
+// behind it where there are rings. A worker to whom it is not
 // handed, or whose descriptor was closed or reused, makes a private one and goes on.
 // All fields are written with relaxed or release stores and read by the agent at any time. Any
 // worker may write anything anywhere in it: sizes and indices never come from the memory itself.
@@ -14,6 +16,7 @@
 
 #include "base/unique_fd.hpp"
 #include "contract/rank_page.hpp"
+#include "contract/timeline.hpp"
 
 #include <atomic>
 #include <chrono>
@@ -54,8 +57,9 @@ inline constexpr std::chrono::milliseconds lease_margin{50};
 // One mapping. Movable; unmaps when it goes.
 class ControlRegion {
 public:
-    // The agent's: a sealed memfd with a random cookie. Throws SystemError.
-    static ControlRegion create(int local_ranks);
+    // The agent's: a sealed memfd with a random cookie, and with a ring of that many entries for
+    // each rank. Throws SystemError.
+    static ControlRegion create(int local_ranks, std::size_t timeline_entries = 0);
     // A worker's: from the value of DDP_CONTROL_FD; when it is absent or not what it says, a
     // private region of one page. Never throws for a bad value. Closes the handed-over descriptor.
     static ControlRegion attach(const std::optional<std::string>& handed_over, int local_rank);
@@ -69,7 +73,9 @@ public:
     ControlHeader& header() const;
     ControlPage& page(int local_rank) const;
     ControlPage& own_page() const { return page(own_); }  // after attach
-    bool shared() const { return shared_; }               // with an agent
+    Timeline timeline(int local_rank) const;              // mostly none
+    Timeline own_timeline() const { return timeline(own_); }
+    bool shared() const { return shared_; }  // with an agent
     // Whether a system call that begins at `now` may change what outlives the job: there is no
     // lease, or it lasts for longer than lease_margin. Always, of a private region.
     bool lease_holds(std::chrono::steady_clock::time_point now) const;
@@ -83,6 +89,7 @@ private:
     base::UniqueFd fd_;
     std::byte* memory_ = nullptr;
     std::size_t bytes_ = 0;
+    std::size_t timeline_entries_ = 0;
     int local_ranks_ = 0;
     std::uint64_t cookie_ = 0;
     int own_ = 0;

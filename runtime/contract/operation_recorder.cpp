@@ -12,7 +12,6 @@
 namespace ddp::contract {
 namespace {
 
-constexpr auto relaxed = std::memory_order_relaxed;
 constexpr std::size_t most_name_bytes = 120;
 
 // Of entries and names, which the threads of a rank share.
@@ -145,6 +144,15 @@ void OperationRecorder::started(const CallSignature& call, const CallSite& site,
                                 std::uint64_t sequence,
                                 std::chrono::steady_clock::time_point at) noexcept {
     running_ = &writer_.write(call, site, group_.id(), sequence, at);
+    if (timeline_.is_on()) {
+        timed_ = {.what = Activity::collective,
+                  .started_ns = Timeline::now_ns(),
+                  .number = sequence,
+                  .group = group_.id(),
+                  .call = call,
+                  .file = running_->file.load(relaxed),
+                  .line = site.line()};
+    }
     if (GroupEntry* const entry = group_.entry()) {
         add_bytes(entry->bytes, call);
         entry->started.store(sequence, std::memory_order_release);
@@ -158,6 +166,10 @@ void OperationRecorder::started(const CallSignature& call, const CallSite& site,
 // of which only the time is wrong.
 void OperationRecorder::ended() noexcept {
     running_->ended_ns.store(page_time_ns(), relaxed);
+    if (timeline_.is_on()) {
+        timed_.ended_ns = Timeline::now_ns();
+        timeline_.add(timed_);
+    }
     if (GroupEntry* const entry = group_.entry()) {
         entry->ended.store(entry->started.load(relaxed), std::memory_order_release);
     } else {
@@ -173,6 +185,14 @@ void OperationRecorder::failed() noexcept {
 void TransferRecorder::waits(const Transfer& transfer, const CallSite& site) noexcept {
     if (std::exchange(is_waiting_, true)) return;
     const std::lock_guard lock(page_mutex);
+    if (timeline_.is_on()) {
+        timed_ = {.what = Activity::transfer,
+                  .started_ns = Timeline::now_ns(),
+                  .call = {.root = transfer.peer, .elements = transfer.bytes},
+                  .sends = transfer.sends,
+                  .file = find_or_add(page_, shortened(site.file())),
+                  .line = site.line()};
+    }
     for (std::size_t i = 0; i < recorded_groups; ++i) {
         const GroupEntry& group = page_.groups[i];
         if (id_ == 0 || group.id.load(relaxed) != id_ || group.end.load(relaxed) != 0) continue;
@@ -188,7 +208,12 @@ void TransferRecorder::waits(const Transfer& transfer, const CallSite& site) noe
 }
 
 void TransferRecorder::goes_on() noexcept {
-    if (!std::exchange(is_waiting_, false) || entry_ == nullptr) return;
+    if (!std::exchange(is_waiting_, false)) return;
+    if (timeline_.is_on()) {
+        timed_.ended_ns = Timeline::now_ns();
+        timeline_.add(timed_);
+    }
+    if (entry_ == nullptr) return;
     entry_->since_ns.store(0, relaxed);
     entry_ = nullptr;
 }

@@ -6,6 +6,7 @@
 
 #include "contract/call_signature.hpp"
 #include "contract/rank_page.hpp"
+#include "contract/timeline.hpp"
 
 #include <ddp/call_site.hpp>
 
@@ -30,13 +31,17 @@ void take_page(ControlPage& page);
 // The rank is at a checkpoint while such an object lives.
 class CheckpointScope {
 public:
-    explicit CheckpointScope(ControlPage& page) noexcept : page_(page) { ++page_.checkpoints; }
+    explicit CheckpointScope(ControlPage& page, Timeline timeline = {}) noexcept
+        : page_(page), timed_(timeline, Activity::checkpoint) {
+        ++page_.checkpoints;
+    }
     ~CheckpointScope() { --page_.checkpoints; }
     CheckpointScope(const CheckpointScope&) = delete;
     CheckpointScope& operator=(const CheckpointScope&) = delete;
 
 private:
     ControlPage& page_;
+    TimelineScope timed_;
 };
 
 // A group's entry on the page; or none, of a group for which there is no room, of one rank, or with
@@ -91,8 +96,8 @@ private:
 // 0.
 class OperationRecorder {
 public:
-    OperationRecorder(ControlPage& page, std::uint32_t group, int ranks)
-        : page_(page), group_(page, group, ranks), writer_(page) {}
+    OperationRecorder(ControlPage& page, std::uint32_t group, int ranks, Timeline timeline = {})
+        : page_(page), group_(page, group, ranks), writer_(page), timeline_(timeline) {}
     ~OperationRecorder() { group_.end(GroupEnd::left); }
     OperationRecorder(const OperationRecorder&) = delete;
     OperationRecorder& operator=(const OperationRecorder&) = delete;
@@ -108,13 +113,16 @@ private:
     RecordedGroup group_;
     OperationWriter writer_;
     OperationEntry* running_ = nullptr;  // what it is in
+    Timeline timeline_;
+    TimedActivity timed_;  // the same, where there is one
 };
 
 // Of the same group: the transfer that the rank waits in. One thread at a time. Outlives the page,
 // if nothing is called any more.
 class TransferRecorder {
 public:
-    TransferRecorder(ControlPage& page, std::uint32_t group) : page_(page), id_(group) {}
+    TransferRecorder(ControlPage& page, std::uint32_t group, Timeline timeline = {})
+        : page_(page), id_(group), timeline_(timeline) {}
 
     struct Transfer {
         bool sends;
@@ -129,6 +137,8 @@ private:
     std::uint32_t id_;
     bool is_waiting_ = false;
     TransferEntry* entry_ = nullptr;  // null: it does not wait, or there is no room
+    Timeline timeline_;
+    TimedActivity timed_;
 };
 
 }  // namespace ddp::contract

@@ -10,6 +10,8 @@
 
 namespace ddp::contract {
 
+inline constexpr auto relaxed = std::memory_order_relaxed;  // of nearly all of its fields
+
 enum class Phase : std::uint32_t { starting, joining, running, failed, left };
 
 enum class GroupEnd : std::uint32_t { none, left, failed };

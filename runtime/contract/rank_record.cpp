@@ -25,22 +25,6 @@ Time time_of(std::int64_t nanoseconds, Time now) {
         std::clamp(std::chrono::nanoseconds(nanoseconds), std::chrono::nanoseconds(0), latest));
 }
 
-std::string file_at(const ControlPage& page, std::size_t place) {
-    if (place >= sizeof page.files) return {};
-    // A copy, as it may change under us.
-    char name[128];
-    const std::size_t most = std::min(sizeof name, sizeof page.files - place);
-    std::memcpy(name, page.files + place, most);
-    const std::string_view path(name, ::strnlen(name, most));
-    return base::printable(path.substr(path.rfind('/') + 1));
-}
-
-template <class Enum>
-std::optional<Enum> enumerator(std::uint8_t value, Enum last) {
-    if (value > static_cast<std::uint8_t>(last)) return std::nullopt;
-    return static_cast<Enum>(value);
-}
-
 std::optional<OperationRecord> read(const OperationEntry& entry, const ControlPage& page,
                                     Time now) {
     const std::uint64_t serial = entry.serial.load(std::memory_order_acquire);
@@ -96,6 +80,16 @@ std::optional<GroupRecord> read(const GroupEntry& entry) {
 }
 
 }  // namespace
+
+std::string file_at(const ControlPage& page, std::size_t place) {
+    if (place >= sizeof page.files) return {};
+    // A copy, as it may change under us.
+    char name[128];
+    const std::size_t most = std::min(sizeof name, sizeof page.files - place);
+    std::memcpy(name, page.files + place, most);
+    const std::string_view path(name, ::strnlen(name, most));
+    return base::printable(path.substr(path.rfind('/') + 1));
+}
 
 std::string describe(const OperationRecord& operation) {
     std::string text =

@@ -8,6 +8,7 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -89,5 +90,15 @@ struct Progress {
 Progress read_progress(const ControlPage& page);
 
 RankRecord read_page(const ControlPage& page);
+
+// For readers of what ranks write: the last part of the path of a source file whose name is at that
+// place of the page; empty: none is.
+std::string file_at(const ControlPage& page, std::size_t place);
+// Nothing: there is no such enumerator.
+template <class Enum>
+std::optional<Enum> enumerator(std::uint8_t value, Enum last) {
+    if (value > static_cast<std::uint8_t>(last)) return std::nullopt;
+    return static_cast<Enum>(value);
+}
 
 }  // namespace ddp::contract

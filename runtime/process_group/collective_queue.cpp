@@ -28,7 +28,9 @@ void CollectiveOperation::wait_quietly() noexcept {
 
 CollectiveQueue::CollectiveQueue(std::shared_ptr<backends::Backend> backend,
                                  contract::ControlPage& page, const RecordedGroup& group)
-    : backend_(std::move(backend)), page_(page), recorder_(page, group.id, group.ranks) {}
+    : backend_(std::move(backend)),
+      page_(page),
+      recorder_(page, group.id, group.ranks, group.timeline) {}
 
 CollectiveQueue::~CollectiveQueue() {
     run_all();

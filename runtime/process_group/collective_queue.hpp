@@ -65,6 +65,7 @@ public:
     struct RecordedGroup {
         std::uint32_t id = 1;
         int ranks = 1;
+        contract::Timeline timeline = {};
     };
     CollectiveQueue(std::shared_ptr<backends::Backend> backend, contract::ControlPage& page,
                     const RecordedGroup& group);

@@ -59,9 +59,10 @@ DeviceDispatch::DeviceDispatch(const GroupMember& member, Store* store,
     if (gpu_) device::set_gpu_of_rank(own_device_.index);
     collectives_ = std::make_unique<CollectiveQueue>(
         cpu_, member.page(),
-        CollectiveQueue::RecordedGroup{.id = member.group_id(), .ranks = member.size()});
-    transfers_ =
-        std::make_shared<TransferQueue>(cpu_, member.page(), member.group_id(), member.job_ranks());
+        CollectiveQueue::RecordedGroup{
+            .id = member.group_id(), .ranks = member.size(), .timeline = member.timeline()});
+    transfers_ = std::make_shared<TransferQueue>(cpu_, member.page(), member.group_id(),
+                                                 member.job_ranks(), member.timeline());
     rendezvous(deadline);
 }
 

@@ -25,6 +25,7 @@ void GroupAccess::with_native_handle(const std::function<void(void*)>& use) cons
 }
 
 contract::ControlPage& GroupAccess::control_page() const { return impl_.member().page(); }
+contract::Timeline GroupAccess::timeline() const { return impl_.member().timeline(); }
 
 Work GroupAccess::all_reduce(const TensorView& tensor, ReduceOp op,
                              std::chrono::nanoseconds& took) {

@@ -37,6 +37,7 @@ public:
     void with_native_handle(const std::function<void(void*)>& use) const;
     // Where this rank shows ddp-launch what it does.
     contract::ControlPage& control_page() const;
+    contract::Timeline timeline() const;  // likewise, for a report; mostly none
 
     // As ProcessGroup::all_reduce in place. Where the memory is the CPU's, `took` is set to how
     // long the operation ran, by the thread that runs it and before the Work is done; the caller

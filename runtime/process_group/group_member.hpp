@@ -39,9 +39,15 @@ public:
     std::span<const int> job_ranks() const noexcept { return job_ranks_; }  // empty: the same
 
     contract::ControlPage& page() const { return control_->own_page(); }
+    contract::Timeline timeline() const { return control_->own_timeline(); }
     const std::atomic<std::uint32_t>& abort_word() const { return control_->header().abort_word; }
     // Of the group's GPU half.
     std::shared_ptr<contract::LaunchRecorder> make_gpu_recorder() const;
+    void show_progress(std::int64_t step, double steps_per_second) const noexcept {
+        page().step.store(step, std::memory_order_relaxed);
+        page().steps_per_second.store(steps_per_second, std::memory_order_relaxed);
+        timeline().end_step(step);
+    }
     void set_phase(contract::Phase phase) const {
         page().phase.store(static_cast<std::uint32_t>(phase), std::memory_order_relaxed);
     }

@@ -131,9 +131,7 @@ std::chrono::milliseconds ProcessGroup::timeout() const noexcept {
 
 void ProcessGroup::publish_progress(std::int64_t step, double steps_per_second,
                                     const CallSite& site) noexcept {
-    contract::ControlPage& page = impl_->member().page();
-    page.step.store(step, std::memory_order_relaxed);
-    page.steps_per_second.store(steps_per_second, std::memory_order_relaxed);
+    impl_->member().show_progress(step, steps_per_second);
     if (!has_to_differ(impl_->member().job_rank(rank()), step)) return;
     try {
         barrier(site).wait();

@@ -40,9 +40,9 @@ void TransferOperation::wait_quietly() noexcept {
 
 TransferQueue::TransferQueue(std::shared_ptr<backends::Backend> backend,
                              contract::ControlPage& page, std::uint32_t group,
-                             std::span<const int> job_ranks)
+                             std::span<const int> job_ranks, contract::Timeline timeline)
     : backend_(std::move(backend)),
-      recorder_(page, group),
+      recorder_(page, group, timeline),
       job_ranks_(job_ranks.begin(), job_ranks.end()) {}
 
 TransferQueue::~TransferQueue() { stop(); }

@@ -62,7 +62,8 @@ class TransferQueue : public std::enable_shared_from_this<TransferQueue> {
 public:
     // Records on `page`, which outlives stop(), what a rank waits in. `job_ranks`: GroupMember's.
     TransferQueue(std::shared_ptr<backends::Backend> backend, contract::ControlPage& page,
-                  std::uint32_t group, std::span<const int> job_ranks);
+                  std::uint32_t group, std::span<const int> job_ranks,
+                  contract::Timeline timeline = {});
     ~TransferQueue();
 
     // Throws the error of an earlier transfer once one has failed.

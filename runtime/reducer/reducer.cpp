@@ -232,7 +232,11 @@ bool Reducer::Impl::wait(Stream stream) {
 
 void Reducer::Impl::finish_step(Stream stream) {
     const std::uint64_t step = statistics_.step + 1;
-    backward_->finish(step, stream);
+    {
+        const contract::TimelineScope waits(process_group::GroupAccess(context_.group).timeline(),
+                                            contract::Activity::gradients, step);
+        backward_->finish(step, stream);
+    }
     if (!tuner_.is_tuned()) device::finish(context_.model_device, stream);
     statistics_ = backward_->measure(step);
     process_group::GroupAccess(context_.group)

@@ -37,6 +37,29 @@ TEST(ControlRegion, IsSharedBetweenAgentAndWorker) {
     EXPECT_EQ(worker.header().abort_word.load(), 1U);
 }
 
+TEST(ControlRegion, HasARingForEachRankWhereItIsMadeSo) {
+    const ControlRegion agent = ControlRegion::create(3, 16);
+    const ControlRegion worker = ControlRegion::attach(hand_over(agent), 2);
+    ASSERT_TRUE(worker.shared());
+    ASSERT_TRUE(worker.own_timeline().is_on());
+    worker.own_timeline().add({.number = 5});
+    EXPECT_EQ(agent.timeline(2).read().added, 1U);
+    EXPECT_EQ(agent.timeline(1).read().added, 0U);
+    agent.page(2).step.store(4);
+    EXPECT_EQ(worker.own_page().step.load(), 4);
+}
+
+TEST(ControlRegion, IsPrivateWhereTheRingsAreNotThoseOfItsSize) {
+    const ControlRegion agent = ControlRegion::create(3, 16);
+    for (const char* const entries :
+         {"", ":", ":0", ":15", ":17", ":x", ":16x", ":-1", ":2000000", ":99999999999999999999"}) {
+        std::string value = hand_over(agent);
+        value = value.substr(0, value.rfind(':')) + entries;
+        EXPECT_FALSE(ControlRegion::attach(value, 0).shared()) << value;
+    }
+    EXPECT_FALSE(ControlRegion::attach("", 0).own_timeline().is_on());
+}
+
 TEST(ControlRegion, ClosesTheDescriptorThatWasHandedOver) {
     const ControlRegion agent = ControlRegion::create(1);
     const int fd = ::fcntl(agent.fd(), F_DUPFD_CLOEXEC, 10);

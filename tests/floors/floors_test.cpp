@@ -25,9 +25,9 @@ const std::map<std::string, int> floors = {
 };
 // Rooms of the launcher, between each other.
 const std::map<std::string, int> launcher_floors = {
-    {"process", 0}, {"options", 0}, {"channel", 1}, {"plan", 1},    {"console", 2},
-    {"worker", 2},  {"stacks", 2},  {"report", 3},  {"verdict", 4}, {"logs", 4},
-    {"hosts", 5},   {"agent", 7},   {"front", 8},   {"inspect", 5}, {"metrics", 6},
+    {"process", 0}, {"options", 0}, {"channel", 1}, {"plan", 1},     {"console", 2}, {"worker", 2},
+    {"stacks", 2},  {"report", 3},  {"verdict", 4}, {"logs", 4},     {"hosts", 5},   {"agent", 7},
+    {"front", 8},   {"inspect", 5}, {"metrics", 6}, {"timeline", 4},
 };
 // The room that owns each public header: including it counts as including the room.
 const std::map<std::string, std::string> owners = {

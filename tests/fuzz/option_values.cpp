@@ -5,6 +5,7 @@
 #include "launcher/console/line_prefix.hpp"
 #include "launcher/options/option_table.hpp"
 #include "launcher/options/options.hpp"
+#include "launcher/options/split_arguments.hpp"
 
 #include <ddp/error.hpp>
 

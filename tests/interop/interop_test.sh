@@ -186,6 +186,33 @@ PrometheusReadsTheMetrics() {
     [ ! -e "$work/socket" ] || fail "the socket is left"
 }
 
+# in_browser FILE PATTERN...: what its script makes of the page has these, and no script fails.
+in_browser() {
+    local file=$1 pattern
+    shift
+    timeout 100 chromium-headless-shell --no-sandbox --headless --disable-gpu --user-data-dir="$work/browser" \
+        --enable-logging=stderr --dump-dom "file://$file" >"$work/dom" 2>"$work/log" || fail "$(cat "$work/log")"
+    ! grep -a CONSOLE "$work/log" || fail "a script of $file fails"
+    for pattern in "$@"; do
+        grep -aq -- "$pattern" "$work/dom" || fail "$file has no $pattern: $(sed '/id="data"/,/<\/script>/d' "$work/dom")"
+    done
+}
+
+ReportsOpenInABrowser() {
+    command -v chromium-headless-shell >/dev/null || missing chromium-headless-shell
+    export HOME=$work
+    "$bin/ddp-launch" -n 3 --report="$work/good.html" "$bin/examples/03_train_digits" --epochs=2 >"$work/out" 2>&1 ||
+        fail "$(cat "$work/out")"
+    in_browser "$work/good.html" 'The job succeeded' 'all_reduce</span>' 'step</span>' '<td>0</td><td>.*</td><td>.* ms</td>' \
+        '03_train_digits' 'data-opened="[0-9]'
+    "$bin/ddp-launch" -n 3 --max-restarts=1 --report="$work/bad.html" "$build/tests/bin/ddp_test_drill_worker" shm death 1 40 1 \
+        >"$work/out" 2>&1 && fail "it did not fail"
+    in_browser "$work/bad.html" 'The job failed' 'attempt 1' '<td class="root">SIGKILL' 'did not end</span>' 'data-opened="[0-9]'
+    "$bin/ddp-launch" -n 2 --report="$work/other.html" sh -c 'echo "<script>bad()</script>" >&2; exit 3' >"$work/out" 2>&1 &&
+        fail "it did not fail"
+    in_browser "$work/other.html" 'not a program of this library' '&lt;script&gt;bad()' 'data-opened="[0-9]'
+}
+
 # torch_drill FAULT [OPTION...]: a script that does not know ddp goes wrong; in $work/FAULT what the launcher says.
 torch_drill() {
     local fault=$1

@@ -24,6 +24,10 @@ const std::vector<BadCommandLine>& bad_command_lines() {
         {{"-nx", "x"}, {"--nproc-per-node", "\"x\"", "whole number"}},
         {{"--nproc_per_node"}, {"--nproc-per-node needs a value: N"}},
         {{"--nproc_per_node", "--standalone", "x"}, {"--nproc-per-node needs a value: N"}},
+        // reports
+        {{"--report=job.json", "x"}, {"--report", "\"job.json\"", ".html", "--log-dir"}},
+        {{"--report=.html", "x"}, {"--report", "\".html\"", "ends in .html"}},
+        {{"--trace=job.html", "x"}, {"--trace", "\"job.html\"", "ends in .json"}},
         // hosts
         {{"--nnodes=2", "x"}, {"2 hosts (--nnodes)", "where they meet", "--master-addr=HOST"}},
         {{"--nnodes=2:4", "x"}, {"2 to 4 hosts (--nnodes)", "where they meet"}},

@@ -12,6 +12,7 @@
 #include "launcher/plan/visible_gpus.hpp"
 #include "launcher/plan/worker_variables.hpp"
 #include "launcher/process/descriptor_limit.hpp"
+#include "launcher/timeline/timeline_files.hpp"
 #include "launcher/verdict/verdict_text.hpp"
 
 #include <ddp/error.hpp>
@@ -48,7 +49,9 @@ Attempt::Attempt(AttemptContext context, const Numbers& numbers)
       numbers_(numbers),
       error_files_(agent_.tree.wanted() ? agent_.tree.error_files(numbers.attempt)
                                         : error_files_in(agent_.job.error_folder)),
-      control_(contract::ControlRegion::create(agent_.job.plan.workers())) {
+      control_(contract::ControlRegion::create(
+          agent_.job.plan.workers(),
+          timeline_entries(agent_.job.options.logs, agent_.job.plan.workers()))) {
     agent_.events.add(relay_.fd(), EPOLLIN, agent_.tags.pipes);
 }
 
@@ -369,6 +372,7 @@ AttemptEnd Attempt::end() const {
                               .attempts = 1 + agent_.job.options.restart.max_restarts,
                               .report_file =
                                   agent_.logs.unresponsive() ? "" : agent_.tree.report_file(),
+                              .wants_json = !agent_.job.options.logs.report_page.empty(),
                               .hang = agent_.tell.sighting ? std::nullopt : watch_.facts(watched()),
                               .slow = watch_.slow(),
                               .lines = agent_.job.lines},

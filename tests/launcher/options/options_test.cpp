@@ -3,6 +3,7 @@
 
 #include "launcher/bad_command_lines.hpp"
 #include "launcher/options/option_table.hpp"
+#include "launcher/options/split_arguments.hpp"
 #include "launcher/parse_words.hpp"
 
 #include <gmock/gmock.h>

@@ -1,17 +1,14 @@
 // A worker that is stopped, and goes on while its stacks are read.
 #include "launcher/verdict/rank_observer.hpp"
 
-#include "base/unique_fd.hpp"
 #include "contract/operation_recorder.hpp"
+#include "launcher/sleeping_worker.hpp"
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
 #include <chrono>
 #include <csignal>
 #include <thread>
-#include <utility>
 #include <vector>
 
 namespace ddp::launcher {
@@ -22,24 +19,18 @@ using namespace std::chrono_literals;
 class StoppedRank : public ::testing::Test {
 protected:
     StoppedRank() {
-        WorkerStart start;
-        start.path = "/bin/sleep";
-        start.arguments = {"sleep", "600"};
-        start.descriptors = {null_.get(), null_.get(), null_.get(), null_.get()};
-        ::getrlimit(RLIMIT_NOFILE, &start.descriptor_limit);
-        workers_.push_back(start_worker(std::move(start), 0));
+        workers_.push_back(testing::start_sleeping_worker(0));
         pages_.page(0).pid = pid();
-        call(1);
+        recorder_.started({}, {}, 1, RankObserver::Time());
         look();
         ::kill(pid(), SIGSTOP);
         for (int i = 0; i < 1000 && !is_held(); ++i) std::this_thread::sleep_for(1ms);
         look();
     }
-    ~StoppedRank() override { workers_.front().process.signal(SIGKILL); }
+    ~StoppedRank() override { testing::end_worker(workers_.front()); }
 
     pid_t pid() const { return workers_.front().process.pid(); }
     bool is_held() const { return look_at_process(pid()).is_held(); }
-    void call(std::uint64_t sequence) { recorder_.started({}, {}, sequence, RankObserver::Time()); }
     RankState look() {
         now_ += RankObserver::interval;
         observer_.look_at_processes();
@@ -50,7 +41,6 @@ protected:
         for (int i = 0; i < 1000 && is_held(); ++i) std::this_thread::sleep_for(1ms);
     }
 
-    base::UniqueFd null_{::open("/dev/null", O_RDWR | O_CLOEXEC)};
     contract::ControlRegion pages_ = contract::ControlRegion::create(1);
     contract::OperationRecorder recorder_{pages_.page(0), 1, 2};
     std::vector<Worker> workers_;

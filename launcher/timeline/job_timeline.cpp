@@ -1,0 +1,154 @@
+#include "launcher/timeline/job_timeline.hpp"
+
+#include "contract/rank_record.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <iterator>
+#include <tuple>
+#include <utility>
+
+namespace ddp::launcher {
+namespace {
+
+using contract::TimedActivity;
+
+constexpr std::size_t least_entries = 1024;
+constexpr std::size_t most_entries = std::size_t{1} << 17;
+
+std::int64_t in_nanoseconds(Worker::Clock::time_point time) {
+    return std::chrono::nanoseconds(time.time_since_epoch()).count();
+}
+
+// What has the same name on a page.
+auto key_of(const TimedActivity& one) {
+    return std::tuple(one.what, one.call.kind, one.call.dtype, one.call.op, one.call.root,
+                      one.call.elements, one.call.uneven,
+                      contract::without_backward(one.call.source), one.sends, one.file, one.line);
+}
+
+std::size_t size_of(const AttemptTimeline& attempt) {
+    std::size_t items = 0;
+    for (const RankTimeline& rank : attempt.ranks) items += rank.items.size();
+    return items;
+}
+
+}  // namespace
+
+std::size_t JobTimeline::entries_for(int workers) {
+    const auto ranks = static_cast<std::size_t>(std::max(workers, 1));
+    return std::clamp(most_activities / ranks, least_entries, most_entries);
+}
+
+void JobTimeline::note(int attempt, const contract::ControlRegion& pages,
+                       std::span<const Worker> workers, int first_rank, std::string text) {
+    AttemptTimeline& noted =
+        attempts_.emplace_back(AttemptTimeline{.attempt = attempt, .text = std::move(text)});
+    for (const Worker& worker : workers) {
+        const auto ended = worker.ended ? worker.ended_at : Worker::Clock::now();
+        RankTimeline rank{
+            .rank = first_rank + worker.local_rank,
+            .pid = worker.process.pid(),
+            .started = in_nanoseconds(worker.started_at),
+            .ended = in_nanoseconds(ended),
+            .end = worker.ended ? to_string(*worker.ended) : "left to the sweep",
+            .has_joined = pages.page(worker.local_rank).pid.load(contract::relaxed) != 0};
+        note_rank(pages, worker.local_rank, rank);
+        noted.ranks.push_back(std::move(rank));
+    }
+    forget_what_is_too_much();
+}
+
+// What is not of the time in which the worker ran is not its own.
+void JobTimeline::note_rank(const contract::ControlRegion& pages, int local_rank,
+                            RankTimeline& rank) {
+    const contract::Timeline::Contents contents = pages.timeline(local_rank).read();
+    std::map<decltype(key_of(TimedActivity{})), std::uint32_t> known;
+    rank.items.reserve(contents.kept.size());
+    for (const TimedActivity& one : contents.kept) {
+        if (one.started_ns < rank.started || one.ended_ns > rank.ended) continue;
+        const auto [at, is_new] = known.try_emplace(key_of(one), 0U);
+        if (is_new) at->second = name(contract::describe(one, pages.page(local_rank)));
+        const bool has_group = one.what == contract::Activity::collective;
+        rank.items.push_back({.started = one.started_ns,
+                              .ended = one.ended_ns,
+                              .number = one.number,
+                              .name = at->second,
+                              .group = has_group ? group(one.group) : 0,
+                              .what = one.what});
+    }
+    note_unfinished(pages.page(local_rank), rank);
+    std::ranges::stable_sort(rank.items, {}, &TimelineItem::started);
+    rank.lost = contents.added - std::min<std::uint64_t>(contents.added, contents.kept.size());
+}
+
+// What the rank was in when it ended; the page's times are older by a tick of the kernel's.
+void JobTimeline::note_unfinished(const contract::ControlPage& page, RankTimeline& rank) {
+    const contract::RankRecord record = contract::read_page(page);
+    const auto add = [&](const auto& call, auto since, std::uint64_t number, std::uint32_t group,
+                         contract::Activity what) {
+        std::int64_t started = std::max(in_nanoseconds(since), rank.started);
+        for (const TimelineItem& item : rank.items) {
+            if (item.what == what && item.group == group) started = std::max(started, item.ended);
+        }
+        if (started > rank.ended) return;
+        rank.items.push_back({.started = started,
+                              .ended = rank.ended,
+                              .number = number,
+                              .name = name(contract::describe(call) + ", did not end"),
+                              .group = group,
+                              .what = what});
+    };
+    for (const contract::GroupRecord& one : record.groups) {
+        const auto* const operation =
+            one.started > one.ended ? record.find_operation(one.id, one.waits_in()) : nullptr;
+        if (operation != nullptr) {
+            add(*operation, operation->started, operation->sequence, group(one.id),
+                contract::Activity::collective);
+        }
+        if (one.transfer) {
+            add(*one.transfer, one.transfer->since, 0, 0, contract::Activity::transfer);
+        }
+    }
+}
+
+std::uint32_t JobTimeline::name(const std::string& text) {
+    const auto found = index_of_name_.find(text);
+    if (found != index_of_name_.end()) return found->second;
+    if (names_.size() == most_names) return static_cast<std::uint32_t>(most_names - 1);
+    names_.push_back(names_.size() + 1 == most_names ? "one of many others" : text);
+    const auto index = static_cast<std::uint32_t>(names_.size() - 1);
+    index_of_name_.emplace(text, index);
+    return index;
+}
+
+std::uint32_t JobTimeline::group(std::uint32_t id) {
+    const auto found = std::ranges::find(groups_, id);
+    const auto index = static_cast<std::uint32_t>(found - groups_.begin());
+    if (found == groups_.end()) groups_.push_back(id);
+    return index;
+}
+
+void JobTimeline::forget_what_is_too_much() {
+    std::size_t kept = 0;
+    for (auto attempt = attempts_.rbegin(); attempt != attempts_.rend(); ++attempt) {
+        kept += size_of(*attempt);
+        if (kept <= most_ || attempt == attempts_.rbegin()) continue;
+        for (RankTimeline& rank : attempt->ranks) {
+            rank.lost += rank.items.size();
+            rank.items = {};
+        }
+    }
+}
+
+std::int64_t JobTimeline::began() const {
+    std::int64_t first = 0;
+    for (const AttemptTimeline& attempt : attempts_) {
+        for (const RankTimeline& rank : attempt.ranks) {
+            if (first == 0 || rank.started < first) first = rank.started;
+        }
+    }
+    return first;
+}
+
+}  // namespace ddp::launcher

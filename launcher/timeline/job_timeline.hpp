@@ -1,0 +1,82 @@
+// JobTimeline: what the ranks of a job have done, attempt by attempt, for --report and --trace.
+// Gathered from their rings (contract/timeline.hpp) once nothing of an attempt lives.
+// Invariant: at most `most` activities are kept, beside the last attempt's; of older attempts the
+// ranks' beginnings and ends are, and how many activities have gone.
+#pragma once
+
+#include "contract/control_page.hpp"
+#include "contract/timeline.hpp"
+#include "launcher/worker/worker.hpp"
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace ddp::launcher {
+
+// Times are nanoseconds of CLOCK_MONOTONIC.
+struct TimelineItem {
+    std::int64_t started = 0;
+    std::int64_t ended = 0;
+    std::uint64_t number = 0;
+    std::uint32_t name = 0;   // index of JobTimeline::names()
+    std::uint32_t group = 0;  // of a collective: index of JobTimeline::groups()
+    contract::Activity what = contract::Activity::step;
+};
+
+struct RankTimeline {
+    int rank = 0;
+    pid_t pid = 0;
+    std::int64_t started = 0;
+    std::int64_t ended = 0;
+    std::string end = {};                  // "exit code 0"
+    bool has_joined = false;               // it is a program of this library
+    std::uint64_t lost = 0;                // activities before those of `items`
+    std::vector<TimelineItem> items = {};  // by their beginnings
+};
+
+struct AttemptTimeline {
+    int attempt = 0;        // 0, 1, ...
+    std::string text = {};  // what was said of its end; empty: all went well
+    std::vector<RankTimeline> ranks = {};
+};
+
+class JobTimeline {
+public:
+    static constexpr std::size_t most_activities = contract::max_timeline_entries;
+    static constexpr std::size_t most_names = 4096;  // more have the last one
+    // The size of each rank's ring, of so many on this host.
+    static std::size_t entries_for(int workers);
+
+    explicit JobTimeline(std::size_t most = most_activities) : most_(most) {}
+
+    // An attempt of which nothing lives. `text`: AttemptTimeline's.
+    void note(int attempt, const contract::ControlRegion& pages, std::span<const Worker> workers,
+              int first_rank, std::string text);
+
+    const std::vector<AttemptTimeline>& attempts() const { return attempts_; }
+    const std::vector<std::string>& names() const { return names_; }
+    const std::vector<std::uint32_t>& groups() const { return groups_; }  // their ids
+    // The beginning of the first worker; 0: none was started.
+    std::int64_t began() const;
+
+private:
+    void note_rank(const contract::ControlRegion& pages, int local_rank, RankTimeline& rank);
+    void note_unfinished(const contract::ControlPage& page, RankTimeline& rank);
+    std::uint32_t name(const std::string& text);
+    std::uint32_t group(std::uint32_t id);
+    void forget_what_is_too_much();
+
+    std::size_t most_;
+    std::vector<AttemptTimeline> attempts_;
+    std::vector<std::string> names_;
+    std::map<std::string, std::uint32_t> index_of_name_;
+    std::vector<std::uint32_t> groups_;
+};
+
+}  // namespace ddp::launcher
