@@ -153,9 +153,8 @@ std::string SlowNews::take_slow(const Paces& paces, const Look& look) {
     const std::string names = name_ranks(slow_ones);
     std::string text = names + (slow_ones.size() == 1 ? " slows" : " slow") + " down " +
                        name_ranks(peers) + ": in the last " + describe_time(time) + " " + names +
-                       " spent " + percent(first.in_calls / first.time) +
-                       " of the time in collectives, the others " +
-                       percent(first.others_in_calls / first.time) +
+                       " spent " + percent(first.in_calls / first.time) + " of the time " + where_ +
+                       ", the others " + percent(first.others_in_calls / first.time) +
                        what_differs_of(slow_ones, peers, paces, look);
     for (const int rank : slow_ones) courses_[rank].text = text;
     return text;

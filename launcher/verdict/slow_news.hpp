@@ -27,6 +27,9 @@ public:
     static constexpr double slow = 0.2;
     static constexpr double even = 0.1;
 
+    // Where ranks spend `in_calls` of their paces, for the user.
+    explicit SlowNews(const char* where = "in collectives") : where_(where) {}
+
     // `look`: at the process of one of these ranks; asked for seldom.
     std::vector<std::string> consider(const Paces& paces, const Look& look);
     // It has ended.
@@ -54,6 +57,7 @@ private:
                                 const Paces& paces, const Look& look) const;
     void settle_facts();
 
+    const char* where_;
     std::map<int, Course> courses_;         // by rank
     std::map<int, ProcessUse> first_uses_;  // of all, when one of them became a suspect
     std::optional<SlowFacts> facts_;

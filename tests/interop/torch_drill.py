@@ -3,7 +3,7 @@
 At that step that rank leaves out a call (missing), calls twice (extra), in another order (reordered), something else
 (operation, dtype, count, root), stops itself (stop), computes or sleeps for ever (loop, sleep), puts itself into a cgroup that is
 frozen then (freeze; the folder is the fourth word), or into one that has too little memory (oom), dies (death), or takes twice as
-long from then on (slow)."""
+long from then on (slow), in steps that take a while."""
 import os
 import signal
 import sys
@@ -35,6 +35,8 @@ def load_batch():
         time.sleep(3600)
     while goes_wrong("loop"):
         pass
+    if fault == "slow":
+        time.sleep(0.04 if rank == at_rank and step > at_step else 0.02)
     return torch.randn(4, 8)
 
 
@@ -42,8 +44,8 @@ def goes_wrong(how):
     return how == fault and rank == at_rank and step == at_step
 
 
-for step in range(1000):
-    time.sleep(0.002 if fault == "slow" and rank == at_rank and step > at_step else 0.001)
+for step in range(2000):
+    time.sleep(0.001)
     loss = model(load_batch()).square().mean()
     loss.backward()
     optimizer.step()

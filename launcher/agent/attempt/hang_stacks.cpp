@@ -3,6 +3,7 @@
 #include "base/log.hpp"
 #include "contract/rank_record.hpp"
 #include "launcher/verdict/process_state.hpp"
+#include "launcher/verdict/system_call.hpp"
 
 #include <ddp/error.hpp>
 
@@ -14,35 +15,68 @@ namespace {
 
 // Verdicts may come in turns; each reading stops ranks for a moment.
 constexpr std::chrono::seconds least_between{5};
-constexpr std::chrono::seconds between_looks{1};
+constexpr std::chrono::seconds between_judgements{1};
 constexpr std::size_t most_silent = 64;  // ranks of a host that are read together
 constexpr StackReader::Milliseconds time_for_one{200};
+
+bool has_joined(const Worker& worker, const WatchedWorkers& workers) {
+    return workers.pages.page(worker.local_rank).pid.load(contract::relaxed) != 0;
+}
 
 }  // namespace
 
 void HangStacks::look_at_silent(Time now, const WatchedWorkers& workers) {
-    if (!is_wanted_ || now < next_look_ || workers.all.size() > most_silent) return;
+    if (!is_wanted_ || workers.all.size() > most_silent) return;
     if (reader_.is_reading()) return;  // which makes them run
-    next_look_ = now + between_looks;
+    look_for_slow(now, workers);
+    if (now < next_judgement_ || reader_.is_reading()) return;
+    next_judgement_ = now + between_judgements;
     std::vector<StackJudge::Runs> threads;
     const auto add = [&](int rank, bool is_of_first, pid_t pid, pid_t tid) {
         const auto runs = runs_of(pid, tid);
         if (runs) threads.push_back({rank, is_of_first, *runs});
     };
     for (const Worker& worker : workers.all) {
-        if (contract::read_page(workers.pages.page(worker.local_rank)).pid != 0) {
-            return judge_.forget();
-        }
+        if (has_joined(worker, workers)) return judge_.forget();
         if (!worker.running()) continue;
         const int rank = workers.first_rank + worker.local_rank;
         const pid_t pid = worker.process.pid();
         add(rank, true, pid, pid);
         if (const auto tid = judge_.waiting_thread(rank)) add(rank, false, pid, *tid);
     }
-    if (!judge_.is_time_to_read(now, threads)) return;
+    if (judge_.is_time_to_read(now, threads)) begin_all(now, Purpose::judgement, workers);
+}
+
+// Who hangs is not slow, nor is who begins.
+void HangStacks::look_for_slow(Time now, const WatchedWorkers& workers) {
+    const bool is_first = !next_look_;
+    if (!is_first && now < *next_look_) return;
+    next_look_ = now + SilentPace::between_looks;
+    if (is_first || workers.all.size() < 2 || judge_.verdict()) return;
+    std::vector<SilentPace::Look> looks;
+    for (const Worker& worker : workers.all) {
+        if (has_joined(worker, workers)) {
+            next_look_ = Time::max();
+            return;
+        }
+        if (!worker.running()) return;
+        const pid_t pid = worker.process.pid();
+        looks.push_back({.rank = workers.first_rank + worker.local_rank,
+                         .pid = pid,
+                         .waits = may_wait_for_others(system_call_of(pid))});
+    }
+    const auto use = [&](int rank) {
+        const auto index = static_cast<std::size_t>(rank - workers.first_rank);
+        return look_at_use(workers.all[index].process.pid());
+    };
+    pace_.note(now, looks, use);
+    if (pace_.is_time_to_read(now)) begin_all(now, Purpose::pace, workers);
+}
+
+void HangStacks::begin_all(Time now, Purpose purpose, const WatchedWorkers& workers) {
     std::vector<int> all(workers.all.size());
     std::iota(all.begin(), all.end(), workers.first_rank);
-    begin(now, Purpose::judgement, all, workers);
+    begin(now, purpose, all, workers);
 }
 
 void HangStacks::consider(Time now, const std::optional<Verdict>& verdict,
@@ -95,13 +129,13 @@ void HangStacks::begin(Time now, Purpose purpose, const std::vector<int>& ranks,
         wanted.push_back({rank, process_of_rank(record.pid, worker.process.pid())});
     }
     if (wanted.empty()) return;
-    if (purpose != Purpose::judgement) began_ = now;  // those have a rhythm of their own
+    const bool is_of_all = purpose == Purpose::judgement || purpose == Purpose::pace;
+    if (!is_of_all) began_ = now;  // those have a rhythm of their own
     purpose_ = purpose;
     const auto most = StackReader::most_time + time_for_one * static_cast<int>(wanted.size());
     try {
         reader_.begin(now, std::move(wanted), most,
-                      purpose == Purpose::judgement ? StackReader::Whom::who_may_communicate
-                                                    : StackReader::Whom::all);
+                      is_of_all ? StackReader::Whom::who_may_communicate : StackReader::Whom::all);
     } catch (const SystemError& error) {
         base::log_debug("launcher", error.what());  // the verdict has been said
     }
@@ -110,6 +144,7 @@ void HangStacks::begin(Time now, Purpose purpose, const std::vector<int>& ranks,
 void HangStacks::take(Time now) {
     auto stacks = reader_.take(now);
     if (!stacks) return;
+    if (purpose_ == Purpose::pace) return pace_.judge(now, *stacks);
     if (purpose_ == Purpose::judgement) return judge(now, *std::move(stacks));
     // A verdict may have gone meanwhile.
     if (purpose_ == Purpose::question || verdict_) tell(*std::move(stacks));

@@ -5,7 +5,8 @@
 #include "launcher/stacks/stack_reader.hpp"
 #include "launcher/verdict/hang_judge.hpp"
 #include "launcher/verdict/rank_observer.hpp"
-#include "launcher/verdict/stack_judge.hpp"
+#include "launcher/verdict/silent/silent_pace.hpp"
+#include "launcher/verdict/silent/stack_judge.hpp"
 
 #include <cstdint>
 #include <optional>
@@ -22,10 +23,12 @@ public:
 
     explicit HangStacks(bool is_wanted) : is_wanted_(is_wanted) {}
 
-    // Of a job none of whose ranks has recorded anything: whether they hang. Reads them for that
-    // when one has not run for long.
+    // Of a job none of whose ranks has recorded anything: whether they hang, or one is slow. Reads
+    // them for that when one has not run for long, or waits much less than the others.
     void look_at_silent(Time now, const WatchedWorkers& workers);
     const std::optional<Verdict>& verdict() const { return judge_.verdict(); }
+    std::vector<std::string> take_news_of_slow() { return pace_.take_news(); }
+    const std::optional<SlowFacts>& slow() const { return pace_.facts(); }
 
     // What stands now: where its ranks are is read, and becomes news.
     void consider(Time now, const std::optional<Verdict>& verdict, const WatchedWorkers& workers);
@@ -37,7 +40,7 @@ public:
     // For the user; mostly nothing.
     std::vector<std::string> take_news() { return std::exchange(news_, {}); }
 
-    std::optional<Time> next() const { return reader_.next(); }
+    std::optional<Time> next() const { return is_reading() ? reader_.next() : next_look_; }
     bool is_reading() const { return reader_.is_reading(); }
     pid_t helper() const { return reader_.helper(); }
     void end() { reader_.end(); }
@@ -47,10 +50,12 @@ public:
     }
 
 private:
-    enum class Purpose : std::uint8_t { judgement, verdict, question };  // a coordinator's
+    enum class Purpose : std::uint8_t { judgement, pace, verdict, question };  // a coordinator's
     bool may_read(Time now) const;
     void begin(Time now, Purpose purpose, const std::vector<int>& ranks,
                const WatchedWorkers& workers);
+    void look_for_slow(Time now, const WatchedWorkers& workers);
+    void begin_all(Time now, Purpose purpose, const WatchedWorkers& workers);
     void judge(Time now, std::vector<RankStacks> stacks);
     void tell(std::vector<RankStacks> stacks);
 
@@ -62,7 +67,9 @@ private:
     std::vector<int> ended_;          // who could not be read any more
     std::vector<RankStacks> judged_;  // of all, by which the judge has found a verdict
     StackJudge judge_;
-    Time next_look_{};
+    SilentPace pace_;
+    std::optional<Time> next_look_;  // for slow ones; nothing: it has not begun
+    Time next_judgement_{};
     std::optional<Verdict> verdict_;  // that has been considered last
     std::vector<RankStacks> known_;
     std::vector<std::string> news_;

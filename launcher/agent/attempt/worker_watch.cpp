@@ -70,6 +70,7 @@ std::optional<int> WorkerWatch::look(const WatchedWorkers& workers, int running,
 
 void WorkerWatch::tell_of_slow(Channel& channel) {
     for (const std::string& text : hang_.take_news_of_slow()) channel.send(NoticeMessage{text});
+    for (const std::string& text : stacks_.take_news_of_slow()) channel.send(NoticeMessage{text});
 }
 
 void WorkerWatch::tell_of_stacks(Channel& channel) {

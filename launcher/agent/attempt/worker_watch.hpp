@@ -51,7 +51,9 @@ public:
     }
     Sighting see_end(const WatchedWorkers& workers) const { return hang_.see_end(workers); }
 
-    const std::optional<SlowFacts>& slow() const { return hang_.slow(); }
+    const std::optional<SlowFacts>& slow() const {
+        return hang_.slow() ? hang_.slow() : stacks_.slow();
+    }
     // The child that reads stacks now; 0: there is none.
     pid_t stack_reader() const { return stacks_.helper(); }
     void end_reading_stacks() { stacks_.end(); }

@@ -8,7 +8,7 @@ namespace ddp::launcher {
 void SlowInquiry::begin_round(const RoundMessage& round) {
     round_ = round;
     told_.clear();
-    news_ = {};
+    news_ = SlowNews();
 }
 
 void SlowInquiry::note(Time now, MemberId by, PacesMessage message) {

@@ -1,5 +1,5 @@
 // Made-up stacks of PyTorch's programs, in made-up time.
-#include "launcher/verdict/stack_judge.hpp"
+#include "launcher/verdict/silent/stack_judge.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "launcher/verdict/stack_judge.hpp"
+#include "launcher/verdict/silent/stack_judge.hpp"
 
 #include "launcher/verdict/verdict_text.hpp"
 

@@ -1,0 +1,85 @@
+// SilentPace: ranks that others wait for again and again, of programs that record nothing, as
+// PyTorch's. Some times a second it is noted whose first thread waits; where one waits much less
+// than the others (slow_news.hpp), the stacks of all are read some times. Pure.
+//
+//   watching    nobody waits much less
+//   reading     one does: where the ranks are has to be known
+//   confirmed   the others were in collectives, and it in none or in few: said, and what follows
+//
+// Invariant: nothing is said of ranks that have not been seen in collectives.
+#pragma once
+
+#include "launcher/stacks/rank_stacks.hpp"
+#include "launcher/verdict/rank_state.hpp"
+#include "launcher/verdict/slow_news.hpp"
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ddp::launcher {
+
+// What the first thread of a rank does, as system_call_of() says: it may wait for another rank.
+bool may_wait_for_others(const std::string& system_call);
+
+class SilentPace {
+public:
+    using Time = RankState::Time;
+    static constexpr std::chrono::milliseconds between_looks{250};
+    static constexpr std::size_t looks_of_stretch = 32;
+    static constexpr std::chrono::seconds between_readings{2};
+    static constexpr int readings = 8;
+    // After readings that have not confirmed it; then twice as long each time.
+    static constexpr std::chrono::seconds pause_at_first{60};
+
+    struct Look {
+        int rank = 0;
+        pid_t pid = 0;
+        bool waits = false;
+    };
+    // Of all ranks that run; where they are others than before, it begins anew. `use`: as
+    // SlowNews's.
+    void note(Time now, std::span<const Look> ranks, const SlowNews::Look& use);
+    bool is_time_to_read(Time now) const {
+        return state_ == State::reading && now >= next_reading_;
+    }
+    void judge(Time now, std::span<const RankStacks> ranks);
+
+    // For the user; mostly nothing.
+    std::vector<std::string> take_news() { return std::exchange(news_, {}); }
+    const std::optional<SlowFacts>& facts() const;
+
+private:
+    enum class State : std::uint8_t { watching, reading, confirmed };
+    // What readings have shown of a rank.
+    struct Seen {
+        int in_collectives = 0;
+        std::map<std::string, int> elsewhere = {};  // "load (train.py:9)": how often
+    };
+    void begin_stretch();
+    bool is_confirmed() const;
+    std::string where_they_were() const;
+    void give_up(Time now);
+
+    State state_ = State::watching;
+    std::map<int, std::pair<pid_t, int>> waits_;  // by rank; in how many looks
+    std::size_t looks_ = 0;
+    Time begun_{};
+    SlowNews slow_{"waiting"};
+    std::string text_;  // what is to be confirmed
+    std::map<int, Seen> seen_;
+    int read_ = 0;
+    Time next_reading_{};
+    std::chrono::seconds pause_ = pause_at_first;
+    Time silent_until_{};
+    std::vector<std::string> news_;
+};
+
+}  // namespace ddp::launcher

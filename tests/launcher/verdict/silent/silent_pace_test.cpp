@@ -1,0 +1,135 @@
+// Jobs of which is seen only who waits when it is looked at, and now and then a stack.
+#include "launcher/verdict/silent/silent_pace.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace ddp::launcher {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+class SilentJob : public ::testing::Test {
+protected:
+    // For so long, ranks wait that part of their time; in `reading` who is in a collective, when
+    // that is asked. What is said.
+    std::vector<std::string> run(std::chrono::seconds time) {
+        std::vector<std::string> said;
+        const auto until = now_ + time;
+        for (; now_ < until; now_ += SilentPace::between_looks) {
+            std::vector<SilentPace::Look> looks;
+            for (const auto& [rank, share] : waiting_) {
+                looks.push_back({.rank = rank,
+                                 .pid = 100 + rank,
+                                 .waits = std::bernoulli_distribution(share)(random_)});
+            }
+            pace_.note(now_, looks, [](int) { return std::nullopt; });
+            if (pace_.is_time_to_read(now_)) {
+                ++readings_;
+                pace_.judge(now_, stacks());
+            }
+            for (std::string& text : pace_.take_news()) said.push_back(std::move(text));
+        }
+        return said;
+    }
+    std::vector<RankStacks> stacks() {
+        std::vector<RankStacks> all;
+        for (const auto& [rank, share] : in_collectives_) {
+            const bool is_in = std::bernoulli_distribution(share)(random_);
+            const pid_t pid = 100 + rank;
+            ThreadStack stack{.tid = pid,
+                              .frames = {"load (train.py:9)", "main (train.py:20)"},
+                              .own_frame = "load (train.py:9)"};
+            if (is_in) {
+                stack.frames = {"all_reduce (distributed_c10d.py:100)", "main (train.py:21)"};
+                stack.own_frame = "main (train.py:21)";
+            }
+            all.push_back({.rank = rank, .pid = pid, .python = {stack}});
+        }
+        return all;
+    }
+
+    std::mt19937 random_{11};
+    std::map<int, double> waiting_{{0, 0.5}, {1, 0.05}, {2, 0.45}};
+    std::map<int, double> in_collectives_ = waiting_;
+    SilentPace::Time now_ = SilentPace::Time() + 1h;
+    SilentPace pace_;
+    int readings_ = 0;
+};
+
+TEST_F(SilentJob, SaysWhoIsSlowAndWhereItIsThen) {
+    const auto said = run(90s);
+    ASSERT_THAT(said, SizeIs(1));
+    EXPECT_THAT(said[0],
+                AllOf(HasSubstr("rank 1 slows down ranks 0, 2: in the last "),
+                      HasSubstr(" of the time waiting, the others "),
+                      HasSubstr("\n  rank 1 was in no collective in "),
+                      HasSubstr(" of 8 readings of its stack, in "),
+                      HasSubstr(" of them in load (train.py:9)")));
+    ASSERT_TRUE(pace_.facts());
+    EXPECT_THAT(pace_.facts()->ranks, ElementsAre(1));
+    EXPECT_THAT(run(600s), IsEmpty()) << "it is said once";
+    EXPECT_EQ(readings_, SilentPace::readings);
+}
+
+TEST_F(SilentJob, SaysWhenItKeepsUpAgain) {
+    ASSERT_THAT(run(90s), SizeIs(1));
+    waiting_[1] = 0.45;
+    EXPECT_THAT(run(120s), ElementsAre("rank 1 keeps up with the others again"));
+    EXPECT_FALSE(pace_.facts());
+    waiting_[1] = 0.05;
+    EXPECT_THAT(run(90s), SizeIs(1));
+}
+
+// As of a server and its clients, each of which does something of its own.
+TEST_F(SilentJob, SaysNothingOfProgramsWithoutCollectives) {
+    in_collectives_ = {{0, 0.0}, {1, 0.0}, {2, 0.0}};
+    EXPECT_THAT(run(1h), IsEmpty());
+    EXPECT_FALSE(pace_.facts());
+    EXPECT_LE(readings_, 7 * SilentPace::readings) << "it asks less and less often";
+    EXPECT_GE(readings_, 3 * SilentPace::readings);
+}
+
+// Who prepares the data of all in a pool of its own waits for that.
+TEST_F(SilentJob, SaysNothingWhereTheSuspectIsInCollectivesAsOftenAsTheOthers) {
+    in_collectives_ = {{0, 0.5}, {1, 0.6}, {2, 0.5}};
+    EXPECT_THAT(run(600s), IsEmpty());
+}
+
+TEST_F(SilentJob, SaysNothingOfRanksThatAreAlike) {
+    waiting_ = {{0, 0.4}, {1, 0.45}, {2, 0.4}, {3, 0.5}};
+    EXPECT_THAT(run(6h), IsEmpty());
+    EXPECT_EQ(readings_, 0);
+}
+
+TEST_F(SilentJob, BeginsAnewWithOtherProcesses) {
+    run(30s);
+    waiting_.erase(2);
+    in_collectives_.erase(2);
+    EXPECT_THAT(run(20s), IsEmpty());
+    const auto said = run(90s);
+    ASSERT_THAT(said, SizeIs(1));
+    EXPECT_THAT(said[0], HasSubstr("rank 1 slows down rank 0: "));
+}
+
+TEST(MayWaitForOthers, IsWhereAThreadWaitsForAThreadOrASocket) {
+    for (const char* const call : {"futex", "poll", "epoll_wait", "recvfrom of a socket"}) {
+        EXPECT_TRUE(may_wait_for_others(call)) << call;
+    }
+    for (const char* const call : {"", "clock_nanosleep", "read of /data/x", "wait4", "recvfrom"}) {
+        EXPECT_FALSE(may_wait_for_others(call)) << call;
+    }
+}
+
+}  // namespace
+}  // namespace ddp::launcher
