@@ -27,7 +27,20 @@ void AgentLogs::await_files() {
     if (const std::string why = writer_.take_open_problem(); !why.empty()) throw Error(why);
 }
 
+// Whoever waits for the launcher to end waits for these, too.
+void AgentLogs::write_timeline() {
+    const auto most_time = [this]() -> std::chrono::milliseconds {
+        if (!channel_.open()) return std::chrono::seconds{0};
+        if (stop_.is_hurried) return std::chrono::seconds{2};
+        return stop_.signal ? std::chrono::seconds{10} : std::chrono::seconds{60};
+    };
+    for (std::string& text : timeline_.write(wait_, most_time)) {
+        channel_.send(NoticeMessage{std::move(text)});
+    }
+}
+
 void AgentLogs::finish() {
+    write_timeline();
     if (!writer_.started()) return;
     std::string text = writer_.finish(wait_, stop_.is_hurried);
     say_news();
@@ -48,10 +61,7 @@ void AgentLogs::note_end(int attempt, const WatchedWorkers& workers, const std::
 }
 
 void AgentLogs::publish(Outcome& outcome) {
-    const auto is_hurried = [this] { return stop_.is_hurried || !channel_.open(); };
-    for (std::string& text : timeline_.write(outcome.json, wait_, is_hurried)) {
-        channel_.send(NoticeMessage{std::move(text)});
-    }
+    timeline_.set_report(outcome.json);
     if (tree_.wanted() && !outcome.json.empty()) {
         writer_.write_report(std::move(outcome.json));
         await();

@@ -47,7 +47,7 @@ public:
     // Throws Error when the files of the attempt are not to be had. Those that are late come when
     // the file system takes them.
     void await_files();
-    void finish();
+    void finish();  // what is left to be written is
     void say_news();
     // An attempt of which nothing lives, and what is said of it; empty: nothing.
     void note_end(int attempt, const WatchedWorkers& workers, const std::string& text);
@@ -55,6 +55,8 @@ public:
     void publish(Outcome& outcome);
 
 private:
+    void write_timeline();
+
     LogTree tree_;
     LogWriter writer_;
     TimelineFiles timeline_;

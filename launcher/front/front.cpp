@@ -75,11 +75,7 @@ std::vector<int> signals_of(const Options& options) {
 
 int run_front(const Options& options, const JobPlan& plan, std::optional<HostsJob> hosts,
               contract::HostLink& host) {
-    check_timeline_files(options.logs);
-    const bool wants_timeline = timeline_entries(options.logs, plan.workers()) > 0;
-    if (hosts && wants_timeline) {
-        throw UsageError("--report and --trace: only of a job of one host so far");
-    }
+    check_timeline_files(options.logs, hosts.has_value());
     prepare_signals(options.stop.signals_to_handle);
     if (const std::string problem = base::missing_pidfd_calls(); !problem.empty()) {
         throw Error(problem);

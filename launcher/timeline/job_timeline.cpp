@@ -1,7 +1,5 @@
 #include "launcher/timeline/job_timeline.hpp"
 
-#include "contract/rank_record.hpp"
-
 #include <algorithm>
 #include <chrono>
 #include <iterator>
@@ -62,52 +60,63 @@ void JobTimeline::note(int attempt, const contract::ControlRegion& pages,
 // What is not of the time in which the worker ran is not its own.
 void JobTimeline::note_rank(const contract::ControlRegion& pages, int local_rank,
                             RankTimeline& rank) {
+    const contract::ControlPage& page = pages.page(local_rank);
+    const contract::RankRecord record = contract::read_page(page);
+    note_groups(record);
     const contract::Timeline::Contents contents = pages.timeline(local_rank).read();
     std::map<decltype(key_of(TimedActivity{})), std::uint32_t> known;
     rank.items.reserve(contents.kept.size());
     for (const TimedActivity& one : contents.kept) {
         if (one.started_ns < rank.started || one.ended_ns > rank.ended) continue;
         const auto [at, is_new] = known.try_emplace(key_of(one), 0U);
-        if (is_new) at->second = name(contract::describe(one, pages.page(local_rank)));
+        if (is_new) at->second = name(contract::describe(one, page));
         const bool has_group = one.what == contract::Activity::collective;
         rank.items.push_back({.started = one.started_ns,
                               .ended = one.ended_ns,
                               .number = one.number,
                               .name = at->second,
                               .group = has_group ? group(one.group) : 0,
-                              .what = one.what});
+                              .what = one.what,
+                              .has_ended = !one.failed});
     }
-    note_unfinished(pages.page(local_rank), rank);
+    note_unfinished(record, rank);
     std::ranges::stable_sort(rank.items, {}, &TimelineItem::started);
-    rank.lost = contents.added - std::min<std::uint64_t>(contents.added, contents.kept.size());
+    rank.lost = contents.lost;
+}
+
+void JobTimeline::note_groups(const contract::RankRecord& record) {
+    for (const contract::GroupRecord& one : record.groups) {
+        TimelineGroup& known = groups_[group(one.id)];
+        if (known.id == one.id) known = {one.id, one.size, one.on_gpu};
+    }
 }
 
 // What the rank was in when it ended; the page's times are older by a tick of the kernel's.
-void JobTimeline::note_unfinished(const contract::ControlPage& page, RankTimeline& rank) {
-    const contract::RankRecord record = contract::read_page(page);
-    const auto add = [&](const auto& call, auto since, std::uint64_t number, std::uint32_t group,
-                         contract::Activity what) {
-        std::int64_t started = std::max(in_nanoseconds(since), rank.started);
-        for (const TimelineItem& item : rank.items) {
-            if (item.what == what && item.group == group) started = std::max(started, item.ended);
+void JobTimeline::note_unfinished(const contract::RankRecord& record, RankTimeline& rank) {
+    const auto add = [&](const auto& call, auto since, TimelineItem item) {
+        item.started = std::max(in_nanoseconds(since), rank.started);
+        for (const TimelineItem& other : rank.items) {
+            const bool is_of_same = other.what == item.what && other.group == item.group;
+            if (is_of_same) item.started = std::max(item.started, other.ended);
         }
-        if (started > rank.ended) return;
-        rank.items.push_back({.started = started,
-                              .ended = rank.ended,
-                              .number = number,
-                              .name = name(contract::describe(call) + ", did not end"),
-                              .group = group,
-                              .what = what});
+        if (item.started > rank.ended) return;
+        item.ended = rank.ended;
+        item.name = name(contract::describe(call));
+        item.has_ended = false;
+        rank.items.push_back(item);
     };
     for (const contract::GroupRecord& one : record.groups) {
+        if (one.end != contract::GroupEnd::none) continue;
         const auto* const operation =
-            one.started > one.ended ? record.find_operation(one.id, one.waits_in()) : nullptr;
+            one.is_waiting() ? record.find_operation(one.id, one.waits_in()) : nullptr;
         if (operation != nullptr) {
-            add(*operation, operation->started, operation->sequence, group(one.id),
-                contract::Activity::collective);
+            add(*operation, operation->started,
+                {.number = operation->sequence,
+                 .group = group(one.id),
+                 .what = contract::Activity::collective});
         }
         if (one.transfer) {
-            add(*one.transfer, one.transfer->since, 0, 0, contract::Activity::transfer);
+            add(*one.transfer, one.transfer->since, {.what = contract::Activity::transfer});
         }
     }
 }
@@ -123,13 +132,18 @@ std::uint32_t JobTimeline::name(const std::string& text) {
 }
 
 std::uint32_t JobTimeline::group(std::uint32_t id) {
-    const auto found = std::ranges::find(groups_, id);
-    const auto index = static_cast<std::uint32_t>(found - groups_.begin());
-    if (found == groups_.end()) groups_.push_back(id);
+    const auto found = index_of_group_.find(id);
+    if (found != index_of_group_.end()) return found->second;
+    if (groups_.size() == most_groups) return static_cast<std::uint32_t>(most_groups - 1);
+    const bool is_last = groups_.size() + 1 == most_groups;
+    groups_.push_back({.id = is_last ? 0 : id});
+    const auto index = static_cast<std::uint32_t>(groups_.size() - 1);
+    index_of_group_.emplace(id, index);
     return index;
 }
 
 void JobTimeline::forget_what_is_too_much() {
+    if (attempts_.size() > most_attempts) attempts_.erase(attempts_.begin());
     std::size_t kept = 0;
     for (auto attempt = attempts_.rbegin(); attempt != attempts_.rend(); ++attempt) {
         kept += size_of(*attempt);

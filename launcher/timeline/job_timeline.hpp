@@ -5,6 +5,7 @@
 #pragma once
 
 #include "contract/control_page.hpp"
+#include "contract/rank_record.hpp"
 #include "contract/timeline.hpp"
 #include "launcher/worker/worker.hpp"
 
@@ -27,6 +28,7 @@ struct TimelineItem {
     std::uint32_t name = 0;   // index of JobTimeline::names()
     std::uint32_t group = 0;  // of a collective: index of JobTimeline::groups()
     contract::Activity what = contract::Activity::step;
+    bool has_ended = true;  // by itself; else it failed, or the rank ended in it
 };
 
 struct RankTimeline {
@@ -40,6 +42,13 @@ struct RankTimeline {
     std::vector<TimelineItem> items = {};  // by their beginnings
 };
 
+// A group of ranks, or of their GPUs, by its id; of the same id in all programs and attempts.
+struct TimelineGroup {
+    std::uint32_t id = 0;  // 0: all those that no page has an entry for
+    int size = 0;          // 0: not known
+    bool on_gpu = false;   // its collectives last from their launch, and may overlap
+};
+
 struct AttemptTimeline {
     int attempt = 0;        // 0, 1, ...
     std::string text = {};  // what was said of its end; empty: all went well
@@ -50,6 +59,8 @@ class JobTimeline {
 public:
     static constexpr std::size_t most_activities = contract::max_timeline_entries;
     static constexpr std::size_t most_names = 4096;  // more have the last one
+    static constexpr std::size_t most_groups = 256;  // likewise
+    static constexpr std::size_t most_attempts = 1000;
     // The size of each rank's ring, of so many on this host.
     static std::size_t entries_for(int workers);
 
@@ -61,13 +72,14 @@ public:
 
     const std::vector<AttemptTimeline>& attempts() const { return attempts_; }
     const std::vector<std::string>& names() const { return names_; }
-    const std::vector<std::uint32_t>& groups() const { return groups_; }  // their ids
+    const std::vector<TimelineGroup>& groups() const { return groups_; }
     // The beginning of the first worker; 0: none was started.
     std::int64_t began() const;
 
 private:
     void note_rank(const contract::ControlRegion& pages, int local_rank, RankTimeline& rank);
-    void note_unfinished(const contract::ControlPage& page, RankTimeline& rank);
+    void note_groups(const contract::RankRecord& record);
+    void note_unfinished(const contract::RankRecord& record, RankTimeline& rank);
     std::uint32_t name(const std::string& text);
     std::uint32_t group(std::uint32_t id);
     void forget_what_is_too_much();
@@ -76,7 +88,8 @@ private:
     std::vector<AttemptTimeline> attempts_;
     std::vector<std::string> names_;
     std::map<std::string, std::uint32_t> index_of_name_;
-    std::vector<std::uint32_t> groups_;
+    std::vector<TimelineGroup> groups_;
+    std::map<std::uint32_t, std::uint32_t> index_of_group_;
 };
 
 }  // namespace ddp::launcher

@@ -11,6 +11,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::int64_t tick = 100;  // nanoseconds
+constexpr int did_not_end = 8;
 
 std::string text_of(const json& value) {
     return value.dump(-1, ' ', false, json::error_handler_t::replace);
@@ -49,8 +50,9 @@ std::string text_of(const RankTimeline& rank, std::int64_t began) {
                                 {"joined", rank.has_joined},
                                 {"lost", rank.lost}});
     text.pop_back();
-    add_column(text, "what", rank.items,
-               [](const TimelineItem& item) { return static_cast<int>(item.what); });
+    add_column(text, "what", rank.items, [](const TimelineItem& item) {
+        return static_cast<int>(item.what) + (item.has_ended ? 0 : did_not_end);
+    });
     std::int64_t before = ticks(rank.started);
     add_column(text, "start", rank.items, [&](const TimelineItem& item) {
         const std::int64_t since = ticks(item.started) - before;
@@ -61,7 +63,9 @@ std::string text_of(const RankTimeline& rank, std::int64_t began) {
                [&](const TimelineItem& item) { return ticks(item.ended) - ticks(item.started); });
     add_column(text, "name", rank.items, [](const TimelineItem& item) { return item.name; });
     add_column(text, "group", rank.items, [](const TimelineItem& item) { return item.group; });
-    add_column(text, "number", rank.items, [](const TimelineItem& item) { return item.number; });
+    add_column(text, "number", rank.items, [](const TimelineItem& item) {
+        return static_cast<std::int64_t>(item.number);  // a step may be any
+    });
     return text + "}";
 }
 
@@ -83,11 +87,15 @@ std::string text_of(const JobTimeline& timeline) {
 }  // namespace
 
 std::string report_page(const JobTimeline& timeline, const PageFacts& facts) {
+    json groups = json::array();
+    for (const TimelineGroup& group : timeline.groups()) {
+        groups.push_back({{"size", group.id == 0 ? 0 : group.size}, {"gpu", group.on_gpu}});
+    }
     std::string data = text_of({{"format", 1},
                                 {"command", facts.command},
                                 {"run_id", facts.run_id},
                                 {"names", timeline.names()},
-                                {"groups", timeline.groups().size()}});
+                                {"groups", groups}});
     data.pop_back();
     data += ",\n\"report\":" + (facts.report_json.empty() ? "null" : facts.report_json) +
             ",\n\"attempts\":" + text_of(timeline) + "}";

@@ -6,17 +6,18 @@
 //   run_id
 //   report     as report.json (report_file.hpp), else null
 //   names      texts, of activities
-//   groups     how many there are
+//   groups     objects: size (ranks; 0: not known, or ranks of several groups), gpu
 //   attempts   objects:
 //     attempt  0, 1, ...
 //     text     what was said of its end
 //     ranks    objects with rank, pid, started, ended, end (text), joined, lost, and arrays of the
 //              same length, an element an activity, in the order of their beginnings:
-//       what     0 collective, 1 transfer, 2 gradients, 3 step, 4 checkpoint
+//       what     0 collective, 1 transfer, 2 gradients, 3 step, 4 checkpoint; 8 more: it failed,
+//                or the rank ended in it
 //       start    since the one before, or since the rank's `started`
 //       length
 //       name     index of `names`
-//       group    of a collective, from 0
+//       group    of a collective: index of `groups`
 //       number
 //
 // Times are in tenths of a microsecond since the first worker began.

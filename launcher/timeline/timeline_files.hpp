@@ -1,12 +1,13 @@
 // TimelineFiles: the files of --report and --trace. Written when the job has ended, by a child of
 // the agent, as a file system may hang.
-// Invariant: after write() there is no such child.
+// Invariant: after write() there is no such child, but one that the kernel cannot end.
 #pragma once
 
 #include "launcher/options/options.hpp"
 #include "launcher/timeline/job_timeline.hpp"
 #include "launcher/timeline/report_page.hpp"
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <functional>
@@ -16,39 +17,43 @@
 
 namespace ddp::launcher {
 
-// Throws UsageError where a file cannot be written there.
-void check_timeline_files(const LogOptions& options);
+// Throws UsageError where a file cannot be written there, or the job is one of several hosts.
+void check_timeline_files(const LogOptions& options, bool is_of_several_hosts);
 // Of each rank's ring; 0: there is no need for one.
 std::size_t timeline_entries(const LogOptions& options, int workers);
 
 class TimelineFiles {
 public:
     using Clock = std::chrono::steady_clock;
-    static constexpr std::chrono::seconds most_time{60};
 
-    explicit TimelineFiles(const Options& options)
-        : page_(options.logs.report_page), trace_(options.logs.trace) {
-        facts_.command = options.program.command;
-        facts_.run_id = options.run_id;
-    }
-    bool wanted() const { return !page_.empty() || !trace_.empty(); }
+    explicit TimelineFiles(const Options& options);
+    bool wanted() const;
 
     // As JobTimeline::note.
     void note(int attempt, const contract::ControlRegion& pages, std::span<const Worker> workers,
               int first_rank, const std::string& text) {
         if (wanted()) timeline_.note(attempt, pages, workers, first_rank, text);
     }
-    // Once. `wait` passes the time until then with what else is to be done; `is_hurried`: the user
-    // does not want to wait any longer. Texts for the user.
-    std::vector<std::string> write(std::string report_json,
-                                   const std::function<void(Clock::time_point until)>& wait,
-                                   const std::function<bool()>& is_hurried);
+    // The outcome that counts, as report.json has it.
+    void set_report(std::string json) { facts_.report_json = std::move(json); }
+
+    // Once. `wait` passes the time until then with what else is to be done; `most_time`: from the
+    // beginning, may change meanwhile. Texts for the user.
+    std::vector<std::string> write(const std::function<void(Clock::time_point until)>& wait,
+                                   const std::function<std::chrono::milliseconds()>& most_time);
 
 private:
+    struct File {
+        const char* what;
+        std::string path;  // empty: it is not wanted
+        std::string (*make)(const JobTimeline& timeline, const PageFacts& facts);
+        std::string temporary = {};  // the name that it has first
+        std::string news = {};       // what became of it; empty: not known
+    };
     void run_writer(int socket) const;
+    void take_news(const std::string& message);
 
-    std::string page_;  // file names; empty: not wanted
-    std::string trace_;
+    std::array<File, 2> files_;
     PageFacts facts_;
     JobTimeline timeline_;
 };

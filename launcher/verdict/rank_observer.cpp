@@ -28,11 +28,18 @@ void begin_after(RankState::Time time, contract::RankRecord& record) {
     }
 }
 
-// Another number as soon as the rank has called something, or a call of its has ended.
-std::uint64_t calls_of(const contract::RankRecord& record) {
-    std::uint64_t calls = 0;
-    for (const contract::GroupRecord& group : record.groups) calls += group.started + group.ended;
-    return calls;
+// Another number as soon as the rank has called something, a call of its has ended, or it has come
+// to another step.
+std::uint64_t activity_of(const contract::RankRecord& record) {
+    auto number = static_cast<std::uint64_t>(record.step);
+    if (!record.operations.empty()) number += record.operations.back().serial;
+    for (const contract::GroupRecord& group : record.groups) {
+        number += group.started + group.ended;
+        if (group.transfer) {
+            number += static_cast<std::uint64_t>(group.transfer->since.time_since_epoch().count());
+        }
+    }
+    return number;
 }
 
 }  // namespace
@@ -102,7 +109,7 @@ void RankObserver::look_at_process(Time now, RankState& state, const Worker& wor
                                    Memory& memory) const {
     if (state.has_ended) return memory.held_since.reset();
     // Who has been let go on meanwhile is not held as it was.
-    if (is_reading_ && memory.looked_at && calls_of(state.record) == memory.calls) {
+    if (is_reading_ && memory.looked_at && activity_of(state.record) == memory.activity) {
         state.process = memory.process;
         state.cpu_share = memory.cpu_share;
         state.held_since = memory.held_since;
@@ -111,16 +118,21 @@ void RankObserver::look_at_process(Time now, RankState& state, const Worker& wor
     const pid_t pid = process_of_rank(state.record.pid, worker.process.pid());
     state.process = launcher::look_at_process(pid);
     if (state.process.state == 'Z') state.process.state = 0;  // its pidfd tells more
+    // Who has gone on is held by who reads its stack, for a moment.
+    if (is_reading_ && state.process.tracer != 0) {
+        state.process.tracer = 0;
+        state.process.state = 'S';
+    }
     const milliseconds used = state.process.cpu_time - memory.cpu_time;
     if (memory.looked_at && now - *memory.looked_at >= interval / 2) {
         memory.cpu_share = std::chrono::duration<double>(used) / (now - *memory.looked_at);
     }
-    const std::uint64_t calls = calls_of(state.record);
+    const std::uint64_t activity = activity_of(state.record);
     // A debugger that holds it from time to time does not hold it.
-    const bool has_run = used > milliseconds{0} || calls != memory.calls;
+    const bool has_run = used > milliseconds{0} || activity != memory.activity;
     if (state.process.is_held() && has_run) memory.held_since.reset();
     memory.looked_at = now;
-    memory.calls = calls;
+    memory.activity = activity;
     memory.process = state.process;
     memory.cpu_time = state.process.cpu_time;
     state.cpu_share = memory.cpu_share;

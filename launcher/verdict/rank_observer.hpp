@@ -56,7 +56,7 @@ private:
         std::optional<Time> held_since;
         std::optional<Time> looked_at;  // its process
         ProcessState process;           // as it was then
-        std::uint64_t calls = 0;        // likewise: those that have begun, and that have ended
+        std::uint64_t activity = 0;     // likewise, what its page said
         std::chrono::milliseconds cpu_time{0};
         std::optional<double> cpu_share;
     };

@@ -37,7 +37,11 @@ int write_whole(const std::string& path, std::string_view text, ::mode_t mode) {
 int replace_file(const std::string& path, std::string_view text, ::mode_t mode) {
     std::array<char, 17> random{};
     std::to_chars(random.data(), random.data() + random.size() - 1, random_bits(), 16);
-    const std::string temporary = path + ".tmp" + random.data();
+    return replace_file(path, text, mode, path + ".tmp" + random.data());
+}
+
+int replace_file(const std::string& path, std::string_view text, ::mode_t mode,
+                 const std::string& temporary) {
     int problem = write_whole(temporary, text, mode);
     if (problem == EEXIST) return problem;  // not ours to remove
     if (problem == 0 && std::rename(temporary.c_str(), path.c_str()) != 0) problem = errno;

@@ -62,7 +62,7 @@ std::uint32_t without_backward(std::uint32_t source) {
     return comes_from_reducer(source) ? source & ~(largest(backward_bits) << bucket_bits) : source;
 }
 
-std::string describe_source(std::uint32_t source) {
+std::string describe_source(std::uint32_t source, Naming naming) {
     if (source == 0) return "";
     if (is_batch_norm(source)) {
         const bool forward = source == static_cast<std::uint32_t>(BatchNormPass::forward);
@@ -70,14 +70,14 @@ std::string describe_source(std::uint32_t source) {
     }
     const std::uint32_t bucket = source & largest(bucket_bits);
     const std::uint32_t backward = source >> bucket_bits & largest(backward_bits);
-    return (bucket == 0 ? ", for" : ", bucket " + std::to_string(bucket - 1) + " of") +
-           " backward " + std::to_string(backward) + " of reducer " +
-           std::to_string(source >> (bucket_bits + backward_bits));
+    std::string text = bucket == 0 ? ", for" : ", bucket " + std::to_string(bucket - 1) + " of";
+    if (naming == Naming::one_call) text += " backward " + std::to_string(backward) + " of";
+    return text + " reducer " + std::to_string(source >> (bucket_bits + backward_bits));
 }
 
-std::string describe(const CallSignature& call) {
+std::string describe(const CallSignature& call, Naming naming) {
     std::string text = to_string(call.kind);
-    if (call.kind == Collective::barrier) return text + describe_source(call.source);
+    if (call.kind == Collective::barrier) return text + describe_source(call.source, naming);
     text += " of " + std::to_string(call.elements) + " " + ddp::to_string(call.dtype);
     const bool reduces = call.kind == Collective::all_reduce || call.kind == Collective::reduce ||
                          call.kind == Collective::reduce_scatter;
@@ -86,7 +86,7 @@ std::string describe(const CallSignature& call) {
     const bool to = call.kind == Collective::reduce || call.kind == Collective::gather;
     if (from || to) text += (from ? " from rank " : " to rank ") + std::to_string(call.root);
     if (call.uneven) text += " in uneven parts";
-    text += describe_source(call.source);
+    text += describe_source(call.source, naming);
     // Of each channel two numbers, and perhaps the count.
     if (is_batch_norm(call.source))
         text += " of " + std::to_string(call.elements / 2) + " channels";

@@ -40,8 +40,10 @@ std::uint32_t encode(const Source& source);
 bool comes_from_reducer(std::uint32_t source);
 // The same for all backwards of a reducer.
 std::uint32_t without_backward(std::uint32_t source);
+// Whether a description is of one call, or of those of all backwards.
+enum class Naming : std::uint8_t { one_call, all_backwards };
 // ", bucket 3 of backward 17 of reducer 1": for messages. Empty for the program's own.
-std::string describe_source(std::uint32_t source);
+std::string describe_source(std::uint32_t source, Naming naming = Naming::one_call);
 
 struct CallSignature {
     Collective kind = Collective::barrier;
@@ -55,6 +57,6 @@ struct CallSignature {
     bool operator==(const CallSignature&) const = default;
 };
 // "all_reduce of 128 float32 (sum), bucket 3 of ...": for messages.
-std::string describe(const CallSignature& call);
+std::string describe(const CallSignature& call, Naming naming = Naming::one_call);
 
 }  // namespace ddp::contract

@@ -3,27 +3,6 @@
 #include <utility>
 
 namespace ddp::contract {
-namespace {
-
-// From its launch until it was seen to have ended.
-TimedActivity timed(const OperationEntry& entry, std::int64_t ended_ns) {
-    return {.what = Activity::collective,
-            .started_ns = entry.started_ns.load(relaxed),
-            .ended_ns = ended_ns,
-            .number = entry.sequence.load(relaxed),
-            .group = entry.group.load(relaxed),
-            .call = {.kind = static_cast<Collective>(entry.kind.load(relaxed)),
-                     .dtype = static_cast<DType>(entry.dtype.load(relaxed)),
-                     .op = static_cast<ReduceOp::Kind>(entry.op.load(relaxed)),
-                     .root = entry.root.load(relaxed),
-                     .elements = entry.elements.load(relaxed),
-                     .uneven = entry.uneven.load(relaxed) != 0,
-                     .source = entry.source.load(relaxed)},
-            .file = entry.file.load(relaxed),
-            .line = entry.line.load(relaxed)};
-}
-
-}  // namespace
 
 LaunchRecorder::LaunchRecorder(std::shared_ptr<ControlRegion> region, std::uint32_t group,
                                int ranks)
@@ -43,7 +22,17 @@ LaunchRecorder::Launch LaunchRecorder::launched(const CallSignature& call, const
     OperationEntry& entry = writer_.write(call, site, group_.id(), sequence, at);
     add_bytes(group_.entry()->bytes, call);
     group_.entry()->started.store(sequence, std::memory_order_release);
-    return {&entry, entry.serial.load(std::memory_order_relaxed), sequence};
+    Launch launch{&entry, entry.serial.load(std::memory_order_relaxed), sequence, {}};
+    if (region_->own_timeline().is_on()) {
+        launch.timed = {.what = Activity::collective,
+                        .started_ns = Timeline::now_ns(),
+                        .number = sequence,
+                        .group = group_.id(),
+                        .call = call,
+                        .file = entry.file.load(std::memory_order_relaxed),
+                        .line = site.line()};
+    }
+    return launch;
 }
 
 LaunchRecorder::Launch LaunchRecorder::launched_transfer() noexcept {
@@ -71,8 +60,11 @@ void LaunchRecorder::ended(const Launch& launch) noexcept {
     if (launch.entry == nullptr) return aborted(launch);
     if (launch.entry->serial.load(std::memory_order_relaxed) == launch.serial) {
         launch.entry->ended_ns.store(page_time_ns(), std::memory_order_relaxed);
-        const Timeline timeline = region_->own_timeline();
-        if (timeline.is_on()) timeline.add(timed(*launch.entry, Timeline::now_ns()));
+    }
+    if (launch.timed.started_ns != 0) {
+        TimedActivity timed = launch.timed;
+        timed.ended_ns = Timeline::now_ns();
+        region_->own_timeline().add(timed);
     }
     if (!group_.has_entry()) return;
     std::atomic<std::uint64_t>& ended = group_.entry()->ended;

@@ -25,6 +25,7 @@ public:
         OperationEntry* entry = nullptr;  // null: there is none
         std::uint64_t serial = 0;
         std::uint64_t sequence = 0;
+        TimedActivity timed = {};  // where there is a timeline
     };
     // One thread at a time: the next one, that was launched at this time.
     Launch launched(const CallSignature& call, const CallSite& site,

@@ -64,10 +64,11 @@ std::uint32_t group_id(std::uint32_t parent, std::string_view name) {
     return std::max(hash, 1U);
 }
 
-void take_page(ControlPage& page) {
+void take_page(ControlPage& page, Timeline timeline) {
     const std::lock_guard lock(page_mutex);
     const std::int32_t pid = ::getpid();
     if (page.pid.load(relaxed) == pid) return;
+    timeline.begin_program();
     for (GroupEntry& entry : page.groups) entry.id.store(0, relaxed);
     for (TransferEntry& entry : page.transfers) entry.since_ns.store(0, relaxed);
     for (OperationEntry& entry : page.operations) entry.serial.store(0, relaxed);
@@ -178,6 +179,11 @@ void OperationRecorder::ended() noexcept {
 }
 
 void OperationRecorder::failed() noexcept {
+    if (timeline_.is_on()) {
+        timed_.ended_ns = Timeline::now_ns();
+        timed_.failed = true;
+        timeline_.add(timed_);
+    }
     if (group_.entry() == nullptr) page_.in_unrecorded.fetch_sub(1, relaxed);
     group_.end(GroupEnd::failed);
 }

@@ -26,7 +26,7 @@ std::uint32_t group_id(std::uint32_t parent, std::string_view name);
 
 // This process is the rank now. What another one has left on the page, a program that ran before
 // it, goes.
-void take_page(ControlPage& page);
+void take_page(ControlPage& page, Timeline timeline = {});
 
 // The rank is at a checkpoint while such an object lives.
 class CheckpointScope {

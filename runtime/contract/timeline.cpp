@@ -9,15 +9,19 @@
 namespace ddp::contract {
 namespace {
 
-std::optional<TimedActivity> read_entry(const TimelineEntry& entry) {
-    const std::uint64_t serial = entry.serial.load(std::memory_order_acquire);
+constexpr std::uint16_t uneven_flag = 1;
+constexpr std::uint16_t sends_flag = 2;
+constexpr std::uint16_t failed_flag = 4;
+
+// Nothing: another one's is there, or what makes no sense.
+std::optional<TimedActivity> read_entry(const TimelineEntry& entry, std::uint64_t serial) {
     const auto what = enumerator(entry.what.load(relaxed), last_activity);
     const auto kind = enumerator(entry.kind.load(relaxed), last_collective);
     const auto dtype = enumerator(entry.dtype.load(relaxed), DType::boolean);
     const auto op = enumerator(entry.op.load(relaxed), ReduceOp::premul_sum);
-    if (serial == 0 || !what || !kind || !dtype || !op) return std::nullopt;
-    const bool flag = entry.flag.load(relaxed) != 0;
-    const bool is_transfer = *what == Activity::transfer;
+    const std::uint16_t flags = entry.flags.load(relaxed);
+    if (entry.serial.load(std::memory_order_acquire) != serial || !what || !kind || !dtype || !op)
+        return std::nullopt;
     TimedActivity activity{.what = *what,
                            .started_ns = entry.started_ns.load(relaxed),
                            .ended_ns = entry.ended_ns.load(relaxed),
@@ -28,9 +32,10 @@ std::optional<TimedActivity> read_entry(const TimelineEntry& entry) {
                                     .op = *op,
                                     .root = entry.root.load(relaxed),
                                     .elements = entry.elements.load(relaxed),
-                                    .uneven = flag && !is_transfer,
+                                    .uneven = (flags & uneven_flag) != 0,
                                     .source = entry.source.load(relaxed)},
-                           .sends = flag && is_transfer,
+                           .sends = (flags & sends_flag) != 0,
+                           .failed = (flags & failed_flag) != 0,
                            .file = entry.file.load(relaxed),
                            .line = entry.line.load(relaxed)};
     if (activity.started_ns < 0 || activity.ended_ns < activity.started_ns) return std::nullopt;
@@ -61,7 +66,10 @@ void Timeline::add(const TimedActivity& activity) const noexcept {
     entry.kind.store(static_cast<std::uint8_t>(activity.call.kind), relaxed);
     entry.dtype.store(static_cast<std::uint8_t>(activity.call.dtype), relaxed);
     entry.op.store(static_cast<std::uint8_t>(activity.call.op), relaxed);
-    entry.flag.store(activity.call.uneven || activity.sends ? 1 : 0, relaxed);
+    entry.flags.store(static_cast<std::uint16_t>((activity.call.uneven ? uneven_flag : 0) |
+                                                 (activity.sends ? sends_flag : 0) |
+                                                 (activity.failed ? failed_flag : 0)),
+                      relaxed);
     entry.serial.store(serial, std::memory_order_release);
 }
 
@@ -76,14 +84,20 @@ void Timeline::end_step(std::int64_t step) const noexcept {
          .number = static_cast<std::uint64_t>(step)});
 }
 
+void Timeline::begin_program() const noexcept {
+    if (is_on()) head_->step_ended_ns.store(0, relaxed);
+}
+
 Timeline::Contents Timeline::read() const {
+    constexpr std::uint64_t most = std::uint64_t{1} << 50;  // nobody adds as many
     Contents contents;
     if (!is_on()) return contents;
-    contents.added = head_->recorded.load(std::memory_order_acquire);
-    const std::uint64_t kept = std::min<std::uint64_t>(contents.added, entries_.size());
+    const std::uint64_t added = std::min(head_->recorded.load(std::memory_order_acquire), most);
+    const std::uint64_t kept = std::min<std::uint64_t>(added, entries_.size());
+    contents.lost = added - kept;
     contents.kept.reserve(kept);
-    for (std::uint64_t number = contents.added - kept; number < contents.added; ++number) {
-        if (const auto one = read_entry(entries_[number % entries_.size()])) {
+    for (std::uint64_t number = contents.lost; number < added; ++number) {
+        if (const auto one = read_entry(entries_[number % entries_.size()], number + 1)) {
             contents.kept.push_back(*one);
         }
     }
@@ -96,20 +110,16 @@ std::string describe(const TimedActivity& activity, const ControlPage& page) {
         return file.empty() ? "" : " (" + file + ":" + std::to_string(activity.line) + ")";
     };
     switch (activity.what) {
-        case Activity::collective: {
-            std::string text = describe(activity.call);
-            const std::size_t backward = text.rfind(" backward ");
-            if (comes_from_reducer(activity.call.source) && backward != text.npos) {
-                text.erase(backward, text.find(" of ", backward) + 3 - backward);
-            }
+        case Activity::collective:
             // A call of the library's names its source instead.
-            return text + (activity.call.source == 0 ? place() : "");
-        }
+            return describe(activity.call, Naming::all_backwards) +
+                   (activity.call.source == 0 ? place() : "");
         case Activity::transfer:
-            return (activity.sends ? "send of " : "recv of ") +
-                   std::to_string(activity.call.elements) +
-                   (activity.sends ? " bytes to rank " : " bytes from rank ") +
-                   std::to_string(activity.call.root) + place();
+            return describe(TransferRecord{.sends = activity.sends,
+                                           .peer = activity.call.root,
+                                           .bytes = activity.call.elements,
+                                           .file = file_at(page, activity.file),
+                                           .line = activity.line});
         case Activity::gradients:
             return "wait for gradients";
         case Activity::step:

@@ -35,6 +35,7 @@ struct TimedActivity {
     std::uint32_t group = 0;   // of a collective: GroupEntry's id
     CallSignature call = {};   // of a transfer: `elements` bytes, `root` the peer in the job
     bool sends = false;        // of a transfer
+    bool failed = false;       // it was given up then
     std::uint16_t file = 0;    // where its name is in the page; 0: not known
     std::uint32_t line = 0;
 };
@@ -55,7 +56,7 @@ struct TimelineEntry {
     std::atomic<std::uint8_t> kind;
     std::atomic<std::uint8_t> dtype;
     std::atomic<std::uint8_t> op;
-    std::atomic<std::uint16_t> flag;  // a collective: uneven; a transfer: it sends
+    std::atomic<std::uint16_t> flags;  // 1: uneven; 2: it sends; 4: it has failed
 };
 static_assert(sizeof(TimelineEntry) == 64);
 
@@ -82,11 +83,13 @@ public:
     bool is_on() const { return head_ != nullptr; }
     static std::int64_t now_ns() noexcept;
     void add(const TimedActivity& activity) const noexcept;
-    void end_step(std::int64_t step) const noexcept;  // which began when the last one ended
+    // The step that began when the last one ended. The first of a program has no beginning.
+    void end_step(std::int64_t step) const noexcept;
+    void begin_program() const noexcept;
 
-    // How many were ever added, and those that are still there, the oldest first.
+    // What is still there, the oldest first, and how many were there before it.
     struct Contents {
-        std::uint64_t added = 0;
+        std::uint64_t lost = 0;
         std::vector<TimedActivity> kept = {};
     };
     Contents read() const;
@@ -120,8 +123,8 @@ private:
     std::int64_t started_ns_ = 0;
 };
 
-// The same for who reads a report: "all_reduce of 128 float32 (sum), bucket 3 of reducer 1", "send
-// of 64 bytes to rank 1 (train.cpp:42)", "step". The same for all calls of a line.
+// For who reads a report: "all_reduce of 128 float32 (sum), bucket 3 of reducer 1", "send of 64
+// bytes to rank 1 (train.cpp:42)", "step". The same for all calls of a line, and all backwards.
 std::string describe(const TimedActivity& activity, const ControlPage& page);
 
 }  // namespace ddp::contract

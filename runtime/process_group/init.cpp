@@ -30,7 +30,7 @@ ProcessGroup join(const WorkerEnv& me, std::shared_ptr<Store> store, std::string
     base::set_log_name("r" + std::to_string(me.rank));
     process_group::GroupMember member(
         me, contract::region_of_process(environment("DDP_CONTROL_FD"), me.local_rank), group);
-    contract::take_page(member.page());
+    contract::take_page(member.page(), member.timeline());
     member.set_phase(contract::Phase::joining);
     const process_group::DispatchOptions dispatch{
         .wanted = options.backend,

@@ -43,8 +43,8 @@ TEST(ControlRegion, HasARingForEachRankWhereItIsMadeSo) {
     ASSERT_TRUE(worker.shared());
     ASSERT_TRUE(worker.own_timeline().is_on());
     worker.own_timeline().add({.number = 5});
-    EXPECT_EQ(agent.timeline(2).read().added, 1U);
-    EXPECT_EQ(agent.timeline(1).read().added, 0U);
+    EXPECT_EQ(agent.timeline(2).read().kept.size(), 1U);
+    EXPECT_EQ(agent.timeline(1).read().kept.size(), 0U);
     agent.page(2).step.store(4);
     EXPECT_EQ(worker.own_page().step.load(), 4);
 }

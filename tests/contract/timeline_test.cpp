@@ -2,12 +2,13 @@
 #include "contract/timeline.hpp"
 
 #include "contract/control_page.hpp"
+#include "contract/launch_recorder.hpp"
 #include "contract/operation_recorder.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
+#include <chrono>
 #include <memory>
 #include <random>
 #include <thread>
@@ -33,7 +34,7 @@ protected:
 TEST(Timeline, OfARegionWithoutRingsIsOff) {
     const ControlRegion region = ControlRegion::create(1);
     EXPECT_FALSE(region.timeline(0).is_on());
-    EXPECT_EQ(region.timeline(0).read().added, 0U);
+    EXPECT_THAT(region.timeline(0).read().kept, IsEmpty());
     const TimelineScope nothing(region.timeline(0), Activity::checkpoint);
 }
 
@@ -56,11 +57,34 @@ TEST_F(TimelineOfARank, KeepsCollectivesWithTheirExactTimes) {
     EXPECT_THAT(region_.timeline(0).read().kept, IsEmpty()) << "a ring is a rank's own";
 }
 
-TEST_F(TimelineOfARank, KeepsNoCollectiveThatHasFailed) {
+TEST_F(TimelineOfARank, KeepsCollectivesThatHaveFailedAsSuch) {
     OperationRecorder recorder(page_, 7, 2, timeline_);
-    recorder.started({}, {}, 1, {});
+    recorder.started({.uneven = true}, {}, 1, {});
+    EXPECT_THAT(timeline_.read().kept, IsEmpty()) << "it has not ended";
     recorder.failed();
-    EXPECT_EQ(timeline_.read().added, 0U);
+    const auto kept = timeline_.read().kept;
+    ASSERT_THAT(kept, SizeIs(1));
+    EXPECT_TRUE(kept[0].failed);
+    EXPECT_TRUE(kept[0].call.uneven);
+}
+
+// Also of more than the page remembers, in whatever order they end.
+TEST_F(TimelineOfARank, KeepsWhatIsLaunchedOnAGpu) {
+    const auto region =
+        std::make_shared<ControlRegion>(ControlRegion::create(1, 2 * recorded_operations));
+    LaunchRecorder recorder(region, 7, 2);
+    std::vector<LaunchRecorder::Launch> launches;
+    for (std::size_t i = 0; i < recorded_operations + 9; ++i) {
+        launches.push_back(
+            recorder.launched({}, CallSite::here(), std::chrono::steady_clock::now()));
+    }
+    for (const auto& launch : launches) recorder.ended(launch);
+    const auto kept = region->timeline(0).read().kept;
+    ASSERT_THAT(kept, SizeIs(launches.size()));
+    for (std::size_t i = 0; i < kept.size(); ++i) {
+        EXPECT_EQ(kept[i].number, i + 1);
+        EXPECT_LE(kept[i].started_ns, kept[i].ended_ns);
+    }
 }
 
 TEST_F(TimelineOfARank, NamesTheSourceLineOfAWait) {
@@ -84,10 +108,36 @@ TEST_F(TimelineOfARank, HasAStepFromEachProgressToTheNext) {
     EXPECT_EQ(describe(contents.kept[0], page_), "step");
 }
 
+// A worker that runs one program after the other.
+TEST_F(TimelineOfARank, BeginsTheFirstStepOfAProgramWithItsFirstProgress) {
+    timeline_.end_step(1);
+    timeline_.begin_program();
+    timeline_.end_step(1);
+    EXPECT_THAT(timeline_.read().kept, IsEmpty());
+    timeline_.end_step(2);
+    EXPECT_THAT(timeline_.read().kept, SizeIs(1));
+}
+
+TEST_F(TimelineOfARank, NamesTheBackwardsOfAReducerAlike) {
+    const auto name_of = [&](std::uint32_t backward) {
+        const std::uint32_t source = encode({.reducer = 2, .backward = backward, .bucket = 4});
+        return describe(TimedActivity{.call = {.elements = 8, .source = source}}, page_);
+    };
+    EXPECT_EQ(name_of(3), name_of(17));
+    EXPECT_THAT(
+        describe(
+            TimedActivity{.call = {.kind = Collective::all_reduce,
+                                   .dtype = DType::float32,
+                                   .elements = 8,
+                                   .source = encode({.reducer = 2, .backward = 5, .bucket = 4})}},
+            page_),
+        ::testing::EndsWith(", bucket 3 of reducer 2"));
+}
+
 TEST_F(TimelineOfARank, HasCheckpointsAsLongAsTheyLast) {
     {
         const CheckpointScope scope(page_, timeline_);
-        EXPECT_EQ(timeline_.read().added, 0U);
+        EXPECT_THAT(timeline_.read().kept, IsEmpty());
     }
     EXPECT_THAT(timeline_.read().kept,
                 ElementsAre(Field(&TimedActivity::what, Activity::checkpoint)));
@@ -96,7 +146,7 @@ TEST_F(TimelineOfARank, HasCheckpointsAsLongAsTheyLast) {
 TEST_F(TimelineOfARank, KeepsTheLastThatFit) {
     for (std::uint64_t number = 1; number <= 20; ++number) timeline_.add({.number = number});
     const auto contents = timeline_.read();
-    EXPECT_EQ(contents.added, 20U);
+    EXPECT_EQ(contents.lost, 20U - entries);
     ASSERT_THAT(contents.kept, SizeIs(entries));
     for (std::size_t i = 0; i < entries; ++i) EXPECT_EQ(contents.kept[i].number, 13 + i);
 }
@@ -132,6 +182,7 @@ TEST_F(TimelineOfARank, IsReadWhateverStandsInIt) {
         for (const int rank : {0, 1}) {
             const auto contents = region_.timeline(rank).read();
             EXPECT_LE(contents.kept.size(), entries);
+            EXPECT_LT(contents.lost, std::uint64_t{1} << 53) << "a script's number";
             for (const TimedActivity& one : contents.kept) {
                 EXPECT_LE(0, one.started_ns);
                 EXPECT_LE(one.started_ns, one.ended_ns);

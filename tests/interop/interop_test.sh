@@ -205,6 +205,11 @@ ReportsOpenInABrowser() {
         fail "$(cat "$work/out")"
     in_browser "$work/good.html" 'The job succeeded' 'all_reduce</span>' 'step</span>' '<td>0</td><td>.*</td><td>.* ms</td>' \
         '03_train_digits' 'data-opened="[0-9]'
+    # Rank 1 sleeps for 300 ms, and the two others wait for it in a collective.
+    timeout --signal=TERM 3 "$bin/ddp-launch" -n 3 --report="$work/late.html" "$build/tests/bin/ddp_test_drill_worker" shm pause 1 40 2 \
+        >"$work/out" 2>&1 && fail "it ended by itself"
+    in_browser "$work/late.html" 'The job was stopped' 'data-opened="[0-9]' \
+        '<td>1</td><td>[0-9]*</td><td>[^/]*</td><td>[^/]*</td><td>[^/]*</td><td>[0-9.]* %</td><td>[5-9][0-9]* ms\|[0-9.]* s</td>'
     "$bin/ddp-launch" -n 3 --max-restarts=1 --report="$work/bad.html" "$build/tests/bin/ddp_test_drill_worker" shm death 1 40 1 \
         >"$work/out" 2>&1 && fail "it did not fail"
     in_browser "$work/bad.html" 'The job failed' 'attempt 1' '<td class="root">SIGKILL' 'did not end</span>' 'data-opened="[0-9]'

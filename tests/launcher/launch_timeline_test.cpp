@@ -66,7 +66,7 @@ TEST_F(LaunchTimeline, HasAllAttemptsOfAJobThatFails) {
     const json data = page();
     EXPECT_EQ(data["report"]["outcome"], "failed");
     EXPECT_EQ(data["report"]["root_rank"], 1);
-    EXPECT_EQ(data["groups"], 1);
+    EXPECT_EQ(data["groups"], json::parse(R"([{"size":3,"gpu":false}])"));
     ASSERT_THAT(data["attempts"], SizeIs(2));
     for (int attempt = 0; attempt < 2; ++attempt) {
         const json& one = data["attempts"][static_cast<std::size_t>(attempt)];
@@ -94,9 +94,13 @@ TEST_F(LaunchTimeline, ShowsTheCallsThatDidNotEndOfAJobThatHangs) {
     EXPECT_NE(result.exit_code, 0);
     const json data = page();
     EXPECT_EQ(data["report"]["hang"]["kind"], "held");
-    EXPECT_THAT(data["names"],
-                Contains(json("broadcast of 16 float32 from rank 0, operation 122 (" +
-                              line_of("copy") + "), did not end")));
+    const json& rank = data["attempts"][0]["ranks"][0];
+    const auto unfinished = std::ranges::find(rank["what"], json(8));
+    ASSERT_NE(unfinished, rank["what"].end());
+    const auto index = static_cast<std::size_t>(unfinished - rank["what"].begin());
+    EXPECT_EQ(rank["number"][index], 123);
+    EXPECT_EQ(data["names"][rank["name"][index].get<std::size_t>()],
+              "barrier (" + line_of("meet") + ")");
 }
 
 TEST_F(LaunchTimeline, IsWrittenOfAJobThatTheUserStops) {
@@ -109,6 +113,32 @@ TEST_F(LaunchTimeline, IsWrittenOfAJobThatTheUserStops) {
     EXPECT_EQ(data["report"]["outcome"], "stopped");
     EXPECT_EQ(data["attempts"][0]["ranks"][1]["joined"], false);
     EXPECT_EQ(data["command"], json::array({"bash", "-c", "echo up; sleep 100; true"}));
+}
+
+// They run one after the other; each has calls and steps of its own, with numbers from 1.
+TEST_F(LaunchTimeline, HasAllProgramsOfAWorker) {
+    const std::string drill = Drill{.fault = "death", .rank = 5}.command()[0] + " shm none 9 1 0";
+    Launch job(folder_, {"--nproc_per_node=2", page_option(), "--", "bash", "-c",
+                         "timeout --signal=KILL 0.3 " + drill + "; echo next; exec " + drill});
+    ASSERT_TRUE(job.wait_for_output("next", 2));
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    job.signal(SIGTERM);
+    job.wait();
+    for (const json& rank : page()["attempts"][0]["ranks"]) {
+        int programs = 0;
+        for (std::size_t i = 0; i < rank["what"].size(); ++i) {
+            programs += rank["what"][i] == 0 && rank["number"][i] == 1 ? 1 : 0;
+        }
+        EXPECT_EQ(programs, 2);
+    }
+}
+
+// The folder is that of the launcher's start, also in a PID namespace.
+TEST_F(LaunchTimeline, IsWrittenFromAPidNamespaceToo) {
+    if (!pid_namespaces_are_allowed()) GTEST_SKIP() << "no PID namespaces here";
+    const LaunchResult result = launch({"--contain=pidns", page_option(), "--", "true"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(page()["report"]["outcome"], "succeeded");
 }
 
 TEST_F(LaunchTimeline, CostsNoJobItsExitCodeWhereItCannotBeWritten) {

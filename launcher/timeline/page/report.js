@@ -4,34 +4,49 @@ const data = JSON.parse(document.getElementById("data").textContent);
 const by = (id) => document.getElementById(id);
 const Kind = { collective: 0, transfer: 1, gradients: 2, step: 3, checkpoint: 4 };
 
-function timeText(ticks) {
-  const s = ticks / 1e7;
-  if (s >= 100) return s.toFixed(0) + " s";
-  if (s >= 1) return s.toFixed(2) + " s";
-  if (s >= 1e-3) return (s * 1e3).toFixed(2) + " ms";
-  return (s * 1e6).toFixed(1) + " \u00b5s";
+const didNotEnd = 8;
+
+// As exact as `step`, of what is compared.
+function timeText(ticks, step = ticks / 100) {
+  const units = [[1e7, " s"], [1e4, " ms"], [10, " \u00b5s"]];
+  const [unit, name] = units.find(([size]) => ticks >= size) ?? units[2];
+  const digits = Math.ceil(-Math.log10(Math.max(step, 1) / unit));
+  return (ticks / unit).toFixed(Math.min(7, Math.max(0, digits))) + name;
 }
 const percentText = (share) => (100 * share).toFixed(1) + " %";
 
 // A lane is what one thing after the other goes into: a rank's steps, its waits, a group's collectives.
 class Lane {
-  constructor(kind, label) {
+  constructor(kind, label, group) {
     this.kind = kind;
     this.label = label;
+    this.group = group;  // of collectives
     this.start = [];
     this.end = [];
     this.name = [];
     this.number = [];
+    this.what = [];
     this.waited = [];  // of a collective: until the last rank came
     this.last = [];    // and which that was; -1: not known
+    this.reach = [];   // when this one and all before it have ended, as they may overlap
   }
-  // The first that ends after this time.
+  add(what, start, end, name, number) {
+    this.what.push(what);
+    this.start.push(start);
+    this.end.push(end);
+    this.name.push(name);
+    this.number.push(number);
+    this.waited.push(0);
+    this.last.push(-1);
+    this.reach.push(Math.max(end, this.reach.at(-1) ?? 0));
+  }
+  // The first that may end after this time.
   find(time) {
     let low = 0;
-    let high = this.end.length;
+    let high = this.reach.length;
     while (low < high) {
       const middle = (low + high) >> 1;
-      if (this.end[middle] < time) low = middle + 1;
+      if (this.reach[middle] < time) low = middle + 1;
       else high = middle;
     }
     return low;
@@ -42,17 +57,47 @@ function laneOf(rank, what, group) {
   const key = what === Kind.step ? "steps" : what === Kind.collective ? "group " + (group + 1) : "waits";
   let lane = rank.lanes.get(key);
   if (!lane) {
-    lane = new Lane(what === Kind.step ? "step" : what === Kind.collective ? "group" : "wait", key);
+    lane = new Lane(what === Kind.step ? "step" : what === Kind.collective ? "group" : "wait", key, group);
     rank.lanes.set(key, lane);
   }
   return lane;
+}
+
+// In others a rank does not wait for all, and on a GPU they begin when they are launched.
+function waitsForAll(group, name) {
+  return !data.groups[group].gpu && /^(all_reduce|all_gather|reduce_scatter|all_to_all|barrier)\b/.test(data.names[name]);
+}
+
+// Which ranks came to a collective: of a group those with the same number. A rank whose numbers begin anew runs another program.
+class Meetings {
+  constructor() {
+    this.came = new Map();
+    this.before = new Map();
+  }
+  note(group, number, one) {
+    const of = one.rank.rank + " " + group;
+    const before = this.before.get(of) ?? { number: 0, program: 0 };
+    if (number <= before.number) ++before.program;
+    before.number = number;
+    this.before.set(of, before);
+    const key = group + " " + before.program + " " + number;
+    const came = this.came.get(key);
+    if (came) came.push(one);
+    else this.came.set(key, [one]);
+  }
+  // Those to which all came.
+  end() {
+    for (const [key, came] of this.came) {
+      if (came.length > 1 && came.length === data.groups[+key.split(" ")[0]].size) noteMeeting(came);
+    }
+  }
 }
 
 // By rank; attempts follow one another in the same lanes.
 function readRanks() {
   const ranks = new Map();
   data.attempts.forEach((attempt) => {
-    const meetings = [];  // by group: number -> who came when
+    const meetings = new Meetings();
     attempt.ranks.forEach((part) => {
       if (!ranks.has(part.rank)) ranks.set(part.rank, { rank: part.rank, lanes: new Map(), parts: [] });
       const rank = ranks.get(part.rank);
@@ -60,26 +105,14 @@ function readRanks() {
       let time = part.started;
       for (let i = 0; i < part.what.length; ++i) {
         time += part.start[i];
-        const lane = laneOf(rank, part.what[i], part.group[i]);
-        lane.start.push(time);
-        lane.end.push(time + part.length[i]);
-        lane.name.push(part.name[i]);
-        lane.number.push(part.number[i]);
-        lane.waited.push(0);
-        lane.last.push(-1);
-        if (part.what[i] !== Kind.collective) continue;
-        const meeting = (meetings[part.group[i]] ??= new Map());
-        const came = meeting.get(part.number[i]);
-        const mine = { rank, lane, index: lane.start.length - 1 };
-        if (came) came.push(mine);
-        else meeting.set(part.number[i], [mine]);
+        const what = part.what[i] % didNotEnd;
+        const lane = laneOf(rank, what, part.group[i]);
+        lane.add(part.what[i], time, time + part.length[i], part.name[i], part.number[i]);
+        if (what !== Kind.collective || !waitsForAll(part.group[i], part.name[i])) continue;
+        meetings.note(part.group[i], part.number[i], { rank, lane, index: lane.start.length - 1 });
       }
     });
-    meetings.forEach((meeting) => {
-      let most = 2;
-      for (const came of meeting.values()) most = Math.max(most, came.length);
-      for (const came of meeting.values()) if (came.length === most) noteMeeting(came);
-    });
+    meetings.end();
   });
   return [...ranks.values()].sort((a, b) => a.rank - b.rank);
 }
@@ -101,20 +134,34 @@ const end = Math.max(1, ...ranks.flatMap((rank) => rank.parts.map((part) => part
 // Colours --------------------------------------------------------------------------------------------
 
 const hues = { all_reduce: 215, broadcast: 35, all_gather: 150, reduce_scatter: 265, barrier: 0, reduce: 190, gather: 120, scatter: 60, all_to_all: 300 };
-const styles = data.names.map((name) => {
+const collectiveStyles = data.names.map((name) => {
   const word = name.split(/[ ,]/)[0];
-  if (name.endsWith("did not end")) return { full: "#d3302f", pale: "#d3302f", word: "did not end" };
-  if (name === "step") return { full: "#7d8896", pale: "#a7b0bb", word: "step" };
-  if (name === "wait for gradients") return { full: "#d9822b", pale: "#d9822b", word: name };
-  if (name === "checkpoint") return { full: "#8e44ad", pale: "#8e44ad", word: name };
-  if (word === "send" || word === "recv") return { full: "#2a9d8f", pale: "#2a9d8f", word: "wait for a transfer" };
   const hue = hues[word] ?? 330;
   const much = word === "barrier" ? "8%" : "62%";
   return { full: `hsl(${hue} ${much} 45%)`, pale: `hsl(${hue} ${much} 78%)`, word };
 });
+const unfinished = { full: "#d3302f", pale: "#d3302f", word: "did not end" };
+const otherStyles = [
+  null,
+  { full: "#2a9d8f", pale: "#2a9d8f", word: "wait for a transfer" },
+  { full: "#d9822b", pale: "#d9822b", word: "wait for gradients" },
+  { full: "#7d8896", pale: "#a7b0bb", word: "step" },
+  { full: "#8e44ad", pale: "#8e44ad", word: "checkpoint" },
+];
+function styleOf(lane, i) {
+  if (lane.what[i] >= didNotEnd) return unfinished;
+  return lane.what[i] === Kind.collective ? collectiveStyles[lane.name[i]] : otherStyles[lane.what[i]];
+}
 
 function fillLegend() {
   const seen = new Set();
+  const styles = new Map();
+  for (const { lane } of rows) {
+    for (let i = 0; i < lane.start.length; ++i) {
+      const style = styleOf(lane, i);
+      styles.set(style.word, style);
+    }
+  }
   styles.forEach((style) => {
     if (seen.has(style.word)) return;
     seen.add(style.word);
@@ -154,8 +201,14 @@ function layOut() {
 }
 const fullHeight = layOut();
 
+const scroller = by("scroller");
 const canvas = by("timeline");
 const context = canvas.getContext("2d");
+by("extent").style.height = fullHeight + "px";
+
+// The canvas stays in view, and shows what has been scrolled to: one of all ranks may be too high.
+const shownHeight = () => Math.min(fullHeight, Math.max(120, Math.round(window.innerHeight * 0.7)));
+const isShown = (one, top, height) => one.top < top + height && (one.bottom ?? one.top + one.height) > top + axis;
 
 // Of a canvas as large as its place: its width, and a context in CSS pixels.
 function fitCanvas(target, targetContext, height) {
@@ -184,7 +237,7 @@ function drawLane(row, width) {
   for (let i = lane.find(view.from); i < lane.start.length && lane.start[i] <= view.to; ) {
     const left = margin + Math.max(0, (lane.start[i] - view.from) * perTick);
     const right = Math.min(width, margin + (lane.end[i] - view.from) * perTick);
-    const style = styles[lane.name[i]];
+    const style = styleOf(lane, i);
     context.fillStyle = lane.kind === "step" && lane.number[i] % 2 === 0 ? style.pale : style.full;
     context.fillRect(left, top, Math.max(1, right - left - (right - left > 3 ? 0.5 : 0)), height);
     if (lane.waited[i] * perTick > 1) {
@@ -192,7 +245,8 @@ function drawLane(row, width) {
       const waited = Math.min(width, margin + (lane.start[i] + lane.waited[i] - view.from) * perTick);
       context.fillRect(left, top, waited - left, height);
     }
-    i = right - left >= 1 ? i + 1 : Math.max(i + 1, lane.find(timeAt(left + 1)));
+    const isWide = lane.end[i] - view.from < 0 || right - left >= 1;
+    i = isWide ? i + 1 : Math.max(i + 1, lane.find(timeAt(left + 1)));
   }
 }
 
@@ -209,7 +263,7 @@ function drawAxis(width, height) {
     context.moveTo(x, axis - 4);
     context.lineTo(x, height);
     context.stroke();
-    context.fillText(timeText(time), x + 3, 13);
+    context.fillText(timeText(time, unit), x + 3, 13);
   }
 }
 
@@ -228,18 +282,26 @@ function drawParts(rank, width) {
 }
 
 function draw() {
-  const width = fitCanvas(canvas, context, fullHeight);
-  drawAxis(width, fullHeight);
+  const height = shownHeight();
+  const width = fitCanvas(canvas, context, height);
+  const top = scroller.scrollTop;
+  drawAxis(width, height);
   context.save();
   context.beginPath();
-  context.rect(margin, 0, width - margin, fullHeight);
+  context.rect(0, axis, width, height - axis);
   context.clip();
-  for (const rank of ranks) drawParts(rank, width);
-  for (const row of rows) drawLane(row, width);
-  context.restore();
+  context.translate(0, -top);
+  const shown = ranks.filter((rank) => isShown(rank, top, height));
   context.fillStyle = colour("--text");
-  for (const rank of ranks) context.fillText("rank " + rank.rank, 6, rank.top + 12);
-  by("span").textContent = timeText(view.from) + " to " + timeText(view.to) + ": " + timeText(view.to - view.from);
+  for (const rank of shown) context.fillText("rank " + rank.rank, 6, rank.top + 12);
+  context.beginPath();
+  context.rect(margin, top, width - margin, height);
+  context.clip();
+  for (const rank of shown) drawParts(rank, width);
+  for (const row of rows) if (isShown(row, top, height)) drawLane(row, width);
+  context.restore();
+  const step = (view.to - view.from) / 1000;
+  by("span").textContent = timeText(view.from, step) + " to " + timeText(view.to, step) + ": " + timeText(view.to - view.from);
 }
 
 let isDrawing = false;
@@ -263,13 +325,16 @@ function zoom(factor, at = (view.from + view.to) / 2) {
 }
 const move = (share) => show(view.from + (view.to - view.from) * share, view.to + (view.to - view.from) * share);
 
-function itemAt(x, y) {
+function itemAt(x, yShown) {
+  const y = yShown + scroller.scrollTop;
   const row = rows.find((one) => y >= one.top && y < one.top + one.height + 2);
-  if (!row || x < margin) return null;
+  if (!row || x < margin || yShown < axis) return null;
   const slack = 1.5 / scale();
-  const index = row.lane.find(timeAt(x) - slack);
-  if (index >= row.lane.start.length || row.lane.start[index] > timeAt(x) + slack) return null;
-  return { row, index };
+  const { lane } = row;
+  for (let i = lane.find(timeAt(x) - slack); i < lane.start.length && lane.start[i] <= timeAt(x) + slack; ++i) {
+    if (lane.end[i] >= timeAt(x) - slack) return { row, index: i };
+  }
+  return null;
 }
 
 function describe({ row, index }) {
@@ -277,8 +342,9 @@ function describe({ row, index }) {
   const what = lane.kind === "step" ? "step " + lane.number[index] : data.names[lane.name[index]];
   const lines = [
     "rank " + rank.rank + ": " + what + (lane.kind === "group" ? ", operation " + lane.number[index] + " of " + lane.label : ""),
-    timeText(lane.end[index] - lane.start[index]) + ", from " + timeText(lane.start[index]),
+    timeText(lane.end[index] - lane.start[index]) + ", from " + timeText(lane.start[index], (view.to - view.from) / 1000),
   ];
+  if (lane.what[index] >= didNotEnd) lines.push("it failed then, or the rank ended in it");
   if (lane.last[index] === rank.rank) lines.push("it came last");
   else if (lane.waited[index] > 0) lines.push(timeText(lane.waited[index]) + " of it until rank " + lane.last[index] + " came");
   return lines;
@@ -302,20 +368,27 @@ function showTip(event) {
 
 function listen() {
   let held = null;
+  const letGo = () => (held = null);
   canvas.addEventListener("pointerdown", (event) => {
-    held = { x: event.offsetX, from: view.from, to: view.to };
+    if (event.button !== 0 || held) return;
+    held = { pointer: event.pointerId, x: event.offsetX, from: view.from, to: view.to };
     canvas.setPointerCapture(event.pointerId);
+    showTip(event);
   });
-  canvas.addEventListener("pointerup", () => (held = null));
+  for (const end of ["pointerup", "pointercancel", "lostpointercapture"]) canvas.addEventListener(end, letGo);
   canvas.addEventListener("pointermove", (event) => {
     if (!held) return showTip(event);
-    by("tip").hidden = true;
-    const by_ticks = (held.x - event.offsetX) / scale();
-    show(held.from + by_ticks, held.to + by_ticks);
+    if (event.pointerId !== held.pointer) return;
+    const pixels = held.x - event.offsetX;
+    if (Math.abs(pixels) > 3) by("tip").hidden = true;
+    show(held.from + pixels / scale(), held.to + pixels / scale());
   });
+  scroller.addEventListener("scroll", drawSoon);
   canvas.addEventListener("pointerleave", () => (by("tip").hidden = true));
   canvas.addEventListener("dblclick", () => show(0, end));
   canvas.addEventListener("wheel", (event) => {
+    const scrolls = fullHeight > shownHeight() && !event.ctrlKey && !event.shiftKey && Math.abs(event.deltaY) >= Math.abs(event.deltaX);
+    if (scrolls) return;
     event.preventDefault();
     if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) return move((event.deltaX || event.deltaY) / 1000);
     zoom(Math.exp(event.deltaY / 400), timeAt(event.offsetX));
@@ -372,16 +445,22 @@ function fillSteps() {
   }
 }
 
+const stepLanes = ranks.map((rank) => rank.lanes.get("steps")).filter(Boolean);
+function longestShown() {
+  const sorted = Float64Array.from(stepLanes.flatMap(lengths)).sort();
+  return Math.max(1, Math.min(sorted[sorted.length - 1], 3 * sorted[Math.floor(0.99 * (sorted.length - 1))]));
+}
+const mostOfStep = stepLanes.length === 0 ? 1 : longestShown();
+
 // A line a rank: the longest step of each pixel.
 function drawSteps() {
-  const lanes = ranks.map((rank) => rank.lanes.get("steps")).filter(Boolean);
+  const lanes = stepLanes;
+  const most = mostOfStep;
   if (lanes.length === 0) return;
   const height = 160;
   const chart = by("chart");
   const target = chart.getContext("2d");
   const width = fitCanvas(chart, target, height);
-  const sorted = Float64Array.from(lanes.flatMap(lengths)).sort();
-  const most = Math.max(1, Math.min(sorted[sorted.length - 1], 3 * sorted[Math.floor(0.99 * (sorted.length - 1))]));
   const low = Math.min(...lanes.map((lane) => lane.start[0]));
   const perTick = (width - margin) / Math.max(1, end - low);
   lanes.forEach((lane, which) => {
@@ -397,7 +476,8 @@ function drawSteps() {
     columns.forEach((length, column) => {
       if (length === 0) return;
       const y = height - 4 - Math.min(1, length / most) * (height - 20);
-      begins.has(column) ? target.moveTo(margin + column, y) : target.lineTo(margin + column, y);
+      if (begins.has(column)) target.moveTo(margin + column, y - 1);
+      target.lineTo(margin + column, y);
     });
     target.stroke();
   });
@@ -412,26 +492,29 @@ function fillWaits() {
     let count = 0;
     let inside = 0;
     let waited = 0;
+    let met = 0;
     let last = 0;
     for (const lane of rank.lanes.values()) {
       if (lane.kind !== "group") continue;
+      if (data.groups[lane.group].gpu) continue;
       count += lane.start.length;
       inside += sum(lengths(lane));
       waited += sum(lane.waited);
       lane.last.forEach((who, i) => {
+        met += who >= 0;
         if (who === rank.rank) ++last;
         else if (who >= 0) caused.set(who, (caused.get(who) ?? 0) + lane.waited[i]);
       });
     }
     const waits = rank.lanes.get("waits");
-    const gradients = waits ? sum(lengths(waits).filter((_, i) => data.names[waits.name[i]] === "wait for gradients")) : 0;
-    return { rank: rank.rank, count, inside, waited, last, gradients, time: sum(rank.parts.map((part) => part.ended - part.started)) };
+    const gradients = waits ? sum(lengths(waits).filter((_, i) => waits.what[i] === Kind.gradients)) : 0;
+    return { rank: rank.rank, count, inside, waited, met, last, gradients, time: sum(rank.parts.map((part) => part.ended - part.started)) };
   });
   for (const row of rankRows) {
     if (row.count === 0) continue;
     by("waits").hidden = false;
     const share = (ticks) => timeText(ticks) + " (" + percentText(ticks / Math.max(1, row.time)) + ")";
-    addRow("wait-rows", [row.rank, row.count, share(row.inside), share(row.waited), share(row.gradients), percentText(row.last / row.count), timeText(caused.get(row.rank) ?? 0)]);
+    addRow("wait-rows", [row.rank, row.count, share(row.inside), share(row.waited), share(row.gradients), percentText(row.last / Math.max(1, row.met)), timeText(caused.get(row.rank) ?? 0)]);
   }
   by("slow").textContent = data.report?.slow?.text ?? "";
 }
@@ -468,7 +551,9 @@ function fillHead() {
   by("facts").textContent = facts.join(" \u00b7 ");
   by("command").textContent = data.command.join(" ");
   document.title = by("outcome").textContent + " (ddp-launch)";
-  for (const attempt of data.attempts.slice(0, -1)) {
+  for (const attempt of data.attempts) {
+    const firstLine = attempt.text.split("\n")[0];
+    if (firstLine === "" || report?.message.startsWith(firstLine)) continue;
     by("attempts").hidden = false;
     addText("attempt-texts", "attempt " + (attempt.attempt + 1), attempt.text);
   }

@@ -95,7 +95,7 @@ TEST_F(JobOfTwo, HasWhatEachRankDidByItsBeginning) {
     EXPECT_LE(ranks[1].items[2].ended, ranks[1].ended);
     EXPECT_EQ(ranks[1].items[1].name, ranks[1].items[2].name);
     EXPECT_THAT(timeline.names(), ElementsAre("step", "all_reduce of 4 float32 (sum)"));
-    EXPECT_THAT(timeline.groups(), ElementsAre(77U));
+    EXPECT_THAT(timeline.groups(), ElementsAre(::testing::Field(&TimelineGroup::id, 77U)));
     EXPECT_EQ(timeline.began(), ranks[0].started);
 }
 
@@ -144,16 +144,57 @@ TEST_F(JobOfTwo, HasTheCallThatARankWasInUntilItsEnd) {
     EXPECT_EQ(rank.items[1].number, 2U);
     EXPECT_GE(rank.items[1].started, rank.items[0].ended);
     EXPECT_EQ(rank.items[1].ended, rank.ended);
-    EXPECT_EQ(timeline.names()[rank.items[1].name], "barrier, operation 2, did not end");
+    EXPECT_FALSE(rank.items[1].has_ended);
+    EXPECT_EQ(timeline.names()[rank.items[1].name], "barrier, operation 2");
+    ASSERT_THAT(timeline.groups(), SizeIs(1));
+    EXPECT_EQ(timeline.groups()[0].size, 2);
+    EXPECT_FALSE(timeline.groups()[0].on_gpu);
+    const json data = object_of(report_page(timeline, {}));
+    EXPECT_EQ(data["groups"], json::parse(R"([{"size":2,"gpu":false}])"));
+    EXPECT_EQ(data["attempts"][0]["ranks"][0]["what"], json::array({0, 8}));
+    EXPECT_THAT(trace_text(timeline), HasSubstr(R"("cat":"collective, did not end")"));
+}
+
+// A program that has caught the error may go on for long.
+TEST_F(JobOfTwo, EndsACallThatFailedThen) {
+    contract::OperationRecorder recorder(pages_.page(0), 7, 2, pages_.timeline(0));
+    recorder.started({}, {}, 1, Worker::Clock::now());
+    recorder.failed();
+    JobTimeline timeline;
+    note(timeline);
+    const RankTimeline& rank = timeline.attempts()[0].ranks[0];
+    ASSERT_THAT(rank.items, SizeIs(1));
+    EXPECT_FALSE(rank.items[0].has_ended);
+    EXPECT_LT(rank.items[0].ended, rank.ended);
+}
+
+// As of a GPU's: a thread of a trace does one thing after the other.
+TEST_F(JobOfTwo, ShowsWhatOverlapsInSeveralThreadsOfATrace) {
+    const std::int64_t now = Timeline::now_ns();
+    while (Timeline::now_ns() < now + 1000) {
+    }
+    for (const auto& [from, to] : {std::pair{0, 500}, {100, 600}, {550, 700}}) {
+        pages_.timeline(0).add({.started_ns = now + from, .ended_ns = now + to, .group = 5});
+    }
+    JobTimeline timeline;
+    note(timeline);
+    std::vector<int> threads;
+    const json trace = json::parse(trace_text(timeline));
+    for (const json& event : trace["traceEvents"]) {
+        if (event["ph"] == "X") threads.push_back(event["tid"]);
+    }
+    EXPECT_THAT(threads, ElementsAre(3000, 3001, 3000));
 }
 
 // Whatever a worker has written into its ring.
-TEST_F(JobOfTwo, HasALimitedNumberOfNames) {
+TEST_F(JobOfTwo, HasALimitedNumberOfNamesAndGroups) {
     contract::ControlRegion large = contract::ControlRegion::create(2, 2 * JobTimeline::most_names);
     for (std::uint64_t i = 0; i < 2 * JobTimeline::most_names; ++i) {
         const std::int64_t now = Timeline::now_ns();
-        large.timeline(0).add(
-            {.started_ns = now, .ended_ns = now, .call = {.kind = {}, .elements = i}});
+        large.timeline(0).add({.started_ns = now,
+                               .ended_ns = now,
+                               .group = static_cast<std::uint32_t>(i) * 7919,
+                               .call = {.kind = contract::Collective::all_reduce, .elements = i}});
     }
     end_workers();
     JobTimeline timeline;
@@ -161,6 +202,8 @@ TEST_F(JobOfTwo, HasALimitedNumberOfNames) {
     EXPECT_THAT(timeline.names(), SizeIs(JobTimeline::most_names));
     EXPECT_EQ(timeline.names().back(), "one of many others");
     EXPECT_EQ(timeline.attempts()[0].ranks[0].items.back().name, JobTimeline::most_names - 1);
+    EXPECT_THAT(timeline.groups(), SizeIs(JobTimeline::most_groups));
+    EXPECT_EQ(timeline.groups().back().id, 0U) << "several";
 }
 
 TEST_F(JobOfTwo, IsWholeInThePage) {
