@@ -70,12 +70,11 @@ protected:
 TEST_F(SilentJob, SaysWhoIsSlowAndWhereItIsThen) {
     const auto said = run(90s);
     ASSERT_THAT(said, SizeIs(1));
-    EXPECT_THAT(said[0],
-                AllOf(HasSubstr("rank 1 slows down ranks 0, 2: in the last "),
-                      HasSubstr(" of the time waiting, the others "),
-                      HasSubstr("\n  rank 1 was in no collective in "),
-                      HasSubstr(" of 8 readings of its stack, in "),
-                      HasSubstr(" of them in load (train.py:9)")));
+    EXPECT_THAT(said[0], AllOf(HasSubstr("rank 1 slows down ranks 0, 2: in the last "),
+                               HasSubstr(" of the time waiting, the others "),
+                               HasSubstr("\n  rank 1 was in no collective in "),
+                               HasSubstr(" of 8 readings of its stack, in "),
+                               HasSubstr(" of them in load (train.py:9)")));
     ASSERT_TRUE(pace_.facts());
     EXPECT_THAT(pace_.facts()->ranks, ElementsAre(1));
     EXPECT_THAT(run(600s), IsEmpty()) << "it is said once";
