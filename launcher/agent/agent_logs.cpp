@@ -29,10 +29,10 @@ void AgentLogs::await_files() {
 
 // Whoever waits for the launcher to end waits for these, too.
 void AgentLogs::write_timeline() {
+    if (!channel_.open()) return;
     const auto most_time = [this]() -> std::chrono::milliseconds {
-        if (!channel_.open()) return std::chrono::seconds{0};
-        if (stop_.is_hurried) return std::chrono::seconds{2};
-        return stop_.signal ? std::chrono::seconds{10} : std::chrono::seconds{60};
+        if (stop_.is_hurried || !channel_.open()) return std::chrono::seconds{2};
+        return stop_.signal ? std::chrono::seconds{5} : std::chrono::seconds{60};
     };
     for (std::string& text : timeline_.write(wait_, most_time)) {
         channel_.send(NoticeMessage{std::move(text)});

@@ -37,7 +37,9 @@ void check_place(const char* option, const std::string& path) {
     };
     std::error_code ignored;
     const fs::path folder = fs::absolute(path, ignored).parent_path();
-    if (fs::is_directory(path, ignored)) refuse("is a directory; a file is wanted");
+    if (fs::exists(path, ignored) && !fs::is_regular_file(path, ignored)) {
+        refuse("is no file, but a directory, a device or a pipe");
+    }
     if (!fs::is_directory(folder, ignored)) refuse("there is no directory " + folder.string());
     if (::access(folder.c_str(), W_OK) != 0) {
         refuse("cannot write into " + folder.string() + ": " + std::strerror(errno));
@@ -60,7 +62,13 @@ void remove_soon(const std::string& path) {
     }
 }
 
-void end_helper(int pidfd) {
+// Without a pidfd its number is as good: nobody else has waited for it.
+void end_helper(pid_t pid, int pidfd) {
+    if (pidfd < 0) {
+        ::kill(pid, SIGKILL);
+        ::waitpid(pid, nullptr, WNOHANG);
+        return;
+    }
     base::signal_pidfd(pidfd, SIGKILL);
     const auto until = TimelineFiles::Clock::now() + time_to_die;
     siginfo_t info{};
@@ -158,7 +166,7 @@ std::vector<std::string> TimelineFiles::write(
             break;
         }
     }
-    end_helper(pidfd.get());
+    end_helper(helper.pid, pidfd.get());
     std::vector<std::string> news;
     for (File& file : files_) {
         if (file.path.empty()) continue;

@@ -41,8 +41,17 @@ LaunchRecorder::Launch LaunchRecorder::launched_transfer() noexcept {
 }
 
 void LaunchRecorder::aborted(const Launch& launch) noexcept {
+    note_end(launch, true);
     if (launch.entry == nullptr)
         region_->own_page().in_unrecorded.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void LaunchRecorder::note_end(const Launch& launch, bool failed) const noexcept {
+    if (launch.timed.started_ns == 0) return;
+    TimedActivity timed = launch.timed;
+    timed.ended_ns = Timeline::now_ns();
+    timed.failed = failed;
+    region_->own_timeline().add(timed);
 }
 
 void LaunchRecorder::keep(Launch& launch, const CallSignature& call, const CallSite& site,
@@ -61,11 +70,7 @@ void LaunchRecorder::ended(const Launch& launch) noexcept {
     if (launch.entry->serial.load(std::memory_order_relaxed) == launch.serial) {
         launch.entry->ended_ns.store(page_time_ns(), std::memory_order_relaxed);
     }
-    if (launch.timed.started_ns != 0) {
-        TimedActivity timed = launch.timed;
-        timed.ended_ns = Timeline::now_ns();
-        region_->own_timeline().add(timed);
-    }
+    note_end(launch, false);
     if (!group_.has_entry()) return;
     std::atomic<std::uint64_t>& ended = group_.entry()->ended;
     std::uint64_t before = ended.load(std::memory_order_relaxed);

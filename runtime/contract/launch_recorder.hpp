@@ -41,6 +41,8 @@ public:
     void end(GroupEnd end) const noexcept { group_.end(end); }
 
 private:
+    void note_end(const Launch& launch, bool failed) const noexcept;
+
     std::shared_ptr<ControlRegion> region_;
     RecordedGroup group_;
     OperationWriter writer_;

@@ -78,12 +78,17 @@ TEST_F(TimelineOfARank, KeepsWhatIsLaunchedOnAGpu) {
         launches.push_back(
             recorder.launched({}, CallSite::here(), std::chrono::steady_clock::now()));
     }
+    const auto aborted = launches.back();
+    launches.pop_back();
     for (const auto& launch : launches) recorder.ended(launch);
+    recorder.aborted(aborted);
+    launches.push_back(aborted);
     const auto kept = region->timeline(0).read().kept;
     ASSERT_THAT(kept, SizeIs(launches.size()));
     for (std::size_t i = 0; i < kept.size(); ++i) {
         EXPECT_EQ(kept[i].number, i + 1);
         EXPECT_LE(kept[i].started_ns, kept[i].ended_ns);
+        EXPECT_EQ(kept[i].failed, i + 1 == kept.size());
     }
 }
 

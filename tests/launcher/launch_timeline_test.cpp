@@ -124,7 +124,8 @@ TEST_F(LaunchTimeline, HasAllProgramsOfAWorker) {
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
     job.signal(SIGTERM);
     job.wait();
-    for (const json& rank : page()["attempts"][0]["ranks"]) {
+    const json data = page();
+    for (const json& rank : data["attempts"][0]["ranks"]) {
         int programs = 0;
         for (std::size_t i = 0; i < rank["what"].size(); ++i) {
             programs += rank["what"][i] == 0 && rank["number"][i] == 1 ? 1 : 0;

@@ -52,25 +52,34 @@ void HangStacks::look_for_slow(Time now, const WatchedWorkers& workers) {
     const bool is_first = !next_look_;
     if (!is_first && now < *next_look_) return;
     next_look_ = now + SilentPace::between_looks;
-    if (is_first || workers.all.size() < 2 || judge_.verdict()) return;
+    if (is_first) return;
+    if (judge_.verdict()) return pace_.forget();
+    const bool makes_sense =
+        workers.all.size() > 1 && std::ranges::all_of(workers.all, [&](const Worker& worker) {
+            return worker.running() && !has_joined(worker, workers);
+        });
+    if (!makes_sense) {
+        next_look_ = Time::max();
+        return pace_.forget();
+    }
     std::vector<SilentPace::Look> looks;
     for (const Worker& worker : workers.all) {
-        if (has_joined(worker, workers)) {
-            next_look_ = Time::max();
-            return;
-        }
-        if (!worker.running()) return;
         const pid_t pid = worker.process.pid();
+        const auto runs = runs_of(pid, pid);
         looks.push_back({.rank = workers.first_rank + worker.local_rank,
                          .pid = pid,
-                         .waits = may_wait_for_others(system_call_of(pid))});
+                         .waits = may_wait_for_others(system_call_of(pid)),
+                         .switches = runs ? runs->switches : 0});
     }
     const auto use = [&](int rank) {
         const auto index = static_cast<std::size_t>(rank - workers.first_rank);
         return look_at_use(workers.all[index].process.pid());
     };
     pace_.note(now, looks, use);
-    if (pace_.is_time_to_read(now)) begin_all(now, Purpose::pace, workers);
+    if (pace_.is_time_to_read(now) && !judge_.is_between_readings()) {
+        judge_.note_foreign_reading();
+        begin_all(now, Purpose::pace, workers);
+    }
 }
 
 void HangStacks::begin_all(Time now, Purpose purpose, const WatchedWorkers& workers) {

@@ -121,6 +121,8 @@ function noteMeeting(came) {
   let last = came[0];
   for (const one of came) if (one.lane.start[one.index] > last.lane.start[last.index]) last = one;
   const time = last.lane.start[last.index];
+  // Else they are of different programs, as a ring may have lost the first.
+  if (came.some((one) => one.lane.end[one.index] < time)) return;
   for (const one of came) {
     const until = Math.min(time, one.lane.end[one.index]);
     one.lane.waited[one.index] = until - one.lane.start[one.index];
@@ -129,7 +131,7 @@ function noteMeeting(came) {
 }
 
 const ranks = readRanks();
-const end = Math.max(1, ...ranks.flatMap((rank) => rank.parts.map((part) => part.ended)));
+const end = ranks.reduce((most, rank) => rank.parts.reduce((time, part) => Math.max(time, part.ended), most), 1);
 
 // Colours --------------------------------------------------------------------------------------------
 
@@ -234,7 +236,13 @@ const timeAt = (x) => view.from + (x - margin) / scale();
 function drawLane(row, width) {
   const { lane, top, height } = row;
   const perTick = scale();
+  const failures = [];
   for (let i = lane.find(view.from); i < lane.start.length && lane.start[i] <= view.to; ) {
+    if (lane.end[i] < view.from) {
+      ++i;
+      continue;
+    }
+    if (lane.what[i] >= didNotEnd) failures.push(i);
     const left = margin + Math.max(0, (lane.start[i] - view.from) * perTick);
     const right = Math.min(width, margin + (lane.end[i] - view.from) * perTick);
     const style = styleOf(lane, i);
@@ -245,8 +253,13 @@ function drawLane(row, width) {
       const waited = Math.min(width, margin + (lane.start[i] + lane.waited[i] - view.from) * perTick);
       context.fillRect(left, top, waited - left, height);
     }
-    const isWide = lane.end[i] - view.from < 0 || right - left >= 1;
-    i = isWide ? i + 1 : Math.max(i + 1, lane.find(timeAt(left + 1)));
+    const next = right - left >= 1 ? i + 1 : Math.max(i + 1, lane.find(timeAt(left + 1)));
+    for (++i; i < next; ++i) if (lane.what[i] >= didNotEnd) failures.push(i);
+  }
+  context.fillStyle = unfinished.full;
+  for (const i of failures) {
+    const left = margin + Math.max(0, (lane.start[i] - view.from) * perTick);
+    context.fillRect(left, top, Math.max(1, margin + (lane.end[i] - view.from) * perTick - left), height);
   }
 }
 
@@ -511,12 +524,13 @@ function fillWaits() {
     return { rank: rank.rank, count, inside, waited, met, last, gradients, time: sum(rank.parts.map((part) => part.ended - part.started)) };
   });
   for (const row of rankRows) {
-    if (row.count === 0) continue;
-    by("waits").hidden = false;
+    if (row.count === 0 && row.gradients === 0) continue;
+    by("waits").hidden = by("waits-table").hidden = false;
     const share = (ticks) => timeText(ticks) + " (" + percentText(ticks / Math.max(1, row.time)) + ")";
     addRow("wait-rows", [row.rank, row.count, share(row.inside), share(row.waited), share(row.gradients), percentText(row.last / Math.max(1, row.met)), timeText(caused.get(row.rank) ?? 0)]);
   }
   by("slow").textContent = data.report?.slow?.text ?? "";
+  if (data.report?.slow) by("waits").hidden = false;
 }
 
 function fillRanks() {

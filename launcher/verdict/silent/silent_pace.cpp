@@ -19,6 +19,30 @@ std::string own_frame_of(const RankStacks& stacks) {
     return {};
 }
 
+// Of others one rank alone may wait, for another one.
+bool waits_for_all(const StackCall& call) {
+    constexpr std::array<std::string_view, 12> beginnings{
+        "all_reduce",     "all_gather",   "reduce_scatter", "all_to_all",
+        "barrier",        "a collective", "MPI_Allreduce",  "MPI_Allgather",
+        "MPI_Reduce_sca", "MPI_Alltoall", "MPI_Barrier",    "monitored_barrier"};
+    std::string_view name = call.name;
+    if (name.starts_with("PMPI_")) name.remove_prefix(1);
+    return std::ranges::any_of(
+        beginnings, [&](std::string_view beginning) { return name.starts_with(beginning); });
+}
+
+// Else one of which less is known would be taken for one that does less.
+bool are_read_alike(std::span<const RankStacks> ranks) {
+    return std::ranges::all_of(ranks, [&](const RankStacks& one) {
+        return one.problem.empty() && one.has_all_native &&
+               one.python.empty() == ranks.front().python.empty();
+    });
+}
+
+bool has_all(const std::vector<int>& ranks, const std::vector<int>& some) {
+    return std::ranges::includes(ranks, some);
+}
+
 }  // namespace
 
 bool may_wait_for_others(const std::string& system_call) {
@@ -34,113 +58,140 @@ bool may_wait_for_others(const std::string& system_call) {
     return std::ranges::find(calls, system_call) != calls.end();
 }
 
-void SilentPace::begin_stretch() {
-    waits_.clear();
+void SilentPace::begin_stretch(Time now, std::span<const Look> ranks) {
+    begun_ = now;
     looks_ = 0;
+    waits_.clear();
+    for (const Look& look : ranks) {
+        waits_[look.rank] = {.pid = look.pid, .switches = look.switches};
+    }
 }
 
 void SilentPace::note(Time now, std::span<const Look> ranks, const SlowNews::Look& use) {
     const bool are_the_same =
         waits_.size() == ranks.size() && std::ranges::all_of(ranks, [&](const Look& look) {
             const auto known = waits_.find(look.rank);
-            return known != waits_.end() && known->second.first == look.pid;
+            return known != waits_.end() && known->second.pid == look.pid;
         });
     if (!are_the_same) {
-        begin_stretch();
-        begun_ = now;
-        for (const Look& look : ranks) waits_[look.rank] = {look.pid, 0};
+        forget();
+        begin_stretch(now, ranks);
     }
-    for (const Look& look : ranks) waits_[look.rank].second += look.waits ? 1 : 0;
-    if (++looks_ < looks_of_stretch || now < silent_until_) return;
-    Paces paces{.time = now - std::exchange(begun_, now)};
-    for (auto& [rank, waits] : waits_) {
+    for (const Look& look : ranks) waits_[look.rank].looks += look.waits ? 1 : 0;
+    if (++looks_ < looks_of_stretch) return;
+    // A pause, in which nothing is said, ends with the next reading.
+    const bool is_one_wait = std::ranges::any_of(ranks, [&](const Look& look) {
+        return look.switches - waits_[look.rank].switches < least_switches;
+    });
+    if (!is_one_wait && (state_ != State::watching || now >= next_reading_)) {
+        end_stretch(now, use);
+    }
+    begin_stretch(now, ranks);
+}
+
+void SilentPace::end_stretch(Time now, const SlowNews::Look& use) {
+    Paces paces{.time = now - begun_};
+    for (const auto& [rank, waits] : waits_) {
         paces.ranks.push_back(
             {.rank = rank,
-             .pid = waits.first,
-             .in_calls = static_cast<double>(waits.second) / static_cast<double>(looks_),
+             .pid = waits.pid,
+             .in_calls = static_cast<double>(waits.looks) / static_cast<double>(looks_),
              .groups = {all_of_them}});
-        waits.second = 0;
     }
-    looks_ = 0;
     std::vector<std::string> texts = slow_.consider(paces, use);
-    if (state_ == State::confirmed) {
-        news_.insert(news_.end(), texts.begin(), texts.end());
-    } else if (!slow_.facts()) {
+    const std::optional<SlowFacts>& found = slow_.facts();
+    if (!found) {
+        if (confirmed_) news_.insert(news_.end(), texts.begin(), texts.end());
+        confirmed_.reset();
         state_ = State::watching;
-    } else if (state_ == State::watching) {
-        state_ = State::reading;
-        text_ = slow_.facts()->text;
-        seen_.clear();
-        read_ = 0;
-        next_reading_ = now;
+    } else if (confirmed_ && has_all(confirmed_->ranks, found->ranks)) {
+        news_.insert(news_.end(), texts.begin(), texts.end());
+        if (found->ranks != confirmed_->ranks) confirmed_ = found;
+        state_ = State::confirmed;
+    } else if (state_ != State::reading || found->ranks != suspects_.ranks) {
+        suspects_ = *found;
+        begin_readings(now);
     }
-    if (!slow_.facts()) state_ = State::watching;
+}
+
+void SilentPace::begin_readings(Time now) {
+    state_ = State::reading;
+    seen_.clear();
+    asked_ = good_ = 0;
+    next_reading_ = now;
 }
 
 void SilentPace::judge(Time now, std::span<const RankStacks> ranks) {
     if (state_ != State::reading) return;
     next_reading_ = now + between_readings;
-    for (const RankStacks& one : ranks) {
-        Seen& seen = seen_[one.rank];
-        if (call_of(one)) {
-            ++seen.in_collectives;
-        } else if (const std::string frame = own_frame_of(one); !frame.empty()) {
-            ++seen.elsewhere[frame];
+    ++asked_;
+    if (ranks.size() == waits_.size() && are_read_alike(ranks)) {
+        ++good_;
+        for (const RankStacks& one : ranks) {
+            Seen& seen = seen_[one.rank];
+            const auto call = call_of(one);
+            if (call && waits_for_all(*call)) {
+                ++seen.in_collectives;
+                seen.collectives.insert(call->words());
+            } else if (const std::string frame = own_frame_of(one); !call && !frame.empty()) {
+                ++seen.elsewhere[frame];
+            }
         }
     }
-    if (++read_ < readings) return;
-    if (!is_confirmed()) return give_up(now);
-    state_ = State::confirmed;
-    news_.push_back(text_ + where_they_were());
+    if (good_ >= least_readings && is_confirmed()) {
+        state_ = State::confirmed;
+        confirmed_ = suspects_;
+        confirmed_->text += where_they_were();
+        news_.push_back(confirmed_->text);
+    } else if (asked_ >= most_readings) {
+        give_up(now);
+    }
 }
 
-// Half of the others were in collectives at least twice, and each that is slow half as often as
-// those at most.
+// Half of the others were in collectives twice or more, and each that is slow was in one of the
+// same, but not half as often as they.
 bool SilentPace::is_confirmed() const {
-    const std::vector<int>& slow = slow_.facts()->ranks;
     std::vector<int> others;
-    int most_of_slow = 0;
+    std::set<std::string> collectives;
     for (const auto& [rank, seen] : seen_) {
-        if (std::ranges::binary_search(slow, rank)) {
-            most_of_slow = std::max(most_of_slow, seen.in_collectives);
-        } else {
-            others.push_back(seen.in_collectives);
-        }
+        if (std::ranges::binary_search(suspects_.ranks, rank)) continue;
+        others.push_back(seen.in_collectives);
+        collectives.insert(seen.collectives.begin(), seen.collectives.end());
     }
     if (others.empty()) return false;
     std::ranges::sort(others);
     const int middle = others[others.size() / 2];
-    return middle >= 2 && 2 * most_of_slow <= middle;
+    return middle >= 2 && std::ranges::all_of(suspects_.ranks, [&](int rank) {
+               const auto seen = seen_.find(rank);
+               return seen != seen_.end() && 2 * seen->second.in_collectives <= middle &&
+                      std::ranges::any_of(seen->second.collectives, [&](const std::string& call) {
+                          return collectives.contains(call);
+                      });
+           });
 }
 
-// "\n  rank 1 was in no collective in 7 of 8 readings, 6 times in load (train.py:9)"
+// "\n  rank 1 was in no collective in 7 of 8 readings of its stack, in 6 of them in load (train.py:9)"
 std::string SilentPace::where_they_were() const {
     std::string text;
-    for (const int rank : slow_.facts()->ranks) {
-        const auto seen = seen_.find(rank);
-        if (seen == seen_.end()) continue;
+    for (const int rank : suspects_.ranks) {
+        const Seen& seen = seen_.at(rank);
         text += "\n  rank " + std::to_string(rank) + " was in no collective in " +
-                std::to_string(read_ - seen->second.in_collectives) + " of " +
-                std::to_string(read_) + " readings of its stack";
-        const auto often = std::ranges::max_element(seen->second.elsewhere, {},
+                std::to_string(good_ - seen.in_collectives) + " of " + std::to_string(good_) +
+                " readings of its stack";
+        const auto often = std::ranges::max_element(seen.elsewhere, {},
                                                     [](const auto& place) { return place.second; });
-        if (often == seen->second.elsewhere.end()) continue;
+        if (often == seen.elsewhere.end()) continue;
         text += ", in " + std::to_string(often->second) + " of them in " + often->first;
     }
     return text;
 }
 
 void SilentPace::give_up(Time now) {
-    silent_until_ = now + pause_;
-    pause_ = std::min<std::chrono::seconds>(2 * pause_, longest_pause);
     state_ = State::watching;
     slow_ = SlowNews("waiting");
-    begin_stretch();
-}
-
-const std::optional<SlowFacts>& SilentPace::facts() const {
-    static const std::optional<SlowFacts> none;
-    return state_ == State::confirmed ? slow_.facts() : none;
+    confirmed_.reset();
+    next_reading_ = now + pause_;
+    pause_ = std::min<std::chrono::seconds>(2 * pause_, longest_pause);
 }
 
 }  // namespace ddp::launcher

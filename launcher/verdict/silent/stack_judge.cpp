@@ -73,8 +73,9 @@ std::string line_of(const RankStacks& stacks, const ProcessState& state, bool is
 }
 
 // Who reads a thread makes it run: each time four times, for 0.1 ms together.
+constexpr std::uint64_t switches_of_reading = 6;
 bool has_run_by_itself(const ThreadRuns& before, const ThreadRuns& now) {
-    constexpr std::uint64_t of_readers = 12;
+    constexpr std::uint64_t of_readers = 2 * switches_of_reading;
     constexpr std::chrono::milliseconds little{1};
     return now.switches - before.switches > of_readers || now.cpu - before.cpu > little;
 }
@@ -142,8 +143,11 @@ bool StackJudge::is_time_to_read(Time now, std::span<const Runs> threads) {
             continue;
         }
         ++ranks;
-        Seen& seen = seen_.try_emplace(thread.rank, Seen{thread.runs, now}).first->second;
-        if (seen.runs.switches != thread.runs.switches) seen = {thread.runs, now};
+        const Seen fresh{thread.runs, now, foreign_readings_};
+        Seen& seen = seen_.try_emplace(thread.rank, fresh).first->second;
+        const std::uint64_t by_readers =
+            switches_of_reading * (foreign_readings_ - seen.foreign_readings);
+        if (thread.runs.switches - seen.runs.switches > by_readers) seen = fresh;
         any_is_still = any_is_still || now - seen.since >= patience_;
     }
     if (verdict_) {

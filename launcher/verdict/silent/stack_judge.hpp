@@ -13,6 +13,7 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <span>
@@ -49,6 +50,9 @@ public:
     // Every second or so, of all ranks that run: their first threads and, of those that wait by a
     // verdict, that thread. Whether it is time to read the stacks of all.
     bool is_time_to_read(Time now, std::span<const Runs> threads);
+    // Somebody else has all stacks read, which makes the threads run.
+    void note_foreign_reading() { ++foreign_readings_; }
+    bool is_between_readings() const { return first_.has_value(); }
     // Nothing: there is no verdict, or the rank does not wait.
     std::optional<pid_t> waiting_thread(int rank) const;
 
@@ -67,7 +71,8 @@ public:
 private:
     struct Seen {
         ThreadRuns runs;
-        Time since{};  // it has not run
+        Time since{};                        // it has not run
+        std::uint64_t foreign_readings = 0;  // so far
     };
     struct Waiting {
         StackCall call;
@@ -88,6 +93,7 @@ private:
     void forget_verdict(Time now);
 
     std::map<int, Seen> seen_;  // first threads
+    std::uint64_t foreign_readings_ = 0;
     Duration patience_ = patience_at_first;
     Duration pause_ = patience_at_first;  // until the next reading, where one has told nothing
     Time next_reading_{};

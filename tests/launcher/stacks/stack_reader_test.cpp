@@ -122,7 +122,9 @@ TEST(StackReader, NamesTheCallsOfEachThreadWhichGoOn) {
     Counter counter;
     const Program program(counter, 2);
     ASSERT_TRUE(counter.moves());
-    const std::vector<RankStacks> all = read({{3, program.pid()}});
+    std::vector<RankStacks> all = read({{3, program.pid()}});
+    // On a host that is too busy to stop a thread in time that one is left out.
+    for (int i = 0; i < 20 && !all.at(0).has_all_native; ++i) all = read({{3, program.pid()}});
     ASSERT_THAT(all, SizeIs(1));
     EXPECT_EQ(all[0].rank, 3);
     EXPECT_EQ(all[0].pid, program.pid());
