@@ -170,7 +170,7 @@ bool SilentPace::is_confirmed() const {
            });
 }
 
-// "\n  rank 1 was in no collective in 7 of 8 readings of its stack, in 6 of them in load (train.py:9)"
+// "\n  rank 1 was in no collective in 7 of 8 readings of its stack, in 6 of them in load (a.py:9)"
 std::string SilentPace::where_they_were() const {
     std::string text;
     for (const int rank : suspects_.ranks) {
