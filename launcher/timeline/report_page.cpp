@@ -106,7 +106,7 @@ std::string report_page(const JobTimeline& timeline, const PageFacts& facts) {
     std::string page(frame.substr(0, style));
     page += "<style>\n" + std::string(report_css) + "</style>";
     page += frame.substr(style, script - style);
-    page += "<script type=\"application/json\" id=\"data\">" + without_tags(data) + "</script>\n";
+    page += R"(<script type="application/json" id="data">)" + without_tags(data) + "</script>\n";
     page += "<script>\n" + std::string(report_js) + "</script>";
     return page += frame.substr(script);
 }
