@@ -36,6 +36,14 @@ constexpr milliseconds time_to_die_then{500};
 // What an agent that has ended by itself leaves behind could not be killed by it either.
 constexpr milliseconds second_sweep_time{250};
 
+// Alive or not: of the agent's, whose own helpers have its name.
+bool has_child_but_helpers(const ExcludedProcesses& excluded) {
+    return std::ranges::any_of(base::children_of(::getpid()), [&](pid_t pid) {
+        const auto child = base::stat_of(pid);
+        return child && !excluded.contains(pid) && !child->name.starts_with("ddp-");
+    });
+}
+
 }  // namespace
 
 int Front::run() {
@@ -308,6 +316,8 @@ void Front::handle_agent_end() {
     const auto handle = static_cast<id_t>(agent_.pidfd.get());
     if (::waitid(P_PIDFD, handle, &info, WEXITED | WNOHANG) != 0 || info.si_pid == 0) return;
     agent_end_ = exit_status_of(info);
+    // It may not have come to tell of those that it had just started.
+    if (workers_running_ == 0 && has_child_but_helpers(strangers_.found())) workers_running_ = 1;
     const bool by_itself = agent_end_->signal == 0;
     const SweepResult sweep = sweep_descendants(
         base::Deadline::after(by_itself ? second_sweep_time : sweep_time), strangers_.found());
