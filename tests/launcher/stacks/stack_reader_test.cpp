@@ -108,8 +108,9 @@ std::vector<std::string> functions_of(const ThreadStack& stack) {
     return names;
 }
 
+// A busy host takes long to read what a large program's functions are called.
 std::vector<RankStacks> read(std::vector<StackReader::Wanted> wanted,
-                             StackReader::Milliseconds most = StackReader::most_time) {
+                             StackReader::Milliseconds most = 30s) {
     StackReader reader;
     reader.begin(Clock::now(), std::move(wanted), most);
     for (;;) {
