@@ -93,7 +93,8 @@ void JobTimeline::note_groups(const contract::RankRecord& record) {
 
 // What the rank was in when it ended; the page's times are older by a tick of the kernel's.
 void JobTimeline::note_unfinished(const contract::RankRecord& record, RankTimeline& rank) {
-    const auto add = [&](const auto& call, auto since, TimelineItem item) {
+    const auto add = [&](TimelineItem item, Worker::Clock::time_point since,
+                         const std::string& text) {
         item.started = std::max(in_nanoseconds(since), rank.started);
         for (const TimelineItem& other : rank.items) {
             const bool is_of_same = other.what == item.what && other.group == item.group;
@@ -101,7 +102,7 @@ void JobTimeline::note_unfinished(const contract::RankRecord& record, RankTimeli
         }
         if (item.started > rank.ended) return;
         item.ended = rank.ended;
-        item.name = name(contract::describe(call));
+        item.name = name(text);
         item.has_ended = false;
         rank.items.push_back(item);
     };
@@ -110,13 +111,14 @@ void JobTimeline::note_unfinished(const contract::RankRecord& record, RankTimeli
         const auto* const operation =
             one.is_waiting() ? record.find_operation(one.id, one.waits_in()) : nullptr;
         if (operation != nullptr) {
-            add(*operation, operation->started,
-                {.number = operation->sequence,
+            add({.number = operation->sequence,
                  .group = group(one.id),
-                 .what = contract::Activity::collective});
+                 .what = contract::Activity::collective},
+                operation->started, describe(*operation, contract::Naming::all_alike));
         }
         if (one.transfer) {
-            add(*one.transfer, one.transfer->since, {.what = contract::Activity::transfer});
+            add({.what = contract::Activity::transfer}, one.transfer->since,
+                describe(*one.transfer));
         }
     }
 }

@@ -140,11 +140,11 @@ std::vector<std::string> TimelineFiles::write(
     const std::function<void(Clock::time_point until)>& wait,
     const std::function<milliseconds()>& most_time) {
     if (!wanted()) return {};
-    for (File& file : files_) {
-        file.temporary = file.path + ".tmp" + std::to_string(base::random_bits());
-    }
     ForkedHelper helper;
     try {
+        for (File& file : files_) {
+            file.temporary = file.path + ".tmp" + std::to_string(base::random_bits());
+        }
         helper = fork_helper("ddp-report", "the writer of reports", SOCK_SEQPACKET,
                              [this](int socket) { run_writer(socket); });
     } catch (const SystemError& error) {

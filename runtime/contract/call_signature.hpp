@@ -40,8 +40,9 @@ std::uint32_t encode(const Source& source);
 bool comes_from_reducer(std::uint32_t source);
 // The same for all backwards of a reducer.
 std::uint32_t without_backward(std::uint32_t source);
-// Whether a description is of one call, or of those of all backwards.
-enum class Naming : std::uint8_t { one_call, all_backwards };
+// Whether a description is of one call, or of all that a program makes alike: at the same line, in
+// each backward.
+enum class Naming : std::uint8_t { one_call, all_alike };
 // ", bucket 3 of backward 17 of reducer 1": for messages. Empty for the program's own.
 std::string describe_source(std::uint32_t source, Naming naming = Naming::one_call);
 

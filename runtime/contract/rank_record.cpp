@@ -91,9 +91,9 @@ std::string file_at(const ControlPage& page, std::size_t place) {
     return base::printable(path.substr(path.rfind('/') + 1));
 }
 
-std::string describe(const OperationRecord& operation) {
-    std::string text =
-        describe(operation.call) + ", operation " + std::to_string(operation.sequence);
+std::string describe(const OperationRecord& operation, Naming naming) {
+    std::string text = describe(operation.call, naming);
+    if (naming == Naming::one_call) text += ", operation " + std::to_string(operation.sequence);
     // A call of the library's names its source instead.
     if (operation.call.source != 0 || operation.file.empty()) return text;
     return text + " (" + operation.file + ":" + std::to_string(operation.line) + ")";

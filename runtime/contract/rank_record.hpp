@@ -28,8 +28,8 @@ struct OperationRecord {
     Time started = {};
     std::optional<Time> ended = {};
 };
-// "all_reduce of 128 float32 (sum), operation 57 (train.cpp:42)"
-std::string describe(const OperationRecord& operation);
+// "all_reduce of 128 float32 (sum), operation 57 (train.cpp:42)"; of all alike without the number.
+std::string describe(const OperationRecord& operation, Naming naming = Naming::one_call);
 
 struct TransferRecord {
     bool sends = false;

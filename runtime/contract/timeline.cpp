@@ -105,20 +105,17 @@ Timeline::Contents Timeline::read() const {
 }
 
 std::string describe(const TimedActivity& activity, const ControlPage& page) {
-    const auto place = [&] {
-        const std::string file = file_at(page, activity.file);
-        return file.empty() ? "" : " (" + file + ":" + std::to_string(activity.line) + ")";
-    };
+    const auto file = [&] { return file_at(page, activity.file); };
     switch (activity.what) {
         case Activity::collective:
-            // A call of the library's names its source instead.
-            return describe(activity.call, Naming::all_backwards) +
-                   (activity.call.source == 0 ? place() : "");
+            return describe(
+                OperationRecord{.call = activity.call, .file = file(), .line = activity.line},
+                Naming::all_alike);
         case Activity::transfer:
             return describe(TransferRecord{.sends = activity.sends,
                                            .peer = activity.call.root,
                                            .bytes = activity.call.elements,
-                                           .file = file_at(page, activity.file),
+                                           .file = file(),
                                            .line = activity.line});
         case Activity::gradients:
             return "wait for gradients";

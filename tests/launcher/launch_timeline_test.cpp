@@ -1,6 +1,7 @@
 // --report and --trace: of jobs that succeed, fail again and again, hang and are interrupted.
 #include "launcher/hang_drills.hpp"
 #include "launcher/launch_fixture.hpp"
+#include "launcher/timeline/page_object.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -37,12 +38,7 @@ protected:
     std::string trace_path() const { return kept_.path() + "/job.json"; }
     std::string page_option() const { return "--report=" + page_path(); }
     std::string trace_option() const { return "--trace=" + trace_path(); }
-    json page() const {
-        const std::string text = text_of_file(page_path());
-        const std::string begin = "id=\"data\">";
-        const std::size_t from = text.find(begin) + begin.size();
-        return json::parse(text.substr(from, text.find("</script>", from) - from));
-    }
+    json page() const { return object_of(text_of_file(page_path())); }
     // Three ranks.
     static Launch::Words drill(const Drill& drill, Launch::Words options) {
         options.insert(options.begin(), "--nproc_per_node=3");

@@ -39,10 +39,6 @@ bool are_read_alike(std::span<const RankStacks> ranks) {
     });
 }
 
-bool has_all(const std::vector<int>& ranks, const std::vector<int>& some) {
-    return std::ranges::includes(ranks, some);
-}
-
 }  // namespace
 
 bool may_wait_for_others(const std::string& system_call) {
@@ -81,7 +77,9 @@ void SilentPace::note(Time now, std::span<const Look> ranks, const SlowNews::Loo
     if (++looks_ < looks_of_stretch) return;
     // A pause, in which nothing is said, ends with the next reading.
     const bool is_one_wait = std::ranges::any_of(ranks, [&](const Look& look) {
-        return look.switches - waits_[look.rank].switches < least_switches;
+        const Waits& waits = waits_[look.rank];
+        return static_cast<double>(waits.looks) >= SlowNews::slow * looks_of_stretch &&
+               look.switches - waits.switches < least_switches;
     });
     if (!is_one_wait && (state_ != State::watching || now >= next_reading_)) {
         end_stretch(now, use);
@@ -104,7 +102,7 @@ void SilentPace::end_stretch(Time now, const SlowNews::Look& use) {
         if (confirmed_) news_.insert(news_.end(), texts.begin(), texts.end());
         confirmed_.reset();
         state_ = State::watching;
-    } else if (confirmed_ && has_all(confirmed_->ranks, found->ranks)) {
+    } else if (confirmed_ && std::ranges::includes(confirmed_->ranks, found->ranks)) {
         news_.insert(news_.end(), texts.begin(), texts.end());
         if (found->ranks != confirmed_->ranks) confirmed_ = found;
         state_ = State::confirmed;

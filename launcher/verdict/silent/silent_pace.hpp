@@ -38,8 +38,8 @@ public:
     using Time = RankState::Time;
     static constexpr std::chrono::milliseconds between_looks{250};
     static constexpr std::size_t looks_of_stretch = 32;
-    // In a stretch each first thread runs so often at least, or all wait for one thing.
-    static constexpr std::uint64_t least_switches = 20;
+    // In a stretch who waits is woken so often at least, or all wait for one thing.
+    static constexpr std::uint64_t least_switches = 6;
     static constexpr std::chrono::seconds between_readings{2};
     static constexpr int least_readings = 8;  // good ones
     static constexpr int most_readings = 24;

@@ -4,6 +4,7 @@
 
 #include "contract/operation_recorder.hpp"
 #include "launcher/sleeping_worker.hpp"
+#include "launcher/timeline/page_object.hpp"
 #include "launcher/timeline/report_page.hpp"
 #include "launcher/timeline/trace_text.hpp"
 
@@ -23,12 +24,12 @@ using contract::Timeline;
 using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::Contains;
-using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::Ge;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Le;
+using testing::object_of;
 using ::testing::SizeIs;
 
 class JobOfTwo : public ::testing::Test {
@@ -67,12 +68,6 @@ protected:
     contract::ControlRegion pages_ = contract::ControlRegion::create(2, entries);
     std::vector<Worker> workers_;
 };
-
-json object_of(const std::string& page) {
-    const std::string begin = "id=\"data\">";
-    const std::size_t from = page.find(begin) + begin.size();
-    return json::parse(page.substr(from, page.find("</script>", from) - from));
-}
 
 TEST_F(JobOfTwo, HasWhatEachRankDidByItsBeginning) {
     pages_.page(1).pid = 4711;
@@ -145,7 +140,7 @@ TEST_F(JobOfTwo, HasTheCallThatARankWasInUntilItsEnd) {
     EXPECT_GE(rank.items[1].started, rank.items[0].ended);
     EXPECT_EQ(rank.items[1].ended, rank.ended);
     EXPECT_FALSE(rank.items[1].has_ended);
-    EXPECT_EQ(timeline.names()[rank.items[1].name], "barrier, operation 2");
+    EXPECT_EQ(timeline.names()[rank.items[1].name], "barrier");
     ASSERT_THAT(timeline.groups(), SizeIs(1));
     EXPECT_EQ(timeline.groups()[0].size, 2);
     EXPECT_FALSE(timeline.groups()[0].on_gpu);

@@ -31,10 +31,11 @@ protected:
         for (; now_ < until; now_ += SilentPace::between_looks) {
             std::vector<SilentPace::Look> looks;
             for (const auto& [rank, share] : waiting_) {
-                looks.push_back({.rank = rank,
-                                 .pid = 100 + rank,
-                                 .waits = std::bernoulli_distribution(share)(random_),
-                                 .switches = switches_[rank] += switches_in_a_look_});
+                looks.push_back(
+                    {.rank = rank,
+                     .pid = 100 + rank,
+                     .waits = std::bernoulli_distribution(share)(random_),
+                     .switches = switches_[rank] += share > 0.2 ? wakes_in_a_look_ : 0});
             }
             pace_.note(now_, looks, [](int) { return std::nullopt; });
             if (pace_.is_time_to_read(now_)) {
@@ -74,7 +75,7 @@ protected:
                                         {2, "main (train.py:21)"},
                                         {3, "main (train.py:21)"}};
     std::map<int, std::uint64_t> switches_;
-    std::uint64_t switches_in_a_look_ = 20;
+    std::uint64_t wakes_in_a_look_ = 1;  // of who waits; who computes is not woken
     SilentPace::Time now_ = SilentPace::Time() + 1h;
     SilentPace pace_;
     int readings_ = 0;
@@ -154,7 +155,7 @@ TEST_F(SilentJob, SaysNothingWhereTheSuspectIsInCollectivesAsOftenAsTheOthers) {
 // All wait for what rank 1 does once an epoch, for a minute, in one call.
 TEST_F(SilentJob, SaysNothingOfOneLongWait) {
     waiting_ = {{0, 1.0}, {1, 0.0}, {2, 1.0}};
-    switches_in_a_look_ = 0;
+    wakes_in_a_look_ = 0;
     EXPECT_THAT(run(600s), IsEmpty());
     EXPECT_EQ(readings_, 0);
 }

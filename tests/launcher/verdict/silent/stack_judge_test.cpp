@@ -119,6 +119,28 @@ TEST_F(StackJudgeTest, BlamesWhoIsInNoCallOfThoseThatOthersWaitIn) {
     EXPECT_TRUE(judge.verdict());
 }
 
+// As those that look for a slow rank: a job that begins to hang meanwhile is found as soon.
+TEST_F(StackJudgeTest, IsNotPutOffByReadingsOfOthers) {
+    for (int second = 0; second < 30; second += 2) {
+        judge.note_foreign_reading();
+        for (int rank = 0; rank < 3; ++rank) run(rank, 4);
+        EXPECT_FALSE(let_pass(2s));
+    }
+    EXPECT_TRUE(let_pass(1s));
+    EXPECT_FALSE(judge.is_between_readings());
+    read_once(without_1());
+    EXPECT_TRUE(judge.is_between_readings());
+}
+
+// More than readers make it: it goes on.
+TEST_F(StackJudgeTest, WaitsWhereAThreadRunsBesideReadingsOfOthers) {
+    for (int second = 0; second < 60; second += 2) {
+        judge.note_foreign_reading();
+        for (int rank = 0; rank < 3; ++rank) run(rank, 4 + 20);
+        EXPECT_FALSE(let_pass(2s));
+    }
+}
+
 TEST_F(StackJudgeTest, WhoHasMuchToDoDoesNotEndTheJob) {
     EXPECT_TRUE(let_pass(31s));
     read_once(without_1());
