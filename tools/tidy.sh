@@ -54,7 +54,7 @@ clang-tidy --quiet --config="$(cat .clang-tidy)" "$scratch/canary.cpp" -- -std=c
 export -f run
 export scratch
 status=0
-xargs -P2 -n1 bash -c 'run "$@"' tidy.sh <"$scratch/units" >"$scratch/output" || status=$?
+xargs -P"$(nproc)" -n1 bash -c 'run "$@"' tidy.sh <"$scratch/units" >"$scratch/output" || status=$?
 # What does not compile is the compiler's to say; but a source that was not read was not checked.
 if grep -E 'file not found|fatal error' "$scratch/output" >&2 || [ $status -ne 0 ]; then
     echo "tidy.sh: clang-tidy could not read all sources" >&2

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # fuzz.sh [SECONDS [NAME...]]: what reads bytes of others, under libFuzzer, AddressSanitizer and UndefinedBehaviorSanitizer:
 # each fuzzer of this folder, or those named, for so many seconds (default 60; 0: only built; checkpoint_files three times as
-# long), two at a time.
+# long), as many at a time as there are processors.
 # Exit code 77: clang has no libFuzzer here. After a failure it names the folder with the input that did harm.
 # DDP_FUZZ_FOLDER keeps the programs, and does not build them again while no source is newer.
 set -euo pipefail
 seconds=${1:-60}
 [ $# -gt 0 ] && shift
+at_once=$(nproc)
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 all=(channel checkpoint_files control_page error_file host_link job_description link option_values region_contents region_header store_client store_server)
@@ -47,7 +48,7 @@ build() {
         find "$folder" -maxdepth 1 -name '*.cpp' ! -name '*_cuda.cpp' -printf '#include "%p"\n' | sort >"$unit"
         sources+=("$unit")
     done
-    # One command a line; two at a time.
+    # One command a line.
     {
         for source in "${sources[@]}"; do
             object=${source#"$root"/}
@@ -58,7 +59,7 @@ build() {
             printf '%q ' "${compiler[@]}" "${flags[@]}" -c "$here/$name.cpp" -o "$work/fuzzers/$name.o"
             echo
         done
-    } | xargs -P 2 -d '\n' -n 1 bash -c
+    } | xargs -P "$at_once" -d '\n' -n 1 bash -c
     ar rcs "$work/objects/all.a" "$work"/objects/*.o
     for name in "${all[@]}"; do
         clang++ "${flags[@]}" -fsanitize=fuzzer "$work/fuzzers/$name.o" "$work/fuzzers/seeds.o" "$work/objects/all.a" -pthread \
@@ -88,7 +89,7 @@ is_built || build
 found=$(mktemp -d "${TMPDIR:-/tmp}/ddp-fuzz-XXXXXX")  # inputs that do harm; stays when there are any
 for name in "${names[@]}"; do
     [ -x "$built/$name" ] || { echo "fuzz.sh: there is no fuzzer $name, but ${all[*]}" >&2; exit 2; }
-    while [ "$(jobs -rp | wc -l)" -ge 2 ]; do wait -n || true; done
+    while [ "$(jobs -rp | wc -l)" -ge "$at_once" ]; do wait -n || true; done
     fuzz "$name" &
 done
 wait
