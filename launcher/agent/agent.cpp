@@ -75,6 +75,7 @@ private:
     void handle_events(std::optional<Clock::time_point> wake_at);
     void handle(Poller::Tag tag);
     void handle_messages();
+    void handle_signal(int signal);
     void handle_signals();
     void request_stop(int signal, milliseconds grace);
     void update_events();
@@ -277,6 +278,7 @@ void Agent::run_part(const RoundMessage& round) {
     Attempt attempt(std::move(part),
                     {.attempt = round.round - 1, .restarts = round.restarts, .place = place});
     const std::optional<Problem> problem = run_workers(attempt);
+    if (!attempt.all_fine() && front_lives()) logs_.record_flight_of_end(attempt.watched());
     if (front_lives()) {
         hosts_->end_part(attempt.end(), problem ? problem->text : "",
                          problem ? problem->exit_code : 0);
@@ -306,6 +308,7 @@ std::optional<Agent::Problem> Agent::supervise(Attempt& attempt) {
                !attempt.kill_timed_out(Clock::now())) {
             handle_events(attempt.wakes_at());
             attempt.look_at_workers();
+            if (attempt.take_verdict_news()) logs_.record_flight(attempt.watched(), "of the hang");
             attempt.pass_input();
             attempt.apply_stop_sequence();
         }
@@ -383,7 +386,7 @@ void Agent::pause(milliseconds time) {
 // death is the consequence or the same signal's, and it must find the stop on record.
 void Agent::handle_events(std::optional<Clock::time_point> wake_at) {
     update_events();
-    for (const auto& due : {logs_.writer().next_due(), hosts_ ? hosts_->next() : std::nullopt}) {
+    for (const auto& due : {logs_.next_due(), hosts_ ? hosts_->next() : std::nullopt}) {
         if (due) wake_at = wake_at ? std::min(*wake_at, *due) : *due;
     }
     const std::vector<Poller::Tag> tags = events_.wait(wake_at);
@@ -438,8 +441,7 @@ void Agent::handle_messages() {
             if (attempt_ != nullptr) attempt_->kill_soon();
             if (hosts_) hosts_->kill();
         } else if (const auto* pass_on = std::get_if<SignalMessage>(&*message)) {
-            log_step(signal_name(pass_on->signal) + " is passed on to the workers");
-            if (attempt_ != nullptr) attempt_->signal_workers(pass_on->signal);
+            handle_signal(pass_on->signal);
         } else if (const auto* shown = std::get_if<ShownMessage>(&*message)) {
             if (attempt_ != nullptr) attempt_->on_shown(*shown);
         } else if (const auto* closed = std::get_if<ClosedMessage>(&*message)) {
@@ -447,6 +449,12 @@ void Agent::handle_messages() {
             if (attempt_ != nullptr) attempt_->stop_showing(closed->stream);
         }
     }
+}
+
+void Agent::handle_signal(int signal) {
+    if (attempt_ == nullptr || logs_.record_flight_on(signal, attempt_->watched())) return;
+    log_step(signal_name(signal) + " is passed on to the workers");
+    attempt_->signal_workers(signal);
 }
 
 // Not the way to stop a job, but what a service manager does that signals every process.

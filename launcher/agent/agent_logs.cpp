@@ -4,6 +4,7 @@
 
 #include <ddp/error.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -28,13 +29,14 @@ void AgentLogs::await_files() {
 }
 
 // Whoever waits for the launcher to end waits for these, too.
+std::chrono::milliseconds AgentLogs::most_time_for_files() const {
+    if (stop_.is_hurried || !channel_.open()) return std::chrono::seconds{2};
+    return stop_.signal ? std::chrono::seconds{5} : std::chrono::seconds{60};
+}
+
 void AgentLogs::write_timeline() {
     if (!channel_.open()) return;
-    const auto most_time = [this]() -> std::chrono::milliseconds {
-        if (stop_.is_hurried || !channel_.open()) return std::chrono::seconds{2};
-        return stop_.signal ? std::chrono::seconds{5} : std::chrono::seconds{60};
-    };
-    for (std::string& text : timeline_.write(wait_, most_time)) {
+    for (std::string& text : timeline_.write(wait_, [this] { return most_time_for_files(); })) {
         channel_.send(NoticeMessage{std::move(text)});
     }
 }
@@ -54,10 +56,39 @@ void AgentLogs::say_news() {
         if (!late.empty()) news += (news.empty() ? "" : "\n") + late + "; lines are missing there";
     }
     if (!news.empty()) channel_.send(NoticeMessage{std::move(news)});
+    if (auto flight = flight_.look()) channel_.send(NoticeMessage{*std::move(flight)});
+}
+
+std::optional<LogWriter::Time> AgentLogs::next_due() const {
+    const auto of_flight = flight_.next();
+    const auto of_logs = writer_.next_due();
+    if (!of_flight || !of_logs) return of_flight ? of_flight : of_logs;
+    return std::min(*of_flight, *of_logs);
 }
 
 void AgentLogs::note_end(int attempt, const WatchedWorkers& workers, const std::string& text) {
     timeline_.note(attempt, workers.pages, workers.all, workers.first_rank, text);
+    if (!text.empty()) record_flight_of_end(workers);
+}
+
+bool AgentLogs::record_flight_on(int signal, const WatchedWorkers& workers) {
+    if (!flight_.is_asked_by(signal)) return false;
+    record_flight(workers, "on " + signal_name(signal));
+    return true;
+}
+
+void AgentLogs::record_flight_of_end(const WatchedWorkers& workers) {
+    await_flight();
+    record_flight(workers, "at the end");
+    await_flight();
+}
+
+// Of the loop, which tells what has become of it.
+void AgentLogs::await_flight() {
+    while (flight_.is_busy() && channel_.open()) {
+        flight_.set_most_time(most_time_for_files());
+        wait_(flight_.next());
+    }
 }
 
 void AgentLogs::publish(Outcome& outcome) {

@@ -1,5 +1,5 @@
 // The agent's files: logs, the process that writes them, and the waits for it, in which the agent's
-// loop goes on; and what --report and --trace ask for.
+// loop goes on; and what --report, --trace and --flight-recorder ask for.
 #pragma once
 
 #include "launcher/channel/channel.hpp"
@@ -7,10 +7,13 @@
 #include "launcher/logs/log_writer.hpp"
 #include "launcher/options/options.hpp"
 #include "launcher/report/outcome.hpp"
+#include "launcher/timeline/flight_files.hpp"
 #include "launcher/timeline/timeline_files.hpp"
 #include "launcher/verdict/rank_observer.hpp"
 
+#include <chrono>
 #include <optional>
+#include <string>
 #include <utility>
 
 namespace ddp::launcher {
@@ -27,6 +30,7 @@ public:
     AgentLogs(const Options& options, Channel& channel, const UserStop& stop, LogWriter::Wait wait)
         : tree_(options.logs.dir, options.run_id),
           timeline_(options),
+          flight_(options.logs),
           channel_(channel),
           stop_(stop),
           wait_(std::move(wait)) {}
@@ -49,17 +53,30 @@ public:
     void await_files();
     void finish();  // what is left to be written is
     void say_news();
+    // When say_news() may have something to say, or the writer of logs to do; nothing: not by time.
+    std::optional<LogWriter::Time> next_due() const;
     // An attempt of which nothing lives, and what is said of it; empty: nothing.
     void note_end(int attempt, const WatchedWorkers& workers, const std::string& text);
+    // Flight records of them now, where they are wanted.
+    void record_flight(const WatchedWorkers& workers, const std::string& why) {
+        flight_.begin(workers.pages, workers.all, workers.first_rank, workers.world_size, why);
+    }
+    // The same where that signal asks for them; else it does nothing and returns false.
+    bool record_flight_on(int signal, const WatchedWorkers& workers);
+    // The same of an attempt, or of a part of one, that has ended badly; waits until it is written.
+    void record_flight_of_end(const WatchedWorkers& workers);
     // Of the outcome that counts: the reports, and the launcher's own error file.
     void publish(Outcome& outcome);
 
 private:
     void write_timeline();
+    void await_flight();
+    std::chrono::milliseconds most_time_for_files() const;
 
     LogTree tree_;
     LogWriter writer_;
     TimelineFiles timeline_;
+    FlightFiles flight_;
     Channel& channel_;
     const UserStop& stop_;
     LogWriter::Wait wait_;

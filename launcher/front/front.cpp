@@ -11,6 +11,7 @@
 #include "launcher/plan/error_folder.hpp"
 #include "launcher/process/process_sweep.hpp"
 #include "launcher/process/signals.hpp"
+#include "launcher/timeline/flight_files.hpp"
 #include "launcher/timeline/timeline_files.hpp"
 #include "launcher/worker/worker_terminal.hpp"
 
@@ -76,6 +77,7 @@ std::vector<int> signals_of(const Options& options) {
 int run_front(const Options& options, const JobPlan& plan, std::optional<HostsJob> hosts,
               contract::HostLink& host) {
     check_timeline_files(options.logs, hosts.has_value());
+    check_flight_files(options);
     prepare_signals(options.stop.signals_to_handle);
     if (const std::string problem = base::missing_pidfd_calls(); !problem.empty()) {
         throw Error(problem);

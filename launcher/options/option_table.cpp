@@ -219,6 +219,16 @@ constexpr std::array table{
     OptionSpec{"trace", "", "", "FILE.json", "", "", G::logs, T::own,
                "at the end: what its ranks did, for Perfetto and chrome://tracing",
                [](Options& o, Value v) { o.logs.trace = parse_trace_file(v); }},
+    OptionSpec{"flight-recorder", "", "", "PREFIX", "", "", G::logs, T::own,
+               "on a hang, a failure or SIGUSR1: the last collectives of rank N in PREFIXN, as "
+               "PyTorch's flight recorder",
+               [](Options& o, Value v) { o.logs.flight_prefix = v.text; }},
+    OptionSpec{"flight-recorder-signal", "", "", "USR1|USR2|none", "USR1", "", G::logs, T::own,
+               "at which --flight-recorder writes, instead of passing it on to the workers",
+               [](Options& o, Value v) {
+                   o.logs.flight_signal =
+                       parse_choice<int>(v, {{"USR1", SIGUSR1}, {"USR2", SIGUSR2}, {"none", 0}});
+               }},
     OptionSpec{"status", "", "", "auto|off", "auto", "", G::logs, T::own,
                "auto: a live line while stderr is a terminal",
                [](Options& o, Value v) {

@@ -89,6 +89,8 @@ struct LogOptions {
     std::optional<MetricsAddress> metrics;
     std::string report_page;  // files that are written at the end; empty: not wanted
     std::string trace;
+    std::string flight_prefix;    // of the ranks' flight records; empty: not wanted
+    int flight_signal = SIGUSR1;  // at which they are written; 0: at none
     // Lines that hold one of these are kept once more, of all ranks together.
     std::vector<std::string> duplicate_stdout_filters;
     std::vector<std::string> duplicate_stderr_filters;

@@ -1,9 +1,9 @@
 // TimelineFiles: the files of --report and --trace. Written when the job has ended, by a child of
-// the agent, as a file system may hang.
-// Invariant: after write() there is no such child, but one that the kernel cannot end.
+// the agent (forked_writer.hpp).
 #pragma once
 
 #include "launcher/options/options.hpp"
+#include "launcher/timeline/forked_writer.hpp"
 #include "launcher/timeline/job_timeline.hpp"
 #include "launcher/timeline/report_page.hpp"
 
@@ -24,7 +24,7 @@ std::size_t timeline_entries(const LogOptions& options, int workers);
 
 class TimelineFiles {
 public:
-    using Clock = std::chrono::steady_clock;
+    using Clock = ForkedWriter::Clock;
 
     explicit TimelineFiles(const Options& options);
     bool wanted() const;
@@ -50,7 +50,7 @@ private:
         std::string temporary = {};  // the name that it has first
         std::string news = {};       // what became of it; empty: not known
     };
-    void run_writer(int socket) const;
+    void run_writer(const ForkedWriter::Tell& tell) const;
     void take_news(const std::string& message);
 
     std::array<File, 2> files_;

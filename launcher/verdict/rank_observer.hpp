@@ -20,7 +20,8 @@ namespace ddp::launcher {
 struct WatchedWorkers {
     const contract::ControlRegion& pages;
     std::span<const Worker> all;
-    int first_rank;  // of the one with local rank 0
+    int first_rank;      // of the one with local rank 0
+    int world_size = 0;  // ranks of the job
 };
 
 class RankObserver {

@@ -85,11 +85,13 @@ StateDictionariesMoveBetweenPythonsSafetensorsAndUs() {
 }
 
 # What install-deps.sh --torch DIR has installed, and DDP_NEWEST_TORCH=DIR names: too large for every run of the tests.
+need_newest_torch() {
+    [ -z "${DDP_NEWEST_TORCH:-}" ] || return 0
+    echo "skipped: DDP_NEWEST_TORCH names no folder of install-deps.sh --torch"
+    exit 77
+}
 StateDictionariesMoveBetweenTheNewestTorchAndUs() {
-    if [ -z "${DDP_NEWEST_TORCH:-}" ]; then
-        echo "skipped: DDP_NEWEST_TORCH names no folder of install-deps.sh --torch"
-        exit 77
-    fi
+    need_newest_torch
     python=$DDP_NEWEST_TORCH/bin/python
     move_state_dictionaries
 }
@@ -216,6 +218,39 @@ ReportsOpenInABrowser() {
     "$bin/ddp-launch" -n 2 --report="$work/other.html" sh -c 'echo "<script>bad()</script>" >&2; exit 3' >"$work/out" 2>&1 &&
         fail "it did not fail"
     in_browser "$work/other.html" 'not a program of this library' '&lt;script&gt;bad()' 'data-opened="[0-9]'
+}
+
+# flight_records FAULT PLACE: of a drill of three ranks in which rank 1 goes wrong, in that call of a step, as
+# $work/records/rank_N.
+flight_records() {
+    rm -rf "$work/records"
+    mkdir "$work/records"
+    "$bin/ddp-launch" -n 3 --on-hang=stop --hang-timeout=0 --shutdown-timeout=1 --flight-recorder="$work/records/rank_" \
+        "$build/tests/bin/ddp_test_drill_worker" shm "$1" 1 40 "$2" >"$work/out" 2>&1 && fail "the drill $1 ended well"
+    grep -q '^ddp-launch: flight records at the end: .*/rank_0 to rank_2$' "$work/out" || fail "$(cat "$work/out")"
+}
+
+FlightRecordsArePythonsPickles() {
+    need_program "$python"
+    flight_records sleep 2
+    "$python" "$here/flight_check.py" "$work/records/rank_"
+}
+
+TheNewestTorchAnalysesFlightRecords() {
+    need_newest_torch
+    local fault place expected
+    while read -r fault place expected; do
+        flight_records "$fault" "$place"
+        "$DDP_NEWEST_TORCH/bin/torchfrtrace" "$work/records" --prefix rank_ >"$work/analysis" 2>&1 || fail "$(cat "$work/analysis")"
+        grep -q "$expected" "$work/analysis" && grep -q 'drill_worker.cpp:[1-9]' "$work/analysis" ||
+            fail "$fault, $expected: $(cat "$work/analysis")"
+    done <<'END'
+sleep 2 missing ranks: {1}
+missing 2 Culprit rank 1; Error type: COLLECTIVE_TYPE_MISMATCH
+operation 2 Culprit rank 1; Error type: COLLECTIVE_TYPE_MISMATCH
+count 0 Culprit rank 1; Error type: SIZE_OR_SYNTAX_MISMATCH
+dtype 0 Culprit rank 1; Error type: COLLECTIVE_DTYPE_MISMATCH
+END
 }
 
 # torch_drill FAULT [OPTION...]: a script that does not know ddp goes wrong; in $work/FAULT what the launcher says.

@@ -28,6 +28,7 @@ const std::vector<BadCommandLine>& bad_command_lines() {
         {{"--report=job.json", "x"}, {"--report", "\"job.json\"", ".html", "--log-dir"}},
         {{"--report=.html", "x"}, {"--report", "\".html\"", "ends in .html"}},
         {{"--trace=job.html", "x"}, {"--trace", "\"job.html\"", "ends in .json"}},
+        {{"--flight-recorder-signal=HUP", "x"}, {"--flight-recorder-signal", "USR1 or USR2 or"}},
         // hosts
         {{"--nnodes=2", "x"}, {"2 hosts (--nnodes)", "where they meet", "--master-addr=HOST"}},
         {{"--nnodes=2:4", "x"}, {"2 to 4 hosts (--nnodes)", "where they meet"}},

@@ -72,6 +72,7 @@ public:
     void start_workers(const rlimit& users_descriptor_limit, const std::string& store_socket);
 
     bool all_ended() const { return order_.size() == workers_.size(); }
+    bool all_fine() const;  // none of them has failed
     // Waiting longer for who was killed makes no sense.
     bool kill_timed_out(Time now) const { return stop_.kill_timed_out(now); }
     // When apply_stop_sequence() or look_at_workers() has something to do.
@@ -88,6 +89,8 @@ public:
     void signal_workers(int signal) const;  // nothing more
     void apply_stop_sequence();
     void look_at_workers();
+    // Whether somebody has begun to hold up the job, or somebody else, since the last call.
+    bool take_verdict_news() { return watch_.take_verdict_news(); }
     std::optional<Sighting> see(const LookMessage& look);  // nothing: they are being stopped
 
     // A worker's pidfd is readable.
@@ -112,7 +115,9 @@ public:
     // With a log folder: error files are read from copies from now on. Whether it asked for some.
     bool copy_error_files();
     AttemptEnd end() const;  // valid while the attempt is; before its end: so far
-    WatchedWorkers watched() const { return {control_, workers_, numbers_.place.first_rank}; }
+    WatchedWorkers watched() const {
+        return {control_, workers_, numbers_.place.first_rank, numbers_.place.world_size};
+    }
 
 private:
     void send_to_living(int signal);
@@ -124,7 +129,6 @@ private:
     void announce_stop();
     bool may_be_stopped_from_outside() const;
     ExcludedProcesses excluded() const;
-    bool all_fine() const;
     bool may_read_error_files() const;
     HostWorkers host_workers() const;
 

@@ -59,6 +59,7 @@ std::optional<int> WorkerWatch::look(const WatchedWorkers& workers, int running,
     if (hang_.next()) stacks_.look_at_silent(now, workers);
     for (const std::string& text : hang_.look(now, workers, stacks_.verdict())) {
         channel.send(NoticeMessage{text});
+        has_told_verdict_ = hang_.news().verdict().has_value();
     }
     tell_of_slow(channel);
     stacks_.consider(now, hang_.news().verdict(), workers);

@@ -39,6 +39,8 @@ public:
     // Returns the rank because of which the job is to be stopped; -1: none that others wait for.
     std::optional<int> look(const WatchedWorkers& workers, int running, bool is_stopping,
                             Channel& channel, const TellHosts& tell);
+    // Whether look() has told of a verdict, since the last call.
+    bool take_verdict_news() { return std::exchange(has_told_verdict_, false); }
     // As HangWatch's.
     std::optional<HangFacts> facts(const WatchedWorkers& workers) const;
     // Where ranks are whose stacks are asked for, the front is told.
@@ -67,6 +69,7 @@ private:
     HangWatch hang_;
     HangStacks stacks_;
     Time asked_at_{};
+    bool has_told_verdict_ = false;
 };
 
 // What to say, once the workers of a first attempt have ended, of a drill (`inject`: --inject's;

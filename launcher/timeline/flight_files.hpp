@@ -1,0 +1,56 @@
+// FlightFiles: the files of --flight-recorder, one a rank of this host. Written while the job runs
+// and when it has failed, by a child of the agent (forked_writer.hpp).
+#pragma once
+
+#include "contract/control_page.hpp"
+#include "launcher/options/options.hpp"
+#include "launcher/timeline/forked_writer.hpp"
+#include "launcher/worker/worker.hpp"
+
+#include <chrono>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace ddp::launcher {
+
+// Throws UsageError where the files cannot be written, and where their signal is to stop the job.
+void check_flight_files(const Options& options);
+
+class FlightFiles {
+public:
+    using Clock = ForkedWriter::Clock;
+
+    explicit FlightFiles(const LogOptions& options);
+
+    bool wanted() const { return !prefix_.empty(); }
+    bool is_asked_by(int signal) const { return wanted() && signal == signal_; }
+    bool is_busy() const { return writer_ || result_; }
+
+    // Begins to write what the workers' pages say now; not before the one before is done with.
+    // `why`: for the user, "on SIGUSR1".
+    void begin(const contract::ControlRegion& pages, std::span<const Worker> workers,
+               int first_rank, int world_size, const std::string& why);
+    // When to look next; nothing: nothing is being written.
+    std::optional<Clock::time_point> next() const;
+    // What has become of it, for the user; mostly nothing.
+    std::optional<std::string> look();
+    // Gives it up after so long.
+    void set_most_time(std::chrono::milliseconds time) { most_time_ = time; }
+
+private:
+    std::string path_of(int rank) const { return prefix_ + std::to_string(rank); }
+    std::string all_paths() const;
+
+    std::string prefix_;
+    int signal_;
+    std::chrono::milliseconds most_time_{10'000};
+    std::optional<ForkedWriter> writer_;
+    std::vector<int> ranks_;                // whose files are being written
+    std::vector<std::string> temporaries_;  // their names until then
+    std::string why_;
+    std::optional<std::string> result_;  // that has not been told yet
+};
+
+}  // namespace ddp::launcher

@@ -1,0 +1,55 @@
+// ForkedWriter: a child of the agent that writes files, as a file system may hang. It tells of each
+// by one message.
+// Invariant: after end() there is no such child, but one that the kernel cannot end.
+#pragma once
+
+#include "base/unique_fd.hpp"
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ddp::launcher {
+
+class ForkedWriter {
+public:
+    using Clock = std::chrono::steady_clock;
+    static constexpr std::chrono::milliseconds between_looks{5};
+
+    // In the child: `work` tells what has become of a file, and ends. Throws SystemError.
+    using Tell = std::function<void(const std::string& message)>;
+    explicit ForkedWriter(const std::function<void(const Tell& tell)>& work);
+    ~ForkedWriter() { end(); }
+    ForkedWriter(const ForkedWriter&) = delete;
+    ForkedWriter& operator=(const ForkedWriter&) = delete;
+
+    // The next message; nothing: there is none now.
+    std::optional<std::string> receive();
+    // It tells no more.
+    bool has_ended() const { return has_ended_; }
+    Clock::duration age() const { return Clock::now() - began_; }
+    void end();
+
+private:
+    pid_t pid_ = 0;  // 0: none
+    base::UniqueFd socket_;
+    base::UniqueFd pidfd_;
+    Clock::time_point began_ = Clock::now();
+    bool has_ended_ = false;
+};
+
+// As any program's files.
+::mode_t usual_mode();
+// A name for `path`'s text until it is whole.
+std::string temporary_name(const std::string& path);
+// Those that writers have left half-written. Nobody waits for it: it may hang where they did.
+void remove_soon(const std::vector<std::string>& paths);
+// Throws UsageError where no file can be put at `path`, a value of that option, and where something
+// is there that is none.
+void check_place(const char* option, const std::string& value, const std::string& path);
+
+}  // namespace ddp::launcher
