@@ -54,6 +54,7 @@ private:
     };
     bool front_lives() const { return front_.channel.open(); }
     Channel& channel() { return front_.channel; }
+    CoordinatorRole* role() { return hosts_ ? &hosts_->role() : nullptr; }
 
     void serve_store();
     void watch_port();
@@ -75,7 +76,6 @@ private:
     void handle_events(std::optional<Clock::time_point> wake_at);
     void handle(Poller::Tag tag);
     void handle_messages();
-    void handle_signal(int signal);
     void handle_signals();
     void request_stop(int signal, milliseconds grace);
     void update_events();
@@ -386,7 +386,8 @@ void Agent::pause(milliseconds time) {
 // death is the consequence or the same signal's, and it must find the stop on record.
 void Agent::handle_events(std::optional<Clock::time_point> wake_at) {
     update_events();
-    for (const auto& due : {logs_.next_due(), hosts_ ? hosts_->next() : std::nullopt}) {
+    const auto of_hosts = hosts_ ? hosts_->next() : std::nullopt;
+    for (const auto& due : {logs_.next_due(), of_hosts, onlookers_.next()}) {
         if (due) wake_at = wake_at ? std::min(*wake_at, *due) : *due;
     }
     const std::vector<Poller::Tag> tags = events_.wait(wake_at);
@@ -398,6 +399,7 @@ void Agent::handle_events(std::optional<Clock::time_point> wake_at) {
     }
     for (const Poller::Tag tag : tags) handle(tag);
     if (hosts_) hosts_->run(attempt_);
+    onlookers_.answer_waiting(attempt_, role());
     logs_.writer().look_at_time(Clock::now());
     logs_.say_news();
 }
@@ -422,7 +424,7 @@ void Agent::handle(Poller::Tag tag) {
             return attempt_->pass_input();
         case Source::door:
         case Source::metrics:
-            return onlookers_.serve(tag, attempt_, hosts_ ? &hosts_->role() : nullptr);
+            return onlookers_.serve(tag, attempt_, role());
         case Source::worker:
             return attempt_->note_end(index_of(tag));
     }
@@ -441,7 +443,10 @@ void Agent::handle_messages() {
             if (attempt_ != nullptr) attempt_->kill_soon();
             if (hosts_) hosts_->kill();
         } else if (const auto* pass_on = std::get_if<SignalMessage>(&*message)) {
-            handle_signal(pass_on->signal);
+            const int signal = pass_on->signal;
+            if (!attempt_ || logs_.record_flight_on(signal, attempt_->watched())) continue;
+            log_step(signal_name(signal) + " is passed on to the workers");
+            attempt_->signal_workers(signal);
         } else if (const auto* shown = std::get_if<ShownMessage>(&*message)) {
             if (attempt_ != nullptr) attempt_->on_shown(*shown);
         } else if (const auto* closed = std::get_if<ClosedMessage>(&*message)) {
@@ -449,12 +454,6 @@ void Agent::handle_messages() {
             if (attempt_ != nullptr) attempt_->stop_showing(closed->stream);
         }
     }
-}
-
-void Agent::handle_signal(int signal) {
-    if (attempt_ == nullptr || logs_.record_flight_on(signal, attempt_->watched())) return;
-    log_step(signal_name(signal) + " is passed on to the workers");
-    attempt_->signal_workers(signal);
 }
 
 // Not the way to stop a job, but what a service manager does that signals every process.

@@ -6,6 +6,8 @@
 
 #include <sys/epoll.h>
 
+#include <algorithm>
+
 namespace ddp::launcher {
 
 CoordinatorRole::CoordinatorRole(Settings settings, Poller& events, Poller::Tag tag)
@@ -50,6 +52,7 @@ void CoordinatorRole::begin_round(const RoundMessage& round) {
     vouchers_.begin_round(round.table);
     inquiry_.begin_round(round);
     slow_inquiry_.begin_round(round);
+    rows_.begin_round(round);
     progress_.begin_round(round);
 }
 
@@ -75,6 +78,7 @@ void CoordinatorRole::hear(MemberId by, const FromMember& message) {
         if (settings_.stop.on_hang == OnHang::ignore) return;
         return slow_inquiry_.note(Time::clock::now(), by, *paces);
     }
+    if (const auto* rows = std::get_if<RowsMessage>(&message)) return rows_.note(by, *rows);
     const auto& answer = std::get<VouchedMessage>(message);
     const auto known = vouchers_.answered(answer.question, by, answer.is_of_job);
     if (known) settings_.store().vouch(answer.question, *known);
@@ -122,6 +126,27 @@ void CoordinatorRole::tell_verdict(RunView& view) const {
     if (!view.is_judged) return;
     view.hang = inquiry_.facts(false);
     view.slow = slow_inquiry_.facts();
+}
+
+bool CoordinatorRole::ask_for_rows(Time now) {
+    if (!coordinator_ || !coordinator_->runs()) return false;
+    if (const auto question = rows_.ask(now)) {
+        for (const HostRanks& host : rows_.round().table.hosts) {
+            coordinator_->send(host.member, *question);
+        }
+    }
+    return true;
+}
+
+void CoordinatorRole::tell_rows(RunView& view) const {
+    if (!coordinator_) return;
+    view.has_asked_hosts = true;
+    for (RankRow& row : rows_.rows()) {
+        if (std::ranges::find(view.ranks, row.rank, &RankRow::rank) == view.ranks.end()) {
+            view.ranks.push_back(std::move(row));
+        }
+    }
+    std::ranges::sort(view.ranks, {}, &RankRow::rank);
 }
 
 void CoordinatorRole::drop() {

@@ -7,6 +7,7 @@
 #include "launcher/agent/round_judge.hpp"
 #include "launcher/hosts/coordinator.hpp"
 #include "launcher/hosts/inquiries/hang_inquiry.hpp"
+#include "launcher/hosts/inquiries/row_inquiry.hpp"
 #include "launcher/hosts/inquiries/slow_inquiry.hpp"
 #include "launcher/hosts/job_progress.hpp"
 #include "launcher/hosts/start/host_env.hpp"
@@ -64,6 +65,12 @@ public:
                            const JobProof& proof, const MeetingPlace& place, Time now);
     // Who holds up the job, or slows it down, now; where this agent coordinates it.
     void tell_verdict(RunView& view) const;
+    // Asks all hosts of the round that runs what they show of their ranks; false: it need not be
+    // waited for, as there is none, or this agent does not coordinate it.
+    bool ask_for_rows(Time now);
+    // Whether all have answered, or had their time.
+    bool has_rows(Time now) const { return rows_.is_answered(now); }
+    void tell_rows(RunView& view) const;  // what they have; those of this host are there
     // Another host coordinates: nobody finds this one any more, if anybody did.
     void end();
 
@@ -87,6 +94,7 @@ private:
     Vouchers vouchers_;
     HangInquiry inquiry_;
     SlowInquiry slow_inquiry_;
+    RowInquiry rows_;
     JobProgress progress_;
     std::optional<StatusMessage> shown_;  // of it
     Time next_show_{};

@@ -1,5 +1,7 @@
 #include "launcher/agent/host_part.hpp"
 
+#include "launcher/inspect/run_view.hpp"
+
 #include <ddp/error.hpp>
 
 #include <string>
@@ -34,6 +36,13 @@ void HostPart::answer(Member& member, const LookMessage& look, Attempt* attempt)
     if (look.round != round_.round || attempt == nullptr) return;
     auto seen = attempt->see(look);
     if (seen) tell_sighting(member, *std::move(seen), look.question);
+}
+
+void HostPart::show(Member& member, const ShowMessage& show, const Attempt* attempt) const {
+    if (show.round != round_.round || attempt == nullptr) return;
+    member.rows({.round = round_.round,
+                 .question = show.question,
+                 .rows = rows_of(attempt->watched(), Attempt::Time::clock::now())});
 }
 
 bool HostPart::tell_ends(Member& member, const AttemptEnd& end) const {

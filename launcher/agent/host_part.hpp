@@ -30,6 +30,8 @@ public:
     }
     // `attempt`: null: nothing runs here, and nothing is answered.
     void answer(Member& member, const LookMessage& look, Attempt* attempt) const;
+    // The rows of its ranks, likewise.
+    void show(Member& member, const ShowMessage& show, const Attempt* attempt) const;
     // How its workers ended, and where not all ended well what they had called. Whether they did.
     bool tell_ends(Member& member, const AttemptEnd& end) const;
 

@@ -225,6 +225,8 @@ void HostsAgent::follow(const MemberOrder& order, Attempt* attempt) {
         }
     } else if (const auto* look = std::get_if<LookMessage>(&order)) {
         part_.answer(*member_, *look, attempt);
+    } else if (const auto* show = std::get_if<ShowMessage>(&order)) {
+        part_.show(*member_, *show, attempt);
     } else if (const auto* silence = std::get_if<CoordinatorSilence>(&order)) {
         const std::string who = "the coordinator at " + name_of(search_.meeting_place());
         notice(silence->is_over ? who + " answers again" : "no answer from " + who);

@@ -65,6 +65,7 @@ bool is_for_job(const FromMember& message) {
     return std::holds_alternative<VouchedMessage>(message) ||
            std::holds_alternative<ProgressMessage>(message) ||
            std::holds_alternative<PacesMessage>(message) ||
+           std::holds_alternative<RowsMessage>(message) ||
            std::holds_alternative<SightingMessage>(message);
 }
 

@@ -34,8 +34,8 @@ public:
         JobProof proof = {};  // which each agent must give
         // The round whose coordinator it succeeds.
         std::optional<RoundMessage> succeeds = {};
-        // What members say that is nothing to it: VouchedMessage, ProgressMessage and
-        // SightingMessage.
+        // What members say that is nothing to it: VouchedMessage, ProgressMessage, SightingMessage,
+        // PacesMessage and RowsMessage.
         std::function<void(MemberId by, const FromMember& message)> hears = {};
         bool wants_progress = false;
     };

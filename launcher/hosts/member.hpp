@@ -26,9 +26,9 @@ struct CoordinatorSilence {
     bool is_over = false;
 };
 // What the coordinator said, in the order in which it did; beats are the member's own matter.
-using MemberOrder =
-    std::variant<WelcomeMessage, WaitMessage, RoundMessage, StopRoundMessage, KillRoundMessage,
-                 LookMessage, SayMessage, RefusedMessage, FinishMessage, CoordinatorSilence>;
+using MemberOrder = std::variant<WelcomeMessage, WaitMessage, RoundMessage, StopRoundMessage,
+                                 KillRoundMessage, LookMessage, ShowMessage, SayMessage,
+                                 RefusedMessage, FinishMessage, CoordinatorSilence>;
 
 // Of two steady clocks, by the fastest of the last answers. Wrong by at most half of that round
 // trip, where the question left after `asked`, the answer was read before `now`, and the other's
@@ -93,6 +93,7 @@ public:
     void started(int round);
     void progress(const ProgressMessage& message) { send(message); }
     void paces(PacesMessage message) { send(std::move(message)); }
+    void rows(RowsMessage message) { send(std::move(message)); }
     void saw(SightingMessage message);  // by this host's clock
     void ended(int round, Time at, WorkerEnd end);
     void drained(DrainedMessage message);

@@ -58,19 +58,21 @@ void RunDoor::open(RunFacts facts) {
     }
 }
 
-void RunDoor::receive_guest(const std::optional<RunView>& view) {
-    if (!socket_) return;
-    const base::UniqueFd guest(
-        ::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (guest) {
-        const std::string text = to_json(facts_, view.value_or(last_), std::nullopt);
-        const base::UniqueFd memory = memory_with(text);
-        if (memory) base::send_descriptor(guest.get(), memory.get());
-    } else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
+base::UniqueFd RunDoor::take_guest() {
+    if (!socket_) return {};
+    base::UniqueFd guest(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!guest && errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
         // Out of descriptors or memory: who waits would be news for ever.
         log_closed(std::strerror(errno));
         events_.remove(socket_.get());
     }
+    return guest;
+}
+
+void RunDoor::answer(const base::UniqueFd& guest, const std::optional<RunView>& view) const {
+    const std::string text = to_json(facts_, view.value_or(last_), std::nullopt);
+    const base::UniqueFd memory = memory_with(text);
+    if (memory) base::send_descriptor(guest.get(), memory.get());
 }
 
 void RunDoor::note_end(RunView view, std::string report) {

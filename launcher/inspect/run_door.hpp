@@ -16,7 +16,7 @@ namespace ddp::launcher {
 
 class RunDoor {
 public:
-    // Closed. `tag`: of its events in `events`, at which receive_guest() is to be called.
+    // Closed. `tag`: of its events in `events`, at which take_guest() is to be called.
     RunDoor(Poller& events, Poller::Tag tag) : events_(events), tag_(tag) {}
     ~RunDoor() { close(); }
     RunDoor(const RunDoor&) = delete;
@@ -25,9 +25,10 @@ public:
     // Does nothing where it is open. Where it cannot be it stays closed, and a line at level debug
     // says why.
     void open(RunFacts facts);
-    // Answers one who waits, if anybody does. `view`: nothing: no attempt runs, and the last one's
-    // is given.
-    void receive_guest(const std::optional<RunView>& view);
+    // One who waits, to be answered; invalid: nobody does.
+    base::UniqueFd take_guest();
+    // `view`: nothing: no attempt runs, and the last one's is given.
+    void answer(const base::UniqueFd& guest, const std::optional<RunView>& view) const;
     // An attempt has ended: what it leaves to be seen.
     void note_end(RunView view, std::string report = "");
     // What is given where no attempt runs.

@@ -51,7 +51,7 @@ std::vector<RankStacks> read_stacks(const nlohmann::json& run, uid_t owner) {
     std::vector<RankStacks> stacks;
     std::vector<StackReader::Wanted> wanted;
     for (const auto& row : run.at("ranks")) {
-        if (!row.at("exit_code").is_null()) continue;
+        if (!row.at("exit_code").is_null() || !row.value("is_here", true)) continue;
         const int rank = row.at("rank").get<int>();
         const auto pid = row.at("pid").get<pid_t>();
         std::string problem = why_not(pid, run, owner);

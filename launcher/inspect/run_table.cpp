@@ -80,12 +80,16 @@ std::string call_of(const json& rank) {
 
 using Row = std::vector<std::string>;
 
-Row row_of(const json& rank) {
+// In documents of a launcher that knows no others all are.
+bool is_here(const json& rank) { return rank.value("is_here", true); }
+
+// `of_hosts`: with the rank's host.
+Row row_of(const json& rank, bool of_hosts) {
     const std::string step = whole(rank.at("step"));
     const auto rate = rank.at("steps_per_second").get<double>();
     const bool has_ended = !rank.at("end").is_null();
     const std::string checkpoint = rank.at("at_checkpoint").get<bool>() ? "at a checkpoint, " : "";
-    return {whole(rank.at("rank")),
+    Row row{whole(rank.at("rank")),
             whole(rank.at("pid")),
             one_line(rank.at(has_ended ? "end" : "state")),
             step == "0" ? "-" : step,
@@ -94,12 +98,18 @@ Row row_of(const json& rank) {
             percent(rank.at("cpu_share")),
             size_in_words(rank.at("resident_bytes")),
             checkpoint + call_of(rank)};
+    if (of_hosts) row.insert(row.begin() + 1, one_line(rank.at("host")));
+    return row;
 }
 
-// Numbers to the right, words to the left.
+// Numbers to the right, words to the left. The first row has the names.
 std::string table_of(const std::vector<Row>& rows) {
-    constexpr std::array is_word{false, false, true, false, false, false, false, false, true};
-    std::array<std::size_t, is_word.size()> widths{};
+    constexpr std::array words{"host", "process", "last call"};
+    std::vector<bool> is_word;
+    for (const std::string& name : rows.front()) {
+        is_word.push_back(std::ranges::find(words, name) != words.end());
+    }
+    std::vector<std::size_t> widths(is_word.size());
     for (const Row& row : rows) {
         for (std::size_t i = 0; i < row.size(); ++i) {
             widths[i] = std::max(widths[i], row[i].size());
@@ -136,9 +146,13 @@ std::string head_of(const json& run) {
     text += "; attempt " + whole(run.at("attempt")) + " of " + whole(run.at("attempts")) +
             ", host " + one_line(run.at("host")) + ", run " + one_line(run.at("run_id")) +
             ", launcher pid " + whole(run.at("launcher_pid"));
-    const std::string here = std::to_string(run.at("ranks").size());
+    const std::string shown = std::to_string(run.at("ranks").size());
     const std::string all = whole(run.at("world_size"));
-    if (here != all) text += "\n" + here + " of the job's " + all + " ranks are on this host";
+    if (shown != all) {
+        const bool has_asked = run.value("has_asked_hosts", false);
+        text += "\n" + shown + " of the job's " + all + " ranks are " +
+                (has_asked ? "shown; the hosts of the others have not answered" : "on this host");
+    }
     return text + "\n";
 }
 
@@ -157,9 +171,9 @@ void settle_cpu_shares(const json& earlier, json& later) {
     if (time <= 0) return;
     for (json& rank : later.at("ranks")) {
         for (const json& before : earlier.at("ranks")) {
-            const bool is_same = before.at("pid") == rank.at("pid") &&
-                                 before.at("cpu_seconds").is_number() &&
-                                 rank.at("cpu_seconds").is_number();
+            const bool is_same =
+                before.at("rank") == rank.at("rank") && before.at("pid") == rank.at("pid") &&
+                before.at("cpu_seconds").is_number() && rank.at("cpu_seconds").is_number();
             if (!is_same) continue;
             const double used =
                 rank.at("cpu_seconds").get<double>() - before.at("cpu_seconds").get<double>();
@@ -169,9 +183,12 @@ void settle_cpu_shares(const json& earlier, json& later) {
 }
 
 std::string run_table(const json& run) {
+    const json& ranks = run.at("ranks");
+    const bool of_hosts = !std::ranges::all_of(ranks, is_here);
     std::vector<Row> rows{
         {"rank", "pid", "process", "step", "steps/s", "in calls", "CPU", "memory", "last call"}};
-    for (const json& rank : run.at("ranks")) rows.push_back(row_of(rank));
+    if (of_hosts) rows.front().insert(rows.front().begin() + 1, "host");
+    for (const json& rank : ranks) rows.push_back(row_of(rank, of_hosts));
     std::string text = head_of(run) + "\n" + table_of(rows);
     const json& hang = run.at("hang");
     const json slow = run.value("slow", json());

@@ -49,9 +49,11 @@ double in_seconds(Duration time) {
     return std::chrono::duration<double>(time).count();
 }
 
-json rank_json(const RankRow& row) {
+json rank_json(const RankRow& row, const std::string& host_here) {
     const auto optional = [](const auto& value) { return value ? json(*value) : json(); };
     return {{"rank", row.rank},
+            {"host", row.host.empty() ? host_here : row.host},
+            {"is_here", row.host.empty()},
             {"local_rank", row.local_rank},
             {"pid", row.pid},
             {"state", row.state},
@@ -133,11 +135,12 @@ std::vector<RankRow> rows_of(const WatchedWorkers& workers, RankRow::Time now) {
 
 std::string to_json(const RunFacts& facts, const RunView& view, const std::optional<RunEnd>& end) {
     json ranks = json::array();
-    for (const RankRow& row : view.ranks) ranks.push_back(rank_json(row));
+    const std::string host = base::host_name();
+    for (const RankRow& row : view.ranks) ranks.push_back(rank_json(row, host));
     const json run = {{"format", 1},
                       {"run_id", facts.run_id},
                       {"command", facts.command},
-                      {"host", base::host_name()},
+                      {"host", host},
                       {"is_contained", facts.is_contained},
                       {"launcher_pid", facts.launcher_pid},
                       {"started", in_seconds(facts.started.time_since_epoch())},
@@ -148,6 +151,7 @@ std::string to_json(const RunFacts& facts, const RunView& view, const std::optio
                       {"attempt", view.attempt},
                       {"attempts", view.attempts},
                       {"world_size", view.world_size},
+                      {"has_asked_hosts", view.has_asked_hosts},
                       {"hang", hang_json(view.hang)},
                       {"slow", slow_json(view.slow)},
                       {"ranks", std::move(ranks)}};

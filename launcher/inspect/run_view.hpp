@@ -1,10 +1,11 @@
 // RunView: a job at a moment, as `ddp-launch inspect` shows it: a row for each rank of this host,
-// and who holds up the others. Made by the agent, which alone sees pages and processes; read by
-// anybody, as JSON (docs/inspect.md).
+// or of all, and who holds up the others. Made by the agent, which alone sees pages and processes;
+// read by anybody, as JSON (docs/inspect.md).
 #pragma once
 
 #include "launcher/process/exit_status.hpp"
 #include "launcher/report/failure_report.hpp"
+#include "launcher/report/rank_row.hpp"
 #include "launcher/verdict/rank_observer.hpp"
 
 #include <fcntl.h>
@@ -18,34 +19,12 @@
 
 namespace ddp::launcher {
 
-struct RankRow {
-    using Time = RankState::Time;
-
-    int rank = 0;
-    int local_rank = 0;
-    pid_t pid = 0;
-    // Of the process: "running", "stopped", "frozen", "held by a debugger", "in an uninterruptible
-    // call", "ended".
-    std::string state = {};
-    std::optional<ExitStatus> ended = {};
-    std::string phase = {};  // "no group yet", "joining", "in a group", "failed", "left"
-    bool is_at_checkpoint = false;
-    contract::Progress progress = {};
-    std::string call = {};                                    // as contract::LastCall's words
-    std::optional<std::chrono::nanoseconds> since_call = {};  // it began, or ended
-    std::optional<double> share_in_calls = {};                // of the recorded ones' time
-    // Of the process, so far; the share since its start. Of one that has ended nothing is known.
-    std::optional<std::chrono::milliseconds> cpu_time = {};
-    std::optional<double> cpu_share = {};  // of a processor
-    std::optional<std::uint64_t> resident_bytes = {};
-    std::string waits_in = {};  // as ProcessState's
-};
-
 struct RunView {
     int attempt = 1;  // of `attempts`
     int attempts = 1;
     int world_size = 0;
-    std::vector<RankRow> ranks = {};  // of this host
+    std::vector<RankRow> ranks = {};  // of this host, and of others that have been asked
+    bool has_asked_hosts = false;     // all others were: what is missing has not been told
     bool is_judged = true;  // of a job of several hosts, one other judges: nothing is known here
     std::optional<HangFacts> hang = {};
     std::optional<SlowFacts> slow = {};

@@ -57,6 +57,21 @@ PacesMessage some_paces() {
 }
 
 // Again and again, as of both hosts; what they tell next is the same.
+RowsMessage some_rows() {
+    RowsMessage message{.round = 2, .question = 7};
+    message.rows.push_back({.rank = 3,
+                            .state = "running",
+                            .ended = ExitStatus{.code = 3},
+                            .phase = "in a group",
+                            .call = "in barrier",
+                            .since_call = std::chrono::seconds(3),
+                            .share_in_calls = 0.5,
+                            .cpu_time = std::chrono::seconds(4),
+                            .cpu_share = 1.5,
+                            .resident_bytes = 1 << 20});
+    return message;
+}
+
 void compare(const PacesMessage& message) {
     SlowInquiry inquiry;
     const std::vector<HostSize> hosts{{.member = 1, .host = "h1", .slots = 2},
@@ -180,8 +195,8 @@ std::vector<std::string> ddp::fuzz::seeds() {
     for (const FromMember& message :
          {FromMember(join), FromMember(BeatMessage{1, 2}), FromMember(StartedMessage{2}),
           FromMember(ended), FromMember(DrainedMessage{2, PartEnd::failure}),
-          FromMember(a_sighting()), FromMember(some_paces()), FromMember(LeaveMessage{}),
-          FromMember(StopJobMessage{15})}) {
+          FromMember(a_sighting()), FromMember(some_paces()), FromMember(some_rows()),
+          FromMember(LeaveMessage{}), FromMember(StopJobMessage{15})}) {
         all.push_back(std::string(1, '\0') + encode(message));
     }
     for (const MemberMessage& message :
@@ -194,6 +209,7 @@ std::vector<std::string> ddp::fuzz::seeds() {
                                WelcomeMessage{7, "run", "run_1", "h2", std::chrono::seconds(5)})));
     all.push_back("\x01" + encode(FromCoordinator(KillRoundMessage{2})));
     all.push_back("\x01" + encode(FromCoordinator(LookMessage{2, 7, {1, 2, 3}, {4, 5}})));
+    all.push_back("\x01" + encode(FromCoordinator(ShowMessage{2, 7})));
     all.push_back("\x01" + encode(FromCoordinator(SayMessage{"lost h2", true})));
     all.push_back("\x01" + encode(FromCoordinator(BeatReply{1, 2, 3})));
     return all;

@@ -1,4 +1,5 @@
 // Jobs of several hosts that hang: the coordinator says who is to blame, and where, as on one host.
+#include "base/process/process_tree.hpp"
 #include "launcher/hang_drills.hpp"
 #include "launcher/hosts_fixture.hpp"
 
@@ -9,7 +10,9 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstddef>
 #include <cstdio>
+#include <filesystem>
 #include <random>
 #include <string>
 #include <thread>
@@ -141,6 +144,53 @@ TEST_F(LaunchHostsHang, EachHostShowsWhereItsOwnRanksAre) {
     for (HostProgram& launcher : launchers) EXPECT_EQ(launcher.wait(20s).exit_code, 128 + SIGTERM);
     EXPECT_THAT(launchers[0].err(), Not(HasSubstr("stack of rank 2")));
     EXPECT_THAT(launchers[1].err(), Not(HasSubstr("stack of")));
+}
+
+// The coordinator's does, also of a job in which a host does not answer.
+TEST_F(LaunchHostsHang, OneHostShowsTheRanksOfAll) {
+    HostWorld world(drill_ranks);
+    const auto folder = [&](int host) { return files_.path() + "/" + std::to_string(host); };
+    const auto environment = [&](int host) { return Words{"XDG_RUNTIME_DIR=" + folder(host)}; };
+    Launchers launchers;
+    for (int host = 1; host <= drill_ranks; ++host) {
+        std::filesystem::create_directory(folder(host));
+        launchers.push_back(launch_static(
+            world, host, 1, Drill{.backend = "gloo", .fault = "sleep", .rank = 2}.command(),
+            {"--shutdown-timeout=1"}, {environment(host)}));
+    }
+    const auto inspect = [&](int host, const Words& more = {}) {
+        Words words{DDP_LAUNCH, "inspect"};
+        words.insert(words.end(), more.begin(), more.end());
+        return world.run(host, words, environment(host)).wait().out;
+    };
+    ASSERT_TRUE(launchers[0].wait_for_error("holds up")) << launchers[0].err();
+    const auto run = nlohmann::json::parse(inspect(1, {"--json"}));
+    EXPECT_EQ(run["has_asked_hosts"], true);
+    ASSERT_EQ(run["ranks"].size(), 3U) << run;
+    for (int rank = 0; rank < drill_ranks; ++rank) {
+        const auto& row = run["ranks"][static_cast<std::size_t>(rank)];
+        EXPECT_EQ(row["rank"], rank);
+        EXPECT_EQ(row["host"], "h" + std::to_string(rank + 1));
+        EXPECT_EQ(row["is_here"], rank == 0);
+        EXPECT_EQ(row["step"], 39);
+        EXPECT_GT(row["pid"], 0);
+        EXPECT_THAT(row["call"].get<std::string>(), HasSubstr("(drill_worker.cpp:"));
+    }
+    EXPECT_THAT(run["ranks"][2]["system_call"].get<std::string>(), HasSubstr("nanosleep"));
+    EXPECT_THAT(inspect(1), AllOf(HasSubstr("rank  host"), HasSubstr("   2  h3 "),
+                                  Not(HasSubstr("of the job's"))));
+    EXPECT_THAT(inspect(2), AllOf(Not(HasSubstr("rank  host")),
+                                  HasSubstr("1 of the job's 3 ranks are on this host")));
+
+    const std::vector<pid_t> second = base::children_of(launchers[1].pid());
+    for (const pid_t pid : second) ::kill(pid, SIGSTOP);
+    EXPECT_THAT(inspect(1), AllOf(HasSubstr("   2  h3 "), Not(HasSubstr("   1  h2 ")),
+                                  HasSubstr("2 of the job's 3 ranks are shown; the hosts of the "
+                                            "others have not answered")));
+    for (const pid_t pid : second) ::kill(pid, SIGCONT);
+    EXPECT_THAT(inspect(1), HasSubstr("   1  h2 "));
+    launchers[0].signal(SIGTERM);
+    for (HostProgram& launcher : launchers) EXPECT_EQ(launcher.wait(20s).exit_code, 128 + SIGTERM);
 }
 
 TEST_F(LaunchHostsHang, SaysNothingOfAPause) {

@@ -334,6 +334,10 @@ void Attempt::sweep() {
     if (numbers_.attempt == 0 && !missed.empty()) agent_.channel.send(NoticeMessage{missed});
 }
 
+WatchedWorkers Attempt::watched() const {
+    return {control_, workers_, numbers_.place.first_rank, numbers_.place.world_size};
+}
+
 bool Attempt::all_fine() const {
     return all_ended() && std::all_of(workers_.begin(), workers_.end(),
                                       [](const Worker& worker) { return worker.ended->ok(); });

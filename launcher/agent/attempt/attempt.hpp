@@ -89,8 +89,7 @@ public:
     void signal_workers(int signal) const;  // nothing more
     void apply_stop_sequence();
     void look_at_workers();
-    // Whether somebody has begun to hold up the job, or somebody else, since the last call.
-    bool take_verdict_news() { return watch_.take_verdict_news(); }
+    bool take_verdict_news() { return watch_.take_verdict_news(); }  // as WorkerWatch's
     std::optional<Sighting> see(const LookMessage& look);  // nothing: they are being stopped
 
     // A worker's pidfd is readable.
@@ -115,9 +114,7 @@ public:
     // With a log folder: error files are read from copies from now on. Whether it asked for some.
     bool copy_error_files();
     AttemptEnd end() const;  // valid while the attempt is; before its end: so far
-    WatchedWorkers watched() const {
-        return {control_, workers_, numbers_.place.first_rank, numbers_.place.world_size};
-    }
+    WatchedWorkers watched() const;
 
 private:
     void send_to_living(int signal);

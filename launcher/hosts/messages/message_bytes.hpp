@@ -2,9 +2,11 @@
 #pragma once
 
 #include "base/frame.hpp"
+#include "base/printable.hpp"
 
 #include <ddp/error.hpp>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -15,6 +17,9 @@ namespace ddp::launcher {
 
 // A text of a worker; with three of them and all else a frame is far from full.
 inline constexpr std::size_t max_text_bytes = std::size_t{1} << 20;
+// Of a list of ranks, in a frame of max_link_message_bytes: what is beyond is left out.
+inline constexpr std::size_t most_list_bytes = std::size_t{3} << 20;
+inline constexpr std::size_t max_words_bytes = 1024;  // of a name, or of some words
 
 // By protocol.md.
 enum class MessageType : std::uint8_t {
@@ -29,6 +34,7 @@ enum class MessageType : std::uint8_t {
     stop_job,
     sighting,
     paces,
+    rows,
     welcome = 65,
     refused,
     wait,
@@ -41,6 +47,7 @@ enum class MessageType : std::uint8_t {
     finish,
     say,
     credential,
+    show,
 };
 
 [[noreturn]] inline void refuse_message(const std::string& why) {
@@ -95,6 +102,20 @@ public:
         std::string value = in_.str();
         if (value.size() > max_text_bytes) refuse_message("a text is too long");
         return value;
+    }
+    // Printable.
+    std::string words() {
+        std::string words = in_.str();
+        if (words.size() > max_words_bytes || words != base::printable(words)) {
+            refuse_message("a name, or some words, are none");
+        }
+        return words;
+    }
+    // Not below 0, and at most 36 years.
+    std::chrono::nanoseconds duration() {
+        const std::int64_t value = in_.i64();
+        if (value < 0 || value > std::int64_t{1} << 60) refuse_message("a duration is none");
+        return std::chrono::nanoseconds(value);
     }
     void end() const {
         if (!in_.at_end()) refuse_message("a message is too long");

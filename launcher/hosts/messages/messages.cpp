@@ -189,6 +189,20 @@ PacesMessage take_paces_message(Reader& in) {
     return message;
 }
 
+std::string bytes_of(const RowsMessage& message) {
+    Writer out(Type::rows);
+    out.number(message.round).number(message.question);
+    put_rows(out, message.rows);
+    return out.take();
+}
+RowsMessage take_rows_message(Reader& in) {
+    RowsMessage message;
+    message.round = in.number();
+    message.question = in.unsigned_wide();
+    message.rows = take_rows(in);
+    return message;
+}
+
 std::string bytes_of(const LeaveMessage&) { return Writer(Type::leave).take(); }
 
 std::string bytes_of(const StopJobMessage& message) {
@@ -277,6 +291,16 @@ LookMessage take_look(Reader& in) {
     const std::uint64_t ranks = in.unsigned_wide();
     if (ranks > most_stacks_asked) refuse_message("it asks for too many stacks");
     for (std::uint64_t i = 0; i < ranks; ++i) message.stacks_of.push_back(in.number());
+    return message;
+}
+
+std::string bytes_of(const ShowMessage& message) {
+    return Writer(Type::show).number(message.round).number(message.question).take();
+}
+ShowMessage take_show(Reader& in) {
+    ShowMessage message;
+    message.round = in.number();
+    message.question = in.unsigned_wide();
     return message;
 }
 
@@ -394,6 +418,8 @@ FromMember decode_from_member(std::string_view frame) {
             return ended(in, take_sighting_message(in));
         case Type::paces:
             return ended(in, take_paces_message(in));
+        case Type::rows:
+            return ended(in, take_rows_message(in));
         case Type::leave:
             return ended(in, LeaveMessage{});
         case Type::stop_job:
@@ -416,6 +442,8 @@ FromCoordinator decode_from_coordinator(std::string_view frame) {
             return ended(in, take_vouch(in));
         case Type::look:
             return ended(in, take_look(in));
+        case Type::show:
+            return ended(in, take_show(in));
         case Type::say:
             return ended(in, take_say(in));
         case Type::credential:

@@ -7,6 +7,7 @@
 #include "base/net/address.hpp"
 #include "launcher/hosts/membership/membership.hpp"
 #include "launcher/hosts/membership/membership_actions.hpp"
+#include "launcher/hosts/messages/rows_message.hpp"
 #include "launcher/report/failure.hpp"
 #include "launcher/verdict/rank_pace.hpp"
 #include "launcher/verdict/rank_state.hpp"
@@ -87,7 +88,7 @@ struct StopJobMessage {
 };
 using FromMember = std::variant<JoinMessage, BeatMessage, StartedMessage, EndedMessage,
                                 DrainedMessage, VouchedMessage, ProgressMessage, SightingMessage,
-                                PacesMessage, LeaveMessage, StopJobMessage>;
+                                PacesMessage, RowsMessage, LeaveMessage, StopJobMessage>;
 
 // Down, beside MemberMessage's.
 struct WelcomeMessage {
@@ -132,8 +133,9 @@ struct SayMessage {
     std::string text;
     bool is_failure = false;  // how the job ended
 };
-using FromCoordinator = std::variant<CredentialMessage, WelcomeMessage, BeatReply, KillRoundMessage,
-                                     VouchMessage, LookMessage, SayMessage, MemberMessage>;
+using FromCoordinator =
+    std::variant<CredentialMessage, WelcomeMessage, BeatReply, KillRoundMessage, VouchMessage,
+                 LookMessage, ShowMessage, SayMessage, MemberMessage>;
 
 // The bytes of a frame, without its length. Texts of a worker's end are cut where they would not
 // fit, the last lines of stderr first.

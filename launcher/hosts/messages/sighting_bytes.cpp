@@ -19,8 +19,6 @@ using std::chrono::nanoseconds;
 
 constexpr std::size_t last_operations = 8;
 constexpr std::size_t most_operations = last_operations + contract::recorded_groups;
-constexpr std::size_t most_words = 1024;
-constexpr std::size_t most_bytes = max_link_message_bytes / 4 * 3;
 // 36 years.
 constexpr std::int64_t latest = std::int64_t{1} << 60;
 constexpr std::int64_t not_there = -1;
@@ -43,11 +41,6 @@ std::optional<Time> take_optional_time(MessageReader& in) {
     if (!in.flag()) return std::nullopt;
     return take_time(in);
 }
-nanoseconds take_duration(MessageReader& in) {
-    const std::int64_t value = in.wide();
-    if (value < 0 || value > latest) refuse_message("a duration is none");
-    return nanoseconds(value);
-}
 
 std::size_t take_count(MessageReader& in, std::size_t most) {
     const std::uint64_t count = in.unsigned_wide();
@@ -68,13 +61,6 @@ std::uint32_t take_32(MessageReader& in) {
         refuse_message("a number is outside");
     }
     return static_cast<std::uint32_t>(value);
-}
-std::string take_words(MessageReader& in) {
-    std::string words = in.text();
-    if (words.size() > most_words || words != base::printable(words)) {
-        refuse_message("a file's name, or a system call, is none");
-    }
-    return words;
 }
 
 void put(MessageWriter& out, const OperationRecord& one) {
@@ -99,7 +85,7 @@ OperationRecord take_operation(MessageReader& in) {
     one.call.elements = in.unsigned_wide();
     one.call.uneven = in.flag();
     one.call.source = take_32(in);
-    one.file = take_words(in);
+    one.file = in.words();
     one.line = take_32(in);
     one.started = take_time(in);
     one.ended = take_optional_time(in);
@@ -131,7 +117,7 @@ GroupRecord take_group(MessageReader& in) {
     transfer.sends = in.flag();
     transfer.peer = in.number(std::numeric_limits<int>::min());
     transfer.bytes = in.unsigned_wide();
-    transfer.file = take_words(in);
+    transfer.file = in.words();
     transfer.line = take_32(in);
     transfer.since = take_time(in);
     return group;
@@ -188,7 +174,7 @@ RankState take_rank(MessageReader& in) {
     rank.process.state = static_cast<char>(in.small(127));
     rank.process.tracer = in.number();
     rank.process.is_frozen = in.flag();
-    rank.process.waits_in = take_words(in);
+    rank.process.waits_in = in.words();
     rank.held_since = take_optional_time(in);
     const std::int64_t share = in.wide();
     const bool is_one =
@@ -213,28 +199,30 @@ void put(MessageWriter& out, const ProcessUse& use) {
     out.number(quotas);
     for (std::size_t i = 0; i < quotas; ++i) {
         const CpuQuota& one = use.quotas[i];
-        out.text(base::printable(one.folder, most_words)).number(one.periods).number(one.used_up);
+        out.text(base::printable(one.folder, max_words_bytes))
+            .number(one.periods)
+            .number(one.used_up);
     }
     out.number(use.major_faults).number(use.swapped_bytes);
-    out.text(base::printable(use.processors, most_words));
+    out.text(base::printable(use.processors, max_words_bytes));
 }
 ProcessUse take_use(MessageReader& in) {
     ProcessUse use;
     use.at = take_time(in);
-    use.cpu = take_duration(in);
+    use.cpu = in.duration();
     const std::int64_t waited = in.wide();
     if (waited < not_there || waited > latest) refuse_message("a duration is none");
     if (waited >= 0) use.waited_for_processor = nanoseconds(waited);
     const std::size_t quotas = take_count(in, most_quotas);
     for (std::size_t i = 0; i < quotas; ++i) {
         CpuQuota& one = use.quotas.emplace_back();
-        one.folder = take_words(in);
+        one.folder = in.words();
         one.periods = in.unsigned_wide();
         one.used_up = in.unsigned_wide();
     }
     use.major_faults = in.unsigned_wide();
     use.swapped_bytes = in.unsigned_wide();
-    use.processors = take_words(in);
+    use.processors = in.words();
     return use;
 }
 
@@ -265,7 +253,7 @@ RankPace take_pace(MessageReader& in) {
 void put_paces(MessageWriter& out, const Paces& paces) {
     out.number(std::int64_t{paces.time.count()});
     for (const RankPace& pace : paces.ranks) {
-        if (out.size() >= most_bytes) break;
+        if (out.size() >= most_list_bytes) break;
         out.flag(true);
         put(out, pace);
     }
@@ -274,7 +262,7 @@ void put_paces(MessageWriter& out, const Paces& paces) {
 
 Paces take_paces(MessageReader& in) {
     Paces paces;
-    paces.time = take_duration(in);
+    paces.time = in.duration();
     int last = -1;
     while (in.flag()) {
         paces.ranks.push_back(take_pace(in));
@@ -294,7 +282,7 @@ void put_sighting(MessageWriter& out, const Sighting& seen) {
         out.number(std::int64_t{one.before.count()}).flag(one.is_taught);
     }
     for (const RankState& rank : seen.ranks) {
-        if (out.size() >= most_bytes) break;
+        if (out.size() >= most_list_bytes) break;
         out.flag(true);
         put(out, rank);
     }
@@ -309,8 +297,8 @@ Sighting take_sighting(MessageReader& in) {
     for (std::size_t i = 0; i < usual; ++i) {
         UsualTime& one = seen.usual.emplace_back();
         one.call = in.unsigned_wide();
-        one.patience = take_duration(in);
-        one.before = take_duration(in);
+        one.patience = in.duration();
+        one.before = in.duration();
         one.is_taught = in.flag();
     }
     int last = -1;

@@ -131,6 +131,8 @@ std::vector<FromMember> all_of_members() {
             ProgressMessage{.round = 2, .running = 8, .step = 7, .steps_in_1000_s = INT64_MAX},
             a_sighting(),
             some_paces(),
+            RowsMessage{.round = 2, .question = 7, .rows = {{.rank = 1, .pid = 4711}}},
+            RowsMessage{},
             SightingMessage{},
             LeaveMessage{},
             StopJobMessage{15}};
@@ -158,6 +160,7 @@ std::vector<FromCoordinator> all_of_coordinators() {
         VouchMessage{.question = ~std::uint64_t{0},
                      .there = *base::numeric_address("10.77.0.2", 40'000),
                      .here = *base::numeric_address("fd77::1", 29'500)},
+        ShowMessage{.round = 2, .question = ~std::uint64_t{0}},
         LookMessage{.round = 2, .question = 7, .calls = {0, ~CallKey{0}}, .stacks_of = {0, 5}},
         LookMessage{},
         MemberMessage(StopRoundMessage{1, StopReason::hang, -1, 0}),

@@ -6,6 +6,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+#include <string>
+
 namespace ddp::launcher {
 namespace {
 
@@ -39,6 +42,28 @@ TEST(RunTable, HasARowForEachRank) {
     EXPECT_THAT(text, AllOf(HasSubstr("./train 'a b'\nrunning for"), HasSubstr("run five"),
                             HasSubstr("launcher pid 42"),
                             HasSubstr("1 of the job's 8 ranks are on this host")));
+}
+
+TEST(RunTable, NamesTheHostsOfRanksOfOthers) {
+    RankRow other = row();
+    other.rank = 5;
+    other.host = "node9";
+    RunView view{.world_size = 2, .ranks = {row(), other}, .has_asked_hosts = true};
+    const json run = run_of(view);
+    const std::string here = run.at("host").get<std::string>();
+    const std::string text = run_table(run);
+    const auto padded = [&](std::string name) {
+        name.resize(std::max(here.size(), std::string("node9").size()), ' ');
+        return name;
+    };
+    EXPECT_THAT(text, AllOf(HasSubstr("rank  " + padded("host") + "   pid  process  step"),
+                            HasSubstr("   4  " + padded(here) + "  4711  stopped   120"),
+                            HasSubstr("   5  " + padded("node9") + "  4711  stopped   120")));
+    EXPECT_THAT(text, Not(HasSubstr("of the job's"))) << "all are there";
+    view.world_size = 8;
+    EXPECT_THAT(run_table(run_of(view)),
+                HasSubstr("2 of the job's 8 ranks are shown; the hosts of the others have not "
+                          "answered\n"));
 }
 
 TEST(RunTable, SaysLessWhereLessIsKnown) {
@@ -100,6 +125,11 @@ TEST(CpuShares, AreOfTheTimeBetweenTwoViews) {
     later["ranks"][0]["cpu_seconds"] = 3.25;
     settle_cpu_shares(earlier, later);
     EXPECT_EQ(later["ranks"][0]["cpu_share"], 0.5);
+    later["ranks"][0]["rank"] = 5;  // another host's, whose pids are its own
+    later["ranks"][0]["cpu_share"] = nullptr;
+    settle_cpu_shares(earlier, later);
+    EXPECT_TRUE(later["ranks"][0]["cpu_share"].is_null());
+    later["ranks"][0]["rank"] = 4;
     later["ranks"][0]["pid"] = 1;  // another attempt's
     later["ranks"][0]["cpu_share"] = nullptr;
     settle_cpu_shares(earlier, later);

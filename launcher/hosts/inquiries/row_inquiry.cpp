@@ -1,0 +1,54 @@
+#include "launcher/hosts/inquiries/row_inquiry.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace ddp::launcher {
+
+void RowInquiry::begin_round(const RoundMessage& round) {
+    round_ = round;
+    told_.clear();
+    asked_.reset();
+}
+
+std::optional<ShowMessage> RowInquiry::ask(Time now) {
+    if (!is_answered(now)) return std::nullopt;
+    told_.clear();
+    asked_ = now;
+    return ShowMessage{.round = round_.round, .question = ++question_};
+}
+
+void RowInquiry::note(MemberId by, RowsMessage message) {
+    const HostRanks* const host = round_.table.find(by);
+    if (host == nullptr || message.round != round_.round || message.question != question_) return;
+    std::vector<RankRow>& rows = told_[by];
+    rows.clear();
+    std::ranges::stable_sort(message.rows, {}, &RankRow::rank);
+    for (RankRow& row : message.rows) {
+        const bool is_its_own =
+            row.rank >= host->first_rank && row.rank < host->first_rank + host->slots;
+        if (!is_its_own || (!rows.empty() && rows.back().rank == row.rank)) continue;
+        row.host = host->host;
+        rows.push_back(std::move(row));
+    }
+}
+
+bool RowInquiry::is_answered(Time now) const {
+    return !asked_ || now >= *ends() || told_.size() == round_.table.hosts.size();
+}
+
+std::optional<RowInquiry::Time> RowInquiry::ends() const {
+    if (!asked_) return std::nullopt;
+    return *asked_ + time_to_answer;
+}
+
+std::vector<RankRow> RowInquiry::rows() const {
+    std::vector<RankRow> all;
+    for (const HostRanks& host : round_.table.hosts) {
+        const auto found = told_.find(host.member);
+        if (found != told_.end()) all.insert(all.end(), found->second.begin(), found->second.end());
+    }
+    return all;
+}
+
+}  // namespace ddp::launcher

@@ -1,0 +1,42 @@
+// RowInquiry: what the other hosts of a round show of their ranks, asked for when somebody looks at
+// the job. Pure.
+// Invariant: a member tells of those ranks alone that the round's table gives it, each once.
+#pragma once
+
+#include "launcher/hosts/membership/membership_actions.hpp"
+#include "launcher/hosts/messages/messages.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+namespace ddp::launcher {
+
+class RowInquiry {
+public:
+    using Time = std::chrono::steady_clock::time_point;
+    static constexpr std::chrono::milliseconds time_to_answer{300};
+
+    // What was told in the last one is forgotten.
+    void begin_round(const RoundMessage& round);
+    // The question for all hosts of the round. While one waits for answers, nothing: they will do.
+    std::optional<ShowMessage> ask(Time now);
+    void note(MemberId by, RowsMessage message);
+
+    // Whether no answer is to be waited for any more. Until then, until when at most.
+    bool is_answered(Time now) const;
+    std::optional<Time> ends() const;
+    // Of the last answers, by rank.
+    std::vector<RankRow> rows() const;
+    const RoundMessage& round() const { return round_; }
+
+private:
+    RoundMessage round_;
+    std::map<MemberId, std::vector<RankRow>> told_;  // of the last question
+    std::uint64_t question_ = 0;
+    std::optional<Time> asked_;  // while answers are waited for
+};
+
+}  // namespace ddp::launcher
