@@ -221,6 +221,7 @@ void Agent::join_hosts() {
     HostsAgent::Settings settings = hosts_settings(job_);
     CoordinatorRole::Settings& coordinator = settings.coordinator;
     coordinator.store = [this]() -> store::StoreServer& { return *store_; };
+    coordinator.timeline = logs_.timeline();
     coordinator.publish = [this](Outcome& outcome) { logs_.publish(outcome); };
     coordinator.report_file = [this] {
         return logs_.writer().unresponsive() ? std::string() : logs_.tree().report_file();
@@ -242,6 +243,7 @@ void Agent::join_hosts() {
 void Agent::take_welcome(const WelcomeMessage& job) {
     job_.options.run_id = job_.plan.variables.run_id = job.run_id;
     if (job.wants_progress) job_.progress = Watching::on;
+    job_.keeps_timelines = job.wants_timeline;
     logs_.use(LogTree(job_.options.logs.dir, job.run, job.host));
     logs_.start(job_.options);
 }
@@ -280,7 +282,7 @@ void Agent::run_part(const RoundMessage& round) {
     const std::optional<Problem> problem = run_workers(attempt);
     if (!attempt.all_fine() && front_lives()) logs_.record_flight_of_end(attempt.watched());
     if (front_lives()) {
-        hosts_->end_part(attempt.end(), problem ? problem->text : "",
+        hosts_->end_part(attempt.end(), attempt.watched(), problem ? problem->text : "",
                          problem ? problem->exit_code : 0);
     } else {
         hosts_->give_up_part(attempt.end());

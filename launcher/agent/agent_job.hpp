@@ -29,6 +29,7 @@ struct AgentJob {
     std::string error_folder;
     std::optional<TerminalForWorker> terminal = {};  // of each, where it does not say otherwise
     Watching progress = Watching::off;               // for a status line
+    bool keeps_timelines = false;  // each rank in a ring; of several hosts, as the coordinator says
     // Of the report: whoever makes this object has the stderr on which it will be read.
     Lines lines = ::isatty(STDERR_FILENO) != 0 ? Lines::wrapped : Lines::whole;
     contract::FailurePolicy failure_policy = contract::FailurePolicy::stop_job;

@@ -38,6 +38,9 @@ public:
     const LogTree& tree() const { return tree_; }
     LogWriter& writer() { return writer_; }
 
+    // Of a job of several hosts that this one coordinates; null: nobody wants one.
+    JobTimeline* timeline() { return timeline_.wanted() ? &timeline_.timeline() : nullptr; }
+
     // Before start().
     void use(LogTree tree) { tree_ = std::move(tree); }
     // Where a tree is wanted. Throws SystemError.

@@ -53,6 +53,7 @@ void CoordinatorRole::begin_round(const RoundMessage& round) {
     inquiry_.begin_round(round);
     slow_inquiry_.begin_round(round);
     rows_.begin_round(round);
+    if (settings_.timeline != nullptr) settings_.timeline->begin(round.round - 1);
     progress_.begin_round(round);
 }
 
@@ -79,9 +80,26 @@ void CoordinatorRole::hear(MemberId by, const FromMember& message) {
         return slow_inquiry_.note(Time::clock::now(), by, *paces);
     }
     if (const auto* rows = std::get_if<RowsMessage>(&message)) return rows_.note(by, *rows);
+    if (const auto* timeline = std::get_if<TimelineMessage>(&message)) {
+        return note_timeline(by, *timeline);
+    }
     const auto& answer = std::get<VouchedMessage>(message);
     const auto known = vouchers_.answered(answer.question, by, answer.is_of_job);
     if (known) settings_.store().vouch(answer.question, *known);
+}
+
+// A member tells of its own ranks.
+void CoordinatorRole::note_timeline(MemberId by, const TimelineMessage& message) {
+    const RoundMessage& round = rows_.round();
+    const HostRanks* const host = round.table.find(by);
+    const int rank = message.part.rank.rank;
+    const bool is_its_own = host != nullptr && message.round == round.round &&
+                            rank >= host->first_rank && rank < host->first_rank + host->slots;
+    if (settings_.timeline == nullptr || !is_its_own) return;
+    TimelinePart part = message.part;
+    part.attempt = round.round - 1;
+    part.rank.host = host->host;
+    settings_.timeline->add(std::move(part));
 }
 
 // Of a round that is being stopped nobody says who holds it up.
@@ -180,6 +198,7 @@ void CoordinatorRole::judge_round(Time now) {
     const bool any_failed = end->asked.reason == StopReason::failure;
     RoundVerdict verdict = judge_.judge(*end, settings_.report_file(), inquiry_.facts(any_failed),
                                         slow_inquiry_.facts());
+    if (settings_.timeline != nullptr) settings_.timeline->set_text(verdict.outcome.text);
     if (!verdict.restart_in) settings_.publish(verdict.outcome);
     if (!coordinator_) return;  // while that was written another one was found
     if (!verdict.outcome.text.empty()) {

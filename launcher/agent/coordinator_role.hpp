@@ -14,6 +14,7 @@
 #include "launcher/hosts/vouchers.hpp"
 #include "launcher/inspect/run_view.hpp"
 #include "launcher/process/poller.hpp"
+#include "launcher/timeline/job_timeline.hpp"
 #include "store/server/store_server.hpp"
 
 #include <functional>
@@ -38,6 +39,7 @@ public:
         std::function<store::StoreServer&()> store;     // while others find this agent
         std::function<void(Outcome& outcome)> publish;  // at the end, once
         std::function<std::string()> report_file;       // as in JobFacts
+        JobTimeline* timeline = nullptr;  // what all ranks do goes there; null: it is not wanted
         // What there is for a status line, at most four times a second, where job.wants_progress.
         std::function<void(const StatusMessage& status)> show_status;
         // Of a successor: others find it at this place from now on; else why not. And no more.
@@ -80,6 +82,7 @@ private:
     void begin_round(const RoundMessage& round);
     void ask_about_clients();
     void hear(MemberId by, const FromMember& message);
+    void note_timeline(MemberId by, const TimelineMessage& message);
     void look_for_hangs(Time now);
     void look_for_slow(Time now);
     void announce(const std::string& text, const std::vector<MemberId>& concerned);

@@ -5,6 +5,7 @@
 #include <ddp/error.hpp>
 
 #include <string>
+#include <utility>
 
 namespace ddp::launcher {
 
@@ -30,6 +31,14 @@ void HostPart::tell_progress(Member& member, const StatusMessage& part) const {
                      .running = part.running,
                      .step = part.step,
                      .steps_in_1000_s = static_cast<std::int64_t>(part.steps_per_second * 1000)});
+}
+
+void HostPart::tell_timelines(Member& member, const WatchedWorkers& workers) const {
+    JobTimeline here;
+    here.note(0, workers.pages, workers.all, workers.first_rank, "");
+    for (TimelinePart& part : here.parts()) {
+        member.timeline({.round = round_.round, .part = std::move(part)});
+    }
 }
 
 void HostPart::answer(Member& member, const LookMessage& look, Attempt* attempt) const {

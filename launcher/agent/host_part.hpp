@@ -28,6 +28,8 @@ public:
     void tell_paces(Member& member, Paces paces) const {
         member.paces({.round = round_.round, .paces = std::move(paces)});
     }
+    // All of what has been recorded of them, when they have ended.
+    void tell_timelines(Member& member, const WatchedWorkers& workers) const;
     // `attempt`: null: nothing runs here, and nothing is answered.
     void answer(Member& member, const LookMessage& look, Attempt* attempt) const;
     // The rows of its ranks, likewise.

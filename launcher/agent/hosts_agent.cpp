@@ -6,6 +6,7 @@
 #include "contract/exit_code.hpp"
 #include "launcher/options/endpoint.hpp"
 #include "launcher/process/signals.hpp"
+#include "launcher/timeline/timeline_files.hpp"
 
 #include <ddp/error.hpp>
 
@@ -205,6 +206,9 @@ void HostsAgent::follow(const MemberOrder& order, Attempt* attempt) {
         welcome_ = *job;
         if (coordinator() == nullptr) settings_.job.proof = member_->proof();
         if (is_first) settings_.welcome(*job);
+        if (is_first && settings_.coordinator.job.wants_timeline && !job->wants_timeline) {
+            notice("--report and --trace: the coordinator writes them, and was not asked for any");
+        }
     } else if (const auto* wait = std::get_if<WaitMessage>(&order)) {
         if (wait->is_spare) {
             notice("the job has all the hosts that it may have; this one waits until one goes");
@@ -328,10 +332,12 @@ TellHosts HostsAgent::tell() {
                 }};
 }
 
-void HostsAgent::end_part(const AttemptEnd& part, std::string trouble, int exit_code) {
+void HostsAgent::end_part(const AttemptEnd& part, const WatchedWorkers& workers,
+                          std::string trouble, int exit_code) {
     if (trouble.empty()) trouble = part.survivors;
     if (!member_ && !part.survivors.empty()) return finish(contract::exit_host_lost, trouble);
     if (!member_) return;  // nobody asks any more
+    if (welcome_->wants_timeline) part_.tell_timelines(*member_, workers);
     const bool is_fine = part_.tell_ends(*member_, part) && trouble.empty();
     if (leaves_with_ != 0 && !exit_code_) {
         member_->leave();
@@ -398,13 +404,15 @@ HostsAgent::Settings hosts_settings(const AgentJob& job) {
                        .run_id = options.run_id,
                        .run = LogTree::new_run(options.run_id),
                        .proof = job.hosts->proof,
-                       .wants_progress = job.progress == Watching::on};
+                       .wants_progress = job.progress == Watching::on,
+                       .wants_timeline = wants_timelines(options.logs)};
     coordinator.restarts = {.max_restarts = options.restart.max_restarts,
                             .delay = options.restart.delay,
                             .same_failure_window = options.restart.same_failure_window};
     coordinator.stop = options.stop;
     coordinator.facts = {.host = base::host_name(),
                          .attempts = 1 + options.restart.max_restarts,
+                         .wants_json = !options.logs.report_page.empty(),
                          .lines = job.lines};
     return settings;
 }

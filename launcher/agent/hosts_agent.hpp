@@ -64,7 +64,8 @@ public:
     // Of the part that runs; this agent has to outlive it.
     TellHosts tell();
     // Nothing of the part lives here. `trouble`: why it could not start, go on or be ended.
-    void end_part(const AttemptEnd& part, std::string trouble, int exit_code);
+    void end_part(const AttemptEnd& part, const WatchedWorkers& workers, std::string trouble,
+                  int exit_code);
 
     // The agent is about to go, with the workers: the others need not wait for this host's lease.
     void give_up_part(const AttemptEnd& part) {

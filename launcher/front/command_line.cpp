@@ -19,7 +19,6 @@
 #include "launcher/plan/error_folder.hpp"
 #include "launcher/plan/job_plan.hpp"
 #include "launcher/plan/worker_variables.hpp"
-#include "launcher/timeline/timeline_files.hpp"
 
 #include <ddp/error.hpp>
 #include <ddp/version.hpp>
@@ -117,7 +116,6 @@ int run(const std::string& called_as, std::span<char* const> arguments, contract
             case Action::run:
             case Action::dry_run:
                 if (options.remote.has_hosts()) {
-                    check_timeline_files(options.logs, true);
                     return run_on_hosts(options, arguments, called_as, host);
                 }
                 return run_job(options, called_as, host, std::move(token));

@@ -76,7 +76,7 @@ std::vector<int> signals_of(const Options& options) {
 
 int run_front(const Options& options, const JobPlan& plan, std::optional<HostsJob> hosts,
               contract::HostLink& host) {
-    check_timeline_files(options.logs, hosts.has_value());
+    if (!hosts || hosts->coordinates) check_timeline_files(options.logs);
     check_flight_files(options);
     prepare_signals(options.stop.signals_to_handle);
     if (const std::string problem = base::missing_pidfd_calls(); !problem.empty()) {
@@ -92,12 +92,14 @@ int run_front(const Options& options, const JobPlan& plan, std::optional<HostsJo
     if (options.logs.metrics) metrics.emplace(*options.logs.metrics);
     if (metrics && metrics->has_chosen_port()) notices.push_back("metrics: " + metrics->where());
     ErrorFolder error_folder;
+    const bool keeps_timelines = !hosts && wants_timelines(options.logs);
     AgentJob job{.options = options,
                  .plan = plan,
                  .rendezvous = std::move(rendezvous),
                  .hosts = std::move(hosts),
                  .error_folder = error_folder.path(),
                  .terminal = terminal_for_workers(options),
+                 .keeps_timelines = keeps_timelines,
                  .failure_policy = host.failure_policy(),
                  .handed = hand_descriptors(options, plan.workers()),
                  .metrics = std::move(metrics)};

@@ -66,6 +66,7 @@ bool is_for_job(const FromMember& message) {
            std::holds_alternative<ProgressMessage>(message) ||
            std::holds_alternative<PacesMessage>(message) ||
            std::holds_alternative<RowsMessage>(message) ||
+           std::holds_alternative<TimelineMessage>(message) ||
            std::holds_alternative<SightingMessage>(message);
 }
 
@@ -393,7 +394,8 @@ void Coordinator::join(MemberId id, const JoinMessage& message, Time now) {
                             .host = peer.folder,
                             .node_timeout = rules_.node_timeout,
                             .has_successors = rules_.has_successors,
-                            .wants_progress = job_.wants_progress});
+                            .wants_progress = job_.wants_progress,
+                            .wants_timeline = job_.wants_timeline});
     carry_out(actions);
 }
 

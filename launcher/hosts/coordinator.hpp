@@ -35,9 +35,10 @@ public:
         // The round whose coordinator it succeeds.
         std::optional<RoundMessage> succeeds = {};
         // What members say that is nothing to it: VouchedMessage, ProgressMessage, SightingMessage,
-        // PacesMessage and RowsMessage.
+        // PacesMessage, RowsMessage and TimelineMessage.
         std::function<void(MemberId by, const FromMember& message)> hears = {};
         bool wants_progress = false;
+        bool wants_timeline = false;
     };
     // Before a round is given out; all hosts of the last one have drained.
     using BeginRound = std::function<void(const RoundMessage& round)>;

@@ -196,6 +196,11 @@ void Member::saw(SightingMessage message) {
     send(std::move(message));
 }
 
+void Member::timeline(TimelineMessage message) {
+    shift_clock(message.part, std::chrono::nanoseconds(clock_.to_others(0)));
+    send(std::move(message));
+}
+
 void Member::drained(DrainedMessage message) { send(std::move(message)); }
 void Member::leave() { send(LeaveMessage{}); }
 void Member::ask_to_stop(int signal) { send(StopJobMessage{signal}); }

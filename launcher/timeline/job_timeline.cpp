@@ -25,6 +25,54 @@ auto key_of(const TimedActivity& one) {
                       contract::without_backward(one.call.source), one.sends, one.file, one.line);
 }
 
+// Cuts a rank's timeline into parts.
+class PartMaker {
+public:
+    PartMaker(const JobTimeline& whole, int attempt, RankTimeline rank, std::size_t most_items)
+        : whole_(whole),
+          most_items_(most_items),
+          bare_{.attempt = attempt, .rank = std::move(rank)} {
+        begin();
+    }
+
+    void add(TimelineItem item) {
+        if (parts_.back().rank.items.size() == most_items_ || name_bytes_ > most_name_bytes)
+            begin();
+        TimelinePart& part = parts_.back();
+        const auto [name, is_new_name] = names_.try_emplace(item.name, part.names.size());
+        if (is_new_name) {
+            part.names.push_back(whole_.names()[item.name]);
+            name_bytes_ += part.names.back().size();
+        }
+        item.name = static_cast<std::uint32_t>(name->second);
+        if (item.what == contract::Activity::collective) {
+            const auto [group, is_new] = groups_.try_emplace(item.group, part.groups.size());
+            if (is_new) part.groups.push_back(whole_.groups()[item.group]);
+            item.group = static_cast<std::uint32_t>(group->second);
+        }
+        part.rank.items.push_back(item);
+    }
+    std::vector<TimelinePart> take() { return std::move(parts_); }
+
+private:
+    static constexpr std::size_t most_name_bytes = std::size_t{1} << 20;
+
+    void begin() {
+        parts_.push_back(bare_);
+        names_.clear();
+        groups_.clear();
+        name_bytes_ = 0;
+    }
+
+    const JobTimeline& whole_;
+    std::size_t most_items_;
+    TimelinePart bare_;
+    std::vector<TimelinePart> parts_;
+    std::map<std::uint32_t, std::size_t> names_;  // in the last part, by their places in the whole
+    std::map<std::uint32_t, std::size_t> groups_;
+    std::size_t name_bytes_ = 0;
+};
+
 std::size_t size_of(const AttemptTimeline& attempt) {
     std::size_t items = 0;
     for (const RankTimeline& rank : attempt.ranks) items += rank.items.size();
@@ -36,6 +84,59 @@ std::size_t size_of(const AttemptTimeline& attempt) {
 std::size_t JobTimeline::entries_for(int workers) {
     const auto ranks = static_cast<std::size_t>(std::max(workers, 1));
     return std::clamp(most_activities / ranks, least_entries, most_entries);
+}
+
+void JobTimeline::begin(int attempt) { attempts_.push_back({.attempt = attempt}); }
+
+void JobTimeline::add(TimelinePart part) {
+    if (attempts_.empty() || attempts_.back().attempt != part.attempt) return;
+    std::vector<RankTimeline>& ranks = attempts_.back().ranks;
+    auto known = std::ranges::lower_bound(ranks, part.rank.rank, {}, &RankTimeline::rank);
+    const std::vector<TimelineItem> items = std::move(part.rank.items);
+    if (known == ranks.end() || known->rank != part.rank.rank) {
+        part.rank.items = {};
+        known = ranks.insert(known, std::move(part.rank));
+    }
+    std::vector<std::uint32_t> names;
+    for (const std::string& text : part.names) names.push_back(name(text));
+    std::vector<std::uint32_t> groups;
+    for (const TimelineGroup& one : part.groups) {
+        groups.push_back(group(one.id));
+        if (TimelineGroup& here = groups_[groups.back()]; here.id == one.id) here = one;
+    }
+    for (TimelineItem item : items) {
+        if (known->items.size() == most_entries) {
+            ++known->lost;
+            continue;
+        }
+        item.name = names[item.name];
+        if (item.what == contract::Activity::collective) item.group = groups[item.group];
+        known->items.push_back(item);
+    }
+}
+
+void JobTimeline::set_text(std::string text) {
+    if (attempts_.empty()) return;
+    attempts_.back().text = std::move(text);
+    forget_what_is_too_much();
+}
+
+// Of each rank the last ones, as many as there would be of a job of these ranks alone.
+std::vector<TimelinePart> JobTimeline::parts(std::size_t most_items) const {
+    std::vector<TimelinePart> parts;
+    if (attempts_.empty()) return parts;
+    const AttemptTimeline& attempt = attempts_.back();
+    const std::size_t most = entries_for(static_cast<int>(attempt.ranks.size()));
+    for (const RankTimeline& rank : attempt.ranks) {
+        RankTimeline bare = rank;
+        bare.items = {};
+        const std::size_t left_out = rank.items.size() - std::min(most, rank.items.size());
+        bare.lost += left_out;
+        PartMaker maker(*this, attempt.attempt, std::move(bare), most_items);
+        for (std::size_t i = left_out; i < rank.items.size(); ++i) maker.add(rank.items[i]);
+        for (TimelinePart& part : maker.take()) parts.push_back(std::move(part));
+    }
+    return parts;
 }
 
 void JobTimeline::note(int attempt, const contract::ControlRegion& pages,

@@ -1,5 +1,6 @@
 // JobTimeline: what the ranks of a job have done, attempt by attempt, for --report and --trace.
-// Gathered from their rings (contract/timeline.hpp) once nothing of an attempt lives.
+// Gathered from their rings (contract/timeline.hpp) once nothing of an attempt lives; of a job of
+// several hosts, of what each tells of its ranks.
 // Invariant: at most `most` activities are kept, beside the last attempt's; of older attempts the
 // ranks' beginnings and ends are, and how many activities have gone.
 #pragma once
@@ -33,6 +34,7 @@ struct TimelineItem {
 
 struct RankTimeline {
     int rank = 0;
+    std::string host = {};  // of a job of several
     pid_t pid = 0;
     std::int64_t started = 0;
     std::int64_t ended = 0;
@@ -55,6 +57,14 @@ struct AttemptTimeline {
     std::vector<RankTimeline> ranks = {};
 };
 
+// Some of what a rank has done, by itself: `items` name what the tables here have.
+struct TimelinePart {
+    int attempt = 0;
+    std::vector<std::string> names = {};
+    std::vector<TimelineGroup> groups = {};
+    RankTimeline rank = {};
+};
+
 class JobTimeline {
 public:
     static constexpr std::size_t most_activities = contract::max_timeline_entries;
@@ -69,6 +79,15 @@ public:
     // An attempt of which nothing lives. `text`: AttemptTimeline's.
     void note(int attempt, const contract::ControlRegion& pages, std::span<const Worker> workers,
               int first_rank, std::string text);
+
+    // Instead, of an attempt on several hosts: it begins; some of what one of its ranks has done,
+    // in the order of parts(); what was said of its end.
+    void begin(int attempt);
+    void add(TimelinePart part);
+    void set_text(std::string text);
+    // The last attempt, for add() of another: each with at most `most_items` and some of the names.
+    static constexpr std::size_t most_items_of_part = 40'000;
+    std::vector<TimelinePart> parts(std::size_t most_items = most_items_of_part) const;
 
     const std::vector<AttemptTimeline>& attempts() const { return attempts_; }
     const std::vector<std::string>& names() const { return names_; }

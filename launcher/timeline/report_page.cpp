@@ -43,6 +43,7 @@ void add_column(std::string& text, const char* name, const std::vector<TimelineI
 std::string text_of(const RankTimeline& rank, std::int64_t began) {
     const auto ticks = [&](std::int64_t time) { return (time - began) / tick; };
     std::string text = text_of({{"rank", rank.rank},
+                                {"host", rank.host},
                                 {"pid", rank.pid},
                                 {"started", ticks(rank.started)},
                                 {"ended", ticks(rank.ended)},

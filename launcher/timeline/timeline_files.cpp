@@ -14,19 +14,15 @@ namespace ddp::launcher {
 
 using std::chrono::milliseconds;
 
-void check_timeline_files(const LogOptions& options, bool is_of_several_hosts) {
+void check_timeline_files(const LogOptions& options) {
     for (const auto& [option, path] :
          {std::pair{"--report", &options.report_page}, std::pair{"--trace", &options.trace}}) {
         if (!path->empty()) check_place(option, *path, *path);
     }
-    if (is_of_several_hosts && timeline_entries(options, 1) > 0) {
-        throw UsageError("--report and --trace: only of a job of one host so far");
-    }
 }
 
-std::size_t timeline_entries(const LogOptions& options, int workers) {
-    const bool wanted = !options.report_page.empty() || !options.trace.empty();
-    return wanted ? JobTimeline::entries_for(workers) : 0;
+bool wants_timelines(const LogOptions& options) {
+    return !options.report_page.empty() || !options.trace.empty();
 }
 
 TimelineFiles::TimelineFiles(const Options& options)
@@ -73,7 +69,7 @@ void TimelineFiles::take_news(const std::string& message) {
 std::vector<std::string> TimelineFiles::write(
     const std::function<void(Clock::time_point until)>& wait,
     const std::function<milliseconds()>& most_time) {
-    if (!wanted()) return {};
+    if (!wanted() || !has_report_) return {};
     std::optional<ForkedWriter> writer;
     try {
         for (File& file : files_) file.temporary = temporary_name(file.path);

@@ -17,10 +17,9 @@
 
 namespace ddp::launcher {
 
-// Throws UsageError where a file cannot be written there, or the job is one of several hosts.
-void check_timeline_files(const LogOptions& options, bool is_of_several_hosts);
-// Of each rank's ring; 0: there is no need for one.
-std::size_t timeline_entries(const LogOptions& options, int workers);
+// Throws UsageError where a file cannot be written there.
+void check_timeline_files(const LogOptions& options);
+bool wants_timelines(const LogOptions& options);
 
 class TimelineFiles {
 public:
@@ -34,8 +33,14 @@ public:
               int first_rank, const std::string& text) {
         if (wanted()) timeline_.note(attempt, pages, workers, first_rank, text);
     }
-    // The outcome that counts, as report.json has it.
-    void set_report(std::string json) { facts_.report_json = std::move(json); }
+    // The same of several hosts, on the coordinator's.
+    JobTimeline& timeline() { return timeline_; }
+    // The outcome that counts, as report.json has it. Without one nothing is written: what there is
+    // to be said is another host's.
+    void set_report(std::string json) {
+        facts_.report_json = std::move(json);
+        has_report_ = true;
+    }
 
     // Once. `wait` passes the time until then with what else is to be done; `most_time`: from the
     // beginning, may change meanwhile. Texts for the user.
@@ -56,6 +61,7 @@ private:
     std::array<File, 2> files_;
     PageFacts facts_;
     JobTimeline timeline_;
+    bool has_report_ = false;
 };
 
 }  // namespace ddp::launcher

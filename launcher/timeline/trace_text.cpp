@@ -141,6 +141,7 @@ private:
 void add_rank(const RankTimeline& rank, int attempt, Writer& writer) {
     const std::int64_t process = attempt * most_ranks + rank.rank;
     std::string name = "rank " + std::to_string(rank.rank);
+    if (!rank.host.empty()) name += " on " + rank.host;
     if (attempt > 0) name += ", attempt " + std::to_string(attempt + 1);
     writer.describe(process, 0, "process_name",
                     {{"name", name + " (pid " + std::to_string(rank.pid) + ")"}});

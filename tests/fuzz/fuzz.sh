@@ -38,7 +38,7 @@ build() {
     # Checkpoints without the groups that share them.
     for name in crc durable_file files manifest staging state_dict; do sources+=("$root/runtime/checkpoint/$name.cpp"); done
     for name in backend call_header reduction/reduce reduction/reduce_portable; do sources+=("$root/runtime/backends/$name.cpp"); done
-    for name in agent/attempt/progress_watch channel/channel console/line_prefix hosts/start/job_description hosts/inquiries/hang_inquiry hosts/inquiries/slow_inquiry hosts/job_token hosts/membership/rank_table hosts/messages/hello hosts/messages/messages hosts/messages/rows_message hosts/messages/sighting_bytes hosts/tls_session options/did_you_mean options/endpoint options/option_table options/option_values options/split_arguments report/failure report/failure_report verdict/hang_judge verdict/hang_news verdict/process_use verdict/rank_state verdict/slow_news verdict/usual_times verdict/verdict_text verdict/waited_call; do
+    for name in agent/attempt/progress_watch channel/channel console/line_prefix hosts/start/job_description hosts/inquiries/hang_inquiry hosts/inquiries/slow_inquiry hosts/job_token hosts/membership/rank_table hosts/messages/hello hosts/messages/messages hosts/messages/rows_message hosts/messages/sighting_bytes hosts/messages/timeline_message hosts/tls_session options/did_you_mean options/endpoint options/option_table options/option_values options/split_arguments report/failure report/failure_report verdict/hang_judge verdict/hang_news verdict/process_use verdict/rank_state verdict/slow_news verdict/usual_times verdict/verdict_text verdict/waited_call; do
         sources+=("$root/launcher/$name.cpp")
     done
     mkdir "$work/objects" "$work/fuzzers"

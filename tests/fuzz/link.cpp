@@ -72,6 +72,16 @@ RowsMessage some_rows() {
     return message;
 }
 
+TimelineMessage a_timeline() {
+    TimelineMessage message{.round = 2, .part = {.names = {"step", "barrier (a.cpp:9)"}}};
+    message.part.groups = {{.id = 7, .size = 2, .on_gpu = true}};
+    message.part.rank = {.rank = 3, .pid = 4711, .started = 5, .ended = 50, .end = "exit code 0"};
+    message.part.rank.items = {
+        {.started = 7, .ended = 9, .number = 1},
+        {.started = 8, .ended = 9, .name = 1, .what = ddp::contract::Activity::collective}};
+    return message;
+}
+
 void compare(const PacesMessage& message) {
     SlowInquiry inquiry;
     const std::vector<HostSize> hosts{{.member = 1, .host = "h1", .slots = 2},
@@ -196,7 +206,7 @@ std::vector<std::string> ddp::fuzz::seeds() {
          {FromMember(join), FromMember(BeatMessage{1, 2}), FromMember(StartedMessage{2}),
           FromMember(ended), FromMember(DrainedMessage{2, PartEnd::failure}),
           FromMember(a_sighting()), FromMember(some_paces()), FromMember(some_rows()),
-          FromMember(LeaveMessage{}), FromMember(StopJobMessage{15})}) {
+          FromMember(a_timeline()), FromMember(LeaveMessage{}), FromMember(StopJobMessage{15})}) {
         all.push_back(std::string(1, '\0') + encode(message));
     }
     for (const MemberMessage& message :

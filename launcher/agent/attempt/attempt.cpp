@@ -51,7 +51,7 @@ Attempt::Attempt(AttemptContext context, const Numbers& numbers)
                                         : error_files_in(agent_.job.error_folder)),
       control_(contract::ControlRegion::create(
           agent_.job.plan.workers(),
-          timeline_entries(agent_.job.options.logs, agent_.job.plan.workers()))) {
+          agent_.job.keeps_timelines ? JobTimeline::entries_for(numbers.place.world_size) : 0)) {
     agent_.events.add(relay_.fd(), EPOLLIN, agent_.tags.pipes);
 }
 

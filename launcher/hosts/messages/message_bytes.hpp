@@ -35,6 +35,7 @@ enum class MessageType : std::uint8_t {
     sighting,
     paces,
     rows,
+    timeline,
     welcome = 65,
     refused,
     wait,

@@ -203,6 +203,19 @@ RowsMessage take_rows_message(Reader& in) {
     return message;
 }
 
+std::string bytes_of(const TimelineMessage& message) {
+    Writer out(Type::timeline);
+    out.number(message.round);
+    put_timeline(out, message.part);
+    return out.take();
+}
+TimelineMessage take_timeline_message(Reader& in) {
+    TimelineMessage message;
+    message.round = in.number();
+    message.part = take_timeline(in);
+    return message;
+}
+
 std::string bytes_of(const LeaveMessage&) { return Writer(Type::leave).take(); }
 
 std::string bytes_of(const StopJobMessage& message) {
@@ -215,7 +228,8 @@ std::string bytes_of(const WelcomeMessage& message) {
     Writer out(Type::welcome);
     out.number(message.member).text(message.run_id).text(message.run).text(message.host);
     out.number(std::int64_t{message.node_timeout.count()});
-    return out.flag(message.has_successors).flag(message.wants_progress).take();
+    out.flag(message.has_successors).flag(message.wants_progress);
+    return out.flag(message.wants_timeline).take();
 }
 WelcomeMessage take_welcome(Reader& in) {
     WelcomeMessage message;
@@ -226,6 +240,7 @@ WelcomeMessage take_welcome(Reader& in) {
     message.node_timeout = milliseconds(in.number(1));
     message.has_successors = in.flag();
     message.wants_progress = in.flag();
+    message.wants_timeline = in.flag();
     return message;
 }
 
@@ -420,6 +435,8 @@ FromMember decode_from_member(std::string_view frame) {
             return ended(in, take_paces_message(in));
         case Type::rows:
             return ended(in, take_rows_message(in));
+        case Type::timeline:
+            return ended(in, take_timeline_message(in));
         case Type::leave:
             return ended(in, LeaveMessage{});
         case Type::stop_job:

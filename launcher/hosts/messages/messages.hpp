@@ -8,6 +8,7 @@
 #include "launcher/hosts/membership/membership.hpp"
 #include "launcher/hosts/membership/membership_actions.hpp"
 #include "launcher/hosts/messages/rows_message.hpp"
+#include "launcher/hosts/messages/timeline_message.hpp"
 #include "launcher/report/failure.hpp"
 #include "launcher/verdict/rank_pace.hpp"
 #include "launcher/verdict/rank_state.hpp"
@@ -69,8 +70,7 @@ struct ProgressMessage {
     std::int64_t steps_in_1000_s = 0;  // of the slowest
 };
 // What is to be seen of the member's ranks, by the coordinator's clock. Unasked: an alarm, without
-// ranks, when one of them waits for too long; and when the part has ended so that somebody is to
-// blame.
+// ranks, when one waits for too long; and when the part has ended so that somebody is to blame.
 struct SightingMessage {
     int round = 0;
     std::uint64_t question = 0;  // 0: unasked
@@ -86,9 +86,10 @@ struct LeaveMessage {};
 struct StopJobMessage {
     int signal = 0;
 };
-using FromMember = std::variant<JoinMessage, BeatMessage, StartedMessage, EndedMessage,
-                                DrainedMessage, VouchedMessage, ProgressMessage, SightingMessage,
-                                PacesMessage, RowsMessage, LeaveMessage, StopJobMessage>;
+using FromMember =
+    std::variant<JoinMessage, BeatMessage, StartedMessage, EndedMessage, DrainedMessage,
+                 VouchedMessage, ProgressMessage, SightingMessage, PacesMessage, RowsMessage,
+                 TimelineMessage, LeaveMessage, StopJobMessage>;
 
 // Down, beside MemberMessage's.
 struct WelcomeMessage {
@@ -99,6 +100,7 @@ struct WelcomeMessage {
     std::chrono::milliseconds node_timeout{0};
     bool has_successors = false;  // the coordinator acts with a quorum alone
     bool wants_progress = false;
+    bool wants_timeline = false;
 };
 // The token for TLS, which follows.
 struct CredentialMessage {

@@ -133,6 +133,7 @@ std::vector<FromMember> all_of_members() {
             some_paces(),
             RowsMessage{.round = 2, .question = 7, .rows = {{.rank = 1, .pid = 4711}}},
             RowsMessage{},
+            TimelineMessage{},
             SightingMessage{},
             LeaveMessage{},
             StopJobMessage{15}};
@@ -171,7 +172,8 @@ std::vector<FromCoordinator> all_of_coordinators() {
                        .host = "",
                        .node_timeout = 1ms,
                        .has_successors = true,
-                       .wants_progress = true}};
+                       .wants_progress = true,
+                       .wants_timeline = true}};
 }
 
 TEST(LinkMessages, ComeBackAsTheyWere) {

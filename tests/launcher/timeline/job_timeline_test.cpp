@@ -12,8 +12,11 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <cstddef>
+#include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace ddp::launcher {
@@ -281,6 +284,57 @@ TEST(JobTimeline, OfNothingIsAPageToo) {
     const JobTimeline none;
     EXPECT_THAT(object_of(report_page(none, {}))["attempts"], IsEmpty());
     EXPECT_THAT(json::parse(trace_text(none))["traceEvents"], IsEmpty());
+}
+
+// As its host tells of it.
+TEST_F(JobOfTwo, IsTheSameInParts) {
+    for (std::uint64_t i = 1; i <= 5; ++i) {
+        add(1, Activity::step, i);
+        if (i % 2 == 0) add(1, Activity::collective, i, 77);
+    }
+    pages_.page(1).pid = 4711;
+    JobTimeline here;
+    note(here, 3);
+    for (const std::size_t most : {std::size_t{1}, std::size_t{3}, std::size_t{100}}) {
+        JobTimeline there;
+        there.begin(3);
+        std::vector<TimelinePart> parts = here.parts(most);
+        EXPECT_EQ(parts.size(), most == 100 ? 2U : 1 + (7 + most - 1) / most);
+        for (TimelinePart& part : parts) {
+            EXPECT_THAT(part.rank.items, SizeIs(Le(most)));
+            EXPECT_THAT(part.names, SizeIs(Le(most)));
+            there.add(std::move(part));
+        }
+        there.set_text("it failed");
+        ASSERT_THAT(there.attempts(), SizeIs(1));
+        EXPECT_EQ(there.attempts()[0].text, "it failed");
+        const RankTimeline& before = here.attempts()[0].ranks[1];
+        const RankTimeline& after = there.attempts()[0].ranks[1];
+        EXPECT_EQ(after.rank, 11);
+        EXPECT_EQ(after.pid, before.pid);
+        EXPECT_TRUE(after.has_joined);
+        EXPECT_EQ(after.end, before.end);
+        ASSERT_EQ(after.items.size(), before.items.size());
+        for (std::size_t i = 0; i < after.items.size(); ++i) {
+            EXPECT_EQ(after.items[i].started, before.items[i].started);
+            EXPECT_EQ(after.items[i].number, before.items[i].number);
+            EXPECT_EQ(there.names()[after.items[i].name], here.names()[before.items[i].name]);
+            if (after.items[i].what != Activity::collective) continue;
+            EXPECT_EQ(there.groups()[after.items[i].group].id, 77U);
+        }
+    }
+}
+
+TEST_F(JobOfTwo, TakesPartsOfTheAttemptThatRunsAlone) {
+    add(0, Activity::step);
+    JobTimeline here;
+    note(here, 1);
+    JobTimeline there;
+    for (TimelinePart& part : here.parts()) there.add(std::move(part));  // none has begun
+    there.begin(2);
+    for (TimelinePart& part : here.parts()) there.add(std::move(part));
+    EXPECT_THAT(there.attempts()[0].ranks, IsEmpty());
+    EXPECT_THAT(JobTimeline().parts(), IsEmpty());
 }
 
 }  // namespace

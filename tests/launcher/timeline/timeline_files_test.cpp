@@ -32,7 +32,7 @@ protected:
     std::string path(const std::string& name) const { return folder_.path() + "/" + name; }
     std::string refusal() const {
         try {
-            check_timeline_files(options_.logs, false);
+            check_timeline_files(options_.logs);
         } catch (const UsageError& error) {
             return error.what();
         }
@@ -40,6 +40,7 @@ protected:
     }
     std::vector<std::string> write() {
         TimelineFiles files(options_);
+        if (has_report_) files.set_report("");
         return files.write([](auto until) { std::this_thread::sleep_until(until); },
                            [this] { return most_time_; });
     }
@@ -47,6 +48,7 @@ protected:
     testing::TemporaryFolder folder_;
     Options options_;
     std::chrono::milliseconds most_time_ = 60s;
+    bool has_report_ = true;
 };
 
 TEST_F(Files, AreWrittenWhereTheyAreWanted) {
@@ -63,6 +65,13 @@ TEST_F(Files, AreWrittenWhereTheyAreWanted) {
         EXPECT_GT(status.st_size, 20);
         EXPECT_EQ(status.st_mode & 0777, 0640U) << "as the umask says";
     }
+}
+
+TEST_F(Files, AreNotWrittenWhereAnotherHostHasTheReport) {
+    options_.logs.report_page = path("a.html");
+    has_report_ = false;
+    EXPECT_THAT(write(), IsEmpty());
+    EXPECT_FALSE(std::filesystem::exists(path("a.html")));
 }
 
 TEST_F(Files, AreRefusedBeforeTheJobWhereTheyCannotBeWritten) {
@@ -106,12 +115,6 @@ TEST_F(Files, AreWholeOrGivenUpWhenTheirTimeIsOver) {
         }
         ASSERT_TRUE(std::filesystem::is_empty(folder_.path()));
     }
-}
-
-TEST_F(Files, AreOfJobsOfOneHost) {
-    EXPECT_NO_THROW(check_timeline_files(options_.logs, true));
-    options_.logs.trace = path("b.json");
-    EXPECT_THROW(check_timeline_files(options_.logs, true), UsageError);
 }
 
 }  // namespace
