@@ -4,7 +4,7 @@
 //     when     after 1 min 12 s, attempt 1 of 3
 //     where    host node7, cuda:0 = GPU 1
 //     error    UsageError: there is no data
-//     stopped  rank 0, 2-5 (SIGTERM, 0.2 s); rank 6 (SIGKILL, 30 s)
+//     stopped  rank 0, 2-5 (SIGTERM, took 0.2 s); rank 6 (SIGKILL, took 30 s)
 #include "launcher/report/failure_report.hpp"
 
 #include <algorithm>
@@ -122,7 +122,7 @@ std::string list_of(Part wanted, std::span<const WorkerEnd> ended, const WorkerE
     for (auto& [manner, group] : groups) {
         std::sort(group.ranks.begin(), group.ranks.end());
         text += (text.empty() ? "rank " : "; rank ") + list_ranks(group.ranks) + " (" + manner;
-        if (wanted == Part::stopped) text += ", " + describe_time(group.longest);
+        if (wanted == Part::stopped) text += ", took " + describe_time(group.longest);
         if (wanted == Part::failed) text += " after " + describe_time(group.longest);
         text += ")";
     }
@@ -220,6 +220,7 @@ std::string list_ranks(const std::vector<int>& ranks) {
 
 std::string describe_time(milliseconds time) {
     const auto seconds = time.count() / 1000;
+    if (time < milliseconds{100}) return std::to_string(time.count()) + " ms";
     if (seconds < 10) {
         const auto tenths = (time.count() + 50) / 100;
         return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";

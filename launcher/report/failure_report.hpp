@@ -54,7 +54,7 @@ std::string stop_text(int signal, std::span<const WorkerEnd> ended, const JobFac
 // "rank 1 (local rank 1, pid 4711) failed: exit code 7"
 std::string headline(const WorkerEnd& root, const RootCause& root_cause);
 
-// "0.2 s", "12 s", "1 min 5 s", "2 h 3 min"
+// "45 ms", "0.2 s", "12 s", "1 min 5 s", "2 h 3 min"
 std::string describe_time(std::chrono::milliseconds time);
 // "0, 2-5", for sorted numbers.
 std::string list_ranks(const std::vector<int>& ranks);

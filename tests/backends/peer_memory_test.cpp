@@ -157,7 +157,8 @@ TEST(PeerMemory, BlamesAPeerThatHasEnded) {
         reader.read(1, ddp::shm::address_of(&number), &number, sizeof number,
                     [] { return std::string("the test"); });
     });
-    EXPECT_THAT(message, AllOf(HasSubstr("rank 1"), HasSubstr("ended during the test")));
+    EXPECT_THAT(message,
+                AllOf(HasSubstr("rank 1"), HasSubstr("ended while this rank was in the test")));
 }
 
 // Rank 0's end of a region whose rank 1 is the test's, or a child of it.
@@ -270,7 +271,8 @@ TEST(PeerMemory, BlamesAPeerThatEndsAmidAWrite) {
     const auto message = message_of<ddp::PeerError>([&] {
         peers.write(1, ddp::shm::address_of(to.data()), from.data(), from.size(), the_test);
     });
-    EXPECT_THAT(message, AllOf(HasSubstr("rank 1"), HasSubstr("ended during the test")));
+    EXPECT_THAT(message,
+                AllOf(HasSubstr("rank 1"), HasSubstr("ended while this rank was in the test")));
 }
 
 TEST(PeerMemory, IsClosedWhenThePeersWriteHasEnded) {

@@ -50,7 +50,7 @@ TEST_F(BreakOnFailure, ARankThatThrowsIsHeldAndTheOthersGoOn) {
     const LaunchResult result = job.wait();
     EXPECT_EQ(result.exit_code, 128 + SIGABRT);
     EXPECT_THAT(result.err, HasSubstr("error    ddp::UsageError: there is no data\n"));
-    EXPECT_THAT(result.err, HasSubstr("stopped  rank 0 (SIGTERM, "));
+    EXPECT_THAT(result.err, HasSubstr("stopped  rank 0 (SIGTERM, took "));
 }
 
 TEST_F(BreakOnFailure, ARankThatAbortsIsHeldAndAStopEndsIt) {

@@ -81,8 +81,8 @@ TEST_F(LaunchExitCode, OfWhatCannotRunIsAShells) {
 // Rank 0 does `first`; rank 1 waits for that to be done and does `then`.
 TEST_F(LaunchExitCode, IsTheCulpritsAmongSeveral) {
     const Launch::Words two{"--nproc-per-node=2", "--shutdown-timeout=1"};
-    check({plain(two, {"rank=1", "exit_with", "9"}), 9, "stopped  rank 0 (SIGTERM, "});
-    check({plain(two, {"rank=0", "raise_signal", "9"}), 137, "stopped  rank 1 (SIGTERM, "});
+    check({plain(two, {"rank=1", "exit_with", "9"}), 9, "stopped  rank 0 (SIGTERM, took "});
+    check({plain(two, {"rank=0", "raise_signal", "9"}), 137, "stopped  rank 1 (SIGTERM, took "});
     check({script("exit 82", two), 82, "failed: exit code 82"});
     const auto in_turn = [&](const std::string& first, const std::string& then) {
         const std::string flag = flags_.path() + "/" + std::to_string(++flags_used_);
@@ -97,11 +97,11 @@ TEST_F(LaunchExitCode, IsTheCulpritsAmongSeveral) {
            "left     rank 0 (because of rank 1, exit code 82)"});
     check({in_turn("touch $FLAG; exit 0", "exit 4"), 4, "fine     rank 0 (exit code 0)"});
     check({in_turn("trap 'exit 0' TERM; touch $FLAG; while :; do sleep 0.01; done", "exit 6"), 6,
-           "stopped  rank 0 (exit code 0 after SIGTERM, "});
+           "stopped  rank 0 (exit code 0 after SIGTERM, took "});
     check({in_turn("trap 'exit 3' TERM; touch $FLAG; while :; do sleep 0.01; done", "exit 6"), 6,
-           "stopped  rank 0 (exit code 3 after SIGTERM, "});
+           "stopped  rank 0 (exit code 3 after SIGTERM, took "});
     check({in_turn("trap '' TERM; touch $FLAG; while :; do sleep 0.01; done", "exit 6"), 6,
-           "stopped  rank 0 (SIGKILL, "});
+           "stopped  rank 0 (SIGKILL, took "});
     check({in_turn("touch $FLAG; kill -STOP $$", "kill -ABRT $$"), 134, "SIGABRT (signal 6)"});
 }
 

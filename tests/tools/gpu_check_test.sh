@@ -45,7 +45,7 @@ stand_in "$work/bundle/bin/ddp-bench" '[[ $* != *"--iters 100000 "* && $* != *"-
 echo "     1048576        262144   float32         sum    -1      12.500       0.2     6.6        0.000       0"'
 stand_in "$work/bundle/bin/ddp-gpu-cost" 'echo "{\"nccl\": \"2.28.9\"}"; echo "{\"over_us\": 2.50, \"ours_returns_us\": 7.20, \"raw_returns_us\": 4.60, \"over_returns_us\": 1.25}"; echo "{\"over_ordered_returns_us\": 1.75}"; echo "{\"share\": 0.910}"; echo "{\"group_ms\": 300}"; echo "{\"split_ms\": 4.${DDP_NCCL_SHARE:-0}, \"split_mib\": -8.5}"'
 stand_in "$work/bundle/bin/ddp-launch" 'while [[ $1 == --?* ]]; do shift; done
-[ "$1 $2" != "-- bash" ] || { echo "ddp::PeerError: rank 1 ended during all_reduce" >&2; exit 137; }
+[ "$1 $2" != "-- bash" ] || { echo "ddp::PeerError: rank 1 ended while this rank was in all_reduce" >&2; exit 137; }
 [ "$1" != -- ] || shift
 [ "${1##*/}" != 03_train_digits ] || { for r in 0 1; do echo "rank $r of 2: accuracy 0.8 weights ab${DIFFER:+$r}"; done; exit; }
 exec "$@"'

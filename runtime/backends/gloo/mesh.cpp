@@ -109,7 +109,7 @@ AbortReason Mesh::diagnose(int suspect, const WaitContext& context,
     if (const auto notice = find_notice(gone, suspect, context)) return *notice;
     if (const int blamed = rank_that_agent_blames(); blamed >= 0) {
         return {AbortKind::peer_died, blamed,
-                "gloo: " + name_of(blamed) + " ended during " + context.what};
+                "gloo: " + name_of(blamed) + " ended while this rank was in " + context.what};
     }
     if (!gone.empty()) {
         const bool needed = !library_says.empty();
@@ -186,7 +186,7 @@ std::optional<AbortReason> Mesh::diagnose_without_waiting(const std::string& dur
     if (auto notice = find_notice(gone, -1, {during})) return notice;
     if (const int blamed = rank_that_agent_blames(); blamed >= 0) {
         return AbortReason{AbortKind::peer_died, blamed,
-                           "gloo: " + name_of(blamed) + " ended during " + during};
+                           "gloo: " + name_of(blamed) + " ended while this rank was in " + during};
     }
     if (gone.empty()) return std::nullopt;
     return diagnose_gone(gone, during);

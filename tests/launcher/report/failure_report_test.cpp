@@ -56,8 +56,8 @@ TEST(FailureText, IsTheRootCauseItsCircumstancesAndTheOthers) {
               "  hint     look there\n"
               "  failed   rank 5 (exit code 3 after 1 min 12 s)\n"
               "  left     rank 3 (because of rank 1, exit code 82)\n"
-              "  stopped  rank 6 (SIGKILL, 30 s); rank 0, 2, 4 (SIGTERM, 0.2 s);\n"
-              "           rank 7 (exit code 0 after SIGTERM, 0.2 s)\n"
+              "  stopped  rank 6 (SIGKILL, took 30 s); rank 0, 2, 4 (SIGTERM, took\n"
+              "           0.2 s); rank 7 (exit code 0 after SIGTERM, took 0.2 s)\n"
               "  fine     rank 8 (exit code 0)\n"
               "  report   logs/run/report.json");
 }
@@ -82,7 +82,7 @@ TEST(FailureText, IsNotWrappedWhereNoTerminalIs) {
     const std::vector<std::string> lines = lines_of(text_of(ended, facts));
     ASSERT_EQ(lines.size(), 5U);
     EXPECT_EQ(lines[3], "  hint     " + hint);
-    EXPECT_THAT(lines[4], HasSubstr(", 95, 97 (SIGTERM, 0.2 s)"));
+    EXPECT_THAT(lines[4], HasSubstr(", 95, 97 (SIGTERM, took 0.2 s)"));
     EXPECT_EQ(lines_of(stop_text(SIGTERM, ended, {.lines = Lines::whole})).size(), 3U);
 }
 
@@ -131,7 +131,7 @@ TEST(FailureText, RanksInARowAreARange) {
     for (const int rank : {9, 5, 0, 7, 1, 8, 2}) {
         ended.push_back(stopped(killed(rank, SIGTERM), SIGTERM));
     }
-    EXPECT_THAT(text_of(ended), HasSubstr("stopped  rank 0-2, 5, 7-9 (SIGTERM, 0.2 s)"));
+    EXPECT_THAT(text_of(ended), HasSubstr("stopped  rank 0-2, 5, 7-9 (SIGTERM, took 0.2 s)"));
 }
 
 TEST(FailureText, ARankThatItsPeersNameIsSaidToHaveMadeThemLeave) {
@@ -178,8 +178,8 @@ TEST(StopText, NamesTheSignalAndHowWorkersTookIt) {
                   std::vector{stopped(killed(1, SIGINT), SIGINT), stopped(exited(0, 3), SIGINT)},
                   {}),
         "stopped by SIGINT\n"
-        "  stopped  rank 1 (SIGINT, 0.2 s); rank 0 (exit code 3 after SIGINT,\n"
-        "           0.2 s)");
+        "  stopped  rank 1 (SIGINT, took 0.2 s); rank 0 (exit code 3 after\n"
+        "           SIGINT, took 0.2 s)");
     EXPECT_EQ(stop_text(SIGTERM, {}, {}), "stopped by SIGTERM");
 }
 
@@ -190,7 +190,7 @@ TEST(StopText, SaysWhoHeldUpTheJob) {
               "stopped by SIGINT\n"
               "  hang     rank 1 holds up rank 0\n"
               "             rank 1\n"
-              "  stopped  rank 1 (SIGINT, 0.2 s)");
+              "  stopped  rank 1 (SIGINT, took 0.2 s)");
 }
 
 TEST(StopText, OfALostReaderNamesWorkersThatFailedByThemselves) {
@@ -203,7 +203,9 @@ TEST(StopText, OfALostReaderNamesWorkersThatFailedByThemselves) {
 }
 
 TEST(DescribeTime, HasTheUnitsThatMatter) {
-    EXPECT_EQ(describe_time(milliseconds{0}), "0.0 s");
+    EXPECT_EQ(describe_time(milliseconds{0}), "0 ms");
+    EXPECT_EQ(describe_time(milliseconds{99}), "99 ms");
+    EXPECT_EQ(describe_time(milliseconds{100}), "0.1 s");
     EXPECT_EQ(describe_time(milliseconds{249}), "0.2 s");
     EXPECT_EQ(describe_time(milliseconds{9'990}), "10.0 s");
     EXPECT_EQ(describe_time(milliseconds{12'900}), "12 s");

@@ -189,7 +189,7 @@ void Waiter::throw_abort(const std::string& what) const {
             break;
         case AbortReason::peer_died:
             throw PeerError(job_rank(failed_rank),
-                            "shm: " + name(failed_rank) + " ended during " + what);
+                            "shm: " + name(failed_rank) + " ended while this rank was in " + what);
         case AbortReason::peer_timed_out:
             throw TimeoutError("shm: " + name(failed_rank) + " did not come to " + what +
                                    " in time, as another rank found",
@@ -222,7 +222,7 @@ std::exception_ptr Waiter::find_trouble(const std::string& during) const noexcep
         const int failed_rank = find_failed_rank();
         if (failed_rank < 0) return nullptr;
         throw PeerError(job_rank(failed_rank),
-                        "shm: " + name(failed_rank) + " ended during " + during);
+                        "shm: " + name(failed_rank) + " ended while this rank was in " + during);
     } catch (...) {
         return std::current_exception();
     }
