@@ -14,6 +14,12 @@ using namespace ddp::tests;
 using nlohmann::json;
 using testing::HasSubstr;
 
+int count_of(const std::string& text, const std::string& part) {
+    int count = 0;
+    for (auto at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++count;
+    return count;
+}
+
 TEST(Doctor, FindsThisHostFit) {
     const ProgramResult result = run_program({DDP_DOCTOR});
     EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
@@ -58,6 +64,29 @@ TEST(Doctor, FindsThatItCannotLook) {
     EXPECT_THAT(result.out,
                 HasSubstr("FAIL  kernel        this could not be looked at: a pipe for a child: "));
     EXPECT_THAT(result.out, HasSubstr("will make jobs fail"));
+}
+
+TEST(Doctor, ComparesAllRanksOfAJob) {
+    const ProgramResult result =
+        run_program({DDP_LAUNCH, "--nproc_per_node=3", DDP_DOCTOR, "--all-hosts"});
+    EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+    for (const char* line :
+         {"note  hosts         all ranks are on ", "ok    clocks        at most ",
+          "ok    network       there and back in ",
+          "ok    all ranks     their sums are right: 16 MiB in ",
+          "ddp-doctor: these hosts are fit"}) {
+        EXPECT_EQ(count_of(result.out, line), 1) << line << " in " << result.out;
+    }
+    EXPECT_EQ(count_of(result.out, "not the same everywhere"), 0) << result.out;
+    const ProgramResult as_json =
+        run_program({DDP_LAUNCH, "--nproc_per_node=2", DDP_DOCTOR, "--all-hosts", "--json"});
+    EXPECT_EQ(json::parse(as_json.out).at("fit"), true) << as_json.out;
+}
+
+TEST(Doctor, ComparesNothingWithoutAJob) {
+    const ProgramResult result = run_program({DDP_DOCTOR, "--all-hosts"});
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_THAT(result.err, HasSubstr("--all-hosts takes a job with a rank on each host: "));
 }
 
 TEST(Doctor, KnowsItsOptions) {

@@ -6,9 +6,11 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <optional>
 #include <sstream>
 
@@ -156,6 +158,12 @@ Findings look_at_each() {
     return findings;
 }
 
+Findings look_at_links() {
+    const ProgramEnd end = run_program({"nvidia-smi", "topo", "-m"}, library_limit);
+    if (end.exit_code == 0) return judge_gpu_links(end.output);
+    return {{"GPU links", Level::note, "nvidia-smi topo -m: " + describe(end, library_limit)}};
+}
+
 // In a child, as all that may wait for the driver.
 std::optional<int> open_device(const std::string& root) {
     const auto answer = in_child(library_limit, [&] {
@@ -172,6 +180,7 @@ Findings check_gpus(const std::string& root) {
     const auto count = launcher::count_gpus({root + "/dev", root + "/usr/lib/wsl/lib"});
     if (count == 0U) return {{"GPUs", Level::ok, "none here"}};
     Findings findings = look_at_each();
+    if (findings.size() > 1) std::ranges::move(look_at_links(), std::back_inserter(findings));
     const auto trouble = open_device(root);
     if (!trouble || (*trouble != 0 && *trouble != ENOENT)) {
         findings.push_back({"GPUs", Level::fail,

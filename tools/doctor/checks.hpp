@@ -34,6 +34,8 @@ Findings check_clock();  // kept right by somebody, so that logs of several host
 
 // GPUs, their driver and NCCL. In children: nvidia-smi, and whoever opens the driver's library.
 Findings check_gpus(const std::string& root = "");
+// Of what "nvidia-smi topo -m" prints: how each two are connected. Of one GPU, nothing. Pure.
+Findings judge_gpu_links(const std::string& topology);
 Findings check_libraries();  // those that ddp loads when they are there
 
 // Two ranks by the ddp-launch and ddp-bench in `folder`: whether their sums are right, and their

@@ -35,7 +35,7 @@ bool is_fit(std::span<const Finding> findings) {
     return std::ranges::none_of(findings, [](const auto& one) { return one.level == Level::fail; });
 }
 
-std::string as_text(std::span<const Finding> findings) {
+std::string as_text(std::span<const Finding> findings, const std::string& when_fit) {
     constexpr std::size_t level_width = 6;
     constexpr std::size_t check_width = 14;
     std::string text;
@@ -51,8 +51,7 @@ std::string as_text(std::span<const Finding> findings) {
     };
     const auto worth_a_look = count(Level::warn);
     text += "ddp-doctor: ";
-    text +=
-        is_fit(findings) ? "this host is fit" : count_of(count(Level::fail), " thing", " things");
+    text += is_fit(findings) ? when_fit : count_of(count(Level::fail), " thing", " things");
     if (!is_fit(findings)) text += " will make jobs fail";
     if (worth_a_look > 0)
         text += ", " + count_of(worth_a_look, " thing is", " things are") + " worth a look";

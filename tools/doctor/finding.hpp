@@ -25,8 +25,10 @@ struct Finding {
 
 bool is_fit(std::span<const Finding> findings);  // none is a failure
 
-// A line a finding, its remedy below it, and a last line that sums up.
-std::string as_text(std::span<const Finding> findings);
+// A line a finding, its remedy below it, and a last line that sums up, in these words when none is
+// a failure.
+std::string as_text(std::span<const Finding> findings,
+                    const std::string& when_fit = "this host is fit");
 // {"fit": true, "findings": [{"check": ..., "level": ..., "says": ..., "remedy": ...}]}, and a
 // newline.
 std::string as_json(std::span<const Finding> findings);
